@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -114,8 +115,14 @@ var up = sync.OnceFunc(func() {
 // pki makes certificates for the loopback address.
 func pki(t *testing.T) string {
 	t.Helper()
+	return certified(t, "127.0.0.1", DefaultClient, time.Now())
+}
+
+// certified is a directory with certificates that are valid for an hour.
+func certified(t *testing.T, host, client string, from time.Time) string {
+	t.Helper()
 	dir := t.TempDir()
-	if _, err := MakeCertificates(dir, []string{"127.0.0.1"}, DefaultClient, time.Hour, time.Now()); err != nil {
+	if _, err := MakeCertificates(dir, []string{host}, client, time.Hour, from); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -185,8 +192,8 @@ func open(t *testing.T, d Dial) *Client {
 	return c
 }
 
-// started is an agent with a session.
-func started(t *testing.T, change func(*Config)) (*Client, *Agent) {
+// served is how an agent is reached.
+func served(t *testing.T, change func(*Config)) (Dial, *Agent) {
 	t.Helper()
 	dir := pki(t)
 	c := configured(t, dir)
@@ -194,7 +201,35 @@ func started(t *testing.T, change func(*Config)) (*Client, *Agent) {
 		change(&c)
 	}
 	address, a := serve(t, c)
-	return open(t, dial(t, dir, address)), a
+	return dial(t, dir, address), a
+}
+
+// started is an agent with a session.
+func started(t *testing.T, change func(*Config)) (*Client, *Agent) {
+	t.Helper()
+	d, a := served(t, change)
+	return open(t, d), a
+}
+
+func put(t *testing.T, c *Client, name, text string, private bool) {
+	t.Helper()
+	if err := c.Put(t.Context(), name, []byte(text), private); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func end(t *testing.T, c *Client) {
+	t.Helper()
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func stop(t *testing.T, j *Job) {
+	t.Helper()
+	if err := j.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func request(what string, c partConfig) Request {
@@ -266,9 +301,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	j := start(t, c, Request{What: "sleeps", Command: []string{"/usr/bin/sleep", "1000"}})
-	if err := j.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, j)
 	if e := ends(t, j); e.Error != "signal: terminated" {
 		t.Errorf("%+v", e)
 	}
@@ -290,9 +323,7 @@ func TestLogs(t *testing.T) {
 	if _, err := io.ReadFull(r, b); err != nil || string(b) != "here I am\n" { // while it runs
 		t.Fatalf("%q, %v", b, err)
 	}
-	if err := j.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, j)
 	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
 		t.Errorf("%q, %v", rest, err)
 	}
@@ -337,10 +368,8 @@ func TestRefusedJobs(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, x.want)
 		}
 	}
-	if _, err := c.Apply(t.Context(), Lanes{Text: "version: 1\n", ConfirmWithin: 1e9}); err == nil ||
-		!strings.Contains(err.Error(), "started without --lanes") {
-		t.Errorf("lanes: %v", err)
-	}
+	_, err := c.Apply(t.Context(), Lanes{Text: "version: 1\n", ConfirmWithin: 1e9})
+	wantError(t, err, "started without --lanes")
 	var bad error
 	for range maxJobs + 1 {
 		if _, bad = c.Start(t.Context(), Request{What: "one of many", Command: []string{"sleep", "1000"}}); bad != nil {
@@ -381,6 +410,22 @@ func processes(text string) (out []int) {
 // sleeper is a duration that no other test's sleep has.
 func sleeper() string { return fmt.Sprintf("1%d.%d", os.Getpid(), time.Now().UnixNano()) }
 
+// noProcesses holds that none has a text in its command line.
+func noProcesses(t *testing.T, text string) {
+	t.Helper()
+	if p := processes(text); len(p) > 0 {
+		t.Errorf("processes %v are left", p)
+	}
+}
+
+// absent holds that there is nothing at a path.
+func absent(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is there: %v", path, err)
+	}
+}
+
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
@@ -388,6 +433,15 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 			t.Fatalf("%s: not within 30 s", what)
 		}
 	}
+}
+
+// asleep starts the shell that waits for a sleep, which it returns.
+func asleep(t *testing.T, c *Client) (j *Job, sleep string) {
+	t.Helper()
+	sleep = sleeper()
+	j = start(t, c, shell("wait", sleep))
+	waitFor(t, "it sleeps", func() bool { return len(processes("sleep\x00"+sleep)) == 1 })
+	return j, sleep
 }
 
 // shell is a command that starts another in a session of its own and ends or
@@ -402,32 +456,23 @@ func TestEndOfSessionRestores(t *testing.T) {
 	sleep := sleeper()
 	start(t, c, shell("wait; wait", sleep))
 	start(t, c, shell("exit", sleep))
-	if err := c.Put(t.Context(), "dir/file", []byte("text"), false); err != nil {
-		t.Fatal(err)
-	}
+	put(t, c, "dir/file", "text", false)
 	waitFor(t, "both sleep", func() bool { return len(processes("sleep\x00"+sleep)) == 2 })
-	if err := c.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if p := processes(sleep); len(p) > 0 {
-		t.Errorf("processes %v are left", p)
-	}
-	if _, err := os.Stat(filepath.Join(a.Dir, "files")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("files are left: %v", err)
-	}
+	end(t, c)
+	noProcesses(t, sleep)
+	absent(t, filepath.Join(a.Dir, "files"))
 	if _, err := c.Start(t.Context(), request("late", partConfig{})); err == nil {
 		t.Error("a job after the end")
 	}
 	// And it is free again.
-	again := open(t, Dial{Name: "sut", Address: c.dial.Address, TLS: c.dial.TLS, Version: "v1",
-		Opening: c.dial.Opening})
-	ends(t, start(t, again, request("again", partConfig{})))
+	ends(t, start(t, open(t, c.dial), request("again", partConfig{})))
 }
 
 func TestSecondOrchestrator(t *testing.T) {
 	c, _ := started(t, nil)
-	_, err := Open(t.Context(), Dial{Name: "sut", Address: c.dial.Address, TLS: c.dial.TLS, Version: "v1",
-		Opening: Opening{Purpose: "another", Limit: 1e9}})
+	d := c.dial
+	d.Opening = Opening{Purpose: "another", Limit: 1e9}
+	_, err := Open(t.Context(), d)
 	wantError(t, err, "host sut (agent 127.0.0.1:", "the agent is held by "+DefaultClient+" at 127.0.0.1:",
 		`for "a test"; one orchestrator at a time`)
 	var refused *RefusedError
@@ -441,9 +486,7 @@ func TestSecondOrchestrator(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	dir := pki(t)
-	address, _ := serve(t, configured(t, dir))
-	d := dial(t, dir, address)
+	d, _ := served(t, nil)
 	d.Version = "v2"
 	_, err := Open(t.Context(), d)
 	wantError(t, err, "host sut", "niclane v1 (protocol "+Protocol+") on the other side, niclane v2 (protocol "+
@@ -451,9 +494,7 @@ func TestVersions(t *testing.T) {
 }
 
 func TestOpeningIsChecked(t *testing.T) {
-	dir := pki(t)
-	address, _ := serve(t, configured(t, dir))
-	d := dial(t, dir, address)
+	d, _ := served(t, nil)
 	d.Limit = int64(2 * time.Hour)
 	_, err := Open(t.Context(), d)
 	wantError(t, err, "a session of 2h0m0s: want at most 1h0m0s")
@@ -463,9 +504,7 @@ func TestOpeningIsChecked(t *testing.T) {
 }
 
 func TestSessionLimit(t *testing.T) {
-	dir := pki(t)
-	address, _ := serve(t, configured(t, dir))
-	d := dial(t, dir, address)
+	d, _ := served(t, nil)
 	d.Limit = 1e8
 	c := open(t, d)
 	<-c.Lost()
@@ -512,21 +551,15 @@ func TestCounting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, j)
 	_, err = end(t.Context())
 	wantError(t, err, "host sut", "server (process ")
 }
 
 func TestFiles(t *testing.T) {
 	c, a := started(t, nil)
-	if err := c.Put(t.Context(), "a/b/c.conf", []byte("text"), false); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Put(t.Context(), "key.pem", []byte("secret"), true); err != nil {
-		t.Fatal(err)
-	}
+	put(t, c, "a/b/c.conf", "text", false)
+	put(t, c, "key.pem", "secret", true)
 	var st unix.Stat_t
 	// Jobs write beside their files, nobody else, and not over them.
 	if err := unix.Stat(c.Host.Scratch, &st); err != nil || a.drop &&
@@ -556,9 +589,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s was followed", name)
 		}
 	}
-	if _, err := os.Stat(outside); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("outside: %v", err)
-	}
+	absent(t, outside)
 	if err := c.Put(t.Context(), "large", make([]byte, maxFile+1), false); err == nil {
 		t.Error("a file beyond the bound")
 	}
@@ -573,8 +604,6 @@ func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: mounts a small file system")
 	}
-	dir := pki(t)
-	c := configured(t, dir)
 	small := t.TempDir()
 	err := unix.Mount("small", small, "tmpfs", 0, "size=64k,mode=755")
 	if errors.Is(err, unix.EPERM) {
@@ -584,9 +613,8 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("mount: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(small, 0) })
-	c.Dir = filepath.Join(small, "agent")
-	address, _ := serve(t, c)
-	s := open(t, dial(t, dir, address))
+	d, _ := served(t, func(c *Config) { c.Dir = filepath.Join(small, "agent") })
+	s := open(t, d)
 	err = s.Put(t.Context(), "big", make([]byte, 100_000), false)
 	wantError(t, err, "host sut", "no space left on device")
 	var refused *RefusedError
@@ -596,18 +624,16 @@ func TestFullDisk(t *testing.T) {
 	if err := s.Put(t.Context(), "small", []byte("fits"), false); err != nil {
 		t.Errorf("after a file that did not fit: %v", err)
 	}
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	end(t, s)
 	if err := os.WriteFile(filepath.Join(small, "fill"), make([]byte, 80<<10), 0o600); err == nil {
 		t.Fatal("the file system is not full")
 	}
-	_, err = Open(t.Context(), dial(t, dir, address))
+	_, err = Open(t.Context(), d)
 	wantError(t, err, "host sut", "no space left on device")
 	if err := os.Remove(filepath.Join(small, "fill")); err != nil {
 		t.Fatal(err)
 	}
-	open(t, dial(t, dir, address))
+	open(t, d)
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -687,9 +713,7 @@ func TestNewRestores(t *testing.T) {
 	go func() { _ = cmd.Wait(); close(done) }()
 	serve(t, c)
 	<-done
-	if p := processes("sleep\x00" + sleep); len(p) > 0 {
-		t.Errorf("processes %v are left", p)
-	}
+	noProcesses(t, "sleep\x00"+sleep)
 }
 
 // TestKeeperMakesNothing: it comes after the agent, whose directory may be gone.
@@ -704,9 +728,7 @@ func TestKeeperMakesNothing(t *testing.T) {
 	if made, err := os.ReadDir(there); err != nil || len(made) > 0 {
 		t.Errorf("made %v, %v", made, err)
 	}
-	if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is there: %v", gone, err)
-	}
+	absent(t, gone)
 }
 
 func TestCertificates(t *testing.T) {
@@ -737,9 +759,7 @@ func TestCertificates(t *testing.T) {
 	if after, err := os.ReadFile(filepath.Join(dir, AuthorityFile)); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the authority has changed: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "b.example.pem")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("something was written: %v", err)
-	}
+	absent(t, filepath.Join(dir, "b.example.pem"))
 	for name, x := range map[string]struct {
 		hosts []string
 		valid time.Duration
@@ -751,9 +771,9 @@ func TestCertificates(t *testing.T) {
 		"name":     {[]string{"../a"}, time.Hour, `"../a": want the name or address of a host`},
 		"for ever": {[]string{"a"}, MaxValidity + time.Hour, "want 1m to"},
 	} {
-		_, err := MakeCertificates(filepath.Join(t.TempDir(), "x"), x.hosts, "me", x.valid, time.Now())
-		if err == nil || !strings.Contains(err.Error(), x.want) {
-			t.Errorf("%s: %v, want %q", name, err, x.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := MakeCertificates(filepath.Join(t.TempDir(), "x"), x.hosts, "me", x.valid, time.Now())
+			wantError(t, err, x.want)
+		})
 	}
 }

@@ -23,15 +23,10 @@ import (
 // TestCertificatesThatDoNotVerify: each side's, and nobody gets further than
 // the handshake but one whose name is not allowed, who is told so.
 func TestCertificatesThatDoNotVerify(t *testing.T) {
-	dir, other, old := pki(t), pki(t), t.TempDir()
-	if _, err := MakeCertificates(old, []string{"127.0.0.1"}, DefaultClient, time.Hour,
-		time.Now().Add(-3*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	named := t.TempDir() // the agent is reached by an address, which is not in it
-	if _, err := MakeCertificates(named, []string{"agent.example"}, DefaultClient, time.Hour, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	dir, other := pki(t), pki(t)
+	old := certified(t, "127.0.0.1", DefaultClient, time.Now().Add(-3*time.Hour))
+	// The agent is reached by an address, which is not in it.
+	named := certified(t, "agent.example", DefaultClient, time.Now())
 	address, a := serve(t, configured(t, dir))
 	at := func(dir, name string) string {
 		c := configured(t, dir)
@@ -49,16 +44,18 @@ func TestCertificatesThatDoNotVerify(t *testing.T) {
 		}
 		return c
 	}
-	mixed := filesOf(dir, DefaultClient)
-	mixed.Authority = filepath.Join(other, AuthorityFile)
-	stranger := filesOf(other, DefaultClient)
-	stranger.Authority = filepath.Join(dir, AuthorityFile)
-	expired := filesOf(old, DefaultClient)
-	expired.Authority = filepath.Join(dir, AuthorityFile)
+	under := func(dir, authority string) Files { // a client's, and whose agents it trusts
+		f := filesOf(dir, DefaultClient)
+		f.Authority = filepath.Join(authority, AuthorityFile)
+		return f
+	}
+	mixed, stranger, expired := under(dir, other), under(other, dir), under(old, dir)
 	asAgent := filesOf(dir, "127.0.0.1")
-	second := t.TempDir()
-	if _, err := MakeCertificates(second, []string{"127.0.0.1"}, "somebody", time.Hour, time.Now()); err != nil {
-		t.Fatal(err)
+	second := certified(t, "127.0.0.1", "somebody", time.Now())
+	refusal := func(address string, c *tls.Config) error {
+		_, err := Open(t.Context(), Dial{Name: "sut", Address: address, TLS: c, Version: "v1",
+			Opening: Opening{Purpose: "x", Limit: 1e9}})
+		return err
 	}
 	for name, x := range map[string]struct {
 		address string
@@ -83,9 +80,7 @@ func TestCertificatesThatDoNotVerify(t *testing.T) {
 			`the certificate is of ["somebody"], this agent allows ["niclane-bench"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open(t.Context(), Dial{Name: "sut", Address: x.address, TLS: x.config, Version: "v1",
-				Opening: Opening{Purpose: "x", Limit: 1e9}})
-			wantError(t, err, "host sut (agent "+x.address+"): ", x.want)
+			wantError(t, refusal(x.address, x.config), "host sut (agent "+x.address+"): ", x.want)
 		})
 	}
 	// An expired certificate of the client's, of an authority that the agent
@@ -93,9 +88,8 @@ func TestCertificatesThatDoNotVerify(t *testing.T) {
 	c := configured(t, dir)
 	c.Files.Authority = filepath.Join(old, AuthorityFile)
 	address2, _ := serve(t, c)
-	_, err := Open(t.Context(), Dial{Name: "sut", Address: address2, TLS: files(expired, ""), Version: "v1",
-		Opening: Opening{Purpose: "x", Limit: 1e9}})
-	wantError(t, err, "host sut", "the agent refuses this side's certificate: remote error: tls: ")
+	wantError(t, refusal(address2, files(expired, "")), "host sut",
+		"the agent refuses this side's certificate: remote error: tls: ")
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.session != nil {
@@ -230,9 +224,7 @@ func TestLost(t *testing.T) {
 			address, a := serve(t, c)
 			way := newWay(t, address)
 			s := open(t, dial(t, dir, way.l.Addr().String()))
-			sleep := sleeper()
-			j := start(t, s, shell("wait", sleep))
-			waitFor(t, "it sleeps", func() bool { return len(processes("sleep\x00"+sleep)) == 1 })
+			j, sleep := asleep(t, s)
 			x.lose(way)
 			// The orchestrator learns of it, whatever it waits for.
 			select {
@@ -252,12 +244,8 @@ func TestLost(t *testing.T) {
 				defer a.mu.Unlock()
 				return a.session == nil
 			})
-			if p := processes(sleep); len(p) > 0 {
-				t.Errorf("processes %v are left", p)
-			}
-			if _, err := os.Stat(recordPath(a.Dir)); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the record is left: %v", err)
-			}
+			noProcesses(t, sleep)
+			absent(t, recordPath(a.Dir))
 			for {
 				text := <-log
 				if strings.Contains(text, "session ended") {
@@ -300,12 +288,8 @@ func TestAgentKilled(t *testing.T) {
 	d := dial(t, dir, strings.TrimSpace(address))
 	d.Storage = drives(t, 1)
 	s := open(t, d)
-	sleep := sleeper()
-	start(t, s, shell("wait", sleep))
-	if err := s.Put(t.Context(), "file", []byte("text"), false); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "it sleeps", func() bool { return len(processes("sleep\x00"+sleep)) == 1 })
+	_, sleep := asleep(t, s)
+	put(t, s, "file", "text", false)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -316,9 +300,7 @@ func TestAgentKilled(t *testing.T) {
 		_, err := os.Stat(recordPath(c.Dir))
 		return errors.Is(err, os.ErrNotExist) && len(processes(sleep)) == 0
 	})
-	if _, err := os.Stat(filepath.Join(c.Dir, "files")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("files are left: %v", err)
-	}
+	absent(t, filepath.Join(c.Dir, "files"))
 	empty(t, d.Storage)
 	waitFor(t, "the keeper has ended", func() bool { return len(processes(KeeperCommand+"\x00"+c.Dir)) == 0 })
 }
@@ -341,16 +323,12 @@ func TestAgentEnds(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- a.Serve(ctx, l) }()
 	s := open(t, dial(t, dir, l.Addr().String()))
-	sleep := sleeper()
-	start(t, s, shell("wait", sleep))
-	waitFor(t, "it sleeps", func() bool { return len(processes("sleep\x00"+sleep)) == 1 })
+	_, sleep := asleep(t, s)
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if p := processes(sleep); len(p) > 0 {
-		t.Errorf("processes %v are left", p)
-	}
+	noProcesses(t, sleep)
 	<-s.Lost()
 	wantError(t, s.Err(), "host sut", "the agent has ended the session: the agent was told to end")
 }

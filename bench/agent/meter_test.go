@@ -40,17 +40,17 @@ func TestMeter(t *testing.T) {
 	root, step := raplTree(t)
 	c, _ := started(t, func(c *Config) { c.Sysfs = root })
 	rapl := power.Config{Source: power.RAPL, UpdateInterval: 1e6}
-	end, err := c.Meter(t.Context(), rapl)
+	meter, err := c.Meter(t.Context(), rapl)
 	if err != nil {
 		t.Fatal(err)
 	}
 	step(700)
-	r, err := end(t.Context())
+	r, err := meter(t.Context())
 	if err != nil || r.StartMono <= 0 || r.Duration <= 0 || r.Readings < 2 ||
 		!strings.HasPrefix(r.Provenance.Address, root) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	_, err = end(t.Context())
+	_, err = meter(t.Context())
 	wantError(t, err, "host sut", "no power source")
 	for want, bad := range map[string]power.Config{
 		"an agent reads its own host's sensors only": {Source: power.Redfish, URL: "https://bmc.example",
@@ -79,9 +79,7 @@ func TestMeterEndsWithItsSession(t *testing.T) {
 	a.mu.Lock()
 	s := a.session
 	a.mu.Unlock()
-	if err := c.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	end(t, c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.meters) > 0 {

@@ -5,10 +5,8 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -47,12 +45,8 @@ func empty(t *testing.T, dirs []string) {
 // TestStorage: a session has a directory in each that it asks for, which jobs
 // write in, and which ends with it, whatever is in there.
 func TestStorage(t *testing.T) {
-	dir := pki(t)
-	config := configured(t, dir)
-	config.Any = true
-	address, a := serve(t, config)
 	dirs := drives(t, 2)
-	d := dial(t, dir, address)
+	d, a := served(t, func(c *Config) { c.Any = true })
 	d.Storage = []string{dirs[1], dirs[0]}
 	c := open(t, d)
 	made := c.Host.Storage
@@ -71,9 +65,7 @@ func TestStorage(t *testing.T) {
 	if e := ends(t, j); e.Error != "" {
 		t.Errorf("a server writes there: %s", e.Error)
 	}
-	if err := c.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	end(t, c)
 	empty(t, dirs)
 }
 
@@ -83,8 +75,7 @@ func TestStorageIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: directories of other users are needed")
 	}
-	dir := pki(t)
-	address, _ := serve(t, configured(t, dir))
+	d, _ := served(t, nil)
 	dirs := drives(t, 2)
 	good, bad := dirs[0], dirs[1]
 	below := filepath.Join(bad, "below")
@@ -133,7 +124,7 @@ func TestStorageIsRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			d := dial(t, dir, address)
+			d := d
 			d.Storage = []string{good, tt.storage}
 			if tt.storage == "" {
 				for i := range 15 {
@@ -163,9 +154,6 @@ func TestStorageCannotBeMade(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: cannot mount")
 	}
-	dir := pki(t)
-	config := configured(t, dir)
-	address, _ := serve(t, config)
 	dirs := drives(t, 2)
 	if err := unix.Mount("none", dirs[1], "tmpfs", unix.MS_RDONLY, "mode=0755"); err != nil {
 		t.Fatal(err)
@@ -175,14 +163,12 @@ func TestStorageCannotBeMade(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	d := dial(t, dir, address)
+	d, a := served(t, nil)
 	d.Storage = dirs
 	_, err := Open(t.Context(), d)
 	wantError(t, err, "host sut", "mkdir "+dirs[1]+"/"+storageName, "read-only file system")
 	empty(t, dirs)
-	if _, err := os.Stat(recordPath(config.Dir)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the record: %v", err)
-	}
+	absent(t, recordPath(a.Dir))
 }
 
 // What a record names is removed only if it is its session's.
@@ -193,10 +179,7 @@ func TestForeignStorageStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for session, path := range map[string]string{"B": mine, "": dirs[0] + "/" + storageName, "A": dirs[0]} {
-		if err := removeStorage(session, []string{path}); err == nil ||
-			!strings.Contains(err.Error(), "not this session's") {
-			t.Errorf("%s of session %q: %v", path, session, err)
-		}
+		wantError(t, removeStorage(session, []string{path}), "not this session's")
 	}
 	if err := removeStorage("A", []string{mine}); err != nil {
 		t.Error(err)

@@ -31,13 +31,9 @@ func TestMayTune(t *testing.T) {
 // Connections are led by root, which only an agent that makes lanes does.
 func TestMayLead(t *testing.T) {
 	s := &session{agent: &Agent{}}
-	if err := s.mayLead(); err == nil || !strings.Contains(err.Error(), "started without --lanes") {
-		t.Errorf("without lanes: %v", err)
-	}
+	wantError(t, s.mayLead(), "started without --lanes")
 	s.agent.Devices = []string{"eth2"}
-	if err := s.mayLead(); err == nil || !strings.Contains(err.Error(), "no control group") {
-		t.Errorf("without a group: %v", err)
-	}
+	wantError(t, s.mayLead(), "no control group")
 	s.group.Path = "/one"
 	if err := s.mayLead(); err != nil {
 		t.Error(err)
