@@ -51,9 +51,7 @@ func TestReadRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err := Read(path)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
+		wantError(t, name, err, c.want)
 	}
 }
 
@@ -126,18 +124,13 @@ func TestAnswering(t *testing.T) {
 		"other":        {s.Addr().String(), ready.Question{Protocol: experiment.ProtocolRESP}, "want \"+PONG\""},
 		"nobody there": {"127.0.0.1:1", ready.Question{Protocol: experiment.ProtocolTCP}, "connection refused"},
 	} {
-		err := ready.Ask(context.Background(), dialTCP, c.address, c.q)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
+		wantError(t, name, ready.Ask(context.Background(), dialTCP, c.address, c.q), c.want)
 	}
 	nobody := func(ctx context.Context) error {
 		return ready.Ask(ctx, dialTCP, "127.0.0.1:1", ready.Question{Protocol: experiment.ProtocolTCP})
 	}
 	err = until(context.Background(), "tcp at 127.0.0.1:1", nobody, 50*time.Millisecond, up)
-	if err == nil || !strings.Contains(err.Error(), "tcp at 127.0.0.1:1 does not answer within 50ms: ") {
-		t.Errorf("nobody there: %v", err)
-	}
+	wantError(t, "nobody there", err, "tcp at 127.0.0.1:1 does not answer within 50ms: ")
 	gone := func() error { return os.ErrProcessDone }
 	if err := until(context.Background(), "tcp at 127.0.0.1:1", nobody, time.Hour, gone); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("a server that has ended: %v", err)

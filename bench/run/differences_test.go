@@ -3,7 +3,6 @@
 package run
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -53,10 +52,7 @@ func TestDifferencesOfLanes(t *testing.T) {
 		},
 	})}
 	site := &fakeSite{lanes: lanes}
-	r, err := Run(context.Background(), parse(t), file, site, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := ran(t, parse(t), site)
 	want := []string{
 		"bulk TCP to the SUT at 30% of the link in 1 flow, paced inside TCP",
 		"niclane apply has made the 3 steps of the plan; nothing else differs. For each part:",

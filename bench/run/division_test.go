@@ -78,10 +78,8 @@ func TestDivide(t *testing.T) {
 			}
 		})
 	}
-	if _, err := divide(twoSockets(), []int{64}, 8443); err == nil ||
-		!strings.Contains(err.Error(), "no node has processors for an instance") {
-		t.Errorf("a processor that there is not: %v", err)
-	}
+	_, err := divide(twoSockets(), []int{64}, 8443)
+	wantError(t, "a processor that there is not", err, "no node has processors for an instance")
 }
 
 const serverLanes = `version: 1

@@ -31,19 +31,28 @@ certificate: b.pem
 key: c.pem
 `
 
-func onHosts(t *testing.T, replace ...string) *agentSite {
+// parseOn reads an experiment on the hosts of hostsFile.
+func parseOn(t *testing.T, text string) *experiment.File {
 	t.Helper()
 	h, err := experiment.ParseHosts("hosts.yaml", []byte(hostsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.NewReplacer(replace...).Replace(file)
 	f, err := experiment.ParseOn("test.yaml", []byte(text), h)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+func onHosts(t *testing.T, replace ...string) *agentSite {
+	t.Helper()
+	f := parseOn(t, strings.NewReplacer(replace...).Replace(file))
 	return OnHosts(f, "v1", HostsOptions{}).(*agentSite)
 }
+
+// on is the agent of a host.
+func on(h agent.Host) *agent.Client { return &agent.Client{Welcome: agent.Welcome{Host: h}} }
 
 // One generator on each client before any client has a second, each on a
 // processor of its own where there are several.
@@ -78,11 +87,9 @@ func TestSeats(t *testing.T) {
 // A client's lanes are on its own device and link.
 func TestClientValues(t *testing.T) {
 	s := onHosts(t)
-	s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth0",
-		Speed: 100e9}}}}
-	s.agents[lab.Client] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth1",
-		Speed: 25e9}}}}
-	s.agents["client small"] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth1"}}}}
+	s.agents[lab.SUT] = on(agent.Host{Device: &agent.Device{Name: "eth0", Speed: 100e9}})
+	s.agents[lab.Client] = on(agent.Host{Device: &agent.Device{Name: "eth1", Speed: 25e9}})
+	s.agents["client small"] = on(agent.Host{Device: &agent.Device{Name: "eth1"}})
 	for host, want := range map[string]string{lab.Client: "eth1 25gbit 10.0.0.1",
 		"client small": "eth1 10gbit 10.0.0.1"} {
 		v := s.clientValues(host)
@@ -174,18 +181,13 @@ func TestNoiseOfOtherHosts(t *testing.T) {
 	few := late(20_000)
 	few.CPUs[0].Late = stats.NewHistogram()
 	few.CPUs[0].Late.Record(1)
-	if err := s.judge(lab.Client, few); err == nil ||
-		!strings.Contains(err.Error(), "host big: processor 2: P99 needs") {
-		t.Error(err)
-	}
+	wantError(t, "few wake-ups", s.judge(lab.Client, few), "host big: processor 2: P99 needs")
 	s.e.HostNoise.AtMost = 0
 	if err := s.judge(lab.Client, few); err != nil {
 		t.Error(err)
 	}
 	s.e.HostNoise.AtMost, s.e.HostNoise.Refuse = 10_000, true
-	if err := s.judge(lab.Client, late(20_000)); err == nil || !strings.Contains(err.Error(), "host big: processor 2") {
-		t.Error(err)
-	}
+	wantError(t, "refused", s.judge(lab.Client, late(20_000)), "host big: processor 2")
 }
 
 // What the agents cannot do is said of the host before anything is started.
@@ -206,7 +208,7 @@ func TestAgentsCannot(t *testing.T) {
 	} {
 		s := onHosts(t, "  - {name: noisy}\n", lanes)
 		s.h.LinkRate = c.rate
-		s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: c.host}}
+		s.agents[lab.SUT] = on(c.host)
 		err := s.check()
 		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -222,10 +224,9 @@ func TestAgentsCannot(t *testing.T) {
 			"host big (agent b:1): variant both has client-lanes, which need root there"},
 	} {
 		s := onHosts(t, "  - {name: noisy}\n", "  - {name: noisy}\n  - {name: both, client-lanes: \""+lanesText+"\"}\n")
-		s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{}}}}
-		s.agents[lab.Client] = &agent.Client{Welcome: agent.Welcome{Host: c.big}}
-		s.agents["client small"] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Root: true,
-			Device: &agent.Device{}}}}
+		s.agents[lab.SUT] = on(agent.Host{Device: &agent.Device{}})
+		s.agents[lab.Client] = on(c.big)
+		s.agents["client small"] = on(agent.Host{Root: true, Device: &agent.Device{}})
 		err := s.check()
 		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

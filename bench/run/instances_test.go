@@ -62,13 +62,9 @@ func undivided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHo
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &fakeHosts{
-		results: map[string]any{"connections to instances": led.Result{}, "connections of instances": led.Result{},
-			"prefill": fetch.Result{Objects: 40}, "counters of origin": cache.Counters{}},
-		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){},
-		tasks: map[string]*fakeTask{}, lostNow: make(chan struct{}),
-		machine: m, processors: cpus, series: map[string][]any{},
-	}
+	h := fakes(map[string]any{"connections to instances": led.Result{}, "connections of instances": led.Result{},
+		"prefill": fetch.Result{Objects: 40}, "counters of origin": cache.Counters{}})
+	h.machine, h.processors = m, cpus
 	return &measurement{f: f, e: f.Experiment, on: h}, h
 }
 
@@ -118,7 +114,7 @@ func TestInstances(t *testing.T) {
 	// Filled one after the other, by their own counters.
 	zero, full := cache.Counters{Requests: 1}, cache.Counters{Requests: 41}
 	h.series["counters of varnish"] = []any{zero, zero, full, zero, full, zero, full, full}
-	h.all = nil
+	clear(h.all)
 	if err := m.Prefill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -127,17 +123,12 @@ func TestInstances(t *testing.T) {
 	}
 	h.series["counters of varnish"] = []any{zero, zero, full, zero, full, zero, cache.Counters{Requests: 45},
 		cache.Counters{Requests: 37}}
-	if err := m.Prefill(t.Context()); err == nil || !strings.Contains(err.Error(), "instance on node 1: the "+
-		"workload is not proven: while it was filled by 40 requests, the cache of the instance on node 0 counted 4, "+
-		"want 0") {
-		t.Errorf("another instance had some: %v", err)
-	}
+	wantError(t, "another instance had some", m.Prefill(t.Context()), "instance on node 1: the workload is "+
+		"not proven: while it was filled by 40 requests, the cache of the instance on node 0 counted 4, want 0")
 	few := cache.Counters{Requests: 38}
 	h.series["counters of varnish"] = []any{zero, zero, few, zero, few, zero, few, full}
-	if err := m.Prefill(t.Context()); err == nil || !strings.Contains(err.Error(),
-		"the cache of the instance on node 0 counted 37, want 40") {
-		t.Errorf("some went elsewhere: %v", err)
-	}
+	wantError(t, "some went elsewhere", m.Prefill(t.Context()),
+		"the cache of the instance on node 0 counted 37, want 40")
 
 	if err := m.stopServers(); err != nil {
 		t.Fatal(err)
@@ -189,10 +180,8 @@ func TestInstancesOfAWindow(t *testing.T) {
 		}
 	}
 	close(h.tasks["the server on node 1"].done)
-	if _, err := m.Measure(t.Context(), Job{Connections: 4, Window: 2e8}); err == nil ||
-		!strings.Contains(err.Error(), "the server on node 1 has ended") {
-		t.Errorf("one has ended: %v", err)
-	}
+	_, err = m.Measure(t.Context(), Job{Connections: 4, Window: 2e8})
+	wantError(t, "one has ended", err, "the server on node 1 has ended")
 }
 
 // A window ends with an instance, with what it needs, or with a host: at once,

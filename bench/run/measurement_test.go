@@ -63,9 +63,6 @@ func (h *fakeHosts) link() (int64, int)           { return 1e9, 1500 }
 func (h *fakeHosts) names() map[string]string     { return nil }
 func (h *fakeHosts) scratchOf(string) string      { return "/scratch" }
 func (h *fakeHosts) put(_ context.Context, _, name string, text []byte, _ bool) error {
-	if h.files == nil {
-		h.files = map[string]string{}
-	}
 	h.files[name] = string(text)
 	return nil
 }
@@ -107,12 +104,6 @@ func (h *fakeHosts) served(context.Context, load.Config) (counters.Counters, err
 
 func (h *fakeHosts) launch(_ context.Context, l launch) (task, error) {
 	h.launched, h.argv = append(h.launched, l.what), l.argv
-	if h.configs == nil {
-		h.configs = map[string]any{}
-	}
-	if h.all == nil {
-		h.all, h.places = map[string][]any{}, map[string]launch{}
-	}
 	h.all[l.what], h.places[l.what] = append(h.all[l.what], l.config), l
 	value := h.results[l.what]
 	if s := h.series[l.what]; len(s) > 0 {
@@ -164,6 +155,14 @@ func (t *fakeTask) result(ctx context.Context, into any) error {
 	return json.Unmarshal(b, into)
 }
 
+// fakes are hosts on which what is started has these results.
+func fakes(results map[string]any) *fakeHosts {
+	return &fakeHosts{results: results, fails: map[string]error{}, refuses: map[string]error{},
+		when: map[string]func(){}, series: map[string][]any{}, tasks: map[string]*fakeTask{},
+		lostNow: make(chan struct{}), files: map[string]string{}, configs: map[string]any{},
+		all: map[string][]any{}, places: map[string]launch{}}
+}
+
 // servedCounters are those of memcached after so many gets and sets, all hits.
 func servedCounters(gets, sets int64) counters.Counters {
 	return counters.Counters{Gets: counters.Counter{Name: "cmd_get", Value: gets},
@@ -178,15 +177,11 @@ func faked(t *testing.T, replace ...string) (*measurement, *fakeHosts) {
 	g := generated(1e9)
 	g.Work = load.Work{Gets: 90, Sets: 10, GetHits: 90, Stored: 10}
 	prefill := load.Result{Work: load.Work{Sets: 10_000, Stored: 10_000, Prefilled: 10_000}}
-	h := &fakeHosts{
-		results: map[string]any{"generator 1": g, "prefill": prefill,
-			"noise 1 to-sut, sender": noise.Result{},
-			"noise 1 to-sut, receiver": noise.Result{StartMono: 9e8, Interval: 1e8,
-				Intervals: []int64{1e6, 1e6, 1e6, 1e6}, Duration: 4e8}},
-		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){},
-		tasks: map[string]*fakeTask{}, lostNow: make(chan struct{}),
-		readings: []counters.Counters{servedCounters(1000, 0), servedCounters(1090, 10)},
-	}
+	h := fakes(map[string]any{"generator 1": g, "prefill": prefill,
+		"noise 1 to-sut, sender": noise.Result{},
+		"noise 1 to-sut, receiver": noise.Result{StartMono: 9e8, Interval: 1e8,
+			Intervals: []int64{1e6, 1e6, 1e6, 1e6}, Duration: 4e8}})
+	h.readings = []counters.Counters{servedCounters(1000, 0), servedCounters(1090, 10)}
 	f := parse(t, replace...)
 	m := &measurement{f: f, e: f.Experiment, on: h}
 	if _, err := m.StartServer(t.Context(), experiment.Variant{}); err != nil {
@@ -238,8 +233,7 @@ func TestMeasureRefuses(t *testing.T) {
 			delete(h.results, "generator 1")
 			h.when["generator 1"] = func() { close(h.lostNow) }
 		}, "host client: the agent is lost"},
-		"generator killed": {func(_ *measurement,
-			h *fakeHosts) {
+		"generator killed": {func(_ *measurement, h *fakeHosts) {
 			h.fails["generator 1"] = errors.New("generator 1: signal: killed")
 		}, "generator 1: signal: killed"},
 		"generator interrupted": {func(_ *measurement, h *fakeHosts) {
@@ -250,8 +244,7 @@ func TestMeasureRefuses(t *testing.T) {
 		"no generator": {func(_ *measurement, h *fakeHosts) {
 			h.refuses["generator 1"] = errors.New("start generator 1: no such file")
 		}, "start generator 1: no such file"},
-		"no sender": {func(_ *measurement,
-			h *fakeHosts) {
+		"no sender": {func(_ *measurement, h *fakeHosts) {
 			h.refuses["noise 1 to-sut, sender"] = errors.New("no sender")
 		}, "no sender"},
 		"queues unread": {func(_ *measurement, h *fakeHosts) { h.hops = errors.New("queues on the way: gone") },
@@ -263,9 +256,7 @@ func TestMeasureRefuses(t *testing.T) {
 		m, h := faked(t)
 		c.spoil(m, h)
 		_, err := m.Measure(t.Context(), Job{Rate: 1000, Connections: 4, Window: 2e8, Noise: m.e.Noise})
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
+		wantError(t, name, err, c.want)
 		for what, x := range h.tasks {
 			if strings.HasPrefix(what, "noise") && !x.stopped {
 				t.Errorf("%s: %s goes on", name, what)
@@ -298,10 +289,7 @@ func TestPrefillIsProven(t *testing.T) {
 			"workload: {protocol: memcached, get-set: 9:1, keys: 10000}")
 		h.readings = append([]counters.Counters{}, filled...)
 		c.spoil(h)
-		err := m.Prefill(t.Context())
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
+		wantError(t, name, m.Prefill(t.Context()), c.want)
 	}
 }
 
@@ -310,7 +298,7 @@ func TestPrefillIsProven(t *testing.T) {
 func TestMemcachedHasFilesForItsThreads(t *testing.T) {
 	f := parse(t, "kind: niclane", "kind: memcached", "connections: 4", "connections: 4400")
 	f.Experiment.Server.Threads = 110
-	h := &fakeHosts{tasks: map[string]*fakeTask{}}
+	h := fakes(nil)
 	m := &measurement{f: f, e: f.Experiment, on: h}
 	if _, err := m.StartServer(context.Background(), f.Experiment.Variants[0]); err != nil {
 		t.Fatal(err)

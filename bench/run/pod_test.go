@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
 )
@@ -43,14 +42,7 @@ esac
 
 func podRun(t *testing.T, status string) (*measurement, func() string) {
 	t.Helper()
-	h, err := experiment.ParseHosts("hosts.yaml", []byte(hostsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := experiment.ParseOn("test.yaml", []byte(podFile), h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := parseOn(t, podFile)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "kubectl")
 	if err := os.WriteFile(path, []byte(kubectl), 0o755); err != nil {
@@ -60,7 +52,7 @@ func podRun(t *testing.T, status string) (*measurement, func() string) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	return &measurement{f: f, e: f.Experiment, on: &fakeHosts{}}, func() string {
+	return &measurement{f: f, e: f.Experiment, on: fakes(nil)}, func() string {
 		text, err := os.ReadFile(path + ".calls")
 		if err != nil {
 			t.Fatal(err)
@@ -134,9 +126,7 @@ func TestPodDescribed(t *testing.T) {
 func TestPodEnds(t *testing.T) {
 	m, calls := podRun(t, `{"phase": "Failed", "reason": "OutOfmemory"}`)
 	_, err := m.StartServer(t.Context(), m.e.Variants[0])
-	if err == nil || !strings.Contains(err.Error(), "it has ended: Failed; OutOfmemory") {
-		t.Error(err)
-	}
+	wantError(t, "a pod that ends", err, "it has ended: Failed; OutOfmemory")
 	if errors.Is(m.because(os.ErrDeadlineExceeded), os.ErrDeadlineExceeded) {
 		t.Error("a generator's timeout hides the pod's end")
 	}

@@ -51,6 +51,24 @@ func parse(t *testing.T, replace ...string) *experiment.File {
 	return f
 }
 
+// ran is the result of a run without an error.
+func ran(t *testing.T, f *experiment.File, site *fakeSite) *result.Result {
+	t.Helper()
+	r, err := Run(context.Background(), f, file, site, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// wantError holds an error to a part of its text, "" to none. what names the case.
+func wantError(t *testing.T, what string, err error, text string) {
+	t.Helper()
+	if (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: error %v, want %q", what, err, text)
+	}
+}
+
 // fakeSite writes down what is asked of it.
 type fakeSite struct {
 	log     []string
@@ -254,10 +272,7 @@ func TestRunReportsATeardownThatFails(t *testing.T) {
 func TestSweepSetsTheBufferBack(t *testing.T) {
 	f := parse(t, "repeats:", "sweep: {variants: noisy, noise: [10%, 20%], switch-buffer: [64 KiB]}\nrepeats:")
 	site := &fakeSite{}
-	r, err := Run(context.Background(), f, file, site, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := ran(t, f, site)
 	if got, want := strings.Join(site.log[len(site.log)-5:], " "),
 		"buffer 65536 noisy noisy buffer 0 down"; got != want {
 		t.Errorf("at the end %q, want %q", got, want)
@@ -273,10 +288,7 @@ func TestSweepSetsTheBufferBack(t *testing.T) {
 func TestSearchWindows(t *testing.T) {
 	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:",
 		"sla: {percentile: 99, at: 20ms}\nsearch: {max-rate: {from: 100, to: 4000}}\nrepeats:")
-	r, err := Run(context.Background(), f, file, &fakeSite{}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := ran(t, f, &fakeSite{})
 	longer := 0
 	for _, w := range r.Windows {
 		needs := int64(1050 / w.Rate * 1e9)
@@ -295,10 +307,7 @@ func TestSearchWindows(t *testing.T) {
 func TestSearchOfSomeVariants(t *testing.T) {
 	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:",
 		"sla: {percentile: 90, at: 20ms}\nsearch: {max-rate: {from: 1000, to: 4000}, variants: noisy}\nrepeats:")
-	r, err := Run(context.Background(), f, file, &fakeSite{}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := ran(t, f, &fakeSite{})
 	if len(r.Searches) != 1 || r.Searches[0].Variant != "noisy" {
 		t.Fatalf("searches %+v, want one, of noisy", r.Searches)
 	}
@@ -313,10 +322,7 @@ func TestSearchHoldsTheGoalOfTheFile(t *testing.T) {
 	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:",
 		"sla: {percentile: 90, at: 20ms}\nsearch: {max-rate: {from: 1000, to: 4000}}\nrepeats:")
 	site := &fakeSite{}
-	r, err := Run(context.Background(), f, file, site, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := ran(t, f, site)
 	if len(r.Searches) != 2 || len(r.Points) != 0 || len(r.Windows) != site.windows ||
 		r.Windows[0].Purpose != result.Searching || r.Windows[0].Rate != 1000 {
 		t.Fatalf("%d searches, %d points, %d windows, the first %s at %v/s", len(r.Searches), len(r.Points),
@@ -336,10 +342,7 @@ func TestSearchHoldsTheGoalOfTheFile(t *testing.T) {
 func TestUntilStopsEarly(t *testing.T) {
 	f := parse(t, "repeats: {min: 2}", "repeats: {min: 8, max: 40, until: {percentile: 90, width: 20%}}")
 	site := &fakeSite{}
-	r, err := Run(context.Background(), f, file, site, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := ran(t, f, site)
 	if p := r.Points[0]; p.Rounds != stats.MinRounds || !strings.Contains(p.Stopped, "within 20 %") {
 		t.Errorf("%d rounds, %q; want %d of windows that are all the same", p.Rounds, p.Stopped, stats.MinRounds)
 	}
@@ -386,10 +389,7 @@ func TestProve(t *testing.T) {
 		"misses": {counts: of(9000, 1000, 8000), want: "8000 of 9000 gets (88.9 %), the workload wants " +
 			"least-hits: 100.0%"},
 	} {
-		err := prove(w, c.counts, c.unanswered)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
+		wantError(t, name, prove(w, c.counts, c.unanswered), c.want)
 	}
 }
 
@@ -398,15 +398,12 @@ func TestProve(t *testing.T) {
 // an error.
 func TestHostNoiseIsJudged(t *testing.T) {
 	f := parse(t, "repeats:", "host-noise: {at-most: 10us}\nrepeats:")
-	r, err := Run(context.Background(), f, file, &fakeSite{late: 20_000}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := ran(t, f, &fakeSite{late: 20_000})
 	if len(r.Warnings) != 2 || !strings.HasPrefix(r.Warnings[0], "host noise: processor 3 wakes a thread 20.") ||
 		!strings.HasSuffix(r.Warnings[0], "late at P99, the experiment allows 10µs") {
 		t.Errorf("%q, want a warning before and after", r.Warnings)
 	}
-	_, err = Run(context.Background(), f, file, &fakeSite{wakes: 7}, Options{})
+	_, err := Run(context.Background(), f, file, &fakeSite{wakes: 7}, Options{})
 	if err == nil || !strings.HasPrefix(err.Error(), "phase host-noise: processor 3: P99 needs 1000 samples, have 7") {
 		t.Error(err)
 	}

@@ -3,7 +3,6 @@
 package run
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -57,8 +56,8 @@ func TestStorageOfInstances(t *testing.T) {
 			h.stored = tt.stored
 			r, err := x.StartServer(t.Context(), x.e.Variants[0])
 			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) || len(h.launched) > 0 {
-					t.Errorf("%v, want %q, with %q started", err, tt.err, h.launched)
+				if wantError(t, tt.name, err, tt.err); len(h.launched) > 0 {
+					t.Errorf("started %q", h.launched)
 				}
 				return
 			}
@@ -95,8 +94,7 @@ func TestStorageOnHosts(t *testing.T) {
 	if got := s.storageOn(lab.Client); got != nil {
 		t.Errorf("on a client: %q", got)
 	}
-	s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Storage: []string{"/srv/a/x", "/srv/b/x",
-		"/srv/d/x"}}}}
+	s.agents[lab.SUT] = on(agent.Host{Storage: []string{"/srv/a/x", "/srv/b/x", "/srv/d/x"}})
 	if d := cmp.Diff(map[int]string{0: "/srv/a/x", 1: "/srv/b/x", 3: "/srv/d/x"}, s.storage()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}

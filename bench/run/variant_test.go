@@ -22,10 +22,7 @@ func TestRunStartsServersAnew(t *testing.T) {
 	f := parse(t, "kind: niclane", "kind: memcached", "rates: [1000, 2000]", "rates: 1000",
 		"  - {name: noisy}\n",
 		"  - {name: noisy, tune: {symmetric-queues: on}}\n  - {name: threads, server: {arguments: [-N, \"2\"]}}\n")
-	r, err := Run(context.Background(), f, file, site, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := ran(t, f, site)
 	want := "up server prefill idle tune noisy noisy server prefill threads threads server prefill tune noisy noisy " +
 		"idle down"
 	if got := strings.Join(site.log, " "); got != want {
@@ -46,18 +43,14 @@ func TestRunGates(t *testing.T) {
 	reclaims := func(w *result.Window) { w.Machine = &machine.Diff{Memory: machine.Memory{Scanned: 7}} }
 	site := &fakeSite{change: reclaims, logs: map[string]string{"the server": "what it said"}}
 	r, err := Run(context.Background(), parse(t, "repeats:", "gates: {}\nrepeats:"), file, site, Options{})
-	if err == nil || !strings.Contains(err.Error(),
-		"repeat 1, idle: gate reclaim: page reclaim during the window: 7 pages") {
-		t.Errorf("got %v", err)
-	}
+	wantError(t, "a gate", err, "repeat 1, idle: gate reclaim: page reclaim during the window: 7 pages")
 	if r.Logs["the server"] != "what it said" {
 		t.Errorf("logs %v", r.Logs)
 	}
 	site = &fakeSite{change: reclaims, logs: map[string]string{"the server": "what it said"}}
-	r, err = Run(context.Background(), parse(t, "repeats:", "gates: {warn: [reclaim]}\nrepeats:"), file, site,
-		Options{})
-	if err != nil || len(r.Windows) != 8 || len(r.Windows[7].Warnings) == 0 || r.Logs != nil {
-		t.Errorf("that only warns: %v, %d windows, logs %v", err, len(r.Windows), r.Logs)
+	r = ran(t, parse(t, "repeats:", "gates: {warn: [reclaim]}\nrepeats:"), site)
+	if len(r.Windows) != 8 || len(r.Windows[7].Warnings) == 0 || r.Logs != nil {
+		t.Errorf("that only warns: %d windows, logs %v", len(r.Windows), r.Logs)
 	}
 	if len(r.Warnings) == 0 || r.Warnings[0] != "gates that only warn here: reclaim" {
 		t.Errorf("warnings %q", r.Warnings)
@@ -111,10 +104,8 @@ func TestCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &fakeHosts{results: map[string]any{"counters of varnish": cache.Counters{Requests: 10, Hits: 9},
-		"counters of origin": cache.Counters{Requests: 1, CPU: 5, Processors: 2}, "prefill": fetch.Result{}},
-		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){},
-		tasks: map[string]*fakeTask{}, lostNow: make(chan struct{})}
+	h := fakes(map[string]any{"counters of varnish": cache.Counters{Requests: 10, Hits: 9},
+		"counters of origin": cache.Counters{Requests: 1, CPU: 5, Processors: 2}, "prefill": fetch.Result{}})
 	m := &measurement{f: f, e: f.Experiment, on: h}
 	r, err := m.StartServer(t.Context(), f.Experiment.Variants[1])
 	if err != nil {
