@@ -3,41 +3,16 @@
 package agent
 
 import (
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/niclane/niclane/bench/power"
+	"github.com/niclane/niclane/bench/power/powertest"
 )
-
-// raplTree is a powercap tree of one package, whose counter step moves on.
-func raplTree(t *testing.T) (root string, step func(joules int)) {
-	t.Helper()
-	root = t.TempDir()
-	zone := filepath.Join(root, "class/powercap/intel-rapl:0")
-	if err := os.MkdirAll(zone, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(zone, name), []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	total := 1_000_000
-	write("name", "package-0")
-	write("max_energy_range_uj", "262143328850")
-	write("energy_uj", strconv.Itoa(total))
-	return root, func(joules int) {
-		total += joules * 1_000_000
-		write("energy_uj", strconv.Itoa(total))
-	}
-}
 
 // The agent reads the sensors of its own host, and nothing else for anybody.
 func TestMeter(t *testing.T) {
-	root, step := raplTree(t)
+	root, step := powertest.RAPL(t)
 	c, _ := started(t, func(c *Config) { c.Sysfs = root })
 	rapl := power.Config{Source: power.RAPL, UpdateInterval: 1e6}
 	meter, err := c.Meter(t.Context(), rapl)
@@ -67,7 +42,7 @@ func TestMeter(t *testing.T) {
 
 // A meter that nobody has ended ends with its session.
 func TestMeterEndsWithItsSession(t *testing.T) {
-	root, _ := raplTree(t)
+	root, _ := powertest.RAPL(t)
 	c, a := started(t, func(c *Config) { c.Sysfs = root })
 	for range maxMeters {
 		if _, err := c.Meter(t.Context(), power.Config{Source: power.RAPL}); err != nil {

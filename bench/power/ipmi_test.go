@@ -27,13 +27,7 @@ func TestIPMI(t *testing.T) {
 		t.Run(fmt.Sprintf("cipher suite %d", suite), func(t *testing.T) {
 			s := &simBMC{watts: 412, active: true}
 			c := ipmiConfig(t, startBMC(t, s, types.CipherSuiteID(suite)), suite)
-			r, err := Measure(t.Context(), open(t, c), func() error {
-				until(t, "15 readings", func() bool { return s.count() > 15 })
-				return nil
-			})
-			if err != nil || r.Estimate == nil {
-				t.Fatalf("%v, %q", err, r.NotMeasured)
-			}
+			r := measured(t, c, func() { until(t, "15 readings", func() bool { return s.count() > 15 }) })
 			if math.Abs(r.Power.Value-412) > 1e-6 || math.Abs(r.Power.High-413) > 1e-6 ||
 				math.Abs(r.Power.Low-411) > 1e-6 {
 				t.Errorf("%v W, want 412 ± 1", r.Power)
@@ -71,14 +65,7 @@ func TestIPMIRefuses(t *testing.T) {
 			if tt.edit != nil {
 				tt.edit(t, &c)
 			}
-			_, err := Measure(t.Context(), open(t, c), func() error { t.Error("the work ran"); return nil })
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want %q", err, tt.want)
-			}
-			if s := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(s, simSecret) ||
-				strings.Contains(err.Error(), "\n") {
-				t.Errorf("the password, or a second line, is in %q", s)
-			}
+			refused(t, c, tt.want, "\n")
 			until(t, "the session's end", func() bool {
 				return tt.bmc.b.Sessions.Count() == 0 || tt.name == "wrong password" || tt.name == "other suite"
 			})

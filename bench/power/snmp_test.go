@@ -70,24 +70,60 @@ func raritanAgent() *snmpAgent {
 	return a
 }
 
+// measured is a measurement with an estimate, of what work takes.
+func measured(t *testing.T, c Config, work func()) Result {
+	t.Helper()
+	r, err := Measure(t.Context(), open(t, c), func() error { work(); return nil })
+	if err != nil || r.Estimate == nil {
+		t.Fatalf("%v, %q, %q", err, r.NotMeasured, r.Warnings)
+	}
+	return r
+}
+
+// refused holds that nothing is measured, and that the error has want, no secret
+// and none of others.
+func refused(t *testing.T, c Config, want string, others ...string) {
+	t.Helper()
+	_, err := Measure(t.Context(), open(t, c), func() error { t.Error("the work ran"); return nil })
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+	text := fmt.Sprintf("%v %+v %#v", err, err, err)
+	for _, other := range append(others, simSecret) {
+		if strings.Contains(text, other) {
+			t.Errorf("%q is in %q", other, text)
+		}
+	}
+}
+
 // fast lets a test have its updates in a fraction of a second.
 func fast(c Config) Config {
 	c.Interval, c.UpdateInterval, c.Timeout = 10e6, 1e6, 20e9
 	return c
 }
 
+// pduConfig is that of an agent as a PDU.
+func pduConfig(t *testing.T, a *snmpAgent) Config {
+	t.Helper()
+	return fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c",
+		Credentials: credentials(t, "community="+simSecret)})
+}
+
+// gauged measures an agent with a gauge and a counter of energy.
+func gauged(t *testing.T, a *snmpAgent, watts, joules string) Result {
+	t.Helper()
+	c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c",
+		Credentials: credentials(t, "community="+simSecret),
+		OIDs:        []OID{{OID: watts, Unit: "W"}, {OID: joules, Unit: "J"}}})
+	return measured(t, c, func() { until(t, "readings", func() bool { return a.requests() > 20 }) })
+}
+
 func TestRaritanAddsInlets(t *testing.T) {
 	a := raritanAgent()
-	c := fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c", Inlets: []int{1, 2},
-		Credentials: credentials(t, "community="+simSecret), AccuracyPercent: 1})
+	c := pduConfig(t, a)
+	c.Inlets, c.AccuracyPercent = []int{1, 2}, 1
 	begin := a.requests()
-	r, err := Measure(t.Context(), open(t, c), func() error {
-		until(t, "15 readings", func() bool { return a.requests() > begin+25 })
-		return nil
-	})
-	if err != nil || r.Estimate == nil {
-		t.Fatalf("%v, %q", err, r.NotMeasured)
-	}
+	r := measured(t, c, func() { until(t, "15 readings", func() bool { return a.requests() > begin+25 }) })
 	if r.Method != Samples || math.Abs(r.Power.Value-500.5) > 1e-6 {
 		t.Errorf("%s: %v W, want 500.5", r.Method, r.Power)
 	}
@@ -134,10 +170,8 @@ func TestRaritanRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := raritanAgent()
 			tt.change(a)
-			c := fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c",
-				Credentials: credentials(t, "community="+simSecret)})
 			ran := false
-			r, err := Measure(t.Context(), open(t, c), func() error { ran = true; return nil })
+			r, err := Measure(t.Context(), open(t, pduConfig(t, a)), func() error { ran = true; return nil })
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
@@ -161,13 +195,7 @@ func TestSNMPv3(t *testing.T) {
 	c := fast(Config{Source: SNMP, Model: "apc", Address: addr,
 		Credentials: credentials(t, "user=meter", "password="+simSecret, "privacyPassword="+simSecret+"2")})
 	begin := a.requests()
-	r, err := Measure(t.Context(), open(t, c), func() error {
-		until(t, "readings", func() bool { return a.requests() > begin+15 })
-		return nil
-	})
-	if err != nil || r.Estimate == nil {
-		t.Fatalf("%v, %q", err, r.NotMeasured)
-	}
+	r := measured(t, c, func() { until(t, "readings", func() bool { return a.requests() > begin+15 }) })
 	// Hundredths of kW: 62 are 620 W to 10 W.
 	if math.Abs(r.Power.Value-620) > 1e-6 || math.Abs(r.Power.Low-610) > 1e-6 {
 		t.Errorf("power %v, want 620 ± 10", r.Power)
@@ -177,7 +205,7 @@ func TestSNMPv3(t *testing.T) {
 	}
 
 	c.Credentials, c.Timeout = credentials(t, "user=meter", "password=not-"+simSecret), 50e6
-	_, err = Measure(t.Context(), open(t, c), func() error { return nil })
+	_, err := Measure(t.Context(), open(t, c), func() error { return nil })
 	if err == nil || strings.Contains(err.Error(), simSecret) ||
 		strings.Contains(fmt.Sprintf("%#v %+v", err, err), simSecret) {
 		t.Errorf("wrong password: %v", err)
@@ -187,9 +215,7 @@ func TestSNMPv3(t *testing.T) {
 // A PDU that stops answering does not lose the work that was measured.
 func TestPDUGoesAway(t *testing.T) {
 	a := raritanAgent()
-	addr := startAgent(t, a)
-	c := fast(Config{Source: Raritan, Address: addr, Version: "2c",
-		Credentials: credentials(t, "community="+simSecret)})
+	c := pduConfig(t, a)
 	c.Timeout = 20e6
 	fine := errors.New("the work's own")
 	r, err := Measure(t.Context(), open(t, c), func() error {
@@ -266,15 +292,9 @@ func TestGenericCounter(t *testing.T) {
 	}
 	count(0, a)
 	a.change = count
-	c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c",
-		Credentials: credentials(t, "community="+simSecret),
-		OIDs:        []OID{{OID: watts, Unit: "W"}, {OID: strings.TrimPrefix(joules, "."), Unit: "J"}}})
-	r, err := Measure(t.Context(), open(t, c), func() error {
-		until(t, "readings", func() bool { return a.requests() > 20 })
-		return nil
-	})
-	if err != nil || r.Estimate == nil || r.CrossCheck == nil {
-		t.Fatalf("%v, %q, %q", err, r.NotMeasured, r.Warnings)
+	r := gauged(t, a, watts, strings.TrimPrefix(joules, "."))
+	if r.CrossCheck == nil {
+		t.Fatal(r.Warnings)
 	}
 	if r.Wraps != 1 {
 		t.Errorf("%d wraps, want 1", r.Wraps)
@@ -303,16 +323,7 @@ func TestContradiction(t *testing.T) {
 			a.change = func(_ int, a *snmpAgent) {
 				a.set(joules, gosnmp.Counter64, uint64(tt.count*time.Since(start).Seconds()))
 			}
-			c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c",
-				Credentials: credentials(t, "community="+simSecret),
-				OIDs:        []OID{{OID: watts, Unit: "W"}, {OID: joules, Unit: "J"}}})
-			r, err := Measure(t.Context(), open(t, c), func() error {
-				until(t, "readings", func() bool { return a.requests() > 20 })
-				return nil
-			})
-			if err != nil || r.Estimate == nil {
-				t.Fatalf("%v, %q", err, r.NotMeasured)
-			}
+			r := gauged(t, a, watts, joules)
 			if w := strings.Join(r.Warnings, "\n"); !strings.Contains(w, "the source contradicts itself") {
 				t.Errorf("warnings %q, %v, %v", w, r.Estimate, r.CrossCheck)
 			}
@@ -323,9 +334,7 @@ func TestContradiction(t *testing.T) {
 // What was measured until an interruption is kept.
 func TestInterrupted(t *testing.T) {
 	a := raritanAgent()
-	c := fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c",
-		Credentials: credentials(t, "community="+simSecret)})
-	src := open(t, c)
+	src := open(t, pduConfig(t, a))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("interrupted")
 	r, err := Measure(ctx, src, func() error {

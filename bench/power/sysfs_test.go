@@ -260,26 +260,20 @@ func chips() map[string]string {
 
 func TestHwmon(t *testing.T) {
 	root := tree(t, chips())
-	window := func() error {
-		begin := time.Now()
-		until(t, "updates", func() bool { return time.Since(begin) > 300*time.Millisecond })
-		return nil
+	sensor := func(chip, name string) Result {
+		t.Helper()
+		c := Config{Source: Hwmon, Chip: chip, Sensors: []string{name}, Sysfs: root, Interval: 5e6}
+		return measured(t, c, func() {
+			begin := time.Now()
+			until(t, "updates", func() bool { return time.Since(begin) > 300*time.Millisecond })
+		})
 	}
-	r, err := Measure(t.Context(), open(t,
-		Config{Source: Hwmon, Chip: "power_meter", Sensors: []string{"power1_average"}, Sysfs: root, Interval: 5e6}),
-		window)
-	if err != nil || r.Estimate == nil {
-		t.Fatalf("%v, %q", err, r.NotMeasured)
-	}
+	r := sensor("power_meter", "power1_average")
 	if s := r.Provenance.Sensors[0]; r.Power.Value < 211.9 || r.Power.Value > 212.1 || s.UpdateInterval != 20e6 ||
 		s.UpdateIntervalFrom != FromSource || !s.Averages {
 		t.Errorf("%v W, sensor %+v", r.Power, s)
 	}
-	r, err = Measure(t.Context(), open(t, Config{Source: Hwmon, Chip: "hwmon2", Sensors: []string{"power1_input"},
-		Sysfs: root, Interval: 5e6}), window)
-	if err != nil || r.Estimate == nil {
-		t.Fatalf("%v, %q", err, r.NotMeasured)
-	}
+	r = sensor("hwmon2", "power1_input")
 	if s := r.Provenance.Sensors[0]; s.Name != "power1_input VDD_NIC" || s.UpdateInterval != 10e6 || s.Averages ||
 		r.Provenance.Device != "ina226" {
 		t.Errorf("sensor %+v of %q", s, r.Provenance.Device)

@@ -5,45 +5,20 @@ package run
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/power"
+	"github.com/niclane/niclane/bench/power/powertest"
 	"github.com/niclane/niclane/bench/result"
 )
-
-// fakeRAPL is a powercap tree with one package, whose counter step moves on.
-func fakeRAPL(t *testing.T) (root string, step func(joules int)) {
-	t.Helper()
-	root = t.TempDir()
-	zone := filepath.Join(root, "class/powercap/intel-rapl:0")
-	if err := os.MkdirAll(zone, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	total := 1_000_000
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(zone, name), []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("name", "package-0")
-	write("max_energy_range_uj", "262143328850")
-	write("energy_uj", strconv.Itoa(total))
-	return root, func(joules int) {
-		total += joules * 1_000_000
-		write("energy_uj", strconv.Itoa(total))
-	}
-}
 
 // A source that cannot be read is asked once and says in each window why; one
 // that can has the energy of the window.
 func TestPowers(t *testing.T) {
-	root, step := fakeRAPL(t)
+	root, step := powertest.RAPL(t)
 	ctx := context.Background()
 	p, warnings, err := openPowers(ctx, []power.Config{
 		{Source: power.RAPL, Sysfs: t.TempDir()}, {Source: power.RAPL, Sysfs: root, Domains: []string{"package"},
