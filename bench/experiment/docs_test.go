@@ -32,10 +32,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := os.ReadFile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := readFile(t, schemaFile)
 	if diff := cmp.Diff(string(experiment.Schema()), string(got)); diff != "" {
 		t.Errorf("run go generate ./bench/experiment (-want +got):\n%s", diff)
 	}
@@ -44,10 +41,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 // TestManualIsCurrent, with -update, writes the list of keys into
 // experiment.yaml(5).
 func TestManualIsCurrent(t *testing.T) {
-	text, err := os.ReadFile(manFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, manFile)
 	head, rest, ok := strings.Cut(string(text), begin)
 	old, tail, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
@@ -70,10 +64,7 @@ var example = regexp.MustCompile("(?s)```yaml\n(.*?)```\n(?:\n```text\n(.*?)```\
 // TestManualExamples parses every example of experiment.yaml(5) and, where
 // messages follow it, holds them to what Parse says. -update writes them.
 func TestManualExamples(t *testing.T) {
-	text, err := os.ReadFile(manFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, manFile)
 	good, bad := 0, 0
 	for _, e := range example.FindAllStringSubmatchIndex(string(text), -1) {
 		input := text[e[2]:e[3]]
@@ -109,24 +100,32 @@ func TestManualExamples(t *testing.T) {
 	}
 }
 
-// compiled is the schema, ready to use.
-var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(experiment.Schema()))
+var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) { return compile(experiment.Schema()) })
+
+// compile makes a schema ready to use.
+func compile(text []byte) (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	if err := c.AddResource("experiment.schema.json", doc); err != nil {
+	if err := c.AddResource("schema.json", doc); err != nil {
 		return nil, err
 	}
-	return c.Compile("experiment.schema.json")
-})
+	return c.Compile("schema.json")
+}
 
-// validate holds a file to the schema, with its keys in the schema's spelling.
+// validate holds an experiment to its schema.
 func validate(t testing.TB, text []byte) error {
 	t.Helper()
-	s, err := compiled()
+	return validateBy(t, compiled, text)
+}
+
+// validateBy holds a file to a schema, with its keys in the schema's spelling.
+func validateBy(t testing.TB, schema func() (*jsonschema.Schema, error), text []byte) error {
+	t.Helper()
+	s, err := schema()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,15 +3,12 @@
 package experiment_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
-	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -34,15 +31,7 @@ func TestHostsGolden(t *testing.T) {
 			}
 			input := ar.Files[0]
 			h, err := experiment.ParseHosts(input.Name, input.Data)
-			got := txtar.File{Name: "hosts.json"}
-			var errs experiment.Errors
-			if errors.As(err, &errs) {
-				got = txtar.File{Name: "errors.txt", Data: []byte(errs.Error() + "\n")}
-			} else {
-				if got.Data, err = json.MarshalIndent(h, "", "  "); err != nil {
-					t.Fatal(err)
-				}
-				got.Data = append(got.Data, '\n')
+			if err == nil {
 				again, err := experiment.ParseHosts(input.Name, hostsText(t, h))
 				if err != nil {
 					t.Fatal(err)
@@ -51,56 +40,17 @@ func TestHostsGolden(t *testing.T) {
 					t.Errorf("(-first +again):\n%s", d)
 				}
 			}
-			class, _, _ := strings.Cut(filepath.Base(name), "_")
-			if wrong := class == "structure" || class == "meaning"; wrong != (errs != nil) {
-				t.Errorf("class %s, errors %v", class, errs)
-			}
-			if err := validateHosts(t, input.Data); (err != nil) != (class == "structure") {
-				t.Errorf("class %s, the schema says %v", class, err)
-			}
-			if *update {
-				if err := os.WriteFile(name,
-					txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: []txtar.File{input, got}}),
-					0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want := txtar.File{}
-			if len(ar.Files) > 1 {
-				want = ar.Files[1]
-			}
-			if d := cmp.Diff(want.Name+"\n"+string(want.Data), got.Name+"\n"+string(got.Data)); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
+			holdGolden(t, name, ar, 1, "hosts.json", h, err, validateHosts(t, input.Data))
 		})
 	}
 }
 
+var compiledHosts = sync.OnceValues(func() (*jsonschema.Schema, error) { return compile(experiment.HostsSchema()) })
+
 // validateHosts holds a hosts file to its schema.
 func validateHosts(t *testing.T, text []byte) error {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(experiment.HostsSchema()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("hosts.schema.json", doc); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.Compile("hosts.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	asJSON, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		return err
-	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
-	if err != nil {
-		return err
-	}
-	return s.Validate(oneSpelling("", v))
+	return validateBy(t, compiledHosts, text)
 }
 
 const (
@@ -111,10 +61,7 @@ const (
 
 // TestHostsDocumentsAreCurrent, with -update, writes schema and list of keys.
 func TestHostsDocumentsAreCurrent(t *testing.T) {
-	text, err := os.ReadFile(hostsManFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, hostsManFile)
 	head, rest, ok := strings.Cut(string(text), begin)
 	_, tail, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
@@ -130,10 +77,7 @@ func TestHostsDocumentsAreCurrent(t *testing.T) {
 			}
 			continue
 		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := readFile(t, path)
 		if d := cmp.Diff(want, string(got)); d != "" {
 			t.Errorf("run go generate ./bench/experiment (-want +got):\n%s", d)
 		}
@@ -148,27 +92,9 @@ func TestHostsDocumentsAreCurrent(t *testing.T) {
 // TestHostsExample: the example is a hosts file, and every experiment that runs
 // in a lab runs on its hosts too.
 func TestHostsExample(t *testing.T) {
-	text, err := os.ReadFile(hostsExample)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(experimentsDir + "/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		if name == hostsExample {
-			continue
-		}
-		h, err := experiment.ParseHosts("hosts.example.yaml", text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := experiment.ParseOn(filepath.Base(name), e, h)
+	for _, name := range experiments(t) {
+		h := exampleHosts(t)
+		f, err := experiment.ParseOn(filepath.Base(name), readFile(t, name), h)
 		if err != nil {
 			t.Error(err)
 			continue

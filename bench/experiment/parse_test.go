@@ -39,45 +39,55 @@ func golden(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	input, rest := ar.Files[0], ar.Files[1:]
-	inputs := []txtar.File{input}
+	input, inputs := ar.Files[0], 1
 	var on *experiment.Hosts
-	if len(rest) > 0 && rest[0].Name == "hosts.yaml" {
-		if on, err = experiment.ParseHosts(rest[0].Name, rest[0].Data); err != nil {
+	if len(ar.Files) > 1 && ar.Files[1].Name == "hosts.yaml" {
+		if on, err = experiment.ParseHosts(ar.Files[1].Name, ar.Files[1].Data); err != nil {
 			t.Fatal(err)
 		}
-		inputs, rest = ar.Files[:2], rest[1:]
+		inputs = 2
 	}
 	f, err := experiment.ParseOn(input.Name, input.Data, on)
-	class, _, _ := strings.Cut(filepath.Base(name), "_")
-	result := txtar.File{Name: "experiment.json"}
+	var value any
+	if err == nil {
+		value = f.Experiment
+		sameAgain(t, f.Experiment)
+	}
+	holdGolden(t, name, ar, inputs, "experiment.json", value, err, validate(t, input.Data))
+}
+
+// holdGolden compares what became of the inputs, the first files of ar, with the
+// file behind them: kind, which has value, or errors.txt. invalid is what the
+// schema says.
+func holdGolden(t *testing.T, name string, ar *txtar.Archive, inputs int, kind string, value any, err, invalid error) {
+	t.Helper()
+	result := txtar.File{Name: kind}
 	var errs experiment.Errors
 	if errors.As(err, &errs) {
 		result = txtar.File{Name: "errors.txt", Data: []byte(errs.Error() + "\n")}
 	} else {
-		if result.Data, err = json.MarshalIndent(f.Experiment, "", "  "); err != nil {
+		if result.Data, err = json.MarshalIndent(value, "", "  "); err != nil {
 			t.Fatal(err)
 		}
 		result.Data = append(result.Data, '\n')
-		sameAgain(t, f.Experiment)
 	}
-	wrong := class == "structure" || class == "meaning"
-	if wrong != (errs != nil) {
+	class, _, _ := strings.Cut(filepath.Base(name), "_")
+	if wrong := class == "structure" || class == "meaning"; wrong != (errs != nil) {
 		t.Errorf("class %s, errors %v", class, errs)
 	}
-	if err := validate(t, input.Data); (err != nil) != (class == "structure") {
-		t.Errorf("class %s, the schema says %v", class, err)
+	if (invalid != nil) != (class == "structure") {
+		t.Errorf("class %s, the schema says %v", class, invalid)
 	}
 	if *update {
 		if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment,
-			Files: append(inputs[:len(inputs):len(inputs)], result)}), 0o644); err != nil {
+			Files: append(ar.Files[:inputs:inputs], result)}), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	want := txtar.File{}
-	if len(rest) > 0 {
-		want = rest[0]
+	if len(ar.Files) > inputs {
+		want = ar.Files[inputs]
 	}
 	if diff := cmp.Diff(want.Name+"\n"+string(want.Data), result.Name+"\n"+string(result.Data)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -110,25 +120,38 @@ func sameAgain(t *testing.T, e *experiment.Experiment) {
 
 const experimentsDir = "../../experiments"
 
-// TestExperiments: every experiment parses, is what the schema describes, means
-// the same when it is written anew, and ends within its time limit.
-func TestExperiments(t *testing.T) {
+// experiments are the files that people name.
+func experiments(t *testing.T) []string {
+	t.Helper()
 	files, err := filepath.Glob(experimentsDir + "/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
+	files = slices.DeleteFunc(files, func(name string) bool { return name == hostsExample }) // where they run
+	if len(files) < 4 {
+		t.Fatalf("%d experiments", len(files))
+	}
+	return files
+}
+
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestExperiments: every experiment parses, is what the schema describes, means
+// the same when it is written anew, and ends within its time limit.
+func TestExperiments(t *testing.T) {
 	var names []string
-	for _, name := range files {
+	for _, name := range experiments(t) {
 		base := filepath.Base(name)
-		if strings.HasPrefix(base, "hosts.") { // where they run
-			continue
-		}
 		names = append(names, base)
 		t.Run(base, func(t *testing.T) {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := readFile(t, name)
 			f, err := experiment.ParseOn(base, text, labOr(text, exampleHosts(t)))
 			if err != nil {
 				t.Fatal(err)
@@ -153,10 +176,7 @@ func TestExperiments(t *testing.T) {
 
 // TestLocate: errors found later have a line.
 func TestLocate(t *testing.T) {
-	text, err := os.ReadFile(experimentsDir + "/first-lane.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, experimentsDir+"/first-lane.yaml")
 	f, err := experiment.Parse("first-lane.yaml", text)
 	if err != nil {
 		t.Fatal(err)
@@ -188,10 +208,7 @@ func FuzzParse(f *testing.F) {
 			f.Fatal(err)
 		}
 		for _, name := range files {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				f.Fatal(err)
-			}
+			text := readFile(f, name)
 			if ar := txtar.Parse(text); len(ar.Files) > 0 {
 				text = ar.Files[0].Data
 			}

@@ -3,7 +3,6 @@
 package experiment_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -12,10 +11,7 @@ import (
 
 // Changes of every kind, in blocks and in flow; comments stay.
 func TestSet(t *testing.T) {
-	text, err := os.ReadFile(experimentsDir + "/first-lane.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, experimentsDir+"/first-lane.yaml")
 	changed, err := experiment.Set(string(text),
 		experiment.Change{Path: "lab.card", Value: "none"}, experiment.Change{Path: "load.rates", Value: "20000"},
 		experiment.Change{Path: "noise[1].rate", Value: "50%"}, experiment.Change{Path: "repeats.min", Value: "12"},

@@ -4,7 +4,6 @@ package experiment_test
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -150,11 +149,7 @@ func TestSizesAreChecked(t *testing.T) {
 // exampleHosts are those of the papers.
 func exampleHosts(t *testing.T) *experiment.Hosts {
 	t.Helper()
-	text, err := os.ReadFile("../../experiments/hosts.example.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	on, err := experiment.ParseHosts("hosts.example.yaml", text)
+	on, err := experiment.ParseHosts("hosts.example.yaml", readFile(t, hostsExample))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,51 +166,26 @@ func labOr(text []byte, on *experiment.Hosts) *experiment.Hosts {
 
 // TestPapers reads every experiment of the papers in each of its forms.
 func TestPapers(t *testing.T) {
-	entries, err := os.ReadDir("../../experiments")
-	if err != nil {
-		t.Fatal(err)
-	}
 	on := exampleHosts(t)
-	n := 0
-	for _, entry := range entries {
-		if !strings.HasSuffix(entry.Name(), ".yaml") || entry.Name() == "hosts.example.yaml" {
-			continue
-		}
-		text, err := os.ReadFile("../../experiments/" + entry.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		n++
+	for _, name := range experiments(t) {
+		text := readFile(t, name)
 		forms := []experiment.Options{{Hosts: labOr(text, on)}, {Hosts: on}}
 		if strings.Contains(string(text), "\nsizes:") {
 			forms = append(forms, experiment.Options{Hosts: labOr(text, on), Quick: true})
 		}
 		for _, o := range forms {
-			if _, err := experiment.ParseWith(entry.Name(), text, o); err != nil {
+			if _, err := experiment.ParseWith(filepath.Base(name), text, o); err != nil {
 				t.Errorf("quick %v, hosts %v: %v", o.Quick, o.Hosts != nil, err)
 			}
 		}
-	}
-	if n < 4 {
-		t.Errorf("%d experiments", n)
 	}
 }
 
 // TestTrial: of every form of every experiment of the papers the variants are
 // all there, once, at the highest load.
 func TestTrial(t *testing.T) {
-	files, err := filepath.Glob("../../experiments/*.yaml")
-	if err != nil || len(files) < 4 {
-		t.Fatalf("%d experiments: %v", len(files), err)
-	}
-	for _, name := range files {
-		if filepath.Base(name) == "hosts.example.yaml" {
-			continue
-		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, name := range experiments(t) {
+		text := readFile(t, name)
 		on := labOr(text, exampleHosts(t))
 		whole, err := experiment.ParseWith(name, text, experiment.Options{Hosts: on})
 		if err != nil {
