@@ -59,18 +59,25 @@ func TestHistogramBuckets(t *testing.T) {
 	(*Histogram)(nil).Buckets(func(_, _, _ int64) bool { t.Error("a bucket of nothing"); return true })
 }
 
+// reread writes v as JSON, reads that into got, and returns it.
+func reread(t *testing.T, v, got any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, got); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func TestHistogramJSON(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	h := filled(5000, func(int) int64 { return int64(1e5 * math.Exp(rng.NormFloat64())) })
 	h.Record(-1)
-	b, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got Histogram
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
+	b := reread(t, h, &got)
 	if !same(&got, h) || got.Clamped() != 1 {
 		t.Errorf("read back %d values, clamped %d; want %d and 1", got.Count(), got.Clamped(), h.Count())
 	}
@@ -82,20 +89,22 @@ func TestHistogramJSON(t *testing.T) {
 		t.Errorf("hdr is %.20q..., want HISTFAAA...", w["hdr"])
 	}
 
-	empty, err := json.Marshal(&Histogram{})
-	if err != nil {
-		t.Fatal(err)
+	if reread(t, &Histogram{}, &got); got.Count() != 0 {
+		t.Errorf("empty histogram: %d values", got.Count())
 	}
-	if err := json.Unmarshal(empty, &got); err != nil || got.Count() != 0 {
-		t.Errorf("empty histogram: %v, %d values", err, got.Count())
-	}
-	for name, bad := range map[string]string{
+	unreadable(t, &got, map[string]string{
 		"count without buckets": `{"count": 3}`,
 		"wrong count":           strings.Replace(string(b), `"count":5001`, `"count":5000`, 1),
 		"not hdr":               `{"count": 1, "hdr": "AAAA"}`,
 		"not base64":            `{"count": 1, "hdr": "%"}`,
-	} {
-		if err := json.Unmarshal([]byte(bad), &got); err == nil {
+	})
+}
+
+// unreadable holds that none of some JSON is read into got.
+func unreadable(t *testing.T, got any, bad map[string]string) {
+	t.Helper()
+	for name, text := range bad {
+		if err := json.Unmarshal([]byte(text), got); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -104,14 +113,8 @@ func TestHistogramJSON(t *testing.T) {
 // A histogram that was read records on.
 func TestRecordAfterReading(t *testing.T) {
 	h := filled(100, func(i int) int64 { return int64(i % 7 * 1000) })
-	b, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got Histogram
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
+	reread(t, h, &got)
 	for _, v := range []int64{0, 2500, 1 << 40} {
 		h.Record(v)
 		got.Record(v)

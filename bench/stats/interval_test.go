@@ -46,6 +46,19 @@ func windowed(windows int, f func(window int, record func(v int64))) *Series {
 	return r.Series()
 }
 
+// slowed has windows of 100 samples of 10, of which slow(window) are of 1000.
+func slowed(windows int, slow func(window int) int) *Series {
+	return windowed(windows, func(w int, record func(int64)) {
+		for i := range 100 {
+			if i < slow(w) {
+				record(1000)
+			} else {
+				record(10)
+			}
+		}
+	})
+}
+
 func TestDesignEffect(t *testing.T) {
 	// 64 windows of 100; 10 beyond in all of them, in every second one 20, in
 	// two neighbours of four 20, in one stall all.
@@ -64,15 +77,7 @@ func TestDesignEffect(t *testing.T) {
 		// windows that leaves 10 groups is 4, off by 40: 16/15·16·1600 / 576
 		{"eights", func(w int) int { return 20 * (w / 8 % 2) }, 47.407, 4},
 	} {
-		s := NewSample(windowed(64, func(w int, record func(int64)) {
-			for i := range 100 {
-				if i < tt.beyond(w) {
-					record(1000)
-				} else {
-					record(10)
-				}
-			}
-		}))
+		s := NewSample(slowed(64, tt.beyond))
 		d, ok := s.design(bucketOf(10))
 		if !ok || math.Abs(d.effect-tt.effect) > 1e-3 {
 			t.Errorf("%s: design effect %.4f (%d windows), want %.4f", tt.name, d.effect, d.windows, tt.effect)
@@ -87,15 +92,7 @@ func TestDesignEffect(t *testing.T) {
 func TestDesignEffectOfRepeats(t *testing.T) {
 	var repeats []*Series
 	for r := range 8 {
-		repeats = append(repeats, windowed(20, func(_ int, record func(int64)) {
-			for i := range 100 {
-				if i < 10*(r%2) {
-					record(1000)
-				} else {
-					record(10)
-				}
-			}
-		}))
+		repeats = append(repeats, slowed(20, func(int) int { return 10 * (r % 2) }))
 	}
 	d, _ := NewSample(repeats...).design(bucketOf(10))
 	// A repeat is off by 100: 8/7·8·10000 / (16000·0.05·0.95)
@@ -113,27 +110,22 @@ func TestIntervalRefuses(t *testing.T) {
 			}
 		})
 	}
-	// Ten stalls would carry P99; one cannot, however many requests it hit.
-	stall := windowed(100, func(w int, record func(int64)) {
-		for i := range 1000 {
-			if w == 50 && i < 500 || w == 70 && i < 700 {
-				record(1e9 + int64(i)*1e6)
-			} else {
-				record(1e5 + int64(i))
-			}
-		}
-	})
-	// Of 130 slow ones 30 come from one stall; of 10,300 it would be 300.
-	partly := func(each, stall int) *Series {
+	slow := func(is func(w, i int) bool) *Series {
 		return windowed(100, func(w int, record func(int64)) {
 			for i := range 1000 {
-				if i < each || w == 40 && i < each+stall {
+				if is(w, i) {
 					record(1e9 + int64(i)*1e6)
 				} else {
 					record(1e5 + int64(i))
 				}
 			}
 		})
+	}
+	// Ten stalls would carry P99; one cannot, however many requests it hit.
+	stall := slow(func(w, i int) bool { return w == 50 && i < 500 || w == 70 && i < 700 })
+	// Of 130 slow ones 30 come from one stall; of 10,300 it would be 300.
+	partly := func(each, stall int) *Series {
+		return slow(func(w, i int) bool { return i < each || w == 40 && i < each+stall })
 	}
 	if e, err := NewSample(partly(100, 300)).Interval(90); err != nil || e.High > 12e8 {
 		t.Errorf("a stall that is 3 %% of the tail: %+v, %v", e, err)
