@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/load/proto/http1"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/httpserver"
 	"github.com/niclane/niclane/bench/part/servetest"
 )
@@ -184,9 +185,8 @@ func TestTLSRefusals(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := c
 			c.TLS = &tt.tls
-			if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v\nlacks %s", err, tt.want)
-			}
+			_, err := Run(t.Context(), c)
+			errtest.Says(t, tt.name, err, tt.want)
 		})
 	}
 	c.TLS = &TLS{Insecure: true}
@@ -194,9 +194,8 @@ func TestTLSRefusals(t *testing.T) {
 		t.Errorf("insecure: %d hits, %v", r.Hits, err)
 	}
 	c.Address, _, _ = serveHTTP(t, httpserver.Config{})
-	if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "TLS handshake") {
-		t.Errorf("plain server: %v", err)
-	}
+	_, err := Run(t.Context(), c)
+	errtest.Says(t, "plain server", err, "TLS handshake")
 }
 
 // An end that comes in one segment with the last bytes is one event of epoll:

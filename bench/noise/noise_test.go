@@ -7,12 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/part/errtest"
 )
 
 // free returns a loopback address nobody listens on.
@@ -188,17 +189,13 @@ func TestAskedToEndEarly(t *testing.T) {
 
 func TestNobodyListens(t *testing.T) {
 	_, err := Run(t.Context(), Config{Role: Send, Address: free(t, "127.0.0.1"), ConnectTimeout: 50e6})
-	if err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("got %v, want connection refused", err)
-	}
+	errtest.Says(t, "nobody listens", err, "refused")
 }
 
 func TestUnknownCongestionControl(t *testing.T) {
 	addr := free(t, "127.0.0.1")
 	_, err := Run(t.Context(), Config{Role: Send, Address: addr, Congestion: "nonesuch", ConnectTimeout: 1e6})
-	if err == nil || !strings.Contains(err.Error(), "TCP_CONGESTION nonesuch") {
-		t.Errorf("got %v", err)
-	}
+	errtest.Says(t, "nonesuch", err, "TCP_CONGESTION nonesuch")
 }
 
 func TestOver(t *testing.T) {
@@ -252,14 +249,7 @@ func TestConfigErrors(t *testing.T) {
 			[]string{`protocol "sctp": want "tcp" or "udp"`}},
 	} {
 		_, err := Run(t.Context(), tt.c)
-		if err == nil {
-			t.Fatal("no error")
-		}
-		for _, want := range tt.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%v\nlacks %s", err, want)
-			}
-		}
+		errtest.Says(t, "all", err, tt.want...)
 	}
 }
 

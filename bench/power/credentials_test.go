@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/part/errtest"
 )
 
 func TestCredentialsFile(t *testing.T) {
@@ -68,19 +70,16 @@ func TestCredentialsElsewhere(t *testing.T) {
 	}
 	for path, want := range map[string]string{link: "a symbolic link", fifo: "not a regular file",
 		dir + "/none": "no such file"} {
-		if _, err := readSecrets(path, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", path, err, want)
-		}
+		_, err := readSecrets(path, nil, nil)
+		errtest.Says(t, path, err, want)
 	}
 	if os.Geteuid() == 0 {
 		other := credentials(t, "user=u")
 		if err := os.Chown(other, 12345, -1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readSecrets(other, nil, nil); err == nil ||
-			!strings.Contains(err.Error(), "belongs to user 12345") {
-			t.Errorf("%v, want whom it belongs to", err)
-		}
+		_, err := readSecrets(other, nil, nil)
+		errtest.Says(t, "another user's", err, "belongs to user 12345")
 	}
 	t.Setenv("POWERTEST_USER", "meter")
 	t.Setenv("POWERTEST_PASSWORD", simSecret)

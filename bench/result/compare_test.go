@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/stats"
 )
 
@@ -43,10 +44,7 @@ func TestCompare(t *testing.T) {
 		}
 		golden(t, "compare-"+format+".golden", out.Bytes())
 	}
-	if err := WriteComparison(&bytes.Buffer{}, c, GoBench); err == nil ||
-		!strings.Contains(err.Error(), "want text, csv, markdown") {
-		t.Errorf("another format: %v", err)
-	}
+	errtest.Says(t, "another format", WriteComparison(&bytes.Buffer{}, c, GoBench), "want text, csv, markdown")
 	same := func(j *Judged) bool { return j != nil && j.Difference.Text == stats.Same }
 	idle, slow := c.Points[0].Variants[0], c.Points[0].Variants[1]
 	if !same(idle.Percentiles[0].Ratio) || !same(idle.Achieved.Ratio) {
@@ -95,9 +93,8 @@ func TestCompareRefuses(t *testing.T) {
 		a, b := fixture(), fixture()
 		a.Server.Kind, b.Server.Kind = "memcached", "memcached"
 		c.change(b)
-		if _, err := Compare(a, b); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
+		_, err := Compare(a, b)
+		errtest.Says(t, name, err, c.want)
 	}
 }
 

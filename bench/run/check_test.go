@@ -16,6 +16,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/memserver"
 	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/bench/part/servetest"
@@ -51,7 +52,7 @@ func TestReadRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err := Read(path)
-		wantError(t, name, err, c.want)
+		errtest.Says(t, name, err, c.want)
 	}
 }
 
@@ -124,13 +125,13 @@ func TestAnswering(t *testing.T) {
 		"other":        {s.Addr().String(), ready.Question{Protocol: experiment.ProtocolRESP}, "want \"+PONG\""},
 		"nobody there": {"127.0.0.1:1", ready.Question{Protocol: experiment.ProtocolTCP}, "connection refused"},
 	} {
-		wantError(t, name, ready.Ask(context.Background(), dialTCP, c.address, c.q), c.want)
+		errtest.Says(t, name, ready.Ask(context.Background(), dialTCP, c.address, c.q), c.want)
 	}
 	nobody := func(ctx context.Context) error {
 		return ready.Ask(ctx, dialTCP, "127.0.0.1:1", ready.Question{Protocol: experiment.ProtocolTCP})
 	}
 	err = until(context.Background(), "tcp at 127.0.0.1:1", nobody, 50*time.Millisecond, up)
-	wantError(t, "nobody there", err, "tcp at 127.0.0.1:1 does not answer within 50ms: ")
+	errtest.Says(t, "nobody there", err, "tcp at 127.0.0.1:1 does not answer within 50ms: ")
 	gone := func() error { return os.ErrProcessDone }
 	if err := until(context.Background(), "tcp at 127.0.0.1:1", nobody, time.Hour, gone); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("a server that has ended: %v", err)

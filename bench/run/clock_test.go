@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/niclane/niclane/bench/part/errtest"
 )
 
 func TestClocks(t *testing.T) {
@@ -32,7 +34,7 @@ func TestClocks(t *testing.T) {
 		if !strings.HasPrefix(warning, c.warning) || (c.warning == "") != (warning == "") {
 			t.Errorf("%s: %q, want %q", name, warning, c.warning)
 		}
-		wantError(t, name, err, c.fail)
+		errtest.Says(t, name, err, c.fail)
 	}
 	a, err := clocks()
 	if err != nil {

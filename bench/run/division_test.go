@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/app/numa"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/nodes"
 )
 
@@ -79,7 +80,7 @@ func TestDivide(t *testing.T) {
 		})
 	}
 	_, err := divide(twoSockets(), []int{64}, 8443)
-	wantError(t, "a processor that there is not", err, "no node has processors for an instance")
+	errtest.Says(t, "a processor that there is not", err, "no node has processors for an instance")
 }
 
 const serverLanes = `version: 1

@@ -13,6 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
@@ -181,13 +182,13 @@ func TestNoiseOfOtherHosts(t *testing.T) {
 	few := late(20_000)
 	few.CPUs[0].Late = stats.NewHistogram()
 	few.CPUs[0].Late.Record(1)
-	wantError(t, "few wake-ups", s.judge(lab.Client, few), "host big: processor 2: P99 needs")
+	errtest.Says(t, "few wake-ups", s.judge(lab.Client, few), "host big: processor 2: P99 needs")
 	s.e.HostNoise.AtMost = 0
 	if err := s.judge(lab.Client, few); err != nil {
 		t.Error(err)
 	}
 	s.e.HostNoise.AtMost, s.e.HostNoise.Refuse = 10_000, true
-	wantError(t, "refused", s.judge(lab.Client, late(20_000)), "host big: processor 2")
+	errtest.Says(t, "refused", s.judge(lab.Client, late(20_000)), "host big: processor 2")
 }
 
 // What the agents cannot do is said of the host before anything is started.

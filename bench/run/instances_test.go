@@ -15,6 +15,7 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/part/cache"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/fetch"
 	"github.com/niclane/niclane/bench/part/nodes"
 	"github.com/niclane/niclane/bench/result"
@@ -123,11 +124,11 @@ func TestInstances(t *testing.T) {
 	}
 	h.series["counters of varnish"] = []any{zero, zero, full, zero, full, zero, cache.Counters{Requests: 45},
 		cache.Counters{Requests: 37}}
-	wantError(t, "another instance had some", m.Prefill(t.Context()), "instance on node 1: the workload is "+
+	errtest.Says(t, "another instance had some", m.Prefill(t.Context()), "instance on node 1: the workload is "+
 		"not proven: while it was filled by 40 requests, the cache of the instance on node 0 counted 4, want 0")
 	few := cache.Counters{Requests: 38}
 	h.series["counters of varnish"] = []any{zero, zero, few, zero, few, zero, few, full}
-	wantError(t, "some went elsewhere", m.Prefill(t.Context()),
+	errtest.Says(t, "some went elsewhere", m.Prefill(t.Context()),
 		"the cache of the instance on node 0 counted 37, want 40")
 
 	if err := m.stopServers(); err != nil {
@@ -181,7 +182,7 @@ func TestInstancesOfAWindow(t *testing.T) {
 	}
 	close(h.tasks["the server on node 1"].done)
 	_, err = m.Measure(t.Context(), Job{Connections: 4, Window: 2e8})
-	wantError(t, "one has ended", err, "the server on node 1 has ended")
+	errtest.Says(t, "one has ended", err, "the server on node 1 has ended")
 }
 
 // A window ends with an instance, with what it needs, or with a host: at once,

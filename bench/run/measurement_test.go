@@ -15,6 +15,7 @@ import (
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/nodes"
 	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/bench/result"
@@ -256,7 +257,7 @@ func TestMeasureRefuses(t *testing.T) {
 		m, h := faked(t)
 		c.spoil(m, h)
 		_, err := m.Measure(t.Context(), Job{Rate: 1000, Connections: 4, Window: 2e8, Noise: m.e.Noise})
-		wantError(t, name, err, c.want)
+		errtest.Says(t, name, err, c.want)
 		for what, x := range h.tasks {
 			if strings.HasPrefix(what, "noise") && !x.stopped {
 				t.Errorf("%s: %s goes on", name, what)
@@ -289,7 +290,7 @@ func TestPrefillIsProven(t *testing.T) {
 			"workload: {protocol: memcached, get-set: 9:1, keys: 10000}")
 		h.readings = append([]counters.Counters{}, filled...)
 		c.spoil(h)
-		wantError(t, name, m.Prefill(t.Context()), c.want)
+		errtest.Says(t, name, m.Prefill(t.Context()), c.want)
 	}
 }
 

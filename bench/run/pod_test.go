@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
 )
@@ -126,7 +127,7 @@ func TestPodDescribed(t *testing.T) {
 func TestPodEnds(t *testing.T) {
 	m, calls := podRun(t, `{"phase": "Failed", "reason": "OutOfmemory"}`)
 	_, err := m.StartServer(t.Context(), m.e.Variants[0])
-	wantError(t, "a pod that ends", err, "it has ended: Failed; OutOfmemory")
+	errtest.Says(t, "a pod that ends", err, "it has ended: Failed; OutOfmemory")
 	if errors.Is(m.because(os.ErrDeadlineExceeded), os.ErrDeadlineExceeded) {
 		t.Error("a generator's timeout hides the pod's end")
 	}

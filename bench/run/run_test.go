@@ -15,6 +15,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
@@ -59,14 +60,6 @@ func ran(t *testing.T, f *experiment.File, site *fakeSite) *result.Result {
 		t.Fatal(err)
 	}
 	return r
-}
-
-// wantError holds an error to a part of its text, "" to none. what names the case.
-func wantError(t *testing.T, what string, err error, text string) {
-	t.Helper()
-	if (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
-		t.Errorf("%s: error %v, want %q", what, err, text)
-	}
 }
 
 // fakeSite writes down what is asked of it.
@@ -389,7 +382,7 @@ func TestProve(t *testing.T) {
 		"misses": {counts: of(9000, 1000, 8000), want: "8000 of 9000 gets (88.9 %), the workload wants " +
 			"least-hits: 100.0%"},
 	} {
-		wantError(t, name, prove(w, c.counts, c.unanswered), c.want)
+		errtest.Says(t, name, prove(w, c.counts, c.unanswered), c.want)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/bench/agent"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/lab"
 )
 
@@ -56,7 +57,7 @@ func TestStorageOfInstances(t *testing.T) {
 			h.stored = tt.stored
 			r, err := x.StartServer(t.Context(), x.e.Variants[0])
 			if tt.err != "" {
-				if wantError(t, tt.name, err, tt.err); len(h.launched) > 0 {
+				if errtest.Says(t, tt.name, err, tt.err); len(h.launched) > 0 {
 					t.Errorf("started %q", h.launched)
 				}
 				return

@@ -10,6 +10,7 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/part/cache"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/fetch"
 	"github.com/niclane/niclane/bench/part/tune"
 	"github.com/niclane/niclane/bench/result"
@@ -43,7 +44,7 @@ func TestRunGates(t *testing.T) {
 	reclaims := func(w *result.Window) { w.Machine = &machine.Diff{Memory: machine.Memory{Scanned: 7}} }
 	site := &fakeSite{change: reclaims, logs: map[string]string{"the server": "what it said"}}
 	r, err := Run(context.Background(), parse(t, "repeats:", "gates: {}\nrepeats:"), file, site, Options{})
-	wantError(t, "a gate", err, "repeat 1, idle: gate reclaim: page reclaim during the window: 7 pages")
+	errtest.Says(t, "a gate", err, "repeat 1, idle: gate reclaim: page reclaim during the window: 7 pages")
 	if r.Logs["the server"] != "what it said" {
 		t.Errorf("logs %v", r.Logs)
 	}

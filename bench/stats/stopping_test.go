@@ -5,20 +5,17 @@ package stats
 import (
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
+
+	"github.com/niclane/niclane/bench/part/errtest"
 )
 
 func TestRuleCheck(t *testing.T) {
 	if err := (Rule{Min: 8, Max: 8, Width: 0.1}).Check(); err != nil {
 		t.Error(err)
 	}
-	err := Rule{Min: 3, Max: 2, Width: math.NaN()}.Check()
-	for _, want := range []string{"min 3: want at least 8", "max 2: want at least min, 3", "width NaN"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %q", err, want)
-		}
-	}
+	errtest.Says(t, "all", Rule{Min: 3, Max: 2, Width: math.NaN()}.Check(),
+		"min 3: want at least 8", "max 2: want at least min, 3", "width NaN")
 }
 
 func TestDecide(t *testing.T) {

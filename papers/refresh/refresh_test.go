@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/power"
 )
 
@@ -86,13 +87,11 @@ func TestRefused(t *testing.T) {
 	} {
 		s, a := old, good
 		c.change(&s, &a)
-		if _, err := Replace(s, old, a); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
+		_, err := Replace(s, old, a)
+		errtest.Says(t, name, err, c.want)
 	}
-	if _, err := FromPaper("2x6252N"); err == nil || !strings.Contains(err.Error(), "1x6252N, 2x6252N, 1x6710E") {
-		t.Errorf("not a row: %v", err)
-	}
+	_, err := FromPaper("2x6252N")
+	errtest.Says(t, "not a row", err, "1x6252N, 2x6252N, 1x6710E")
 }
 
 // TestPaperIsConsistent: the watts that follow from the table's two columns are

@@ -10,6 +10,7 @@ import (
 
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
+	"github.com/niclane/niclane/bench/part/errtest"
 )
 
 // What is tested here is tested against server_test.go's idea of the protocol,
@@ -140,16 +141,14 @@ func TestFaults(t *testing.T) {
 	}
 	s.answer = func(int64) int { return 8 }
 	c.Prefill = true
-	if _, err = Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "prefill: key") {
-		t.Errorf("prefill refused: %v", err)
-	}
+	_, err = Run(t.Context(), c)
+	errtest.Says(t, "prefill refused", err, "prefill: key")
 	if _, err = Run(t.Context(), load.Config{Address: s.address(), Rate: 1, Duration: 1}); err == nil {
 		t.Error("memcached: no error")
 	}
 	c.Address, c.ConnectTimeout = "127.0.0.1:1", 1e9
-	if _, err = Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
-		t.Errorf("nobody listens: %v", err)
-	}
+	_, err = Run(t.Context(), c)
+	errtest.Says(t, "nobody listens", err, "127.0.0.1:1")
 }
 
 func TestCounterErrors(t *testing.T) {
@@ -160,8 +159,6 @@ func TestCounterErrors(t *testing.T) {
 		"client_write_success=1;a=": "no client_read_success",
 	} {
 		var sum counters.Counters
-		if err := add(&sum, text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
+		errtest.Says(t, text, add(&sum, text), want)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/memserver"
 	"github.com/niclane/niclane/bench/part/servetest"
 )
@@ -59,10 +60,7 @@ func TestServers(t *testing.T) {
 			if err := CheckKeys(after, 500); err != nil || after.Keys.Value != 500 {
 				t.Errorf("%d keys, want 500: %v", after.Keys.Value, err)
 			}
-			if err := CheckKeys(after, 501); err == nil ||
-				!strings.Contains(err.Error(), "holds 500 "+after.Keys.Name) {
-				t.Errorf("a key that is not there: %v", err)
-			}
+			errtest.Says(t, "a key that is not there", CheckKeys(after, 501), "holds 500 "+after.Keys.Name)
 			if tt.command == "" {
 				return
 			}
@@ -149,17 +147,11 @@ func TestCompare(t *testing.T) {
 			if (err != nil) != (tt.want != nil) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
-			for _, want := range tt.want {
-				if err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("%v\nlacks %s", err, want)
-				}
-			}
+			errtest.Says(t, "all", err, tt.want...)
 		})
 	}
-	if err := Compare(at(0, 0, 0, 0), at(3, 0, 3, 0), load.Work{Gets: 3, GetHits: 2}); err == nil ||
-		!strings.Contains(err.Error(), "counted 3 h, generator has 2 hits received") {
-		t.Error(err)
-	}
+	errtest.Says(t, "all answered", Compare(at(0, 0, 0, 0), at(3, 0, 3, 0), load.Work{Gets: 3, GetHits: 2}),
+		"counted 3 h, generator has 2 hits received")
 }
 
 func TestReadErrors(t *testing.T) {

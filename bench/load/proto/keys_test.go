@@ -5,8 +5,9 @@ package proto
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
+
+	"github.com/niclane/niclane/bench/part/errtest"
 )
 
 func TestKeys(t *testing.T) {
@@ -91,16 +92,7 @@ func TestPick(t *testing.T) {
 
 func TestNewKeysErrors(t *testing.T) {
 	_, err := NewKeys(-1, 251, 0, 2)
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, want := range []string{"keys -1", "keyBytes 251", "valueBytes 0", "setShare 2"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v\nlacks %s", err, want)
-		}
-	}
-	if _, err := NewKeys(1001, 3, 1, 0); err == nil || !strings.Contains(err.Error(),
-		"keyBytes 3: want 4 to 250 for 1001 keys") {
-		t.Errorf("keys that cannot differ: %v", err)
-	}
+	errtest.Says(t, "all", err, "keys -1", "keyBytes 251", "valueBytes 0", "setShare 2")
+	_, err = NewKeys(1001, 3, 1, 0)
+	errtest.Says(t, "keys that cannot differ", err, "keyBytes 3: want 4 to 250 for 1001 keys")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/httpserver"
 	"github.com/niclane/niclane/bench/part/servetest"
 )
@@ -17,10 +18,8 @@ func TestVarnishText(t *testing.T) {
 	if err != nil || got.Requests != 1000 || got.Hits != 988 {
 		t.Errorf("%+v, %v; want 988 of 1000", got, err)
 	}
-	if _, err := varnishText([]byte(`{"counters": {"MAIN.cache_hit": {"value": 988}}}`)); err == nil ||
-		!strings.Contains(err.Error(), "no MAIN.cache_miss") {
-		t.Errorf("counters that are missing: %v", err)
-	}
+	_, err = varnishText([]byte(`{"counters": {"MAIN.cache_hit": {"value": 988}}}`))
+	errtest.Says(t, "counters that are missing", err, "no MAIN.cache_miss")
 }
 
 func TestTrafficServer(t *testing.T) {
@@ -40,10 +39,8 @@ func TestTrafficServer(t *testing.T) {
 	if err != nil || got.Requests != 100 || got.Hits != 90 {
 		t.Errorf("%+v, %v; want 90 of 100", got, err)
 	}
-	if _, err := Run(t.Context(), Config{Kind: TrafficServer, Address: address, At: "/"}); err == nil ||
-		!strings.Contains(err.Error(), "status 404") {
-		t.Errorf("no plugin: %v", err)
-	}
+	_, err = Run(t.Context(), Config{Kind: TrafficServer, Address: address, At: "/"})
+	errtest.Says(t, "no plugin", err, "status 404")
 	if _, err := trafficServerText([]byte(`{"global": {}}`)); err == nil {
 		t.Error("counters that are missing were taken")
 	}
@@ -54,10 +51,8 @@ func TestNginxLog(t *testing.T) {
 	if err != nil || got.Requests != 5 || got.Hits != 3 {
 		t.Errorf("%+v, %v; want 3 of 5", got, err)
 	}
-	if _, err := nginxLog(strings.NewReader("HIT\n10.0.0.1 - - [x]\n")); err == nil ||
-		!strings.Contains(err.Error(), "line 2") {
-		t.Errorf("another log: %v", err)
-	}
+	_, err = nginxLog(strings.NewReader("HIT\n10.0.0.1 - - [x]\n"))
+	errtest.Says(t, "another log", err, "line 2")
 }
 
 func TestOrigin(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/niclane/niclane/bench/part/errtest"
 )
 
 // tree is a root with two queues and a sysctl.
@@ -42,10 +44,8 @@ func TestRun(t *testing.T) {
 		Sysctls: map[string]string{"net.ipv4.tcp_notsent_lowat": "16384"}}
 	looking := c
 	looking.Check = true
-	if _, err := Run(t.Context(), looking); err == nil ||
-		!strings.Contains(err.Error(), "want 16384, have 4294967295") {
-		t.Errorf("before: %v", err)
-	}
+	_, err := Run(t.Context(), looking)
+	errtest.Says(t, "before", err, "want 16384, have 4294967295")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
@@ -79,9 +79,7 @@ func TestFailure(t *testing.T) {
 	root, read := tree(t)
 	_, err := Run(t.Context(), Config{root: root, Sysctls: map[string]string{"net.ipv4.tcp_notsent_lowat": "1",
 		"net.ipv4.tcp_unknown": "1"}})
-	if err == nil || !strings.Contains(err.Error(), "tcp_unknown: this host") {
-		t.Errorf("got %v", err)
-	}
+	errtest.Says(t, "unknown", err, "tcp_unknown: this host")
 	if got := read("proc/sys/net/ipv4/tcp_notsent_lowat"); got != "4294967295" {
 		t.Errorf("left %s", got)
 	}

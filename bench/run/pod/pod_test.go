@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/run/pod"
 )
 
@@ -229,9 +230,7 @@ func TestEndsLater(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("it does not end")
 	}
-	if err := p.Ended(); err == nil || !strings.Contains(err.Error(), "exit code 71") {
-		t.Error(err)
-	}
+	errtest.Says(t, "ended", p.Ended(), "exit code 71")
 }
 
 // TestInterrupted: the run's end is no reason to leave the pod.
@@ -243,9 +242,7 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel(errors.New("interrupted"))
-	if err := p.Ready(ctx); err == nil || !strings.Contains(err.Error(), "not ready: interrupted") {
-		t.Error(err)
-	}
+	errtest.Says(t, "interrupted", p.Ready(ctx), "not ready: interrupted")
 	if f.read("pod") == "" {
 		t.Error("it is gone before it is deleted")
 	}
@@ -313,8 +310,6 @@ func TestVersion(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err := (pod.Kubectl{}).Version(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "kubectl is not on the PATH") {
-		t.Error(err)
-	}
+	_, err := (pod.Kubectl{}).Version(t.Context())
+	errtest.Says(t, "no kubectl", err, "kubectl is not on the PATH")
 }
