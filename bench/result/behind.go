@@ -30,13 +30,18 @@ func table(b *strings.Builder, title string, rows [][]string) {
 	if len(rows) < 2 { // a head alone
 		return
 	}
+	fmt.Fprintf(b, "\n%s\n", title)
+	inColumns(b, rows)
+}
+
+// inColumns writes rows in columns.
+func inColumns(b *strings.Builder, rows [][]string) {
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
 	for _, r := range rows {
 		fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
 	_ = t.Flush() // a strings.Builder takes everything
-	fmt.Fprintf(b, "\n%s\n", title)
 	for line := range strings.Lines(text.String()) {
 		fmt.Fprintln(b, strings.TrimRight(line, " \n"))
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/niclane/niclane/bench/stats"
 )
@@ -42,8 +41,14 @@ func (j *Judged) String() string {
 	if j == nil {
 		return "no ratio"
 	}
-	s := fmt.Sprintf("×%.2f (%.2f to %.2f)", j.Estimate, j.Low, j.High)
-	if j.Difference.Text == stats.Same {
+	return ratioText(j.Ratio, &j.Difference)
+}
+
+// ratioText marks a ratio of which noise may be all. d is nil where nothing was
+// judged.
+func ratioText(r stats.Ratio, d *stats.Difference) string {
+	s := fmt.Sprintf("×%.2f (%.2f to %.2f)", r.Estimate, r.Low, r.High)
+	if d != nil && d.Text == stats.Same {
 		s += " " + stats.Same
 	}
 	return s
@@ -93,19 +98,14 @@ func (c *Comparison) text(out io.Writer) error {
 	list("experiment", c.Experiment)
 	for _, p := range c.Points {
 		fmt.Fprintf(&b, "\n%s\n", p.Name)
-		var table strings.Builder
-		t := tabwriter.NewWriter(&table, 0, 0, 3, ' ', 0)
-		fmt.Fprintln(t, "\tA\tB\tB to A\tbeside the base")
+		rows := [][]string{{"", "A", "B", "B to A", "beside the base"}}
 		for _, v := range p.Variants {
-			fmt.Fprintf(t, "%s\t\t\t\t\n", v.Name)
+			rows = append(rows, []string{v.Name, "", "", "", ""})
 			for _, r := range v.rows() {
-				fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", r.what, r.a, r.b, r.ratio, r.beside)
+				rows = append(rows, []string{"  " + r.what, r.a, r.b, r.ratio, r.beside})
 			}
 		}
-		_ = t.Flush() // a strings.Builder takes everything
-		for line := range strings.Lines(table.String()) {
-			fmt.Fprintln(&b, strings.TrimRight(line, " \n"))
-		}
+		inColumns(&b, rows)
 	}
 	if len(c.Only)+len(c.Notes) > 0 {
 		b.WriteByte('\n')

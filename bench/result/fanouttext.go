@@ -8,7 +8,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 )
 
 // WriteFanOuts writes answers as Text, CSV or Markdown.
@@ -24,8 +23,13 @@ func WriteFanOuts(out io.Writer, all []FanOut, format string) error {
 	return fmt.Errorf("format %q: want %s", format, strings.Join(ComparisonFormats, ", "))
 }
 
-// cells of the table: a line for each time, a column for each variant.
-func (f FanOut) cells() (out [][]string) {
+// rows of the table: the head and a line for each time, a column for each variant.
+func (f FanOut) rows() [][]string {
+	head := []string{"within"}
+	for _, v := range f.Variants {
+		head = append(head, v.Name)
+	}
+	out := [][]string{head}
 	for i, t := range f.Times {
 		line := []string{DurationText(float64(t))}
 		for _, v := range f.Variants {
@@ -47,14 +51,6 @@ func (f FanOut) cells() (out [][]string) {
 	return out
 }
 
-func (f FanOut) head() []string {
-	out := []string{"within"}
-	for _, v := range f.Variants {
-		out = append(out, v.Name)
-	}
-	return out
-}
-
 func (f FanOut) title() string {
 	return fmt.Sprintf("%s: servers that one request can ask in parallel, all answers in time with a probability of %s",
 		f.Point, numberText(f.Probability))
@@ -71,16 +67,7 @@ func fanOutText(out io.Writer, all []FanOut) error {
 			fmt.Fprintln(&b, "no response time that a sample carries")
 			continue
 		}
-		var table strings.Builder
-		t := tabwriter.NewWriter(&table, 0, 0, 3, ' ', 0)
-		fmt.Fprintln(t, strings.Join(f.head(), "\t"))
-		for _, line := range f.cells() {
-			fmt.Fprintln(t, strings.Join(line, "\t"))
-		}
-		_ = t.Flush() // a strings.Builder takes everything
-		for line := range strings.Lines(table.String()) {
-			fmt.Fprintln(&b, strings.TrimRight(line, " \n"))
-		}
+		inColumns(&b, f.rows())
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -93,16 +80,14 @@ func fanOutMarkdown(out io.Writer, all []FanOut) error {
 			b.WriteByte('\n')
 		}
 		fmt.Fprintf(&b, "## %s\n\n", f.title())
-		line := func(cells []string) {
-			for _, c := range cells {
+		for i, row := range f.rows() {
+			for _, c := range row {
 				fmt.Fprintf(&b, "| %s ", cell(c))
 			}
 			b.WriteString("|\n")
-		}
-		line(f.head())
-		b.WriteString("|---|" + strings.Repeat("---:|", len(f.Variants)) + "\n")
-		for _, l := range f.cells() {
-			line(l)
+			if i == 0 {
+				b.WriteString("|---|" + strings.Repeat("---:|", len(f.Variants)) + "\n")
+			}
 		}
 	}
 	_, err := io.WriteString(out, b.String())

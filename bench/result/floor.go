@@ -40,12 +40,7 @@ func (r *Result) floor() (out []Floor) {
 		}
 		for _, c := range h.CPUs {
 			f := Floor{When: when, CPU: c.CPU, Max: c.Late.Max(), Others: others,
-				Curve: stats.Curve(c.Late, curvePoints)}
-			for _, p := range []float64{50, 99, 99.9} {
-				if v, err := stats.Percentile(c.Late, p); err == nil {
-					f.Percentiles = append(f.Percentiles, stats.Step{Percentile: p, NS: v})
-				}
-			}
+				Percentiles: three(c.Late), Curve: stats.Curve(c.Late, curvePoints)}
 			if c.Total > 0 {
 				f.Steal, f.Busy = float64(c.Steal)/float64(c.Total), float64(c.Busy)/float64(c.Total)
 			}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/stats"
 )
 
 // Formats of WriteFormat.
@@ -110,26 +109,11 @@ func WriteMarkdown(out io.Writer, s *Summary) error {
 			}
 			fmt.Fprintf(&b, " %.0f/s | %s |\n", v.Achieved, v.Failures())
 		}
-		lists(&b, p)
+		bullets(&b, p.verdicts())
 	}
 	bullets(&b, s.Warnings)
 	_, err := io.WriteString(out, b.String())
 	return err
-}
-
-func lists(b *strings.Builder, p PointSummary) {
-	var lines []string
-	for _, g := range p.Goals {
-		if g.Judgement == nil {
-			lines = append(lines, fmt.Sprintf("goal: %s: not judged: %s", g.Text, g.Missing))
-			continue
-		}
-		lines = append(lines, fmt.Sprintf("goal: %s: %s: %s", g.Text, g.Judgement.Verdict, g.Judgement.Reason))
-	}
-	for _, d := range p.Doubts {
-		lines = append(lines, "warning: "+d.String())
-	}
-	bullets(b, lines)
 }
 
 func bullets(b *strings.Builder, lines []string) {
@@ -177,7 +161,7 @@ func WriteGoBench(out io.Writer, r *Result) error {
 		}
 		fmt.Fprintf(&b, "connections=%d/variant=%s %d %.0f mean-ns", p.Connections, benchName(w.Variant),
 			max(1, w.Load.Completed), w.Load.Latency.Mean())
-		for _, c := range each(w, percentiles) {
+		for _, c := range carried(w.Load.Latency, percentiles...) {
 			fmt.Fprintf(&b, " %d p%s-ns", c.NS, numberText(c.Percentile))
 		}
 		fmt.Fprintf(&b, " %.1f req/s", float64(w.Load.Completed)/float64(w.Load.Duration)*1e9)
@@ -211,14 +195,4 @@ func benchName(s string) string {
 		return -1
 	}, s)
 	return cmp.Or(name, "x")
-}
-
-// each is the percentiles that a window carries by itself.
-func each(w *Window, percentiles []float64) (out []stats.Step) {
-	for _, p := range percentiles {
-		if v, err := stats.Percentile(w.Load.Latency, p); err == nil {
-			out = append(out, stats.Step{Percentile: p, NS: v})
-		}
-	}
-	return out
 }

@@ -40,14 +40,17 @@ func generator(windows map[int]*Window) (g Generator) {
 	return g
 }
 
-func three(h *stats.Histogram) (out []stats.Step) {
-	for _, p := range []float64{50, 99, 99.9} {
+// carried are those percentiles that a sample carries.
+func carried(h *stats.Histogram, percentiles ...float64) (out []stats.Step) {
+	for _, p := range percentiles {
 		if v, err := stats.Percentile(h, p); err == nil {
 			out = append(out, stats.Step{Percentile: p, NS: v})
 		}
 	}
 	return out
 }
+
+func three(h *stats.Histogram) []stats.Step { return carried(h, 50, 99, 99.9) }
 
 // A NoiseSummary is a direction of the noise, over all windows of a variant.
 type NoiseSummary struct {

@@ -5,6 +5,7 @@ package result
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -380,14 +381,7 @@ func (w *Window) noise() (to, from float64) {
 }
 
 // rounds in order.
-func rounds(windows map[int]*Window) []int {
-	var out []int
-	for i := range windows {
-		out = append(out, i)
-	}
-	slices.Sort(out)
-	return out
-}
+func rounds(windows map[int]*Window) []int { return slices.Sorted(maps.Keys(windows)) }
 
 // latencyRatio pairs the rounds that both have. A percentile that every window
 // carries is compared window by window; one that only all of them carry, over

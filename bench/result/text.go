@@ -5,6 +5,7 @@ package result
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -47,14 +48,13 @@ func (p PointSummary) text(b *strings.Builder, percentiles []float64) {
 		fmt.Fprintln(b, "nothing measured")
 		return
 	}
-	var table strings.Builder
-	t := tabwriter.NewWriter(&table, 0, 0, 3, ' ', 0)
+	var rows [][]string
 	row := func(name string, cell func(VariantSummary) string) {
 		cells := []string{name}
 		for _, v := range p.Variants {
 			cells = append(cells, cell(v))
 		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		rows = append(rows, cells)
 	}
 	row("", func(v VariantSummary) string { return v.Name })
 	row("mean", func(v VariantSummary) string { return DurationText(v.Mean) })
@@ -70,39 +70,35 @@ func (p PointSummary) text(b *strings.Builder, percentiles []float64) {
 	}
 	row("achieved", func(v VariantSummary) string { return fmt.Sprintf("%.0f/s", v.Achieved) })
 	row("errors", VariantSummary.Failures)
-	if p.has(func(v VariantSummary) bool { return v.NoiseToSUT+v.NoiseFromSUT > 0 }) {
+	if slices.ContainsFunc(p.Variants, func(v VariantSummary) bool { return v.NoiseToSUT+v.NoiseFromSUT > 0 }) {
 		row("noise to SUT", func(v VariantSummary) string { return rateText(v.NoiseToSUT) })
 		row("noise from SUT", func(v VariantSummary) string { return rateText(v.NoiseFromSUT) })
 	}
-	if p.has(func(v VariantSummary) bool { return v.ServerCPU > 0 }) {
+	if slices.ContainsFunc(p.Variants, func(v VariantSummary) bool { return v.ServerCPU > 0 }) {
 		row("server CPU", func(v VariantSummary) string { return DurationText(v.ServerCPU) + "/request" })
 	}
-	_ = t.Flush() // a strings.Builder takes everything
-	for line := range strings.Lines(table.String()) {
-		fmt.Fprintln(b, strings.TrimRight(line, " \n"))
-	}
+	inColumns(b, rows)
 	if p.Stopped != "" {
 		fmt.Fprintln(b, p.Stopped)
 	}
-	for _, g := range p.Goals {
-		if g.Judgement == nil {
-			fmt.Fprintf(b, "goal: %s: not judged: %s\n", g.Text, g.Missing)
-			continue
-		}
-		fmt.Fprintf(b, "goal: %s: %s: %s\n", g.Text, g.Judgement.Verdict, g.Judgement.Reason)
-	}
-	for _, d := range p.Doubts {
-		fmt.Fprintf(b, "warning: %s\n", d)
+	for _, line := range p.verdicts() {
+		fmt.Fprintln(b, line)
 	}
 }
 
-func (p PointSummary) has(f func(VariantSummary) bool) bool {
-	for _, v := range p.Variants {
-		if f(v) {
-			return true
+// verdicts are a line for each goal and each doubt.
+func (p PointSummary) verdicts() (lines []string) {
+	for _, g := range p.Goals {
+		if g.Judgement == nil {
+			lines = append(lines, fmt.Sprintf("goal: %s: not judged: %s", g.Text, g.Missing))
+			continue
 		}
+		lines = append(lines, fmt.Sprintf("goal: %s: %s: %s", g.Text, g.Judgement.Verdict, g.Judgement.Reason))
 	}
-	return false
+	for _, d := range p.Doubts {
+		lines = append(lines, "warning: "+d.String())
+	}
+	return lines
 }
 
 // rateText is "-" for what did not run.
@@ -150,11 +146,7 @@ func (c Percentile) RatioText() string {
 	if c.Ratio.High > 100*c.Ratio.Low { // nobody learns anything from its ends
 		return stats.Same + " repeats differ too much"
 	}
-	same := ""
-	if c.Difference != nil && c.Difference.Text == stats.Same {
-		same = " " + stats.Same
-	}
-	return fmt.Sprintf("×%.2f (%.2f to %.2f)%s", c.Ratio.Estimate, c.Ratio.Low, c.Ratio.High, same)
+	return ratioText(*c.Ratio, c.Difference)
 }
 
 // Failures names what went wrong, "0" for nothing.
