@@ -69,17 +69,11 @@ type NoiseSummary struct {
 }
 
 func noiseSummaries(windows map[int]*Window) (out []NoiseSummary) {
-	at := map[string]int{}
+	var ways tally[string, NoiseSummary]
 	latency := map[string][]*stats.Histogram{}
 	for _, i := range rounds(windows) {
 		for _, n := range windows[i].Noise {
-			k, ok := at[n.Direction]
-			if !ok {
-				k = len(out)
-				at[n.Direction] = k
-				out = append(out, NoiseSummary{Direction: n.Direction})
-			}
-			s := &out[k]
+			s := ways.at(n.Direction)
 			each := 1 / float64(len(windows))
 			s.Asked += float64(n.Asked) * each
 			s.Achieved += float64(n.Achieved) * each
@@ -95,8 +89,10 @@ func noiseSummaries(windows map[int]*Window) (out []NoiseSummary) {
 			}
 		}
 	}
-	for i := range out {
-		out[i].Latency = three(stats.Merge(latency[out[i].Direction]...))
+	for _, way := range ways.keys {
+		s := ways.at(way)
+		s.Direction, s.Latency = way, three(stats.Merge(latency[way]...))
+		out = append(out, *s)
 	}
 	return out
 }

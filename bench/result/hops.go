@@ -22,23 +22,22 @@ type HopSummary struct {
 }
 
 func hops(windows map[int]*Window) (out []HopSummary) {
-	samples := map[string][]*stats.Histogram{}
-	at := map[string]int{}
+	var hops tally[string, []Hop]
 	for _, i := range rounds(windows) {
 		for _, h := range windows[i].Hops {
-			k, ok := at[h.Name]
-			if !ok {
-				k = len(out)
-				at[h.Name] = k
-				out = append(out, HopSummary{Name: h.Name, Reach: h.Reach, Rate: h.Rate, Limit: h.Limit})
-			}
-			out[k].Drops += h.Drops
-			samples[h.Name] = append(samples[h.Name], h.Bytes)
+			same := hops.at(h.Name)
+			*same = append(*same, h)
 		}
 	}
-	for i := range out {
-		s := &out[i]
-		all := stats.Merge(samples[s.Name]...)
+	for _, name := range hops.keys {
+		same := *hops.at(name)
+		s := HopSummary{Name: name, Reach: same[0].Reach, Rate: same[0].Rate, Limit: same[0].Limit}
+		var samples []*stats.Histogram
+		for _, h := range same {
+			s.Drops += h.Drops
+			samples = append(samples, h.Bytes)
+		}
+		all := stats.Merge(samples...)
 		s.Mean, s.Max, s.P99 = all.Mean(), all.Max(), -1
 		if p, err := stats.Percentile(all, 99); err == nil {
 			s.P99 = p
@@ -47,6 +46,7 @@ func hops(windows map[int]*Window) (out []HopSummary) {
 			s.MeanWait = s.Mean * 8e9 / float64(s.Rate)
 			s.MaxWait = float64(s.Max) * 8e9 / float64(s.Rate)
 		}
+		out = append(out, s)
 	}
 	return out
 }

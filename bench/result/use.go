@@ -44,7 +44,7 @@ func machineUse(variants []map[int]*Window) []Use {
 		columns[i] = newColumn(windows)
 		some = some || columns[i] != nil
 		if columns[i] != nil {
-			for _, n := range columns[i].order {
+			for _, n := range columns[i].keys {
 				if !slices.Contains(names, n) {
 					names = append(names, n)
 				}
@@ -62,7 +62,7 @@ func machineUse(variants []map[int]*Window) []Use {
 			if c == nil {
 				continue
 			}
-			if v, ok := c.values[name]; ok {
+			if v, ok := c.of[name]; ok {
 				u.Unit, u.Values[i] = v.unit, &v.value
 				keep = keep || v.value != 0 || v.always
 			}
@@ -81,22 +81,12 @@ type value struct {
 }
 
 // A column is one variant's values by name.
-type column struct {
-	order  []string
-	values map[string]value
-}
+type column struct{ tally[string, value] }
 
-func (c *column) put(name string, v float64, unit string) { c.set(name, value{v, unit, false}) }
+func (c *column) put(name string, v float64, unit string) { *c.at(name) = value{v, unit, false} }
 
 // tell puts what is worth knowing when it is zero.
-func (c *column) tell(name string, v float64, unit string) { c.set(name, value{v, unit, true}) }
-
-func (c *column) set(name string, v value) {
-	if _, ok := c.values[name]; !ok {
-		c.order = append(c.order, name)
-	}
-	c.values[name] = v
-}
+func (c *column) tell(name string, v float64, unit string) { *c.at(name) = value{v, unit, true} }
 
 // newColumn adds up the windows of a variant, nil where none has counted.
 func newColumn(windows map[int]*Window) *column {
@@ -112,7 +102,7 @@ func newColumn(windows map[int]*Window) *column {
 	if len(all) == 0 || ns == 0 {
 		return nil
 	}
-	c := &column{values: map[string]value{}}
+	c := &column{}
 	sum := func(of func(*machine.Diff) float64) (s float64) {
 		for _, d := range all {
 			s += of(d)
@@ -180,17 +170,14 @@ func (c *column) napis(all []*machine.Diff, ns float64) {
 
 // lanes are what each lane's queues and class carried.
 func (c *column) lanes(all []*machine.Diff, ns float64) {
-	sums := map[string]machine.Traffic{}
-	var order []string
+	var sums tally[string, machine.Traffic]
 	add := func(name string, t *machine.Traffic) {
-		if t == nil {
-			return
+		if t != nil {
+			s := sums.at(name)
+			s.Packets += t.Packets
+			s.Bytes += t.Bytes
+			s.Drops += t.Drops
 		}
-		s, ok := sums[name]
-		if !ok {
-			order = append(order, name)
-		}
-		sums[name] = machine.Traffic{Packets: s.Packets + t.Packets, Bytes: s.Bytes + t.Bytes, Drops: s.Drops + t.Drops}
 	}
 	for _, d := range all {
 		for _, l := range d.Lanes {
@@ -199,8 +186,8 @@ func (c *column) lanes(all []*machine.Diff, ns float64) {
 			add("lane "+l.Name+": through its class", l.Class)
 		}
 	}
-	for _, name := range order {
-		s := sums[name]
+	for _, name := range sums.keys {
+		s := sums.at(name)
 		c.put(name+", packets", float64(s.Packets)/ns*1e9, PerSecond)
 		if s.Bytes > 0 {
 			c.put(name, float64(s.Bytes)*8/ns*1e9, BitsPerS)
@@ -213,15 +200,10 @@ func (c *column) processes(all []*machine.Diff, requests float64) {
 	if requests == 0 {
 		return
 	}
-	sums := map[string]*machine.Process{}
-	var names []string
+	var sums tally[string, machine.Process]
 	for _, d := range all {
 		for _, p := range d.Processes {
-			s := sums[p.Name]
-			if s == nil {
-				s = &machine.Process{}
-				sums[p.Name], names = s, append(names, p.Name)
-			}
+			s := sums.at(p.Name)
 			s.User += p.User
 			s.System += p.System
 			s.Running += p.Running
@@ -230,8 +212,8 @@ func (c *column) processes(all []*machine.Diff, requests float64) {
 			s.Involuntary += p.Involuntary
 		}
 	}
-	for _, name := range names {
-		s := sums[name]
+	for _, name := range sums.keys {
+		s := sums.at(name)
 		c.put(name+": processor time, user", float64(s.User)/requests, PerRequestNs)
 		c.put(name+": processor time, kernel", float64(s.System)/requests, PerRequestNs)
 		c.put(name+": running", float64(s.Running)/requests, PerRequestNs)
@@ -242,25 +224,22 @@ func (c *column) processes(all []*machine.Diff, requests float64) {
 }
 
 func (c *column) processors(all []*machine.Diff, ns float64) {
-	cpus := map[int]*machine.CPU{}
-	var order []int
+	var cpus tally[int, machine.CPU]
+	var sum machine.CPU
 	for _, d := range all {
 		for _, x := range d.CPUs {
-			s := cpus[x.CPU]
-			if s == nil {
-				s = &machine.CPU{}
-				cpus[x.CPU], order = s, append(order, x.CPU)
+			for _, s := range []*machine.CPU{cpus.at(x.CPU), &sum} {
+				s.User += x.User
+				s.System += x.System
+				s.IRQ += x.IRQ
+				s.SoftIRQ += x.SoftIRQ
+				s.Steal += x.Steal
+				s.Idle += x.Idle
 			}
-			s.User += x.User
-			s.System += x.System
-			s.IRQ += x.IRQ
-			s.SoftIRQ += x.SoftIRQ
-			s.Steal += x.Steal
-			s.Idle += x.Idle
 		}
 	}
-	slices.Sort(order)
-	put := func(who string, s machine.CPU) {
+	slices.Sort(cpus.keys)
+	put := func(who string, s *machine.CPU) {
 		c.put(who+": user", float64(s.User)/ns, OfProcessor)
 		c.put(who+": kernel", float64(s.System)/ns, OfProcessor)
 		c.put(who+": interrupts", float64(s.IRQ)/ns, OfProcessor)
@@ -268,22 +247,13 @@ func (c *column) processors(all []*machine.Diff, ns float64) {
 		c.put(who+": stolen by the hypervisor", float64(s.Steal)/ns, OfProcessor)
 		c.put(who+": idle", float64(s.Idle)/ns, OfProcessor)
 	}
-	if len(order) <= perCPU {
-		for _, i := range order {
-			put(fmt.Sprintf("processor %d", i), *cpus[i])
-		}
+	if n := len(cpus.keys); n > perCPU {
+		put(fmt.Sprintf("all %d processors", n), &sum)
 		return
 	}
-	var sum machine.CPU
-	for _, s := range cpus {
-		sum.User += s.User
-		sum.System += s.System
-		sum.IRQ += s.IRQ
-		sum.SoftIRQ += s.SoftIRQ
-		sum.Steal += s.Steal
-		sum.Idle += s.Idle
+	for _, i := range cpus.keys {
+		put(fmt.Sprintf("processor %d", i), cpus.at(i))
 	}
-	put(fmt.Sprintf("all %d processors", len(order)), sum)
 }
 
 // perQueue is up to how many queues each has a line of its own.
@@ -291,28 +261,24 @@ const perQueue = 32
 
 func (c *column) device(all []*machine.Diff, ns float64) {
 	queues := func(what string, of func(*machine.Device) []device.QueueCounter) {
-		packets := map[int]float64{}
+		var packets tally[int, float64]
 		drops := 0.0
-		var order []int
 		for _, d := range all {
 			if d.Device == nil {
 				continue
 			}
 			for _, q := range of(d.Device) {
-				if _, ok := packets[q.Queue]; !ok {
-					order = append(order, q.Queue)
-				}
-				packets[q.Queue] += float64(q.Packets)
+				*packets.at(q.Queue) += float64(q.Packets)
 				drops += float64(q.Drops)
 			}
 		}
-		if len(order) == 0 {
+		if len(packets.keys) == 0 {
 			return
 		}
-		slices.Sort(order)
-		if len(order) <= perQueue {
-			for _, q := range order {
-				c.put(fmt.Sprintf("%s queue %d", what, q), packets[q]/ns*1e9, PerSecond)
+		slices.Sort(packets.keys)
+		if len(packets.keys) <= perQueue {
+			for _, q := range packets.keys {
+				c.put(fmt.Sprintf("%s queue %d", what, q), *packets.at(q)/ns*1e9, PerSecond)
 			}
 		}
 		c.tell(what+" queues, drops", drops, Times)
@@ -320,25 +286,20 @@ func (c *column) device(all []*machine.Diff, ns float64) {
 	queues("receive", func(d *machine.Device) []device.QueueCounter { return d.Rx })
 	queues("transmit", func(d *machine.Device) []device.QueueCounter { return d.Tx })
 	type class struct{ bytes, drops float64 }
-	classes := map[string]class{}
-	var order []string
+	var classes tally[string, class]
 	for _, d := range all {
 		if d.Device == nil {
 			continue
 		}
 		for _, x := range d.Device.Classes {
-			s, ok := classes[x.ID]
-			if !ok {
-				order = append(order, x.ID)
-			}
+			s := classes.at(x.ID)
 			s.bytes += float64(x.Bytes)
 			s.drops += float64(x.Drops)
-			classes[x.ID] = s
 		}
 	}
-	slices.Sort(order)
-	for _, id := range order {
-		c.put("class "+id, classes[id].bytes*8/ns*1e9, BitsPerS)
-		c.put("class "+id+", drops", classes[id].drops, Times)
+	slices.Sort(classes.keys)
+	for _, id := range classes.keys {
+		c.put("class "+id, classes.at(id).bytes*8/ns*1e9, BitsPerS)
+		c.put("class "+id+", drops", classes.at(id).drops, Times)
 	}
 }
