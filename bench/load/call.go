@@ -57,45 +57,25 @@ func runCalls(ctx context.Context, c *Config, filled Work, newCall func(keys *pr
 	defer context.AfterFunc(ctx, func() { cancelled.Store(true) })()
 	rng := rand.New(rand.NewPCG(c.Seed, 0x6e69636c616e65))
 	clock := thread.StartClock()
-	var results []Result
-	for _, s := range c.steps() {
+	return c.each(ctx, filled, 1, func(s Step) (Result, error) {
 		p := &callers{cfg: c, step: s, clock: clock, keys: keys, rng: rng, cancelled: &cancelled}
 		p.changed = sync.NewCond(&p.mu)
+		if err := p.prepare(newCall); err != nil {
+			return Result{}, err
+		}
+		defer p.close()
 		var r Result
-		if err = p.prepare(newCall); err == nil {
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				if err = c.Setup.Lock(); err == nil { // the thread ends with the goroutine
-					r, err = p.run()
-				}
-			}()
-			<-done
-			p.close()
-		}
-		if r.Latency != nil {
-			if len(results) == 0 {
-				r.Work.add(filled)
+		var err error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if err = c.Setup.Lock(); err == nil { // the thread ends with the goroutine
+				r, err = p.run()
 			}
-			r.warn(c, 1)
-			results = append(results, r)
-		}
-		if err != nil {
-			break
-		}
-	}
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = cause
-	}
-	switch {
-	case len(results) == 0:
-		return Result{}, err
-	case len(c.Steps) == 0:
-		return results[0], err
-	}
-	r := follow(results)
-	r.Partial = err != nil
-	return r, err
+		}()
+		<-done
+		return r, err
+	})
 }
 
 // callers are the goroutines of one step, and the thread that paces them.

@@ -64,17 +64,22 @@ func run(ctx context.Context, c *Config, t *target) (Result, error) {
 
 	p := newPool(ctx, c, t)
 	defer p.close()
-	steps := c.steps()
-	results := make([]Result, 0, len(steps))
+	return c.each(ctx, filled, c.Threads, func(s Step) (Result, error) { return p.step(ctx, s) })
+}
+
+// each runs step for every step, until one fails, and returns what they measured
+// together. The first one's work is beside filled.
+func (c *Config) each(ctx context.Context, filled Work, threads int, step func(Step) (Result, error)) (Result, error) {
+	var results []Result
 	var err error
-	for _, s := range steps {
+	for _, s := range c.steps() {
 		var r Result
-		r, err = p.step(ctx, s)
+		r, err = step(s)
 		if r.Latency != nil {
 			if len(results) == 0 {
 				r.Work.add(filled)
 			}
-			r.warn(c, c.Threads)
+			r.warn(c, threads)
 			results = append(results, r)
 		}
 		if err != nil {
