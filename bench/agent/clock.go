@@ -6,7 +6,7 @@ import (
 	"context"
 	"net/http"
 
-	"golang.org/x/sys/unix"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // An Offset is how far the agent's CLOCK_MONOTONIC is ahead of this host's, ns.
@@ -28,11 +28,11 @@ func (c *Client) Offset(ctx context.Context) (Offset, error) {
 	var best Offset
 	for i := range clockAsks {
 		var t Time
-		before := mono()
+		before := thread.Monotonic()
 		if err := c.do(ctx, http.MethodGet, "/clock", nil, &t); err != nil {
 			return best, err
 		}
-		after := mono()
+		after := thread.Monotonic()
 		if o := offset(before, t.Mono, after); i == 0 || o.Uncertainty < best.Uncertainty {
 			best = o
 		}
@@ -55,12 +55,4 @@ func Between(a, b Offset, at int64) Offset {
 		o.Ns += int64(float64(b.Ns-a.Ns) * float64(at-a.At) / float64(b.At-a.At))
 	}
 	return o
-}
-
-func mono() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // cannot fail with a valid clock and pointer
-	}
-	return ts.Nano()
 }

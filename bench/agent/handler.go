@@ -39,7 +39,7 @@ func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /session", a.serveSession)
 	for pattern, serve := range map[string]func(*session, *http.Request) (any, error){
-		"GET /clock":           func(*session, *http.Request) (any, error) { return clock() },
+		"GET /clock":           func(*session, *http.Request) (any, error) { return Time{thread.Monotonic()}, nil },
 		"POST /jobs":           serveStart,
 		"GET /jobs/{id}":       serveWait,
 		"POST /jobs/{id}/stop": serveStop,
@@ -304,12 +304,6 @@ func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []s
 	}
 	h.Device = &d
 	return h, warnings
-}
-
-func clock() (any, error) {
-	var ts unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return Time{ts.Nano()}, err
 }
 
 func serveStart(s *session, r *http.Request) (any, error) {

@@ -7,17 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/niclane/niclane/bench/part/thread"
 )
-
-func now(t *testing.T) int64 {
-	t.Helper()
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		t.Fatal(err)
-	}
-	return ts.Nano()
-}
 
 // Generators that are told the same time begin at it, whenever they were
 // started.
@@ -25,7 +16,7 @@ func TestTogether(t *testing.T) {
 	address := serve(t, "127.0.0.1:0")
 	c := Config{Address: address, Rate: 1000, Arrivals: Constant, Connections: 2, Duration: 20e6, Warmup: 10e6,
 		Timeout: 20e9}
-	c.StartMono = now(t) + 2e9 // a starved host takes long to connect
+	c.StartMono = thread.Monotonic() + 2e9 // a starved host takes long to connect
 	var wg sync.WaitGroup
 	var got [2]Result
 	var errs [2]error
@@ -43,9 +34,9 @@ func TestTogether(t *testing.T) {
 	}
 	// A time that has passed, or none, is now.
 	c.StartMono = 1
-	before := now(t)
+	before := thread.Monotonic()
 	r := result(t, c)
-	if r.StartMono < before || r.StartMono > now(t) {
+	if r.StartMono < before || r.StartMono > thread.Monotonic() {
 		t.Errorf("began at %d, it was %d", r.StartMono, before)
 	}
 	// One that is too far ahead is a minute ahead.

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/internal/traffic/napi"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/observe"
@@ -77,12 +78,7 @@ func Take(c Config) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{processes: map[string]process{}, pids: maps.Clone(c.Processes)}
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return nil, err
-	}
-	s.at = ts.Nano()
+	s := &Snapshot{at: thread.Monotonic(), processes: map[string]process{}, pids: maps.Clone(c.Processes)}
 	if s.stat, err = fs.Stat(); err != nil {
 		return nil, fmt.Errorf("/proc/stat: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"math"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // device is a source that has been found and can be read: what each kind of
@@ -83,7 +83,7 @@ func start(ctx context.Context, c Config, dev device, prov Provenance, gears []g
 	if err := m.take(ctx); err != nil {
 		return nil, errors.Join(err, m.close())
 	}
-	m.from = monotonic()
+	m.from = thread.Monotonic()
 	go m.run(ctx)
 	return m, nil
 }
@@ -128,9 +128,9 @@ func (m *meter) thin() {
 
 // take appends a point.
 func (m *meter) take(ctx context.Context) error {
-	before := monotonic()
+	before := thread.Monotonic()
 	raw, err := m.dev.read(ctx)
-	after := monotonic()
+	after := thread.Monotonic()
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (m *meter) close() error {
 // last reading is taken even when ctx has ended, within the timeout: what was
 // measured until an interruption is kept. Stop is called once.
 func (m *meter) Stop(ctx context.Context) Result {
-	to := monotonic()
+	to := thread.Monotonic()
 	close(m.halt)
 	<-m.done
 	ctx = context.WithoutCancel(ctx)
@@ -341,13 +341,4 @@ func (r *Result) warnWide() {
 	r.Needed = int64(float64(r.Duration) * k)
 	r.Warnings = append(r.Warnings, fmt.Sprintf("the interval is ±%.1f %% wide: ±%.0f %% takes a window of about %v",
 		100*half, 100*wide, time.Duration(r.Needed).Round(time.Second)))
-}
-
-// monotonic is CLOCK_MONOTONIC in ns, on which all of a result's times are.
-func monotonic() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic("clock_gettime(CLOCK_MONOTONIC): " + err.Error()) // it cannot fail
-	}
-	return ts.Nano()
 }

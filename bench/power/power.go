@@ -5,6 +5,8 @@ package power
 import (
 	"context"
 	"fmt"
+
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // A Source can be measured any number of times, one after another or at once.
@@ -84,7 +86,7 @@ func (s *source) Describe() Provenance { return s.k.describe() }
 
 func (s *source) Start(ctx context.Context) (Meter, error) {
 	if _, ok := s.k.(none); ok {
-		return none{from: monotonic()}, nil
+		return none{from: thread.Monotonic()}, nil
 	}
 	f, err := s.k.find(ctx)
 	if err != nil {
@@ -125,7 +127,7 @@ func (none) find(context.Context) (sensorSet, error) { panic("source none has no
 
 func (n none) Stop(context.Context) Result {
 	return Result{
-		Provenance: n.describe(), StartMono: n.from, Duration: monotonic() - n.from,
+		Provenance: n.describe(), StartMono: n.from, Duration: thread.Monotonic() - n.from,
 		NotMeasured: "the experiment names no power source",
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // What RAPL counts, by domain. What a domain contains is in Intel's Software
@@ -182,13 +184,13 @@ func observeUpdates(ctx context.Context, gears []gear, paths files) {
 	if err != nil {
 		return // the first reading reports it
 	}
-	begin := monotonic()
+	begin := thread.Monotonic()
 	changed := make([]int64, len(paths))
 	longest := make([]int64, len(paths))
 	seen := make([]int, len(paths))
 	for now := begin; now-begin < watchUpdates; {
 		v, err := paths.read(ctx)
-		now = monotonic()
+		now = thread.Monotonic()
 		if err != nil {
 			return
 		}

@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // A measured is one generator's result, and where it ran.
@@ -83,13 +82,10 @@ func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[st
 	if err != nil {
 		return nil, err
 	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return nil, err
-	}
+	now := thread.Monotonic()
 	start := map[string]int64{}
 	for _, s := range seats {
-		start[s.host] = now.Nano() + experiment.Lead(j.Connections) + axis.ahead[s.host]
+		start[s.host] = now + experiment.Lead(j.Connections) + axis.ahead[s.host]
 	}
 	return start, nil
 }

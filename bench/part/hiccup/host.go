@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // Host is what else the machine did in the window.
@@ -55,12 +55,7 @@ type snapshot struct {
 }
 
 func readHost() (snapshot, error) {
-	s := snapshot{autogroup: "absent"}
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return s, err
-	}
-	s.mono = ts.Nano()
+	s := snapshot{autogroup: "absent", mono: thread.Monotonic()}
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return s, err
