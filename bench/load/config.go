@@ -15,6 +15,7 @@
 package load
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -222,18 +223,10 @@ func (c Config) steps() []Step {
 	}
 	steps := make([]Step, len(c.Steps))
 	for i, s := range c.Steps {
-		if s.Rate == 0 {
-			s.Rate = all.Rate
-		}
-		if s.Connections == 0 {
-			s.Connections = all.Connections
-		}
-		if s.Warmup == 0 {
-			s.Warmup = all.Warmup
-		}
-		if s.Duration == 0 {
-			s.Duration = all.Duration
-		}
+		s.Rate = cmp.Or(s.Rate, all.Rate)
+		s.Connections = cmp.Or(s.Connections, all.Connections)
+		s.Warmup = cmp.Or(s.Warmup, all.Warmup)
+		s.Duration = cmp.Or(s.Duration, all.Duration)
 		steps[i] = s
 	}
 	return steps

@@ -35,6 +35,7 @@
 package noise
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -194,21 +195,13 @@ func DatagramRate(linkBits int64, datagram int, ipv6 bool) int64 {
 }
 
 func (c Config) withDefaults() (Config, netip.AddrPort, error) {
-	if c.Flows == 0 {
-		c.Flows = 1
-	}
-	if c.Protocol == "" {
-		c.Protocol = TCP
-	}
+	c.Flows = cmp.Or(c.Flows, 1)
+	c.Protocol = cmp.Or(c.Protocol, TCP)
 	if c.Datagram == 0 && c.Protocol == UDP {
 		c.Datagram = 1200
 	}
-	if c.Interval == 0 {
-		c.Interval = 100e6
-	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = 5e9
-	}
+	c.Interval = cmp.Or(c.Interval, 100e6)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5e9)
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
 	addr, err := netip.ParseAddrPort(c.Address)

@@ -3,6 +3,7 @@
 package power
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -160,31 +161,19 @@ var (
 
 // WithDefaults returns c with defaults in the place of zeros.
 func (c Config) WithDefaults() Config {
-	str := func(p *string, v string) {
-		if *p == "" {
-			*p = v
-		}
-	}
-	if c.Sysfs == "" {
-		c.Sysfs = "/sys"
-	}
+	str := func(p *string, v string) { *p = cmp.Or(*p, v) }
+	c.Sysfs = cmp.Or(c.Sysfs, "/sys")
 	if c.Source == None || c.Source == "" {
 		return c
 	}
-	if c.Interval == 0 {
-		c.Interval = int64(time.Second)
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 2 * int64(time.Second)
-	}
+	c.Interval = cmp.Or(c.Interval, int64(time.Second))
+	c.Timeout = cmp.Or(c.Timeout, 2*int64(time.Second))
 	port := ""
 	switch c.Source {
 	case IPMI:
 		if c.Device == "" {
 			str(&c.Privilege, "user")
-			if c.CipherSuite == 0 {
-				c.CipherSuite = 17
-			}
+			c.CipherSuite = cmp.Or(c.CipherSuite, 17)
 		}
 		port = "623"
 	case Raritan, SNMP:

@@ -3,6 +3,7 @@
 package power
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -317,9 +318,7 @@ func (s snmp) find(ctx context.Context) (sensorSet, error) {
 // gear of an OID whose variable has type t.
 func (o OID) gear(name string, t gosnmp.Asn1BER) gear {
 	scale := o.Scale
-	if scale == 0 {
-		scale = 1
-	}
+	scale = cmp.Or(scale, 1)
 	u := units[o.Unit]
 	g := gear{Sensor: Sensor{
 		Name: name, Path: name, Quantity: Power, Unit: strings.TrimPrefix(fmt.Sprintf("%g %s", scale, o.Unit), "1 "),

@@ -10,6 +10,7 @@
 package hiccup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,9 +59,7 @@ type Result struct {
 
 // Run measures for c.Duration or until ctx ends, which is an error.
 func Run(ctx context.Context, c Config) (Result, error) {
-	if c.Interval == 0 {
-		c.Interval = 500e3
-	}
+	c.Interval = cmp.Or(c.Interval, 500e3)
 	var errs []error
 	if c.Duration <= 0 || c.Duration > 60e9 {
 		errs = append(errs, fmt.Errorf("durationNs %d: want 1 to 60000000000", c.Duration))

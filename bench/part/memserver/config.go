@@ -11,6 +11,7 @@
 package memserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -49,18 +50,10 @@ type Result struct {
 }
 
 func (c Config) withDefaults() (Config, netip.AddrPort, error) {
-	if c.Threads == 0 {
-		c.Threads = 1
-	}
-	if c.MaxConnections == 0 {
-		c.MaxConnections = 1024
-	}
-	if c.MaxMemory == 0 {
-		c.MaxMemory = 64 << 20
-	}
-	if c.MaxValue == 0 {
-		c.MaxValue = 1 << 20
-	}
+	c.Threads = cmp.Or(c.Threads, 1)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 1024)
+	c.MaxMemory = cmp.Or(c.MaxMemory, 64<<20)
+	c.MaxValue = cmp.Or(c.MaxValue, 1<<20)
 	var errs []error
 	addr, err := netip.ParseAddrPort(c.Address)
 	if err != nil {

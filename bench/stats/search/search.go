@@ -13,6 +13,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,15 +128,9 @@ type Result struct {
 }
 
 func (c Config) check() (Config, error) {
-	if c.Goal.Achieved == 0 {
-		c.Goal.Achieved = 0.95
-	}
-	if c.Resolution == 0 {
-		c.Resolution = 0.02
-	}
-	if c.Windows == 0 {
-		c.Windows = 200
-	}
+	c.Goal.Achieved = cmp.Or(c.Goal.Achieved, 0.95)
+	c.Resolution = cmp.Or(c.Resolution, 0.02)
+	c.Windows = cmp.Or(c.Windows, 200)
 	var errs []error
 	if g := c.Goal; g.Limit < 0 || g.Limit > 0 && !(g.Percentile > 0 && g.Percentile < 100) {
 		errs = append(errs, fmt.Errorf("goal P%v within %d ns: want a percentile above 0 and below 100, and a limit "+

@@ -9,6 +9,7 @@
 package http1
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -68,9 +69,7 @@ func New(host string, paths []Path, headers []string) (*Codec, error) {
 	total := uint64(0)
 	for i := range c.paths {
 		p := &c.paths[i]
-		if p.Weight == 0 {
-			p.Weight = 1
-		}
+		p.Weight = cmp.Or(p.Weight, 1)
 		if p.Weight < 1 || p.Weight > 1_000_000 {
 			bad("paths[%d].weight %d: want 1 to 1000000", i, p.Weight)
 		}
