@@ -504,25 +504,24 @@ func (c *Client) Count(ctx context.Context, device string, jobs map[string]*Job)
 	for name, j := range jobs {
 		q.Jobs[name] = j.id
 	}
+	return begun[machine.Diff](ctx, c, "/countings", q)
+}
+
+// begun begins something on the agent's host, and the function that it returns
+// ends that.
+func begun[A any](ctx context.Context, c *Client, path string, q any) (func(context.Context) (A, error), error) {
 	var s Started
-	if err := c.do(ctx, http.MethodPost, "/countings", q, &s); err != nil {
+	if err := c.do(ctx, http.MethodPost, path, q, &s); err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (d machine.Diff, err error) {
-		err = c.do(ctx, http.MethodPost, fmt.Sprintf("/countings/%d", s.ID), nil, &d)
-		return d, err
+	return func(ctx context.Context) (a A, err error) {
+		err = c.do(ctx, http.MethodPost, fmt.Sprintf("%s/%d", path, s.ID), nil, &a)
+		return a, err
 	}, nil
 }
 
 // Meter begins to read a power source of the agent's host, and the function that
 // it returns ends that and says what was measured, on the host's own clock.
 func (c *Client) Meter(ctx context.Context, config power.Config) (func(context.Context) (power.Result, error), error) {
-	var s Started
-	if err := c.do(ctx, http.MethodPost, "/meters", config, &s); err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (r power.Result, err error) {
-		err = c.do(ctx, http.MethodPost, fmt.Sprintf("/meters/%d", s.ID), nil, &r)
-		return r, err
-	}, nil
+	return begun[power.Result](ctx, c, "/meters", config)
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/bench/part/thread"
-	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/lane/observe"
 )
 
@@ -38,21 +37,21 @@ func (e *heldError) Error() string {
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /session", a.serveSession)
-	for pattern, serve := range map[string]func(*session, *http.Request) (any, error){
+	for pattern, serve := range map[string]service{
 		"GET /clock":           func(*session, *http.Request) (any, error) { return Time{thread.Monotonic()}, nil },
-		"POST /jobs":           serveStart,
+		"POST /jobs":           begins((*session).add),
 		"GET /jobs/{id}":       serveWait,
 		"POST /jobs/{id}/stop": serveStop,
 		"PUT /files/{name...}": servePut,
-		"POST /find":           serveFind,
-		"POST /ask":            serveAsk,
-		"POST /lanes":          serveLanes,
+		"POST /find":           reads((*session).find),
+		"POST /ask":            reads((*session).ask),
+		"POST /lanes":          reads((*session).apply),
 		"POST /lanes/confirm":  func(s *session, r *http.Request) (any, error) { return nil, s.confirm(r.Context()) },
 		"DELETE /lanes":        func(s *session, _ *http.Request) (any, error) { return nil, s.rollback() },
-		"POST /countings":      serveCount,
-		"POST /countings/{id}": serveCounted,
-		"POST /meters":         serveMeter,
-		"POST /meters/{id}":    serveMetered,
+		"POST /countings":      begins((*session).count),
+		"POST /countings/{id}": numbered((*session).counted),
+		"POST /meters":         begins((*session).meter),
+		"POST /meters/{id}":    numbered((*session).metered),
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			s := a.held(r.Header.Get(headerSession))
@@ -90,6 +89,39 @@ func (a *Agent) handler() http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, MaxRequest)
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// A service is what a session does for one kind of request.
+type service func(*session, *http.Request) (any, error)
+
+// reads has do take what the request's body holds.
+func reads[Q, A any](do func(*session, context.Context, Q) (A, error)) service {
+	return func(s *session, r *http.Request) (any, error) {
+		q, err := decode[Q](r.Body)
+		if err != nil {
+			return nil, err
+		}
+		return do(s, r.Context(), q)
+	}
+}
+
+// begins answers with the number of what begin has begun.
+func begins[Q any](begin func(*session, Q) (int, error)) service {
+	return reads(func(s *session, _ context.Context, q Q) (Started, error) {
+		id, err := begin(s, q)
+		return Started{id}, err
+	})
+}
+
+// numbered has do take the number in the request's path.
+func numbered[A any](do func(*session, int) (A, error)) service {
+	return func(s *session, r *http.Request) (any, error) {
+		id, err := number(r)
+		if err != nil {
+			return nil, err
+		}
+		return do(s, id)
+	}
 }
 
 // held returns the session of that name.
@@ -306,15 +338,6 @@ func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []s
 	return h, warnings
 }
 
-func serveStart(s *session, r *http.Request) (any, error) {
-	q, err := decode[Request](r.Body)
-	if err != nil {
-		return nil, err
-	}
-	id, err := s.add(q)
-	return Started{id}, err
-}
-
 // number of a job, a counting or a meter in a path.
 func number(r *http.Request) (int, error) {
 	text := r.PathValue("id")
@@ -402,16 +425,13 @@ func servePut(s *session, r *http.Request) (any, error) {
 // versionTime bounds a program that is asked for its version.
 const versionTime = 5 * time.Second
 
-func serveFind(s *session, r *http.Request) (any, error) {
-	q, err := decode[Search](r.Body)
-	if err != nil {
-		return nil, err
-	}
+// find looks for a program that the agent may start.
+func (s *session) find(ctx context.Context, q Search) (Program, error) {
 	path, err := s.agent.allowed(q.Program)
 	if err != nil || q.Flag == "" {
 		return Program{Path: path}, err
 	}
-	return Program{path, s.version(r.Context(), path, q.Flag)}, nil
+	return Program{path, s.version(ctx, path, q.Flag)}, nil
 }
 
 // version is the first line of a program's own answer.
@@ -439,55 +459,10 @@ func (s *session) version(ctx context.Context, path, flag string) string {
 	return line
 }
 
-func serveAsk(_ *session, r *http.Request) (any, error) {
-	q, err := decode[Asking](r.Body)
-	if err != nil {
-		return nil, err
-	}
+// ask asks a server once, from this host.
+func (s *session) ask(ctx context.Context, q Asking) (any, error) {
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	}
-	return nil, ready.Ask(r.Context(), dial, q.Address, q.Question)
-}
-
-func serveLanes(s *session, r *http.Request) (any, error) {
-	l, err := decode[Lanes](r.Body)
-	if err != nil {
-		return nil, err
-	}
-	return s.apply(r.Context(), l)
-}
-
-func serveCount(s *session, r *http.Request) (any, error) {
-	c, err := decode[Counting](r.Body)
-	if err != nil {
-		return nil, err
-	}
-	id, err := s.count(c)
-	return Started{id}, err
-}
-
-func serveCounted(s *session, r *http.Request) (any, error) {
-	id, err := number(r)
-	if err != nil {
-		return nil, err
-	}
-	return s.counted(id)
-}
-
-func serveMeter(s *session, r *http.Request) (any, error) {
-	c, err := decode[power.Config](r.Body)
-	if err != nil {
-		return nil, err
-	}
-	id, err := s.meter(c)
-	return Started{id}, err
-}
-
-func serveMetered(s *session, r *http.Request) (any, error) {
-	id, err := number(r)
-	if err != nil {
-		return nil, err
-	}
-	return s.metered(id)
+	return nil, ready.Ask(ctx, dial, q.Address, q.Question)
 }
