@@ -123,12 +123,10 @@ func (s *agentSite) served(ctx context.Context, c load.Config) (counters.Counter
 }
 
 func (s *agentSite) nodes(ctx context.Context) (m nodes.Machine, processors []int, err error) {
-	t, err := s.launch(ctx, launch{what: "NUMA nodes", host: lab.SUT, part: "nodes",
-		config: nodes.Config{Device: s.h.SUT.Device, Storage: s.agents[lab.SUT].Host.Storage}})
-	if err != nil {
-		return m, nil, err
-	}
-	return m, s.agents[lab.SUT].Host.Processors, t.result(ctx, &m)
+	h := s.agents[lab.SUT].Host
+	err = outcome(ctx, s, launch{what: "NUMA nodes", host: lab.SUT, part: "nodes",
+		config: nodes.Config{Device: s.h.SUT.Device, Storage: h.Storage}}, &m)
+	return m, h.Processors, err
 }
 
 func (s *agentSite) counting(ctx context.Context, processes map[string]task) (func(context.Context) (machine.Diff,

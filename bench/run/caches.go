@@ -41,12 +41,9 @@ func (m *measurement) countCaches(ctx context.Context) (c cacheCounts, err error
 }
 
 func (m *measurement) readCache(ctx context.Context, host string, config cache.Config) (*cache.Counters, error) {
-	t, err := m.on.launch(ctx, launch{what: "counters of " + config.Kind, host: host, part: "cache", config: config})
-	if err != nil {
-		return nil, err
-	}
 	x := &cache.Counters{}
-	return x, t.result(ctx, x)
+	return x, outcome(ctx, m.on, launch{what: "counters of " + config.Kind, host: host, part: "cache",
+		config: config}, x)
 }
 
 // readCaches asks the cache of each instance; none without server.cache.

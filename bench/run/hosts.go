@@ -105,6 +105,15 @@ type task interface {
 	over() <-chan struct{}
 }
 
+// outcome starts what ends by itself, and waits for its result.
+func outcome(ctx context.Context, on hosts, l launch, into any) error {
+	t, err := on.launch(ctx, l)
+	if err != nil {
+		return err
+	}
+	return t.result(ctx, into)
+}
+
 // An axis brings the hosts' CLOCK_MONOTONIC onto one.
 type axis struct {
 	ahead       map[string]int64 // ns, by host

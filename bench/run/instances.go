@@ -141,10 +141,7 @@ func (m *measurement) lead(ctx context.Context, only *instance) (r led.Result, e
 	}
 	ctx, done := m.watch(ctx)
 	defer done()
-	t, err := m.on.launch(ctx, launch{what: "connections to instances", host: lab.SUT, part: "led", config: c})
-	if err == nil {
-		err = t.result(ctx, &r)
-	}
+	err = outcome(ctx, m.on, launch{what: "connections to instances", host: lab.SUT, part: "led", config: c}, &r)
 	return r, m.because(err)
 }
 
@@ -207,13 +204,9 @@ func (m *measurement) arrived(ctx context.Context) (a arrivals, err error) {
 	if len(m.instances) < 2 {
 		return a, nil
 	}
-	t, err := m.on.launch(ctx, launch{what: "connections of instances", host: lab.SUT, part: "led",
-		config: led.Config{Port: uint16(m.e.Server.Port), Count: true}})
-	if err != nil {
-		return a, err
-	}
 	a.Result = &led.Result{}
-	return a, t.result(ctx, a.Result)
+	return a, outcome(ctx, m.on, launch{what: "connections of instances", host: lab.SUT, part: "led",
+		config: led.Config{Port: uint16(m.e.Server.Port), Count: true}}, a.Result)
 }
 
 // since is the growth, put into a window, with what is doubtful about it.

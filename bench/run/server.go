@@ -340,13 +340,9 @@ func (m *measurement) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := m.on.launch(ctx, launch{what: "prefill", host: at.host, part: "load", config: c,
-		Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}})
-	if err != nil {
-		return err
-	}
 	var r load.Result
-	if err := t.result(ctx, &r); err != nil {
+	if err := outcome(ctx, m.on, launch{what: "prefill", host: at.host, part: "load", config: c,
+		Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}}, &r); err != nil {
 		return err
 	}
 	after, err := m.count(ctx)
@@ -374,9 +370,6 @@ func (m *measurement) count(ctx context.Context) (c counters.Counters, err error
 
 // readServed reads the server's counters by a process on the SUT.
 func readServed(ctx context.Context, on hosts, config load.Config) (c counters.Counters, err error) {
-	t, err := on.launch(ctx, launch{what: "counters", host: lab.SUT, part: "counters", config: config})
-	if err != nil {
-		return c, err
-	}
-	return c, t.result(ctx, &c)
+	err = outcome(ctx, on, launch{what: "counters", host: lab.SUT, part: "counters", config: config}, &c)
+	return c, err
 }

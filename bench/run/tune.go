@@ -40,12 +40,8 @@ func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) error {
 	m.tuner, m.tuned = t, v.Tune
 	c.Check = true
 	return until(ctx, "tune", func(ctx context.Context) error {
-		look, err := m.on.launch(ctx, launch{what: "tune, looked at", host: lab.SUT, part: "tune", config: c})
-		if err != nil {
-			return err
-		}
 		var r tune.Result
-		return look.result(ctx, &r)
+		return outcome(ctx, m.on, launch{what: "tune, looked at", host: lab.SUT, part: "tune", config: c}, &r)
 	}, tuneTime, m.tuner.ended)
 }
 
