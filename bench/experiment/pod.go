@@ -29,16 +29,19 @@ var podNames = []string{NamePort, NameThreads, NameConnections, NameSUT, NameCli
 // podReady is how long a pod may take: its image may have to be fetched.
 const podReady = int64(2 * time.Minute)
 
-func manifest() y.Kind[string] {
-	k := y.Text("the manifest of a Pod, as text, under |", maxFile)
+func manifest() y.Kind[string] { return manifestOf("a Pod", podNames, ParsePod) }
+
+// manifestOf is the text of an object of Kubernetes that can have names.
+func manifestOf(what string, names []string, parse func(string) (map[string]any, error)) y.Kind[string] {
+	k := y.Text("the manifest of "+what+", as text, under |", maxFile)
 	read := k.Read
 	k.Read = func(v y.Value) (string, bool) {
 		text, ok := read(v)
-		if !ok || !expands(v, text, podNames) {
+		if !ok || !expands(v, text, names) {
 			return "", false
 		}
-		expanded, _ := Expand(text, samples(podNames))
-		if _, err := ParsePod(expanded); err != nil {
+		expanded, _ := Expand(text, samples(names))
+		if _, err := parse(expanded); err != nil {
 			v.Failf("%v", err)
 			return "", false
 		}
@@ -75,21 +78,7 @@ func limits() y.Kind[map[string]string] {
 var policyNames = []string{NameDevice, NameLink}
 
 func lanePolicy() y.Kind[string] {
-	k := y.Text("the manifest of a LanePolicy, as text, under |", maxFile)
-	read := k.Read
-	k.Read = func(v y.Value) (string, bool) {
-		text, ok := read(v)
-		if !ok || !expands(v, text, policyNames) {
-			return "", false
-		}
-		expanded, _ := Expand(text, samples(policyNames))
-		if _, err := ParseLanePolicy(expanded); err != nil {
-			v.Failf("%v", err)
-			return "", false
-		}
-		return text, true
-	}
-	return k
+	return manifestOf("a LanePolicy", policyNames, ParseLanePolicy)
 }
 
 // ParseLanePolicy reads the manifest of a LanePolicy, after Expand.
