@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -209,13 +208,11 @@ func (s *agentSite) checkClients(v experiment.Variant) error {
 func (s *agentSite) describe(ctx context.Context, r *result.Result) error {
 	sut := s.agents[lab.SUT].Host
 	rate, mtu := s.link()
-	r.Environment = result.Environment{
-		Kernel: sut.Kernel, Distribution: sut.Distribution, CPUModel: sut.CPUModel, CPUs: sut.CPUs, Memory: sut.Memory,
-		Virtualisation: sut.Virtualisation, Governor: sut.Governor, Mitigations: sut.Mitigations, Sysctls: sut.Sysctls,
-		Go: runtime.Version(), Versions: r.Environment.Versions,
-		Network: result.Network{Device: s.h.SUT.Device, Card: sut.Device.Driver, Queues: sut.Device.Queues, MTU: mtu,
-			LinkRate: rate},
-	}
+	versions := r.Environment.Versions
+	r.Environment = environment(sut.Host)
+	r.Environment.Versions = versions
+	r.Environment.Network = result.Network{Device: s.h.SUT.Device, Card: sut.Device.Driver, Queues: sut.Device.Queues,
+		MTU: mtu, LinkRate: rate}
 	clocks, err := s.clocks(ctx)
 	if err != nil {
 		return err

@@ -10,8 +10,7 @@ import (
 )
 
 // environment is what somebody needs to judge or repeat the result.
-func environment() result.Environment {
-	h := machine.Describe()
+func environment(h machine.Host) result.Environment {
 	return result.Environment{
 		Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs, Memory: h.Memory,
 		Virtualisation: h.Virtualisation, Governor: h.Governor, Mitigations: h.Mitigations, Sysctls: h.Sysctls,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/search"
@@ -82,7 +83,7 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 	run := &runner{e: e, site: site, o: o, began: time.Now(), tell: progress{out: o.Progress, now: time.Now}}
 	run.r = &result.Result{
 		Schema: result.Schema, Title: e.Title, Niclane: o.Version, Started: run.began.UTC().Round(time.Second),
-		Text: text, Experiment: e, Environment: environment(),
+		Text: text, Experiment: e, Environment: environment(machine.Describe()),
 	}
 	for i, v := range e.Variants {
 		run.r.Variants = append(run.r.Variants,
