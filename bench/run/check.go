@@ -29,16 +29,14 @@ import (
 // log) from being read into memory.
 const maxFile = 1 << 20
 
-// Read reads an experiment's file and checks all that can be known before
-// anything is started. The errors carry file and line.
-func Read(path string) (*experiment.File, string, error) { return ReadOn(path, nil) }
-
-// ReadOn is Read for an experiment that runs on hosts; nil is its lab.
+// ReadOn reads an experiment's file, for one that runs on hosts, nil being its
+// lab, and checks all that can be known before anything is started. The errors
+// carry file and line.
 func ReadOn(path string, on *experiment.Hosts) (*experiment.File, string, error) {
 	return ReadWith(path, experiment.Options{Hosts: on})
 }
 
-// ReadWith is Read with what a run asks for.
+// ReadWith is ReadOn with what a run asks for.
 func ReadWith(path string, o experiment.Options) (*experiment.File, string, error) {
 	text, err := readLimited(path)
 	if err != nil {

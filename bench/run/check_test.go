@@ -51,7 +51,7 @@ func TestReadRefuses(t *testing.T) {
 		if err := os.WriteFile(path, []byte(strings.Replace(file, c.old, c.new, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := Read(path)
+		_, _, err := ReadOn(path, nil)
 		errtest.Says(t, name, err, c.want)
 	}
 }

@@ -72,10 +72,7 @@ func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 // answers waits for the server's answer.
 func (m *measurement) answers(ctx context.Context) error {
 	by := m.e.Server.Ready
-	host := m.e.Workload.HostHeader
-	if host == "" {
-		host = m.address()
-	}
+	host := cmp.Or(m.e.Workload.HostHeader, m.address())
 	ask := func(ctx context.Context) error {
 		return m.on.ask(ctx, lab.Client, m.address(), ready.Question{Protocol: by.Protocol, Host: host, Path: by.Path})
 	}
