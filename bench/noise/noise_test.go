@@ -48,6 +48,37 @@ func start(ctx context.Context, c Config) <-chan outcome {
 	return ch
 }
 
+// both returns the results of a sender and a receiver that had no error.
+func both(t *testing.T, tx, rx <-chan outcome) (Result, Result) {
+	t.Helper()
+	s, r := <-tx, <-rx
+	if s.err != nil || r.err != nil {
+		t.Fatal(s.err, r.err)
+	}
+	return s.Result, r.Result
+}
+
+// endsEarly has the end of the context before any flow as an error.
+func endsEarly(t *testing.T, protocol, address string) {
+	t.Helper()
+	for _, role := range []string{Send, Receive} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("enough")
+		o := start(ctx, Config{Role: role, Protocol: protocol, Address: address, Rate: 1e6, ConnectTimeout: 3600e9})
+		cancel(why)
+		if r := <-o; !errors.Is(r.err, why) {
+			t.Errorf("%s: %v, want %v", role, r.err, why)
+		}
+	}
+}
+
+func sum[N int64 | uint64](v []N) (n N) {
+	for _, x := range v {
+		n += x
+	}
+	return n
+}
+
 func TestBothRoles(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		t.Run(host, func(t *testing.T) {
@@ -56,10 +87,7 @@ func TestBothRoles(t *testing.T) {
 			tx := start(t.Context(), Config{Role: Send, Address: addr, Flows: 3, Rate: 80e6, Duration: 500e6,
 				Interval: 50e6, ConnectTimeout: 30e9, MSS: 1000, Congestion: "reno"})
 			rx := start(t.Context(), Config{Role: Receive, Address: addr, Flows: 3, Interval: 50e6})
-			s, r := <-tx, <-rx
-			if s.err != nil || r.err != nil {
-				t.Fatal(s.err, r.err)
-			}
+			s, r := both(t, tx, rx)
 			// 80 Mbit/s for 0.5 s are 5 MB. TCP paces the start of a flow faster
 			// and a busy host slows it down; far more would mean it is not paced.
 			if s.Bytes == 0 || s.Bytes > 10e6 {
@@ -69,24 +97,16 @@ func TestBothRoles(t *testing.T) {
 			if r.Bytes < s.Bytes {
 				t.Errorf("%d bytes received, %d acknowledged", r.Bytes, s.Bytes)
 			}
-			for _, o := range []outcome{s, r} {
-				sum := int64(0)
-				for _, b := range o.Intervals {
-					sum += b
-				}
-				if sum != o.Bytes || o.Flows != 3 {
-					t.Errorf("%s: intervals hold %d of %d bytes; %d flows, want 3", o.Role, sum, o.Bytes, o.Flows)
+			for _, o := range []Result{s, r} {
+				if n := sum(o.Intervals); n != o.Bytes || o.Flows != 3 {
+					t.Errorf("%s: intervals hold %d of %d bytes; %d flows, want 3", o.Role, n, o.Bytes, o.Flows)
 				}
 				if o.Duration < 100e6 || len(o.Intervals) == 0 {
 					t.Errorf("%s: %d ns, %d intervals", o.Role, o.Duration, len(o.Intervals))
 				}
 			}
-			resent := uint64(0)
-			for _, n := range s.IntervalRetransmits {
-				resent += n
-			}
 			if len(s.IntervalRTT) != len(s.Intervals) || len(s.IntervalRetransmits) != len(s.Intervals) ||
-				resent != s.Retransmits || s.IntervalRTT[0] <= 0 {
+				sum(s.IntervalRetransmits) != s.Retransmits || s.IntervalRTT[0] <= 0 {
 				t.Errorf("%d intervals: round trips %v, retransmits %v of %d", len(s.Intervals), s.IntervalRTT,
 					s.IntervalRetransmits, s.Retransmits)
 			}
@@ -136,16 +156,7 @@ func TestContextEnds(t *testing.T) {
 	if d := cmp.Diff([]string{"1 of 2 flows came"}, r.Warnings); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
-
-	for _, role := range []string{Send, Receive} { // before any flow
-		ctx, cancel := context.WithCancelCause(t.Context())
-		why := errors.New("enough")
-		o := start(ctx, Config{Role: role, Address: free(t, "127.0.0.1"), ConnectTimeout: 3600e9})
-		cancel(why)
-		if r := <-o; !errors.Is(r.err, why) {
-			t.Errorf("%s: %v, want %v", role, r.err, why)
-		}
-	}
+	endsEarly(t, TCP, free(t, "127.0.0.1"))
 }
 
 // accepted returns how many bytes the peer's kernel has acknowledged.

@@ -36,13 +36,6 @@ func freeUDP(t *testing.T, host string) string {
 	return c.LocalAddr().String()
 }
 
-func sum(v []int64) (n int64) {
-	for _, x := range v {
-		n += x
-	}
-	return n
-}
-
 // What is sent arrives, is counted once, and its way is timed.
 func TestDatagrams(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
@@ -54,10 +47,7 @@ func TestDatagrams(t *testing.T) {
 			c.Role = Receive
 			// The sender starts first: it must wait for the receiver.
 			tx, rx := start(t.Context(), send), start(t.Context(), c)
-			s, r := <-tx, <-rx
-			if s.err != nil || r.err != nil {
-				t.Fatal(s.err, r.err)
-			}
+			s, r := both(t, tx, rx)
 			// 16 Mbit/s for 0.4 s are 800 datagrams of 1000 bytes; what a busy host
 			// has no time for is forgone.
 			if s.Datagrams == 0 || s.Datagrams > 802 || s.Datagrams+s.Forgone < 780 {
@@ -184,15 +174,8 @@ func lostTwiceAndOvertaken(t *testing.T) int64 {
 		return [][]byte{b}
 	})
 	rx := start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Interval: 20e6})
-	s, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Rate: 8e6, Datagram: 500,
-		Duration: 300e6, ConnectTimeout: 30e9})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := <-rx
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	s, r := both(t, start(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Rate: 8e6, Datagram: 500,
+		Duration: 300e6, ConnectTimeout: 30e9}), rx)
 	if lost == 0 || twice == 0 || overtaken == 0 {
 		t.Fatalf("of %d datagrams %d were lost, %d came twice, %d were overtaken: nothing to see", n, lost, twice,
 			overtaken)
@@ -221,12 +204,8 @@ func TestDatagramsOfAnotherClock(t *testing.T) {
 		return [][]byte{b}
 	})
 	rx := start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Flows: 2})
-	s, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Flows: 2, Rate: 8e6, Datagram: 1000,
-		Duration: 300e6, Interval: 50e6, ConnectTimeout: 30e9})
-	r := <-rx
-	if err != nil || r.err != nil {
-		t.Fatal(err, r.err)
-	}
+	s, r := both(t, start(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Flows: 2, Rate: 8e6,
+		Datagram: 1000, Duration: 300e6, Interval: 50e6, ConnectTimeout: 30e9}), rx)
 	if r.Latency != nil {
 		t.Errorf("%d one-way times between two clocks", r.Latency.Count())
 	}
@@ -260,12 +239,8 @@ func TestDatagramsOfOthers(t *testing.T) {
 	}
 	junk()
 	way := relay(t, addr, func(b []byte) [][]byte { junk(); return [][]byte{b} })
-	s, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Rate: 1e6, Datagram: 1000,
-		Duration: 100e6, ConnectTimeout: 30e9})
-	r := <-rx
-	if err != nil || r.err != nil {
-		t.Fatal(err, r.err)
-	}
+	s, r := both(t, start(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Rate: 1e6, Datagram: 1000,
+		Duration: 100e6, ConnectTimeout: 30e9}), rx)
 	if r.Datagrams != s.Datagrams || r.Bytes != s.Bytes || r.Lost != 0 || r.Flows != 1 {
 		t.Errorf("%d of %d datagrams, %d of %d bytes, %d lost, %d flows", r.Datagrams, s.Datagrams, r.Bytes, s.Bytes,
 			r.Lost, r.Flows)
@@ -287,16 +262,7 @@ func TestDatagramsEnd(t *testing.T) {
 		ConnectTimeout: 50e6})
 	errtest.Says(t, "a mute one", err, "nobody answers")
 	// Before any flow the end of the context is an error, after it the end.
-	for _, role := range []string{Send, Receive} {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		why := errors.New("enough")
-		o := start(ctx, Config{Role: role, Protocol: UDP, Address: freeUDP(t, "127.0.0.1"), Rate: 1e6,
-			ConnectTimeout: 3600e9})
-		cancel(why)
-		if r := <-o; !errors.Is(r.err, why) {
-			t.Errorf("%s: %v, want %v", role, r.err, why)
-		}
-	}
+	endsEarly(t, UDP, freeUDP(t, "127.0.0.1"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	addr := freeUDP(t, "127.0.0.1")
@@ -314,18 +280,16 @@ func TestDatagramsEnd(t *testing.T) {
 	tx := start(ctx, Config{Role: Send, Protocol: UDP, Address: way, Rate: 1e6, Datagram: 100, ConnectTimeout: 30e9})
 	<-seen
 	cancel()
-	s, r := <-tx, <-rx
-	if s.err != nil || r.err != nil || s.Datagrams < 11 || r.Datagrams != s.Datagrams {
-		t.Errorf("%d of %d datagrams, %v, %v", r.Datagrams, s.Datagrams, s.err, r.err)
+	if s, r := both(t, tx, rx); s.Datagrams < 11 || r.Datagrams != s.Datagrams {
+		t.Errorf("%d of %d datagrams", r.Datagrams, s.Datagrams)
 	}
 	// A receiver that goes first is the end of the sender.
 	addr = freeUDP(t, "127.0.0.1")
 	rx = start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Duration: 50e6})
-	s = <-start(t.Context(), Config{Role: Send, Protocol: UDP, Address: addr, Rate: 1e6, Datagram: 100,
-		ConnectTimeout: 30e9})
-	if r := <-rx; s.err != nil || r.err != nil || len(s.Warnings) == 0 ||
-		!strings.Contains(strings.Join(s.Warnings, "\n"), "a flow ended early: connection refused") {
-		t.Errorf("%v, %v, %q", s.err, r.err, s.Warnings)
+	s, _ := both(t, start(t.Context(), Config{Role: Send, Protocol: UDP, Address: addr, Rate: 1e6, Datagram: 100,
+		ConnectTimeout: 30e9}), rx)
+	if !strings.Contains(strings.Join(s.Warnings, "\n"), "a flow ended early: connection refused") {
+		t.Errorf("%q", s.Warnings)
 	}
 }
 
@@ -536,11 +500,7 @@ func TestGoodbyeOfManyFlows(t *testing.T) {
 	rx, tx := c, c
 	rx.Role, rx.Address = Receive, address
 	tx.Role, tx.Address, tx.Rate, tx.Datagram, tx.Duration = Send, through, 1e6, 100, 100e6
-	r, s := start(t.Context(), rx), start(t.Context(), tx)
-	if got := <-s; got.err != nil {
-		t.Fatal(got.err)
-	}
-	if got := <-r; got.err != nil || len(got.Warnings) > 0 || got.Lost != 0 {
-		t.Errorf("%v, %q, %d lost", got.err, got.Warnings, got.Lost)
+	if _, got := both(t, start(t.Context(), tx), start(t.Context(), rx)); len(got.Warnings) > 0 || got.Lost != 0 {
+		t.Errorf("%q, %d lost", got.Warnings, got.Lost)
 	}
 }
