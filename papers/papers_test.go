@@ -41,18 +41,17 @@ func made(latency map[string]int64, rate map[string]float64) *result.Result {
 		r.Variants = append(r.Variants, result.Variant{Name: name, Title: name})
 		for round := range 8 {
 			rec := stats.NewRecorder(1e8, 10)
-			h := stats.NewHistogram()
 			for i := range 2000 {
 				rec.Advance(i / 200)
 				ns := latency[name] + int64(i%50)*latency[name]/1000 + int64(round)
 				rec.Record(ns)
-				h.Record(ns)
 			}
+			series := rec.Series()
 			r.Windows = append(r.Windows, result.Window{
 				Purpose: result.Repeat, Variant: name, Repeat: round,
 				Load: load.Result{Mode: load.Closed, Duration: 1e9, Intended: 2000, Completed: 2000,
 					AchievedRate: rate[name], OfferedRate: rate[name],
-					Payload: int64(rate[name]), Latency: h, Series: rec.Series()},
+					Payload: int64(rate[name]), Latency: series.Histogram(), Series: series},
 			})
 		}
 	}

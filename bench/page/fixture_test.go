@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/search"
+	"github.com/niclane/niclane/bench/stats/statstest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -84,11 +85,8 @@ func everything() *result.Result {
 			Levels: []search.Level{{Share: 0.5, Test: test}}}}}
 	for range 2 {
 		h := hiccup.Result{Duration: 1e9, Host: hiccup.Host{Busy: []hiccup.Process{{Name: "cron"}}}}
-		c := hiccup.CPU{CPU: 1, Late: stats.NewHistogram(), Busy: 1e8, Total: 1e9}
-		for i := range int64(3000) {
-			c.Late.Record(2000 + i*5)
-		}
-		h.CPUs = append(h.CPUs, c)
+		late := statstest.Filled(3000, func(i int) int64 { return 2000 + int64(i)*5 })
+		h.CPUs = append(h.CPUs, hiccup.CPU{CPU: 1, Late: late, Busy: 1e8, Total: 1e9})
 		r.HostNoise = append(r.HostNoise, h)
 	}
 	return r
@@ -99,14 +97,12 @@ func window(variant string, point, repeat, n int) result.Window {
 	mean := map[string]float64{"idle": 50e3, "no-lane": 200e3, "lane": 60e3}[variant]
 	random := rand.New(rand.NewPCG(uint64(repeat+1), uint64(len(variant)+10*point)))
 	latency, first := stats.NewRecorder(interval, intervals), stats.NewRecorder(interval, intervals)
-	own := stats.NewHistogram()
 	for i := range n {
 		latency.Advance(i * intervals / n)
 		first.Advance(i * intervals / n)
 		v := int64(mean * (0.5 + random.ExpFloat64()/2))
 		latency.Record(v)
 		first.Record(v / 2)
-		own.Record(1500)
 	}
 	l, f := latency.Series(), first.Series()
 	w := result.Window{Purpose: result.Repeat, Variant: variant, Point: point, Repeat: repeat, Rate: float64(n),
@@ -114,7 +110,8 @@ func window(variant string, point, repeat, n int) result.Window {
 			Mode: load.Open, StartMono: started, Duration: intervals * interval, Intended: int64(n), Sent: int64(n),
 			Completed: int64(n), Hits: int64(n),
 			Latency: l.Histogram(), Series: l, FirstByte: f.Histogram(), FirstByteSeries: f, Uncorrected: l.Histogram(),
-			Wakeup: own, CPUTime: 123e6, Payload: int64(n) * 10240, Work: load.Work{Gets: int64(n)},
+			Wakeup: statstest.Equal(n, 1500), CPUTime: 123e6, Payload: int64(n) * 10240,
+			Work:   load.Work{Gets: int64(n)},
 			Stalls: []load.Stall{{AtMono: started + 31e6, Ns: 4e6}},
 		}}
 	w.Machine = &machine.Diff{Duration: intervals * interval, Interrupts: 7001, ContextSwitches: 8002,
@@ -126,10 +123,8 @@ func window(variant string, point, repeat, n int) result.Window {
 			Tx:      []device.QueueCounter{{Queue: 0, Packets: 6005, Bytes: 32e6}},
 			Classes: []device.ClassCounter{{ID: "1:10", Bytes: 12e6}}},
 	}
-	backlog := stats.NewHistogram()
-	for i := range int64(2000) {
-		backlog.Record(i * i / 97) // so that nothing is twice something else
-	}
+	// So that nothing is twice something else.
+	backlog := statstest.Filled(2000, func(i int) int64 { return int64(i*i) / 97 })
 	w.Hops = []result.Hop{{Name: "switch → SUT", Reach: result.ReachNone, Rate: 1e9, Limit: 256e3, Bytes: backlog,
 		Drops: 3},
 		{Name: "an idle queue", Reach: result.ReachHost, Bytes: stats.NewHistogram()}}

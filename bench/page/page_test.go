@@ -18,6 +18,7 @@ import (
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/fanout"
+	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
 func render(t *testing.T, r *result.Result) string {
@@ -131,8 +132,7 @@ func TestPageHasNothingElse(t *testing.T) {
 		}, []string{"ratios", "goal", "lanes", "plan"}},
 		"no host noise": {func(r *result.Result) { r.HostNoise = nil }, []string{"host", "floor"}},
 		"few samples": {windows(func(w *result.Window) {
-			h := stats.NewHistogram()
-			h.Record(1000)
+			h := statstest.Equal(1, 1000)
 			w.Load.Latency, w.Load.Series = h, stats.OneWindow(h)
 		}), []string{"distribution", "exceed", "fan-out", "time line"}},
 		"nothing": {func(r *result.Result) { r.Windows, r.Points, r.Searches = nil, nil, nil },

@@ -8,16 +8,13 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/part/hiccup"
-	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
 // What is behind the numbers stands below them, of one load point.
 func TestBehind(t *testing.T) {
 	r := fixture()
-	backlog := stats.NewHistogram()
-	for range 2000 {
-		backlog.Record(62_500) // 1 ms at 500 Mbit/s
-	}
+	backlog := statstest.Equal(2000, 62_500) // 1 ms at 500 Mbit/s
 	for i := range r.Windows {
 		r.Windows[i].Hops = []Hop{{Name: "switch → SUT", Reach: ReachNone, Rate: 500e6, Bytes: backlog, Drops: 1}}
 		if r.Windows[i].Variant == "twin" {
@@ -25,10 +22,7 @@ func TestBehind(t *testing.T) {
 				Bytes: backlog})
 		}
 	}
-	late := stats.NewHistogram()
-	for range 2000 {
-		late.Record(50_000)
-	}
+	late := statstest.Equal(2000, 50_000)
 	r.HostNoise = []hiccup.Result{{CPUs: []hiccup.CPU{{CPU: 1, Late: late, Steal: 10, Busy: 200, Total: 1000}}}}
 	r.Variants[0].Differences = []string{"tuned"}
 	var b bytes.Buffer

@@ -15,6 +15,7 @@ import (
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/statstest"
 	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
@@ -25,11 +26,7 @@ func TestPercentilesThatTheExperimentNames(t *testing.T) {
 	if got, want := r.percentiles(), []float64{50, 90, 95, 99, 99.5, 99.9, 99.99}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	h := stats.NewHistogram()
-	for range stats.Needed(rare) {
-		h.Record(7)
-	}
-	r.Windows[0].Load.Latency = h
+	r.Windows[0].Load.Latency = statstest.Equal(int(stats.Needed(rare)), 7)
 	if got := r.percentiles(); got[len(got)-1] != rare {
 		t.Errorf("%v: a million samples carry P%v", got, rare)
 	}
@@ -117,19 +114,17 @@ func TestSlowestRound(t *testing.T) {
 	r := fixture()
 	w := &r.Windows[3*4+1] // no-lane, repeat 4
 	slow := stats.NewRecorder(100e6, 10)
-	all := stats.NewHistogram()
 	for i := range 10 {
 		slow.Advance(i)
 		for range 200 {
 			if i != 6 { // a stall
 				slow.Record(1e5)
-				all.Record(1e5)
 			}
 		}
 	}
 	slow.Record(9e9)
-	all.Record(9e9)
-	w.Load.Latency, w.Load.Series, w.Load.StartMono = all, slow.Series(), 1000
+	w.Load.Series, w.Load.StartMono = slow.Series(), 1000
+	w.Load.Latency = w.Load.Series.Histogram()
 	w.Load.Stalls = []load.Stall{{AtMono: 5000, Ns: 70}}
 	w.Noise[0].Receiver = noise.Result{StartMono: 1000 - 50e6, Interval: 100e6, Intervals: []int64{1, 2e6, 3e6, 4e6}}
 	w.Noise[0].Sender = noise.Result{StartMono: 1000 - 150e6, Interval: 100e6,
@@ -182,10 +177,7 @@ func TestPowerOfAVariant(t *testing.T) {
 func TestHopsAndMachine(t *testing.T) {
 	r := fixture()
 	for i := range r.Windows {
-		h := stats.NewHistogram()
-		for b := range int64(1000) {
-			h.Record(b)
-		}
+		h := statstest.Filled(1000, func(i int) int64 { return int64(i) })
 		r.Windows[i].Hops = []Hop{{Name: "switch", Reach: ReachNone, Rate: 8e6, Bytes: h, Drops: 2}}
 		r.Windows[i].Machine.TCP.InSegments, r.Windows[i].Machine.TCP.BusyPolled = 100, 25
 	}

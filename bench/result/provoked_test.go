@@ -13,6 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
 // sent fills in when the requests of w went out, at gaps of the given ns, with
@@ -32,11 +33,7 @@ func sent(w *Window, gap func() float64) {
 
 // quiet is what a host does that disturbs nothing.
 func quiet() hiccup.Result {
-	h := stats.NewHistogram()
-	for range 100_000 {
-		h.Record(1000)
-	}
-	return hiccup.Result{Duration: 1e9, CPUs: []hiccup.CPU{{CPU: 3, Late: h, Total: 1e9}},
+	return hiccup.Result{Duration: 1e9, CPUs: []hiccup.CPU{{CPU: 3, Late: statstest.Equal(100_000, 1000), Total: 1e9}},
 		Host: hiccup.Host{Autogroup: "on"}}
 }
 
@@ -103,11 +100,7 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 			r.Points[0].Mode, r.Points[0].Rate = load.Closed, 0
 		}, "Little's law: 2000 requests/s × "},
 		{"a floor above the effect", func(r *Result) {
-			late := stats.NewHistogram()
-			for range 100_000 {
-				late.Record(10e6)
-			}
-			r.HostNoise[0].CPUs[0].Late = late
+			r.HostNoise[0].CPUs[0].Late = statstest.Equal(100_000, 10e6)
 		}, "cpu 3 wakes a thread that only sleeps 10.002ms late (P99.9); the effect at P99.9 is "},
 		{"steal", func(r *Result) { r.HostNoise[0].CPUs[0].Steal = 5e7 }, "the hypervisor took 5.0 % of cpu 3"},
 		{"other load", func(r *Result) {

@@ -25,6 +25,7 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -33,20 +34,15 @@ var update = flag.Bool("update", false, "write the golden files")
 func window(variant string, repeat, n int, mean float64) Window {
 	random := rand.New(rand.NewPCG(uint64(repeat+1), uint64(variant[0])))
 	rec := stats.NewRecorder(100e6, 10)
-	h := stats.NewHistogram()
 	for i := range n {
 		rec.Advance(i * 10 / n)
-		v := int64(mean * (0.5 + random.ExpFloat64()/2))
-		rec.Record(v)
-		h.Record(v)
+		rec.Record(int64(mean * (0.5 + random.ExpFloat64()/2)))
 	}
-	wakeup := stats.NewHistogram()
-	for range n {
-		wakeup.Record(2000)
-	}
+	s := rec.Series()
 	return Window{Purpose: Repeat, Variant: variant, Repeat: repeat, Rate: float64(n), Load: load.Result{
 		Mode: load.Open, Duration: 1e9, Intended: int64(n), Sent: int64(n), Completed: int64(n), Hits: int64(n),
-		Latency: h, Series: rec.Series(), Wakeup: wakeup, CPUTime: 1e8, Work: load.Work{Gets: int64(n)},
+		Latency: s.Histogram(), Series: s, Wakeup: statstest.Equal(n, 2000), CPUTime: 1e8,
+		Work: load.Work{Gets: int64(n)},
 	}, Machine: &machine.Diff{Duration: 1e9,
 		Processes: []machine.Process{{Name: "server", User: int64(n) * 1000, System: int64(n) * 4000}}}}
 }

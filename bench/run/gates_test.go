@@ -12,19 +12,12 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/part/cache"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/statstest"
 	"github.com/niclane/niclane/lane/device"
 )
 
 // passing is an experiment and a window of it that passes every gate.
 func passing() (*experiment.Experiment, *result.Window) {
-	filled := func(ns int64) *stats.Histogram {
-		h := stats.NewHistogram()
-		for range 10_000 {
-			h.Record(ns)
-		}
-		return h
-	}
 	e := &experiment.Experiment{
 		Gates:    &experiment.Gating{Hits: 988, Tier: experiment.TierMemory},
 		Workload: experiment.Workload{Protocol: experiment.ProtocolHTTPS, TLS: &experiment.TLS{Version: "1.3"}},
@@ -36,7 +29,8 @@ func passing() (*experiment.Experiment, *result.Window) {
 		Cache:   &cache.Counters{Requests: 10_000, Hits: 9880},
 		Origin:  &cache.Counters{Requests: 120, CPU: 5e8, Processors: 1},
 		Load: load.Result{
-			Mode: load.Open, Duration: 1e9, CPUTime: 1e9, Latency: filled(1e6), Wakeup: filled(1e4),
+			Mode: load.Open, Duration: 1e9, CPUTime: 1e9, Latency: statstest.Equal(10_000, 1e6),
+			Wakeup:  statstest.Equal(10_000, 1e4),
 			Ciphers: map[string]int64{"TLS 1.3 TLS_AES_128_GCM_SHA256": 48},
 			Work:    load.Work{Gets: 10_000, GotBytes: 100 << 20},
 		},

@@ -17,6 +17,7 @@ import (
 	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/statstest"
 	"github.com/niclane/niclane/lab"
 )
 
@@ -111,13 +112,12 @@ func TestProcessorsOfTheServer(t *testing.T) {
 
 func generated(start int64, at ...int64) load.Result {
 	rec := stats.NewRecorder(1e8, 2)
-	h := stats.NewHistogram()
 	for i := range 100 {
 		rec.Record(int64(1000 + i))
-		h.Record(int64(1000 + i))
 	}
-	r := load.Result{Mode: load.Open, StartMono: start, Duration: 2e8, Intended: 100, Completed: 100, Latency: h,
-		Series:      rec.Series(),
+	s := rec.Series()
+	r := load.Result{Mode: load.Open, StartMono: start, Duration: 2e8, Intended: 100, Completed: 100,
+		Latency: s.Histogram(), Series: s,
 		Uncorrected: stats.NewHistogram(), Lateness: stats.NewHistogram(), Wakeup: stats.NewHistogram()}
 	for _, a := range at {
 		r.Stalls = append(r.Stalls, load.Stall{AtMono: a, Ns: 1})
@@ -161,11 +161,7 @@ func TestMergeOnOneAxis(t *testing.T) {
 
 func TestNoiseOfOtherHosts(t *testing.T) {
 	late := func(ns int64) hiccup.Result {
-		h := stats.NewHistogram()
-		for range 1000 {
-			h.Record(ns)
-		}
-		return hiccup.Result{CPUs: []hiccup.CPU{{CPU: 2, Late: h}}}
+		return hiccup.Result{CPUs: []hiccup.CPU{{CPU: 2, Late: statstest.Equal(1000, ns)}}}
 	}
 	s := onHosts(t, "repeats:", "host-noise: {at-most: 10us}\nrepeats:")
 	s.r = &result.Result{Environment: result.Environment{Hosts: []result.Host{{Name: "big"}}}}
@@ -180,8 +176,7 @@ func TestNoiseOfOtherHosts(t *testing.T) {
 		t.Errorf("late %d", l)
 	}
 	few := late(20_000)
-	few.CPUs[0].Late = stats.NewHistogram()
-	few.CPUs[0].Late.Record(1)
+	few.CPUs[0].Late = statstest.Equal(1, 1)
 	errtest.Says(t, "few wake-ups", s.judge(lab.Client, few), "host big: processor 2: P99 needs")
 	s.e.HostNoise.AtMost = 0
 	if err := s.judge(lab.Client, few); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
 const file = `version: 1
@@ -102,11 +103,7 @@ func (s *fakeSite) StartServer(context.Context, experiment.Variant) (result.Serv
 }
 func (s *fakeSite) Prefill(context.Context) error { s.say("prefill"); return nil }
 func (s *fakeSite) HostNoise(context.Context, int64) (hiccup.Result, error) {
-	h := stats.NewHistogram()
-	for range cmp.Or(s.wakes, 100_000) {
-		h.Record(s.late)
-	}
-	return hiccup.Result{CPUs: []hiccup.CPU{{CPU: 3, Late: h}}}, nil
+	return hiccup.Result{CPUs: []hiccup.CPU{{CPU: 3, Late: statstest.Equal(cmp.Or(s.wakes, 100_000), s.late)}}}, nil
 }
 func (s *fakeSite) SetLanes(_ context.Context, v experiment.Variant) (Lanes, error) {
 	s.say("%s", v.Name)
@@ -124,15 +121,14 @@ func (s *fakeSite) Measure(ctx context.Context, j Job) (result.Window, error) {
 			return result.Window{}, err
 		}
 	}
-	h := stats.NewHistogram()
 	rec := stats.NewRecorder(1e8, 20)
 	for i := range 2000 {
 		rec.Advance(i / 100)
 		rec.Record(int64(1000 + i%100))
-		h.Record(int64(1000 + i%100))
 	}
+	series := rec.Series()
 	w := result.Window{Counts: s.counts, Load: load.Result{Mode: load.Open, Duration: j.Window, Intended: 2000,
-		Completed: 2000, AchievedRate: 2000, Latency: h, Series: rec.Series()}}
+		Completed: 2000, AchievedRate: 2000, Latency: series.Histogram(), Series: series}}
 	if s.change != nil {
 		s.change(&w)
 	}

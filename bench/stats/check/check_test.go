@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
 // want holds warnings against pieces of their texts, in order.
@@ -28,14 +29,6 @@ func want(t *testing.T, name string, got []Warning, pieces ...string) {
 	}
 }
 
-func filled(n int, f func(i int) int64) *stats.Histogram {
-	h := stats.NewHistogram()
-	for i := range n {
-		h.Record(f(i))
-	}
-	return h
-}
-
 func TestLittle(t *testing.T) {
 	want(t, "right", Little(64, 12_800, 5e6))
 	want(t, "4 % off", Little(64, 12_800, 5.2e6))
@@ -47,10 +40,10 @@ func TestLittle(t *testing.T) {
 }
 
 func TestSaturated(t *testing.T) {
-	latency := filled(100_000, func(i int) int64 { return 100e3 + int64(i) })
-	quick := filled(100_000, func(int) int64 { return 2e3 })
+	latency := statstest.Filled(100_000, func(i int) int64 { return 100e3 + int64(i) })
+	quick := statstest.Equal(100_000, 2e3)
 	// Half a millisecond late once in 500.
-	late := filled(100_000, func(i int) int64 {
+	late := statstest.Filled(100_000, func(i int) int64 {
 		if i%500 == 0 {
 			return 500e3
 		}
@@ -79,9 +72,9 @@ func TestCounters(t *testing.T) {
 }
 
 func TestHostNoise(t *testing.T) {
-	quiet := CPU{CPU: 0, Late: filled(2000, func(int) int64 { return 5e3 }), Busy: 1e7, Total: 1e9}
-	loud := CPU{CPU: 3, Late: filled(2000, func(i int) int64 { return int64(i) * 1e3 }), Steal: 5e7, Busy: 3e8,
-		Total: 1e9}
+	quiet := CPU{CPU: 0, Late: statstest.Equal(2000, 5e3), Busy: 1e7, Total: 1e9}
+	loud := CPU{CPU: 3, Late: statstest.Filled(2000, func(i int) int64 { return int64(i) * 1e3 }), Steal: 5e7,
+		Busy: 3e8, Total: 1e9}
 	want(t, "quiet", HostNoise(Host{CPUs: []CPU{quiet}, Autogroup: "on"}, 99, 100e3))
 	want(t, "loud", HostNoise(Host{CPUs: []CPU{quiet, loud}, Autogroup: "on", Others: []string{"cc1", "ld"}}, 99,
 		100e3),

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statstest makes histograms for tests.
+package statstest
+
+import "github.com/niclane/niclane/bench/stats"
+
+// Filled has n values, those of f.
+func Filled(n int, f func(i int) int64) *stats.Histogram {
+	h := stats.NewHistogram()
+	for i := range n {
+		h.Record(f(i))
+	}
+	return h
+}
+
+// Equal has n times ns.
+func Equal(n int, ns int64) *stats.Histogram { return Filled(n, func(int) int64 { return ns }) }
