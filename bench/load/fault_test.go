@@ -12,6 +12,7 @@ import (
 
 	"github.com/niclane/niclane/bench/load/proto/http1"
 	"github.com/niclane/niclane/bench/part/httpserver"
+	"github.com/niclane/niclane/bench/part/servetest"
 	"github.com/niclane/niclane/bench/stats"
 )
 
@@ -153,7 +154,7 @@ func expect(what string, got, want int64) string {
 // With a pipeline of n a server never finds more than n requests waiting.
 func TestPipeline(t *testing.T) {
 	most := make(chan int, 1)
-	address := listen(t, func(c net.Conn, _ *bufio.Reader) {
+	address := servetest.Listen(t, func(c net.Conn, _ *bufio.Reader) {
 		n := 0
 		defer func() { most <- n }()
 		b := make([]byte, 1<<20)

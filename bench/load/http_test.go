@@ -201,7 +201,7 @@ func TestTLSRefusals(t *testing.T) {
 // An end that comes in one segment with the last bytes is one event of epoll:
 // nothing says it again.
 func TestEndWithTheLastBytes(t *testing.T) {
-	address := listen(t, func(c net.Conn, r *bufio.Reader) {
+	address := servetest.Listen(t, func(c net.Conn, r *bufio.Reader) {
 		raw, err := c.(*net.TCPConn).SyscallConn()
 		if err == nil {
 			// tcp(7): what is written waits for the end.

@@ -37,36 +37,11 @@ func serve(t *testing.T, address string) string {
 	return s.Addr().String()
 }
 
-// listen calls talk with each connection, which is closed when talk returns, and
-// returns the address.
-func listen(t *testing.T, talk func(c net.Conn, r *bufio.Reader)) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				talk(c, bufio.NewReader(c))
-			})
-		}
-	})
-	return l.Addr().String()
-}
-
 // fake answers gets as respond says; it returns the raw reply, "" closes the
 // connection. Sets are stored in nothing.
 func fake(t *testing.T, respond func(n int, key string) string) string {
 	t.Helper()
-	return listen(t, func(c net.Conn, r *bufio.Reader) {
+	return servetest.Listen(t, func(c net.Conn, r *bufio.Reader) {
 		for n := 0; ; n++ {
 			line, err := r.ReadString('\n')
 			if err != nil {

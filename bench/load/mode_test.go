@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/load/proto/http1"
+	"github.com/niclane/niclane/bench/part/servetest"
 	"github.com/niclane/niclane/bench/stats"
 )
 
@@ -24,7 +25,7 @@ import (
 func fakeRedis(t *testing.T) string {
 	var mu sync.Mutex
 	values := map[string]string{}
-	return listen(t, func(c net.Conn, r *bufio.Reader) {
+	return servetest.Listen(t, func(c net.Conn, r *bufio.Reader) {
 		line := func() string { s, _ := r.ReadString('\n'); return strings.TrimSpace(s) }
 		for {
 			n, err := strconv.Atoi(strings.TrimPrefix(line(), "*"))

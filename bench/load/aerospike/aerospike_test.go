@@ -29,7 +29,7 @@ func TestServer(t *testing.T) {
 // TestServerOnTheFake is TestServer's own path, on the fake: what is left for
 // Aerospike itself to show is Aerospike.
 func TestServerOnTheFake(t *testing.T) {
-	_, port, err := net.SplitHostPort(serve(t).address())
+	_, port, err := net.SplitHostPort(serve(t).address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func against(t *testing.T, server string) {
 func TestRun(t *testing.T) {
 	for _, mode := range []string{load.Open, load.Closed} {
 		s := serve(t)
-		c := load.Config{Protocol: load.Aerospike, Mode: mode, Address: s.address(), Connections: 4, Keys: 200,
+		c := load.Config{Protocol: load.Aerospike, Mode: mode, Address: s.address, Connections: 4, Keys: 200,
 			SetShare: 0.3, Prefill: true, Warmup: 20e6, Duration: 100e6, Timeout: 20e9}
 		if mode == load.Open {
 			c.Rate = 1000
@@ -105,7 +105,7 @@ func TestRun(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	s := serve(t)
-	c := load.Config{Protocol: load.Aerospike, Address: s.address(), Rate: 1000, Connections: 2, Duration: 100e6,
+	c := load.Config{Protocol: load.Aerospike, Address: s.address, Rate: 1000, Connections: 2, Duration: 100e6,
 		Timeout: 5e9}
 	r, err := Run(t.Context(), c)
 	if err != nil || r.Misses != 100 {
@@ -143,7 +143,7 @@ func TestFaults(t *testing.T) {
 	c.Prefill = true
 	_, err = Run(t.Context(), c)
 	errtest.Says(t, "prefill refused", err, "prefill: key")
-	if _, err = Run(t.Context(), load.Config{Address: s.address(), Rate: 1, Duration: 1}); err == nil {
+	if _, err = Run(t.Context(), load.Config{Address: s.address, Rate: 1, Duration: 1}); err == nil {
 		t.Error("memcached: no error")
 	}
 	c.Address, c.ConnectTimeout = "127.0.0.1:1", 1e9

@@ -12,12 +12,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/niclane/niclane/bench/part/servetest"
 )
 
 // server speaks as much of Aerospike's wire protocol as the client needs to
 // take it for a node that has all partitions, and to read and write one bin.
 type server struct {
-	l       net.Listener
+	address string
 	mu      sync.Mutex
 	records map[string]op // by digest
 	n       map[string]int64
@@ -44,34 +46,16 @@ type op struct {
 
 func serve(t *testing.T) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{l: l, records: map[string]op{}, n: map[string]int64{}}
-	var wg sync.WaitGroup
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				r := bufio.NewReader(c)
-				for s.one(r, c) == nil {
-				}
-			})
+	s := &server{records: map[string]op{}, n: map[string]int64{}}
+	s.address = servetest.Listen(t, func(c net.Conn, r *bufio.Reader) {
+		for s.one(r, c) == nil {
 		}
 	})
 	return s
 }
 
-func (s *server) address() string { return s.l.Addr().String() }
-
 // one answers one message: version 2, kind, 6 bytes of length.
-func (s *server) one(r io.Reader, w io.Writer) error {
+func (s *server) one(r io.Reader, c net.Conn) error {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return err
@@ -86,7 +70,7 @@ func (s *server) one(r io.Reader, w io.Writer) error {
 	var err error
 	switch kind {
 	case kindInfo:
-		reply = []byte(s.info(string(body)))
+		reply = []byte(s.info(c.LocalAddr(), string(body)))
 	case kindMessage:
 		reply, err = s.message(body)
 	default:
@@ -97,11 +81,11 @@ func (s *server) one(r io.Reader, w io.Writer) error {
 	}
 	binary.BigEndian.PutUint64(head[:], uint64(len(reply)))
 	head[0], head[1] = 2, kind
-	_, err = w.Write(append(head[:], reply...))
+	_, err = c.Write(append(head[:], reply...))
 	return err
 }
 
-func (s *server) info(ask string) string {
+func (s *server) info(at net.Addr, ask string) string {
 	all := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\xff", 512))) // 4096 partitions
 	var b strings.Builder
 	for name := range strings.SplitSeq(strings.TrimSpace(ask), "\n") {
@@ -116,7 +100,7 @@ func (s *server) info(ask string) string {
 		case "peers-clear-std":
 			value = "1,3000,[]"
 		case "service-clear-std":
-			value = s.address()
+			value = at.String()
 		case "replicas":
 			value = "test:0,1," + all + ";"
 		case "namespace/test":

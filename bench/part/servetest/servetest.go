@@ -4,7 +4,9 @@
 package servetest
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"sync"
 	"testing"
 )
@@ -27,4 +29,29 @@ func Start[R any](t testing.TB, serve func(context.Context) (R, error)) (stop fu
 	})
 	t.Cleanup(func() { stop() })
 	return stop
+}
+
+// Listen calls talk with each connection, which is closed when talk returns, and
+// returns the address.
+func Listen(t testing.TB, talk func(c net.Conn, r *bufio.Reader)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				talk(c, bufio.NewReader(c))
+			})
+		}
+	})
+	return l.Addr().String()
 }
