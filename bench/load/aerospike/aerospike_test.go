@@ -3,6 +3,7 @@
 package aerospike
 
 import (
+	"errors"
 	"net"
 	"os"
 	"strings"
@@ -46,24 +47,26 @@ func against(t *testing.T, server string) {
 	}
 	c := load.Config{Protocol: load.Aerospike, Mode: load.Closed, Address: at.String(), Connections: 4, Keys: 200,
 		SetShare: 0.3, Prefill: true, Warmup: 20e6, Duration: 500e6, Timeout: 20e9}
-	before, err := Counters(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := Counters(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before, r, after := counted(t, c)
 	if r.Intended == 0 || r.Hits != r.Intended {
 		t.Errorf("intended %d, hits %d: %s", r.Intended, r.Hits, r.FirstError)
 	}
 	if err := counters.Compare(before, after, r.Work); err != nil {
 		t.Error(err)
 	}
+}
+
+// counted is a run, and what the server had counted before and after it.
+func counted(t *testing.T, c load.Config) (before counters.Counters, r load.Result, after counters.Counters) {
+	t.Helper()
+	var errs [3]error
+	before, errs[0] = Counters(c)
+	r, errs[1] = Run(t.Context(), c)
+	after, errs[2] = Counters(c)
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return before, r, after
 }
 
 func TestRun(t *testing.T) {
@@ -74,18 +77,7 @@ func TestRun(t *testing.T) {
 		if mode == load.Open {
 			c.Rate = 1000
 		}
-		before, err := Counters(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := Run(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		after, err := Counters(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before, r, after := counted(t, c)
 		if r.Intended == 0 || r.Hits != r.Intended || r.Latency.Count() != r.Intended || r.Payload == 0 ||
 			len(s.records) != 200 {
 			t.Errorf("%s: intended %d, hits %d, %d records: %s", mode, r.Intended, r.Hits, len(s.records), r.FirstError)
