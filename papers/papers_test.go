@@ -13,6 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/internal/traffic/napi"
@@ -149,20 +150,13 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	for _, want := range []string{
+	errtest.Has(t, "the page", text,
 		"P99 half", "−50 %", "as the paper, or better", "80.0 % of the link", "quick form: to see that it runs",
 		"made-up/report.html",
 		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)",
 		"Studies of which nothing was measured: 1", "10 connections, closed loop", "<td>10.0 µs</td>",
-		"75 % threads, 25 % interrupts", "because of the lab",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the page lacks %q", want)
-		}
-	}
-	if strings.Contains(text, "ZgotmplZ") || strings.Contains(text, "<no value>") || strings.Contains(text, "NaN") {
-		t.Error("the page has what the template could not fill in")
-	}
+		"75 % threads, 25 % interrupts", "because of the lab")
+	errtest.Lacks(t, "what the template could not fill in", text, "ZgotmplZ", "<no value>", "NaN")
 }
 
 // TestWhere: the page says of the lab what is true of a lab, of hosts what is

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/part/errtest"
 )
 
 // Changes of every kind, in blocks and in flow; comments stay.
@@ -20,12 +21,8 @@ func TestSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"# SCHED_FIFO in every variant", "rank: 1          # first on the wire", "card: none",
-		"rates: 20000"} {
-		if !strings.Contains(changed, want) {
-			t.Errorf("no %q in\n%s", want, changed)
-		}
-	}
+	errtest.Has(t, "changed", changed, "# SCHED_FIFO in every variant", "rank: 1          # first on the wire",
+		"card: none", "rates: 20000")
 	if strings.Contains(changed, "force") == false || strings.Contains(changed, "sweep:") {
 		t.Errorf("force is not there, or sweep is:\n%s", changed)
 	}

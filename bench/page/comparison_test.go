@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/statstest"
@@ -69,16 +70,10 @@ func TestComparison(t *testing.T) {
 		"values": `<td data-name="B to A" title="`, "base": `data-name="beside the base"`,
 		"refused": `<span class="refused">needs `, "noise": "noise to the SUT",
 	} {
-		if !strings.Contains(page, sign) {
-			t.Errorf("%s: %q is missing", name, sign)
-		}
+		errtest.Has(t, name, page, sign)
 	}
-	for _, bad := range []string{"http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=", "ZgotmplZ",
-		"NaN", "Inf"} {
-		if strings.Contains(page, bad) {
-			t.Errorf("the page contains %q", bad)
-		}
-	}
+	errtest.Lacks(t, "the page", page, "http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=",
+		"ZgotmplZ", "NaN", "Inf")
 	// Which is which.
 	var value [2]float64
 	for i, letter := range []string{"A", "B"} {
@@ -112,17 +107,9 @@ func TestComparisonOfLittle(t *testing.T) {
 	}
 	b.Windows, b.Searches = kept, nil
 	page := renderTwo(t, a, b)
-	for _, sign := range []string{"only in A: load point 2400/s, 8 connections", "only in A: variant lane",
-		"ended in phase repeats: interrupted", "<h2>At 1200/s, 8 connections</h2>"} {
-		if !strings.Contains(page, sign) {
-			t.Errorf("%q is missing", sign)
-		}
-	}
-	for _, sign := range []string{"Latency over load", `id="ratios"`, `class="headline"`, "NaN"} {
-		if strings.Contains(page, sign) {
-			t.Errorf("%q is there", sign)
-		}
-	}
+	errtest.Has(t, "of little", page, "only in A: load point 2400/s, 8 connections", "only in A: variant lane",
+		"ended in phase repeats: interrupted", "<h2>At 1200/s, 8 connections</h2>")
+	errtest.Lacks(t, "of little", page, "Latency over load", `id="ratios"`, `class="headline"`, "NaN")
 }
 
 func TestComparisonEscapes(t *testing.T) {
@@ -141,7 +128,5 @@ func TestComparisonEscapes(t *testing.T) {
 		return r
 	}
 	page := renderTwo(t, spoil(everything(), "1"), spoil(everything(), "2"))
-	if strings.Contains(page, "<script") || strings.Contains(page, `<b a=`) {
-		t.Error("text became markup")
-	}
+	errtest.Lacks(t, "text that became markup", page, "<script", `<b a=`)
 }

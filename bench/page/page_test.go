@@ -15,6 +15,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/fanout"
@@ -77,9 +78,7 @@ var parts = map[string]string{
 func TestPageHasWhatTheResultHas(t *testing.T) {
 	page := render(t, everything())
 	for name, sign := range parts {
-		if !strings.Contains(page, sign) {
-			t.Errorf("%s: %q is missing", name, sign)
-		}
+		errtest.Has(t, name, page, sign)
 	}
 }
 
@@ -152,11 +151,9 @@ func TestPageHasNothingElse(t *testing.T) {
 					t.Errorf("%s: %q is there", part, sign)
 				}
 			}
-			if strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
-				t.Error("a number that is none")
-			}
-			if r.Partial != nil && !strings.Contains(page, "ended in phase repeats: interrupted") {
-				t.Error("it does not say that it is partial")
+			errtest.Lacks(t, "a number that is none", page, "NaN", "Inf")
+			if r.Partial != nil {
+				errtest.Has(t, "partial", page, "ended in phase repeats: interrupted")
 			}
 		})
 	}
@@ -190,9 +187,7 @@ func TestPageEscapes(t *testing.T) {
 		w.Power[0].Provenance.Covers = evil
 	}
 	page := render(t, r)
-	if strings.Contains(page, "<script") || strings.Contains(page, `<b a=`) {
-		t.Error("text became markup")
-	}
+	errtest.Lacks(t, "text that became markup", page, "<script", `<b a=`)
 }
 
 // What the sample does not carry is marked as refused, and has no point, no

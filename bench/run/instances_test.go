@@ -174,12 +174,8 @@ func TestInstancesOfAWindow(t *testing.T) {
 		t.Errorf("arrival %+v", w.Arrival)
 	}
 	warnings := strings.Join(w.Warnings, "; ")
-	for _, want := range []string{"2 of 6 connections went to an instance by the kernel's hash",
-		"the instance on node 1 had no request"} {
-		if !strings.Contains(warnings, want) {
-			t.Errorf("warnings %s, want %s", warnings, want)
-		}
-	}
+	errtest.Has(t, "warnings", warnings, "2 of 6 connections went to an instance by the kernel's hash",
+		"the instance on node 1 had no request")
 	close(h.tasks["the server on node 1"].done)
 	_, err = m.Measure(t.Context(), Job{Connections: 4, Window: 2e8})
 	errtest.Says(t, "one has ended", err, "the server on node 1 has ended")

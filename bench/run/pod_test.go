@@ -98,12 +98,8 @@ func TestPod(t *testing.T) {
 	if err := m.stopServers(); err != nil || m.address() != "10.0.0.1:7000" {
 		t.Errorf("%v, %s", err, m.address())
 	}
-	for _, want := range []string{`"args":["7000","68"]`, `"limits":{"niclane.dev/redis":"1"}`,
-		`"niclane.dev/bench":"` + m.pods.run + `"`, "delete pod cache-"} {
-		if !strings.Contains(calls(), want) {
-			t.Errorf("no %s in:\n%s", want, calls())
-		}
-	}
+	errtest.Has(t, "calls", calls(), `"args":["7000","68"]`, `"limits":{"niclane.dev/redis":"1"}`,
+		`"niclane.dev/bench":"`+m.pods.run+`"`, "delete pod cache-")
 }
 
 // TestPodDescribed: before a run it is said which pods it makes.
@@ -113,13 +109,9 @@ func TestPodDescribed(t *testing.T) {
 	if err := Describe(&b, m.f); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"server: pod on port 7000",
+	errtest.Has(t, "what is said before", b.String(), "server: pod on port 7000",
 		"off: without noise, the pod of the manifest, no LanePolicy\n",
-		"lane: without noise, a pod with niclane.dev/redis: 1, a LanePolicy\n"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in:\n%s", want, b.String())
-		}
-	}
+		"lane: without noise, a pod with niclane.dev/redis: 1, a LanePolicy\n")
 }
 
 // TestPodEnds: a pod that ends is why everything else fails, and is deleted all

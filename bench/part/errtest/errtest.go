@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package errtest holds the errors of tests to what they have to say.
+// Package errtest holds the errors and texts of tests to what they have to say.
 package errtest
 
 import (
@@ -15,6 +15,26 @@ func Says(t testing.TB, what string, err error, wants ...string) {
 	for _, want := range wants {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", what, err, want)
+		}
+	}
+}
+
+// Has fails the test unless text has each of wants. what names the text.
+func Has(t testing.TB, what, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: no %q in:\n%.5000s", what, want, text)
+		}
+	}
+}
+
+// Lacks fails the test where text has one of bad.
+func Lacks(t testing.TB, what, text string, bad ...string) {
+	t.Helper()
+	for _, b := range bad {
+		if strings.Contains(text, b) {
+			t.Errorf("%s: %q is in it", what, b)
 		}
 	}
 }

@@ -118,15 +118,10 @@ func TestReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := f.read("calls")
-	for _, want := range []string{
+	errtest.Has(t, "calls", calls,
 		"--kubeconfig=/etc/kube.conf --context=here create ",
-		"get pod " + name + " --watch --output-watch-events --output=json --namespace=bench\n",
-		"delete pod " + name + " --ignore-not-found --wait --namespace=bench\n",
-	} {
-		if !strings.Contains(calls, want) {
-			t.Errorf("no call %q in:\n%s", want, calls)
-		}
-	}
+		"get pod "+name+" --watch --output-watch-events --output=json --namespace=bench\n",
+		"delete pod "+name+" --ignore-not-found --wait --namespace=bench\n")
 }
 
 // TestManifestIsKept: a pod of a variant with limits leaves the others none.
