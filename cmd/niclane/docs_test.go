@@ -37,7 +37,8 @@ func TestTranscripts(t *testing.T) {
 	removeIfNew(t, "/run/niclane", "lock")
 	ran := 0
 	for _, doc := range []string{"../../README.md", "../../docs/niclane.8.md", "../../docs/niclane-bench.8.md",
-		"../../docs/applications.md", "../../docs/migrating-from-adqsetup.md", "../../docs/tutorials/lab.md"} {
+		"../../docs/applications.md", "../../docs/migrating-from-adqsetup.md", "../../docs/tutorials/lab.md",
+		"../../docs/tutorials/measurement.md"} {
 		text, err := os.ReadFile(doc)
 		must.Do(t, err)
 		steps := transcript(string(text))
