@@ -36,9 +36,13 @@ func TestTranscripts(t *testing.T) {
 	removeIfNew(t, "/var/lib/niclane")
 	removeIfNew(t, "/run/niclane", "lock")
 	ran := 0
-	for _, doc := range []string{"../../README.md", "../../docs/niclane.8.md", "../../docs/niclane-bench.8.md",
-		"../../docs/applications.md", "../../docs/migrating-from-adqsetup.md", "../../docs/tutorials/lab.md",
-		"../../docs/tutorials/measurement.md"} {
+	docs := []string{"../../README.md"}
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/*/*.md"} {
+		more, err := filepath.Glob(pattern)
+		must.Do(t, err)
+		docs = append(docs, more...)
+	}
+	for _, doc := range docs {
 		text, err := os.ReadFile(doc)
 		must.Do(t, err)
 		steps := transcript(string(text))
