@@ -30,7 +30,7 @@ papers: $(BIN) ## the papers' systems in their quick forms, their claims beside 
 	@bin/niclane bench papers --quick --out out/papers experiments
 
 test: ## everything CI runs but the linters; root
-	@tools/packages ip:iproute2 ethtool nft:nftables memcached redis-server bpftool strace util-linux xdp-filter:xdp-tools nginx:nginx-light haproxy runc curl qemu-system-x86_64:qemu-system-x86 systemd-analyze:systemd script:bsdutils
+	@tools/packages ip:iproute2 ethtool nft:nftables memcached redis-server bpftool strace util-linux xdp-filter:xdp-tools nginx:nginx-light haproxy runc curl qemu-system-x86_64:qemu-system-x86 systemd-analyze:systemd script:bsdutils promtool:prometheus
 	$(GO) vet ./...
 	$(GO) test -timeout 20m ./...
 
