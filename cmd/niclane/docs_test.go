@@ -43,6 +43,9 @@ func TestTranscripts(t *testing.T) {
 		docs = append(docs, more...)
 	}
 	for _, doc := range docs {
+		if strings.HasSuffix(doc, "/migrating-from-adq-k8s-plugins.md") {
+			continue // that is niclane-agent's, and tested with it
+		}
 		text, err := os.ReadFile(doc)
 		must.Do(t, err)
 		steps := transcript(string(text))
