@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package niclane
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Limits of the documents' prose, in words: a reader understands each sentence once.
+const (
+	meanSentence    = 20
+	longestSentence = 45
+	longestCell     = 30
+)
+
+// unwritten are documents that have to be rewritten. No document is added.
+var unwritten = []string{
+	"docs/dependencies.md", "docs/experiment.yaml.5.md", "docs/hosts.yaml.5.md", "docs/kubernetes.md", "docs/lab.md",
+	"docs/lanes.yaml.5.md", "docs/measuring.md", "docs/mechanisms.md", "docs/migrating-from-adqsetup.md",
+	"docs/niclane-bench.8.md", "docs/niclane.8.md", "docs/numa.md", "docs/packages.md", "docs/papers.md",
+	"docs/staying.md",
+}
+
+// TestProse holds the documents to short sentences.
+func TestProse(t *testing.T) {
+	docs := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, more...)
+	}
+	for _, doc := range docs {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := prose(string(text))
+		switch expected := slices.Contains(unwritten, doc); {
+		case len(bad) > 0 && !expected:
+			t.Errorf("%s:\n  %s", doc, strings.Join(bad, "\n  "))
+		case len(bad) == 0 && expected:
+			t.Errorf("%s is in order: take it off the list", doc)
+		}
+	}
+}
+
+var (
+	sentenceEnd = regexp.MustCompile(`[.?!:]["')*]*(\s+|$)`)
+	listMark    = regexp.MustCompile(`^\s*([-*]|[0-9]+\.|:)\s+`)
+	link        = regexp.MustCompile(`\]\([^)]*\)`)
+	inlineCode  = regexp.MustCompile("`[^`]*`")
+)
+
+// prose names what is too long in a document.
+func prose(text string) (bad []string) {
+	var paragraphs []string
+	paragraph := ""
+	end := func() {
+		if strings.TrimSpace(paragraph) != "" {
+			paragraphs = append(paragraphs, paragraph)
+		}
+		paragraph = ""
+	}
+	code := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch trimmed := strings.TrimSpace(line); {
+		case strings.HasPrefix(trimmed, "```"):
+			code = !code
+			end()
+		case code, strings.HasPrefix(line, "    ") && paragraph == "", strings.HasPrefix(trimmed, "#"), trimmed == "":
+			end()
+		case strings.HasPrefix(trimmed, "|"):
+			end()
+			for cell := range strings.SplitSeq(strings.Trim(trimmed, "|"), "|") {
+				if n := words(cell); n > longestCell {
+					bad = append(bad, "cell of "+count(n)+cell)
+				}
+			}
+		default:
+			if listMark.MatchString(line) {
+				end()
+			}
+			paragraph += listMark.ReplaceAllString(line, "") + " "
+		}
+	}
+	end()
+	total, sentences := 0, 0
+	for _, p := range paragraphs {
+		for _, s := range sentenceEnd.Split(p, -1) {
+			n := words(s)
+			if n == 0 {
+				continue
+			}
+			total, sentences = total+n, sentences+1
+			if n > longestSentence {
+				bad = append(bad, "sentence of "+count(n)+s)
+			}
+		}
+	}
+	if sentences > 0 && total > meanSentence*sentences {
+		bad = append(bad, "sentences of "+count(total/sentences)+"on average")
+	}
+	return bad
+}
+
+// words counts words; code counts as one.
+func words(s string) int {
+	s = link.ReplaceAllString(s, "]")
+	return len(strings.Fields(inlineCode.ReplaceAllString(s, "code")))
+}
+
+func count(n int) string { return fmt.Sprintf("%d words: ", n) }
