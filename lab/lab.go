@@ -140,6 +140,13 @@ func Down(ctx context.Context, name string) error {
 // Down takes the lab down.
 func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Config.Name) }
 
+// notUpError is a lab's name; it is os.ErrNotExist.
+type notUpError string
+
+func (e notUpError) Error() string { return "lab " + string(e) + " is not up" }
+
+func (e notUpError) Unwrap() error { return os.ErrNotExist }
+
 func openRecord(name string) (record, error) {
 	name = cmp.Or(name, defaultName)
 	if !nameRE.MatchString(name) {
@@ -148,7 +155,7 @@ func openRecord(name string) (record, error) {
 	}
 	r, err := readRecord(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return r, fmt.Errorf("lab %s is not up: %w", name, os.ErrNotExist)
+		return r, notUpError(name)
 	}
 	if err != nil {
 		return r, fmt.Errorf("lab %s: %w", name, err)

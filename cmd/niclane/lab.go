@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -74,7 +76,7 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 			}
 			l, err := lab.Open(*name)
 			if err != nil {
-				return noLab(*name, err)
+				return noLab(err)
 			}
 			child, err := l.Command(cmd.Context(), args[0], o, hostCommand(args)...)
 			if err != nil {
@@ -103,7 +105,7 @@ func (a *app) labStatusCommand(name *string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lab.Open(*name)
 			if err != nil {
-				return noLab(*name, err)
+				return noLab(err)
 			}
 			return a.printLab(l)
 		},
@@ -122,8 +124,11 @@ func (a *app) labDownCommand(name *string) *cobra.Command {
 	}
 }
 
-func noLab(name string, err error) error {
-	return fmt.Errorf("lab %s: %w (niclane lab up builds it)", name, err)
+func noLab(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: niclane lab up builds it", err)
+	}
+	return err
 }
 
 func (a *app) printLab(l *lab.Lab) error {

@@ -31,8 +31,15 @@ type Holder struct {
 	Since   time.Time `json:"since"`
 }
 
-// A LockedError says who holds the lock.
-type LockedError struct{ Holder Holder }
+// A LockedError says which process holds the lock.
+type LockedError struct {
+	Holder Holder
+	// Err is why the lock was not waited for any longer, nil if it was not waited for.
+	Err error
+}
+
+// Unwrap implements errors.Unwrap.
+func (e *LockedError) Unwrap() error { return e.Err }
 
 // Error implements error.
 func (e *LockedError) Error() string {
@@ -63,7 +70,7 @@ func TryLockNamed(dir, name string) (*Lock, error) {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		h := readHolder(f)
 		f.Close()
-		return nil, &LockedError{h}
+		return nil, &LockedError{Holder: h}
 	default:
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
@@ -98,7 +105,7 @@ func WaitLock(ctx context.Context, dir string) (*Lock, error) {
 		return &Lock{f}, nil
 	case <-ctx.Done():
 		go func() { <-got; f.Close() }()
-		return nil, errors.Join(ctx.Err(), &LockedError{readHolder(f)})
+		return nil, &LockedError{readHolder(f), ctx.Err()}
 	}
 }
 

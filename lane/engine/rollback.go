@@ -160,7 +160,7 @@ func named(js []*journal.Journal, of string) ([]*journal.Journal, error) {
 	var have []string
 	for _, j := range js {
 		h := j.Head()
-		if h.Config == name || h.Config == of || slices.Contains(h.Devices, of) {
+		if h.Config == name || h.Config == of || slices.Contains(h.Devices, of) || bondOf(h) == of {
 			return []*journal.Journal{j}, nil
 		}
 		have = append(have, h.Config)

@@ -276,6 +276,26 @@ func (f *fit) wantHTB(lanes []*deviceLane) {
 				device.RateText(ceiling), rank(l)))
 		f.wantFair(l)
 	}
+	f.noteUnguaranteed(lanes)
+}
+
+// noteUnguaranteed says what lanes without a guarantee keep while the default lane, which
+// has what no lane was promised, fills the link: HTB serves a class within its rate before
+// any that borrows, whatever their ranks (net/sched/sch_htb.c: htb_dequeue_tree).
+func (f *fit) noteUnguaranteed(lanes []*deviceLane) {
+	if f.guarantee(lanes[0]) > 0 {
+		return
+	}
+	var names []string
+	for _, l := range lanes[1:] {
+		if f.guarantee(l) == 0 {
+			names = append(names, l.Name)
+		}
+	}
+	if len(names) > 0 {
+		f.notef("without a guarantee (%s) a lane keeps %s of a full link, whatever its rank: rank orders what is left "+
+			"over; guarantee: 10%% gives a lane more", strings.Join(names, ", "), device.RateText(f.link/1000))
+	}
 }
 
 func classID(minor uint16) string { return fmt.Sprintf("1:%x", minor) }

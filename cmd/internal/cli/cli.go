@@ -302,7 +302,4 @@ func Prefixed(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-func positioned(line string) bool {
-	_, rest, ok := strings.Cut(line, ":")
-	return ok && rest != "" && rest[0] >= '0' && rest[0] <= '9'
-}
+func positioned(line string) bool { return place.MatchString(line) }
