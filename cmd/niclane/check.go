@@ -20,8 +20,6 @@ func (a *app) checkCommand() *cobra.Command {
 		Long: `Check reads the lanes file FILE, or standard input, and names every mistake in it
 with its line. It looks at no device: whether one can make these lanes says plan.
 With --json it prints the lanes as niclane has understood them.`,
-		Example: `  niclane check lanes.yaml
-  niclane check - < lanes.yaml`,
 		Args: cli.Exactly(1, "one lanes file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := a.readStream(args[0])

@@ -51,5 +51,6 @@ func (a *app) command() *cobra.Command {
 	cli.Group(root, "Try and measure", append([]*cobra.Command{a.labCommand()}, parts...)...)
 	cli.Group(root, "Move from adqsetup", a.convertCommand(), a.adqsetupCommand())
 	root.AddCommand(a.VersionCommand("niclane", version))
+	addExamples(root)
 	return root
 }

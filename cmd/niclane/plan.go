@@ -31,8 +31,6 @@ and prints nothing and exits 0 when there are none.
 
 Lanes on standard input (-) are planned as a new version of those that are
 applied on the device. With --stdin they are planned as a new version of FILE.`,
-		Example: `  niclane plan lanes.yaml
-  niclane plan --stdin /etc/niclane/eth0.yaml < new.yaml`,
 		Args: cli.Exactly(1, "one lanes file, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			read := readRequest
