@@ -160,7 +160,7 @@ func (s *Scrubber) differences(list []Difference) {
 
 func (s *Scrubber) choices(list []plan.Choice) {
 	for i := range list {
-		list[i].Reason = s.scrub(list[i].Reason)
+		list[i].Device, list[i].Reason = s.scrub(list[i].Device), s.scrub(list[i].Reason)
 		for j := range list[i].Rejected {
 			list[i].Rejected[j].Why = s.scrub(list[i].Rejected[j].Why)
 		}

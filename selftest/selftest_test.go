@@ -312,7 +312,7 @@ func fixture() *Record {
 				{Whose: Others, Asked: 8, Lost: 1}}, Differences: slices.Clone(d),
 			Queues: []int{2}, Received: []Cell{{Lane: LaneName, Queue: 2, Packets: 41}, {Queue: 0, Packets: 43}},
 		}},
-		Choices: []plan.Choice{{Part: device.PartQueueSet, Reason: "10.9.0.1",
+		Choices: []plan.Choice{{Device: "eth0", Part: device.PartQueueSet, Reason: "10.9.0.1",
 			Rejected: []plan.Rejection{{Mechanism: "x", Why: "10.9.0.1"}}}},
 		Latency: &Latency{Lanes: "10.9.0.1", Rounds: 2,
 			Percentiles: []Percentile{{P: 99, Missing: []string{"too few"}}}, Warnings: []string{"10.9.0.1"}},
