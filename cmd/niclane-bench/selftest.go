@@ -53,7 +53,7 @@ type selfTest struct {
 }
 
 func (a *app) selftestCommand() *cobra.Command {
-	s := &selfTest{app: a}
+	s := &selfTest{app: a, during: 2 * time.Second, within: 2 * time.Minute, window: 3 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "selftest DEV --peer HOST[:PORT] --cert FILE --key FILE --ca FILE",
 		Short: "Try lanes on a card with real traffic, and put everything back",
@@ -96,13 +96,13 @@ nothing failed, 3 when a lane did not hold, 1 when something else went wrong.`,
 	f.StringVar(&s.files.Key, "key", "", "its private key (PEM, mode 0600)")
 	f.StringVar(&s.files.Authority, "ca", "", "who vouches for the peer's (PEM)")
 	f.IntVar(&s.port, "port", 17411, "port of the lane's traffic; the two after it are used too")
-	f.DurationVar(&s.during, "for", 2*time.Second, "how long each case's traffic is watched")
-	f.DurationVar(&s.within, "confirm-within", 2*time.Minute, "when lanes undo themselves that selftest has not undone")
+	cli.TimeVar(f, &s.during, "for", "how long each case's traffic is watched")
+	cli.TimeVar(f, &s.within, "confirm-within", "when lanes undo themselves that selftest has not undone")
 	f.IntVar(&s.rounds, "rounds", 6, "rounds of latency, 0 for none")
-	f.DurationVar(&s.window, "window", 3*time.Second, "length of each measurement of latency")
+	cli.TimeVar(f, &s.window, "window", "length of each measurement of latency")
 	f.Float64Var(&s.rate, "rate", 2000, "requests per second while latency is measured")
-	f.Uint64Var(&s.noise, "noise", 0, "bulk traffic toward this host while latency is measured, bit/s (default none)")
-	f.Uint64Var(&s.linkRate, "link-rate", 0, "rate of the link in bit/s, if the device does not say it")
+	cli.RateVar(f, &s.noise, "noise", "bulk traffic toward this host while latency is measured, as 500mbit (default none)")
+	cli.RateVar(f, &s.linkRate, "link-rate", "rate of the link, as 10gbit, if the device does not say it")
 	f.StringArrayVar(&s.cases, "case", nil, "try only this case, by its name in the plan; can be repeated")
 	f.StringVar(&s.out, "out", "selftest", "directory for the record")
 	f.BoolVar(&s.yes, "yes", false, "do not ask")

@@ -80,8 +80,8 @@ run as --user even then. Other programs than niclane are started only if
 	f.StringSliceVar(&c.Devices, "lanes", nil, "devices that lanes may be made on")
 	f.StringVar(&c.User, "user", c.User, "whose rights jobs have, if the agent is root: USER or USER:GROUP")
 	f.StringVar(&c.Dir, "dir", "", "the agent's directory (default /run/niclane-bench, or one of the user's)")
-	f.DurationVar(&c.Lease, "lease", c.Lease, "how long an orchestrator may be silent")
-	f.DurationVar(&c.Limit, "limit", c.Limit, "how long a session may last")
+	cli.TimeVar(f, &c.Lease, "lease", "how long an orchestrator may be silent")
+	cli.TimeVar(f, &c.Limit, "limit", "how long a session may last")
 	return cmd
 }
 
@@ -157,6 +157,6 @@ else with it, and who needs one more host makes all of them anew.`,
 	}
 	cmd.Flags().StringSliceVar(&hosts, "hosts", nil, "names or addresses by which the agents are reached")
 	cmd.Flags().StringVar(&client, "client", client, "name of the orchestrator")
-	cmd.Flags().DurationVar(&valid, "valid", valid, "how long, at most 366 days")
+	cli.TimeVar(cmd.Flags(), &valid, "valid", "how long, at most 366 days")
 	return cmd
 }

@@ -117,7 +117,7 @@ docs/migrating-from-adqsetup.md has what niclane does otherwise.`,
 	f.BoolVarP(&r.reload, "reload", "r", false, "not taken: niclane loads no driver")
 	f.BoolVarP(&r.version, "version", "V", false, "print the version")
 	f.BoolVar(&r.dryRun, "dry-run", false, "niclane's: show what apply and create would do, and do nothing")
-	f.DurationVar(&r.within, "confirm-within", 0,
+	cli.TimeVar(f, &r.within, "confirm-within",
 		`niclane's: undo after this time unless niclane confirm comes first ("60s")`)
 	f.StringVar(&r.directory, "unit-dir", systemd.DefaultDir, "niclane's: where persist writes units")
 	return cmd

@@ -56,7 +56,7 @@ device carries the default route or this login, apply makes no step without
 			return a.apply(ctx, r, within)
 		},
 	}
-	cmd.Flags().DurationVar(&within, "confirm-within", 0, "undo after this time unless confirmed (\"60s\"); 0: never")
+	cli.TimeVar(cmd.Flags(), &within, "confirm-within", "undo after this time unless confirmed (\"60s\"); 0: never")
 	return cmd
 }
 

@@ -55,8 +55,8 @@ func (a *app) labUpCommand(name *string) *cobra.Command {
 	f.StringVar(&c.Card, "card", lab.CardEmulated,
 		"what the sut's port is: emulated (a card that steers) or none (a plain veth)")
 	f.IntVar(&c.Queues, "queues", 0, "queues of the sut's port (default 8)")
-	f.Uint64Var(&c.LinkRate, "link-rate", 0, "rate of the link in bit/s")
-	f.IntVar(&c.SwitchBuffer, "buffer", 0, "buffer of the switch's port toward the sut in bytes")
+	cli.RateVar(f, &c.LinkRate, "link-rate", "rate of the link, as 1gbit (default 500mbit)")
+	cli.SizeVar(f, &c.SwitchBuffer, "buffer", "buffer of the switch's port toward the sut, as 1MiB (default 512KiB)")
 	return cmd
 }
 

@@ -49,7 +49,7 @@ func (f *laneFlags) add(cmd *cobra.Command) {
 		"with --listeners: keep each thread that serves a listener to a processor of the lane")
 	cmd.Flags().IntSliceVar(&f.listenerCPUs, "listener-cpus", nil, "with --listeners: the processor of each "+
 		"listener of a port, in the order in which they were made (\"2,3\"), where it cannot be found")
-	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "have the application's epoll instances, listeners and UDP "+
+	cli.TimeVar(cmd.Flags(), &f.busyPoll, "busy-poll", "have the application's epoll instances, listeners and UDP "+
 		"sockets poll the device for so long before they sleep (\"50us\")")
 	cmd.Flags().IntVar(&f.budget, "busy-poll-budget", niclaneapp.DefaultBusyPollBudget,
 		"with --busy-poll: packets that one poll may take")

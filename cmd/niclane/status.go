@@ -59,7 +59,7 @@ is: by a tracepoint, for which all packets of the host pay while status runs.`,
 			return a.status(cmd.Context(), args, interval, sent)
 		},
 	}
-	cmd.Flags().DurationVar(&interval, "interval", interval, "time over which rates are measured")
+	cli.TimeVar(cmd.Flags(), &interval, "interval", "time over which rates are measured")
 	cmd.Flags().BoolVar(&sent, "sent", false, "count what leaves by lane and queue as it leaves")
 	cmd.Flags().BoolVar(&watch, "watch", false, "print rates again and again")
 	cmd.Flags().IntVar(&tables, "count", 0, "with --watch: end after so many tables (0: at Ctrl-C)")

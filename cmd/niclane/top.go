@@ -46,7 +46,7 @@ lane and queue, for which all packets of the host pay while it runs.`,
 			return a.top(cmd.Context(), args, interval, sent)
 		},
 	}
-	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two pictures")
+	cli.TimeVar(cmd.Flags(), &interval, "interval", "time between two pictures")
 	cmd.Flags().BoolVar(&sent, "sent", false, "count what leaves by lane and queue as it leaves")
 	return cmd
 }

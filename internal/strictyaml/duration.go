@@ -39,7 +39,7 @@ func Microseconds(least, most int) Kind[int] {
 // Duration is a time in ns, written with its unit.
 func Duration(least, most time.Duration) Kind[int64] {
 	k := Kind[int64]{
-		Want: fmt.Sprintf("a time from %s to %s with its unit: us, ms, s, m or h", DurationText(int64(least)),
+		Want: fmt.Sprintf("a time from %s to %s with its unit: us, ms, s, min or h", DurationText(int64(least)),
 			DurationText(int64(most))),
 		Schema: Schema{"type": "string", "pattern": durationPattern},
 	}
@@ -60,7 +60,7 @@ func Duration(least, most time.Duration) Kind[int64] {
 	return k
 }
 
-const durationPattern = `^[0-9]{1,12}(\.[0-9]{1,9})?(us|ms|s|m|h)$`
+const durationPattern = `^([0-9]{1,12}(\.[0-9]{1,9})?(us|ms|s|m|min|h)){1,6}$`
 
 var (
 	durationExpr = regexp.MustCompile(durationPattern)
@@ -68,7 +68,7 @@ var (
 )
 
 func duration(text string, least, most time.Duration) (time.Duration, bool) {
-	d, err := time.ParseDuration(text)
+	d, err := time.ParseDuration(strings.ReplaceAll(text, "min", "m"))
 	return d, err == nil && d >= least && d <= most
 }
 

@@ -3,11 +3,15 @@
 package strictyaml
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 )
 
 // A Kind is a type of value: what it is called in messages and in the
@@ -24,6 +28,17 @@ var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,17})$`)
 // IsDecimal reports whether a text is an integer as files have it; YAML's other
 // spellings (0x10, 010, 1_000) are traps more than help.
 func IsDecimal(text string) bool { return decimal.MatchString(text) }
+
+// Parse reads a text as a file that has it without quotes: that of an option of a
+// command. The error is what a file's would be, without its place.
+func (k Kind[T]) Parse(text string) (T, error) {
+	r := NewReader("")
+	t, ok := k.Read(Value{r: r, node: ast.String(token.New(text, text, &token.Position{}))})
+	if errs := r.Errors(); !ok && len(errs) > 0 {
+		return t, errors.New(errs[0].Message)
+	}
+	return t, nil
+}
 
 // Mapped changes the type of what a kind reads.
 func Mapped[A, B any](k Kind[A], f func(A) B) Kind[B] {

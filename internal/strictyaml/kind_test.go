@@ -38,7 +38,7 @@ func reads[T any](t *testing.T, k strictyaml.Kind[T], good, bad map[string]strin
 }
 
 func TestDuration(t *testing.T) {
-	const want = "want a time from 1us to 2h with its unit: us, ms, s, m or h"
+	const want = "want a time from 1us to 2h with its unit: us, ms, s, min or h"
 	reads(t, strictyaml.Duration(time.Microsecond, 2*time.Hour), map[string]string{
 		"50us": "50000", "2.5s": "2500000000", `"1m"`: "60000000000", "2h": "7200000000000", "0.001ms": "1000",
 	}, map[string]string{
