@@ -52,5 +52,6 @@ func (a *app) command() *cobra.Command {
 	cli.Group(root, "Move from adqsetup", a.convertCommand(), a.adqsetupCommand())
 	root.AddCommand(a.VersionCommand("niclane", version))
 	addExamples(root)
+	a.addCompletion(root)
 	return root
 }
