@@ -21,10 +21,9 @@ const (
 
 // unwritten are documents that have to be rewritten. No document is added.
 var unwritten = []string{
-	"docs/dependencies.md", "docs/experiment.yaml.5.md", "docs/hosts.yaml.5.md", "docs/kubernetes.md", "docs/lab.md",
-	"docs/lanes.yaml.5.md", "docs/measuring.md", "docs/mechanisms.md", "docs/migrating-from-adqsetup.md",
-	"docs/niclane-bench.8.md", "docs/niclane.8.md", "docs/numa.md", "docs/packages.md", "docs/papers.md",
-	"docs/staying.md",
+	"docs/dependencies.md", "docs/experiment.yaml.5.md", "docs/hosts.yaml.5.md", "docs/kubernetes.md",
+	"docs/lanes.yaml.5.md", "docs/migrating-from-adqsetup.md", "docs/niclane-bench.8.md", "docs/niclane.8.md",
+	"docs/packages.md",
 }
 
 // TestProse holds the documents to short sentences.
