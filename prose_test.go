@@ -21,9 +21,8 @@ const (
 
 // unwritten are documents that have to be rewritten. No document is added.
 var unwritten = []string{
-	"docs/dependencies.md", "docs/experiment.yaml.5.md", "docs/hosts.yaml.5.md", "docs/kubernetes.md",
-	"docs/lanes.yaml.5.md", "docs/migrating-from-adqsetup.md", "docs/niclane-bench.8.md", "docs/niclane.8.md",
-	"docs/packages.md",
+	"docs/experiment.yaml.5.md", "docs/hosts.yaml.5.md", "docs/lanes.yaml.5.md", "docs/niclane-bench.8.md",
+	"docs/niclane.8.md",
 }
 
 // TestProse holds the documents to short sentences.
