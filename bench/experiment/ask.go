@@ -15,64 +15,65 @@ var serverPorts = map[string]int{
 
 func serverKeys() []y.Key[Server] {
 	return []y.Key[Server]{
-		y.Of("kind", y.Word(KindMemcached, KindNiclane, KindCommand, KindRunning, KindPod), "has to be given",
-			"Which server: memcached as the distribution has it, niclane's own, any program by `command`, one that "+
-				"is running already on hosts, or a pod of a Kubernetes cluster by `manifest`.",
+		y.Of("kind", y.Word(KindMemcached, KindNiclane, KindCommand, KindRunning, KindPod), "required",
+			"The server: the distribution's memcached, niclane's own, any program by `command`, one that already "+
+				"runs on hosts, or a pod of a Kubernetes cluster by `manifest`.",
 			func(s *Server, x string) { s.Kind = x }),
 		y.Of("fallback", y.Word(KindNiclane), "none",
-			"Where memcached is not installed, niclane's own server is measured, and the result says so.",
+			"If memcached is not installed, the run measures niclane's own server, and the result says so.",
 			func(s *Server, x string) { s.Fallback = x }),
 		y.Of("command", command(), "none",
 			"Program and arguments of `kind: command`. No shell reads them. `$address`, `$port`, `$threads` and "+
-				"`$connections` are replaced by the keys of `server`, `$sut`, `$client` and `$noise` by the "+
-				"addresses of the hosts, `$scratch` by a directory that the run makes on the host and removes "+
-				"again, `$storage` by that of an instance's NUMA node (`storage` of hosts.yaml(5)), or `$scratch` "+
-				"where there is none; `$$` is a dollar sign.",
+				"`$connections` stand for the keys of `server`. `$sut`, `$client` and `$noise` stand for the "+
+				"hosts' addresses. `$scratch` is a directory that the run makes on the host and removes again. "+
+				"`$storage` is the directory of the instance's NUMA node (`storage` of hosts.yaml(5)), or "+
+				"`$scratch` without one. `$$` is a dollar sign.",
 			func(s *Server, x []string) { s.Command = x }),
 		y.Of("environment", environment(), "PATH only",
-			"Environment of the command; the same names are replaced.",
+			"Environment of the command. The same names are replaced.",
 			func(s *Server, x map[string]string) { s.Environment = x }),
 		y.Of("files", files(), "none",
-			"Files that commands need, by path below `$scratch`; the same names are replaced in their texts.",
+			"Files that commands need, by path below `$scratch`. The same names are replaced in their texts.",
 			func(s *Server, x map[string]string) { s.Files = x }),
-		y.Of("manifest", manifest(), "has to be given with `kind: pod`",
+		y.Of("manifest", manifest(), "required with `kind: pod`",
 			"The Pod, without a lane. `$port`, `$threads`, `$connections`, `$sut`, `$client` and `$noise` are "+
-				"replaced. Its name is the beginning of the names of the pods that are made from it; see PODS.",
+				"replaced. The names of the pods that the run makes begin with its name. See PODS.",
 			func(s *Server, x string) { s.Manifest = x }),
 		y.Of("certificate", y.Boolean(), "off",
-			"On: the run makes a certificate for the server's address, valid for its own duration, and puts "+
-				"`certificate.pem`, `key.pem` and, with both, `bundle.pem` into `$scratch`. Generators take no other.",
+			"On: the run makes a certificate for the server's address, which is valid for the run. It puts "+
+				"`certificate.pem`, `key.pem` and `bundle.pem` (both) into `$scratch`. Generators accept no other "+
+				"certificate.",
 			func(s *Server, x bool) { s.Certificate = x }),
 		y.Of("beside", y.Sections("process", "a list of processes, each with name and command", 16, processKeys,
 			func(y.Value) Process { return Process{Host: "sut"} }), "none",
-			"Processes that the server needs, an origin for instance, started before it in this order.",
+			"Processes that the server needs, such as an origin. They start before the server, in this order.",
 			func(s *Server, x []Process) { s.Beside = x }),
 		y.Of("address", address(), "the SUT's, or the pod's own",
-			"Address that the server listens on, or that clients have for a pod.",
+			"Address on which the server listens, or at which clients reach a pod.",
 			func(s *Server, x string) { s.Address = x }),
 		y.Of("port", port(), "that of the protocol: 11211, 80, 443, 6379, 3000",
-			"Port that the server listens on.",
+			"Port on which the server listens.",
 			func(s *Server, x int) { s.Port = x }),
 		y.Of("threads", y.Integer(1, 1024), "1",
-			"Threads that serve.",
+			"Threads of the server.",
 			func(s *Server, x int) { s.Threads = x }),
 		y.Of("memory", y.Size(1<<20, 1<<44), "64 MiB",
-			"Memory for items, of memcached and niclane's own server.",
+			"Memory for items, for memcached and niclane's own server.",
 			func(s *Server, x int64) { s.Memory = x }),
 		y.Of("connections", y.Integer(1, maxConnections), "what the load needs",
-			"Connections that the server takes at once.",
+			"Connections that the server accepts at the same time.",
 			func(s *Server, x int) { s.Connections = x }),
 		y.Of("user", y.Pattern("USER:GROUP", `^[a-z_][a-z0-9_-]{0,31}:[a-z_][a-z0-9_-]{0,31}$`, nil), "nobody",
-			"User that the processes of a run have in the lab. On hosts that is what the agent was started with. "+
-				"A command is looked for in the system's directories, /usr/local/sbin to /bin; elsewhere, name its "+
-				"path. Its `$scratch` is writable for that user's group.",
+			"User of the run's processes in the lab. On hosts it is the user that the agent was started with. A "+
+				"command without a path is looked up in the system's directories, /usr/local/sbin to /bin. The "+
+				"user's group can write to `$scratch`.",
 			func(s *Server, x string) { s.User = x }),
-		y.Of("cache", cache(), "not known",
-			"Where a cache counts what it has: see CACHE.",
+		y.Of("cache", cache(), "unknown",
+			"Where a cache has its counters: see CACHE.",
 			func(s *Server, x Cache) { s.Cache = &x }),
 		splitKey(),
 		y.Of("ready", ready(), "the workload's protocol answers in time",
-			"How the server is proven to answer before anything is measured.",
+			"Proof that the server answers, before the measurement.",
 			func(s *Server, x Ready) { s.Ready = x }),
 	}
 }
@@ -85,21 +86,22 @@ func server() y.Kind[Server] {
 
 func processKeys() []y.Key[Process] {
 	return []y.Key[Process]{
-		y.Of("name", name(), "has to be given",
+		y.Of("name", name(), "required",
 			"Name of the process, for messages.",
 			func(p *Process, x string) { p.Name = x }),
 		y.Of("host", y.Word("sut", "client", "noise"), "sut",
-			"Host that it runs on; `client` is the first of them.",
+			"Host of the process; `client` is the first client.",
 			func(p *Process, x string) { p.Host = x }),
-		y.Of("port", port(), "it is not waited for",
-			"Port on which it listens, at the address of its host, before anything else is started.",
+		y.Of("port", port(), "the run does not wait for it",
+			"Port on which the process listens, at its host's address. The run waits for it before it starts "+
+				"anything else.",
 			func(p *Process, x int) { p.Port = x }),
-		y.Of("command", command(), "this or `origin` has to be given",
-			"Program and arguments, as `server.command`.",
+		y.Of("command", command(), "this or `origin` is required",
+			"Program and arguments, as in `server.command`.",
 			func(p *Process, x []string) { p.Command = x }),
 		y.Of("origin", y.Boolean(), "off",
-			"On: niclane's own origin, in the place of a command: `/BYTES` and `/BYTES/ANYTHING` is an object of so "+
-				"many bytes, cacheable for a year; `/BYTES/miss...` is one that must not be cached.",
+			"On: niclane's own origin instead of a command. `/BYTES` and `/BYTES/ANYTHING` is an object of that "+
+				"many bytes, cacheable for a year. `/BYTES/miss...` is an object that must not be cached.",
 			func(p *Process, x bool) { p.Origin = x }),
 	}
 }
@@ -108,13 +110,13 @@ func readyKeys() []y.Key[Ready] {
 	return []y.Key[Ready]{
 		y.Of("protocol", y.Word(ProtocolMemcached, ProtocolHTTP, ProtocolHTTPS, ProtocolRESP, ProtocolAerospike,
 			ProtocolTCP), "the workload's",
-			"Protocol of the question; `tcp` opens a connection only.",
+			"Protocol of the question. `tcp` only opens a connection.",
 			func(r *Ready, x string) { r.Protocol = x }),
 		y.Of("path", httpPath(nil), "that of the first object",
-			"What is asked for with HTTP; the answer has to be 200.",
+			"Path of an HTTP question. The answer must be 200.",
 			func(r *Ready, x string) { r.Path = x }),
-		y.Of("timeout", y.Duration(100*time.Millisecond, time.Hour), "10s, of a pod 2m",
-			"When the run fails for want of an answer.",
+		y.Of("timeout", y.Duration(100*time.Millisecond, time.Hour), "10s; 2m for a pod",
+			"Time after which the run fails without an answer.",
 			func(r *Ready, x int64) { r.Timeout = x }),
 	}
 }
@@ -128,8 +130,9 @@ func ready() y.Kind[Ready] {
 func workloadKeys() []y.Key[Workload] {
 	return []y.Key[Workload]{
 		y.Of("protocol", y.Word(ProtocolMemcached, ProtocolHTTP, ProtocolHTTPS, ProtocolRESP, ProtocolAerospike),
-			"has to be given",
-			"memcached's text protocol, HTTP/1.1 plain or under TLS, RESP (Redis), or Aerospike's by its Go client.",
+			"required",
+			"memcached's text protocol, HTTP/1.1 without or with TLS, RESP (Redis), or Aerospike's protocol by "+
+				"its Go client.",
 			func(w *Workload, x string) { w.Protocol = x }),
 		y.Of("keys", y.Integer(1, 100_000_000), "1000",
 			"Number of keys.",
@@ -141,32 +144,33 @@ func workloadKeys() []y.Key[Workload] {
 			"Length of a value.",
 			func(w *Workload, x int64) { w.ValueBytes = int(x) }),
 		y.Of("get-set", ratio(), "1:0",
-			"Ratio of gets to sets, proven from the server's own counters.",
+			"Ratio of gets to sets. The run proves it from the server's own counters.",
 			func(w *Workload, x [2]int) { w.Gets, w.Sets = x[0], x[1] }),
 		y.Of("distribution", y.Word("uniform"), "uniform",
-			"How keys are drawn.",
+			"Distribution of the keys.",
 			func(w *Workload, x string) { w.Distribution = x }),
 		y.Of("prefill", y.Boolean(), "on",
-			"Whether every key is set, or every object fetched, before anything is measured.",
+			"Whether the run sets every key, or fetches every object, before the measurement.",
 			func(w *Workload, x bool) { w.Prefill = x }),
 		y.Of("namespace", y.Pattern("1 to 31 letters, digits, _ and -", `^[A-Za-z0-9_-]{1,31}$`, nil), "test",
-			"Namespace of Aerospike.",
+			"Aerospike's namespace.",
 			func(w *Workload, x string) { w.Namespace = x }),
 		y.Of("objects", y.Sections("object", "a list of objects, each with path and bytes", 64, objectKeys,
-			func(y.Value) Object { return Object{Copies: 1, Weight: 1} }), "has to be given with HTTP",
-			"What is asked for with HTTP.",
+			func(y.Value) Object { return Object{Copies: 1, Weight: 1} }), "required with HTTP",
+			"Objects that the generators ask for with HTTP.",
 			func(w *Workload, x []Object) { w.Objects = x }),
 		y.Of("host-header", serverName(), "the server's address and port",
 			"Host header of the requests.",
 			func(w *Workload, x string) { w.HostHeader = x }),
 		y.Of("tls", tlsKind(), "version 1.3",
-			"TLS of https.",
+			"TLS settings of https.",
 			func(w *Workload, x TLS) { w.TLS = &x }),
 		y.Of("keep-alive", y.Boolean(), "on",
-			"Whether connections of HTTP outlive a request. Off: each request opens one, whose handshakes count.",
+			"Whether an HTTP connection serves several requests. Off: each request opens one, and its handshake "+
+				"counts.",
 			func(w *Workload, x bool) { w.KeepAlive = x }),
-		y.Of("least-hits", y.Share(1, 1000), "not looked at; 100% with prefill",
-			"Share of requests that the server must have had, by its own counters; below it the run fails.",
+		y.Of("least-hits", y.Share(1, 1000), "not checked; 100% with prefill",
+			"Share of requests that must be hits by the server's own counters. Below it the run fails.",
 			func(w *Workload, x int) { w.LeastHits = x }),
 	}
 }
@@ -177,21 +181,20 @@ func workload() y.Kind[Workload] {
 
 func objectKeys() []y.Key[Object] {
 	return []y.Key[Object]{
-		y.Of("path", httpPath(objectNames), "has to be given",
+		y.Of("path", httpPath(objectNames), "required",
 			"Path and query of the object. With `copies`, `$n` is the number of the copy.",
 			func(o *Object, x string) { o.Path = x }),
 		y.Of("copies", y.Integer(1, 10_000_000), "1",
-			"Number of such objects, from which each request draws one.",
+			"Number of such objects. Each request draws one of them.",
 			func(o *Object, x int) { o.Copies = x }),
-		y.Of("bytes", y.Size(0, 1<<34), "has to be given",
-			"Length of the object; an answer of another length is an error.",
+		y.Of("bytes", y.Size(0, 1<<34), "required",
+			"Length of the object. An answer of another length is an error.",
 			func(o *Object, x int64) { o.Bytes = x }),
 		y.Of("cacheable", y.Boolean(), "on",
-			"Off: the origin lets nobody keep it, so that each request for it is a miss on purpose. `prefill` "+
-				"leaves it out.",
+			"Off: the origin forbids caching, so each request is a miss on purpose. `prefill` skips the object.",
 			func(o *Object, x bool) { o.Uncached = !x }),
 		y.Of("weight", y.Integer(1, 1000), "1",
-			"How often it is asked for, relative to the others.",
+			"Frequency of requests for the object, relative to the others.",
 			func(o *Object, x int) { o.Weight = x }),
 	}
 }
@@ -199,14 +202,14 @@ func objectKeys() []y.Key[Object] {
 func tlsKeys() []y.Key[TLS] {
 	return []y.Key[TLS]{
 		y.Of("version", tlsVersion(), "1.3",
-			"The version, exactly.",
+			"The only TLS version that generators use.",
 			func(t *TLS, x string) { t.Version = x }),
 		y.Of("authority", y.Path("a PEM file of certificates"),
-			"the run's own with `server.certificate`, else the certificate is not looked at",
-			"Who vouches for the server's certificate.",
+			"the run's own with `server.certificate`, else the certificate is not checked",
+			"Authority of the server's certificate.",
 			func(t *TLS, x string) { t.Authority = x }),
 		y.Of("server-name", serverName(), "`host-header`, else the address",
-			"Name that is asked for, and that the certificate has to have.",
+			"Name that generators ask for. The certificate must have it.",
 			func(t *TLS, x string) { t.ServerName = x }),
 	}
 }
@@ -220,38 +223,39 @@ func newTLS() TLS { return TLS{Version: "1.3"} }
 func loadKeys() []y.Key[Load] {
 	return []y.Key[Load]{
 		y.Of("mode", y.Word(Open, Closed), "open",
-			"Open: requests at intended times, from which latency counts, whatever the server does. Closed: each "+
-				"connection sends when it has its answer, so that a slow server is asked less.",
+			"Open: requests leave at intended times, independent of the server, and latency counts from these. "+
+				"Closed: each connection sends when it has its answer, so a slow server gets fewer requests.",
 			func(l *Load, x string) { l.Mode = x }),
 		y.Of("rates", y.Series("requests per second", 1, maxRate, maxPoints),
-			"has to be given with `open`, unless `search` is",
-			"Rates over all generators; each is a load point.",
+			"required with `open`, unless `search` is given",
+			"Rates over all generators. Each is a load point.",
 			func(l *Load, x []int) { l.Rates = x }),
 		y.Of("arrivals", y.Word("constant", "poisson"), "poisson",
 			"Intended times of `open`: at equal distances, or as of many independent users.",
 			func(l *Load, x string) { l.Arrivals = x }),
 		y.Of("connections", y.Series("connections", 1, maxConnections, maxPoints),
-			"`generators` with `open`; has to be given with `closed`",
-			"Connections over all generators. With `closed` each number is a load point. Of Aerospike: commands in "+
-				"flight.",
+			"`generators` with `open`; required with `closed`",
+			"Connections over all generators. With `closed` each number is a load point. For Aerospike: commands "+
+				"in flight.",
 			func(l *Load, x []int) { l.Connections = x }),
 		y.Of("pipeline", y.Integer(1, 65536), "no limit with `open`, 1 with `closed`",
-			"Requests that may be outstanding on a connection. Of HTTP: 1.",
+			"Requests that may be outstanding on a connection. For HTTP: 1.",
 			func(l *Load, x int) { l.Pipeline = x }),
 		y.Of("generators", y.Integer(1, maxGenerators), "1, or one on each client",
-			"Processes that generate, to which connections and rates are dealt out. Their histograms are merged.",
+			"Generator processes. The run divides connections and rates among them and merges their histograms.",
 			func(l *Load, x int) { l.Generators = x }),
 		y.Of("spin", y.Duration(0, time.Millisecond), "0us",
-			"How long before an intended time a generator polls instead of sleeping; for processors of its own.",
+			"Time before an intended time in which a generator polls instead of sleeping. For generators with "+
+				"processors of their own.",
 			func(l *Load, x int64) { l.Spin = x }),
 		y.Of("warmup", y.Duration(0, time.Hour), "500ms",
-			"Load before each window, which is not counted.",
+			"Load before each window that does not count.",
 			func(l *Load, x int64) { l.Warmup = x }),
 		y.Of("window", y.Duration(100*time.Millisecond, 24*time.Hour), "2500ms",
 			"Counted time of one repeat of one variant at one load point.",
 			func(l *Load, x int64) { l.Window = x }),
 		y.Of("timeout", y.Duration(time.Millisecond, time.Hour), "2s",
-			"From the intended time on; a later answer counts as timed out, with its true latency.",
+			"Limit from the intended time on. A later answer counts as timed out, with its true latency.",
 			func(l *Load, x int64) { l.Timeout = x }),
 	}
 }

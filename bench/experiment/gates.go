@@ -48,16 +48,16 @@ type Gating struct {
 
 func gatesKeys() []y.Key[Gating] {
 	return []y.Key[Gating]{
-		y.Of("hits", y.Share(1, 1000), "not looked at",
-			"Share of requests that the cache answers by itself, by its own counters (`server.cache`): to 0.1 of a "+
-				"percent, and what the draw of objects varies by itself.",
+		y.Of("hits", y.Share(1, 1000), "not checked",
+			"Share of requests that the cache must answer by itself, by its own counters (`server.cache`). The "+
+				"tolerance is 0.1 percentage points plus the random variation of the drawn objects.",
 			func(g *Gating, x int) { g.Hits = x }),
-		y.Of("tier", y.Word(TierMemory, TierDisk), "not looked at",
-			"Where the cache has the objects: nearly all of what was delivered was read from the SUT's disks "+
-				"meanwhile, or next to nothing.",
+		y.Of("tier", y.Word(TierMemory, TierDisk), "not checked",
+			"Where the cache has the objects. Disk: nearly all delivered bytes were read from the SUT's disks in "+
+				"the window. Memory: next to none.",
 			func(g *Gating, x string) { g.Tier = x }),
 		y.Of("warn", y.OneOrList(y.Word(Gates...), len(Gates)), "none",
-			"Gates that warn in the place of ending the run: a lab of few processors cannot pass all of them.",
+			"Gates that only warn instead of ending the run. A lab with few processors cannot pass all gates.",
 			func(g *Gating, x []string) { g.Warn = x }),
 	}
 }
@@ -102,16 +102,16 @@ type Cache struct {
 
 func cacheKeys() []y.Key[Cache] {
 	return []y.Key[Cache]{
-		y.Of("kind", y.Word(CacheVarnish, CacheTrafficServer, CacheNginx), "has to be given",
-			"Which cache: varnishstat's counters, those of Traffic Server's plugin stats_over_http, or nginx' log, "+
+		y.Of("kind", y.Word(CacheVarnish, CacheTrafficServer, CacheNginx), "required",
+			"The cache: varnishstat's counters, those of Traffic Server's plugin stats_over_http, or nginx' log, "+
 				"whose lines begin with `$$upstream_cache_status`.",
 			func(c *Cache, x string) { c.Kind = x }),
-		y.Of("at", argument(), "has to be given",
-			"The directory that varnishd has as `-n`, the path of the plugin (`/_stats`), or the log; `$scratch` "+
+		y.Of("at", argument(), "required",
+			"The directory that varnishd has as `-n`, the path of the plugin (`/_stats`), or the log. `$scratch` "+
 				"and the like are replaced.",
 			func(c *Cache, x string) { c.At = x }),
 		y.Of("address", argument(), "the server's",
-			"HOST:PORT of Traffic Server's plugin, where the server's port does not speak plain HTTP.",
+			"HOST:PORT of Traffic Server's plugin, if the server's port does not speak plain HTTP.",
 			func(c *Cache, x string) { c.Address = x }),
 	}
 }
@@ -136,18 +136,18 @@ type VariantServer struct {
 func variantServerKeys() []y.Key[VariantServer] {
 	return []y.Key[VariantServer]{
 		y.Of("threads", y.Integer(1, 1024), "`server.threads`",
-			"Threads that serve.",
+			"Threads of the server.",
 			func(s *VariantServer, x int) { s.Threads = x }),
 		y.Of("arguments", command(), "none",
 			"Arguments after those of the server: memcached's `[-N, 2]`.",
 			func(s *VariantServer, x []string) { s.Arguments = x }),
 		y.Of("files", files(), "none",
-			"Files in the place of those of `server.files`.",
+			"Files that replace those of `server.files`.",
 			func(s *VariantServer, x map[string]string) { s.Files = x }),
-		y.Of("kernel-tls", y.Boolean(), "not looked at",
-			"On: the kernel is to encrypt what the server sends (nginx: `ssl_conf_command Options KTLS`). It is the "+
-				"server's files that ask for it; the gate `tls` holds it to what the kernel counts, connection by "+
-				"connection (`/proc/net/tls_stat`).",
+		y.Of("kernel-tls", y.Boolean(), "not checked",
+			"On: the kernel must encrypt what the server sends (nginx: `ssl_conf_command Options KTLS`). The "+
+				"server's files ask for it. The gate `tls` compares the server's connections with the kernel's "+
+				"count (`/proc/net/tls_stat`).",
 			func(s *VariantServer, x bool) { s.KernelTLS = x }),
 		y.Of("limits", limits(), "the manifest's",
 			"Limits of the first container of `kind: pod`, beyond those of the manifest: `{niclane.dev/redis: 1}` "+
@@ -180,7 +180,7 @@ func tuneKeys() []y.Key[Tune] {
 			"Sysctls: `net.ipv4.tcp_notsent_lowat: 16384`.",
 			func(t *Tune, x map[string]string) { t.Sysctls = x }),
 		y.Of("symmetric-queues", y.Boolean(), "off",
-			"On: each transmit queue of the device sends what its receive queue has received (`xps_rxqs`).",
+			"On: each transmit queue of the device sends what its receive queue received (`xps_rxqs`).",
 			func(t *Tune, x bool) { t.Symmetric = x }),
 		y.Of("napi-threads", y.Boolean(), "off",
 			"On: kernel threads poll the device (`threaded`).",

@@ -31,47 +31,46 @@ func sections() []section {
 	return []section{
 		describe("experiment", "TOP LEVEL", "A file has these keys.", topKeys(), "version", "title", "server",
 			"workload", "load", "variants"),
-		describe("lab", "LAB", "`lab` is the lab of lab.md, raised for the run and taken down after it. `{}` takes "+
-			"its defaults. With `niclane bench run --hosts`, see hosts.yaml(5), it is ignored.", labKeys()),
-		describe("server", "SERVER", "`server` is the system under test's application.", serverKeys(), "kind"),
-		describe("process", "BESIDE", "Each item of `server.beside`.", processKeys(), "name"),
-		describe("cache", "CACHE", "`server.cache`.", cacheKeys(), "kind", "at"),
-		describe("ready", "READY", "`server.ready`.", readyKeys()),
-		describe("workload", "WORKLOAD", "`workload` is what is asked for. Keys of key-value stores are refused "+
-			"with HTTP, and the other way round.", workloadKeys(), "protocol"),
-		describe("object", "OBJECTS", "Each item of `workload.objects`.", objectKeys(), "path", "bytes"),
-		describe("tls", "TLS", "`workload.tls`.", tlsKeys()),
-		describe("load", "LOAD", "`load` is how it is asked for.", loadKeys()),
-		describe("noise", "NOISE", "Each item of `noise`.", noiseKeys(), "direction", "rate"),
-		describe("placement", "PLACEMENT", "`placement` has places.", placementKeys()),
-		describe("place", "A PLACE", "Each of them has these keys.", placeKeys()),
-		describe("variant", "VARIANTS", "Each item of `variants`. Variants differ in what stands here and in "+
-			"nothing else; their repeats are interleaved, in rounds A B C, C B A and so on.", variantKeys(), "name"),
-		describe("variant-server", "A VARIANT'S SERVER", "`variants[].server`.", variantServerKeys()),
-		describe("tune", "TUNE", "`variants[].tune`: set in the SUT's network namespace before a window of the "+
-			"variant, and put back after it.", tuneKeys()),
-		describe("repeats", "REPEATS", "`repeats`.", repeatsKeys()),
-		describe("until", "UNTIL", "`repeats.until`.", untilKeys()),
-		describe("sla", "SLA", "`sla`.", slaKeys(), "percentile", "at"),
-		describe("search", "SEARCH", "`search`.", searchKeys(), "max-rate"),
-		describe("bounds", "MAX-RATE", "`search.max-rate`.", boundsKeys(), "from", "to"),
-		describe("sweep", "SWEEP", "`sweep`: one window for each variant, share and buffer, after the repeats. It "+
-			"shows where a gain comes from; too short to claim one.", sweepKeys(), "variants", "noise"),
-		describe("goal", "GOALS", "Each item of `goals`.", goalKeys(), "variant"),
-		describe("power", "POWER", "`power`, or each item of it: what the SUT draws is read in every window. On "+
-			"hosts with agents, sensors in the SUT itself (rapl, hwmon, ipmi by its device) are read by its agent. "+
-			"A BMC's or PDU's is that of the whole host, RAPL's of processors and memory only; the bounds of a "+
-			"reading, and which windows are too short for a sensor, are in `go doc ./bench/power`.", powerKeys(),
+		describe("lab", "LAB", "`lab` is the lab of lab.md. The run raises it and takes it down. `{}` takes the "+
+			"defaults. `niclane bench run --hosts`, see hosts.yaml(5), ignores this key.", labKeys()),
+		describe("server", "SERVER", "`server` is the application on the system under test.", serverKeys(), "kind"),
+		describe("process", "BESIDE", "Each item of `server.beside` has these keys.", processKeys(), "name"),
+		describe("cache", "CACHE", "`server.cache` has these keys.", cacheKeys(), "kind", "at"),
+		describe("ready", "READY", "`server.ready` has these keys.", readyKeys()),
+		describe("workload", "WORKLOAD", "`workload` is what the generators ask for. With HTTP, the keys of "+
+			"key-value stores are refused, and the other way round.", workloadKeys(), "protocol"),
+		describe("object", "OBJECTS", "Each item of `workload.objects` has these keys.", objectKeys(), "path", "bytes"),
+		describe("tls", "TLS", "`workload.tls` has these keys.", tlsKeys()),
+		describe("load", "LOAD", "`load` is how the generators ask.", loadKeys()),
+		describe("noise", "NOISE", "Each item of `noise` has these keys.", noiseKeys(), "direction", "rate"),
+		describe("placement", "PLACEMENT", "`placement` has a place for each kind of process.", placementKeys()),
+		describe("place", "A PLACE", "Each place has these keys.", placeKeys()),
+		describe("variant", "VARIANTS", "Each item of `variants` has these keys. Variants differ in these keys "+
+			"and in nothing else. Their repeats are interleaved, in rounds A B C, C B A and so on.", variantKeys(), "name"),
+		describe("variant-server", "A VARIANT'S SERVER", "`variants[].server` has these keys.", variantServerKeys()),
+		describe("tune", "TUNE", "`variants[].tune` has settings of the SUT's network namespace. The run makes "+
+			"them before a window of the variant and restores the old ones after it.", tuneKeys()),
+		describe("repeats", "REPEATS", "`repeats` has these keys.", repeatsKeys()),
+		describe("until", "UNTIL", "`repeats.until` has these keys.", untilKeys()),
+		describe("sla", "SLA", "`sla` has these keys.", slaKeys(), "percentile", "at"),
+		describe("search", "SEARCH", "`search` has these keys.", searchKeys(), "max-rate"),
+		describe("bounds", "MAX-RATE", "`search.max-rate` has these keys.", boundsKeys(), "from", "to"),
+		describe("sweep", "SWEEP", "`sweep` measures one window for each variant, share and buffer, after the "+
+			"repeats. It shows where a gain comes from. It is too short to claim one.", sweepKeys(), "variants", "noise"),
+		describe("goal", "GOALS", "Each item of `goals` has these keys.", goalKeys(), "variant"),
+		describe("power", "POWER", "`power`, or each item of it, has these keys. The run reads the SUT's power in "+
+			"every window. On hosts with agents, the SUT's agent reads sensors in the SUT itself (rapl, hwmon, "+
+			"ipmi by its device). A BMC or PDU measures the whole host, RAPL only processors and memory. "+
+			"`go doc ./bench/power` has the bounds of a reading, and the windows that are too short for a sensor.", powerKeys(),
 			"source"),
-		describe("oid", "OIDS", "Each item of `power.oids`.", oidKeys(), "oid", "unit"),
-		describe("gates", "GATES", "`gates`. With it every window is held to what would make it worthless: page "+
-			"reclaim on the SUT, generators or an origin without a moment to spare, connections of https that are "+
-			"not TLS, processors that others had, and answers that did not come over the link. A gate that is not "+
-			"passed ends the run with that reason.", gatesKeys()),
-		describe("sizes", "SIZES", "`sizes`.", sizesKeys()),
-		describe("size", "A SIZE", "Each of them has these keys, which take the place of others of the file.",
+		describe("oid", "OIDS", "Each item of `power.oids` has these keys.", oidKeys(), "oid", "unit"),
+		describe("gates", "GATES", "`gates` checks every window for what makes it worthless: page reclaim on the SUT, "+
+			"generators or an origin without spare time, https connections that are not TLS, processors that other "+
+			"work used, and answers that did not come over the link. A failed gate ends the run with its reason.", gatesKeys()),
+		describe("sizes", "SIZES", "`sizes` has these keys.", sizesKeys()),
+		describe("size", "A SIZE", "Each size has these keys. They replace other keys of the file.",
 			sizeKeys()),
-		describe("host-noise", "HOST NOISE", "`host-noise`.", hostNoiseKeys()),
+		describe("host-noise", "HOST NOISE", "`host-noise` has these keys.", hostNoiseKeys()),
 	}
 }
 

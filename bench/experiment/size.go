@@ -56,10 +56,10 @@ const QuickLimit = int64(3 * time.Minute)
 func sizesKeys() []y.Key[Sizes] {
 	return []y.Key[Sizes]{
 		y.Of("lab", size(), "the file as it is",
-			"What is other in the lab: the numbers of the file are for hosts then.",
+			"Numbers for the lab. The file's own numbers are then for hosts.",
 			func(s *Sizes, x Size) { s.Lab = &x }),
 		y.Of("quick", size(), "there is no quick form",
-			"What is other with `--quick`, after `lab`; it has to take less than 3 minutes.",
+			"Numbers for `--quick`, applied after `lab`. The run must take less than 3 minutes.",
 			func(s *Sizes, x Size) { s.Quick = &x }),
 	}
 }
@@ -86,7 +86,7 @@ func sizeKeys() []y.Key[Size] {
 			"`copies` of every object that has more.",
 			func(s *Size, x int) { s.Copies = x }),
 		y.Of("threads", y.Integer(1, 1024), "as it is",
-			"`server.threads`, also of variants.",
+			"`server.threads`, in variants too.",
 			func(s *Size, x int) { s.Threads = x }),
 		y.Of("memory", y.Size(1<<20, 1<<44), "as it is",
 			"`server.memory`.",
@@ -98,20 +98,20 @@ func sizeKeys() []y.Key[Size] {
 			"`load.window`.",
 			func(s *Size, x int64) { s.Window = x }),
 		y.Of("fifo", y.Integer(1, 99), "as it is",
-			"`fifo` of server and generator in `placement`: on few processors they share theirs with the noise, "+
-				"which on hosts has its own.",
+			"`fifo` of server and generator in `placement`. On few processors they share these with the noise, "+
+				"which has its own on hosts.",
 			func(s *Size, x int) { s.FIFO = x }),
 		y.Of("repeats", y.Integer(1, maxRepeats), "as they are",
-			"`repeats`, so many.",
+			"Exact number of `repeats`.",
 			func(s *Size, x int) { s.Repeats = x }),
 		y.Of("variants", y.OneOrList(name(), 32), "all of them",
-			"Names of the variants that are measured.",
+			"Names of the variants to measure.",
 			func(s *Size, x []string) { s.Variants = x }),
 		y.Of("max-rate", boundsOf(), "as it is",
 			"`search.max-rate`.",
 			func(s *Size, x Bounds) { s.MaxRate = &x }),
 		y.Of("search", y.Boolean(), "on where there is `search`",
-			"Off: nothing is searched for.",
+			"Off: no search.",
 			func(s *Size, x bool) { s.NoSearch = !x }),
 		y.Of("warn", y.OneOrList(y.Word(Gates...), len(Gates)), "as they are",
 			"`gates.warn`.",

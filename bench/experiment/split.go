@@ -13,13 +13,14 @@ import (
 const SplitNUMA = "numa"
 
 func splitKey() y.Key[Server] {
-	return y.Of("split", y.Word(SplitNUMA), "one instance, on whatever nodes its processors are",
-		"`numa`: an instance on each NUMA node that the server has processors of, as `niclane split` starts "+
-			"duplicates: see numa.md. Each has what is beside it on the SUT, but for niclane's own origin, and a "+
-			"`$scratch` with `files` of its own; `$threads` are dealt out. Its listeners have SO_REUSEPORT, and a "+
-			"connection goes to the instance of the node where it arrives, in every variant; a lane with the "+
-			"server's port is divided too. Each instance is proven to answer and filled by itself. Want `kind: "+
-			"command` and HTTP. On one node there is one instance, and the result says so.",
+	return y.Of("split", y.Word(SplitNUMA), "one instance, on any nodes of its processors",
+		"`numa`: one instance on each NUMA node on which the server has processors, as `niclane split` starts "+
+			"duplicates. See numa.md. Each instance has its own copy of what is beside it on the SUT, except "+
+			"niclane's own origin, and its own `$scratch` with `files`. `$threads` are divided among them. "+
+			"Listeners have SO_REUSEPORT. In every variant, a connection goes to the instance on the node where "+
+			"it arrives; a lane with the server's port is divided too. The run fills each instance and proves "+
+			"that it answers. Requires `kind: command` and HTTP. On one node there is one instance, and the "+
+			"result says so.",
 		func(s *Server, x string) { s.Split = x })
 }
 

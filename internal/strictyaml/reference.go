@@ -16,7 +16,11 @@ func Part[T any](title, text string, keys []Key[T]) string {
 		if k.Refused != "" {
 			continue
 		}
-		fmt.Fprintf(&b, "\n**%s**: %s (default: %s)\n: %s\n", k.Name, k.Want, k.Preset, k.Doc)
+		preset := "default: " + k.Preset
+		if strings.HasPrefix(k.Preset, "required") {
+			preset = k.Preset
+		}
+		fmt.Fprintf(&b, "\n**%s**: %s (%s)\n: %s\n", k.Name, k.Want, preset, k.Doc)
 	}
 	b.WriteString("\n")
 	return b.String()

@@ -24,17 +24,17 @@ const maxQueues = 1024
 // groupKeys are what the lanes of a file share: the devices and the host.
 func groupKeys() []key {
 	return []key{
-		strictyaml.Of("dev", netdevs(), "this or `bond` is needed",
-			"Network device, or a list of devices of equal standing, that the lanes span.",
+		strictyaml.Of("dev", netdevs(), "this or `bond` is required",
+			"Network device, or list of equal devices, that the lanes span.",
 			func(t *target, x []string) { t.group.Devices = x }),
 		strictyaml.Of("bond", strictyaml.AnyNetworkDevice(), "none",
-			"Bond whose slaves the lanes span; they are looked up when planning. Instead of `dev`.",
+			"Bond whose slaves the lanes span. plan looks the slaves up. Instead of `dev`.",
 			func(t *target, x string) { t.group.Bond = x }),
-		strictyaml.Of("vlans", strictyaml.Integers("a VLAN ID", 1, 4094, 4094), "whatever the tag, or none",
-			"VLANs on the devices to which the lanes are kept.",
+		strictyaml.Of("vlans", strictyaml.Integers("a VLAN ID", 1, 4094, 4094), "any tag, or none",
+			"VLANs on the devices to which the lanes are limited.",
 			func(t *target, x []int) { t.group.VLANs = x }),
-		strictyaml.Of("link-rate", strictyaml.BitRate(), "what the device says",
-			"Rate of the link, for devices that cannot say it: virtual ones, and the lab's.",
+		strictyaml.Of("link-rate", strictyaml.BitRate(), "what the device reports",
+			"Rate of the link. For devices that cannot report it: virtual devices and the lab's.",
 			func(t *target, x uint64) { t.group.LinkRate = x }),
 		strictyaml.Of("busypoll", strictyaml.Microseconds(0, 1_000_000), "left alone",
 			"`net.core.busy_poll`: how long poll(2) and select(2) poll the device. For the whole host.",
@@ -43,18 +43,18 @@ func groupKeys() []key {
 			"`net.core.busy_read`: how long a blocking read polls the device. For the whole host.",
 			func(t *target, x int) { t.group.BusyRead = &x }),
 		strictyaml.Of("arpfilter", strictyaml.Boolean(), "left alone",
-			"On: `arp_ignore` 1, `arp_announce` 2 and `arp_notify` 1 on the devices, so that each answers for its "+
-				"own addresses only.",
+			"On: sets `arp_ignore` 1, `arp_announce` 2 and `arp_notify` 1 on the devices. Each device then "+
+				"answers for its own addresses only.",
 			func(t *target, x bool) { t.group.ARPFilter = &x }),
 		strictyaml.Of("rxring", strictyaml.Integer(1, 1<<20), "left alone",
-			"Descriptors of each receive ring. For the whole device; changing it takes the link down on many cards.",
+			"Descriptors of each receive ring, for the whole device. On many cards a change takes the link down.",
 			func(t *target, x int) { t.lane.Rings.Rx = &x }),
 		strictyaml.Of("txring", strictyaml.Integer(1, 1<<20), "left alone",
-			"Descriptors of each transmit ring, as `rxring`.",
+			"Descriptors of each transmit ring, as for `rxring`.",
 			func(t *target, x int) { t.lane.Rings.Tx = &x }),
 		strictyaml.Of("force", Force(), "the best that the device allows",
-			"Mechanisms that must be used, by part of a lane; `niclane probe` lists them. Planning fails where "+
-				"one is not possible.",
+			"Mechanisms that plan must use, by part of a lane. `niclane probe` lists them. plan fails if one is "+
+				"not possible.",
 			func(t *target, x map[string]string) { t.group.Force = x }),
 		refuse("optimize", "not taken: adqsetup sets private flags of the ice driver with it, which are not in "+
 			"Linux's own driver; leave it out, and write poller and rxusecs instead"),
@@ -71,43 +71,45 @@ func groupKeys() []key {
 func tuningKeys() []key {
 	return []key{
 		strictyaml.Of("cpus", processors(), "auto",
-			"Processors that poll the lane's queues and, if they are named, run the members that have a `cgroup`. "+
-				"`auto` chooses as many as the lane has pollers, by `numa`, keeps lanes apart, leaves processors "+
-				"out that the host keeps free of work (isolcpus, isolated cpuset partitions, nohz_full), and leaves "+
-				"the members where they are.",
+			"Processors that poll the lane's queues. If the file names them, they also run the members that have "+
+				"a `cgroup`. `auto` chooses as many as the lane has pollers, according to `numa`. It keeps lanes "+
+				"apart and skips processors that the host keeps free of work (isolcpus, isolated cpuset "+
+				"partitions, nohz_full). With `auto` the members stay where they are.",
 			func(t *target, x []int) { t.lane.CPUs = x }),
 		strictyaml.Of("numa", numa(), "local; all in globals",
-			"Where `cpus: auto` looks: on the device's NUMA node, on the others, anywhere, or on the node with this "+
-				"number.",
+			"NUMA node on which `cpus: auto` looks: the device's (local), the others (remote), any (all), or the "+
+				"node with this number.",
 			func(t *target, x intent.NUMAPolicy) { t.lane.NUMA = x }),
 		strictyaml.Of("guarantee", strictyaml.RateOrShare(), "none",
-			"Transmit rate that the lane has whatever the others do. Guarantees add up to the link at most.",
+			"Transmit rate that the lane always gets, independent of the other lanes. All guarantees together are "+
+				"at most the link's rate.",
 			func(t *target, x strictyaml.Rate) { t.lane.Bandwidth.Guarantee = intent.Rate(x) }),
 		strictyaml.Of("ceiling", strictyaml.RateOrShare(), "100%",
-			"Transmit rate that the lane never exceeds.",
+			"Maximum transmit rate of the lane.",
 			func(t *target, x strictyaml.Rate) { t.lane.Bandwidth.Ceiling = intent.Rate(x) }),
 		strictyaml.Of("rank", strictyaml.Integer(1, 7), "1; 7 in globals",
-			"Order among lanes, on transmit beyond the guarantees and in polling: 1 goes first, 7 last.",
+			"Order among lanes: 1 goes first, 7 last. It holds on transmit beyond the guarantees, and in polling.",
 			func(t *target, x int) { t.lane.Rank = x }),
 		strictyaml.Of("poller", strictyaml.Named[intent.PollerKind](strictyaml.Word("auto", "interrupt", "thread",
 			"busy", "application")), "auto",
-			"Who polls the queues: interrupts and softirqs, a kernel thread per NAPI, a thread that polls busily on "+
-				"a processor of its own (niclane's, Linux 6.13, or the kernel's, 6.19), or the application itself "+
-				"by busy polling. `auto` is `thread` where the device allows it, or `busy` with `pollers`; in "+
-				"`globals` it leaves the queues as they are.",
+			"What polls the queues. `interrupt`: interrupts and softirqs. `thread`: a kernel thread per NAPI. "+
+				"`busy`: a thread that polls all the time on a processor of its own (niclane's with Linux 6.13, "+
+				"the kernel's with 6.19). `application`: the application itself, by busy polling. `auto`: "+
+				"`thread` where the device allows it, or `busy` with `pollers`; in `globals` it leaves the queues "+
+				"as they are.",
 			func(t *target, x intent.PollerKind) {
 				if x != "auto" {
 					t.lane.Poller.Kind = x
 				}
 			}),
 		strictyaml.Of("pollers", strictyaml.Integer(1, maxQueues), "one per queue",
-			"Number of polling threads, at most one per queue, over which the queues are spread; with `poller: "+
-				"thread` exactly that. With `poller: auto` it asks for busy pollers, as adqsetup's does, where 2 "+
-				"processors are left beside them.",
+			"Number of polling threads, at most one per queue. The queues are spread over them. `poller: thread` "+
+				"always has one per queue. With `poller: auto` this key asks for busy pollers, as in adqsetup, if "+
+				"2 processors are left beside them.",
 			func(t *target, x int) { t.lane.Poller.Count = x }),
 		strictyaml.Of("poller-timeout", strictyaml.Microseconds(1, 1_000_000), "10ms",
-			"How long a busy poller of niclane's goes on without packets before it sleeps; the next packet wakes "+
-				"it. A kernel thread that busy-polls never sleeps.",
+			"Time without packets after which a busy poller of niclane sleeps. The next packet wakes it. A kernel "+
+				"thread that busy-polls never sleeps.",
 			func(t *target, x int) { t.lane.Poller.TimeoutUsecs = x }),
 		strictyaml.Of("poller-priority", strictyaml.Integer(1, 99), "by rank",
 			"SCHED_FIFO priority of the polling threads.",
@@ -116,8 +118,8 @@ func tuningKeys() []key {
 			"Nice value of the polling threads, under SCHED_OTHER. Instead of `poller-priority`.",
 			func(t *target, x int) { t.lane.Poller.Nice, t.lane.Poller.Policy = x, intent.PolicyOther }),
 		strictyaml.Of("rxadapt", strictyaml.Boolean(), "the one in globals, else left alone",
-			"Whether the device adapts its receive interrupt rate to the load. In `globals`: for every lane that "+
-				"does not give its own; the same holds for the next three.",
+			"Whether the device adapts its receive interrupt rate to the load. In `globals`: for every lane "+
+				"without a value of its own. The same holds for the next three keys.",
 			func(t *target, x bool) { t.lane.Moderation.RxAdapt = &x }),
 		strictyaml.Of("txadapt", strictyaml.Boolean(), "the one in globals, else left alone",
 			"The same for transmit.",
@@ -138,26 +140,26 @@ func memberKeys() []key {
 			"Transport protocol of the member's packets.",
 			func(t *target, x string) { t.member.Protocol = x }),
 		strictyaml.Of("ports", ports(), "any",
-			"The member's own ports: destination on receive, source on transmit. Fragments of datagrams larger than "+
-				"the MTU have no ports: they are the default lane's.",
+			"Local ports of the member: destination on receive, source on transmit. Fragments of datagrams larger "+
+				"than the MTU have no ports; they belong to the default lane.",
 			func(t *target, x []uint16) { t.member.Ports = x }),
 		strictyaml.Of("addrs", prefixes(), "any",
-			"The member's own addresses or networks, IPv4 and IPv6.",
+			"Local addresses or networks of the member, IPv4 and IPv6.",
 			func(t *target, x []netip.Prefix) { t.member.Addrs = x }),
 		strictyaml.Of("remote-ports", ports(), "any",
-			"The other side's ports, for members that open connections.",
+			"Ports of the other side, for members that open connections.",
 			func(t *target, x []uint16) { t.member.RemotePorts = x }),
 		strictyaml.Of("remote-addrs", prefixes(), "any",
-			"The other side's addresses or networks.",
+			"Addresses or networks of the other side.",
 			func(t *target, x []netip.Prefix) { t.member.RemoteAddrs = x }),
 		strictyaml.Of("cgroup", cgroup(), "none",
-			"Control group of the member's processes, which must exist: `niclane watch` waits for it. Where `cpus` "+
-				"names processors, these processes run there, and the group needs the cpuset controller (of a "+
-				"service of systemd's: `AllowedCPUs=`).",
+			"Control group of the member's processes. It must exist; `niclane watch` waits for it. If `cpus` "+
+				"names processors, these processes run there. The group then needs the cpuset controller (for a "+
+				"systemd service: `AllowedCPUs=`).",
 			func(t *target, x string) { t.member.Cgroup = x }),
 		strictyaml.Of("aligned", strictyaml.Boolean(), "off",
 			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). "+
-				"Mechanisms that lose the NAPI ID are then refused, and verify looks at which connections each "+
+				"niclane then refuses mechanisms that lose the NAPI ID, and verify checks which connections each "+
 				"thread has.",
 			func(t *target, x bool) { t.member.Aligned = x }),
 	}
@@ -171,8 +173,8 @@ const listName = "members"
 // hostKeys are the keys of globals that lanes do not have.
 func hostKeys() []key {
 	return append(groupKeys(), strictyaml.Of("queues", strictyaml.Integer(1, maxQueues), "all that the lanes leave",
-		"Queues of the default lane, which takes what no lane matches. (adqsetup's default is 2; on a card with "+
-			"many queues that would squeeze everything else into them.)",
+		"Queues of the default lane, which takes all traffic that no lane matches. (adqsetup's default is 2. "+
+			"On a card with many queues that is too few for all other traffic.)",
 		func(t *target, x int) { t.lane.Queues = x }))
 }
 
@@ -184,10 +186,10 @@ func shapeKeys() []key {
 	const ringsRefused = "not taken in a lane: rings have one size for the whole device; write it in globals"
 	return []key{
 		strictyaml.Of("mode", strictyaml.Named[intent.Mode](strictyaml.Word("exclusive", "shared")), "exclusive",
-			"Whether the lane belongs to one member or is shared by several.",
+			"Whether the lane has one member, or several that share it.",
 			func(t *target, x intent.Mode) { t.lane.Mode = x }),
-		strictyaml.Of("queues", strictyaml.Integer(1, maxQueues), "has to be given",
-			"Size of the lane's queue set.",
+		strictyaml.Of("queues", strictyaml.Integer(1, maxQueues), "required",
+			"Number of queues in the lane's queue set.",
 			func(t *target, x int) { t.lane.Queues = x }),
 		membersKey(),
 		refuse("rxring", ringsRefused),

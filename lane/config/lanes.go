@@ -36,13 +36,13 @@ const (
 // first, wherever it stands, because lanes take values from it.
 func topKeys() []key {
 	return []key{
-		{Name: "version", Want: "1", Doc: "Version of the file format.", Preset: "has to be given",
+		{Name: "version", Want: "1", Doc: "Version of the file format.", Preset: "required",
 			Schema: strictyaml.Schema{"const": version}},
 		{Name: "globals", Want: "a mapping", Doc: "The devices, the host, and the default lane.",
-			Preset: "has to be given",
+			Preset: "required",
 			Schema: strictyaml.Schema{"$ref": "#/$defs/globals"}},
 		{Name: "lanes", Want: lanesWant, Doc: "The lanes by name, in the order of their queues.",
-			Preset: "has to be given",
+			Preset: "required",
 			Schema: strictyaml.Schema{"$ref": "#/$defs/lanes"}},
 	}
 }
@@ -189,8 +189,8 @@ func (r *reader) lane(name string, v strictyaml.Value) {
 func membersKey() key {
 	return key{
 		Name: listName, Want: membersWant, Preset: "the lane itself is its only member",
-		Doc: "Members of a shared lane, each with a `name` and the keys under MEMBERS. Instead of these keys in " +
-			"the lane. `[]`: none yet; the lane is made, and nothing is steered to it.",
+		Doc: "Members of a shared lane, each with a `name` and the keys under MEMBERS. They replace these keys in " +
+			"the lane. With `[]`, niclane makes the lane and steers nothing to it yet.",
 		Schema: strictyaml.Schema{"type": "array", "items": strictyaml.Schema{"$ref": "#/$defs/member"}},
 		Read:   func(v strictyaml.Value, t *target) { t.r.membersOf(v, t.lane) },
 	}
