@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane bin/niclane-bench
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln clean help
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
 
 all: $(BIN)
 
@@ -93,6 +93,13 @@ test-ansible: ## rolls lanes out to two hosts over ssh, by the Ansible role; roo
 	NICLANE_TEST_ANSIBLE=1 $(GO) test -count=1 -v -timeout 20m -run TestAnsible ./dist
 
 LINT = PATH="$$($(CURDIR)/$(GO) env GOROOT)/bin:$$PATH" $(CURDIR)/$(GO) tool -modfile=$(CURDIR)/tools/lint.mod golangci-lint run
+# A mistake that the documents show.
+SPELLED := queus
+
+docs: ## the documents as a site, in out/site; links and spelling are checked
+	tools/site codespell --ignore-words-list $(SPELLED) README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs --skip '*.json'
+	tools/site mkdocs build --quiet --strict
+
 lint: ## golangci-lint, by .golangci.yml
 	$(LINT) ./...
 	cd k8s && $(LINT) ./...
