@@ -10,7 +10,7 @@ import (
 
 // A Frontend is an address and a port that the node translates to a pod's.
 type Frontend struct {
-	// Addr is the zero Addr for the node's own addresses.
+	// Addr is the zero Addr if the frontend has the node's own addresses.
 	Addr netip.Addr
 	// Ports is one port of one protocol.
 	Ports Ports

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package params has what a pod may say about its lane, LaneParameters: which of its
-// packets are the lane's. The same JSON stands in the opaque parameters of a ResourceClaim
-// and, without apiVersion and kind, in the annotation niclane.dev/lanes. Nothing
-// unknown is taken, and every problem is named.
+// Package params has LaneParameters: which packets of a pod belong to its lane. The same JSON
+// is in the opaque parameters of a ResourceClaim and, without apiVersion and kind, in the
+// annotation niclane.dev/lanes. The package refuses unknown fields, and reports every
+// problem.
 package params
 
 import (
@@ -17,31 +17,32 @@ import (
 	"strings"
 )
 
-// Names of the parameters in a ResourceClaim.
+// APIVersion and Kind of the parameters in a ResourceClaim.
 const (
 	APIVersion = "niclane.dev/v1alpha1"
 	Kind       = "LaneParameters"
 )
 
-// MaxBytes of parameters or of an annotation. Longer ones are refused unread.
+// MaxBytes is the largest size of parameters or an annotation. Larger ones are refused
+// unread.
 const MaxBytes = 10 << 10 // k8s.io/api/resource/v1: OpaqueParametersMaxLength
 
-// Parameters narrow a lane to some of a pod's packets.
+// Parameters limit a lane to some of a pod's packets.
 type Parameters struct {
-	// Ports are the pod's own: "6379" and "6379/TCP" (the same), "53/UDP",
-	// "8000-8010/TCP", "all/TCP", "all/UDP", "all". None given: the ports that
-	// the container declares (containerPorts), or all if it declares none.
+	// Ports are the pod's own ports: "6379" and "6379/TCP" (the same), "53/UDP",
+	// "8000-8010/TCP", "all/TCP", "all/UDP", "all". If none is given: the ports that the
+	// container declares (containerPorts), or all if it declares none.
 	Ports []string `json:"ports,omitempty"`
-	// RemotePorts are the other side's, in the same form, for connections that
-	// the pod opens; none: any.
+	// RemotePorts are the other side's ports, in the same form, for connections that the pod
+	// opens; none: any.
 	RemotePorts []string `json:"remotePorts,omitempty"`
 	// RemoteAddrs are the other side's addresses or networks; none: any.
 	RemoteAddrs []string `json:"remoteAddrs,omitempty"`
-	// Frontends are what others send to when the pod is behind a NodePort, a
-	// LoadBalancer or an external address: the card sees these, because the
-	// node translates them to the pod's behind it. "30379" and "30379/TCP" are
-	// of the node's addresses, "203.0.113.7:6379/TCP" and "[2001:db8::7]:6379"
-	// of others. A hostPort needs none.
+	// Frontends are the addresses and ports that clients send to when the pod is behind a
+	// NodePort, a LoadBalancer or an external address. The card sees these, because the node
+	// translates them after the card. "30379" and "30379/TCP" are ports of the node's
+	// addresses; "203.0.113.7:6379/TCP" and "[2001:db8::7]:6379" have other addresses. A
+	// hostPort needs no entry.
 	Frontends []string `json:"frontends,omitempty"`
 }
 
@@ -70,10 +71,11 @@ func Decode(raw []byte) (*Parameters, error) {
 	return &p.Parameters, p.Parameters.Check()
 }
 
-// Strict decodes one JSON document into v: no unknown field, nothing after it.
+// Strict decodes one JSON document into v. It refuses unknown fields and data after the
+// document.
 func Strict(raw []byte, v any) error { return StrictUpTo(raw, v, MaxBytes) }
 
-// StrictUpTo is Strict with another bound than MaxBytes.
+// StrictUpTo is Strict with another limit than MaxBytes.
 func StrictUpTo(raw []byte, v any, most int) error {
 	if len(raw) > most {
 		return fmt.Errorf("%d bytes, want at most %d", len(raw), most)
@@ -115,7 +117,7 @@ func (p *Parameters) Check() error {
 	return errors.Join(errs...)
 }
 
-// Remotes are RemoteAddrs as prefixes; what Check refuses is left out.
+// Remotes returns RemoteAddrs as prefixes, without those that Check refuses.
 func (p *Parameters) Remotes() []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range p.RemoteAddrs {
@@ -126,7 +128,7 @@ func (p *Parameters) Remotes() []netip.Prefix {
 	return out
 }
 
-// ParsePorts reads one item of ports. "all" without a protocol is both of them.
+// ParsePorts reads one item of ports. "all" without a protocol returns TCP and UDP.
 func ParsePorts(s string) ([]Ports, error) {
 	const want = `want PORT, FIRST-LAST or "all", and /TCP or /UDP if it is not TCP`
 	number, protocol, given := strings.Cut(s, "/")

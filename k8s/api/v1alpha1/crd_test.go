@@ -50,7 +50,7 @@ type schema struct {
 	Items      *schema
 }
 
-// compare reports keys that one of the two has alone, and types that differ.
+// compare reports keys that only one of the two has, and types that differ.
 func compare(t *testing.T, path string, s schema, typ reflect.Type) {
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()

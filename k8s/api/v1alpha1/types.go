@@ -6,10 +6,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A LanePolicy says which classes of lanes the nodes have that it selects. It is
-// cluster-wide. A node follows one policy: of those that select it, the one with
-// the highest priority; several with the same are refused there, and each says
-// so in its status.
+// A LanePolicy says which classes of lanes the selected nodes have. It is cluster-wide. A
+// node follows one policy: the one with the highest priority among those that select it. If
+// several have that priority, the node refuses all of them and says so in the status of each.
 type LanePolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -18,41 +17,39 @@ type LanePolicy struct {
 	Status LanePolicyStatus `json:"status,omitempty"`
 }
 
-// A LanePolicySpec is what somebody asks for.
+// A LanePolicySpec is the wanted state.
 type LanePolicySpec struct {
-	// NodeSelector selects nodes by their labels; nil or empty: all.
+	// NodeSelector selects nodes by their labels; nil or empty selects all.
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// Priority among policies that select the same node: the highest is the
-	// node's.
+	// Priority decides between policies that select the same node: the highest wins.
 	Priority int32 `json:"priority,omitempty"`
-	// Uplink is the device that the lanes are on, and the default lane.
+	// Uplink describes the device that the lanes are on, and the default lane.
 	Uplink Uplink `json:"uplink,omitempty"`
-	// Classes of lanes, in the order of their queues; none takes the lanes
-	// away.
+	// Classes of lanes, in the order of their queues. An empty list removes the lanes.
 	Classes []Class `json:"classes,omitempty"`
 }
 
-// An Uplink is what lanes.yaml has in globals.
+// An Uplink has the values of the section globals in lanes.yaml.
 type Uplink struct {
-	// Dev is a network device, Bond a bond whose slaves the lanes span. With
-	// neither, the device that has the node's InternalIP.
+	// Dev is a network device. Bond is a bond, and the lanes span its slaves. With neither,
+	// the agent takes the device that has the node's InternalIP.
 	Dev  string `json:"dev,omitempty"`
 	Bond string `json:"bond,omitempty"`
-	// VLANs that the lanes are kept to.
+	// VLANs limit the lanes to these VLAN IDs.
 	VLANs []int `json:"vlans,omitempty"`
-	// LinkRate ("10gbit") of devices that cannot say it.
+	// LinkRate ("10gbit") is the link's rate, for devices that do not report it.
 	LinkRate string `json:"linkRate,omitempty"`
-	// Queues of the default lane; 0: all that the classes leave.
+	// Queues is the number of queues of the default lane; 0: all that the classes leave.
 	Queues int `json:"queues,omitempty"`
 	// BusyPoll and BusyRead are sysctls of the whole node, in microseconds.
 	BusyPoll *int `json:"busypoll,omitempty"`
 	BusyRead *int `json:"busyread,omitempty"`
-	// ARPFilter has each device answer for its own addresses only.
+	// ARPFilter makes each device answer ARP for its own addresses only.
 	ARPFilter *bool `json:"arpfilter,omitempty"`
-	// RxRing and TxRing are descriptors of each ring.
+	// RxRing and TxRing are the number of descriptors of each ring.
 	RxRing *int `json:"rxring,omitempty"`
 	TxRing *int `json:"txring,omitempty"`
-	// Force names mechanisms that must be used, by part of a lane.
+	// Force gives the mechanism that must be used for each named part of a lane.
 	Force map[string]string `json:"force,omitempty"`
 
 	Tuning `json:",inline"`
@@ -60,14 +57,14 @@ type Uplink struct {
 
 // Modes of a class.
 const (
-	// Exclusive: each pod has a queue set of its own.
+	// Exclusive: each pod has its own queue set.
 	Exclusive = "exclusive"
-	// Shared: one queue set, which its pods divide fairly.
+	// Shared: one queue set, which its pods share fairly.
 	Shared = "shared"
 )
 
-// Ways in which a class is offered to the scheduler. One class is offered in one
-// way, because kubelet's device manager and DRA do not know of each other.
+// Ways to offer a class to the scheduler. A class is offered in one way only, because
+// kubelet's device manager and DRA do not know of each other.
 const (
 	// OfferedAsResource: the extended resource niclane.dev/CLASS.
 	OfferedAsResource = "resource"
@@ -77,73 +74,74 @@ const (
 
 // A Class is a kind of lane that pods can ask for.
 type Class struct {
-	// Name is 1 to 28 of a-z 0-9 -, beginning and ending with a letter or a
-	// digit.
+	// Name has 1 to 28 of the characters a-z, 0-9 and -. It begins and ends with a letter or
+	// a digit.
 	Name string `json:"name"`
 	// Mode is Exclusive or Shared; "": Exclusive.
 	Mode string `json:"mode,omitempty"`
-	// OfferedAs is OfferedAsResource or OfferedAsClaim; "": the former.
+	// OfferedAs is OfferedAsResource or OfferedAsClaim; "": OfferedAsResource.
 	OfferedAs string `json:"offeredAs,omitempty"`
-	// ResourceName is the name of the extended resource; "": niclane.dev/NAME.
-	// Pods that ask for net.intel.com/adq run unchanged with it.
+	// ResourceName is the name of the extended resource; "": niclane.dev/NAME. With
+	// net.intel.com/adq, pods written for Intel's plugins run unchanged.
 	ResourceName string `json:"resourceName,omitempty"`
-	// Queues of each queue set.
+	// Queues is the number of queues of each queue set.
 	Queues int `json:"queues"`
-	// Sets is how many queue sets an exclusive class has: how many pods;
-	// 0: one. A set has the class's queues, guarantee, ceiling and pollers.
+	// Sets is the number of queue sets, and thus of pods, of an exclusive class; 0: one. Each
+	// set has the class's queues, guarantee, ceiling and pollers.
 	Sets int `json:"sets,omitempty"`
-	// Members is how many pods a shared class takes; 0: DefaultMembers.
+	// Members is the most pods in a shared class; 0: DefaultMembers.
 	Members int `json:"members,omitempty"`
-	// Aligned: the pods' applications place their threads by NAPI ID.
-	// Mechanisms that lose the NAPI ID are then refused.
+	// Aligned says that the pods' applications place their threads by NAPI ID. Mechanisms
+	// that lose the NAPI ID are then refused.
 	Aligned bool `json:"aligned,omitempty"`
 
 	Tuning `json:",inline"`
 }
 
-// DefaultMembers is how many pods a shared class takes unless it says: as many as
-// a node runs if nobody says more (kubelet's maxPods).
+// DefaultMembers is the default of Members. It equals the default of kubelet's maxPods.
 const DefaultMembers = 110
 
-// Tuning is what every lane has, the default lane too: lanes.yaml's section
-// GLOBALS AND LANES. Zero fields are not given.
+// Tuning has the values that every lane can have, also the default lane: section GLOBALS AND
+// LANES of lanes.yaml(5). A zero value means: not given.
 type Tuning struct {
-	// CPUs is "auto", or a list of processors and ranges ("2-3,8").
+	// CPUs is "auto", or a list of CPU numbers and ranges ("2-3,8").
 	CPUs string `json:"cpus,omitempty"`
-	// NUMA is local, remote, all, or the number of a node.
+	// NUMA is local, remote, all, or the number of a NUMA node.
 	NUMA string `json:"numa,omitempty"`
 	// Guarantee and Ceiling are shares ("20%") or rates ("2gbit") on transmit.
 	Guarantee string `json:"guarantee,omitempty"`
 	Ceiling   string `json:"ceiling,omitempty"`
-	// Rank is 1 (first) to 7 (last).
+	// Rank is 1 (sends first) to 7 (sends last).
 	Rank int `json:"rank,omitempty"`
 	// Poller is auto, interrupt, thread, busy or application.
 	Poller string `json:"poller,omitempty"`
 	// Pollers is the number of polling threads of each queue set.
 	Pollers int `json:"pollers,omitempty"`
-	// PollerTimeout is how long a busy poller goes on without packets ("10ms").
+	// PollerTimeout is how long a busy poller continues without packets ("10ms").
 	PollerTimeout string `json:"pollerTimeout,omitempty"`
-	// PollerPriority is SCHED_FIFO's, 1 to 99; PollerNice SCHED_OTHER's.
+	// PollerPriority is the SCHED_FIFO priority, 1 to 99. PollerNice is the nice value under
+	// SCHED_OTHER.
 	PollerPriority int  `json:"pollerPriority,omitempty"`
 	PollerNice     *int `json:"pollerNice,omitempty"`
-	// Interrupt moderation, microseconds.
+	// RxAdapt, TxAdapt, RxUsecs and TxUsecs set interrupt moderation; times are in
+	// microseconds.
 	RxAdapt *bool `json:"rxadapt,omitempty"`
 	TxAdapt *bool `json:"txadapt,omitempty"`
 	RxUsecs *int  `json:"rxusecs,omitempty"`
 	TxUsecs *int  `json:"txusecs,omitempty"`
 }
 
-// A LanePolicyStatus is how the nodes that follow the policy are. Each node's
-// agent applies its own entry (server-side apply), and no other.
+// A LanePolicyStatus is the state of the nodes that follow the policy. Each node's agent
+// writes only its own entry (server-side apply).
 type LanePolicyStatus struct {
 	Nodes []NodeStatus `json:"nodes,omitempty"`
 }
 
-// A NodeStatus is how one node is.
+// A NodeStatus is the state of one node.
 type NodeStatus struct {
 	// Name of the node.
 	Name string `json:"name"`
-	// ObservedGeneration is the policy's generation that the agent has seen.
+	// ObservedGeneration is the policy's last generation that the agent has seen.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Devices that the lanes are on.
 	Devices []string `json:"devices,omitempty"`
@@ -155,25 +153,26 @@ type NodeStatus struct {
 
 // Types of conditions.
 const (
-	// Applied: the node's card is as the policy says.
+	// Applied: the node's card is configured as the policy says.
 	Applied = "Applied"
-	// Healthy: it is still, by the kernel's own account.
+	// Healthy: the kernel still reports that configuration.
 	Healthy = "Healthy"
-	// Steered: no packets of the pods in lanes are known that the card sees
-	// under another address, because the node translates them.
+	// Steered: the agent has found no packets of pods in lanes that the card sees under
+	// another address because the node translates them.
 	Steered = "Steered"
 )
 
-// A ClassStatus is what a class is on one node.
+// A ClassStatus is the state of a class on one node.
 type ClassStatus struct {
 	Name string `json:"name"`
-	// Total units (queue sets of an exclusive class, pods of a shared one),
-	// those that pods hold, and those that cannot be given now.
+	// Total is the number of units: queue sets of an exclusive class, places for pods in a
+	// shared one. InUse counts the units that pods hold, Unhealthy those that cannot be given
+	// now.
 	Total     int `json:"total"`
 	InUse     int `json:"inUse"`
 	Unhealthy int `json:"unhealthy,omitempty"`
-	// Mechanism is how the queue sets are made: rss-context, ...
+	// Mechanism is how the queue sets are made, for example rss-context.
 	Mechanism string `json:"mechanism,omitempty"`
-	// Held says why the class is not as the policy has it: pods are in it.
+	// Held says why the class still differs from the policy: pods are in it.
 	Held string `json:"held,omitempty"`
 }
