@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy turns LanePolicies into one lanes file for one node: which
-// policy is the node's, which lanes its classes are, which pods are their
-// members, and what of a new policy has to wait because pods are in the lanes
-// that it would take away. It is pure: it reads nothing and changes nothing.
+// Package policy turns LanePolicies into one lanes file for one node. It decides which policy
+// is the node's, which lanes its classes become, and which pods are their members. If pods
+// are in lanes that a new policy would remove, it decides which changes must wait. It is
+// pure: it reads nothing and changes nothing.
 package policy
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// Choose returns the policy of a node with these labels: of those that select it
-// the one with the highest priority, nil if there is none. Two with the same are
-// an error that names both, as is a selector that cannot be read.
+// Choose returns the policy of a node with these labels: the one with the highest priority
+// among those that select it, nil if none does. It returns an error if two have that priority
+// (the error names both), or if a selector is invalid.
 func Choose(all []*v1alpha1.LanePolicy, node map[string]string) (*v1alpha1.LanePolicy, error) {
 	var best []*v1alpha1.LanePolicy
 	for _, p := range all {

@@ -17,59 +17,59 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A Member is some of a pod's packets.
+// A Member is a set of packets of a pod.
 type Member struct {
 	// Name is unique in its lane, and valid in lanes.yaml.
 	Name string `json:"name"`
-	// Lane that the packets belong to, by its name in the lanes file.
+	// Lane is the name of the lane, in the lanes file, that the packets belong to.
 	Lane string `json:"lane"`
 	// Protocol is "tcp" or "udp".
 	Protocol string `json:"protocol"`
-	// Ports and RemotePorts are "80" or "8000-8010"; none: any.
+	// Ports and RemotePorts are "80" or "8000-8010"; empty means any.
 	Ports       []string       `json:"ports,omitempty"`
 	RemotePorts []string       `json:"remotePorts,omitempty"`
 	Addrs       []netip.Prefix `json:"addrs,omitempty"`
 	RemoteAddrs []netip.Prefix `json:"remoteAddrs,omitempty"`
-	// Cgroup of a pod of the host network.
+	// Cgroup is the control group of a pod of the host's network.
 	Cgroup string `json:"cgroup,omitempty"`
 }
 
-// A Node is what of a lanes file is the node's, not the policy's.
+// A Node has the values of a lanes file that come from the node, not from the policy.
 type Node struct {
-	// Device that has the node's address, for a policy that names none.
+	// Device has the node's address. It is used if the policy names no device.
 	Device string
-	// Joined lanes.
+	// Joined are the lanes of several units.
 	Joined []Joining
-	// Members of all lanes.
+	// Members are those of all lanes.
 	Members []*Member
-	// Ceilings, by lane, in bit/s, of exclusive lanes whose pod has the
-	// annotation kubernetes.io/egress-bandwidth: the lower one holds.
+	// Ceilings in bit/s, by lane: for exclusive lanes whose pod has the annotation
+	// kubernetes.io/egress-bandwidth. The lower of this and the policy's ceiling applies.
 	Ceilings map[string]uint64
-	// Link is the device's rate in bit/s, 0 if it is not known.
+	// Link is the device's rate in bit/s, 0 if not known.
 	Link uint64
 }
 
-// Errors are problems of a policy, by path in its spec.
+// Errors are problems of a policy. Each begins with its path in the policy's spec.
 type Errors []string
 
 // Error implements error.
 func (e Errors) Error() string { return strings.Join(e, "; ") }
 
-// A File is a lanes file made of a policy.
+// A File is a lanes file made from a policy.
 type File struct {
-	// Text is the file as people read it.
+	// Text is the file in the form that people read.
 	Text []byte
-	// Intent is what it asks for. It is not to be changed.
+	// Intent is the parsed file. It must not be changed.
 	Intent *intent.Intent
-	// paths gives, by path in the lanes file, that in the policy.
+	// paths has the path in the policy for each path in the lanes file.
 	paths map[string]string
 }
 
-// heading is for people who read the file.
+// heading is the first line of the file, for people.
 const heading = "# Written by niclane-agent from a LanePolicy; changes here are lost.\n"
 
-// Make makes the lanes file of a policy on a node, checked as niclane checks one. The
-// error is Errors.
+// Make returns the lanes file of a policy on a node, checked as niclane checks any lanes
+// file. Its errors are Errors.
 func Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File, error) {
 	b := &builder{paths: map[string]string{}, byLane: map[string][]*Member{}}
 	for _, m := range n.Members {
@@ -88,9 +88,9 @@ func Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File, error) {
 	return f, nil
 }
 
-// A builder makes the document of a lanes file.
+// A builder makes the content of a lanes file.
 type builder struct {
-	paths  map[string]string // in the policy, by path in the lanes file
+	paths  map[string]string // path in the policy, by path in the lanes file
 	errs   Errors
 	byLane map[string][]*Member
 	lanes  strictyaml.Map
@@ -100,14 +100,14 @@ func (b *builder) failf(format string, args ...any) {
 	b.errs = append(b.errs, fmt.Sprintf(format, args...))
 }
 
-// put sets a key whose value is given, which the zero value is not.
+// put sets a key, unless the value is the zero value.
 func put[T comparable](m *strictyaml.Map, key string, value T) {
 	if value != *new(T) {
 		m.Set(key, value)
 	}
 }
 
-// pointer sets a key whose value is given.
+// pointer sets a key, unless the pointer is nil.
 func pointer[T any](m *strictyaml.Map, key string, value *T) {
 	if value != nil {
 		m.Set(key, *value)
@@ -167,7 +167,7 @@ func (b *builder) file(spec *v1alpha1.LanePolicySpec, n Node) strictyaml.Map {
 	return strictyaml.Map{{Key: "version", Value: 1}, {Key: "globals", Value: globals}, {Key: "lanes", Value: b.lanes}}
 }
 
-// class makes the lanes of one class.
+// class adds the lanes of one class.
 func (b *builder) class(c *v1alpha1.Class, path string, n Node, names map[string]string) {
 	if IsShared(c) {
 		b.lane(c, c.Name, path, 1, n, names)
@@ -185,7 +185,7 @@ func (b *builder) class(c *v1alpha1.Class, path string, n Node, names map[string
 	}
 }
 
-// lane makes one lane of as many units as count says.
+// lane adds one lane that consists of count units.
 func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, names map[string]string) {
 	if other, twice := names[name]; twice {
 		b.failf("%s.name: its lane %s would be called as one of class %s: choose another name", path, name, other)
@@ -193,7 +193,7 @@ func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, 
 	}
 	names[name] = c.Name
 	b.paths["lanes."+name] = path
-	l := strictyaml.Map{{Key: "mode", Value: "shared"}} // a pod is several members
+	l := strictyaml.Map{{Key: "mode", Value: "shared"}} // one pod has several members
 	l.Set("queues", c.Queues*count)
 	t := c.Tuning
 	if count > 1 {
@@ -201,7 +201,7 @@ func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, 
 		t.Guarantee, t.Ceiling = times(t.Guarantee, count), times(t.Ceiling, count)
 	}
 	if most := n.Ceilings[name]; most > 0 {
-		if n.Link > 0 { // a pod's annotation does not know it
+		if n.Link > 0 { // a pod's annotation does not consider the link's rate
 			most = min(most, n.Link)
 		}
 		limit(&t, most, n.Link)
@@ -215,7 +215,7 @@ func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, 
 	b.lanes.Set(name, l)
 }
 
-// values is the member in the list of a lane.
+// values returns the member in the form of the lanes file.
 func (m *Member) values(aligned bool) strictyaml.Map {
 	out := make(strictyaml.Map, 0, 6)
 	out.Set("name", m.Name)
@@ -235,7 +235,7 @@ func list(m *strictyaml.Map, key string, items []string) {
 	}
 }
 
-// addrs are addresses and ranges of them.
+// addrs returns addresses, and networks as prefixes.
 func addrs(ps []netip.Prefix) []string {
 	out := make([]string, len(ps))
 	for i, p := range ps {
@@ -267,7 +267,7 @@ func tuning(m *strictyaml.Map, t *v1alpha1.Tuning) {
 	pointer(m, "txusecs", t.TxUsecs)
 }
 
-// times multiplies a rate or a share; a share ends at the whole link.
+// times multiplies a rate or a share. A share does not exceed 100%.
 func times(rate string, n int) string {
 	end := len(rate)
 	for end > 0 && (rate[end-1] < '0' || rate[end-1] > '9') {
@@ -275,7 +275,7 @@ func times(rate string, n int) string {
 	}
 	v, err := strconv.ParseFloat(rate[:end], 64)
 	if rate == "" || err != nil {
-		return rate // the reader says what is wrong with it
+		return rate // the reader of the lanes file reports the error
 	}
 	v *= float64(n)
 	if rate[end:] == "%" {
@@ -284,7 +284,7 @@ func times(rate string, n int) string {
 	return strconv.FormatFloat(v, 'f', -1, 64) + rate[end:]
 }
 
-// Locate gives a path of the lanes file as one of the policy's spec.
+// Locate returns the policy's path for a path in the lanes file.
 func (f *File) Locate(path string) string {
 	for at := path; at != ""; {
 		if p, ok := f.paths[at]; ok {
@@ -299,7 +299,7 @@ func (f *File) Locate(path string) string {
 	return path
 }
 
-// inPolicy gives the reader's errors the paths of the policy, each once.
+// inPolicy converts the reader's errors to the policy's paths, without duplicates.
 func (f *File) inPolicy(err error) error {
 	var errs config.Errors
 	if !errors.As(err, &errs) {
@@ -318,7 +318,7 @@ func (f *File) inPolicy(err error) error {
 	return out
 }
 
-// camel writes the last key of a path as the policy does.
+// camel writes the last key of a path in the policy's form.
 func camel(path string) string {
 	for _, k := range [][2]string{{"link-rate", "linkRate"}, {"poller-timeout", "pollerTimeout"},
 		{"poller-priority", "pollerPriority"}, {"poller-nice", "pollerNice"}} {
@@ -329,7 +329,7 @@ func camel(path string) string {
 	return path
 }
 
-// limit lowers a ceiling, and a guarantee above it, to most bit/s.
+// limit lowers a ceiling, and a guarantee above it, to most, in bit/s.
 func limit(t *v1alpha1.Tuning, most, link uint64) {
 	text := fmt.Sprintf("%dbit", most)
 	for _, rate := range []*string{&t.Ceiling, &t.Guarantee} {
@@ -342,13 +342,13 @@ func limit(t *v1alpha1.Tuning, most, link uint64) {
 	}
 }
 
-// units of a rate, tc(8).
+// units of a rate, as in tc(8), in bit/s.
 var units = map[string]float64{
 	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,
 	"kibit": 1 << 10, "mibit": 1 << 20, "gibit": 1 << 30, "tibit": 1 << 40,
 }
 
-// bitsOf gives a rate or share in bit/s; a share only if the link is known.
+// bitsOf returns a rate or a share in bit/s. A share needs a known link rate.
 func bitsOf(rate string, link uint64) (uint64, bool) {
 	end := strings.LastIndexAny(rate, "0123456789") + 1
 	v, err := strconv.ParseFloat(rate[:end], 64)
@@ -362,8 +362,7 @@ func bitsOf(rate string, link uint64) (uint64, bool) {
 	return uint64(v * unit), ok
 }
 
-// Bits gives a rate or a share of the link in bit/s, 0 if there is none or it
-// cannot be told.
+// Bits returns a rate, or a share of the link, in bit/s; 0 if it is empty or not known.
 func Bits(rate string, link uint64) uint64 {
 	if rate == "" {
 		return 0

@@ -17,8 +17,8 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// TestReadsAsText makes the files of nodes on which pods come and go, good ones and bad, and
-// holds what is made of the values against what lanes.yaml's reader makes of the text.
+// TestReadsAsText makes valid and invalid lanes files for nodes on which pods come and go. It
+// compares the intent from the values with what lanes.yaml's reader returns for the text.
 func TestReadsAsText(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	spec := &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{
@@ -33,20 +33,20 @@ func TestReadsAsText(t *testing.T) {
 				netip.MustParsePrefix(fmt.Sprintf("fd00::%d/128", i+1))},
 		}
 		switch i {
-		case 20: // in two lanes at once, with 3
+		case 20: // also in another lane, with 3
 			m.Addrs = []netip.Prefix{netip.MustParsePrefix("10.0.0.4/32")}
 		case 21:
 			m.Ports = []string{"none"}
-		case 22: // repeats 4
+		case 22: // the same as 4
 			m = &Member{Name: "again", Lane: "redis-1", Protocol: "tcp", Ports: []string{"80"},
 				Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}}
-		case 23: // a second member of 5's name
+		case 23: // a second member with the name of 5
 			m.Name = "pod-5"
 		case 24:
 			m.Ports, m.Addrs = nil, nil
 		case 25:
 			m.Cgroup = "/kubepods/pod25"
-		case 26: // within 25's, in another lane
+		case 26: // inside 25's group, in another lane
 			m.Cgroup = "/kubepods/pod25/container"
 		}
 		return m
@@ -58,7 +58,7 @@ func TestReadsAsText(t *testing.T) {
 	refused, ceilings := 0, []uint64{0, 5e8}
 	for range 500 {
 		if i := rnd.IntN(27); rnd.IntN(3) == 0 {
-			members[i] = member(i) // a pod of the same name and address, again
+			members[i] = member(i) // a new pod with the same name and address
 		}
 		spec.Classes[1].Aligned = rnd.IntN(10) > 0
 		n := Node{Device: "eth0", Ceilings: map[string]uint64{"redis-0": ceilings[rnd.IntN(2)]}}
@@ -99,8 +99,7 @@ func TestReadsAsText(t *testing.T) {
 	}
 }
 
-// lines takes problems for the same whatever line they name, in any order: values have no
-// lines.
+// lines compares problems without their line numbers and order: values have no lines.
 var lines = cmp.Transformer("lines", func(err error) []string {
 	var out []string
 	var errs Errors
@@ -116,7 +115,7 @@ var lines = cmp.Transformer("lines", func(err error) []string {
 
 var numbers = regexp.MustCompile(`(first in )?line \d+`)
 
-// TestMemberText is everything that a member can have, as people and git diff see it.
+// TestMemberText checks the text of a member with all its fields.
 func TestMemberText(t *testing.T) {
 	prefixes := func(texts ...string) (out []netip.Prefix) {
 		for _, s := range texts {

@@ -10,17 +10,17 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// Use says which units of which classes pods have, and who they are.
+// Use has the units of each class that pods have, by class.
 type Use map[string][]UsedUnit
 
-// A UsedUnit is one that a pod has.
+// A UsedUnit is a unit that a pod has.
 type UsedUnit struct{ ID, Pod string }
 
-// Keep returns what of a wanted policy can be applied now: as wanted, but with
-// what pods stand on left as it is applied. Rates, ranks, pollers and moderation
-// of a class change under its pods; its existence, mode, way of being offered,
-// queues and the units in use do not, and the device not while any pod is in any
-// lane. held says by class why it is not as wanted; "" is the device.
+// Keep returns the part of a wanted policy that can be applied now. A class with pods keeps
+// its existence, mode, way of being offered, resource name, queues, alignment and the units
+// in use; its rates, rank, poller and moderation change. The device does not change while any
+// pod is in any lane. held says by class why it differs from the wanted policy; the key ""
+// stands for the device.
 func Keep(applied, wanted *v1alpha1.LanePolicySpec, use Use) (spec *v1alpha1.LanePolicySpec, held map[string]string) {
 	held = map[string]string{}
 	out := *wanted
@@ -51,7 +51,8 @@ func Keep(applied, wanted *v1alpha1.LanePolicySpec, use Use) (spec *v1alpha1.Lan
 	return &out, held
 }
 
-// keepClass puts back in is what pods stand on, and says what and why.
+// keepClass restores in is the values that must not change under pods, and returns which and
+// why.
 func keepClass(was, is *v1alpha1.Class, used []UsedUnit) string {
 	var kept []string
 	keep := func(what, old, next string) { kept = append(kept, fmt.Sprintf("%s %s, not %s", what, old, next)) }
@@ -119,7 +120,7 @@ func pods(use Use) string {
 	return who(all)
 }
 
-// who names up to three pods.
+// who returns the names of up to three pods.
 func who(used []UsedUnit) string {
 	var names []string
 	for _, u := range used {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Has reports whether a packet of the protocol is the member's, by its own address
-// and port and the other side's.
+// Has reports whether a packet of the protocol is the member's. own is the member's address
+// and port, remote the other side's.
 func (m *Member) Has(protocol string, own, remote netip.AddrPort) bool {
 	return m.Protocol == protocol && covers(m.Addrs, m.Ports, own) && covers(m.RemoteAddrs, m.RemotePorts, remote)
 }
@@ -23,7 +23,7 @@ func covers(addrs []netip.Prefix, ports []string, a netip.AddrPort) bool {
 		}))
 }
 
-// inRange reports whether a port is "80" or in "8000-8010".
+// inRange reports whether the port is equal to "80" or within "8000-8010".
 func inRange(s string, port uint16) bool {
 	first, last, ranged := strings.Cut(s, "-")
 	if !ranged {

@@ -23,8 +23,8 @@ func named(name string, priority int32, labels map[string]string) *v1alpha1.Lane
 	return p
 }
 
-// TestFault12NodeWithoutPolicy: a node that nothing selects has no lanes, which is
-// no error; of several policies none wins silently.
+// TestFault12NodeWithoutPolicy checks that a node without a policy has no lanes and no error,
+// and that no policy wins silently over one with the same priority.
 func TestFault12NodeWithoutPolicy(t *testing.T) {
 	edge := named("edge", 1, map[string]string{"role": "edge"})
 	all := named("all", 0, nil)
@@ -114,7 +114,7 @@ lanes:
 	}
 }
 
-// TestFault19Validated: what contradicts itself is refused before anything is
+// TestFault19Validated checks that contradictory policies are refused before anything is
 // applied, with the policy's own paths.
 func TestFault19Validated(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -143,8 +143,8 @@ func TestFault19Validated(t *testing.T) {
 	}
 }
 
-// TestCeilingAboveLink: a pod's egress bandwidth that the link does not have is
-// the link's; the annotation goes up to 1P.
+// TestCeilingAboveLink checks that a pod's egress bandwidth above the link's rate becomes the
+// link's rate. The annotation allows up to 1P.
 func TestCeilingAboveLink(t *testing.T) {
 	for _, rate := range []string{"", "5gbit"} {
 		for bits, want := range map[uint64]string{1e9: "1000000000bit", 25e9: "10000000000bit",
@@ -163,8 +163,8 @@ func TestCeilingAboveLink(t *testing.T) {
 	}
 }
 
-// TestFault7SeveralUnits: a container that asks for two queue sets gets them as
-// one lane, or an error; never one of them silently.
+// TestFault7SeveralUnits checks that a container that asks for two queue sets gets both as
+// one lane, or an error, and never silently only one.
 func TestFault7SeveralUnits(t *testing.T) {
 	j, err := Join("redis", []string{"redis-3", "redis-2"})
 	if want := (Joining{"redis", 2, 2}); j != want || err != nil {
@@ -184,7 +184,8 @@ func TestFault7SeveralUnits(t *testing.T) {
 	}
 }
 
-// TestFault13ClassesInUse: a changed policy does not reset what pods are in.
+// TestFault13ClassesInUse checks that a changed policy does not reset the values that pods
+// depend on.
 func TestFault13ClassesInUse(t *testing.T) {
 	applied := &v1alpha1.LanePolicySpec{
 		Uplink: v1alpha1.Uplink{Dev: "eth0"},
@@ -222,7 +223,7 @@ func TestFault13ClassesInUse(t *testing.T) {
 	}
 }
 
-// TestFault16NoPatchedModules: the module builds from what others publish.
+// TestFault16NoPatchedModules checks that the module needs no patched dependencies.
 func TestFault16NoPatchedModules(t *testing.T) {
 	b, err := os.ReadFile("../go.mod")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // IsShared reports whether the class's pods share one queue set.
 func IsShared(c *v1alpha1.Class) bool { return c.Mode == v1alpha1.Shared }
 
-// Offered is how the class is offered to the scheduler.
+// Offered returns how the class is offered to the scheduler.
 func Offered(c *v1alpha1.Class) string {
 	if c.OfferedAs == "" {
 		return v1alpha1.OfferedAsResource
@@ -22,7 +22,7 @@ func Offered(c *v1alpha1.Class) string {
 	return c.OfferedAs
 }
 
-// ResourceName is the extended resource of a class.
+// ResourceName returns the extended resource of a class.
 func ResourceName(c *v1alpha1.Class) string {
 	if c.ResourceName == "" {
 		return v1alpha1.Group + "/" + c.Name
@@ -30,7 +30,7 @@ func ResourceName(c *v1alpha1.Class) string {
 	return c.ResourceName
 }
 
-// Size is the number of the class's units: queue sets, or places for pods.
+// Size returns the number of the class's units: queue sets, or places for pods.
 func Size(c *v1alpha1.Class) int {
 	switch {
 	case IsShared(c) && c.Members == 0:
@@ -41,10 +41,10 @@ func Size(c *v1alpha1.Class) int {
 	return max(c.Sets, 1)
 }
 
-// UnitID is the ID of the class's unit with that number, from 0.
+// UnitID returns the ID of the class's unit with this number, which counts from 0.
 func UnitID(class string, n int) string { return fmt.Sprintf("%s-%d", class, n) }
 
-// UnitNumber is the number of a unit of the class, -1 if the ID is none of its.
+// UnitNumber returns the number of a unit of the class, -1 if the ID is not one of its units.
 func UnitNumber(class, id string) int {
 	text, ok := strings.CutPrefix(id, class+"-")
 	n, err := strconv.Atoi(text)
@@ -54,7 +54,7 @@ func UnitNumber(class, id string) int {
 	return n
 }
 
-// LaneOf is the lane that a unit of the class is in, or is.
+// LaneOf returns the lane of a unit: the class's lane if it is shared, else the unit's own.
 func LaneOf(c *v1alpha1.Class, id string) string {
 	if IsShared(c) {
 		return c.Name
@@ -62,16 +62,16 @@ func LaneOf(c *v1alpha1.Class, id string) string {
 	return id
 }
 
-// A Joining makes one lane of several units of an exclusive class that one
-// container has: as many queues, guarantees and pollers as they have together.
+// A Joining makes one lane of several units of an exclusive class that one container has. The
+// lane has the queues, guarantees and pollers of all these units together.
 type Joining struct {
 	Class string
-	// First unit of it, and how many follow each other from there.
+	// First is the number of the first unit, Count the number of consecutive units.
 	First, Count int
 }
 
-// Join returns how the units with these IDs become one lane. They have to follow
-// each other: lanes between them have pods of their own, whose queues would move.
+// Join returns how the units with these IDs become one lane. They must be consecutive: lanes
+// between them have other pods, whose queues would move.
 func Join(class string, ids []string) (Joining, error) {
 	numbers := make([]int, len(ids))
 	for i, id := range ids {
@@ -90,8 +90,8 @@ func Join(class string, ids []string) (Joining, error) {
 	return Joining{Class: class, First: numbers[0], Count: len(ids)}, nil
 }
 
-// Leader is the lane that a unit's pods are in when it is joined: the first
-// unit's.
+// Leader returns the lane of a unit's pods: the first unit's if the unit is joined, else the
+// unit's own.
 func Leader(joined []Joining, class, id string) string {
 	n := UnitNumber(class, id)
 	for _, j := range joined {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adqk8s turns the cluster configuration of Intel's Kubernetes plugins for
-// ADQ (ConfigMap adq-cluster-config) into LanePolicies that mean the same. What
-// has no meaning here is said, and what contradicts itself is refused.
+// Package adqk8s converts the cluster configuration of Intel's Kubernetes plugins for ADQ
+// (ConfigMap adq-cluster-config) to LanePolicies with the same meaning. It reports settings
+// that have no meaning here, and refuses contradictory ones.
 package adqk8s
 
 import (
@@ -26,7 +26,7 @@ const (
 	SharedResource = "net.intel.com/adq-shared"
 )
 
-// maxConfig is what a ConfigMap can hold.
+// maxConfig is the most that a ConfigMap can hold, in bytes.
 const maxConfig = 1 << 20
 
 type cluster struct {
@@ -59,8 +59,8 @@ type trafficClass struct {
 	Cpus, Numa    string
 }
 
-// Convert reads the JSON of key adq-cluster-config.json. notes say what is not
-// taken over, and what is otherwise.
+// Convert reads the JSON of the key adq-cluster-config.json. notes says which settings are
+// left out or changed.
 func Convert(raw []byte) (out []*v1alpha1.LanePolicy, notes []string, err error) {
 	var c cluster
 	if err := params.StrictUpTo(raw, &c, maxConfig); err != nil {
@@ -75,7 +75,7 @@ func Convert(raw []byte) (out []*v1alpha1.LanePolicy, notes []string, err error)
 		p := &v1alpha1.LanePolicy{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version,
 			Kind: v1alpha1.Kind}}
 		p.Name = fmt.Sprintf("adq-%d", i+1)
-		p.Spec.Priority = int32(len(c.NodeConfigs) - i) // the first that matches wins there
+		p.Spec.Priority = int32(len(c.NodeConfigs) - i) // the first match wins in Intel's configuration
 		if len(n.Labels) > 0 {
 			p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: n.Labels}
 		}
@@ -87,7 +87,7 @@ func Convert(raw []byte) (out []*v1alpha1.LanePolicy, notes []string, err error)
 			errs = append(errs, fmt.Errorf("%s.%w", at, err))
 			continue
 		}
-		// What lanes.yaml would refuse is said now, not on the node.
+		// Errors of lanes.yaml's reader are reported now, not later on the node.
 		if _, err := policy.Make(p.Name, &p.Spec, policy.Node{Device: "eth0"}); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", at, err))
 		}
@@ -106,7 +106,7 @@ func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error
 	u.RxAdapt, u.TxAdapt, u.RxUsecs, u.TxUsecs = g.Rxadapt, g.Txadapt, g.Rxusecs, g.Txusecs
 	u.CPUs, u.NUMA = g.Cpus, g.Numa
 	if slices.ContainsFunc(n.TrafficClass, func(tc trafficClass) bool { return tc.Pollers > 0 }) {
-		// adqsetup, which Intel's DaemonSet runs, does so whatever was asked for.
+		// adqsetup, which Intel's DaemonSet runs, sets 0 for any given value.
 		for _, f := range []struct {
 			name string
 			to   **int
@@ -140,8 +140,8 @@ func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error
 	return nil
 }
 
-// classes makes the last traffic class the shared one and the others exclusive, as
-// Intel's plugin does whatever their Mode says.
+// classes makes the last traffic class the shared one and the others exclusive. Intel's
+// plugin does so too and ignores their Mode.
 func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ...any)) error {
 	last := len(n.TrafficClass) - 1
 	if last < 0 {
@@ -162,7 +162,7 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 		}
 		if i == last {
 			c.Name, c.Mode, c.ResourceName = "adq-shared", v1alpha1.Shared, SharedResource
-			c.Members = max(tc.Queues-1, 1) // a device per queue but the last
+			c.Members = max(tc.Queues-1, 1) // one device for each queue except the last
 			note(".TrafficClass[%d]: shared by %d pods, as many as Intel's plugin offers; its queues are divided "+
 				"among all of them", i, c.Members)
 			spec.Classes = append(spec.Classes, c)
@@ -189,7 +189,7 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 	return nil
 }
 
-// find returns the class that is like c but for its name and sets.
+// find returns the class that equals c except in name, resource name and sets.
 func find(all []v1alpha1.Class, c v1alpha1.Class) *v1alpha1.Class {
 	for i := range all {
 		o := all[i]
