@@ -15,10 +15,9 @@ import (
 	"github.com/niclane/niclane/k8s/api/params"
 )
 
-// frontends gives the packets of a grant that the node translates to the pod's
-// address behind the card, and back before it: those to the frontends that the
-// pod names, and those for the ports that are the lane's (own) by hostPorts and by
-// Services.
+// frontends returns the packets of a grant that the card sees under a frontend's address,
+// because the node translates it to the pod's address and back. These are the frontends that
+// the pod names, and the hostPorts and Services that lead to the lane's ports (own).
 func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Parameters,
 	own []packetSet) ([]packetSet, error) {
 	p := parameters(g, narrowed)
@@ -66,8 +65,8 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Pa
 	return out, nil
 }
 
-// hostPorts are those of the container's ports that the lane has; those of a pod
-// of the host's network are its ports.
+// hostPorts returns the container's hostPorts that lead to the lane's ports. It returns none
+// for a pod of the host's network: its ports are the node's.
 func hostPorts(pod *corev1.Pod, name string, own []packetSet) (out []params.Frontend, err error) {
 	if pod.Spec.HostNetwork {
 		return nil, nil
@@ -101,7 +100,7 @@ func hostPorts(pod *corev1.Pod, name string, own []packetSet) (out []params.Fron
 	return out, nil
 }
 
-// has reports whether a port is among those that were matched.
+// has reports whether the packet sets contain a port.
 func has(own []packetSet, protocol string, port int32) bool {
 	return slices.ContainsFunc(own, func(m packetSet) bool {
 		return m.protocol == protocol && (len(m.ports) == 0 || slices.ContainsFunc(m.ports, func(r params.Ports) bool {
@@ -113,8 +112,8 @@ func has(own []packetSet, protocol string, port int32) bool {
 // FrontendPrefix begins the names of members that are frontends.
 const FrontendPrefix = "frontend-"
 
-// frontendName is the same for all pods that are behind a frontend, so that they
-// are one member together.
+// frontendName returns a name that is the same for all pods behind a frontend, so that they
+// become one member.
 func frontendName(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return FrontendPrefix + hex.EncodeToString(sum[:8])

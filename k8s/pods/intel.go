@@ -11,13 +11,13 @@ import (
 	"github.com/niclane/niclane/k8s/api/params"
 )
 
-// IntelAnnotation is that of Intel's plugin for ADQ: a list of containers with
+// IntelAnnotation is the annotation of Intel's plugin for ADQ: a list of containers with
 // their ports.
 const IntelAnnotation = "net.v1.intel.com/adq-config"
 
-// intel reads Intel's annotation. What Intel's plugin passes over in silence (a
-// port without a protocol, a number above 65535, a container that is not there,
-// an entry without ports) is an error here.
+// intel reads Intel's annotation. It returns an error for values that Intel's plugin ignores:
+// a port without a protocol, a number above 65535, an unknown container, or an entry without
+// ports.
 func intel(pod *corev1.Pod, text string) (map[string]params.Parameters, error) {
 	var entries []struct {
 		Name  string `json:"name"`
@@ -57,8 +57,8 @@ func intel(pod *corev1.Pod, text string) (map[string]params.Parameters, error) {
 	return out, nil
 }
 
-// intelPorts checks PORT/PROTO, all/PROTO and all, in letters of either case and with
-// white space around the words, as Intel's reads them; a lone "all" is no condition.
+// intelPorts checks PORT/PROTO, all/PROTO and all. Like Intel's plugin it ignores case and
+// white space around the words. A lone "all" sets no condition.
 func intelPorts(given []string) ([]string, error) {
 	in := make([]string, len(given))
 	for i, s := range given {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods says which of a pod's packets belong to which lane: from the
-// lanes that its containers were given, the ports that they declare, and what
-// annotations or claim parameters say. It is pure, and refuses what it cannot
-// tell apart rather than guess.
+// Package pods decides which of a pod's packets belong to which lane. The input is the lanes
+// of the pod's containers, the ports that they declare, and the pod's annotations or claim
+// parameters. It is pure. It refuses packets that it cannot tell apart; it does not guess.
 package pods
 
 import (
@@ -22,38 +21,38 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// Annotation narrows the lanes of a pod's containers: a JSON object from
-// container names to params.Parameters.
+// Annotation limits the lanes of a pod's containers to some packets. Its value is a JSON
+// object from container names to params.Parameters.
 const Annotation = "niclane.dev/lanes"
 
 // A Grant is a lane that a container of the pod was given.
 type Grant struct {
-	// Container of the pod; "" for a claim, whose packets are the whole pod's
-	// unless Parameters narrow them.
+	// Container of the pod; "" for a claim. A claim's lane gets the whole pod's packets,
+	// unless Parameters limit them.
 	Container string `json:"container,omitempty"`
 	Class     string `json:"class"`
-	// Units by ID; more than one only of an exclusive class.
+	// Units are unit IDs. Only an exclusive class can give more than one.
 	Units []string `json:"units"`
-	// Lane that they are.
+	// Lane is the name of the units' lane.
 	Lane string `json:"lane"`
 	// Parameters of the claim, nil if there are none.
 	Parameters *params.Parameters `json:"parameters,omitempty"`
 }
 
-// Where is by what a pod's packets can be told.
+// Where has the data that identifies a pod's packets.
 type Where struct {
 	// Addrs of the pod.
 	Addrs []netip.Addr
-	// Node are the node's addresses, which its frontends have.
+	// Node are the node's addresses, which the node's frontends use.
 	Node []netip.Addr
 	// Services lead to the pod.
 	Services []Service
-	// Cgroup gives the control group of a container, by its name, for pods of
-	// the host network; nil for others.
+	// Cgroup returns the control group of the named container, for pods of the host's
+	// network; nil for other pods.
 	Cgroup func(container string) string
 }
 
-// Members returns the members that grants make of a pod.
+// Members returns the lanes' members that grants make of a pod.
 func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error) {
 	narrowed, err := annotated(pod)
 	if err != nil {
@@ -83,7 +82,7 @@ func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error)
 	return members(pod, at, all), nil
 }
 
-// annotated reads the pod's annotations, niclane's and Intel's.
+// annotated reads the pod's annotation: niclane's or Intel's.
 func annotated(pod *corev1.Pod) (map[string]params.Parameters, error) {
 	out := map[string]params.Parameters{}
 	if text := annotation(pod, Annotation); text != "" {
@@ -110,16 +109,16 @@ func annotated(pod *corev1.Pod) (map[string]params.Parameters, error) {
 	return out, nil
 }
 
-// annotation returns the value of an annotation. An empty one, which templates make of
-// no value, is none.
+// annotation returns the value of an annotation. Templates write an empty value for none, so
+// "" means that there is no annotation.
 func annotation(pod *corev1.Pod, key string) string { return strings.TrimSpace(pod.Annotations[key]) }
 
-// Annotated reports whether the pod says which packets are its lanes'.
+// Annotated reports whether an annotation says which packets belong to the pod's lanes.
 func Annotated(pod *corev1.Pod) bool {
 	return annotation(pod, Annotation) != "" || annotation(pod, IntelAnnotation) != ""
 }
 
-// packetSet is a set of packets of one protocol that a grant's lane is to have.
+// packetSet is a set of packets of one protocol that belong to a grant's lane.
 type packetSet struct {
 	grant       Grant
 	protocol    string
@@ -130,7 +129,7 @@ type packetSet struct {
 	front netip.Addr
 }
 
-// parameters are those of a grant's claim or of its container's annotation.
+// parameters returns those of the grant's claim, or else those of its container's annotation.
 func parameters(g Grant, narrowed map[string]params.Parameters) params.Parameters {
 	if g.Parameters != nil {
 		return *g.Parameters
@@ -141,7 +140,7 @@ func parameters(g Grant, narrowed map[string]params.Parameters) params.Parameter
 	return narrowed[g.Container]
 }
 
-// matches gives the packets of a grant.
+// matches returns the packets of a grant.
 func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([]packetSet, error) {
 	p := parameters(g, narrowed)
 	own, err := parse(p.Ports)
@@ -164,7 +163,7 @@ func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([
 		m.ports, some[0] = of(own, protocol)
 		m.remotePorts, some[1] = of(remote, protocol)
 		if !some[0] && len(own) > 0 || !some[1] && len(remote) > 0 {
-			continue // of the other protocol only
+			continue // the protocol has no packets here
 		}
 		out = append(out, m)
 	}
@@ -175,8 +174,8 @@ func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([
 	return out, nil
 }
 
-// of picks the ranges of a protocol: some says that there are any. Where one of
-// them is every port, the list is empty.
+// of returns the port ranges of a protocol. some says that there is at least one. If one of
+// them is all ports, the list is empty.
 func of(ports []params.Ports, protocol string) (out []params.Ports, some bool) {
 	all := false
 	for _, p := range ports {
@@ -204,8 +203,8 @@ func parse(texts []string) (out []params.Ports, err error) {
 	return out, err
 }
 
-// declared are the ports that a container declares, or all containers if it has
-// no name; none: every port of the pod.
+// declared returns the ports that a container declares, or those of all containers if name is
+// "". If none is declared, it returns every port.
 func declared(pod *corev1.Pod, name string) ([]params.Ports, error) {
 	var out []params.Ports
 	var others []string
@@ -255,7 +254,7 @@ func names(pod *corev1.Pod) string {
 	return strings.Join(out, ", ")
 }
 
-// apart refuses packets of the pod that would belong to two lanes: all of its
+// apart returns an error for packets of the pod that would belong to two lanes: all of its
 // containers have the same address.
 func apart(all []packetSet) error {
 	for i, a := range all {
@@ -286,7 +285,7 @@ func who(g Grant) string {
 	return "container " + g.Container
 }
 
-// meet returns a port that is in both lists, in words.
+// meet returns the name of a port that is in both lists.
 func meet(a, b []params.Ports) (string, bool) {
 	if len(a) == 0 && len(b) == 0 {
 		return "all ports", true
@@ -315,7 +314,7 @@ func meetAddrs(a, b []netip.Prefix) bool {
 	return slices.ContainsFunc(a, func(x netip.Prefix) bool { return slices.ContainsFunc(b, x.Overlaps) })
 }
 
-// members writes what was matched as members, each once.
+// members converts the packet sets to members, without duplicates.
 func members(pod *corev1.Pod, at Where, all []packetSet) []policy.Member {
 	prefixes := make([]netip.Prefix, len(at.Addrs))
 	for i, a := range at.Addrs {
@@ -348,8 +347,8 @@ func members(pod *corev1.Pod, at Where, all []packetSet) []policy.Member {
 	return out
 }
 
-// ranges writes ports as lanes.yaml does, joined where they meet, because a
-// port that is given twice is an error there.
+// ranges writes ports in the form of lanes.yaml. It joins overlapping ranges, because
+// lanes.yaml does not allow a port twice.
 func ranges(ports []params.Ports) []string {
 	sorted := slices.SortedFunc(slices.Values(ports), func(a, b params.Ports) int {
 		return int(a.First) - int(b.First)
@@ -373,7 +372,8 @@ func ranges(ports []params.Ports) []string {
 	return out
 }
 
-// memberName begins with the pod's name, and is as long as lanes.yaml allows.
+// memberName returns a name that begins with the pod's name and fits lanes.yaml's length
+// limit.
 func memberName(pod *corev1.Pod, key string) string {
 	sum := sha256.Sum256([]byte(string(pod.UID) + key))
 	name := strings.ReplaceAll(pod.Name, ".", "-")

@@ -33,7 +33,7 @@ func with(name string, ports ...string) corev1.Container {
 	return c
 }
 
-// hostPort gives a container's port a port of the host.
+// hostPort gives a container's port a hostPort.
 func hostPort(c corev1.Container, i int, port int32, addr string) corev1.Container {
 	c.Ports[i].HostPort, c.Ports[i].HostIP = port, addr
 	return c
@@ -45,7 +45,7 @@ var both = []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd
 
 var node = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 
-// text writes members in short.
+// text returns members in a short form.
 func text(ms []policy.Member) string {
 	var b strings.Builder
 	for _, m := range ms {
@@ -137,8 +137,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestFault5StrictPorts: what Intel's plugin panics on, skips or truncates.
-// TestFault6ContainersCollide is among them: two containers of different lanes.
+// TestFault5StrictPorts tests values on which Intel's plugin panics, or which it skips or
+// truncates. It includes fault 6: containers of different lanes with the same port.
 func TestFault5StrictPorts(t *testing.T) {
 	one := with("a", "1/TCP")
 	for name, c := range map[string]struct {

@@ -19,8 +19,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A rules card is a recorded card that has RSS contexts and rules, in a kernel that
-// takes what the real one does.
+// A rulesCard is a recorded card with RSS contexts and rules, on a fake kernel that accepts
+// what the real one accepts.
 type rulesCard struct {
 	t      *testing.T
 	kernel *fakekernel.Kernel
@@ -42,8 +42,7 @@ func newRulesCard(t *testing.T) *rulesCard {
 	return c
 }
 
-// apply makes the lanes file of a policy with these members, and returns the steps
-// that took.
+// apply makes the lanes of a policy with these members, and returns the plan and its steps.
 func (c *rulesCard) apply(spec *v1alpha1.LanePolicySpec, members []policy.Member) (*plan.Plan, []plan.Step) {
 	c.t.Helper()
 	n := policy.Node{Device: "lane0"}
@@ -79,9 +78,9 @@ func (c *rulesCard) apply(spec *v1alpha1.LanePolicySpec, members []policy.Member
 	return p, p.Steps
 }
 
-// TestReceiveRules: on a card with rules, what comes to a pod's address and port, and
-// to its frontend, is led to the queues of its lane; a pod that comes or goes writes
-// its rules and what is told of it on transmit, and nothing else.
+// TestReceiveRules checks, on a card with rules, that packets for a pod's address and port,
+// and for its frontend, are steered to its lane's queues. A pod that comes or goes changes
+// only its own rules and its own entries on transmit.
 func TestReceiveRules(t *testing.T) {
 	c := newRulesCard(t)
 	spec := &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "1gbit"}, Classes: []v1alpha1.Class{

@@ -14,17 +14,17 @@ import (
 	"github.com/niclane/niclane/k8s/api/params"
 )
 
-// A Service is what of a Service of Kubernetes' leads to a pod: packets to a frontend
-// are for a port of the pod's.
+// A Service is one way from a Kubernetes Service to a pod: the node sends packets for the
+// frontend to a port of the pod.
 type Service struct {
 	Frontend params.Frontend `json:"frontend"`
-	// Target is the pod's port, of the frontend's protocol.
+	// Target is the pod's port. Its protocol is the frontend's.
 	Target uint16 `json:"target"`
 }
 
-// Services are what of all Services leads to a pod from outside the cluster: their
-// node ports, the addresses of load balancers that the node sees, and external
-// addresses. Those of the host's network have their ports themselves.
+// Services returns the ways from outside the cluster to a pod: node ports, load balancer
+// addresses that the node sees, and external addresses. It returns none for a pod of the
+// host's network, which has these ports itself.
 func Services(pod *corev1.Pod, all []*corev1.Service) (out []Service) {
 	if pod.Spec.HostNetwork {
 		return nil
@@ -73,11 +73,11 @@ func selects(s *corev1.Service, pod *corev1.Pod) bool {
 	return true
 }
 
-// outside are the addresses that packets for a Service have at the node's card.
+// outside returns the addresses that packets for a Service have at the node's card.
 func outside(s *corev1.Service) (out []netip.Addr) {
 	texts := slices.Clone(s.Spec.ExternalIPs)
 	for _, i := range s.Status.LoadBalancer.Ingress {
-		// A proxy sends to the node port.
+		// A proxy (IPMode Proxy) sends to the node port instead.
 		if i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP {
 			texts = append(texts, i.IP)
 		}
@@ -90,7 +90,8 @@ func outside(s *corev1.Service) (out []netip.Addr) {
 	return out
 }
 
-// target is the pod's port that a Service's leads to, 0 if the pod has none of its name.
+// target returns the pod's port that a Service's port leads to, 0 if the pod has no port of
+// that name.
 func target(pod *corev1.Pod, p corev1.ServicePort) uint16 {
 	port := p.TargetPort.IntVal
 	switch {

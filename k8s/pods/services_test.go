@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// service selects app=redis, as change says.
+// service returns a Service that selects app=redis, after change.
 func service(change func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{}
 	s.Namespace, s.Name = "default", "s"
@@ -82,8 +82,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestServiceMembers: what a Service sends to a lane's ports is the lane's, and what
-// it sends to others is not.
+// TestServiceMembers checks that packets of a Service for a lane's ports belong to the lane,
+// and packets for other ports do not.
 func TestServiceMembers(t *testing.T) {
 	p := pod(nil, with("a", "6379/TCP"), with("b", "9100/TCP"))
 	p.Namespace, p.Labels = "default", map[string]string{"app": "redis"}

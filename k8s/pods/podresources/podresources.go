@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources asks kubelet, on its Unix socket, which devices and claims
-// the containers of its pods have. It needs no token, no certificate and no
-// permission in the cluster.
+// Package podresources asks kubelet, on its Unix socket, which devices and claims the
+// containers of its pods have. It needs no token, no certificate and no right in the cluster.
 package podresources
 
 import (
@@ -18,13 +17,13 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// DefaultSocket is kubelet's.
+// DefaultSocket is kubelet's socket.
 const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
-// maxAnswer bounds an answer; kubelet's own client takes 16 MiB.
+// maxAnswer is the largest answer in bytes. kubelet's own client also accepts 16 MiB.
 const maxAnswer = 16 << 20
 
-// A Pod is what kubelet has given to a pod.
+// A Pod has the devices and claims that kubelet has given to a pod.
 type Pod struct {
 	Namespace, Name string
 	Containers      []Container
@@ -37,28 +36,28 @@ type Container struct {
 	Claims  []Claim
 }
 
-// Devices of one extended resource.
+// Devices are the devices of one extended resource.
 type Devices struct {
 	Resource string
 	IDs      []string
 }
 
-// A Claim that a container uses.
+// A Claim is a ResourceClaim that a container uses.
 type Claim struct {
 	Namespace, Name string
-	// Drivers of the devices that it has.
+	// Drivers of the claim's devices.
 	Drivers []string
 }
 
-// A Client asks one kubelet. Each question is a connection of its own: kubelet may have
-// been started again since the last.
+// A Client asks one kubelet. It makes a connection for each question, because kubelet may
+// have restarted.
 type Client struct{ socket string }
 
-// New makes a client. Nothing is asked yet.
+// New returns a client. It does not ask yet.
 func New(socket string) *Client { return &Client{socket} }
 
-// Get returns what a pod has, nil if kubelet knows no such pod. Where kubelet does
-// not serve Get (before Kubernetes 1.34 it may be off), it lists all.
+// Get returns the devices and claims of a pod, nil if kubelet does not know the pod. If
+// kubelet does not serve Get (before Kubernetes 1.34 it may be off), Get lists all pods.
 func (c *Client) Get(ctx context.Context, namespace, name string) (*Pod, error) {
 	got, err := ask(ctx, c, v1.PodResourcesListerClient.Get,
 		&v1.GetPodResourcesRequest{PodName: name, PodNamespace: namespace})
@@ -84,7 +83,7 @@ func (c *Client) Get(ctx context.Context, namespace, name string) (*Pod, error) 
 	return nil, nil
 }
 
-// List returns what all pods have.
+// List returns the devices and claims of all pods.
 func (c *Client) List(ctx context.Context) ([]Pod, error) {
 	got, err := ask(ctx, c, v1.PodResourcesListerClient.List, &v1.ListPodResourcesRequest{})
 	if err != nil {
@@ -97,11 +96,11 @@ func (c *Client) List(ctx context.Context) ([]Pod, error) {
 	return out, nil
 }
 
-// Kubelet answers 100 calls a second, of all who ask, and refuses the others
-// (pkg/kubelet/apis/grpc/ratelimit.go): those are made again.
+// kubelet answers 100 calls a second, of all callers together, and refuses the others
+// (pkg/kubelet/apis/grpc/ratelimit.go). A refused call is repeated after this time.
 const againIn = 10 * time.Millisecond
 
-// ask makes a call, as often as kubelet has no time for it.
+// ask makes a call, and repeats it while kubelet refuses it by its rate limit.
 func ask[In, Out any](ctx context.Context, c *Client,
 	call func(v1.PodResourcesListerClient, context.Context, *In, ...grpc.CallOption) (*Out, error), in *In,
 ) (*Out, error) {
@@ -119,7 +118,7 @@ func ask[In, Out any](ctx context.Context, c *Client,
 		if status.Code(err) != codes.ResourceExhausted {
 			return nil, fmt.Errorf("kubelet: %w", err)
 		}
-		// those that were refused together do not come again together
+		// The random part separates calls that were refused at the same time.
 		timer := time.NewTimer(againIn + rand.N(againIn))
 		select {
 		case <-timer.C:
@@ -134,7 +133,7 @@ func podOf(p *v1.PodResources) Pod {
 	out := Pod{Namespace: p.Namespace, Name: p.Name}
 	for _, c := range p.Containers {
 		container := Container{Name: c.Name}
-		// Kubelet lists the devices of one resource by NUMA node.
+		// kubelet lists the devices of one resource once per NUMA node.
 		at := map[string]int{}
 		for _, d := range c.Devices {
 			i, there := at[d.ResourceName]

@@ -65,8 +65,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestRateLimit asks again where kubelet refuses because others ask too: it has not
-// said that the pod has nothing.
+// TestRateLimit checks that a call that kubelet refuses by its rate limit is repeated, and
+// not taken as a pod without devices.
 func TestRateLimit(t *testing.T) {
 	k := &kubelettest.Kubelet{Pods: []*v1.PodResources{{Name: "redis", Namespace: "default"}}}
 	c := serve(t, k)
@@ -93,8 +93,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestLarge: an answer of many frames and more than the default windows, with
-// trailers after it.
+// TestLarge tests an answer of many frames, larger than the default windows, with trailers.
 func TestLarge(t *testing.T) {
 	given := make([]*v1.PodResources, 2000)
 	for i := range given {
@@ -110,8 +109,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestSilent: who takes the connection and says nothing is waited for as long as
-// the context lasts.
+// TestSilent checks that the client waits for a silent server until its context ends.
 func TestSilent(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "k.sock"))
 	if err != nil {
@@ -122,7 +120,8 @@ func TestSilent(t *testing.T) {
 	go func() {
 		c, err := l.Accept()
 		if err == nil {
-			// RFC 9113, section 3.4: the client says this, and waits for the server.
+			// RFC 9113, section 3.4: the client sends this first, and then waits for the
+			// server.
 			_, _ = io.ReadFull(c, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
 		}
 		cancel()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelettest answers what pods have as kubelet does, on a Unix socket, by
-// the real gRPC server with kubelet's own types. It is for tests.
+// Package kubelettest is a substitute for kubelet's pod resources API in tests: a real gRPC
+// server with kubelet's own types, on a Unix socket.
 package kubelettest
 
 import (
@@ -17,29 +17,32 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// A Kubelet answers of its pods. With none it has lost its checkpoint.
+// A Kubelet answers for its Pods. With nil Pods it answers as after the loss of its
+// checkpoint.
 type Kubelet struct {
 	v1.UnimplementedPodResourcesListerServer
 	Pods []*v1.PodResources
-	// NoGet: it does not serve Get, as kubelet may not before Kubernetes 1.34.
+	// NoGet makes Get fail, as in a kubelet that does not serve it (possible before
+	// Kubernetes 1.34).
 	NoGet bool
-	// Busy is how many calls of Get it refuses before it answers one.
+	// Busy is the number of calls of Get that it still refuses by its rate limit.
 	Busy atomic.Int32
 }
 
-// Pod of namespace default, whose container c has units of an extended resource.
+// Pod returns a pod of namespace default, whose container c has units of an extended
+// resource.
 func Pod(name, resource string, units ...string) *v1.PodResources {
 	return &v1.PodResources{Namespace: "default", Name: name, Containers: []*v1.ContainerResources{{
 		Name: "c", Devices: []*v1.ContainerDevices{{ResourceName: resource, DeviceIds: units}},
 	}}}
 }
 
-// Plain is a pod of namespace default whose container c has nothing.
+// Plain returns a pod of namespace default whose container c has no devices.
 func Plain(name string) *v1.PodResources {
 	return &v1.PodResources{Namespace: "default", Name: name, Containers: []*v1.ContainerResources{{Name: "c"}}}
 }
 
-// Serve answers at a socket until the test ends.
+// Serve answers on a socket until the test ends.
 func (k *Kubelet) Serve(t testing.TB, socket string) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
@@ -60,7 +63,7 @@ func (k *Kubelet) List(context.Context, *v1.ListPodResourcesRequest) (*v1.ListPo
 	return &v1.ListPodResourcesResponse{PodResources: k.Pods}, nil
 }
 
-// Get implements v1.PodResourcesListerServer. Errors are those of kubelet's
+// Get implements v1.PodResourcesListerServer. The errors are those of kubelet's
 // pkg/kubelet/apis/podresources and pkg/kubelet/apis/grpc.
 func (k *Kubelet) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
 	if k.Busy.Add(-1) >= 0 {
