@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Equal reports whether both say the same. It is asked after each pod that starts or
-// ends, beside 109 others in a fifteenth of the time of reflect.DeepEqual.
+// Equal reports whether both say the same. The agent calls it each time a pod starts or ends.
+// With 110 pods it takes a fifteenth of the time of reflect.DeepEqual.
 func (s *Snapshot) Equal(o *Snapshot) bool {
 	return s.Version == o.Version && s.Node == o.Node && same(s.Device, o.Device) &&
 		slices.EqualFunc(s.Classes, o.Classes, Class.equal)
@@ -26,7 +26,7 @@ func (u Unit) equal(o Unit) bool {
 		same(u.Holder, o.Holder)
 }
 
-// same reports whether both are absent, or point to the same.
+// same reports whether both are nil, or point to equal values.
 func same[T comparable](a, b *T) bool {
 	if a == nil || b == nil {
 		return a == b

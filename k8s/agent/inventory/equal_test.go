@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEqual: a snapshot is equal to one made anew, and to none of which any one field,
-// however deep, is another.
+// TestEqual checks that a second snapshot with the same content is equal, and that a change
+// of any single field, however deep, makes it different.
 func TestEqual(t *testing.T) {
 	made := func() *Snapshot {
 		s := new(Snapshot)

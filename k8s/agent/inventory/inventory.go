@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory is what lies between a node's agent and the ways in which its
-// lanes are offered to Kubernetes: which classes the node has now, which of their
-// units are free, held or unhealthy, and who holds them. The device plugin and
-// the DRA driver read an Inventory; they never see the card.
+// Package inventory is the interface between a node's agent and the two ways to offer its
+// lanes to Kubernetes. It says which classes the node has, which units are free, held or
+// unhealthy, and which pod holds each unit. The device plugin and the DRA driver read an
+// Inventory; they never read the card.
 package inventory
 
 import (
@@ -14,31 +14,29 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// An Inventory is the classes of one node. The agent implements it; it is safe
-// for concurrent use. Nothing in it waits for the network or the API server.
+// An Inventory is the set of classes of one node. The agent implements it. It is safe for
+// concurrent use. No method waits for the network or the API server.
 type Inventory interface {
-	// Now returns the classes as they are. The caller may keep what it gets;
-	// nobody changes it.
+	// Now returns the present classes. The caller may keep the snapshot; it never changes.
 	Now() *Snapshot
-	// Changed returns a channel that is closed as soon as Now would return a
-	// Snapshot of another Version: at once if it would already.
+	// Changed returns a channel that is closed when Now returns a Snapshot with another
+	// Version. If it already does, the channel is closed at once.
 	Changed(version uint64) <-chan struct{}
-	// Hold records that a claim's pods have units. It is idempotent: the same
-	// hold again is nil. It does not steer anything yet: that happens when the
-	// pod has its address (CNI ADD), or at once for pods of the host network.
-	// Errors: ErrNoClass, ErrNoUnit, ErrHeld (an exclusive unit, or one slot of a
-	// shared class, is somebody else's), ErrUnhealthy; nothing is recorded
-	// then. On disk before it returns.
+	// Hold records on disk that a claim's pods have units, before it returns. Hold is
+	// idempotent: the same hold again returns nil. It steers nothing; steering begins when
+	// the pod is attached. Errors: ErrNoClass, ErrNoUnit, ErrHeld (another holder has the
+	// exclusive unit, or the shared class has no free place), ErrUnhealthy. After an error
+	// nothing is recorded.
 	Hold(ctx context.Context, h Hold) error
-	// Release forgets a hold by its key and ends its steering. One that is
-	// unknown is nil.
+	// Release removes a hold by its key and ends its steering. It returns nil for an unknown
+	// key.
 	Release(ctx context.Context, key string) error
-	// Holds returns all that are recorded, by key, ascending: also those of
+	// Holds returns all recorded holds, in ascending order of their keys, also those from
 	// before a restart.
 	Holds() []Hold
 }
 
-// Errors of Hold. They are wrapped in what says which class, unit and holder.
+// Errors of Hold. The error that wraps them names the class, the unit and the holder.
 var (
 	ErrNoClass   = errors.New("no such class on this node")
 	ErrNoUnit    = errors.New("the class has no such unit")
@@ -46,112 +44,110 @@ var (
 	ErrUnhealthy = errors.New("the unit is not healthy")
 )
 
-// A Snapshot is all classes at one time.
+// A Snapshot is the state of all classes at one time.
 type Snapshot struct {
 	// Version rises with every change.
 	Version uint64
 	// Node is the node's name in Kubernetes.
 	Node string
-	// Device that the lanes are on, nil while there is none: no policy selects
-	// the node, or its device is absent. Of several (a bond's slaves) the first.
+	// Device is the device that the lanes are on. It is nil if no policy selects the node or
+	// its device is absent. With several devices (a bond's slaves) it is the first.
 	Device *Device
 	// Classes in the order of the policy.
 	Classes []Class
 }
 
-// A Device is where lanes are.
+// A Device is a network device with lanes.
 type Device struct {
 	Name   string
 	Driver string
-	// PCI is the bus address ("0000:3b:00.0"), "" if it has none.
+	// PCI is the bus address ("0000:3b:00.0"), "" if the device has none.
 	PCI string
-	// NUMA is its node, -1 if it says none.
+	// NUMA is the device's NUMA node, -1 if the device reports none.
 	NUMA int
-	// Speed of the link in bit/s, 0 if unknown.
+	// Speed is the link's rate in bit/s, 0 if unknown.
 	Speed uint64
 }
 
 // A Class is a kind of lane as it is made on this node.
 type Class struct {
 	Name string
-	// Mode: of an exclusive class each unit is a queue set; of a shared one each
-	// is a place for one pod in the class's only queue set.
+	// Mode says what a unit is. In an exclusive class, each unit is a queue set. In a shared
+	// class, each unit is a place for one pod in the only queue set.
 	Mode intent.Mode
 	// OfferedAs is v1alpha1.OfferedAsResource or OfferedAsClaim.
 	OfferedAs string
-	// ResourceName of a class that is offered as a resource.
+	// ResourceName is the extended resource of a class that is offered as a resource.
 	ResourceName string
-	// Queues of each queue set.
+	// Queues is the number of queues of each queue set.
 	Queues int
-	// Guarantee and Ceiling of each queue set on transmit, bit/s; 0: none.
+	// Guarantee and Ceiling apply to each queue set on transmit, in bit/s; 0 means none.
 	Guarantee, Ceiling uint64
 	Rank               int
-	// Poller as the policy says it, "auto" if it does not.
+	// Poller is the policy's value, "auto" if the policy gives none.
 	Poller string
-	// Mechanisms by part of a lane ("queue-set": "rss-context", "poller":
-	// "napi-thread"): what the lanes are made of on this device.
+	// Mechanisms says how each part of a lane is made on this device ("queue-set":
+	// "rss-context", "poller": "napi-thread").
 	Mechanisms map[string]string
-	// Units ascending by number. A class that is going away, because the
-	// policy has it no more while pods are in it, has only the held ones.
+	// Units are in ascending order of their numbers. If the policy no longer has the class
+	// but pods are in it, Units has only the held ones.
 	Units []Unit
 }
 
-// A Unit is what one pod can have of a class.
+// A Unit is the part of a class that one pod can have.
 type Unit struct {
-	// ID is unique on the node and stays the same for as long as the class
-	// exists: "redis-0". It is the device ID for kubelet, and valid as the name
-	// of a device in a ResourceSlice.
+	// ID is unique on the node and stays the same as long as the class exists: "redis-0". It
+	// is kubelet's device ID, and valid as a device name in a ResourceSlice.
 	ID string
-	// Lane is the lane's name in lanes.yaml's words: the unit's own of an
-	// exclusive class ("redis-0"), the class's of a shared one ("web").
+	// Lane is the lane's name in lanes.yaml: the unit's ID in an exclusive class ("redis-0"),
+	// the class's name in a shared one ("web").
 	Lane string
-	// Queues of the lane's queue set on the device; nil where the mechanism
-	// has none of the lane's own.
+	// Queues are the queue numbers of the lane's queue set on the device. It is nil if the
+	// mechanism gives the lane no queues of its own.
 	Queues []int
-	// Unhealthy says why the unit cannot be given now, "" if it can.
+	// Unhealthy says why the unit cannot be given now, "" if it can be.
 	Unhealthy string
-	// Holder is the pod that is in the unit, nil if none is known. A unit that
-	// kubelet has given to a pod that has not started yet has none.
+	// Holder is the pod in the unit, nil if none is known. A unit that kubelet gave to a pod
+	// that has not started yet has no Holder.
 	Holder *Holder
 }
 
-// A Holder is who has a unit.
+// A Holder is the pod, or the claim, that has a unit.
 type Holder struct {
 	Namespace, Pod, UID string
-	// Container of the pod, "" with a claim that several of them use.
+	// Container of the pod, "" for a claim that several containers use.
 	Container string
 }
 
-// A Hold is a claim on units that was prepared.
+// A Hold is a prepared claim on units.
 type Hold struct {
-	// Key identifies it: the UID of the ResourceClaim.
+	// Key is the UID of the ResourceClaim.
 	Key string
 	// Claim is NAMESPACE/NAME, for messages.
 	Claim string
-	// Units it has, of any of the node's classes, at least one. Of a shared
-	// class a unit is a place for one pod; Slots says how many.
+	// Units are the claim's units, at least one, from any of the node's classes. A unit of a
+	// shared class is a place for one pod.
 	Units []Held
-	// Pods that the claim is reserved for, by UID. May be empty and come with a
-	// later Hold of the same key.
+	// Pods are the UIDs of the pods that the claim is reserved for. It may be empty and come
+	// with a later Hold of the same key.
 	Pods []string
 }
 
 // Held is one result of a claim's allocation.
 type Held struct {
 	Class string
-	// Unit is the ID of an exclusive class's unit. Empty for a shared class: the
-	// agent gives the holder a free place.
+	// Unit is the ID of an exclusive class's unit. It is empty for a shared class: the agent
+	// then gives the holder a free place.
 	Unit string
-	// Share is the share's ID of a device that is allocated several times, "" if
-	// it is not.
+	// Share is the share ID of a device that is allocated several times, "" otherwise.
 	Share string
-	// Request of the claim that it answers.
+	// Request is the claim's request that this unit answers.
 	Request string
-	// Parameters of the claim or its class, nil if there are none.
+	// Parameters are those of the claim or its class, nil if there are none.
 	Parameters *params.Parameters
 }
 
-// Find returns the class of that name, nil if there is none.
+// Find returns the class with this name, nil if there is none.
 func (s *Snapshot) Find(class string) *Class {
 	for i := range s.Classes {
 		if s.Classes[i].Name == class {
@@ -161,7 +157,7 @@ func (s *Snapshot) Find(class string) *Class {
 	return nil
 }
 
-// Find returns the unit with that ID, nil if there is none.
+// Find returns the unit with this ID, nil if there is none.
 func (c *Class) Find(id string) *Unit {
 	for i := range c.Units {
 		if c.Units[i].ID == id {
@@ -171,7 +167,7 @@ func (c *Class) Find(id string) *Unit {
 	return nil
 }
 
-// String gives NAMESPACE/POD, or what is known of it.
+// String returns NAMESPACE/POD, or only the pod if the namespace is not known.
 func (h Holder) String() string {
 	if h.Namespace == "" {
 		return h.Pod

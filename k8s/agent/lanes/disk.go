@@ -19,21 +19,22 @@ import (
 // schema is the version of the files.
 const schema = 2
 
-// A disk keeps a state in two files, because its parts end at different times. The
-// policy and what claims hold outlast the boot: kubelet prepares a claim once. That
-// file is synced, and written when one of them changes. The pods that are in lanes
-// are those of one boot. Their file changes with each pod, is in /run and is not
-// synced: a kill of this process does not take it, and a crash of the machine takes the
-// pods as well. Its name has the boot, so that nobody reads what a crash has left of it
-// where /run is on a disk.
+// A disk keeps a state in two files, because its parts live for different times. The first
+// has the policy and the holds, which outlast the boot: kubelet prepares a claim once. It is
+// synced, and written when one of them changes. The second has the pods in lanes, which
+// belong to one boot. It changes with each pod, is in /run and is not synced: it survives a
+// kill of this process, and a crash of the machine ends the pods too. Its name contains the
+// boot ID, so that after a crash no file of an earlier boot is read, even if /run is on a
+// disk.
 //
-// That a kill comes between the two is no matter: a pod may be in its lane while
-// its claim is being prepared or given back, in either order.
+// A kill between the two writes does no harm: a pod may be in its lane while its claim is
+// being prepared or released, in either order.
 type disk struct {
 	lasting, boot stateFile
 }
 
-// newDisk is the disk of a boot; path is that of what outlasts it, runDir has the rest.
+// newDisk returns the disk of a boot: path is the first file, runDir the directory of the
+// second.
 func newDisk(path, runDir, boot string) *disk {
 	return &disk{
 		lasting: stateFile{path: path},
@@ -46,29 +47,28 @@ func podsFile(boot string) string { return "pods." + boot + ".json" }
 // A stateFile is one of the two files.
 type stateFile struct {
 	path string
-	// text is what the file has: nobody waits for what it says already.
+	// text is the file's present content; the same content is not written again.
 	text []byte
 }
 
-// lastingJSON is the file of what outlasts the boot.
+// lastingJSON is the format of the file that outlasts the boot.
 type lastingJSON struct {
 	Schema int `json:"schema"`
-	// Policy and Generation of the LanePolicy that Spec comes from.
+	// Policy and Generation identify the LanePolicy that Spec comes from.
 	Policy     string                    `json:"policy,omitempty"`
 	Generation int64                     `json:"generation,omitempty"`
 	Spec       *v1alpha1.LanePolicySpec  `json:"spec,omitempty"`
 	Holds      map[string]inventory.Hold `json:"holds,omitempty"`
 }
 
-// podsJSON is the file of the pods that are in lanes.
+// podsJSON is the format of the file of pods in lanes.
 type podsJSON struct {
 	Schema      int                    `json:"schema"`
 	Attachments map[string]*Attachment `json:"attachments"`
 }
 
-// load reads the files; there are none on a node that had no lanes yet. After a
-// reboot the pods are not where they were: kubelet makes their sandboxes anew, and
-// the file of the earlier boot is removed.
+// load reads the files. A node that had no lanes yet has none. It removes the pods' file of
+// an earlier boot: kubelet creates the sandboxes again after a reboot.
 func (d *disk) load() (*state, error) {
 	var lasting lastingJSON
 	if err := d.lasting.read(&lasting, &lasting.Schema); err != nil {
@@ -89,7 +89,7 @@ func (d *disk) load() (*state, error) {
 	return s, d.tidy()
 }
 
-// read decodes the file into v, whose version is then at version.
+// read decodes the file into v, and checks the version, which v has at version.
 func (k *stateFile) read(v any, version *int) error {
 	b, err := os.ReadFile(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +119,7 @@ func (d *disk) tidy() error {
 	return err
 }
 
-// save writes a state: of each file what has changed.
+// save writes those files whose content has changed.
 func (d *disk) save(s *state) error {
 	pods := podsJSON{schema, make(map[string]*Attachment, len(s.Attachments))}
 	for _, a := range s.Attachments {
@@ -129,7 +129,7 @@ func (d *disk) save(s *state) error {
 		d.lasting.write(lastingJSON{schema, s.Policy, s.Generation, s.Spec, s.Holds}), d.boot.write(pods))
 }
 
-// write has the file be v, if it is not already.
+// write writes v to the file, unless the file has it already.
 func (k *stateFile) write(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil || bytes.Equal(k.text, text) {

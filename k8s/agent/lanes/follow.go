@@ -14,15 +14,15 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// desiredPolicy is the policy that the API server has for the node.
+// desiredPolicy is the node's policy in the API server.
 type desiredPolicy struct {
 	name       string
 	generation int64
 	spec       *v1alpha1.LanePolicySpec // nil: no policy selects this node
-	err        error                    // it cannot be told which one it is
+	err        error                    // why the policy is not known
 }
 
-// retry tries again what had to wait for pods.
+// retry follows the policy again if a part of it had to wait for pods.
 func (m *Manager) retry(ctx context.Context) {
 	m.mu.Lock()
 	waiting := len(m.held) > 0
@@ -32,9 +32,9 @@ func (m *Manager) retry(ctx context.Context) {
 	}
 }
 
-// SetPolicy says which policy is the node's: nil for none. err is why that cannot
-// be told; the lanes then stay as they are. It returns when the policy was
-// followed, or Status says why not.
+// SetPolicy sets the node's policy, nil for none. err says why it is not known; the lanes
+// then stay as they are. SetPolicy returns when the policy is followed, or when Status says
+// why it is not.
 func (m *Manager) SetPolicy(ctx context.Context, p *v1alpha1.LanePolicy, err error) {
 	w := &desiredPolicy{err: err}
 	if p != nil {
@@ -56,8 +56,7 @@ func (m *Manager) SetPolicy(ctx context.Context, p *v1alpha1.LanePolicy, err err
 	}
 }
 
-// follow applies what of the wanted policy can be applied now. It runs in the
-// loop.
+// follow applies the part of the wanted policy that can be applied now. It runs in the loop.
 func (m *Manager) follow(ctx context.Context) {
 	m.mu.Lock()
 	w, st := m.wanted, m.st
@@ -106,7 +105,7 @@ func (m *Manager) follow(ctx context.Context) {
 	m.commit(next)
 }
 
-// use says which units of the state's classes are in use.
+// use returns the used units of the state's classes.
 func (m *Manager) use(st *state) policy.Use {
 	holders := st.holders()
 	m.mu.Lock()

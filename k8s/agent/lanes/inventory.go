@@ -17,7 +17,7 @@ import (
 
 var _ inventory.Inventory = (*Manager)(nil)
 
-// publish tells of a new snapshot, if anything has changed.
+// publish makes a new snapshot if anything has changed, and calls Changed.
 func (m *Manager) publish() {
 	m.mu.Lock()
 	m.stale = true
@@ -26,8 +26,8 @@ func (m *Manager) publish() {
 	m.o.Changed()
 }
 
-// renew makes a new snapshot, if anything may have changed and has; m.mu is held. It
-// goes through all units of all pods, for which a pod that starts does not wait.
+// renew makes a new snapshot if the state has changed; m.mu is held. It goes through the
+// units of all pods, so a starting pod does not wait for it.
 func (m *Manager) renew() {
 	if !m.stale {
 		return
@@ -44,7 +44,7 @@ func (m *Manager) renew() {
 	}
 }
 
-// snapshot is made of the state; m.mu is held.
+// snapshot returns a snapshot of the state; m.mu is held.
 func (m *Manager) snapshot() *inventory.Snapshot {
 	out := &inventory.Snapshot{Node: m.o.Name}
 	if m.st.Spec == nil {
@@ -106,7 +106,7 @@ func (m *Manager) class(c *v1alpha1.Class, link uint64, actual map[string]string
 	return out
 }
 
-// going reports whether the wanted policy has the class no more.
+// going reports whether the wanted policy no longer has the class.
 func (m *Manager) going(class string) bool {
 	if m.wanted == nil || m.wanted.err != nil || m.problem != "" {
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/niclane/niclane/lane/engine"
 )
 
-// An Applier makes lanes: *applier.Applier.
+// An Applier makes lanes. *applier.Applier implements it.
 type Applier interface {
 	Apply(ctx context.Context, f *policy.File) (*engine.Result, error)
 	Remove(ctx context.Context) error
@@ -23,20 +23,19 @@ type Applier interface {
 
 // Options of a Manager.
 type Options struct {
-	// Name of the node in Kubernetes.
+	// Name is the node's name in Kubernetes.
 	Name string
-	// Path of the state file, and RunDir, where that of this boot's pods is: in
-	// directories that only root can enter.
+	// Path is the state file. RunDir has the file of this boot's pods. Only root can enter
+	// either directory.
 	Path, RunDir string
-	// Config is the path under which the lanes file is known.
+	// Config is the path that names the lanes file in the journal.
 	Config string
 	// Boot is the kernel's boot ID.
 	Boot    string
 	Applier Applier
 	// Device returns the device with the node's address, "" if there is none.
 	Device func() (string, error)
-	// Changed is told whenever Now or Status may have changed. It must not
-	// block.
+	// Changed is called whenever Now or Status may have changed. It must not block.
 	Changed func()
 	Log     *slog.Logger
 }
@@ -45,38 +44,38 @@ type Options struct {
 type Manager struct {
 	o        Options
 	requests chan *request
-	policies chan chan struct{} // closed when the wanted policy was followed
+	policies chan chan struct{} // each is closed after the wanted policy was followed
 	ended    chan struct{}
 
-	// Of the loop alone:
+	// Only the loop uses these:
 	disk  *disk
-	text  []byte // of the lanes file that is applied
-	dirty bool   // the card is not as st says
+	text  []byte // the applied lanes file
+	dirty bool   // the card differs from st
 	link  uint64
 
-	mu      sync.Mutex // of what follows
+	mu      sync.Mutex // protects the fields below
 	st      *state
 	wanted  *desiredPolicy
 	applied *engine.Result
-	granted map[string]time.Time // units that kubelet gave, by ID
-	drifts  map[string][]string  // why lanes are unhealthy, by lane; "": all
+	granted map[string]time.Time // when kubelet gave each unit, by the unit's ID
+	drifts  map[string][]string  // why lanes are unhealthy, by lane; "": all lanes
 	problem string               // why the wanted policy is not applied
 	held    map[string]string
 	version uint64
 	snap    *inventory.Snapshot
-	stale   bool // snap is older than what is above
+	stale   bool // snap is older than the fields above
 	changed chan struct{}
 }
 
 type request struct {
 	ctx    context.Context
 	mutate func(*state) error
-	// anyway: the state changes although the card cannot be made so now.
+	// anyway: accept the change although the card cannot follow now.
 	anyway bool
 	done   chan error
 }
 
-// New reads what is known. Nothing is applied before Run.
+// New returns a Manager with the state from the files. It applies nothing before Run.
 func New(o Options) (*Manager, error) {
 	disk := newDisk(o.Path, o.RunDir, o.Boot)
 	st, err := disk.load()
@@ -95,16 +94,16 @@ func New(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// errEnded is the answer of a Manager that does not run any more.
+// errEnded is the answer of a Manager that no longer runs.
 var errEnded = errors.New("niclane-agent is ending")
 
-// retry bounds how often something that failed is tried again by itself.
+// The wait before a failed change is tried again doubles from retryFirst to retryLast.
 const (
 	retryFirst = time.Second
 	retryLast  = time.Minute
 )
 
-// Run applies changes until ctx ends. What is known from before is applied first.
+// Run applies changes until ctx ends. It applies the loaded state first.
 func (m *Manager) Run(ctx context.Context) {
 	defer close(m.ended)
 	m.restore(ctx)
@@ -148,7 +147,7 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// restore makes the card as the state says.
+// restore makes the card match the state.
 func (m *Manager) restore(ctx context.Context) {
 	m.mu.Lock()
 	st := m.st
@@ -164,8 +163,8 @@ func (m *Manager) restore(ctx context.Context) {
 	m.publish()
 }
 
-// handle makes a batch of changes together; if that fails, one by one, so that
-// each has its own answer.
+// handle makes a batch of changes together. If that fails, it makes them one by one, so that
+// each gets its own answer.
 func (m *Manager) handle(ctx context.Context, batch []*request) {
 	m.mu.Lock()
 	next := m.st
@@ -213,7 +212,7 @@ func (m *Manager) handle(ctx context.Context, batch []*request) {
 	}
 }
 
-// set has next be the state, also of what Now returns.
+// set makes next the state, also for Now.
 func (m *Manager) set(next *state) {
 	m.mu.Lock()
 	m.st, m.stale = next, true
@@ -225,7 +224,7 @@ func (m *Manager) commit(next *state) {
 	m.publish()
 }
 
-// make has the card be as st says. The caller publishes it.
+// make makes the card match st. The caller publishes the result.
 func (m *Manager) make(ctx context.Context, st *state) error {
 	if st.Spec == nil || len(st.Spec.Classes) == 0 {
 		if m.text == nil && !m.dirty {
@@ -271,8 +270,8 @@ func (m *Manager) make(ctx context.Context, st *state) error {
 	return nil
 }
 
-// made takes note of what was applied. Whoever had it made publishes it, when those
-// who wait have their answer.
+// made records what was applied. The caller publishes it after the waiting requests have
+// their answers.
 func (m *Manager) made(r *engine.Result) {
 	m.mu.Lock()
 	m.applied = r
@@ -286,7 +285,7 @@ func (m *Manager) note(f func()) {
 	m.o.Changed()
 }
 
-// do has a change made and waits for it.
+// do sends a change to the loop and waits for it.
 func (m *Manager) do(ctx context.Context, anyway bool, mutate func(*state) error) error {
 	r := &request{ctx: ctx, mutate: mutate, anyway: anyway, done: make(chan error, 1)}
 	select {

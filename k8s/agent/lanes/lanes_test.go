@@ -26,12 +26,12 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A fakeCard is as it was told, and refuses what it was told to refuse.
+// A fakeCard records what it is told. It refuses files that contain refuse.
 type fakeCard struct {
 	mu      sync.Mutex
 	text    string
 	applies int
-	refuse  string // a part of a lanes file
+	refuse  string // a part of a lanes file that it refuses
 	// An apply of 10.0.0.200 closes busy and waits for block.
 	busy, block chan struct{}
 }
@@ -78,7 +78,7 @@ func (c *fakeCard) now() string {
 	return c.text
 }
 
-// start runs a node on a card, with what is known in dir.
+// start runs a Manager on a card, with the state in dir.
 func start(t *testing.T, c Applier, dir, boot string) *Manager {
 	t.Helper()
 	n, err := New(Options{
@@ -146,7 +146,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	if h := n.Now().Find("redis").Find("redis-1").Holder; h == nil || h.String() != "default/a" {
 		t.Errorf("holder %v", h)
 	}
-	// A restart knows it; a reboot does not.
+	// The pod is known after a restart, but not after a reboot.
 	again := start(t, &fakeCard{}, dir, "boot1")
 	if got := again.Attachments(); len(got) != 1 || got[0].Pod != "a" {
 		t.Errorf("after a restart: %+v", got)
@@ -158,7 +158,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	if got := start(t, &fakeCard{}, other, "boot2").Attachments(); len(got) != 0 {
 		t.Errorf("after a reboot: %+v", got)
 	}
-	for range 2 { // DEL comes more than once
+	for range 2 { // DEL may come several times
 		if err := n.Detach(t.Context(), "sb-a", "eth0"); err != nil {
 			t.Error(err)
 		}
@@ -168,8 +168,8 @@ func TestPodsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestFault10FailedAddLeavesNothing: what the card refuses is not remembered, and
-// the end of a pod is, although the card refuses.
+// TestFault10FailedAddLeavesNothing checks that a refused attachment is not stored. The end
+// of a pod is stored, even if the card refuses it.
 func TestFault10FailedAddLeavesNothing(t *testing.T) {
 	c := &fakeCard{refuse: "10.0.0.66"}
 	dir := t.TempDir()
@@ -226,8 +226,8 @@ func TestFault10FailedAddLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestTogether: changes that come while the card is busy are one apply, and one
-// that is refused does not take the others with it.
+// TestTogether checks that changes that arrive while the card is busy become one apply, and
+// that a refused change does not fail the others.
 func TestTogether(t *testing.T) {
 	c := &fakeCard{refuse: "10.0.0.66"}
 	n := start(t, c, t.TempDir(), "b")
@@ -268,8 +268,9 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestFault13Live: a policy changes under pods. What they stand on stays until they
-// are gone, the rest changes at once, and what cannot be applied changes nothing.
+// TestFault13Live changes a policy while pods are in lanes. The values that must not change
+// under them stay until they end, the others change at once, and a policy that cannot be
+// applied changes nothing.
 func TestFault13Live(t *testing.T) {
 	c := &fakeCard{}
 	n := start(t, c, t.TempDir(), "b")
@@ -375,8 +376,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestFrontends: pods behind one frontend are one member together, which stays as
-// long as one of them is there; a frontend that leads to two lanes is refused.
+// TestFrontends checks that pods behind one frontend share one member, which stays as long as
+// one of them exists. A frontend that leads to two lanes is refused.
 func TestFrontends(t *testing.T) {
 	c := &fakeCard{}
 	n := start(t, c, t.TempDir(), "b")

@@ -12,12 +12,12 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// startGrace is how long a unit that kubelet gave belongs to a pod that has not
-// been seen yet: the time from admission to its sandbox's network.
+// startGrace is how long a unit that kubelet gave is reserved for a pod that is not seen yet:
+// the time from admission to the network of the pod's sandbox.
 const startGrace = 2 * time.Minute
 
-// Granted records that kubelet has given units to a container that is about to
-// start. It refuses units that cannot be given.
+// Granted records that kubelet has given units to a container that is about to start. It
+// returns an error for units that cannot be given.
 func (m *Manager) Granted(class string, ids []string) error {
 	c := m.Now().Find(class)
 	if c == nil {
@@ -40,9 +40,8 @@ func (m *Manager) Granted(class string, ids []string) error {
 	return nil
 }
 
-// Attach puts a pod into its lanes. It returns when its packets are steered, or an
-// error, and then nothing has changed. A sandbox that is attached already is
-// attached anew.
+// Attach puts a pod into its lanes, and returns when its packets are steered. After an error
+// nothing has changed. It replaces an earlier attachment of the same sandbox.
 func (m *Manager) Attach(ctx context.Context, a Attachment) error {
 	return m.do(ctx, false, func(s *state) error {
 		for _, g := range a.Grants {
@@ -61,8 +60,8 @@ func (m *Manager) Attach(ctx context.Context, a Attachment) error {
 				other.UID == a.UID && other.Sandbox == a.Sandbox {
 				return false
 			}
-			// kubelet and the address plugin give a unit and an address to one pod at a
-			// time: the other's end was missed.
+			// kubelet and the IPAM plugin give a unit and an address to one pod at a time, so
+			// the other pod's end was missed.
 			m.o.Log.Warn("a pod's end was missed", "pod", other.Name(), "now", a.Name())
 			return true
 		})
@@ -85,9 +84,9 @@ func sharesUnit(a, b *Attachment) bool {
 	return false
 }
 
-// Detach takes a sandbox's interface out of its lanes, all of them if ifname is
-// "". One that is unknown is nil; so is one whose steering cannot be removed now:
-// it is removed later.
+// Detach removes a sandbox's interface from its lanes, or all its interfaces if ifname is "".
+// It returns nil for an unknown sandbox. If the steering cannot be removed now, Detach
+// returns nil and the Manager removes it later.
 func (m *Manager) Detach(ctx context.Context, sandbox, ifname string) error {
 	m.mu.Lock()
 	known := false
@@ -106,7 +105,7 @@ func (m *Manager) Detach(ctx context.Context, sandbox, ifname string) error {
 	})
 }
 
-// Keep takes out of their lanes all attachments for which still is false.
+// Keep removes the attachments for which still returns false.
 func (m *Manager) Keep(ctx context.Context, still func(Attachment) bool) error {
 	if !slices.ContainsFunc(m.Attachments(), func(a Attachment) bool { return !still(a) }) {
 		return nil
@@ -117,7 +116,7 @@ func (m *Manager) Keep(ctx context.Context, still func(Attachment) bool) error {
 	})
 }
 
-// Attachments returns the pods that are in lanes, by sandbox.
+// Attachments returns the pods in lanes, in the order of their sandboxes.
 func (m *Manager) Attachments() []Attachment {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lanes keeps what one node's lanes are for: the policy as it is applied,
-// the pods that are in them, the claims that hold units. It turns every change
-// into one lanes file, has the card made so, and takes the change only if that
-// was possible; changes that come together are made together. What it knows is in
-// its files before anybody is told that it was done, and it is the agent's
+// Package lanes keeps the use of one node's lanes: the applied policy, the pods in lanes, and
+// the claims that hold units. It turns every change into one lanes file and lets the applier
+// make it. It accepts the change only if that succeeds. Changes that arrive together are made
+// together. It writes its files before it answers. Manager is the agent's
 // inventory.Inventory.
 package lanes
 
@@ -21,54 +20,54 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// state is what is known. What its list and its map point to is never changed in place:
-// states have it in common.
+// state is everything that the Manager knows. Clones share what the list and the map point
+// to, so these values never change in place.
 type state struct {
-	// Policy and Generation of the LanePolicy that Spec comes from.
+	// Policy and Generation identify the LanePolicy that Spec comes from.
 	Policy     string
 	Generation int64
 	Spec       *v1alpha1.LanePolicySpec
-	// Attachments, ascending by key.
+	// Attachments are in ascending order of their keys.
 	Attachments []*Attachment
 	Holds       map[string]inventory.Hold
 }
 
 // An Attachment is a pod in its lanes.
 type Attachment struct {
-	// Sandbox is the runtime's ID of the pod's sandbox, IfName its interface; of a
-	// pod that ran before it was attached they are LatePrefix and its UID, and "".
+	// Sandbox is the runtime's ID of the pod's sandbox, IfName its interface. For a pod that
+	// already ran when it was attached, Sandbox is LatePrefix and the UID, and IfName is "".
 	Sandbox string `json:"sandbox"`
 	IfName  string `json:"ifname,omitempty"`
-	// HostIf is the other end of the pod's interface, "" if it is not known.
+	// HostIf is the host's end of the pod's interface, "" if not known.
 	HostIf string `json:"hostIf,omitempty"`
 
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	UID       string `json:"uid"`
 
-	// Addrs that the pod has to itself: none in the host's network.
+	// Addrs are the pod's own addresses; none in the host's network.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 
 	Grants  []pods.Grant    `json:"grants"`
 	Members []policy.Member `json:"members"`
-	// Services that lead to the pod, and that Members have.
+	// Services lead to the pod. Members includes their frontends.
 	Services []pods.Service `json:"services,omitempty"`
-	// Ceilings by lane, bit/s.
+	// Ceilings of the lanes, in bit/s, by lane.
 	Ceilings map[string]uint64 `json:"ceilings,omitempty"`
-	// Holds are the keys of those that grants come from.
+	// Holds are the keys of the holds that Grants come from.
 	Holds []string `json:"holds,omitempty"`
 }
 
-// LatePrefix begins what stands for the sandbox of a pod that the runtime has not
-// told of: it was found when it ran.
+// LatePrefix begins Sandbox of a pod that the runtime did not report: the agent found it
+// running.
 const LatePrefix = "pod:"
 
-// Late reports whether a is of a pod that the runtime has not told of.
+// Late reports whether the runtime did not report this pod.
 func (a *Attachment) Late() bool { return strings.HasPrefix(a.Sandbox, LatePrefix) }
 
 func (a *Attachment) key() string { return a.Sandbox + " " + a.IfName }
 
-// Name is NAMESPACE/POD.
+// Name returns NAMESPACE/POD.
 func (a *Attachment) Name() string { return a.Namespace + "/" + a.Pod }
 
 func (s *state) clone() *state {
@@ -80,7 +79,7 @@ func (s *state) clone() *state {
 	return &c
 }
 
-// put adds an attachment, or replaces the one of its sandbox and interface.
+// put adds an attachment, or replaces the one with the same sandbox and interface.
 func (s *state) put(a Attachment) {
 	i, again := slices.BinarySearchFunc(s.Attachments, a.key(), func(other *Attachment, key string) int {
 		return strings.Compare(other.key(), key)
@@ -91,12 +90,12 @@ func (s *state) put(a Attachment) {
 	s.Attachments[i] = &a
 }
 
-// remove removes attachments.
+// remove removes the attachments for which the function returns true.
 func (s *state) remove(which func(*Attachment) bool) {
 	s.Attachments = slices.DeleteFunc(s.Attachments, which)
 }
 
-// class returns the class as it is applied, nil if there is none.
+// class returns the applied class, nil if there is none.
 func (s *state) class(name string) *v1alpha1.Class {
 	if s.Spec == nil {
 		return nil
@@ -108,9 +107,9 @@ func (s *state) class(name string) *v1alpha1.Class {
 	return &s.Spec.Classes[i]
 }
 
-// holders are which pod, or which claim, has each unit, by ID.
+// holders returns the pod or the claim that has each unit, by unit ID.
 func (s *state) holders() map[string]inventory.Holder {
-	out := make(map[string]inventory.Holder, len(s.Attachments)+len(s.Holds)) // most have one unit
+	out := make(map[string]inventory.Holder, len(s.Attachments)+len(s.Holds)) // most holders have one unit
 	for _, key := range slices.Sorted(maps.Keys(s.Holds)) {
 		for _, u := range s.Holds[key].Units {
 			out[u.Unit] = inventory.Holder{Pod: s.Holds[key].Claim}
@@ -126,7 +125,7 @@ func (s *state) holders() map[string]inventory.Holder {
 	return out
 }
 
-// lanes is what the lanes file has beside the policy.
+// lanes returns the lanes file's input other than the policy.
 func (s *state) lanes(device string, link uint64) policy.Node {
 	all := s.Attachments
 	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}, Joined: s.joined()}
@@ -142,7 +141,7 @@ func (s *state) lanes(device string, link uint64) policy.Node {
 			if strings.HasPrefix(m.Name, pods.FrontendPrefix) {
 				front := m.Lane + " " + m.Name
 				if fronts[front] {
-					continue // pods behind the same frontend
+					continue // several pods are behind the same frontend
 				}
 				fronts[front] = true
 			}
@@ -157,7 +156,7 @@ func (s *state) lanes(device string, link uint64) policy.Node {
 	return n
 }
 
-// joined are the lanes that are several units of exclusive classes.
+// joined returns the lanes that consist of several units of exclusive classes.
 func (s *state) joined() (out []policy.Joining) {
 	known := map[policy.Joining]bool{}
 	for _, a := range s.Attachments {
@@ -175,13 +174,13 @@ func (s *state) joined() (out []policy.Joining) {
 	return out
 }
 
-// overlapping reports whether both have an address to themselves.
+// overlapping reports whether both have the same address.
 func overlapping(a, b *Attachment) bool {
 	return slices.ContainsFunc(a.Addrs, func(x netip.Addr) bool { return slices.Contains(b.Addrs, x) })
 }
 
-// frontendTaken refuses a frontend that leads to another lane: before the node
-// translates them, its packets are not to be told apart by pod.
+// frontendTaken refuses a frontend that already leads to another lane: the card sees packets
+// before the node translates them, so it cannot tell the frontend's pods apart.
 func (s *state) frontendTaken(a *Attachment) error {
 	for _, m := range a.Members {
 		if !strings.HasPrefix(m.Name, pods.FrontendPrefix) {

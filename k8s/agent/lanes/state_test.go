@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
-// TestFiles: an attachment is in the file what it is, and each file is written when it
-// would say something else.
+// TestFiles checks that an attachment is stored completely, and that each file is written
+// only when its content changes.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	d := newDisk(filepath.Join(dir, "state.json"), dir, "b")
@@ -80,7 +80,7 @@ func TestFiles(t *testing.T) {
 	s = s.clone()
 	s.Policy, s.Generation, s.Spec = "p", 2, &redisAndWeb(1).Spec
 	check(true, false)
-	s.put(attachment("a", "10.0.0.3", "web", "web-2")) // anew
+	s.put(attachment("a", "10.0.0.3", "web", "web-2")) // again
 	check(false, true)
 	was := s
 	s = s.clone()
@@ -98,8 +98,8 @@ func TestFiles(t *testing.T) {
 	check(false, true)
 }
 
-// TestRebootFiles: of the boot before there is the policy and what claims hold, and
-// no matter what a crash has left of its pods.
+// TestRebootFiles checks that the policy and the holds survive a reboot, and that the pods'
+// file of an earlier boot, even a damaged one, does no harm.
 func TestRebootFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state.json")
@@ -138,7 +138,7 @@ func TestRebootFiles(t *testing.T) {
 	}
 }
 
-// TestSet: what is known is shown at once, also before it is told of.
+// TestSet checks that the snapshot has a new state at once, before Changed is called.
 func TestSet(t *testing.T) {
 	dir := t.TempDir()
 	n, err := New(Options{Name: "n1", Path: filepath.Join(dir, "state.json"), RunDir: dir, Boot: "b"})

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// SetHealth says why lanes are not healthy, by lane; "" is all of them.
+// SetHealth sets why lanes are not healthy, by lane; "" stands for all lanes.
 func (m *Manager) SetHealth(drifts map[string][]string) {
 	m.mu.Lock()
 	m.drifts = drifts
@@ -18,7 +18,7 @@ func (m *Manager) SetHealth(drifts map[string][]string) {
 	m.publish()
 }
 
-// Lanes are the lanes as they were last planned.
+// Lanes returns the lanes as last planned.
 func (m *Manager) Lanes() []plan.FittedLane {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -28,22 +28,22 @@ func (m *Manager) Lanes() []plan.FittedLane {
 	return m.applied.Plan.Lanes
 }
 
-// A Status is how the node follows its policy.
+// A Status says how the node follows its policy.
 type Status struct {
-	// Policy and Generation of what is wanted, "" if no policy selects the node.
+	// Policy and Generation of the wanted policy, "" if no policy selects the node.
 	Policy     string
 	Generation int64
-	// Applied says that the card is as the policy says; Problem why not.
+	// Applied says that the card is as the policy says. Problem says why it is not.
 	Applied bool
 	Problem string
-	// Held says by class what waits for pods; "" is the device.
+	// Held says by class what waits for pods; the key "" stands for the uplink.
 	Held map[string]string
-	// Unhealthy are the reasons why lanes do not hold.
+	// Unhealthy has the reasons why lanes do not hold.
 	Unhealthy []string
 	Devices   []string
 }
 
-// Status returns it.
+// Status returns the present status.
 func (m *Manager) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +66,7 @@ func (m *Manager) Status() Status {
 	return s
 }
 
-// String gives the problem and what is held, for people.
+// String returns the problem, or else what is held, for people.
 func (s *Status) String() string {
 	if s.Problem != "" {
 		return s.Problem
