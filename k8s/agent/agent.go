@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent joins what makes niclane-agent: the card, the node's lanes, the
-// API server, kubelet, niclane-cni, and what keeps lanes as they were applied. It
-// decides nothing of its own.
+// Package agent joins the parts of niclane-agent: the card, the node's lanes, the API server,
+// kubelet, niclane-cni, and the keeper that repairs drift. It decides nothing itself.
 package agent
 
 import (
@@ -40,24 +39,25 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// Options of an Agent. All of them are needed but those of NRI and Services.
+// Options of an Agent. All are required except NRI, NRIBandwidth and Services.
 type Options struct {
 	// Node is the node's name in Kubernetes.
 	Node   string
 	Client dynamic.Interface
-	// StateDir and RunDir are those of niclane's commands.
+	// StateDir and RunDir are the same directories that niclane's commands use.
 	StateDir, RunDir string
-	// Socket of niclane-cni's calls.
+	// Socket is the path at which the agent listens for niclane-cni.
 	Socket string
-	// NRI is the runtime's socket for plugins; "": pods come by niclane-cni alone.
+	// NRI is the path of the runtime's NRI socket. If it is "", only niclane-cni reports
+	// pods.
 	NRI string
-	// NRIBandwidth: pods that come by NRI have their bandwidth annotations honoured.
+	// NRIBandwidth makes the agent honour the bandwidth annotations of pods that NRI reports.
 	NRIBandwidth bool
-	// Services has lanes take what comes by the Services that lead to their pods.
+	// Services makes lanes also take the packets of the Services that lead to their pods.
 	Services bool
-	// KubeletDir is kubelet's: /var/lib/kubelet.
+	// KubeletDir is kubelet's root directory, usually /var/lib/kubelet.
 	KubeletDir string
-	// Listen is where metrics and health are shown.
+	// Listen is the address that serves metrics and health.
 	Listen metrics.Address
 	Log    *slog.Logger
 }
@@ -77,17 +77,18 @@ type Agent struct {
 	took                      *prometheus.HistogramVec
 
 	mu       sync.Mutex
-	laneOf   map[string]string // of objects that drifted, by key
-	bypassed nat.Memory        // packets of pods that the card sees under other addresses
+	laneOf   map[string]string // lanes of objects that drifted, by the object's key
+	bypassed nat.Memory        // pods' packets that the card sees under other addresses
 }
 
-// New makes an agent. Nothing is changed before Run.
+// New returns an agent. It changes nothing on the card before Run.
 func New(o Options) (*Agent, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, err
 	}
-	// What is of this boot, and changes with each pod, is where nobody waits for a disk.
+	// State of this boot changes with each pod. It is in RunDir, so that no pod waits for a
+	// disk.
 	dir, run := filepath.Join(o.StateDir, "kubernetes"), filepath.Join(o.RunDir, "kubernetes")
 	for _, d := range []string{o.StateDir, dir, o.RunDir, run} {
 		if err := privateDir(d); err != nil {
@@ -131,10 +132,10 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// Inventory is what the agent's node has: for the DRA driver.
+// Inventory returns the node's inventory, for the DRA driver.
 func (a *Agent) Inventory() *lanes.Manager { return a.lanes }
 
-// privateDir makes a directory that only root can enter.
+// privateDir creates a directory that only root can enter.
 func privateDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -152,7 +153,7 @@ func wake(c chan struct{}) {
 	}
 }
 
-// device is the one with the node's InternalIP, exactly.
+// device returns the name of the device that has the node's InternalIP.
 func (a *Agent) device() (string, error) {
 	_, addr, ok := a.cluster.Node()
 	if !ok || addr == "" {
@@ -161,7 +162,8 @@ func (a *Agent) device() (string, error) {
 	return applier.DeviceOf(addr)
 }
 
-// handle does what niclane-cni asks, and tells what niclane-cni-install says.
+// handle answers niclane-cni's requests, and reports niclane-cni-install's failures as
+// events.
 func (a *Agent) handle(ctx context.Context, r *cni.Request, early func()) cni.Answer {
 	if r.Command == cni.Unchained {
 		a.o.Log.Warn("pods get no lanes by niclane-cni", "error", r.Reason)
@@ -172,10 +174,10 @@ func (a *Agent) handle(ctx context.Context, r *cni.Request, early func()) cni.An
 	return a.attacher.Handle(ctx, r, early)
 }
 
-// doing bounds one call of niclane-cni, which waits a little longer.
+// doing is the most time for one request. niclane-cni waits a little longer.
 const doing = 25 * time.Second
 
-// Run runs until ctx ends; lanes stay as they are then.
+// Run runs until ctx ends. It leaves the lanes on the card.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	if a.source, err = notify.Open(); err != nil {
 		return err
@@ -210,7 +212,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	return together(ctx, parts...)
 }
 
-// together runs all until ctx ends or one of them fails.
+// together runs all functions until ctx ends or one of them fails.
 func together(ctx context.Context, fs ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -227,7 +229,8 @@ func together(ctx context.Context, fs ...func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-// again runs f until ctx ends: what it needs of the node may come later.
+// again calls f until ctx ends, 5 s after each failure: the part of the node that f needs may
+// come later.
 func again(ctx context.Context, log *slog.Logger, what string, f func(context.Context) error) error {
 	for {
 		err := f(ctx)
@@ -243,14 +246,14 @@ func again(ctx context.Context, log *slog.Logger, what string, f func(context.Co
 	}
 }
 
-// Times of the loops.
+// Times in the loops.
 const (
-	settle = 50 * time.Millisecond // after something was seen
-	sweeps = 2 * time.Minute       // between sweeps that nobody asked for
+	settle = 50 * time.Millisecond // between an event and the reaction to it
+	sweeps = 2 * time.Minute       // between sweeps without an event
 )
 
-// follow has the node follow the policy that the API server says is its own, and
-// the pods that it has.
+// follow applies the node's policy and attaches the node's pods, after each change and at
+// least every sweeps.
 func (a *Agent) follow(ctx context.Context) error {
 	tick := time.NewTicker(sweeps)
 	defer tick.Stop()
@@ -278,7 +281,7 @@ func (a *Agent) follow(ctx context.Context) error {
 		if err != nil {
 			a.o.Log.Warn("not all policies can be read", "error", err)
 			a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, "PolicyUnreadable", err.Error())
-			if p == nil { // one of these may be the node's
+			if p == nil { // an unreadable policy may be the node's
 				cerr = errors.Join(err, cerr)
 			}
 		}
@@ -290,7 +293,7 @@ func (a *Agent) follow(ctx context.Context) error {
 	}
 }
 
-// report is told by the keeper, and must not ask it anything.
+// report receives the keeper's events. It must not call the keeper.
 func (a *Agent) report(e watch.Event) {
 	if e.Kind == watch.Drift {
 		a.mu.Lock()
@@ -305,8 +308,7 @@ func (a *Agent) report(e watch.Event) {
 	}
 }
 
-// judge tells the node which lanes do not hold, whenever the keeper has looked and
-// repaired what it could.
+// judge reports which lanes do not hold, each time after the keeper has looked and repaired.
 func (a *Agent) judge(ctx context.Context) error {
 	for {
 		select {
@@ -336,8 +338,9 @@ func (a *Agent) judge(ctx context.Context) error {
 	}
 }
 
-// ofPod reports whether an object by its key is of one pod's control group: it goes with
-// the pod, which ends before anybody is told, and others can have the lane all the same.
+// ofPod reports whether the object with this key belongs to one pod's control group. Such an
+// object disappears with the pod, before the pod's end is reported, and does not make the
+// lane unhealthy for other pods.
 func ofPod(key string) bool {
 	for _, o := range []device.Object{device.CgroupClass{}, device.CgroupPriority{}} {
 		if kind, _, _ := strings.Cut(o.Key(), "/"); strings.HasPrefix(key, kind+"/") {

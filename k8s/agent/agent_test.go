@@ -45,7 +45,7 @@ import (
 var policyGVR = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
 	Resource: v1alpha1.Resource}
 
-// A world is an API server with one node, and what the agent has said to it.
+// A world is an API server with one node, and the statuses that the agent has written.
 type world struct {
 	dynamic.Interface
 	fake *fake.FakeDynamicClient
@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 		{Version: "v1", Resource: "pods"}:   "PodList",
 		{Version: "v1", Resource: "events"}: "EventList",
 	}, &unstructured.Unstructured{Object: m})
-	// The fake knows no server-side apply of a status.
+	// The fake client does not support server-side apply of a status.
 	w.fake.PrependReactor("patch", v1alpha1.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -101,7 +101,7 @@ func (w *world) set(t *testing.T, generation int64, classes ...any) {
 	}
 }
 
-// said waits for a status that has all of parts.
+// said waits for a status that contains all parts.
 func (w *world) said(t *testing.T, parts ...string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -147,8 +147,8 @@ func get(socket, path string) (int, string, error) {
 	return r.StatusCode, string(b), err
 }
 
-// TestPause: looks through many connections are rarer, and never so rare that what
-// was found is forgotten before it can be found again.
+// TestPause checks that looks take longer pauses if there are many connections, but less than
+// half of nat.Remembered, so that no finding is forgotten in between.
 func TestPause(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		0: time.Minute, time.Millisecond: time.Minute, 16 * time.Millisecond: 160 * time.Second,
@@ -160,8 +160,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// testTranslated: what the node translates of a pod in a lane is said in the
-// policy's status and, once, on the pod; and no more when it has ended.
+// testTranslated checks that packets that the node translates appear in the policy's status
+// and, once, in an event on the pod. After the pod's end they are no longer in the status.
 func testTranslated(t *testing.T, a *Agent, w *world) {
 	pod := netip.MustParseAddrPort("10.244.0.5:6379")
 	err := a.lanes.Attach(t.Context(), lanes.Attachment{
@@ -200,8 +200,8 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 			}
 		}
 	}
-	// By cpumap what arrives is told apart; what leaves, where the kernel lets the
-	// classifier see the address from before.
+	// With cpumap, received packets are steered. Sent packets are in their lane only if the
+	// kernel lets the classifier see the address from before translation.
 	where := "are not in its lane redis-0"
 	if sees, err := applier.SeeTranslated([]string{"up0"}); err != nil {
 		t.Fatal(err)
@@ -221,12 +221,12 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 	w.said(t, `"reason":"AddressesAreSeen"`)
 }
 
-// testLanePods: pods that ask for a lane are written down as soon as they are seen,
-// and others are not.
+// testLanePods checks that the agent lists pods that ask for a lane as soon as it sees them,
+// and no others.
 func testLanePods(t *testing.T, w *world, socket string) {
 	t.Helper()
 	resources := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	// a pod with a claim may have a lane, which is not known yet
+	// A pod with a claim may have a lane, which is not known yet.
 	for _, pod := range []struct {
 		name  string
 		limit corev1.ResourceName
@@ -237,7 +237,7 @@ func testLanePods(t *testing.T, w *world, socket string) {
 		if name == "claimed" {
 			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "lane"}}
 		}
-		if name == "plain" { // nobody can say of another's pod that it has no lane
+		if name == "plain" { // this annotation must not list another pod as one without a lane
 			p.Annotations = map[string]string{"kubernetes.io/config.hash": "u-redis"}
 		}
 		p.Spec.Containers = []corev1.Container{{Name: "c",
@@ -270,8 +270,8 @@ func testLanePods(t *testing.T, w *world, socket string) {
 	}
 }
 
-// TestStatus runs a whole agent: the policy comes, changes, cannot be applied, goes;
-// what is said of it follows.
+// TestStatus runs a whole agent. The policy appears, changes, cannot be applied and
+// disappears; the status follows.
 func TestStatus(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -326,10 +326,10 @@ func TestStatus(t *testing.T) {
 	}) {
 		t.Errorf("events %v, %v: none of the node says what cannot be chained", events, err)
 	}
-	if err := w.fake.Tracker().Delete(ofEvents, "default", ""); err != nil { // it generates no names
+	if err := w.fake.Tracker().Delete(ofEvents, "default", ""); err != nil { // the fake generates no names
 		t.Error(err)
 	}
-	// Fault 18: scrapers at the same time, on a device without a driver.
+	// Fault 18: several scrapers at the same time, on a device without a driver.
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -377,7 +377,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestOfPod: what goes with a pod's control group takes no lane from others.
+// TestOfPod checks that objects of a pod's control group make no lane unhealthy.
 func TestOfPod(t *testing.T) {
 	for _, c := range []struct {
 		object device.Object

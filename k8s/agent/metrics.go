@@ -19,7 +19,7 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// read reads what the devices count of the lanes.
+// read reads the lanes' state and the devices' counters.
 func (a *Agent) read(ctx context.Context) (metrics.Reading, error) {
 	r := metrics.Reading{Moment: status.Moment{Counters: map[string]device.Counters{}}}
 	var devices []string
@@ -51,9 +51,9 @@ func (a *Agent) read(ctx context.Context) (metrics.Reading, error) {
 	return r, nil
 }
 
-// pods shows which pod is in which lane, and what its interface counts: lane_info
-// and the lane's own series join with it by lane. All of a pod's packets pass its
-// interface, also those that are no lane's.
+// pods exports which pod is in which lane, and the counters of the pod's interface. The label
+// lane joins it with lane_info and the lane's own series. The interface's counters include
+// the pod's packets outside any lane.
 type pods struct {
 	lanes                      *lanes.Manager
 	inLane, units, used, wrong *prometheus.Desc
@@ -77,8 +77,8 @@ func newPods(m *lanes.Manager) *pods {
 	}
 }
 
-// newTook counts how long the runtime's requests took in the agent: what a pod that
-// starts waits for, without the plugin's process.
+// newTook returns the histogram of the time that the runtime's requests take in the agent. A
+// starting pod waits that long, plus the time of the plugin's process.
 func newTook() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "niclane_request_seconds",
@@ -121,7 +121,7 @@ func (p *pods) Collect(out chan<- prometheus.Metric) {
 				gauge(p.inLane, 1, a.Namespace, a.Pod, g.Container, g.Class, g.Lane)
 			}
 		}
-		// What the host's end receives is what the pod sends.
+		// A packet received at the host's end was sent by the pod.
 		for _, c := range []struct {
 			file, direction string
 			desc            *prometheus.Desc

@@ -12,11 +12,11 @@ import (
 	"github.com/niclane/niclane/k8s/nri"
 )
 
-// nriPatience is how long the runtime may be away, as when it is started again, before
-// people are told.
+// nriPatience is how long the runtime may be away, for example while it restarts, before the
+// agent sends an event.
 const nriPatience = 5 * time.Second
 
-// newNRI makes the plugin by which the runtime tells of pods.
+// newNRI returns the plugin by which the runtime reports pods.
 func (a *Agent) newNRI() *nri.Plugin {
 	return nri.New(nri.Options{
 		Socket: a.o.NRI, Lanes: nriLanes{a.attacher, a.lanes, a.o.Socket}, Bandwidth: a.o.NRIBandwidth,
@@ -31,14 +31,15 @@ func (a *Agent) newNRI() *nri.Plugin {
 	})
 }
 
-// nriLanes is what the plugin asks of the agent.
+// nriLanes gives the plugin the agent's functions that it needs.
 type nriLanes struct {
 	*attach.Attacher
 	*lanes.Manager
-	socket string // of niclane-cni, beside which pods that ask for lanes are written down
+	socket string // niclane-cni's; the list of pods that ask for lanes is next to it
 }
 
-// Asks by what is known now, or was written down before the agent ended.
+// Asks reports whether the pod asks for a lane: by present knowledge, or by the list written
+// before the agent ended.
 func (l nriLanes) Asks(namespace, name, uid string) bool {
 	return l.Attacher.Asks(namespace, name, uid) || cni.AsksForLane(l.socket, uid)
 }

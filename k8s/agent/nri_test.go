@@ -29,7 +29,7 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// sandbox is a pod as the runtime has it.
+// sandbox returns a pod in the runtime's form.
 func sandbox(name, addr string) *api.PodSandbox {
 	return &api.PodSandbox{
 		Id: "sb-" + name, Name: name, Uid: "u-" + name, Namespace: "default", Ips: []string{addr},
@@ -37,7 +37,7 @@ func sandbox(name, addr string) *api.PodSandbox {
 	}
 }
 
-// exists makes a pod of the API server's, which asks for a lane.
+// exists creates a pod in the API server, which asks for a lane.
 func (w *world) exists(t *testing.T, name, addr string, phase corev1.PodPhase, host bool) {
 	t.Helper()
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
@@ -58,7 +58,7 @@ func (w *world) exists(t *testing.T, name, addr string, phase corev1.PodPhase, h
 	}
 }
 
-// events are what was said on a pod, with the reason before.
+// events returns the events about a pod, each after its reason.
 func (w *world) events(t *testing.T, pod string) (said []string) {
 	t.Helper()
 	all, err := w.Resource(schema.GroupVersionResource{Version: "v1",
@@ -74,10 +74,10 @@ func (w *world) events(t *testing.T, pod string) (said []string) {
 	return said
 }
 
-// TestStartedWithoutTheAgent: by NRI the runtime asks nobody of pods whose sandboxes
-// it makes while the agent is away. Those that kubelet admitted before are found when
-// the agent is there: one that runs gets into its lane, or it is said on it why not;
-// one of which no container was made yet gets there before any.
+// TestStartedWithoutTheAgent tests pods whose sandboxes the runtime makes while the agent is
+// away: by NRI it then asks nothing. The agent later finds those that kubelet admitted. A
+// running pod gets into its lane, or an event says why not. A pod without a container yet
+// gets into its lane before its first container is created.
 func TestStartedWithoutTheAgent(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -164,7 +164,7 @@ func TestStartedWithoutTheAgent(t *testing.T) {
 		})
 	})
 	eventually("a pod gets into its lane before its container is made", func() bool {
-		// Until the agent is connected it is not asked.
+		// The agent gets no requests before it is connected.
 		_, err := r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: sandbox("starts", "10.244.0.6"),
 			Container: &api.Container{Id: "c", PodSandboxId: "sb-starts", Name: "c"}})
 		if err != nil {

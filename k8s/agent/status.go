@@ -17,11 +17,11 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// tellings are at least so far apart: a node that starts a hundred pods writes its
-// status a few times, not a hundred.
+// tellings is the least time between two writes of the status. A node that starts 100 pods
+// then writes its status a few times, not 100 times.
 const tellings = time.Second
 
-// tell keeps the node's entry in its policy's status, and tells events.
+// tell keeps the node's entry in its policy's status current, and sends events.
 func (a *Agent) tell(ctx context.Context) error {
 	var told *v1alpha1.NodeStatus
 	var in string
@@ -63,7 +63,8 @@ func (a *Agent) tell(ctx context.Context) error {
 	}
 }
 
-// events tells of conditions that are false now.
+// events sends an event for each condition that is false and was not before, or has another
+// message.
 func (a *Agent) events(ctx context.Context, was, is *v1alpha1.NodeStatus) {
 	for _, c := range is.Conditions {
 		if c.Status == metav1.ConditionTrue {
@@ -89,7 +90,7 @@ func equal(a, b *v1alpha1.NodeStatus) bool {
 		})
 }
 
-// status is the node's entry, and the policy that it is in, "" if none.
+// status returns the node's entry and the policy that it belongs to, "" if none.
 func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string) {
 	st, snap := a.lanes.Status(), a.lanes.Now()
 	if st.Policy == "" {
@@ -140,9 +141,10 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 	return out, st.Policy
 }
 
-// cgroup is the control group of a container of the host's network, where the
-// policy has packets told by control group; "" elsewhere, where its ports tell
-// them. Wherever kubelet and the runtime put it, it has the container's ID in its name.
+// cgroup returns the control group of a container in the host's network. It returns "" if the
+// policy does not classify by control group; ports identify the packets then. The group is
+// found by the container's ID in its name, because its path depends on kubelet and the
+// runtime.
 func (a *Agent) cgroup(pod *corev1.Pod, container string) string {
 	if !a.byCgroup() {
 		return ""
@@ -167,7 +169,7 @@ func (a *Agent) cgroup(pod *corev1.Pod, container string) string {
 	return groups[0]
 }
 
-// byCgroup reports whether the policy has packets told by control group.
+// byCgroup reports whether the policy makes lanes recognise packets by control group.
 func (a *Agent) byCgroup() bool {
 	force := ""
 	for _, p := range a.appliedForce() {
@@ -176,7 +178,7 @@ func (a *Agent) byCgroup() bool {
 	return force == plan.BySockops || force == plan.ByNetPrio
 }
 
-// appliedForce is the classifier that the policy forces, none or one.
+// appliedForce returns the classifier that the applied policy forces: none or one.
 func (a *Agent) appliedForce() []string {
 	all, err := a.cluster.Policies()
 	if err != nil {

@@ -49,7 +49,7 @@ func within(t *testing.T, name string, f func() error) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		h, err := netns.GetFromName(name)
 		if err == nil {
 			err = netns.Set(h)
@@ -84,14 +84,14 @@ func send(from, to string, n int) error {
 		switch _, err := c.Write(make([]byte, 100)); {
 		case err == nil:
 			sent++
-		case !errors.Is(err, unix.ECONNREFUSED): // what came back of one before
+		case !errors.Is(err, unix.ECONNREFUSED): // the answer to an earlier datagram
 			return err
 		}
 	}
 	return nil
 }
 
-// echo sends back what comes to an address of a namespace, until stop.
+// echo sends back datagrams to an address of a namespace, until stop.
 func echo(t *testing.T, in, addr string) (stop func()) {
 	t.Helper()
 	var c net.PacketConn
@@ -128,9 +128,9 @@ func nft(t *testing.T, rules string) {
 	}
 }
 
-// TestTraffic steers packets of real pods behind a real uplink and counts them in
-// their lanes: IPv4 and IPv6, the port that is declared and another one, a pod
-// without a lane, a pod of the host's network, a lane that ends.
+// TestTraffic sends packets of real pods through a real uplink and counts them in their
+// lanes. It covers IPv4 and IPv6, a declared and an undeclared port, a pod without a lane, a
+// pod of the host's network, and a lane that ends.
 func TestTraffic(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -234,7 +234,7 @@ func TestTraffic(t *testing.T) {
 		}
 		return out
 	}
-	// expect sends from a namespace, "" for the host's, and wants the packets in
+	// expect sends from a namespace, "" for the host's, and checks that the packets are in
 	// one lane and in no other.
 	expect := func(what, in, from, to, lane string) {
 		t.Helper()

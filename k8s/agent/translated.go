@@ -15,23 +15,23 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// Each look for translations walks the kernel's table of connections, 262144 buckets
-// on a large node, twice: 16 ms where it is empty. So looks are a minute apart, or as
-// far that they take a ten-thousandth of a processor; and close enough that none is
-// forgotten in between (nat.Remembered).
+// Each look for translations walks the kernel's connection table twice: 16 ms for an empty
+// table of 262144 buckets, as on a large node. Looks are therefore at least a minute apart,
+// and up to mostPause they take at most a ten-thousandth of a CPU. mostPause is short enough
+// that nat.Memory forgets nothing between two looks (nat.Remembered).
 const (
 	leastPause = time.Minute
 	mostPause  = 5 * time.Minute
-	pauses     = 10000 // times what a look took
+	pauses     = 10000 // factor on the time of the last look
 )
 
-// pause is how long not to look after a look that took so long.
+// pause returns the time until the next look, from the time that the last one took.
 func pause(took time.Duration) time.Duration {
 	return min(max(took*pauses, leastPause), mostPause)
 }
 
-// watchTranslated looks for packets of pods that the card sees under another
-// address than their lane has.
+// watchTranslated looks for packets of pods that the card sees under another address than
+// their lane has.
 func (a *Agent) watchTranslated(ctx context.Context) error {
 	next := time.NewTimer(leastPause)
 	defer next.Stop()
@@ -53,7 +53,7 @@ func (a *Agent) watchTranslated(ctx context.Context) error {
 	}
 }
 
-// translated looks once, and says what is new on the pods that it concerns.
+// translated looks once, and sends an event for each new finding to its pod.
 func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) error {
 	devices := a.lanes.Status().Devices
 	uplink, err := reach.Through(devices)
@@ -84,7 +84,7 @@ func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) erro
 	return nil
 }
 
-// steered reports whether what arrives is told apart by lane.
+// steered reports whether received packets are steered to lanes.
 func (a *Agent) steered() bool {
 	return slices.ContainsFunc(a.lanes.Now().Classes, func(c inventory.Class) bool {
 		how := c.Mechanisms[string(device.PartSteering)]

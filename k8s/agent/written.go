@@ -11,9 +11,10 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// writePods writes down which pods ask for a lane, for niclane-cni to know while nobody
-// answers it, and which can have none, for it not to ask. It waits for nothing else: a
-// pod's network is made a moment after the API server has bound it to the node.
+// writePods writes two lists for niclane-cni: the pods that ask for a lane, for when the
+// agent does not answer, and the pods that cannot have one, so that niclane-cni does not ask.
+// It waits for nothing else: the runtime makes a pod's network a moment after the API server
+// has bound the pod to the node.
 func (a *Agent) writePods(ctx context.Context) error {
 	failing := ""
 	for {
@@ -23,7 +24,7 @@ func (a *Agent) writePods(ctx context.Context) error {
 		case <-a.pods:
 		}
 		if !a.cluster.Synced() {
-			continue // what was written before is better than a part
+			continue // the old complete list is better than a partial one
 		}
 		err := a.writeKnown()
 		if err != nil && err.Error() != failing {
@@ -42,9 +43,9 @@ func (a *Agent) writeKnown() error {
 		case a.attacher.AsksForLane(pod):
 			ask = append(ask, kube.SandboxUID(pod))
 		case !attach.MayHaveLane(pod):
-			// By the UID that the API server has given it, and not by that of a
-			// static pod, an annotation that anybody can give to a pod of his:
-			// whom it names would start without its lane.
+			// Only the UID from the API server is safe here. The UID of a static pod is an
+			// annotation that any user can write: another pod that it names would start
+			// without its lane.
 			cannot = append(cannot, string(pod.UID))
 		}
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package applier makes the lanes of one file on the node's devices, often, by the engine of
-// niclane's commands, which see them as their own.
+// Package applier makes the lanes of one lanes file on the node's devices. It uses the same
+// engine and journals as niclane's commands, so these see its lanes as their own.
 package applier
 
 import (
@@ -17,34 +17,33 @@ import (
 	"github.com/niclane/niclane/watch/host"
 )
 
-// An Applier makes one lanes file's lanes. It is a watch.Machine.
+// An Applier makes the lanes of one lanes file. It is a watch.Machine.
 type Applier struct {
 	host.Machine
 }
 
-// New returns an Applier. In stateDir are the journals, in runDir is the lock: those of
-// niclane's commands. Config is the absolute path by which the lanes are journalled, and
-// to which the lanes file is written for people to read.
+// New returns an Applier. stateDir has the journals and runDir the lock, as for niclane's
+// commands. config is the absolute path that names the lanes in the journal. Apply also
+// writes the lanes file there, for people to read.
 func New(stateDir, runDir, config string) *Applier {
 	return &Applier{host.Machine{
 		Engine: &engine.Engine{StateDir: stateDir, RunDir: runDir, Memory: new(engine.Memory)}, Config: config,
 	}}
 }
 
-// A RefusedError is a plan that cannot be made on this device. Nothing was
-// changed.
+// A RefusedError says that the device cannot have the planned lanes. Nothing was changed.
 type RefusedError struct {
-	// Problems by path of the policy.
+	// Problems begin with the path of the value in the policy.
 	Problems []string
 }
 
 // Error implements error.
 func (e *RefusedError) Error() string { return strings.Join(e.Problems, "; ") }
 
-// Apply makes what the file's lanes lack. If a step fails, what was done is undone. It
-// waits for another niclane that is at work, as long as ctx lasts.
+// Apply makes the lanes that the file has and the device lacks. If a step fails, it undoes
+// the steps before. It waits for another running niclane until ctx ends.
 func (a *Applier) Apply(ctx context.Context, f *policy.File) (*engine.Result, error) {
-	if err := os.WriteFile(a.Config, f.Text, 0o600); err != nil { // also if nothing is made of it
+	if err := os.WriteFile(a.Config, f.Text, 0o600); err != nil { // written even if the file cannot be applied
 		return nil, err
 	}
 	r, err := a.Engine.Apply(ctx, a.file(f), engine.ApplyOptions{Wait: true, Keep: true})
@@ -64,7 +63,7 @@ func (a *Applier) file(f *policy.File) *engine.File {
 	return &engine.File{Name: a.Config, Text: f.Text, Intent: f.Intent}
 }
 
-// refused says what cannot be made by paths of the policy.
+// refused converts plan errors to a RefusedError with the policy's paths.
 func refused(f *policy.File, err error) error {
 	var errs plan.Errors
 	if !errors.As(err, &errs) {
@@ -79,8 +78,8 @@ func refused(f *policy.File, err error) error {
 	return out
 }
 
-// Remove undoes everything that Apply has made; what somebody else has changed since is
-// left, and an error.
+// Remove undoes everything that Apply has made. It leaves objects that another program has
+// changed since, and returns an error for them.
 func (a *Applier) Remove(ctx context.Context) error {
 	_, err := a.Engine.Rollback(ctx, engine.RollbackOptions{Wait: true, Choose: engine.Only(a.Config)})
 	return err

@@ -38,8 +38,8 @@ func newApplier(t testing.TB) *Applier {
 	return New(filepath.Join(dir, "state"), filepath.Join(dir, "run"), filepath.Join(dir, "kubernetes.yaml"))
 }
 
-// TestFault9AnyDevice makes lanes on a device that has no mqprio, no flower and no
-// driver of its own, adds a pod, and takes everything away: it is as before.
+// TestFault9AnyDevice makes lanes on a device without mqprio, flower and a driver of its own,
+// adds a pod, and removes everything: the device is as before.
 func TestFault9AnyDevice(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	before := vethtest.Qdiscs(t, dev)
@@ -87,7 +87,7 @@ func TestFault9AnyDevice(t *testing.T) {
 	if err != nil || len(views) != 1 || len(views[0].Drifts) != 0 {
 		t.Fatalf("looked: %+v, %v", views, err)
 	}
-	// Fault 14: somebody's tc is seen, and mended.
+	// Fault 14: a change by tc is found and repaired.
 	vethtest.TC(t, "qdisc del dev "+dev+" root")
 	if views, err = c.Look(t.Context()); err != nil || len(views[0].Drifts) == 0 {
 		t.Fatalf("after tc qdisc del: %+v, %v", views, err)
@@ -106,7 +106,8 @@ func TestFault9AnyDevice(t *testing.T) {
 	}
 }
 
-// Where somebody has put another root qdisc, which repairs leave, all else is repaired.
+// TestRepairPieces checks that everything else is repaired if another program has put a root
+// qdisc there, which repairs leave.
 func TestRepairPieces(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	c := newApplier(t)
@@ -154,8 +155,8 @@ func TestRepairPieces(t *testing.T) {
 	}
 }
 
-// TestChannels: lanes get back what they stand on, as with niclane watch, instead of
-// being laid out anew on what somebody's ethtool has left: pods' queues would move.
+// TestChannels checks that lanes get back their channels, as with niclane watch. They must
+// not be planned again for the number that ethtool has left: pods' queues would move.
 func TestChannels(t *testing.T) {
 	if _, err := exec.LookPath("ethtool"); err != nil {
 		t.Skip(err)
@@ -220,8 +221,7 @@ func TestRefused(t *testing.T) {
 	_ = dev
 }
 
-// TestNothingStaysOpen: a connection to the kernel is closed by whoever takes it, and
-// where nobody does.
+// TestNothingStaysOpen checks that every connection to the kernel is closed.
 func TestNothingStaysOpen(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	c := newApplier(t)
@@ -249,7 +249,7 @@ func TestNothingStaysOpen(t *testing.T) {
 			t.Fatal("lanes on a device that there is not")
 		}
 	}
-	// a journal's are closed beside it
+	// A journal's files are closed in the background.
 	for end := time.Now().Add(10 * time.Second); openFiles(t) > before; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatalf("%d files and sockets are open, %d after eight applies more", before, openFiles(t))
@@ -260,7 +260,7 @@ func TestNothingStaysOpen(t *testing.T) {
 	}
 }
 
-// openFiles is how many files and sockets this process has open.
+// openFiles returns the number of open files and sockets of this process.
 func openFiles(t *testing.T) int {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -270,7 +270,8 @@ func openFiles(t *testing.T) int {
 	return len(fds)
 }
 
-// TestUnwritten: where people could not read what the lanes are, none are made.
+// TestUnwritten checks that no lanes are made if the lanes file cannot be written for people
+// to read.
 func TestUnwritten(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	c := newApplier(t)
@@ -309,8 +310,8 @@ func TestUnwritten(t *testing.T) {
 	}
 }
 
-// TestFault11ExactAddress: 10.77.0.1 is not found by being the beginning of
-// 10.77.0.10.
+// TestFault11ExactAddress checks that 10.77.0.1 is not found by 10.77.0.10, which begins with
+// it.
 func TestFault11ExactAddress(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	vethtest.IP(t, "addr add 10.78.0.10/24 dev "+dev)

@@ -10,10 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// DeviceOf returns the device of this network namespace that has exactly this
-// address, "" if none has. Uppers that have the same address as what is below
-// them are not known: an address belongs to one device. It is asked for each pod
-// that comes or goes: of the links of a hundred pods none is read.
+// DeviceOf returns the device of this network namespace that has exactly this address, "" if
+// none has. It runs for each pod that comes or goes, so it lists addresses and does not read
+// the links of 100 pods.
 func DeviceOf(addr string) (string, error) {
 	want := net.ParseIP(addr)
 	if want == nil {
@@ -24,7 +23,7 @@ func DeviceOf(addr string) (string, error) {
 		family = netlink.FAMILY_V4
 	}
 	addrs, err := netlink.AddrList(nil, family)
-	// what has changed meanwhile may be missing
+	// An interrupted dump may lack an address that has just changed.
 	for tries := 0; errors.Is(err, netlink.ErrDumpInterrupted) && tries < 100; tries++ {
 		addrs, err = netlink.AddrList(nil, family)
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/niclane/niclane/internal/kernel/tc"
 )
 
-// SeeTranslated has what leaves some devices known by the addresses that it had before
-// this host translated them, and reports whether it is: bpf.Client.SeeTranslated.
+// SeeTranslated makes the classifier on these devices recognise packets by the addresses that
+// they had before this host translated them, and reports whether it can:
+// bpf.Client.SeeTranslated.
 func SeeTranslated(devices []string) (sees bool, err error) {
 	t, err := tc.Open()
 	if err != nil {

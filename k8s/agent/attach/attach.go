@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attach puts pods into the lanes that kubelet has given them: it asks
-// kubelet what a pod has, reads what the pod says about its packets, and has the
-// node steer them. It is the agent's side of niclane-cni and of NRI: a pod gets the
-// same by either.
+// Package attach puts pods into the lanes that kubelet has given them. It asks kubelet what a
+// pod has, reads from the pod which packets belong to it, and makes the node steer them.
+// niclane-cni and NRI both call it; a pod gets the same by either.
 package attach
 
 import (
@@ -28,49 +27,48 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// Kubelet says what pods were given: *podresources.Client.
+// Kubelet reports what pods were given. *podresources.Client implements it.
 type Kubelet interface {
 	Get(ctx context.Context, namespace, name string) (*podresources.Pod, error)
 	List(ctx context.Context) ([]podresources.Pod, error)
 }
 
-// Pods finds a pod in the API server, or in what is known of it.
+// Pods finds a pod in the agent's cache, or in the API server.
 type Pods interface {
-	// Known returns the pod if it is known without asking anybody, or else nil.
+	// Known returns the cached pod, nil if the cache does not have it. It asks no server.
 	Known(namespace, name, uid string) *corev1.Pod
 	Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error)
 }
 
-// An Attacher attaches pods.
+// An Attacher puts pods into lanes.
 type Attacher struct {
 	Lanes   *lanes.Manager
 	Kubelet Kubelet
 	Pods    Pods
-	// Reachable says why packets of these addresses never have them on the
-	// device, nil if they do.
+	// Reachable returns an error that says why packets on the device never have these
+	// addresses, nil if they do.
 	Reachable func(device string, addrs []netip.Addr) error
-	// Addrs are the node's addresses (InternalIP), that its node ports have.
+	// Addrs returns the node's addresses (InternalIP), which its node ports use.
 	Addrs func() []netip.Addr
-	// ByCgroup reports whether pods of the host's network are told by control
-	// groups, which they have when they run, and not by their ports; nil: no.
+	// ByCgroup reports whether packets of pods in the host's network are recognised by
+	// control group, which exists only when the pod runs, and not by ports. nil: by ports.
 	ByCgroup func() bool
-	// Services says which lead to a pod; nil: they are not read.
+	// Services returns the Services that lead to a pod; nil: Services are not read.
 	Services func(*corev1.Pod) []pods.Service
-	// Limit sets the rate at which packets reach a pod, on the interface outside
-	// it; 0 takes the limit away.
+	// Limit sets the rate in bit/s at which packets reach a pod, on the host's end of its
+	// interface; 0 removes the limit.
 	Limit func(hostIf string, bits uint64) error
-	// Event tells people, on the pod. It must not block.
+	// Event sends an event about the pod. It must not block.
 	Event func(namespace, pod, uid, reason, message string)
-	// Took is told how long each request took, and whether there was something to
-	// do; nil: nobody is.
+	// Took receives how long each request took, and whether there was something to do. It may
+	// be nil.
 	Took func(command string, did bool, took time.Duration)
 	Log  *slog.Logger
 }
 
-// Handle does what the runtime asks, by niclane-cni or by NRI. early is called, once
-// at most, when it is known that there is something to do and before it is done: that
-// a pod which is added has a lane, that one which ends is in one. It may fill in of r
-// what only pods with lanes need.
+// Handle does what the runtime asks, by niclane-cni or by NRI. If there is something to do,
+// it calls early once before it does anything: an added pod has a lane, or an ending pod is
+// in one. early may fill in those fields of r that only pods with lanes need.
 func (a *Attacher) Handle(ctx context.Context, r *cni.Request, early func()) cni.Answer {
 	if a.Took != nil {
 		begin, did, say := time.Now(), false, early
@@ -117,7 +115,7 @@ func (a *Attacher) Handle(ctx context.Context, r *cni.Request, early func()) cni
 	return cni.Answer{Lane: lane}
 }
 
-// attached reports whether there is something of a sandbox to take out of lanes.
+// attached reports whether any of the sandbox's attachments are in lanes.
 func (a *Attacher) attached(r *cni.Request) bool {
 	return slices.ContainsFunc(a.Lanes.Attachments(), func(at lanes.Attachment) bool {
 		return at.Sandbox == r.Sandbox || r.UID != "" && at.Sandbox == lanes.LatePrefix+r.UID
@@ -150,9 +148,9 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 		Grants: grants, Holds: holds,
 	}
 	addrs := r.Addrs
-	if pod.Spec.HostNetwork { // no CNI plugin is called for these: it is NRI that asks
+	if pod.Spec.HostNetwork { // no CNI plugin is called for these pods; NRI asks
 		if a.ByCgroup != nil && a.ByCgroup() {
-			return true, nil // Sweep attaches it when it runs
+			return true, nil // Sweep attaches the pod when it runs
 		}
 		addrs, at.IfName = a.Addrs(), ""
 	}
@@ -160,7 +158,7 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 	if err != nil {
 		return true, err
 	}
-	if !pod.Spec.HostNetwork { // the node's interface is not the pod's to limit
+	if !pod.Spec.HostNetwork { // a pod of the host's network must not limit the node's interface
 		if err := a.bandwidth(&at, r); err != nil {
 			return true, err
 		}
@@ -168,8 +166,8 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 	return true, a.put(ctx, at, pod, where)
 }
 
-// AsksForLane reports whether a pod cannot do without a lane of this node's: it asks
-// for the resource of a class. Of claims, the holds say which pods they are for.
+// AsksForLane reports whether a pod needs a lane of this node: it asks for the resource of a
+// class, or a hold has it among its claim's pods.
 func (a *Attacher) AsksForLane(pod *corev1.Pod) bool {
 	snap := a.Lanes.Now()
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
@@ -188,16 +186,16 @@ func (a *Attacher) AsksForLane(pod *corev1.Pod) bool {
 	return false
 }
 
-// Asks is AsksForLane of a pod that is known; others do not.
+// Asks reports AsksForLane for a cached pod, and false for any other.
 func (a *Attacher) Asks(namespace, name, uid string) bool {
 	pod := a.Pods.Known(namespace, name, uid)
 	return pod != nil && a.AsksForLane(pod)
 }
 
-// MayHaveLane reports whether kubelet can have given the pod a lane: it has a
-// claim, or asks for a resource that is none of Kubernetes' own (an extended
-// resource, which DRA may serve too). Most pods do neither, and need not wait for
-// kubelet's answer. What a pod asks for of these never changes.
+// MayHaveLane reports whether kubelet can have given the pod a lane: the pod has a claim, or
+// asks for an extended resource (a name with a domain), which DRA may serve too. Most pods do
+// neither and need not wait for kubelet's answer. The answer never changes during a pod's
+// life.
 func MayHaveLane(pod *corev1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
@@ -214,7 +212,7 @@ func MayHaveLane(pod *corev1.Pod) bool {
 	return false
 }
 
-// ready says why no pod can be put into a lane on this node.
+// ready returns an error that says why no pod can be put into a lane on this node.
 func (a *Attacher) ready() error {
 	s := a.Lanes.Status()
 	if len(s.Devices) == 0 && s.Problem != "" {
@@ -223,7 +221,7 @@ func (a *Attacher) ready() error {
 	return nil
 }
 
-// reachable says why the card never sees these addresses.
+// reachable returns an error that says why the card never sees these addresses.
 func (a *Attacher) reachable(addrs []netip.Addr) error {
 	d := a.Lanes.Now().Device
 	if d == nil || a.Reachable == nil {
@@ -232,8 +230,8 @@ func (a *Attacher) reachable(addrs []netip.Addr) error {
 	return a.Reachable(d.Name, addrs)
 }
 
-// bandwidth honours the standard annotations: what reaches the pod is limited on
-// its interface, what it sends by its lane's ceiling.
+// bandwidth applies the standard bandwidth annotations. It limits received packets on the
+// pod's interface, and sent packets by the lane's ceiling.
 func (a *Attacher) bandwidth(at *lanes.Attachment, r *cni.Request) error {
 	if r.EgressRate > 0 {
 		at.Ceilings = map[string]uint64{}
@@ -258,7 +256,7 @@ func (a *Attacher) bandwidth(at *lanes.Attachment, r *cni.Request) error {
 	return nil
 }
 
-// check says whether a pod is in the lanes that kubelet has given it.
+// check reports whether a pod is in the lanes that kubelet has given it.
 func (a *Attacher) check(ctx context.Context, r *cni.Request) (lane bool, err error) {
 	given, err := a.Kubelet.Get(ctx, r.Namespace, r.Pod)
 	if err != nil {
@@ -286,8 +284,8 @@ func (a *Attacher) check(ctx context.Context, r *cni.Request) (lane bool, err er
 	return true, nil
 }
 
-// grants says which lanes a pod was given. What it was given and the node does not
-// have is an error, never no lane.
+// grants returns the lanes that kubelet gave a pod. If the node lacks one of them, it returns
+// an error, never fewer lanes.
 func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []string, err error) {
 	if given == nil {
 		return nil, nil, nil
@@ -364,13 +362,13 @@ func grant(c *inventory.Class, container string, ids []string) (pods.Grant, erro
 	return g, err
 }
 
-// Sweep takes out of their lanes the pods that kubelet has no more, whose end was
-// missed, and puts those in that it has and that are in none: pods of the host
-// network, for which no CNI plugin is called, and those that started while the
-// agent was down. here are the pods of this node by NAMESPACE/NAME.
+// Sweep removes the attachments of pods that kubelet no longer has: their end was missed. It
+// attaches running pods that are in no lane yet: pods of the host's network, for which no CNI
+// plugin is called, and pods that started while the agent was down. here has this node's pods
+// by NAMESPACE/NAME.
 func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod,
 	cgroup func(pod *corev1.Pod, container string) string) error {
-	// What is attached while kubelet is asked is newer than its answer.
+	// Attachments made while kubelet answers are newer than its answer.
 	before := map[string]bool{} // by sandbox
 	for _, at := range a.Lanes.Attachments() {
 		before[at.Sandbox] = true
@@ -412,14 +410,14 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod,
 	return err
 }
 
-// moved reports whether a pod that was attached by what the API server had of it has
-// other addresses now: its sandbox was made anew.
+// moved reports whether a pod that was attached late, by its data from the API server, has
+// other addresses now because its sandbox was created again.
 func moved(at *lanes.Attachment, pod *corev1.Pod) bool {
 	now := addresses(pod)
 	return at.Late() && len(at.Addrs) > 0 && len(now) > 0 && !slices.Equal(now, at.Addrs)
 }
 
-// addresses of a pod, as the API server has them.
+// addresses returns a pod's addresses from the API server.
 func addresses(pod *corev1.Pod) (out []netip.Addr) {
 	for _, ip := range pod.Status.PodIPs {
 		if addr, err := netip.ParseAddr(ip.IP); err == nil {
@@ -429,7 +427,7 @@ func addresses(pod *corev1.Pod) (out []netip.Addr) {
 	return out
 }
 
-// lately attaches a pod that runs already.
+// lately attaches a pod that already runs.
 func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *corev1.Pod,
 	cgroup func(*corev1.Pod, string) string) error {
 	grants, holds, err := a.grants(given)
@@ -451,9 +449,9 @@ func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *cor
 	return nil
 }
 
-// where says by what the packets of a pod with these addresses are told. cgroup gives
-// a container's control group, for pods of the host's network; nil: ports alone tell
-// those.
+// where returns how to recognise the packets of a pod with these addresses. cgroup returns a
+// container's control group, for pods of the host's network; if it is nil, only ports
+// identify those pods.
 func (a *Attacher) where(at *lanes.Attachment, pod *corev1.Pod, addrs []netip.Addr,
 	cgroup func(*corev1.Pod, string) string) (pods.Where, error) {
 	where := pods.Where{Addrs: addrs, Node: a.Addrs(), Services: a.services(pod)}
@@ -467,8 +465,8 @@ func (a *Attacher) where(at *lanes.Attachment, pod *corev1.Pod, addrs []netip.Ad
 	return where, declares(pod, at.Grants)
 }
 
-// declares refuses containers of the host network that name no port: the node's
-// address alone would put all of the node's traffic into the lane.
+// declares refuses containers of the host's network that name no port: the node's address
+// alone would put all of the node's traffic into the lane.
 func declares(pod *corev1.Pod, grants []pods.Grant) error {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		given := slices.ContainsFunc(grants, func(g pods.Grant) bool { return g.Container == c.Name })

@@ -32,11 +32,11 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A paper is a card that takes what it is told.
+// A paper is a card that accepts everything, unless why is set.
 type paper struct {
 	mu   sync.Mutex
 	text string
-	why  string // it takes nothing
+	why  string // if set, the card refuses everything with this reason
 }
 
 func (p *paper) refuse(why string) {
@@ -66,13 +66,13 @@ func (p *paper) now() string {
 	return p.text
 }
 
-// A world is kubelet and the API server, as the test says.
+// A world replaces kubelet and the API server.
 type world struct {
 	given  []podresources.Pod
 	pods   map[string]*corev1.Pod
 	broken error
 	events []string
-	listed func() // after the answer of List was made, and before it is given
+	listed func() // called between List's answer and its return
 }
 
 func (w *world) Get(_ context.Context, namespace, name string) (*podresources.Pod, error) {
@@ -105,7 +105,7 @@ func (w *world) Pod(_ context.Context, namespace, name, uid string) (*corev1.Pod
 	return p, nil
 }
 
-// pod adds a pod with a container c of a declared port, with devices.
+// pod adds a pod with a container c that declares a port and has devices.
 func (w *world) pod(name, addr string, phase corev1.PodPhase, devices ...podresources.Devices) *corev1.Pod {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c",
 		Ports: []corev1.ContainerPort{{ContainerPort: 6379}}}}}}
@@ -188,7 +188,7 @@ func TestAdd(t *testing.T) {
 		t.Errorf("Intel's resource: %+v", got)
 	}
 	text := c.now()
-	// Fault 7: both of the queue sets, as one lane.
+	// Fault 7: the lane has both queue sets.
 	if !strings.Contains(text, "  redis-1:\n    mode: shared\n    queues: 2\n") ||
 		strings.Contains(text, "  redis-2:") || !strings.Contains(text, `ports: ["6379"]`) {
 		t.Errorf("lanes:\n%s", text)
@@ -204,7 +204,7 @@ func TestAdd(t *testing.T) {
 	if text = c.now(); strings.Contains(text, "10.0.0.3") || !strings.Contains(text, "10.0.0.2") {
 		t.Errorf("after gc:\n%s", text)
 	}
-	// That there is something to do is said before it is done: it may take its time.
+	// early is called before the change, which may take time.
 	for _, in := range []bool{true, false} {
 		if got := a.Handle(t.Context(), request(cni.Del, "redis", "10.0.0.2"), early(t, in)); got.Error != "" {
 			t.Errorf("del: %+v", got)
@@ -219,7 +219,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestFault4LookupErrors: what cannot be found out is an error, never "no lane".
+// TestFault4LookupErrors checks that a failed lookup is an error, never "no lane".
 func TestFault4LookupErrors(t *testing.T) {
 	a, w, _ := setup(t)
 	w.pod("gone", "10.0.0.1", "Pending", podresources.Devices{Resource: "niclane.dev/old", IDs: []string{"old-0"}})
@@ -295,8 +295,8 @@ func TestBandwidth(t *testing.T) {
 	}
 }
 
-// TestKubeletIsNotAsked: a pod that cannot have a lane does not wait for kubelet,
-// whatever that does; one of which nothing is known does.
+// TestKubeletIsNotAsked checks that a pod that cannot have a lane does not wait for kubelet,
+// and that an unknown pod does.
 func TestKubeletIsNotAsked(t *testing.T) {
 	a, w, _ := setup(t)
 	w.broken = errors.New("kubelet is busy")
@@ -313,8 +313,8 @@ func TestKubeletIsNotAsked(t *testing.T) {
 	}
 }
 
-// TestStatus: the agent is ready while it has lanes to give, whatever becomes of a
-// policy that comes later.
+// TestStatus checks that the agent is ready while it has lanes to give, even if a later
+// policy fails.
 func TestStatus(t *testing.T) {
 	a, _, c := setup(t)
 	status := func() string {
@@ -364,8 +364,8 @@ func TestAsksForLane(t *testing.T) {
 	}
 }
 
-// TestSweep: pods that were there before the agent, pods of the host's network, and
-// pods whose end was missed.
+// TestSweep tests pods from before the agent's start, pods of the host's network, and pods
+// whose end was missed.
 func TestSweep(t *testing.T) {
 	a, w, c := setup(t)
 	w.pod("before", "10.0.0.1", "Running",
@@ -409,8 +409,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepWhileAPodStarts: a pod that gets into its lane while kubelet is asked is
-// none that has ended, although kubelet's answer does not have it.
+// TestSweepWhileAPodStarts checks that Sweep does not remove a pod that was attached while
+// kubelet answered, although kubelet's answer lacks it.
 func TestSweepWhileAPodStarts(t *testing.T) {
 	a, w, c := setup(t)
 	w.listed = func() {
@@ -431,8 +431,8 @@ func TestSweepWhileAPodStarts(t *testing.T) {
 	}
 }
 
-// TestHostPods: pods of the host's network have one address, and each keeps its
-// lane.
+// TestHostPods checks that pods of the host's network, which share one address, each keep
+// their lane.
 func TestHostPods(t *testing.T) {
 	a, w, c := setup(t)
 	for i, name := range []string{"one", "two"} {
@@ -449,7 +449,7 @@ func TestHostPods(t *testing.T) {
 	}
 }
 
-// TestHostPodByNRI: the runtime tells of a pod of the host's network too, which has the
+// TestHostPodByNRI tests a pod of the host's network that the runtime reports: it has the
 // node's addresses and no interface of its own.
 func TestHostPodByNRI(t *testing.T) {
 	a, w, c := setup(t)
@@ -468,7 +468,7 @@ func TestHostPodByNRI(t *testing.T) {
 	if text := c.now(); !strings.Contains(text, "192.0.2.1") || !strings.Contains(text, "6379") {
 		t.Errorf("lanes:\n%s", text)
 	}
-	// It is the whole node's address: without a port the pod does not start.
+	// The address is the whole node's: the pod does not start without a port.
 	p.Spec.Containers[0].Ports = nil
 	if got := a.Handle(t.Context(), r, early(t, true)); !got.Lane || !strings.Contains(got.Error, "names no port") {
 		t.Errorf("without a port: %+v", got)
@@ -477,15 +477,15 @@ func TestHostPodByNRI(t *testing.T) {
 		early(t, true)); got.Error != "" || len(a.Lanes.Attachments()) != 0 {
 		t.Errorf("%+v, %+v", got, a.Lanes.Attachments())
 	}
-	// Control groups are there when it runs.
+	// Control groups exist only when the pod runs.
 	a.ByCgroup = func() bool { return true }
 	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" || len(a.Lanes.Attachments()) != 0 {
 		t.Errorf("by control group: %+v, %+v", got, a.Lanes.Attachments())
 	}
 }
 
-// TestSandboxMadeAnew: a pod that was found when it ran, and whose sandbox was made
-// anew, has its lane at its new address.
+// TestSandboxMadeAnew checks that a pod that was attached while it ran gets its lane at its
+// new address after its sandbox was created again.
 func TestSandboxMadeAnew(t *testing.T) {
 	a, w, c := setup(t)
 	p := w.pod("moves", "10.0.0.1", "Running",
@@ -497,7 +497,7 @@ func TestSandboxMadeAnew(t *testing.T) {
 		}
 	}
 	sweep()
-	p.Status.PodIPs = nil // kubelet has not said it yet
+	p.Status.PodIPs = nil // kubelet has not reported the address yet
 	if sweep(); !strings.Contains(c.now(), "10.0.0.1") {
 		t.Errorf("lanes:\n%s", c.now())
 	}
@@ -507,7 +507,7 @@ func TestSandboxMadeAnew(t *testing.T) {
 	}
 }
 
-// TestFrontends: what comes to a node port is the pod's too.
+// TestFrontends checks that packets for a node port belong to the pod too.
 func TestFrontends(t *testing.T) {
 	a, w, c := setup(t)
 	p := w.pod("redis", "10.0.0.2", "Pending",
@@ -530,7 +530,7 @@ func TestUnreachable(t *testing.T) {
 		early(t, true)); got.Error != "eth0 is under an overlay" || !got.Lane {
 		t.Errorf("%+v", got)
 	}
-	// One that the agent puts into its lane later is no better off.
+	// A pod that the agent attaches later gets the same error.
 	w.pods["default/redis"].Status.Phase = corev1.PodRunning
 	if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
 		t.Fatal(err)

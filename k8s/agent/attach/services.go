@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/k8s/pods"
 )
 
-// services that lead to a pod, none if they are not read.
+// services returns the Services that lead to a pod, none if Services are not read.
 func (a *Attacher) services(pod *corev1.Pod) []pods.Service {
 	if a.Services == nil {
 		return nil
@@ -20,9 +20,9 @@ func (a *Attacher) services(pod *corev1.Pod) []pods.Service {
 	return a.Services(pod)
 }
 
-// put attaches a pod by what its packets are told. That a pod gets its lane does not
-// hang on Services, which others write: what they make impossible (a frontend that
-// leads to another lane, more rules than the card has) is left out, and said.
+// put attaches a pod to its lanes. Services are written by other users, so they must not
+// prevent it. If they make it fail (a frontend leads to another lane, or the card has too few
+// rules), put attaches the pod without them and reports that.
 func (a *Attacher) put(ctx context.Context, at lanes.Attachment, pod *corev1.Pod, where pods.Where) error {
 	err := a.try(ctx, at, pod, where)
 	if err == nil || len(where.Services) == 0 {
@@ -44,15 +44,15 @@ func (a *Attacher) try(ctx context.Context, at lanes.Attachment, pod *corev1.Pod
 	return a.Lanes.Attach(ctx, at)
 }
 
-// leftOut says on a pod that its Services' packets are not its lane's.
+// leftOut reports on a pod that its Services' packets do not take its lane.
 func (a *Attacher) leftOut(at *lanes.Attachment, err error) {
 	a.Log.Warn("packets of Services are not the lane's", "pod", at.Name(), "error", err)
 	a.Event(at.Namespace, at.Pod, at.UID, "ServiceNotInLane",
 		"packets for the pod's Services are not its lane's: "+err.Error())
 }
 
-// FollowServices has the pods that are in lanes get the packets of the Services that
-// lead to them now. here are the pods of this node by NAMESPACE/NAME.
+// FollowServices updates the pods in lanes to the Services that lead to them now. here has
+// this node's pods by NAMESPACE/NAME.
 func (a *Attacher) FollowServices(ctx context.Context, here map[string]*corev1.Pod) {
 	if a.Services == nil {
 		return

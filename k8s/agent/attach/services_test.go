@@ -15,13 +15,13 @@ import (
 	"github.com/niclane/niclane/k8s/pods/podresources"
 )
 
-// nodePort leads to port 6379.
+// nodePort returns a Service from a node port to port 6379.
 func nodePort(port uint16) pods.Service {
 	return pods.Service{Frontend: params.Frontend{Ports: params.Ports{Protocol: "tcp", First: port, Last: port}},
 		Target: 6379}
 }
 
-// TestServices: a pod's lane has what comes by its Services, as they are now.
+// TestServices checks that a pod's lane has the packets of its present Services.
 func TestServices(t *testing.T) {
 	a, w, c := setup(t)
 	lead := map[string][]pods.Service{"redis": {nodePort(30379)}}
@@ -49,7 +49,7 @@ func TestServices(t *testing.T) {
 		a.FollowServices(t.Context(), w.pods)
 		has(map[uint16]string{30379: "30379", 30380: "30380"}[port])
 	}
-	p.UID = "u-another" // of the same name
+	p.UID = "u-another" // another pod of the same name
 	lead["redis"] = nil
 	a.FollowServices(t.Context(), w.pods)
 	has("30379")
@@ -61,8 +61,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestServicesThatCannotBe: a Service that leads to pods in different lanes fails none
-// of them; it is said whose packets are in no lane.
+// TestServicesThatCannotBe checks that a Service to pods in different lanes fails none of
+// them, and that an event names the pod whose packets are in no lane.
 func TestServicesThatCannotBe(t *testing.T) {
 	a, w, c := setup(t)
 	lead := map[string][]pods.Service{"one": {nodePort(30379)}, "two": {nodePort(30379)}}
@@ -90,8 +90,8 @@ func TestServicesThatCannotBe(t *testing.T) {
 	said(1)
 	a.FollowServices(t.Context(), w.pods)
 	said(2)
-	// A Service of its own, and then one that cannot be, which leaves the old one's not
-	// with the lane.
+	// First a Service of its own, then an impossible one. The lane must then lose the old
+	// Service's packets.
 	lead["two"] = []pods.Service{nodePort(30380)}
 	a.FollowServices(t.Context(), w.pods)
 	if text := c.now(); strings.Count(text, "30380") != 1 {
@@ -104,7 +104,7 @@ func TestServicesThatCannotBe(t *testing.T) {
 		!strings.Contains(text, "10.0.0.3") {
 		t.Errorf("lanes:\n%s", text)
 	}
-	// The other's has gone: it can be.
+	// The other pod's Service no longer exists, so this one is possible.
 	lead["one"] = nil
 	a.FollowServices(t.Context(), w.pods)
 	a.FollowServices(t.Context(), w.pods)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube is the agent's view of the API server: the policies, its own node,
-// the pods of its node and, if they are asked for, the Services, kept by watches; and
-// what it writes there: its entry in a policy's status, and events. It reads nothing of
-// other nodes.
+// Package kube is the agent's view of the API server. Watches keep the policies, the agent's
+// node, the pods of the node and, if wanted, the Services. It writes the node's entry in a
+// policy's status, and events. It reads nothing of other nodes.
 package kube
 
 import (
@@ -43,7 +42,7 @@ var (
 	eventGVR = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
-// A Cluster is watched by one node's agent.
+// A Cluster is one node's view of the API server.
 type Cluster struct {
 	client dynamic.Interface
 	node   string
@@ -53,11 +52,11 @@ type Cluster struct {
 	services              cache.SharedIndexInformer // nil: not read
 
 	mu   sync.Mutex
-	said map[string]time.Time // events that were told, by what they say
+	said map[string]time.Time // when each event was sent, by its content
 }
 
-// New makes the watches of a node, and of Services if withServices; changed is called,
-// without blocking, whenever something has changed.
+// New returns the watches of a node, and of Services if withServices is true. It calls
+// changed after each change. changed must not block.
 func New(client dynamic.Interface, node string, withServices bool, log *slog.Logger, changed func()) *Cluster {
 	c := &Cluster{client: client, node: node, log: log, said: map[string]time.Time{}}
 	c.policies = c.informer(policies, "")
@@ -75,13 +74,13 @@ func New(client dynamic.Interface, node string, withServices bool, log *slog.Log
 		},
 	}
 	for _, i := range c.informers() {
-		_, _ = i.AddEventHandler(h) // an error would be of an informer that was stopped
+		_, _ = i.AddEventHandler(h) // only a stopped informer returns an error
 	}
 	return c
 }
 
-// informer keeps the parts that are taken of the objects which a field selector
-// selects, "" for all. What cannot be taken a part of is kept as it is.
+// informer keeps the parts of the objects that a field selector selects; "" selects all. An
+// object that part cannot convert is kept whole.
 func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cache.SharedIndexInformer {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -95,10 +94,10 @@ func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cac
 	}
 	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, c.client),
 		&unstructured.Unstructured{}, 0, cache.Indexers{})
-	_ = i.SetTransform(func(o any) (any, error) { // before it starts: no error
+	_ = i.SetTransform(func(o any) (any, error) { // no error before the informer starts
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
-			return o, nil // a part already
+			return o, nil // already a part
 		}
 		if p, err := part(gvr, u); err == nil {
 			return p, nil
@@ -117,7 +116,7 @@ func (c *Cluster) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Synced reports whether everything was seen once.
+// Synced reports whether every watch has its first complete list.
 func (c *Cluster) Synced() bool {
 	return !slices.ContainsFunc(c.informers(), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
 }
@@ -130,8 +129,7 @@ func (c *Cluster) informers() []cache.SharedIndexInformer {
 	return all
 }
 
-// Node returns the labels of the node and its InternalIP; ok is false as long as
-// it is not known.
+// Node returns the node's labels and InternalIP. ok is false while the node is not known.
 func (c *Cluster) Node() (labels map[string]string, address string, ok bool) {
 	n := c.self()
 	if n == nil {
@@ -145,15 +143,15 @@ func (c *Cluster) Node() (labels map[string]string, address string, ok bool) {
 	return n.Labels, "", true
 }
 
-// self is the node as it is known, nil as long as it is not.
+// self returns the node, nil while it is not known.
 func (c *Cluster) self() *corev1.Node {
 	o, _, _ := c.nodes.GetStore().GetByKey(c.node)
 	n, _ := o.(*corev1.Node)
 	return n
 }
 
-// Runtime is the node's container runtime and its version, "containerd://2.3.7"; "" as
-// long as it is not known.
+// Runtime returns the node's container runtime and its version, "containerd://2.3.7"; ""
+// while not known.
 func (c *Cluster) Runtime() string {
 	if n := c.self(); n != nil {
 		return n.Status.NodeInfo.ContainerRuntimeVersion
@@ -161,8 +159,7 @@ func (c *Cluster) Runtime() string {
 	return ""
 }
 
-// Addresses are the node's InternalIPs, of each family; none as long as they are
-// not known.
+// Addresses returns the node's InternalIPs of both families; none while not known.
 func (c *Cluster) Addresses() (out []netip.Addr) {
 	n := c.self()
 	if n == nil {
@@ -176,7 +173,7 @@ func (c *Cluster) Addresses() (out []netip.Addr) {
 	return out
 }
 
-// Policies returns all of them, and an error that names those that cannot be read.
+// Policies returns all policies that can be read, and an error that names the others.
 func (c *Cluster) Policies() (out []*v1alpha1.LanePolicy, err error) {
 	var bad []string
 	for _, o := range c.policies.GetStore().List() {
@@ -193,11 +190,11 @@ func (c *Cluster) Policies() (out []*v1alpha1.LanePolicy, err error) {
 	return out, err
 }
 
-// maxPolicy is what etcd takes of an object.
+// maxPolicy is the largest spec in bytes that readPolicy reads.
 const maxPolicy = 1 << 20
 
-// readPolicy reads a policy's spec strictly: an API server without the CRD's
-// schema, or with another release's, may let pass what this agent does not know.
+// readPolicy reads a policy's spec and refuses unknown fields: an API server without the
+// CRD's schema, or with another release's, may accept fields that this agent does not know.
 func readPolicy(o any) (*v1alpha1.LanePolicy, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
@@ -216,8 +213,8 @@ func readPolicy(o any) (*v1alpha1.LanePolicy, error) {
 	return p, nil
 }
 
-// Pods returns the node's pods by NAMESPACE/NAME, what lanes need of them, to be read
-// only.
+// Pods returns the node's pods by NAMESPACE/NAME, with the fields that lanes need. The caller
+// must not change them.
 func (c *Cluster) Pods() map[string]*corev1.Pod {
 	out := map[string]*corev1.Pod{}
 	for _, o := range c.pods.GetStore().List() {
@@ -228,7 +225,7 @@ func (c *Cluster) Pods() map[string]*corev1.Pod {
 	return out
 }
 
-// Services returns all of them that are read, to be read only; none if they are not.
+// Services returns all Services, none if they are not read. The caller must not change them.
 func (c *Cluster) Services() (out []*corev1.Service) {
 	if c.services == nil {
 		return nil
@@ -241,7 +238,7 @@ func (c *Cluster) Services() (out []*corev1.Service) {
 	return out
 }
 
-// Known returns a pod of the node from what is known, nil if it is not.
+// Known returns a pod of the node from the cache, nil if the cache does not have it.
 func (c *Cluster) Known(namespace, name, uid string) *corev1.Pod {
 	o, _, _ := c.pods.GetStore().GetByKey(namespace + "/" + name)
 	if p, ok := o.(*corev1.Pod); ok && called(p, uid) {
@@ -250,7 +247,7 @@ func (c *Cluster) Known(namespace, name, uid string) *corev1.Pod {
 	return nil
 }
 
-// Pod returns a pod of the node, from what is known or else from the API server.
+// Pod returns a pod of the node, from the cache or else from the API server.
 func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
 	if p := c.Known(namespace, name, uid); p != nil {
 		return p, nil
@@ -272,11 +269,11 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1
 	return p, nil
 }
 
-// configHash is what kubelet calls a static pod by, whose object in the API server
-// (the mirror pod) has another UID.
+// configHash is the annotation with kubelet's UID of a static pod. The static pod's object in
+// the API server (the mirror pod) has another UID.
 const configHash = "kubernetes.io/config.hash"
 
-// SandboxUID is the UID by which kubelet and the runtime call a pod.
+// SandboxUID returns the UID that kubelet and the runtime use for a pod.
 func SandboxUID(p *corev1.Pod) string {
 	if hash := p.Annotations[configHash]; hash != "" {
 		return hash
@@ -284,13 +281,13 @@ func SandboxUID(p *corev1.Pod) string {
 	return string(p.UID)
 }
 
-// called reports whether kubelet and the runtime call a pod by this UID.
+// called reports whether kubelet or the API server uses this UID for the pod.
 func called(p *corev1.Pod, uid string) bool {
 	return string(p.UID) == uid || p.Annotations[configHash] == uid
 }
 
-// SetStatus applies this node's entry in a policy's status, and no other node's
-// (server-side apply, by a manager of the node's own). nil removes it.
+// SetStatus writes only this node's entry in a policy's status (server-side apply, with the
+// node's own field manager). nil removes the entry.
 func (c *Cluster) SetStatus(ctx context.Context, policy string, s *v1alpha1.NodeStatus) error {
 	entries := []any{}
 	if s != nil {
@@ -317,8 +314,7 @@ func (c *Cluster) SetStatus(ctx context.Context, policy string, s *v1alpha1.Node
 	return err
 }
 
-// Condition makes a condition that keeps the time of the old one if its status is
-// the same.
+// Condition returns a condition. It keeps the old transition time if the status is the same.
 func Condition(old []metav1.Condition, typ string, yes bool, reason, message string,
 	generation int64) metav1.Condition {
 	n := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reason, Message: message,
@@ -332,11 +328,11 @@ func Condition(old []metav1.Condition, typ string, yes bool, reason, message str
 	return n
 }
 
-// again is how soon the same event is told again.
+// again is the least time between two equal events.
 const again = 10 * time.Minute
 
-// Event tells people about an object: a pod, or with an empty namespace the node.
-// The same is told once in a while only.
+// Event sends a warning event about an object: a pod, or the node if namespace is empty. It
+// sends an equal event at most once in the time again.
 func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason, message string) {
 	key := strings.Join([]string{kind, namespace, name, reason, message}, "\x00")
 	c.mu.Lock()
@@ -353,7 +349,7 @@ func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason,
 	if recent {
 		return
 	}
-	if len(message) > 1024 { // the API server's limit
+	if len(message) > 1024 { // limit in the API server's validation
 		message = message[:1021] + "..."
 	}
 	in := namespace

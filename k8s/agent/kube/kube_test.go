@@ -101,7 +101,7 @@ func TestWatches(t *testing.T) {
 	for range 3 {
 		c.Event(t.Context(), "Pod", "default", "p", "u1", "LaneFailed", "no room")
 	}
-	// Who did not ask for Services has no right to read them.
+	// Without Services the agent has no right to read them.
 	without := New(client, "n1", false, slog.New(slog.DiscardHandler), func() {})
 	if got := without.Services(); got != nil || len(without.informers()) != 3 {
 		t.Errorf("services that nobody asked for: %v, %d watches", got, len(without.informers()))

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// part gives what the agent reads of an object of a kind of resource: a tenth of what
-// the API server has of a pod, and of a policy not the status, which has an entry for
-// each node of the cluster. Everything else is not kept.
+// part returns the fields of an object that the agent reads: a tenth of a pod, and of a
+// policy everything except the status, which has an entry for each node. Other fields are not
+// kept.
 func part(of schema.GroupVersionResource, u *unstructured.Unstructured) (any, error) {
 	switch of {
 	case nodes:
@@ -29,7 +29,7 @@ func part(of schema.GroupVersionResource, u *unstructured.Unstructured) (any, er
 	return policyPart(u), nil
 }
 
-// typed converts an object to its type, and takes a part of it.
+// typed converts an object to its type, and returns part of it.
 func typed[T any](u *unstructured.Unstructured, part func(*T) *T) (any, error) {
 	whole := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, whole); err != nil {
@@ -38,7 +38,7 @@ func typed[T any](u *unstructured.Unstructured, part func(*T) *T) (any, error) {
 	return part(whole), nil
 }
 
-// metaPart is what an informer needs to keep an object, and its labels.
+// metaPart returns the labels and the metadata that an informer needs.
 func metaPart(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
 		Labels: m.Labels}
@@ -66,7 +66,7 @@ func nodePart(n *corev1.Node) *corev1.Node {
 func podPart(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: metaPart(&p.ObjectMeta)}
 	for k, v := range p.Annotations {
-		if k != lastApplied { // the whole pod once more
+		if k != lastApplied { // a copy of the whole pod
 			metav1.SetMetaDataAnnotation(&out.ObjectMeta, k, v)
 		}
 	}
@@ -79,10 +79,10 @@ func podPart(p *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// lastApplied is where kubectl apply keeps what was applied.
+// lastApplied is the annotation in which kubectl apply keeps the applied object.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// containerParts are containers with their ports and with the resources that may be
+// containerParts returns containers with only their ports and the resources that may be
 // lanes.
 func containerParts(all []corev1.Container) []corev1.Container {
 	out := make([]corev1.Container, 0, len(all))
@@ -94,8 +94,8 @@ func containerParts(all []corev1.Container) []corev1.Container {
 	return out
 }
 
-// extended are the resources of a list that are none of Kubernetes' own, which have a
-// domain.
+// extended returns the extended resources of a list: their names have a domain, Kubernetes'
+// own do not.
 func extended(list corev1.ResourceList) (out corev1.ResourceList) {
 	for name, quantity := range list {
 		if strings.Contains(string(name), "/") {
@@ -108,7 +108,7 @@ func extended(list corev1.ResourceList) (out corev1.ResourceList) {
 	return out
 }
 
-// statusParts are the containers' IDs.
+// statusParts returns the containers' IDs.
 func statusParts(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	out := make([]corev1.ContainerStatus, 0, len(all))
 	for _, s := range all {
@@ -125,16 +125,16 @@ func servicePart(s *corev1.Service) *corev1.Service {
 	return out
 }
 
-// same reports whether what the agent reads of an object is the same in two versions
-// of it. Kubelet writes the statuses of its node and its pods again and again, and
-// every node of the cluster that of a policy.
+// same reports whether the parts that the agent reads are equal in two versions of an object.
+// Kubelet often writes the status of its node and pods, and every node writes a policy's
+// status.
 func same(before, after any) bool {
 	b, ok1 := version(before)
 	a, ok2 := version(after)
 	return ok1 && ok2 && equality.Semantic.DeepEqual(b, a)
 }
 
-// version is an object without the number of its version.
+// version returns a copy of an object without its resource version.
 func version(o any) (any, bool) {
 	r, ok := o.(runtime.Object)
 	if !ok {

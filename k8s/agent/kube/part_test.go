@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// kept is the part of an object, from what the API server says.
+// kept returns the kept part of an object, from the API server's form.
 func kept(t *testing.T, of schema.GroupVersionResource, o runtime.Object) any {
 	t.Helper()
 	out, err := part(of, object(t, o).(*unstructured.Unstructured))
@@ -25,7 +25,8 @@ func kept(t *testing.T, of schema.GroupVersionResource, o runtime.Object) any {
 	return out
 }
 
-// TestPart: what lanes need of a pod, a node and a Service is kept, and the rest is not.
+// TestPart checks that the fields of pods, nodes and Services that lanes need are kept, and
+// no others.
 func TestPart(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion, pod.Labels = "default", "p", "u", "7",
@@ -77,8 +78,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestSame: what kubelet writes into the statuses of its node and its pods has nobody
-// look at all pods, and neither has what other nodes write into that of a policy.
+// TestSame checks that status writes of kubelet, and of other nodes in a policy, do not cause
+// a look at all pods.
 func TestSame(t *testing.T) {
 	node := func(change func(*corev1.Node)) any {
 		n := &corev1.Node{}

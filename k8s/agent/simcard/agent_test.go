@@ -24,8 +24,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// An agent is niclane-agent below the API server and kubelet, for which given
-// stands: what it knows after its end is what it has written down.
+// An agent is niclane-agent without its connections to the API server and kubelet, which
+// given replaces. After its end, the next agent knows only what it has written to disk.
 type agent struct {
 	t     *testing.T
 	dir   string
@@ -47,7 +47,7 @@ func newAgent(t *testing.T) *agent {
 	return a
 }
 
-// start begins a new agent, which follows a policy; nil for none.
+// start starts a new agent with a policy, nil for none.
 func (a *agent) start(p *v1alpha1.LanePolicy) {
 	a.t.Helper()
 	a.applier = applier.New(filepath.Join(a.dir, "state"), filepath.Join(a.dir, "run"), filepath.Join(a.dir, "k.yaml"))
@@ -73,7 +73,7 @@ func (a *agent) start(p *v1alpha1.LanePolicy) {
 	a.follow(p)
 }
 
-// follow has the agent follow a policy, which must be applied.
+// follow sets a policy, which must then be applied.
 func (a *agent) follow(p *v1alpha1.LanePolicy) {
 	a.t.Helper()
 	a.lanes.SetPolicy(a.t.Context(), p, nil)
@@ -82,7 +82,7 @@ func (a *agent) follow(p *v1alpha1.LanePolicy) {
 	}
 }
 
-// queues are a lane's.
+// queues returns a lane's queues.
 func (a *agent) queues(lane string) []int {
 	a.t.Helper()
 	for _, l := range a.lanes.Lanes() {
@@ -94,7 +94,7 @@ func (a *agent) queues(lane string) []int {
 	return nil
 }
 
-// add starts a pod with a unit of a class, as the runtime tells of it.
+// add starts a pod with a unit of a class, reported by the runtime.
 func (a *agent) add(p *place, class, unit, annotation string) {
 	a.t.Helper()
 	pod := a.run(p, class, unit)
@@ -104,12 +104,12 @@ func (a *agent) add(p *place, class, unit, annotation string) {
 	a.ask(cni.Add, p, true)
 }
 
-// run has a pod run with a unit of a class, of which the agent is not told.
+// run starts a pod with a unit of a class without a report to the agent.
 func (a *agent) run(p *place, class, unit string) *corev1.Pod {
 	return a.given.Run(p.name, class, unit, port, p.addrs()...)
 }
 
-// del ends a pod.
+// del ends a pod, reported by the runtime.
 func (a *agent) del(p *place) {
 	a.t.Helper()
 	a.given.Forget(p.name)
@@ -127,7 +127,7 @@ func (a *agent) ask(command string, p *place, lane bool) {
 	}
 }
 
-// sweep compares with what kubelet and the API server have.
+// sweep compares the agent's pods with those of kubelet and the API server.
 func (a *agent) sweep() {
 	a.t.Helper()
 	if err := a.attacher.Sweep(a.t.Context(), a.given.Here(), func(*corev1.Pod, string) string {
@@ -137,7 +137,7 @@ func (a *agent) sweep() {
 	}
 }
 
-// attached are the pods that are in lanes.
+// attached returns the names of the pods in lanes.
 func (a *agent) attached() (names []string) {
 	for _, at := range a.lanes.Attachments() {
 		names = append(names, at.Pod)
@@ -146,7 +146,7 @@ func (a *agent) attached() (names []string) {
 	return names
 }
 
-// holds fails unless the card is as the agent's journal says.
+// holds fails the test unless the card is as the agent's journal says.
 func (a *agent) holds(when string) {
 	a.t.Helper()
 	views, err := a.applier.Look(a.t.Context())

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simcard tests pods' lanes on the simulated card (test/simcard), in a
-// guest: from a policy and a pod as the runtime tells of it to packets in the
-// queues that they belong to, as the card itself counts them. It is in this module
-// because niclane's own has nothing of Kubernetes. go run ./test/simcard/run
-// -suites pods runs it.
+// Package simcard tests pods' lanes on the simulated card (test/simcard), in a guest. The
+// input is a policy and a pod as the runtime reports it; the output is the packets in their
+// queues, as the card counts them. It is in this module because niclane's own module does not
+// depend on Kubernetes. Run it with go run ./test/simcard/run -suites pods.
 package simcard

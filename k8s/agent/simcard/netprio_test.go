@@ -17,10 +17,10 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestNetPrio: where the policy has pods told by control group of version 1, what a
-// pod of the host's network sends leaves in its lane by the group it is in, and what
-// others of the host send does not. The kernel has that in its first network namespace
-// alone (net/core/netprio_cgroup.c), where no node of k8s/test is.
+// TestNetPrio tests a policy that classifies by control group of version 1. Packets of a
+// host-network pod leave in its lane by its group; packets of other programs on the host do
+// not. The kernel supports this only in its first network namespace
+// (net/core/netprio_cgroup.c), in which no node of k8s/test is.
 func TestNetPrio(t *testing.T) {
 	bed.Plug(t, kinds[0].params...)
 	root := priorities(t)
@@ -28,7 +28,7 @@ func TestNetPrio(t *testing.T) {
 	w := &world{kind: &kinds[0], wire: &place{name: bed.Peer}, agent: newAgent(t)}
 	host, pod := &place{}, &place{addr4: bed.CardAddr, addr6: bed.CardAddr6}
 	confined(t, group)
-	inGroup(t, root, group, func() { pod.listen(t, port) }) // it runs before it is in its lane
+	inGroup(t, root, group, func() { pod.listen(t, port) }) // the pod runs before it is in its lane
 	pod.name = "hosts"
 	host.listen(t, other)
 	w.wire.listen(t, drain)
@@ -64,7 +64,7 @@ func TestNetPrio(t *testing.T) {
 	w.start(p)
 	lane("with an agent started anew", "own-1")
 
-	// Somebody takes the priority away, and the keeper puts it back.
+	// Another program removes the priority, and the keeper restores it.
 	bed.Write(t, filepath.Join(root+group, priorityMap), bed.Dev+" 0")
 	w.sent("the pod whose priority is gone", pod, port, "default")
 	if views, err := w.applier.Look(t.Context()); err != nil || len(views) != 1 || len(views[0].Drifts) == 0 {
@@ -86,10 +86,10 @@ func TestNetPrio(t *testing.T) {
 	}
 }
 
-// priorityMap is the controller's file in each group: devices and priorities.
+// priorityMap is the controller's file in each group, with priorities by device.
 const priorityMap = "net_prio.ifpriomap"
 
-// priorities mounts the controller, and returns where. With groups in it a hierarchy
+// priorities mounts the controller and returns the directory. A hierarchy with groups in it
 // outlives its last mount; the guest ends with the suite.
 func priorities(t *testing.T) string {
 	t.Helper()
@@ -105,8 +105,8 @@ func priorities(t *testing.T) string {
 	return dir
 }
 
-// confined makes a control group with the controller cpuset in the unified hierarchy: a
-// container's group is in each hierarchy by the same path.
+// confined makes a control group with the controller cpuset in the unified hierarchy. A
+// container's group has the same path in each hierarchy.
 func confined(t *testing.T, group string) {
 	t.Helper()
 	const root = "/sys/fs/cgroup"
@@ -121,10 +121,10 @@ func confined(t *testing.T, group string) {
 	t.Cleanup(func() { removed(t, root, at) })
 }
 
-// inGroup makes a control group of a hierarchy and runs f on a thread in it, which stays
-// there: sockets that f makes are the group's for as long as they are. A thread that
-// comes into a group or leaves it takes all sockets of its process along
-// (net/core/netprio_cgroup.c: net_prio_attach), so that others are to be made later.
+// inGroup makes a control group of a hierarchy and runs f on a thread that stays in it.
+// Sockets that f makes belong to the group. A thread that enters or leaves a group moves all
+// sockets of its process (net/core/netprio_cgroup.c: net_prio_attach), so make other sockets
+// later.
 func inGroup(t *testing.T, root, group string, f func()) {
 	t.Helper()
 	dir := root + group
@@ -132,7 +132,7 @@ func inGroup(t *testing.T, root, group string, f func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// a process's first thread does not end
+		// The first thread of a process does not end.
 		for id := range strings.FieldsSeq(bed.Read(t, filepath.Join(dir, "tasks"))) {
 			bed.Write(t, filepath.Join(root, "tasks"), id)
 		}
@@ -142,7 +142,7 @@ func inGroup(t *testing.T, root, group string, f func()) {
 	go func() {
 		var err error
 		defer func() { done <- err }() // also if f fails the test
-		runtime.LockOSThread()         // and not unlocked
+		runtime.LockOSThread()         // never unlocked
 		if err = os.WriteFile(filepath.Join(dir, "tasks"), []byte(strconv.Itoa(unix.Gettid())), 0); err == nil {
 			f()
 		}
@@ -152,7 +152,7 @@ func inGroup(t *testing.T, root, group string, f func()) {
 	}
 }
 
-// removed removes a control group and those that it is in.
+// removed removes a control group and its parents below root.
 func removed(t *testing.T, root, dir string) {
 	t.Helper()
 	for ; dir != root; dir = filepath.Dir(dir) {

@@ -15,15 +15,15 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// Ports of UDP.
+// UDP ports.
 const (
-	port  = 5000  // of each pod, which its container declares
-	other = 5001  // of each pod, which it does not
-	front = 30500 // of the node, which is a pod's
+	port  = 5000  // of each pod, declared by its container
+	other = 5001  // of each pod, not declared
+	front = 30500 // of the node, leads to a pod
 	drain = 4000  // behind the wire
 )
 
-// A place is a network namespace, "" for the host's, with who listens there.
+// A place is a network namespace with its listening sockets. An empty name is the host's.
 type place struct {
 	name         string
 	addr4, addr6 netip.Addr
@@ -47,8 +47,8 @@ func ip(t *testing.T, namespace, script string) {
 	}
 }
 
-// routed has the host route between the wire and the pods, as a pod network does
-// that tunnels and translates nothing.
+// routed makes the host route between the wire and the pods, like a pod network without
+// tunnels and translation.
 func routed(t *testing.T) {
 	t.Helper()
 	for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
@@ -60,9 +60,9 @@ func routed(t *testing.T) {
 		bed.CardAddr6))
 }
 
-// newPod makes the network of the nth pod, behind a veth, and has it listen. The
-// neighbours are known, as the wire's are: on a guest that gets no processor for
-// seconds one may not answer, and what waits for the answer is lost.
+// newPod makes the network of the nth pod behind a veth pair, and listens in it. The
+// neighbour entries are permanent, as on the wire: a guest without CPU time for seconds may
+// not answer in time, and the packets that wait for the answer are lost.
 func newPod(t *testing.T, name string, n int) *place {
 	t.Helper()
 	p := &place{name: name, addr4: netip.AddrFrom4([4]byte{10, 244, 0, byte(n)}),
@@ -95,7 +95,7 @@ neigh add fd00::1 lladdr MAC0 dev eth0
 	return p
 }
 
-// newHost is the host itself, where node ports and the pods' are listened on.
+// newHost returns the host itself, which listens on its own ports and the node port.
 func newHost(t *testing.T) *place {
 	t.Helper()
 	p := &place{addr4: bed.CardAddr, addr6: bed.CardAddr6}
@@ -103,7 +103,7 @@ func newHost(t *testing.T) *place {
 	return p
 }
 
-// listen takes what comes to ports, so that nothing answers that they are closed.
+// listen receives on ports, so that the kernel does not answer that they are closed.
 func (p *place) listen(t *testing.T, ports ...uint16) {
 	t.Helper()
 	p.sockets = map[uint16]*net.UDPConn{}

@@ -18,16 +18,16 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// A kind of card.
+// A kind describes a kind of card.
 type kind struct {
 	name   string
 	params []string
-	// queueSet is the mechanism that lanes have on it.
+	// queueSet is the mechanism of the lanes' queue sets on this card.
 	queueSet string
-	// ranks: lanes are classes of HTB, which counts what they send; on other
-	// cards a lane has transmit queues of its own.
+	// ranks says that lanes are HTB classes, which count what they send. Without it, a lane
+	// has its own transmit queues.
 	ranks bool
-	// rules is which part of the card's dump a pod's start changes.
+	// rules is the part of the card's dump that changes when a pod starts.
 	rules string
 }
 
@@ -49,7 +49,8 @@ var kinds = []kind{
 	},
 }
 
-// policy has a class of two queue sets, a pod's each, and one that pods share.
+// policy returns a policy with one class of two queue sets, each for one pod, and one shared
+// class.
 func (k *kind) policy() *v1alpha1.LanePolicy {
 	p := &v1alpha1.LanePolicy{}
 	p.Name = "p"
@@ -64,12 +65,12 @@ func (k *kind) policy() *v1alpha1.LanePolicy {
 	return p
 }
 
-// A world is a card with an agent, the host and five pods' networks.
+// A world is a card with an agent, the host and the networks of five pods.
 type world struct {
 	*agent
 	kind                       *kind
-	host, first, second, plain *place // the first two for lanes of their own
-	third, fourth              *place // for the shared one
+	host, first, second, plain *place // first and second have lanes of their own
+	third, fourth              *place // in the shared lane
 	wire                       *place
 }
 
@@ -87,15 +88,15 @@ func newWorld(t *testing.T, k *kind) *world {
 	return w
 }
 
-// each is how many datagrams are sent of a flow.
+// each is the number of datagrams that are sent of each flow.
 const each = 5
 
-// received sends to a port of a place from behind the wire, by IPv4 and IPv6, and
-// fails unless all comes in by a lane's receive queues and is taken there.
+// received sends to a port of a place from behind the wire, by IPv4 and IPv6. It fails the
+// test unless all datagrams arrive by the lane's receive queues and are received.
 func (w *world) received(what string, by *place, dport uint16, lane string) {
 	w.t.Helper()
 	var flows []bed.Flow
-	for i := range 4 { // which RSS spreads over queues
+	for i := range 4 { // RSS spreads these over queues
 		for _, way := range [][2]netip.Addr{{bed.WireAddr, by.addr4}, {bed.WireAddr6, by.addr6}} {
 			flows = append(flows, bed.Flow{Src: netip.AddrPortFrom(way[0], uint16(2000+7*i)),
 				Dst: netip.AddrPortFrom(way[1], dport)})
@@ -104,7 +105,7 @@ func (w *world) received(what string, by *place, dport uint16, lane string) {
 	w.arrived(what, by, lane, flows...)
 }
 
-// arrived is received of these flows.
+// arrived is received with the given flows.
 func (w *world) arrived(what string, by *place, lane string, flows ...bed.Flow) {
 	w.t.Helper()
 	sent := each * len(flows)
@@ -122,8 +123,8 @@ func (w *world) arrived(what string, by *place, lane string, flows ...bed.Flow) 
 	bed.Until(w.t, what+" to be taken", func() bool { return by.got.Load() >= had+int64(sent) })
 }
 
-// left is how many packets each lane has sent so far: by its class of HTB, or by
-// transmit queues of its own.
+// left returns how many packets each lane has sent so far, from its HTB class or its own
+// transmit queues.
 func (w *world) left() map[string]uint64 {
 	w.t.Helper()
 	now, err := observe.Counters(bed.Dev)
@@ -150,7 +151,7 @@ func (w *world) left() map[string]uint64 {
 	return out
 }
 
-// dropped is how many packets the card's qdiscs have dropped so far.
+// dropped returns how many packets the card's qdiscs have dropped so far.
 func (w *world) dropped() (n int64) {
 	w.t.Helper()
 	var qdiscs []struct {
@@ -161,16 +162,16 @@ func (w *world) dropped() (n int64) {
 		w.t.Fatal(err)
 	}
 	for _, q := range qdiscs {
-		if q.Root { // which counts those below it too
+		if q.Root { // its counters include the qdiscs below it
 			n += q.Drops
 		}
 	}
 	return n
 }
 
-// sent sends from a port of a place, by IPv4 and IPv6, and fails unless it leaves
-// in a lane. Cake and fq_codel drop packets that wait for milliseconds, as they may
-// where the guest gets no processor: what is dropped is told apart from what is lost.
+// sent sends from a port of a place, by IPv4 and IPv6, and fails the test unless the packets
+// leave in a lane. cake and fq_codel drop packets that wait for milliseconds, as may happen
+// on a guest without CPU time: dropped packets are counted separately from lost ones.
 func (w *world) sent(what string, by *place, sport uint16, lane string) {
 	w.t.Helper()
 	for _, six := range []bool{false, true} {
@@ -185,7 +186,7 @@ func (w *world) sent(what string, by *place, sport uint16, lane string) {
 			lost = w.dropped() - drops
 			return w.wire.got.Load()+lost >= had+n
 		})
-		// A card counts a frame when it is done with it, which may be after its arrival.
+		// A card counts a frame when it completes it, which may be after the arrival.
 		want, in, others := uint64(n-lost), uint64(0), uint64(0)
 		bed.Until(w.t, what+" to be counted", func() bool {
 			in, others = 0, 0
@@ -198,7 +199,7 @@ func (w *world) sent(what string, by *place, sport uint16, lane string) {
 			}
 			return in >= want || others >= n/2
 		})
-		// The host sends a little of its own: group reports.
+		// The host sends a few packets of its own: multicast group reports.
 		if lost > n/2 || in < want || others >= n/2 {
 			w.t.Errorf("%s, IPv6 %t: of %d packets %d left in lane %s, %d in another, %d were dropped", what, six, n,
 				in, lane, others, lost)
@@ -206,8 +207,8 @@ func (w *world) sent(what string, by *place, sport uint16, lane string) {
 	}
 }
 
-// inLanes fails unless the pods' packets are in the lanes that are named by pod;
-// those of other pods, ports and the host are in none.
+// inLanes fails the test unless the pods' packets are in the lanes given by pod, and the
+// packets of other pods, other ports and the host are in no lane.
 func (w *world) inLanes(when string, lanes map[*place]string) {
 	w.t.Helper()
 	for _, p := range []*place{w.first, w.second, w.third, w.fourth, w.plain, w.host} {
@@ -220,7 +221,7 @@ func (w *world) inLanes(when string, lanes map[*place]string) {
 	}
 }
 
-// parts divides a dump of the card by what was asked for it.
+// parts splits a dump of the card by command.
 func parts(dump string) map[string]string {
 	out := map[string]string{}
 	for part := range strings.SplitSeq("\n"+dump, "\n$ ") {
@@ -230,8 +231,8 @@ func parts(dump string) map[string]string {
 	return out
 }
 
-// changed fails unless a part of the card is another than in a dump before, and
-// nothing else is. It returns the dump of now.
+// changed fails the test unless exactly one part of the card differs from an earlier dump. It
+// returns the present dump.
 func changed(t *testing.T, when, before string, what string) (now string) {
 	t.Helper()
 	now = bed.Dump(t)
@@ -248,7 +249,7 @@ func changed(t *testing.T, when, before string, what string) (now string) {
 	return now
 }
 
-// same fails unless the card is as in a dump before.
+// same fails the test unless the card equals an earlier dump.
 func same(t *testing.T, when, before string) {
 	t.Helper()
 	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(bed.Dump(t), "\n")); diff != "" {
@@ -256,9 +257,9 @@ func same(t *testing.T, when, before string) {
 	}
 }
 
-// TestPods: on a card with rules each pod's packets, and no others, come in by the
-// receive queues of its lane and leave in it, from the pod's start to its end;
-// also while there is no agent, and with one that is started anew.
+// TestPods checks, on a card with rules, that each pod's packets and no others use the
+// receive queues of the pod's lane and leave in it, from the pod's start to its end. This
+// holds without an agent and after its restart too.
 func TestPods(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) { testPods(t, &k) })
@@ -302,8 +303,8 @@ func testPods(t *testing.T, k *kind) {
 	delete(lanes, w.second)
 	w.inLanes("after a pod's end", lanes)
 
-	// Of an end and a start while there is no agent nobody tells it: without
-	// niclane-cni pods start then, outside of their lanes.
+	// While the agent is down, it misses the end of one pod and the start of another. Without
+	// niclane-cni such pods start outside their lanes.
 	w.end()
 	w.given.Forget(w.third.name)
 	w.run(w.second, "own", "own-0")
@@ -326,7 +327,8 @@ func testPods(t *testing.T, k *kind) {
 	same(t, "without the policy", before)
 }
 
-// robbed has somebody take the pods' rules away, which is found and put right.
+// robbed removes the pods' rules by another program, and checks that the agent finds and
+// repairs that.
 func (w *world) robbed() {
 	w.t.Helper()
 	if w.kind.rules == ruleList {
@@ -348,8 +350,8 @@ func (w *world) robbed() {
 	w.holds("with what was taken away put back")
 }
 
-// apart fails unless each lane has receive queues of its own, made as the card's
-// kind has them.
+// apart fails the test unless each lane has its own receive queues, made by the mechanism of
+// the card's kind.
 func (w *world) apart() {
 	w.t.Helper()
 	for _, c := range w.lanes.Now().Classes {

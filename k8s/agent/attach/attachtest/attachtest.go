@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attachtest stands for kubelet and the API server in tests that attach
-// pods to a real card.
+// Package attachtest replaces kubelet and the API server in tests that attach pods on a real
+// card.
 package attachtest
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/niclane/niclane/k8s/pods/podresources"
 )
 
-// Given is what pods of namespace default were given: an attach.Kubelet, and an
-// attach.Pods that knows no pod without asking. It is not safe for concurrent use.
+// Given has the pods of namespace default and their units. It is an attach.Kubelet, and an
+// attach.Pods with an empty cache. It is not safe for concurrent use.
 type Given struct {
 	pods map[string]*corev1.Pod
 	has  map[string]podresources.Devices
 }
 
-// NewGiven has no pods.
+// NewGiven returns a Given without pods.
 func NewGiven() *Given {
 	return &Given{map[string]*corev1.Pod{}, map[string]podresources.Devices{}}
 }
 
-// Run has a pod run whose container c declares a UDP port and has a unit of a
-// class; the agent is not told. What is returned may be changed.
+// Run adds a running pod whose container c declares a UDP port and has a unit of a class. It
+// does not tell the agent. The caller may change the pod.
 func (g *Given) Run(name, class, unit string, port int32, addrs ...netip.Addr) *corev1.Pod {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: port, Protocol: corev1.ProtocolUDP}},
@@ -42,13 +42,13 @@ func (g *Given) Run(name, class, unit string, port int32, addrs ...netip.Addr) *
 	return p
 }
 
-// Forget has a pod gone.
+// Forget removes a pod.
 func (g *Given) Forget(name string) {
 	delete(g.pods, name)
 	delete(g.has, name)
 }
 
-// Here are the pods by NAMESPACE/NAME, as attach.Attacher.Sweep takes them.
+// Here returns the pods by NAMESPACE/NAME, for attach.Attacher.Sweep.
 func (g *Given) Here() map[string]*corev1.Pod {
 	here := map[string]*corev1.Pod{}
 	for name, pod := range g.pods {
