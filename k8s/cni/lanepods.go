@@ -12,31 +12,31 @@ import (
 	"github.com/niclane/niclane/internal/atomicfile"
 )
 
-// LanePods is where, beside the socket, the agent writes the UIDs of the node's pods
-// that ask for a lane, one on a line. niclane-cni reads it when nobody answers: a
-// pod that is named there is not let through without its lane. One that is not may
-// have a lane all the same, because the agent may have ended before it saw the pod.
+// LanePods returns the path of the file with the UIDs of the node's pods that ask for a lane,
+// one on a line. The agent writes it next to the socket. niclane-cni reads it when the agent
+// does not answer: a pod in it must not start without its lane. A pod that is not in it may
+// still have a lane, because the agent may have ended before it saw the pod.
 func LanePods(socket string) string { return filepath.Join(filepath.Dir(socket), "lane-pods") }
 
-// OtherPods is where the agent writes those of the pods that can have no lane, which a
-// pod can or not as long as there is it. niclane-cni asks nobody about them: these are
-// most pods, and none of them waits for the agent. One that is not named there may have
-// none all the same, as above.
+// OtherPods returns the path of the file with the UIDs of the pods that can have no lane,
+// which does not change during a pod's life. The agent writes it. Most pods are in it, and
+// niclane-cni asks nothing about them, so they do not wait for the agent. A pod that is not
+// in it may also have no lane.
 func OtherPods(socket string) string { return filepath.Join(filepath.Dir(socket), OtherPodsName) }
 
-// OtherPodsName is the last part of OtherPods.
+// OtherPodsName is the file name of OtherPods.
 const OtherPodsName = "other-pods"
 
-// WriteLanePods replaces the file LanePods, if it says something else.
+// WriteLanePods writes the file LanePods if its content changes.
 func WriteLanePods(socket string, uids []string) error { return write(LanePods(socket), uids) }
 
-// WriteOtherPods replaces the file OtherPods, if it says something else.
+// WriteOtherPods writes the file OtherPods if its content changes.
 func WriteOtherPods(socket string, uids []string) error { return write(OtherPods(socket), uids) }
 
-// AsksForLane reports whether LanePods names a pod.
+// AsksForLane reports whether the file LanePods has this UID.
 func AsksForLane(socket, uid string) bool { return named(LanePods(socket), uid) }
 
-// HasNoLane reports whether OtherPods names a pod.
+// HasNoLane reports whether the file OtherPods has this UID.
 func HasNoLane(socket, uid string) bool { return named(OtherPods(socket), uid) }
 
 func write(path string, uids []string) error {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cni is what niclane-cni and niclane-agent say to each other over a
-// Unix socket that only root can reach: one request, an early answer whether the
-// pod has a lane at all, and a last one. Both are one JSON document on a line,
-// bounded, and nothing unknown is taken.
+// Package cni is the protocol between niclane-cni and niclane-agent over a Unix socket that
+// only root can reach. The plugin sends one request. The agent may send an early answer,
+// which says that the pod has a lane, and then sends the last one. Each message is one JSON
+// document on a line, limited to MaxBytes. Unknown fields are refused.
 package cni
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/niclane/niclane/k8s/api/params"
 )
 
-// DefaultSocket is the agent's.
+// DefaultSocket is the agent's socket.
 const DefaultSocket = "/run/niclane/cni.sock"
 
-// Version of the protocol: the plugin's binary may be older than the agent.
+// Version of the protocol. The plugin's binary may be older than the agent.
 const Version = 1
 
-// MaxBytes of a message: garbage collection names every attachment of the node.
+// MaxBytes is the largest message. A GC request names every attachment of the node.
 const MaxBytes = 1 << 20
 
 // Commands.
@@ -39,52 +39,52 @@ const (
 	Check  = "CHECK"
 	GC     = "GC"
 	Status = "STATUS"
-	// Unchained is of niclane-cni-install: the node's pod network has no place for
-	// niclane-cni, for Reason.
+	// Unchained is sent by niclane-cni-install: niclane-cni cannot be chained into the node's
+	// pod network, for Reason.
 	Unchained = "UNCHAINED"
 )
 
-// A Request is what the runtime asked of the plugin.
+// A Request is what the runtime asked the plugin to do.
 type Request struct {
 	Version int    `json:"version"`
 	Command string `json:"command"`
 	// Sandbox is the runtime's ID of the pod's sandbox (CNI_CONTAINERID).
 	Sandbox string `json:"sandbox,omitempty"`
 	IfName  string `json:"ifname,omitempty"`
-	// HostIf is the interface outside the pod, from prevResult.
+	// HostIf is the host's end of the pod's interface, from prevResult.
 	HostIf string `json:"hostIf,omitempty"`
-	// Pod's namespace, name and UID as the runtime gives them.
+	// Namespace, Pod and UID of the pod, as the runtime gives them.
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	UID       string `json:"uid,omitempty"`
 	// Addrs of the pod on this interface, IPv4 and IPv6.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
-	// Bandwidth from the standard annotations, bit/s; 0: none.
+	// IngressRate and EgressRate are from the standard annotations, in bit/s; 0: none.
 	IngressRate uint64 `json:"ingressRate,omitempty"`
 	EgressRate  uint64 `json:"egressRate,omitempty"`
 	// Valid are the attachments that the runtime knows, for GC.
 	Valid []Attachment `json:"valid,omitempty"`
-	// Reason of Unchained.
+	// Reason is why niclane-cni cannot be chained, for Unchained.
 	Reason string `json:"reason,omitempty"`
 }
 
-// An Attachment is a sandbox's interface.
+// An Attachment is an interface of a sandbox.
 type Attachment struct {
 	Sandbox string `json:"sandbox"`
 	IfName  string `json:"ifname"`
 }
 
-// An Answer is early (Pending) or the last.
+// An Answer is an early answer (Pending) or the last one.
 type Answer struct {
-	// Lane says that the pod has one.
+	// Lane says that the pod has a lane.
 	Lane bool `json:"lane"`
-	// Pending: another answer follows when what was asked is done.
+	// Pending says that another answer follows when the request is done.
 	Pending bool `json:"pending,omitempty"`
-	// Error is why it is not, "" if it is.
+	// Error is why the request failed, "" if it did not.
 	Error string `json:"error,omitempty"`
 }
 
-// Decode reads a request strictly.
+// Decode reads a request, and refuses unknown fields and incomplete requests.
 func Decode(raw []byte) (*Request, error) {
 	r := &Request{}
 	if err := strict(raw, r); err != nil {
@@ -117,12 +117,12 @@ func Decode(raw []byte) (*Request, error) {
 
 func strict(raw []byte, v any) error { return params.StrictUpTo(raw, v, MaxBytes) }
 
-// ErrNoAgent says that nobody answers on the socket.
+// ErrNoAgent says that no agent answers on the socket.
 var ErrNoAgent = errors.New("niclane-agent does not answer")
 
-// Call asks the agent. first bounds the time to the early answer, ctx all of it.
-// An error that is ErrNoAgent means that it is not known whether the pod has a
-// lane; with an early answer at hand, lane says so.
+// Call asks the agent. first is the most time to the first answer; ctx limits the whole call.
+// If the error is ErrNoAgent, it is not known whether the pod has a lane. If an early answer
+// came, lane has its value.
 func Call(ctx context.Context, socket string, r Request, first time.Duration) (lane bool, err error) {
 	r.Version = Version
 	out, err := json.Marshal(r)
@@ -167,19 +167,19 @@ func answer(in *bufio.Reader) (*Answer, error) {
 	return a, strict(line, a)
 }
 
-// A Handler does what a request asks. early, which it may call once before it
-// returns, tells the plugin that there is something to do, which may take longer than
-// the time to the first answer: the pod has a lane.
+// A Handler does what a request asks. It may call early once before it returns, to tell the
+// plugin that the pod has a lane and that the request may take longer than the time to the
+// first answer.
 type Handler func(ctx context.Context, r *Request, early func()) Answer
 
-// most bounds the requests at one time, and the clients that have yet to say
-// theirs: more than a node starts pods at once.
+// most is the most clients that have not sent their request yet: more than a node starts pods
+// at once. Requests at one time are limited to 4 times most.
 const most = 256
 
-// readTime bounds how long a client may take to say what it wants.
+// readTime is the most time that a client may take to send its request.
 const readTime = 2 * time.Second
 
-// Serve answers on a listener until ctx ends. doing bounds one request.
+// Serve answers on a listener until ctx ends. doing is the most time for one request.
 func Serve(ctx context.Context, l net.Listener, doing time.Duration, h Handler) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
@@ -207,7 +207,7 @@ func serve(ctx context.Context, c net.Conn, doing time.Duration, h Handler) {
 	_ = c.SetDeadline(time.Now().Add(doing + readTime))
 	say := func(a Answer) {
 		if b, err := json.Marshal(a); err == nil {
-			_, _ = c.Write(append(b, '\n')) // who asked has gone: nobody to tell
+			_, _ = c.Write(append(b, '\n')) // the client has gone
 		}
 	}
 	r, err := Decode(line)
@@ -220,8 +220,8 @@ func serve(ctx context.Context, c net.Conn, doing time.Duration, h Handler) {
 	say(h(ctx, r, func() { say(Answer{Lane: true, Pending: true}) }))
 }
 
-// Listen makes the socket, for root alone, in a directory for root alone. What an
-// ended agent has left is taken over.
+// Listen creates the socket for root only. Its directory must be for root only too. It
+// replaces the socket of an agent that has ended.
 func Listen(socket string) (net.Listener, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -236,7 +236,7 @@ func Listen(socket string) (net.Listener, error) {
 	return l, nil
 }
 
-// PodOf reads what the runtime says of the pod in CNI_ARGS, "" what it does not say.
+// PodOf returns the pod from CNI_ARGS; missing values are "".
 func PodOf(args string) (namespace, name, uid string) {
 	for kv := range strings.SplitSeq(args, ";") {
 		switch k, v, _ := strings.Cut(kv, "="); k {

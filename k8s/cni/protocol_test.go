@@ -75,8 +75,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestLanePods: the file names exactly the pods that were written.
-// TestSilentClients: they hold no room that a plugin needs, however many there are.
+// TestSilentClients checks that clients that send nothing, however many, do not keep a plugin
+// out.
 func TestSilentClients(t *testing.T) {
 	path := serveFor(t, func(context.Context, *Request, func()) Answer { return Answer{Lane: true} })
 	for range most + 1 {
@@ -86,12 +86,13 @@ func TestSilentClients(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	// Well before the silent ones have to have said what they want.
+	// Much sooner than the limit of the silent clients.
 	if lane, err := call(t, path, pod, readTime/4); !lane || err != nil {
 		t.Errorf("beside them: %v, %v", lane, err)
 	}
 }
 
+// TestLanePods checks that the file names exactly the pods that were written.
 func TestLanePods(t *testing.T) {
 	socket := t.TempDir() + "/cni.sock"
 	for _, uids := range [][]string{{"b", "a", "a"}, {"a"}, nil} {
@@ -116,8 +117,8 @@ func TestLanePods(t *testing.T) {
 	}
 }
 
-// TestFault1NobodyAnswers: an agent that is gone, or hangs, is known as such in
-// bounded time, before and after it has said that the pod has a lane.
+// TestFault1NobodyAnswers checks that a missing or hanging agent is detected in limited time,
+// before and after its early answer.
 func TestFault1NobodyAnswers(t *testing.T) {
 	if _, err := call(t, filepath.Join(t.TempDir(), "absent"), pod, time.Second); !errors.Is(err, ErrNoAgent) {
 		t.Errorf("gone: %v", err)
@@ -170,7 +171,7 @@ func TestRefused(t *testing.T) {
 		}
 		c2.Close()
 	}
-	// A megabyte without an end is not read to its end.
+	// The server does not read more than MaxBytes without a line end.
 	c2, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chain puts niclane-cni behind the plugins that a node's pod network
-// consists of, and takes it out again. It changes nothing else in their
-// configuration, which is theirs: they may write it anew at any time, and Keep puts
-// niclane-cni there again.
+// Package chain puts niclane-cni behind the plugins of a node's pod network, and removes it
+// again. It changes nothing else in their configuration. The pod network may write its
+// configuration again at any time; Keep then adds niclane-cni again.
 package chain
 
 import (
@@ -19,21 +18,21 @@ import (
 // Type of the plugin: the name of its program.
 const Type = "niclane-cni"
 
-// entry is what stands in the list. What it asks the runtime for: the annotations
-// kubernetes.io/ingress-bandwidth and egress-bandwidth.
+// entry is the plugin's entry in the list. Its capability makes the runtime pass the
+// annotations kubernetes.io/ingress-bandwidth and egress-bandwidth.
 var entry = json.RawMessage(`{"type": "` + Type + `", "capabilities": {"bandwidth": true}}`)
 
-// statusKey of the entry has the plugin's STATUS fail while the agent does not answer.
+// statusKey of the entry makes the plugin's STATUS fail while the agent does not answer.
 const statusKey = "statusOfAgent"
 
 // ErrNoNetwork says that a node has no pod network yet.
 var ErrNoNetwork = errors.New("no network configuration yet")
 
-// First is the file that runtimes take: the first by name of those that they
-// read (containerd's and CRI-O's go-cni and ocicni do the same).
+// First returns the file that runtimes take: the first by name among those that they read, as
+// in containerd's go-cni and CRI-O's ocicni.
 func First(dir string) (string, error) { return firstBut(dir, "") }
 
-// firstBut is First without one file.
+// firstBut is First without the named file.
 func firstBut(dir, but string) (string, error) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if errors.Is(err, os.ErrNotExist) {
@@ -50,8 +49,8 @@ func firstBut(dir, but string) (string, error) {
 	return "", fmt.Errorf("%s: %w", dir, ErrNoNetwork)
 }
 
-// Add returns the list with niclane-cni at its end, or list itself if it is there.
-// statusOfAgent says whether its STATUS is the agent's.
+// Add returns the list with niclane-cni at its end, or the same list if it is there already.
+// statusOfAgent says whether niclane-cni's STATUS depends on the agent.
 func Add(list []byte, statusOfAgent bool) ([]byte, error) {
 	return edit(list, func(plugins []json.RawMessage) []json.RawMessage {
 		if n := len(plugins); n > 0 && typeOf(plugins[n-1]) == Type {
@@ -61,7 +60,8 @@ func Add(list []byte, statusOfAgent bool) ([]byte, error) {
 	})
 }
 
-// withStatus returns an entry whose STATUS is the agent's, or is not: itself if it is so.
+// withStatus returns the entry with statusKey set or removed, or the same entry if it already
+// is as wanted.
 func withStatus(entry json.RawMessage, ofAgent bool) json.RawMessage {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(entry, &keys); err != nil || ofAgent == (string(keys[statusKey]) == "true") {
@@ -72,13 +72,13 @@ func withStatus(entry json.RawMessage, ofAgent bool) json.RawMessage {
 		keys[statusKey] = json.RawMessage("true")
 	}
 	text, err := json.Marshal(keys)
-	if err != nil { // what was read before can be written
+	if err != nil { // does not happen: it was decoded before
 		return entry
 	}
 	return text
 }
 
-// Remove returns the list without niclane-cni, or list itself if it is not there.
+// Remove returns the list without niclane-cni, or the same list if niclane-cni is not in it.
 func Remove(list []byte) ([]byte, error) { return edit(list, without) }
 
 func without(plugins []json.RawMessage) []json.RawMessage {
@@ -113,6 +113,6 @@ func typeOf(plugin json.RawMessage) string {
 	var p struct {
 		Type string `json:"type"`
 	}
-	_ = json.Unmarshal(plugin, &p) // what is no object has no type
+	_ = json.Unmarshal(plugin, &p) // a value that is no object has no type
 	return p.Type
 }

@@ -34,7 +34,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestAdd appends, once, and keeps what is theirs.
+// TestAdd checks that Add appends once and keeps everything else.
 func TestAdd(t *testing.T) {
 	once, err := chain.Add([]byte(theirs), false)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestAdd(t *testing.T) {
 	if err != nil || strings.Contains(string(back), chain.Type) || !strings.Contains(string(back), "portmap") {
 		t.Errorf("removed: %v\n%s", err, back)
 	}
-	// somebody has put another behind
+	// Another plugin was put behind niclane-cni.
 	behind := `{"plugins": [{"type": "bridge"}, {"type": "niclane-cni", "socket": "/old"}, {"type": "late"}]}`
 	again, err := chain.Add([]byte(behind), false)
 	if err != nil || strings.Count(string(again), chain.Type) != 1 ||
@@ -66,7 +66,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestStatusOfAgent changes that key of the entry, and no other.
+// TestStatusOfAgent checks that only this key of the entry changes.
 func TestStatusOfAgent(t *testing.T) {
 	const own = `{"plugins": [{"type": "bridge"}, {"type": "niclane-cni", "socket": "/own", "statusOfAgent": true}]}`
 	on, err := chain.Add([]byte(own), true)
@@ -92,7 +92,7 @@ func TestStatusOfAgent(t *testing.T) {
 	}
 }
 
-// TestRefused says what is wrong with a file.
+// TestRefused checks that the error says what is wrong with a file.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`: "not a JSON object", `{"name": "x"}`: "plugins: want a list", `{"plugins": []}`: "at least one",
@@ -107,7 +107,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestFirst takes the file that runtimes take.
+// TestFirst checks that First returns the file that runtimes take.
 func TestFirst(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := chain.First(filepath.Join(dir, "absent")); !errors.Is(err, chain.ErrNoNetwork) {
@@ -124,7 +124,8 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// TestKeep puts it back when the pod network has written its list anew, or late.
+// TestKeep checks that niclane-cni is added again when the pod network writes its list again,
+// or late.
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, "05-cilium.conflist")
@@ -160,13 +161,13 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// lines are those of a log.
+// lines receives the lines of a log.
 type lines chan string
 
 func (l lines) Write(line []byte) (int, error) { l <- string(line); return len(line), nil }
 
-// TestKeepTells: a fault is told until the telling succeeds, and once. A list that is only
-// half written is not told, nor that a node has no network yet.
+// TestKeepTells checks that a fault is reported until the report succeeds, and then no more.
+// An incomplete list, and a node without a network, are not reported.
 func TestKeepTells(t *testing.T) {
 	dir := t.TempDir()
 	told, answer, logged := make(chan string), make(chan error), make(lines, 100)
@@ -213,7 +214,7 @@ func TestKeepTells(t *testing.T) {
 	case got := <-told:
 		t.Errorf("told %q of a node without a network", got)
 		answer <- nil
-	case <-time.After(1500 * time.Millisecond): // more than a fault has to stay
+	case <-time.After(1500 * time.Millisecond): // longer than settled
 	}
 	cancel()
 	if err := <-ended; err != nil {

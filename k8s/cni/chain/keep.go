@@ -16,13 +16,13 @@ import (
 	"github.com/niclane/niclane/internal/atomicfile"
 )
 
-// settled is how long a fault stays before it is told, and between two tries to tell
-// it: programs write their lists in more than one step.
+// settled is how long a fault must last before Keep reports it, and the time between two
+// tries to report it: programs write their lists in several steps.
 const settled = time.Second
 
-// Keep puts niclane-cni into the node's list, and again after each rewrite of the list,
-// until ctx ends. The last list stays as it is. statusOfAgent is the argument of Add. tell
-// gets the reason where niclane-cni cannot be chained; Keep calls it until it succeeds.
+// Keep puts niclane-cni into the node's list, and again after each rewrite of the list, until
+// ctx ends. It leaves the list as it is then. statusOfAgent is the argument of Add. If
+// niclane-cni cannot be chained, Keep calls tell with the reason until tell succeeds.
 func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger,
 	tell func(context.Context, error) error) error {
 	watch, err := fsnotify.NewWatcher()
@@ -42,7 +42,7 @@ func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger,
 			said, untold, due = err.Error(), err, time.Now().Add(settled)
 			log.Warn("pods get no lanes by niclane-cni", "error", err)
 			if errors.Is(err, ErrNoNetwork) {
-				untold = nil // the node is not ready, and says so
+				untold = nil // the node itself reports that it is not ready
 			}
 		case err == nil:
 			said, untold = "", nil
@@ -71,7 +71,7 @@ func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger,
 	}
 }
 
-// Undo takes niclane-cni out of the node's list.
+// Undo removes niclane-cni from the node's list.
 func Undo(dir string) error {
 	_, err := change(dir, Remove)
 	if errors.Is(err, ErrNoNetwork) {
@@ -80,7 +80,7 @@ func Undo(dir string) error {
 	return err
 }
 
-// change edits the list, and returns its path if that made a difference.
+// change edits the list, and returns its path if the list changed.
 func change(dir string, how func([]byte) ([]byte, error)) (string, error) {
 	t, err := targetOf(dir, how)
 	switch {
@@ -92,7 +92,7 @@ func change(dir string, how func([]byte) ([]byte, error)) (string, error) {
 		if err := os.Remove(t.path); err != nil {
 			return "", err
 		}
-		path, err := change(dir, how) // what comes first now
+		path, err := change(dir, how) // edit the file that comes first now
 		if path == "" {
 			path = t.path
 		}

@@ -12,20 +12,20 @@ import (
 	"strings"
 )
 
-// Runtimes take the first file of a directory by name, and that can be one plugin's
-// configuration (.conf), in which nothing can be chained: Multus', which has the pod
-// network behind it, or the pod network's own (OVN-Kubernetes).
+// Runtimes take the first file of a directory by name. That file can be one plugin's
+// configuration (.conf), in which no plugin can be chained: Multus' file, which refers to the
+// pod network, or the pod network's own (OVN-Kubernetes).
 
-// wrapper is a list of ours in front of such a file, with that plugin in it. It comes
-// before what begins with a number of two digits, as files of pod networks do.
+// wrapper is niclane's list in front of such a file, and contains that plugin. Its name sorts
+// before names that begin with a two-digit number, as files of pod networks do.
 const wrapper = "0-niclane.conflist"
 
-// A lone is what one plugin's configuration says that matters here.
+// A lone has the needed fields of one plugin's configuration.
 type lone struct {
 	CNIVersion string `json:"cniVersion,omitempty"`
 	Name       string `json:"name"`
-	// Of Multus: the pod network, by a file's path or a network's name, or as it is
-	// (the first).
+	// ClusterNetwork and Delegates are Multus'. They give the pod network: by a file's path,
+	// by a network's name, or as the first delegate's configuration.
 	ClusterNetwork string            `json:"clusterNetwork,omitempty"`
 	Delegates      []json.RawMessage `json:"delegates,omitempty"`
 }
@@ -36,16 +36,16 @@ func isLone(name string) bool {
 	return ext == ".conf" || ext == ".json"
 }
 
-// A target is a file in which niclane-cni is chained, as it is and as it shall be; nil is
-// no file.
+// A target is a file in which niclane-cni is chained, with its content before and after. nil
+// content means: no file.
 type target struct {
 	path string
-	// like is the file whose permissions it gets.
+	// like is the file whose permissions the target gets.
 	like          string
 	before, after []byte
 }
 
-// targetOf finds where niclane-cni is to be chained and what how makes of it.
+// targetOf returns the file in which niclane-cni must be chained, and how's result for it.
 func targetOf(dir string, how func([]byte) ([]byte, error)) (target, error) {
 	path, err := First(dir)
 	if err != nil {
@@ -54,7 +54,7 @@ func targetOf(dir string, how func([]byte) ([]byte, error)) (target, error) {
 	if filepath.Base(path) == wrapper {
 		if path, err = firstBut(dir, wrapper); errors.Is(err, ErrNoNetwork) || err == nil && !isLone(path) {
 			before, rerr := os.ReadFile(filepath.Join(dir, wrapper))
-			return target{path: filepath.Join(dir, wrapper), before: before}, rerr // what it was for is gone
+			return target{path: filepath.Join(dir, wrapper), before: before}, rerr // its plugin's file is gone
 		}
 		if err != nil {
 			return target{}, err
@@ -100,8 +100,8 @@ func within(path string, how func([]byte) ([]byte, error)) (target, error) {
 	return target{path, path, before, after}, nil
 }
 
-// clusterNetwork returns the list that Multus takes for the pod network: the path is the
-// node's, of which dir is a part.
+// clusterNetwork returns the path of the list that Multus uses for the pod network. A given
+// path is the node's; its file is looked for in dir.
 func clusterNetwork(dir, given string) (string, error) {
 	if strings.HasPrefix(given, "/") {
 		path := filepath.Join(dir, filepath.Base(given))
@@ -125,8 +125,8 @@ func clusterNetwork(dir, given string) (string, error) {
 	return "", fmt.Errorf("no list in %s has the name %q", dir, given)
 }
 
-// inDelegate edits the pod network that stands in Multus' own file, which Multus writes
-// anew with its source.
+// inDelegate edits the pod network inside Multus' own file. Multus writes that file again
+// when its source changes.
 func inDelegate(text []byte, l lone, how func([]byte) ([]byte, error)) ([]byte, error) {
 	first, network := l.Delegates[0], lone{}
 	if err := json.Unmarshal(first, &network); err != nil {
@@ -177,13 +177,14 @@ func inFront(dir, path string, text []byte, l lone, how func([]byte) ([]byte, er
 	if err != nil {
 		return out, fmt.Errorf("%s: %w", path, err)
 	}
-	if !bytes.Equal(after, plain) { // without niclane-cni there is no need for it
+	if !bytes.Equal(after, plain) { // the wrapper is only needed with niclane-cni in it
 		out.after = after
 	}
 	return out, nil
 }
 
-// list makes a list of one plugin; wraps names the file that it is from, if it is one.
+// list returns a list with one plugin. wraps is the name of the plugin's file, "" if it has
+// none.
 func list(l lone, plugin []byte, wraps string) ([]byte, error) {
 	if typeOf(plugin) == "" {
 		return nil, errors.New("type is missing, want the plugin's name")

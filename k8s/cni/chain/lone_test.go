@@ -13,7 +13,7 @@ import (
 
 const calico = `{"name":"pods","cniVersion":"0.3.1","plugins":[{"type":"calico"},{"type":"portmap"}]}`
 
-// files are those of a directory, by name.
+// files returns the files of a directory, by name.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -40,7 +40,7 @@ func put(t *testing.T, dir string, all map[string]string) {
 	}
 }
 
-// plugins are the types of the plugins of a list.
+// plugins returns the types of the plugins of a list.
 func plugins(t *testing.T, list string) []string {
 	t.Helper()
 	var l struct {
@@ -59,12 +59,13 @@ func plugins(t *testing.T, list string) []string {
 
 func chained(list []byte) ([]byte, error) { return Add(list, false) }
 
-// Where the first configuration is one plugin's, niclane-cni is chained in the list that
-// it leads to, or in one of its own in front, and all is as before without it.
+// TestLone tests a directory whose first configuration is one plugin's. niclane-cni is
+// chained in the list that it refers to, or in a list in front of it. Undo restores the
+// original state.
 func TestLone(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files map[string]string
-		in    string // the file that is changed
+		in    string // the file that changes
 		want  []string
 	}{
 		"multus, by path": {map[string]string{
@@ -109,7 +110,7 @@ func TestLone(t *testing.T) {
 	}
 }
 
-// The network that stands in Multus' own file is chained there.
+// TestDelegate checks that niclane-cni is chained in the network inside Multus' own file.
 func TestDelegate(t *testing.T) {
 	for _, delegate := range []string{calico, `{"name":"pods","type":"calico"}`} {
 		dir := t.TempDir()
@@ -134,7 +135,8 @@ func TestDelegate(t *testing.T) {
 	}
 }
 
-// The list in front follows the plugin's own file, and goes with it.
+// TestWrapperFollows checks that the list in front follows the plugin's own file, and
+// disappears with it.
 func TestWrapperFollows(t *testing.T) {
 	dir := t.TempDir()
 	step := func(all map[string]string, remove ...string) map[string]string {
