@@ -14,22 +14,22 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 )
 
-// name and index of the plugin: plugins are called in the order of their indices, and
-// the last ones see a pod's network as the others have made it.
+// name and index of the plugin. The runtime calls plugins in the order of their indices; a
+// late one sees the pod's network as the others have made it.
 const (
 	name  = "niclane"
 	index = "90"
 )
 
-// register bounds the time from a connection to the runtime's first words; the stub
-// itself bounds a part of it only.
+// register is the most time from the connection to the runtime's first request. The stub
+// itself limits only a part of this time.
 const register = 2 * stub.DefaultRegistrationTimeout
 
-// grace is how long a stub may take to see that its connection has gone.
+// grace is how long a stub may take to notice that its connection has ended.
 const grace = time.Second
 
-// connect is one connection to the runtime, until it ends: connected says that it was
-// one. The error is never nil.
+// connect makes one connection to the runtime and returns when it ends. connected says that
+// the runtime had synchronized. The error is never nil.
 func (p *Plugin) connect(ctx context.Context) (connected bool, err error) {
 	raw, err := new(net.Dialer).DialContext(ctx, "unix", p.o.Socket)
 	if err != nil {
@@ -68,7 +68,7 @@ func (p *Plugin) connect(ctx context.Context) (connected bool, err error) {
 	return false, fmt.Errorf("%s: %w", p.o.Socket, err)
 }
 
-// A line is a connection that says when it has ended.
+// A line is a connection that closes gone when it has ended.
 type line struct {
 	net.Conn
 	once sync.Once
@@ -83,7 +83,7 @@ func (l *line) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A session is the plugin on one connection: what the stub calls.
+// A session is the plugin on one connection. The stub calls its methods.
 type session struct {
 	*Plugin
 	conn       *line
@@ -93,7 +93,7 @@ type session struct {
 	synced bool
 }
 
-// Configure subscribes to what the session has methods for.
+// Configure subscribes to the events that the session has methods for.
 func (s *session) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
 	select {
 	case <-s.conn.gone:
@@ -107,9 +107,9 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 	return 0, nil
 }
 
-// giveUp ends a stub that was not configured. Its Start may wait for that for ever (nri
-// v0.12.5: it reads cfgErrC with the lock that the end of the connection needs): it is
-// told that it cannot be.
+// giveUp ends a stub that was not configured. Its Start may wait forever (nri v0.12.5: it
+// reads cfgErrC while it holds the lock that the end of the connection needs). Configure then
+// ends it with an error.
 func (s *session) giveUp(st stub.Stub, ended <-chan error) {
 	s.conn.once.Do(func() { close(s.conn.gone) })
 	_ = s.conn.Close()
@@ -129,8 +129,7 @@ func (s *session) synchronized() bool {
 	return s.synced
 }
 
-// A logger has the stub's words in the agent's log, its everyday ones when more is
-// asked for.
+// A logger writes the stub's messages to the agent's log, informational ones at debug level.
 type logger struct{ to *slog.Logger }
 
 func (l logger) Debugf(ctx context.Context, format string, args ...any) {

@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/k8s/nri/nritest"
 )
 
-// requestTime is what the runtimes of these tests give a plugin: containerd's.
+// requestTime is the time that the tests' runtime gives a plugin, as containerd does.
 const requestTime = 2 * time.Second
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// fakeLanes are an agent's, as the test says.
+// fakeLanes replaces an agent's lanes.
 type fakeLanes struct {
 	mu       sync.Mutex
 	requests []cni.Request
@@ -66,7 +66,7 @@ func (l *fakeLanes) Keep(_ context.Context, still func(lanes.Attachment) bool) e
 	return nil
 }
 
-// asked are the commands so far, with their sandboxes.
+// asked returns the commands so far, with their sandboxes.
 func (l *fakeLanes) asked() (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *fakeLanes) asked() (out []string) {
 	return out
 }
 
-// A runtime is NRI's own side of one, with pods as the test says.
+// A runtime is NRI's own runtime side, with the test's pods.
 type runtime struct {
 	*nritest.Runtime
 	socket string
@@ -87,8 +87,8 @@ func newRuntime(t *testing.T, socket string, pods ...*api.PodSandbox) *runtime {
 	return &runtime{nritest.Start(t, socket, pods...), socket}
 }
 
-// behind has a runtime reached by another socket until end is called, by which its
-// connections end as with its process: Stop leaves them.
+// behind makes a runtime reachable by another socket until end is called. end closes the
+// connections, as the end of the runtime's process does; Stop does not.
 func (r *runtime) behind(t *testing.T, socket string) (end func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
@@ -125,7 +125,7 @@ func (r *runtime) behind(t *testing.T, socket string) (end func()) {
 	})
 }
 
-// told is what a plugin tells the agent.
+// told has the plugin's reports to the agent.
 type told struct {
 	connected chan struct{}
 	failing   chan error
@@ -156,7 +156,7 @@ func connect(t *testing.T, socket string, l *fakeLanes, running string) *told {
 
 func socket(t *testing.T) string { return filepath.Join(t.TempDir(), "nri.sock") }
 
-// receive fails the test unless something comes.
+// receive fails the test if nothing arrives in time.
 func receive[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -177,7 +177,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// pod is a sandbox as containerd tells of it.
+// pod returns a sandbox in containerd's form.
 func pod(id string) *api.PodSandbox {
 	return &api.PodSandbox{
 		Id: id, Name: "p-" + id, Uid: "u-" + id, Namespace: "default", Ips: []string{"10.0.0.5", "fd00::5"},

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nri has the container runtime tell the agent of pods by its Node Resource
-// Interface (NRI, github.com/containerd/nri), where niclane-cni is not chained behind
-// the CNI plugins. RunPodSandbox is what ADD is there, StopPodSandbox DEL, and
-// Synchronize, at each connection, garbage collection.
+// Package nri lets the container runtime report pods to the agent by its Node Resource
+// Interface (NRI, github.com/containerd/nri), for nodes where niclane-cni is not chained
+// behind the CNI plugins. RunPodSandbox corresponds to ADD, StopPodSandbox to DEL, and
+// Synchronize, at each connection, to GC.
 //
-// The runtime makes one request at a time, of all pods, and takes a plugin that has not
-// answered in its time for broken: it goes on without it. So each request is answered
-// in a part of that time, and a pod without a lane is let through before any. Nothing
-// of a container is changed: two agents of one node, while one is replaced, change no
-// other than one does.
+// The runtime makes one request at a time for all pods. It disconnects a plugin that does not
+// answer in its time. The plugin therefore answers each request in a part of that time, and
+// after a quarter of it decides about a pod whose lane is not known. It changes nothing in
+// containers, so two agents on one node during an update do not conflict.
 package nri
 
 import (
@@ -23,54 +22,54 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// DefaultSocket is containerd's and CRI-O's.
+// DefaultSocket is the socket of containerd and CRI-O.
 const DefaultSocket = "/var/run/nri/nri.sock"
 
-// Lanes is what the plugin asks of the agent.
+// Lanes has the agent's functions that the plugin needs.
 type Lanes interface {
-	// Handle is that of attach.Attacher.
+	// Handle is attach.Attacher's.
 	Handle(ctx context.Context, r *cni.Request, early func()) cni.Answer
 	// Asks reports whether a pod is known to ask for a lane.
 	Asks(namespace, name, uid string) bool
-	// Attachments are the pods that are in lanes, Keep takes those out for which
-	// still is false.
+	// Attachments returns the pods in lanes. Keep removes those for which still returns
+	// false.
 	Attachments() []lanes.Attachment
 	Keep(ctx context.Context, still func(lanes.Attachment) bool) error
 }
 
-// Options of a Plugin. All of them are needed.
+// Options of a Plugin. All are required.
 type Options struct {
 	// Socket of the runtime.
 	Socket string
 	Lanes  Lanes
-	// Bandwidth: the annotations kubernetes.io/ingress-bandwidth and
-	// egress-bandwidth are honoured, and not left to the CNI plugin bandwidth.
+	// Bandwidth makes the agent honour the annotations kubernetes.io/ingress-bandwidth and
+	// egress-bandwidth. If false, the CNI plugin bandwidth does.
 	Bandwidth bool
-	// Runtime is the node's, as Kubernetes has it: "containerd://2.3.7"; "" if that
-	// is not known.
+	// Runtime returns the node's runtime in Kubernetes' form: "containerd://2.3.7"; "" if not
+	// known.
 	Runtime func() string
-	// Connected is told that the runtime is connected, and which pods it has is known.
-	// Failing, that it is not, since when and why, after each attempt. Neither may
+	// Connected is called when the runtime is connected and its pods are known. Failing is
+	// called after each failed attempt, with the time since when and the reason. Neither may
 	// block.
 	Connected func()
 	Failing   func(since time.Time, err error)
 	Log       *slog.Logger
 }
 
-// A Plugin of the runtime's.
+// A Plugin is an NRI plugin of the runtime.
 type Plugin struct{ o Options }
 
-// New makes a plugin. Nothing is connected before Run.
+// New returns a plugin. It does not connect before Run.
 func New(o Options) *Plugin { return &Plugin{o} }
 
-// Times between attempts to connect. Pods that start between the runtime's start and
-// the connection are not in their lanes until then, so that the last is short.
+// Time between attempts to connect. Pods that start between the runtime's start and the
+// connection are not in their lanes until then, so the longest is short.
 const (
 	againFirst = 50 * time.Millisecond
 	againLast  = time.Second
 )
 
-// Run is connected to the runtime until ctx ends, again whenever that has gone.
+// Run keeps a connection to the runtime until ctx ends, and connects again when it ends.
 func (p *Plugin) Run(ctx context.Context) error {
 	wait, since, said := againFirst, time.Now(), ""
 	for {
@@ -99,10 +98,10 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 }
 
-// errLost says that a connection has ended, which is what a runtime's end is.
+// errLost says that a connection has ended, for example because the runtime has ended.
 var errLost = errors.New("the runtime has ended the connection")
 
-// advice is what helps where nobody listens.
+// advice returns what helps if no runtime listens on the socket.
 func (p *Plugin) advice() string {
 	const without = "leave nri.enabled out there, and cni.enabled in"
 	var major, minor int

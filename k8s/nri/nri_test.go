@@ -22,13 +22,13 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// connected is a runtime with the plugin of an agent.
+// connected returns a runtime with an agent's plugin connected.
 func connected(t *testing.T, l *fakeLanes) *runtime {
 	t.Helper()
 	r := newRuntime(t, socket(t))
 	t.Cleanup(r.Stop)
 	receive(t, "a connection", connect(t, r.socket, l, "containerd://2.3.7").connected)
-	// The runtime has a plugin a moment after it was synchronized.
+	// The runtime uses a plugin a moment after its synchronization.
 	r.BlockPluginSync().Unblock()
 	return r
 }
@@ -42,7 +42,7 @@ func (r *runtime) create(t *testing.T, id string) (*api.CreateContainerResponse,
 		&api.CreateContainerRequest{Pod: pod(id), Container: &api.Container{Id: "c", PodSandboxId: id, Name: "c"}})
 }
 
-// TestPod: what the agent is asked when a pod begins and ends.
+// TestPod checks the requests to the agent when a pod starts and ends.
 func TestPod(t *testing.T) {
 	l := &fakeLanes{answer: lane("")}
 	r := connected(t, l)
@@ -82,7 +82,8 @@ func none(why string) func(context.Context, *cni.Request, func()) cni.Answer {
 	return func(context.Context, *cni.Request, func()) cni.Answer { return cni.Answer{Error: why} }
 }
 
-// hangs answers when release is closed, after it has said that there is a lane if so.
+// hangs returns a handler that answers when release is closed. If lane is true, it calls
+// early first.
 func hangs(lane bool, release <-chan struct{}) func(context.Context, *cni.Request, func()) cni.Answer {
 	return func(_ context.Context, _ *cni.Request, early func()) cni.Answer {
 		if lane {
@@ -93,8 +94,8 @@ func hangs(lane bool, release <-chan struct{}) func(context.Context, *cni.Reques
 	}
 }
 
-// TestVerdict: a pod without a lane starts whatever happens, one with a lane not
-// without it; and the runtime keeps the plugin in every case.
+// TestVerdict checks that a pod without a lane always starts, that a pod with a lane does not
+// start without it, and that the runtime keeps the plugin in every case.
 func TestVerdict(t *testing.T) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
@@ -130,7 +131,7 @@ func TestVerdict(t *testing.T) {
 				func() error { return r.run(t, "s") },
 				func() error {
 					a, err := r.create(t, "s")
-					// Two agents of one node would both change what one changes.
+					// A change would conflict between two agents on one node.
 					if err == nil && a.String() != unchanged.String() {
 						t.Errorf("a container is changed: %v", a)
 					}
@@ -149,8 +150,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestUndo: a pod that gets into its lane after the runtime was told that it does not
-// is taken out again.
+// TestUndo checks that a pod is removed from its lane if it got there after the runtime was
+// told that it did not.
 func TestUndo(t *testing.T) {
 	release := make(chan struct{})
 	l := &fakeLanes{answer: hangs(true, release)}
@@ -165,8 +166,9 @@ func TestUndo(t *testing.T) {
 	until(t, "it is taken out", func() bool { return slices.Contains(l.asked(), "DEL s") })
 }
 
-// TestTwice: a pod that is in its lanes, by niclane-cni for one, is not put there
-// again; one that nobody was told of is when its container is made.
+// TestTwice checks that a pod already in its lanes, for example by niclane-cni, is not
+// attached again. A pod whose sandbox was not reported is attached when its container is
+// created.
 func TestTwice(t *testing.T) {
 	l := &fakeLanes{answer: lane(""), attached: []lanes.Attachment{{Sandbox: "in", IfName: "eth0"}}}
 	r := connected(t, l)
@@ -186,7 +188,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestStopHangs: the end of a pod is not held up.
+// TestStopHangs checks that the plugin does not delay the end of a pod.
 func TestStopHangs(t *testing.T) {
 	l := &stuck{release: make(chan struct{})}
 	defer close(l.release)
@@ -211,11 +213,11 @@ func (s *stuck) Handle(context.Context, *cni.Request, func()) cni.Answer {
 	return cni.Answer{}
 }
 
-// TestSynchronize takes out what the runtime has no more, and nothing else.
+// TestSynchronize checks that only pods that the runtime no longer has are removed.
 func TestSynchronize(t *testing.T) {
 	addrs := []netip.Addr{netip.MustParseAddr("10.0.0.5")}
 	dead := pod("dead")
-	dead.Linux.Namespaces = dead.Linux.Namespaces[:1] // its network has been taken down
+	dead.Linux.Namespaces = dead.Linux.Namespaces[:1] // its network has been removed
 	host := pod("host")
 	host.Linux.Namespaces = host.Linux.Namespaces[:1]
 	at := socket(t)
@@ -235,7 +237,7 @@ func TestSynchronize(t *testing.T) {
 	}
 }
 
-// TestRuntimeRestarts: the plugin is connected again, and asked again.
+// TestRuntimeRestarts checks that the plugin connects again and gets requests again.
 func TestRuntimeRestarts(t *testing.T) {
 	l := &fakeLanes{answer: lane("no room")}
 	at := socket(t)
@@ -257,8 +259,8 @@ func TestRuntimeRestarts(t *testing.T) {
 	}
 }
 
-// TestRequired: a pod that is annotated as docs/kubernetes.md says does not start
-// without the plugin, where the runtime's validator is on.
+// TestRequired checks that a pod with the annotation from docs/kubernetes.md does not start
+// without the plugin, if the runtime's validator is on.
 func TestRequired(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/kubernetes.md")
 	if err != nil {
@@ -285,7 +287,7 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// TestNoNRI says by name what the node's runtime lacks.
+// TestNoNRI checks that the error names what the node's runtime lacks.
 func TestNoNRI(t *testing.T) {
 	for runtime, want := range map[string]string{
 		"containerd://1.6.20~ds1": "this node's containerd://1.6.20~ds1 has no NRI, which comes with containerd 2: " +
@@ -303,8 +305,8 @@ func TestNoNRI(t *testing.T) {
 	}
 }
 
-// TestHalfWay: a runtime that ends after it has taken the plugin and before it says
-// another word does not hold the agent; the stub alone would wait for ever.
+// TestHalfWay checks that a runtime that ends after the plugin's registration and before its
+// next message does not block the agent. The stub alone would wait forever.
 func TestHalfWay(t *testing.T) {
 	at := socket(t)
 	l, err := net.Listen("unix", at)
@@ -351,7 +353,7 @@ func TestHalfWay(t *testing.T) {
 	})
 }
 
-// halfWay takes plugins, and never configures them.
+// halfWay registers plugins and never configures them.
 type halfWay struct {
 	ends       chan func()
 	registered chan struct{}

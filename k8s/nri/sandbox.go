@@ -19,19 +19,19 @@ import (
 	"github.com/niclane/niclane/k8s/networks/hostif"
 )
 
-// ifName is what containerd and CRI-O call a pod's first interface, which NRI does
-// not say.
+// ifName is the name that containerd and CRI-O give a pod's first interface. NRI does not
+// report it.
 const ifName = "eth0"
 
-// Parts of the time that the runtime gives a plugin for a request (2 s by default).
+// Divisors of the time that the runtime gives a plugin for a request (2 s by default).
 const (
-	// first: to know whether a pod has a lane.
+	// first: the time to learn whether a pod has a lane is a quarter of it.
 	first = 4
-	// whole: to have put it there; the rest is the answer's way.
+	// whole: the time to put the pod there is three quarters; the rest is for the answer.
 	whole = 4. / 3
 )
 
-// timeLeft is the runtime's time for a request.
+// timeLeft returns the runtime's time for a request.
 func timeLeft(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return time.Until(deadline)
@@ -39,32 +39,33 @@ func timeLeft(ctx context.Context) time.Duration {
 	return stub.DefaultRequestTimeout
 }
 
-// RunPodSandbox puts a pod into its lanes before any of its containers is made. The
-// runtime takes an error for the pod's, which kubelet makes again.
+// RunPodSandbox puts a pod into its lanes before any of its containers is created. An error
+// makes the sandbox fail, and kubelet creates it again.
 func (s *session) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	return s.start(ctx, pod)
 }
 
-// CreateContainer finds the pods whose RunPodSandbox nobody has heard: their
-// containers are not made without their lanes either.
+// CreateContainer does the same for pods whose RunPodSandbox the plugin did not receive:
+// their containers do not start without the lanes either.
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	_ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	return nil, nil, s.start(ctx, pod)
 }
 
-// StopPodSandbox takes a pod out of its lanes.
+// StopPodSandbox removes a pod from its lanes.
 func (s *session) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	s.stop(ctx, pod)
 	return nil
 }
 
-// RemovePodSandbox takes out what StopPodSandbox did not come for.
+// RemovePodSandbox removes a pod whose StopPodSandbox the plugin did not receive.
 func (s *session) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	s.stop(ctx, pod)
 	return nil
 }
 
-// start puts a pod into its lanes, unless it is in them (by niclane-cni too).
+// start puts a pod into its lanes, unless it is in them already (niclane-cni may have done
+// so).
 func (p *Plugin) start(ctx context.Context, pod *api.PodSandbox) error {
 	if slices.ContainsFunc(p.o.Lanes.Attachments(), func(a lanes.Attachment) bool { return a.Sandbox == pod.GetId() }) {
 		return nil
@@ -91,7 +92,7 @@ func (p *Plugin) start(ctx context.Context, pod *api.PodSandbox) error {
 			known = nil
 			unknown.Stop()
 		case <-unknown.C:
-			// What goes on may still find a lane: better late.
+			// The request continues and may still find a lane, later.
 			if err := p.unknown(r, errors.New("kubelet has not said in time whether the pod has a lane")); err != nil {
 				go p.undo(r, done)
 				return err
@@ -108,7 +109,7 @@ func (p *Plugin) start(ctx context.Context, pod *api.PodSandbox) error {
 	}
 }
 
-// verdict is what becomes of a pod by an answer.
+// verdict returns nil if the pod may start after this answer, else an error.
 func (p *Plugin) verdict(r *cni.Request, a cni.Answer) error {
 	switch {
 	case a.Error == "":
@@ -119,9 +120,9 @@ func (p *Plugin) verdict(r *cni.Request, a cni.Answer) error {
 	return p.unknown(r, errors.New(a.Error))
 }
 
-// unknown decides about a pod of which kubelet does not say whether it has a lane: one
-// that asks for one does not start. Others do; one among them that has a lane all the
-// same is put there, or told of, when kubelet answers.
+// unknown decides about a pod when kubelet does not say whether it has a lane. A pod that
+// asks for a lane does not start. Other pods start. If such a pod has a lane after all, the
+// agent puts it there, or reports an event, when kubelet answers.
 func (p *Plugin) unknown(r *cni.Request, why error) error {
 	if p.o.Lanes.Asks(r.Namespace, r.Pod, r.UID) {
 		return fmt.Errorf("niclane: pod %s/%s asks for a lane and cannot start without it: %w", r.Namespace, r.Pod, why)
@@ -130,8 +131,7 @@ func (p *Plugin) unknown(r *cni.Request, why error) error {
 	return nil
 }
 
-// undo takes a pod out again that was put into its lane after the runtime was told
-// that it is not.
+// undo removes a pod that was put into its lane after the runtime was told that it is not.
 func (p *Plugin) undo(r *cni.Request, done <-chan cni.Answer) {
 	if a := <-done; a.Error == "" {
 		p.o.Lanes.Handle(context.Background(), &cni.Request{Command: cni.Del, Sandbox: r.Sandbox,
@@ -139,14 +139,14 @@ func (p *Plugin) undo(r *cni.Request, done <-chan cni.Answer) {
 	}
 }
 
-// stop takes a sandbox out of its lanes. What takes longer than the runtime waits goes
-// on: the end of a pod is never held up.
+// stop removes a sandbox from its lanes. If that takes longer than the runtime waits, it
+// continues in the background: the plugin never delays the end of a pod.
 func (p *Plugin) stop(ctx context.Context, pod *api.PodSandbox) {
 	r := p.request(cni.Del, pod)
 	p.within(ctx, func() { p.o.Lanes.Handle(context.WithoutCancel(ctx), r, func() {}) })
 }
 
-// within does something, and returns when it is done or the runtime's time has passed.
+// within runs do, and returns when do is done or the runtime's time has passed.
 func (p *Plugin) within(ctx context.Context, do func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); do() }()
@@ -158,7 +158,7 @@ func (p *Plugin) within(ctx context.Context, do func()) {
 	}
 }
 
-// request is a sandbox in the words of niclane-cni.
+// request converts a sandbox to niclane-cni's request.
 func (p *Plugin) request(command string, pod *api.PodSandbox) *cni.Request {
 	r := &cni.Request{
 		Version: cni.Version, Command: command, Sandbox: pod.GetId(), Namespace: pod.GetNamespace(),
@@ -179,8 +179,8 @@ func (p *Plugin) request(command string, pod *api.PodSandbox) *cni.Request {
 	return r
 }
 
-// rate is that of a standard annotation, bit/s; 0: none. What is no rate the runtime
-// has refused before (containerd: toCNIBandWidth in internal/cri/server).
+// rate returns the value of a standard bandwidth annotation in bit/s; 0: none. The runtime
+// has already refused invalid values (containerd: toCNIBandWidth in internal/cri/server).
 func rate(pod *api.PodSandbox, direction string) uint64 {
 	q, err := resource.ParseQuantity(pod.GetAnnotations()["kubernetes.io/"+direction+"-bandwidth"])
 	if err != nil || q.Value() < 0 {
@@ -189,18 +189,17 @@ func rate(pod *api.PodSandbox, direction string) uint64 {
 	return uint64(q.Value())
 }
 
-// Synchronize takes out of their lanes the pods whose sandboxes the runtime has no
-// more. Pods that it has and that are in no lane the agent finds as it finds those of
-// the host's network, by kubelet's and the API server's word.
+// Synchronize removes pods from lanes if the runtime no longer has their sandboxes. Sweep
+// attaches running pods that are in no lane, by the data of kubelet and the API server.
 func (s *session) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox,
 	_ []*api.Container) ([]*api.ContainerUpdate, error) {
-	network := map[string]bool{} // by sandbox: it has its network namespace
+	network := map[string]bool{} // by sandbox: whether it has its network namespace
 	for _, pod := range sandboxes {
 		network[pod.GetId()] = slices.ContainsFunc(pod.GetLinux().GetNamespaces(), func(n *api.LinuxNamespace) bool {
 			return n.GetType() == "network"
 		})
 	}
-	// Of what is attached now: what comes later is newer than the runtime's list.
+	// Only present attachments: later ones are newer than the runtime's list.
 	gone := map[string]bool{}
 	for _, a := range s.o.Lanes.Attachments() {
 		up, listed := network[a.Sandbox]

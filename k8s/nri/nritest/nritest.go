@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nritest has NRI's own side of a runtime, for tests of plugins.
+// Package nritest has NRI's own runtime side, for tests of plugins.
 package nritest
 
 import (
@@ -12,14 +12,14 @@ import (
 	validator "github.com/containerd/nri/plugins/default-validator/builtin"
 )
 
-// A Runtime is one that plugins connect to.
+// A Runtime is an NRI runtime that plugins connect to.
 type Runtime struct {
 	*adaptation.Adaptation
-	// Synced has something for each plugin that has connected, of the first few.
+	// Synced receives a value for each plugin that has connected, up to 10.
 	Synced <-chan struct{}
 }
 
-// Start has a runtime with some pods listen on a socket. The caller stops it.
+// Start makes a runtime with these pods listen on a socket. The caller stops it.
 func Start(t testing.TB, socket string, pods ...*api.PodSandbox) *Runtime {
 	t.Helper()
 	synced := make(chan struct{}, 10)
