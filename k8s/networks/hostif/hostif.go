@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostif finds the host's interface of a pod: the other end of the pod's. It
-// guesses nothing from names, which each pod network chooses for itself.
+// Package hostif finds the host's end of a pod's interface. It does not use names, because
+// each pod network chooses its own.
 package hostif
 
 import (
@@ -14,9 +14,9 @@ import (
 // pairs are the kinds of links that have another end.
 var pairs = []string{"veth", "netkit"}
 
-// OfProcess is the interface of this network namespace whose other end is called name in
-// a process's network namespace; "" where it cannot be told: that one is no end of a
-// pair, or the other end is elsewhere.
+// OfProcess returns the interface of this network namespace whose other end is called name in
+// the network namespace of a process. It returns "" if it is not known: the link is not one
+// of a pair, or the other end is elsewhere.
 func OfProcess(pid int, name string) string {
 	if pid <= 0 {
 		return ""
@@ -28,7 +28,7 @@ func OfProcess(pid int, name string) string {
 	return of(ns, name)
 }
 
-// OfPath is OfProcess by the path of a network namespace, as CNI gives it.
+// OfPath is OfProcess with the path of a network namespace, as CNI gives it.
 func OfPath(path, name string) string {
 	ns, err := netns.GetFromPath(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func of(ns netns.NsHandle, name string) string {
 		return ""
 	}
 	defer own.Close()
-	// An index is of a namespace, which the pod's has a number for.
+	// An index is valid in one namespace only. The pod's namespace has an ID for this one.
 	id, err := inside.GetNetNsIdByFd(int(own))
 	if err != nil || id < 0 || id != pod.Attrs().NetNsID || !slices.Contains(pairs, pod.Type()) {
 		return ""

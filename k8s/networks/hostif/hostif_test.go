@@ -14,7 +14,8 @@ import (
 
 const ifName = "eth0"
 
-// TestHostIf finds the host's end of a pod's veth pair, and takes nothing else for it.
+// TestHostIf checks that the host's end of a pod's veth pair is found, and that no other
+// interface is taken for it.
 func TestHostIf(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -45,8 +46,8 @@ func TestHostIf(t *testing.T) {
 	if got := OfPath("/nowhere", ifName); got != "" {
 		t.Errorf("by a path that is not there: %q", got)
 	}
-	// A pair whose other end is not the host's, although the host has a device of that index, and the end of another
-	// pair of that pod.
+	// A pair whose other end is in another namespace, although the host has a device with
+	// that index, and although the pod has a second pair with an end on the host.
 	elsewhere := process(t)
 	host, err := netlink.LinkByName("hostif-host")
 	if err != nil {
@@ -58,7 +59,7 @@ func TestHostIf(t *testing.T) {
 		PeerNamespace: netlink.NsPid(elsewhere)}); err != nil {
 		t.Fatal(err)
 	}
-	// This also has the kernel give the host's namespace a number there.
+	// This also makes the kernel give the host's namespace an ID in the pod's.
 	if got := OfProcess(elsewhere, "second"); got != "hostif-second" {
 		t.Errorf("got %q", got)
 	}
@@ -74,7 +75,7 @@ func TestHostIf(t *testing.T) {
 	}
 }
 
-// process is one in a network namespace of its own, as a pod's are.
+// process starts a process in its own network namespace, like a pod's.
 func process(t *testing.T) (pid int) {
 	t.Helper()
 	p := exec.Command("sleep", "600")

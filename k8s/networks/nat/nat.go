@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nat finds the packets of pods in lanes that the card sees under another
-// address than the lane knows, because the node translates them on its side of the
-// card: what a pod sends and the node masquerades, and what comes to a node's port
-// or a balancer's address. It goes by the connections that there are, whoever had
-// them translated, and not by anybody's rules; programs that translate without the
-// kernel's connection tracking (Cilium's eBPF masquerading) it cannot see. It
-// changes nothing.
+// Package nat finds packets of pods in lanes that the card sees under another address than
+// the lane knows, because the node translates them. These are sent packets that the node
+// masquerades, and received packets for a node port or a load balancer's address. It reads
+// the kernel's connections, and no rules. It cannot see translation without connection
+// tracking (Cilium's eBPF masquerading). It changes nothing.
 package nat
 
 import (
@@ -20,29 +18,28 @@ import (
 	"github.com/niclane/niclane/k8s/pods"
 )
 
-// A Finding is packets of a pod that are not in the lane that they should be in.
+// A Finding is a set of a pod's packets that are outside their lane.
 type Finding struct {
 	Namespace, Pod, UID string
-	// Container that has the lane, "" for a claim.
+	// Container of the lane, "" for a claim.
 	Container string
 	Lane      string
-	// Frontend is what others send to and the lane does not know; the zero
-	// AddrPort: the pod's own connections leave with the node's address.
+	// Frontend is the address and port that clients send to and the lane does not know. If it
+	// is the zero AddrPort, the pod's own connections leave with the node's address.
 	Frontend netip.AddrPort
 	// Protocol is "tcp" or "udp".
 	Protocol string
-	// Remote is who is at the other end of one of the connections.
+	// Remote is the other end of one of the connections.
 	Remote netip.Addr
-	// Sent: what the pod sends is in the lane all the same, what it receives is
-	// not.
+	// Sent says that only received packets are outside the lane: sent ones are in it.
 	Sent bool
 }
 
-// key is what makes it the same finding when it is seen again.
+// key returns the finding without the values that may differ when it is found again.
 func (f Finding) key() Finding { f.Remote = netip.Addr{}; return f }
 
-// Find returns what flows show of pods in lanes, each once. uplink says whether an
-// address is reached through the card.
+// Find returns the findings that flows show for pods in lanes, without duplicates. uplink
+// reports whether an address is reached through the card.
 func Find(flows func(func(Flow)) error, in []lanes.Attachment, uplink func(netip.Addr) bool) ([]Finding, error) {
 	byAddr := map[netip.Addr]*lanes.Attachment{}
 	for i := range in {
@@ -66,9 +63,9 @@ func Find(flows func(func(Flow)) error, in []lanes.Attachment, uplink func(netip
 	return out, err
 }
 
-// Outside returns what of findings is outside of lanes where the classifier of what
-// leaves the card sees the addresses from before translation, or does not; and
-// where what arrives is told apart by lane (steered), or for no lane is.
+// Outside returns the findings that are really outside lanes. sees says that the transmit
+// classifier sees the addresses from before translation. steered says that received packets
+// are steered to lanes.
 func Outside(found []Finding, sees, steered bool) []Finding {
 	if !sees {
 		return found
@@ -83,10 +80,10 @@ func Outside(found []Finding, sees, steered bool) []Finding {
 	return out
 }
 
-// left says what of a flow is left out of a lane.
+// left returns the part of a flow that is outside its lane.
 func left(f Flow, byAddr map[netip.Addr]*lanes.Attachment) (Finding, bool) {
 	if at := byAddr[f.Src.Addr()]; at != nil && f.ReplyDst != f.Src {
-		// The pod has opened it; its other end is where answers come from.
+		// The pod opened this connection. Its other end is the source of the answers.
 		if lane := laneOf(at, f.Protocol, f.Src, f.ReplySrc); lane != "" &&
 			laneOf(at, f.Protocol, f.ReplyDst, f.ReplySrc) != lane {
 			return finding(at, lane, f.Protocol, netip.AddrPort{}, f.ReplySrc.Addr()), true
@@ -101,7 +98,7 @@ func left(f Flow, byAddr map[netip.Addr]*lanes.Attachment) (Finding, bool) {
 	return Finding{}, false
 }
 
-// laneOf is the lane of a pod's that has such packets, "" if none has.
+// laneOf returns the pod's lane that has such packets, "" if none has.
 func laneOf(at *lanes.Attachment, protocol string, own, remote netip.AddrPort) string {
 	for i := range at.Members {
 		if m := &at.Members[i]; m.Has(protocol, own, remote) {
@@ -120,7 +117,7 @@ func finding(at *lanes.Attachment, lane, protocol string, frontend netip.AddrPor
 	return f
 }
 
-// Message says what is the matter and what helps; own are the node's addresses.
+// Message returns the problem and what helps. own are the node's addresses.
 func (f *Finding) Message(own []netip.Addr) string {
 	const masquerade = "Connections to the pod are not concerned. Except the destination from masquerading in the " +
 		"pod network's configuration, or put the pod into the host's network"
@@ -151,11 +148,11 @@ func (f *Finding) Message(own []netip.Addr) string {
 		"card: add the frontend %s to %s", f.Frontend, what, f.Lane, name, where)
 }
 
-// Remembered is how long a finding is taken to hold after it was last seen:
-// connections come and go.
+// Remembered is how long a finding stays valid after it was last seen: connections come and
+// go.
 const Remembered = 10 * time.Minute
 
-// A Memory is what was found lately.
+// A Memory has the findings of the last minutes (Remembered).
 type Memory struct{ seen map[Finding]memory }
 
 type memory struct {
@@ -163,8 +160,8 @@ type memory struct {
 	at time.Time
 }
 
-// Add takes what was found at a time, and returns what of it is new; changed says
-// that All gives something else than before.
+// Add adds the findings of one look. It returns the new ones; changed says that String now
+// returns something else.
 func (m *Memory) Add(now time.Time, found []Finding) (fresh []Finding, changed bool) {
 	if m.seen == nil {
 		m.seen = map[Finding]memory{}
@@ -187,7 +184,7 @@ func (m *Memory) Add(now time.Time, found []Finding) (fresh []Finding, changed b
 	return fresh, changed
 }
 
-// String names the pods and what of theirs is left out, "" if there is nothing.
+// String names the pods and their packets outside lanes, "" if there are none.
 func (m *Memory) String() string {
 	var out []string
 	for _, f := range m.seen {

@@ -35,7 +35,7 @@ func within(t *testing.T, name string, f func() error) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		h, err := netns.GetFromName(name)
 		if err == nil {
 			err = errors.Join(netns.Set(h), h.Close())
@@ -62,7 +62,7 @@ func send(from, to string) func() error {
 	}
 }
 
-// redis is a pod with lane l, of UDP port 5000 and of what it sends to port 53.
+// redis returns a pod with lane l, which has UDP port 5000 and packets to remote port 53.
 func redis(frontends ...string) lanes.Attachment {
 	own := []netip.Prefix{netip.MustParsePrefix("10.244.0.5/32"), netip.MustParsePrefix("fd00::5/128")}
 	a := lanes.Attachment{
@@ -83,8 +83,8 @@ func redis(frontends ...string) lanes.Attachment {
 	return a
 }
 
-// TestTranslated sends packets of a pod through a node that translates them, by
-// nftables and by iptables, and has each found.
+// TestTranslated sends packets of a pod through a node that translates them by nftables and
+// iptables, and checks that each is found.
 func TestTranslated(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -129,7 +129,7 @@ func TestTranslated(t *testing.T) {
 			t.Fatalf("%s: %v: %s", line, err, out)
 		}
 	}
-	// Nothing is sent yet: rules alone are no finding.
+	// No packet is sent yet: rules alone are no finding.
 	run(t, `nft 'table inet t {
 		chain pre { type nat hook prerouting priority dstnat;
 			udp dport 30500 dnat ip to 10.244.0.5:5000;
@@ -201,7 +201,7 @@ func TestTranslated(t *testing.T) {
 	}
 }
 
-// TestNone: the table is not walked for nothing, and is whenever that is not known.
+// TestNone checks that the table is skipped only if the count is known to be 0.
 func TestNone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "count")
 	if none(file) {
@@ -241,8 +241,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestOutside: what the classifier sees through is outside of the lane where it
-// arrives, if anything is told apart there.
+// TestOutside checks which findings are outside lanes. If the classifier sees the addresses
+// from before translation, only received packets are, and only with steering.
 func TestOutside(t *testing.T) {
 	found := []Finding{{Lane: "a"}, {Lane: "b", Frontend: netip.MustParseAddrPort("192.0.2.1:30379")}}
 	half := slices.Clone(found)
@@ -260,7 +260,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// TestMemory: a finding is told once, and holds for a while after it was last seen.
+// TestMemory checks that a finding is new once, and stays valid for Remembered after it was
+// last seen.
 func TestMemory(t *testing.T) {
 	var m Memory
 	now := time.Unix(0, 0)
@@ -297,7 +298,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _, _ = decode(b) })
 }
 
-// attr is a netlink attribute.
+// attr returns the bytes of a netlink attribute.
 func attr(typ uint16, value []byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(value)))
 	b = append(binary.NativeEndian.AppendUint16(b, typ), value...)

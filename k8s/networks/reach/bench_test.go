@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// BenchmarkOnDevice is a question for each pod that starts, with as many links as
-// pods, by who knows the links and by who asks for all of them.
+// BenchmarkOnDevice compares Links.OnDevice with the function OnDevice, which lists all
+// links, for 1 and 110 pods with a link each.
 func BenchmarkOnDevice(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("not root")

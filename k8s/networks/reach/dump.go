@@ -8,12 +8,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// dumps bounds how often a list is asked for that changes while it is given.
+// dumps is the most attempts to list while the list changes.
 const dumps = 100
 
-// dump asks the kernel for a list until it is whole: what changes while the kernel
-// gives it, as links do on a node that starts many pods, may be left out of it
-// (NLM_F_DUMP_INTR, netlink(7)).
+// dump asks the kernel for a list until it is complete. An object that changes during the
+// dump may be missing (NLM_F_DUMP_INTR, netlink(7)); links change often on a node that starts
+// many pods.
 func dump[T any](list func() (T, error)) (all T, err error) {
 	for range dumps {
 		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -9,7 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestDump: a list that has changed meanwhile is asked for again, but not for ever.
+// TestDump checks that a list that changes during the dump is listed again, a limited number
+// of times.
 func TestDump(t *testing.T) {
 	other := errors.New("other")
 	for name, c := range map[string]struct {

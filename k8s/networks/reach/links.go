@@ -16,18 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links know which links of the network namespace can be tunnels, without asking for
-// all of them each time: a node with a hundred pods has as many links, and reading
-// them took a pod that starts a millisecond (BenchmarkOnDevice). The kernel tells of
-// each change before it is done (rtnetlink(7)), so that what has been told by now is
-// how it is. The zero value is ready for use; it keeps a socket.
+// Links knows which links of the network namespace can be tunnels, without listing all links
+// each time. A node with 100 pods has as many links, and listing them costs a starting pod 1
+// ms (BenchmarkOnDevice). The kernel sends each change before it completes it (rtnetlink(7)),
+// so the messages so far give the present state. The zero value is ready for use; it keeps a
+// socket open.
 type Links struct {
 	mu       sync.Mutex
 	told     int          // the socket, once open
-	suspects map[int]bool // by index; nil: they have to be listed
+	suspects map[int]bool // by index; nil: the links must be listed
 }
 
-// OnDevice is the function OnDevice.
+// OnDevice does the same as the function OnDevice.
 func (l *Links) OnDevice(_ string, addrs []netip.Addr) error {
 	l.mu.Lock()
 	some, err := l.some()
@@ -43,14 +43,14 @@ func (l *Links) OnDevice(_ string, addrs []netip.Addr) error {
 	return encrypted(addrs)
 }
 
-// some reports whether some link can be a tunnel of the pod network.
+// some reports whether any link can be a tunnel of the pod network.
 func (l *Links) some() (bool, error) {
 	if l.suspects != nil {
 		err := l.follow()
 		if err == nil {
 			return len(l.suspects) > 0, nil
 		}
-		if !errors.Is(err, unix.ENOBUFS) { // something was not told
+		if !errors.Is(err, unix.ENOBUFS) { // after lost messages (ENOBUFS) the socket can still be used
 			l.forget()
 		}
 	}
@@ -61,7 +61,7 @@ func (l *Links) some() (bool, error) {
 	return len(l.suspects) > 0, nil
 }
 
-// forget has the next question begin anew.
+// forget closes the socket; the next question starts again.
 func (l *Links) forget() {
 	if l.told != 0 {
 		_ = unix.Close(l.told)
@@ -69,8 +69,8 @@ func (l *Links) forget() {
 	l.told, l.suspects = 0, nil
 }
 
-// begin listens, and lists what there is. What is told meanwhile is taken in its
-// order when the next one asks.
+// begin opens the socket and lists the links. Messages that arrive meanwhile are read in
+// their order by the next question.
 func (l *Links) begin() error {
 	if l.told == 0 {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
@@ -100,7 +100,7 @@ func (l *Links) begin() error {
 	return nil
 }
 
-// follow takes what has been told since.
+// follow reads the messages that have arrived.
 func (l *Links) follow() error {
 	b := make([]byte, 64<<10)
 	for {
@@ -125,7 +125,7 @@ func (l *Links) follow() error {
 	}
 }
 
-// take takes note of one link: a struct ifinfomsg and its attributes.
+// take records one link: a struct ifinfomsg and its attributes.
 func (l *Links) take(kind uint16, m []byte) error {
 	if kind != unix.RTM_NEWLINK && kind != unix.RTM_DELLINK {
 		return nil
@@ -134,7 +134,7 @@ func (l *Links) take(kind uint16, m []byte) error {
 		return fmt.Errorf("a link's message has %d bytes", len(m))
 	}
 	if m[0] != unix.AF_UNSPEC {
-		return nil // of a bridge's port, not of the link
+		return nil // about a bridge's port, not the link
 	}
 	index := int(int32(binary.NativeEndian.Uint32(m[4:])))
 	if kind == unix.RTM_DELLINK {
@@ -145,7 +145,7 @@ func (l *Links) take(kind uint16, m []byte) error {
 	switch {
 	case err != nil:
 		return err
-	case name == "": // what a wireless driver tells
+	case name == "": // a message of a wireless driver
 	case suspect(of, name):
 		l.suspects[index] = true
 	default:
@@ -154,7 +154,7 @@ func (l *Links) take(kind uint16, m []byte) error {
 	return nil
 }
 
-// describe gives the name and the kind of a link, "" for none, by its attributes.
+// describe returns the name and the kind of a link from its attributes, "" for none.
 func describe(attributes []byte) (name, kind string, err error) {
 	attrs, err := nl.ParseRouteAttr(attributes)
 	if err != nil {
@@ -180,11 +180,10 @@ func describe(attributes []byte) (name, kind string, err error) {
 	return name, kind, nil
 }
 
-// text is an attribute's, which ends with a zero.
+// text returns an attribute's string without its final zero.
 func text(b []byte) string { return strings.TrimRight(string(b), "\x00") }
 
-// suspect reports whether a link of this kind and name can be a tunnel of the pod
-// network.
+// suspect reports whether a link of this kind and name can be a tunnel of the pod network.
 func suspect(kind, name string) bool {
 	return tunnels[kind] || sometimes[kind] && ofPodNetwork(name)
 }

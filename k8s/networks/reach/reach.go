@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reach says whether a pod's packets have the pod's address where lanes
-// tell them: on the uplink. It also limits what reaches a pod. It refuses what it
-// knows to be out of reach, rather than let a pod believe that it has a lane.
+// Package reach decides whether a pod's packets have the pod's address on the uplink, where
+// lanes need it. It also limits the rate toward a pod. It refuses a pod that it knows to be
+// out of reach, so that the pod does not start without a working lane.
 package reach
 
 import (
@@ -18,21 +18,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tunnels are the kinds of links that carry pods' packets inside others.
+// tunnels are the kinds of links that carry pods' packets inside other packets.
 var tunnels = map[string]bool{
 	"vxlan": true, "geneve": true, "bareudp": true, "ipip": true, "sit": true, "ip6tnl": true,
 	"gre": true, "gretap": true, "ip6gre": true, "ip6gretap": true, "erspan": true, "ip6erspan": true,
 	"vti": true, "vti6": true, "xfrm": true,
 }
 
-// sometimes are kinds of links that are tunnels of the pod network if it has made
-// them, and the node's own business otherwise. The kernel's "tun" is netlink.Link's
-// "tuntap".
+// sometimes are kinds of links that are tunnels of the pod network only if the pod network
+// has made them. The kernel's "tun" is netlink.Link's "tuntap".
 var sometimes = map[string]bool{"wireguard": true, "tun": true, "tuntap": true}
 
-// OnDevice returns why packets of a pod with these addresses do not have them on
-// the device, nil if nothing speaks against it: a tunnel of the pod network that
-// leads to other nodes hides them, and so does IPsec.
+// OnDevice returns why packets of a pod with these addresses do not have them on the device,
+// nil if no reason is known. The reasons are a tunnel of the pod network to other nodes, and
+// IPsec.
 func OnDevice(_ string, addrs []netip.Addr) error {
 	if err := tunnelled(addrs); err != nil {
 		return err
@@ -77,7 +76,7 @@ func tunnelled(addrs []netip.Addr) error {
 	return nil
 }
 
-// encrypted returns an error if a policy of IPsec takes what these addresses send.
+// encrypted returns an error if an IPsec policy applies to packets that these addresses send.
 func encrypted(addrs []netip.Addr) error {
 	policies, err := dump(func() ([]netlink.XfrmPolicy, error) { return netlink.XfrmPolicyList(unix.AF_UNSPEC) })
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) { // a kernel without IPsec
@@ -102,13 +101,14 @@ func encrypted(addrs []netip.Addr) error {
 	return nil
 }
 
-// ofPodNetwork names the WireGuard and TUN links that pod networks make.
+// ofPodNetwork reports whether pod networks give their WireGuard and TUN links such a name.
 func ofPodNetwork(name string) bool {
 	return strings.HasPrefix(name, "cilium_") || strings.HasPrefix(name, "flannel") ||
 		strings.HasPrefix(name, "wireguard.cali") || strings.HasPrefix(name, "wg-v6.cali")
 }
 
-// routed returns a network of the pod's family that is routed through a link.
+// routed returns a network of the pod's address family that is routed through a link, "" if
+// none.
 func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		has := false
@@ -118,7 +118,7 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 		if !has {
 			continue
 		}
-		// Of every table: Calico's and Cilium's WireGuard have their own.
+		// All tables: Calico's and Cilium's WireGuard have their own.
 		of := netlink.Route{LinkIndex: l.Attrs().Index, Table: unix.RT_TABLE_UNSPEC}
 		routes, err := dump(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, &of, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
@@ -132,7 +132,7 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 			}
 			if ones, bits := r.Dst.Mask.Size(); ones == bits ||
 				r.Protocol == unix.RTPROT_KERNEL && r.Dst.IP.IsLinkLocalUnicast() {
-				continue // one address: the other end's
+				continue // a single address is the tunnel's other end
 			}
 			return r.Dst.String(), nil
 		}
@@ -140,22 +140,22 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 	return "", nil
 }
 
-// Limits of a token bucket towards a pod.
+// Limits of a token bucket toward a pod.
 const (
 	tbfHandle = 0x6e6c0000 // "nl:"
-	// burstTime is how much may come at once, queueTime how long a packet may wait for
-	// more than that (the latency of the CNI plugin bandwidth).
+	// burstTime is the length of a burst at the full rate. queueTime is how long a packet may
+	// wait beyond that (latency in the CNI plugin bandwidth).
 	burstTime = 20 * time.Millisecond
 	queueTime = 25 * time.Millisecond
-	// leastFrames are what both hold at any rate: with fewer a TCP does not get going.
+	// leastFrames is the least size of both, in frames: with fewer, TCP does not speed up.
 	leastFrames = 3
 	mostBurst   = 256 << 20
-	// ethernetHeader and a VLAN tag come on top of the MTU.
+	// ethernetHeader is the Ethernet header with a VLAN tag, which the MTU does not include.
 	ethernetHeader = 18
 )
 
-// bucket returns the bucket's size and the queue's, which tbf wants to have room for the
-// bucket too (tc-tbf(8), "latency"), in bytes, for bits per second of frames of a size.
+// bucket returns the sizes of the bucket and the queue in bytes, for a rate in bit/s and a
+// frame size in bytes. tbf's limit includes the bucket (tc-tbf(8), "latency").
 func bucket(bits uint64, frame int) (burst, limit uint32) {
 	during := func(d time.Duration) uint64 {
 		return max(uint64(float64(bits)/8*d.Seconds()), uint64(leastFrames*frame))
@@ -164,9 +164,9 @@ func bucket(bits uint64, frame int) (burst, limit uint32) {
 	return burst, uint32(min(uint64(burst)+during(queueTime), math.MaxUint32))
 }
 
-// Limit has at most bits per second sent on a link: what reaches the pod behind a
-// veth. 0 takes the limit away. A qdisc that somebody else has put there is an
-// error.
+// Limit sets the most bits per second that a link sends. On the host's end of a veth pair,
+// that is the rate toward the pod. 0 removes the limit. Limit returns an error if another
+// program has set a root qdisc there.
 func Limit(link string, bits uint64) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
@@ -195,7 +195,7 @@ func Limit(link string, bits uint64) error {
 	if bits == 0 {
 		return nil
 	}
-	// tc(8) gives the bucket as the time that it takes to send it.
+	// tc(8) gives the kernel the bucket as the time to send it.
 	tbf.Buffer = netlink.Xmittime(tbf.Rate, tbf.Buffer)
 	if err := netlink.QdiscReplace(tbf); err != nil {
 		if errors.Is(err, unix.ENOENT) {

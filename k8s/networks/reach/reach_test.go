@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// both asks with and without knowing the links, which must say the same.
+// both calls OnDevice of the package and of l, which must return the same.
 func both(t *testing.T, l *Links, addrs []netip.Addr) error {
 	t.Helper()
 	err, known := OnDevice("up0", addrs), l.OnDevice("up0", addrs)
@@ -26,7 +26,8 @@ func both(t *testing.T, l *Links, addrs []netip.Addr) error {
 	return err
 }
 
-// TestOverlay: a tunnel that carries pods to other nodes hides their addresses.
+// TestOverlay checks that a tunnel that carries pods' packets to other nodes hides their
+// addresses.
 func TestOverlay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -70,13 +71,13 @@ func TestOverlay(t *testing.T) {
 		}
 	}
 	hidden("up")
-	// A link that leaves a bridge is not one that is gone.
+	// A link that leaves a bridge still exists.
 	vethtest.IP(t, `link add br7 type bridge
 		link set cilium_vxlan master br7`)
 	hidden("in a bridge")
 	vethtest.IP(t, "link del br7")
 	hidden("in no bridge")
-	// What was not told, because there was no room for it, is asked for.
+	// After lost messages the links are listed again.
 	vethtest.IP(t, "link del cilium_vxlan")
 	if err := both(t, l, pod); err != nil {
 		t.Errorf("gone: %v", err)
@@ -94,8 +95,8 @@ func TestOverlay(t *testing.T) {
 	hidden("after a loss")
 }
 
-// TestOverlaysOfPodNetworks: those that are no VXLAN, each as its pod network makes
-// it, and what only looks like one.
+// TestOverlaysOfPodNetworks tests tunnels other than VXLAN, each as its pod network makes it,
+// and links that only look like one.
 func TestOverlaysOfPodNetworks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -142,8 +143,8 @@ func TestOverlaysOfPodNetworks(t *testing.T) {
 	}
 }
 
-// A packet waits for some 25 ms at most at any rate, a few frames' time where that is
-// more, and no rate overflows the kernel's numbers.
+// TestBucket checks that a packet waits at most about 25 ms at any rate, or the time of a few
+// frames if that is longer, and that no rate overflows the kernel's numbers.
 func TestBucket(t *testing.T) {
 	const frame = 1518
 	for _, tt := range []struct {

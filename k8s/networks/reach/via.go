@@ -9,9 +9,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Through returns a function that says whether packets to an address leave by one
-// of the devices, or by what stands on them: their bond, a VLAN, a bridge. It holds
-// for as long as links and routes do not change.
+// Through returns a function that reports whether packets to an address leave by one of the
+// devices, or by a device on top of them: their bond, a VLAN, a bridge. Its answers are valid
+// as long as links and routes do not change.
 func Through(devices []string) (func(netip.Addr) bool, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -25,7 +25,7 @@ func Through(devices []string) (func(netip.Addr) bool, error) {
 			}
 		}
 	}
-	for range links { // as many levels as there can be
+	for range links { // at most this many levels
 		for _, l := range links {
 			a := l.Attrs()
 			if on[a.Index] && a.MasterIndex != 0 {
