@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deviceplugin offers the classes of a node as extended resources
-// (niclane.dev/CLASS) to kubelet: each unit is a device, with the card's NUMA
-// node and with real health. It registers again when kubelet starts again or when
-// its socket is removed, and serves the classes as they come and go.
+// Package deviceplugin offers the classes of a node to kubelet as extended resources
+// (niclane.dev/CLASS). Each unit is a device, with the card's NUMA node and the unit's
+// health. It registers again when kubelet restarts or when a socket is removed, and serves
+// new classes as they appear.
 package deviceplugin
 
 import (
@@ -32,13 +32,13 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// DefaultDir is where kubelet looks for plugins.
+// DefaultDir is the directory in which kubelet looks for plugins.
 const DefaultDir = v1beta1.DevicePluginPath
 
-// kubeletSocket is kubelet's in that directory.
+// kubeletSocket is the name of kubelet's socket in that directory.
 const kubeletSocket = "kubelet.sock"
 
-// A Granter is told what kubelet gives: *lanes.Manager.
+// A Granter also records what kubelet gives. *lanes.Manager implements it.
 type Granter interface {
 	inventory.Inventory
 	Granted(class string, ids []string) error
@@ -46,14 +46,14 @@ type Granter interface {
 
 // A Manager serves all classes that are offered as resources.
 type Manager struct {
-	Dir       string // of the sockets
+	Dir       string // the directory of the sockets
 	Inventory Granter
 	Log       *slog.Logger
 
 	plugins map[string]*plugin // by resource
 }
 
-// firstRetry is how long after a failure it is tried again, at first.
+// firstRetry is the first wait after a failure. The wait doubles up to 30 s.
 const firstRetry = 100 * time.Millisecond
 
 // Run serves until ctx ends.
@@ -92,8 +92,9 @@ func (m *Manager) Run(ctx context.Context) error {
 				return errors.New("device plugins: kubelet's directory cannot be watched any more")
 			}
 			m.gone(name)
-			// A kubelet that starts makes several events, the last of them before it
-			// accepts (bind, then listen): each is a reason to try soon, not to wait longer.
+			// A starting kubelet causes several events, the last before it accepts
+			// connections (bind, then listen). After each event the wait begins again at
+			// firstRetry.
 			wait = firstRetry
 		case <-m.Inventory.Changed(snap.Version):
 		case <-retry.C:
@@ -101,7 +102,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// gone notes that kubelet has started anew, or that a socket of ours was removed.
+// gone reacts to a new kubelet socket, or to the removal of one of the plugin's sockets.
 func (m *Manager) gone(name string) {
 	for _, p := range m.plugins {
 		if name == kubeletSocket {
@@ -116,7 +117,7 @@ func (m *Manager) gone(name string) {
 	}
 }
 
-// follow has each resource served and registered; failed says that one is not.
+// follow serves and registers each resource. failed says that at least one failed.
 func (m *Manager) follow(ctx context.Context, snap *inventory.Snapshot) (failed bool) {
 	want := map[string]bool{}
 	for i := range snap.Classes {
@@ -143,7 +144,7 @@ func (m *Manager) follow(ctx context.Context, snap *inventory.Snapshot) (failed 
 	}
 	for name, p := range m.plugins {
 		if !want[name] {
-			// kubelet keeps a resource whose plugin ended, with nothing to give.
+			// kubelet keeps the resource of an ended plugin, so it must have no devices.
 			p.empty()
 			p.stop()
 			delete(m.plugins, name)
@@ -167,12 +168,12 @@ type plugin struct {
 	changed chan struct{}
 }
 
-// socket is the name of the plugin's.
+// socket returns the name of the plugin's socket.
 func (p *plugin) socket() string {
 	return "niclane-" + strings.ReplaceAll(p.resource, "/", "_") + ".sock"
 }
 
-// set notes the class's units.
+// set updates the list of devices from the class's units.
 func (p *plugin) set(snap *inventory.Snapshot, c *inventory.Class) {
 	var out []*v1beta1.Device
 	for _, u := range c.Units {
@@ -203,7 +204,7 @@ func same(a, b *v1beta1.Device) bool {
 	return a.ID == b.ID && a.Health == b.Health && node(a) == node(b)
 }
 
-// tell gives kubelet a new list; p.mu is held.
+// tell sends kubelet a new list; p.mu is held.
 func (p *plugin) tell(devices []*v1beta1.Device) {
 	if p.changed != nil {
 		close(p.changed)
@@ -217,11 +218,11 @@ func (p *plugin) empty() {
 	p.tell(nil)
 }
 
-// serve listens and registers, unless both are so already.
+// serve listens and registers, unless it has already done both.
 func (p *plugin) serve(ctx context.Context) error {
 	path := filepath.Join(p.m.Dir, p.socket())
 	if _, err := os.Lstat(path); err != nil && p.server != nil {
-		p.stop() // kubelet removes sockets before it makes its own; that may be told later
+		p.stop() // kubelet removes the sockets first; that event may arrive late
 	}
 	if p.server == nil {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -234,7 +235,7 @@ func (p *plugin) serve(ctx context.Context) error {
 		s := grpc.NewServer()
 		v1beta1.RegisterDevicePluginServer(s, p)
 		p.server, p.registered = s, false
-		go func() { _ = s.Serve(l) }() // it ends with stop
+		go func() { _ = s.Serve(l) }() // until stop
 	}
 	if p.registered {
 		return nil
@@ -288,9 +289,9 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 	}
 }
 
-// GetPreferredAllocation implements the service: units that follow each other, so
-// that several of one container become one lane, from the smallest gap that is
-// large enough.
+// GetPreferredAllocation implements the service. It prefers consecutive units, so that
+// several units of one container become one lane, and takes them from the smallest sufficient
+// gap.
 func (p *plugin) GetPreferredAllocation(_ context.Context,
 	r *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
 	p.mu.Lock()
@@ -305,7 +306,7 @@ func (p *plugin) GetPreferredAllocation(_ context.Context,
 	return out, nil
 }
 
-// prefer chooses size of the available IDs, the ones that must be among them.
+// prefer chooses size of the available IDs, including all of must.
 func prefer(class string, available, must []string, size int) []string {
 	numbers := func(ids []string) []int {
 		out := make([]int, 0, len(ids))
@@ -336,7 +337,7 @@ func prefer(class string, available, must []string, size int) []string {
 		}
 		i = end
 	}
-	if best == nil { // none follow each other: what must be, and the first
+	if best == nil { // not enough consecutive units: must, and then the lowest numbers
 		best = needed
 		for _, n := range free {
 			if len(best) < size && !slices.Contains(best, n) {
@@ -351,8 +352,8 @@ func prefer(class string, available, must []string, size int) []string {
 	return out
 }
 
-// Allocate implements the service. The lane's name and queues are told to the
-// container by its environment.
+// Allocate implements the service. It gives the container NICLANE_CLASS, NICLANE_UNITS and
+// NICLANE_DEVICE in its environment.
 func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	p.mu.Lock()
 	class := p.class
@@ -377,7 +378,7 @@ func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1bet
 	return out, nil
 }
 
-// watchDir tells the names of what is made or removed in a directory.
+// watchDir sends the names of files that are created in or removed from a directory.
 func watchDir(ctx context.Context, dir string) (<-chan string, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

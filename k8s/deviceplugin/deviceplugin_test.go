@@ -25,7 +25,7 @@ import (
 	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
-// A kubelet takes registrations in a directory.
+// A kubelet accepts registrations in a directory.
 type kubelet struct {
 	v1beta1.UnimplementedRegistrationServer
 	server *grpc.Server
@@ -37,8 +37,9 @@ func (k *kubelet) Register(_ context.Context, r *v1beta1.RegisterRequest) (*v1be
 	return &v1beta1.Empty{}, nil
 }
 
-// startKubelet does what kubelet does: it removes all sockets and makes its own. One
-// that dies and is started while the plugin's socket is made leaves that.
+// startKubelet does what kubelet does at its start: it removes all sockets and makes its own.
+// With removes false it removes only its own, like a kubelet that ends and starts while the
+// plugin makes its socket.
 func startKubelet(t *testing.T, dir string, removes bool) *kubelet {
 	t.Helper()
 	pattern := "*.sock"
@@ -70,7 +71,7 @@ func serveKubelet(t *testing.T, l net.Listener) *kubelet {
 	return k
 }
 
-// registered waits for a registration, and gives a client of the plugin.
+// registered waits for a registration, and returns a client of the plugin.
 func (k *kubelet) registered(t *testing.T, dir string) (string, v1beta1.DevicePluginClient) {
 	t.Helper()
 	select {
@@ -88,14 +89,14 @@ func (k *kubelet) registered(t *testing.T, dir string) (string, v1beta1.DevicePl
 	}
 }
 
-// A fakeInventory is what the test says.
+// A fakeInventory returns the test's snapshot.
 type fakeInventory struct {
 	inventory.Inventory
 	mu      sync.Mutex
 	snap    *inventory.Snapshot
 	changed chan struct{}
 	granted []string
-	looks   int // how often Now was called
+	looks   int // calls of Now
 }
 
 func (i *fakeInventory) Now() *inventory.Snapshot {
@@ -181,7 +182,7 @@ func listed(t *testing.T, s grpc.ServerStreamingClient[v1beta1.ListAndWatchRespo
 	return strings.Join(out, ", ")
 }
 
-// TestFault14Health: what is wrong with a lane is told, and what comes and goes.
+// TestFault14Health checks that kubelet gets the units' health, and new and removed units.
 func TestFault14Health(t *testing.T) {
 	dir := t.TempDir()
 	k, inv := startKubelet(t, dir, true), redis()
@@ -224,8 +225,7 @@ func TestFault14Health(t *testing.T) {
 	}
 }
 
-// TestKubeletRestarts: a kubelet that starts anew knows the plugin again, as often
-// as it does so.
+// TestKubeletRestarts checks that the plugin registers again after each restart of kubelet.
 func TestKubeletRestarts(t *testing.T) {
 	dir := t.TempDir()
 	k := startKubelet(t, dir, true)
@@ -234,7 +234,7 @@ func TestKubeletRestarts(t *testing.T) {
 	for i := range 4 {
 		k.server.Stop()
 		k = startKubelet(t, dir, i%2 == 0)
-		for again := true; again; { // it may register a socket that is just being removed, and then anew
+		for again := true; again; { // it may register a socket that is being removed, and then register again
 			_, plugin := k.registered(t, dir)
 			s, err := plugin.ListAndWatch(t.Context(), &v1beta1.Empty{})
 			if err != nil {
@@ -249,8 +249,8 @@ func TestKubeletRestarts(t *testing.T) {
 	}
 }
 
-// TestKubeletBindsFirst: kubelet's socket is there before it accepts, and what has come
-// and gone before does not make the plugin wait.
+// TestKubeletBindsFirst tests a kubelet whose socket exists before it accepts. Sockets that
+// appeared and disappeared before must not delay the plugin.
 func TestKubeletBindsFirst(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, kubeletSocket)
@@ -263,7 +263,7 @@ func TestKubeletBindsFirst(t *testing.T) {
 			return inv.looks >= n
 		})
 	}
-	looked(2) // at first, and for its own socket
+	looked(2) // at the start, and for its own socket
 	for range 8 {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -281,7 +281,7 @@ func TestKubeletBindsFirst(t *testing.T) {
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		t.Fatal(err)
 	}
-	looked(2 + 2*8 + 1 + 1) // and by itself
+	looked(2 + 2*8 + 1 + 1) // and its own retry
 	if err := unix.Listen(fd, 16); err != nil {
 		t.Fatal(err)
 	}

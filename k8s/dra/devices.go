@@ -21,7 +21,7 @@ type (
 	capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 )
 
-// Devices are what a node publishes, sorted by name.
+// Devices returns the devices that a node publishes, sorted by name.
 func Devices(s *inventory.Snapshot) []resourceapi.Device {
 	var out []resourceapi.Device
 	for i := range s.Classes {
@@ -44,8 +44,8 @@ func Devices(s *inventory.Snapshot) []resourceapi.Device {
 	return out
 }
 
-// exclusive is a queue set, all of which one claim gets. Its capacities can be
-// asked for at least.
+// exclusive returns the device of a queue set, which one claim gets as a whole. A claim can
+// ask for a least value of each capacity.
 func exclusive(s *inventory.Snapshot, c *inventory.Class, u *inventory.Unit) resourceapi.Device {
 	of := capacity{"queues": whole(c.Queues)}
 	if c.Guarantee > 0 {
@@ -57,8 +57,8 @@ func exclusive(s *inventory.Snapshot, c *inventory.Class, u *inventory.Unit) res
 	return resourceapi.Device{Name: u.ID, Attributes: attributesOf(s, c), Capacity: of}
 }
 
-// shared is a queue set whose places claims divide. It is nil where no place
-// can be given.
+// shared returns the device of a queue set whose places claims divide. It returns nil if no
+// place can be given.
 func shared(s *inventory.Snapshot, c *inventory.Class) *resourceapi.Device {
 	places := 0
 	for _, u := range c.Units {
@@ -76,13 +76,13 @@ func shared(s *inventory.Snapshot, c *inventory.Class) *resourceapi.Device {
 		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &one, Step: &one},
 	}
 	at := attributesOf(s, c)
-	at["queues"] = number(int64(c.Queues)) // no claim uses them up
+	at["queues"] = number(int64(c.Queues)) // an attribute: claims do not use queues up
 	return &resourceapi.Device{
 		Name: c.Name, Attributes: at, AllowMultipleAllocations: ptr.To(true), Capacity: capacity{"members": members},
 	}
 }
 
-// attributesOf are what a claim can select by, in CEL.
+// attributesOf returns the attributes by which a claim can select, in CEL.
 func attributesOf(s *inventory.Snapshot, c *inventory.Class) attributes {
 	at := attributes{
 		"class": text(c.Name), "mode": text(string(c.Mode)), "poller": text(c.Poller), "rank": number(int64(c.Rank)),
@@ -99,10 +99,10 @@ func attributesOf(s *inventory.Snapshot, c *inventory.Class) attributes {
 		at["numaNode"] = number(int64(d.NUMA))
 	}
 	if d.Speed > 0 {
-		at["speed"] = number(int64(d.Speed / 1e6)) // Mbit/s, as ethtool says it
+		at["speed"] = number(int64(d.Speed / 1e6)) // Mbit/s, as in ethtool
 	}
-	// The names that all drivers use, so that a claim can want a card and
-	// another driver's device at the same place.
+	// These attribute names are common to all drivers. With them a claim can ask for a card
+	// and another driver's device at the same place.
 	if bus, err := deviceattribute.GetPCIBusIDAttribute(d.PCI); err == nil {
 		at[bus.Name] = bus.Value
 		if root, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(d.PCI); err == nil {
@@ -112,7 +112,7 @@ func attributesOf(s *inventory.Snapshot, c *inventory.Class) attributes {
 	return at
 }
 
-// text is an attribute of at most the 64 bytes that one may have.
+// text returns a string attribute, cut to the limit of 64 bytes.
 func text(s string) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{StringValue: ptr.To(s[:min(len(s), resourceapi.DeviceAttributeMaxValueLength)])}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// node is one with an exclusive class of two queue sets, a shared one of three
-// places, and one that is not offered by claim.
+// node returns a node with an exclusive class of two queue sets, a shared class of three
+// places, and a class that is not offered as a claim.
 func node() inventory.Snapshot {
 	return inventory.Snapshot{
 		Node:   "n1",
@@ -79,7 +79,7 @@ const published = `
     members: {value: "2", requestPolicy: {default: "1", validRange: {min: "1", step: "1"}}}
 `
 
-// TestDevices publishes what is offered by claim and can be given now.
+// TestDevices checks that the units offered as claims that can be given now are published.
 func TestDevices(t *testing.T) {
 	s := node()
 	s.Classes[0].Units[1].Unhealthy = "the link is down"
@@ -100,8 +100,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestDevicesOfNothing has a device without a bus, and classes all of which
-// are unhealthy.
+// TestDevicesOfNothing tests a device without a bus, and classes whose units are all
+// unhealthy.
 func TestDevicesOfNothing(t *testing.T) {
 	s := node()
 	s.Device = &inventory.Device{Name: "veth0", Driver: "veth", NUMA: -1}

@@ -24,19 +24,19 @@ import (
 
 // Options of a driver.
 type Options struct {
-	// Node is the name of the node, which is also that of its pool of devices.
+	// Node is the name of the node and of its pool of devices.
 	Node string
-	// Client may read Nodes and ResourceClaims, write ResourceSlices, and the
-	// status of ResourceClaims.
+	// Client needs the right to read Nodes and ResourceClaims, and to write ResourceSlices
+	// and the status of ResourceClaims.
 	Client    kubernetes.Interface
 	Inventory inventory.Inventory
-	// KubeletDir is kubelet's directory, /var/lib/kubelet on most nodes.
+	// KubeletDir is kubelet's directory, usually /var/lib/kubelet.
 	KubeletDir string
 	Log        *slog.Logger
 }
 
-// Run offers the node's lanes until ctx ends. What it has published stays: the
-// lanes do too, and pods in them.
+// Run offers the node's lanes until ctx ends. The published slices stay, because the lanes
+// and their pods stay too.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -65,8 +65,8 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// A driver answers kubelet: it is a kubeletplugin.DRAPlugin, which is asked one thing at
-// a time.
+// A driver answers kubelet. It is a kubeletplugin.DRAPlugin, which gets one request at a
+// time.
 type driver struct {
 	Options
 	healthServer
@@ -74,7 +74,7 @@ type driver struct {
 	fail   func(error)
 }
 
-// follow has the claims' statuses follow the inventory.
+// follow updates the claims' statuses when the inventory changes.
 func (d *driver) follow(ctx context.Context) {
 	for {
 		version := d.Inventory.Now().Version
@@ -87,8 +87,8 @@ func (d *driver) follow(ctx context.Context) {
 	}
 }
 
-// PrepareResourceClaims implements kubeletplugin.DRAPlugin: it holds what is allocated.
-// The pod's packets are steered when it has its address.
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin. It holds the allocated units. The
+// agent steers the pod's packets when the pod has its address.
 func (d *driver) PrepareResourceClaims(
 	ctx context.Context, claims []*resourceapi.ResourceClaim,
 ) (map[types.UID]kubeletplugin.PrepareResult, error) {
@@ -139,8 +139,8 @@ func (d *driver) UnprepareResourceClaims(
 	return out, nil
 }
 
-// HandleError implements kubeletplugin.DRAPlugin: it ends a driver that kubelet cannot
-// reach any more.
+// HandleError implements kubeletplugin.DRAPlugin. It ends the driver, because kubelet cannot
+// reach it any more.
 func (d *driver) HandleError(_ context.Context, err error, what string) {
 	d.fail(fmt.Errorf("%s: %w", what, err))
 }

@@ -34,7 +34,7 @@ import (
 	"github.com/niclane/niclane/k8s/dra"
 )
 
-// claimFor is a claim that is allocated the devices of node n1.
+// claimFor returns a claim to which devices of node n1 are allocated.
 func claimFor(name string, devices ...string) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
@@ -67,7 +67,8 @@ func withParameters(c *resourceapi.ResourceClaim, source resourceapi.AllocationC
 	return c
 }
 
-// A kubelet as a driver sees it: it finds the registration socket, and asks.
+// A kubelet is the driver's view of kubelet: it finds the registration socket and sends
+// requests.
 type kubelet struct {
 	t      *testing.T
 	dir    string
@@ -81,14 +82,15 @@ var (
 	slicesOf = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 )
 
-// api is an API server with a node.
+// api returns an API server with a node.
 func api(all ...*resourceapi.ResourceClaim) *fake.Clientset {
 	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-n1"}}}
 	for _, c := range all {
 		objects = append(objects, c.DeepCopy())
 	}
 	client := fake.NewClientset(objects...)
-	// The fake names nothing, knows no versions, and no server-side apply of a status.
+	// The fake clientset gives no generated names and no versions, and supports no
+	// server-side apply of a status.
 	var versions atomic.Int64
 	stored := func(a clienttesting.Action) (bool, runtime.Object, error) {
 		s := a.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceSlice)
@@ -96,7 +98,7 @@ func api(all ...*resourceapi.ResourceClaim) *fake.Clientset {
 		if s.Name == "" {
 			s.Name, s.UID = s.GenerateName+s.ResourceVersion, types.UID("u-"+s.ResourceVersion)
 		}
-		return false, nil, nil // the tracker goes on with it
+		return false, nil, nil // the tracker continues with the object
 	}
 	client.PrependReactor("create", "resourceslices", stored)
 	client.PrependReactor("update", "resourceslices", stored)
@@ -123,7 +125,7 @@ func api(all ...*resourceapi.ResourceClaim) *fake.Clientset {
 
 func start(t *testing.T, i inventory.Inventory, all ...*resourceapi.ResourceClaim) *kubelet {
 	t.Helper()
-	// a Unix socket's path has 107 bytes
+	// A Unix socket's path has at most 107 bytes.
 	dir, err := os.MkdirTemp("/tmp", "dra-")
 	if err != nil {
 		t.Fatal(err)
@@ -173,14 +175,14 @@ func dial(t *testing.T, path string) *grpc.ClientConn {
 	return conn
 }
 
-// plugin registers the driver as kubelet does, and returns its service.
+// plugin registers the driver as kubelet does, and returns its client.
 func (k *kubelet) plugin() draapi.DRAPluginClient {
 	k.t.Helper()
 	conn, _ := k.register()
 	return draapi.NewDRAPluginClient(conn)
 }
 
-// register returns a connection to the driver, and the services that it says it has.
+// register returns a connection to the driver, and the services that it reports.
 func (k *kubelet) register() (conn *grpc.ClientConn, services []string) {
 	k.t.Helper()
 	registration := registerapi.NewRegistrationClient(dial(k.t,
@@ -224,7 +226,7 @@ func (k *kubelet) unprepare(plugin draapi.DRAPluginClient, c *resourceapi.Resour
 	}
 }
 
-// slices are what is published, by name.
+// slices returns the published slices, by name.
 func (k *kubelet) slices() (out []*resourceapi.ResourceSlice) {
 	k.t.Helper()
 	list, err := k.client.ResourceV1().ResourceSlices().List(k.t.Context(), metav1.ListOptions{})
@@ -238,7 +240,7 @@ func (k *kubelet) slices() (out []*resourceapi.ResourceSlice) {
 	return out
 }
 
-// published are the names of the devices that are published.
+// published returns the names of the published devices.
 func (k *kubelet) published() string {
 	k.t.Helper()
 	var names []string
@@ -266,7 +268,7 @@ func until(t *testing.T, what string, holds func() (bool, string)) {
 	}
 }
 
-// TestPrepare holds a claim's units, again and again, and lets them go.
+// TestPrepare prepares a claim several times, and releases it.
 func TestPrepare(t *testing.T) {
 	i := newInventory(node())
 	c := withParameters(claimFor("a", "redis-1", "web"), resourceapi.AllocationConfigSourceClaim,
@@ -308,8 +310,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestRestart ends the driver with a claim prepared: the next one releases it,
-// and prepares it again without anything having changed.
+// TestRestart ends the driver while a claim is prepared. The next driver prepares it again
+// without a change, and releases it.
 func TestRestart(t *testing.T) {
 	i, c := newInventory(node()), claimFor("a", "redis-0")
 	k := start(t, i, c)
@@ -328,7 +330,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRefused names what is wrong, and holds nothing.
+// TestRefused checks that errors name what is wrong, and that nothing is held.
 func TestRefused(t *testing.T) {
 	const good = `{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters"}`
 	admin := claimFor("admin", "redis-0")
@@ -365,7 +367,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNotTheClaim refuses what the API server has another claim for, or nothing.
+// TestNotTheClaim checks that a claim is refused if the API server has another claim of its
+// name, or none.
 func TestNotTheClaim(t *testing.T) {
 	a, empty := claimFor("a", "redis-0"), claimFor("empty")
 	empty.Status.Allocation = nil
@@ -391,7 +394,7 @@ func TestNotTheClaim(t *testing.T) {
 	}
 }
 
-// TestHeld refuses a unit that another claim has: the last line of defence.
+// TestHeld checks that a unit of another claim is refused: the last protection.
 func TestHeld(t *testing.T) {
 	a, b := claimFor("a", "redis-0"), claimFor("b", "redis-0")
 	k := start(t, newInventory(node()), a, b)
@@ -404,7 +407,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestParameters prefers the claim's to the class's, and keeps to requests.
+// TestParameters checks that the claim's parameters win over the class's, and apply only to
+// their requests.
 func TestParameters(t *testing.T) {
 	parameters := func(port string) string {
 		return `{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters", "ports": ["` + port + `"]}`
@@ -424,7 +428,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestPublish follows the inventory.
+// TestPublish checks that the slices follow the inventory.
 func TestPublish(t *testing.T) {
 	i := newInventory(node())
 	k := start(t, i)
@@ -449,8 +453,8 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishMany: more devices than a slice may have are in several, of one
-// generation; what others make or take away of them is as it was again.
+// TestPublishMany checks that too many devices for one slice are in several slices of one
+// generation, and that slices that others create or delete are restored.
 func TestPublishMany(t *testing.T) {
 	s := node()
 	for n := len(s.Classes[0].Units); n < resourceapi.ResourceSliceMaxDevices+2; n++ {
@@ -487,7 +491,7 @@ func TestPublishMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("made again", true, most, 3)
-	other := before[1].DeepCopy() // as another release's, or another program's
+	other := before[1].DeepCopy() // like one of another release or program
 	other.Name, other.UID = "other", "u-other"
 	if _, err := k.client.ResourceV1().ResourceSlices().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -497,8 +501,8 @@ func TestPublishMany(t *testing.T) {
 	is("fewer", false, 3) // one write
 }
 
-// TestDropped: a cluster that drops what shared classes need is told of it once, and
-// not written to again and again.
+// TestDropped checks that a cluster that drops the fields of shared classes does not get
+// endless writes.
 func TestDropped(t *testing.T) {
 	i := newInventory(node())
 	client := api()
@@ -509,7 +513,7 @@ func TestDropped(t *testing.T) {
 		for i := range s.Spec.Devices {
 			s.Spec.Devices[i].AllowMultipleAllocations = nil
 		}
-		return false, nil, nil // the tracker goes on with it
+		return false, nil, nil // the tracker continues with the object
 	}
 	client.PrependReactor("create", "resourceslices", drop)
 	client.PrependReactor("update", "resourceslices", drop)
@@ -520,7 +524,7 @@ func TestDropped(t *testing.T) {
 	k.run(i)
 	defer k.stop()
 	const rounds = 5
-	for range rounds { // each has it look again, by what somebody else has changed
+	for range rounds { // a change by another program causes each new write
 		until(t, "published", func() (bool, string) {
 			got := k.published()
 			return got == "n1/redis-0 n1/redis-1 n1/web", got
@@ -537,14 +541,14 @@ func TestDropped(t *testing.T) {
 		})
 		i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
 	}
-	// One for each change, and one more where it has not seen its own yet: the fake
-	// refuses nothing for that.
+	// One write for each change, and one more if the controller has not seen its own write
+	// yet: the fake does not refuse it.
 	if n := len(writes); n > 4*rounds+1 {
 		t.Errorf("%d writes", n)
 	}
 }
 
-// TestHealth tells kubelet how the devices are, and at once when one changes.
+// TestHealth checks that kubelet gets the devices' health, and gets each change at once.
 func TestHealth(t *testing.T) {
 	i := newInventory(node())
 	k := start(t, i)
@@ -583,7 +587,7 @@ func TestHealth(t *testing.T) {
 	is("n1/redis-0 HEALTHY, n1/redis-1 HEALTHY, n1/web HEALTHY")
 }
 
-// TestStatus says in the claim what its pod has, and what becomes of it.
+// TestStatus checks the claim's status, and its changes.
 func TestStatus(t *testing.T) {
 	i, c := newInventory(node()), claimFor("a", "redis-0")
 	k := start(t, i, c)

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
-// fakeInventory is inventory.Inventory in memory, as strict as its words.
+// fakeInventory is an inventory.Inventory in memory, with the checks of its documentation.
 type fakeInventory struct {
 	mu      sync.Mutex
 	now     inventory.Snapshot
@@ -48,7 +48,7 @@ func (f *fakeInventory) Changed(version uint64) <-chan struct{} {
 	return f.changed
 }
 
-// change changes what is there, as a card or a policy does.
+// change changes the snapshot, as a card or a policy does.
 func (f *fakeInventory) change(how func(*inventory.Snapshot)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

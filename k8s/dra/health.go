@@ -13,12 +13,12 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// healthAgain is how often kubelet is told what it knows: what it was not told for
-// 30 seconds it takes for unknown (pkg/kubelet/cm/dra/healthinfo.go).
+// healthAgain is how often the state is sent to kubelet again. kubelet sets a device to
+// unknown after 30 s without an update (pkg/kubelet/cm/dra/healthinfo.go).
 const healthAgain = 10 * time.Second
 
-// healthServer tells kubelet which devices hold, for the statuses of the pods that
-// have them (feature ResourceHealthStatus).
+// healthServer reports the devices' health to kubelet, which writes it into the status of
+// their pods (feature ResourceHealthStatus).
 type healthServer struct {
 	health.UnimplementedDRAResourceHealthServer
 	inventory inventory.Inventory
@@ -43,8 +43,8 @@ func (h *healthServer) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
 	}
 }
 
-// healthOf is how all devices are, those too that are not published because they do
-// not hold: pods may have them.
+// healthOf returns the health of all devices. It includes unhealthy ones, which are not
+// published: pods may have them.
 func healthOf(s *inventory.Snapshot, now time.Time) *health.NodeWatchResourcesResponse {
 	out := &health.NodeWatchResourcesResponse{}
 	for i := range s.Classes {
@@ -61,7 +61,7 @@ func healthOf(s *inventory.Snapshot, now time.Time) *health.NodeWatchResourcesRe
 			if u.Unhealthy != "" {
 				d.Health, d.Message = health.HealthStatus_UNHEALTHY, u.Unhealthy
 			}
-			if c.Mode == intent.Shared { // its places are one device, and one lane
+			if c.Mode == intent.Shared { // its places are one device and one lane
 				d.Device.DeviceName = c.Name
 			}
 			out.Devices = append(out.Devices, d)

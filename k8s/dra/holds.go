@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// holdOf is what a claim's allocation asks this node for.
+// holdOf returns the hold that a claim's allocation asks this node for.
 func holdOf(s *inventory.Snapshot, c *resourceapi.ResourceClaim) (inventory.Hold, error) {
 	h := inventory.Hold{Key: string(c.UID), Claim: c.Namespace + "/" + c.Name}
 	for _, consumer := range c.Status.ReservedFor {
@@ -67,7 +67,7 @@ func heldOf(s *inventory.Snapshot, r *resourceapi.DeviceRequestAllocationResult)
 	return held, fmt.Errorf("device %s: %w", r.Device, inventory.ErrNoUnit)
 }
 
-// device is the name under which what is held was published.
+// device returns the name under which a held unit was published.
 func device(h inventory.Held) string {
 	if h.Unit != "" {
 		return h.Unit

@@ -12,9 +12,9 @@ import (
 	"github.com/niclane/niclane/k8s/api/params"
 )
 
-// parametersOf are the driver's parameters for a request: the claim's, or the
-// device class's where the claim has none; nil if neither has. Two of the same
-// source are refused: which of them was meant, nobody can tell.
+// parametersOf returns the driver's parameters for a request: the claim's, or else the device
+// class's; nil if neither has any. It returns an error for two from the same source, because
+// it cannot know which one is meant.
 func parametersOf(configs []resourceapi.DeviceAllocationConfiguration, request string) (*params.Parameters, error) {
 	found := map[resourceapi.AllocationConfigSource]int{}
 	for i, c := range configs {
@@ -42,8 +42,8 @@ func parametersOf(configs []resourceapi.DeviceAllocationConfiguration, request s
 	return nil, nil
 }
 
-// concerns says whether a configuration for requests is for this one, which may
-// be MAIN/SUBREQUEST. One for none in particular is for all.
+// concerns reports whether a configuration for requests applies to this request, which may be
+// MAIN/SUBREQUEST. A configuration without requests applies to all.
 func concerns(requests []string, request string) bool {
 	main, _, _ := strings.Cut(request, "/")
 	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, main)

@@ -13,20 +13,20 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// How soon slices that somebody else has changed, or has deleted, are as they were.
-// kubeletplugin's own publisher takes 30 s and a minute, which cannot be set.
+// The time until changed or deleted slices are restored. kubeletplugin's own publisher takes
+// 30 s and 60 s, and has no option for it.
 const (
 	afterChange   = time.Second
 	afterDeletion = 5 * time.Second
 )
 
-// publish keeps the ResourceSlices of the node's pool as its devices are, until ctx ends.
+// publish keeps the ResourceSlices of the node's pool equal to its devices, until ctx ends.
 func (d *driver) publish(ctx context.Context) {
 	now := d.Inventory.Now()
 	controller, err := resourceslice.StartController(ctx, resourceslice.Options{
 		DriverName: DriverName, KubeClient: d.Client, Resources: d.resources(Devices(now)),
 		ErrorHandler: d.notPublished,
-		Owner:        &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: d.Node}, // the slices go with it
+		Owner:        &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: d.Node}, // they end with the node
 		SyncDelay:    ptr.To(afterChange), MutationCacheTTL: ptr.To(afterDeletion),
 	})
 	if err != nil {
@@ -45,8 +45,8 @@ func (d *driver) publish(ctx context.Context) {
 	}
 }
 
-// resources are devices in slices of as many as one may have; none are one without: a
-// pool that is there, and empty.
+// resources returns the devices in slices of the largest allowed size. Without devices it
+// returns one empty slice, so that the pool exists and is empty.
 func (d *driver) resources(devices []resourceapi.Device) *resourceslice.DriverResources {
 	pool := resourceslice.Pool{}
 	for part := range slices.Chunk(devices, resourceapi.ResourceSliceMaxDevices) {
@@ -58,8 +58,8 @@ func (d *driver) resources(devices []resourceapi.Device) *resourceslice.DriverRe
 	return &resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{d.Node: pool}}
 }
 
-// notPublished says what could not be, which is tried again, and what the cluster does
-// not take. The other devices are kept: exclusive classes need none of it.
+// notPublished logs a failed write, which is tried again, and fields that the cluster does
+// not support. The other devices stay published: exclusive classes need no such field.
 func (d *driver) notPublished(ctx context.Context, err error, what string) {
 	var dropped *resourceslice.DroppedFieldsError
 	if errors.As(err, &dropped) && slices.Contains(dropped.DisabledFeatures(), "DRAConsumableCapacity") {

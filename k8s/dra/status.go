@@ -22,26 +22,25 @@ import (
 
 // Conditions of a device in a claim's status.
 const (
-	// ConditionReady: the queue set is the claim's.
+	// ConditionReady: the claim has the lane, and the lane is healthy.
 	ConditionReady = "Ready"
-	// reasons of it
+	// reasons of ConditionReady
 	reasonHeld      = "Held"
 	reasonUnhealthy = "Unhealthy"
 )
 
-// fieldManager of what is applied to claims.
+// fieldManager is the field manager of the applied claim statuses.
 const fieldManager = "niclane-dra"
 
-// retry is how long after a failure the API server is asked again.
+// retry is the wait after a failed write to the API server.
 const retry = 5 * time.Second
 
-// A status keeps what claims' statuses say as the node is. It never keeps
-// anybody waiting.
+// A status keeps claims' statuses equal to the node's state. Its callers never wait.
 type status struct {
 	inventory inventory.Inventory
 	options   Options
 	looks     chan struct{}
-	// written is what each claim's status says, by UID
+	// written has the last written status of each claim, by UID.
 	written map[string]string
 }
 
@@ -49,11 +48,11 @@ func newStatus(o Options) *status {
 	return &status{inventory: o.Inventory, options: o, looks: make(chan struct{}, 1), written: map[string]string{}}
 }
 
-// look has run look again, soon.
+// look makes run look again, soon.
 func (s *status) look() {
 	select {
 	case s.looks <- struct{}{}:
-	default: // it will anyway
+	default: // run will look anyway
 	}
 }
 
@@ -73,7 +72,7 @@ func (s *status) run(ctx context.Context) {
 	}
 }
 
-// write applies the statuses that are not as they should be.
+// write applies the statuses that have changed.
 func (s *status) write(ctx context.Context) error {
 	snapshot, holds := s.inventory.Now(), s.inventory.Holds()
 	kept := map[string]string{}
@@ -103,7 +102,7 @@ func (s *status) apply(ctx context.Context, h inventory.Hold, devices []resource
 	}
 	says, err := json.Marshal(map[string]any{
 		"apiVersion": resourceapi.SchemeGroupVersion.String(), "kind": "ResourceClaim",
-		// the UID has the server refuse another claim of the same name
+		// with the UID, the server refuses another claim of the same name
 		"metadata": map[string]any{"namespace": namespace, "name": name, "uid": h.Key},
 		"status":   resourceapi.ResourceClaimStatus{Devices: devices},
 	})
@@ -113,12 +112,12 @@ func (s *status) apply(ctx context.Context, h inventory.Hold, devices []resource
 	_, err = s.options.Client.ResourceV1().ResourceClaims(namespace).Patch(ctx, name, types.ApplyPatchType, says,
 		metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-		return nil // the claim has gone, or its allocation has
+		return nil // the claim, or its allocation, no longer exists
 	}
 	return err
 }
 
-// laneData is what a device's status has beside its condition.
+// laneData is the Data of a device's status.
 type laneData struct {
 	Class  string `json:"class"`
 	Unit   string `json:"unit,omitempty"`
@@ -127,7 +126,7 @@ type laneData struct {
 	Queues []int  `json:"queues,omitempty"`
 }
 
-// statusOf is what the devices of a claim are, by the node's own account.
+// statusOf returns the statuses of a claim's devices, from the node's inventory.
 func statusOf(s *inventory.Snapshot, h inventory.Hold) []resourceapi.AllocatedDeviceStatus {
 	var out []resourceapi.AllocatedDeviceStatus
 	for _, held := range h.Units {
@@ -146,7 +145,7 @@ func statusOf(s *inventory.Snapshot, h inventory.Hold) []resourceapi.AllocatedDe
 		if s.Device != nil {
 			data.Dev = s.Device.Name
 		}
-		raw, _ := json.Marshal(data) // of strings and numbers
+		raw, _ := json.Marshal(data) // no error with strings and numbers
 		d := resourceapi.AllocatedDeviceStatus{
 			Driver: DriverName, Pool: s.Node, Device: device(held), Data: &runtime.RawExtension{Raw: raw},
 			Conditions: []metav1.Condition{{Type: ConditionReady, Status: state, Reason: reason, Message: message}},
@@ -159,8 +158,8 @@ func statusOf(s *inventory.Snapshot, h inventory.Hold) []resourceapi.AllocatedDe
 	return out
 }
 
-// unitOf is the unit that is held, or any of the class if that is shared: they
-// are places in the same queue set.
+// unitOf returns the held unit. For a shared class it returns any unit: all are places in the
+// same queue set.
 func unitOf(c *inventory.Class, held inventory.Held) *inventory.Unit {
 	switch {
 	case c == nil || len(c.Units) == 0:
@@ -172,6 +171,6 @@ func unitOf(c *inventory.Class, held inventory.Held) *inventory.Unit {
 }
 
 func digest(devices []resourceapi.AllocatedDeviceStatus) string {
-	text, _ := json.Marshal(devices) // of strings and numbers
+	text, _ := json.Marshal(devices) // no error with strings and numbers
 	return string(text)
 }
