@@ -28,22 +28,22 @@ import (
 	"github.com/niclane/niclane/k8s/pods/podresources/kubelettest"
 )
 
-// TestMain runs the benchmark in a network namespace of its own.
+// TestMain runs the tests in a network namespace of their own.
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// inLanes is how many pods a node has at most, by kubelet's default.
+// inLanes is the most pods on a node by kubelet's default.
 const inLanes = 110
 
-// An agentProcess is niclane-agent.
+// An agentProcess is a running niclane-agent.
 type agentProcess struct {
 	Pid int
-	// CNI is the socket on which niclane-cni asks.
+	// CNI is the socket for niclane-cni's requests.
 	CNI string
-	// Socket shows metrics.
+	// Socket serves metrics.
 	Socket string
 }
 
-// buildAgent builds one as for the image.
+// buildAgent builds niclane-agent as for the image.
 func buildAgent(b testing.TB, flags ...string) string {
 	b.Helper()
 	if os.Geteuid() != 0 {
@@ -60,9 +60,8 @@ func buildAgent(b testing.TB, flags ...string) string {
 	return agent
 }
 
-// startAgent begins an agent on a node with an uplink and pods, all in a shared lane,
-// and one pod without a lane. The API server and kubelet are as much of these as it
-// needs.
+// startAgent starts an agent on a node with an uplink, with pods in one shared lane and one
+// pod without a lane. The API server and kubelet are minimal fakes.
 func startAgent(b testing.TB, agent string, pods int, args ...string) agentProcess {
 	b.Helper()
 	for line := range strings.Lines(`link set lo up
@@ -86,7 +85,7 @@ func startAgent(b testing.TB, agent string, pods int, args ...string) agentProce
 		}
 	})
 	dir := b.TempDir()
-	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // as /run is
+	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // a tmpfs, as /run is
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -102,7 +101,7 @@ func startAgent(b testing.TB, agent string, pods int, args ...string) agentProce
 		filepath.Join(dir, "state"), "-run-dir", filepath.Join(memory, "run"),
 		"-cni-socket", cni, "-kubelet-dir", filepath.Join(dir, "kubelet"), "-listen", "unix:"+socket)
 	cmd := exec.Command(agent, args...)
-	cmd.Env = append(os.Environ(), "GOGC=50", "GOMEMLIMIT=64MiB") // as the DaemonSet says
+	cmd.Env = append(os.Environ(), "GOGC=50", "GOMEMLIMIT=64MiB") // as in the DaemonSet
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -124,7 +123,7 @@ func startAgent(b testing.TB, agent string, pods int, args ...string) agentProce
 	return agentProcess{cmd.Process.Pid, cni, socket}
 }
 
-// scrape returns what the agent shows, "" as long as it shows nothing.
+// scrape returns the agent's metrics, "" if it does not answer.
 func scrape(socket string) string {
 	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -135,7 +134,7 @@ func scrape(socket string) string {
 		return ""
 	}
 	defer r.Body.Close()
-	text, _ := io.ReadAll(r.Body) // what is missing is asked for again
+	text, _ := io.ReadAll(r.Body) // an incomplete answer is asked for again
 	return string(text)
 }
 
@@ -154,7 +153,7 @@ func serveKubelet(b testing.TB, dir string, pods int) {
 
 func podName(i int) string { return fmt.Sprintf("web-7d4b9c6f5d-%05d", i) }
 
-// aPod is one as a Deployment makes it.
+// aPod returns a pod as a Deployment creates it.
 func aPod(i int) *corev1.Pod {
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	p.Namespace, p.Name, p.UID = "default", podName(i), types.UID(fmt.Sprintf("1e0e2a68-1d5e-4f6c-8d3e-%012d", i))
@@ -190,14 +189,14 @@ func aPod(i int) *corev1.Pod {
 	return p
 }
 
-// plainPod is one without a lane.
+// plainPod returns a pod without a lane.
 func plainPod() *corev1.Pod {
 	p := aPod(inLanes)
 	delete(p.Spec.Containers[0].Resources.Limits, "niclane.dev/web")
 	return p
 }
 
-// An api is an API server in which nothing happens but that ResourceSlices are made.
+// An api is an API server whose objects do not change, except for new ResourceSlices.
 type api struct {
 	mu       sync.Mutex
 	lists    map[string]*list // by path
@@ -209,7 +208,7 @@ type list struct {
 	items            []any
 }
 
-// serveAPI returns a kubeconfig.
+// serveAPI starts the API server and returns a kubeconfig.
 func serveAPI(b testing.TB, dir string, pods int) string {
 	node := map[string]any{
 		"apiVersion": "v1", "kind": "Node",
@@ -294,7 +293,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watch tells of all objects, and of those that are made later.
+// watch sends all objects, and later those that are created.
 func (a *api) watch(w http.ResponseWriter, r *http.Request, l *list) {
 	made := make(chan struct{}, 1)
 	a.mu.Lock()

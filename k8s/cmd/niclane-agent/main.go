@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command niclane-agent makes a node's lanes as a LanePolicy says, offers them to
+// Command niclane-agent makes a node's lanes as the LanePolicy says, offers them to
 // Kubernetes, and puts pods into them.
 package main
 
@@ -33,12 +33,12 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// version is stamped by the linker.
+// version is set by the linker.
 var version = "unknown"
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == poller.Command {
-		// A poller of a lane is a process of this executable.
+		// A lane's poller runs as a process of this executable.
 		if err := poller.Main(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, "niclane-agent:", err)
 			os.Exit(1)
@@ -112,7 +112,7 @@ func run(args []string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if err := writable(masked); err != nil {
-		// Lanes that write nothing there can be made all the same.
+		// Lanes that write nothing there still work.
 		log.Warn("lanes that need interrupts' processors or sysctls will fail", "err", err)
 	}
 	config, err := clientConfig(*kubeconfig, *server)
@@ -159,7 +159,7 @@ func clientConfig(kubeconfig, server string) (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags(server, kubeconfig)
 }
 
-// convertADQ prints policies, with what is not taken over as comments.
+// convertADQ prints the policies, and the notes as comments.
 func convertADQ(out io.Writer, path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/k8s/nri/nritest"
 )
 
-// BenchmarkNRIPodWithoutLane is what a runtime with NRI waits for the agent where a pod
-// without a lane starts that has one container: two calls, beside pods in lanes. It is
-// by NRI's own side of a runtime, and without the rest of one.
+// BenchmarkNRIPodWithoutLane measures how long a runtime with NRI waits for the agent when a
+// pod without a lane and with one container starts: two calls. Other pods are in lanes. It
+// uses NRI's own runtime side, without the rest of a runtime.
 func BenchmarkNRIPodWithoutLane(b *testing.B) {
 	socket := filepath.Join(b.TempDir(), "nri.sock")
 	r := nritest.Start(b, socket)
@@ -34,7 +34,7 @@ func BenchmarkNRIPodWithoutLane(b *testing.B) {
 	}
 	var took []time.Duration
 	for b.Loop() {
-		time.Sleep(100 * time.Millisecond) // the pace of the load, as BenchmarkPod's: it waits for nothing
+		time.Sleep(100 * time.Millisecond) // the same pace as BenchmarkPod; it does not wait for an event
 		begin := time.Now()
 		err := r.RunPodSandbox(b.Context(), &nri.RunPodSandboxRequest{Pod: sandbox})
 		if err == nil {
@@ -54,7 +54,7 @@ func BenchmarkNRIPodWithoutLane(b *testing.B) {
 	if now := scrape(agent.Socket); !strings.Contains(now, asked+"\n") {
 		b.Fatalf("not %s: %s", asked, now)
 	}
-	b.ReportMetric(0, "ns/op") // has the sleeps in it
+	b.ReportMetric(0, "ns/op") // it includes the sleeps
 	slices.Sort(took)
 	at := func(p float64) float64 { return took[int(p*float64(len(took)-1))].Seconds() * 1e3 }
 	b.ReportMetric(at(0.5), "P50-ms")

@@ -12,10 +12,10 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// BenchmarkPod is the last pod of a node that ends and starts again, without the
-// plugin's process and without a cluster: what the agent takes for it where it has
-// one pod in its lanes, and where it has as many as a node has at most. The agent
-// sleeps between calls, as it does between the pods of a node.
+// BenchmarkPod measures the agent's time for the last pod of a node that ends and starts
+// again, without the plugin's process and without a cluster. The agent has either one pod in
+// its lanes or the most that a node can have. The agent is idle between calls, as between the
+// pods of a node.
 func BenchmarkPod(b *testing.B) {
 	for _, pods := range []int{1, inLanes} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
@@ -41,8 +41,8 @@ func BenchmarkPod(b *testing.B) {
 					}
 				}
 			}
-			b.ReportMetric(0, "ns/op") // has the sleeps in it
-			// What it does after its answers is in the way of the next pod.
+			b.ReportMetric(0, "ns/op") // it includes the sleeps
+			// Work after the answers delays the next pod.
 			b.ReportMetric((spent(b, agent.Pid)-before)/float64(b.N)*1e3, "CPU-ms/op")
 			for command, all := range took {
 				slices.Sort(all)

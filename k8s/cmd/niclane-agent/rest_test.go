@@ -15,9 +15,8 @@ import (
 
 var restWindow = flag.Duration("rest", 30*time.Second, "how long the agent at rest is looked at")
 
-// BenchmarkRest is the agent, built as for the image, with all pods of a full node in a
-// shared lane and nothing to do: what of it is resident, and what of a processor it
-// takes.
+// BenchmarkRest measures the idle agent, built as for the image, with all pods of a full node
+// in a shared lane: its resident memory and its CPU time.
 func BenchmarkRest(b *testing.B) {
 	pid := startAgent(b, buildAgent(b), inLanes).Pid
 	settle(b, pid)
@@ -26,7 +25,7 @@ func BenchmarkRest(b *testing.B) {
 		time.Sleep(*restWindow)
 		b.ReportMetric((spent(b, pid)-before)/restWindow.Seconds()*100, "%CPU")
 	}
-	b.ReportMetric(0, "ns/op") // says nothing
+	b.ReportMetric(0, "ns/op") // without meaning here
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		b.Fatal(err)
@@ -41,8 +40,8 @@ func BenchmarkRest(b *testing.B) {
 	}
 }
 
-// settle waits until what the last pods have woken is done: until the agent takes
-// less than a hundredth of a processor in each of three seconds on end.
+// settle waits until the work for the last pods is done: until the agent takes less than 1%
+// of a CPU in each of three consecutive seconds.
 func settle(b *testing.B, pid int) {
 	last, quiet := spent(b, pid), 0
 	for deadline := time.Now().Add(time.Minute); quiet < 3; {
@@ -59,7 +58,7 @@ func settle(b *testing.B, pid int) {
 	}
 }
 
-// spent is the processor time of a process's threads, s.
+// spent returns the CPU time of a process's threads, in seconds.
 func spent(b *testing.B, pid int) (sum float64) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(files) == 0 {

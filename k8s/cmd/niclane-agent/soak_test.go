@@ -14,10 +14,9 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// TestSoak has a pod of a full node end and start again, asks for metrics, and has the
-// kernel tell of changes, with the garbage collected all the time: what the agent holds
-// does not grow, and no answer is lost. It takes seconds; make soak takes as long as it
-// is told.
+// TestSoak ends and starts a pod of a full node, reads metrics, and causes kernel
+// notifications, with continuous garbage collection. It checks that the agent's memory does
+// not grow and that no answer is lost. It takes seconds; make soak sets a longer time.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds")

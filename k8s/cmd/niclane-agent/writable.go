@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// masked are the directories that lanes write (sysctls, interrupts' processors) and
-// that runtimes mount read-only over /proc of containers that are not privileged
-// (readonlyPaths of the OCI runtime specification).
+// masked are directories that lanes write (sysctls, interrupts' CPUs) and that runtimes mount
+// read-only over /proc in unprivileged containers (readonlyPaths of the OCI runtime
+// specification).
 var masked = []string{"/proc/sys", "/proc/irq"}
 
-// writable mounts directories read-write again in this mount namespace, each of
-// which is a read-only mount of its own; others are left as they are. It takes
-// CAP_SYS_ADMIN, and an AppArmor profile that allows mounts.
+// writable makes those directories read-write in this mount namespace that are read-only
+// mounts of their own. It needs CAP_SYS_ADMIN, and an AppArmor profile that allows mounts.
 func writable(dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWritable: as a runtime masks /proc, in a mount namespace of the test's own.
+// TestWritable masks /proc like a runtime, in a mount namespace of its own.
 func TestWritable(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")

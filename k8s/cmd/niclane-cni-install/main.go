@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command niclane-cni-install puts niclane-cni on a node and chains it behind the
-// plugins of the node's pod network, for as long as it runs whenever those have
-// written their configuration anew. When it ends niclane-cni stays: pods that
-// have lanes must not start without. -remove takes it out.
+// Command niclane-cni-install puts niclane-cni on a node and chains it behind the plugins of
+// the node's pod network. While it runs, it chains it again after each change of their
+// configuration. When it ends, niclane-cni stays: pods that have lanes must not start without
+// them. -remove removes niclane-cni.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run() error {
 	}
 	installed := filepath.Join(*bin, chain.Type)
 	if *remove {
-		// first out of the list: a list with a plugin that is not there fails pods
+		// First the list: pods fail if the list has a plugin that does not exist.
 		if err := chain.Undo(*dir); err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The agent tells people, by an event on the node.
+	// The agent reports it by an event on the node.
 	tell := func(ctx context.Context, why error) error {
 		const patience = 2 * time.Second
 		_, err := cni.Call(ctx, *agent, cni.Request{Command: cni.Unchained, Reason: why.Error()}, patience)

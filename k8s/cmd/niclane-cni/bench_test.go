@@ -17,12 +17,12 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// BenchmarkPodWithoutLane is what niclane-cni adds to the start of a pod without a
-// lane: the whole of a process, as it is built for the image, from its start to its
-// end. Beside it, in turn, is portmap of the reference plugins for a pod without a
-// hostPort. The goal is at most 1.25 times its processor time. "true" is the price of any
-// process here, "nothing" of a program in Go that does nothing. Without the agent it asks
-// kubelet itself, unless the agent has written down that the pod can have no lane.
+// BenchmarkPodWithoutLane measures what niclane-cni adds to the start of a pod without a
+// lane: the whole process, built as for the image. In turn with it runs portmap of the
+// reference plugins for a pod without a hostPort; the goal is at most 1.25 times its CPU
+// time. "true" is the cost of any process here, "nothing" that of an empty Go program.
+// Without the agent it asks kubelet, unless the agent has listed the pod as one that can have
+// no lane.
 func BenchmarkPodWithoutLane(b *testing.B) {
 	dir := b.TempDir()
 	sockets := &bed{dir: dir}

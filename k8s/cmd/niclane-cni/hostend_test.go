@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// The host's end, of what different plugins list.
+// TestHostEnd chooses the host's end from the interfaces that different plugins list.
 func TestHostEnd(t *testing.T) {
 	pod := &current.Interface{Name: "eth0", Sandbox: "/nowhere"}
 	for want, outside := range map[string][]string{
@@ -30,7 +30,8 @@ func TestHostEnd(t *testing.T) {
 	}
 }
 
-// By the other end of the pod's, whatever is listed.
+// TestHostEndByPeer finds the host's end as the peer of the pod's interface, not by the
+// plugins' list.
 func TestHostEndByPeer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The program ends before it could use more processors than its control group has: the
-// runtime need not read mounts and control groups to know these, a fortieth of the time.
+// Without these settings the Go runtime reads mounts and control groups at start to limit its
+// CPUs. That takes a fortieth of the run time, and the program ends before it could use more
+// CPUs.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command niclane-cni is a CNI plugin that is chained after those that give a pod
-// its address: it has niclane-agent steer the pod's packets to the lanes that
-// kubelet has given the pod. It decides nothing and keeps nothing. A pod without a
-// lane gets what the plugins before have made, whatever becomes of the agent; a
-// pod with one does not start without it.
+// Command niclane-cni is a CNI plugin, chained after the plugins that give a pod its address.
+// It asks niclane-agent to steer the pod's packets to the lanes that kubelet has given the
+// pod. It decides nothing and stores nothing. A pod without a lane starts with the network of
+// the earlier plugins, whether the agent runs or not. A pod with a lane does not start
+// without it.
 package main
 
 import (
@@ -34,7 +35,7 @@ import (
 	"github.com/niclane/niclane/k8s/pods/podresources"
 )
 
-// build is stamped by the linker.
+// build is set by the linker.
 var build = "unknown"
 
 func main() {
@@ -42,27 +43,28 @@ func main() {
 		version.All, "niclane-cni "+build)
 }
 
-// Times. A pod without a lane waits for the first answer at most.
+// The most time to the agent's first answer, to its last one, and to kubelet's answer. A pod
+// without a lane waits for first, and for kubelets too if the agent does not answer.
 const (
 	first    = time.Second
 	whole    = 30 * time.Second
 	kubelets = 2 * time.Second
 )
 
-// errorTryAgain is the specification's code for what may pass.
+// errorTryAgain is the CNI specification's code for a temporary failure.
 const errorTryAgain = types.ErrTryAgainLater
 
-// conf is the plugin's in the list.
+// conf is the plugin's configuration in the list.
 type conf struct {
 	types.PluginConf
-	// Socket of niclane-agent, and kubelet's, which says what a pod was given
-	// while the agent does not.
+	// Socket is niclane-agent's. PodResources is kubelet's, which says what a pod was given
+	// when the agent does not answer.
 	Socket       string `json:"socket"`
 	PodResources string `json:"podResources"`
-	// ResourceNames of classes that are not called niclane.dev/NAME.
+	// ResourceNames are extended resources of classes that are not named niclane.dev/NAME.
 	ResourceNames []string `json:"resourceNames"`
-	// StatusOfAgent has STATUS say that the plugin is not available while the
-	// agent is not: for nodes whose pods all have lanes.
+	// StatusOfAgent makes STATUS fail while the agent is not available: for nodes whose pods
+	// all have lanes.
 	StatusOfAgent bool `json:"statusOfAgent"`
 
 	RuntimeConfig struct {
@@ -84,8 +86,7 @@ func parse(args *skel.CmdArgs) (*conf, error) {
 	return c, nil
 }
 
-// identity is the pod that the runtime is about; ok is false if it is none of
-// Kubernetes'.
+// identity sets the pod that the request is about. ok is false if it is not a Kubernetes pod.
 func identity(args *skel.CmdArgs, r *cni.Request) (ok bool) {
 	r.Namespace, r.Pod, r.UID = cni.PodOf(args.Args)
 	r.Sandbox, r.IfName = args.ContainerID, args.IfName
@@ -105,8 +106,8 @@ func add(args *skel.CmdArgs) error {
 		return types.NewError(types.ErrDecodingFailure, "niclane-cni: prevResult", err.Error())
 	}
 	r := cni.Request{Command: cni.Add}
-	// Most pods can have no lane, and niclane-agent has written that down: they wait
-	// for nobody.
+	// niclane-agent has listed the pods that can have no lane, which are most. They do not
+	// wait for the agent.
 	if identity(args, &r) && !cni.HasNoLane(c.Socket, r.UID) {
 		if err := fill(c, &r); err != nil {
 			return err
@@ -118,7 +119,7 @@ func add(args *skel.CmdArgs) error {
 	return types.PrintResult(c.PrevResult, c.CNIVersion)
 }
 
-// fill adds what the plugins before have made.
+// fill adds the addresses, the host's interface and the rates from the earlier plugins.
 func fill(c *conf, r *cni.Request) error {
 	res, err := current.NewResultFromResult(c.PrevResult)
 	if err != nil {
@@ -139,9 +140,9 @@ func fill(c *conf, r *cni.Request) error {
 	return nil
 }
 
-// hostEnd is the host's interface of the pod: the other end of the pod's, or, where that
-// cannot be told, the one that the plugins before have listed beside it. Some list a bridge
-// too, or more than one end.
+// hostEnd returns the host's end of the pod's interface. If the kernel does not tell it,
+// hostEnd chooses among the host's interfaces that the earlier plugins have listed. Some
+// plugins list a bridge too, or more than one end.
 func hostEnd(all []*current.Interface, ifName string) string {
 	var outside []string
 	for _, i := range all {
@@ -166,8 +167,8 @@ func hostEnd(all []*current.Interface, ifName string) string {
 	return ""
 }
 
-// ask has the agent put the pod into its lanes. While it does not answer, kubelet
-// says whether the pod has any.
+// ask asks the agent to put the pod into its lanes. If the agent does not answer, it asks
+// kubelet whether the pod has any.
 func ask(c *conf, r cni.Request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), whole)
 	defer cancel()
@@ -186,9 +187,8 @@ func ask(c *conf, r cni.Request) error {
 		return types.NewError(errorTryAgain,
 			fmt.Sprintf("niclane: pod %s asks for a lane and cannot start without it: %v; %v", name, err, kerr), "")
 	case kerr != nil:
-		// Nobody can say. kubelet runs, or it would not start pods; the agent
-		// puts the pod into its lane, or says so on the pod, as soon as it is
-		// back.
+		// It is not known whether the pod has a lane. kubelet runs, because it starts pods.
+		// When the agent is back, it puts the pod into its lane or sends an event about it.
 		fmt.Fprintf(os.Stderr, "niclane-cni: pod %s is let through: %v; %v\n", name, err, kerr)
 		return nil
 	case given != "":
@@ -198,7 +198,7 @@ func ask(c *conf, r cni.Request) error {
 	return nil
 }
 
-// asked returns what of lanes kubelet has given the pod, "" if nothing.
+// asked returns a lane's resource or claim that kubelet has given the pod, "" if none.
 func asked(ctx context.Context, c *conf, r cni.Request) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubelets)
 	defer cancel()
@@ -221,7 +221,7 @@ func asked(ctx context.Context, c *conf, r cni.Request) (string, error) {
 	return "", nil
 }
 
-// del succeeds whatever is gone: the agent takes out later what it was not told.
+// del always succeeds: the agent later removes pods whose end it was not told.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil {
@@ -277,16 +277,15 @@ func gc(args *skel.CmdArgs) error {
 	return nil
 }
 
-// errorNotAvailable is the specification's code of STATUS for a plugin that cannot
-// service ADD.
+// errorNotAvailable is the CNI specification's STATUS code for a plugin that cannot serve
+// ADD.
 const errorNotAvailable = 50
 
-// status answers what the specification asks, whether ADD can be serviced: it can
-// without the agent too, for every pod without a lane. A runtime that is told
-// otherwise starts no pod at all on the node (containerd: NetworkReady is false, and
-// the node NotReady), so that the agent's state is the answer only where somebody
-// has asked for that. Pods with lanes do not need it: they are not scheduled to a
-// node whose units are unhealthy, and say themselves why they do not start.
+// status says whether ADD can be served. It can without the agent too, for every pod without
+// a lane. If STATUS fails, the runtime starts no pod on the node (containerd sets
+// NetworkReady to false, and the node becomes NotReady). So the agent's state is the answer
+// only if the configuration asks for it. Pods with lanes do not need it: they are not
+// scheduled to a node with unhealthy units, and report themselves why they do not start.
 func status(args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil || !c.StatusOfAgent {

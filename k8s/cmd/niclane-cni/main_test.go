@@ -27,7 +27,7 @@ import (
 	"github.com/niclane/niclane/k8s/pods/podresources/kubelettest"
 )
 
-// TestMain lets the test's executable be the plugin, and builds the one of the images.
+// TestMain lets the test's executable be the plugin, and builds the plugin as for the image.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		main()
@@ -46,10 +46,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shipped is the plugin as it is built for the images.
+// shipped is the path of the plugin built as for the image.
 var shipped string
 
-// buildAs builds a program as those of the images are.
+// buildAs builds a program as for the image.
 func buildAs(out, what, arch string) error {
 	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", out, what)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
@@ -59,7 +59,7 @@ func buildAs(out, what, arch string) error {
 	return nil
 }
 
-// A bed is a plugin with its surroundings.
+// A bed is a directory with the sockets that the plugin uses.
 type bed struct {
 	dir string
 }
@@ -72,7 +72,7 @@ func newBed(t *testing.T, withKubelet bool) *bed {
 	return b
 }
 
-// kubelet says what pod redis has, and that pod plain has nothing.
+// kubelet serves pod redis with a unit, and pod plain with none.
 func (b *bed) kubelet(t testing.TB) {
 	k := &kubelettest.Kubelet{Pods: []*v1.PodResources{kubelettest.Pod("redis", "niclane.dev/redis", "redis-0"),
 		kubelettest.Plain("plain")}}
@@ -81,7 +81,7 @@ func (b *bed) kubelet(t testing.TB) {
 
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
 
-// agent answers on the socket.
+// agent answers on the agent's socket.
 func (b *bed) agent(t *testing.T, h cni.Handler) {
 	t.Helper()
 	l, err := cni.Listen(b.path("cni.sock"))
@@ -98,14 +98,14 @@ const prevResult = `{"cniVersion":"1.1.0",
 	"interfaces":[{"name":"veth1234","mac":"02:00:00:00:00:01"},{"name":"eth0","sandbox":"/run/netns/p"},{"name":"cni0"}],
 	"ips":[{"address":"10.244.0.5/24","interface":1},{"address":"fd00::5/64","interface":1},{"address":"10.244.0.1/24","interface":2}]}`
 
-// run runs the plugin for a pod; more are further keys of the configuration.
+// run runs the plugin for a pod. more has further keys of the configuration.
 func (b *bed) run(t *testing.T, command, pod, more string) (out string, err error) {
 	t.Helper()
 	out, _, err = b.say(t, command, pod, more)
 	return out, err
 }
 
-// say is run with what is said on standard error.
+// say is run that also returns standard error.
 func (b *bed) say(t *testing.T, command, pod, more string) (out, said string, err error) {
 	t.Helper()
 	conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","type":"niclane-cni","socket":%q,"podResources":%q,"capabilities":{"bandwidth":true}%s}`,
@@ -128,8 +128,8 @@ func (b *bed) say(t *testing.T, command, pod, more string) (out, said string, er
 
 const withPrev = `,"prevResult":` + prevResult
 
-// TestFault1PodWithoutLane: whatever is broken, a pod without a lane starts with
-// what the plugins before have made; and so does what is no pod of Kubernetes'.
+// TestFault1PodWithoutLane checks that a pod without a lane starts with the earlier plugins'
+// result after any fault, and so does a sandbox that is no Kubernetes pod.
 func TestFault1PodWithoutLane(t *testing.T) {
 	for name, b := range map[string]*bed{"agent down": newBed(t, true), "kubelet down too": newBed(t, false)} {
 		out, err := b.run(t, "ADD", "plain", withPrev)
@@ -148,7 +148,7 @@ func TestFault1PodWithoutLane(t *testing.T) {
 	}
 }
 
-// TestPodWithLaneFailsLoudly: without the agent, and when it refuses.
+// TestPodWithLaneFailsLoudly checks the error without the agent, and when the agent refuses.
 func TestPodWithLaneFailsLoudly(t *testing.T) {
 	b := newBed(t, true)
 	refused := func(want string) {
@@ -173,8 +173,8 @@ func TestPodWithLaneFailsLoudly(t *testing.T) {
 	refused("8 queues asked for, eth0 has 4")
 }
 
-// TestNobodyAnswers: with the agent and kubelet's socket both silent, what the agent
-// has written down is what is known.
+// TestNobodyAnswers checks that the agent's list decides if neither the agent nor kubelet
+// answers.
 func TestNobodyAnswers(t *testing.T) {
 	b := newBed(t, false)
 	if err := cni.WriteLanePods(b.path("cni.sock"), []string{"u-redis"}); err != nil {
@@ -189,9 +189,9 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestPassOn: of a pod that the agent has written down as one without a lane nobody is
-// asked, and its result is the one before, in the words of this version. Of others, and
-// where something is to be said, everything is as it was.
+// TestPassOn checks that the plugin asks nothing about a pod that the agent has listed as one
+// without a lane, and returns the earlier result in this CNI version. For other pods, and for
+// commands that must ask, nothing changes.
 func TestPassOn(t *testing.T) {
 	b := newBed(t, false)
 	if err := cni.WriteOtherPods(b.path("cni.sock"), []string{"u-plain", "u-other"}); err != nil {
@@ -213,7 +213,7 @@ func TestPassOn(t *testing.T) {
 		{"DEL", "plain", "", "", false, 0},
 		{"ADD", "redis", withPrev, "asked", true, 1},
 		{"ADD", "redis", withPrev + large, "asked", true, 1},
-		{"DEL", "redis", "", "", false, 1}, // never fails
+		{"DEL", "redis", "", "", false, 1}, // DEL never fails
 		{"CHECK", "plain", withPrev, "asked", true, 1},
 		{"ADD", "plain", "", "no prevResult", true, 0},
 		{"ADD", "plain", strings.Replace(withPrev, "1.1.0", "1.0.0", 1), "10.244.0.5/24", false, 0},
@@ -272,8 +272,8 @@ func TestAsksTheAgent(t *testing.T) {
 	}
 }
 
-// TestStatus: STATUS is content without the agent, because pods without lanes
-// start; asked to, it says what the agent says, and that it does not answer.
+// TestStatus checks that STATUS succeeds without the agent, because pods without lanes start.
+// With statusOfAgent it reports the agent's answer, and that the agent does not answer.
 func TestStatus(t *testing.T) {
 	b := newBed(t, false)
 	const asked = `,"statusOfAgent":true`
@@ -305,8 +305,8 @@ func TestStatus(t *testing.T) {
 	code(0, "", "")
 }
 
-// TestFault10Del: the end of a pod succeeds with the agent down, its network
-// namespace gone and no prevResult, as often as it is called.
+// TestFault10Del checks that DEL succeeds, however often it is called, without the agent, the
+// network namespace and a prevResult.
 func TestFault10Del(t *testing.T) {
 	b := newBed(t, false)
 	for range 3 {
@@ -326,15 +326,15 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestChained: alone it is a mistake, which it says.
+// TestChained checks that the plugin refuses to run without an earlier plugin.
 func TestChained(t *testing.T) {
 	if out, err := newBed(t, false).run(t, "ADD", "plain", ""); err == nil || !strings.Contains(out, "no prevResult") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// TestFault2NoToken: the plugin talks to kubelet and the agent by Unix sockets. It
-// has no client of the API server in it, which a token could be for.
+// TestFault2NoToken checks that the plugin contains no client of the API server, which would
+// need a token. It talks to kubelet and the agent by Unix sockets.
 func TestFault2NoToken(t *testing.T) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
