@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the plain manifests anew")
 
 const chartDir = "chart/niclane"
 
-// render is helm template, with values in YAML.
+// render does what helm template does, with values in YAML.
 func render(values string) (map[string]string, error) {
 	c, err := loader.Load(chartDir)
 	if err != nil {
@@ -42,12 +42,12 @@ func render(values string) (map[string]string, error) {
 	return engine.Render(c, with)
 }
 
-// isManifest reports whether a template is of objects, and not of words.
+// isManifest reports whether a template contains objects, not text.
 func isManifest(name string) bool {
 	return !strings.HasSuffix(name, ".tpl") && !strings.HasSuffix(name, "/NOTES.txt")
 }
 
-// objects of all templates, by kind.
+// objects returns the objects of all templates, by kind.
 func objects(t *testing.T, values string) map[string]map[string]any {
 	t.Helper()
 	rendered, err := render(values)
@@ -72,8 +72,8 @@ func objects(t *testing.T, values string) map[string]map[string]any {
 	return out
 }
 
-// TestPlainManifests are the chart with its own values, and with NRI in niclane-cni's
-// place: nobody needs Helm.
+// TestPlainManifests checks that the plain manifests equal the chart with default values, and
+// with NRI instead of niclane-cni: users do not need Helm.
 func TestPlainManifests(t *testing.T) {
 	for path, c := range map[string]struct{ values, made string }{
 		"manifests/niclane.yaml": {"", "with its own values"},
@@ -114,7 +114,7 @@ func TestPlainManifests(t *testing.T) {
 	}
 }
 
-// TestNotes: who installs is told what is missing, and nothing of what is not.
+// TestNotes checks that the notes name what is missing, and only that.
 func TestNotes(t *testing.T) {
 	for values, want := range map[string]string{"": "no lanes before there is a LanePolicy",
 		"{policy: {classes: [{name: redis}]}}": "kubectl get lanepolicy niclane "} {
@@ -130,7 +130,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestSchema refuses values that the chart does not know.
+// TestSchema checks that values unknown to the chart are refused.
 func TestSchema(t *testing.T) {
 	for values, want := range map[string]string{
 		"agnet: {}":                              "agnet",
@@ -151,7 +151,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestLeastPrivilege knows what nobody has to be given.
+// TestLeastPrivilege checks that rights that are never needed are not given.
 func TestLeastPrivilege(t *testing.T) {
 	all := objects(t, "")
 	for _, r := range all["ClusterRole"]["rules"].([]any) {
@@ -183,7 +183,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// TestValues does what they say.
+// TestValues checks the effect of values.
 func TestValues(t *testing.T) {
 	all := objects(t, `
 dra: {enabled: false}
@@ -207,16 +207,14 @@ policy: {classes: [{name: redis, queues: 4}]}
 	}
 }
 
-// TestNoPolicy: a null takes away the one that the release had, and what the chart has
-// otherwise.
+// TestNoPolicy checks that null removes the release's policy and the chart's default.
 func TestNoPolicy(t *testing.T) {
 	if policy, ok := objects(t, "policy: null")["LanePolicy"]; ok {
 		t.Errorf("a policy: %v", policy)
 	}
 }
 
-// TestNRI gives the agent the runtime's socket where that is asked for, and nowhere
-// else.
+// TestNRI checks that the agent gets the runtime's socket only if NRI is enabled.
 func TestNRI(t *testing.T) {
 	for values, want := range map[string]bool{"": false,
 		"nri: {enabled: true, socket: /run/other/nri.sock, bandwidth: false}": true} {
@@ -236,7 +234,7 @@ func TestNRI(t *testing.T) {
 	}
 }
 
-// TestStatusOfAgent is the installer's to write down.
+// TestStatusOfAgent checks that the value reaches the installer.
 func TestStatusOfAgent(t *testing.T) {
 	for values, want := range map[string]string{"": "-status-of-agent=false",
 		"cni: {statusOfAgent: true}": "-status-of-agent=true"} {
@@ -250,7 +248,8 @@ func TestStatusOfAgent(t *testing.T) {
 	}
 }
 
-// TestServices are read where that is asked for, and the right is not given elsewhere.
+// TestServices checks that the agent reads Services, and has the right to, only if that is
+// enabled.
 func TestServices(t *testing.T) {
 	for values, want := range map[string]bool{"": false, "services: {enabled: true}": true} {
 		all := objects(t, values)

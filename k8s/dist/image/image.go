@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image makes container images from programs, without an engine and
-// without a base image: one layer, one manifest. The same files give the
-// same image, byte by byte.
+// Package image makes container images from programs, without a container engine and without
+// a base image: one layer, one manifest. The same files give the same image, byte by byte.
 package image
 
 import (
@@ -26,25 +25,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Config says what an image has.
+// Config describes an image.
 type Config struct {
-	// Name that the image is imported as: registry/repository:tag.
+	// Name under which the image is imported: registry/repository:tag.
 	Name string
-	// Arch is GOARCH of its programs.
+	// Arch is the programs' GOARCH.
 	Arch string
-	// Programs are files of the host; each gets its base name in /.
+	// Programs are paths on the host. Each program gets its base name in /.
 	Programs []string
-	// Files are further files of the host, by their paths in the image: what
-	// programs need that are not static.
+	// Files are further files of the host, by their paths in the image, for programs that are
+	// not static.
 	Files map[string]string
-	// Entrypoint is the path of one of them in the image.
+	// Entrypoint is a program's path in the image.
 	Entrypoint string
-	// Labels as of the OCI image specification's annotations.
+	// Labels of the image, as in the OCI image specification's annotations.
 	Labels map[string]string
 }
 
-// Write makes an image as an archive of an OCI layout, which ctr image import,
-// skopeo and nerdctl load read.
+// Write writes an image as an archive of an OCI layout, which ctr image import, skopeo and
+// nerdctl load read.
 func Write(w io.Writer, c Config) error {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
@@ -85,12 +84,13 @@ func writeLayout(dir string, c Config) error {
 	return path.AppendImage(img,
 		layout.WithPlatform(v1.Platform{OS: "linux", Architecture: c.Arch}),
 		layout.WithAnnotations(map[string]string{
-			"io.containerd.image.name":          c.Name, // what containerd imports it as
+			"io.containerd.image.name":          c.Name, // the name under which containerd imports it
 			"org.opencontainers.image.ref.name": c.Name,
 		}))
 }
 
-// layerOf has the programs and files, and directories that programs expect.
+// layerOf returns a layer with the programs, the files, and the directories that programs
+// expect.
 func layerOf(c Config) (v1.Layer, error) {
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
@@ -131,8 +131,8 @@ func layerOf(c Config) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// archive writes the files below dir in the order of their names, without what
-// differs from machine to machine.
+// archive writes the files below dir in the order of their names, without metadata that
+// differs between machines.
 func archive(to io.Writer, dir string) error {
 	w := tar.NewWriter(to)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -25,8 +25,7 @@ func program(t *testing.T) string {
 	return path
 }
 
-// TestWrite reads an image back with the library's reader, which checks every
-// digest.
+// TestWrite reads an image back with the library's reader, which checks every digest.
 func TestWrite(t *testing.T) {
 	var archive bytes.Buffer
 	config := image.Config{Name: "registry.example/agent:1", Arch: "arm64", Programs: []string{program(t)},
@@ -81,7 +80,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestReproducible writes the same image twice.
+// TestReproducible checks that two writes give the same image.
 func TestReproducible(t *testing.T) {
 	config := image.Config{Name: "a:1", Arch: "amd64", Programs: []string{program(t)}, Entrypoint: "/agent"}
 	var one, other bytes.Buffer
@@ -95,7 +94,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// TestMissing names what is not there.
+// TestMissing checks the error for a missing program.
 func TestMissing(t *testing.T) {
 	err := image.Write(io.Discard, image.Config{Name: "a:1", Programs: []string{"/nowhere/agent"}})
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command images builds niclane's container image for each architecture, as the
-// archive of an OCI layout: what ctr and nerdctl import, and skopeo and crane push.
-// It is run in this module: go run ./images DIRECTORY.
+// Command images builds niclane's container image for each architecture, as the archive of an
+// OCI layout. ctr and nerdctl can import it, skopeo and crane can push it. Run it in this
+// module: go run ./images DIRECTORY.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/niclane/niclane/k8s/dist/image"
 )
 
-// programs of the module k8s that the image has.
+// programs are the programs of the module k8s in the image.
 var programs = []string{"niclane-agent", "niclane-cni", "niclane-cni-install"}
 
 func main() {
@@ -54,9 +54,9 @@ func build(dir, name, version, arch string) error {
 		if p == "niclane-cni" {
 			link = "-s -w -X main.build=" + version
 		}
-		// grpcnotrace is grpc's: without golang.org/x/net/trace, whose templates
-		// call methods by their names, the linker leaves out what nobody calls: a
-		// third of the agent, on disk and resident.
+		// grpcnotrace is grpc's tag to leave out golang.org/x/net/trace. That package's
+		// templates call methods by name, so the linker would keep all methods: a third of
+		// the agent on disk and in memory.
 		command := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags",
 			link, "-o", out, "./cmd/"+p)
 		command.Dir = ".." // the module k8s
