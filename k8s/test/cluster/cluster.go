@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster runs a Kubernetes cluster for one test: an unmodified control
-// plane and one node with kubelet and containerd, each on a machine of its own
-// (package machine), joined by a link of several queues. It uses no network but
-// its own.
+// Package cluster runs a Kubernetes cluster for one test: an unmodified control plane and one
+// node with kubelet and containerd. Each is on its own machine (package machine). A link with
+// several queues connects them. The cluster uses no other network.
 //
-// The control plane's machine is also the world outside: the other end of the
-// node's link, from which tests send to pods. It has the service address of
-// the API server, so that pods of the node's network reach it without kube-proxy.
+// The control plane's machine is also the world outside the cluster: tests send to pods from
+// its end of the node's link. It has the service address of the API server, so that pods
+// reach the API server without kube-proxy.
 package cluster
 
 import (
@@ -29,7 +28,7 @@ import (
 	"github.com/niclane/niclane/k8s/test/machine"
 )
 
-// Addresses in every cluster. Clusters do not see each other.
+// Addresses in every cluster. Clusters are isolated from each other.
 const (
 	service = "10.96.0.1" // of the API server
 	server  = "https://" + service + ":443"
@@ -40,35 +39,35 @@ const (
 	// Node is the node's name, Uplink its end of the link.
 	Node   = "node1"
 	Uplink = "up0"
-	// Queues of the link, each way.
+	// Queues is the number of queues of the link, each way.
 	Queues = 8
 )
 
 // Pods are the networks of the node's pods.
 var Pods = []netip.Prefix{netip.MustParsePrefix("10.98.0.0/24"), netip.MustParsePrefix("fd98::/64")}
 
-// A Release is what a cluster is made of.
+// A Release describes a cluster's components.
 type Release struct {
 	Name       string
 	Kubernetes components.Component
-	// Containerd 2, or nil for the host's (Debian 12: 1.6).
+	// Containerd is version 2, or nil for the host's (Debian 12: 1.6).
 	Containerd *components.Component
 	// FeatureGates for all of Kubernetes' components: "Name=true,...".
 	FeatureGates string
 }
 
-// Releases that niclane is tried with, the newest first.
+// Releases are the tested Kubernetes releases, the newest first.
 var Releases = []Release{
 	{Name: "v1.36", Kubernetes: components.Kubernetes136, Containerd: &components.Containerd},
 	{Name: "v1.34", Kubernetes: components.Kubernetes134, FeatureGates: "DRAConsumableCapacity=true"},
 }
 
-// A Cluster runs until the end of its test.
+// A Cluster is a running cluster. It ends with its test.
 type Cluster struct {
 	Release
 	// Control is the control plane's machine, Node the node's.
 	Control, Node *machine.Machine
-	// Client, Dynamic and Config are those of an administrator.
+	// Client, Dynamic and Config have an administrator's rights.
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
 	Config  *rest.Config
@@ -78,13 +77,13 @@ type Cluster struct {
 	dir   string
 	ca    *authority
 	build struct{ kubernetes, containerd, etcd, plugins string }
-	// daemons of the node, by name; the control plane's end with it
+	// daemons of the node, by name. The control plane's end with its machine.
 	daemons map[string]*machine.Process
 	app     string // archive of the image of pods and sandboxes
 }
 
-// Start starts a cluster, whose node is ready. It skips the test where there
-// is no root.
+// Start starts a cluster and waits until its node is ready. It skips the test if the user is
+// not root.
 func Start(t testing.TB, r Release) *Cluster {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -92,7 +91,7 @@ func Start(t testing.TB, r Release) *Cluster {
 	}
 	c := &Cluster{Release: r, t: t, ctx: t.Context(), daemons: map[string]*machine.Process{}}
 	var err error
-	// below /tmp whatever TMPDIR is: a Unix socket's path has 107 bytes
+	// In /tmp even if TMPDIR is set: a Unix socket's path has at most 107 bytes.
 	if c.dir, err = os.MkdirTemp("/tmp", "niclane-k8s-"); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +135,7 @@ func (c *Cluster) programs() (err error) {
 }
 
 func (c *Cluster) machines() (err error) {
-	// the name has to tell clusters of other processes apart
+	// The name must differ from clusters of other processes.
 	id := filepath.Base(c.dir)[len("niclane-k8s-"):]
 	if c.Control, err = machine.Boot(machine.Config{
 		Name: "control-" + id, Disk: filepath.Join(c.dir, "control"),
@@ -165,7 +164,7 @@ func (c *Cluster) machines() (err error) {
 	return c.connect()
 }
 
-// configure gives a machine what programs look for in /etc.
+// configure writes the files that programs expect in /etc.
 func configure(m *machine.Machine) error {
 	for name, text := range map[string]string{
 		"etc/passwd": "root:x:0:0::/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/hosts": "127.0.0.1 localhost\n",
@@ -179,8 +178,7 @@ func configure(m *machine.Machine) error {
 	return nil
 }
 
-// end ends the machines, shows why when the test has failed, and removes
-// everything.
+// end ends the machines, shows the logs if the test has failed, and removes everything.
 func (c *Cluster) end() {
 	if c.t.Failed() {
 		c.showLogs()

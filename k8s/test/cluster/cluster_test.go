@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestPod is the smallest thing that a cluster does: a pod is scheduled, runs
-// and answers, by both families.
+// TestPod tests the basic function of a cluster: a pod is scheduled, runs, and answers by
+// IPv4 and IPv6.
 func TestPod(t *testing.T) {
 	if os.Getenv("NICLANE_TEST_K8S") == "" {
 		t.Skip("make test-k8s runs whole clusters: it takes minutes")

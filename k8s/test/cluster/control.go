@@ -17,12 +17,11 @@ import (
 	"github.com/niclane/niclane/k8s/test/machine"
 )
 
-// pki is where a machine has certificates and kubeconfigs.
+// pki is the directory of a machine's certificates and kubeconfigs.
 const pki = "/etc/kubernetes"
 
-// startControl starts etcd, the API server, the controllers and the scheduler,
-// with the authorization that clusters have (Node, RBAC), and connects to
-// them.
+// startControl starts etcd, the API server, the controllers and the scheduler, with the usual
+// authorization (Node, RBAC), and connects to them.
 func (c *Cluster) startControl() (err error) {
 	if c.ca, err = newAuthority(); err != nil {
 		return err
@@ -100,15 +99,15 @@ func (c *Cluster) startControl() (err error) {
 		"--leader-elect=false")...); err != nil {
 		return err
 	}
-	// without it no pod is admitted
+	// No pod is admitted without it.
 	return c.until(time.Minute, "there is a service account for pods", func(ctx context.Context) (bool, string) {
 		_, err := c.Client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, fmt.Sprint(err)
 	})
 }
 
-// connectClient makes the administrator's clients, whose connections begin on
-// the control plane's machine.
+// connectClient makes the administrator's clients. Their connections start on the control
+// plane's machine.
 func (c *Cluster) connectClient() error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Control.OnDisk(pki+"/admin.conf"))
 	if err != nil {
@@ -124,7 +123,7 @@ func (c *Cluster) connectClient() error {
 	return err
 }
 
-// kubernetes is a command line of one of its components.
+// kubernetes returns the command line of a Kubernetes component.
 func (c *Cluster) kubernetes(name string, args ...string) []string {
 	args = append([]string{filepath.Join(c.build.kubernetes, name)}, args...)
 	if c.FeatureGates != "" {
@@ -133,7 +132,7 @@ func (c *Cluster) kubernetes(name string, args ...string) []string {
 	return args
 }
 
-// start starts a daemon, which logs into a file of its name.
+// start starts a daemon, with a log file of its name.
 func (c *Cluster) start(m *machine.Machine, name string, args ...string) error {
 	log, err := os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/k8s/dist/image"
 )
 
-// Image is what the tests' pods run (package app), Sandbox the same as
-// containerd asks for it.
+// Image is the image of the tests' pods (package app). Sandbox is the name of the same image
+// for containerd's sandboxes.
 const (
 	Image   = "localhost/app:1"
 	Sandbox = "localhost/pause:1"

@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/k8s/test/machine"
 )
 
-// connect joins the two machines by a link, and routes between the node's pods
-// and the world outside through it.
+// connect connects the two machines by a link, and makes the routes between the node's pods
+// and the world outside.
 func (c *Cluster) connect() error {
 	node, err := netns.GetFromPath(c.Node.NetNS())
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *Cluster) connect() error {
 	}
 	defer node.Close()
 	err = c.Control.InNetNS(func() error {
-		// that of a node which has lost its power goes a moment after it
+		// After a reboot of the node, its old link disappears with a delay.
 		if old, err := netlink.LinkByName("wire"); err == nil {
 			if err := netlink.LinkDel(old); err != nil && !errors.Is(err, unix.ENODEV) {
 				return err
@@ -79,7 +79,7 @@ func setAddresses(m *machine.Machine, device string, addresses []string, routes 
 			if err != nil {
 				return err
 			}
-			a.Flags = 0x02 // IFA_F_NODAD: nobody else is there to have it
+			a.Flags = 0x02 // IFA_F_NODAD: no other host can have the address
 			if err := netlink.AddrAdd(link, a); err != nil {
 				return fmt.Errorf("address %s: %w", text, err)
 			}

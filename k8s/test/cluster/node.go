@@ -19,8 +19,8 @@ import (
 
 const runtimeSocket = "/run/containerd/containerd.sock"
 
-// StartNode configures the node and starts containerd and kubelet on it. It
-// returns when the node is ready.
+// StartNode configures the node, starts containerd and kubelet on it, and waits until the
+// node is ready.
 func (c *Cluster) StartNode() error {
 	if err := c.configureNode(); err != nil {
 		return err
@@ -28,8 +28,8 @@ func (c *Cluster) StartNode() error {
 	if err := c.StartContainerd(); err != nil {
 		return err
 	}
-	// kubelet registers itself too, but takes a minute longer to be ready: the
-	// first attempts to make its CSINode fail, and it backs off.
+	// kubelet can register itself too, but is then ready a minute later: its first attempts
+	// to create its CSINode fail, and it backs off.
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node,
 		Labels: map[string]string{"kubernetes.io/hostname": Node}}}
 	if _, err := c.Client.CoreV1().Nodes().Create(c.ctx, node, metav1.CreateOptions{}); err != nil &&
@@ -42,7 +42,7 @@ func (c *Cluster) StartNode() error {
 	return c.UntilReady()
 }
 
-// UntilReady waits for the node, as it is since now.
+// UntilReady waits until the node reports ready after this call.
 func (c *Cluster) UntilReady() error {
 	since := time.Now().Truncate(time.Second)
 	return c.until(3*time.Minute, "node is ready", func(ctx context.Context) (bool, string) {
@@ -99,15 +99,15 @@ func (c *Cluster) configureNode() error {
 	return nil
 }
 
-// kubeletSysctls are what kubelet wants the kernel to do (setupKernelTunables
-// in pkg/kubelet/cm). The values are the kernel's defaults: kubelet writes its own.
+// kubeletSysctls are the sysctls that kubelet sets (setupKernelTunables in pkg/kubelet/cm).
+// The values are the kernel's defaults; kubelet writes its own.
 var kubeletSysctls = map[string]string{
 	"vm/overcommit_memory": "0", "vm/panic_on_oom": "0", "kernel/panic": "0", "kernel/panic_on_oops": "0",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// kubeletConfig is what kubelet needs to run on a machine of namespaces, and
-// on a host without control groups of version 2.
+// kubeletConfig is the configuration that kubelet needs on a machine of namespaces, and on a
+// host without control groups of version 2.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: ` + Inside + `
@@ -132,8 +132,8 @@ registryPullQPS: 0
 maxPods: 150
 `
 
-// containerdConfig leaves everything at its place but what a host without
-// CAP_SYS_RESOURCE, AppArmor and some controllers cannot have.
+// containerdConfig has the default paths. It turns off the features that need
+// CAP_SYS_RESOURCE, AppArmor or missing controllers.
 func (c *Cluster) containerdConfig() string {
 	if c.Containerd == nil {
 		return `version = 2
@@ -164,11 +164,11 @@ func (c *Cluster) containerdConfig() string {
 `
 }
 
-// cniConfig is a bridge, routed, both families.
+// cniConfig is a routed bridge with IPv4 and IPv6.
 func (c *Cluster) cniConfig() string {
 	version := "1.1.0"
 	if c.Containerd == nil {
-		version = "1.0.0" // the newest that containerd 1.6 knows
+		version = "1.0.0" // the newest that containerd 1.6 supports
 	}
 	return fmt.Sprintf(`{"cniVersion": %q, "name": "test", "plugins": [
  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
@@ -178,10 +178,9 @@ func (c *Cluster) cniConfig() string {
 `, version, Pods[0], Pods[1])
 }
 
-// StartContainerd starts the runtime, which has the test's image when this
-// returns.
+// StartContainerd starts the runtime, and returns when it has the test's image.
 func (c *Cluster) StartContainerd() error {
-	// shims are looked up in PATH
+	// containerd looks for its shims in PATH.
 	err := c.start(c.Node, "containerd", "/usr/bin/env", "PATH="+c.build.containerd+":/usr/sbin:/usr/bin",
 		filepath.Join(c.build.containerd, "containerd"))
 	if err != nil {
@@ -200,7 +199,7 @@ func (c *Cluster) StartContainerd() error {
 	return err
 }
 
-// Import gives the node an image from the archive of an OCI layout.
+// Import imports an image on the node from the archive of an OCI layout.
 func (c *Cluster) Import(archive string) error {
 	text, err := os.ReadFile(archive)
 	if err != nil {
@@ -216,7 +215,7 @@ func (c *Cluster) ctr(args ...string) (string, error) {
 		args...)...)
 }
 
-// StartKubelet starts kubelet, and does not wait for it.
+// StartKubelet starts kubelet without waiting for it.
 func (c *Cluster) StartKubelet() error {
 	return c.start(c.Node, "kubelet", c.kubernetes("kubelet",
 		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--config=/etc/kubernetes/kubelet.yaml",
@@ -238,8 +237,7 @@ func (c *Cluster) Stop(daemon string) error {
 	}
 }
 
-// RebootNode cuts the node's power and lets it start again: its disk is what
-// is left, and the link is new.
+// RebootNode cuts the node's power and starts it again. Its disk stays; the link is new.
 func (c *Cluster) RebootNode() error {
 	delete(c.daemons, "kubelet")
 	delete(c.daemons, "containerd")
@@ -252,7 +250,7 @@ func (c *Cluster) RebootNode() error {
 	return c.StartNode()
 }
 
-// showLogs has the end of each daemon's log in the test's.
+// showLogs writes the end of each daemon's log to the test's log.
 func (c *Cluster) showLogs() {
 	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
 	for _, path := range logs {

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// Apply applies the objects of a YAML text, as kubectl apply --server-side
-// does. An object without a namespace is in "default".
+// Apply applies the objects of a YAML text, as kubectl apply --server-side does. The default
+// namespace is "default".
 func (c *Cluster) Apply(text string) error {
 	return c.each(text, func(objects dynamic.ResourceInterface, o *unstructured.Unstructured) error {
 		_, err := objects.Apply(c.ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "test", Force: true})
@@ -29,7 +29,7 @@ func (c *Cluster) Apply(text string) error {
 	})
 }
 
-// Delete deletes the objects of a YAML text, and waits until they are gone.
+// Delete deletes the objects of a YAML text, and waits until they no longer exist.
 func (c *Cluster) Delete(text string) error {
 	return c.each(text, func(objects dynamic.ResourceInterface, o *unstructured.Unstructured) error {
 		err := objects.Delete(c.ctx, o.GetName(), metav1.DeleteOptions{})
@@ -67,11 +67,11 @@ func (c *Cluster) each(text string, do func(dynamic.ResourceInterface, *unstruct
 	}
 }
 
-// objects is where those of o's kind are.
+// objects returns the client for o's kind and namespace.
 func (c *Cluster) objects(o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := o.GroupVersionKind()
 	var mapping *meta.RESTMapping
-	// a kind that was defined a moment ago is there a moment later
+	// The API server serves a new kind a moment after its definition.
 	err := until(c.ctx, 10*time.Second, "the API server knows the kind", func(context.Context) (bool, string) {
 		groups, err := restmapper.GetAPIGroupResources(c.Client.Discovery())
 		if err == nil {
@@ -92,7 +92,7 @@ func (c *Cluster) objects(o *unstructured.Unstructured) (dynamic.ResourceInterfa
 	return resource.Namespace(o.GetNamespace()), nil
 }
 
-// UntilRunning waits for a pod of "default" and returns it.
+// UntilRunning waits until a pod of "default" runs, and returns it.
 func (c *Cluster) UntilRunning(name string) *corev1.Pod {
 	c.t.Helper()
 	var pod *corev1.Pod
@@ -112,7 +112,7 @@ func (c *Cluster) UntilRunning(name string) *corev1.Pod {
 	return pod
 }
 
-// describe is the state of a pod and the last event about it.
+// describe returns the state of a pod and the last event about it.
 func (c *Cluster) describe(ctx context.Context, pod *corev1.Pod) string {
 	text := fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
 	events, err := c.Client.CoreV1().Events(pod.Namespace).List(ctx,

@@ -41,7 +41,7 @@ func newAuthority() (*authority, error) {
 	return a, err
 }
 
-// sign signs for an hour, longer than any test.
+// sign issues a certificate for an hour, longer than any test.
 func (a *authority) sign(c *x509.Certificate, key *ecdsa.PublicKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 64))
 	if err != nil {
@@ -55,8 +55,8 @@ func (a *authority) sign(c *x509.Certificate, key *ecdsa.PublicKey) ([]byte, err
 // A credential is a certificate and its key, in PEM.
 type credential struct{ certificate, key []byte }
 
-// issue makes a credential of a Kubernetes user, in groups, and a server of
-// the addresses.
+// issue returns a credential for a Kubernetes user in groups, and for a server with these
+// addresses.
 func (a *authority) issue(user string, groups []string, addresses ...string) (*credential, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -78,12 +78,12 @@ func (a *authority) issue(user string, groups []string, addresses ...string) (*c
 	if err != nil {
 		return nil, err
 	}
-	// the form that the API server reads service accounts' keys in
+	// The API server reads service accounts' keys in this form.
 	der, err := x509.MarshalECPrivateKey(key)
 	return &credential{signed, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})}, err
 }
 
-// write puts the credential into dir as NAME.crt and NAME.key.
+// write writes the credential to dir as NAME.crt and NAME.key.
 func (c *credential) write(dir, name string) error {
 	if err := os.WriteFile(filepath.Join(dir, name+".crt"), c.certificate, 0o644); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (c *credential) write(dir, name string) error {
 	return os.WriteFile(filepath.Join(dir, name+".key"), c.key, 0o600)
 }
 
-// kubeconfig is that of a user, complete in itself.
+// kubeconfig returns a user's kubeconfig with the certificates in it.
 func (a *authority) kubeconfig(user *credential) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config

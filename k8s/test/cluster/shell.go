@@ -12,12 +12,12 @@ import (
 	"github.com/niclane/niclane/k8s/test/components"
 )
 
-// administrators have these, beside what this host has.
+// administrators are the programs in PATH, in addition to this host's.
 var administrators = []*components.Component{&components.Kubectl, &components.Helm}
 
-// Shell has bash run a line as an administrator of the cluster types it on this
-// host, in dir: kubectl and helm reach the API server. It returns what was
-// written; an error holds that too.
+// Shell runs a line in bash, as an administrator of the cluster does on this host, in dir:
+// kubectl and helm reach the API server. It returns the output. An error contains the output
+// too.
 func (c *Cluster) Shell(dir, line string) (string, error) {
 	var path []string
 	for _, a := range administrators {
@@ -32,13 +32,13 @@ func (c *Cluster) Shell(dir, line string) (string, error) {
 	command.Env = append(os.Environ(),
 		"PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"),
 		"KUBECONFIG="+c.Control.OnDisk(pki+"/admin.conf"),
-		// caches and settings of its own
+		// The caches and settings are the test's own.
 		"KUBERC=off", "KUBECACHEDIR="+filepath.Join(c.dir, "kube"))
 	for _, name := range []string{"CACHE", "CONFIG", "DATA"} {
 		command.Env = append(command.Env, "HELM_"+name+"_HOME="+filepath.Join(c.dir, "helm", strings.ToLower(name)))
 	}
 	var out []byte
-	// what a thread starts is in the thread's network namespace
+	// A process inherits the network namespace of the thread that starts it.
 	err := c.Control.InNetNS(func() (err error) {
 		out, err = command.CombinedOutput()
 		return err

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// until waits for a condition, which says how it is while it does not hold.
+// until waits for a condition. holds also returns the present state, for the error.
 func until(ctx context.Context, limit time.Duration, what string, holds func(context.Context) (bool, string)) error {
 	last := ""
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package components builds the programs that a Kubernetes cluster consists of,
-// unmodified, from their published Go modules. What they are built from is
-// pinned in the go.mod and go.sum of a directory each. They take minutes to
-// build and are kept outside the repository, in the user's cache directory.
+// Package components builds the programs of a Kubernetes cluster, unmodified, from their
+// published Go modules. The versions are pinned in the go.mod and go.sum of one directory for
+// each component. The build takes minutes. Its results are in the user's cache directory,
+// outside the repository.
 package components
 
 import (
@@ -19,41 +19,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Component is some programs of one module.
+// A Component is a set of programs from one module.
 type Component struct {
-	// Name is the directory beside this file.
+	// Name is the component's directory, in the directory of this file.
 	Name string
-	// ModFile is the go.mod to build with, "" for that of the directory.
+	// ModFile is the go.mod to build with, "" for the directory's own.
 	ModFile string
-	// Module that gives the version.
+	// Module is the module whose version is the component's.
 	Module string
 	// Stamp is the variable that the linker sets to the version, if any.
 	Stamp string
-	// Tags of the build.
+	// Tags are the build tags.
 	Tags string
-	// Packages to build.
+	// Packages are the packages to build.
 	Packages []string
-	// Output names the program where there is one package; "": the package's.
+	// Output is the program's name, for one package. "" means the package's name.
 	Output string
-	// Links are further names of the program.
+	// Links are more names of the program.
 	Links []string
 }
 
 var (
-	// Kubernetes136 has what the newest supported cluster runs.
+	// Kubernetes136 is the newest supported Kubernetes.
 	Kubernetes136 = kubernetes("")
-	// Kubernetes134 has what the oldest supported cluster runs.
+	// Kubernetes134 is the oldest supported Kubernetes.
 	Kubernetes134 = kubernetes("go-1.34.mod")
-	// Containerd 2. Debian 12 has 1.6.
+	// Containerd is version 2. Debian 12 has 1.6.
 	Containerd = Component{
 		Name: "containerd", Module: "github.com/containerd/containerd/v2",
-		// storage that nobody here has
+		// Leave out storage drivers that the tests do not use.
 		Tags: "no_btrfs,no_devmapper,no_zfs", Packages: []string{"tool"},
 	}
-	// Etcd keeps the cluster's objects.
+	// Etcd stores the cluster's objects.
 	Etcd = Component{Name: "etcd", Module: "go.etcd.io/etcd/server/v3",
 		Packages: []string{"go.etcd.io/etcd/server/v3"}, Output: "etcd"}
-	// Kubectl is what people type.
+	// Kubectl is the command line client.
 	Kubectl = Component{
 		Name: "kubectl", Module: "k8s.io/kubectl", Stamp: "k8s.io/component-base/version.gitVersion",
 		Packages: []string{"."}, Output: "kubectl",
@@ -63,7 +63,7 @@ var (
 		Name: "helm", Module: "helm.sh/helm/v4", Stamp: "helm.sh/helm/v4/internal/version.version",
 		Packages: []string{"helm.sh/helm/v4/cmd/helm"}, Output: "helm",
 	}
-	// Plugins are CNI's, and cnitool.
+	// Plugins are the CNI reference plugins and cnitool.
 	Plugins = Component{Name: "plugins", Module: "github.com/containernetworking/plugins", Packages: []string{"tool"}}
 )
 
@@ -76,8 +76,8 @@ func kubernetes(mod string) Component {
 	}
 }
 
-// Programs builds the component, unless the cache has it, and returns the
-// directory of its programs. It is called from anywhere in this module.
+// Programs builds the component, unless the cache has it, and returns the directory of its
+// programs. The caller's directory must be in this module.
 func (c Component) Programs(ctx context.Context) (string, error) {
 	dir, err := c.programs(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (c Component) programs(ctx context.Context) (string, error) {
 	return dir, c.build(ctx, source, version, dir)
 }
 
-// build has dir exist only when it is complete.
+// build creates dir only when the build is complete.
 func (c Component) build(ctx context.Context, source, version, dir string) error {
 	partial, err := os.MkdirTemp(filepath.Dir(dir), "partial-")
 	if err != nil {
@@ -155,7 +155,7 @@ func (c Component) build(ctx context.Context, source, version, dir string) error
 	return os.Rename(partial, dir)
 }
 
-// Version is the component's, as v1.2.3.
+// version returns the component's version, in the form v1.2.3.
 func (c Component) version(ctx context.Context, source string) (string, error) {
 	args := []string{"list", "-m", "-f", "{{.Version}}"}
 	if c.ModFile != "" {
@@ -164,7 +164,8 @@ func (c Component) version(ctx context.Context, source string) (string, error) {
 	return run(ctx, source, append(args, c.Module)...)
 }
 
-// key tells builds apart: by their recipe, their sources and the compiler.
+// key returns a hash of what the build depends on: the component, its sources and the
+// compiler.
 func (c Component) key(source string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%+v %s %s\n", c, runtime.Version(), runtime.GOARCH)
@@ -182,7 +183,7 @@ func (c Component) key(source string) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:6]), nil
 }
 
-// run starts go, without C, which none of the programs needs.
+// run runs go without cgo, which no program here needs.
 func run(ctx context.Context, dir string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir = dir

@@ -17,30 +17,29 @@ import (
 	"github.com/niclane/niclane/k8s/test/machine"
 )
 
-// callerName is the argument by which this program is one that calls a CNI plugin as
-// containerd and CRI-O do, by libcni's own code. A shell's fork takes longer than what
-// is measured.
+// callerName is the argument with which this program calls a CNI plugin as containerd and
+// CRI-O do, by libcni's own code. A shell would not do: its fork takes longer than the
+// measured call.
 const callerName = "cni-caller"
 
-// A calling is what to call, first DEL and then ADD, as often as Count says.
+// A calling describes the calls: DEL and then ADD, Count times.
 type calling struct {
 	Program string
 	Env     []string
 	Conf    []byte
 	Count   int
-	// Every is how far apart calls begin, at least: the pace of the load.
+	// Every is the least time between the starts of two pairs of calls.
 	Every time.Duration
-	// Beside each pair of calls, Control runs InARow times: what the host does to
-	// processes in the same moments. "" for none.
+	// Control is a program that runs InARow times beside each pair of calls. It shows what
+	// the host does to processes at that time. "" means none.
 	Control string
 	InARow  int
 }
 
-// control is what the caller says the control's times under, beside the commands.
+// control is the key of the control's times in the caller's output.
 const control = "control"
 
-// callerMain ends the process if it is the caller. It belongs at the start of
-// TestMain.
+// callerMain ends the process if it is the caller. Call it at the start of TestMain.
 func callerMain() {
 	if len(os.Args) != 2 || os.Args[1] != callerName {
 		return
@@ -52,7 +51,7 @@ func callerMain() {
 	os.Exit(0)
 }
 
-// call reads a calling and writes the milliseconds of each call, by command.
+// call reads a calling and writes the times of the calls in milliseconds, by command.
 func call(in io.Reader, out io.Writer) error {
 	var c calling
 	if err := json.NewDecoder(in).Decode(&c); err != nil {
@@ -88,7 +87,7 @@ func call(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(took)
 }
 
-// run has a machine make the calls.
+// run makes the calls on a machine.
 func (c calling) run(m *machine.Machine) (map[string][]float64, error) {
 	in, err := json.Marshal(c)
 	if err != nil {
@@ -110,7 +109,7 @@ func (c calling) run(m *machine.Machine) (map[string][]float64, error) {
 	return took, json.Unmarshal([]byte(out), &took)
 }
 
-// TestCaller has a machine call a plugin of one line, which keeps what it is told.
+// TestCaller lets a machine call a one-line plugin that stores its input.
 func TestCaller(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: namespaces and control groups need it")

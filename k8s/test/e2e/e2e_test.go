@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e_test drives pods with lanes through real clusters: the image, the
-// chart and the plain manifests that people get, by the commands of
-// docs/kubernetes.md, on every release of Kubernetes that niclane is made for.
+// Package e2e_test runs pods with lanes in real clusters. It uses the published image, chart
+// and plain manifests, by the commands of docs/kubernetes.md, on every supported release of
+// Kubernetes.
 package e2e_test
 
 import (
@@ -19,9 +19,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// policy has a class for each way in which lanes are given out. On receive
-// the lanes share the queues: a veth has no rules, and the threads of XDP's
-// cpumap are the kernel's, which a machine of namespaces does not see.
+// policy has a class for each way to offer lanes. On receive the lanes share the queues: a
+// veth has no rules, and XDP's cpumap uses kernel threads, which a machine of namespaces does
+// not see.
 const policy = `
 apiVersion: niclane.dev/v1alpha1
 kind: LanePolicy
@@ -35,8 +35,8 @@ spec:
   - {name: together, offeredAs: claim, mode: shared, queues: 1, members: 2}
 `
 
-// TestKubernetes is one cluster of each release, from an empty one to one whose
-// node has lost its power. The parts build on each other, in this order.
+// TestKubernetes runs one cluster for each release, from an empty one to one whose node has
+// lost its power. The parts depend on each other, in this order.
 func TestKubernetes(t *testing.T) {
 	only := os.Getenv("NICLANE_TEST_K8S")
 	if only == "" {
@@ -76,7 +76,7 @@ func TestKubernetes(t *testing.T) {
 				{"out by kubectl", (*suite).outByKubectl},
 			} {
 				if !t.Run(part.name, func(t *testing.T) { part.test(s, t) }) && part.name == "install" {
-					return // nothing else can be
+					return // the other parts need it
 				}
 			}
 		})

@@ -20,11 +20,11 @@ import (
 	"github.com/niclane/niclane/k8s/test/cluster"
 )
 
-// checkout is the repository's, from here.
+// checkout is the path of the repository's top directory.
 const checkout = "../../.."
 
-// documented types the command that docs/kubernetes.md has once and that begins
-// so, with options behind it, and returns what it said.
+// documented runs the command of docs/kubernetes.md that begins with begins, with more
+// options, and returns its output. The document must have that command exactly once.
 func (s *suite) documented(t testing.TB, begins string, options ...string) (string, error) {
 	t.Helper()
 	text, err := os.ReadFile(checkout + "/docs/kubernetes.md")
@@ -45,19 +45,19 @@ func (s *suite) documented(t testing.TB, begins string, options ...string) (stri
 	return out, err
 }
 
-// typed is documented of a command that does what it is for.
+// typed is documented for a command that must succeed.
 func (s *suite) typed(t testing.TB, begins string, options ...string) {
 	t.Helper()
 	_, err := s.documented(t, begins, options...)
 	must(t, err)
 }
 
-// helm installs the chart, with a policy, on a cluster that knows nothing of
-// niclane, and takes it out again: what is left is what the document says.
+// helm installs the chart with a policy on a cluster without niclane, and removes it again.
+// Afterwards only what the document names is left.
 func (s *suite) helm(t *testing.T) {
 	must(t, s.Import(s.image))
 	t.Cleanup(func() {
-		if t.Failed() { // what comes next wants a cluster without it
+		if t.Failed() { // the next part needs a cluster without niclane
 			out, err := s.Shell(checkout,
 				"helm uninstall niclane -n niclane-system; kubectl delete namespace/niclane-system "+
 					"crd/lanepolicies.niclane.dev")
@@ -69,7 +69,7 @@ func (s *suite) helm(t *testing.T) {
 		!strings.Contains(err.Error(), "cni/enabled") {
 		t.Errorf("cni.enabled=maybe: %v, want an error about cni/enabled", err)
 	}
-	// Helm has applied the definitions of a chart before it looks at values
+	// Helm applies a chart's CRDs before it checks the values.
 	definition := []string{"apiservices v1alpha1.niclane.dev", "customresourcedefinitions lanepolicies.niclane.dev"}
 	s.untilLeft(t, definition...)
 	_, spec, _ := strings.Cut(policy, "\nspec:\n")
@@ -92,16 +92,16 @@ func (s *suite) helm(t *testing.T) {
 	s.nodeIsAsBefore(t)
 }
 
-// outByKubectl takes out what was installed without Helm.
+// outByKubectl removes an installation that was made without Helm.
 func (s *suite) outByKubectl(t *testing.T) {
 	const manifests = "k8s/dist/manifests/niclane-nri.yaml"
-	// one that has not been killed again and again: kubelet lets those wait
+	// A new pod, because kubelet delays the restart of one that was killed often.
 	_, err := s.Shell(checkout, "kubectl --namespace niclane-system delete pods --all")
 	must(t, err)
 	s.agentPod(t)
 	s.untilAllocatable(t, "redis", 2)
 	s.typed(t, "kubectl delete lanepolicies --all")
-	// not by what is allocatable: that was 0 without an agent too
+	// Not by allocatable: that is 0 without an agent too.
 	until(t, time.Minute, "the lanes have gone", func() (bool, string) {
 		diff := cmp.Diff(s.before.files["card"], s.files(t)["card"])
 		return diff == "", diff + s.agentLog(t)
@@ -118,7 +118,7 @@ func (s *suite) outByKubectl(t *testing.T) {
 	s.nodeIsAsBefore(t)
 }
 
-// nodeIsAsBefore fails the test unless the node has nothing of niclane.
+// nodeIsAsBefore fails the test if the node has anything of niclane.
 func (s *suite) nodeIsAsBefore(t testing.TB) {
 	t.Helper()
 	if diff := cmp.Diff(s.before.files, s.files(t)); diff != "" {
@@ -135,7 +135,7 @@ func (s *suite) untilChained(t testing.TB) {
 	})
 }
 
-// list is the node's network configuration.
+// list returns the node's network configuration.
 func (s *suite) list(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
@@ -143,8 +143,7 @@ func (s *suite) list(t testing.TB) string {
 	return string(text)
 }
 
-// files is what pods' networks are made by on the node, and what its card does
-// with their packets.
+// files returns the node's network configuration, its plugins, and its card's configuration.
 func (s *suite) files(t testing.TB) map[string]any {
 	t.Helper()
 	var list any
@@ -162,17 +161,17 @@ func (s *suite) files(t testing.TB) map[string]any {
 	return out
 }
 
-// passing are kinds of objects that come and go by themselves. kubelet deletes the
-// ResourceSlices of a driver that has gone half a minute later
-// (pkg/kubelet/cm/dra/plugin, defaultWipingDelay).
+// passing are kinds of objects that appear and disappear by themselves. kubelet deletes the
+// ResourceSlices of an ended driver after 30 s (pkg/kubelet/cm/dra/plugin,
+// defaultWipingDelay).
 var passing = []string{"events", "leases", "endpoints", "endpointslices", "resourceslices", "pods",
 	"controllerrevisions", "componentstatuses"}
 
-// objects are those of the cluster: kind, namespace and name.
+// objects returns the cluster's objects: kind, namespace and name.
 func (s *suite) objects(t testing.TB) map[string]bool {
 	t.Helper()
 	lists, err := s.Client.Discovery().ServerPreferredResources()
-	// a group may just be going
+	// A group may be disappearing.
 	if gone := (*discovery.ErrGroupDiscoveryFailed)(nil); err != nil && !errors.As(err, &gone) {
 		t.Fatal(err)
 	}
@@ -186,7 +185,7 @@ func (s *suite) objects(t testing.TB) map[string]bool {
 			}
 			all, err := s.Dynamic.Resource(group.WithResource(r.Name)).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
-				t.Logf("%s: %v", r.Name, err) // the same
+				t.Logf("%s: %v", r.Name, err) // its group may be disappearing
 				continue
 			}
 			for _, o := range all.Items {
@@ -197,8 +196,8 @@ func (s *suite) objects(t testing.TB) map[string]bool {
 	return out
 }
 
-// untilLeft waits until the cluster has what it had before niclane, and beside that
-// only what is named here, and what every namespace has.
+// untilLeft waits until the cluster has only the objects from before niclane, those named in
+// left, and those that every namespace has.
 func (s *suite) untilLeft(t testing.TB, left ...string) {
 	t.Helper()
 	want := maps.Clone(s.before.objects)

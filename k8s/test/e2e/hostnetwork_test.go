@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// hostPod is a server in the host's network, at a port of the node.
+// hostPod returns a server in the host's network, on a port of the node.
 func hostPod(name, port, resources string) string {
 	text := strings.Replace(pod(name, resources, ""), "spec:\n", "spec:\n  hostNetwork: true\n", 1)
 	text = strings.Replace(text, `[serve, ":7"]`, `[serve, ":`+port+`"]`, 1)
 	return strings.Replace(text, "containerPort: 7", "containerPort: "+port, 1)
 }
 
-// redisBytes is what the lanes of class redis have sent.
+// redisBytes returns the number of bytes that the lanes of class redis have sent.
 func (s *suite) redisBytes(t *testing.T) float64 {
 	t.Helper()
 	sent, found := s.metric(t, "niclane_class_bytes_total{", `lane="redis-`)
@@ -25,7 +25,7 @@ func (s *suite) redisBytes(t *testing.T) float64 {
 	return sent
 }
 
-// hostNetwork is a pod for which no CNI plugin is called: NRI tells of it too.
+// hostNetwork tests a pod for which no CNI plugin is called; NRI reports it too.
 func (s *suite) hostNetwork(t *testing.T) {
 	text := hostPod("hosts", "7", limits("redis"))
 	s.remove(t, text)
@@ -38,8 +38,8 @@ func (s *suite) hostNetwork(t *testing.T) {
 	}
 }
 
-// hostByCgroup has pods of the host's network told by their control groups, which they
-// have when they run.
+// hostByCgroup tests pods of the host's network whose packets are recognised by control
+// group. The groups exist only while the pods run.
 func (s *suite) hostByCgroup(t *testing.T) {
 	must(t, s.Apply(strings.Replace(policy, "force: {queue-set: shared}", "force: {queue-set: shared, classifier: "+
 		"cgroup-sockops}", 1)))
@@ -49,8 +49,9 @@ func (s *suite) hostByCgroup(t *testing.T) {
 	s.condition(t, "Applied", "True", "")
 }
 
-// toldByCgroup: what one with a lane sends is its lane's, and what another one sends is
-// not. A pod with an address of its own cannot be told so, and says it.
+// toldByCgroup checks that packets of a host-network pod with a lane leave in its lane, and
+// those of a pod without one do not. A pod with its own address cannot be recognised by
+// control group, and an event says so.
 func (s *suite) toldByCgroup(t *testing.T) {
 	mine, other := hostPod("mine", "7", limits("redis")), hostPod("other", "8", "")
 	s.remove(t, mine)

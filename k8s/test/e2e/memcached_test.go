@@ -34,18 +34,18 @@ var (
 	out  = flag.String("out", "", "directory for the result")
 )
 
-// memcachedImage is what experiments/kubernetes-memcached.yaml names, with
-// Debian's memcached in it.
+// memcachedImage is the image that experiments/kubernetes-memcached.yaml names, with Debian's
+// memcached in it.
 const memcachedImage = "docker.io/library/memcached:1.6"
 
-// An experiment is a cluster with niclane, without a policy, and the lab's hosts
-// around its node.
+// An experiment is a cluster with niclane but without a policy, and the lab's hosts around
+// its node.
 type experiment struct {
 	*suite
 	hosts *hosts.Hosts
 }
 
-// take takes the file, with other limits. On receive its lanes share the queues,
+// take installs the experiment file with other limits. On receive its lanes share the queues,
 // as in policy.
 func (e *experiment) take(t testing.TB, limits string) {
 	t.Helper()
@@ -78,13 +78,13 @@ func startExperiment(t testing.TB) *experiment {
 	return e
 }
 
-// A run is one of niclane bench run.
+// A run is one run of niclane bench run.
 type run struct {
 	*machine.Process
 	said *os.File
 }
 
-// begin types the command on the control plane's machine.
+// begin starts the command on the control plane's machine.
 func (e *experiment) begin(t testing.TB, options string) *run {
 	t.Helper()
 	must(t, os.RemoveAll(e.Control.OnDisk(hosts.Dir+"/out")))
@@ -103,7 +103,7 @@ func (e *experiment) begin(t testing.TB, options string) *run {
 	return &run{p, said}
 }
 
-// end waits for the end of a run, and returns what it said and what came of it.
+// end waits for the end of a run, and returns its output and its result.
 func (e *experiment) end(t testing.TB, p *run) (string, measured, error) {
 	t.Helper()
 	ended := p.Wait()
@@ -125,7 +125,7 @@ func (e *experiment) end(t testing.TB, p *run) (string, measured, error) {
 	return string(text), r, ended
 }
 
-// pods of runs that there are.
+// pods returns the names of the runs' pods.
 func (e *experiment) pods(t testing.TB) (names []string) {
 	t.Helper()
 	list, err := e.Client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: "niclane.dev/bench"})
@@ -136,17 +136,16 @@ func (e *experiment) pods(t testing.TB) (names []string) {
 	return names
 }
 
-// BenchmarkMemcached is the paper's experiment on a cluster of the newest
-// release, by the command and the file that anybody runs it with. What it says
-// of the lane is the result's to say: nothing is claimed here.
+// BenchmarkMemcached runs the paper's experiment on a cluster of the newest release, with the
+// published command and file. It does not judge the lane: the result does.
 func BenchmarkMemcached(b *testing.B) {
 	if os.Getenv("NICLANE_TEST_K8S") == "" {
 		b.Skip("make bench-k8s-memcached runs a whole cluster")
 	}
 	e := startExperiment(b)
 	text, r, err := e.end(b, e.begin(b, *form))
-	b.ReportMetric(0, "ns/op") // says nothing
-	fmt.Println(text)          // a benchmark's log is cut off
+	b.ReportMetric(0, "ns/op") // without meaning here
+	fmt.Println(text)          // a benchmark's log is truncated
 	if err != nil {
 		b.Fatalf("%v\n%s", err, e.agentLog(b))
 	}
@@ -157,8 +156,8 @@ func BenchmarkMemcached(b *testing.B) {
 	inLane(b, r)
 }
 
-// TestMemcached: the experiment gives the lane to the pod that asks for it, says
-// why it cannot go on, and leaves no pod, however it ends.
+// TestMemcached checks that the experiment gives the lane to the pod that asks for it, that
+// it reports why it cannot continue, and that it leaves no pod, however it ends.
 func TestMemcached(t *testing.T) {
 	if only := os.Getenv("NICLANE_TEST_K8S"); only != "1" && only != cluster.Releases[0].Name {
 		t.Skip("make test-k8s runs whole clusters: it takes minutes")
@@ -191,7 +190,7 @@ func TestMemcached(t *testing.T) {
 	})
 }
 
-// untilPod waits for the pod of a run, which runs.
+// untilPod waits until the pod of a run is ready.
 func (e *experiment) untilPod(t *testing.T) (name string) {
 	t.Helper()
 	until(t, time.Minute, "the run's pod is ready", func() (bool, string) {
@@ -209,7 +208,7 @@ func (e *experiment) untilPod(t *testing.T) (name string) {
 	return name
 }
 
-// fails wants a run to end with an error that says why.
+// fails checks that a run ends with an error that contains these texts.
 func (e *experiment) fails(t *testing.T, p *run, why ...string) {
 	t.Helper()
 	text, _, err := e.end(t, p)
@@ -223,7 +222,7 @@ func (e *experiment) fails(t *testing.T, p *run, why ...string) {
 	}
 }
 
-// measured is what of a result is looked at.
+// measured has the fields of a result that the tests read.
 type measured struct {
 	Windows []struct {
 		Variant string
@@ -239,9 +238,9 @@ type measured struct {
 	}
 }
 
-// inLane proves by the counters of the link's classes that the pod's answers
-// left by the lane in each window of a pod with one, that nothing did beside a
-// pod without one, and that there was no class without a policy.
+// inLane checks, by the counters of the link's classes, which class sends the pod's answers.
+// In every window of a pod with a lane it is the lane. In windows of a pod without one the
+// lane sends none. Without a policy no class exists.
 func inLane(b testing.TB, r measured) {
 	sent := map[string]map[string][]float64{} // packets for each answer, by class and variant
 	for _, w := range r.Windows {
@@ -253,7 +252,7 @@ func inLane(b testing.TB, r measured) {
 		}
 	}
 	for _, by := range sent {
-		// several answers may share a packet; acknowledgements have their own
+		// Several answers may share a packet; acknowledgements are packets of their own.
 		if len(by["lane"]) > 0 && len(by["beside"]) > 0 && slices.Min(by["lane"]) > 0.3 &&
 			slices.Max(by["beside"]) == 0 && len(by["off"]) == 0 {
 			return
@@ -263,7 +262,7 @@ func inLane(b testing.TB, r measured) {
 		"answer by class and variant: %v", sent)
 }
 
-// buildNiclane builds the programs, where everybody can start it.
+// buildNiclane builds the programs in a directory that all users can read.
 func buildNiclane(b testing.TB) string {
 	dir, err := os.MkdirTemp("", "niclane-")
 	must(b, err)
@@ -273,8 +272,7 @@ func buildNiclane(b testing.TB) string {
 	return filepath.Join(dir, program.Niclane)
 }
 
-// writeMemcached makes the image from the program and the libraries that it
-// is linked with.
+// writeMemcached makes the image from the program and its shared libraries.
 func writeMemcached(archive string) error {
 	path, err := exec.LookPath("memcached")
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nri has agents that the runtime tells of pods, in niclane-cni's place: what they do
-// for pods is the same. A runtime that has no NRI is named.
+// nri tests agents to which the runtime reports pods by NRI instead of niclane-cni: they do
+// the same for pods. If the runtime has no NRI, an event names it.
 func (s *suite) nri(t *testing.T) {
 	manifests, err := os.ReadFile("../../dist/manifests/niclane-nri.yaml")
 	must(t, err)
-	// with services.enabled too
+	// Also with services.enabled.
 	text := string(manifests)
 	for before, after := range map[string]string{
 		"        - -nri-bandwidth=true\n": "        - -nri-bandwidth=true\n        - -services\n",
@@ -29,7 +29,7 @@ func (s *suite) nri(t *testing.T) {
 		text = strings.Replace(text, before, after, 1)
 	}
 	s.removeAgents(t)
-	// by kubectl, as people do: outByKubectl applies them again, as they were
+	// By kubectl, as users do. outByKubectl later applies the unchanged manifests.
 	path := s.Control.OnDisk("niclane-nri.yaml")
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 	_, err = s.Shell(checkout, "kubectl apply --server-side -f "+path)
@@ -63,7 +63,7 @@ func (s *suite) nri(t *testing.T) {
 	}
 }
 
-// nodeSays waits for an event of the node's.
+// nodeSays waits for an event about the node.
 func (s *suite) nodeSays(t *testing.T, reason, text string) {
 	t.Helper()
 	until(t, time.Minute, reason+" says "+text, func() (bool, string) {
@@ -78,8 +78,8 @@ func (s *suite) nodeSays(t *testing.T, reason, text string) {
 	})
 }
 
-// service is a Service that comes after its pod, and goes before it. Nobody translates
-// here: what is looked at is what the agent knows of the pod's packets.
+// service tests a Service that is created after its pod and deleted before it. This cluster
+// translates no packets: the test reads the agent's state.
 func (s *suite) service(t *testing.T) {
 	text := strings.Replace(pod("served", limits("redis"), ""), "metadata: {", "metadata: {labels: {app: served}, ", 1)
 	s.remove(t, text)
@@ -107,7 +107,7 @@ spec:
 	member(false)
 }
 
-// state is what the agent knows of pods in lanes, as it is on disk.
+// state returns the agent's file of pods in lanes.
 func (s *suite) state(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob(s.Node.Path("/run/niclane/kubernetes/pods.*.json"))
@@ -120,8 +120,8 @@ func (s *suite) state(t *testing.T) string {
 	return string(text)
 }
 
-// told fails the test unless the runtime has told of a pod, before it ran, and none
-// was found as it ran.
+// told fails the test unless the runtime reported the pod before it ran, and the agent found
+// no running pod by itself.
 func (s *suite) told(t *testing.T, pod string) {
 	t.Helper()
 	state := s.state(t)
@@ -130,8 +130,8 @@ func (s *suite) told(t *testing.T, pod string) {
 	}
 }
 
-// beforeItStarts: it is the runtime that told of the pod, with its interface, and not
-// the agent's look at what runs already; and its end is told too.
+// beforeItStarts checks that the runtime reports the pod with its interface before it runs,
+// and reports its end.
 func (s *suite) beforeItStarts(t *testing.T) {
 	text := pod("told", limits("redis"), "")
 	s.running(t, text, "told")
@@ -146,7 +146,8 @@ func (s *suite) beforeItStarts(t *testing.T) {
 	})
 }
 
-// refusedByNRI: a pod whose lane cannot be made does not start, by the runtime's word.
+// refusedByNRI checks that a pod whose lane cannot be made does not start, because NRI
+// returns an error to the runtime.
 func (s *suite) refusedByNRI(t *testing.T) {
 	text := pod("typo-nri", limits("redis"), `niclane.dev/lanes: '{"app": {"prots": ["7"]}}'`)
 	s.remove(t, text)
@@ -158,7 +159,7 @@ func (s *suite) refusedByNRI(t *testing.T) {
 	s.running(t, beside, "beside-nri")
 }
 
-// plainWithoutAgent starts a pod while the agent is killed again and again.
+// plainWithoutAgent starts a pod while the agent is killed repeatedly.
 func (s *suite) plainWithoutAgent(t *testing.T) {
 	text := pod("alone-nri", "", "")
 	s.remove(t, text)
@@ -166,7 +167,7 @@ func (s *suite) plainWithoutAgent(t *testing.T) {
 	go func() {
 		defer close(stopped)
 		for {
-			_, _ = s.Node.Output("pkill", "-KILL", "-x", "niclane-agent") // it may not run just now
+			_, _ = s.Node.Output("pkill", "-KILL", "-x", "niclane-agent") // it may not run at this moment
 			select {
 			case <-stop:
 				return
@@ -180,8 +181,8 @@ func (s *suite) plainWithoutAgent(t *testing.T) {
 	s.echo(t, p, 1<<10)
 }
 
-// containerd starts again: a pod that was in its lane is there still, and the next one
-// gets its own.
+// containerd tests a restart of the runtime: a pod in its lane stays there, and the next pod
+// gets its own lane.
 func (s *suite) containerd(t *testing.T) {
 	text := pod("outlives", limits("redis"), "")
 	s.remove(t, text)

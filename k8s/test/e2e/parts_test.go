@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/k8s/test/cluster"
 )
 
-// plain is a pod that has asked for nothing.
+// plain tests a pod that asks for nothing.
 func (s *suite) plain(t *testing.T) {
 	text := pod("plain", "", "")
 	s.remove(t, text)
@@ -28,8 +28,7 @@ func (s *suite) plain(t *testing.T) {
 	}
 }
 
-// lane is a pod whose packets are its lane's by the agent's counters, and
-// nobody else's.
+// lane checks by the agent's counters that a pod's packets are in its lane, and in no other.
 func (s *suite) lane(t *testing.T) {
 	text := pod("lane", limits("redis"), "")
 	s.remove(t, text)
@@ -52,7 +51,7 @@ func (s *suite) lane(t *testing.T) {
 	}
 }
 
-// tooMany are three pods for two queue sets.
+// tooMany starts three pods for two queue sets.
 func (s *suite) tooMany(t *testing.T) {
 	for i := range 3 {
 		text := pod(fmt.Sprintf("many-%d", i), limits("redis"), "")
@@ -67,8 +66,8 @@ func (s *suite) tooMany(t *testing.T) {
 	s.untilRunning(t, "many-2")
 }
 
-// badAnnotation is a pod that asks for what is not: it does not start, and says
-// why. One without a lane beside it starts.
+// badAnnotation tests a pod with an invalid annotation: it does not start, and reports why. A
+// pod without a lane starts beside it.
 func (s *suite) badAnnotation(t *testing.T) {
 	text := pod("typo", limits("redis"), `niclane.dev/lanes: '{"app": {"prots": ["7"]}}'`)
 	s.remove(t, text)
@@ -79,7 +78,7 @@ func (s *suite) badAnnotation(t *testing.T) {
 	s.running(t, beside, "beside")
 }
 
-// badPolicy asks for more than the card has: the lanes that are there stay.
+// badPolicy asks for more than the card has: the present lanes stay.
 func (s *suite) badPolicy(t *testing.T) {
 	text := pod("stays", limits("redis"), "")
 	s.remove(t, text)
@@ -94,7 +93,7 @@ func (s *suite) badPolicy(t *testing.T) {
 	s.condition(t, "Applied", "True", "")
 }
 
-// changed takes a class away under a pod: it keeps its lane until it has gone.
+// changed removes a pod's class: the pod keeps its lane until it ends.
 func (s *suite) changed(t *testing.T) {
 	text := pod("kept", limits("redis"), "")
 	p := s.running(t, text, "kept")
@@ -112,7 +111,8 @@ func (s *suite) changed(t *testing.T) {
 	s.untilAllocatable(t, "redis", 2)
 }
 
-// claims gives a template of claims for lanes of a class, and a pod that has one.
+// claims returns a template of claims for lanes of a class, and a function that returns a pod
+// with such a claim.
 func claims(class string) (template string, of func(pod string) string) {
 	template = `
 apiVersion: resource.k8s.io/v1
@@ -129,7 +129,7 @@ spec:
 	}
 }
 
-// claim is a lane by Dynamic Resource Allocation.
+// claim tests a lane by Dynamic Resource Allocation.
 func (s *suite) claim(t *testing.T) {
 	template, of := claims("claimed")
 	must(t, s.Apply(template))
@@ -164,7 +164,7 @@ func (s *suite) claim(t *testing.T) {
 	s.untilRunning(t, "claim-2")
 }
 
-// claimTogether are three claims that share a queue set of two places.
+// claimTogether tests three claims for a shared queue set of two places.
 func (s *suite) claimTogether(t *testing.T) {
 	template, of := claims("together")
 	must(t, s.Apply(template))
@@ -185,8 +185,8 @@ func (s *suite) claimTogether(t *testing.T) {
 	s.untilRunning(t, "together-2")
 }
 
-// cnitool calls the plugins as a runtime does, for a namespace that is no pod's.
-// The list is as kubelet's runtime has it, but of CNI 1.1, whatever that knows.
+// cnitool calls the plugins like a runtime, for a network namespace without a pod. The list
+// is the node's, but always of CNI 1.1, which the node's runtime may not support.
 func (s *suite) cnitool(t *testing.T) {
 	list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
 	must(t, err)
@@ -223,7 +223,7 @@ func (s *suite) cnitool(t *testing.T) {
 	}
 }
 
-// killed kills the agent under a pod with a lane.
+// killed kills the agent while a pod is in a lane.
 func (s *suite) killed(t *testing.T) {
 	text := pod("survivor", limits("redis"), "")
 	s.remove(t, text)
@@ -251,7 +251,7 @@ func restarts(p *corev1.Pod) (n int32) {
 	return n
 }
 
-// kubelet starts again: the agent registers again, by itself.
+// kubelet tests a restart of kubelet: the agent registers again by itself.
 func (s *suite) kubelet(t *testing.T) {
 	must(t, s.Stop("kubelet"))
 	must(t, s.StartKubelet())
@@ -262,7 +262,7 @@ func (s *suite) kubelet(t *testing.T) {
 	s.echo(t, s.running(t, text, "after"), 1<<10)
 }
 
-// many are as many pods as a node has by default, in one shared lane.
+// many starts the default number of pods of a node in one shared lane.
 func (s *suite) many(t *testing.T) {
 	const n = 110
 	begin := time.Now()
@@ -294,7 +294,7 @@ func (s *suite) many(t *testing.T) {
 		return running == n, fmt.Sprintf("%d of %d", running, n)
 	})
 	t.Logf("%d pods with lanes run after %.0f s", n, time.Since(begin).Seconds())
-	// kubelet tries again, so that all run in the end whatever was wrong in between
+	// kubelet tries again, so all pods run in the end even after errors.
 	events, err := s.Client.CoreV1().Events("default").List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=LaneFailed"})
 	must(t, err)
@@ -309,9 +309,9 @@ func (s *suite) many(t *testing.T) {
 	s.echo(t, s.untilRunning(t, "crowd-109"), 1<<10)
 }
 
-// rebooted loses everything but the disk. kubelet asks for pods' devices before
-// any plugin can have registered, and fails pods that had some: what runs again
-// is what a controller makes anew.
+// rebooted reboots the node, which loses everything except its disk. kubelet asks for pods'
+// devices before any plugin can have registered, and fails pods that had some. So only pods
+// that a controller creates again run afterwards.
 func (s *suite) rebooted(t *testing.T) {
 	text := `
 apiVersion: apps/v1
@@ -356,7 +356,7 @@ spec:
 	s.untilAllocatable(t, "redis", 2)
 }
 
-// gone takes the agents away: pods without lanes start.
+// gone removes the agents: pods without lanes still start.
 func (s *suite) gone(t *testing.T) {
 	s.removeAgents(t)
 	text := pod("alone", "", "")

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// refused are specs of policies, in YAML, and what the API server says of each,
-// as it does to kubectl. Every CEL rule of the definition has one at least.
+// refused has policy specs in YAML and the API server's error for each, as kubectl gets it.
+// Every CEL rule of the CRD has at least one.
 var refused = []struct{ name, spec, why string }{
 	{"unknown key", "classes: [{name: a, queus: 1}]", `unknown field "spec.classes[0].queus"`},
 	{"no queues", "classes: [{name: a}]", "spec.classes[0].queues: Required value"},
@@ -70,7 +70,7 @@ var refused = []struct{ name, spec, why string }{
 		`spec.nodeSelector.matchExpressions[0].operator: Unsupported value: "Is"`},
 }
 
-// accepted are specs that come close to what is refused.
+// accepted has specs close to those that are refused.
 var accepted = []struct{ name, spec string }{
 	{"nothing", "{}"},
 	{"no classes", "{uplink: {dev: eth0}, classes: []}"},
@@ -88,7 +88,7 @@ var accepted = []struct{ name, spec string }{
   pollerTimeout: 10ms, pollerPriority: 99, rxadapt: false, txadapt: true, rxusecs: 0, txusecs: 50}}`},
 }
 
-// policies sends policies to the API server, which tries them and keeps none.
+// policies sends policies to the API server as a dry run.
 func (s *suite) policies(t *testing.T) {
 	try := func(text string) error {
 		o := &unstructured.Unstructured{}
@@ -141,7 +141,7 @@ func (s *suite) policies(t *testing.T) {
 	}
 }
 
-// messages are those of the CEL rules in the definition.
+// messages returns the messages of the CRD's CEL rules.
 func (s *suite) messages(t *testing.T) (found []string) {
 	t.Helper()
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",

@@ -29,8 +29,8 @@ var (
 	calls  = flag.Int("calls", 250, "calls of niclane-cni that a percentile is of")
 )
 
-// BenchmarkKubernetes is what lanes cost a node of the newest release, beside
-// the goals: with -benchtime 1x, on a machine that does nothing else.
+// BenchmarkKubernetes measures what lanes cost a node of the newest release, and compares it
+// with the goals. Run it with -benchtime 1x on an otherwise idle machine.
 func BenchmarkKubernetes(b *testing.B) {
 	if os.Getenv("NICLANE_TEST_K8S") == "" {
 		b.Skip("make bench-k8s runs a whole cluster")
@@ -62,10 +62,10 @@ func BenchmarkKubernetes(b *testing.B) {
 	shared("1", 0)
 	crowd("crowd", limits("web"), 1, 10)
 	shared("10", 9)
-	// What 100 pods more do to their node, they do without lanes too.
+	// The effect of 100 more pods on their node exists without lanes too.
 	others := crowd("other", "", 0, 100)
 	shared("10-of-110", 9)
-	for i := range 100 { // at once: to delete the next one is only asked for when one has gone
+	for i := range 100 { // at once: s.Delete waits for the end of one before the next
 		must(b, s.Client.CoreV1().Pods("default").Delete(b.Context(), fmt.Sprintf("other-%d", i),
 			metav1.DeleteOptions{}))
 	}
@@ -83,13 +83,13 @@ const (
 	nothing = "/usr/bin/true"
 )
 
-// What pods alone, their runtime and kubelet do to processes is told by a control, in
-// turn with the calls: as many processes that do nothing as take as long as a pod with a
-// lane. What grows with it is the host's.
+// A control shows what pods alone, their runtime and kubelet do to processes. It runs in turn
+// with the calls: inARow idle processes, which together take as long as a pod with a lane.
+// Growth of the control's time is the host's.
 const inARow = 7
 
-// calls takes a pod that runs out of its lanes and puts it in again, as often as
-// -calls says. In between its packets go by the default lane.
+// calls removes a running pod from its lanes and puts it in again, as often as -calls says.
+// In between, its packets take the default lane.
 func (s *suite) calls(b *testing.B, pod, program string) {
 	c := s.call(b, pod)
 	c.Program, c.Count = program, *calls
@@ -100,7 +100,7 @@ func (s *suite) calls(b *testing.B, pod, program string) {
 	before := s.inAgent(b)
 	times, err := c.run(s.Node)
 	must(b, err)
-	b.ReportMetric(0, "ns/op") // says nothing
+	b.ReportMetric(0, "ns/op") // without meaning here
 	for command, ms := range times {
 		b.ReportMetric(percentile(ms, 50), command+"-P50-ms")
 		b.ReportMetric(percentile(ms, 99), command+"-P99-ms")
@@ -115,10 +115,10 @@ func (s *suite) calls(b *testing.B, pod, program string) {
 	}
 }
 
-// took is how long the agent had with some calls together.
+// took is the agent's total time for a number of calls.
 type took struct{ seconds, count float64 }
 
-// inAgent is what the agent counts of calls that had to do with a lane, by command.
+// inAgent returns the agent's times of calls for pods with a lane, by command.
 func (s *suite) inAgent(b *testing.B) map[string]took {
 	out := map[string]took{}
 	for _, command := range []string{"ADD", "DEL"} {
@@ -129,7 +129,7 @@ func (s *suite) inAgent(b *testing.B) map[string]took {
 	return out
 }
 
-// percentile of at least as many values as it means.
+// percentile returns NaN if there are too few values for the percentile.
 func percentile(values []float64, p float64) float64 {
 	if float64(len(values)) < 100/(100-p) {
 		return math.NaN()
@@ -138,8 +138,8 @@ func percentile(values []float64, p float64) float64 {
 	return values[int(math.Ceil(p/100*float64(len(values))))-1]
 }
 
-// call is the environment and the configuration that containerd has called
-// niclane-cni with for a pod, from what libcni keeps of it for DEL.
+// call returns the environment and the configuration with which containerd called niclane-cni
+// for a pod. libcni stores them for DEL.
 func (s *suite) call(b *testing.B, pod string) (c calling) {
 	files, err := filepath.Glob(s.Node.OnDisk("var/lib/cni/results/test-*-eth0"))
 	must(b, err)
@@ -182,8 +182,8 @@ func (s *suite) call(b *testing.B, pod string) (c calling) {
 	return c
 }
 
-// policyChanges changes the guarantee of a lane with a pod in it, and waits
-// until the card has it: from the request to the API server to HTB's class.
+// policyChanges measures the time from a policy change at the API server to the card: it
+// changes the guarantee of a lane with a pod in it and waits for HTB's class.
 func (s *suite) policyChanges(b *testing.B) {
 	const changes = 20
 	var ms []float64
@@ -218,13 +218,14 @@ func (s *suite) policyChanges(b *testing.B) {
 	b.ReportMetric(slices.Max(ms), "max-ms")
 }
 
-// track has the node's kernel track its connections, as kube-proxy's rules have it:
-// the agent looks through them.
+// track makes the node's kernel track connections, as kube-proxy's rules do. The agent then
+// looks through them.
 func (s *suite) track(b *testing.B) {
 	_, err := s.Node.Pipe("table inet tracked { chain in { type filter hook prerouting priority filter; ct state "+
 		"established accept; }; }", "nft", "-f", "-")
 	must(b, err)
-	// kubelet's connection to the API server is one; it says something every few seconds.
+	// kubelet's connection to the API server is one. kubelet sends something every few
+	// seconds.
 	until(b, time.Minute, "the node's kernel tracks a connection", func() (bool, string) {
 		count, err := s.Node.Output("cat", "/proc/sys/net/netfilter/nf_conntrack_count")
 		must(b, err)
@@ -232,8 +233,8 @@ func (s *suite) track(b *testing.B) {
 	})
 }
 
-// sayLess has kubelet write the node's status as rarely as it does by default: of these
-// tests the others wait for it.
+// sayLess makes kubelet write the node's status as rarely as by default. The other tests need
+// it more often.
 func (s *suite) sayLess(b *testing.B) {
 	file := s.Node.OnDisk("etc/kubernetes/kubelet.yaml")
 	text, err := os.ReadFile(file)
@@ -245,7 +246,7 @@ func (s *suite) sayLess(b *testing.B) {
 	s.untilAllocatable(b, "redis", 2)
 }
 
-// rest looks at the agent with 111 pods in lanes and nothing to do.
+// rest measures the agent with 111 pods in lanes and nothing to do.
 func (s *suite) rest(b *testing.B) {
 	s.sayLess(b)
 	s.condition(b, "Applied", "True", "")
@@ -257,7 +258,7 @@ func (s *suite) rest(b *testing.B) {
 		must(b, err)
 		return string(text)
 	}
-	spent := func() (sum float64) { // by all threads, s
+	spent := func() (sum float64) { // of all threads, in seconds
 		files, err := filepath.Glob(s.Node.Path(filepath.Join("/proc", strings.TrimSpace(pid), "task/*/schedstat")))
 		must(b, err)
 		if len(files) == 0 {
@@ -269,7 +270,8 @@ func (s *suite) rest(b *testing.B) {
 				continue // a thread that has ended
 			}
 			must(b, err)
-			// Documentation/scheduler/sched-stats.rst: ns on a processor come first
+			// The first value is the CPU time in ns
+			// (Documentation/scheduler/sched-stats.rst).
 			ns, err := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
 			must(b, err)
 			sum += ns / 1e9

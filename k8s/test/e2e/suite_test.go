@@ -27,18 +27,18 @@ import (
 
 const namespace = "niclane-system"
 
-// A suite is one cluster and what is asked of it.
+// A suite is one cluster and its tests.
 type suite struct {
 	*cluster.Cluster
 	image string
-	// before niclane: objects of the cluster, and what there is on the node.
+	// before has the state before niclane: the cluster's objects, and the node's files.
 	before struct {
 		objects map[string]bool
 		files   map[string]any
 	}
 }
 
-// buildImage is make images, for this architecture.
+// buildImage does what make images does, for this architecture.
 func buildImage(t testing.TB) string {
 	dir := t.TempDir()
 	command := exec.Command("go", "run", "./images", "-arch", runtime.GOARCH, dir)
@@ -74,7 +74,7 @@ func until(t testing.TB, limit time.Duration, what string, holds func() (bool, s
 	}
 }
 
-// install is what docs/kubernetes.md says, on a cluster without niclane.
+// install follows docs/kubernetes.md on a cluster without niclane.
 func (s *suite) install(t testing.TB) {
 	s.installAgent(t)
 	must(t, s.Apply(policy))
@@ -105,7 +105,7 @@ func (s *suite) installAgent(t testing.TB) {
 	s.untilChained(t)
 }
 
-// pod is a server at port 7, with resources in YAML and annotations.
+// pod returns a server on port 7, with resources in YAML and annotations.
 func pod(name, resources, annotations string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -135,7 +135,7 @@ func (s *suite) remove(t testing.TB, text string) {
 	})
 }
 
-// running applies a pod and waits for it.
+// running applies a pod and waits until it runs.
 func (s *suite) running(t testing.TB, text, name string) *corev1.Pod {
 	t.Helper()
 	must(t, s.Apply(text))
@@ -164,7 +164,7 @@ func ready(p *corev1.Pod) bool {
 	return false
 }
 
-// describe is the state of a pod, and what was said about it.
+// describe returns the state of a pod and the events about it.
 func (s *suite) describe(ctx context.Context, p *corev1.Pod) string {
 	text := []string{string(p.Status.Phase), p.Status.Reason, p.Status.Message}
 	for _, c := range p.Status.Conditions {
@@ -182,7 +182,7 @@ func (s *suite) describe(ctx context.Context, p *corev1.Pod) string {
 	return strings.Join(text, "; ")
 }
 
-// stuck waits until a pod that must not run says why.
+// stuck waits until a pod that must not run reports why.
 func (s *suite) stuck(t testing.TB, name, why string) {
 	t.Helper()
 	until(t, time.Minute, name+" says "+why, func() (bool, string) {
@@ -198,8 +198,8 @@ func (s *suite) stuck(t testing.TB, name, why string) {
 	})
 }
 
-// echo sends to a pod's port 7 from the world outside, by each of its addresses, and
-// wants the same back.
+// echo sends to a pod's port 7 from outside the cluster, to each of its addresses, and checks
+// that the same data comes back.
 func (s *suite) echo(t testing.TB, p *corev1.Pod, bytes int) {
 	t.Helper()
 	s.echoAt(t, p, "7", bytes)
@@ -224,8 +224,8 @@ func (s *suite) echoAt(t testing.TB, p *corev1.Pod, port string, bytes int) {
 	}
 }
 
-// metrics of the node's agent: samples whose name and labels contain all of
-// what is given, summed.
+// metric returns the sum of the agent's samples whose name and labels contain all given
+// texts.
 func (s *suite) metric(t testing.TB, contains ...string) (sum float64, found bool) {
 	t.Helper()
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
@@ -259,7 +259,7 @@ func (s *suite) metric(t testing.TB, contains ...string) (sum float64, found boo
 	return sum, found
 }
 
-// allocatable is how many of a class the node offers.
+// allocatable returns how many units of a class the node offers.
 func (s *suite) allocatable(t testing.TB, class string) int64 {
 	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), cluster.Node, metav1.GetOptions{})
 	must(t, err)
@@ -277,7 +277,7 @@ func (s *suite) untilAllocatable(t testing.TB, class string, want int64) {
 
 var policies = schema.GroupVersionResource{Group: "niclane.dev", Version: "v1alpha1", Resource: "lanepolicies"}
 
-// condition waits for one of the node's in the policy's status.
+// condition waits for a condition of the node in the policy's status.
 func (s *suite) condition(t testing.TB, kind, status, message string) {
 	t.Helper()
 	until(t, time.Minute, kind+" is "+status+": "+message, func() (bool, string) {
@@ -306,7 +306,7 @@ func (s *suite) condition(t testing.TB, kind, status, message string) {
 	})
 }
 
-// agentPod is the agent's, which is ready.
+// agentPod waits until the agent's pod is ready, and returns it.
 func (s *suite) agentPod(t testing.TB) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
@@ -321,7 +321,7 @@ func (s *suite) agentPod(t testing.TB) *corev1.Pod {
 	return found
 }
 
-// agentLog is the end of what the agent has said.
+// agentLog returns the end of the agent's log.
 func (s *suite) agentLog(t testing.TB) string {
 	files, _ := filepath.Glob(s.Node.OnDisk("var/log/pods/" + namespace + "_*/*/*.log"))
 	var out strings.Builder

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts puts the hosts of an experiment around a cluster's node: the
-// client and the noise source of package lab, its switch, and its link of finite
-// rate with the node in the place of the lab's system under test. The node has
-// lane0 then, beside the uplink that the cluster itself uses, and clients have
-// a route to its pods through it.
+// Package hosts puts the hosts of an experiment around a cluster's node: package lab's
+// client, noise source and switch, and its link of finite rate. The node takes the place of
+// the lab's system under test. The node then has lane0, in addition to the cluster's uplink,
+// and clients have a route to its pods through lane0.
 //
-// On each host runs niclane's agent for experiments, reached by a network apart
-// from the measured one, whose other end is the control plane's machine: what
-// "niclane bench run" is started on.
+// niclane's agent for experiments runs on each host. A network separate from the measured one
+// connects the agents with the control plane's machine, on which "niclane bench run" is
+// started.
 package hosts
 
 import (
@@ -32,16 +31,16 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// LinkRate of the node's link, each way, as lanes and hosts files have it.
+// LinkRate is the rate of the node's link, each way, in the form of lanes and hosts files.
 const LinkRate = "500mbit"
 
 const linkRate = 500_000_000
 
-// Dir is where the control plane's machine and the node have niclane, and the
-// former what it measures with.
+// Dir is the directory of niclane on the control plane's machine and the node, and of the
+// measuring programs on the former.
 const Dir = "/opt/niclane"
 
-// Hosts run until the end of their test.
+// Hosts are the experiment's hosts. They run until the end of their test.
 type Hosts struct {
 	t       testing.TB
 	c       *cluster.Cluster
@@ -49,9 +48,8 @@ type Hosts struct {
 	niclane string // on this machine
 }
 
-// Start starts the hosts. niclane is the program's path on this machine, with
-// niclane-bench beside it, which
-// everybody can read.
+// Start starts the hosts. niclane is the program's path on this machine. niclane-bench is in
+// the same directory, and all users can read both.
 func Start(t testing.TB, c *cluster.Cluster, niclane string) *Hosts {
 	t.Helper()
 	h := &Hosts{t: t, c: c, niclane: niclane}
@@ -70,7 +68,7 @@ func Start(t testing.TB, c *cluster.Cluster, niclane string) *Hosts {
 }
 
 func (h *Hosts) raise() (err error) {
-	// a plain veth: the node has no other card either
+	// A plain veth, because the node has no other card either.
 	h.lab, err = lab.Up(h.t.Context(), lab.Config{Name: "k8s-" + fmt.Sprint(os.Getpid()), Card: lab.CardNone,
 		LinkRate: linkRate})
 	if err != nil {
@@ -84,7 +82,7 @@ func (h *Hosts) raise() (err error) {
 	return nil
 }
 
-// link gives the node the port of the lab's system under test.
+// link moves the port of the lab's system under test to the node.
 func (h *Hosts) link() error {
 	node, err := netns.GetFromPath(h.c.Node.NetNS())
 	if err != nil {
@@ -112,7 +110,8 @@ func (h *Hosts) link() error {
 		if err := address(port, netip.PrefixFrom(c.IPv4(lab.SUT), 24)); err != nil {
 			return err
 		}
-		// as the lab has them: nobody asks for addresses while it is measured
+		// Permanent entries as in the lab, so that no address resolution occurs while it
+		// measures.
 		for _, host := range []string{lab.Client, lab.Noise} {
 			if err := netlink.NeighSet(&netlink.Neigh{
 				LinkIndex: port.Attrs().Index, State: netlink.NUD_PERMANENT, IP: c.IPv4(host).AsSlice(),
@@ -134,7 +133,7 @@ func address(on netlink.Link, p netip.Prefix) error {
 	return nil
 }
 
-// routes leads to the node's pods.
+// routes adds the hosts' routes to the node's pods.
 func (h *Hosts) routes() error {
 	for _, host := range []string{lab.Client, lab.Noise} {
 		if err := h.lab.Do(host, func() error {
@@ -154,8 +153,8 @@ func (h *Hosts) routes() error {
 	return nil
 }
 
-// managed are the lab's hosts in the management network: a link of its own for
-// each, of which the control plane's machine has the first address.
+// managed has the addresses of the management network, by host. Each host has its own link;
+// the control plane's machine has the first address.
 var managed = map[string][2]netip.Prefix{
 	lab.Client: {netip.MustParsePrefix("10.99.1.1/30"), netip.MustParsePrefix("10.99.1.2/30")},
 	lab.Noise:  {netip.MustParsePrefix("10.99.2.1/30"), netip.MustParsePrefix("10.99.2.2/30")},
@@ -198,10 +197,11 @@ func up(device string, p netip.Prefix) error {
 	return netlink.LinkSetUp(link)
 }
 
-// port of the agents.
+// port is the agents' TCP port.
 const port = "7411"
 
-// where each agent listens; the node's by the cluster's own uplink.
+// where returns the address on which a host's agent listens. The node's agent uses the
+// cluster's uplink.
 func where(host string) string {
 	if host == lab.SUT {
 		return net.JoinHostPort(cluster.Inside, port)
@@ -209,8 +209,7 @@ func where(host string) string {
 	return net.JoinHostPort(managed[host][1].Addr().String(), port)
 }
 
-// files puts niclane and niclane-bench where they are started, makes the certificates and the hosts
-// file.
+// files installs niclane and niclane-bench, and makes the certificates and the hosts file.
 func (h *Hosts) files() error {
 	for _, m := range []*machine.Machine{h.c.Control, h.c.Node} {
 		for _, name := range []string{program.Niclane, program.Bench} {
@@ -230,7 +229,7 @@ func (h *Hosts) files() error {
 			return err
 		}
 	}
-	// what the agent starts runs as nobody
+	// The agent runs its jobs as the user nobody.
 	passwd, err := os.OpenFile(h.c.Node.OnDisk("etc/passwd"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -264,7 +263,7 @@ func list(cpus []int) string {
 	return text + "]"
 }
 
-// copyFile copies with the permissions that the file has.
+// copyFile copies a file with its permissions.
 func copyFile(to, from string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
@@ -297,9 +296,9 @@ func (h *Hosts) agents() error {
 		}
 		log.Close()
 	})
-	// The noise takes processors last and the generator first: hosts have some
-	// for each. SCHED_FIFO would be better, which an agent's jobs need a limit
-	// for that this host may not raise.
+	// The generator gets CPU time first and the noise last: separate hosts would have CPUs for
+	// each. SCHED_FIFO would be better, but an agent's jobs need a limit for it that this host
+	// may not raise.
 	node, err := h.c.Node.Start(machine.Command{
 		Args: append([]string{"/usr/bin/nice", "-n", "19"},
 			serve(Dir+"/niclane", Dir+"/pki", lab.SUT, "/run/niclane-bench")...),
@@ -338,7 +337,7 @@ func (h *Hosts) agents() error {
 	return nil
 }
 
-// listens waits until somebody does.
+// listens waits until a program listens on the address.
 func (h *Hosts) listens(address string) error {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		conn, err := h.c.Control.Dial(h.t.Context(), "tcp", address)
@@ -352,7 +351,7 @@ func (h *Hosts) listens(address string) error {
 	}
 }
 
-// Put copies a file of this machine into Dir of the control plane's.
+// Put copies a file of this machine into Dir of the control plane's machine.
 func (h *Hosts) Put(name, from string) error {
 	return copyFile(filepath.Join(h.c.Control.OnDisk(Dir), name), from)
 }

@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy of control groups: the controllers of version 1, the name of one
-// without, or version 2.
+// A hierarchy of control groups: one or more controllers of version 1, a named one without
+// controllers, or version 2.
 type hierarchy struct {
-	kind    string // as mount(2) wants it
+	kind    string // the type for mount(2)
 	options string // "cpu", "name=systemd"
-	dir     string // its directory in /sys/fs/cgroup
+	dir     string // name of its directory in /sys/fs/cgroup
 }
 
-// hierarchies are those that the host has mounted, and net_prio, which many
-// hosts have and do not mount.
+// hierarchies returns the hierarchies that the host has mounted, and net_prio if the kernel
+// has it: many hosts do not mount it.
 func hierarchies() ([]hierarchy, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -61,9 +61,9 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// controllers are those that version 1 can have.
+// controllers returns the controllers that version 1 can have.
 func controllers() map[string]bool {
-	text, _ := os.ReadFile("/proc/cgroups") // none where there are no control groups
+	text, _ := os.ReadFile("/proc/cgroups") // empty if the kernel has no control groups
 	known := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
 		if name, _, ok := strings.Cut(line, "\t"); ok && !strings.HasPrefix(name, "#") {
@@ -77,12 +77,12 @@ func (h hierarchy) mount(below string) error {
 	return mount(h.kind, filepath.Join(below, h.dir), h.kind, 0, h.options)
 }
 
-// group is the machine's group in a hierarchy that is mounted at root.
+// group returns the machine's group in a hierarchy that is mounted at root.
 func group(root, machine string) string { return filepath.Join(root, "niclane-machine-"+machine) }
 
-// enterCgroups moves the calling process into a group of the machine's own in
-// each hierarchy, and its thread into a namespace where those are the roots.
-// They are mounted below scratch meanwhile.
+// enterCgroups moves the calling process into the machine's own group in each hierarchy. It
+// moves the calling thread into a cgroup namespace in which these groups are the roots. The
+// hierarchies are mounted below scratch only during the call.
 func enterCgroups(machine, scratch string) ([]hierarchy, error) {
 	all, err := hierarchies()
 	if err != nil {
@@ -99,7 +99,7 @@ func enterCgroups(machine, scratch string) ([]hierarchy, error) {
 		if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		// cgroup-v1/cpusets.rst: without processors and nodes, no process
+		// cgroup-v1/cpusets.rst: a group without CPUs and nodes accepts no process.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			text, err := os.ReadFile(filepath.Join(scratch, h.dir, file))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -127,11 +127,11 @@ func enterCgroups(machine, scratch string) ([]hierarchy, error) {
 	return all, unix.Unmount(scratch, 0)
 }
 
-// removeCgroups removes the groups of a machine that has been halted.
+// removeCgroups removes the groups of a halted machine.
 func removeCgroups(machine string) error {
 	done := make(chan error, 1)
 	go func() {
-		// never unlocked: the thread ends here, and its mounts with it
+		// Never unlocked: the thread ends here, and its mounts with it.
 		runtime.LockOSThread()
 		done <- func() error {
 			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -162,7 +162,7 @@ func removeCgroups(machine string) error {
 	return <-done
 }
 
-// removeTree removes a control group and those below it.
+// removeTree removes a control group and the groups below it.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,15 +19,14 @@ import (
 // initName is argv[0] of a machine's first process.
 const initName = "niclane-machine-init"
 
-// Main becomes the machine's first process where it was started as that, and
-// returns otherwise. A program that boots machines calls it first: a test in
-// TestMain.
+// Main runs as the machine's first process if the program was started as that, and does not
+// return then. Otherwise it returns. A program that boots machines must call it first; a test
+// calls it in TestMain.
 func Main() {
 	if os.Args[0] != initName {
 		return
 	}
-	// All processes are started by the thread that enters the namespace of
-	// control groups.
+	// The thread that enters the cgroup namespace must start all processes.
 	runtime.LockOSThread()
 	if err := serve(os.NewFile(3, "control")); err != nil {
 		fmt.Fprintln(os.Stderr, initName+":", err)
@@ -36,13 +35,13 @@ func Main() {
 	os.Exit(0)
 }
 
-// children are the processes whose end somebody waits for, by PID.
+// children are the processes whose end must be reported, by PID.
 type children struct {
 	mu  sync.Mutex
 	ids map[int]int // the request that started it
 }
 
-// serve does as it is asked until the asking end is closed.
+// serve handles requests until the other end of control is closed.
 func serve(control *os.File) error {
 	unix.CloseOnExec(3)
 	c := &children{ids: map[int]int{}}
@@ -69,7 +68,7 @@ func serve(control *os.File) error {
 		case r.Start != nil:
 			var files []*os.File
 			if files, err = received(rights[:nr]); err == nil {
-				// the lock keeps reap from a child that is not in the table yet
+				// The lock prevents reap from handling a child that is not in the table yet.
 				c.mu.Lock()
 				if a.Pid, err = start(*r.Start, files); err == nil {
 					c.ids[a.Pid] = r.ID
@@ -88,7 +87,7 @@ func reply(control *os.File, id int, a answer, err error) {
 	if err != nil {
 		a.Error = err.Error()
 	}
-	text, _ := json.Marshal(a) // of strings and numbers
+	text, _ := json.Marshal(a) // no error with strings and numbers
 	unix.Write(int(control.Fd()), text)
 }
 
@@ -108,8 +107,7 @@ func received(rights []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// start starts a program in a session of its own, so that no signal of a
-// terminal reaches it.
+// start starts a program in its own session, so that it gets no signals from a terminal.
 func start(c Command, files []*os.File) (int, error) {
 	defer func() {
 		for _, f := range files {
@@ -130,8 +128,8 @@ func start(c Command, files []*os.File) (int, error) {
 	return p.Pid, nil
 }
 
-// reap takes every process of the machine whose parent has ended, and says
-// which of those that were asked for have.
+// reap waits for all ended processes without a parent, and reports the end of those that a
+// request started.
 func (c *children) reap(control *os.File) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGCHLD)

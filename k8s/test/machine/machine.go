@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine makes hosts out of namespaces: a root directory, network,
-// processes and control groups of their own, on a kernel that they share.
-// A machine has a disk, which outlives a reboot, and everything else, which
-// does not. It ends with all its processes when it is halted, or when the
-// process that booted it ends in whatever way.
+// Package machine makes hosts from namespaces. Each has its own root directory, network,
+// processes and control groups; all share the kernel. A machine's disk survives a reboot,
+// everything else does not. A machine and all its processes end when it is halted, or when
+// the process that booted it ends for any reason.
 //
-// Its programs are the host's (/usr, read only); its configuration, state and
-// sockets are its own. It is for tests: it confines nobody who wants out.
+// A machine's programs are the host's (/usr, read-only). Its configuration, state and sockets
+// are its own. The package is for tests: it does not confine hostile programs.
 package machine
 
 import (
@@ -16,23 +15,22 @@ import (
 	"path/filepath"
 )
 
-// Config says what a machine is made of.
+// Config describes a machine.
 type Config struct {
-	// Name is its host name, and that of its control groups.
+	// Name is the host name, and the name of the machine's control groups.
 	Name string
-	// Disk is a directory of the host: the machine's /etc, /var and /opt.
+	// Disk is the host's directory with the machine's /etc, /var and /opt.
 	Disk string
-	// Programs are directories of the host that the machine has at the same
-	// path, read only.
+	// Programs are directories of the host that the machine has at the same path, read-only.
 	Programs []string
-	// Sysctls are files below /proc/sys, "vm/overcommit_memory", and what is in
-	// them when the machine boots. Its programs read and write them, and the
-	// kernel, which the machine shares with the host, hears nothing of it. Of
-	// all others only those below net/ can be written.
+	// Sysctls are files below /proc/sys, such as "vm/overcommit_memory", with their values at
+	// boot. The machine's programs can read and write them; the kernel, which the machine
+	// shares with the host, does not get the values. Of the other sysctls only those below
+	// net/ can be written.
 	Sysctls map[string]string
 }
 
-// onDisk are the directories that outlive a reboot.
+// onDisk are the directories that survive a reboot.
 var onDisk = []string{"etc", "opt", "var"}
 
 // A Machine runs until it is halted.
@@ -41,8 +39,8 @@ type Machine struct {
 	*session
 }
 
-// Boot starts a machine on which nothing runs yet, with lo up. The program
-// that calls it must call Main before anything else.
+// Boot starts a machine on which nothing runs yet, with lo up. The calling program must call
+// Main first.
 func Boot(c Config) (*Machine, error) {
 	for _, dir := range append([]string{"root"}, onDisk...) {
 		if err := os.MkdirAll(filepath.Join(c.Disk, dir), 0o755); err != nil {
@@ -56,15 +54,15 @@ func Boot(c Config) (*Machine, error) {
 	return &Machine{Config: c, session: s}, nil
 }
 
-// Halt ends everything that runs on the machine, at once as a power failure
-// does, and removes what it had but its disk.
+// Halt ends all processes of the machine at once, like a power failure, and removes
+// everything except its disk.
 func (m *Machine) Halt() error {
 	m.init.Kill()
 	<-m.gone
 	return removeCgroups(m.Name)
 }
 
-// Reboot halts the machine and boots it again. Nobody else may use it
+// Reboot halts the machine and boots it again. There must be no other users of the machine
 // meanwhile. Processes, network, control groups, /run and /tmp are new.
 func (m *Machine) Reboot() error {
 	if err := m.Halt(); err != nil {
@@ -78,16 +76,16 @@ func (m *Machine) Reboot() error {
 	return nil
 }
 
-// OnDisk is the host's path of a file below the machine's /etc, /var or /opt,
-// whether the machine runs or not.
+// OnDisk returns the host's path of a file below the machine's /etc, /var or /opt. The
+// machine need not run.
 func (m *Machine) OnDisk(inside string) string { return filepath.Join(m.Disk, inside) }
 
-// Path is the host's path of any file of the machine while it runs.
+// Path returns the host's path of any file of a running machine.
 func (m *Machine) Path(inside string) string {
 	return filepath.Join("/proc", fmt.Sprint(m.init.Pid), "root", inside)
 }
 
-// NetNS is the host's path of the machine's network namespace while it runs.
+// NetNS returns the host's path of a running machine's network namespace.
 func (m *Machine) NetNS() string {
 	return filepath.Join("/proc", fmt.Sprint(m.init.Pid), "ns/net")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// InNetNS runs f on a thread in the machine's network namespace, which ends
-// with it: sockets that f makes stay there.
+// InNetNS runs f on a thread in the machine's network namespace. The thread ends with f.
+// Sockets that f makes stay in that namespace.
 func (m *Machine) InNetNS(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -31,8 +31,8 @@ func (m *Machine) InNetNS(f func() error) error {
 	return <-done
 }
 
-// Dial is net.Dialer's DialContext as of a program on the machine. The address
-// is one of numbers: names are not looked up there.
+// Dial connects like net.Dialer's DialContext, from the machine. The address must be numeric:
+// no names are looked up there.
 func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := m.InNetNS(func() (err error) {

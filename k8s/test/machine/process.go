@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Command is a program to start, by the path that it has on the machine.
+// A Command is a program to start, by its path on the machine.
 type Command struct {
 	Args []string
-	Env  []string // beside PATH
+	Env  []string // in addition to PATH
 }
 
-// A Process runs on a machine, or has ended.
+// A Process is a running or ended process on a machine.
 type Process struct {
 	Pid   int // on the machine
 	args  []string
@@ -28,8 +28,8 @@ type Process struct {
 	end   answer
 }
 
-// Start starts a program with input, which may be nil, and output, which gets
-// standard output and error. Both stay the caller's to close.
+// Start starts a program with input, which may be nil, and output, which gets standard output
+// and error. The caller closes both.
 func (m *Machine) Start(c Command, input, output *os.File) (*Process, error) {
 	if input == nil {
 		null, err := os.Open(os.DevNull)
@@ -54,8 +54,8 @@ func (m *Machine) Start(c Command, input, output *os.File) (*Process, error) {
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.ended }
 
-// Wait waits for the end of the process. An exit code other than 0 is an
-// error, as is a signal.
+// Wait waits for the end of the process. It returns an error for an exit code other than 0
+// and for a signal.
 func (p *Process) Wait() error {
 	<-p.ended
 	status := syscall.WaitStatus(p.end.Status)
@@ -70,8 +70,7 @@ func (p *Process) Wait() error {
 	return nil
 }
 
-// Signal sends the process a signal. One that has ended gets none, and that
-// is no error.
+// Signal sends the process a signal. It does nothing if the process has ended.
 func (p *Process) Signal(number unix.Signal) error {
 	select {
 	case <-p.ended:
@@ -82,11 +81,10 @@ func (p *Process) Signal(number unix.Signal) error {
 	return err
 }
 
-// Output runs a program to its end and returns what it wrote. An error holds
-// that too.
+// Output runs a program to its end and returns its output. An error contains the output too.
 func (m *Machine) Output(args ...string) (string, error) { return m.Pipe("", args...) }
 
-// Pipe is Output of a program that reads input.
+// Pipe is Output for a program that reads input.
 func (m *Machine) Pipe(input string, args ...string) (string, error) {
 	out, outEnd, err := os.Pipe()
 	if err != nil {
@@ -106,7 +104,7 @@ func (m *Machine) Pipe(input string, args ...string) (string, error) {
 		return "", err
 	}
 	go func() {
-		io.WriteString(inEnd, input) // a program need not read all of it
+		io.WriteString(inEnd, input) // a program may leave input unread
 		inEnd.Close()
 	}()
 	var text bytes.Buffer

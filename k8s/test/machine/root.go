@@ -11,22 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeRoot gives the calling process, and all that it starts, the machine's
-// root directory.
+// makeRoot makes the machine's root directory the root of the calling process.
 func makeRoot(c Config, hierarchies []hierarchy) error {
 	root := filepath.Join(c.Disk, "root")
 	in := func(path string) string { return filepath.Join(root, path) }
 	if err := mount("tmpfs", root, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
-	// Runtimes share what they mount with containers, which needs a shared root.
+	// Runtimes share their mounts with containers. That needs a shared root.
 	for _, dir := range []string{"/usr", "/dev"} {
 		if err := bind(dir, in(dir), dir == "/usr"); err != nil {
 			return err
 		}
 	}
 	for _, dir := range []string{"bin", "sbin", "lib", "lib32", "lib64"} {
-		// links into /usr, since Debian 12
+		// These are links into /usr since Debian 12.
 		if to, err := os.Readlink("/" + dir); err == nil {
 			if err := os.Symlink(to, in(dir)); err != nil {
 				return err
@@ -65,7 +64,8 @@ func makeRoot(c Config, hierarchies []hierarchy) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// pivot_root(2): with both the same, the old root lies above the new one.
+	// pivot_root(2): if both directories are the same, the old root is stacked on the new
+	// one.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root to %s: %w", root, err)
 	}
@@ -98,10 +98,9 @@ func bind(source, target string, readOnly bool) error {
 	return nil
 }
 
-// ownSysctls keeps what programs write below sys from the host's kernel: a
-// network namespace has sysctls of its own, the others are everyone's
-// (Documentation/admin-guide/sysctl). The values are in plain files in dir,
-// which lie over sysctls.
+// ownSysctls keeps writes below sys away from the host's kernel. Sysctls in net belong to the
+// network namespace; all others are global (Documentation/admin-guide/sysctl). The values are
+// in plain files in dir, which are mounted over the sysctls.
 func ownSysctls(values map[string]string, sys, dir string) error {
 	for name, value := range values {
 		file := filepath.Join(dir, name)
@@ -119,7 +118,7 @@ func ownSysctls(values map[string]string, sys, dir string) error {
 	if err := bind(net, net, false); err != nil {
 		return err
 	}
-	// of what is mounted below, this makes nothing read only: mount(2)
+	// This does not make the mounts below it read-only: mount(2).
 	return bind(sys, sys, true)
 }
 

@@ -13,30 +13,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A request to init: one of its fields besides ID is set.
+// A request to init. One of its fields besides ID is set.
 type request struct {
 	ID     int
 	Boot   *Config  `json:",omitempty"`
-	Start  *Command `json:",omitempty"` // comes with standard input, output and error
+	Start  *Command `json:",omitempty"` // is sent with standard input, output and error
 	Signal *toSend  `json:",omitempty"`
 }
 
 type toSend struct{ Pid, Number int }
 
-// An answer of init: each request gets one, a process that was started another
-// when it has ended.
+// An answer of init. Each request gets one answer. A started process gets another when it has
+// ended.
 type answer struct {
 	ID     int
 	Error  string `json:",omitempty"`
 	Pid    int    `json:",omitempty"`
 	Ended  bool   `json:",omitempty"`
-	Status uint32 `json:",omitempty"` // as of wait(2)
+	Status uint32 `json:",omitempty"` // in the form of wait(2)
 }
 
-// maxPacket is the longest request or answer.
+// maxPacket is the largest request or answer, in bytes.
 const maxPacket = 128 << 10
 
-// A session is one run of a machine's init, and what was asked of it.
+// A session is one run of a machine's init, and the pending requests to it.
 type session struct {
 	init    *os.Process
 	control *os.File
@@ -47,7 +47,7 @@ type session struct {
 	pending map[int]pending
 }
 
-type pending struct{ taken, ended chan answer } // of room for one each
+type pending struct{ taken, ended chan answer } // each has room for one answer
 
 func newSession(c Config) (*session, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -78,7 +78,7 @@ func newSession(c Config) (*session, error) {
 	return s, nil
 }
 
-// listen hands init's answers to those who wait for them, until init ends.
+// listen passes init's answers to the waiting requests, until init ends.
 func (s *session) listen() {
 	buf := make([]byte, maxPacket)
 	for {
@@ -91,7 +91,7 @@ func (s *session) listen() {
 		}
 		var a answer
 		if json.Unmarshal(buf[:n], &a) != nil {
-			continue // not init's
+			continue // not from init
 		}
 		s.mu.Lock()
 		p := s.pending[a.ID]
@@ -113,7 +113,7 @@ func (s *session) listen() {
 		p.ended <- a
 		select {
 		case p.taken <- a:
-		default: // it was taken before
+		default: // already has its answer
 		}
 	}
 	s.pending = nil
@@ -121,8 +121,8 @@ func (s *session) listen() {
 	close(s.gone)
 }
 
-// ask sends a request, with files, and returns what it will get beside the
-// first answer, which it waits for.
+// ask sends a request with files and waits for its first answer. It returns the channels of
+// the request's answers.
 func (s *session) ask(r request, files ...*os.File) (pending, error) {
 	p := pending{taken: make(chan answer, 1), ended: make(chan answer, 1)}
 	s.mu.Lock()

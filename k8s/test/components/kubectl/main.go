@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Kubectl is Kubernetes' command, unmodified, of the newest release: Debian's
-// is six years older.
+// Kubectl is Kubernetes' command, unmodified, of the newest release. Debian's is six years
+// older.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Kubernetes is kube-apiserver, kube-controller-manager, kube-scheduler and
-// kubelet, unmodified, in one binary: the name by which it is started
-// chooses. One link instead of four saves minutes and 300 MB.
+// Kubernetes is one binary of the unmodified kube-apiserver, kube-controller-manager,
+// kube-scheduler and kubelet. The name of the binary selects one. One link step instead of
+// four saves minutes and 300 MB.
 package main
 
 import (
