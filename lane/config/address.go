@@ -11,10 +11,10 @@ import (
 
 const addressWant = "an IPv4 or IPv6 address (10.9.0.1) or network (fd00::/64)"
 
-// maxAddresses of one list.
+// maxAddresses is the most addresses in one list.
 const maxAddresses = 1024
 
-// prefixes is a list of addresses and networks.
+// prefixes is the kind of a list of addresses and networks.
 func prefixes() strictyaml.Kind[[]netip.Prefix] {
 	item := strictyaml.Schema{"type": "string", "pattern": `^[0-9A-Fa-f:., /]+$`}
 	k := strictyaml.Kind[[]netip.Prefix]{
@@ -52,7 +52,7 @@ func prefixes() strictyaml.Kind[[]netip.Prefix] {
 	return k
 }
 
-// prefix parses one address or network that is not in earlier yet.
+// prefix parses one address or network. It refuses one that is already in earlier.
 func prefix(v strictyaml.Value, text string, earlier []netip.Prefix) (p netip.Prefix, ok bool) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -93,7 +93,7 @@ func prefix(v strictyaml.Value, text string, earlier []netip.Prefix) (p netip.Pr
 	return p, true
 }
 
-// addressText is a prefix as a person writes it.
+// addressText returns a prefix as a user writes it.
 func addressText(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()

@@ -22,7 +22,7 @@ func (r *reader) checkGlobals() {
 	}
 }
 
-// check refuses what contradicts itself on any device.
+// check refuses contradictions that are wrong on any device.
 func (r *reader) check() {
 	in := &r.in
 	patterns := 0
@@ -46,8 +46,8 @@ func (r *reader) check() {
 	r.checkOverlaps()
 }
 
-// inherit gives a lane the moderation of globals where it has none of its own:
-// there adqsetup's files have what holds for all applications.
+// inherit gives a lane the moderation of globals where it has none of its own.
+// adqsetup's files have settings for all applications there.
 func inherit(m *intent.Moderation, from intent.Moderation) {
 	m.RxAdapt = cmp.Or(m.RxAdapt, from.RxAdapt)
 	m.TxAdapt = cmp.Or(m.TxAdapt, from.TxAdapt)
@@ -87,8 +87,8 @@ func (r *reader) checkLane(l *intent.Lane) {
 	r.checkBandwidth(l)
 }
 
-// link is what rates in bit/s are of, 0 if that is not known here: a bond's are of
-// as many links as it has slaves.
+// link returns the rate that rates in bit/s are compared with, 0 if not known. For a bond
+// it is not known, because it depends on the number of slaves.
 func (r *reader) link() uint64 {
 	if r.in.Group.Bond != "" {
 		return 0
@@ -107,7 +107,7 @@ func (r *reader) checkBandwidth(l *intent.Lane) {
 }
 
 // more reports whether a is known to be above b. A share and an absolute rate
-// compare only where the link's rate is known.
+// compare only if the link's rate is known.
 func more(a, b intent.Rate, link uint64) bool {
 	switch {
 	case a.IsZero() || b.IsZero():
@@ -156,7 +156,7 @@ func (r *reader) checkMembers(l *intent.Lane) {
 	for i := range l.Members {
 		m := &l.Members[i]
 		if r.unsure[m.Path] {
-			continue // what was refused may be what is missing here
+			continue // the missing key may be one that was refused
 		}
 		every := len(m.Ports)+len(m.RemotePorts) == 0 && everyAddress(m.Addrs) && everyAddress(m.RemoteAddrs)
 		switch {
@@ -171,18 +171,18 @@ func (r *reader) checkMembers(l *intent.Lane) {
 				"found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",
 				r.Line(m.Path+".addrs"))
 		}
-		if every { // or it would meet every other member
+		if every { // else it would overlap with every other member
 			r.unsure[m.Path] = true
 		}
 	}
 }
 
-// everyAddress reports whether a list lets a whole address family pass.
+// everyAddress reports whether a list matches a whole address family.
 func everyAddress(ps []netip.Prefix) bool {
 	return len(ps) == 0 || slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Bits() == 0 })
 }
 
-// oneFamily reports whether some packet has an address of each list.
+// oneFamily reports whether the two lists have an address family in common.
 func oneFamily(a, b []netip.Prefix) bool {
 	return slices.ContainsFunc([]bool{true, false},
 		func(four bool) bool { return inFamily(a, four) && inFamily(b, four) })

@@ -42,7 +42,7 @@ lanes:
 		"version":                         2,
 		"globals":                         3,
 		"globals.dev":                     4,
-		"globals.link-rate":               3, // not given: where it would be
+		"globals.link-rate":               3, // not given: the line where it would be
 		"globals.force.queue-set":         6,
 		"globals.force.poller":            5,
 		"lanes":                           7,
@@ -79,13 +79,13 @@ lanes:
 	}
 }
 
-// many repeats a text up to a file's limit and beyond.
+// many returns a text repeated up to a file's limit and beyond.
 func many(head, item string, n int, tail string) string {
 	return head + strings.Repeat(item, n) + tail
 }
 
-// TestLimits holds hostile files to one short answer. Without the limits some
-// of these take minutes, or more memory than a machine has.
+// TestLimits checks that hostile files get one short answer. Without the
+// limits, some take minutes, or more memory than a machine has.
 func TestLimits(t *testing.T) {
 	const head = "version: 1\nglobals: {dev: eth0}\nlanes: {a: {queues: 1, mode: shared, "
 	for name, c := range map[string]struct{ text, want string }{
@@ -130,7 +130,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLargeFile is the size that a host with a member per container has.
+// TestLargeFile parses a file for a host with one member per container.
 func TestLargeFile(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("version: 1\nglobals: {dev: eth0}\nlanes:\n")

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads lanes.yaml into an intent. It is strict: whatever it
-// does not know, or that contradicts itself, is an error with file, line, path,
-// what was found and what is allowed, and all errors of a file are reported in
-// one run. One table of keys drives the reader, the JSON Schema for editors and
-// the reference in docs/lanes.yaml.5.md.
+// Package config reads lanes.yaml into an intent. It is strict: an unknown key
+// or a contradiction is an error with file, line, path, the value found and the
+// values allowed. One run reports all errors of a file. One table of keys
+// drives the reader, the JSON Schema for editors and the reference in
+// docs/lanes.yaml.5.md.
 //
-// It opens no file and knows no device: whether a device has the queues, or a
-// processor is online, is for package plan to say; File.Locate finds the line
-// that plan's errors belong to.
+// It opens no file and knows no device. Package plan checks whether a device
+// has the queues and whether a processor is online; File.Locate finds the line
+// of plan's errors.
 package config
 
 //go:generate go test . -run Current|Manual -update

@@ -26,7 +26,7 @@ const (
 	end        = "<!-- end of generated part -->\n"
 )
 
-// TestSchemaIsCurrent, with -update, writes the schema.
+// TestSchemaIsCurrent compares the schema with its file; -update writes the file.
 func TestSchemaIsCurrent(t *testing.T) {
 	if *update {
 		must.Do(t, os.WriteFile(schemaFile, config.Schema(), 0o644))
@@ -38,7 +38,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 	}
 }
 
-// TestManualIsCurrent, with -update, writes the list of keys into lanes.yaml(5).
+// TestManualIsCurrent compares the keys in lanes.yaml(5); -update writes them.
 func TestManualIsCurrent(t *testing.T) {
 	text, err := os.ReadFile(manFile)
 	must.Do(t, err)
@@ -59,8 +59,8 @@ func TestManualIsCurrent(t *testing.T) {
 
 var example = regexp.MustCompile("(?s)```yaml\n(.*?)```\n(?:\n```text\n(.*?)```\n)?")
 
-// TestManualExamples parses every example of lanes.yaml(5) and, where messages
-// follow it, holds them to what Parse says. -update writes the messages.
+// TestManualExamples parses every example of lanes.yaml(5). It compares the
+// messages after an example with Parse's; -update writes them.
 func TestManualExamples(t *testing.T) {
 	text, err := os.ReadFile(manFile)
 	must.Do(t, err)
@@ -98,7 +98,7 @@ func TestManualExamples(t *testing.T) {
 	}
 }
 
-// compiled is the schema, ready to use.
+// compiled is the schema, compiled once.
 var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema()))
 	if err != nil {
@@ -112,12 +112,12 @@ var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	return c.Compile("lanes.schema.json")
 })
 
-// validate holds a file to the schema, with its keys in the schema's spelling.
+// validate checks a file against the schema, after oneSpelling.
 func validate(t testing.TB, text []byte) error {
 	t.Helper()
 	s, err := compiled()
 	must.Do(t, err)
-	// A byte order mark is text to this YAML reader.
+	// This YAML reader takes a byte order mark for text.
 	asJSON, err := yaml.YAMLToJSON(bytes.TrimPrefix(text, []byte("\ufeff")))
 	if err != nil {
 		return err
@@ -138,8 +138,8 @@ func validate(t testing.TB, text []byte) error {
 	return s.Validate(v)
 }
 
-// oneSpelling writes the keys of a mapping as the schema has them, and those of
-// mappings in lists: members.
+// oneSpelling returns a mapping with its keys, and those of its members, in the
+// schema's spelling.
 func oneSpelling(v any) any {
 	m, ok := v.(map[string]any)
 	if !ok {

@@ -10,10 +10,10 @@ import (
 // An Error is one problem in a file.
 type Error = strictyaml.Error
 
-// Errors are all problems of one file, by position.
+// Errors are all problems of one file, sorted by position.
 type Errors = strictyaml.Errors
 
-// A File is a file that was read: what it asks for, and where it says so.
+// A File is a parsed file: its intent, and the position of each key.
 type File struct {
 	Name   string
 	Intent *intent.Intent
@@ -21,8 +21,8 @@ type File struct {
 	at strictyaml.Positions
 }
 
-// Parse reads the content of a file of lanes. name is used in messages only.
-// The error, if any, is an Errors with every problem of the file.
+// Parse reads the content of a lanes file. It uses name only in messages. The
+// error, if any, is an Errors with every problem of the file.
 func Parse(name string, data []byte) (*intent.Intent, error) {
 	f, err := ParseFile(name, data)
 	if err != nil {
@@ -31,15 +31,15 @@ func Parse(name string, data []byte) (*intent.Intent, error) {
 	return f.Intent, nil
 }
 
-// ParseFile is Parse that keeps the positions, for errors found later.
+// ParseFile is like Parse, but keeps the positions for errors that are found later.
 func ParseFile(name string, data []byte) (*File, error) {
 	r := newReader(name)
 	root, ok := r.Document(data, topWant)
 	return r.file(name, root, ok)
 }
 
-// FromValues is ParseFile of a lanes file that was never text. Its errors have paths, and
-// no lines.
+// FromValues is like ParseFile for a lanes file that was never text. Its errors have paths,
+// but no lines.
 func FromValues(name string, m strictyaml.Map) (*File, error) {
 	r := newReader(name)
 	root, ok := r.Values(m)
@@ -58,14 +58,14 @@ func (r *reader) file(name string, root strictyaml.Value, ok bool) (*File, error
 }
 
 // Locate returns the file and line of a path such as
-// "lanes.redis.members[0].ports". What the file does not give is found at the
-// nearest thing around it that the file does give.
+// "lanes.redis.members[0].ports". If the file does not contain the path, it
+// returns the line of the nearest enclosing key that the file contains.
 func (f *File) Locate(path string) (file string, line int) {
 	return f.Name, f.at.Of(path).Line
 }
 
-// Problem makes an Error with position of a problem that was found later, by
-// somebody who knows its path only.
+// Problem makes an Error with a position, for callers that find a problem later
+// and know only its path.
 func (f *File) Problem(path, message string) Error {
 	return f.at.Problem(f.Name, path, message)
 }

@@ -22,9 +22,9 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// FuzzParse holds Parse to: no panic, the same answer twice, and errors that
-// can be found in the file, in order, each on one line. What Parse takes the
-// schema takes, and written anew it means the same.
+// FuzzParse checks that Parse does not panic, gives the same answer twice, and
+// reports errors with a position, in file order, each on one line. The schema
+// must accept what Parse accepts, and a rewritten file must mean the same.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	must.Do(f, err)
@@ -83,14 +83,14 @@ func sameAgain(t *testing.T, in *intent.Intent) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	// Where a member stands, in the lane or in its list, is not part of the meaning.
+	// A member's place, in the lane or in its list, is not part of the meaning.
 	noPath := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Path" }, cmp.Ignore())
 	if diff := cmp.Diff(in, again, comparePrefix, noPath); diff != "" {
 		t.Fatalf("(-first +again):\n%s\n%s", diff, text)
 	}
 }
 
-// write gives an intent as a file, every value in one spelling.
+// write returns an intent as a file, with one spelling for every value.
 func write(in *intent.Intent) string {
 	b := &strings.Builder{}
 	g := in.Group

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A key is one line of the table that this package is made of: the reader, the
-// JSON Schema and the reference come from it.
+// A key is one row of this package's table. The reader, the JSON Schema and the
+// reference come from that table.
 type key = strictyaml.Key[target]
 
 func refuse(name, why string) key { return strictyaml.Refuse[target](name, why) }
@@ -21,7 +21,7 @@ func refuse(name, why string) key { return strictyaml.Refuse[target](name, why) 
 // maxQueues is the most queues that a lane can ask for.
 const maxQueues = 1024
 
-// groupKeys are what the lanes of a file share: the devices and the host.
+// groupKeys are the keys for the devices and the host, which all lanes of a file share.
 func groupKeys() []key {
 	return []key{
 		strictyaml.Of("dev", netdevs(), "this or `bond` is required",
@@ -67,7 +67,7 @@ func groupKeys() []key {
 	}
 }
 
-// tuningKeys are what every lane has, the default lane too.
+// tuningKeys are the keys that every lane has, including the default lane.
 func tuningKeys() []key {
 	return []key{
 		strictyaml.Of("cpus", processors(), "auto",
@@ -133,7 +133,7 @@ func tuningKeys() []key {
 	}
 }
 
-// memberKeys say which packets are a member's.
+// memberKeys are the keys that say which packets belong to a member.
 func memberKeys() []key {
 	return []key{
 		strictyaml.Of("protocol", strictyaml.Word("tcp", "udp"), "tcp",
@@ -178,7 +178,7 @@ func hostKeys() []key {
 		func(t *target, x int) { t.lane.Queues = x }))
 }
 
-// globalsKeys are made once.
+// globalsKeys are all keys of globals, made once.
 var globalsKeys = sync.OnceValue(func() []key { return append(hostKeys(), tuningKeys()...) })
 
 // shapeKeys are the keys of a lane that neither globals nor members have.
@@ -197,10 +197,10 @@ func shapeKeys() []key {
 	}
 }
 
-// laneKeys are the same for every lane, and made once.
+// laneKeys are all keys of a lane, made once because every lane has the same.
 var laneKeys = sync.OnceValue(func() []key { return slices.Concat(shapeKeys(), tuningKeys(), memberKeys()) })
 
-// listedKeys are the same for every member, of which there are as many as pods.
+// listedKeys are the keys of a listed member, made once: a file can have a member per pod.
 var listedKeys = sync.OnceValue(func() []key {
 	name := strictyaml.Of("name", strictyaml.Pattern(nameWant, namePattern, nil), "none",
 		"Name of the member, for messages and `niclane status`.",
@@ -213,15 +213,15 @@ const (
 	nameWant    = "1 to 32 of a-z 0-9 - _, the first of them a-z or 0-9"
 )
 
-// parts of a lane for which a mechanism can be forced.
+// parts are the parts of a lane for which a mechanism can be forced.
 var parts = []string{
 	string(device.PartQueueSet), string(device.PartSteering), string(device.PartClassifier),
 	string(device.PartMapper), string(device.PartBandwidth), string(device.PartPoller),
 	string(device.PartInterrupts), string(device.PartModeration), string(device.PartProcessors),
 }
 
-// Force is the kind of globals.force: it maps a part of a lane to the name of a
-// mechanism. Which names there are for a part is package plan's to know.
+// Force is the kind of globals.force, a mapping from a part of a lane to a
+// mechanism. Package plan knows which mechanisms a part has.
 func Force() strictyaml.Kind[map[string]string] {
 	type names = map[string]string
 	mechanism := strictyaml.Pattern("the name of a mechanism, as niclane probe lists them",

@@ -21,7 +21,7 @@ func ports() strictyaml.Kind[[]uint16] {
 	})
 }
 
-// processors is "auto", which gives none, or a list of processors.
+// processors is the kind of a list of processors, or "auto", which gives none.
 func processors() strictyaml.Kind[[]int] {
 	list := strictyaml.Integers("a processor", 0, 8191, 8192)
 	return strictyaml.Kind[[]int]{
@@ -42,7 +42,7 @@ func processors() strictyaml.Kind[[]int] {
 	}
 }
 
-// numa is a policy or the number of a node.
+// numa is the kind of a NUMA policy or node number.
 func numa() strictyaml.Kind[intent.NUMAPolicy] {
 	k := strictyaml.Kind[intent.NUMAPolicy]{
 		Want: "local, remote, all, or a node number from 0 to 1023",
@@ -92,7 +92,7 @@ func netdevs() strictyaml.Kind[[]string] {
 	return k
 }
 
-// cgroup is the path of a control group below the root of its hierarchy.
+// cgroup is the kind of a control group's path, below the root of its hierarchy.
 func cgroup() strictyaml.Kind[string] {
 	const want = "the path of a control group below its hierarchy's root, such as /system.slice/memcached.service"
 	return strictyaml.Pattern(want, `^(/[^/]+)+$`, func(s string) string {

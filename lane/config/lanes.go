@@ -11,15 +11,15 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// version of the file format.
+// version is the version of the file format.
 const version = 1
 
-// Limits of one file. The check for overlaps compares members pairwise at
-// worst; every pattern becomes a rule of the device.
+// Limits of one file. The check for overlaps compares pairs of members at
+// worst, and every pattern becomes a rule of the device.
 const (
 	maxMembers  = 4096
 	maxPatterns = 1 << 16
-	// maxPorts of all members together, so that comparing them takes no long time.
+	// maxPorts is the limit of all members together; it keeps comparing them fast.
 	maxPorts = 1 << 20
 )
 
@@ -32,8 +32,8 @@ const (
 	memberWant  = "a mapping of keys: name, ports, ..."
 )
 
-// topKeys are the sections of a file, in the order they are read: globals
-// first, wherever it stands, because lanes take values from it.
+// topKeys are the sections of a file. globals is read first, wherever it
+// stands, because lanes take values from it.
 func topKeys() []key {
 	return []key{
 		{Name: "version", Want: "1", Doc: "Version of the file format.", Preset: "required",
@@ -50,17 +50,17 @@ func topKeys() []key {
 // A reader reads one file into an intent.
 type reader struct {
 	*strictyaml.Reader
-	// unsure are the members, by path, of which a part could not be read: what
-	// they match is not known.
+	// unsure are the paths of members with a part that could not be read. It is
+	// not known what they match.
 	unsure map[string]bool
-	// empty are lists of members, by path, that have none.
+	// empty are the paths of empty member lists.
 	empty   map[string]bool
 	members int // seen so far
-	ports   int // of them
+	ports   int // ports of these members
 	in      intent.Intent
 }
 
-// A target is what the keys of a section write to.
+// A target is the place where the keys of a section write their values.
 type target struct {
 	r      *reader
 	group  *intent.Group
@@ -185,7 +185,7 @@ func (r *reader) lane(name string, v strictyaml.Value) {
 	r.in.Lanes = append(r.in.Lanes, lane)
 }
 
-// membersKey is the list of a lane's members.
+// membersKey is the key for a lane's list of members.
 func membersKey() key {
 	return key{
 		Name: listName, Want: membersWant, Preset: "the lane itself is its only member",

@@ -11,8 +11,8 @@ func newReader(name string) *reader {
 	return &reader{Reader: strictyaml.NewReader(name), unsure: map[string]bool{}, empty: map[string]bool{}}
 }
 
-// count takes note of a list of n members, and reports whether the file may have
-// as many.
+// count records that a list has n members, and reports whether the file may
+// have that many.
 func (r *reader) count(list string, n int) bool {
 	r.empty[list] = n == 0
 	if r.members += n; r.members > maxMembers {
@@ -22,8 +22,7 @@ func (r *reader) count(list string, n int) bool {
 	return true
 }
 
-// countPorts takes note of a member's ports, and reports whether the file may have
-// as many.
+// countPorts records a member's ports, and reports whether the file may have that many.
 func (r *reader) countPorts(m *intent.Member) bool {
 	before := r.ports
 	if r.ports += portsOf(m); r.ports > maxPorts && before <= maxPorts {

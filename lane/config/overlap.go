@@ -15,18 +15,18 @@ import (
 type entry struct {
 	lane   *intent.Lane
 	member *intent.Member
-	order  int // in the file
+	order  int // place in the file
 }
 
-// checkOverlaps refuses members of different lanes that a packet could belong
-// to at once: which lane it took would depend on the device. Within a lane it
-// refuses the same pattern twice. Each member is reported once, with the first
-// member before it that it meets. A member of single addresses, as a pod is, is
-// compared with those that have one of them or a range, not with all.
+// checkOverlaps refuses members of different lanes that can match the same
+// packet: its lane would depend on the device. Within a lane it refuses the
+// same pattern twice. It reports each member once, with the first earlier
+// member that overlaps. A member with only single addresses, such as a pod, is
+// compared only with members that have one of these addresses or a range.
 func (r *reader) checkOverlaps() {
 	var all, ranges roster
 	single := make(map[netip.Addr]roster, r.members)
-	var lists [][]entry // of those that one member may meet
+	var lists [][]entry // lists of members that one member may overlap
 	for i := range r.in.Lanes {
 		l := &r.in.Lanes[i]
 		for j := range l.Members {
@@ -52,22 +52,22 @@ func (r *reader) checkOverlaps() {
 	}
 }
 
-// hasRange reports whether addresses are more than some single ones.
+// hasRange reports whether the list contains a network, or is empty, which means any.
 func hasRange(ps []netip.Prefix) bool {
 	return len(ps) == 0 || slices.ContainsFunc(ps, func(p netip.Prefix) bool { return !p.IsSingleIP() })
 }
 
-// A roster is members in the order of the file.
+// A roster is a list of members in the order of the file.
 type roster struct {
 	entries []entry
-	// The first sorted of them by port, when somebody looks for one and they are
-	// more than few: most files have no member that all others are compared with.
+	// sorted is how many entries are sorted by port. near sorts them when it
+	// needs them: in most files, no member is compared with all others.
 	sorted  int
-	anyPort []entry // and of long ranges
+	anyPort []entry // with any port, or a long range
 	byPort  map[uint16][]entry
 }
 
-// few entries are sooner compared than sorted by port.
+// few is the most entries that are faster to compare than to sort by port.
 const few = 8
 
 func (r *roster) add(c entry) { r.entries = append(r.entries, c) }
@@ -90,7 +90,7 @@ func (r *roster) sort() {
 	r.sorted = len(r.entries)
 }
 
-// near appends lists to which all belong that have a port in common with m.
+// near appends lists that together contain all members that share a port with m.
 func (r *roster) near(lists [][]entry, m *intent.Member) [][]entry {
 	if len(r.entries) <= few || len(m.Ports) == 0 || len(m.Ports) > intent.FewPorts {
 		return append(lists, r.entries)
@@ -103,7 +103,7 @@ func (r *roster) near(lists [][]entry, m *intent.Member) [][]entry {
 	return lists
 }
 
-// meets reports the first entry of the lists whose packets could be c's too.
+// meets reports the first entry of the lists that matches packets of c too.
 func (r *reader) meets(lists [][]entry, c entry) {
 	first := c
 	for _, list := range lists {
@@ -130,8 +130,8 @@ func (r *reader) meets(lists [][]entry, c entry) {
 	r.Failf(c.member.Path, "repeats %s (line %d): %s is matched by both", first.member.Path, line, packet)
 }
 
-// samePattern reports whether two members that have packets in common would
-// make the same rule, rather than one that is narrower than the other.
+// samePattern reports whether two overlapping members would make the same rule.
+// If not, one of them is narrower than the other.
 func samePattern(a, b *intent.Member) bool {
 	return (len(a.Ports) == 0) == (len(b.Ports) == 0) &&
 		(len(a.RemotePorts) == 0) == (len(b.RemotePorts) == 0) &&
@@ -145,15 +145,15 @@ func sharePrefix(a, b []netip.Prefix) bool {
 	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.Contains(b, p) })
 }
 
-// A group is a control group and the lane that it was given to.
+// A group is a control group and its lane.
 type group struct {
 	lane *intent.Lane
 	name string
 	path string
 }
 
-// checkCgroups refuses a control group, or one within another, in two lanes:
-// its processes run on the processors of one.
+// checkCgroups refuses two lanes with the same control group, or with one
+// inside the other: its processes run on the processors of one lane.
 func (r *reader) checkCgroups() {
 	byName := map[string]group{}
 	var groups []group
@@ -183,7 +183,7 @@ func (r *reader) checkCgroups() {
 	}
 }
 
-// common describes packets that belong to both members.
+// common reports whether a packet can match both members, and describes one.
 func common(a, b *intent.Member) (packet string, ok bool) {
 	if a.Protocol != b.Protocol {
 		return "", false
@@ -210,7 +210,7 @@ func common(a, b *intent.Member) (packet string, ok bool) {
 	return "", false
 }
 
-// commonPort returns a port of both ascending lists, 0 if both take any.
+// commonPort returns a port that is in both ascending lists, 0 if both match any port.
 func commonPort(a, b []uint16) (uint16, bool) {
 	if len(a) == 0 {
 		a, b = b, a
@@ -234,8 +234,8 @@ func commonPort(a, b []uint16) (uint16, bool) {
 	return 0, false
 }
 
-// commonAddress returns the addresses of a family in both lists, the zero
-// prefix if both take any.
+// commonAddress returns the addresses of a family that both lists match, the
+// zero prefix if both match any.
 func commonAddress(a, b []netip.Prefix, four bool) (netip.Prefix, bool) {
 	if len(a) == 0 {
 		a, b = b, a

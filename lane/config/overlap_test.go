@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// TestOverlapsOfMany: of many members, each is told to overlap the first before it
-// that it is found to overlap when it is compared with all.
+// TestOverlapsOfMany checks that each member is reported with the same first overlapping
+// member as when it is compared with all earlier members.
 func TestOverlapsOfMany(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 11))
 	one := func(choices ...string) (out []netip.Prefix) {
@@ -72,7 +72,7 @@ func TestOverlapsOfMany(t *testing.T) {
 				found++
 			}
 		}
-		slices.Sort(got) // they are by line, which values do not have
+		slices.Sort(got) // they are sorted by line, and values have no lines
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Errorf("overlaps of %d members:\n%s\nwant:\n%s", n, strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -83,7 +83,7 @@ func TestOverlapsOfMany(t *testing.T) {
 	}
 }
 
-// values is a lanes file with two lanes of these members.
+// values returns a lanes file with two lanes that have these members.
 func values(members map[string][]intent.Member) strictyaml.Map {
 	texts := func(ps []netip.Prefix) (out []string) {
 		for _, p := range ps {

@@ -14,9 +14,10 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// TestSchema holds the schema to the parser. The goldens' names say what is
-// wrong with them: structure_ is for the schema to see too, meaning_ is beyond
-// it, syntax_ never gets that far, mixed_ is some of each; all others are good.
+// TestSchema compares the schema with the parser. The name of a golden says
+// what is wrong with it: structure_ is an error for the schema too, meaning_
+// only for the parser, syntax_ a syntax error, mixed_ is several of these. All
+// others are valid.
 func TestSchema(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	must.Do(t, err)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intent holds lanes as somebody asked for them: members, queues,
-// bandwidth, rank, poller and processors. It knows no device, reads nothing
-// and decides nothing; package plan fits an Intent to a device.
+// Package intent holds lanes as the user asked for them: members, queues,
+// bandwidth, rank, poller and processors. It knows no device, reads nothing and
+// decides nothing; package plan fits an Intent to a device.
 package intent
 
 import "net/netip"
 
-// DefaultLane is the name of the lane that takes what no other lane matches.
+// DefaultLane is the name of the lane for all traffic that no other lane matches.
 const DefaultLane = "default"
 
 // An Intent is the content of one file: the lanes of one device group.
@@ -15,35 +15,35 @@ type Intent struct {
 	// Source names the file, for messages. It is not part of the meaning.
 	Source string `json:"source,omitempty"`
 	Group  Group  `json:"group"`
-	// Default is what no lane matches. Its Name is DefaultLane and it has
-	// no members.
+	// Default is the default lane. Its Name is DefaultLane and it has no
+	// members.
 	Default Lane `json:"default"`
 	// Lanes in the order of the file.
 	Lanes []Lane `json:"lanes"`
 }
 
 // A Group is the set of network devices that the lanes span: one device,
-// several of equal standing, or the slaves of a bond, with VLANs on top.
+// several equal devices, or the slaves of a bond, with VLANs on top.
 type Group struct {
-	// Devices are interface names. With Bond set it is empty: the bond's
-	// slaves are found when planning.
+	// Devices are interface names. It is empty if Bond is set: package plan
+	// then finds the bond's slaves.
 	Devices []string `json:"devices,omitempty"`
 	Bond    string   `json:"bond,omitempty"`
-	// VLANs keep the lanes to packets tagged with one of these IDs
-	// (1-4094); empty means whatever the tag, or none.
+	// VLANs limit the lanes to packets with one of these tags (1-4094). Empty
+	// means packets with any tag, or none.
 	VLANs []int `json:"vlans,omitempty"`
-	// LinkRate in bit/s is used where the device cannot say its speed
-	// (0: ask the device).
+	// LinkRate, in bit/s, is used if the device does not report its speed (0:
+	// ask the device).
 	LinkRate uint64 `json:"linkRate,omitempty"`
-	// BusyPoll and BusyRead are net.core.busy_poll and net.core.busy_read
-	// in microseconds: host-wide settings, nil to leave them alone.
+	// BusyPoll and BusyRead are net.core.busy_poll and net.core.busy_read in
+	// microseconds. They hold for the whole host; nil leaves them alone.
 	BusyPoll *int `json:"busyPoll,omitempty"`
 	BusyRead *int `json:"busyRead,omitempty"`
 	// ARPFilter sets arp_ignore=1, arp_announce=2, arp_notify=1 on the
 	// devices, as adqsetup's arpfilter does. nil leaves them alone.
 	ARPFilter *bool `json:"arpFilter,omitempty"`
-	// Force names a mechanism per part that must be used; planning fails
-	// if the device cannot make it. Keys are device.Part values.
+	// Force names the mechanism to use for a part of a lane. Planning fails if
+	// the device does not allow it. Keys are device.Part values.
 	Force map[string]string `json:"force,omitempty"`
 }
 
@@ -67,39 +67,39 @@ const (
 	NUMAAll    NUMAPolicy = "all"
 )
 
-// A Lane is everything an application gets.
+// A Lane is everything that one application gets.
 type Lane struct {
 	Name    string   `json:"name"`
 	Mode    Mode     `json:"mode,omitempty"`
 	Members []Member `json:"members,omitempty"`
-	// Queues is the size of the queue set, at least 1; 0 in the default
-	// lane: all that the lanes leave.
+	// Queues is the number of queues, at least 1. In the default lane, 0 means
+	// all queues that the other lanes leave.
 	Queues int `json:"queues"`
-	// CPUs that poll the lane's queues and run its members; nil: chosen by
-	// NUMA policy ("auto"). Sorted, no duplicates.
+	// CPUs poll the lane's queues and run its members. They are sorted, without
+	// duplicates; nil ("auto") means that planning chooses by NUMA policy.
 	CPUs []int      `json:"cpus,omitempty"`
 	NUMA NUMAPolicy `json:"numa,omitempty"`
 	// Bandwidth on transmit.
 	Bandwidth Bandwidth `json:"bandwidth"`
-	// Rank orders lanes on transmit and in polling: 1 goes first, 7 last
-	// (0: not given; 1 for a lane, 7 for the default lane).
+	// Rank orders lanes on transmit and in polling: 1 goes first, 7 last. 0
+	// means not given: 1 for a lane, 7 for the default lane.
 	Rank       int        `json:"rank,omitempty"`
 	Poller     Poller     `json:"poller"`
 	Moderation Moderation `json:"moderation"`
 	Rings      Rings      `json:"rings"`
-	// Where the lane stands in the file: "lanes.memcached".
+	// Path is the lane's place in the file: "lanes.memcached".
 	Path string `json:"path"`
 }
 
-// A Member is an application, port or address whose packets belong to a lane.
-// A packet of the device belongs to the member if every field that is given
-// matches; ports and addresses are alternatives within their field.
+// A Member is an application, port or address whose packets belong to a lane. A
+// packet of the device belongs to the member if it matches every given field.
+// The ports, or addresses, in one field are alternatives.
 type Member struct {
 	Name string `json:"name,omitempty"`
 	// Protocol is "tcp" or "udp".
 	Protocol string `json:"protocol"`
-	// Ports and Addrs are the member's own (destination on receive, source
-	// on transmit); RemotePorts and RemoteAddrs the other side's.
+	// Ports and Addrs are the member's own (destination on receive, source on
+	// transmit). RemotePorts and RemoteAddrs are the other side's.
 	Ports       []uint16       `json:"ports,omitempty"`
 	RemotePorts []uint16       `json:"remotePorts,omitempty"`
 	Addrs       []netip.Prefix `json:"addrs,omitempty"`
@@ -108,20 +108,20 @@ type Member struct {
 	// hierarchy ("/system.slice/memcached.service"); "" if not given.
 	Cgroup string `json:"cgroup,omitempty"`
 	// Aligned says that the application places its own threads by NAPI ID
-	// (memcached -N, Aerospike auto-pin adq): mechanisms that lose the
-	// NAPI ID are then refused.
+	// (memcached -N, Aerospike auto-pin adq). Planning then refuses mechanisms
+	// that lose the NAPI ID.
 	Aligned bool   `json:"aligned,omitempty"`
 	Path    string `json:"path"`
 }
 
-// Patterns returns how many combinations of own and remote address and block of
-// ports the member matches: the entries that it needs in niclane's own programs.
+// Patterns returns the number of entries that the member needs in niclane's own programs: the
+// combinations of local address, remote address and block of ports.
 func (m *Member) Patterns() int {
 	return m.addresses() * max(len(Blocks(m.Ports)), 1) * max(len(Blocks(m.RemotePorts)), 1)
 }
 
-// Rules is Patterns with each port by itself, as cards compare them: the rules
-// that the member needs per device and VLAN.
+// Rules returns the number of rules that the member needs per device and VLAN. It counts like
+// Patterns, but with single ports, because cards compare single ports.
 func (m *Member) Rules() int {
 	return m.addresses() * max(len(m.Ports), 1) * max(len(m.RemotePorts), 1)
 }
@@ -133,7 +133,8 @@ func (m *Member) addresses() (n int) {
 	return n
 }
 
-// ofFamily counts the prefixes of IPv4, or IPv6; none given is one, "any".
+// ofFamily counts the IPv4 prefixes, or the IPv6 prefixes. An empty list counts as one,
+// "any".
 func ofFamily(ps []netip.Prefix, four bool) int {
 	if len(ps) == 0 {
 		return 1
@@ -147,11 +148,11 @@ func ofFamily(ps []netip.Prefix, four bool) int {
 	return n
 }
 
-// A Rate is an amount of the link, absolute or as a share of it.
+// A Rate is an absolute rate, or a share of the link's rate.
 type Rate struct {
 	// BitsPerSecond is used when Permille is 0.
 	BitsPerSecond uint64 `json:"bps,omitempty"`
-	// Permille of the link's rate, 1-1000.
+	// Permille is the share of the link's rate, 1-1000.
 	Permille int `json:"permille,omitempty"`
 }
 
@@ -166,24 +167,25 @@ func (r Rate) Of(link uint64) uint64 {
 	return r.BitsPerSecond
 }
 
-// Bandwidth is what a lane is promised and allowed on transmit.
+// Bandwidth is a lane's guarantee and ceiling on transmit.
 type Bandwidth struct {
 	Guarantee Rate `json:"guarantee"`
 	Ceiling   Rate `json:"ceiling"`
 }
 
-// PollerKind says who polls a lane's NAPIs.
+// PollerKind says what polls a lane's NAPIs.
 type PollerKind string
 
 // The kinds of poller.
 const (
-	// PollerAuto lets planning choose the best the device allows.
+	// PollerAuto lets planning choose the best kind that the device allows.
 	PollerAuto PollerKind = ""
 	// PollerInterrupt leaves the NAPIs to interrupts and softirqs.
 	PollerInterrupt PollerKind = "interrupt"
 	// PollerThread is one kernel thread per NAPI (threaded NAPI).
 	PollerThread PollerKind = "thread"
-	// PollerBusy is in-kernel threaded busy poll (Linux 6.19).
+	// PollerBusy is a busy-polling thread: niclane's own (Linux 6.13), the
+	// kernel's (6.19), or one of the driver.
 	PollerBusy PollerKind = "busy"
 	// PollerApplication is the application's own busy poll.
 	PollerApplication PollerKind = "application"
@@ -192,11 +194,11 @@ const (
 // A Poller describes the threads that poll a lane's queues.
 type Poller struct {
 	Kind PollerKind `json:"kind,omitempty"`
-	// Count is the number of polling threads, at most the lane's queues;
-	// 0: one per queue.
+	// Count is the number of polling threads, at most the lane's queues (0: one
+	// per queue).
 	Count int `json:"count,omitempty"`
-	// TimeoutUsecs is how long a busy poller goes on without packets before
-	// it sleeps (adqsetup's poller_timeout), 0: the mechanism's default.
+	// TimeoutUsecs is the time without packets, in microseconds, after which a busy poller
+	// sleeps (adqsetup's poller_timeout). 0: the mechanism's default.
 	TimeoutUsecs int `json:"timeoutUsecs,omitempty"`
 	// Policy says which of Priority and Nice was asked for.
 	Policy Policy `json:"policy,omitempty"`
@@ -211,13 +213,13 @@ type Policy string
 
 // The scheduling policies of polling threads.
 const (
-	// PolicyRank leaves the choice to planning, by the lane's rank.
+	// PolicyRank lets planning choose by the lane's rank.
 	PolicyRank  Policy = ""
 	PolicyFIFO  Policy = "fifo"  // SCHED_FIFO with Priority
 	PolicyOther Policy = "other" // SCHED_OTHER with Nice
 )
 
-// Moderation is when the device interrupts. nil fields are left alone.
+// Moderation is the device's interrupt moderation. nil fields are left alone.
 type Moderation struct {
 	RxAdapt *bool `json:"rxAdapt,omitempty"`
 	TxAdapt *bool `json:"txAdapt,omitempty"`

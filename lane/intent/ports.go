@@ -2,20 +2,19 @@
 
 package intent
 
-// FewPorts is how many ports a list may have for each of them to be compared as a
-// whole. Ranges of longer lists are compared block by block.
+// FewPorts is the longest list of ports that is compared port by port. The
+// ranges of a longer list are compared block by block.
 const FewPorts = 1024
 
-// A PortBlock is the ports that have the first Bits bits of Port in common; of Bits
-// 16 it is one port.
+// A PortBlock is the set of ports whose first Bits bits equal those of Port. With Bits 16
+// it is one port.
 type PortBlock struct {
 	Port uint16
 	Bits int
 }
 
-// blockBits are the lengths that blocks have, shortest first: a packet is looked up
-// once for each length that a file uses. Four lengths make at most 90 blocks of a
-// range.
+// blockBits are the possible lengths of blocks, shortest first. A packet is looked up once
+// for each length that a file uses. With four lengths, one range becomes at most 90 blocks.
 var blockBits = [...]int{4, 8, 12, 16}
 
 // Blocks divides an ascending list of ports into blocks.
@@ -29,7 +28,7 @@ func Blocks(ports []uint16) []PortBlock {
 	}
 	var out []PortBlock
 	for i := 0; i < len(ports); {
-		end := i + 1 // of the run that begins at i
+		end := i + 1 // the run begins at i
 		for end < len(ports) && ports[end] == ports[end-1]+1 {
 			end++
 		}

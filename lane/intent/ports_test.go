@@ -34,7 +34,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// Blocks have the ports of the list, each once, and no others.
+// FuzzBlocks checks that the blocks contain each port of the list once, and no other port.
 func FuzzBlocks(f *testing.F) {
 	f.Add(uint16(1), uint16(65535), uint16(1))
 	f.Add(uint16(10000), uint16(60000), uint16(20000))
