@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// An Affinity says on which processors the interrupts of a queue are handled.
-// The numbers of interrupts are the kernel's; they come and go with the queue.
+// An Affinity holds the processors that handle the interrupts of a queue. The
+// kernel assigns the interrupt numbers; they come and go with the queue.
 type Affinity struct {
 	Dev   string `json:"dev"`
 	Queue int    `json:"queue"`
-	// CPUs are lists ("0-3,8"), one for each of the queue's interrupts by
-	// ascending number: most cards have one, virtio_net two.
+	// CPUs has one list ("0-3,8") for each of the queue's interrupts, by ascending number.
+	// Most cards have one interrupt per queue, virtio_net two.
 	CPUs []string `json:"cpus"`
 }
 
@@ -46,11 +46,11 @@ func (a Affinity) commands(c Change) []string {
 
 func (a Affinity) queue() int { return a.Queue }
 
-// IRQPath is the file that says on which processors an interrupt is handled.
+// IRQPath returns the file with the processors that handle an interrupt.
 func IRQPath(number int) string { return "/proc/irq/" + strconv.Itoa(number) + "/smp_affinity_list" }
 
-// Affinities are those of the queues that a device's interrupts serve, by what
-// read gives of their files. A queue of which a file cannot be read is left out.
+// Affinities returns the affinities of the queues that a device's interrupts serve. read
+// returns the content of a file. A queue with a file that cannot be read is left out.
 func Affinities(dev string, irqs []IRQ, read func(path string) (string, bool)) []Affinity {
 	byQueue := map[int]*Affinity{}
 	var queues []int
@@ -76,8 +76,8 @@ func Affinities(dev string, irqs []IRQ, read func(path string) (string, bool)) [
 	return out
 }
 
-// affinities are those of the queues of devices. Some drivers keep the interrupts of
-// queues that they had (mlx5).
+// affinities yields the affinities of the devices' queues. It skips queues that no longer
+// exist, because some drivers keep their interrupts (mlx5).
 func (s *State) affinities(yield func(Object)) {
 	for _, d := range s.Devices {
 		for _, a := range Affinities(d.Name, d.IRQs, func(path string) (string, bool) {
@@ -91,8 +91,8 @@ func (s *State) affinities(yield func(Object)) {
 	}
 }
 
-// putAffinity writes the files of a queue's interrupts. A queue that came with
-// more channels has one whose number is not known: a negative one stands for it.
+// putAffinity writes the files of a queue's interrupts. The interrupt of a new
+// queue has no known number; a negative number stands for it.
 func (s *State) putAffinity(a Affinity, next Object) {
 	d := s.Device(a.Dev)
 	if d == nil {

@@ -2,12 +2,11 @@
 
 package device
 
-// A Change is an object's value before and after; nil: absent.
+// A Change is an object's value before and after; nil means absent.
 type Change struct{ Old, New Object }
 
-// After returns the state that s becomes by changes, made by Put in their order;
-// s stays as it is. Lists that are as long as there are members are gone
-// through once, not once for each member.
+// After returns a copy of s with the changes made in their order, as by Put. It
+// goes through long lists, with an entry per member, once for all changes.
 func (s *State) After(changes []Change) *State {
 	after := s.Clone()
 	entries := many[FilterEntry]{of: func(e FilterEntry) identity { return identity{e.Filter, e.Match} }}
@@ -27,20 +26,20 @@ func (s *State) After(changes []Change) *State {
 	return after
 }
 
-// An identity tells objects of one kind apart, and is cheaper than their keys.
+// An identity distinguishes objects of one kind; it costs less than a key.
 type identity struct {
 	in    string // filter or device
 	match Match
 }
 
-// many are the last changes of objects of one kind.
+// many holds the last change of each object of one kind.
 type many[T Object] struct {
 	of    func(T) identity
 	last  map[identity]Object
 	order []T
 }
 
-// add takes a change of an object of the kind.
+// add records a change if its object is of this kind, and reports whether it is.
 func (m *many[T]) add(c Change) bool {
 	o, ok := c.New.(T)
 	if !ok {
@@ -59,7 +58,7 @@ func (m *many[T]) add(c Change) bool {
 	return true
 }
 
-// apply returns the list with the changes of those that are mine.
+// apply returns the list with the recorded changes; mine selects the objects of the list.
 func (m *many[T]) apply(list []T, mine func(T) bool) []T {
 	if len(m.order) == 0 {
 		return list

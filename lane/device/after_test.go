@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// After must say what Put after Put says, of every list.
+// TestAfter checks that After gives the same result as repeated Put, for every list.
 func TestAfter(t *testing.T) {
 	filter := Filter{Dev: "d0", Parent: "egress", Pref: 1, Handle: 1, Program: "niclane_egress"}
 	other := filter

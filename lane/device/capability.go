@@ -2,8 +2,8 @@
 
 package device
 
-// An Answer is what a probe found out. There are three, because "no" may only
-// be said when the kernel said so.
+// An Answer is the result of a probe. There are three, because a probe may
+// answer "no" only if the kernel said so.
 type Answer string
 
 // The answers of a probe.
@@ -25,7 +25,7 @@ const (
 	CapTBF         Capability = "tbf"         // sch_tbf
 	CapHTB         Capability = "htb"         // sch_htb
 	CapClsact      Capability = "clsact"      // sch_ingress with clsact
-	CapClsBPF      Capability = "cls-bpf"     // cls_bpf, and a program of niclane's loads
+	CapClsBPF      Capability = "cls-bpf"     // cls_bpf, and niclane's program loads
 	CapFlower      Capability = "flower"      // cls_flower
 	CapSkbedit     Capability = "skbedit"     // act_skbedit
 	CapTCX         Capability = "tcx"         // 6.6
@@ -53,7 +53,7 @@ const (
 	CapFlowerHwTC     Capability = "flower-hw-tc"
 	CapClassGuarantee Capability = "class-guarantee" // a minimum rate of mqprio's classes
 	CapDriverPollers  Capability = "driver-pollers"  // devlink: tcN_qps_per_poller
-	CapHTBOffload     Capability = "htb-offload"     // htb whose classes are the card's
+	CapHTBOffload     Capability = "htb-offload"     // htb classes in the card
 	CapXPS            Capability = "xps"
 	CapXPSRxqs        Capability = "xps-rxqs"
 	CapQueueShaper    Capability = "queue-shaper"     // net-shaper: a maximum rate of each transmit queue, in bit/s
@@ -71,17 +71,17 @@ const (
 	CapSetAffinityIRQ Capability = "irq-affinity" // the device has IRQs of its own
 )
 
-// A Finding is a probe's answer and where it comes from.
+// A Finding is a probe's answer and the evidence for it.
 type Finding struct {
 	Answer Answer `json:"answer"`
-	// Why is the kernel's own words, or what was looked at.
+	// Why is the kernel's message, or the thing that was looked at.
 	Why string `json:"why,omitempty"`
-	// Transient says that there is no answer for want of memory and the like,
-	// which says nothing about the kernel: the next try may have one.
+	// Transient says that the probe failed for lack of memory or a similar
+	// reason. The next probe may have an answer.
 	Transient bool `json:"-"`
 }
 
-// Capabilities are findings by capability. What was never probed is Unknown.
+// Capabilities are findings by capability. A capability that is not in the map is Unknown.
 type Capabilities map[Capability]Finding
 
 // Has reports whether the answer is Yes.
@@ -95,7 +95,7 @@ func (c Capabilities) Find(x Capability) Finding {
 	return Finding{Answer: Unknown, Why: "not probed"}
 }
 
-// A Part is one part of a lane; for each a mechanism is chosen.
+// A Part is one part of a lane. Planning chooses a mechanism for each part.
 type Part string
 
 // The parts of a lane.

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// A CgroupClass gives the sockets of a control group's processes a priority
-// that names an HTB class, or is one of mqprio's: TCP when a connection is made or accepted, others
-// when they are created, and those that are there already.
+// A CgroupClass gives the sockets of a control group's processes the priority of an HTB
+// class or of an mqprio class. TCP sockets get it when they connect or accept, other
+// sockets when they are created. Existing sockets get it too.
 type CgroupClass struct {
 	// Cgroup is the path below the root of the unified hierarchy.
 	Cgroup string `json:"cgroup"`
-	// Priority is that of FilterEntry; "" for a class that a kill has left half made.
+	// Priority is as in FilterEntry; "" for a class that a kill left half made.
 	Priority string `json:"priority"`
 }
 
@@ -39,14 +39,13 @@ func (c CgroupClass) commands(change Change) []string {
 func (c CgroupClass) group() string { return c.Cgroup }
 
 // A CgroupPriority gives the packets of a control group's processes a priority
-// on one device, by the net_prio controller of cgroup v1: where their sockets
-// have none of their own.
+// on one device, by the net_prio controller of cgroup v1. It does not change
+// the packets of sockets with their own priority.
 type CgroupPriority struct {
-	// Cgroup is the path below the root of the hierarchy that carries
-	// net_prio.
+	// Cgroup is the path below the root of the hierarchy with net_prio.
 	Cgroup string `json:"cgroup"`
 	Dev    string `json:"dev"`
-	// Priority is that of FilterEntry, not 0.
+	// Priority is as in FilterEntry, but not 0.
 	Priority string `json:"priority"`
 }
 
@@ -69,7 +68,7 @@ func (p CgroupPriority) commands(c Change) []string {
 
 func (p CgroupPriority) group() string { return p.Cgroup }
 
-// number is what is written for a handle: "1:10" is 65552.
+// number returns the number that is written for a handle: 65552 for "1:10".
 func (p CgroupPriority) number() (n uint64) {
 	for part := range strings.SplitSeq(p.Priority, ":") {
 		v, _ := strconv.ParseUint(part, 16, 16)

@@ -17,11 +17,10 @@ type Class struct {
 	Burst   uint32 `json:"burst"`
 	CBurst  uint32 `json:"cburst"`
 	Quantum uint32 `json:"quantum"`
-	// Prio 0 (first) to 7 (last).
+	// Prio is 0 (first) to 7 (last).
 	Prio uint32 `json:"prio"`
-	// Offload: the class is the card's, as its qdisc is, and leaves by one
-	// transmit queue of its own. Quantum is then 0, the kernel's choice, of
-	// which the card knows nothing.
+	// Offload: the card implements the class, like its qdisc, with its own
+	// transmit queue. Quantum is then 0, because the card does not use it.
 	Offload bool `json:"offload,omitempty"`
 }
 
@@ -46,7 +45,7 @@ func (c Class) commands(change Change) []string {
 	line := fmt.Sprintf("tc class %s dev %s parent %s classid %s htb rate %dbit ceil %dbit burst %d cburst %d",
 		change.verb("add", "change", "del"), c.Dev, c.Parent, c.ID, c.Rate, c.Ceil, c.Burst, c.CBurst)
 	if c.Offload {
-		return one(line) // what decides more is refused by the kernel or the card
+		return one(line) // the kernel or the card refuses further parameters
 	}
 	return one(line + fmt.Sprintf(" quantum %d prio %d", c.Quantum, c.Prio))
 }
@@ -69,7 +68,7 @@ func (d *Device) putClass(c Class, next Object) {
 // Kind implements Object.
 func (CgroupClass) Kind() string { return "cgroup-class" }
 
-// asKept gives c as the kernel keeps it: rates in bytes/s and bursts in ticks
+// asKept returns c as the kernel keeps it: rates in bytes/s and bursts in ticks
 // of 64 ns.
 func (c Class) asKept() Class {
 	c.Rate, c.Ceil = c.Rate/8, c.Ceil/8
@@ -77,8 +76,8 @@ func (c Class) asKept() Class {
 	return c
 }
 
-// Leaves is how many transmit queues the device has for HTB classes of the
-// card's, behind those of the channels: each class without classes below has
+// Leaves returns the number of the device's transmit queues for offloaded HTB
+// classes, behind those of the channels. Each class without classes below has
 // one.
 func (d *Device) Leaves() (n int) {
 	for _, c := range d.Classes {

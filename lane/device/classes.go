@@ -2,40 +2,40 @@
 
 package device
 
-// ClassLimits are what a driver makes of `mqprio hw 1 mode channel`: it cannot
-// be tried without replacing the root qdisc, and most of what it refuses it
-// refuses without a word to the caller.
+// ClassLimits are the limits of a driver's `mqprio hw 1 mode channel`. They
+// cannot be probed without replacing the root qdisc, and drivers mostly refuse
+// without a message.
 type ClassLimits struct {
 	Driver string // as ethtool -i names it
-	// Classes is how many there can be, the default one included.
+	// Classes is the most classes, including the default one.
 	Classes int
-	// Receive says that the classes own receive queues too, to which flower
-	// filters lead (hw_tc); otherwise they only send.
+	// Receive says that the classes also have receive queues, to which flower
+	// filters lead (hw_tc). Otherwise they only send.
 	Receive bool
-	// PowerOfTwo: the numbers of queues are powers of two, but for one value
-	// that is the largest.
+	// PowerOfTwo: the numbers of queues must be powers of two, except one
+	// number that is the largest.
 	PowerOfTwo bool
-	// FirstPowerOfTwo: that of the default class is, whatever the others.
+	// FirstPowerOfTwo: the default class's number must be a power of two in any case.
 	FirstPowerOfTwo bool
 	// Guarantee says that classes can have a minimum rate.
 	Guarantee bool
-	// RateUnit is what rates are multiples of, bit/s.
+	// Rates are multiples of RateUnit, bit/s.
 	RateUnit uint64
-	// All: the classes must have all of the channels.
+	// All: the classes must use all channels.
 	All bool
-	// Resizes: the channels become those of the classes, and when the classes
-	// go as many as the driver likes.
+	// Resizes: the driver changes the channels to those of the classes. When
+	// the classes go, it chooses the number of channels.
 	Resizes bool
-	// TakesRules: all steering rules go with the classes.
+	// TakesRules: the driver removes all steering rules with the classes.
 	TakesRules bool
-	// WholeFields: filters compare whole addresses, and need a local port.
+	// WholeFields: filters compare only whole addresses, and need a local port.
 	WholeFields bool
 	// FiltersOrRules: filters and steering rules exclude each other.
 	FiltersOrRules bool
 	Source         string
 }
 
-// classLimits by driver.
+// classLimits are the known limits by driver.
 var classLimits = [...]ClassLimits{
 	{Driver: "i40e", Classes: 8, Receive: true, PowerOfTwo: true, FirstPowerOfTwo: true, RateUnit: 50e6,
 		WholeFields: true, FiltersOrRules: true,
@@ -48,8 +48,8 @@ var classLimits = [...]ClassLimits{
 		Source: "drivers/net/ethernet/mellanox/mlx5/core/en_main.c: mlx5e_mqprio_channel_validate (7.3)"},
 }
 
-// FindClassLimits returns what a driver makes of mqprio's classes, false if it
-// is not known to make any.
+// FindClassLimits returns the limits of a driver's traffic classes, false if
+// the driver is not known to make any.
 func FindClassLimits(driver string) (ClassLimits, bool) {
 	for _, l := range classLimits {
 		if l.Driver == driver {

@@ -4,12 +4,12 @@ package device
 
 import "fmt"
 
-// Commands returns the command lines that an administrator would have typed
-// for c, so that it can be audited. They are for reading: niclane talks to
-// the kernel itself. <...> stands for what only the running kernel knows.
+// Commands returns the equivalent command lines of c for an audit. They are
+// only for reading: niclane talks to the kernel itself. <...> stands for a
+// value that only the running kernel knows.
 func (c Change) Commands() []string { return c.Object().commands(c) }
 
-// Object returns New, or Old where the object is removed.
+// Object returns New, or Old if the change removes the object.
 func (c Change) Object() Object {
 	if c.New != nil {
 		return c.New
@@ -17,7 +17,7 @@ func (c Change) Object() Object {
 	return c.Old
 }
 
-// verb picks the word for a change that adds, changes or removes.
+// verb returns the word for a change that adds, changes or removes.
 func (c Change) verb(add, change, del string) string {
 	switch {
 	case c.New == nil:
@@ -37,8 +37,8 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// RateText gives bit/s with the largest unit of tc(8) that keeps three
-// digits: "980mbit".
+// RateText returns a rate in bit/s with the largest unit of tc(8) that is not
+// larger than the rate: "980mbit".
 func RateText(bps uint64) string {
 	for _, u := range []struct {
 		name string

@@ -2,19 +2,19 @@
 
 package device
 
-// Counters are a device's at one moment. They only grow, until the device is
-// reset or removed.
+// Counters are a device's counters at one moment. They only increase until the
+// device is reset or removed.
 type Counters struct {
 	Device string `json:"device"`
-	// Mono is CLOCK_MONOTONIC when they were read, ns.
+	// Mono is the CLOCK_MONOTONIC time at which they were read, ns.
 	Mono int64 `json:"monoNs"`
-	// Source says whose counters they are: "emulated card", "" if the
-	// device has none by queue.
+	// Source is the origin of the counters: "emulated card"; "" if the device
+	// has no counters per queue.
 	Source string `json:"source"`
 	// Rx and Tx by queue, ascending.
 	Rx []QueueCounter `json:"rx,omitempty"`
 	Tx []QueueCounter `json:"tx,omitempty"`
-	// Classes of HTB, in the kernel's order.
+	// Classes are the HTB classes, in the kernel's order.
 	Classes []ClassCounter `json:"classes,omitempty"`
 }
 
@@ -32,6 +32,6 @@ type ClassCounter struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 	Drops   uint64 `json:"drops"`
-	// Backlog is what waits now, bytes.
+	// Backlog is the number of bytes that wait now.
 	Backlog uint64 `json:"backlogBytes"`
 }

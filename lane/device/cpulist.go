@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// maxCPU bounds what ParseCPUList accepts; the kernel's largest NR_CPUS is 8192.
+// maxCPU is the highest ID that ParseCPUList accepts; the kernel's largest NR_CPUS is 8192.
 const maxCPU = 8191
 
 // ParseCPUList parses the kernel's list format, "0-3,8" (cpuset(7), "List
-// format"), into ascending IDs without duplicates. Empty gives none. IDs above
-// 8191, empty items and descending ranges are errors.
+// format"), into ascending IDs without duplicates. An empty list gives none.
+// IDs above 8191, empty items and descending ranges are errors.
 func ParseCPUList(s string) ([]int, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -53,7 +53,7 @@ func parseCPU(s string) (int, error) {
 	return int(n), nil
 }
 
-// FormatCPUList gives ascending IDs in the kernel's list format.
+// FormatCPUList returns ascending IDs in the kernel's list format.
 func FormatCPUList(ids []int) string {
 	var b strings.Builder
 	for i := 0; i < len(ids); {
@@ -73,7 +73,7 @@ func FormatCPUList(ids []int) string {
 	return b.String()
 }
 
-// FormatMask gives a set of CPUs or queues in the kernel's mask format:
+// FormatMask returns a set of CPUs or queues in the kernel's mask format:
 // hexadecimal, in groups of 32 bits separated by commas (cpuset(7)).
 func FormatMask(ids []int) string {
 	n := new(big.Int)

@@ -4,8 +4,8 @@ package device
 
 import "reflect"
 
-// Equal reports whether a and b mean the same to the kernel. Two absent
-// objects are equal; an object differs from absence.
+// Equal reports whether a and b mean the same to the kernel. Two absent objects
+// are equal; an absent and a present object are not.
 func Equal(a, b Object) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -16,6 +16,6 @@ func Equal(a, b Object) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// A comparer has values that mean the same and look different, or is one of the
-// thousands that a lane of a thousand members has.
+// A comparer is a kind with its own comparison: its values can look different
+// and mean the same, or a lane with many members has thousands of its objects.
 type comparer interface{ equal(o Object) bool }

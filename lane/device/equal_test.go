@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEqualSeesEveryField: the objects that are compared field by field differ as
-// soon as one of their fields does, one that is added later too.
+// TestEqualSeesEveryField: Equal sees a difference in any field of the kinds
+// that compare field by field, also in a field that is added later.
 func TestEqualSeesEveryField(t *testing.T) {
 	for _, o := range []Object{
 		FilterEntry{Filter: "f", Match: Match{Family: 4}, Priority: "1:10", Queues: []int{1}},
@@ -30,7 +30,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 	}
 }
 
-// clone shares nothing with o.
+// clone returns a copy that shares nothing with o.
 func clone(o Object) Object {
 	if e, ok := o.(FilterEntry); ok {
 		e.Queues = append([]int(nil), e.Queues...)

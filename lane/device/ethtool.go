@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Channels are ethtool's channel counts in use.
+// Channels are the channel counts in use, as in ethtool -l.
 type Channels struct {
 	Dev      string `json:"dev"`
 	RX       int    `json:"rx"`
@@ -40,7 +40,7 @@ func (d *Device) putChannels(_ Channels, next Object) {
 	}
 	d.Channels, d.RxQueues, d.TxQueues = &c, c.RX+c.Combined, c.TX+c.Combined
 	for i, t := range d.RSS {
-		if t.Context == 0 && !t.Configured { // it follows them
+		if t.Context == 0 && !t.Configured { // the table follows the channels
 			d.RSS = slices.Clone(d.RSS)
 			d.RSS[i] = t.OfClasses(Qdisc{}, d.RxQueues, false)
 		}
@@ -53,7 +53,7 @@ func (d *Device) channels(yield func(Object)) {
 	}
 }
 
-// Coalesce is interrupt moderation of a device (Queue -1) or of one queue
+// Coalesce is the interrupt moderation of a device (Queue -1) or of one queue
 // (ETHTOOL_PERQUEUE).
 type Coalesce struct {
 	Dev     string `json:"dev"`

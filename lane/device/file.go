@@ -46,7 +46,7 @@ func (f File) commands(c Change) []string {
 	return one("echo " + f.written() + "> " + f.Path)
 }
 
-// queue is that below whose directory in sysfs the file is.
+// queue returns the queue that the file belongs to in sysfs, -1 if none.
 func (f File) queue() int {
 	rest, ok := strings.CutPrefix(f.Path, "/sys/class/net/")
 	if !ok {
@@ -84,7 +84,7 @@ func (s *State) files(yield func(Object)) {
 	}
 }
 
-// normalFile brings a file's value to one spelling per meaning.
+// normalFile returns a file's value in one spelling per meaning.
 func normalFile(f FileFormat, v string) string {
 	v = strings.TrimSpace(v)
 	switch f {
@@ -101,14 +101,14 @@ func normalFile(f FileFormat, v string) string {
 	return v
 }
 
-// IsXPS reports whether a file is one of a device's transmit packet steering.
+// IsXPS reports whether a file sets a device's transmit packet steering.
 func IsXPS(path, dev string) bool {
 	queue, ok := strings.CutPrefix(path, "/sys/class/net/"+dev+"/queues/tx-")
 	return ok && (strings.HasSuffix(queue, "/xps_cpus") || strings.HasSuffix(queue, "/xps_rxqs"))
 }
 
-// ThreadsAll reports whether f is the file that threads all NAPIs of the
-// device, and as what they then are ("on" or "off").
+// ThreadsAll reports whether f is the file that makes threads for all NAPIs of
+// the device, and returns the resulting state ("on" or "off").
 func (d *Device) ThreadsAll(f File) (threaded string, is bool) {
 	if f.Path != "/sys/class/net/"+d.Name+"/threaded" {
 		return "", false
@@ -119,7 +119,7 @@ func (d *Device) ThreadsAll(f File) (threaded string, is bool) {
 	return "on", true
 }
 
-// threadAll does what the kernel does when a device's file threaded is written.
+// threadAll changes s as the kernel does when a device's file threaded is written.
 func (s *State) threadAll(f File) {
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -134,7 +134,7 @@ func (s *State) threadAll(f File) {
 	}
 }
 
-// clearXPS does what the kernel does when an mqprio is made or goes.
+// clearXPS changes s as the kernel does when an mqprio is made or removed.
 func (s *State) clearXPS(dev string) {
 	for path, f := range s.Files {
 		if IsXPS(path, dev) && normalFile(f.Format, f.Value) != "0" {
@@ -144,7 +144,7 @@ func (s *State) clearXPS(dev string) {
 	}
 }
 
-// gone reports whether a file is of a queue that its device does not have.
+// gone reports whether a file belongs to a queue that its device does not have.
 func (s *State) gone(f File) bool {
 	rest, ok := strings.CutPrefix(f.Path, "/sys/class/net/")
 	if !ok {
@@ -162,8 +162,8 @@ func (s *State) gone(f File) bool {
 	return q >= d.RxQueues
 }
 
-// written is what is written to a file, with a space behind it: an empty mask has a
-// digit, and an empty list nothing, because 0 in it is a processor.
+// written returns the text that a shell writes to the file, followed by a space. An empty
+// mask is 0. An empty list is empty, because 0 would mean processor 0.
 func (f File) written() string {
 	switch {
 	case f.Value != "":

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// A Filter is a BPF program of niclane's attached to clsact by cls_bpf in
-// direct-action mode. Its identity is chosen by the plan, so that it can be
-// found again after a kill between attaching and journalling.
+// A Filter is a BPF program of niclane, attached to clsact by cls_bpf in
+// direct-action mode, or at TCX egress. The plan chooses its identity, so that
+// niclane finds it again after a kill between attaching and journalling.
 type Filter struct {
 	Dev    string `json:"dev"`
-	Parent string `json:"parent"` // "egress" or "ingress" of clsact
+	Parent string `json:"parent"` // "egress" or "ingress" of clsact, or AttachTCXEgress
 	Pref   uint16 `json:"pref"`
 	Handle uint32 `json:"handle"`
 	// Program is the name of the program in package internal/kernel/bpf:
@@ -80,12 +80,11 @@ func (d *Device) filters(yield func(Object)) {
 type FilterEntry struct {
 	Filter string `json:"filter"` // Key of the Filter
 	Match  Match  `json:"match"`
-	// Priority is what skb->priority becomes, as a handle: an HTB class
-	// ("1:10"), or below ":10" one of mqprio's priorities ("0:8"). "" leaves
-	// it as it is.
+	// Priority is the new skb->priority as a handle: an HTB class ("1:10"), or,
+	// below ":10", an mqprio priority ("0:8"). "" leaves it unchanged.
 	Priority string `json:"priority"`
-	// Queues are transmit queues, ascending without a gap; none leaves the
-	// choice to the kernel, which prefers XPS where that is set.
+	// Queues are transmit queues, ascending without a gap. If empty, the kernel
+	// chooses, by XPS where that is set.
 	Queues []int `json:"queues,omitempty"`
 }
 
@@ -118,7 +117,7 @@ func (e FilterEntry) commands(c Change) []string {
 
 func (e FilterEntry) standsOn() []string { return inFilter(e.Filter) }
 
-// inFilter are the keys of a program and of what that is attached to.
+// inFilter returns the keys of a program and of the qdisc that it is attached to.
 func inFilter(filter string) []string {
 	dev, _, _ := strings.Cut(strings.TrimPrefix(filter, "filter/"), "/")
 	return []string{filter, Qdisc{Dev: dev, Parent: "clsact"}.Key()}
@@ -138,16 +137,16 @@ func (d *Device) putEntry(e FilterEntry, next Object) {
 	}
 }
 
-// A FilterDefault is what a Filter's program does with packets that no entry
-// matches.
+// A FilterDefault is the rule of a Filter's program for packets that match no
+// entry.
 type FilterDefault struct {
 	Filter string `json:"filter"` // Key of the Filter
-	// Queues are those of which they get one, by a hash of the flow:
-	// ascending without a gap; none leaves the choice to the kernel.
+	// Queues are the transmit queues that these packets get, by a hash of the
+	// flow: ascending without a gap. If empty, the kernel chooses.
 	Queues []int `json:"queues,omitempty"`
-	// Lanes are the priorities, of 1 to 15, by which mqprio knows lanes. A
-	// packet of another's that carries one of them loses it: its lowest four
-	// bits lose the highest of them, and all where that leaves a lane's.
+	// Lanes are the mqprio priorities of lanes, 1 to 15. If another packet has
+	// one, the program clears the highest of its lowest four bits (8), or all
+	// four if the result is still a lane's.
 	Lanes []int `json:"lanes,omitempty"`
 }
 

@@ -7,16 +7,16 @@ import (
 	"strconv"
 )
 
-// A Flower is a flower filter on a device's ingress that the card alone looks
-// at (skip_sw): packets that match go to the queues of a traffic class of
-// mqprio's (hw_tc).
+// A Flower is a flower filter on a device's ingress that only the card uses
+// (skip_sw). It leads matching packets to the queues of an mqprio traffic class
+// (hw_tc).
 type Flower struct {
 	Dev   string `json:"dev"`
 	Match Match  `json:"match"`
-	// Class is 1 to 15; 0, the default, takes no filters.
+	// Class is 1 to 15. The default class, 0, takes no filters.
 	Class int `json:"class"`
-	// Pref is the preference of one that is at another place than niclane's,
-	// and so somebody else's; 0 for niclane's own.
+	// Pref is the preference of a filter at another place than niclane's, made
+	// by another program; 0 for niclane's own.
 	Pref uint16 `json:"pref,omitempty"`
 }
 
@@ -45,7 +45,7 @@ func (f Flower) commands(c Change) []string {
 		keys, protocol = fmt.Sprintf(" vlan_id %d vlan_ethtype %s", m.VLAN, protocol), "802.1Q"
 	}
 	keys += " ip_proto " + m.Protocol
-	// On receive the member's side is the destination.
+	// On receive, the member's address and port are the destination.
 	for _, k := range []struct{ name, value string }{
 		{"src_ip", m.Remote}, {"dst_ip", m.Local}, {"src_port", strconv.Itoa(int(m.RemotePort))},
 		{"dst_port", strconv.Itoa(int(m.LocalPort))},

@@ -4,7 +4,7 @@ package device
 
 import "testing"
 
-// TestLeaves: transmit queues come and go with classes that have none below.
+// TestLeaves: transmit queues come and go with classes that have no classes below.
 func TestLeaves(t *testing.T) {
 	s := &State{Devices: []Device{{Name: "d0", TxQueues: 4}}}
 	class := func(id, parent string) Class {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// kinds are all kinds of objects, by name, with where each stands in a State. Those that
-// are made and removed say so; all others are settings of something else.
+// kinds are all kinds of objects by name, with their place in a State. Kinds whose objects
+// can be made and removed are marked with made; all others are settings of other objects.
 var kinds = table(
 	inState((*State).putFile, (*State).files),
 	made(grouped(func(s *State) *[]CgroupClass { return &s.Cgroups.Classes })),
@@ -38,14 +38,14 @@ var kinds = table(
 	made(listed(func(d *Device) *[]XDPEntry { return &d.XDPEntries })),
 )
 
-// A kind is what can be asked of a kind of objects without one.
+// A kind describes one kind of objects.
 type kind struct {
 	name   string
 	made   bool
 	decode func(b []byte) (Object, error)
 	// put is State.Put for an object o of the kind.
 	put func(s *State, o, next Object)
-	// each yields the present ones.
+	// each yields the objects that are present.
 	each func(s *State, yield func(Object))
 }
 
@@ -62,7 +62,8 @@ func made(k kind) kind {
 	return k
 }
 
-// inState is a kind of which some are on no device, or which changes more than its device.
+// inState returns a kind with objects outside devices, or with a put that changes more than
+// its device.
 func inState[T Object](put func(s *State, o T, next Object), each func(s *State, yield func(Object))) kind {
 	var zero T
 	return kind{
@@ -73,7 +74,7 @@ func inState[T Object](put func(s *State, o T, next Object), each func(s *State,
 	}
 }
 
-// onDevice is a kind of which all are on a device.
+// onDevice returns a kind whose objects are all on a device.
 func onDevice[T Object](put func(d *Device, o T, next Object), each func(d *Device, yield func(Object))) kind {
 	return inState(func(s *State, o T, next Object) {
 		if d := s.Device(DeviceOf(o)); d != nil {
@@ -86,7 +87,7 @@ func onDevice[T Object](put func(d *Device, o T, next Object), each func(d *Devi
 	})
 }
 
-// listed is a kind of which a device has a list, and nothing else depends on it.
+// listed returns a kind that a device keeps in a list, and that nothing else depends on.
 func listed[T Object](list func(d *Device) *[]T) kind {
 	return onDevice(func(d *Device, o T, next Object) { replace(list(d), o, next) },
 		each(func(d *Device) []T { return *list(d) }))
@@ -114,12 +115,12 @@ func decode[T Object](b []byte) (Object, error) {
 	return v, nil
 }
 
-// replace puts next into a list in place of o. The list's array stays as it is.
+// replace puts next into a list in place of o. It does not change the old array.
 func replace[T Object](list *[]T, o, next Object) {
 	replaceBy(list, o, next, func(next Object) T { return next.(T) })
 }
 
-// replaceBy is replace where the list has build(next).
+// replaceBy is replace with build(next) as the new element.
 func replaceBy[T Object](list *[]T, o, next Object, build func(next Object) T) {
 	key := o.Key()
 	i := slices.IndexFunc(*list, func(x T) bool { return x.Key() == key })

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestKinds: every type with a Kind is in the table of kinds.
+// TestKinds checks that every type with a Kind method is in kinds.
 func TestKinds(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Match is what a rule or a classifier entry compares. Zero fields match
-// everything. Family is 4 or 6 and always given; addresses are prefixes in
-// canonical text ("10.9.0.1/32"), Local being this host's side.
+// A Match is the set of fields that a rule or a classifier entry compares. Zero
+// fields match everything. Family is 4 or 6 and always set. Addresses are
+// prefixes in canonical text ("10.9.0.1/32"); Local is this host's side.
 type Match struct {
 	Family     int    `json:"family"`
 	Protocol   string `json:"protocol"`
@@ -18,21 +18,21 @@ type Match struct {
 	LocalPort  uint16 `json:"localPort,omitempty"`
 	Remote     string `json:"remote,omitempty"`
 	RemotePort uint16 `json:"remotePort,omitempty"`
-	// LocalPortBits and RemotePortBits are how many of a port's first bits are
-	// compared, 1 to 15; 0: all 16. Only niclane's own programs compare blocks.
+	// LocalPortBits and RemotePortBits are the number of leading bits of the port that are
+	// compared, 1 to 15; 0: all 16. Only niclane's own programs compare blocks of ports.
 	LocalPortBits  int `json:"localPortBits,omitempty"`
 	RemotePortBits int `json:"remotePortBits,omitempty"`
 	VLAN           int `json:"vlan,omitempty"`
 }
 
-// SamePort reports whether two ports of matches, with their bits, have a port in
-// common; port 0 is any.
+// SamePort reports whether two blocks of ports have a port in common. Port 0
+// means any.
 func SamePort(a uint16, aBits int, b uint16, bBits int) bool {
 	mask := PortMask(aBits) & PortMask(bBits)
 	return a == 0 || b == 0 || a&mask == b&mask
 }
 
-// PortMask is the mask of a port of which so many bits are compared, 0 for all.
+// PortMask returns the mask for the first bits of a port; 0 means all 16.
 func PortMask(bits int) uint16 {
 	if bits == 0 {
 		bits = 16
@@ -40,13 +40,13 @@ func PortMask(bits int) uint16 {
 	return ^uint16(0) << (16 - bits)
 }
 
-// String gives m as one word, the same for the same meaning.
+// String returns m as one word. Equal matches give equal words.
 func (m Match) String() string {
 	var b [96]byte
 	return string(m.AppendTo(b[:0]))
 }
 
-// AppendTo appends what String gives: of keys, there are thousands.
+// AppendTo appends the text of String. It avoids an allocation per key: there are thousands.
 func (m Match) AppendTo(b []byte) []byte {
 	b = strconv.AppendInt(append(b, m.Protocol...), int64(m.Family), 10)
 	if m.VLAN != 0 {
@@ -67,7 +67,7 @@ func (m Match) AppendTo(b []byte) []byte {
 	return b
 }
 
-// appendPort appends "80", or "30720/8" of a block.
+// appendPort appends a port, "80", or a block, "30720/8".
 func appendPort(b []byte, port uint16, bits int) []byte {
 	b = strconv.AppendUint(b, uint64(port), 10)
 	if bits != 0 {

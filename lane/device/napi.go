@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// A NAPIConfig is the per-NAPI configuration of a receive queue's NAPI
-// (netdev-genl napi-set; Linux 6.13, threaded 6.17). NAPI IDs change, so the
-// queue identifies it.
+// A NAPIConfig is the configuration of a receive queue's NAPI (netdev-genl
+// napi-set; Linux 6.13, threaded 6.17). The queue identifies it, because NAPI
+// IDs change.
 type NAPIConfig struct {
 	Dev   string `json:"dev"`
 	Queue int    `json:"queue"`
@@ -81,12 +81,12 @@ func (s *State) napis(yield func(Object)) {
 }
 
 // A Thread is the scheduling of a NAPI's kernel thread. It exists while the
-// NAPI is threaded; its PID is the kernel's.
+// NAPI is threaded; the kernel assigns its PID.
 type Thread struct {
 	Dev   string `json:"dev"`
 	Queue int    `json:"queue"`
-	// Policy is what niclane writes, "other" or "fifo", or what it found: "rr",
-	// "batch", "idle", "deadline", "ext" or a number.
+	// Policy is "other" or "fifo" if niclane wrote it. niclane may also find
+	// "rr", "batch", "idle", "deadline", "ext" or a number.
 	Policy   string `json:"policy"`
 	Priority int    `json:"priority,omitempty"` // 1-99 with fifo and rr
 	Nice     int    `json:"nice,omitempty"`     // -20 to 19 with other and batch
@@ -118,7 +118,7 @@ func (t Thread) commands(c Change) []string {
 
 func (t Thread) standsOn() []string { return []string{NAPIConfig{Dev: t.Dev, Queue: t.Queue}.Key()} }
 
-// freshThread is how the kernel makes a NAPI's thread.
+// freshThread returns a NAPI's thread as the kernel makes it.
 func (s *State) freshThread(n NAPIConfig) *Thread {
 	return &Thread{Dev: n.Dev, Queue: n.Queue, Policy: "other", CPUs: s.OnlineCPUs()}
 }
@@ -136,7 +136,7 @@ func (s *State) putThread(t Thread, next Object) {
 		d.NAPIs[i].Thread = &now
 		return
 	}
-	// A thread cannot be removed by itself: back to defaults.
+	// A thread cannot be removed by itself: it goes back to defaults.
 	d.NAPIs[i].Thread = s.freshThread(d.NAPIs[i].Config)
 }
 

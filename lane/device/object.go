@@ -9,18 +9,17 @@ import (
 )
 
 // An Object is one thing in the kernel (or on a card) that a plan can write:
-// its identity (Key) and its value (everything else). Objects are plain
-// comparable-by-meaning data; Equal says whether two values of the same key
-// mean the same to the kernel.
+// its identity (Key) and its value (everything else). Objects are plain data.
+// Equal says whether two values of the same key mean the same to the kernel.
 type Object interface {
 	// Kind is the type's name in JSON: "qdisc", "file", "rule", ...
 	Kind() string
-	// Key identifies the object within one network namespace and boot.
-	// It holds no identifier that the kernel assigns.
+	// Key identifies the object within one network namespace and boot. It
+	// contains no identifier that the kernel assigns.
 	Key() string
-	// Brief gives the value in a few words, for a line "old → new".
+	// Brief returns the value in a few words, for a line "old → new".
 	Brief() string
-	// commands is Change.Commands for the object of a change.
+	// commands returns Change.Commands for a change of the object.
 	commands(c Change) []string
 }
 
@@ -35,11 +34,11 @@ func MarshalObject(o Object) ([]byte, error) {
 	}{o.Kind(), o})
 }
 
-// UnmarshalObject decodes what MarshalObject wrote. An unknown kind, as a
+// UnmarshalObject decodes the output of MarshalObject. An unknown kind, which a
 // newer niclane may have written, is an error.
 func UnmarshalObject(b []byte) (Object, error) {
-	// A journal of a thousand members has thousands: as MarshalObject spells them, they
-	// are scanned once less.
+	// Fast path: a journal of a thousand members has thousands of objects. In
+	// MarshalObject's spelling, they are scanned once less.
 	if rest, ok := bytes.CutPrefix(b, []byte(`{"kind":"`)); ok {
 		kind, value, ok := bytes.Cut(rest, []byte(`","value":`))
 		value, closed := bytes.CutSuffix(value, []byte("}"))

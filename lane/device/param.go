@@ -4,8 +4,8 @@ package device
 
 import "fmt"
 
-// A DriverParam is one of devlink's parameters of the card behind a device, as
-// it is while the card runs: a number, "true" or "false".
+// A DriverParam is a devlink parameter of the card behind a device, in runtime
+// mode: a number, "true" or "false".
 type DriverParam struct {
 	Dev   string `json:"dev"`
 	Name  string `json:"name"`

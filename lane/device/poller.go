@@ -9,20 +9,21 @@ import (
 	"time"
 )
 
-// A Poller is a process of niclane's own, one thread of which busy-polls the
-// NAPIs of one or more receive queues (package poller). It lives no longer than
-// its process; nothing else of it is kept.
+// A Poller is a process of niclane with one thread that busy-polls the NAPIs of
+// one or more receive queues (package poller). Its settings exist only as long
+// as the process.
 type Poller struct {
 	Dev string `json:"dev"`
-	// Queues are those whose NAPIs it polls, ascending; the first is its name.
+	// Queues are the receive queues whose NAPIs it polls, ascending. The first one identifies
+	// the poller.
 	Queues []int `json:"queues"`
 	// CPUs, Policy, Priority and Nice are the polling thread's, as in Thread.
 	CPUs     []int  `json:"cpus"`
 	Policy   string `json:"policy"`
 	Priority int    `json:"priority,omitempty"`
 	Nice     int    `json:"nice,omitempty"`
-	// Timeout is how long it polls without a packet before it sleeps until
-	// the next one; ns.
+	// Timeout is the time without a packet, in ns, after which the poller
+	// sleeps until the next packet.
 	Timeout uint64 `json:"timeout"`
 }
 
@@ -46,7 +47,7 @@ func (p Poller) Brief() string {
 }
 
 func (p Poller) commands(c Change) []string {
-	// They are the process's own: no other tool polls NAPIs so.
+	// The commands are niclane's own: no other tool polls NAPIs like this.
 	if c.New == nil {
 		return one(fmt.Sprintf("kill <PID of %s>", p.Key()))
 	}
@@ -71,40 +72,40 @@ func (d *Device) pollers(yield func(Object)) {
 	}
 }
 
-// A PollerState is what a Poller says of itself.
+// A PollerState is the report of a Poller about itself.
 type PollerState struct {
 	Poller
 	PID int `json:"pid"`
 	// Thread is the polling thread's ID.
 	Thread int `json:"thread"`
-	// Doing is PollerPolling, PollerAsleep, PollerIdle or PollerHung; of a
-	// hung one only what it was started as is known.
+	// Doing is PollerPolling, PollerAsleep, PollerIdle or PollerHung. For a
+	// hung poller, only its start parameters are known.
 	Doing string `json:"doing"`
 	// NAPIs are the IDs that it polls now, in the order of Queues.
 	NAPIs []uint32 `json:"napis"`
-	// Polls and Packets are those of its thread since it began, Others of
-	// whoever else polled the same NAPIs: softirq, while it slept or was not
-	// let run.
+	// Polls and Packets count its thread's work since the start. OthersPolls
+	// and OthersPackets count the work of others on the same NAPIs: softirq,
+	// while the thread slept or did not run.
 	Polls         uint64 `json:"polls"`
 	Packets       uint64 `json:"packets"`
 	OthersPolls   uint64 `json:"othersPolls"`
 	OthersPackets uint64 `json:"othersPackets"`
-	// Sleeps is how often it went to sleep.
+	// Sleeps is the number of times that it went to sleep.
 	Sleeps uint64 `json:"sleeps"`
-	// Resolved is how often it looked up the NAPIs of its queues and found
-	// others than before.
+	// Resolved is the number of times that it looked up its queues' NAPIs and
+	// found new ones.
 	Resolved uint64 `json:"resolved"`
 }
 
-// What a Poller is doing.
+// The values of PollerState.Doing.
 const (
 	PollerPolling = "polling"
 	PollerAsleep  = "asleep"   // no packet for Timeout
-	PollerIdle    = "no NAPIs" // its queues have none now: the device is down, or has fewer
+	PollerIdle    = "no NAPIs" // its queues have no NAPIs now: the device is down, or has fewer queues
 	PollerHung    = "does not answer"
 )
 
-// PollerOf returns the one that polls a receive queue, nil if there is none.
+// PollerOf returns the poller of a receive queue, nil if there is none.
 func (d *Device) PollerOf(queue int) *PollerState {
 	for i := range d.Pollers {
 		if slices.Contains(d.Pollers[i].Queues, queue) {

@@ -4,10 +4,9 @@ package device
 
 import "slices"
 
-// Put changes s as if the kernel now had the object with the value next instead
-// of old (nil: absent), so that "what would planning see afterwards" can be
-// asked without a kernel. It checks nothing; objects of devices that s does
-// not have are dropped.
+// Put changes s as if the kernel now had the value next instead of old (nil:
+// absent). It shows the state after a change without a kernel. It checks
+// nothing, and ignores objects on devices that s does not have.
 func (s *State) Put(old, next Object) {
 	o := next
 	if o == nil {
@@ -16,8 +15,7 @@ func (s *State) Put(old, next Object) {
 	kinds[o.Kind()].put(s, o, next)
 }
 
-// Clone returns a deep enough copy of s: changing the copy by Put leaves s as
-// it is.
+// Clone returns a copy of s. Changing the copy by Put does not change s.
 func (s *State) Clone() *State {
 	c := *s
 	c.Files = make(map[string]File, len(s.Files))

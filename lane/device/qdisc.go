@@ -8,49 +8,49 @@ import (
 	"strings"
 )
 
-// A Qdisc is a queueing discipline. Only the kinds that niclane writes carry
-// options; the kernel's own default qdisc (handle 0) counts as absent.
+// A Qdisc is a queueing discipline. Only the kinds that niclane writes have
+// options. The kernel's default qdisc (handle 0) counts as absent.
 type Qdisc struct {
 	Dev string `json:"dev"`
 	// Parent is "root", "clsact", or a class "1:10".
 	Parent string `json:"parent"`
 	Type   string `json:"type"` // "htb", "clsact", "pfifo", ...
-	// Handle is "1:"; chosen by the plan, never by the kernel.
+	// Handle is "1:", chosen by the plan and never by the kernel.
 	Handle string `json:"handle"`
-	// DefaultClass is htb's minor number for what no filter or priority
+	// DefaultClass is htb's minor number for packets that no filter or priority
 	// names.
 	DefaultClass uint16 `json:"defaultClass,omitempty"`
-	// Offload: the card does what an htb is told (tc-htb(8), "offload").
+	// Offload: the card implements the htb (tc-htb(8), "offload").
 	Offload bool `json:"offload,omitempty"`
-	// Limit in packets, of pfifo leaves; in bytes, of tbf.
+	// Limit is in packets for pfifo leaves, in bytes for tbf.
 	Limit uint32 `json:"limit,omitempty"`
-	// Rate in bit/s and Burst in bytes, of tbf; Rate also of a cake that limits.
+	// Rate in bit/s and Burst in bytes are tbf's; Rate is also a cake's limit.
 	Rate  uint64 `json:"rate,omitempty"`
 	Burst uint32 `json:"burst,omitempty"`
-	// Cake is how a cake divides what it sends, in the words of tc-cake(8): its
-	// diffserv mode, its flow mode, and whether it takes large packets apart.
+	// Cake has the settings of a cake in the words of tc-cake(8): its diffserv
+	// mode, its flow mode, and whether it splits large packets.
 	Cake string `json:"cake,omitempty"`
-	// Map and Queues are of mqprio, as tc-mqprio(8) has them: the traffic
-	// class of each of the 16 priorities ("0 0 1 ..."), and the transmit
-	// queues of each class ("4@0 2@4": COUNT@FIRST). Adding and removing an
-	// mqprio takes all transmit packet steering of the device away
-	// (net/core/dev.c: netdev_set_num_tc).
+	// Map and Queues are mqprio's, as in tc-mqprio(8): the traffic class of
+	// each of the 16 priorities ("0 0 1 ..."), and the transmit queues of each
+	// class ("4@0 2@4": COUNT@FIRST). Adding or removing an mqprio clears all
+	// transmit packet steering of the device (net/core/dev.c:
+	// netdev_set_num_tc).
 	Map    string `json:"map,omitempty"`
 	Queues string `json:"queues,omitempty"`
-	// Mode is of an mqprio that the card makes (hw 1): ModeChannel, ModeDCB; ""
-	// if software does. MinRates and MaxRates are those of its classes in bit/s
-	// ("0 1000000000"), "" for none.
+	// Mode is the mode of an mqprio in the card (hw 1), ModeChannel or ModeDCB;
+	// "" for one in software. MinRates and MaxRates are the rates of its
+	// classes in bit/s ("0 1000000000"), "" for none.
 	Mode     string `json:"mode,omitempty"`
 	MinRates string `json:"minRates,omitempty"`
 	MaxRates string `json:"maxRates,omitempty"`
 }
 
-// CakeByHost divides fairly among source addresses, and what each of these has
-// among its flows; whatever packets say of their class does not count, and large
-// ones stay whole, as the card gets them otherwise.
+// CakeByHost shares fairly among source addresses, and among the flows of each
+// address. It ignores the packets' own class, and keeps large packets whole, as
+// the card would get them without cake.
 const CakeByHost = "besteffort dual-srchost no-split-gso"
 
-// Modes of an mqprio that the card makes (tc-mqprio(8)).
+// Modes of an mqprio in the card (tc-mqprio(8)).
 const (
 	ModeChannel = "channel"
 	ModeDCB     = "dcb"
@@ -144,15 +144,15 @@ func (s *State) qdiscs(yield func(Object)) {
 	}
 }
 
-// asKept gives q as the kernel keeps it, as Class.asKept does.
+// asKept returns q as the kernel keeps it, like Class.asKept.
 func (q Qdisc) asKept() Qdisc {
 	q.Rate /= 8
 	q.Burst = BurstTicks(q.Rate, q.Burst)
 	return q
 }
 
-// classTable does what a card does whose classes own receive queues: its table
-// is the default class's (ice_ethtool.c: ice_get_rxfh), and set by nobody.
+// classTable changes the default RSS table as a card does whose classes have receive queues:
+// it then belongs to the default class (ice_ethtool.c: ice_get_rxfh) and cannot be set.
 func (d *Device) classTable(q Qdisc, there bool) {
 	limits, _ := FindClassLimits(d.Driver)
 	for i, t := range d.RSS {
@@ -163,7 +163,7 @@ func (d *Device) classTable(q Qdisc, there bool) {
 	}
 }
 
-// hardware is what follows mqprio's "hw".
+// hardware returns the arguments after mqprio's "hw".
 func (q Qdisc) hardware() string {
 	if q.Mode == "" {
 		return "0"
@@ -180,7 +180,7 @@ func (q Qdisc) hardware() string {
 	return text
 }
 
-// Named is the type, and that the card does it.
+// Named returns the type, with "offload" if the card implements it.
 func (q Qdisc) Named() string {
 	if q.Offload {
 		return q.Type + " offload"

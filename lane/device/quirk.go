@@ -9,72 +9,71 @@ import (
 	"strings"
 )
 
-// A QuirkKind names something about a driver that the kernel does not tell.
+// A QuirkKind is a property of a driver that the kernel does not report.
 type QuirkKind string
 
 // The kinds of quirks.
 const (
-	// QuirkNAPIOrder: NAPI IDs ascend with the receive queue, one NAPI per
-	// receive queue and no others. Used where queue-get gives no NAPI.
+	// QuirkNAPIOrder: NAPI IDs ascend with the receive queue, with one NAPI per
+	// receive queue and no others. It is used if queue-get gives no NAPI.
 	QuirkNAPIOrder QuirkKind = "napi-order"
 	// QuirkNAPINeedsGRO: NAPIs exist only while the feature rx-gro is on or
 	// native XDP is attached.
 	QuirkNAPINeedsGRO QuirkKind = "napi-needs-gro"
-	// QuirkNAPINeedsPeer: packets reach the NAPI only while the other end
-	// leaves TCP segmentation alone (tx-tcp-segmentation and its kin off).
+	// QuirkNAPINeedsPeer: packets reach the NAPI only while the other end does
+	// no TCP segmentation (tx-tcp-segmentation and related features off).
 	QuirkNAPINeedsPeer QuirkKind = "napi-needs-peer"
-	// QuirkPartialChecksums: packets can arrive whose checksum the other end
-	// has left to hardware. What native XDP redirects loses that mark and
+	// QuirkPartialChecksums: a packet can arrive with a checksum that the other
+	// end left to hardware. Native XDP redirect loses that mark, and the packet
 	// is dropped as damaged.
 	QuirkPartialChecksums QuirkKind = "partial-checksums"
-	// QuirkMqprioModeIgnored: `mqprio hw 1 mode channel` is accepted and
-	// treated as DCB; counts and rates are ignored.
+	// QuirkMqprioModeIgnored: the driver accepts `mqprio hw 1 mode channel` but
+	// treats it as DCB. It ignores counts and rates.
 	QuirkMqprioModeIgnored QuirkKind = "mqprio-mode-ignored"
-	// QuirkRulesNoPorts: steering rules exist but match no IP addresses or
+	// QuirkRulesNoPorts: steering rules exist but cannot match IP addresses or
 	// ports.
 	QuirkRulesNoPorts QuirkKind = "rules-no-ports"
-	// QuirkMaxrateSticks: writing 0 to tx_maxrate succeeds and leaves the
+	// QuirkMaxrateSticks: writing 0 to tx_maxrate succeeds but leaves the
 	// limit.
 	QuirkMaxrateSticks QuirkKind = "tx-maxrate-sticks"
 	// QuirkChannelsResetAffinity: a change of the channel count rewrites the
 	// IRQ affinity and XPS of all queues.
 	QuirkChannelsResetAffinity QuirkKind = "channels-reset-affinity"
-	// QuirkXDPHangsRemoval: native XDP has receive queues of its own, where
-	// there are spare ones. They are given back while the device is removed,
-	// when their references are no longer counted, and its removal waits for
-	// ever.
+	// QuirkXDPHangsRemoval: native XDP uses spare receive queues of its own.
+	// The driver gives them back while the device is removed, when references
+	// are no longer counted. The removal then waits for ever.
 	QuirkXDPHangsRemoval QuirkKind = "xdp-hangs-removal"
-	// QuirkXDPMTU: native XDP without packets in several buffers is refused
-	// above an MTU of Value.
+	// QuirkXDPMTU: the driver refuses native XDP with one buffer per packet above an MTU
+	// of Value.
 	QuirkXDPMTU QuirkKind = "xdp-mtu"
-	// QuirkXDPHalf: native XDP is refused while more than half of the queues
-	// that the device can have are in use: it takes the others to transmit.
+	// QuirkXDPHalf: the driver refuses native XDP if more than half of the
+	// device's possible queues are in use, because XDP transmits on the others.
 	QuirkXDPHalf QuirkKind = "xdp-half"
-	// QuirkXDPCombined: native XDP is refused on separate channels.
+	// QuirkXDPCombined: the driver refuses native XDP on separate channels.
 	QuirkXDPCombined QuirkKind = "xdp-combined"
-	// QuirkXDPNoLRO: native XDP is refused while rx-lro or rx-gro-hw is on.
+	// QuirkXDPNoLRO: the driver refuses native XDP while rx-lro or rx-gro-hw is on.
 	QuirkXDPNoLRO QuirkKind = "xdp-no-lro"
-	// QuirkSpeedInvented: the speed is a number of the driver's, or of whoever
-	// set it, and no link's.
+	// QuirkSpeedInvented: the speed is made up by the driver or set by a user;
+	// it is not the speed of a link.
 	QuirkSpeedInvented QuirkKind = "speed-invented"
 )
 
-// A Quirk is one line of the table: what is known of a driver in a range of
-// kernels, and from where.
+// A Quirk is one line of the table: a property of a driver in a range of
+// kernels, with its source.
 type Quirk struct {
 	Kind   QuirkKind
 	Driver string // as ethtool -i names it
-	// From is the first release that has it, "" for all before Before.
+	// From is the first release that has it; "" means all before Before.
 	From string
-	// Before is the first release that has it no more, "" if there is none.
+	// Before is the first release without it, "" if there is none.
 	Before string
 	// Source is the kernel commit or file and function.
 	Source string
-	// Value is what the kind says that it is, 0 where it is none.
+	// Value is the number that the kind describes, 0 if it needs none.
 	Value int
 }
 
-// quirks is the one place for what cannot be probed. Sorted by driver.
+// quirks is the only table of properties that cannot be probed, sorted by driver.
 var quirks = [...]Quirk{
 	{QuirkMqprioModeIgnored, "bnxt_en", "", "", "drivers/net/ethernet/broadcom/bnxt/bnxt.c: bnxt_setup_tc (7.3)", 0},
 	{QuirkXDPCombined, "bnxt_en", "", "", "drivers/net/ethernet/broadcom/bnxt/bnxt_xdp.c: bnxt_xdp_set (7.3)", 0},
@@ -122,8 +121,8 @@ var quirks = [...]Quirk{
 	{QuirkXDPNoLRO, "vmxnet3", "", "", "54f00cce1178; drivers/net/vmxnet3/vmxnet3_xdp.c: vmxnet3_xdp_set", 0},
 }
 
-// FindQuirk looks for a quirk of a driver on a kernel, given as uname -r
-// prints it. A release that cannot be read has no quirks.
+// FindQuirk returns a quirk of a driver on a kernel release, as printed by
+// uname -r. An unreadable release has no quirks.
 func FindQuirk(kind QuirkKind, driver, release string) (Quirk, bool) {
 	v, ok := parseRelease(release)
 	if !ok {
@@ -151,7 +150,7 @@ func less(a, b [2]int) bool {
 	return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) < 0
 }
 
-// parseRelease reads the first two numbers of "6.18.44-fc-v595".
+// parseRelease parses the first two numbers of "6.18.44-fc-v595".
 func parseRelease(s string) (v [2]int, ok bool) {
 	major, rest, ok := strings.Cut(s, ".")
 	if !ok {
@@ -167,9 +166,9 @@ func parseRelease(s string) (v [2]int, ok bool) {
 	return v, err1 == nil && err2 == nil && v[0] >= 0
 }
 
-// AssignNAPIs fills in which NAPI polls which queue: as the driver says
-// (queue-get), else by QuirkNAPIOrder. Queues and NAPIs are those of one
-// device; queues it cannot assign keep NAPI 0. It reports the quirk it used.
+// AssignNAPIs sets the NAPI of each queue of one device. If the driver reports
+// NAPIs (queue-get), it changes nothing; else it uses QuirkNAPIOrder and
+// returns that quirk. A queue that it cannot assign keeps NAPI 0.
 func AssignNAPIs(driver, release string, queues []Queue, napis []uint32) (Quirk, bool) {
 	var rx []*Queue
 	for i := range queues {

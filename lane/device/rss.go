@@ -10,15 +10,15 @@ import (
 )
 
 // An RSSTable is the indirection table of one RSS context. Context 0 is the
-// default and always there; others are made by niclane, which numbers them.
-// Where the kernel assigns numbers of its own, apply resolves them.
+// default and always exists. niclane makes and numbers the others; apply maps
+// these numbers to the kernel's.
 type RSSTable struct {
 	Dev     string `json:"dev"`
 	Context int    `json:"context"`
 	// Queues is the table: the queue of each entry.
 	Queues []int `json:"queues"`
-	// Configured says that the table was set by a user rather than by the
-	// driver's default (netif_is_rxfh_configured); only of context 0.
+	// Configured says that a user set the table, and not the driver's default
+	// (netif_is_rxfh_configured). It is used only for context 0.
 	Configured bool `json:"configured,omitempty"`
 }
 
@@ -67,13 +67,13 @@ func (t RSSTable) equal(o Object) bool {
 	if !ok || t.Key() != b.Key() || t.Configured != b.Configured {
 		return false
 	}
-	// One that nobody has set is the driver's, and follows the channels.
+	// A table that no user has set is the driver's and follows the channels.
 	return t.Context == 0 && !t.Configured || sameTable(t.Queues, b.Queues)
 }
 
-// sameTable reports whether two RSS tables lead the same packets to the same
-// queues: one is the other, or repeats it. The size of tables follows the channels
-// on some cards (mlx5: en/rqt.c: mlx5e_rqt_size).
+// sameTable reports whether two RSS tables lead the same packets to the same queues: they
+// are equal, or one repeats the other. On some cards, the size of the tables follows the
+// channels (mlx5: en/rqt.c: mlx5e_rqt_size).
 func sameTable(a, b []int) bool {
 	if len(a) > len(b) {
 		a, b = b, a
@@ -89,8 +89,8 @@ func sameTable(a, b []int) bool {
 	return true
 }
 
-// OfClasses is the default table while a card has the classes of q, or of all
-// of its queues when they have gone.
+// OfClasses returns the default table while a card has the classes of q, or, if
+// there is false, after they have gone.
 func (t RSSTable) OfClasses(q Qdisc, queues int, there bool) RSSTable {
 	first, _, _ := strings.Cut(q.Queues, "@")
 	n, err := strconv.Atoi(first)
@@ -104,8 +104,8 @@ func (t RSSTable) OfClasses(q Qdisc, queues int, there bool) RSSTable {
 	return t
 }
 
-// equalSpread reports whether a table is what "equal n" with "start first"
-// gives.
+// equalSpread reports whether a table is the result of "equal n" with "start
+// first".
 func equalSpread(table []int) (first, n int, ok bool) {
 	if len(table) == 0 {
 		return 0, 0, false
@@ -123,7 +123,7 @@ func equalSpread(table []int) (first, n int, ok bool) {
 	return first, n, true
 }
 
-// queueSet gives the distinct queues of an indirection table as a list.
+// queueSet returns the distinct queues of an indirection table as a list.
 func queueSet(table []int) string {
 	seen := map[int]bool{}
 	most := 0

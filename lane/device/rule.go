@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A Rule steers packets that match to an RSS context, or to the single queue
+// A Rule steers matching packets to an RSS context, or to the single queue
 // Queue if Context is 0.
 type Rule struct {
 	Dev     string `json:"dev"`
@@ -49,7 +49,7 @@ func (r Rule) equal(o Object) bool {
 	return ok && r == b
 }
 
-// args is what follows ethtool -N.
+// args returns the arguments after ethtool -N.
 func (r Rule) args() string {
 	m := r.Match
 	args := []string{fmt.Sprintf("flow-type %s%d", m.Protocol, m.Family)}
@@ -58,7 +58,7 @@ func (r Rule) args() string {
 			args = append(args, name+" "+v)
 		}
 	}
-	// On receive the member's side is the destination.
+	// On receive, the member's address and port are the destination.
 	add("src-ip", ethtoolPrefix(m.Remote))
 	add("dst-ip", ethtoolPrefix(m.Local))
 	add("src-port", fmt.Sprint(m.RemotePort))
@@ -72,8 +72,8 @@ func (r Rule) args() string {
 	return strings.Join(append(args, fmt.Sprintf("action %d", r.Queue)), " ")
 }
 
-// ethtoolPrefix gives a prefix as ethtool takes it: a set bit of the mask is
-// one that is not compared (ethtool(8), -N, m).
+// ethtoolPrefix returns a prefix in ethtool's form, where a set bit of the mask
+// is not compared (ethtool(8), -N, m).
 func ethtoolPrefix(text string) string {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A SchedAttr is what sched_setattr(2) gives a thread beside a policy, a priority
-// and a nice value. niclane asks for none of it, and puts back what was there.
+// A SchedAttr has the parameters of sched_setattr(2) beyond policy, priority
+// and nice value. niclane never sets them, except to restore their old values.
 type SchedAttr struct {
-	// Runtime, Deadline and Period are in nanoseconds, with the policy "deadline".
+	// Runtime, Deadline and Period are in nanoseconds, for the policy "deadline".
 	Runtime  uint64 `json:"runtime,omitempty"`
 	Deadline uint64 `json:"deadline,omitempty"`
 	Period   uint64 `json:"period,omitempty"`
-	// SchedFlags are reset on fork (1), reclaim (2) and overrun (4).
+	// SchedFlags is a set of reset on fork (1), reclaim (2) and overrun (4).
 	SchedFlags uint64 `json:"schedFlags,omitempty"`
 }
 
-// scheduled says on one line how a thread is scheduled.
+// scheduled returns a thread's scheduling in one line.
 func scheduled(policy string, priority, nice int, a SchedAttr) (how string) {
 	switch policy {
 	case "fifo", "rr":
@@ -38,7 +38,7 @@ func scheduled(policy string, priority, nice int, a SchedAttr) (how string) {
 	return how
 }
 
-// chrtLines are the lines of chrt(1) and renice(1) for a thread.
+// chrtLines returns the chrt(1) and renice(1) command lines for a thread.
 func chrtLines(policy string, priority, nice int, a SchedAttr, pid string) []string {
 	reset := ""
 	if a.SchedFlags&1 != 0 {

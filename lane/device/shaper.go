@@ -4,15 +4,15 @@ package device
 
 import "fmt"
 
-// A Shaper is what a card itself gives one of its transmit queues (the
-// net-shaper family, Linux 6.13). Rates are bit/s, 0 for none.
+// A Shaper is the card's own shaper of one transmit queue (the net-shaper
+// family, Linux 6.13). Rates are bit/s, 0 for none.
 type Shaper struct {
 	Dev   string `json:"dev"`
 	Queue int    `json:"queue"`
 	Min   uint64 `json:"min,omitempty"`
 	Max   uint64 `json:"max,omitempty"`
-	// Other: somebody has given it more than rates in bit/s: a group, a
-	// burst, a priority, a weight, a rate in packets.
+	// Other: another program has set more than rates in bit/s: a group, a
+	// burst, a priority, a weight, or a rate in packets.
 	Other bool `json:"other,omitempty"`
 }
 
@@ -35,7 +35,7 @@ func (s Shaper) Brief() string {
 }
 
 func (s Shaper) commands(c Change) []string {
-	// For the kernel's own tool of generic netlink families.
+	// The line is for the kernel's own tool for generic netlink families.
 	const line = `ynl --family net-shaper --do %s --json '{"ifindex": <index of %s>, ` +
 		`"handle": {"scope": "queue", "id": %d}%s}'`
 	if c.New == nil {

@@ -11,14 +11,14 @@ import (
 // Schema is the version of State's JSON form.
 const Schema = 1
 
-// State is one network namespace of one machine at one moment.
+// State is the state of one network namespace of one machine at one moment.
 type State struct {
 	Schema  int    `json:"schema"`
 	Kernel  Kernel `json:"kernel"`
 	CPUs    []CPU  `json:"cpus"` // ascending by ID
 	Cgroups Cgroup `json:"cgroups"`
-	// Files are the current values of the sysfs, procfs and cgroup files a
-	// plan may write, by path. A missing path means: does not exist.
+	// Files are the current values of the sysfs, procfs and cgroup files that a plan may
+	// write, by path. A missing path means that the file does not exist.
 	Files map[string]File `json:"files"`
 	// Capabilities of the kernel that belong to no device.
 	Capabilities Capabilities `json:"capabilities"`
@@ -39,9 +39,9 @@ type CPU struct {
 	Node    int  `json:"node"`
 	Core    int  `json:"core"`
 	Package int  `json:"package"`
-	// Kept says by what the host keeps it free of work that nobody has placed
-	// there: "isolated" (isolcpus=, or an isolated cpuset partition),
-	// "nohz_full"; "" if by nothing.
+	// Kept says how the host keeps the processor free of other work: "isolated"
+	// (isolcpus=, or an isolated cpuset partition) or "nohz_full"; "" if it
+	// does not.
 	Kept string `json:"kept,omitempty"`
 }
 
@@ -49,30 +49,30 @@ type CPU struct {
 type Cgroup struct {
 	// V2 is the mount point of the unified hierarchy, "" if none.
 	V2 string `json:"v2,omitempty"`
-	// V2Controllers are enabled in the root's cgroup.controllers.
+	// V2Controllers are the controllers in the root's cgroup.controllers.
 	V2Controllers []string `json:"v2Controllers,omitempty"`
 	// V1 maps a controller ("cpuset", "net_prio") to its mount point.
 	V1 map[string]string `json:"v1,omitempty"`
-	// V2Groups are the control groups that were asked for: whether the
-	// group exists in the unified hierarchy.
+	// V2Groups says, for each control group asked for, whether it exists in the
+	// unified hierarchy.
 	V2Groups map[string]bool `json:"v2Groups,omitempty"`
-	// Classes are niclane's classes of the sockets of those groups.
+	// Classes are the classes that niclane gave the sockets of these groups.
 	Classes []CgroupClass `json:"classes,omitempty"`
-	// PrioGroups are the control groups that were asked for: whether the
-	// group exists in the hierarchy that carries net_prio.
+	// PrioGroups says, for each control group asked for, whether it exists in
+	// the hierarchy with net_prio.
 	PrioGroups map[string]bool `json:"prioGroups,omitempty"`
-	// Priorities are those that net_prio gives the packets of those groups,
-	// by device.
+	// Priorities are those that net_prio gives the packets of these groups, by
+	// device.
 	Priorities []CgroupPriority `json:"priorities,omitempty"`
-	// Groups are the control groups that were asked for: whether the group
-	// exists in the hierarchy that carries cpuset.
+	// Groups says, for each control group asked for, whether it exists in the
+	// hierarchy with cpuset.
 	Groups map[string]bool `json:"groups,omitempty"`
-	// IDs are the inode numbers of those groups' directories, by path: another group of
-	// the same name has another (fs/kernfs: kernfs_gen, kernfs_ino).
+	// IDs are the inode numbers of these groups' directories, by path. A new group with the
+	// same name has another number (fs/kernfs: kernfs_gen, kernfs_ino).
 	IDs map[string]uint64 `json:"ids,omitempty"`
 }
 
-// GroupDir returns the directory of the control group that o is in or of, "" for none.
+// GroupDir returns the directory of the control group that o belongs to, "" for none.
 func (c Cgroup) GroupDir(o Object) string {
 	switch o := o.(type) {
 	case CgroupClass:
@@ -91,9 +91,9 @@ func (c Cgroup) GroupDir(o Object) string {
 	return ""
 }
 
-// CpusetDir returns the directory of a group in the hierarchy that carries the
-// cpuset controller, "" if there is none. Version 1 wins where it is mounted:
-// a controller lives in one hierarchy only (cgroups(7)).
+// CpusetDir returns the directory of a group in the hierarchy with the cpuset
+// controller, "" if there is none. It prefers a mounted version 1: a controller
+// is in only one hierarchy (cgroups(7)).
 func (c Cgroup) CpusetDir(group string) string {
 	root := c.V1["cpuset"]
 	if root == "" && slices.Contains(c.V2Controllers, "cpuset") {
@@ -105,7 +105,7 @@ func (c Cgroup) CpusetDir(group string) string {
 	return path.Join(root, group)
 }
 
-// Exists reports whether a group that was asked for exists in any hierarchy.
+// Exists reports whether a group asked for exists in any hierarchy.
 func (c Cgroup) Exists(group string) bool {
 	return c.Groups[group] || c.V2Groups[group] || c.PrioGroups[group]
 }
@@ -114,7 +114,7 @@ func (c Cgroup) Exists(group string) bool {
 type Device struct {
 	Name  string `json:"name"`
 	Index int    `json:"index"`
-	// AltNames are the names that it has beside Name (ip link property, Linux 5.5).
+	// AltNames are further names of the device (ip link property, Linux 5.5).
 	AltNames []string `json:"altNames,omitempty"`
 	Type     string   `json:"type,omitempty"` // rtnl link kind: "veth", "bond", "vlan"; "" for hardware
 	Driver   string   `json:"driver,omitempty"`
@@ -122,29 +122,29 @@ type Device struct {
 	Firmware string   `json:"firmware,omitempty"` // version
 	Bus      string   `json:"bus,omitempty"`      // PCI address
 	MAC      string   `json:"mac"`
-	// PermMAC is the address that the hardware came with (IFLA_PERM_ADDRESS), Parent
-	// the device that it belongs to (IFLA_PARENT_DEV_NAME: "0000:3b:00.0"), "" for none.
+	// PermMAC is the hardware's original address (IFLA_PERM_ADDRESS). Parent is the
+	// hardware device (IFLA_PARENT_DEV_NAME: "0000:3b:00.0"), "" for none.
 	PermMAC string `json:"permMAC,omitempty"`
 	Parent  string `json:"parent,omitempty"`
 	MTU     int    `json:"mtu"`
-	// LinkType is that of a link whose packets have no Ethernet header, as
+	// LinkType is the type of a link whose packets have no Ethernet header, as
 	// ip-link(8) prints it ("none", "ppp"), or its number; "" for Ethernet.
 	LinkType string `json:"linkType,omitempty"`
-	// TxQueueLen is how many packets the kernel's own FIFOs on the device hold
-	// (txqueuelen of ip-link(8)), nil if that is not known.
+	// TxQueueLen is the number of packets that the kernel's FIFOs on the device
+	// hold (txqueuelen of ip-link(8)), nil if not known.
 	TxQueueLen *int `json:"txQueueLen,omitempty"`
 	Up         bool `json:"up"`
 	Carrier    bool `json:"carrier"`
-	// Speed in bit/s; 0 if the device cannot say.
+	// Speed is in bit/s; 0 if the device does not report it.
 	Speed uint64 `json:"speed"`
 	// Node is the NUMA node, -1 if there is none.
 	Node   int    `json:"node"`
 	Master string `json:"master,omitempty"` // bond or bridge it is enslaved to
 	// BondMode is how a bond uses its slaves, as in /sys/class/net/*/bonding/mode.
 	BondMode string `json:"bondMode,omitempty"`
-	// Idle is a slave by which its bond sends nothing: without a carrier, down
-	// by the bond's own watch of links, a backup, or in another aggregator than
-	// the active one (bond_slave_can_tx of include/net/bonding.h).
+	// Idle marks a slave that its bond does not send on: it has no carrier, the
+	// bond's link monitor took it down, it is a backup, or it is not in the
+	// active aggregator (bond_slave_can_tx of include/net/bonding.h).
 	Idle  bool   `json:"idle,omitempty"`
 	Lower string `json:"lower,omitempty"` // of a VLAN: the device below
 	VLAN  int    `json:"vlan,omitempty"`  // of a VLAN: its ID
@@ -158,8 +158,8 @@ type Device struct {
 	MaxRing     *Ring      `json:"maxRing,omitempty"`
 	Coalesce    *Coalesce  `json:"coalesce,omitempty"`
 	QueueCoal   []Coalesce `json:"queueCoalesce,omitempty"` // per queue, where supported
-	// CoalesceHas are the parameters of Coalesce that the driver has ("rxUsecs");
-	// none: not known.
+	// CoalesceHas are the fields of Coalesce that the driver supports
+	// ("rxUsecs"); empty: not known.
 	CoalesceHas []string           `json:"coalesceHas,omitempty"`
 	Features    map[string]Setting `json:"features,omitempty"`
 	PrivFlags   map[string]bool    `json:"privFlags,omitempty"`
@@ -169,11 +169,11 @@ type Device struct {
 
 	// RSS are the indirection tables, the default context first.
 	RSS []RSSTable `json:"rss,omitempty"`
-	// MaxContexts is how many contexts beside the default fit.
+	// MaxContexts is the most contexts beside the default.
 	MaxContexts int `json:"maxContexts,omitempty"`
-	// Rules are all steering rules, foreign ones too.
+	// Rules are all steering rules, including those of other programs.
 	Rules []Rule `json:"rules,omitempty"`
-	// OtherRules are steering rules that a Match cannot say.
+	// OtherRules are steering rules that a Match cannot describe.
 	OtherRules []OtherRule `json:"otherRules,omitempty"`
 	// RuleCapacity is the size of the rule table.
 	RuleCapacity int `json:"ruleCapacity,omitempty"`
@@ -188,27 +188,26 @@ type Device struct {
 	Classes []Class       `json:"classes,omitempty"` // HTB only
 	Shapers []Shaper      `json:"shapers,omitempty"` // of transmit queues
 	Filters []FilterState `json:"filters,omitempty"`
-	// Flowers are the filters on ingress that the card alone looks at.
+	// Flowers are the filters on ingress that only the card uses.
 	Flowers []Flower `json:"flowers,omitempty"`
 	// Entries are the map entries of niclane's own classifiers.
 	Entries  []FilterEntry   `json:"entries,omitempty"`
 	Defaults []FilterDefault `json:"defaults,omitempty"`
 	Programs []Program       `json:"programs,omitempty"`
-	// What niclane's XDP program, if it is attached, has in its maps.
+	// The contents of the maps of niclane's XDP program, if it is attached.
 	CPUQueues  []CPUQueue  `json:"cpuQueues,omitempty"`
 	CPUThreads []CPUThread `json:"cpuThreads,omitempty"`
 	CPULanes   []CPULane   `json:"cpuLanes,omitempty"`
 	XDPEntries []XDPEntry  `json:"xdpEntries,omitempty"`
 
-	// Emulated says that the lab's emulated card is behind this device:
-	// RSS tables, rules and Speed come from it.
+	// Emulated says that the lab's emulated card is behind this device, which
+	// provides RSS tables, rules and Speed.
 	Emulated bool `json:"emulated,omitempty"`
 
 	Capabilities Capabilities `json:"capabilities"`
 }
 
-// Modes of a bond in which a slave has to carry what the bond does, and not a part
-// of it.
+// Bond modes in which one slave carries the bond's full rate, and not a share of it.
 const (
 	BondActiveBackup = "active-backup"
 	BondBroadcast    = "broadcast"
@@ -224,9 +223,9 @@ type Setting struct {
 type Queue struct {
 	ID   int    `json:"id"`
 	Type string `json:"type"` // "rx" or "tx"
-	// NAPI is the ID of the NAPI that polls it, 0 if the driver does not
-	// say (netdev-genl queue-get; see Quirks for drivers whose order is
-	// known).
+	// NAPI is the ID of the NAPI that polls it, 0 if the driver does not report
+	// it (netdev-genl queue-get; QuirkNAPIOrder lists drivers with a known
+	// order).
 	NAPI uint32 `json:"napi,omitempty"`
 }
 
@@ -235,43 +234,43 @@ type NAPI struct {
 	ID  uint32 `json:"id"`
 	IRQ int    `json:"irq,omitempty"`
 	PID int    `json:"pid,omitempty"` // of its kernel thread, 0 if not threaded
-	// Config and Thread carry the receive queue in Queue, -1 if unknown.
+	// Config and Thread have the receive queue in Queue, -1 if unknown.
 	Config NAPIConfig `json:"config"`
 	Thread *Thread    `json:"thread,omitempty"`
 }
 
-// An IRQ of the device. Affinity itself is in State.Files.
+// An IRQ is an interrupt of the device. Its affinity is in State.Files.
 type IRQ struct {
 	Number int    `json:"number"`
 	Name   string `json:"name"` // from /proc/interrupts
-	// Queue is the channel it serves by the driver's naming, -1 if none.
+	// Queue is the channel that it serves according to its name, -1 if none.
 	Queue int `json:"queue"`
 }
 
-// An OtherRule is a steering rule that a Match cannot say; it takes a place in
-// the table and is left alone.
+// An OtherRule is a steering rule that a Match cannot describe. It takes a
+// place in the table, and niclane leaves it alone.
 type OtherRule struct {
 	Location int `json:"location"`
 	// FlowType is the kernel's, without flags (linux/ethtool.h, *_FLOW).
 	FlowType int `json:"flowType"`
 }
 
-// A QdiscState is a qdisc as the kernel shows it. Default ones, which the
-// kernel made by itself, have Handle "0:".
+// A QdiscState is a qdisc as the kernel shows it. A default one, which the
+// kernel made by itself, has Handle "0:".
 type QdiscState struct {
 	Qdisc
-	// Options is the raw TCA_OPTIONS, so that a change by somebody else is
-	// noticed even for kinds niclane does not understand.
+	// Options are the raw TCA_OPTIONS. They show changes by other programs even
+	// to kinds that niclane does not understand.
 	Options []byte `json:"options,omitempty"`
 	// IngressBlock and EgressBlock are the indexes of the filter blocks that a
-	// clsact or ingress qdisc shares with others, 0 for none. The kernel takes
-	// no filter for such a hook of one device alone (net/sched/cls_api.c:
-	// tcf_block_find).
+	// clsact or ingress qdisc shares with others, 0 for none. With a shared
+	// block, the kernel refuses filters for one device alone
+	// (net/sched/cls_api.c: tcf_block_find).
 	IngressBlock uint32 `json:"ingressBlock,omitempty"`
 	EgressBlock  uint32 `json:"egressBlock,omitempty"`
 }
 
-// A FilterState is a tc filter of anybody's on clsact.
+// A FilterState is any program's tc filter on clsact.
 type FilterState struct {
 	Filter
 	Type string `json:"type"` // "bpf", "u32", "flower"
@@ -280,7 +279,7 @@ type FilterState struct {
 	ProgramID uint32 `json:"programID,omitempty"`
 }
 
-// Where Programs are attached.
+// The places where a Program is attached.
 const (
 	AttachXDP        = "xdp" // in the driver
 	AttachXDPGeneric = "xdp-generic"
@@ -316,9 +315,9 @@ func (s *State) OnlineCPUs() []int {
 	return ids
 }
 
-// Objects returns every object of s that a plan can write, by key: the
-// present values that a plan is compared with and rolled back to. Objects
-// that do not exist are not in the map.
+// Objects returns every object of s that a plan can write, by key. A plan
+// compares with these values, and rollback restores them. Absent objects are
+// not in the map.
 func (s *State) Objects() map[string]Object {
 	n := len(s.Files)
 	for _, d := range s.Devices {

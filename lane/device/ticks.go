@@ -11,8 +11,8 @@ import (
 // nanoseconds (include/net/pkt_sched.h, since Linux 2.6.31).
 const nsPerTick = 64
 
-// BurstTicks gives the depth of a bucket that holds so many bytes at a rate in
-// bytes/s, rounded up, at most the 32 bits the kernel has.
+// BurstTicks returns the depth, in ticks, of a bucket that holds the given bytes at a rate in
+// bytes/s. It is rounded up and limited to the kernel's 32 bits.
 func BurstTicks(bytesPerSecond uint64, bytes uint32) uint32 {
 	if bytesPerSecond == 0 {
 		return 0
@@ -25,8 +25,8 @@ func BurstTicks(bytesPerSecond uint64, bytes uint32) uint32 {
 	return uint32(min(t, math.MaxUint32))
 }
 
-// BurstBytes is the inverse of BurstTicks, rounded down: BurstTicks(BurstBytes(t)) is t again for
-// every rate from 125 kbit/s on, where a tick is at least a byte.
+// BurstBytes is the inverse of BurstTicks, rounded down. BurstTicks(BurstBytes(t)) is t for
+// every rate of at least 125 kbit/s, where a tick is at least a byte.
 func BurstBytes(bytesPerSecond uint64, t uint32) uint32 {
 	hi, lo := bits.Mul64(uint64(t)*nsPerTick, bytesPerSecond)
 	if hi >= 1_000_000_000 {

@@ -2,17 +2,17 @@
 
 package device
 
-// What holds for some kinds only, they say beside their type.
+// Properties of some kinds only, which these kinds define next to their type.
 
-// Made reports whether o can be made by writing it, and removed. What cannot, and is
-// absent, is gone together with what it is a setting of.
+// Made reports whether o can be made by writing it, and removed. An object that cannot be
+// made is a setting of another object; if it is absent, that object is gone too.
 func Made(o Object) bool {
 	t, table := o.(RSSTable)
 	return kinds[o.Kind()].made && !(table && t.Context == 0)
 }
 
-// QueueOf returns the queue of its device with which o comes and goes when the number of
-// channels changes, -1 for none.
+// QueueOf returns the device's queue that o comes and goes with when the number of channels
+// changes, -1 for none.
 func QueueOf(o Object) int {
 	if o, ok := o.(interface{ queue() int }); ok {
 		return o.queue()
@@ -20,7 +20,7 @@ func QueueOf(o Object) int {
 	return -1
 }
 
-// StandsOn returns the keys of what o is gone without, nearest first.
+// StandsOn returns the keys of the objects that o cannot exist without, nearest first.
 func StandsOn(o Object) []string {
 	if o, ok := o.(interface{ standsOn() []string }); ok {
 		return o.standsOn()
@@ -28,14 +28,14 @@ func StandsOn(o Object) []string {
 	return nil
 }
 
-// Matches reports whether o is for the packets of one match: of such kinds there are as
-// many objects as members, and the kernel makes and removes each in one.
+// Matches reports whether o is of a kind with one object per match. There are as many as
+// members, and the kernel makes and removes each in one step.
 func Matches(o Object) bool {
 	_, ok := o.(interface{ match() Match })
 	return ok
 }
 
-// GroupOf returns the control group of whose sockets o is, "" for none.
+// GroupOf returns the control group whose sockets o is for, "" for none.
 func GroupOf(o Object) string {
 	if o, ok := o.(interface{ group() string }); ok {
 		return o.group()

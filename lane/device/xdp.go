@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// An XDP is the program in a device's XDP slot. There is one slot for each
-// device; niclane takes it only while it is empty.
+// An XDP is the program in a device's XDP slot. A device has one slot; niclane
+// uses it only if it is empty.
 type XDP struct {
 	Dev string `json:"dev"`
-	// Mode is "native" (the driver runs it) or "generic" (the stack does,
-	// after it has made an skb).
+	// Mode is "native" (the driver runs the program) or "generic" (the stack
+	// runs it, after it has made an skb).
 	Mode string `json:"mode"`
-	// Program is its name: "niclane_ingress", or somebody else's.
+	// Program is its name: "niclane_ingress", or that of another program.
 	Program string `json:"program"`
 }
 
@@ -35,7 +35,7 @@ func (x XDP) commands(c Change) []string {
 	return one(fmt.Sprintf("ip link set dev %s %s object niclane.o section xdp", x.Dev, mode))
 }
 
-// putXDP takes what is in the maps along with the program.
+// putXDP also removes the contents of the program's maps.
 func (d *Device) putXDP(_ XDP, next Object) {
 	d.Programs = slices.DeleteFunc(slices.Clone(d.Programs), func(p Program) bool {
 		return p.Attach == AttachXDP || p.Attach == AttachXDPGeneric
@@ -61,7 +61,7 @@ func (d *Device) xdps(yield func(Object)) {
 type CPUQueue struct {
 	Dev string `json:"dev"`
 	CPU int    `json:"cpu"`
-	// Size in packets (struct bpf_cpumap_val, qsize; at most 16384).
+	// Size is in packets (struct bpf_cpumap_val, qsize; at most 16384).
 	Size int `json:"size"`
 }
 
@@ -83,7 +83,7 @@ func (q CPUQueue) commands(c Change) []string {
 
 func (q CPUQueue) standsOn() []string { return []string{XDP{Dev: q.Dev}.Key()} }
 
-// putCPUQueue makes or removes its thread with it.
+// putCPUQueue also makes or removes the queue's thread.
 func (d *Device) putCPUQueue(q CPUQueue, next Object) {
 	replace(&d.CPUQueues, q, next)
 	var fresh Object = CPUThread{Dev: q.Dev, CPU: q.CPU, Policy: "other"}
@@ -125,15 +125,15 @@ func (t CPUThread) standsOn() []string {
 	return []string{CPUQueue{Dev: t.Dev, CPU: t.CPU}.Key(), XDP{Dev: t.Dev}.Key()}
 }
 
-// putCPUThread leaves a thread that a queue has.
+// putCPUThread changes a thread. It removes none: a thread lives as long as its queue.
 func (d *Device) putCPUThread(t CPUThread, next Object) {
 	if next != nil {
 		replace(&d.CPUThreads, t, next)
 	}
 }
 
-// A CPULane is a lane as the XDP program knows it: the processors among which
-// its flows are spread by hash. Each needs a CPUQueue.
+// A CPULane is a lane in the XDP program: the processors over which a hash
+// spreads its flows. Each processor needs a CPUQueue.
 type CPULane struct {
 	Dev string `json:"dev"`
 	// Lane is niclane's number of the lane, 1 to 63.
@@ -160,7 +160,7 @@ func (l CPULane) commands(c Change) []string {
 
 func (l CPULane) standsOn() []string { return []string{XDP{Dev: l.Dev}.Key()} }
 
-// An XDPEntry is one entry in the map of the XDP program: packets that match
+// An XDPEntry is one entry in the map of the XDP program: matching packets
 // belong to a CPULane.
 type XDPEntry struct {
 	Dev   string `json:"dev"`
@@ -196,7 +196,7 @@ func (e XDPEntry) equal(o Object) bool {
 	return ok && e == b
 }
 
-// XDP returns what is in the device's XDP slot.
+// XDP returns the program in the device's XDP slot.
 func (d *Device) XDP() (XDP, bool) {
 	for _, p := range d.Programs {
 		switch p.Attach {

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// shaped reports whether the file asks for anything that needs shaping.
+// shaped reports whether the file asks for a guarantee, a ceiling or a rank.
 func shaped(lanes []*deviceLane) bool {
 	for _, l := range lanes {
 		if !l.Bandwidth.Guarantee.IsZero() || !l.Bandwidth.Ceiling.IsZero() || l.Rank != 0 {
@@ -22,13 +22,13 @@ func shaped(lanes []*deviceLane) bool {
 	return false
 }
 
-// rootRate is what is shared out on a link: a little less than its rate, so
-// that the queue builds in the qdisc, where rank decides, and not behind it.
-// 2 % covers preamble, frame check and gap of full-size frames (24 of 1538
-// bytes), which HTB does not count.
+// rootRate returns the rate that is shared out on a link: 2 % below the link's
+// rate, so that packets queue in the qdisc, where rank decides, and not in the
+// card. The 2 % covers preamble, frame check and gap of full-size frames (24 of
+// 1538 bytes), which HTB does not count.
 func rootRate(link uint64) uint64 { return link / 100 * 98 }
 
-// asked is what the lanes want of their bandwidth.
+// asked returns which kinds of bandwidth the lanes ask for.
 func asked(lanes []*deviceLane) (out []string) {
 	for _, l := range lanes {
 		for what, is := range map[string]bool{
@@ -44,8 +44,8 @@ func asked(lanes []*deviceLane) (out []string) {
 	return out
 }
 
-// tooLittle gives, by name, why a mechanism of the bandwidth is not enough for
-// the lanes.
+// tooLittle returns the bandwidth mechanisms that do not give all that the
+// lanes ask for, by name, with the reason.
 func (f *fit) tooLittle(lanes []*deviceLane) map[string]string {
 	why := map[string]string{}
 	for _, e := range catalogue() {
@@ -69,7 +69,7 @@ func (f *fit) tooLittle(lanes []*deviceLane) map[string]string {
 	return why
 }
 
-// wantBandwidth shapes what the lanes transmit.
+// wantBandwidth shapes the packets that the lanes send.
 func (f *fit) wantBandwidth(lanes []*deviceLane) {
 	if !shaped(lanes) {
 		return
@@ -88,8 +88,8 @@ func (f *fit) wantBandwidth(lanes []*deviceLane) {
 	}
 }
 
-// wantMaxrate has the card cap each queue of a lane with a ceiling. The unit is
-// Mbit/s (Documentation/ABI/testing/sysfs-class-net-queues).
+// wantMaxrate lets the card limit each queue of a lane with a ceiling. The unit
+// is Mbit/s (Documentation/ABI/testing/sysfs-class-net-queues).
 func (f *fit) wantMaxrate(lanes []*deviceLane) {
 	for _, l := range lanes {
 		rate := f.queueCeiling(l)
@@ -105,7 +105,7 @@ func (f *fit) wantMaxrate(lanes []*deviceLane) {
 	}
 }
 
-// wantShapers has the card give each queue of a lane its share of the lane's
+// wantShapers lets the card give each queue of a lane its share of the lane's
 // guarantee and ceiling.
 func (f *fit) wantShapers(lanes []*deviceLane) {
 	for _, l := range lanes {
@@ -135,16 +135,15 @@ func (f *fit) wantShapers(lanes []*deviceLane) {
 	}
 }
 
-// queueCeiling is the part of a lane's ceiling that each of its queues has, 0
-// for none.
+// queueCeiling returns each queue's share of the lane's ceiling, 0 for none.
 func (f *fit) queueCeiling(l *deviceLane) uint64 {
 	return f.ceiling(l) / uint64(len(l.queues))
 }
 
-// wantMqTBF gives each queue a qdisc of its own, and those of a lane with a
-// ceiling a token bucket.
+// wantMqTBF gives each queue its own qdisc; the queues of a lane with a ceiling
+// get a token bucket.
 func (f *fit) wantMqTBF(lanes []*deviceLane) {
-	if !f.byPriority() { // which has a class for each queue too
+	if !f.byPriority() { // mqprio already has a class for each queue
 		f.wants = append(f.wants, want{
 			Object: device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "mq", Handle: rootHandle},
 			part:   device.PartBandwidth, cause: "lanes", disruptive: true,
@@ -168,20 +167,20 @@ func (f *fit) wantMqTBF(lanes []*deviceLane) {
 	}
 }
 
-// Major numbers of the first qdiscs below the root. Each kind has
-// others, because the kernel lets one give way to another only under another handle.
+// Major numbers of the first qdiscs below the root. Each kind has its own range, because
+// the kernel replaces a qdisc by another kind only under another handle.
 const (
 	firstLeaf = 0x100
 	firstCake = 0x1100
 	firstFIFO = 0x2100
 )
 
-// wantFair divides the share of a lane with many members among its flows: of a
-// shared lane, and of the default one. Its packets had the card's queues and
-// their qdiscs before; a class has one FIFO (htb_change_class, sch_htb.c), in
-// which whoever has no lane would wait behind the bulk of all others. A shared
-// lane's members have addresses of their own where they are pods, and one that
-// opens many connections should have no more than the others: that cake knows.
+// wantFair divides a lane's share among its flows, for shared lanes and the
+// default lane. Without it, an HTB class has one FIFO (htb_change_class,
+// sch_htb.c), in which traffic without a lane waits behind the bulk of all
+// others. In a shared lane, a member with many connections must not get more
+// than the others. cake ensures this if members have their own addresses, as
+// pods do.
 func (f *fit) wantFair(l *deviceLane) {
 	cause, flows := lanePath(l.Lane, "mode"), "the flows of shared lane "+l.Name
 	if l.isDefault {
@@ -206,14 +205,14 @@ func (f *fit) wantFair(l *deviceLane) {
 	f.want(q, device.PartBandwidth, cause, "fairly among "+flows)
 }
 
-// fifoLimit is how many packets wait in a lane's class at least: the kernel's own
-// DEFAULT_TX_QUEUE_LEN.
+// fifoLimit is the least number of packets that can wait in a lane's class: the
+// kernel's DEFAULT_TX_QUEUE_LEN.
 const fifoLimit = 1000
 
-// wantFIFO gives a lane's class a FIFO of its own where the kernel's would be
-// short: that holds as many packets as the device's txqueuelen says when the
-// class is made, and drops every packet where that is 0 (net/sched/sch_fifo.c:
-// __fifo_init). One that is there stays: attaching a qdisc can change txqueuelen
+// wantFIFO gives a lane's class its own FIFO if the kernel's would be too
+// short. The kernel's holds as many packets as the device's txqueuelen when the
+// class is made, and with 0 drops every packet (net/sched/sch_fifo.c:
+// __fifo_init). An existing FIFO stays: attaching a qdisc can change txqueuelen
 // (net/sched/sch_api.c: qdisc_create).
 func (f *fit) wantFIFO(l *deviceLane) {
 	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "pfifo",
@@ -227,9 +226,9 @@ func (f *fit) wantFIFO(l *deviceLane) {
 	f.want(q, device.PartBandwidth, l.Path, fmt.Sprintf("lane %s: a FIFO of %d packets: %s", l.Name, fifoLimit, why))
 }
 
-// wantTxQueueLen sets a txqueuelen of 0 to what the kernel makes of it when a device
-// without a queue of its own gets its first qdisc, whichever that is
-// (net/sched/sch_api.c: qdisc_create): so rollback puts the 0 back.
+// wantTxQueueLen sets a txqueuelen of 0 to the kernel's default, so that rollback puts the
+// 0 back. The kernel itself sets that default when a device without a queue gets its first
+// qdisc of any kind (net/sched/sch_api.c: qdisc_create).
 func (f *fit) wantTxQueueLen() {
 	file := device.File{Path: "/sys/class/net/" + f.dev.Name + "/tx_queue_len", Format: device.FileText,
 		Value: strconv.Itoa(fifoLimit)}
@@ -261,10 +260,10 @@ func (f *fit) wantHTB(lanes []*deviceLane) {
 	for _, l := range lanes {
 		guarantee := f.guarantee(l)
 		if guarantee == 0 && l.isDefault && root > promised {
-			guarantee = root - promised // what nobody was promised
+			guarantee = root - promised // the rate that no lane is guaranteed
 		}
-		// HTB has no class without a rate; 1/1000 of the link promises
-		// nothing worth the name.
+		// HTB needs a rate for every class; 1/1000 of the link is a negligible
+		// guarantee.
 		guarantee = max(guarantee, f.link/1000)
 		ceiling := f.ceiling(l)
 		if ceiling == 0 || ceiling > root {
@@ -279,9 +278,10 @@ func (f *fit) wantHTB(lanes []*deviceLane) {
 	f.noteUnguaranteed(lanes)
 }
 
-// noteUnguaranteed says what lanes without a guarantee keep while the default lane, which
-// has what no lane was promised, fills the link: HTB serves a class within its rate before
-// any that borrows, whatever their ranks (net/sched/sch_htb.c: htb_dequeue_tree).
+// noteUnguaranteed says how little a lane without a guarantee keeps while the default lane
+// fills the link with the rate that no lane is guaranteed. HTB serves a class within its rate
+// before any class that borrows, regardless of rank (net/sched/sch_htb.c:
+// htb_dequeue_tree).
 func (f *fit) noteUnguaranteed(lanes []*deviceLane) {
 	if f.guarantee(lanes[0]) > 0 {
 		return
@@ -300,16 +300,16 @@ func (f *fit) noteUnguaranteed(lanes []*deviceLane) {
 
 func classID(minor uint16) string { return fmt.Sprintf("1:%x", minor) }
 
-// burst is what the rate carries in 500 µs, at least two frames and at most
-// 64 KiB. Smaller ones let a lane wait behind less, but
-// every burst costs a timer: arming one takes 11 µs in a virtual machine, and
-// with bursts of 25 µs the watchdog alone took 15 % of a processor at 1 Gbit/s.
+// burst returns the bytes that the rate carries in 500 µs, at least two frames
+// and at most 64 KiB. A smaller burst makes a lane wait less, but costs more
+// timers: arming one takes 11 µs in a virtual machine, and with bursts of 25 µs
+// the watchdog alone took 15 % of a processor at 1 Gbit/s.
 func (f *fit) burst(rate uint64) uint32 {
 	return max(uint32(min(rate/8/2000, 64<<10)), 2*uint32(f.dev.MTU+14))
 }
 
-// class is an HTB class; its quantum shares out what is left in proportion to
-// the guarantees.
+// class returns an HTB class. Its quantum divides unused bandwidth in
+// proportion to the guarantees.
 func (f *fit) class(id, parent string, rate, ceil uint64, prio uint32) device.Class {
 	frame := uint32(f.dev.MTU + 14)
 	quantum := uint32(min(max(rate/8/1000, uint64(frame)), 60_000))

@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// BenchmarkMake plans one shared lane with many members, from nothing and
-// against a machine that has them already. The goal is 100 ms for 1,000.
+// BenchmarkMake plans one shared lane with many members, from nothing and against a machine
+// that already has them. The goal is 100 ms for 1,000 members.
 func BenchmarkMake(b *testing.B) {
 	for _, members := range []int{1, 10, 100, 1000} {
 		in := &intent.Intent{

@@ -9,20 +9,20 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A group is the links of the devices that the lanes span, by which their rates
-// are shared out.
+// A group holds the link rates of the lanes' devices. A bond's slaves share the
+// lanes' rates in proportion to them.
 type group struct {
-	// link is that of each device in bit/s, 0 if nobody says it.
+	// link is the rate of each device's link in bit/s, 0 if unknown.
 	link map[string]uint64
-	// all is the sum of a bond's slaves, used that of those by which it sends.
-	// Both are 0 where each device has the lanes' rates whole: of devices that
-	// are no bond's, and where one slave carries everything, or each does.
+	// all is the sum over a bond's slaves; used is the sum over those that the
+	// bond sends on. Both are 0 if each device has the lanes' full rates:
+	// without a bond, or if one slave carries all traffic, or each slave does.
 	all, used uint64
-	// sharing are the slaves of used.
+	// sharing are the slaves counted in used.
 	sharing []string
 }
 
-// groupOf measures the named devices.
+// groupOf returns the group of the named devices.
 func groupOf(in *intent.Intent, st *device.State, names []string) group {
 	g := group{link: map[string]uint64{}}
 	var fastest uint64
@@ -31,8 +31,8 @@ func groupOf(in *intent.Intent, st *device.State, names []string) group {
 		fastest = max(fastest, g.link[name])
 	}
 	for _, name := range names {
-		// A card does not say its speed while its link is down. It is no reason
-		// to refuse the lanes to the others.
+		// A card reports no speed while its link is down. That is no reason to
+		// refuse the lanes on the other devices.
 		if g.link[name] == 0 && st.Device(name).Idle {
 			g.link[name] = fastest
 		}
@@ -55,7 +55,7 @@ func groupOf(in *intent.Intent, st *device.State, names []string) group {
 	return g
 }
 
-// linkOf is the rate of a device's link, 0 if nobody says it.
+// linkOf returns the rate of a device's link in bit/s, 0 if unknown.
 func linkOf(in *intent.Intent, d *device.Device) uint64 {
 	if in.Group.LinkRate > 0 {
 		return in.Group.LinkRate
@@ -63,8 +63,8 @@ func linkOf(in *intent.Intent, d *device.Device) uint64 {
 	return d.Speed
 }
 
-// share is the sum of the links that share the lanes' rates with a device's own. A
-// slave by which the bond sends nothing keeps what it had as one of all.
+// share returns the sum of the links that share the lanes' rates with a device. A slave
+// that the bond does not send on keeps its share among all slaves.
 func (g group) share(d *device.Device) uint64 {
 	if d.Idle {
 		return g.all
@@ -72,7 +72,7 @@ func (g group) share(d *device.Device) uint64 {
 	return g.used
 }
 
-// noteIdle says what comes of a slave by which the bond sends nothing.
+// noteIdle says what happens to the rates of a slave that the bond does not send on.
 func (f *fit) noteIdle() {
 	if f.in.Group.Bond == "" || !f.dev.Idle {
 		return
@@ -86,7 +86,7 @@ func (f *fit) noteIdle() {
 	}
 }
 
-// inBits reports whether a lane has a rate that a bond's slaves can share.
+// inBits reports whether a lane has a rate in bit/s, which a bond's slaves can share.
 func inBits(in *intent.Intent) bool {
 	absolute := func(l intent.Lane) bool {
 		return l.Bandwidth.Guarantee.BitsPerSecond > 0 || l.Bandwidth.Ceiling.BitsPerSecond > 0

@@ -12,17 +12,17 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// An mqprio of the card's (hw 1 mode channel) gives each lane a traffic class.
-// On cards whose classes receive too, flower filters on ingress lead to them.
+// An mqprio that the card implements (hw 1 mode channel) gives each lane a traffic class. If
+// the card's classes also receive, flower filters on ingress lead to them.
 
 // byCard reports whether the card maps lanes to transmit queues by class.
 func (f *fit) byCard() bool { return f.uses(device.PartMapper, ByMqprioChannel) }
 
-// classes reports whether the lanes' queue sets are classes of the card.
+// classes reports whether the lanes' queue sets are traffic classes of the card.
 func (f *fit) classes() bool { return f.uses(device.PartQueueSet, ByMqprioChannel) }
 
-// limits are what the driver makes of classes; of one that is not known, no
-// limits but the kernel's.
+// limits returns what the driver allows of traffic classes. For an unknown
+// driver, these are the kernel's limits.
 func (f *fit) limits() device.ClassLimits {
 	l, ok := device.FindClassLimits(f.dev.Driver)
 	if !ok {
@@ -32,7 +32,7 @@ func (f *fit) limits() device.ClassLimits {
 	return l
 }
 
-// noClasses says why the card cannot have these lanes for classes, "" if it can.
+// noClasses says why the lanes cannot be traffic classes of the card, "" if they can.
 func (f *fit) noClasses(lanes []*deviceLane) string {
 	l := f.limits()
 	from := fmt.Sprintf(" (%s)", l.Source)
@@ -70,14 +70,14 @@ func (f *fit) noClasses(lanes []*deviceLane) string {
 	return ""
 }
 
-// whole reports whether a prefix is a whole address, or any.
+// whole reports whether a prefix is a whole address, or empty, which means any.
 func whole(prefix string, family int) bool {
 	return prefix == "" || strings.HasSuffix(prefix, map[int]string{4: "/32", 6: "/128"}[family])
 }
 
-// oddCounts says what is wrong with the classes' numbers of queues, as
-// ice_validate_mqprio_qopt does: one value need not be a power of two, and it
-// is the largest.
+// oddCounts says what is wrong with the classes' numbers of queues. As in
+// ice_validate_mqprio_qopt, one number need not be a power of two if it is the
+// largest.
 func oddCounts(lanes []*deviceLane, l device.ClassLimits) string {
 	if !l.PowerOfTwo {
 		return ""
@@ -104,7 +104,7 @@ func oddCounts(lanes []*deviceLane, l device.ClassLimits) string {
 	return ""
 }
 
-// ofCard makes q the card's, with the lanes' rates.
+// ofCard makes q an mqprio of the card, with the lanes' rates.
 func (f *fit) ofCard(q *device.Qdisc, lanes []*deviceLane) {
 	q.Mode = device.ModeChannel
 	if !f.uses(device.PartBandwidth, ByMqprioRate) || !shaped(lanes) {
@@ -133,7 +133,7 @@ func (f *fit) ofCard(q *device.Qdisc, lanes []*deviceLane) {
 	q.MaxRates = rates(f.ceiling, "ceiling")
 }
 
-// mqprioWanted reports whether the mqprio is asked for already.
+// mqprioWanted reports whether an mqprio is already wanted.
 func (f *fit) mqprioWanted() bool {
 	for _, w := range f.wants {
 		if q, ok := w.Object.(device.Qdisc); ok && q.Type == "mqprio" {
@@ -144,7 +144,7 @@ func (f *fit) mqprioWanted() bool {
 }
 
 // wantClasses makes the card's classes before anything that belongs to their
-// queues: the driver makes these anew.
+// queues, because the driver makes new queues for them.
 func (f *fit) wantClasses(lanes []*deviceLane) {
 	if !f.byCard() || len(lanes) < 2 {
 		return
@@ -160,9 +160,9 @@ func (f *fit) wantClasses(lanes []*deviceLane) {
 	}
 }
 
-// wantOwnTable gives the default RSS table back to the driver before its classes
-// are made: then it is the default class's, and cannot be set. What somebody had
-// set comes back after they are gone.
+// wantOwnTable gives the default RSS table back to the driver before the classes are made.
+// While they exist, the table belongs to the default class and cannot be set. A table set by
+// another program comes back after the classes are gone.
 func (f *fit) wantOwnTable() {
 	root, _ := f.present[device.Qdisc{Dev: f.dev.Name, Parent: "root"}.Key()].(device.Qdisc)
 	for _, t := range f.dev.RSS {
@@ -178,10 +178,10 @@ func (f *fit) wantOwnTable() {
 	}
 }
 
-// wantDriverPollers has the driver poll the queues of lanes that ask for it. It
-// makes its queues anew for that, so that it comes before what belongs to them.
-// adqsetup sets the same: a class's connections come in where they go out, where
-// the class is one application's.
+// wantDriverPollers lets the driver poll the queues of lanes that ask for it.
+// The driver makes new queues for that, so this comes before what belongs to
+// them. Like adqsetup, it lets a class's connections come in where they go out
+// (inline_fd) if the class belongs to one application.
 func (f *fit) wantDriverPollers(lanes []*deviceLane) {
 	if !f.uses(device.PartPoller, ByDriverPollers) {
 		return
@@ -212,7 +212,7 @@ func (f *fit) wantDriverPollers(lanes []*deviceLane) {
 	}
 }
 
-// wantFlowers steers the members' packets to their lane's class, last of all.
+// wantFlowers steers the members' packets to their lane's class. It comes last.
 func (f *fit) wantFlowers(lanes []*deviceLane) {
 	if !f.uses(device.PartSteering, ByFlower) {
 		return

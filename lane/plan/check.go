@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// checkParts refuses what needs a mechanism that this device does not have.
+// checkParts refuses lanes that need a mechanism that this device does not have.
 func (f *fit) checkParts(lanes []*deviceLane) {
 	for name := range f.in.Group.Force {
 		if Mechanisms(device.Part(name)) == nil {
@@ -60,7 +60,7 @@ func (f *fit) checkParts(lanes []*deviceLane) {
 	}
 }
 
-// foreignContexts is how many RSS contexts others have made.
+// foreignContexts returns the number of RSS contexts that niclane did not make.
 func (f *fit) foreignContexts() (n int) {
 	for _, t := range f.dev.RSS {
 		if _, ours := f.owned[t.Key()]; t.Context > 0 && !ours {
@@ -70,8 +70,8 @@ func (f *fit) foreignContexts() (n int) {
 	return n
 }
 
-// require fails unless the part has a mechanism; the message says what was
-// tried.
+// require reports an error if the part has no mechanism. The message lists what
+// was tried.
 func (f *fit) require(part device.Part, path string) {
 	c := f.choice[part]
 	if c.Mechanism == "" && f.in.Group.Force[string(part)] == "" {
@@ -127,8 +127,8 @@ func (f *fit) checkBandwidth(lanes []*deviceLane) {
 	}
 }
 
-// checkForeign refuses where somebody else's settings would have to be
-// replaced for the lane to hold.
+// checkForeign refuses a device where the lanes would have to replace settings
+// of other programs.
 func (f *fit) checkForeign() {
 	for _, q := range f.dev.Qdiscs {
 		if q.Parent != "root" || q.Handle == "0:" {
@@ -182,8 +182,8 @@ func (f *fit) checkMembers(lanes []*deviceLane) {
 	}
 }
 
-// maxPatterns is how many different sets of compared fields niclane's
-// classifier and the emulated card look up (internal/kernel/bpf/c/flow.h,
+// maxPatterns is the most different sets of fields that niclane's classifier
+// and the emulated card look up (internal/kernel/bpf/c/flow.h,
 // lab/emucard/c/card.c: MAX_PATTERNS).
 const maxPatterns = 16
 
@@ -191,11 +191,11 @@ const maxPatterns = 16
 type Pattern struct {
 	family, localBits, remoteBits int
 	protocol                      string
-	localPort, remotePort         int // bits compared
+	localPort, remotePort         int // number of bits compared
 	vlan                          bool
 }
 
-// PatternOf returns which fields a match of a plan's compares.
+// PatternOf returns the fields that a match of a plan compares.
 func PatternOf(m device.Match) Pattern {
 	return Pattern{m.Family, prefixBits(m.Local), prefixBits(m.Remote), m.Protocol,
 		portBits(m.LocalPort, m.LocalPortBits), portBits(m.RemotePort, m.RemotePortBits), m.VLAN != 0}
@@ -208,11 +208,11 @@ func portBits(port uint16, bits int) int {
 	return bits
 }
 
-// checkPatterns refuses members that compare too many different sets of
-// fields: each is one lookup per packet.
+// checkPatterns refuses too many different sets of compared fields: each costs
+// one lookup per packet.
 func (f *fit) checkPatterns(lanes []*deviceLane) {
 	seen := map[Pattern]bool{}
-	var last Pattern // which most members have in common
+	var last Pattern // the same for most members
 	for _, l := range lanes {
 		for i := range l.Members {
 			for _, m := range f.matches(&l.Members[i]) {
@@ -229,13 +229,13 @@ func (f *fit) checkPatterns(lanes []*deviceLane) {
 	}
 }
 
-// prefixBits is the length of a prefix of a match, 0 for any address.
+// prefixBits returns the length of a match's prefix, 0 for any address.
 func prefixBits(prefix string) int {
 	_, length, given := strings.Cut(prefix, "/")
 	if !given {
 		return 0
 	}
-	n, _ := strconv.Atoi(length) // of ofFamily's own text
+	n, _ := strconv.Atoi(length) // the text is from ofFamily
 	return n
 }
 
@@ -265,7 +265,7 @@ func (f *fit) checkForeignRules(m *intent.Member, ms []device.Match) {
 }
 
 // checkCgroup refuses a control group that does not exist, and one whose
-// processors shall be set and cannot.
+// processors must be set but cannot be.
 func (f *fit) checkCgroup(l *deviceLane, m *intent.Member) {
 	if m.Cgroup == "" {
 		return
@@ -280,7 +280,7 @@ func (f *fit) checkCgroup(l *deviceLane, m *intent.Member) {
 	}
 	cpus := f.memberCPUs(l)
 	if len(cpus) == 0 {
-		return // nothing of it is set
+		return // nothing of the group is set
 	}
 	f.require(device.PartProcessors, m.Path+".cgroup")
 	if _, ok := f.st.Files[dir+"/cpuset.cpus"]; ok || f.choice[device.PartProcessors].Mechanism == "" {

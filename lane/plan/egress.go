@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Identities that niclane chooses, so that its objects can be found again
-// after a kill.
+// Handles and class numbers that niclane chooses, so that it finds its objects
+// again after a kill.
 const (
 	rootHandle     = "1:"
 	rootClass      = "1:1"
@@ -22,8 +22,8 @@ const (
 	EgressProgram = "niclane_egress"
 )
 
-// wantXPS fences the transmit queues: traffic transmits on the queue that
-// received it, and what has no receive queue yet stays in the default lane's.
+// wantXPS fences the transmit queues. Traffic leaves on the queue that received
+// it; traffic without a receive queue stays in the default lane's queues.
 func (f *fit) wantXPS(lanes []*deviceLane, total int) {
 	if !f.uses(device.PartMapper, ByXPSRxqs) {
 		return
@@ -34,8 +34,8 @@ func (f *fit) wantXPS(lanes []*deviceLane, total int) {
 			owner[q] = l
 		}
 	}
-	// The default lane's queues get their processors first: from then on
-	// no queue without any is chosen by hash.
+	// The default lane's queues get their processors first. From then on, the
+	// kernel chooses no queue without processors by hash.
 	for q, l := range owner {
 		if l != nil && l.isDefault {
 			f.wantXPSQueue(q, l, f.st.OnlineCPUs(),
@@ -74,8 +74,8 @@ func (f *fit) wantXPSQueue(q int, l *deviceLane, cpus []int, why string) {
 // chooses reports whether the classifier picks the transmit queue.
 func (f *fit) chooses() bool { return f.uses(device.PartMapper, ByQueueMapping) }
 
-// wantClassifier gives the members' packets their lane's class, and its
-// transmit queues where nothing else does.
+// wantClassifier gives the members' packets the class of their lane, and its
+// transmit queues if nothing else chooses them.
 func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	if len(lanes) == 0 {
 		return
@@ -152,8 +152,8 @@ func (f *fit) byGroup() bool {
 	return f.uses(device.PartClassifier, BySockops) || f.uses(device.PartClassifier, ByNetPrio)
 }
 
-// wantCgroupClasses gives the packets of the members' control groups their
-// lane's class.
+// wantCgroupClasses gives the packets of the members' control groups the class
+// of their lane.
 func (f *fit) wantCgroupClasses(lanes []*deviceLane) {
 	name := f.choice[device.PartClassifier].Mechanism
 	if f.priority(lanes[0]) == "" {
@@ -187,8 +187,8 @@ func (f *fit) wantCgroupClasses(lanes []*deviceLane) {
 	}
 }
 
-// hasGroup reports whether the hierarchy in which the classifier looks has a
-// group, and which hierarchy that is.
+// hasGroup reports whether a group exists in the hierarchy that the classifier
+// uses, and returns that hierarchy.
 func (f *fit) hasGroup(group string) (where string, ok bool) {
 	g := f.st.Cgroups
 	if f.uses(device.PartClassifier, ByNetPrio) {
@@ -197,7 +197,7 @@ func (f *fit) hasGroup(group string) (where string, ok bool) {
 	return "the unified hierarchy at " + g.V2, g.V2Groups[group]
 }
 
-// groupObject is what gives a group's packets a priority.
+// groupObject returns the object that gives a group's packets a priority.
 func (f *fit) groupObject(group, priority string) device.Object {
 	if f.uses(device.PartClassifier, ByNetPrio) {
 		return device.CgroupPriority{Cgroup: group, Dev: f.dev.Name, Priority: priority}
@@ -205,9 +205,9 @@ func (f *fit) groupObject(group, priority string) device.Object {
 	return device.CgroupClass{Cgroup: group, Priority: priority}
 }
 
-// wantNoXPS clears transmit packet steering: where any is set it decides
-// before the classifier's choice is looked at (net/core/dev.c:
-// netdev_pick_tx). What is set anew later, as paired, is left.
+// wantNoXPS clears transmit packet steering, which the kernel prefers to the
+// classifier's choice (net/core/dev.c: netdev_pick_tx). It skips the files in
+// paired, which are set later.
 func (f *fit) wantNoXPS(why string, paired []device.File) {
 	later := map[string]bool{}
 	for _, p := range paired {
@@ -228,7 +228,7 @@ func (f *fit) wantNoXPS(why string, paired []device.File) {
 	}
 }
 
-// wantedClasses are the HTB classes asked for so far.
+// wantedClasses returns the IDs of the HTB classes wanted so far.
 func (f *fit) wantedClasses() (ids []string) {
 	for _, w := range f.wants {
 		if c, ok := w.Object.(device.Class); ok {
@@ -238,8 +238,8 @@ func (f *fit) wantedClasses() (ids []string) {
 	return ids
 }
 
-// freePref is the preference of our filter: the one it has, else the first
-// that no other egress filter uses.
+// freePref returns the preference of niclane's filter: the present one, else
+// the first that no other egress filter uses.
 func (f *fit) freePref() uint16 {
 	used := map[uint16]bool{}
 	for _, x := range f.dev.Filters {

@@ -4,8 +4,8 @@ package plan
 
 import "strings"
 
-// An Error is one thing that the device cannot do as asked. Path is the config
-// path that asked for it, so that the caller can add file and line.
+// An Error is one thing that the device cannot do. Path is the config path that
+// asked for it, so that the caller can add file and line.
 type Error struct {
 	Path    string `json:"path"`
 	Message string `json:"message"`

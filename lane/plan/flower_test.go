@@ -10,8 +10,9 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestFlowerElsewhere: niclane's filter is gone and somebody else has made one for
-// the same packets, at another preference. It is theirs, whatever the journal says.
+// TestFlowerElsewhere: niclane's filter is gone, and another program has made one for the
+// same packets at another preference. The plan leaves it alone, although the journal has such
+// a filter.
 func TestFlowerElsewhere(t *testing.T) {
 	const lanes = "version: 1\nglobals: {dev: sim0, queues: 2}\nlanes: {a: {queues: 2, ports: [%s], poller: " +
 		"interrupt}}\n"

@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestForgetAbsent: what nobody wants and is there no more has no step, and is off
-// the record; what is to be put back stays on it, and so does what is wanted.
+// TestForgetAbsent: an absent, unwanted object gets no step and leaves the record. An
+// object that is wanted, or has a value to restore, stays in it.
 func TestForgetAbsent(t *testing.T) {
 	const lanes = "version: 1\nglobals: {dev: [lane0, lane1]}\nlanes: {a: {queues: 2, cpus: 1, ports: [80]}}\n"
 	st := twins(t)

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the goldens; read the diff")
 
-// fixture reads a State as `niclane probe --json` printed it.
+// fixture reads a State as printed by `niclane probe --json`.
 func fixture(t testing.TB, name string) *device.State {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name+".json"))
@@ -45,7 +45,7 @@ func fixture(t testing.TB, name string) *device.State {
 	return st
 }
 
-// file returns a file of an archive, "" if it has none of that name.
+// file returns a file of an archive, "" if it is missing.
 func file(ar *txtar.Archive, name string) string {
 	for _, f := range ar.Files {
 		if f.Name == name {
@@ -55,11 +55,11 @@ func file(ar *txtar.Archive, name string) string {
 	return ""
 }
 
-// A golden is one archive: a device (the comment's first word names the
-// fixture), optionally changes to it (device.patch, JSON merged over it),
-// what was applied before (before.yaml) and what somebody else has changed since
-// (meanwhile.patch), lanes.yaml, and what planning gives: summary, plan and
-// rollback, or errors.
+// TestGolden plans each archive in testdata. The first word of an archive's
+// comment is a fixture. device.patch has changes to it (JSON merged over it).
+// before.yaml is the file applied before, meanwhile.patch the later changes by
+// other programs. The results for lanes.yaml are summary, plan and rollback, or
+// errors.
 func TestGolden(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -139,7 +139,7 @@ func golden(t *testing.T, ar *txtar.Archive) []txtar.File {
 		{Name: "rollback", Data: undo.Bytes()}}
 }
 
-// TestProbe holds what probe prints for each fixture to testdata/NAME.probe.
+// TestProbe compares probe's output for each fixture with testdata/NAME.probe.
 func TestProbe(t *testing.T) {
 	own, _ := filepath.Glob("testdata/*.json")
 	paths, _ := filepath.Glob("../device/testdata/*.json")
@@ -173,7 +173,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// makePlan plans a file; the error carries file and line as the command's does.
+// makePlan plans a file. The error has file and line, as the command prints them.
 func makePlan(t *testing.T, name, text string, st *device.State, owned plan.Owned) (*plan.Plan, error) {
 	t.Helper()
 	f, err := config.ParseFile(name, []byte(text))
@@ -193,7 +193,7 @@ func makePlan(t *testing.T, name, text string, st *device.State, owned plan.Owne
 	return p, err
 }
 
-// merge lays JSON over a state: objects are merged, everything else replaced.
+// merge merges JSON into a state: objects are merged, all other values replaced.
 func merge(t *testing.T, st *device.State, patch string) {
 	t.Helper()
 	b, err := json.Marshal(st)
@@ -217,8 +217,8 @@ func merge(t *testing.T, st *device.State, patch string) {
 	}
 }
 
-// mergeValue merges maps by key and, because devices are a list, a list of
-// maps into a list of the same length element by element.
+// mergeValue merges maps by key. It merges a list of maps element by element
+// into a list of the same length, because devices are a list.
 func mergeValue(base, over any) any {
 	switch o := over.(type) {
 	case map[string]any:
@@ -243,7 +243,7 @@ func mergeValue(base, over any) any {
 	return over
 }
 
-// run makes the steps true in st and returns what is owned afterwards.
+// run applies the steps to st and returns what is owned afterwards.
 func run(st *device.State, owned plan.Owned, steps []plan.Step) plan.Owned {
 	owned.Records = slices.Clone(owned.Records)
 	at := map[string]int{}
@@ -264,7 +264,7 @@ func run(st *device.State, owned plan.Owned, steps []plan.Step) plan.Owned {
 	return owned
 }
 
-// checkInvariants holds every golden to the invariants of the design.
+// checkInvariants checks the invariants of the design for a golden.
 func checkInvariants(t *testing.T, ar *txtar.Archive, start, st *device.State, owned plan.Owned, p *plan.Plan) {
 	t.Helper()
 	lanes := file(ar, "lanes.yaml")

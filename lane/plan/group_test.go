@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// twins is the recorded card twice, as lane0 and lane1, slaves of bond0.
+// twins returns the recorded card twice, as lane0 and lane1, slaves of bond0.
 func twins(t *testing.T) *device.State {
 	t.Helper()
 	text, err := os.ReadFile("testdata/emulated.json")
@@ -39,8 +39,8 @@ func twins(t *testing.T) *device.State {
 	return st
 }
 
-// TestGroup: a lane on several devices, and on a bond's slaves, is the same
-// lane on each, and goes again from each.
+// TestGroup: a lane on several devices, or on a bond's slaves, is the same on
+// each, and is removed from each.
 func TestGroup(t *testing.T) {
 	for name, globals := range map[string]string{"list": "dev: [lane0, lane1]", "bond": "bond: bond0"} {
 		t.Run(name, func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestGroup(t *testing.T) {
 			if diff := cmp.Diff([]string{"lane0", "lane1"}, p.Devices); diff != "" {
 				t.Errorf("devices (-want +got):\n%s", diff)
 			}
-			// What belongs to a device is the same on both; what belongs to
-			// the host is made once.
+			// Objects of a device are the same on both; objects of the host are
+			// made once.
 			count := map[string]int{}
 			for _, s := range p.Steps {
 				count[strings.ReplaceAll(string(mustJSON(t, s)), "lane1", "lane0")]++
@@ -105,9 +105,9 @@ func TestGroupErrors(t *testing.T) {
 	}
 }
 
-// TestGroupShrinks: a device that the file has no more, or that has left the
-// bond, gets back what it had, and the others keep their lanes; of one that is
-// gone nothing is put back.
+// TestGroupShrinks: a device that has left the file or the bond gets its old
+// settings back, and the others keep their lanes. Nothing is restored on a
+// device that no longer exists.
 func TestGroupShrinks(t *testing.T) {
 	const lanes = "version: 1\nglobals: {%s}\nlanes: {a: {rank: 1, queues: 2, cpus: 1, ports: [80], guarantee: 20%%}}\n"
 	leave := func(st *device.State) { st.Device("lane1").Master = "" }
@@ -181,8 +181,8 @@ func TestGroupShrinks(t *testing.T) {
 	}
 }
 
-// TestInterruptAway: an interrupt that is not there now, as while a driver makes its
-// queues anew, is still to be put back, unless its device is gone for good.
+// TestInterruptAway: a missing interrupt keeps its value to restore, unless its device is
+// gone. A driver that makes new queues removes interrupts for a moment.
 func TestInterruptAway(t *testing.T) {
 	const lanes = "version: 1\nglobals: {dev: [lane0, lane1]}\nlanes: {a: {queues: 2, cpus: 1, ports: [80]}}\n"
 	affinity := device.File{Path: "/proc/irq/77/smp_affinity_list", Format: device.FileCPUList, Value: "0"}
@@ -206,9 +206,9 @@ func TestInterruptAway(t *testing.T) {
 	}
 }
 
-// TestBondRates: what lanes are promised and allowed on a bond is shared by its
-// slaves, by their links, and is the others' when one leaves; shares of the link, and
-// rates where one slave carries everything or no bond is named, are each device's.
+// TestBondRates: a bond's slaves share guarantees and ceilings in proportion to their
+// links, and take over the part of a slave that leaves. Percentages hold on each device. So
+// do rates in bit/s if one slave carries everything or no bond is named.
 func TestBondRates(t *testing.T) {
 	const lanes = "version: 1\nglobals: {%s}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: 300mbit, " +
 		"ceiling: 450mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%%}}\n"
@@ -218,8 +218,8 @@ func TestBondRates(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		globals, mode string
-		fast          string // has twice the link
-		a0, a1, alone uint64 // guarantee of lane a on the first device and the second, and when the second has left
+		fast          string // the device with twice the link rate
+		a0, a1, alone uint64 // guarantee of lane a: first device, second, first after the second left
 	}{
 		"shared":        {"bond: bond0", "802.3ad", "", 150e6, 150e6, 300e6},
 		"by link":       {"bond: bond0", "balance-xor", "lane0", 200e6, 100e6, 300e6},
@@ -275,8 +275,8 @@ func TestBondRates(t *testing.T) {
 			apply()
 			check("it is back", "lane0", c.a0)
 			check("it is back", "lane1", c.a1)
-			// What has no link carries nothing: the other has its part, and it
-			// keeps its own for when it is back.
+			// A device without a link carries nothing. The other takes its
+			// part, and it keeps its own rates for later.
 			st.Device("lane1").Idle = true
 			apply()
 			check("one is idle", "lane0", c.alone)
@@ -289,7 +289,7 @@ func TestBondRates(t *testing.T) {
 	}
 }
 
-// TestBondSharing: a plan says over which slaves it shares out rates, where it does.
+// TestBondSharing: a plan names the slaves that share rates, if any do.
 func TestBondSharing(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode, rates string
@@ -326,8 +326,8 @@ func TestBondSharing(t *testing.T) {
 	}
 }
 
-// TestBondSpeedUnknown: a card does not say its speed while its link is down, which
-// keeps the lanes from none of the bond's other slaves.
+// TestBondSpeedUnknown: a card reports no speed while its link is down. The bond's other
+// slaves get their lanes all the same.
 func TestBondSpeedUnknown(t *testing.T) {
 	const lanes = "version: 1\nglobals: {bond: bond0}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: " +
 		"300mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%}}\n"
@@ -356,8 +356,8 @@ func TestBondSpeedUnknown(t *testing.T) {
 	}
 }
 
-// TestBondTooSmall: a guarantee that the slaves there are cannot give is refused; a
-// ceiling above a slave's link is none.
+// TestBondTooSmall: a guarantee that the present slaves cannot give is refused. A ceiling
+// above a slave's link has no effect.
 func TestBondTooSmall(t *testing.T) {
 	const lanes = "version: 1\nglobals: {bond: bond0}\nlanes: {a: {queues: 1, cpus: 1, ports: [80], %s}}\n"
 	st := twins(t)
@@ -379,8 +379,8 @@ func TestBondTooSmall(t *testing.T) {
 	}
 }
 
-// TestBondOfClasses: a card cannot change its traffic classes' rates, so that these
-// stay as they were made when a slave leaves; other rates in the file are refused.
+// TestBondOfClasses: a card cannot change its traffic classes' rates, so they stay when a
+// slave leaves. Other rates in the file are refused.
 func TestBondOfClasses(t *testing.T) {
 	text, err := os.ReadFile("testdata/simcard-ice.json")
 	if err != nil {

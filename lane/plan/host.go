@@ -10,11 +10,10 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// wantCpusets keeps each member's processes on its lane's processors and
-// their memory on the NUMA nodes of these, where the file names processors.
-// An automatic choice is as many as the queues need; nobody asked for the
-// application to be squeezed into that. Busy pollers have their processors for
-// themselves.
+// wantCpusets keeps each member's processes on its lane's processors, and their
+// memory on the NUMA nodes of these, if the file names processors. An automatic
+// choice does not limit the application: it has only as many processors as the
+// queues need. Processors of busy pollers are left out.
 func (f *fit) wantCpusets(lanes []*deviceLane) {
 	if !f.uses(device.PartProcessors, ByCpuset) {
 		return
@@ -49,8 +48,8 @@ func (f *fit) wantCpusets(lanes []*deviceLane) {
 	}
 }
 
-// memberCPUs are the processors to which a lane's members with a control group
-// are kept: none where the file names none, or busy pollers have them all.
+// memberCPUs returns the processors for a lane's members with a control group:
+// none if the file names none, or if busy pollers have all of them.
 func (f *fit) memberCPUs(l *deviceLane) []int {
 	if len(l.CPUs) == 0 {
 		return nil
@@ -58,12 +57,12 @@ func (f *fit) memberCPUs(l *deviceLane) []int {
 	return without(l.cpus, f.spun(l))
 }
 
-// without returns those of a that are not in b.
+// without returns the elements of a that are not in b.
 func without(a, b []int) []int {
 	return slices.DeleteFunc(slices.Clone(a), func(x int) bool { return slices.Contains(b, x) })
 }
 
-// wantGlobals sets what belongs to the host or the whole device.
+// wantGlobals sets the settings of the host and of the whole device.
 func (f *fit) wantGlobals() {
 	g := f.in.Group
 	f.wantSysctl("/proc/sys/net/core/busy_poll", "globals.busypoll", g.BusyPoll)

@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// wantDefaultRSS keeps default traffic in the default lane's queues, of total
-// pairs and what the device has beyond these.
+// wantDefaultRSS keeps default traffic in the default lane's queues. total is the number of
+// pairs; further queues of the device also belong to the default lane.
 func (f *fit) wantDefaultRSS(def *deviceLane, total int) {
 	if !f.tables() {
 		return
@@ -29,14 +29,14 @@ func (f *fit) wantDefaultRSS(def *deviceLane, total int) {
 		"default traffic only in the default lane's queues "+device.FormatCPUList(queues))
 }
 
-// tables reports whether the default RSS table keeps others out of the lanes'
-// queues.
+// tables reports whether the default RSS table keeps foreign traffic out of the
+// lanes' queues.
 func (f *fit) tables() bool {
 	return f.uses(device.PartQueueSet, ByRSSContext) || f.uses(device.PartQueueSet, BySingleQueue)
 }
 
-// widens reports whether the default lane gets queues that its table, which
-// niclane has set, does not have now.
+// widens reports whether the default lane gets queues that are not in its
+// present table, which niclane has set.
 func (f *fit) widens(def *deviceLane) bool {
 	for _, t := range f.dev.RSS {
 		if _, ours := f.owned[t.Key()]; t.Context != 0 || !ours {
@@ -51,18 +51,18 @@ func (f *fit) widens(def *deviceLane) bool {
 	return false
 }
 
-// tableSize is the length of the device's indirection tables.
+// tableSize returns the length of the device's indirection tables.
 func (f *fit) tableSize() int {
 	for _, t := range f.dev.RSS {
 		if t.Context == 0 {
 			return len(t.Queues)
 		}
 	}
-	return 128 // the most common; the device corrects it on read-back
+	return 128 // the most common size; read-back gives the real one
 }
 
-// spread fills an indirection table with queues in turn, as ethtool -X equal
-// does.
+// spread fills an indirection table with the queues in turn, as ethtool -X
+// equal does.
 func spread(size int, queues []int) []int {
 	table := make([]int, size)
 	for i := range table {
@@ -71,8 +71,8 @@ func spread(size int, queues []int) []int {
 	return table
 }
 
-// channels are the device's as they shall be: enough for the queues needed, and
-// never fewer than before niclane.
+// channels returns the device's present and wanted channels: enough for the
+// queues needed, and never fewer than before niclane.
 func (f *fit) channels(total int) (now, shall device.Channels, ok bool) {
 	c := f.dev.Channels
 	if c == nil {
@@ -114,8 +114,8 @@ func (f *fit) wantChannels(total int) {
 	})
 }
 
-// wantGone keeps, for the way back, what others have set on queues that go with
-// fewer channels: from queue n on. What a new queue has by itself is left out.
+// wantGone records, for rollback, settings of other programs on queues that go when the
+// channels are reduced to n. It skips values that a new queue has by itself.
 func (f *fit) wantGone(n int) {
 	var gone []device.Object
 	for _, o := range f.present {
@@ -125,7 +125,7 @@ func (f *fit) wantGone(n int) {
 	}
 	for key, r := range f.owned {
 		if _, there := f.present[key]; !there && r.Original != nil && f.queueOf(r.Original) >= n {
-			gone = append(gone, r.Original) // since an earlier apply
+			gone = append(gone, r.Original) // gone since an earlier apply
 		}
 	}
 	slices.SortFunc(gone, func(a, b device.Object) int {
@@ -137,7 +137,7 @@ func (f *fit) wantGone(n int) {
 	}
 }
 
-// queueOf returns the queue of the device that an object goes with, -1 if none.
+// queueOf returns the queue of the device that an object goes with, -1 for none.
 func (f *fit) queueOf(o device.Object) int {
 	if q := device.QueueOf(o); q >= 0 && device.DeviceOf(o) == f.dev.Name {
 		return q
@@ -145,9 +145,9 @@ func (f *fit) queueOf(o device.Object) int {
 	return -1
 }
 
-// isFresh reports whether an object is as it is of a queue that has just been
-// made: without steering and limits, and moderated as the others are. Where
-// interrupts go is not known.
+// isFresh reports whether an object has the value that a newly created queue
+// gets: no steering, no limits, and the moderation of the other queues. The
+// affinity of a new queue's interrupts is not known.
 func (f *fit) isFresh(o device.Object, q int) bool {
 	switch o := o.(type) {
 	case device.Coalesce:
@@ -163,8 +163,8 @@ func (f *fit) isFresh(o device.Object, q int) bool {
 	return false
 }
 
-// wantContexts gives each lane an indirection table over its own queues, the
-// last lane first if so asked.
+// wantContexts gives each lane an indirection table over its own queues. With
+// lastFirst, it begins with the last lane.
 func (f *fit) wantContexts(lanes []*deviceLane, lastFirst bool) {
 	if !f.uses(device.PartQueueSet, ByRSSContext) {
 		return
@@ -186,8 +186,8 @@ func (f *fit) wantContexts(lanes []*deviceLane, lastFirst bool) {
 	}
 }
 
-// wantRules steers the members' packets to their lane's queues. It comes
-// last, when everything behind the rules is ready.
+// wantRules steers the members' packets to their lane's queues. It comes last,
+// when everything behind the rules is ready.
 func (f *fit) wantRules(lanes []*deviceLane) {
 	if !f.uses(device.PartSteering, ByRules) {
 		return
@@ -215,7 +215,7 @@ func (f *fit) wantRules(lanes []*deviceLane) {
 	}
 }
 
-// wantNtuple switches on what most drivers take rules by.
+// wantNtuple turns on the feature that most drivers need to take rules.
 func (f *fit) wantNtuple() {
 	const feature = "rx-ntuple-filter"
 	if now := f.dev.Features[feature]; f.uses(device.PartSteering, ByRules) && !f.dev.Emulated && !now.Fixed {
@@ -223,7 +223,7 @@ func (f *fit) wantNtuple() {
 	}
 }
 
-// wantOn turns a feature on that was off.
+// wantOn turns on a feature that was off before niclane.
 func (f *fit) wantOn(feature string, part device.Part, why string) {
 	if _, there := f.dev.Features[feature]; there && !f.wasOn(feature) {
 		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: true}, part, "lanes", why)

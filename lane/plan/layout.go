@@ -13,25 +13,25 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A deviceLane is a lane fitted to one device: which queues and processors.
+// A deviceLane is a lane fitted to one device, with its queues and processors.
 type deviceLane struct {
 	*intent.Lane
-	// number is niclane's of the lane, of its RSS context and of its place
-	// in the XDP program; 0 for the default lane. minor, of its HTB class,
-	// follows from it.
+	// number is niclane's number of the lane, of its RSS context and of its
+	// entry in the XDP program; 0 for the default lane. minor, the minor number
+	// of its HTB class, follows from it.
 	number int
 	queues []int
 	cpus   []int
 	minor  uint16
-	// default lane?
+	// isDefault marks the default lane.
 	isDefault bool
 }
 
-// cpuOf returns the processor of the i-th queue of the lane: queues are spread
-// over the lane's pollers, pollers over its processors.
+// cpuOf returns the processor of the lane's i-th queue. Queues are spread over
+// the lane's pollers, and pollers over its processors.
 func (p *deviceLane) cpuOf(i int) int { return p.cpus[p.pollerOf(i)%len(p.cpus)] }
 
-// pollerOf returns which of the lane's pollers, from 0, has its i-th queue.
+// pollerOf returns the number, from 0, of the poller for the lane's i-th queue.
 func (p *deviceLane) pollerOf(i int) int {
 	pollers := p.Poller.Count
 	if pollers == 0 || pollers > len(p.queues) {
@@ -40,9 +40,9 @@ func (p *deviceLane) pollerOf(i int) int {
 	return i * pollers / len(p.queues)
 }
 
-// fifo is the SCHED_FIFO priority of a lane's polling threads where the file
-// does not say: above everything that is not real-time, below the kernel's
-// own interrupt threads (50), earlier ranks first.
+// fifo is the SCHED_FIFO priority of a lane's polling threads if the file gives
+// none. It is above all threads that are not real-time and below the kernel's
+// interrupt threads (50); better ranks come first.
 func (p *deviceLane) fifo() int {
 	if p.isDefault {
 		return 0
@@ -50,7 +50,7 @@ func (p *deviceLane) fifo() int {
 	return 48 - rank(p)
 }
 
-// scheduling is how the lane's polling threads run, and how to say it.
+// scheduling returns how the lane's polling threads are scheduled, also as text.
 func (p *deviceLane) scheduling() (policy string, priority, nice int, how string) {
 	priority = p.Poller.Priority
 	if p.Poller.Policy == intent.PolicyRank {
@@ -72,17 +72,17 @@ func rank(p *deviceLane) int {
 	return 1
 }
 
-// layout gives each lane its queues: the default lane the first ones, the
-// others after it in the order of the file. It reports how many queues the
-// device must have.
+// layout gives each lane its queues: the first ones to the default lane, the
+// next ones to the others in the order of the file. It returns the number of
+// queues that the device must have.
 func (f *fit) layout() (lanes []*deviceLane, total int) {
 	sum := f.sum()
 	have := f.queuesBefore()
 	most := max(have, f.maxQueues())
 	first := f.in.Default.Queues
 	if first == 0 {
-		if first = have - sum; first < 1 && f.reserves() { // all the rest
-			first = min(have, most-sum) // of the channels that the lanes add
+		if first = have - sum; first < 1 && f.reserves() { // all that the lanes leave
+			first = min(have, most-sum) // the lanes then need more channels
 		}
 	}
 	apart := f.uses(device.PartMapper, ByQueueMapping) || f.byPriority()
@@ -107,7 +107,7 @@ func (f *fit) layout() (lanes []*deviceLane, total int) {
 	}
 	f.number(lanes[1:])
 	if f.byCard() && f.limits().Resizes {
-		return lanes, next // the driver gives the classes' queues, and no more
+		return lanes, next // the driver makes exactly the queues of the classes
 	}
 	if !f.reserves() {
 		return lanes, min(f.dev.RxQueues, f.dev.TxQueues) // no channel is added
@@ -115,8 +115,8 @@ func (f *fit) layout() (lanes []*deviceLane, total int) {
 	return lanes, max(next, min(f.dev.RxQueues, f.dev.TxQueues))
 }
 
-// sharedLayout gives every lane all queues: none is reserved to receive, and
-// there are too few to transmit, or no way to choose among them.
+// sharedLayout gives every lane all queues. It is used if lanes have no receive
+// queues of their own, and transmit queues are too few or cannot be chosen.
 func (f *fit) sharedLayout(have int) []*deviceLane {
 	f.sharedQueues = true
 	def := f.in.Default
@@ -132,7 +132,7 @@ func (f *fit) sharedLayout(have int) []*deviceLane {
 	return lanes
 }
 
-// queuesText says how many queues a device has.
+// queuesText returns the number of a device's queues as text.
 func queuesText(d *device.Device) string {
 	if d.RxQueues == d.TxQueues {
 		return strconv.Itoa(d.RxQueues)
@@ -140,8 +140,8 @@ func queuesText(d *device.Device) string {
 	return fmt.Sprintf("%d to receive and %d to transmit", d.RxQueues, d.TxQueues)
 }
 
-// noQueues says why no classifier can choose among the lanes' transmit queues, ""
-// if one can: they have none of their own.
+// noQueues says why no classifier can choose among the lanes' transmit queues:
+// there are too few for each lane to have its own. It returns "" if it can.
 func (f *fit) noQueues() string {
 	if !f.sharedQueues {
 		return ""
@@ -150,9 +150,9 @@ func (f *fit) noQueues() string {
 		f.dev.TxQueues)
 }
 
-// queuesBefore is how many queues the device had before niclane, so that "all
-// the rest" does not grow with what niclane added: pairs where lanes receive on
-// queues of their own, else those that transmit.
+// queuesBefore returns the number of queues before niclane, so that "all the
+// rest" does not grow with niclane's own channels. It counts pairs if lanes
+// have their own receive queues, else transmit queues.
 func (f *fit) queuesBefore() int {
 	rx, tx := f.counts()
 	if !f.reserves() {
@@ -161,20 +161,20 @@ func (f *fit) queuesBefore() int {
 	return min(rx, tx)
 }
 
-// counts are how many queues the device had before niclane.
+// counts returns the numbers of queues that the device had before niclane.
 func (f *fit) counts() (rx, tx int) {
 	have := f.dev.TxQueues - f.dev.Leaves()
 	if f.dev.Channels == nil {
 		return f.dev.RxQueues, have
 	}
 	c := f.base(*f.dev.Channels).(device.Channels)
-	// A driver may count queues that its XDP program has for itself:
-	// virtio_net does (virtnet_set_queues).
+	// A driver may count the queues that its XDP program uses, as virtio_net
+	// does (virtnet_set_queues).
 	return c.RX + c.Combined, min(c.TX+c.Combined, have)
 }
 
-// unpaired are the receive and the transmit queues beyond total pairs, of a device
-// that has more of the ones than of the others. They are the default lane's.
+// unpaired returns the receive and transmit queues beyond total pairs, on a device with
+// more queues in one direction. They belong to the default lane.
 func (f *fit) unpaired(total int) (rx, tx []int) {
 	if f.byCard() || !f.reserves() {
 		return nil, nil
@@ -183,7 +183,7 @@ func (f *fit) unpaired(total int) (rx, tx []int) {
 	return span(total, max(nrx-total, 0)), span(total, max(ntx-total, 0))
 }
 
-// sum is how many queues the lanes beside the default ask for.
+// sum returns the number of queues that the lanes other than the default lane ask for.
 func (f *fit) sum() (n int) {
 	for i := range f.in.Lanes {
 		n += f.in.Lanes[i].Queues
@@ -199,10 +199,10 @@ func (f *fit) sumText(first int) string {
 	return s
 }
 
-// maxQueues is how many queues the device can have of the kind that it had
-// before niclane, combined or separate channels. Drivers give the maxima of the
-// two as alternatives (bnxt, ionic, nfp, fbnic: max_rx, max_tx and max_combined
-// are all of their queues), and niclane changes the kind of none.
+// maxQueues returns how many queues the device can have of the kind that it had
+// before niclane: combined or separate channels. niclane never changes the
+// kind. Drivers report the maxima of both kinds as alternatives (bnxt, ionic,
+// nfp, fbnic: max_rx, max_tx and max_combined each count all queues).
 func (f *fit) maxQueues() int {
 	m := f.dev.MaxChannels
 	if m == nil || f.dev.Channels == nil {
@@ -223,9 +223,9 @@ func span(first, n int) []int {
 	return qs
 }
 
-// processors gives each lane its processors: those that the file names, if
-// online, else a choice by NUMA policy that keeps lanes apart for as long as
-// there are processors left.
+// processors gives each lane its processors: those in the file, if online, else
+// a choice by NUMA policy. The choice keeps lanes apart while there are enough
+// processors.
 func (f *fit) processors(lanes []*deviceLane) {
 	online := f.st.OnlineCPUs()
 	var taken []int
@@ -254,7 +254,7 @@ func (f *fit) processors(lanes []*deviceLane) {
 			free = pool
 		}
 		if l.isDefault {
-			l.cpus = pool // it may run anywhere: nothing is promised to it
+			l.cpus = pool // it may run anywhere: it has no reserved processors
 			continue
 		}
 		n := min(l.Queues, len(free))
@@ -266,8 +266,8 @@ func (f *fit) processors(lanes []*deviceLane) {
 	}
 }
 
-// keptFree are the online processors that the host keeps free of work, in words;
-// automatic choices leave them out.
+// keptFree returns, as text, the online processors that the host keeps free of
+// work. Automatic choices skip them.
 func (f *fit) keptFree() (words []string) {
 	by := map[string][]int{}
 	for _, c := range f.st.CPUs {
@@ -281,8 +281,8 @@ func (f *fit) keptFree() (words []string) {
 	return words
 }
 
-// noteKept says which processors automatic choices have left out, and where they
-// could not.
+// noteKept says which processors the automatic choices skipped, and which lanes
+// had to use such processors.
 func (f *fit) noteKept(lanes []*deviceLane) {
 	words := f.keptFree()
 	var auto, forced []string
@@ -307,7 +307,7 @@ func (f *fit) noteKept(lanes []*deviceLane) {
 	}
 }
 
-// pool returns the online processors that a lane's NUMA policy allows, but for
+// pool returns the online processors that a lane's NUMA policy allows. It skips
 // those that the host keeps free of work, unless there are no others.
 func (f *fit) pool(l *deviceLane) []int {
 	policy := l.NUMA
@@ -345,7 +345,7 @@ func (f *fit) pool(l *deviceLane) []int {
 	return ids
 }
 
-// nodesOf returns the NUMA nodes of processors, ascending.
+// nodesOf returns the NUMA nodes of the processors, ascending.
 func nodesOf(st *device.State, cpus []int) []int {
 	var nodes []int
 	for _, c := range st.CPUs {

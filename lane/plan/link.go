@@ -9,8 +9,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// headless says why niclane's programs cannot read a device's packets, "" if they
-// can: their flow is found behind an Ethernet header (internal/kernel/bpf/c/include/niclane/packet.h).
+// headless says why niclane's programs cannot read a device's packets, "" if they can. The
+// programs need an Ethernet header before the flow
+// (internal/kernel/bpf/c/include/niclane/packet.h).
 func headless(d *device.Device) string {
 	if d.LinkType == "" {
 		return ""
@@ -18,7 +19,7 @@ func headless(d *device.Device) string {
 	return fmt.Sprintf("packets of link type %s have no Ethernet header, behind which it reads flows", d.LinkType)
 }
 
-// tcx tests whether the classifier can be at TCX egress.
+// tcx tests whether the classifier can be attached at TCX egress.
 func tcx(st *device.State, d *device.Device) (bool, string) {
 	if why := headless(d); why != "" {
 		return false, why
@@ -27,9 +28,9 @@ func tcx(st *device.State, d *device.Device) (bool, string) {
 		device.CapTCX, device.CapClsBPF)(st, d)
 }
 
-// invented gives the quirk by which the link's rate is a driver's invention: the
-// device's, or, as a VLAN has its lower device's rate and a bond the sum of its
-// slaves', one of theirs.
+// invented returns the quirk of a driver that makes up the link's rate. It
+// checks the device and the devices that its rate comes from: the one below a
+// VLAN, the slaves of a bond.
 func (f *fit) invented() (device.Quirk, bool) {
 	if f.in.Group.LinkRate > 0 || f.dev.Emulated {
 		return device.Quirk{}, false
@@ -45,7 +46,7 @@ func (f *fit) invented() (device.Quirk, bool) {
 	return device.Quirk{}, false
 }
 
-// noteSpeed says where lanes have shares of an invention.
+// noteSpeed warns if lanes share a rate that the driver made up.
 func (f *fit) noteSpeed(lanes []*deviceLane) {
 	if q, ok := f.invented(); ok && shaped(lanes) {
 		f.notef("the driver %s makes up the link rate of %s (%s): give link-rate, which percentages refer to and "+
@@ -54,7 +55,7 @@ func (f *fit) noteSpeed(lanes []*deviceLane) {
 	}
 }
 
-// hint ends what is said of too much for the link, where nobody knows that.
+// hint ends a message that a rate exceeds the link's, if the driver made up that rate.
 func (f *fit) hint() string {
 	if q, ok := f.invented(); ok {
 		return fmt.Sprintf("; %s makes that up: give link-rate", q.Driver)
@@ -63,7 +64,7 @@ func (f *fit) hint() string {
 }
 
 // noteUpper says how a lane gets queues of the cards below a bond, a team, a
-// bridge or a VLAN: on the device itself it is made in software alone.
+// bridge or a VLAN. On the device itself, lanes are made only in software.
 func (f *fit) noteUpper() {
 	below, vlan, has := f.dev, "", "it is"
 	if f.dev.VLAN != 0 {
@@ -82,7 +83,7 @@ func (f *fit) noteUpper() {
 	switch {
 	case below.Type == "bond":
 		f.notef("%s a bond: write bond: %s%s for queues of its slaves (%s)", has, below.Name, vlan, list)
-	case len(ports) > 0: // a team's, a bridge's
+	case len(ports) > 0: // a team or a bridge
 		f.notef("%s a %s: write dev: [%s]%s for queues of its ports", has, below.Type, list, vlan)
 	case vlan != "" && below.VLAN == 0:
 		f.notef("it is a VLAN: write dev: %s%s for queues of the device below", below.Name, vlan)

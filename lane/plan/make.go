@@ -13,16 +13,16 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A want is an object as it shall be.
+// A want is the state that an object should have.
 type want struct {
 	device.Object
-	// absent: the object shall not be; Object says only which one.
+	// absent: the object should not exist; Object only identifies it.
 	absent     bool
 	part       device.Part
 	reason     string
 	cause      string
 	disruptive bool
-	key        string // of Object, once merged
+	key        string // key of Object, set by merge
 }
 
 // fit is the planning of one intent on one device.
@@ -34,8 +34,8 @@ type fit struct {
 	choice  map[device.Part]Choice
 	present map[string]device.Object
 	link    uint64 // bit/s
-	// links is the sum of those of a bond's slaves that share the lanes' rates,
-	// 0 where each has them whole.
+	// links is the summed rate of the bond's slaves that share the lanes'
+	// rates, 0 if each slave has the full rates.
 	links uint64
 	// sharedQueues says that no lane has queues of its own.
 	sharedQueues bool
@@ -57,12 +57,12 @@ func (f *fit) want(o device.Object, part device.Part, cause, reason string) {
 	f.wants = append(f.wants, want{Object: o, part: part, cause: cause, reason: reason})
 }
 
-// wantAbsent wants an object away that is there now.
+// wantAbsent wants a present object removed.
 func (f *fit) wantAbsent(o device.Object, part device.Part, cause, reason string) {
 	f.wants = append(f.wants, want{Object: o, absent: true, part: part, cause: cause, reason: reason})
 }
 
-// value is what the object shall be: nil for absent.
+// value returns the value that the object should have, nil for absent.
 func (w want) value() device.Object {
 	if w.absent {
 		return nil
@@ -75,9 +75,9 @@ func (f *fit) uses(part device.Part, mechanism string) bool {
 	return f.choice[part].Mechanism == mechanism
 }
 
-// base is the value to start from when only part of an object is asked for:
-// what was there before niclane, so that a setting which is no longer asked
-// for goes back.
+// base returns the value to start from if the intent sets only part of an
+// object: the value before niclane. A setting that the intent no longer has
+// goes back to it.
 func (f *fit) base(now device.Object) device.Object {
 	if r, ok := f.owned[now.Key()]; ok && r.Original != nil {
 		return r.Original
@@ -85,9 +85,9 @@ func (f *fit) base(now device.Object) device.Object {
 	return now
 }
 
-// Make plans in on the machine that st describes. owned is what the journal
-// says is ours: objects in it that in no longer asks for are put back to what
-// they were. The error is of type Errors.
+// Make plans in on the machine that st describes. owned are niclane's objects,
+// from the journal: Make restores those that in no longer asks for. The error
+// is of type Errors.
 func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	p := &Plan{}
 	in = resolved(in, st)
@@ -132,12 +132,12 @@ func groundOf(st *device.State, devices []string) Ground {
 	return g
 }
 
-// merge adds f's wants to those of the group's devices before it, which at
-// holds by key. What belongs to the host, not to a device, is wanted by each
-// and made once.
+// merge adds f's wants to those of the group's earlier devices; at maps keys to
+// indexes in wants. Several devices can want the same object of the host; it is
+// then made once.
 func (f *fit) merge(wants []want, at map[string]int) []want {
 	if len(wants) == 0 {
-		wants = f.wants[:0] // in place: no want comes after where it was
+		wants = f.wants[:0] // in place: no want moves to a later index
 	}
 	for _, w := range f.wants {
 		key := w.Key()
@@ -168,16 +168,16 @@ func (f *fit) plan(p *Plan) {
 	if len(f.errs) > 0 {
 		return
 	}
-	// Reserved queues never see foreign traffic: grow, pin the default, fence,
-	// make the queue sets, and steer last. Channels come before the table: a
-	// change of them takes the interface down for a moment anyway, a table that
-	// was set keeps some drivers from it (mlx5: mlx5e_ethtool_set_channels), and
-	// no queue is a lane's yet.
+	// No foreign traffic may reach reserved queues: add channels, pin the
+	// default table, fence, make the queue sets, and steer last. Channels come
+	// before the table: changing them takes the interface down anyway, some
+	// drivers refuse it after the table was set (mlx5:
+	// mlx5e_ethtool_set_channels), and no queue belongs to a lane yet.
 	f.wantNtuple()
 	switch {
 	case f.widens(lanes[0]) || f.shrinks(total):
-		// Lanes gave queues back: they leave them before the default
-		// lane takes them, the last lane first, because all move up.
+		// Lanes give queues back: they leave these queues before the default lane takes them.
+		// The last lane moves first, because all lanes move up.
 		f.wantContexts(lanes[1:], f.widens(lanes[0]))
 		f.wantDefaultRSS(lanes[0], total)
 		f.wantChannels(total)
@@ -236,8 +236,8 @@ func (f *fit) plan(p *Plan) {
 	}
 }
 
-// place chooses the mechanisms and gives the lanes their queues and
-// processors, which can rule out a mechanism in turn.
+// place chooses the mechanisms and gives the lanes their queues and processors.
+// If these rule out a mechanism, it chooses again.
 func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 	asked, spare := f.askedPollers()
 	if why := f.noDeviceThreads(); why != "" {
@@ -268,7 +268,7 @@ func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 				}
 				continue
 			}
-			if f.choice[device.PartBandwidth].Mechanism != "" || !shaped(lanes) { // else checkParts says it
+			if f.choice[device.PartBandwidth].Mechanism != "" || !shaped(lanes) { // otherwise checkParts reports it
 				f.failf("globals.force."+forced, "%s on %s: %s", mqprio, f.dev.Name, why)
 			}
 			return choices, lanes, total
@@ -299,7 +299,7 @@ func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 	}
 }
 
-// forced returns the part for which a mechanism is forced, "" if for none.
+// forced returns the part for which the file forces the mechanism, "" if none.
 func (f *fit) forced(mechanism string) string {
 	for _, part := range []device.Part{device.PartMapper, device.PartQueueSet} {
 		if f.in.Group.Force[string(part)] == mechanism {
@@ -309,7 +309,7 @@ func (f *fit) forced(mechanism string) string {
 	return ""
 }
 
-// groupDevices resolves the device group to names of devices.
+// groupDevices returns the names of the device group's devices.
 func groupDevices(in *intent.Intent, st *device.State, errs *Errors) []string {
 	fail := func(path, format string, args ...any) {
 		*errs = append(*errs, Error{path, fmt.Sprintf(format, args...)})
@@ -343,7 +343,7 @@ func groupDevices(in *intent.Intent, st *device.State, errs *Errors) []string {
 	return names
 }
 
-// resolved is in with the names of devices in place of alternative ones.
+// resolved returns in with alternative device names replaced by the real names.
 func resolved(in *intent.Intent, st *device.State) *intent.Intent {
 	out := *in
 	out.Group.Bond, out.Group.Devices = st.Resolve(in.Group.Bond), nil
@@ -369,7 +369,7 @@ func deviceNames(st *device.State) string {
 	return s
 }
 
-// dedupe drops errors that every device of a group repeats.
+// dedupe drops repeated errors: every device of a group reports the same ones.
 func dedupe(errs Errors) Errors {
 	var out Errors
 	for _, e := range errs {
@@ -380,7 +380,7 @@ func dedupe(errs Errors) Errors {
 	return out
 }
 
-// keys are those of the records, in their order.
+// keys returns the keys of the records, in their order.
 func (o Owned) keys() []string {
 	if len(o.Keys) == len(o.Records) {
 		return o.Keys
@@ -392,10 +392,10 @@ func (o Owned) keys() []string {
 	return keys
 }
 
-// diff gives the steps from the present objects to the wanted ones: first put
-// back what is ours and no longer wanted, latest first, then change in the
-// order wanted. keys are those of owned, wanted those of wants. With st, what
-// went with its device is left out.
+// diff returns the steps from the present objects to the wanted ones. It first restores
+// objects of niclane that are no longer wanted, latest first, then changes objects in the
+// order of wants. keys are the keys of owned; wanted has the keys of wants. If st is not nil,
+// diff skips objects that went with their device.
 func diff(st *device.State, present map[string]device.Object, owned Owned, keys []string, wants []want,
 	wanted map[string]int) []Step {
 	var steps, last []Step
@@ -434,16 +434,16 @@ func diff(st *device.State, present map[string]device.Object, owned Owned, keys 
 	return append(steps, last...)
 }
 
-// elsewhere reports whether what is there now is a filter for the same packets at
-// another place than niclane's own, which is gone: nothing of ours is left.
+// elsewhere reports whether niclane's own filter is gone and now is another
+// filter for the same packets. Then there is nothing to restore.
 func elsewhere(now device.Object, r Record) bool {
 	f, is := now.(device.Flower)
 	return is && f.Pref != 0 && r.Original == nil
 }
 
-// forget finds what is ours, is there no more, and has nothing to be put back to:
-// it went with its device or control group, or somebody has removed what niclane
-// would remove. Nobody wants it there.
+// forget fills Forget and Gone with absent, unwanted objects of niclane that
+// have no value to restore. They went with their device or control group, or
+// another program removed what niclane would remove.
 func (p *Plan) forget(st *device.State, present map[string]device.Object, owned Owned, keys []string,
 	wanted map[string]int) {
 	var irqs []string
@@ -467,15 +467,15 @@ func (p *Plan) forget(st *device.State, present map[string]device.Object, owned 
 			p.Gone = append(p.Gone, dev)
 		}
 	}
-	if len(p.Gone) > 0 { // interrupts of a device that is there may come back
+	if len(p.Gone) > 0 { // if the device still exists, its interrupts may come back
 		p.Forget = append(p.Forget, irqs...)
 	}
 	slices.Sort(p.Gone)
 	slices.Sort(p.Forget)
 }
 
-// goneWith reports whether the device of an object is gone, or its control group,
-// and the absent object with it: there is nothing to put back.
+// goneWith reports whether an absent object went with its device or control
+// group. Then there is nothing to restore.
 func goneWith(st *device.State, o device.Object) bool {
 	if f, ok := o.(device.File); ok && strings.HasPrefix(path.Base(f.Path), "cpuset.") || irqFile(o) {
 		return true
@@ -489,10 +489,10 @@ func irqFile(o device.Object) bool {
 	return ok && strings.HasPrefix(f.Path, "/proc/irq/")
 }
 
-// ledTo are the keys of the RSS contexts that rules lead to which stay and shall
-// lead elsewhere: packets that one lane has had are another's now. The kernel
-// refuses to remove a context as long as a rule leads to it, and channels as
-// long as a context has them; both then go last.
+// ledTo returns the keys of the RSS contexts that a remaining rule leads to but
+// should not: its packets now belong to another lane. The kernel refuses to
+// remove a context while a rule leads to it, and channels while a context uses
+// them. Both steps then come last.
 func ledTo(present map[string]device.Object, wants []want) map[string]bool {
 	keys := map[string]bool{}
 	for _, w := range wants {
@@ -503,10 +503,10 @@ func ledTo(present map[string]device.Object, wants []want) map[string]bool {
 	return keys
 }
 
-// rulesFirst moves what takes a rule away before what takes the context away
-// that it leads to: the rule can be the older one, if it has led elsewhere.
+// rulesFirst moves the removal of a rule before the removal of its context. The
+// rule can be older than the context if it led elsewhere at first.
 func rulesFirst(steps []Step) []Step {
-	contexts := map[string]bool{} // that a step before takes away
+	contexts := map[string]bool{} // removed by an earlier step
 	before := map[string][]Step{} // rules to move, by context
 	moved := map[int]bool{}
 	for i, s := range steps {
@@ -532,14 +532,14 @@ func rulesFirst(steps []Step) []Step {
 	return out
 }
 
-// fewerChannels reports whether a step takes channels away.
+// fewerChannels reports whether a step reduces the number of channels.
 func fewerChannels(s Step) bool {
 	was, ok := s.Old.(device.Channels)
 	is, both := s.New.(device.Channels)
 	return ok && both && (is.Combined < was.Combined || is.RX < was.RX || is.TX < was.TX)
 }
 
-// Undo gives the steps that put back everything in owned: the plan of
+// Undo returns the steps that restore everything in owned: the plan of
 // rollback.
 func Undo(st *device.State, owned Owned) []Step {
 	return diff(nil, st.Objects(), owned, owned.keys(), nil, nil)

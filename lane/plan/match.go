@@ -11,9 +11,9 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// matches are a member's, expanded once: of a thousand members, that is as much
-// work as all else that is done with them. They are what niclane's own programs
-// compare; of a long range of ports, blocks.
+// matches returns a member's matches as niclane's own programs compare them,
+// with blocks for long ranges of ports. It expands each member only once: for a
+// thousand members, this takes as long as all other planning.
 func (f *fit) matches(m *intent.Member) []device.Match {
 	ms, ok := f.expanded[m]
 	if !ok {
@@ -30,7 +30,7 @@ func (f *fit) matches(m *intent.Member) []device.Match {
 	return ms
 }
 
-// rules are a member's matches as cards compare them: port by port.
+// rules returns a member's matches as cards compare them: with single ports.
 func (f *fit) rules(m *intent.Member) []device.Match {
 	if len(m.Ports) <= intent.FewPorts && len(m.RemotePorts) <= intent.FewPorts {
 		return f.matches(m)
@@ -44,9 +44,9 @@ func (f *fit) rules(m *intent.Member) []device.Match {
 	})
 }
 
-// matches expands a member into the tuples that rules and classifiers
-// compare: the product of its addresses, blocks of ports, remote addresses and
-// remote ports, per address family and VLAN, in the order given.
+// matches expands a member into the tuples that rules and classifiers compare.
+// These are all combinations of its addresses, blocks of ports, remote
+// addresses and remote ports, per address family and VLAN, in the order given.
 func matches(m *intent.Member, vlans []int, blocks func([]uint16) []intent.PortBlock) []device.Match {
 	localPorts, remotePorts := orAny(blocks(m.Ports)), orAny(blocks(m.RemotePorts))
 	if len(vlans) == 0 {
@@ -79,8 +79,8 @@ func matches(m *intent.Member, vlans []int, blocks func([]uint16) []intent.PortB
 	return out
 }
 
-// ofFamily returns the prefixes of a family as text, [""] (any) if no prefix
-// was given at all, and nil if all that were given are of the other family.
+// ofFamily returns the prefixes of a family as text. It returns [""] (any) if
+// ps is empty, and nil if all prefixes are of the other family.
 func ofFamily(ps []netip.Prefix, family int) []string {
 	if len(ps) == 0 {
 		return anyAddress
@@ -106,15 +106,14 @@ func orAny(ports []intent.PortBlock) []intent.PortBlock {
 	return ports
 }
 
-// What a member compares that compares none. They are not to be changed.
+// The values of fields that a member does not compare. Do not change them.
 var (
 	anyAddress = []string{""}
 	anyPort    = []intent.PortBlock{{}}
 )
 
-// noteFragments names the lanes whose datagrams are told by ports, which their
-// fragments do not have (internal/kernel/bpf/c/include/niclane/packet.h). TCP fits its
-// segments to the MTU.
+// noteFragments names the lanes that match UDP ports, which fragments of datagrams do not
+// have (internal/kernel/bpf/c/include/niclane/packet.h). TCP fits its segments to the MTU.
 func (f *fit) noteFragments(lanes []*deviceLane) {
 	var names []string
 	for _, l := range lanes {

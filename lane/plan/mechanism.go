@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Mechanisms, by the part of a lane that they make. The names are what
-// probe and plan print and what `force` takes.
+// Mechanisms, by the part of a lane that they make. probe and plan print these
+// names, and `force` accepts them.
 const (
 	ByMqprioChannel = "mqprio-channel"
 	ByRSSContext    = "rss-context"
@@ -50,33 +50,33 @@ const (
 )
 
 // A candidate is one way to make a part, with the test that says whether this
-// machine allows it. why is the reason either way.
+// machine allows it. The test returns the reason for either answer.
 type candidate struct {
 	name string
 	test func(st *device.State, d *device.Device) (ok bool, why string)
-	// asked says how to ask for a mechanism that is never chosen by
-	// itself, and because why it is not; "" for all others.
+	// asked says how to ask for a mechanism that is never chosen automatically;
+	// because says why it is not. Both are "" for all others.
 	asked, because string
-	// gives says what of a lane's bandwidth it can give; nil: not asked of
-	// this part.
+	// gives lists what the mechanism can give of a lane's bandwidth. It is nil
+	// for parts other than bandwidth.
 	gives []string
-	// more is what it gives where the device has a capability.
+	// more lists what it gives in addition if the device has a capability.
 	more map[device.Capability]string
-	// maybe are capabilities of which it may not be known whether they are
-	// there: then it is made only where it is forced, and apply sees.
+	// maybe are capabilities that may be unknown. With an unknown one, the
+	// mechanism is used only if forced, and apply finds out.
 	maybe []device.Capability
-	// with names, by part, the mechanisms that it goes with; a part that
-	// is not in it may be made in any way.
+	// with lists, by part, the mechanisms that it is compatible with. A part
+	// that is not in it may have any mechanism.
 	with map[device.Part][]string
 }
 
-// always allows a mechanism that needs nothing.
+// always allows a mechanism that has no requirements.
 func always(good string) func(*device.State, *device.Device) (bool, string) {
 	return func(*device.State, *device.Device) (bool, string) { return true, good }
 }
 
-// clsactTaken says why niclane's filters cannot be at a clsact hook, "ingress"
-// or "egress"; "" if they can.
+// clsactTaken says why niclane cannot attach filters to a clsact hook,
+// "ingress" or "egress"; "" if it can.
 func clsactTaken(d *device.Device, hook string) string {
 	for _, q := range d.Qdiscs {
 		if q.Parent != "clsact" {
@@ -96,9 +96,8 @@ func clsactTaken(d *device.Device, hook string) string {
 	return ""
 }
 
-// clsactBPF tests whether the classifier can be the first of the filters. One
-// before it that ends classification, as Cilium's do, would keep packets from
-// it.
+// clsactBPF tests whether the classifier can be the first filter. An earlier
+// filter that ends classification, as Cilium's do, would hide packets from it.
 func clsactBPF(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapClsact, device.CapClsBPF)(st, d); !ok {
 		return false, why
@@ -125,20 +124,20 @@ func clsactBPF(st *device.State, d *device.Device) (bool, string) {
 	return true, good
 }
 
-// What a mechanism can give of a lane's bandwidth.
+// The kinds of bandwidth that a mechanism can give.
 const (
 	givesGuarantee = "guarantee"
 	givesCeiling   = "ceiling"
 	givesRank      = "rank"
 )
 
-// ownTransmit are the mappers with transmit queues that belong to one lane.
+// ownTransmit returns the mappers that give each lane its own transmit queues.
 func ownTransmit() map[device.Part][]string {
 	return map[device.Part][]string{device.PartMapper: {ByMqprioChannel, ByMqprioSoft, ByXPSRxqs,
 		ByQueueMapping}}
 }
 
-// maxrate tests whether the card caps single queues, and stops doing so.
+// maxrate tests whether the card can limit single queues, and remove the limit again.
 func maxrate(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapTxMaxrate)(st, d); !ok {
 		return false, why
@@ -153,8 +152,8 @@ func queueSets(names ...string) map[device.Part][]string {
 	return map[device.Part][]string{device.PartQueueSet: names}
 }
 
-// needs tests capabilities of the kernel (of the device where it has them)
-// and gives good as the reason if all are there.
+// needs tests capabilities, of the device where it reports them, else of the
+// kernel. It gives good as the reason if all answers are yes.
 func needs(good string, caps ...device.Capability) func(*device.State, *device.Device) (bool, string) {
 	return func(st *device.State, d *device.Device) (bool, string) {
 		for _, c := range caps {
@@ -181,18 +180,18 @@ func missing(c device.Capability, f device.Finding) string {
 	return fmt.Sprintf("%s: %s (%s)", c, word, f.Why)
 }
 
-// channelCaps are those that mqprio's channel mode needs, and more.
+// channelCaps returns the capabilities that mqprio's channel mode needs, and more.
 func channelCaps(more ...device.Capability) []device.Capability {
 	return append([]device.Capability{device.CapMqprio, device.CapMqprioChannel}, more...)
 }
 
-// offloadCaps are those that an HTB of the card's needs.
+// offloadCaps returns the capabilities that an offloaded HTB needs.
 func offloadCaps() []device.Capability {
 	return []device.Capability{device.CapHTB, device.CapHTBOffload}
 }
 
-// mqprioChannel tests whether the card's traffic classes can be lanes, with
-// flower filters that lead to them.
+// mqprioChannel tests whether the card's traffic classes can be lanes, steered
+// to by flower filters.
 func mqprioChannel(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", channelCaps(device.CapFlower, device.CapClsact, device.CapFlowerHwTC)...)(st, d); !ok {
 		return false, why
@@ -208,8 +207,8 @@ func mqprioChannel(st *device.State, d *device.Device) (bool, string) {
 	return true, "a traffic class of the card for each lane, of receive and transmit queues"
 }
 
-// singleQueue tests whether rules can lead to single queues that the default
-// table leaves out.
+// singleQueue tests whether rules can lead to single queues that are not in the
+// default table.
 func singleQueue(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := rules(st, d); !ok {
 		return false, why
@@ -220,7 +219,7 @@ func singleQueue(st *device.State, d *device.Device) (bool, string) {
 	return true, "each rule leads to one queue, which the default table leaves out"
 }
 
-// rules tests whether the card takes steering rules, or would.
+// rules tests whether the card takes steering rules, or would with ntuple on.
 func rules(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapRules)(st, d); !ok {
 		return false, why
@@ -231,14 +230,14 @@ func rules(st *device.State, d *device.Device) (bool, string) {
 	return true, "rules of the card, matched before RSS"
 }
 
-// An entry is how a part can be made, best first.
+// An entry lists the mechanisms for a part, best first.
 type entry struct {
 	part       device.Part
 	candidates []candidate
 }
 
-// catalogue returns how each part can be made (design.md, "What a lane becomes").
-// It is not to be changed.
+// catalogue returns the mechanisms for each part (design.md, "What a lane
+// becomes"). Callers must not change it.
 var catalogue = sync.OnceValue(func() []entry {
 	return []entry{
 		{device.PartQueueSet, []candidate{
@@ -346,15 +345,15 @@ var catalogue = sync.OnceValue(func() []entry {
 	}
 })
 
-// Choose returns, for every part of a lane, which mechanism the device
-// allows and why the better ones are out. force overrides by part; a forced
-// mechanism that is not possible gives an empty Mechanism with the reason.
+// Choose returns, for every part of a lane, the mechanism that the device allows and why the
+// better ones are rejected. force names mechanisms by part. If a forced mechanism is not
+// possible, Mechanism is empty and Reason says why.
 func Choose(st *device.State, d *device.Device, force map[string]string) []Choice {
 	return choose(st, d, force, nil, nil)
 }
 
-// choose is Choose for lanes that ask for some of the mechanisms that have to
-// be asked for, and without those that the lanes rule out, with the reasons.
+// choose is Choose with two more inputs: asked are the mechanisms that the lanes explicitly
+// ask for; without are those that the lanes rule out, with the reasons.
 func choose(st *device.State, d *device.Device, force, without map[string]string, asked []string) []Choice {
 	var out []Choice
 	chosen := map[device.Part]string{}
@@ -366,7 +365,7 @@ func choose(st *device.State, d *device.Device, force, without map[string]string
 	return out
 }
 
-// conflict says which part, of those chosen before, a candidate does not go
+// conflict says which earlier part's mechanism a candidate is not compatible
 // with; "" if none.
 func (c candidate) conflict(chosen map[device.Part]string) string {
 	for part, names := range c.with {
@@ -377,8 +376,8 @@ func (c candidate) conflict(chosen map[device.Part]string) string {
 	return ""
 }
 
-// unknown says what is not known of a candidate of which everything else is
-// there; "" if something is missing, or known to be.
+// unknown says which capability of a candidate is unknown if no other one is
+// missing; "" if one is missing, or if all are known.
 func (c candidate) unknown(st *device.State, d *device.Device) (what string) {
 	for _, capability := range c.maybe {
 		f, ok := d.Capabilities[capability]
@@ -395,7 +394,7 @@ func (c candidate) unknown(st *device.State, d *device.Device) (what string) {
 	return what
 }
 
-// goesWith begins the reason why a mechanism does not go with those of earlier parts.
+// goesWith begins the reason that a mechanism is not compatible with an earlier part's.
 const goesWith = "goes with "
 
 func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string,
@@ -427,7 +426,7 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 			}
 			return c
 		}
-		// A capability named as the mechanism need not be said twice.
+		// Do not repeat a capability that has the mechanism's name.
 		c.Rejected = append(c.Rejected, Rejection{cand.name, strings.TrimPrefix(why, cand.name+": ")})
 	}
 	switch {
@@ -441,7 +440,7 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 	return c
 }
 
-// Mechanisms returns the names known for a part, best first; nil for an
+// Mechanisms returns the names of a part's mechanisms, best first; nil for an
 // unknown part.
 func Mechanisms(part device.Part) []string {
 	for _, e := range catalogue() {

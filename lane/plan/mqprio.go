@@ -10,22 +10,22 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A software mqprio (hw 0) gives each lane a traffic class, and each class
-// transmit queues of its own, among which a packet's flow chooses. It finds
-// the class by the lowest four bits of skb->priority.
+// A software mqprio (hw 0) gives each lane a traffic class, and each class its
+// own transmit queues; a hash of the flow chooses among these. mqprio finds the
+// class by the lowest four bits of skb->priority.
 
-// Lanes have priorities from firstLanePriority on: what applications without
-// CAP_NET_ADMIN can set by SO_PRIORITY (up to 6), what the kernel sets by
-// IP_TOS (net/ipv4/route.c: ip_tos2prio) and TC_PRIO_CONTROL (7) are below. More
-// lanes have those, from 7 down to 1, where the classifier sees whose a packet
-// is and takes them from others'.
+// Lanes have priorities from firstLanePriority on. Below are those that
+// applications set by SO_PRIORITY without CAP_NET_ADMIN (up to 6), that the
+// kernel sets by IP_TOS (net/ipv4/route.c: ip_tos2prio), and TC_PRIO_CONTROL
+// (7). Further lanes get these, from 7 down to 1, if the classifier knows each
+// packet's lane: it then removes them from other packets.
 const (
 	priorities        = 16 // TC_PRIO_MAX + 1
 	firstLanePriority = 8
 	ownPriorities     = priorities - firstLanePriority
 )
 
-// maxPriorityLanes is how many lanes mqprio can tell apart.
+// maxPriorityLanes returns the number of lanes that mqprio can tell apart.
 func (f *fit) maxPriorityLanes() int {
 	if f.byGroup() {
 		return ownPriorities
@@ -36,7 +36,7 @@ func (f *fit) maxPriorityLanes() int {
 // byPriority reports whether an mqprio maps the lanes to transmit queues.
 func (f *fit) byPriority() bool { return f.uses(device.PartMapper, ByMqprioSoft) || f.byCard() }
 
-// lanePriority is what skb->priority is in a lane's packets under mqprio.
+// lanePriority returns the skb->priority of a lane's packets under mqprio.
 func lanePriority(number int) int {
 	if number > ownPriorities {
 		return priorities - number
@@ -44,10 +44,10 @@ func lanePriority(number int) int {
 	return firstLanePriority + number - 1
 }
 
-// priorityNumber is the number of the lane whose priority under mqprio a handle
-// is, 0 if it is none.
+// priorityNumber returns the number of the lane with this mqprio priority,
+// given as a handle; 0 if it is not the priority of a lane.
 func priorityNumber(handle string) int {
-	if strings.HasPrefix(handle, rootHandle) { // a class, as most are
+	if strings.HasPrefix(handle, rootHandle) { // an HTB class, as in most plans
 		return 0
 	}
 	p, err := strconv.ParseUint(strings.TrimPrefix(handle, "0:"), 16, 16)
@@ -81,14 +81,14 @@ func (f *fit) noMqprio(lanes []*deviceLane) string {
 	return ""
 }
 
-// wantMqprio makes the traffic classes: the default lane's is 0, and has every
-// priority that is no lane's.
+// wantMqprio makes the traffic classes. Class 0 is the default lane's and has
+// every priority that is not a lane's.
 func (f *fit) wantMqprio(lanes []*deviceLane) {
 	if !f.byPriority() || len(lanes) < 2 || f.mqprioWanted() {
 		return
 	}
-	// It would take XPS away by itself, and its removal too. Cleared before
-	// it is made, XPS comes back after it is gone.
+	// mqprio clears XPS when it is made and when it is removed. If XPS is
+	// cleared before, rollback restores it after mqprio is gone.
 	pairs := f.pairs(lanes)
 	f.wantNoXPS("a traffic class has no XPS of others", pairs)
 	classes := make([]string, priorities)
@@ -138,12 +138,12 @@ func (f *fit) wantMqprio(lanes []*deviceLane) {
 	}
 }
 
-// pairs are the files by which the queues of the card's classes become
-// symmetric, by queue: within a packet's class the kernel takes the transmit queue
-// that goes with the receive queue (net/core/dev.c: get_xps_queue), and one by hash
-// where that is another class's. It clears them when classes are made and when
-// they go, so that they are set afterwards, and nothing of somebody else's is
-// overwritten: it could not come back after the classes.
+// pairs returns the files, by queue, that make the queues of the card's classes symmetric.
+// Within a packet's class, the kernel then takes the transmit queue of the receive queue
+// (net/core/dev.c: get_xps_queue), or one by hash if that queue is in another class. The
+// kernel clears the files when classes are made and removed, so they are set after the
+// classes. pairs returns nil if another program has set one: its value could not be
+// restored.
 func (f *fit) pairs(lanes []*deviceLane) (files []device.File) {
 	if ok, _ := needs("", device.CapXPSRxqs)(f.st, f.dev); !ok || !f.byCard() {
 		return nil
@@ -171,14 +171,14 @@ func (f *fit) setByOthers(path string) bool {
 	}
 	was := device.Object(now)
 	if r, ours := f.owned[now.Key()]; ours {
-		was = r.Original // nil: it came with niclane's channels
+		was = r.Original // nil: the queue came with niclane's channels
 	}
 	return was != nil && !device.Equal(was,
 		device.File{Path: path, Format: device.FileCPUMask, Value: device.FormatMask(nil)})
 }
 
-// priority is what niclane writes to skb->priority of a lane's packets, as a
-// handle; "" for nothing.
+// priority returns the skb->priority that niclane writes to a lane's packets,
+// as a handle; "" for none.
 func (f *fit) priority(l *deviceLane) string {
 	switch {
 	case f.byPriority():

@@ -9,17 +9,17 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// number gives the lanes their numbers. A lane keeps the one it has, so that a
-// lane that comes or goes before it in the file leaves its traffic alone; a new
-// one gets the lowest that no lane has, or had until now, as long as there are
-// such.
+// number gives the lanes their numbers. A lane keeps its number, so that adding
+// or removing a lane before it in the file does not affect its traffic. A new
+// lane gets the lowest number that no lane has or had in the last plan, or, if
+// that is too high, the lowest free one.
 func (f *fit) number(lanes []*deviceLane) {
 	used, was := f.numbers()
 	given := map[int]bool{}
 	if f.uses(device.PartQueueSet, ByRSSContext) {
 		for _, t := range f.dev.RSS {
 			if _, ours := f.owned[t.Key()]; !ours {
-				given[t.Context] = true // somebody else's
+				given[t.Context] = true // made by another program
 			}
 		}
 	}
@@ -47,11 +47,11 @@ func (f *fit) number(lanes []*deviceLane) {
 	}
 }
 
-// maxContexts is how many RSS contexts are numbered beside the default where the
-// card does not say how many it has.
+// maxContexts is the number of RSS contexts, beside the default, that are
+// assumed if the card does not report its number.
 const maxContexts = 63
 
-// mostNumbers is the highest number that the queue sets can have.
+// mostNumbers is the highest number that a lane can have.
 func (f *fit) mostNumbers() int {
 	most := maxCPULanes
 	if f.uses(device.PartQueueSet, ByRSSContext) {
@@ -65,8 +65,8 @@ func (f *fit) mostNumbers() int {
 	return most
 }
 
-// numbers returns the numbers that owned objects of the device have, and which
-// lane, by path, has which.
+// numbers returns the numbers in use by owned objects of the device, and the
+// number of each lane by its path.
 func (f *fit) numbers() (used map[int]bool, was map[string]int) {
 	used, was = map[int]bool{}, map[string]int{}
 	for _, r := range f.owned {
@@ -75,7 +75,7 @@ func (f *fit) numbers() (used map[int]bool, was map[string]int) {
 			continue
 		}
 		used[n] = true
-		// lanes.NAME, or a key below it
+		// the cause is lanes.NAME, or a key below it
 		if key, ok := strings.CutPrefix(r.Cause, "lanes."); ok {
 			name, _, _ := strings.Cut(key, ".")
 			was[r.Cause[:len("lanes.")+len(name)]] = n
@@ -84,8 +84,8 @@ func (f *fit) numbers() (used map[int]bool, was map[string]int) {
 	return used, was
 }
 
-// numberOf returns the number of the lane that an object of the device belongs
-// to, 0 if it has none.
+// numberOf returns the lane number of an object of the device, 0 if it has
+// none.
 func (f *fit) numberOf(o device.Object) int {
 	switch o := o.(type) {
 	case device.RSSTable:

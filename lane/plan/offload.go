@@ -9,17 +9,17 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// An offloaded HTB gives each lane, and the default lane, one transmit queue of
-// the card's behind those of the channels. The driver finds it by the class that
-// skb->priority names (mellanox/mlx5/core/en/selq.c: mlx5e_select_queue), so
-// that nothing else may choose a queue for the lanes' packets: the driver is the
-// mapper. What names no class leaves in the default lane's.
+// An offloaded HTB gives each lane, and the default lane, one extra transmit
+// queue of the card, behind those of the channels. The driver finds it by the
+// class in skb->priority (mellanox/mlx5/core/en/selq.c: mlx5e_select_queue). So
+// the driver is the mapper, and nothing else may choose a queue for the lanes'
+// packets. Packets without a class leave by the default lane's queue.
 
 // byClass reports whether the card maps lanes to transmit queues by HTB class.
 func (f *fit) byClass() bool { return f.uses(device.PartMapper, ByHTBOffload) }
 
-// offloadLimits are what the driver makes of an offloaded HTB; of one that is
-// not known, rates as they are given.
+// offloadLimits returns what the driver allows of an offloaded HTB. For an
+// unknown driver, rates are taken as given.
 func (f *fit) offloadLimits() device.OffloadLimits {
 	l, ok := device.FindOffloadLimits(f.dev.Driver)
 	if !ok {
@@ -28,8 +28,8 @@ func (f *fit) offloadLimits() device.OffloadLimits {
 	return l
 }
 
-// noOffload says why the card's HTB classes are not what maps these lanes, "" if
-// they are. asked and without are those of the choice that was made.
+// noOffload says why the card's HTB classes should not map these lanes, "" if
+// they should. asked and without are the inputs of the choice that was made.
 func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []string) string {
 	switch {
 	case !f.byClass():
@@ -39,8 +39,8 @@ func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []
 	case !f.uses(device.PartBandwidth, ByHTBOffload):
 		return "it is not what shapes the lanes"
 	}
-	// One queue for each lane is a price: what is better by the catalogue's
-	// order, and has transmit queues that go with the lane's, comes first.
+	// An offloaded HTB costs each lane all but one transmit queue. A mechanism
+	// that is earlier in the catalogue and keeps these queues is preferred.
 	others := make(map[string]string, len(without)+1)
 	for name, why := range without {
 		others[name] = why
@@ -57,10 +57,10 @@ func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []
 	return ""
 }
 
-// wantOffload makes one of the card's HTB classes for each lane under a common
-// root class. That is the first leaf until it has one below, which takes its
-// queue over: the default lane, so that its transmit completions come to the
-// first channel, which is its own.
+// wantOffload makes one HTB class of the card for each lane, under a common
+// root class. The root class is a leaf until the first class below takes over
+// its queue. The default lane is first: its completions then come to the first
+// channel, which belongs to it.
 func (f *fit) wantOffload(lanes []*deviceLane) {
 	limits := f.offloadLimits()
 	root := f.link / limits.CeilingUnit * limits.CeilingUnit
@@ -95,9 +95,9 @@ func (f *fit) wantOffload(lanes []*deviceLane) {
 		"has to receive", ByHTBOffload)
 }
 
-// offloadRates are what the lanes' classes are guaranteed. Where the card shares
-// the link out by parts, a guarantee is rounded up to whole ones, so that it
-// holds, and a lane without one has the least that a class can have.
+// offloadRates returns the guarantees of the lanes' classes in bit/s. If the card divides the
+// link into parts, a guarantee is rounded up to whole parts, so that it holds. A lane without
+// a guarantee gets the least rate that a class can have.
 func (f *fit) offloadRates(lanes []*deviceLane, root uint64) []uint64 {
 	part := uint64(1)
 	least := max(root/1000, 8)
@@ -119,12 +119,12 @@ func (f *fit) offloadRates(lanes []*deviceLane, root uint64) []uint64 {
 		return rates
 	}
 	if lanes[0].Bandwidth.Guarantee.IsZero() {
-		rates[0] += root - sum // what nobody was promised
+		rates[0] += root - sum // the rate that no lane is guaranteed
 	}
 	return rates
 }
 
-// wantOffloaded asks for a class of the card's. The kernel stops all queues of
+// wantOffloaded wants an HTB class of the card. The kernel stops all queues of
 // the device while it makes one (net/sched/sch_htb.c: htb_graft_helper).
 func (f *fit) wantOffloaded(id, parent string, rate, ceil uint64, cause, reason string) {
 	c := device.Class{
@@ -136,7 +136,7 @@ func (f *fit) wantOffloaded(id, parent string, rate, ceil uint64, cause, reason 
 	})
 }
 
-// wantRoot asks for an htb, which cannot be changed once it is there.
+// wantRoot wants an htb qdisc. The kernel cannot change one that exists.
 func (f *fit) wantRoot(q device.Qdisc, reason string) {
 	if now, there := f.present[q.Key()].(device.Qdisc); there && !device.Equal(now, q) {
 		if r, ours := f.owned[q.Key()]; ours {
@@ -155,7 +155,7 @@ func (f *fit) wantRoot(q device.Qdisc, reason string) {
 		reason: reason})
 }
 
-// offloaded reports whether the card has HTB classes now: its channels are then
+// offloaded reports whether the card has HTB classes now. Its channels are then
 // fixed (mlx5: mlx5e_ethtool_set_channels).
 func (f *fit) offloaded() bool {
 	root, _ := f.present[device.Qdisc{Dev: f.dev.Name, Parent: "root"}.Key()].(device.Qdisc)

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// wantPollers has the NAPIs of the lanes that ask for it polled by threads,
-// places and prioritises these, and sets the affinity of the queues'
+// wantPollers makes threads that poll the NAPIs of lanes that ask for it, sets
+// their processors and priorities, and sets the affinity of the queues'
 // interrupts.
 func (f *fit) wantPollers(lanes []*deviceLane) {
 	f.wantDriverPollers(lanes)
@@ -25,7 +25,7 @@ func (f *fit) wantPollers(lanes []*deviceLane) {
 				l.Name, n, len(l.queues), min(n, len(l.cpus)))
 		}
 		if !f.reserves() && !l.isDefault {
-			continue // its receive queues are everybody's
+			continue // all lanes share its receive queues
 		}
 		l = f.receiving(l)
 		if kind == intent.PollerBusy && f.uses(device.PartPoller, ByIoUring) {
@@ -51,7 +51,7 @@ func (f *fit) wantPollers(lanes []*deviceLane) {
 	}
 }
 
-// receiving is the lane without queues that only transmit, which nobody polls.
+// receiving returns the lane without queues that only transmit: nothing polls those.
 func (f *fit) receiving(l *deviceLane) *deviceLane {
 	if f.reserves() || len(l.queues) <= f.dev.RxQueues {
 		return l
@@ -106,8 +106,8 @@ func (f *fit) wantUnthreaded(l *deviceLane, q int) {
 		return
 	}
 	cfg.Threaded = "off"
-	// The thread ends with its NAPI's threaded mode. A step of its own
-	// keeps its policy and processors for the way back.
+	// The thread ends with its NAPI's threaded mode. A separate step keeps its
+	// policy and processors for rollback.
 	thread := device.Thread{Dev: f.dev.Name, Queue: q}
 	_, there := f.present[thread.Key()]
 	if _, ours := f.owned[thread.Key()]; there || ours {
@@ -118,9 +118,9 @@ func (f *fit) wantUnthreaded(l *deviceLane, q int) {
 		fmt.Sprintf("queue %d of lane %s is polled in softirq", q, l.Name))
 }
 
-// napi returns the configuration of a queue's NAPI as it shall be before the
-// caller changes it: what is there, or what an earlier want said. l is only
-// for the error; nil says nothing.
+// napi returns the configuration of a queue's NAPI for the caller to change:
+// from an earlier want, else from the device. If the queue has no NAPI, it
+// reports an error for lane l; with l nil it reports none.
 func (f *fit) napi(l *deviceLane, q int) (device.NAPIConfig, bool) {
 	key := device.NAPIConfig{Dev: f.dev.Name, Queue: q}.Key()
 	for _, w := range f.wants {
@@ -130,7 +130,7 @@ func (f *fit) napi(l *deviceLane, q int) (device.NAPIConfig, bool) {
 	}
 	now, ok := f.present[key].(device.NAPIConfig)
 	if r, ours := f.owned[key]; ok && ours && r.Original == nil {
-		return f.freshNAPI(q), true // its queue came with niclane's channels
+		return f.freshNAPI(q), true // the queue came with niclane's channels
 	}
 	if ok {
 		return f.base(now).(device.NAPIConfig), true
@@ -145,8 +145,8 @@ func (f *fit) napi(l *deviceLane, q int) (device.NAPIConfig, bool) {
 	return now, false
 }
 
-// freshNAPI is what a NAPI is when it is made: it has the device's settings
-// (net/core/dev.c: netif_napi_add_weight_locked, napi_restore_config).
+// freshNAPI returns the configuration of a newly created NAPI, which has the device's
+// settings (net/core/dev.c: netif_napi_add_weight_locked, napi_restore_config).
 func (f *fit) freshNAPI(q int) device.NAPIConfig {
 	cfg := device.NAPIConfig{Dev: f.dev.Name, Queue: q, Threaded: "off"}
 	number := func(name string) uint64 {
@@ -163,7 +163,7 @@ func (f *fit) freshNAPI(q int) device.NAPIConfig {
 	return cfg
 }
 
-// wantIRQ moves a queue's interrupt to the processor that polls it.
+// wantIRQ moves a queue's interrupts to the processor that polls it.
 func (f *fit) wantIRQ(l *deviceLane, i, q int) {
 	if !f.uses(device.PartInterrupts, ByIRQAffinity) || l.isDefault && len(l.CPUs) == 0 {
 		return
@@ -174,8 +174,8 @@ func (f *fit) wantIRQ(l *deviceLane, i, q int) {
 		if !f.grown(q) {
 			return
 		}
-		// It has as many as those that are there, of which numbers and names
-		// are not known yet.
+		// A new queue has as many interrupts as queue 0. Their numbers and
+		// names are not known yet.
 		now.CPUs = make([]string, max(1, f.irqsPerQueue()))
 	}
 	a := device.Affinity{Dev: f.dev.Name, Queue: q}
@@ -186,7 +186,7 @@ func (f *fit) wantIRQ(l *deviceLane, i, q int) {
 		fmt.Sprintf("%s of lane %s where its queue is polled", f.irqName(q), l.Name))
 }
 
-// irqsPerQueue is how many interrupts queue 0 has.
+// irqsPerQueue returns the number of interrupts of queue 0.
 func (f *fit) irqsPerQueue() (n int) {
 	for _, irq := range f.dev.IRQs {
 		if irq.Queue == 0 {
@@ -196,7 +196,7 @@ func (f *fit) irqsPerQueue() (n int) {
 	return n
 }
 
-// irqName names a queue's interrupts as the kernel does, where they are there.
+// irqName returns the kernel's names of a queue's interrupts, if it has any.
 func (f *fit) irqName(q int) string {
 	var names []string
 	for _, irq := range f.dev.IRQs {
@@ -210,10 +210,10 @@ func (f *fit) irqName(q int) string {
 	return "interrupt " + strings.Join(names, ", ")
 }
 
-// grown reports whether a queue comes with the channels that niclane adds.
+// grown reports whether a queue comes with niclane's channels.
 func (f *fit) grown(q int) bool { return f.dev.Channels != nil && q >= f.dev.RxQueues }
 
-// wantModeration sets when the lanes' queues interrupt.
+// wantModeration sets the interrupt moderation of the lanes' queues.
 func (f *fit) wantModeration(lanes []*deviceLane) {
 	for _, l := range lanes {
 		m := l.Moderation
@@ -239,7 +239,7 @@ func (f *fit) wantCoalesce(l *deviceLane, q int) {
 	key := device.Coalesce{Dev: f.dev.Name, Queue: q}.Key()
 	c, ok := f.present[key].(device.Coalesce)
 	if !ok && q >= 0 && f.grown(q) {
-		// As the first one is: drivers give a new queue the device's.
+		// Drivers give a new queue the device's values.
 		c, ok = f.present[device.Coalesce{Dev: f.dev.Name}.Key()].(device.Coalesce)
 		c.Queue = q
 	}
@@ -277,9 +277,9 @@ func set[T any](dst *T, src *T) {
 	}
 }
 
-// wantNAPIModeration holds packets back by the NAPI's own timer where the
-// card has no moderation (Documentation/networking/napi.rst, "Software IRQ
-// coalescing"): defer-hard-irqs 1 arms gro-flush-timeout, 0 switches it off.
+// wantNAPIModeration delays packets by the NAPI's own timer if the card has no
+// moderation (Documentation/networking/napi.rst, "Software IRQ coalescing").
+// defer-hard-irqs 1 makes gro-flush-timeout effective, 0 turns it off.
 func (f *fit) wantNAPIModeration(l *deviceLane) {
 	if l.Moderation.RxAdapt != nil && *l.Moderation.RxAdapt {
 		f.failf(lanePath(l.Lane, "rxadapt"), "%s has no adaptive moderation", f.dev.Name)
@@ -302,8 +302,8 @@ func (f *fit) wantNAPIModeration(l *deviceLane) {
 	}
 }
 
-// replace changes an object that is wanted already, so that one object is
-// one step; a new one is added.
+// replace changes an object that is already wanted, so that one object has one
+// step. It adds one that is not wanted yet.
 func (f *fit) replace(o device.Object, part device.Part, cause, reason string) {
 	for i := range f.wants {
 		if w := &f.wants[i]; w.Key() == o.Key() {

@@ -10,36 +10,36 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// Busy pollers: threads that poll a lane's NAPIs again and again, so that
-// packets cause neither interrupts nor softirqs nor, beside those of the
-// application, context switches. They take processors for that.
+// Busy pollers are threads that poll a lane's NAPIs without a pause. Packets
+// then cause no interrupts, no softirqs and no context switches except the
+// application's. Busy pollers take up processors for that.
 
-// asksBusy is how to ask for a busy poller.
+// asksBusy says how to ask for a busy poller.
 const asksBusy = "poller: busy; or pollers: N, where 2 processors are left beside them"
 
-// pollerTimeout is how long, in ns, a busy poller goes on without packets
-// where the file does not say: adqsetup's default.
+// pollerTimeout is the time without packets, in ns, after which a busy poller
+// sleeps if the file gives none: adqsetup's default.
 const pollerTimeout = 10_000_000
 
-// pollerFlush is the gro-flush-timeout of NAPIs that a poller of niclane's
-// polls, ns: for so long their interrupts stay off after the last poll. While
-// the poller lives it comes round sooner. When it sleeps, is not let run, or is
-// gone, softirq polls after that time; this is what a packet can lose by it.
+// pollerFlush is the gro-flush-timeout, in ns, of NAPIs that niclane's poller
+// polls: their interrupts stay off for this time after a poll. A running poller
+// polls again earlier. If it sleeps, does not get its processor, or is gone,
+// softirq polls after this time. So a packet can wait this long.
 const pollerFlush = 200_000
 
-// maxPollerQueues is how many queues one poller can have (poller/c/napi.c:
+// maxPollerQueues is the most queues that one poller can have (poller/c/napi.c:
 // MAX_NAPIS).
 const maxPollerQueues = 64
 
-// sparePollerCPUs is how many processors have to be left to everything else
-// for pollers that are not insisted on. Measured in the lab on two processors,
-// memcached under noise: with a poller on the server's processor P50 was 1.62
-// times softirq's (1.41 to 1.85), on the other one, which generator and noise
-// had too, 1.78 times (1.51 to 2.09); docs/results/2026-11-mechanisms.md.
+// sparePollerCPUs is the number of processors that must be left to everything
+// else unless the file says poller: busy. In the lab with two processors,
+// memcached under noise, a poller on the server's processor made P50 1.62 times
+// softirq's (1.41 to 1.85), one on the other processor 1.78 times (1.51 to
+// 2.09); docs/results/2026-11-mechanisms.md.
 const sparePollerCPUs = 2
 
-// askedPollers returns which mechanisms of busy pollers the lanes ask for,
-// and why they do not get them.
+// askedPollers returns the busy poller mechanisms that the lanes ask for, and
+// the reasons if the lanes do not get them.
 func (f *fit) askedPollers() (asked []string, without map[string]string) {
 	n, insist := 0, false
 	for _, l := range append([]intent.Lane{f.in.Default}, f.in.Lanes...) {
@@ -70,8 +70,8 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 	return nil, without
 }
 
-// usable counts the online processors that lanes can have: those that the host
-// keeps free of work only where the file names them.
+// usable counts the online processors that lanes can use. It counts those that
+// the host keeps free of work only if the file names them.
 func (f *fit) usable() (n int) {
 	for _, c := range f.st.CPUs {
 		named := slices.ContainsFunc(f.in.Lanes, func(l intent.Lane) bool { return slices.Contains(l.CPUs, c.ID) })
@@ -82,7 +82,7 @@ func (f *fit) usable() (n int) {
 	return n
 }
 
-// kind is who polls a lane's queues, once mechanisms are chosen.
+// kind returns what polls a lane's queues, after the mechanisms are chosen.
 func (f *fit) kind(l *deviceLane) intent.PollerKind {
 	if l.Poller.Kind != intent.PollerAuto {
 		return l.Poller.Kind
@@ -130,8 +130,9 @@ func (f *fit) checkPollers(lanes []*deviceLane) {
 	f.checkDeviceThreads(lanes)
 }
 
-// deviceThreads tests whether all NAPIs of the device can be given threads at
-// once. Threads that single ones have would be lost when they are taken back.
+// deviceThreads tests whether all NAPIs of the device can get threads at once.
+// It refuses if a NAPI's threading differs from the device's setting: rollback
+// would lose that.
 func deviceThreads(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapThreadedDev, device.CapQueueNAPI)(st, d); !ok {
 		return false, why
@@ -146,9 +147,9 @@ func deviceThreads(st *device.State, d *device.Device) (bool, string) {
 	return true, "a kernel thread for each NAPI of the device, the lanes' placed and prioritised"
 }
 
-// noDeviceThreads says why nobody gets the threads of a whole device unless
-// asked for: what a lane asks for must not be refused because of what others
-// would get by themselves.
+// noDeviceThreads says why planning should not choose threads for the whole
+// device, "" if it may. A lane's request must not be refused because other
+// lanes get threads that they did not ask for.
 func (f *fit) noDeviceThreads() string {
 	if f.in.Group.Force[string(device.PartPoller)] != "" {
 		return ""
@@ -168,7 +169,7 @@ func (f *fit) noDeviceThreads() string {
 	return why
 }
 
-// checkDeviceThreads refuses what the threads of a whole device rule out.
+// checkDeviceThreads refuses settings that threads of the whole device rule out.
 func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
 	if !f.uses(device.PartPoller, ByDeviceThread) ||
 		!slices.ContainsFunc(lanes, func(l *deviceLane) bool { return f.kind(l) == intent.PollerThread }) {
@@ -186,8 +187,8 @@ func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
 	}
 }
 
-// wantDeviceThreads makes a thread of every NAPI of the device, before Linux
-// 6.17 the only way.
+// wantDeviceThreads makes a thread for every NAPI of the device. Before Linux
+// 6.17 there is no other way.
 func (f *fit) wantDeviceThreads(l *deviceLane) {
 	path := "/sys/class/net/" + f.dev.Name + "/threaded"
 	for _, w := range f.wants {
@@ -210,7 +211,7 @@ func (f *fit) checkBusy(l *deviceLane, choice Choice) {
 			f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s polls the queues of lanes, not of the default lane",
 				f.dev.Name, ByDriverPollers)
 		}
-		return // on no processor of anybody's choice
+		return // the driver's pollers have no fixed processor
 	case ByIoUring:
 		if most := (len(l.queues) + threads - 1) / threads; most > maxPollerQueues {
 			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, one can poll %d", threads, len(l.queues),
@@ -237,8 +238,8 @@ func (f *fit) checkBusy(l *deviceLane, choice Choice) {
 	}
 }
 
-// spinning is how a thread runs that polls without sleeping. SCHED_FIFO would
-// leave its processor to nobody, so that has to be asked for.
+// spinning returns how a thread that polls without sleeping is scheduled. Under SCHED_FIFO it
+// would leave its processor to no other thread, so only the file can ask for that.
 func (p *deviceLane) spinning() (policy string, priority, nice int, how string) {
 	if p.Poller.Policy == intent.PolicyFIFO {
 		return p.scheduling()
@@ -246,7 +247,7 @@ func (p *deviceLane) spinning() (policy string, priority, nice int, how string) 
 	return "other", 0, p.Poller.Nice, fmt.Sprintf("nice %d", p.Poller.Nice)
 }
 
-// wantOwnPollers wants niclane's own processes to poll a lane's queues.
+// wantOwnPollers wants processes of niclane that poll a lane's queues.
 func (f *fit) wantOwnPollers(l *deviceLane) {
 	var pollers []device.Poller
 	var how string
@@ -275,9 +276,9 @@ func (f *fit) wantOwnPollers(l *deviceLane) {
 	}
 }
 
-// wantDeferred keeps the interrupt of a queue off between two polls of its
-// poller, which is there already. If the poller goes, a packet that follows
-// another closely waits for pollerFlush at most.
+// wantDeferred keeps a queue's interrupt off between two polls of its poller,
+// which was started before. If the poller ends, a packet waits at most
+// pollerFlush after the last poll.
 func (f *fit) wantDeferred(l *deviceLane, q int) {
 	cfg, ok := f.napi(l, q)
 	if !ok {
@@ -292,7 +293,7 @@ func (f *fit) wantDeferred(l *deviceLane, q int) {
 			pollerFlush/1000))
 }
 
-// spun are the processors of a lane's busy pollers, ascending.
+// spun returns the processors of a lane's busy pollers, ascending.
 func (f *fit) spun(l *deviceLane) []int {
 	if f.kind(l) != intent.PollerBusy {
 		return nil

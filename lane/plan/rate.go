@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// rate is a lane's on this device: of a bond's rate the part that the device's
-// link is of those that share it.
+// rate returns a lane's rate on this device in bit/s. A bond's rate is divided
+// among the slaves that share it, in proportion to their links.
 func (f *fit) rate(r intent.Rate) uint64 {
 	rate := r.Of(f.link)
 	if r.Permille > 0 || f.links == 0 {
@@ -23,8 +23,8 @@ func (f *fit) rate(r intent.Rate) uint64 {
 
 func (f *fit) guarantee(l *deviceLane) uint64 { return f.rate(l.Bandwidth.Guarantee) }
 
-// ceiling is never more than the link of a bond's slave: the bond's can be, as
-// soon as others have left.
+// ceiling is at most the link of a bond's slave. The bond's ceiling can be
+// higher after other slaves have left.
 func (f *fit) ceiling(l *deviceLane) uint64 {
 	rate := f.rate(l.Bandwidth.Ceiling)
 	if f.in.Group.Bond != "" {
@@ -33,13 +33,13 @@ func (f *fit) ceiling(l *deviceLane) uint64 {
 	return rate
 }
 
-// mostSlaves is how many slaves of a bond are looked for in the rates that
-// traffic classes have.
+// mostSlaves is the largest bond whose rates keptRates looks for in the traffic
+// classes.
 const mostSlaves = 16
 
-// keptRates returns the traffic classes that the card has, if they differ from q
-// in nothing but how many slaves the bond had when they were made: a card cannot
-// change them without taking them away. Otherwise it returns q.
+// keptRates returns the card's present traffic classes if they differ from q only because the
+// bond had another number of slaves when they were made. A card cannot change the rates
+// without removing the classes. Otherwise it returns q.
 func (f *fit) keptRates(q device.Qdisc, lanes []*deviceLane) device.Qdisc {
 	now, ok := f.present[q.Key()].(device.Qdisc)
 	if !ok || f.links == 0 || device.Equal(now, q) {

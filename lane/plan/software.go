@@ -10,19 +10,19 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// What a lane gets on a device that cannot steer: its packets are told apart
-// in software, and the processors do what queues would.
+// Lanes on a device that cannot steer: software tells the packets apart, and
+// processors take the place of queues.
 
 // IngressProgram is the name of the XDP program in package internal/kernel/bpf.
 const IngressProgram = "niclane_ingress"
 
-// cpuQueueSize is how many packets can wait for a lane's processor. It is what
-// the kernel's own samples use (samples/bpf/xdp_redirect_cpu); the queue is
-// emptied eight packets at a time (CPU_MAP_BULK_SIZE), and what finds it full
-// is dropped, as in a card's ring.
+// cpuQueueSize is the number of packets that can wait for a lane's processor,
+// as in the kernel's samples (samples/bpf/xdp_redirect_cpu). The kernel empties
+// the queue eight packets at a time (CPU_MAP_BULK_SIZE) and drops packets when
+// it is full, like a card's ring.
 const cpuQueueSize = 2048
 
-// reserves reports whether lanes have receive queues of their own.
+// reserves reports whether lanes have their own receive queues.
 func (f *fit) reserves() bool {
 	switch f.choice[device.PartQueueSet].Mechanism {
 	case ByCpumap, ByCpumapGeneric, ByRPS, ByShared:
@@ -36,7 +36,7 @@ func (f *fit) redirects() bool {
 	return f.uses(device.PartQueueSet, ByCpumap) || f.uses(device.PartQueueSet, ByCpumapGeneric)
 }
 
-// cpumap tests whether lanes can be made by XDP and a cpumap in a mode.
+// cpumap tests whether lanes can be made by XDP and a cpumap in the given mode.
 func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 	return func(st *device.State, d *device.Device) (bool, string) {
 		caps, good := []device.Capability{device.CapCPUMap},
@@ -56,7 +56,7 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 			return false, fmt.Sprintf("the device's one XDP slot holds %s (%s), which stays",
 				nameOr(x.Program, "a program without a name"), x.Mode)
 		}
-		if mode == "native" && !(attached && x.Mode == mode) { // or the driver has taken it, and maxima are others
+		if mode == "native" && !(attached && x.Mode == mode) { // else the driver already has it, with other maxima
 			if why := noNativeXDP(st, d); why != "" {
 				return false, why
 			}
@@ -73,13 +73,13 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 	}
 }
 
-// onePage is the largest MTU whose packets fit into a page of 4 KiB with what XDP
-// wants before them (XDP_PACKET_HEADROOM) and the stack behind them
+// onePage is the largest MTU whose packets fit into a page of 4 KiB together
+// with the headroom of XDP (XDP_PACKET_HEADROOM) and the tailroom of the stack
 // (skb_shared_info): 4096 - 256 - 320, without an Ethernet header.
 const onePage = 4096 - 256 - 320 - 14
 
-// noNativeXDP says why the driver would refuse native XDP as the device is set up,
-// "" if it is not known to.
+// noNativeXDP says why the driver would refuse native XDP in its present setup, "" if no
+// reason is known.
 func noNativeXDP(st *device.State, d *device.Device) string {
 	quirk := func(kind device.QuirkKind) (device.Quirk, bool) {
 		return device.FindQuirk(kind, d.Driver, st.Kernel.Release)
@@ -117,7 +117,7 @@ func nameOr(name, none string) string {
 }
 
 // rps tests whether receive packet steering can keep receive work off the
-// lanes' processors: it needs others.
+// lanes' processors. It needs other processors.
 func rps(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapRPS)(st, d); !ok {
 		return false, why
@@ -129,10 +129,10 @@ func rps(st *device.State, d *device.Device) (bool, string) {
 }
 
 // useless says why moving packets between processors gains nothing for these
-// lanes, "" if it may. Measured in the lab on two processors, one of them the
-// host's: with a cpumap to the processor that receives anyway P50 was 2.0 times
-// that of an idle link (1.55 to 2.24), without it 1.3 times (1.09 to 1.52); what
-// P99 did was too noisy to tell (docs/results/2026-11-mechanisms.md).
+// lanes, "" if it may. In the lab with two processors, a cpumap to the
+// processor that receives made P50 2.0 times that of an idle link (1.55 to
+// 2.24), without a cpumap it was 1.3 times (1.09 to 1.52);
+// docs/results/2026-11-mechanisms.md.
 func (f *fit) useless(lanes []*deviceLane) string {
 	if !f.redirects() && !f.uses(device.PartQueueSet, ByRPS) || len(lanes) < 2 {
 		return ""
@@ -144,14 +144,14 @@ func (f *fit) useless(lanes []*deviceLane) string {
 		device.FormatCPUList(lanes[0].cpus))
 }
 
-// laneless are the default lane's processors that no other lane has.
+// laneless returns the default lane's processors that no other lane has.
 func (f *fit) laneless(lanes []*deviceLane) []int {
 	return slices.DeleteFunc(slices.Clone(lanes[0].cpus), func(id int) bool {
 		return slices.ContainsFunc(lanes[1:], func(l *deviceLane) bool { return slices.Contains(l.cpus, id) })
 	})
 }
 
-// wantRPS puts the receive work of every queue on the processors that no lane
+// wantRPS moves the receive work of every queue to the processors that no lane
 // has.
 func (f *fit) wantRPS(lanes []*deviceLane) {
 	if !f.uses(device.PartQueueSet, ByRPS) {
@@ -173,10 +173,10 @@ func (f *fit) wantRPS(lanes []*deviceLane) {
 	}
 }
 
-// wantNoRPS leaves packets where the lanes' queues or processors get them: packet
-// steering that is on hands them on to others, also behind a cpumap, where the
-// stack takes them for its device's (net/core/dev.c: get_rps_cpu). Flow steering
-// goes where an application ran last, whatever processors steering names.
+// wantNoRPS turns off receive packet steering and flow steering for the lanes' packets.
+// Packet steering would move them to other processors, also behind a cpumap, where the stack
+// takes them for the device's (net/core/dev.c: get_rps_cpu). Flow steering follows the
+// application, regardless of the processors in rps_cpus.
 func (f *fit) wantNoRPS(lanes []*deviceLane) {
 	names, why := []string{"rps_cpus", "rps_flow_cnt"}, "its packets stay on the processor that polls it"
 	var queues []int
@@ -203,8 +203,8 @@ func (f *fit) wantNoRPS(lanes []*deviceLane) {
 	}
 }
 
-// wantCPUs attaches the XDP program and makes the lanes' queues to their
-// processors. Nothing is steered yet: the program passes what no entry names.
+// wantCPUs attaches the XDP program and makes the lanes' queues to their processors. Nothing
+// is steered yet: the program passes packets that match no entry.
 func (f *fit) wantCPUs(lanes []*deviceLane) {
 	if !f.redirects() {
 		return
@@ -234,7 +234,7 @@ func (f *fit) wantCPUs(lanes []*deviceLane) {
 		part:   device.PartQueueSet, cause: "lanes", disruptive: mode == "native",
 		reason: "looks each arriving packet's flow up in a map and hands it to its lane's processors; all else passes",
 	})
-	threads := map[int]*deviceLane{} // by processor, the lane of the best rank
+	threads := map[int]*deviceLane{} // by processor: the lane with the best rank
 	for _, l := range lanes {
 		for _, cpu := range l.cpus {
 			if best := threads[cpu]; best == nil || rank(l) < rank(best) {
@@ -268,12 +268,12 @@ func (f *fit) wantCPUs(lanes []*deviceLane) {
 	}
 }
 
-// warnOfRemoval names what a person must do before a card with native XDP is
+// warnOfRemoval says what the user must do before a card with native XDP is
 // unplugged or its driver unloaded.
 func (f *fit) warnOfRemoval() {
 	d := f.dev
 	_, hangs := device.FindQuirk(device.QuirkXDPHangsRemoval, d.Driver, f.st.Kernel.Release)
-	// It takes one for each processor, or none.
+	// The driver takes one spare queue for each processor, or none.
 	if !hangs || d.Channels == nil || d.MaxChannels == nil ||
 		d.Channels.Combined+len(f.st.CPUs) > d.MaxChannels.Combined {
 		return
@@ -283,8 +283,8 @@ func (f *fit) warnOfRemoval() {
 		d.Driver, d.Channels.Combined, d.MaxChannels.Combined, d.Name, d.MaxChannels.Combined)
 }
 
-// wantTags has VLAN tags left in the packets where the program has to see
-// them, or would lose them: native XDP keeps no tag that the card stripped.
+// wantTags turns off VLAN stripping if the XDP program must see the tags, or
+// would lose them: native XDP does not keep a tag that the card stripped.
 func (f *fit) wantTags(mode string, lanes []*deviceLane) {
 	const feature = "rx-vlan-hw-parse"
 	now := f.dev.Features[feature]
@@ -308,14 +308,14 @@ func (f *fit) wasOn(feature string) bool {
 	return ok && f.base(device.Feature{Dev: f.dev.Name, Name: feature, On: now.On}).(device.Feature).On
 }
 
-// wantOff turns a feature off that was on and can be changed.
+// wantOff turns off a feature that was on before niclane and can be changed.
 func (f *fit) wantOff(feature, why string) {
 	if f.wasOn(feature) && !f.dev.Features[feature].Fixed {
 		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: false}, device.PartQueueSet, "lanes", why)
 	}
 }
 
-// wantXDPEntries steers the members' packets, last of all.
+// wantXDPEntries steers the members' packets to their lanes. It comes last.
 func (f *fit) wantXDPEntries(lanes []*deviceLane) {
 	if !f.redirects() {
 		return
@@ -332,7 +332,7 @@ func (f *fit) wantXDPEntries(lanes []*deviceLane) {
 	}
 }
 
-// checkSoftware refuses what needs receive queues of the lane's own.
+// checkSoftware refuses settings that need the lane's own receive queues.
 func (f *fit) checkSoftware(lanes []*deviceLane) {
 	queueSet := f.choice[device.PartQueueSet]
 	if queueSet.Mechanism == "" || len(lanes) < 2 {
@@ -370,10 +370,10 @@ func (f *fit) checkSoftware(lanes []*deviceLane) {
 	}
 }
 
-// maxCPULanes is the number of lanes that the XDP program knows beside the
-// default (internal/kernel/bpf/c/ingress.c: MAX_LANES).
+// maxCPULanes is the number of lanes, beside the default, that the XDP program
+// supports (internal/kernel/bpf/c/ingress.c: MAX_LANES).
 const maxCPULanes = 63
 
-// maxLaneCPUs is the number of processors that it spreads a lane over
+// maxLaneCPUs is the most processors that the program spreads a lane over
 // (internal/kernel/bpf/c/ingress.c: MAX_CPUS).
 const maxLaneCPUs = 64

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plan turns an intent and a device's state into an ordered list of
-// steps, each with its reason, its inverse and the command line an
-// administrator would have typed. It is pure: it reads and changes nothing,
-// and the same input gives the same bytes. It refuses, before anything
-// changes, what the device cannot do.
+// steps. Each step has its reason, its inverse and the equivalent command line.
+// The package is pure: it reads and changes nothing, and the same input gives
+// the same bytes. It refuses what the device cannot do before anything changes.
 package plan
 
 import (
@@ -14,15 +13,15 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A Step changes one kernel object from Old to New; nil means absent. Both
-// have the same key.
+// A Step changes one kernel object from Old to New; nil means absent. Both have
+// the same key.
 type Step struct {
 	Old, New device.Object
-	// Part of a lane that the step belongs to.
+	// Part is the part of a lane that the step belongs to.
 	Part device.Part
-	// Reason says why, for the person who audits the plan.
+	// Reason says why the step is necessary, for the reader of the plan.
 	Reason string
-	// Cause is the config path that asked for it: "lanes.memcached.queues".
+	// Cause is the config path that asked for the step: "lanes.memcached.queues".
 	Cause string
 	// Disruptive steps can lose packets or flap the link.
 	Disruptive bool
@@ -39,7 +38,7 @@ func (s Step) Object() device.Object {
 // Key identifies the object that the step changes.
 func (s Step) Key() string { return s.Object().Key() }
 
-// Commands returns the command lines that would do the same.
+// Commands returns the command lines that do the same as the step.
 func (s Step) Commands() []string { return device.Change{Old: s.Old, New: s.New}.Commands() }
 
 // Inverse returns the step that undoes s.
@@ -93,14 +92,14 @@ func (s *Step) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Choice is how one part of a lane is made, and why nothing better is.
+// A Choice is the mechanism chosen for one part of a lane, and why no better one.
 type Choice struct {
-	// Device is the device of a plan's choice; Choose leaves it out.
+	// Device is the device that the choice is for. It is set in plans; Choose leaves it out.
 	Device    string      `json:"device,omitempty"`
 	Part      device.Part `json:"part"`
 	Mechanism string      `json:"mechanism"` // "" if none is possible
 	Reason    string      `json:"reason"`
-	// Rejected mechanisms, best first.
+	// Rejected are the better mechanisms, best first.
 	Rejected []Rejection `json:"rejected,omitempty"`
 }
 
@@ -110,64 +109,63 @@ type Rejection struct {
 	Why       string `json:"why"`
 }
 
-// A Plan is complete before anything changes.
+// A Plan is the complete list of steps, made before anything changes.
 type Plan struct {
-	// Devices the plan belongs to, ascending.
+	// Devices that the plan is for, ascending.
 	Devices []string `json:"devices"`
 	Steps   []Step   `json:"steps"`
 	// Lanes as fitted to each device, the default lane first.
 	Lanes   []FittedLane `json:"lanes,omitempty"`
 	Choices []Choice     `json:"choices,omitempty"`
-	// Notes are what the person should know but need not act on.
+	// Notes are facts that the user should know. They need no action.
 	Notes []string `json:"notes,omitempty"`
-	// Sharing are the slaves of a bond over whose links the lanes' rates in
-	// bit/s are shared out, ascending: those by which it sends. None where
-	// there are no such rates, or each device has them whole.
+	// Sharing are the bond's slaves that share the lanes' rates in bit/s,
+	// ascending: those that the bond sends on. It is empty if no lane has a
+	// rate in bit/s, or if each device has the full rates.
 	Sharing []string `json:"sharing,omitempty"`
-	// Gone are devices that the file had, has no more, and that exist no more,
-	// ascending: what was niclane's there went with them.
+	// Gone are devices that are no longer in the file and no longer exist,
+	// ascending. niclane's objects on them went with them.
 	Gone []string `json:"gone,omitempty"`
-	// Ground is what the plan stands on, for whoever undoes it.
+	// Ground identifies the plan's devices and control groups, for a later rollback.
 	Ground Ground `json:"-"`
-	// Forget are the keys of those objects, and of what else is there no more
-	// and is not wanted. Nothing is left to undo of them.
+	// Forget are the keys of absent, unwanted objects with nothing to undo:
+	// those of devices in Gone, and others that no longer exist.
 	Forget []string `json:"-"`
 }
 
-// A Ground is the devices and control groups of a plan by what identifies them, which
-// names do not: both can get another name, and give theirs to others.
+// A Ground identifies the devices and control groups of a plan. Names do not identify them:
+// both can be renamed, and another one can get the old name.
 type Ground struct {
 	// Links are the devices, in the order of Plan.Devices.
 	Links []device.Link `json:"links,omitempty"`
-	// Groups are the inode numbers of control groups, by directory.
+	// Groups maps the directories of control groups to their inode numbers.
 	Groups map[string]uint64 `json:"groups,omitempty"`
 }
 
-// A FittedLane is a lane on one device: what it has there when the plan has
-// been made true.
+// A FittedLane is a lane on one device, as it is after the plan is applied.
 type FittedLane struct {
 	Name   string `json:"name"`
 	Device string `json:"device"`
-	// Context is niclane's number of its RSS context, 0 for the default.
+	// Context is the lane's RSS context in niclane's numbering, 0 for the default.
 	Context int   `json:"context"`
 	Queues  []int `json:"queues"`
 	CPUs    []int `json:"cpus"`
-	// Receives and Sends say whether the lane has queues of its own for that.
+	// Receives and Sends say whether the lane has its own queues in that direction.
 	Receives Place `json:"receives,omitempty"`
 	Sends    Place `json:"sends,omitempty"`
-	// Class is its HTB class, "" if nothing is shaped.
+	// Class is the lane's HTB class, "" if nothing is shaped.
 	Class string `json:"class,omitempty"`
 	Rank  int    `json:"rank"`
 	// Guarantee and Ceiling are in bit/s, 0 for none.
 	Guarantee uint64 `json:"guarantee,omitempty"`
 	Ceiling   uint64 `json:"ceiling,omitempty"`
-	// Poller polls the lane's queues; "" stands for interrupts.
+	// Poller is the kind of poller of the lane's queues; "" means interrupts.
 	Poller intent.PollerKind `json:"poller,omitempty"`
-	// Aligned says that one of its applications places its threads by NAPI ID.
+	// Aligned says that one of the lane's applications places its threads by NAPI ID.
 	Aligned bool `json:"aligned,omitempty"`
 }
 
-// A Place is where packets of a lane are received, or by what they are sent.
+// A Place says where a lane receives its packets, or how it sends them.
 type Place string
 
 // The places of a lane's packets.
@@ -177,23 +175,23 @@ const (
 	InShared     Place = "shared"     // shared queues
 )
 
-// Owned is what the journal says is ours: for every object that niclane has
-// written, its value before the first write.
+// Owned are the objects that belong to niclane, from the journal: for every
+// object that niclane has written, its value before the first write.
 type Owned struct {
 	Records []Record `json:"records,omitempty"`
-	// Keys are those of Records, in their order, if somebody has them
+	// Keys are the keys of Records in the same order, if the caller has them
 	// already; otherwise nil.
 	Keys []string `json:"-"`
 }
 
-// A Record is one object of ours. At least one of Original and Last is not nil.
+// A Record is one object that belongs to niclane. Original or Last is not nil.
 type Record struct {
-	// Original is what was there before niclane first wrote it; nil: absent.
+	// Original is the value before niclane first wrote the object; nil: absent.
 	Original device.Object
-	// Last is what niclane last wrote, or was about to write; nil: absent.
+	// Last is the value that niclane last wrote or was about to write; nil: absent.
 	Last device.Object
 	Part device.Part
-	// Cause is the config path that last asked for it.
+	// Cause is the config path that last asked for the object.
 	Cause string
 }
 

@@ -29,9 +29,9 @@ func (f *fit) sends() Place {
 	return InQueues
 }
 
-// WriteSummary prints, for people, what each lane has on each device once the plan is
-// made, and by which mechanisms. Of the better mechanisms that are not possible it names
-// the best.
+// WriteSummary prints, for a reader, what each lane has on each device after the plan is
+// applied, and by which mechanisms. Of the better mechanisms that are not possible, it
+// names the best.
 func WriteSummary(w io.Writer, p *Plan) error {
 	var table strings.Builder
 	tw := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
@@ -59,8 +59,8 @@ func WriteSummary(w io.Writer, p *Plan) error {
 	return nil
 }
 
-// better says which better mechanism is not possible and why; of those that only do not
-// go with another part's it says nothing.
+// better returns the best mechanism that is not possible, and why. It skips those that only
+// do not go with the mechanism of another part.
 func (c *Choice) better() string {
 	for _, r := range c.Rejected {
 		if !strings.HasPrefix(r.Why, goesWith) {

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// WriteText prints the steps for people: what, why, who asked for it, and the
-// command line that would do the same.
+// WriteText prints the steps for a reader: the change, the reason, the config
+// path that asked for it, and the equivalent command line.
 func WriteText(w io.Writer, steps []Step) {
 	part := device.Part("")
 	for i, s := range steps {
@@ -25,11 +25,12 @@ func WriteText(w io.Writer, steps []Step) {
 	}
 }
 
-// fewSteps is how many steps of one kind WriteFolded prints each.
+// fewSteps is the most steps of one kind that WriteFolded prints one by one.
 const fewSteps = 2
 
-// WriteFolded prints the steps as WriteText does, by parts of a lane, and of those that
-// differ in nothing but numbers, on one of the devices, the first.
+// WriteFolded prints the steps like WriteText, grouped by part of a lane. Of more than
+// fewSteps steps on one device that differ only in numbers, it prints the first and counts
+// the others.
 func WriteFolded(w io.Writer, devices []string, steps []Step) {
 	type kind struct {
 		part                  device.Part
@@ -83,8 +84,8 @@ func (s Step) write(w io.Writer, number int) {
 	}
 }
 
-// WriteChoices prints how each part of a lane is made, and why the better
-// mechanisms are out.
+// WriteChoices prints the mechanism for each part of a lane, and why the better
+// mechanisms were rejected.
 func WriteChoices(w io.Writer, choices []Choice) {
 	for _, c := range choices {
 		name := c.Mechanism
@@ -98,7 +99,7 @@ func WriteChoices(w io.Writer, choices []Choice) {
 	}
 }
 
-// Brief gives an object's value in a few words, for a line "old → new".
+// Brief returns an object's value in a few words, for a line "old → new".
 func Brief(o device.Object) string {
 	if o == nil {
 		return "absent"

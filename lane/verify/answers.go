@@ -12,10 +12,10 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// Answered is how many packets the other host answered.
+// Answered returns the number of packets that the other host answered.
 func (p Probe) Answered() int { return p.Accepted + p.Refused }
 
-// what names the packets of a probe.
+// what describes the packets of a probe.
 func (p Probe) what() string {
 	if p.Match == nil {
 		return "what no lane matches"
@@ -23,8 +23,8 @@ func (p Probe) what() string {
 	return p.Match.String()
 }
 
-// Answers says unknown of probes that were not answered: that their lane's
-// packets arrive where they should is not shown by them.
+// Answers returns an unknown finding for each probe that was not answered: it
+// does not show that its lane's packets arrive in the right place.
 func Answers(ps []Probe) []Finding {
 	present := map[netip.Addr]bool{}
 	for _, p := range ps {
@@ -33,7 +33,7 @@ func Answers(ps []Probe) []Finding {
 	type group struct {
 		at   lanePlace
 		to   netip.Addr
-		what string // with place for the matches and the packets
+		what string // with verbs for the number of packets
 	}
 	var sent tally[group]
 	names := map[group][]string{}
@@ -68,14 +68,12 @@ func Answers(ps []Probe) []Finding {
 	return out
 }
 
-// Unseen notes, in the probes of a device and in what was found out about where
-// the lanes' packets arrive, how many TCP answers came to this host that the
-// watching programs have not counted as their lane's. That is an ICMP
-// message of a firewall's (icmp-port-unreachable refuses a connection too), or a
-// packet for which the kernel has not called them. One does so, and counts it
-// nowhere: Linux 6.18 of the virtual machine that niclane is developed on, for
-// what arrives in an interrupt of a thread of process 1, as the tracepoint itself
-// shows (tracefs). What is said of the lane is said of the packets that were seen.
+// Unseen compares the TCP answers that reached this host with those that the watching
+// programs counted as their lane's. It writes the difference into the lane's first TCP
+// probe and its findings about arriving packets. An answer can be missing if it was an ICMP
+// message of a firewall (icmp-port-unreachable also refuses a connection), or if the kernel
+// did not call the programs. Linux 6.18 in a virtual machine omits the call, and does not
+// count that, for packets of an interrupt during a thread of process 1 (seen with tracefs).
 func Unseen(ps []Probe, w Watched, fs []Finding) {
 	first := map[string]int{}
 	answered := map[string]uint64{}
@@ -91,9 +89,9 @@ func Unseen(ps []Probe, w Watched, fs []Finding) {
 	for lane, n := range answered {
 		name := lane
 		if lane == intent.DefaultLane {
-			name = "" // by no match
+			name = "" // its packets match no lane
 		}
-		// In native mode of XDP what is handed over was never received.
+		// With native XDP, handed packets were never received.
 		seen := max(total(w.Received, name), total(w.Handed, name))
 		if seen >= n {
 			continue
@@ -108,7 +106,7 @@ func Unseen(ps []Probe, w Watched, fs []Finding) {
 	}
 }
 
-// WriteProbes prints for people what was sent and answered, by lane and
+// WriteProbes prints for a reader the packets sent and answered, by lane and
 // address.
 func WriteProbes(w io.Writer, ps []Probe) {
 	type group struct {

@@ -12,22 +12,22 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Counting says where niclane's classifier counts what a lane sends.
+// A Counting says where niclane's classifier counts the packets that a lane sends.
 type Counting struct {
 	Lane string
 	// Row is the lower half of the lane's priority, 0 for the default lane and
-	// for lanes that have none.
+	// for lanes without a priority.
 	Row int
-	// Queues are those whose packets in Row are the lane's; nil: all, of
-	// other queues than those of other lanes in the row.
+	// Queues are the lane's queues in Row. nil means all queues of the row that
+	// belong to no other lane.
 	Queues []int
-	// ByQueue says that the queues by which it counts are those by which
-	// the packets leave: the classifier chooses them, or XPS does by receive queue.
+	// ByQueue says that the counted queues are the real transmit queues, because the
+	// classifier or XPS by receive queue chooses them.
 	ByQueue bool
 }
 
-// Countings gives them by lane of a device; none where the lanes have no
-// classifier that looks at packets.
+// Countings returns a Counting for each lane of a device, none if the lanes
+// have no classifier that reads packets.
 func Countings(a Applied, dev string) []Counting {
 	c := &check{a: a, now: &device.State{}}
 	of := map[string]Counting{}
@@ -63,7 +63,7 @@ func Countings(a Applied, dev string) []Counting {
 	return out
 }
 
-// CountedAs names the lane of what is counted in a row and a queue, "" for none.
+// CountedAs returns the lane that is counted in a row and a queue, "" for none.
 func CountedAs(cs []Counting, row, queue int) string {
 	rest := ""
 	for _, c := range cs {
@@ -78,9 +78,9 @@ func CountedAs(cs []Counting, row, queue int) string {
 	return rest
 }
 
-// rowOf gives the lower half of a priority ("1:10", in hexadecimal), 0 for none.
+// rowOf returns the lower half of a priority ("1:10", in hexadecimal), 0 for none.
 func rowOf(priority string) int {
 	_, minor, _ := strings.Cut(priority, ":")
-	n, _ := strconv.ParseUint(minor, 16, 16) // "" is none
+	n, _ := strconv.ParseUint(minor, 16, 16) // "" gives 0
 	return int(n)
 }

@@ -22,9 +22,9 @@ func TestCountings(t *testing.T) {
 			{Lane: "default", ByQueue: true}, {Lane: "memcached", Queues: []int{5}, ByQueue: true},
 			{Lane: "dns", Queues: []int{6, 7}, ByQueue: true},
 		},
-		// The kernel chooses among those of a class.
+		// The kernel chooses among the queues of a class.
 		"mqprio": {{Lane: "default"}, {Lane: "backup", Row: 8}, {Lane: "web", Row: 9}},
-		// Sockets carry the class, no classifier looks.
+		// Sockets carry the class; there is no classifier.
 		"sockops": nil,
 	} {
 		a, _ := emulated(t, name)

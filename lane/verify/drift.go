@@ -10,11 +10,11 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// State compares what a file made with the present state: first what niclane
-// owns, object by object, then what has come or changed since without being
-// niclane's and breaks a lane. Each difference is one finding; what is gone
-// because something else is gone is named with that. Where nothing differs,
-// each lane gets a finding that says so.
+// State compares a file's lanes with the present state. It first compares the
+// objects that niclane owns, then finds other objects that came or changed
+// since apply and break a lane. Each difference is one finding; objects that
+// are missing because of another one are named with it. A lane without
+// differences gets a finding that says so.
 func State(a Applied, now *device.State) []Finding {
 	c := &check{a: a, now: now, present: now.Objects(), owned: map[string]plan.Record{}}
 	if a.State != nil {
@@ -45,13 +45,13 @@ type check struct {
 	found   []objectFinding
 }
 
-// An objectFinding is a finding and the object it is about, nil where there is none.
+// An objectFinding is a finding and the object that it is about, nil for none.
 type objectFinding struct {
 	Finding
 	object device.Object
 	absent bool
-	// follows is the key of what it comes from, although it is not gone: ""
-	// for nothing.
+	// follows is the key of the object that caused the finding although this
+	// object still exists, "" for none.
 	follows string
 }
 
@@ -76,7 +76,7 @@ func (c *check) unfinished() {
 	}})
 }
 
-// deviceNames are the devices of the lanes, in their order.
+// deviceNames returns the devices of the lanes, in their order.
 func (c *check) deviceNames() []string {
 	var names []string
 	for _, l := range c.a.Lanes {
@@ -110,7 +110,7 @@ func (c *check) devices() {
 	}
 }
 
-// counts looks for another number of queues than there was.
+// counts finds a changed number of queues.
 func (c *check) counts() {
 	for _, name := range c.deviceNames() {
 		d := c.now.Device(name)
@@ -118,7 +118,7 @@ func (c *check) counts() {
 			continue
 		}
 		rx, tx := c.queuesNeeded(name)
-		have := d.TxQueues - d.Leaves() // which come and go with their classes
+		have := d.TxQueues - d.Leaves() // without queues that come and go with HTB classes
 		var was *device.Device
 		if c.a.State != nil {
 			was = c.a.State.Device(name)
@@ -142,16 +142,16 @@ func (c *check) counts() {
 	}
 }
 
-// withoutNative reports whether niclane's XDP program is no more where the driver
-// ran it. Drivers have receive queues of their own for a program, and another
-// RSS table: virtio_net gives them back with it (virtnet_xdp_set).
+// withoutNative reports whether niclane's XDP program no longer runs in the
+// driver. A driver has extra receive queues and another RSS table for a
+// program, and removes them with it (virtio_net: virtnet_xdp_set).
 func (c *check) withoutNative(dev string) bool {
 	key := device.XDP{Dev: dev}.Key()
 	mine, ok := c.owned[key].Last.(device.XDP)
 	return ok && mine.Mode == "native" && !device.Equal(c.present[key], mine)
 }
 
-// queuesNeeded is one more than the highest queue of any lane.
+// queuesNeeded returns the highest queue of any lane plus one.
 func (c *check) queuesNeeded(dev string) (rx, tx int) {
 	for _, l := range c.a.Lanes {
 		for _, q := range l.Queues {
@@ -182,9 +182,8 @@ func (c *check) record(r plan.Record) {
 	}})
 }
 
-// clearedWith returns the key of the traffic classes with which the kernel cleared
-// a file of transmit packet steering, "" if they are as they were
-// (net/core/dev.c: netdev_reset_tc).
+// clearedWith returns the key of the changed traffic classes if the kernel cleared the
+// transmit packet steering file o with them (net/core/dev.c: netdev_reset_tc), else "".
 func (c *check) clearedWith(o device.Object) string {
 	f, ok := o.(device.File)
 	if !ok || !device.IsXPS(f.Path, c.deviceOf(f)) {
@@ -197,8 +196,8 @@ func (c *check) clearedWith(o device.Object) string {
 	return ""
 }
 
-// repair says how an object of niclane's comes back. What is of another type
-// now is not exchanged in place.
+// repair says how to restore an object of niclane. Apply does not replace an
+// object of another type in its place; that needs a command first.
 func (c *check) repair(want, found device.Object) string {
 	switch o := found.(type) {
 	case device.Qdisc:
@@ -213,7 +212,7 @@ func (c *check) repair(want, found device.Object) string {
 	return c.apply()
 }
 
-// folded gives the findings without those that follow from another one.
+// folded returns the findings without those that follow from another one.
 func (c *check) folded() []Finding {
 	at := map[string]int{}
 	for i, f := range c.found {
@@ -240,7 +239,7 @@ func (c *check) folded() []Finding {
 	return out
 }
 
-// root returns the finding that explains the i-th one: itself if nothing does.
+// root returns the finding that explains the i-th one, or i if there is none.
 func (c *check) root(i int, at map[string]int) int {
 	f := c.found[i]
 	if j, ok := at[f.follows]; ok && f.follows != "" {
@@ -257,14 +256,14 @@ func (c *check) root(i int, at map[string]int) int {
 	return i
 }
 
-// makers are the keys of what an object goes with, nearest first.
+// makers returns the keys of the objects that o disappears with, nearest first.
 func (c *check) makers(o device.Object) []string {
 	dev := c.deviceOf(o)
 	on := device.StandsOn(o)
 	switch o.(type) {
 	case device.NAPIConfig, device.Thread, device.Poller:
 		on = append(on, device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev))
-	case device.Filter, device.XDP: // the queues go with the XDP program, not it with them
+	case device.Filter, device.XDP: // queues go with the XDP program, not it with them
 	default:
 		if len(on) == 0 {
 			on = append(on, queuesKey(dev))
@@ -273,7 +272,8 @@ func (c *check) makers(o device.Object) []string {
 	return append(on, "device/"+dev)
 }
 
-// fine says for each lane without a finding how much was compared.
+// fine returns a finding for each lane without another one, with the number of objects
+// compared.
 func (c *check) fine() []Finding {
 	type scope struct{ lane, dev string }
 	n, bad := map[scope]int{}, map[scope]bool{}

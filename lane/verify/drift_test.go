@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// applied gives the state after a golden plan, and what its journal would say.
+// applied returns the state after a golden plan, and the content of its journal.
 func applied(t *testing.T, c golden.Case) (verify.Applied, *device.State, *plan.Plan) {
 	t.Helper()
 	p, err := golden.Plan(c.Lanes, c.State, plan.Owned{})
@@ -32,8 +32,8 @@ func applied(t *testing.T, c golden.Case) (verify.Applied, *device.State, *plan.
 	return a, a.State.Clone(), p
 }
 
-// TestEveryObject lets every object of every golden plan vanish, and take
-// every other value that a kernel tells apart; each is one drift that names it.
+// TestEveryObject removes every object of every golden plan, and gives it every other value
+// that a kernel distinguishes. Each change must be one drift that names the object.
 func TestEveryObject(t *testing.T) {
 	kinds := map[string]int{}
 	for _, c := range golden.Cases(t, "../plan/testdata") {
@@ -57,8 +57,8 @@ func TestEveryObject(t *testing.T) {
 			for _, s := range p.Steps {
 				switch s.New.(type) {
 				case nil, device.Thread, device.CPUThread, device.Channels, device.Feature, device.Affinity:
-					// They go with something else, or never.
-				case device.NAPIConfig: // Put leaves those
+					// They disappear only with another object, or never.
+				case device.NAPIConfig: // Put does not remove these
 					st := now.Clone()
 					for i := range st.Devices {
 						st.Devices[i].NAPIs = slices.DeleteFunc(st.Devices[i].NAPIs,
@@ -86,7 +86,7 @@ func wantDrift(t *testing.T, a verify.Applied, now *device.State, old, next devi
 	wantNamed(t, a, st, old, next)
 }
 
-// wantNamed wants one finding in st that names an object which became new.
+// wantNamed checks that one finding in st names an object that changed from old to next.
 func wantNamed(t *testing.T, a verify.Applied, st *device.State, old, next device.Object) {
 	t.Helper()
 	var hit *verify.Finding
@@ -120,8 +120,8 @@ func emulated(t *testing.T, name string) (verify.Applied, *device.State) {
 	return a, now
 }
 
-// TestPlainReceive: where lanes are processors, the receive queues are
-// everybody's, and steering on any of them takes a lane's packets from there.
+// TestPlainReceive: if lanes are made of processors, all lanes share the
+// receive queues. Packet steering on any of these takes a lane's packets away.
 func TestPlainReceive(t *testing.T) {
 	a, now := emulated(t, "plain_two_lanes")
 	a.State = now.Clone()
@@ -146,7 +146,7 @@ func TestPlainReceive(t *testing.T) {
 	}
 }
 
-// TestDrift: each kind of drift, as it is printed.
+// TestDrift compares the printed text of each kind of drift.
 func TestDrift(t *testing.T) {
 	queues := func(d *device.Device, rx, tx int) { d.RxQueues, d.TxQueues = rx, tx }
 	filter := func(pref uint16, handle uint32, name string) device.FilterState {
@@ -389,9 +389,9 @@ drift    all lanes: journal
 	}
 }
 
-// TestDetachedNative: a driver has receive queues for its XDP program. Detached,
-// the program is what is named, and they follow it. An RSS table that nobody has
-// set is the driver's either way.
+// TestDetachedNative: a driver has extra receive queues for its XDP program. If
+// the program is detached, one finding names it, and the queues follow from it.
+// An RSS table that no user has set is the driver's before and after.
 func TestDetachedNative(t *testing.T) {
 	a, now := emulated(t, "maxrate")
 	dev := now.Devices[0].Name
@@ -441,9 +441,8 @@ func TestDetachedNative(t *testing.T) {
 	}
 }
 
-// TestClassesGone: with the card's traffic classes the kernel clears which queues
-// are symmetric; that is one finding. Where the classes are there, it is another's
-// doing.
+// TestClassesGone: when the card's traffic classes go, the kernel clears the symmetric
+// queues too: one finding. If the classes are still there, another program cleared them.
 func TestClassesGone(t *testing.T) {
 	a, now := emulated(t, "card_channel")
 	pair := device.File{Path: "/sys/class/net/sim0/queues/tx-3/xps_rxqs", Format: device.FileCPUMask, Value: "0"}

@@ -73,7 +73,7 @@ func drifts(fs []verify.Finding) []verify.Finding {
 }
 
 // TestKernelObjects changes, removes and adds objects of cards and maps in the
-// running kernel; each is found, and nothing else.
+// running kernel. verify must find each, and nothing else.
 func TestKernelObjects(t *testing.T) {
 	onLane(t, func(t *testing.T, k *apply.System, a verify.Applied) {
 		filter := device.Filter{Dev: "v0", Parent: "egress", Pref: 1, Handle: 0x6e6c, Program: plan.EgressProgram}
@@ -84,7 +84,7 @@ func TestKernelObjects(t *testing.T) {
 		for _, c := range []struct {
 			name   string
 			object device.Object
-			// change gives the value to write; nil removes.
+			// change returns the value to write; nil removes the object.
 			change func(now device.Object) device.Object
 			want   string
 		}{
@@ -142,7 +142,7 @@ func TestKernelObjects(t *testing.T) {
 	})
 }
 
-// TestKernelPrograms puts programs of somebody else's before niclane's.
+// TestKernelPrograms attaches another program's filters before niclane's.
 func TestKernelPrograms(t *testing.T) {
 	onLane(t, func(t *testing.T, _ *apply.System, a verify.Applied) {
 		pass := func(typ ebpf.ProgramType, ret int32) *ebpf.Program {
@@ -157,7 +157,7 @@ func TestKernelPrograms(t *testing.T) {
 		tcc, err := tc.Open()
 		must.Do(t, err)
 		defer tcc.Close()
-		// At the same preference what is newer comes first.
+		// At the same preference, the newer filter runs first.
 		theirs := device.Filter{Dev: "v0", Parent: "egress", Pref: 1, Handle: 7}
 		must.Do(t, tcc.AddBPF(theirs, pass(ebpf.SchedCLS, 0).FD()))
 		wantOne(t, a, "filter/v0/egress/1/7", "never reach niclane's classifier")

@@ -12,10 +12,9 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// machine looks at what mechanisms stand on and no object of a plan is: a device
-// that is up, pollers that answer, the link of which lanes have shares, processors
-// that are online. It is unknown what a lane has of its promises without them; apply does
-// not bring them back.
+// machine checks what lanes need but no object of a plan contains: the device is up,
+// pollers answer, the link has the speed that lanes share, and processors are online. If
+// one is missing, its findings are unknown: apply does not restore these.
 func (c *check) machine() {
 	online := c.now.OnlineCPUs()
 	add := func(lane, dev string, part device.Part, want, is, meaning, repair string) {
@@ -59,7 +58,7 @@ func (c *check) machine() {
 	}
 }
 
-// was returns a device as it was right after apply, nil if that is not known.
+// was returns a device as it was right after apply, nil if not known.
 func (c *check) was(dev string) *device.Device {
 	if c.a.State == nil {
 		return nil
@@ -67,8 +66,8 @@ func (c *check) was(dev string) *device.Device {
 	return c.a.State.Device(dev)
 }
 
-// shares is the rate in bit/s that the lanes of a device have between them, by HTB's
-// common class or by the guarantees that the card keeps; 0 for none.
+// shares returns the rate in bit/s that the lanes of a device share: that of HTB's root
+// class, or the sum of the guarantees in the card; 0 for none.
 func (c *check) shares(dev string) uint64 {
 	var root, sum uint64
 	for _, r := range c.a.Owned {

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// named gives "lane x", or who else.
+// named returns "lane x", or "no lane" for "".
 func named(lane string) string {
 	if lane == "" {
 		return "no lane"
@@ -18,8 +18,8 @@ func named(lane string) string {
 	return "lane " + lane
 }
 
-// meaning says what it means for the lane that an object, which was want, is
-// now found; nil is absent.
+// meaning says what it means for the lane that object o, which should be want,
+// is now found; nil means absent.
 func (c *check) meaning(o, want, found device.Object, lane string) string {
 	switch o := o.(type) {
 	case device.File:
@@ -213,12 +213,12 @@ func (c *check) tableMeaning(o device.RSSTable, want, found device.Object, lane 
 	return traffic + " are spread over the same queues in other proportions; flows have moved"
 }
 
-// ownedQueues gives queues and whose they are.
+// ownedQueues returns queues and their owners as text.
 func (c *check) ownedQueues(dev string, queues []int) string {
 	return device.FormatCPUList(queues) + " (" + c.owners(dev, queues) + ")"
 }
 
-// owners names the lanes that have the queues.
+// owners returns the names of the lanes that have the queues.
 func (c *check) owners(dev string, queues []int) string {
 	var names []string
 	for _, q := range queues {
@@ -353,7 +353,7 @@ func (c *check) countMeaning(d *device.Device, rx, tx int) string {
 	return strings.Join(parts, "; ")
 }
 
-// countRepair brings the channels back first: apply lays lanes out on the
+// countRepair restores the channels first, because apply lays lanes out on the
 // queues that it finds.
 func (c *check) countRepair(dev string, was *device.Device) string {
 	if was == nil {
@@ -380,7 +380,7 @@ func from(first, end int) []int {
 	return out
 }
 
-// without returns what is in a and not in b, ascending, once.
+// without returns the elements of a that are not in b, ascending, without duplicates.
 func without(a, b []int) []int {
 	var out []int
 	for _, x := range a {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestOffloadedTraffic: a lane leaves by the transmit queue that the card has
-// given its HTB class, whichever that is. There are four channels.
+// given its HTB class. There are four channels.
 func TestOffloadedTraffic(t *testing.T) {
 	cell := func(lane string, queue int, n uint64) verify.Cell {
 		return verify.Cell{Lane: lane, Queue: queue, Packets: n}
@@ -52,7 +52,7 @@ unknown  lane redis on sim0, mapper: no traffic of the lane seen in 2s; none of 
 	}
 }
 
-// TestOffloadDrift: what others do to the card's HTB, as it is printed.
+// TestOffloadDrift compares the printed text after others' changes of the card's HTB.
 func TestOffloadDrift(t *testing.T) {
 	for _, c := range []struct {
 		name   string

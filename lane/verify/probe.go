@@ -13,63 +13,63 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Path is how this host reaches an address that is to be probed.
+// A Path is the way from this host to an address that is probed.
 type Path struct {
 	Addr netip.Addr
-	// Port accepts connections there; 0: none is known.
+	// Port accepts connections at Addr; 0: none is known.
 	Port uint16
-	// Source is this host's address that the kernel sends from, Sources are
-	// all that it may send from on this path.
+	// Source is the address that the kernel sends from. Sources are all
+	// addresses that it may send from on this path.
 	Source  netip.Addr
 	Sources []netip.Addr
-	// VLAN is the tag that the packets leave with, 0 for none.
+	// VLAN is the tag of the sent packets, 0 for none.
 	VLAN int
 }
 
-// A Probe is packets that verify sends itself, of one lane, to one address,
-// and what came of them.
+// A Probe is a set of packets that verify sends for one lane to one address,
+// and the result.
 type Probe struct {
 	Lane   string `json:"lane"`
 	Device string `json:"device"`
-	// Match is the lane's by which the packets are its own; nil: those of
-	// the default lane match none.
+	// Match is the lane's match for the packets; nil for the default lane,
+	// whose packets match none.
 	Match    *device.Match `json:"match,omitempty"`
 	Protocol string        `json:"protocol"`
-	// VLAN is the tag that the packets leave with, 0 for none.
+	// VLAN is the tag of the sent packets, 0 for none.
 	VLAN int `json:"vlan,omitempty"`
-	// Port 0 stands for several: free local ones, unused remote ones.
+	// Port 0 means several ports: free local ones, or unused remote ones.
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
-	// Connect is a port that accepts connections, for the first packet; 0:
+	// Connect is a port that accepts connections, used for the first packet; 0:
 	// none.
 	Connect uint16 `json:"connect,omitempty"`
-	// Count is how many packets are to be sent.
+	// Count is the number of packets to send.
 	Count int `json:"count"`
 
 	Sent     int `json:"sent"`
 	Accepted int `json:"accepted"`
 	Refused  int `json:"refused"`
-	// Awaited are the sent ones of which an answer would be seen.
+	// Awaited are the sent packets whose answer verify would see.
 	Awaited int `json:"awaited"`
 	// Unseen are answers that came and were not seen as packets of the lane.
-	// All of a lane's are in its first probe by TCP.
+	// The first TCP probe of a lane has the number for the whole lane.
 	Unseen int `json:"unseen,omitempty"`
-	// Errors say why packets were not sent, or not delivered; each once.
+	// Errors say why packets were not sent or not delivered, without duplicates.
 	Errors []string `json:"errors,omitempty"`
 }
 
-// Bounds of what is sent.
+// The limits of probes.
 const (
-	MaxProbes    = 256 // packets altogether
+	MaxProbes    = 256 // packets of all probes together
 	perProbe     = 16
-	perDatagrams = 4 // what UDP sends proves no more by being many
+	perDatagrams = 4 // more UDP packets prove no more
 )
 
-// Probes chooses what to send so that each lane of a device has traffic: for
-// each of its matches, packets from its own local port, or to its remote port,
-// to each address. It says unknown of matches that nothing can be sent for. The
-// default lane is probed as well, so that others' packets could have been in
-// the lanes' places.
+// Probes returns the packets to send so that each lane of a device has traffic.
+// For each of a lane's matches, it sends from the local port, or to the remote
+// port, to each address. A match for which nothing can be sent gets an unknown
+// finding. The default lane is probed too, so that foreign packets could have
+// been in the lanes' places.
 func Probes(a Applied, dev string, paths []Path) ([]Probe, []Finding) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -98,8 +98,8 @@ type chooser struct {
 	out    []Finding
 }
 
-// lane chooses for one lane. Matches of which nothing can be sent for the same
-// reason are named together.
+// lane adds the probes of one lane. One finding names all matches that cannot
+// be probed for the same reason.
 func (c *chooser) lane(l plan.FittedLane, ms []device.Match) {
 	if group := c.cgroup(l.Name); group != "" {
 		c.unknown(l, "not probed: its packets are told apart by control group "+group+
@@ -130,7 +130,7 @@ func (c *chooser) unknown(l plan.FittedLane, meaning string) {
 	c.out = append(c.out, Finding{Severity: Unknown, Lane: l.Name, Device: c.dev, Meaning: meaning})
 }
 
-// cgroup names a control group by whose sockets niclane tells a lane's packets.
+// cgroup returns a control group by which niclane identifies a lane's packets, "" if none.
 func (c *chooser) cgroup(lane string) string {
 	for _, r := range c.a.Owned {
 		if group := device.GroupOf(r.Last); group != "" && c.laneOf(r.Last, r.Cause) == lane {
@@ -140,7 +140,7 @@ func (c *chooser) cgroup(lane string) string {
 	return ""
 }
 
-// match adds what is sent for one match, or says why nothing is.
+// match adds the probes of one match, or says why there is none.
 func (c *chooser) match(l plan.FittedLane, m device.Match, follows bool) (why string) {
 	if m.Protocol == "udp" && follows {
 		return "the transmit queue is that of the packets received before, and a probe by UDP has none"
@@ -192,7 +192,7 @@ func (c *chooser) probe(l plan.FittedLane, m device.Match, p Path) (Probe, strin
 		}
 	}
 	if m.LocalPort != 0 && m.RemotePort != 0 {
-		probe.Count = 1 // there is no other
+		probe.Count = 1 // only one pair of ports exists
 	}
 	return probe, ""
 }
@@ -204,7 +204,7 @@ func tagged(vlan int) string {
 	return fmt.Sprintf("in VLAN %d", vlan)
 }
 
-// covers reports whether a match's prefix, "" for any, has an address.
+// covers reports whether a match's prefix contains an address; "" contains all.
 func covers(prefix string, a netip.Addr) bool {
 	if prefix == "" {
 		return true
@@ -213,7 +213,7 @@ func covers(prefix string, a netip.Addr) bool {
 	return err == nil && p.Contains(a)
 }
 
-// source chooses the address of this host to send from.
+// source returns the address of this host to send from.
 func source(m device.Match, p Path) (netip.Addr, bool) {
 	for _, a := range append([]netip.Addr{p.Source}, p.Sources...) {
 		if a.IsValid() && covers(m.Local, a) {
@@ -223,9 +223,9 @@ func source(m device.Match, p Path) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Bound keeps all probes together within MaxProbes packets: each gets fewer,
-// and if that is not enough, of each lane's matches every so many is left out,
-// with a finding that says how many.
+// Bound limits all probes to MaxProbes packets together. It first reduces the
+// packets per probe. If that is not enough, it skips matches evenly, and a
+// finding says how many were probed.
 func Bound(ps []Probe) ([]Probe, []Finding) {
 	if len(ps) == 0 {
 		return ps, nil
@@ -234,7 +234,7 @@ func Bound(ps []Probe) ([]Probe, []Finding) {
 	room, n := MaxProbes, 0
 	for _, p := range ps {
 		if p.Match == nil {
-			room-- // is kept: without it nothing shows that others' packets keep out
+			room-- // it is kept: without it nothing shows that others' packets stay out
 		} else {
 			n++
 		}
@@ -246,7 +246,7 @@ func Bound(ps []Probe) ([]Probe, []Finding) {
 		if p.Match != nil {
 			all.add(lanePlace{p.Lane, p.Device}, 1)
 			i++
-			// room marks, spread evenly over n: those with one are kept.
+			// room marks are spread evenly over n probes; a probe with a mark is kept.
 			if n > room && (i-1)*room/n == i*room/n {
 				left.add(lanePlace{p.Lane, p.Device}, 1)
 				continue
@@ -266,7 +266,7 @@ func Bound(ps []Probe) ([]Probe, []Finding) {
 
 type lanePlace struct{ lane, dev string }
 
-// tally adds up by key, and keeps the order in which keys came.
+// tally adds up numbers by key, and keeps the order in which keys came.
 type tally[K comparable] struct {
 	keys []K
 	n    map[K]int

@@ -24,8 +24,8 @@ var (
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// lane has one lane with the given matches, on a device where packets follow
-// their receive queue, or where the classifier chooses.
+// lane returns one lane with the given matches. Either packets leave by their
+// receive queue's transmit queue, or the classifier chooses.
 func lane(follows bool, ms ...device.Match) verify.Applied {
 	a := verify.Applied{Lanes: []plan.FittedLane{{Name: "default", Device: "d0"},
 		{Name: "web", Device: "d0", Queues: []int{3}}}}
@@ -43,7 +43,7 @@ func lane(follows bool, ms ...device.Match) verify.Applied {
 	return a
 }
 
-// TestProbes: from where to where packets are sent for a match.
+// TestProbes: the local and remote addresses and ports of the probes for a match.
 func TestProbes(t *testing.T) {
 	open := path4
 	open.Port = 22
@@ -136,7 +136,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestProbesCgroup: a socket of verify's is in another control group.
+// TestProbesCgroup: verify's sockets are in another control group, so the lane cannot be
+// probed.
 func TestProbesCgroup(t *testing.T) {
 	for _, o := range []device.Object{
 		device.CgroupClass{Cgroup: "/web", Priority: "1:10"},
@@ -154,8 +155,8 @@ func TestProbesCgroup(t *testing.T) {
 	}
 }
 
-// TestBound: however many members there are, so many packets are sent, and
-// which were left out is said.
+// TestBound: the number of packets is limited for any number of members, and a
+// finding says how many were probed.
 func TestBound(t *testing.T) {
 	for members, want := range map[int]struct{ probed, each int }{
 		1: {1, 16}, 15: {15, 16}, 16: {16, 15}, 100: {100, 2}, 255: {255, 1}, 256: {255, 1}, 1000: {255, 1},
@@ -201,8 +202,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestAnswers: what is said of probes that nobody answered, and the list of
-// all.
+// TestAnswers: the findings about unanswered probes, and the list of all
+// probes.
 func TestAnswers(t *testing.T) {
 	probe := func(port uint16, to string, sent, accepted, refused int, errs ...string) verify.Probe {
 		return verify.Probe{Lane: "web", Device: "d0",
@@ -240,8 +241,8 @@ probe    lane default on d0: 16 packets to 10.0.0.2 (what no lane matches), 16 a
 	}
 }
 
-// TestUnseen: answers that the sockets got and the watching programs did not see
-// are noted, for each lane once.
+// TestUnseen: answers that the sockets received and the watching programs did
+// not see are noted once per lane.
 func TestUnseen(t *testing.T) {
 	to := netip.MustParseAddrPort("10.0.0.2:80")
 	probes := func() []verify.Probe {

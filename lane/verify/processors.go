@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// cpus are the processors that niclane's XDP program hands a lane's packets
-// to; nil if the lane is not made by it.
+// cpus returns the processors to which niclane's XDP program hands a lane's
+// packets; nil if the program does not make the lane.
 func (t *traffic) cpus(l plan.FittedLane) []int {
 	for _, r := range t.a.Owned {
 		if c, ok := r.Last.(device.CPULane); ok && c.Dev == l.Device && t.laneOf(c, r.Cause) == l.Name {
@@ -29,9 +29,9 @@ func (t *traffic) generic(dev string) bool {
 }
 
 // Arrived reports whether every packet of a lane that the stack has given to a
-// cpumap has come out of it, so that what is missing by then is lost. In native
-// mode the stack sees packets when they come out, and there is nothing to wait
-// for.
+// cpumap has come out of it. Packets missing after that are lost. With native
+// XDP, the stack sees packets only when they come out, so there is nothing to
+// wait for.
 func Arrived(a Applied, w Watched) bool {
 	t := &traffic{check: &check{a: a, now: &device.State{}}, w: w}
 	if !t.generic(w.Device) {
@@ -42,8 +42,8 @@ func Arrived(a Applied, w Watched) bool {
 	})
 }
 
-// processors says whether a lane's packets were handed to its processors, and
-// no packets of no lane. Lanes may share processors.
+// processors checks that a lane's packets were handed to its processors, and
+// that packets without a lane were not. Lanes may share processors.
 func (t *traffic) processors(l plan.FittedLane, cpus []int) {
 	cells := slices.DeleteFunc(slices.Clone(t.w.Handed), func(c Cell) bool {
 		return c.Lane != l.Name && c.Lane != "" && c.Lane != LaneUnread
@@ -52,7 +52,7 @@ func (t *traffic) processors(l plan.FittedLane, cpus []int) {
 	var lost uint64
 	switch {
 	case !t.generic(l.Device):
-		lost = direct // what the thread hands over was never the driver's
+		lost = direct // with native XDP, handed packets were never received from the driver
 	case direct > handed:
 		lost = direct - handed
 	}

@@ -15,15 +15,15 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A breach takes from a lane what it promises, by something that niclane did not
-// have to write: TestEveryObject has what it wrote. do reports whether there is
-// such a thing on this device.
+// A breach breaks a promise of a lane through an object that niclane did not
+// have to write; TestEveryObject tests the others. do returns false if the
+// device has no such object.
 type breach struct {
 	promise, name string
 	do            func(x place) bool
 }
 
-// A place is a lane on a device, with the mechanisms that were chosen there.
+// A place is a lane on a device, with the mechanisms chosen there.
 type place struct {
 	st   *device.State
 	d    *device.Device
@@ -31,7 +31,7 @@ type place struct {
 	made map[device.Part]string
 }
 
-// put sets a file of a queue, where there is one and it has another value.
+// put sets a file of a queue, and returns false if it is missing or has this value already.
 func put(st *device.State, path, value string) bool {
 	f, there := st.Files[path]
 	was := f
@@ -49,7 +49,7 @@ func (x place) putQueue(kind, name, value string) bool {
 	return put(x.st, path, value)
 }
 
-// fewer takes a channel from a device.
+// fewer removes a channel of a device.
 func fewer(d *device.Device) {
 	if d.Channels == nil {
 		return
@@ -63,7 +63,7 @@ func fewer(d *device.Device) {
 	d.Channels = &c
 }
 
-// own reports whether the lanes have receive queues, or transmit queues, of their own.
+// own reports whether a part of the lanes is made by one of the named mechanisms.
 func (x place) own(part device.Part, names ...string) bool {
 	return slices.Contains(names, x.made[part])
 }
@@ -222,8 +222,8 @@ func classified(d *device.Device) bool {
 	return slices.ContainsFunc(d.Filters, func(f device.FilterState) bool { return f.Name == plan.EgressProgram })
 }
 
-// TestPromises: of a lane that has lost what it promises verify never says that all
-// is well, whatever the lane is made of.
+// TestPromises: if a lane has lost something that it promises, verify never reports only
+// ok, for any mechanism.
 func TestPromises(t *testing.T) {
 	covered := map[string]bool{}
 	for _, c := range golden.Cases(t, "../plan/testdata") {
@@ -282,7 +282,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// repaired reports whether another plan changes an object, or the lanes as a whole.
+// repaired reports whether another plan changes an object, or refuses the lanes.
 func repaired(c golden.Case, st *device.State, a verify.Applied, key string) bool {
 	p, err := golden.Plan(c.Lanes, st, plan.Owned{Records: a.Owned})
 	return err != nil || slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
@@ -290,7 +290,7 @@ func repaired(c golden.Case, st *device.State, a verify.Applied, key string) boo
 	})
 }
 
-// names are the devices of a plan in the order in which they were planned.
+// names returns the devices of a plan in the order of planning.
 func names(p *plan.Plan) []string {
 	var out []string
 	for _, l := range p.Lanes {
@@ -301,8 +301,8 @@ func names(p *plan.Plan) []string {
 	return out
 }
 
-// TestTrafficPromises: of a lane whose packets are all elsewhere, or of which none
-// came, no place is said to be right; and each that it has of its own is drift.
+// TestTrafficPromises: if all packets of a lane were in the wrong place, or none came, no
+// place is reported as ok. Each place that the lane has of its own is drift.
 func TestTrafficPromises(t *testing.T) {
 	for _, c := range golden.Cases(t, "../plan/testdata") {
 		a, _, p := applied(t, c)
@@ -312,7 +312,7 @@ func TestTrafficPromises(t *testing.T) {
 			}
 			astray := []verify.Cell{{Lane: l.Name, Queue: 500, Packets: 9}}
 			sent := astray
-			if !slices.Contains(l.Queues, 0) { // by one of the channels', where the card has others for lanes
+			if !slices.Contains(l.Queues, 0) { // one of the channels' queues, if the card has extra queues for lanes
 				sent = []verify.Cell{{Lane: l.Name, Packets: 9}}
 			}
 			seen := verify.Watched{Device: l.Device, Received: astray, Sent: sent, Classed: astray, Direct: astray,

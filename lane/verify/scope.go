@@ -17,7 +17,7 @@ const (
 	procIRQ  = "/proc/irq/"
 )
 
-// deviceOf names the device that an object belongs to, "" for the host's.
+// deviceOf returns the name of the device that an object belongs to, "" for the host.
 func (c *check) deviceOf(o device.Object) string {
 	if f, ok := o.(device.File); ok {
 		if dev, _ := c.irqOf(f.Path); dev != "" {
@@ -27,7 +27,7 @@ func (c *check) deviceOf(o device.Object) string {
 	return device.DeviceOf(o)
 }
 
-// irqOf finds the device and interrupt of /proc/irq/N/..., as they are or were.
+// irqOf returns the device and interrupt of /proc/irq/N/..., as they are or were.
 func (c *check) irqOf(path string) (dev string, irq device.IRQ) {
 	rest, ok := strings.CutPrefix(path, procIRQ)
 	if !ok {
@@ -49,7 +49,7 @@ func (c *check) irqOf(path string) (dev string, irq device.IRQ) {
 	return "", device.IRQ{Queue: -1}
 }
 
-// queueOf returns the queue that an object is about, -1 if there is none.
+// queueOf returns the queue that an object is for, -1 if none.
 func (c *check) queueOf(o device.Object) int {
 	switch o := o.(type) {
 	case device.Thread:
@@ -64,7 +64,7 @@ func (c *check) queueOf(o device.Object) int {
 	return device.QueueOf(o)
 }
 
-// ownerOf names the lane that has a queue of a device, "" if none.
+// ownerOf returns the name of the lane that has a queue of a device, "" if none.
 func (c *check) ownerOf(dev string, queue int) string {
 	for _, l := range c.a.Lanes {
 		if l.Device == dev && slices.Contains(l.Queues, queue) {
@@ -75,15 +75,15 @@ func (c *check) ownerOf(dev string, queue int) string {
 }
 
 // reserved reports whether a receive queue belongs to a lane other than the
-// default: where lanes are told apart behind the queues, none does.
+// default. If lanes are told apart behind the queues, none does.
 func (c *check) reserved(dev string, queue int) bool {
 	l := c.ownerOf(dev, queue)
 	return l != "" && l != intent.DefaultLane && c.reserves(dev)
 }
 
-// reserves reports whether the lanes of a device have receive queues of their
-// own: whether there is an RSS context for one, or a rule or filter of the card's
-// that leads to them.
+// reserves reports whether the lanes of a device have their own receive queues:
+// niclane owns an RSS context, or a rule or filter of the card that leads to
+// them.
 func (c *check) reserves(dev string) bool {
 	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		switch o := r.Last.(type) {
@@ -98,8 +98,8 @@ func (c *check) reserves(dev string) bool {
 	})
 }
 
-// steersAway reports whether packet steering keeps the receive work of a device
-// off the lanes' processors.
+// steersAway reports whether receive packet steering keeps the receive work of
+// a device off the lanes' processors.
 func (c *check) steersAway(dev string) bool {
 	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		f, ok := r.Last.(device.File)
@@ -115,7 +115,7 @@ func (c *check) redirects(dev string) bool {
 	return ours
 }
 
-// lane finds a lane on a device by what holds for it.
+// lane returns the name of the lane on a device that is selects, "" if none.
 func (c *check) lane(dev string, is func(plan.FittedLane) bool) string {
 	for _, l := range c.a.Lanes {
 		if l.Device == dev && is(l) {
@@ -125,8 +125,8 @@ func (c *check) lane(dev string, is func(plan.FittedLane) bool) string {
 	return ""
 }
 
-// nthLane names the lane of a traffic class of the card's, which it has in the
-// order of the lanes; "" if none.
+// nthLane returns the name of the lane of a traffic class of the card, "" if
+// none. Classes have the order of the lanes.
 func (c *check) nthLane(dev string, class int) string {
 	for _, l := range c.a.Lanes {
 		if l.Device != dev {
@@ -140,7 +140,7 @@ func (c *check) nthLane(dev string, class int) string {
 	return ""
 }
 
-// classLane names the lane of an HTB class.
+// classLane returns the name of the lane of an HTB class.
 func (c *check) classLane(dev, class string) string {
 	return c.lane(dev, func(l plan.FittedLane) bool { return class != "" && l.Class == class })
 }
@@ -149,8 +149,8 @@ func (c *check) contextLane(dev string, context int) string {
 	return c.lane(dev, func(l plan.FittedLane) bool { return l.Context == context })
 }
 
-// laneOf names the lane that an object belongs to: by what it is, else by the
-// config path that asked for it; "" if it is common to all.
+// laneOf returns the name of the lane that an object belongs to, by the object
+// itself or else by its config path; "" if all lanes share it.
 func (c *check) laneOf(o device.Object, cause string) string {
 	dev := c.deviceOf(o)
 	if q := c.queueOf(o); q >= 0 {
@@ -177,7 +177,7 @@ func (c *check) laneOf(o device.Object, cause string) string {
 	return ""
 }
 
-// target names the lane that a rule leads to.
+// target returns the name of the lane that a rule leads to.
 func (c *check) target(r device.Rule) string {
 	if r.Context > 0 {
 		return c.contextLane(r.Dev, r.Context)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// slaves looks for devices that have left the bond that the lanes span, those
-// that came to it, and those by which it sends no more, or again.
+// slaves finds devices that have left or joined the bond that the lanes span,
+// and changes of the slaves that the bond sends on.
 func (c *check) slaves() {
 	bond := c.a.Bond
 	if bond == "" {
@@ -16,15 +16,15 @@ func (c *check) slaves() {
 	}
 	add := func(what, want, is, meaning string) {
 		c.found = append(c.found, objectFinding{Finding: Finding{
-			// Of the bond: what is wrong with one that has left, and is
-			// down by now, keeps nobody from repairing it.
+			// The finding is about the bond, so that a slave that has left and
+			// is down does not prevent its repair.
 			Severity: Drift, Device: bond, Key: "bond/" + bond + "/" + what, Want: want, Found: is, Meaning: meaning,
 			Repair: c.apply(),
 		}})
 	}
 	names := c.deviceNames()
 	for _, name := range names {
-		if d := c.now.Device(name); d != nil && d.Master != bond { // one that is gone was said to be
+		if d := c.now.Device(name); d != nil && d.Master != bond { // a missing device has its own finding
 			add(name, "a slave of "+bond, "none of its", "lanes stay on "+name+", which carries nothing of "+bond)
 		}
 	}
@@ -35,16 +35,16 @@ func (c *check) slaves() {
 		}
 	}
 	was, now := c.sharing()
-	// Where it sends by none, there is nothing to share out.
+	// If the bond sends on no slave, there is nothing to share.
 	if len(was) > 0 && len(now) > 0 && !slices.Equal(was, now) {
 		want, is := strings.Join(was, " and "), strings.Join(now, " and ")
 		add("rates", bond+" sends by "+want, "by "+is, "the lanes' rates are shared out as if it sent by "+want)
 	}
 }
 
-// sharing are the slaves over which the lanes' rates were shared out, and those
-// by which the bond sends now, both ascending: of those that the lanes have and
-// that are its slaves still.
+// sharing returns the slaves that shared the lanes' rates, and those that the
+// bond sends on now, both ascending. It counts only devices of the lanes that
+// are still slaves.
 func (c *check) sharing() (was, now []string) {
 	names := c.deviceNames()
 	slices.Sort(names)

@@ -12,13 +12,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// drifts are the keys of what has drifted, each with what was found.
+// drifts returns the keys of the drifts, each with the value found.
 func drifts(t *testing.T, a Applied, now []device.Device) []string {
 	t.Helper()
 	var out []string
 	for _, f := range State(a, &device.State{Devices: now}) {
 		if f.Severity == Drift {
-			// A watch repairs nothing of a device that is down.
+			// A watch does not repair a device that is down.
 			if strings.HasPrefix(f.Key, "bond/") && f.Device != "bond0" {
 				t.Errorf("%s is said of %s, want it of the bond", f.Key, f.Device)
 			}
@@ -58,7 +58,7 @@ func TestSlaves(t *testing.T) {
 	}
 }
 
-// TestSharing: the lanes' rates go with the slaves by which a bond sends.
+// TestSharing: the lanes' rates follow the slaves that a bond sends on.
 func TestSharing(t *testing.T) {
 	slave := func(name string, idle bool) device.Device {
 		return device.Device{Name: name, Master: "bond0", Idle: idle}

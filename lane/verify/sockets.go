@@ -13,24 +13,24 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Connection is a TCP connection of this host that has received something
-// while it was watched, with what its socket says of the last packet.
+// A Connection is a TCP connection of this host that received something while
+// it was watched, with its socket's data about the last packet.
 type Connection struct {
 	Local, Remote netip.AddrPort
-	// NAPI is its SO_INCOMING_NAPI_ID, 0 for none, CPU its SO_INCOMING_CPU.
+	// NAPI is its SO_INCOMING_NAPI_ID, 0 for none. CPU is its SO_INCOMING_CPU.
 	NAPI uint32
 	CPU  int
-	// Thread is the one that serves it, of a process with the name Process;
-	// 0 where that is not known, or was not looked for.
+	// Thread is the thread that serves it, and Process the name of its process;
+	// 0 if not known or not looked for.
 	Thread  int
 	Process string
 }
 
-// Sockets says for each lane on a device, from the sockets of its connections,
-// whether they were served by the lane's NAPIs; of a lane whose packets XDP
-// hands to processors, by these; and of a lane with an application that places
-// its threads by NAPI ID, whether each thread has connections of one NAPI. A
-// lane none of whose connections has received anything has no finding.
+// Sockets checks for each lane on a device, by its connections' sockets,
+// whether the lane's NAPIs served them. For a lane whose packets XDP hands to
+// processors, it checks the processors. If an application places its threads by
+// NAPI ID, it also checks whether each thread has connections of one NAPI. A
+// lane whose connections received nothing has no finding.
 func Sockets(a Applied, now *device.State, dev string, conns []Connection) []Finding {
 	d := now.Device(dev)
 	if d == nil {
@@ -44,7 +44,7 @@ func Sockets(a Applied, now *device.State, dev string, conns []Connection) []Fin
 		}
 		in := connectionCount{lane: l, handed: handed, napis: napisOf(d, l)}
 		if !handed && len(in.napis) == 0 {
-			continue // it is not known which NAPIs are its queues'
+			continue // the NAPIs of its queues are not known
 		}
 		own := slices.DeleteFunc(slices.Clone(conns), func(c Connection) bool {
 			return !slices.ContainsFunc(matches[l.Name], c.is)
@@ -73,7 +73,7 @@ func napisOf(d *device.Device, l plan.FittedLane) []uint32 {
 	return ids
 }
 
-// is reports whether a connection's packets are those of m.
+// is reports whether a connection's packets match m.
 func (c Connection) is(m device.Match) bool {
 	if m.Protocol != "tcp" || (m.Family == 4) != c.Local.Addr().Is4() {
 		return false
@@ -90,7 +90,7 @@ func (c Connection) is(m device.Match) bool {
 		device.SamePort(m.RemotePort, m.RemotePortBits, c.Remote.Port(), 0)
 }
 
-// connectionCount counts a lane's connections by whether they were where the lane is.
+// connectionCount counts a lane's connections, and those served outside the lane.
 type connectionCount struct {
 	lane           plan.FittedLane
 	handed         bool

@@ -67,7 +67,7 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// TestThreads has lanes whose application places its threads by NAPI ID.
+// TestThreads tests lanes whose application places its threads by NAPI ID.
 func TestThreads(t *testing.T) {
 	conn := func(n int, napi uint32, tid int) (cs []Connection) {
 		for range n {

@@ -12,8 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// WriteText prints findings for people: drift first to last, then what could
-// not be shown, then what is as it should be.
+// WriteText prints findings for a reader: first drift, then unknown, then ok.
 func WriteText(w io.Writer, fs []Finding) {
 	for _, s := range []Severity{Drift, Unknown, OK} {
 		for _, f := range fs {
@@ -48,7 +47,7 @@ func writeFinding(w io.Writer, f Finding) {
 	}
 }
 
-// Where names lane, device and part.
+// Where returns lane, device and part as text.
 func (f Finding) Where() string {
 	s := "lane " + f.Lane
 	if f.Lane == "" {
@@ -63,7 +62,7 @@ func (f Finding) Where() string {
 	return s
 }
 
-// some names the first few of many.
+// some returns the first few names as text.
 func some(names []string) string {
 	const most = 3
 	if len(names) <= most {
@@ -72,8 +71,8 @@ func some(names []string) string {
 	return strings.Join(names[:most], ", ") + ", ..."
 }
 
-// text gives an object's value in a few words, in more where these would not
-// tell it from other.
+// text returns an object's value in a few words, or as JSON if these words are
+// the same for other.
 func text(o, other device.Object) string {
 	s := brief(o)
 	if o == nil || other == nil || s != brief(other) {
@@ -101,7 +100,7 @@ func brief(o device.Object) string {
 	return fmt.Sprintf("%q, %s %s", f.Value, what, device.FormatCPUList(ids))
 }
 
-// listed gives what a file of processors or queues holds.
+// listed returns the IDs in a file of processors, queues or nodes.
 func listed(f device.File) (ids []int, what string, ok bool) {
 	what = "CPUs"
 	if strings.HasSuffix(f.Path, "/xps_rxqs") {

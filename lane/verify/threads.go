@@ -12,9 +12,9 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// threadsOf says whether each thread of a lane's application has connections of
-// one NAPI: what memcached -N and the like promise. Another NAPI's packets make
-// a thread work on two queues, and leave another without work.
+// threadsOf checks that each thread of a lane's application has connections of
+// one NAPI, as memcached -N and similar options promise. With two NAPIs, a
+// thread works on two queues and another thread has no work.
 func threadsOf(l plan.FittedLane, conns []Connection) Finding {
 	f := Finding{Lane: l.Name, Device: l.Device, Part: device.PartSteering, Key: "threads"}
 	napis := map[int][]uint32{} // by thread

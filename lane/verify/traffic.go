@@ -13,46 +13,46 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Watched is what passed a device while it was watched.
+// A Watched is the traffic of a device while it was watched.
 type Watched struct {
 	Device string        `json:"device"`
 	For    time.Duration `json:"forNs"`
-	// Received and Sent count by lane and queue, Classed by lane and lane of
-	// the class that a packet was sent in.
+	// Received and Sent count by lane and queue. Classed counts by lane and by
+	// the lane of the class that a packet was sent in.
 	Received []Cell `json:"received,omitempty"`
 	Sent     []Cell `json:"sent,omitempty"`
 	Classed  []Cell `json:"classed,omitempty"`
-	// Direct and Handed count by lane and processor what the stack took from
-	// the driver and from the cpumap; in generic mode of XDP, what was handed
-	// was direct before.
+	// Direct and Handed count, by lane and processor, the packets that the
+	// stack got from the driver and from the cpumap. With generic XDP, a handed
+	// packet was direct before.
 	Direct []Cell `json:"direct,omitempty"`
 	Handed []Cell `json:"handed,omitempty"`
-	// Fragments of datagrams came or went that have no ports, and the addresses
-	// of lanes that are known by port.
+	// Fragments counts fragments of datagrams, which have no ports, with
+	// addresses of lanes that are identified by port.
 	Fragments uint64 `json:"fragments,omitempty"`
-	// Missed packets were not looked at.
+	// Missed counts packets that were not read.
 	Missed uint64 `json:"missed,omitempty"`
 }
 
 // A Cell counts the packets of one lane in one place.
 type Cell struct {
-	// Lane is the packets' own by its matches: "" for none, LaneUnread if
-	// that could not be read.
+	// Lane is the lane by the packet's fields: "" for none, LaneUnread if they
+	// could not be read.
 	Lane string `json:"lane"`
-	// Queue, or processor.
+	// Queue is a queue or processor.
 	Queue int `json:"queue"`
-	// Class is the lane of the HTB class, "" for none; in Classed.
+	// Class is the lane of the HTB class, "" for none. Only Classed has it.
 	Class   string `json:"class,omitempty"`
 	Packets uint64 `json:"packets"`
-	// Bare are those of TCP without data.
+	// Bare counts TCP packets without data.
 	Bare uint64 `json:"bare,omitempty"`
 }
 
-// LaneUnread stands for the lane of packets whose headers were out of reach.
+// LaneUnread is the lane of packets whose headers could not be read.
 const LaneUnread = "?"
 
-// Matches gives, by lane, the packets that belong to each lane of a device:
-// those that the rules and classifier entries that niclane left compare.
+// Matches returns the matches of each lane of a device: those of the rules and
+// classifier entries that niclane left.
 func Matches(a Applied, dev string) map[string][]device.Match {
 	c := &check{a: a, now: &device.State{}}
 	out := map[string][]device.Match{}
@@ -76,8 +76,8 @@ func Matches(a Applied, dev string) map[string][]device.Match {
 	return out
 }
 
-// Named gives, by lane, the priority (as a FilterEntry has it) that alone tells
-// what a lane of a device sends: its control groups', where no match does.
+// Named returns, by lane, the priority (as in FilterEntry) of lanes of a device
+// that no match identifies. It is the priority of their control groups.
 func Named(a Applied, dev string) map[string]string {
 	c := &check{a: a, now: &device.State{}}
 	matches := Matches(a, dev)
@@ -99,8 +99,8 @@ func Named(a Applied, dev string) map[string]string {
 	return out
 }
 
-// CPULanes names the lanes that niclane's XDP program on a device has by number;
-// 0 is the default lane.
+// CPULanes returns the names of the lanes in niclane's XDP program on a device,
+// by number; 0 is the default lane.
 func CPULanes(a Applied, dev string) map[int]string {
 	c := &check{a: a, now: &device.State{}}
 	out := map[int]string{}
@@ -112,9 +112,9 @@ func CPULanes(a Applied, dev string) map[int]string {
 	return out
 }
 
-// Traffic says, from what passed, for each lane whether its packets were where
-// the lane is (target) and whether others' were not (empty). It says unknown
-// where nothing passed that could show it.
+// Traffic checks, for each lane, whether its packets were in the lane's places
+// (target) and no others were there (empty). It reports unknown if no packet
+// passed that could show it.
 func Traffic(a Applied, w Watched) []Finding {
 	t := &traffic{check: &check{a: a, now: &device.State{}}, w: w}
 	named := Named(a, w.Device)
@@ -132,7 +132,7 @@ func Traffic(a Applied, w Watched) []Finding {
 			t.processors(l, cpus)
 		}
 		if link := t.link(l.Device); link != "" && named[l.Name] == "" {
-			// The watching program reads an Ethernet header there.
+			// The watching program needs an Ethernet header there.
 			if t.sends(l) || l.Class != "" {
 				t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device,
 					Part: device.PartMapper,
@@ -174,7 +174,7 @@ func Traffic(a Applied, w Watched) []Finding {
 	return t.out
 }
 
-// link is the type of a device's link, "" for Ethernet.
+// link returns the type of a device's link, "" for Ethernet.
 func (t *traffic) link(dev string) string {
 	if t.a.State != nil {
 		if d := t.a.State.Device(dev); d != nil {
@@ -190,20 +190,20 @@ type traffic struct {
 	out []Finding
 }
 
-// A place is where a lane's packets shall be, and no others.
+// A place is where a lane's packets should be, and no others.
 type place struct {
 	part             device.Part
 	cells            []Cell
 	verb, in, noun   string
 	queues           []int // nil: a class
 	foreign, strayed string
-	// tolerant: TCP without data may be elsewhere. What opens a connection,
-	// and what answers for no socket or for one in TIME_WAIT, has no receive
-	// queue to follow.
+	// tolerant: TCP packets without data may be elsewhere. A packet that opens
+	// a connection, or answers for no socket or for one in TIME_WAIT, has no
+	// receive queue to follow.
 	tolerant bool
-	// unit is what queues are, if not queues.
+	// unit is the name of an element of queues if they are not queues.
 	unit string
-	// lost packets of the lane were in no place that was counted.
+	// lost counts packets of the lane that were counted in no place.
 	lost uint64
 }
 
@@ -225,11 +225,11 @@ func (p place) name() string {
 	return p.noun + " " + device.FormatCPUList(p.queues)
 }
 
-// sends reports whether a lane has transmit queues of its own.
+// sends reports whether a lane has its own transmit queues.
 func (c *check) sends(l plan.FittedLane) bool { return c.follows(l) || c.classed(l) || c.chosen(l) }
 
-// leaves reports whether the card has HTB classes with transmit queues of their
-// own, and which is the first queue that can be one.
+// leaves reports whether the card has HTB classes with their own transmit
+// queues, and returns the first queue that can be one.
 func (c *check) leaves(l plan.FittedLane) (first int, ok bool) {
 	if !slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		q, is := r.Last.(device.Qdisc)
@@ -246,10 +246,10 @@ func (c *check) leaves(l plan.FittedLane) (first int, ok bool) {
 	return rx, true
 }
 
-// leaf is the transmit queue of a lane's HTB class: that by which most of its
-// packets left. No kernel says which one the card has given a class, and it
-// moves when classes come and go; that no other's packets are there shows that
-// it is the lane's.
+// leaf returns the transmit queue of a lane's HTB class: the one that most of
+// its packets left by. The kernel does not report the queue of a class, and it
+// changes when classes come and go. If no other lane's packets are there, the
+// queue is the lane's.
 func (t *traffic) leaf(l plan.FittedLane, first int) []int {
 	most, queues := uint64(0), []int{}
 	for _, c := range t.w.Sent {
@@ -260,9 +260,9 @@ func (t *traffic) leaf(l plan.FittedLane, first int) []int {
 	return queues
 }
 
-// follows reports whether packets of a lane leave by the transmit queue that
-// goes with their receive queue (XPS by receive queue). Where there are traffic
-// classes it does so within the lane's alone, which others choose.
+// follows reports whether packets of a lane leave by the transmit queue of their receive
+// queue (XPS by receive queue). It returns false if there are traffic classes: these choose
+// the lane's queues, and XPS only chooses among them.
 func (c *check) follows(l plan.FittedLane) bool {
 	return !c.classed(l) && slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		f, ok := r.Last.(device.File)
@@ -279,8 +279,8 @@ func (c *check) classed(l plan.FittedLane) bool {
 	})
 }
 
-// chosen reports whether the classifier gives a lane's packets their transmit
-// queues by what they are, with data or without, from a socket or not.
+// chosen reports whether the classifier chooses the transmit queues of all
+// packets of a lane, with or without data, from a socket or not.
 func (c *check) chosen(l plan.FittedLane) bool {
 	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		e, ok := r.Last.(device.FilterEntry)
@@ -288,7 +288,7 @@ func (c *check) chosen(l plan.FittedLane) bool {
 	})
 }
 
-// sums are a lane's packets in and out of its place, and others' in it.
+// sums counts a lane's packets inside and outside its place, and foreign packets inside.
 type sums struct {
 	target, strayed, bare, foreign, unread uint64
 	where, who                             []string
@@ -315,7 +315,7 @@ func (p place) sum(l plan.FittedLane) sums {
 	return s
 }
 
-// within is the preposition of being there.
+// within returns the preposition for packets inside the place.
 func (p place) within() string {
 	if p.in == "by" {
 		return "in"
@@ -341,7 +341,7 @@ func packets(n uint64) string {
 	return fmt.Sprintf("%d packets", n)
 }
 
-// place gives a lane's findings about one place.
+// place adds a lane's findings about one place.
 func (t *traffic) place(l plan.FittedLane, p place) {
 	s := p.sum(l)
 	if p.lost > 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// said returns what is printed of a lane's parts, of all without any, when two seconds of
-// traffic were watched.
+// said returns the printed findings about a lane's parts (none: all) after two seconds of
+// traffic.
 func said(a verify.Applied, w verify.Watched, lane string, parts ...device.Part) string {
 	w.For = 2 * time.Second
 	var fs []verify.Finding
@@ -43,7 +43,7 @@ func wantText(t *testing.T, want, got string) {
 	}
 }
 
-// native has the XDP programs run in the driver.
+// native changes the XDP programs to native mode.
 func native(a verify.Applied) {
 	for i, r := range a.Owned {
 		if x, ok := r.Last.(device.XDP); ok {
@@ -74,7 +74,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// TestTraffic: what passed, and what is said of it. Lane redis has queues 2-3
+// TestTraffic: the findings about watched traffic. Lane redis has queues 2-3
 // and class 1:10, web 4-6 and 1:11.
 func TestTraffic(t *testing.T) {
 	redis := func(n uint64) verify.Watched {
@@ -168,8 +168,8 @@ unknown  lane redis on lane0, bandwidth: 2 packets were not looked at
 	}
 }
 
-// TestTrafficProcessors: lanes made by XDP and a cpumap are processors; both
-// have processor 1, memcached only that.
+// TestTrafficProcessors: the lanes are processors, made by XDP and a cpumap.
+// Both have processor 1, memcached only that.
 func TestTrafficProcessors(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -227,8 +227,8 @@ drift    lane memcached on lane0, steering: traffic
 	}
 }
 
-// TestTrafficChosen: where the classifier names the transmit queue, it does so
-// for packets without data too.
+// TestTrafficChosen: a classifier that chooses the transmit queue does so for
+// packets without data too.
 func TestTrafficChosen(t *testing.T) {
 	a, _ := emulated(t, "plain_two_lanes")
 	w := verify.Watched{Device: "lane0", Sent: []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2, Bare: 2}}}
@@ -238,8 +238,8 @@ func TestTrafficChosen(t *testing.T) {
 	}
 }
 
-// TestArrived: packets that a cpumap has are waited for, in generic mode, where
-// they are seen before it.
+// TestArrived: with generic XDP, packets are seen before the cpumap. Those
+// still in it are waited for.
 func TestArrived(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -265,8 +265,8 @@ func TestArrived(t *testing.T) {
 	}
 }
 
-// TestTrafficWithoutEthernet: nothing is said of what leaves where it is read
-// behind a header that is not there.
+// TestTrafficWithoutEthernet: on a link without Ethernet headers, findings
+// about sent packets are unknown.
 func TestTrafficWithoutEthernet(t *testing.T) {
 	a, _ := emulated(t, "two_lanes_ipv6")
 	a.State.Device("lane0").LinkType = "infiniband"
@@ -280,7 +280,7 @@ func TestTrafficWithoutEthernet(t *testing.T) {
 	}
 }
 
-// TestTrafficFragments: what may be a lane's, and cannot be known as that.
+// TestTrafficFragments: fragments may belong to a lane, which cannot be known.
 func TestTrafficFragments(t *testing.T) {
 	a, _ := emulated(t, "two_lanes_ipv6")
 	fs := verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Fragments: 7})
