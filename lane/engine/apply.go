@@ -15,35 +15,35 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// ApplyOptions of Apply. The zero value applies for good.
+// ApplyOptions are the options of Apply. The zero value applies without confirmation.
 type ApplyOptions struct {
-	// Within has a process of its own undo this apply after that time unless Confirm
-	// comes first; 0: nobody does.
+	// Within starts a process that undoes this apply after that time unless Confirm is
+	// called first; 0: none.
 	Within time.Duration
-	// Wait waits for another apply as long as ctx lasts.
+	// Wait waits for another apply until ctx ends.
 	Wait bool
-	// Keep has what somebody else has done since the last apply stay a difference, and
-	// counters go on from where they are.
+	// Keep leaves later changes by other programs visible as differences, and lets counters
+	// continue.
 	Keep bool
-	// Planned, if there is one, is told of a plan that has steps before the first is
-	// made. Its error ends the apply.
+	// Planned, if not nil, is called with a plan that has steps, before the first step. Its
+	// error ends the apply.
 	Planned func(*plan.Plan) error
 }
 
-// A Result is what an apply did. It is there with a FailedError too.
+// A Result is what an apply did. Apply returns it with a FailedError too.
 type Result struct {
 	Planned
-	// Report is nil where no step was tried.
+	// Report is nil if no step was tried.
 	Report *apply.Report
-	// Journal is the path of the journal, of a plan with steps.
+	// Journal is the path of the journal, if the plan has steps.
 	Journal string
 	// Again says that the file had been applied before.
 	Again bool
-	// ConfirmBy is when all is undone unless confirmed.
+	// ConfirmBy is the time at which the apply is undone unless confirmed.
 	ConfirmBy *time.Time
 }
 
-// A FailedError is a step that failed. What was done was undone, but for Left objects.
+// A FailedError is a failed step. All earlier steps were undone, except for Left objects.
 type FailedError struct {
 	Err  error
 	Left int
@@ -64,9 +64,9 @@ func (e *FailedError) Error() string {
 // Unwrap implements errors.Unwrap.
 func (e *FailedError) Unwrap() error { return e.Err }
 
-// Apply makes what the lanes of a file lack. If a step fails, or ctx ends, what was done
-// is undone: a FailedError. A watch that repairs and an agent are waited for, for 30 s;
-// another apply, and a change that is not confirmed yet, are errors.
+// Apply changes what the lanes of a file need. If a step fails, or ctx ends, it undoes its
+// steps and returns a FailedError. It waits up to 30 s for a watch that repairs and for an
+// agent. Another apply, or a change that is not confirmed yet, is an error.
 func (e *Engine) Apply(ctx context.Context, f *File, o ApplyOptions) (*Result, error) {
 	lock, err := e.lock(ctx, o.Wait)
 	if err != nil {
@@ -80,19 +80,19 @@ func (e *Engine) Apply(ctx context.Context, f *File, o ApplyOptions) (*Result, e
 	return e.apply(ctx, f, request{ApplyOptions: o, tidy: true})
 }
 
-// Confirm keeps what an apply within a time has made. apply.ErrNothingPending: there is
-// none.
+// Confirm keeps the changes of an apply with Within. It returns apply.ErrNothingPending if
+// there is none.
 func (e *Engine) Confirm() error { return apply.Confirm(e.RunDir) }
 
-// Unconfirmed says which change was never confirmed although the process that was to
-// undo it is gone; "" if there is none.
+// Unconfirmed describes a change that was never confirmed and whose guardian is gone, "" if
+// there is none.
 func (e *Engine) Unconfirmed() string { return apply.Unconfirmed(e.RunDir) }
 
-// A request says what to make of a plan.
+// A request says how to apply a plan.
 type request struct {
 	ApplyOptions
 	tidy bool
-	// leave names objects by their keys of which no step is made, nil: none.
+	// leave reports whether no step may change the object with this key; nil: change all.
 	leave func(key string) bool
 }
 
@@ -127,8 +127,8 @@ func (e *Engine) apply(ctx context.Context, f *File, o request) (*Result, error)
 	return e.carryOut(ctx, s, headOf(here, f, p.Plan), p, o)
 }
 
-// carryOut journals a head, makes the steps of its plan, and remembers what there is
-// then.
+// carryOut writes the journal, makes the steps of the plan, and remembers the state after
+// them.
 func (e *Engine) carryOut(ctx context.Context, s *journal.Store, h journal.Head, p *Planned, o request) (*Result,
 	error) {
 	if o.Planned != nil {
@@ -143,7 +143,7 @@ func (e *Engine) carryOut(ctx context.Context, s *journal.Store, h journal.Head,
 	kept := false
 	defer func() {
 		if !kept {
-			_ = k.Close() // what it wrote was read back, or is undone
+			_ = k.Close() // its writes were read back, or are undone
 		}
 	}()
 	k.Prepare(p.Steps)
@@ -180,7 +180,7 @@ func (e *Engine) carryOut(ctx context.Context, s *journal.Store, h journal.Head,
 	return r, nil
 }
 
-// guard starts the guardian before the first step is made, if there is to be one.
+// guard starts the guardian before the first step, if within is not 0.
 func (e *Engine) guard(j *journal.Journal, within time.Duration) (*apply.Guard, error) {
 	if within == 0 {
 		return nil, nil
@@ -193,7 +193,7 @@ func (e *Engine) guard(j *journal.Journal, within time.Duration) (*apply.Guard, 
 	return g, nil
 }
 
-// headOf is the head of a journal of p.
+// headOf returns the head of a journal for p.
 func headOf(here journal.Host, f *File, p *plan.Plan) journal.Head {
 	who, when := journal.Self()
 	return journal.Head{
@@ -202,11 +202,10 @@ func headOf(here journal.Host, f *File, p *plan.Plan) journal.Head {
 	}
 }
 
-// unchanged records a plan without steps where it says something new. What is gone,
-// with its device or by somebody's hand, and not wanted is off the record: verify and
-// rollback have nothing to say about it any more. Rates that are what they were although
-// a bond sends by other slaves (a card's, or ceilings above the links) are right for
-// these from now on.
+// unchanged records a plan without steps if it contains something new. It removes absent,
+// unwanted objects from the record, so that verify and rollback no longer report them. It
+// also records new Sharing slaves if their rates did not change (a card's, or ceilings
+// above the links).
 func (e *Engine) unchanged(s *journal.Store, h journal.Head) error {
 	if len(h.Plan.Forget) == 0 && len(h.Plan.Sharing) == 0 {
 		return nil

@@ -12,16 +12,16 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Comparison is one lanes file, and what its lanes are compared with the kernel.
+// A Comparison is the result of comparing the lanes of one file with the kernel.
 type Comparison struct {
 	*View
-	// Rebooted says that the file was applied before this boot: no lane is left.
+	// Rebooted says that the file was applied before this boot: no lane exists any more.
 	Rebooted bool
 }
 
-// Compare compares the lanes of a file, of the file that governs a device, or of all
-// (""), with the kernel, while nobody applies. also, if there is one, is called for each
-// while that is so.
+// Compare compares lanes with the kernel while no other process applies: those of a file,
+// of the file that governs a device, or all (""). It calls also, if not nil, for each
+// result of this boot before it releases the lock.
 func (e *Engine) Compare(ctx context.Context, of string, also func(i int, c *Comparison)) ([]Comparison, error) {
 	lock, err := e.lock(ctx, false)
 	if err != nil {
@@ -69,8 +69,8 @@ func rebooted(h *journal.Head) []verify.Finding {
 	}}
 }
 
-// all returns the journals of this network namespace, and those of an earlier boot,
-// which only have to be cleared.
+// all returns the journals of this network namespace, and those of an earlier boot, which
+// only need to be removed.
 func (e *Engine) all() ([]*journal.Journal, journal.Host, error) {
 	s, here, err := e.existing()
 	if s == nil || err != nil {
@@ -84,9 +84,8 @@ func (e *Engine) all() ([]*journal.Journal, journal.Host, error) {
 	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return elsewhere(j, here) }), here, nil
 }
 
-// Fitted returns the lanes that are in force, of one device or of all (""), and their
-// devices. Those of a rollback that has not got to its end, and of a device that has
-// another name now, are not among them.
+// Fitted returns the lanes in force, of one device or of all (""), and their devices. It
+// skips lanes of an unfinished rollback, and lanes of a device that has another name now.
 func (e *Engine) Fitted(dev string) (fitted []plan.FittedLane, devices []string, err error) {
 	js, err := e.Journals()
 	if err != nil {

@@ -12,10 +12,9 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// Displaced says of the devices of a journal which ones are called something else now,
-// by the names that the journal has for them: another device may have these. Of those
-// that are not in this network namespace it says so only if anywhere, and only if they
-// are in another one: that takes a look into each.
+// Displaced describes, by old name, the devices of a journal that have another name now.
+// Another device may have the old name. If anywhere is true, it also looks for missing
+// devices in the other network namespaces.
 func Displaced(h *journal.Head, anywhere bool) (map[string]string, error) {
 	if len(h.Ground.Links) == 0 {
 		return nil, nil
@@ -45,8 +44,8 @@ func Displaced(h *journal.Head, anywhere bool) (map[string]string, error) {
 	return out, nil
 }
 
-// inPlace returns an error if a device of a journal is called something else now: what
-// would be planned by its old name is about another device.
+// inPlace returns an error if a device of a journal has another name now: a plan by its old
+// name would change another device.
 func inPlace(h *journal.Head) error {
 	displaced, err := Displaced(h, false)
 	for _, dev := range slices.Sorted(maps.Keys(displaced)) {
@@ -56,7 +55,7 @@ func inPlace(h *journal.Head) error {
 	return err
 }
 
-// without is st without devices that have the names of displaced ones.
+// without returns st without devices that have the names of displaced ones.
 func without(st *device.State, displaced map[string]string) *device.State {
 	if len(displaced) == 0 {
 		return st

@@ -8,8 +8,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A device that has the name of a displaced one is not there for whoever compares, nor are
-// its files; the state itself stays as it is.
+// TestWithout: a device with the name of a displaced one, and its files, are not in the
+// result. The state itself does not change.
 func TestWithout(t *testing.T) {
 	mine, other := "/sys/class/net/v0/queues/tx-0/xps_cpus", "/sys/class/net/v1/queues/tx-0/xps_cpus"
 	st := &device.State{

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine is the one sequence by which a lanes file becomes lanes on this host
-// and is undone: look, plan, lock, journal, apply, remember, compare, confirm, roll
-// back. The command, the watch and the Kubernetes agent are made of it, and see each
-// other's lanes: the journals in a state directory and the lock in a run directory are
-// what they share.
+// Package engine runs the sequence from a lanes file to lanes on this host and back: look,
+// plan, lock, journal, apply, remember, compare, confirm, roll back. The command, the watch
+// and the Kubernetes agent all use it. They see each other's lanes because they share the
+// journals in a state directory and the lock in a run directory.
 //
-// It works in the network namespace of the calling thread, needs CAP_NET_ADMIN,
-// CAP_BPF and what the objects of a plan need beside these, and prints nothing.
+// It works in the network namespace of the calling thread. It needs CAP_NET_ADMIN, CAP_BPF
+// and the further capabilities that the objects of a plan need. It prints nothing.
 package engine
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// The directories of the command.
+// The default directories of the command.
 const (
 	DefaultStateDir = journal.DefaultDir
 	DefaultRunDir   = "/run/niclane"
@@ -25,13 +24,13 @@ const (
 
 // An Engine makes, compares and undoes lanes on this host.
 type Engine struct {
-	// StateDir has the journals, RunDir the lock, the pollers' sockets and what an
-	// apply has left to compare with. Who is to see the same lanes has the same.
+	// StateDir contains the journals. RunDir contains the lock, the pollers' sockets and
+	// the state after each apply. Processes that share lanes use the same directories.
 	StateDir, RunDir string
-	// Warn is told of what went wrong beside the work itself, a sentence each. It
+	// Warn receives problems that do not stop the work, one sentence each. It
 	// may be nil.
 	Warn func(string)
-	// Memory is what a process that applies often keeps between calls; nil: nothing.
+	// Memory is kept between calls by a process that applies often; nil: nothing is kept.
 	Memory *Memory
 }
 
@@ -44,12 +43,12 @@ func (e *Engine) warn(what ...string) {
 	}
 }
 
-// open opens the journals to write, and makes their directory.
+// open opens the journals for writing, and creates their directory.
 func (e *Engine) open() (*journal.Store, journal.Host, error) {
 	return e.store(journal.Open)
 }
 
-// existing opens the journals to read; nil means that nothing was ever applied with
+// existing opens the journals for reading. nil means that nothing was ever applied with
 // this state directory.
 func (e *Engine) existing() (*journal.Store, journal.Host, error) {
 	s, here, err := e.store(journal.OpenExisting)
@@ -71,7 +70,8 @@ func (e *Engine) store(open func(string, journal.Host) (*journal.Store, error)) 
 	return s, here, err
 }
 
-// Journals returns the journals of this boot and network namespace, for reading.
+// Journals returns the journals of this boot and network namespace. They are for reading
+// only.
 func (e *Engine) Journals() ([]*journal.Journal, error) {
 	defer e.Memory.lock()()
 	return e.journals()
@@ -86,7 +86,7 @@ func (e *Engine) journals() ([]*journal.Journal, error) {
 	return s.Here()
 }
 
-// elsewhere reports whether a journal is of another network namespace of this boot.
+// elsewhere reports whether a journal belongs to another network namespace of this boot.
 func elsewhere(j *journal.Journal, here journal.Host) bool {
 	return j.Head().SameBoot(here) && !j.Head().SameNetns(here)
 }

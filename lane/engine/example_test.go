@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// Lanes are made, compared with the kernel, and undone. It runs as root, in the network
-// namespace of the device.
+// Example makes lanes, compares them with the kernel, and undoes them. It runs as root, in
+// the network namespace of the device.
 func Example() {
 	const name = "/etc/niclane/eth1.yaml"
 	text, err := os.ReadFile(name)
@@ -33,7 +33,7 @@ func Example() {
 		return nil
 	}})
 	if err != nil {
-		fmt.Println(err) // and all is as it was, or a FailedError says what is left
+		fmt.Println(err) // everything is as before, or a FailedError says what is left
 		return
 	}
 	fmt.Println(len(made.Plan.Lanes), "lanes")

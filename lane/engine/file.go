@@ -16,16 +16,16 @@ import (
 
 // A File is a lanes file that was read and checked.
 type File struct {
-	// Name is by what its lanes are journalled: an absolute path (Name).
+	// Name identifies the file in journals: an absolute path (Name).
 	Name string
 	Text []byte
 	*intent.Intent
-	// Locate says where a person has written what the file has at a path. Without it
-	// plan.Errors have paths alone.
+	// Locate returns the place where the user wrote the value at a path. If it is nil,
+	// plan.Errors have only paths.
 	Locate func(path string) (name string, line int, at string)
 }
 
-// Parse reads a lanes file's text. Its errors have lines (package config).
+// Parse parses the text of a lanes file. Its errors have lines (package config).
 func Parse(name string, text []byte) (*File, error) {
 	c, err := config.ParseFile(name, text)
 	if err != nil {
@@ -37,7 +37,7 @@ func Parse(name string, text []byte) (*File, error) {
 	}}, nil
 }
 
-// Devices are those that the file names: its bond, or its devices.
+// Devices returns the devices that the file names: its bond, or its devices.
 func (f *File) Devices() []string {
 	if f.Group.Bond != "" {
 		return []string{f.Group.Bond}
@@ -45,11 +45,11 @@ func (f *File) Devices() []string {
 	return slices.Clone(f.Group.Devices)
 }
 
-// groups are the control groups that the file names.
+// groups returns the control groups that the file names.
 func (f *File) groups() []string { return Groups(f.Intent) }
 
-// Name is how a lanes file is journalled: by absolute path, symbolic links resolved,
-// so that one file is one however it was named.
+// Name returns the name of a lanes file in journals: its absolute path with symbolic links
+// resolved, so that each file has one name.
 func Name(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -14,14 +14,15 @@ import (
 	"github.com/niclane/niclane/lane/apply"
 )
 
-// ErrBusy is another applier at work, or a change that somebody has yet to confirm.
+// ErrBusy means that another process applies, or that a change waits for confirmation.
 var ErrBusy = errors.New("another niclane is at work on this host")
 
-// repairTakes bounds how long a watch may hold the lock.
+// repairTakes is the longest time that lock waits for a watch or an agent.
 const repairTakes = 30 * time.Second
 
-// lock takes the lock of who may write. A watch or an agent has it for as long as a repair
-// or a pod takes: that is waited for. Whoever else has it is an error, or waited for too.
+// lock takes the writers' lock. It waits for a watch or an agent, which holds it during a
+// repair or for one pod. For other holders it waits if wait is set, and else returns an
+// error.
 func (e *Engine) lock(ctx context.Context, wait bool) (*apply.Lock, error) {
 	l, err := apply.TryLock(e.RunDir)
 	var locked *apply.LockedError
@@ -39,14 +40,14 @@ func (e *Engine) lock(ctx context.Context, wait bool) (*apply.Lock, error) {
 	return apply.WaitLock(ctx, e.RunDir)
 }
 
-// passes reports whether a process has the lock for a moment: a watch, an agent, or one that
-// has not said yet what it is.
+// passes reports whether the holder keeps the lock only for a moment: a watch, an agent, or
+// a process that has not named itself yet.
 func passes(h apply.Holder) bool {
 	return h.PID == 0 || slices.Contains(h.Command, "watch") ||
 		len(h.Command) > 0 && filepath.Base(h.Command[0]) == "niclane-agent"
 }
 
-// Hold takes the lock of who may write and waits for nobody: ErrBusy.
+// Hold takes the writers' lock without waiting. If it is held, the error is ErrBusy.
 func (e *Engine) Hold() (release func(), err error) {
 	l, err := apply.TryLock(e.RunDir)
 	var locked *apply.LockedError
@@ -56,7 +57,7 @@ func (e *Engine) Hold() (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	release = func() { _ = l.Unlock() } // the kernel lets go in any case
+	release = func() { _ = l.Unlock() } // the kernel releases the lock in any case
 	if err := apply.CheckPending(e.RunDir); err != nil {
 		release()
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
@@ -64,8 +65,8 @@ func (e *Engine) Hold() (release func(), err error) {
 	return release, nil
 }
 
-// LockWatch makes this process the one that keeps the lanes of a device until it unlocks.
-// apply.LockedError: another one does.
+// LockWatch makes this process the keeper of a device's lanes until it unlocks. If there is
+// another keeper, the error is an apply.LockedError.
 func (e *Engine) LockWatch(dev string) (*apply.Lock, error) {
 	path, err := e.runFile("watch", dev)
 	if err != nil {

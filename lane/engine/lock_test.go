@@ -8,7 +8,7 @@ import (
 	"github.com/niclane/niclane/lane/apply"
 )
 
-// TestPasses: who has the lock for a moment is waited for, and nobody else.
+// TestPasses: only holders that keep the lock for a moment are waited for.
 func TestPasses(t *testing.T) {
 	for _, c := range []struct {
 		holder apply.Holder

@@ -22,8 +22,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// Applied is what a journal says of its lanes, and what there was right after apply, for
-// verify to compare with.
+// Applied returns the journal's lanes and the state right after the apply, for verify to
+// compare with.
 func (e *Engine) Applied(j *journal.Journal) verify.Applied {
 	return appliedBy(j, e.applied(j.Head()).State)
 }
@@ -36,11 +36,11 @@ func appliedBy(j *journal.Journal, state *device.State) verify.Applied {
 	if j.RolledBack() {
 		return verify.Applied{Config: h.Config, Ended: true, Left: len(records)}
 	}
-	steps := j.Steps() // none: of a plan that has only forgotten
+	steps := j.Steps() // none for a plan that only forgets
 	if undone := !slices.ContainsFunc(steps,
 		func(s journal.StepState) bool { return s != journal.StepPending }); undone && len(steps) > 0 {
-		// The last apply failed and put back what it found, which may have
-		// been drift already: what the one before it left is to be there.
+		// The last apply failed and restored what it found, which may already
+		// have been drift. The state after the apply before it is wanted.
 		records, v.Ended = h.Before, true
 	}
 	for _, r := range records {
@@ -49,8 +49,8 @@ func appliedBy(j *journal.Journal, state *device.State) verify.Applied {
 	return v
 }
 
-// bondOf is the bond that the lanes of a journal span, "" if there is none. Most
-// files name none, and reading one with a thousand members takes a while.
+// bondOf returns the bond that the lanes of a journal span, "" if there is none. It parses
+// only files that contain the word, because a file with a thousand members takes a while.
 func bondOf(h *journal.Head) string {
 	if !strings.Contains(strings.ToLower(h.ConfigText), "bond") {
 		return ""
@@ -62,36 +62,37 @@ func bondOf(h *journal.Head) string {
 	return f.Intent.Group.Bond
 }
 
-// A View is one file's lanes and the machine as it is now.
+// A View is one file's lanes compared with the machine now.
 type View struct {
-	// Journal has what was applied. It must not be recorded into.
+	// Journal is the file's journal. Do not record into it.
 	Journal *journal.Journal
 	Applied verify.Applied
-	// Now is without devices that have the names of displaced ones.
+	// Now is the present state, without devices that have the names of displaced ones.
 	Now *device.State
-	// Findings compare the two (verify.State).
+	// Findings are the result of verify.State for Applied and Now.
 	Findings []verify.Finding
-	// Since tells the last apply that made more than members from others.
+	// Since identifies the last apply that changed more than members.
 	Since string
-	// Groups are the control groups that were looked at.
+	// Groups are the control groups that Now includes.
 	Groups []string
-	// Known is false if a device is absent, and all others of the namespace were read
-	// instead.
+	// Known is false if a device is absent. Then Now has all other devices of the
+	// namespace.
 	Known bool
 }
 
 // Drifted reports whether a finding is a drift.
 func (v *View) Drifted() bool { return verify.Found(v.Findings, verify.Drift) > 0 }
 
-// Look compares what is applied here with the machine as it is now: the lanes of those
-// journals that which says, nil for all. It waits for no other process.
+// Look compares the applied lanes with the machine now: those of the journals that which
+// selects, nil for all. It does not wait for other processes.
 func (e *Engine) Look(ctx context.Context, which func(*journal.Journal) bool) ([]*View, error) {
-	// The journals too: one of before an apply and the machine of after it differ.
+	// The lock covers the journals too: they must be of the same apply as the machine's
+	// state.
 	defer e.Memory.lock()()
 	was := e.Memory.forget()
 	js, err := e.journals()
 	if len(js) == 0 && err == nil {
-		e.Memory.clear() // somebody else has removed them
+		e.Memory.clear() // another program removed them
 	}
 	if err != nil {
 		return nil, err
@@ -130,22 +131,21 @@ func (e *Engine) view(ctx context.Context, j *journal.Journal) (*View, error) {
 	return v, nil
 }
 
-// Observe reads devices, with what they depend on, without probing what they can do;
-// known is false if one of them is absent, and all others of the namespace were read
-// instead.
+// Observe reads devices, and what they depend on, without probing capabilities. If a device
+// is absent, known is false, and st has all other devices of the namespace.
 func (e *Engine) Observe(ctx context.Context, devices, groups []string) (st *device.State, known bool, err error) {
 	return observeAll(ctx, observe.Options{Devices: devices, Cgroups: groups, RunDir: e.RunDir, NoProbes: true})
 }
 
-// look reads what planning needs to know. Where a device is absent, planning says which
-// one, in which line, and which ones there are.
+// look reads the state for planning. If a device is absent, planning names it, its line,
+// and the present devices.
 func (e *Engine) look(ctx context.Context, devices, groups []string) (*device.State, error) {
 	st, _, err := observeAll(ctx, observe.Options{Devices: devices, Cgroups: groups, RunDir: e.RunDir,
 		Remember: e.RunDir})
 	return st, err
 }
 
-// observeAll observes; where a device is absent, all others.
+// observeAll reads the devices, or, if one is absent, all others.
 func observeAll(ctx context.Context, o observe.Options) (st *device.State, known bool, err error) {
 	st, err = observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) {
@@ -156,8 +156,8 @@ func observeAll(ctx context.Context, o observe.Options) (st *device.State, known
 	return st, true, err
 }
 
-// groupsOf are the control groups that a journal's file names, and those that it records
-// objects of. Few files name any, and reading one of a thousand members takes a while.
+// groupsOf returns the control groups in a journal's file and those of its recorded objects.
+// It parses only files that contain the word, because a thousand members take a while.
 func groupsOf(j *journal.Journal) []string {
 	h := j.Head()
 	var named []string
@@ -169,14 +169,14 @@ func groupsOf(j *journal.Journal) []string {
 	return recordedGroups(named, j)
 }
 
-// recordedGroups adds to control groups those that journals record objects of: lanes
-// that have them no more leave them as they were.
+// recordedGroups adds the control groups of recorded objects, because a group that the
+// lanes no longer name must be restored.
 func recordedGroups(named []string, js ...*journal.Journal) []string {
 	out := slices.Clone(named)
 	root := sync.OnceValue(func() string {
 		c, err := cgroup.Find(nil)
 		if err != nil {
-			return "" // who looks at the machine says so
+			return "" // the reader of the machine reports it
 		}
 		return c.CpusetDir("/")
 	})
@@ -202,12 +202,12 @@ func recordedGroups(named []string, js ...*journal.Journal) []string {
 	return out
 }
 
-// absent are those of names that are not there.
+// absent returns the names for which there is false.
 func absent(names []string, there func(string) bool) []string {
 	return slices.DeleteFunc(slices.Clone(names), there)
 }
 
-// Groups are the control groups that lanes name.
+// Groups returns the control groups that lanes name.
 func Groups(in *intent.Intent) []string {
 	var groups []string
 	for _, l := range in.Lanes {

@@ -41,7 +41,8 @@ func newEngine(t testing.TB) *Engine {
 		Warn: func(w string) { t.Errorf("warning: %s", w) }}
 }
 
-// shared is a lane with a ceiling, and these members by the last byte of their addresses.
+// shared returns a file with a lane that has a ceiling and these members, given by the last
+// byte of their addresses.
 func shared(t testing.TB, dev, ceiling string, members ...int) *File {
 	t.Helper()
 	var b strings.Builder
@@ -66,7 +67,7 @@ func entries(t testing.TB, dev string) []device.FilterEntry {
 	return st.Device(dev).Entries
 }
 
-// membersIn are the members of shared's lane that the kernel has.
+// membersIn returns the members of shared's lane that the kernel has.
 func membersIn(t testing.TB, dev string) []int {
 	t.Helper()
 	var found []int
@@ -103,7 +104,7 @@ func rollback(t testing.TB, e *Engine) {
 	}
 }
 
-// openFiles is how many files and sockets this process has open.
+// openFiles returns the number of open files and sockets of this process.
 func openFiles(t testing.TB) int {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")

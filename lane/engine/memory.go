@@ -16,25 +16,25 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Memory is what a process that applies one file often keeps between calls: the
-// journals that it has read, a connection to the kernel, and the machine as the last look
-// or the last apply left it. Pods come one after the other, and each changes some rules
-// and nothing else: to look at the whole device for each took two fifths of what it costs.
+// A Memory is kept between calls by a process that often applies one file. It holds the
+// journals read so far, a connection to the kernel, and the machine's state after the last
+// look or apply. Each pod changes only a few rules; reading the whole device for each took
+// two fifths of the time.
 //
-// Nothing is taken on trust for that: apply.Run reads every object of a step before it
-// writes it, and refuses what is not as the plan says; then the machine is looked at. Look,
-// which the kernel's notifications ask for, throws away what has changed. What is neither
-// written nor told about is what Look alone finds in any case.
+// The kept state is never trusted alone. apply.Run reads every object of a step before it
+// writes it. If the value differs from the plan, the machine is read again. Look, which
+// runs after the kernel's notifications, drops a state that has changed. Only Look finds
+// changes that cause no notification and that no step writes.
 //
-// The zero value knows nothing. All that an Engine does with it is one after the other.
+// The zero value is empty. An Engine uses it from one goroutine at a time.
 type Memory struct {
 	mu       sync.Mutex
 	journals journal.Memory
-	kernel   *apply.System // nil: none is kept
-	known    *snapshot     // nil: the machine has to be looked at
+	kernel   *apply.System // nil: no connection is kept
+	known    *snapshot     // nil: the machine must be read
 }
 
-// lock keeps others away until the returned function is called.
+// lock keeps other goroutines out until the returned function is called.
 func (m *Memory) lock() (unlock func()) {
 	if m == nil {
 		return func() {}
@@ -43,14 +43,14 @@ func (m *Memory) lock() (unlock func()) {
 	return m.mu.Unlock
 }
 
-// A snapshot is the machine as a file's lanes left it.
+// A snapshot is the machine's state after a file's lanes were applied.
 type snapshot struct {
 	state           *device.State
 	devices, groups []string
 	journal         stamp
 }
 
-// A stamp tells journals apart, and the generations of one.
+// A stamp identifies a journal and its generation.
 type stamp struct {
 	name       string
 	generation int
@@ -62,7 +62,7 @@ func stampOf(j *journal.Journal) stamp {
 	return stamp{h.Config, h.Generation, h.When.String()}
 }
 
-// forget forgets the machine, and returns how it was.
+// forget drops the machine's state, and returns it.
 func (m *Memory) forget() *snapshot {
 	if m == nil {
 		return nil
@@ -72,21 +72,21 @@ func (m *Memory) forget() *snapshot {
 	return was
 }
 
-// disconnect closes the connection that is kept.
+// disconnect closes the kept connection.
 func (m *Memory) disconnect() {
 	if m != nil && m.kernel != nil {
-		_ = m.kernel.Close() // what it wrote was read back
+		_ = m.kernel.Close() // its writes were read back
 		m.kernel = nil
 	}
 }
 
-// clear forgets the machine and closes the connection to it.
+// clear drops the machine's state and closes the connection.
 func (m *Memory) clear() {
 	m.forget()
 	m.disconnect()
 }
 
-// connect takes the connection that is kept, or makes one.
+// connect returns the kept connection, or a new one.
 func (e *Engine) connect() (*apply.System, error) {
 	if e.Memory == nil || e.Memory.kernel == nil {
 		return apply.NewKernel(e.RunDir)
@@ -97,9 +97,8 @@ func (e *Engine) connect() (*apply.System, error) {
 	return k, nil
 }
 
-// keep takes note of the machine after steps of j were made on it, and keeps k where the
-// next apply is likely to need no more than it has: the programs that others prepare are
-// not held.
+// keep records the machine's state after the steps of j. It keeps the connection k if the
+// steps changed only members: the next apply then needs no other programs.
 func (m *Memory) keep(j *journal.Journal, k *apply.System, p *Planned) (kept bool) {
 	if m == nil {
 		return false
@@ -114,7 +113,7 @@ func (m *Memory) keep(j *journal.Journal, k *apply.System, p *Planned) (kept boo
 	return true
 }
 
-// same takes note of the machine as it was looked at, if nothing was made of p.
+// same records the machine's state as read, if the plan p has no steps.
 func (m *Memory) same(s *journal.Store, name string, p *Planned) {
 	if m == nil {
 		return
@@ -124,8 +123,8 @@ func (m *Memory) same(s *journal.Store, name string, p *Planned) {
 	}
 }
 
-// applyKnown is apply on the machine as it is known, if the file lacks nothing but members
-// there; ok is false if it has to be looked at.
+// applyKnown is apply on the kept state, if the file differs from it only in members. ok is
+// false if the machine must be read.
 func (e *Engine) applyKnown(ctx context.Context, f *File, s *journal.Store, here journal.Host, o request) (r *Result,
 	ok bool, err error) {
 	was := e.Memory.forget()
@@ -158,8 +157,8 @@ func (e *Engine) applyKnown(ctx context.Context, f *File, s *journal.Store, here
 	return r, true, err
 }
 
-// looked takes note of a later look, which read without probing what the devices can do,
-// if nothing was found to differ: was is what was known before.
+// looked records the state of a later look if it found no difference. was is the state kept
+// before. The look did not probe capabilities.
 func (m *Memory) looked(was *snapshot, v *View) {
 	if m == nil || was == nil || !v.Known || v.Drifted() || stampOf(v.Journal) != was.journal ||
 		!slices.Equal(v.Groups, was.groups) {
@@ -170,8 +169,8 @@ func (m *Memory) looked(was *snapshot, v *View) {
 	}
 }
 
-// renewed returns now with what the devices could do before, nil if they may be able to do
-// something else.
+// renewed returns now with the earlier capabilities, nil if the capabilities may have
+// changed.
 func renewed(before, now *device.State) *device.State {
 	if now.Kernel != before.Kernel || len(now.Devices) != len(before.Devices) {
 		return nil
@@ -192,7 +191,7 @@ func renewed(before, now *device.State) *device.State {
 	return &st
 }
 
-// members reports whether the steps are of objects of which there are as many as members.
+// members reports whether all steps are for objects of members.
 func members(steps []plan.Step) bool {
 	return !slices.ContainsFunc(steps, func(s plan.Step) bool { return !member(s.Object()) })
 }

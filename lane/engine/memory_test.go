@@ -19,14 +19,15 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestKnown: a member's packets are steered without looking at the whole machine, unless
-// it is not as it was left; and always to what the file says.
+// TestKnown: a member is steered without reading the whole machine, unless the machine has
+// changed. The result always follows the file.
 func TestKnown(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
 	e.Memory = new(Memory)
 	ceiling := "50%"
-	// put has these members in the lane, by whoever, and reports whether he looked.
+	// put applies a lane with these members by engine who, and reports whether who read the
+	// whole machine.
 	put := func(who *Engine, members ...int) (r *Result, looked bool) {
 		t.Helper()
 		was := who.Memory.known
@@ -72,7 +73,7 @@ func TestKnown(t *testing.T) {
 	seen(false)
 	quick(2, 3)
 
-	// Somebody has taken an entry that is to be removed.
+	// Another program removes an entry that the next apply would remove.
 	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
@@ -83,10 +84,10 @@ func TestKnown(t *testing.T) {
 		}
 	}
 	slow(3)
-	seen(false) // and what is gone is off the record
+	seen(false) // the removed entry is off the record
 	quick(3, 4)
 
-	// Somebody has made one that is to be made.
+	// Another program makes an entry that the next apply would make.
 	r = quick(3, 4, 5)
 	quick(3, 4)
 	for _, s := range r.Plan.Steps {
@@ -95,15 +96,14 @@ func TestKnown(t *testing.T) {
 		}
 	}
 	slow(3, 4, 5)
-	for _, s := range r.Plan.Steps { // which is not niclane's to remove
+	for _, s := range r.Plan.Steps { // the entry is not niclane's to remove
 		if err := k.Write(s.New, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	// Somebody has put another filter into the place of niclane's, and nobody has said
-	// so: with the maps of the one before, members would be written to where no packet
-	// comes.
+	// Another program replaces niclane's filter, without a notification. With the maps of
+	// the old filter, members would be written to a place that no packet reaches.
 	quick(3, 4, 9)
 	if e.Memory.kernel == nil {
 		t.Error("the connection is not kept for the next member")
@@ -116,12 +116,12 @@ func TestKnown(t *testing.T) {
 	slow(3, 4, 9, 10)
 	quick(3, 4)
 
-	// What is more than a member's is planned on what there is.
+	// A change of more than members is planned on the machine's state as read.
 	ceiling = "60%"
 	slow(3, 4)
 	quick(3, 4, 6)
 
-	// What is told about is looked at, and then made anew with the next member.
+	// After a notification the machine is read, and the next apply repairs it.
 	vethtest.TC(t, "qdisc del dev "+dev+" root")
 	seen(true)
 	if r := slow(3, 4, 6, 7); members(r.Plan.Steps) {
@@ -130,7 +130,7 @@ func TestKnown(t *testing.T) {
 	seen(false)
 	quick(3, 4)
 
-	// Another niclane has applied meanwhile.
+	// Another niclane applies in between.
 	other := newEngine(t)
 	other.StateDir, other.RunDir, other.Memory = e.StateDir, e.RunDir, new(Memory)
 	put(other, 3, 4, 8)
@@ -149,7 +149,7 @@ func TestKnown(t *testing.T) {
 	slow(1)
 	quick(1, 2)
 
-	// Another niclane has removed the lanes: the keeper finds none.
+	// Another niclane removes the lanes: the watch finds none.
 	rollback(t, other)
 	if views, err := e.Look(t.Context(), nil); len(views) > 0 || err != nil || e.Memory.kernel != nil {
 		t.Errorf("found: %v, %v; still connected: %t", views, err, e.Memory.kernel != nil)
@@ -157,7 +157,7 @@ func TestKnown(t *testing.T) {
 	if err := k.Close(); err != nil {
 		t.Error(err)
 	}
-	// a journal's are closed beside it
+	// a journal's files are closed in the background
 	for end := time.Now().Add(10 * time.Second); openFiles(t) > files; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatalf("%d files and sockets are open, %d before", openFiles(t), files)
@@ -165,8 +165,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestKnownState: what a plan leaves is known, also where nobody has looked since; and what
-// steps do not say is looked at.
+// TestKnownState: the state after a plan is known without reading the machine. If the steps
+// do not determine the state, the machine is read.
 func TestKnownState(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -198,7 +198,7 @@ func TestKnownState(t *testing.T) {
 	rollback(t, e)
 }
 
-// TestRenewed: what the devices can do is asked anew where it may have changed.
+// TestRenewed: capabilities are probed again if they may have changed.
 func TestRenewed(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	seen := func(probe bool) *device.State {
@@ -231,8 +231,8 @@ func TestRenewed(t *testing.T) {
 	}
 }
 
-// TestPlanned: who asks is told of a plan before it is made, also of one on the machine as it
-// is known, and can end it.
+// TestPlanned: the caller gets a plan before it is applied, also with the kept state, and
+// can end it.
 func TestPlanned(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -246,7 +246,7 @@ func TestPlanned(t *testing.T) {
 			len(membersIn(t, dev)) != i {
 			t.Errorf("%d members: %v, told %d times, made: %v", i+1, err, told, membersIn(t, dev))
 		}
-		for range 2 { // the second knows the machine
+		for range 2 { // the second apply uses the kept state
 			if _, err := e.Apply(t.Context(), f, ApplyOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +255,7 @@ func TestPlanned(t *testing.T) {
 	rollback(t, e)
 }
 
-// TestOtherGroups: other control groups are not taken for the same.
+// TestOtherGroups: a look at other control groups does not renew the kept state.
 func TestOtherGroups(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -280,8 +280,8 @@ func TestOtherGroups(t *testing.T) {
 	rollback(t, e)
 }
 
-// TestLookBesideApply: who looks while members come and go sees them as they were or as
-// they are, and takes none for drift.
+// TestLookBesideApply: a look during changes of members sees the old or the new members,
+// and reports no drift.
 func TestLookBesideApply(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)

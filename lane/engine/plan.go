@@ -11,17 +11,17 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Planned is a plan, and the state in which it was made.
+// A Planned is a plan with the state that it was made for.
 type Planned struct {
 	*plan.Plan
 	State *device.State
-	// devices are the file's, groups the control groups of the file and of its earlier
+	// devices are the file's. groups are the control groups of the file and of its earlier
 	// applies.
 	devices, groups []string
 }
 
-// Plan plans a file against the machine, and changes nothing. What cannot be made is
-// plan.Errors, by paths of the file.
+// Plan plans a file against the machine, and changes nothing. If the machine cannot do it,
+// the error is plan.Errors with paths of the file.
 func (e *Engine) Plan(ctx context.Context, f *File) (*Planned, error) {
 	defer e.Memory.lock()()
 	s, _, err := e.existing()
@@ -34,7 +34,8 @@ func (e *Engine) Plan(ctx context.Context, f *File) (*Planned, error) {
 	return e.plan(ctx, f, s)
 }
 
-// pastApplies is what earlier applies of a file have written, and where.
+// pastApplies are the objects that earlier applies of a file have written, with their devices
+// and control groups.
 type pastApplies struct {
 	plan.Owned
 	journals        []*journal.Journal
@@ -42,10 +43,10 @@ type pastApplies struct {
 	err             error
 }
 
-// plan plans with the journals of s, nil where there are none.
+// plan makes a plan with the journals of s; s may be nil.
 func (e *Engine) plan(ctx context.Context, f *File, s *journal.Store) (*Planned, error) {
-	// Reading the journals of a thousand members takes as long as looking at
-	// them does.
+	// Reading the journals of a thousand members takes as long as reading the
+	// machine.
 	journals := make(chan pastApplies, 1)
 	go func() { journals <- earlierOf(s, f.Name) }()
 	groups := f.groups()
@@ -58,13 +59,13 @@ func (e *Engine) plan(ctx context.Context, f *File, s *journal.Store) (*Planned,
 		return nil, err
 	}
 	if s != nil {
-		// Before planning: what another file did to the device would
-		// look like somebody else's settings.
+		// Check before planning: another file's changes to the device would
+		// look like another program's settings.
 		if err := s.Conflict(f.Name, f.Devices(), linksOf(f, st)); err != nil {
 			return nil, err
 		}
 	}
-	// What an earlier apply wrote where the file has nothing more goes back.
+	// Objects of an earlier apply that the file no longer has must be restored.
 	left := absent(before.devices, func(dev string) bool { return st.Device(dev) != nil })
 	if all := allGroups(f, before); len(left) > 0 || len(all) > len(groups) {
 		groups = all
@@ -97,13 +98,13 @@ func earlierOf(s *journal.Store, name string) (of pastApplies) {
 	return of
 }
 
-// allGroups are the control groups of a file and of its earlier applies.
+// allGroups returns the control groups of a file and of its earlier applies.
 func allGroups(f *File, before pastApplies) []string {
 	named := f.groups()
 	return append(named, absent(before.groups, func(g string) bool { return slices.Contains(named, g) })...)
 }
 
-// linksOf are the file's devices that are here, by what identifies them.
+// linksOf returns the identities of the file's devices that are present.
 func linksOf(f *File, st *device.State) []device.Link {
 	var out []device.Link
 	for _, name := range f.Devices() {
@@ -114,8 +115,8 @@ func linksOf(f *File, st *device.State) []device.Link {
 	return out
 }
 
-// PlanAnew plans a file as if what an earlier apply of it owns were undone, and gives the
-// undoing; none where it owns nothing.
+// PlanAnew plans a file as if its earlier applies were undone, and returns the steps of
+// that undoing too. It returns nothing if the file owns no objects.
 func (e *Engine) PlanAnew(ctx context.Context, f *File) (undo []plan.Step, p *plan.Plan, err error) {
 	defer e.Memory.lock()()
 	s, _, err := e.existing()
@@ -138,8 +139,8 @@ func (e *Engine) PlanAnew(ctx context.Context, f *File) (undo []plan.Step, p *pl
 	return undo, p, err
 }
 
-// GroupsOf returns the control groups that the earlier applies of a file, by its name,
-// have objects of.
+// GroupsOf returns the control groups with objects of earlier applies of a file, by its
+// name.
 func (e *Engine) GroupsOf(name string) ([]string, error) {
 	defer e.Memory.lock()()
 	s, _, err := e.existing()

@@ -22,13 +22,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// An apply leaves behind, in the run directory, the state right after it, with which
-// verify compares, and the counters, from which status counts. They live as long as the
-// kernel state does.
+// Each apply writes the state right after it and the counters into the run directory, which
+// lasts as long as the kernel's state. verify compares with that state; status counts from
+// those counters.
 
-// remember records what there is after the steps of j, in the state before. With keep,
-// what somebody else did since the last apply stays a difference, and counters go on from
-// where they are; where the queues are others by now, all is recorded anew.
+// remember records the state after the steps of j; before is the state before them. With
+// keep, later changes by other programs stay differences, and counters continue, unless the
+// queues have changed.
 func (e *Engine) remember(j *journal.Journal, keep bool, before *device.State) error {
 	h := j.Head()
 	p := h.Plan
@@ -40,8 +40,8 @@ func (e *Engine) remember(j *journal.Journal, keep bool, before *device.State) e
 		if err != nil {
 			return err
 		}
-		// What there is to compare of members the journal says. Without lanes before these,
-		// what is in the file is of others.
+		// The journal has the state of members. In the first generation, the file in the
+		// run directory belongs to other lanes.
 		if _, err := os.Stat(path); err == nil && h.Generation > 1 && members(p.Steps) {
 			return nil
 		}
@@ -63,7 +63,7 @@ func (e *Engine) remember(j *journal.Journal, keep bool, before *device.State) e
 		}
 		st = after(st, nil, j.Records())
 	} else {
-		st = after(st, p.Steps, j.Records()) // all of which were read back
+		st = after(st, p.Steps, j.Records()) // all steps were read back
 	}
 	if err := e.writeApplied(h, st); err != nil {
 		return err
@@ -75,9 +75,9 @@ func sameQueues(a, b *device.Device) bool {
 	return a != nil && b != nil && a.RxQueues == b.RxQueues && a.TxQueues == b.TxQueues
 }
 
-// remakes reports whether a step has the driver make its queues and NAPIs again, or
-// others: virtio_net has more receive queues, and another RSS table, while an XDP
-// program is there.
+// remakes reports whether a step makes the driver recreate its queues and NAPIs, or change
+// their number: with an XDP program, virtio_net has more receive queues and another RSS
+// table.
 func remakes(s plan.Step) bool {
 	switch s.Object().(type) {
 	case device.Channels, device.Feature, device.Ring, device.XDP:
@@ -86,9 +86,9 @@ func remakes(s plan.Step) bool {
 	return false
 }
 
-// after is the state that steps make of before, as it would be without the members that
-// niclane has put there: those who read it look in the journal for what is niclane's, and
-// of a thousand members it would be all but a hundredth.
+// after returns the state after the steps, without the members that niclane has added.
+// Readers take these from the journal: with a thousand members, they would be 99 % of the
+// state.
 func after(before *device.State, steps []plan.Step, owned []journal.Record) *device.State {
 	all := changes(steps)
 	for _, r := range owned {
@@ -99,30 +99,30 @@ func after(before *device.State, steps []plan.Step, owned []journal.Record) *dev
 	return before.After(all)
 }
 
-// member reports whether an object is one of which there are as many as members.
+// member reports whether an object is of a kind with as many objects as members.
 func member(o device.Object) bool {
 	return device.Matches(o) || device.GroupOf(o) != ""
 }
 
-// An appliedState is what there was right after an apply, and which that was.
+// An appliedState is the state right after an apply, and the identity of that apply.
 type appliedState struct {
 	Of string `json:"of,omitempty"`
 	*device.State
 }
 
-// applyOf tells an apply from others.
+// applyOf returns the identity of an apply.
 func applyOf(h *journal.Head) string {
 	return ofGeneration(h, h.Generation) + h.When.Format(time.RFC3339)
 }
 
-// ofGeneration is what the words of all applies of a generation begin with.
+// ofGeneration returns the prefix of the identities of a generation's applies.
 func ofGeneration(h *journal.Head, n int) string { return fmt.Sprintf("%s %d ", h.Config, n) }
 
-// replacedSuffix follows the name of the file of the apply before the last one, which
-// counts again when that is undone.
+// replacedSuffix ends the file name of the state of the previous apply, which is used again
+// when the last one is undone.
 const replacedSuffix = ".replaced"
 
-// writeApplied records a state as the one right after apply, and keeps the one before.
+// writeApplied records a state as the one right after the apply, and keeps the previous one.
 func (e *Engine) writeApplied(h *journal.Head, st *device.State) error {
 	b, err := json.Marshal(appliedState{applyOf(h), st})
 	if err != nil {
@@ -133,10 +133,10 @@ func (e *Engine) writeApplied(h *journal.Head, st *device.State) error {
 		return err
 	}
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		_ = os.Remove(path + ".new") // there may be no room for as much as its name
+		_ = os.Remove(path + ".new") // there may be no room for its name, either
 		return err
 	}
-	// One that was undone is not the one before.
+	// The state of an undone apply is not the previous one.
 	if strings.HasPrefix(readApplied(path).Of, ofGeneration(h, h.Generation-1)) {
 		if err := os.Rename(path, path+replacedSuffix); err != nil {
 			return err
@@ -145,8 +145,8 @@ func (e *Engine) writeApplied(h *journal.Head, st *device.State) error {
 	return os.Rename(path+".new", path)
 }
 
-// applied returns the state right after the apply of h, or the last one that is known;
-// a nil one if none is.
+// applied returns the state right after the apply of h, or the last known one; a nil state
+// if none is known.
 func (e *Engine) applied(h *journal.Head) appliedState {
 	if len(h.Plan.Devices) == 0 {
 		return appliedState{}
@@ -193,7 +193,7 @@ func (e *Engine) writeCounters(devices []string) error {
 	return nil
 }
 
-// Counters returns those of a device right after apply, zero ones if they are not known.
+// Counters returns a device's counters right after the apply, zero ones if not known.
 func (e *Engine) Counters(dev string) device.Counters {
 	var c device.Counters
 	path, err := e.countersPath(dev)
@@ -207,7 +207,7 @@ func (e *Engine) Counters(dev string) device.Counters {
 	return c
 }
 
-// forget removes what was remembered of lanes that are no more.
+// forget removes the records of lanes that no longer exist.
 func (e *Engine) forget(devices []string) error {
 	for _, dev := range devices {
 		counters, err := e.countersPath(dev)
@@ -231,7 +231,7 @@ func (e *Engine) countersPath(dev string) (string, error) { return e.runFile("co
 
 func (e *Engine) appliedPath(dev string) (string, error) { return e.runFile("applied", dev) }
 
-// runFile is one file per device and network namespace.
+// runFile returns the path of a file per device and network namespace.
 func (e *Engine) runFile(what, dev string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {

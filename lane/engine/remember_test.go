@@ -19,9 +19,9 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestCompared: what is there of a member that has gone is found, whether it was there
-// when the lanes were made or came later; and a member that comes is no reason to take
-// what somebody else has done since for what is to be there.
+// TestCompared: leftovers of a removed member are found, whether it was there when the
+// lanes were made or came later. A new member does not make another program's changes part
+// of the wanted state.
 func TestCompared(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -81,7 +81,7 @@ func TestCompared(t *testing.T) {
 			t.Errorf("a member came, and the lanes are taken for applied anew: %s, were %s", v.Since, since)
 		}
 	}
-	k.Anew() // it has others' members by now
+	k.Anew() // the kernel has other members by now
 	for _, entry := range both {
 		if err := k.Write(entry, nil); err != nil {
 			t.Fatal(err)
@@ -99,8 +99,8 @@ func TestCompared(t *testing.T) {
 	}
 }
 
-// TestKeep: what somebody else has done since stays a difference where that is asked for,
-// and is what is to be there after an apply by hand.
+// TestKeep: with Keep, changes by another program stay differences. After an apply by hand,
+// they are part of the wanted state.
 func TestKeep(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -129,15 +129,15 @@ func TestKeep(t *testing.T) {
 	rollback(t, e)
 }
 
-// TestAfterReplaced: what a member has replaced is in the state that is compared with, as
-// it is found again when the member has gone.
+// TestAfterReplaced: the state to compare with has the object that a member has replaced,
+// because it comes back when the member goes.
 func TestAfterReplaced(t *testing.T) {
 	mine := device.Rule{Dev: "up", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}, Queue: 3}
 	theirs := mine
 	theirs.Queue = 1
 	other, alone := mine, mine
 	other.Match.LocalPort, alone.Match.LocalPort = 81, 82
-	class := device.Class{Dev: "up", ID: "1:10"} // nobody's member
+	class := device.Class{Dev: "up", ID: "1:10"} // not an object of a member
 	st := &device.State{Devices: []device.Device{{Name: "up", Rules: []device.Rule{mine, other, alone},
 		Classes: []device.Class{class}}}}
 	left := after(st, nil, []journal.Record{{Record: plan.Record{Original: theirs, Last: mine}},
@@ -151,8 +151,8 @@ func TestAfterReplaced(t *testing.T) {
 	}
 }
 
-// TestRememberFirst: what others' lanes have left in the run directory is not taken for what
-// there was after the first apply.
+// TestRememberFirst: the first apply does not use a state that other lanes have left in the
+// run directory.
 func TestRememberFirst(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -195,7 +195,7 @@ func TestRemakes(t *testing.T) {
 	}
 }
 
-// TestFailed: what a failed apply has begun is not on record.
+// TestFailed: the steps of a failed apply are not on record.
 func TestFailed(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -204,7 +204,7 @@ func TestFailed(t *testing.T) {
 	}
 	root := strings.Fields(vethtest.Qdiscs(t, dev))[2]
 	meanwhile := ApplyOptions{Planned: func(p *plan.Plan) error {
-		for _, s := range p.Steps { // somebody sets another rate
+		for _, s := range p.Steps { // another program sets another rate
 			if c, is := s.Old.(device.Class); is {
 				vethtest.TC(t, "class change dev "+dev+" parent "+c.Parent+" classid "+c.ID+
 					" htb rate 1mbit ceil 2mbit")
@@ -225,7 +225,7 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestRepair: what somebody took away is made again, but what is to be left.
+// TestRepair: removed objects are made again, except those that leave names.
 func TestRepair(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)

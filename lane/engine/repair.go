@@ -15,14 +15,14 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Repair is what was made.
+// A Repair is the result of a repair.
 type Repair struct {
-	// Done are the keys of what was written, in order; Warnings went wrong beside it.
+	// Done are the keys of the written objects, in order. Warnings are further problems.
 	Done, Warnings []string
 }
 
-// Make makes what the lanes of a file lack, as Apply does, for who holds the lock: for
-// good, and what somebody else has done since the last apply stays a difference.
+// Make changes what the lanes of a file need, like Apply without Within. Later changes by
+// other programs stay differences. The caller holds the lock.
 func (e *Engine) Make(ctx context.Context, f *File) (Repair, error) {
 	defer e.Memory.lock()()
 	return e.repair(ctx, f, nil)
@@ -39,9 +39,8 @@ func (e *Engine) repair(ctx context.Context, f *File, leave func(key string) boo
 	return out, err
 }
 
-// Repair makes again what applied lanes lack by the file as it was applied, but no step
-// of an object that leave names. Who calls holds the lock. Of a file that was rolled back
-// nothing is made.
+// Repair repairs the lanes of a file as it was applied. It changes no object for whose key
+// leave is true, and nothing for a file that was rolled back. The caller holds the lock.
 func (e *Engine) Repair(ctx context.Context, name string, leave func(key string) bool) (Repair, error) {
 	defer e.Memory.lock()()
 	e.Memory.forget()
@@ -80,8 +79,8 @@ func (e *Engine) journalOf(name string) (*journal.Journal, error) {
 	return nil, err
 }
 
-// repairPieces makes of the lanes of j what can be made where planning refuses them as a
-// whole: each drift alone, so that one that fails keeps no other.
+// repairPieces repairs each drift of the lanes of j alone, if planning refuses the lanes as
+// a whole. A failed repair does not stop the others.
 func (e *Engine) repairPieces(ctx context.Context, f *File, j *journal.Journal,
 	leave func(key string) bool) (out Repair, err error) {
 	v, err := e.view(ctx, j)
@@ -110,10 +109,10 @@ func (e *Engine) repairPieces(ctx context.Context, f *File, j *journal.Journal,
 	return out, err
 }
 
-// restore makes again what applied lanes stand on, although niclane did not have to
-// write it, and apply would not: it would lay them out anew on what it finds. Nothing of
-// it is niclane's after that, as before: it is as it was when the lanes were applied, and
-// no business of rollback's.
+// restore restores the channels and features that applied lanes depend on but niclane did
+// not write. Apply would not: it would plan new lanes for what it finds. They are not
+// recorded, because they get back their values from the time of the apply; rollback leaves
+// them alone.
 func (e *Engine) restore(ctx context.Context, j *journal.Journal, leave func(key string) bool) (done []string,
 	err error) {
 	v, err := e.view(ctx, j)
@@ -138,8 +137,8 @@ func (e *Engine) restore(ctx context.Context, j *journal.Journal, leave func(key
 	return done, nil
 }
 
-// ground returns the steps back to the channels and features that there were
-// after apply, of those whose change is a drift.
+// ground returns the steps that restore the channels and features from right
+// after the apply, if their change is a drift.
 func ground(v *View, leave func(key string) bool) []plan.Step {
 	applied := v.Applied
 	if applied.State == nil {
@@ -159,7 +158,7 @@ func ground(v *View, leave func(key string) bool) []plan.Step {
 		}
 		key := f.Key
 		if f.Part == device.PartQueueSet && f.Lane == "" {
-			key = device.Channels{Dev: f.Device}.Key() // their number, by queues
+			key = device.Channels{Dev: f.Device}.Key() // the finding is about queues, the object is their number
 		}
 		switch o := was[key].(type) {
 		case device.Channels, device.Feature:
@@ -171,10 +170,10 @@ func ground(v *View, leave func(key string) bool) []plan.Step {
 	return steps
 }
 
-// pieces returns, for each drift that leave does not name, the steps back to what
-// niclane left there: for where planning refuses the lanes as a whole, which one
-// object of somebody else's or one control group that has ended is enough for.
-// What somebody else has in the place of niclane's is left out.
+// pieces returns, for each drift, the steps back to niclane's last values. It
+// is used if planning refuses the lanes as a whole: one object of another
+// program, or one missing control group, is enough for that. It skips keys for
+// which leave is true, and objects whose place another program has taken.
 func pieces(v *View, leave func(key string) bool) [][]plan.Step {
 	applied := v.Applied
 	present, last := v.Now.Objects(), map[string]plan.Record{}
@@ -199,7 +198,7 @@ func pieces(v *View, leave func(key string) bool) [][]plan.Step {
 				continue
 			}
 			if taken(present[key], r.Last) {
-				steps = nil // what it leads to cannot be made either
+				steps = nil // objects that depend on it cannot be made either
 				break
 			}
 			steps = append(steps, plan.Step{Old: present[key], New: r.Last, Part: r.Part, Cause: r.Cause,
@@ -212,7 +211,7 @@ func pieces(v *View, leave func(key string) bool) [][]plan.Step {
 	return out
 }
 
-// taken reports whether now is somebody else's, in the one place of an object.
+// taken reports whether now belongs to another program and is in the only place of last.
 func taken(now, last device.Object) bool {
 	switch o := last.(type) {
 	case device.Qdisc:
@@ -230,9 +229,9 @@ func taken(now, last device.Object) bool {
 	return false
 }
 
-// Release gives NAPIs of a file's lanes whose poller cannot be had the deferral of
-// interrupts back that they had before niclane. What verify and rollback compare with
-// stays what it is: the lane is not whole. Who calls holds the lock.
+// Release restores the original interrupt deferral of NAPIs whose poller cannot be started.
+// It does not change what verify and rollback compare with: the lane is not complete. The
+// caller holds the lock.
 func (e *Engine) Release(name string, missing []verify.Finding) (released []string, err error) {
 	defer e.Memory.lock()()
 	e.Memory.forget()
@@ -254,7 +253,7 @@ func (e *Engine) Release(name string, missing []verify.Finding) (released []stri
 		present, rerr := k.Read(was)
 		now, ok := present.(device.NAPIConfig)
 		if rerr != nil || !ok {
-			err = errors.Join(err, rerr) // or it has no NAPI now: nothing is deferred
+			err = errors.Join(err, rerr) // without a NAPI, nothing is deferred
 			continue
 		}
 		was.Threaded = now.Threaded
@@ -270,7 +269,7 @@ func (e *Engine) Release(name string, missing []verify.Finding) (released []stri
 	return released, err
 }
 
-// unpolled reports whether the poller of a NAPI's queue is among what is missing.
+// unpolled reports whether the poller of a NAPI's queue is missing.
 func unpolled(records []journal.Record, n device.NAPIConfig, missing []verify.Finding) bool {
 	for _, r := range records {
 		p, ok := r.Last.(device.Poller)

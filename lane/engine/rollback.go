@@ -12,22 +12,21 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// RollbackOptions of Rollback. The zero value undoes all that is applied here.
+// RollbackOptions are the options of Rollback. The zero value undoes everything applied here.
 type RollbackOptions struct {
-	// Of is a lanes file, or a device that one governs, "" for all.
+	// Of is a lanes file, or a device that one governs; "" for all.
 	Of string
-	// Choose, if there is one, says instead of Of which journals are undone.
+	// Choose, if not nil, selects the journals to undo, instead of Of.
 	Choose func([]*journal.Journal) ([]*journal.Journal, error)
-	// Force puts back also what somebody else has changed since.
+	// Force also restores objects that other programs have changed since.
 	Force bool
-	// Last undoes what the last apply changed, not all: of the file, or of all files
-	// the one that was applied last.
+	// Last undoes only the last apply: of the file, or of the file that was applied last.
 	Last bool
-	// Wait waits for another apply as long as ctx lasts.
+	// Wait waits for another apply until ctx ends.
 	Wait bool
 }
 
-// A RolledBack is what was undone of one file.
+// A RolledBack is the result of undoing one file.
 type RolledBack struct {
 	Config  string        `json:"config"`
 	Devices []string      `json:"devices"`
@@ -35,9 +34,9 @@ type RolledBack struct {
 	Error   string        `json:"error,omitempty"`
 }
 
-// Rollback puts back what there was before niclane, from the journals, after a failure,
-// a kill or a crash too. What could not be put back is in the reports and an error; no
-// report at all, nil, is an error before anything was undone.
+// Rollback restores the state before niclane from the journals, also after a failure, a
+// kill or a crash. The reports name the objects that could not be restored, and the error
+// is not nil then. If the result is nil, the error came before anything was undone.
 func (e *Engine) Rollback(ctx context.Context, o RollbackOptions) (done []RolledBack, err error) {
 	lock, err := e.lock(ctx, o.Wait)
 	if err != nil {
@@ -50,7 +49,7 @@ func (e *Engine) Rollback(ctx context.Context, o RollbackOptions) (done []Rolled
 	if err != nil {
 		return nil, err
 	}
-	if s == nil { // an argument may be wrong all the same
+	if s == nil { // the caller's choice may still be invalid
 		if _, err := o.choose(nil); err != nil {
 			return nil, err
 		}
@@ -118,8 +117,9 @@ func (e *Engine) undo(ctx context.Context, k apply.Kernel, j *journal.Journal, h
 	return r, err
 }
 
-// undoable returns the journals that can be undone, and says which cannot be read. With
-// force it takes of these what can. What records nothing is removed.
+// undoable returns the journals that can be undone, and an error for those that cannot be
+// read. With force, it salvages readable parts of these. It removes files that record
+// nothing.
 func (e *Engine) undoable(s *journal.Store, here journal.Host, force bool) (js []*journal.Journal, broken error) {
 	e.tidy(s)
 	js, broken = s.List()
@@ -131,8 +131,8 @@ func (e *Engine) undoable(s *journal.Store, here journal.Host, force bool) (js [
 	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return elsewhere(j, here) }), broken
 }
 
-// tidy removes files that record nothing. That it cannot, as where the directory is
-// read-only by now, keeps nobody from undoing.
+// tidy removes files that record nothing. Its errors are only warnings: a read-only
+// directory must not prevent undoing.
 func (e *Engine) tidy(s *journal.Store) {
 	notes, err := s.Tidy()
 	e.warn(notes...)
@@ -141,21 +141,22 @@ func (e *Engine) tidy(s *journal.Store) {
 	}
 }
 
-// Only chooses the journal of a lanes file, by its name; none if nothing of it is applied.
+// Only returns a function for Choose that selects the journal with this lanes file's name,
+// or none if nothing of the file is applied.
 func Only(name string) func([]*journal.Journal) ([]*journal.Journal, error) {
 	return func(js []*journal.Journal) ([]*journal.Journal, error) {
 		return slices.DeleteFunc(js, func(j *journal.Journal) bool { return j.Head().Config != name }), nil
 	}
 }
 
-// named keeps the journal of a lanes file or a device; all for "".
+// named returns the journal of a lanes file or a device; all for "".
 func named(js []*journal.Journal, of string) ([]*journal.Journal, error) {
 	if of == "" {
 		return js, nil
 	}
 	name, err := Name(of)
 	if err != nil {
-		name = of // a file that is gone by now, or a device
+		name = of // a file that no longer exists, or a device
 	}
 	var have []string
 	for _, j := range js {
@@ -168,7 +169,7 @@ func named(js []*journal.Journal, of string) ([]*journal.Journal, error) {
 	return nil, fmt.Errorf("nothing was applied from %s, nor to a device of that name (applied here: %v)", of, have)
 }
 
-// latest keeps the journal of the last change: of a lanes file or device, or of all.
+// latest returns the journal of the last change, of a lanes file or device, or of all.
 func latest(js []*journal.Journal, of string) ([]*journal.Journal, error) {
 	js, err := named(js, of)
 	if err != nil || len(js) == 0 {

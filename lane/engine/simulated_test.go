@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// TestSimulated holds device.State.Put, on which the kernel in memory stands, to what the
-// kernel does: a state with the steps of a plan is the state that is found once they were
-// made, and with their inverses the one before.
+// TestSimulated compares device.State.Put, which the in-memory kernel uses, with the real
+// kernel. A state after the steps of a plan must be the state found after making them, and
+// with their inverses the state before.
 func TestSimulated(t *testing.T) {
 	lanes := "lanes:\n  web: {queues: 2, ports: [80], rank: 1, ceiling: 50%}\n  db: {queues: 1, ports: [5432]}\n"
 	for name, globals := range map[string]string{
@@ -76,7 +76,7 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-// words are the objects of a state in words, by key.
+// words returns the objects of a state as text, by key.
 func words(st *device.State) map[string]string {
 	out := map[string]string{}
 	for key, o := range st.Objects() {
