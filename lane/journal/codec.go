@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// magic begins every journal. The version follows, then how many bytes the head
-// has, with its records and steps, and their SHA-256, so that a damaged head is
-// noticed rather than acted upon.
+// magic begins every journal. The version, the length of the head in bytes,
+// with its records and steps, and their SHA-256 follow, so that a damaged head
+// is detected.
 const magic = "niclane-journal"
 
-// encodeHead gives the file up to the progress: the line with magic, the head,
-// its records, its steps.
+// encodeHead returns the file up to the progress: the line with magic, the
+// head, its records, its steps.
 func encodeHead(h *Head) ([]byte, error) {
 	if h.Plan == nil {
 		return nil, errNoPlan
@@ -36,9 +36,9 @@ func encodeHead(h *Head) ([]byte, error) {
 	return append(first, w.Bytes()...), nil
 }
 
-// Decode reads a journal. A last line without its newline, as a kill in the
-// middle of a write leaves it, is ignored. Progress that cannot be read is the
-// journal's Damage; everything else that does not fit is an error.
+// Decode reads a journal. It ignores a last line without a newline, which a
+// kill during a write leaves. Unreadable progress is the journal's Damage;
+// every other problem is an error.
 func Decode(b []byte) (*Journal, error) {
 	head, progress, err := cutHead(b)
 	if err != nil {
@@ -54,8 +54,8 @@ func Decode(b []byte) (*Journal, error) {
 	return j, nil
 }
 
-// cutHead returns the head of a journal with its records and steps, which is as it was
-// written, and what follows it.
+// cutHead returns the unchanged head of a journal, with its records and steps, and the
+// progress after it.
 func cutHead(b []byte) (head, progress []byte, err error) {
 	first, rest, ok := bytes.Cut(b, []byte("\n"))
 	if !ok {
@@ -95,7 +95,7 @@ func decodeFirst(line string) (size int, sum string, err error) {
 	return size, f[3], nil
 }
 
-// errNoPlan is a head that records nothing.
+// errNoPlan is the error for a head that records nothing.
 var errNoPlan = errors.New("no plan")
 
 // decode reads the head with its records and steps.
@@ -113,7 +113,7 @@ func (h *Head) decode(b []byte) error {
 	return h.check()
 }
 
-// check refuses what the rest of the package relies on.
+// check refuses heads that break the assumptions of the rest of the package.
 func (h *Head) check() error {
 	if h.Plan == nil {
 		return errNoPlan
@@ -147,7 +147,7 @@ const (
 	undoDone    verb = "undone"   // its old value was read back
 	restoreNext verb = "restore"  // the object is about to get its original value
 	restoreDone verb = "restored" // it was read back
-	ended       verb = "end"      // apply ended; no step left
+	ended       verb = "end"      // apply ended with all steps made
 )
 
 // An event is one progress line.
@@ -169,8 +169,8 @@ func (e event) append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decodeProgress reads progress lines. Where some cannot be read, err names the first,
-// and every step counts as made.
+// decodeProgress reads progress lines. If some cannot be read, err names the first one, and
+// every step counts as made.
 func decodeProgress(text string, steps int) (out []event, err error) {
 	out = make([]event, 0, strings.Count(text, "\n"))
 	for n := 1; ; n++ {

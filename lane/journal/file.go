@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSize bounds what is read: a plan of a hundred thousand steps.
+// maxSize is the largest file that is read: a plan of a hundred thousand steps.
 const maxSize = 256 << 20
 
 // openAt opens a file of the store without following a symbolic link.
@@ -45,7 +45,7 @@ func (s *Store) load(name string) (*Journal, error) {
 		f.Close()
 		return nil, &fs.PathError{Op: "stat", Path: s.path(name), Err: err}
 	}
-	if st.Size == 0 { // nothing was written, or that is lost
+	if st.Size == 0 { // nothing was written, or it was lost
 		return nil, errors.Join(f.Close(), &fs.PathError{Op: "read", Path: s.path(name), Err: fs.ErrNotExist})
 	}
 	if j := s.memory.find(s, name, &st); j != nil {
@@ -102,7 +102,7 @@ func (j *Journal) append(line []byte) error {
 		}
 		j.file = f
 	}
-	// A line cut short, by a kill or a full disk, must not swallow the next.
+	// Remove a line cut short by a kill or a full disk, or the next line would join it.
 	if j.torn {
 		if err := j.file.Truncate(j.size); err != nil {
 			return err
@@ -117,7 +117,7 @@ func (j *Journal) append(line []byte) error {
 	return nil
 }
 
-// lastLine returns the length of b up to its last newline.
+// lastLine returns the length of b up to and including its last newline.
 func lastLine(b []byte) int {
 	for n := len(b); n > 0; n-- {
 		if b[n-1] == '\n' {
@@ -127,11 +127,11 @@ func lastLine(b []byte) int {
 	return 0
 }
 
-// temporarySuffix follows the name of a journal that is being written.
+// temporarySuffix ends the name of a journal that is being written.
 const temporarySuffix = ".new"
 
-// write makes the file: written beside and renamed, so that whoever reads it, also
-// after a kill, has the old one or the new one, whole.
+// write makes the file under a temporary name and renames it. A reader, also after a kill,
+// finds the old file or the new one, whole.
 func (s *Store) write(name string, h Head) (*Journal, error) {
 	b, err := encodeHead(&h)
 	if err != nil {
@@ -162,13 +162,12 @@ func (s *Store) write(name string, h Head) (*Journal, error) {
 	return &Journal{head: h, store: s, name: name, file: f, size: int64(len(b))}, nil
 }
 
-// progressRoom is how many bytes of progress lines the plan of h and its undoing
-// come to, at most but for very long keys.
+// progressRoom returns the most bytes of progress lines for the plan of h and
+// its undoing, except with very long keys.
 func progressRoom(h *Head) int { return 256 * (len(h.Before) + len(h.Plan.Steps) + 1) }
 
-// reserve sets room bytes of the disk aside for what is appended after size bytes, so
-// that undoing can be recorded when there is no more room. File systems that cannot
-// do that do without.
+// reserve reserves room bytes on disk after size bytes, so that undoing can be recorded on
+// a full disk. It does nothing on file systems without this feature.
 func reserve(f *os.File, size, room int) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, int64(size), int64(room))
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
@@ -184,7 +183,7 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// Close closes the file. Recording opens it again.
+// Close closes the file. The next record opens it again.
 func (j *Journal) Close() error {
 	if j.file == nil {
 		return nil
@@ -194,8 +193,8 @@ func (j *Journal) Close() error {
 	return f.Close()
 }
 
-// Remove closes the journal and removes its file, if it is still there: nothing
-// is owned any more. A file with lines that could not be read is renamed.
+// Remove closes the journal and removes its file, if it still exists: no object
+// is owned any more. It renames a file with unreadable lines instead.
 func (j *Journal) Remove() error {
 	if j.store == nil {
 		return nil

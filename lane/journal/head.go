@@ -16,30 +16,30 @@ const Version = 2
 // A Head is the part of a journal that is written before the first step.
 type Head struct {
 	Host
-	// Config is the absolute path of the config file, ConfigText its bytes.
+	// Config is the absolute path of the config file; ConfigText is its content.
 	Config     string `json:"config"`
 	ConfigText string `json:"configText"`
-	// Who ran which command, and when.
+	// Who is the process that applied, When the time.
 	Who  Who       `json:"who"`
 	When time.Time `json:"when"`
-	// Generation counts the plans that were applied from this config since
-	// nothing of it was owned: 1, 2, ...
+	// Generation counts the plans applied from this config since it owned
+	// nothing: 1, 2, ...
 	Generation int `json:"generation"`
-	// Devices of all generations, ascending.
+	// Devices are those of all generations, ascending.
 	Devices []string `json:"devices"`
-	// Ground is what identifies the devices and control groups of all generations; of
-	// a journal of an older niclane it is empty.
+	// Ground identifies the devices and control groups of all generations. It is empty in
+	// journals of an older niclane.
 	Ground plan.Ground `json:"ground"`
 	// Undoable keeps the journal that this one replaces, for Revert.
 	Undoable bool `json:"-"`
-	// Before is what earlier generations owned when this one began.
+	// Before are the objects that earlier generations owned when this one began.
 	Before []Record `json:"-"`
-	// Plan of this generation.
+	// Plan is the plan of this generation.
 	Plan *plan.Plan `json:"-"`
 }
 
 // headJSON is a Head without its records and its plan's steps, which follow it
-// line by line, without what readers of a plan want (the command lines).
+// as lines, and without command lines, which only readers of a plan need.
 type headJSON struct {
 	*headFields
 	Plan *plan.Plan `json:"plan"`
@@ -56,7 +56,7 @@ type stepJSON struct {
 	Disruptive bool        `json:"disruptive,omitempty"`
 }
 
-// form is the head without records and steps.
+// form returns the head without records and steps.
 func (h *Head) form() headJSON {
 	j := headJSON{headFields: (*headFields)(h)}
 	if h.Plan != nil {
@@ -66,10 +66,10 @@ func (h *Head) form() headJSON {
 	return j
 }
 
-// MarshalJSON implements json.Marshaler, without records and steps.
+// MarshalJSON implements json.Marshaler. It leaves out records and steps.
 func (h *Head) MarshalJSON() ([]byte, error) { return json.Marshal(h.form()) }
 
-// UnmarshalJSON implements json.Unmarshaler, without records and steps.
+// UnmarshalJSON implements json.Unmarshaler. It reads no records and no steps.
 func (h *Head) UnmarshalJSON(b []byte) error {
 	j := headJSON{headFields: (*headFields)(h)}
 	if err := json.Unmarshal(b, &j); err != nil {
@@ -81,8 +81,8 @@ func (h *Head) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// An object is a device.Object in the form of device.MarshalObject; nil is
-// absence.
+// An object is a device.Object in the form of device.MarshalObject; nil means
+// absent.
 type object struct {
 	Kind  string        `json:"kind"`
 	Value device.Object `json:"value"`
@@ -108,7 +108,7 @@ func (o *object) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// Who is the process that applied.
+// Who identifies the process that applied.
 type Who struct {
 	UID     int      `json:"uid"`
 	Login   string   `json:"login,omitempty"` // SUDO_USER, if it is set
@@ -116,22 +116,22 @@ type Who struct {
 	Command []string `json:"command"`
 }
 
-// A Record is one object that niclane owns, and how far its last write got.
+// A Record is one object that niclane owns, and the progress of its last write.
 type Record struct {
 	plan.Record
-	// Uncertain says that the write of Last was begun but not seen to end:
-	// the present value may be anything on the way.
+	// Uncertain says that the write of Last was begun but its end was not
+	// recorded. The present value may be anything between.
 	Uncertain bool
-	// Next is what an uncertain write was to make of the object, nil if that is
-	// Last or Original.
+	// Next is the new value of an uncertain write, nil if that is Last or
+	// Original.
 	Next device.Object
-	// key is Key, once known: of a thousand members, making keys is most of
-	// what journals cost.
+	// key is the cached Key: with a thousand members, making keys is most of
+	// the cost of journals.
 	key string
-	// removed is what was there before it was, if nothing is or was.
+	// removed is the value before its removal, if Original and Last are nil.
 	removed device.Object
-	// line is the record in the file, "" if it is to be spelled: of a hundred members one
-	// comes or goes, and the others are written as they were.
+	// line is the record's line in the file, "" if it must be encoded. When one of a
+	// hundred members changes, the lines of the others are reused.
 	line string
 }
 

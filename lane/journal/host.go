@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Host is one boot of one machine and one network namespace of it.
+// A Host is one network namespace of one boot of a machine.
 type Host struct {
 	// BootID is /proc/sys/kernel/random/boot_id (random(4)).
 	BootID string `json:"bootID"`
-	// NetnsCookie is SO_NETNS_COOKIE (Linux 5.14), never reused within a
-	// boot; 0 where the kernel has none.
+	// NetnsCookie is SO_NETNS_COOKIE (Linux 5.14), never reused within a boot;
+	// 0 if the kernel has none.
 	NetnsCookie uint64 `json:"netnsCookie"`
-	// NetnsInode is the inode of /proc/self/ns/net, which is what ip netns
-	// and lsns show.
+	// NetnsInode is the inode of /proc/self/ns/net, as ip netns and lsns show
+	// it.
 	NetnsInode uint64 `json:"netnsInode"`
 }
 
@@ -49,7 +49,7 @@ func Here() (Host, error) {
 	return h, nil
 }
 
-// SameBoot reports whether the kernel state of h is that of o.
+// SameBoot reports whether h and o are of the same boot.
 func (h Host) SameBoot(o Host) bool { return h.BootID == o.BootID }
 
 // SameNetns reports whether h and o are one network namespace of one boot.

@@ -12,31 +12,31 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Journal is one config's. It is not safe for concurrent use: the applier's
-// lock has to be held by whoever records into it.
+// A Journal is the journal of one config. It is not safe for concurrent use: a
+// caller that records into it must hold the applier's lock.
 type Journal struct {
 	head   Head
 	events []event
 
 	store *Store   // nil: in memory only
-	name  string   // of the file in store
-	file  *os.File // open for recording once something was recorded
-	size  int64    // of the whole lines
-	torn  bool     // there is a part of a line after them
+	name  string   // file name in store
+	file  *os.File // open for recording after the first record
+	size  int64    // length of the whole lines
+	torn  bool     // a part of a line follows them
 
 	damage string // what could not be read
-	lost   int    // lines of records and steps among it
+	lost   int    // unreadable lines of records and steps
 
-	owned *recordsAt // as they were when last asked for
+	owned *recordsAt // Records for the present events
 }
 
 // New returns a journal in memory, for dry runs and tests.
 func New(h Head) *Journal { return &Journal{head: h} }
 
-// Head returns what was recorded before the first step. It must not be changed.
+// Head returns the head, recorded before the first step. Do not change it.
 func (j *Journal) Head() *Head { return &j.head }
 
-// Encode gives the journal's bytes, as they are in its file.
+// Encode returns the journal's bytes, as in its file.
 func (j *Journal) Encode() ([]byte, error) {
 	b, err := encodeHead(&j.head)
 	for _, e := range j.events {
@@ -54,7 +54,7 @@ func (j *Journal) Path() string {
 }
 
 // Begin records that step i of the plan is about to be written, and that the
-// step begun before it was.
+// step begun before it was written.
 func (j *Journal) Begin(i int) error { return j.record(event{verb: stepBegun, step: i}) }
 
 // Done records that step i was written and read back.
@@ -64,7 +64,7 @@ func (j *Journal) Done(i int) error { return j.record(event{verb: stepDone, step
 func (j *Journal) Undo(i int) error { return j.record(event{verb: undoBegun, step: i}) }
 
 // Undone records that the old value of step i is back: it was read back, or the
-// kernel has said that the object is removed. Undo after it takes that back.
+// kernel confirmed the removal. A later Undo cancels that.
 func (j *Journal) Undone(i int) error { return j.record(event{verb: undoDone, step: i}) }
 
 // Restore records that the object is about to get its original value.
@@ -81,21 +81,21 @@ func (j *Journal) Ended() bool {
 	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == ended })
 }
 
-// RolledBack reports whether a rollback has begun to bring the config's objects back.
-// What Records returns is what it has left.
+// RolledBack reports whether a rollback has begun to restore the config's objects. Records
+// then returns the objects that are left.
 func (j *Journal) RolledBack() bool {
 	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == restoreNext || e.verb == restoreDone })
 }
 
-// Partly reports whether some steps of the plan were made, and not all, or not all of
-// these were undone: apply or its undoing was killed, has left something, or is at work.
+// Partly reports whether only some steps of the plan were made, or their undoing is not
+// complete. apply or its undoing was then killed, has left something, or still runs.
 func (j *Journal) Partly() bool {
 	undoing := slices.ContainsFunc(j.events, func(e event) bool { return e.verb == undoBegun || e.verb == undoDone })
 	return (!j.Ended() || undoing) && slices.ContainsFunc(j.Steps(), func(s StepState) bool { return s != StepPending })
 }
 
-// record appends e to the file. What could not be written, on a full disk, holds
-// for this process all the same, but for a step: that is not begun then.
+// record appends e to the file. If the write fails, on a full disk, this
+// process still counts e, except a begun step: that step is then not made.
 func (j *Journal) record(e event) (err error) {
 	if j.store != nil {
 		err = j.append(e.append(nil))
@@ -109,8 +109,8 @@ func (j *Journal) record(e event) (err error) {
 	return err
 }
 
-// history gives the events with those that they imply: a step that was begun
-// was written when the next one is begun.
+// history yields the events and the events that they imply: when a step begins,
+// the step begun before it was written.
 func (j *Journal) history() iter.Seq[event] {
 	return func(yield func(event) bool) {
 		begun := -1
@@ -129,17 +129,17 @@ func (j *Journal) history() iter.Seq[event] {
 	}
 }
 
-// A StepState says how far a step of this generation got.
+// A StepState is the progress of one step of this generation.
 type StepState int
 
 // The states of a step.
 const (
 	StepPending   StepState = iota // never begun, or undone
-	StepUncertain                  // begun, or its undo begun; not seen to end
+	StepUncertain                  // begun, or its undo begun; no end recorded
 	StepDone
 )
 
-// Steps returns how far each step of this generation's plan got.
+// Steps returns the state of each step of this generation's plan.
 func (j *Journal) Steps() []StepState {
 	out := make([]StepState, len(j.head.Plan.Steps))
 	for e := range j.history() {
@@ -155,9 +155,9 @@ func (j *Journal) Steps() []StepState {
 	return out
 }
 
-// Records returns what is owned, in the order of the first write: what earlier
-// generations owned and what this one has begun to write, less what is
-// certainly back at its original value. They must not be changed.
+// Records returns the owned objects in the order of the first write: those that
+// earlier generations owned and that this one has begun to write, without those
+// that certainly have their original values again. Do not change them.
 func (j *Journal) Records() []Record {
 	if j.owned == nil || j.owned.events != len(j.events) {
 		r := newReplay(&j.head, j.events)
@@ -169,7 +169,7 @@ func (j *Journal) Records() []Record {
 	return slices.Clip(j.owned.records)
 }
 
-// AppendOwned adds what Records returns to what planning asks for.
+// AppendOwned adds Records to o, the form that planning needs.
 func (j *Journal) AppendOwned(o plan.Owned) plan.Owned {
 	records := j.Records()
 	o.Records, o.Keys = slices.Grow(o.Records, len(records)), slices.Grow(o.Keys, len(records))
@@ -189,19 +189,19 @@ type recordsAt struct {
 // A replay turns events into records.
 type replay struct {
 	steps []plan.Step
-	keys  []string // of steps, where an event names them
-	// recs are by the first write. What is written anew is at its end, and
-	// where it was there is an empty record, which is settled.
+	keys  []string // keys of steps that events name
+	// recs are in the order of the first write. An object that is written again moves to the
+	// end; an empty record stays at its old place and counts as restored.
 	recs []Record
-	at   map[string]int // in recs, of what an event names
-	// whose are the earlier owners of objects, for when steps are undone.
+	at   map[string]int // index in recs, for keys that events name
+	// whose are the earlier owners of objects, for undone steps.
 	whose map[string][]owner
-	// left is what niclane left of each step that was undone, for when its undoing
-	// turns out not to have been.
+	// left is niclane's value after each undone step, for an undoing that is cancelled.
 	left map[int]device.Object
 }
 
-// An owner is who asked for an object and what niclane wrote, if it held it.
+// An owner is the part and cause that asked for an object, and niclane's value if it held the
+// object.
 type owner struct {
 	part  device.Part
 	cause string
@@ -209,8 +209,8 @@ type owner struct {
 	held  bool
 }
 
-// newReplay begins with what was owned before. Of a thousand members one step
-// changes one: only what events name is looked up by key.
+// newReplay begins with the records owned before. It looks up by key only what
+// events name, because one step changes only one of a thousand members.
 func newReplay(h *Head, events []event) *replay {
 	r := &replay{steps: h.Plan.Steps, keys: make([]string, len(h.Plan.Steps)), whose: map[string][]owner{},
 		left: map[int]device.Object{}}
@@ -242,7 +242,7 @@ func newReplay(h *Head, events []event) *replay {
 	return r
 }
 
-// find returns an object's record to be changed, nil if it has none. It is valid
+// find returns an object's record for a change, nil if it has none. It is valid
 // until the next add.
 func (r *replay) find(key string) *Record {
 	if i, ok := r.at[key]; ok {
@@ -291,8 +291,8 @@ func (r *replay) step(v verb, i int) {
 			r.whose[key] = append(r.whose[key], owner{})
 		}
 	}
-	// An object that is made anew after it was removed belongs where it is
-	// made now: what it hangs on may be newer than its first record.
+	// An object that is made again after its removal gets the place of its new
+	// creation: objects it depends on may be newer than its first record.
 	if rec == nil || v == stepBegun && rec.restored() {
 		rec = r.add(key, Record{Record: plan.Record{Original: s.Old, Last: s.Object(), Part: s.Part, Cause: s.Cause}})
 	}
@@ -300,7 +300,7 @@ func (r *replay) step(v verb, i int) {
 	case stepBegun, undoBegun:
 		rec.Uncertain = true
 		if rec.Last == nil && rec.Original == nil {
-			rec.Last = s.Object() // made anew, or made by an earlier generation
+			rec.Last = s.Object() // made again, or made by an earlier generation
 		}
 		if rec.Next = s.New; v == undoBegun {
 			rec.Next = s.Old
@@ -310,7 +310,7 @@ func (r *replay) step(v verb, i int) {
 		}
 	case stepDone:
 		rec.Last, rec.Next, rec.Uncertain = s.New, nil, false
-		if s.New != nil { // whose it is now
+		if s.New != nil { // the new owner
 			rec.Part, rec.Cause = s.Part, s.Cause
 		}
 	case undoDone:
@@ -322,8 +322,8 @@ func (r *replay) step(v verb, i int) {
 		rec.Last = s.Old
 		if c := r.whose[key]; len(c) > 0 {
 			if last := c[len(c)-1]; last.held {
-				// What the step found may have been somebody
-				// else's: niclane's own is what it wrote before.
+				// The value that the step found may have been another
+				// program's. niclane's own is the one that it wrote before.
 				rec.Part, rec.Cause, rec.Last = last.part, last.cause, last.last
 			}
 			r.whose[key] = c[:len(c)-1]

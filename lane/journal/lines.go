@@ -14,13 +14,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// Records and steps are a JSON document each, in a line of its own. A niclane before 0.2
-// wrote one that differs from the one before it in nothing but the match and the cause as
-// "like MATCH": that is read still.
+// Records and steps are one JSON document per line. niclane before 0.2 wrote "like MATCH"
+// for a line that differs from the previous one only in match and cause. readLines still
+// reads it.
 const (
-	recordLine = "record " // and recordJSON
-	stepLine   = "step "   // and stepJSON
-	likeLine   = "like "   // and the match, and the cause in quotes if it is another
+	recordLine = "record " // followed by recordJSON
+	stepLine   = "step "   // followed by stepJSON
+	likeLine   = "like "   // followed by the match, and the cause in quotes if it differs
 )
 
 // lines writes the records and steps of a head.
@@ -80,8 +80,8 @@ func (h *Head) readLines(text string) error {
 	return nil
 }
 
-// readLike reads what a niclane before 0.2 wrote of a record or step that is like the one
-// before it.
+// readLike reads a "like" line of a niclane before 0.2: the previous record or step with
+// another match.
 func (h *Head) readLike(kind, own string) error {
 	match, quoted, more := strings.Cut(own, " ")
 	m, err := device.ParseMatch(match)
@@ -111,7 +111,7 @@ func (h *Head) readLike(kind, own string) error {
 	return err
 }
 
-// withMatch returns o with another match; false if it has none. Absence stays absence.
+// withMatch returns o with another match, false if it has no match. nil stays nil.
 func withMatch(o device.Object, m device.Match) (device.Object, bool) {
 	switch o := o.(type) {
 	case nil:

@@ -9,19 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Memory is the journals that stores of one directory have read or written, for
-// those that are opened later by the same process: decoding the journal of a hundred
-// members takes as long as planning them. The zero value knows none. It is not safe
-// for concurrent use.
+// A Memory keeps the journals that stores of one directory have read or written, for later
+// stores of the same process: decoding the journal of a hundred members takes as long as
+// planning them. The zero value is empty. It is not safe for concurrent use.
 type Memory struct{ files map[string]readFile } // by file name
 
-// Use has s take from m what it has read or written, and add to it. Of what others
-// have changed since nothing is taken.
+// Use makes s take journals from m and add its own. It does not take journals that another
+// process has changed since.
 func (s *Store) Use(m *Memory) { s.memory = m }
 
-// A readFile is a journal as it was last read or written. It is renamed into place
-// and then only grows, so that the same inode of the same size is the same journal;
-// the file is held open so that no other file gets the inode meanwhile.
+// A readFile is a journal as it was last read or written. A journal is renamed into place
+// and then only grows, so the same inode with the same size is the same journal. The file
+// is held open so that no other file can get the inode.
 type readFile struct {
 	held    *os.File
 	ino     uint64
@@ -30,14 +29,14 @@ type readFile struct {
 	decoded Journal
 }
 
-// journal gives a copy that can record; the head is shared and not changed.
+// journal returns a copy that can record. It shares the head, which nothing changes.
 func (r *readFile) journal() *Journal {
 	j := r.decoded
 	j.events = slices.Clone(j.events)
 	return &j
 }
 
-// find returns the journal of a file, nil if it is not known as it is now.
+// find returns the journal of a file, nil if the file has changed or is not known.
 func (m *Memory) find(s *Store, name string, st *unix.Stat_t) *Journal {
 	r, ok := m.files[name]
 	if !ok || r.ino != st.Ino || r.size != st.Size || r.mtime != st.Mtim {
@@ -48,13 +47,13 @@ func (m *Memory) find(s *Store, name string, st *unix.Stat_t) *Journal {
 	return j
 }
 
-// put takes note of a journal whose file is held, and as st says.
+// put keeps a journal; held is its open file, st the file's state.
 func (m *Memory) put(held *os.File, st *unix.Stat_t, j *Journal) {
 	m.drop(j.name)
 	if m.files == nil {
 		m.files = map[string]readFile{}
 	}
-	j.Records() // for all who ask: what is owned takes as long as decoding
+	j.Records() // caches the records for later callers: this takes as long as decoding
 	r := readFile{held: held, ino: st.Ino, size: st.Size, mtime: st.Mtim, decoded: *j}
 	r.decoded.file, r.decoded.events = nil, slices.Clone(j.events)
 	m.files[j.name] = r
@@ -62,15 +61,14 @@ func (m *Memory) put(held *os.File, st *unix.Stat_t, j *Journal) {
 
 func (m *Memory) drop(name string) {
 	if r, ok := m.files[name]; ok {
-		// Nothing was written by it. A file that another was renamed over is freed
-		// with its last descriptor, which on ext4 was seen to take 60 to 90 ms while
-		// that commits; nobody has to wait for it.
+		// The file was only read. The last close frees a replaced file, which took 60 to 90
+		// ms on ext4 during a commit; no caller needs to wait for that.
 		go func() { _ = r.held.Close() }()
 		delete(m.files, name)
 	}
 }
 
-// forget drops the journals whose files are not among a directory's.
+// forget drops the journals whose files are no longer in the directory.
 func (m *Memory) forget(entries []os.DirEntry) {
 	for name := range m.files {
 		if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == name }) {
@@ -79,8 +77,8 @@ func (m *Memory) forget(entries []os.DirEntry) {
 	}
 }
 
-// Keep takes note of a journal that s has begun, as it is now, so that it need not be
-// read. One that cannot be is read when it is asked for.
+// Keep keeps a journal that s has begun, as it is now, so that it need not be read again.
+// If it cannot, the journal is read on the next request.
 func (s *Store) Keep(j *Journal) {
 	if j.file == nil || j.torn {
 		return

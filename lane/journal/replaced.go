@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replacedSuffix follows the name of a journal that another generation has replaced.
+// replacedSuffix ends the name of a journal that a later generation has replaced.
 const replacedSuffix = ".replaced"
 
-// keep gives the journal of a name, which is about to be replaced, a second one.
+// keep links a second name to a journal that is about to be replaced.
 func (s *Store) keep(name string) error {
 	if err := ignoreAbsent(unix.Unlinkat(s.fd, name+replacedSuffix, 0)); err != nil {
 		return err
@@ -23,14 +23,13 @@ func (s *Store) keep(name string) error {
 	return ignoreAbsent(unix.Linkat(s.fd, name, s.fd, name+replacedSuffix, 0))
 }
 
-// kept reports whether the journal that the one of a name and a head has replaced was
-// kept, and can be read.
+// kept reports whether the journal that this one has replaced was kept and can be read.
 func (s *Store) kept(name string, h *Head) bool {
 	old, err := s.load(name + replacedSuffix)
 	return err == nil && h.follows(&old.head)
 }
 
-// keptHead reports what kept does, but reads no record of a head that has its SHA-256.
+// keptHead is like kept, but checks the head's SHA-256 and does not decode the records.
 func (s *Store) keptHead(name string, h *Head) bool {
 	b, err := s.read(name + replacedSuffix)
 	if err != nil {
@@ -49,8 +48,8 @@ func (h *Head) follows(old *Head) bool {
 	return old.SameNetns(h.Host) && old.Config == h.Config && old.Generation == h.Generation-1
 }
 
-// Revertible reports whether the journal that j has replaced was kept, or there was
-// none: what the plan of j has changed can be undone alone.
+// Revertible reports whether the journal that j has replaced was kept, or there was none.
+// Then the plan of j can be undone alone.
 func (j *Journal) Revertible() bool {
 	return len(j.head.Before) == 0 || j.store != nil && j.store.kept(j.name, &j.head)
 }
@@ -61,8 +60,8 @@ func (j *Journal) AllUndone() bool {
 	return len(steps) > 0 && !slices.ContainsFunc(steps, func(s StepState) bool { return s != StepPending })
 }
 
-// Revert puts the journal that j has replaced in its place again, if it was kept: every
-// step of j is undone. j cannot be used any more then.
+// Revert restores the journal that j has replaced, if it was kept. Every step of j must be
+// undone. j cannot be used afterwards.
 func (j *Journal) Revert() error {
 	if j.store == nil || !j.store.kept(j.name, &j.head) {
 		return nil
@@ -76,8 +75,8 @@ func (j *Journal) Revert() error {
 	return nil
 }
 
-// RemoveOrRevert removes a journal that records nothing any more, and goes back to the one before
-// it where its own steps are undone.
+// RemoveOrRevert removes a journal that records nothing any more. If only its own steps are
+// undone, it restores the previous journal.
 func (j *Journal) RemoveOrRevert() error {
 	switch {
 	case len(j.Records()) == 0:

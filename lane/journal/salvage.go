@@ -20,12 +20,12 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// damagedSuffix follows the name of a journal of which lines could not be read, once the
-// others were undone.
+// damagedSuffix ends the name of a journal with unreadable lines, after the others were
+// undone.
 const damagedSuffix = ".damaged"
 
-// allMade gives the events of a journal some of whose progress is lost: every step
-// counts as made, but for what is known to be back.
+// allMade returns the events of a journal with lost progress: every step counts as made,
+// unless it is known to be undone.
 func allMade(events []event, steps int) []event {
 	var out []event
 	for i := range steps {
@@ -38,12 +38,12 @@ func allMade(events []event, steps int) []event {
 		func(e event) bool { return e.verb == stepBegun || e.verb == stepDone })...)
 }
 
-// Damage says what of the journal could not be read, "" if all could. Every step that
-// could be read then counts as made, and its object is brought back.
+// Damage describes the unreadable parts of the journal, "" if there are none. Every step
+// that could be read then counts as made, and its object is restored.
 func (j *Journal) Damage() string { return j.damage }
 
-// Kept returns where Remove leaves the file of which lines could not be read, "" if all
-// could.
+// Kept returns the path to which Remove renames a file with unreadable lines, "" if there
+// are none.
 func (j *Journal) Kept() string {
 	if j.lost == 0 {
 		return ""
@@ -51,10 +51,10 @@ func (j *Journal) Kept() string {
 	return j.Path() + damagedSuffix
 }
 
-// Salvage returns what can be read of the journals of this boot that List cannot read:
-// objects of lines that are whole. What is not whole is in Damage, and Remove keeps the
-// file under another name. A journal that does not say which network namespace it is of,
-// or is of another version, is an error.
+// Salvage returns the readable parts of this boot's journals that List cannot read: the
+// objects of whole lines. Damage describes the rest, and Remove keeps the file under
+// another name. A journal of another version, or one that does not show its network
+// namespace, is an error.
 func (s *Store) Salvage() ([]*Journal, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Store) salvage(name string) (*Journal, error) {
 	}
 	if body := lines[1:]; len(body) > 0 && !strings.HasPrefix(body[0], recordLine) &&
 		!strings.HasPrefix(body[0], stepLine) {
-		lines = body // without the head, whatever became of it
+		lines = body // without the head line, which may be damaged
 	}
 	events, lost := j.salvageLines(lines[1:])
 	j.events = allMade(events, len(j.head.Plan.Steps))
@@ -121,8 +121,8 @@ func (s *Store) salvage(name string) (*Journal, error) {
 	return j, nil
 }
 
-// guess finds in a head that is no JSON any more what it is of. That it has found the
-// right words the name of the file shows.
+// guess finds the config in a head that is no longer valid JSON. The name of the file
+// confirms that it is right.
 func (s *Store) guess(name, text string) (h Head, err error) {
 	find := func(key, value string) string {
 		if m := regexp.MustCompile(`"` + key + `":(` + value + `)[,}]`).FindStringSubmatch(text); m != nil {
@@ -137,8 +137,8 @@ func (s *Store) guess(name, text string) (h Head, err error) {
 	return h, nil
 }
 
-// salvageLines reads the records, steps and progress that can be read, and counts the
-// lines that cannot. Which step an undone one was is not known any more.
+// salvageLines reads the readable records, steps and progress, and counts the unreadable
+// lines. The numbers of undone steps are no longer known.
 func (j *Journal) salvageLines(lines []string) (events []event, lost int) {
 	for _, l := range lines {
 		l = strings.TrimSuffix(l, "\n")
@@ -162,11 +162,11 @@ func (j *Journal) salvageLines(lines []string) (events []event, lost int) {
 	return events, lost
 }
 
-// Tidy removes files that record nothing: what a kill has left of writing, empty files,
-// journals of which everything is back, and damaged ones of earlier boots or replaced
-// ones that cannot be reverted to. It goes back to those that can where the last change
-// was undone, which a kill has kept from being recorded. The caller has the lock of those who write. It returns what a
-// person should know.
+// Tidy removes files that record nothing: leftovers of a killed write, empty files,
+// journals whose objects are all restored, damaged ones of earlier boots, and replaced ones
+// that cannot be reverted to. If all steps of a journal were undone and a kill prevented
+// the revert, it reverts. The caller holds the writers' lock. It returns notes for the
+// user.
 func (s *Store) Tidy() (notes []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

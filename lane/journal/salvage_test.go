@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// keysOf are the keys of what is owned, in order.
+// keysOf returns the keys of the records, in order.
 func keysOf(records []journal.Record) []string {
 	var out []string
 	for _, r := range records {
@@ -25,7 +25,7 @@ func keysOf(records []journal.Record) []string {
 	return out
 }
 
-// TestDamagedProgress: every step counts as made but for those that are known to be back.
+// TestDamagedProgress: every step counts as made, except those known to be undone.
 func TestDamagedProgress(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "s"), here)
 	j := begin(t, s, head(steps(step(nil, class("1:1", 8)), step(nil, class("1:2", 8)), step(nil, class("1:3", 8)))))
@@ -48,7 +48,7 @@ func TestDamagedProgress(t *testing.T) {
 	}
 }
 
-// TestSalvage damages each line of a journal in turn: the objects of all others are found.
+// TestSalvage damages each line of a journal in turn. The objects of all others are found.
 func TestSalvage(t *testing.T) {
 	for _, how := range []string{"garbage", "cut", "a bit"} {
 		dir := filepath.Join(t.TempDir(), "s")
@@ -66,7 +66,7 @@ func TestSalvage(t *testing.T) {
 		all := keysOf(j.Records())
 		b := read(t, j.Path())
 		lines := strings.SplitAfter(string(b), "\n")
-		for i := range 7 { // what comes after is progress
+		for i := range 7 { // progress follows
 			t.Run(fmt.Sprintf("%s line %d", how, i), func(t *testing.T) {
 				bad := slices.Clone(lines)
 				switch how {
@@ -117,7 +117,7 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
-// TestSalvageRefuses: what may be another namespace's, or another version's, is left.
+// TestSalvageRefuses: a journal that may be of another namespace or version is left alone.
 func TestSalvageRefuses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	j := begin(t, open(t, dir, here), head(steps(step(nil, class("1:10", 8)))))
@@ -143,7 +143,7 @@ func TestSalvageRefuses(t *testing.T) {
 	}
 }
 
-// TestTidy removes what records nothing, and nothing else.
+// TestTidy checks that Tidy removes only files that record nothing.
 func TestTidy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	s := open(t, dir, here)
@@ -172,8 +172,8 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// TestTidyReplaced keeps the journal that another one has replaced while it is the one
-// before it and as it was written.
+// TestTidyReplaced checks that Tidy keeps a replaced journal while it is the unchanged
+// predecessor of the present one.
 func TestTidyReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	s := open(t, dir, here)

@@ -21,24 +21,24 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// DefaultDir is where journals are kept.
+// DefaultDir is the default directory of journals.
 const DefaultDir = "/var/lib/niclane"
 
 const suffix = ".journal"
 
-// A Store is a directory of journals, as seen from one host.
+// A Store is a directory of journals, seen from one host.
 type Store struct {
 	dir  string
-	fd   int // of dir; files are opened relative to it
+	fd   int // descriptor of dir; files are opened relative to it
 	here Host
-	// memory has the journals read so far: its own, or a longer one.
+	// memory has the journals read so far: own, or the one given to Use.
 	memory *Memory
 	own    Memory
 }
 
-// Open opens the directory dir, making it (mode 0700) if it does not exist.
-// A directory that belongs to another user, that others can enter, or that is
-// a symbolic link, is an error.
+// Open opens the directory dir, and creates it (mode 0700) if it does not
+// exist. A directory that belongs to another user, that others can enter, or
+// that is a symbolic link, is an error.
 func Open(dir string, here Host) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -49,7 +49,7 @@ func Open(dir string, here Host) (*Store, error) {
 	return OpenExisting(dir, here)
 }
 
-// OpenExisting is Open for readers: it makes nothing, and fs.ErrNotExist means
+// OpenExisting is Open for readers: it creates nothing. fs.ErrNotExist means
 // that nothing was ever applied.
 func OpenExisting(dir string, here Host) (*Store, error) {
 	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -81,8 +81,8 @@ func (s *Store) Close() error {
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
-// name gives the file name for a config in the namespace and the boot of s:
-// readable, different for each, and without a separator.
+// name returns the file name for a config in the namespace and boot of s:
+// readable, unique, and without a separator.
 func (s *Store) name(config string) string {
 	base := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -101,26 +101,26 @@ func (s *Store) name(config string) string {
 	return base + "-" + hex.EncodeToString(sum[:8]) + "." + bootName(s.here) + suffix
 }
 
-// bootName is a boot ID, which is a UUID, as a part of a file name.
+// bootName returns a boot ID, which is a UUID, as a part of a file name.
 func bootName(h Host) string { return strings.ReplaceAll(h.BootID, "-", "") }
 
-// ofConfig is what a file name begins with whatever the boot.
+// ofConfig returns the part of a file name that is the same for every boot.
 func ofConfig(name string) string {
 	name, _, _ = strings.Cut(name, ".")
 	return name
 }
 
-// gone reports whether a file's name says that it is of an earlier boot: no matter
-// what is in it, nothing of that is left.
+// gone reports whether a file's name belongs to an earlier boot. Nothing that the file
+// describes exists any more.
 func (s *Store) gone(name string) bool {
 	_, boot, ok := strings.Cut(strings.TrimSuffix(name, suffix), ".")
 	return ok && boot != bootName(s.here)
 }
 
-// List returns the journals of every boot and namespace, by file name.
-// A journal that cannot be read is an error that names it; the others are
-// returned all the same. One of an earlier boot may have been cut short when that
-// ended: it is passed over.
+// List returns the journals of every boot and namespace, by file name. A
+// journal that cannot be read is an error that names it; the others are
+// returned all the same. An unreadable one of an earlier boot is skipped: the
+// end of that boot may have cut it short.
 func (s *Store) List() ([]*Journal, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -151,8 +151,8 @@ func (s *Store) Here() ([]*Journal, error) {
 	return slices.DeleteFunc(all, func(j *Journal) bool { return !j.head.SameNetns(s.here) }), err
 }
 
-// Owned returns what is owned on any of the devices in this boot and network
-// namespace, in the order of the first write.
+// Owned returns the objects owned on any of the devices in this boot and
+// network namespace, in the order of the first write.
 func (s *Store) Owned(devices []string) (plan.Owned, error) {
 	var o plan.Owned
 	here, err := s.Here()
@@ -172,9 +172,9 @@ func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(x string) bool { return slices.Contains(b, x) })
 }
 
-// Conflict returns an error if a device was given to another config than
-// config in this boot and network namespace: by the name that it had then, or, of those
-// in links, by what identifies it.
+// Conflict returns an error if another config owns one of the devices in this boot and
+// network namespace. It compares the names at that time, and the identities of the devices
+// in links.
 func (s *Store) Conflict(config string, devices []string, links []device.Link) error {
 	here, err := s.Here()
 	if err != nil {
@@ -206,15 +206,15 @@ func (s *Store) Conflict(config string, devices []string, links []device.Link) e
 
 func (j *Journal) describe() string { return strings.Join(j.head.Devices, ", ") }
 
-// links are those that have the name given.
+// links returns the links with the given name.
 func (h *Head) links(name string) []device.Link {
 	return slices.DeleteFunc(slices.Clone(h.Ground.Links), func(l device.Link) bool { return l.Name != name })
 }
 
-// Begin writes the journal for h, whose Plan is about to be made. An earlier
-// journal of the same config is extended: its records become h.Before, whatever h
-// says, without those that the plan forgets, and Generation follows it. One of an
-// earlier boot is replaced, because what it describes is gone.
+// Begin writes the journal for h, whose Plan is about to be applied. It extends
+// an earlier journal of the same config: the earlier records, without those
+// that the plan forgets, become h.Before, and Generation increases. It replaces
+// one of an earlier boot, because nothing that it describes exists any more.
 func (s *Store) Begin(h Head) (*Journal, error) {
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -239,8 +239,8 @@ func (s *Store) Begin(h Head) (*Journal, error) {
 	return j, err
 }
 
-// replaced removes the config's journals of earlier boots. One that cannot be
-// removed does no harm.
+// replaced removes the config's journals of earlier boots. A failure does no
+// harm.
 func (s *Store) replaced(by string) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -274,7 +274,7 @@ func (h *Head) extend(old *Journal) {
 		if slices.Contains(h.Plan.Gone, d) {
 			continue
 		}
-		if len(h.links(d)) == 0 { // a plan made of a journal's says none
+		if len(h.links(d)) == 0 { // a plan made from a journal's has no links
 			h.Ground.Links = append(slices.Clip(h.Ground.Links), old.head.links(d)...)
 		}
 		if !slices.Contains(h.Devices, d) {
