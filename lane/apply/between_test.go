@@ -15,7 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// filters are of a card with two traffic classes beside the default.
+// filters returns a card with two traffic classes beside the default, and a plan of n
+// filters.
 func filters(n int) (k *fakekernel.Kernel, p *plan.Plan) {
 	k = fakekernel.New(&device.State{Devices: []device.Device{{
 		Name:     "d0",
@@ -32,9 +33,9 @@ func filters(n int) (k *fakekernel.Kernel, p *plan.Plan) {
 	return k, p
 }
 
-// TestBetweenRollbacks: a rollback is killed anywhere among filters that are removed
-// together, or apply where it undoes itself. What somebody else makes for the same
-// packets before the next one stays, and niclane's own go.
+// TestBetweenRollbacks kills a rollback, or the undo of an apply, anywhere among filters
+// that are removed together. Another program's filters for the same packets, made before
+// the next rollback, stay; niclane's own go.
 func TestBetweenRollbacks(t *testing.T) {
 	const n = 3
 	for name, theirs := range map[string]func(device.Flower) device.Flower{
@@ -58,14 +59,14 @@ func TestBetweenRollbacks(t *testing.T) {
 							t.Fatal("it was not killed")
 						}
 						k.Calm()
-						want := map[string]bool{} // what is somebody else's
+						want := map[string]bool{} // objects of another program
 						for i := n - 1; i >= 0; i-- {
 							f := p.Steps[i].New.(device.Flower)
 							if k.Objects()[f.Key()] != nil {
 								continue
 							}
-							// The kernel removed it and nobody was told: of two
-							// that are equal in everything nobody can say more.
+							// After a kill that hides the removal, two equal
+							// filters cannot be told apart.
 							if silent := side == "after" && len(want) == kill; !silent || theirs(f) != f {
 								k.Put(theirs(f))
 								want[f.Key()] = true
@@ -88,7 +89,7 @@ func TestBetweenRollbacks(t *testing.T) {
 	}
 }
 
-// A stubborn kernel says that it has removed a filter, and has not.
+// A stubborn kernel reports that it has removed a filter, but has not.
 type stubborn struct{ *fakekernel.Kernel }
 
 func (s stubborn) Write(old, next device.Object) error {
@@ -99,7 +100,8 @@ func (s stubborn) Write(old, next device.Object) error {
 	return err
 }
 
-// TestRemovedInWords: what is found again after it was removed stays niclane's.
+// TestRemovedInWords: an object that is still there after its reported removal stays
+// niclane's.
 func TestRemovedInWords(t *testing.T) {
 	k, p := filters(2)
 	j := applied(t, k, p, nil)

@@ -26,8 +26,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// threeCards is the recorded card three times, lane0 to lane2, and the plan of
-// one lanes file over all of them.
+// threeCards returns the recorded card three times, as lane0 to lane2, and the
+// plan of one lanes file over all of them.
 func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 	t.Helper()
 	text, err := os.ReadFile("../plan/testdata/emulated.json")
@@ -52,12 +52,12 @@ func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 	return st, p
 }
 
-// TestThirdCardFails: whatever fails on the last of three cards, all three are
-// as before, and a kill there leaves what rollback needs for all.
+// TestThirdCardFails: after a failure on the last of three cards, all three are
+// as before. After a kill there, rollback restores all three.
 func TestThirdCardFails(t *testing.T) {
 	st, p := threeCards(t)
 	first := slices.IndexFunc(p.Steps, func(s plan.Step) bool { return strings.Contains(s.Key(), "lane2") })
-	// One transaction: the other two cards are done by then.
+	// One transaction: the other two cards are complete by then.
 	if first < len(p.Steps)/2 {
 		t.Fatalf("lane2's first step is number %d of %d", first+1, len(p.Steps))
 	}
@@ -89,7 +89,7 @@ type failing struct {
 	*apply.System
 	dev  string
 	n    int
-	done map[string]bool // devices that were written before
+	done map[string]bool // devices written before
 }
 
 func (f *failing) Write(old, next device.Object) error {
@@ -109,8 +109,8 @@ func (f *failing) Write(old, next device.Object) error {
 	return f.System.Write(old, next)
 }
 
-// TestSystemThirdCardFails does so in the kernel, with three veths of which the
-// third refuses its last write.
+// TestSystemThirdCardFails does the same in the kernel with three veths. The
+// third one refuses its last write.
 func TestSystemThirdCardFails(t *testing.T) {
 	const lanes = "version: 1\nglobals: {dev: [v0, w0, x0], link-rate: 1gbit, force: {queue-set: shared}}\nlanes: " +
 		"{a: {queues: 1, ports: [80], guarantee: 20%}}\n"

@@ -23,7 +23,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// same compares, records by what they say, not by whether their key is known.
+// same compares values. It ignores the cached fields of records.
 func same(t *testing.T, what string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(journal.Record{})); diff != "" {
@@ -31,25 +31,25 @@ func same(t *testing.T, what string, want, got any) {
 	}
 }
 
-// seeds are the starts that every golden is run from; 0 is its fixture.
+// seeds is the number of starts for every golden; 0 is its fixture.
 const seeds = 3
 
 var errInjected = errors.New("injected")
 
 var here = journal.Host{BootID: "boot", NetnsCookie: 1}
 
-// A run is a fake kernel with a plan to make on it.
+// A run is a fake kernel with a plan for it.
 type run struct {
 	name   string
 	kernel *fakekernel.Kernel
 	plan   *plan.Plan
-	// before is what an earlier generation owns, original the state before
-	// it; the same as now if there was none.
+	// before are the records of an earlier generation, original the state
+	// before it. Without an earlier generation, original is the present state.
 	before   []journal.Record
 	original string
 }
 
-// runs makes every golden, from every start, ready to be applied.
+// runs returns every golden, from every start, ready to be applied.
 func runs(t *testing.T) []run {
 	t.Helper()
 	var out []run
@@ -111,7 +111,7 @@ func newJournal(p *plan.Plan, before []journal.Record) *journal.Journal {
 		Before: before, Plan: p})
 }
 
-// applied makes a plan on k and returns its journal.
+// applied applies a plan on k and returns its journal.
 func applied(t *testing.T, k *fakekernel.Kernel, p *plan.Plan, before []journal.Record) *journal.Journal {
 	t.Helper()
 	j := newJournal(p, before)
@@ -128,7 +128,7 @@ func rollBack(t *testing.T, k *fakekernel.Kernel, j *journal.Journal) {
 	}
 }
 
-// wantLeft wants an error that one object alone was left, as somebody else's or not.
+// wantLeft checks that only one object was left, as another program's or not.
 func wantLeft(t *testing.T, err error, key string, foreign bool) {
 	t.Helper()
 	left, ok := errors.AsType[apply.LeftError](err)
@@ -137,7 +137,7 @@ func wantLeft(t *testing.T, err error, key string, foreign bool) {
 	}
 }
 
-// reread gives the journal that a later process finds.
+// reread returns the journal as a later process reads it.
 func reread(t *testing.T, j *journal.Journal) *journal.Journal {
 	t.Helper()
 	b, err := j.Encode()
@@ -201,11 +201,11 @@ func TestRunAndRollback(t *testing.T) {
 			}
 			for key, want := range finals(r.plan.Steps) {
 				if want == nil && mutate.OfQueue(r.kernel.Objects()[key]) {
-					continue // the queue has it by itself
+					continue // the queue has it by default
 				}
 				if q, _ := r.kernel.Objects()["qdisc/"+r.plan.Devices[0]+"/root"].(device.Qdisc); q.Mode != "" &&
 					want != nil && want.Kind() == (device.RSSTable{}).Kind() {
-					continue // the card's classes have made it theirs
+					continue // it belongs to the card's classes now
 				}
 				if got := r.kernel.Objects()[key]; !device.Equal(got, want) {
 					t.Errorf("%s: want %v, have %v", key, want, got)
@@ -217,7 +217,7 @@ func TestRunAndRollback(t *testing.T) {
 	}
 }
 
-// finals gives the last value that the steps give each object.
+// finals returns the last value that the steps give each object.
 func finals(steps []plan.Step) map[string]device.Object {
 	m := map[string]device.Object{}
 	for _, s := range steps {
@@ -266,7 +266,7 @@ func TestKillAtEveryStep(t *testing.T) {
 	})
 }
 
-// TestUndoAfterKill undoes one generation only, as the guardian does.
+// TestUndoAfterKill undoes only one generation, as the guardian does.
 func TestUndoAfterKill(t *testing.T) {
 	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
 		start := k.String()
@@ -288,7 +288,7 @@ func TestUndoAfterKill(t *testing.T) {
 	})
 }
 
-// TestKillDuringRollback kills rollback at every write; another one ends it.
+// TestKillDuringRollback kills rollback at every write; a second rollback finishes.
 func TestKillDuringRollback(t *testing.T) {
 	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
 		j := applied(t, k, r.plan, r.before)
@@ -306,8 +306,8 @@ func TestKillDuringRollback(t *testing.T) {
 	})
 }
 
-// TestUndoFailsToo lets everything fail from one write on: the report must
-// name what is not as before, and a later rollback must put it right.
+// TestUndoFailsToo makes all writes fail from one on. The report must name
+// every object that is not as before, and a later rollback must restore these.
 func TestUndoFailsToo(t *testing.T) {
 	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
 		start := k.Objects()
@@ -327,7 +327,7 @@ func TestUndoFailsToo(t *testing.T) {
 		}
 		now := k.Objects()
 		for _, s := range r.plan.Steps {
-			made := false // by another object, with which it goes
+			made := false // made and removed with another object
 			switch s.Object().(type) {
 			case device.Thread, device.CPUThread:
 				made = true
@@ -345,8 +345,8 @@ func TestUndoFailsToo(t *testing.T) {
 	})
 }
 
-// TestVanishingDevice removes the device at every write: one error, and an
-// undo that takes what was on the device as gone.
+// TestVanishingDevice removes the device at every write. apply returns one
+// error, and the undo reports the device's objects as gone.
 func TestVanishingDevice(t *testing.T) {
 	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
 		dev := r.plan.Devices[0]

@@ -16,24 +16,24 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Finder says where a device or control group is that had a name earlier. A Kernel
-// that has none is taken to know them by name for ever.
+// A Finder finds a device or control group that may have another name now. Without a
+// Finder, apply assumes that names never change.
 type Finder interface {
-	// Called returns what the device with an interface number is called, "" if it
-	// is not the one that was.
+	// Called returns the present name of the device with was's interface
+	// number, "" if that is another device.
 	Called(was device.Link) (string, error)
-	// Find looks for the device everywhere.
+	// Find looks for the device in all network namespaces.
 	Find(was device.Link) (observe.Present, error)
-	// Group returns the directory of the control group that o is in, "" for none,
-	// and its inode number, 0 if there is none of that name.
+	// Group returns the directory of the control group that o belongs to, ""
+	// for none, and its inode number, 0 if the directory does not exist.
 	Group(o device.Object) (dir string, id uint64, err error)
 }
 
-// A MovedError is a device that is in another network namespace now, and niclane's
-// programs on it with it.
+// A MovedError says that a device is in another network namespace now, with niclane's
+// programs on it.
 type MovedError struct {
 	Device string
-	// Netns says which namespace, Name what the device is called there.
+	// Netns is that namespace, Name the device's name there.
 	Netns, Name string
 }
 
@@ -44,19 +44,19 @@ func (e *MovedError) Error() string {
 		e.Device, e.Netns, e.Name, e.Name)
 }
 
-// A follower reads and writes objects under the names that a journal has for their
-// devices, whatever these are called now. What was on a device or in a control group
-// that exists no more is unix.ENODEV, also if another one has its name now.
+// A follower reads and writes objects by the journal's names of their devices, also after a
+// rename. For an object whose device or control group is gone, it returns unix.ENODEV, even
+// if another one has that name now.
 type follower struct {
 	finderKernel
 	ground plan.Ground
-	// names are those that differ from the journal's.
+	// names maps the journal's names to different present ones.
 	names map[string]string
-	// lost are devices that are not in this network namespace, and why.
+	// lost are devices that are not in this network namespace, with the reason.
 	lost map[string]error
 }
 
-// A finderKernel is what a follower needs of its kernel.
+// A finderKernel is the interface that a follower needs.
 type finderKernel interface {
 	Kernel
 	ManyReader
@@ -65,7 +65,7 @@ type finderKernel interface {
 	Finder
 }
 
-// newRunner returns a runner that follows what g says, if k can find that.
+// newRunner returns a runner that follows the devices in g, if k can find them.
 func newRunner(k Kernel, g plan.Ground, opts Options) (*runner, error) {
 	r := &runner{k: k, opts: opts}
 	fk, ok := k.(finderKernel)
@@ -78,8 +78,8 @@ func newRunner(k Kernel, g plan.Ground, opts Options) (*runner, error) {
 	return r, err
 }
 
-// look finds the devices again and reports whether one is called, or is, something else
-// than when they were looked at before.
+// look finds the devices again, and reports whether one has another name or state than at
+// the last look.
 func (f *follower) look() (changed bool, err error) {
 	names := map[string]string{}
 	for _, was := range f.ground.Links {
@@ -113,7 +113,7 @@ func (f *follower) look() (changed bool, err error) {
 	return changed, nil
 }
 
-// look is follower's; without one nothing changes.
+// look calls the follower's look. Without a follower nothing changes.
 func (r *runner) look() (changed bool, err error) {
 	if r.follow == nil {
 		return false, nil
@@ -139,7 +139,7 @@ func (f *follower) steady() error {
 	return nil
 }
 
-// blame adds to an error that a device was not found by its name what that is now.
+// blame adds the present names of renamed devices to an error that a device was not found.
 func (r *runner) blame(err error) error {
 	if !vanished(err) || r.steady() == nil || len(r.follow.names) == 0 {
 		return err
@@ -147,7 +147,7 @@ func (r *runner) blame(err error) error {
 	return fmt.Errorf("%w (%s)", err, strings.Join(r.follow.renamed(), ", "))
 }
 
-// renamed says which devices are called something else now.
+// renamed describes the devices that have another name now.
 func (f *follower) renamed() []string {
 	var out []string
 	for _, was := range slices.Sorted(maps.Keys(f.names)) {
@@ -156,7 +156,7 @@ func (f *follower) renamed() []string {
 	return out
 }
 
-// there returns o by the present name of its device, or why it has none.
+// there returns o with the present name of its device, or why the device is lost.
 func (f *follower) there(o device.Object) (device.Object, error) {
 	if o == nil {
 		return o, nil
@@ -171,7 +171,7 @@ func (f *follower) there(o device.Object) (device.Object, error) {
 	}
 	dev := device.DeviceOf(o)
 	if why := f.lost[dev]; why != nil {
-		if _, process := o.(device.Poller); process { // it is here, whatever it polled is not
+		if _, process := o.(device.Poller); process { // the process is still here, without its device
 			return o, nil
 		}
 		return nil, why
@@ -193,7 +193,7 @@ func (f *follower) sameGroup(o device.Object) error {
 	return nil
 }
 
-// back returns an object by the journal's name of its device.
+// back returns an object with the journal's name of its device.
 func (f *follower) back(o, as device.Object) device.Object {
 	if o == nil || len(f.names) == 0 {
 		return o

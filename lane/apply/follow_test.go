@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A meddled kernel has commands run before or after one write.
+// A meddled kernel runs commands before or after one write.
 type meddled struct {
 	*apply.System
 	t     *testing.T
@@ -51,12 +51,12 @@ func commands(t *testing.T, lines []string) {
 	}
 }
 
-// rename gives a device another name, for which older kernels want it down.
+// rename returns commands that rename a device. Older kernels need it down for that.
 func rename(from, to string) []string {
 	return []string{"ip link set " + from + " down", "ip link set " + from + " name " + to, "ip link set " + to + " up"}
 }
 
-// made makes lanes with k.
+// made applies lanes with k.
 func made(t *testing.T, lanes string, k apply.Kernel) (*journal.Journal, error) {
 	t.Helper()
 	p := replanHere(t, lanes, plan.Owned{})
@@ -77,7 +77,7 @@ func back(t *testing.T, j *journal.Journal) (*apply.Report, error) {
 	return apply.Rollback(context.Background(), kernel(t), j, j.Head().Host, apply.Options{})
 }
 
-// onPlainVeth is onSystem without a card, whose maps are found by name.
+// onPlainVeth is onSystem without a card, because a card's maps are found by name.
 func onPlainVeth(t *testing.T, f func(t *testing.T, lanes string)) {
 	t.Helper()
 	vethtest.Run(t, testQueues, func(t *testing.T) {
@@ -89,8 +89,8 @@ func onPlainVeth(t *testing.T, f func(t *testing.T, lanes string)) {
 	})
 }
 
-// TestSystemRenamedMeanwhile renames the device under an apply: it fails, and what it
-// had made is taken away from the device by its new name.
+// TestSystemRenamedMeanwhile renames the device during an apply. The apply fails, and its
+// changes are undone on the renamed device.
 func TestSystemRenamedMeanwhile(t *testing.T) {
 	for _, at := range []int{0, 3, 7, 11} {
 		onPlainVeth(t, func(t *testing.T, lanes string) {
@@ -109,7 +109,7 @@ func TestSystemRenamedMeanwhile(t *testing.T) {
 }
 
 // TestSystemRenamedBefore renames the device between planning and applying, and gives its
-// name to another: nothing is written.
+// name to another one. Nothing is written.
 func TestSystemRenamedBefore(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		p := replanHere(t, lanes, plan.Owned{})
@@ -126,8 +126,8 @@ func TestSystemRenamedBefore(t *testing.T) {
 	})
 }
 
-// TestSystemRenamedLater renames the device, and gives its name to another one that has
-// the like on it.
+// TestSystemRenamedLater renames the device after an apply, and gives its name to another
+// one with similar objects.
 func TestSystemRenamedLater(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		start := dump(t)
@@ -154,8 +154,8 @@ func TestSystemRenamedLater(t *testing.T) {
 	})
 }
 
-// TestSystemMoved takes the device to another network namespace, from where rollback
-// does not get it, and back.
+// TestSystemMoved moves the device to another network namespace, where rollback does not
+// restore it, and back.
 func TestSystemMoved(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
@@ -197,7 +197,7 @@ func netnsOf(t *testing.T, pid int) uint64 {
 	return st.Ino
 }
 
-// TestSystemReplaced deletes the device and makes another one of its name.
+// TestSystemReplaced deletes the device and makes another one with its name.
 func TestSystemReplaced(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
@@ -216,8 +216,8 @@ func TestSystemReplaced(t *testing.T) {
 	})
 }
 
-// TestSystemGroupReplaced makes another control group of the same name: it keeps what
-// it has.
+// TestSystemGroupReplaced makes another control group with the same name. It keeps its
+// settings.
 func TestSystemGroupReplaced(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
@@ -247,7 +247,7 @@ func TestSystemGroupReplaced(t *testing.T) {
 	})
 }
 
-// TestFinderGone is what a Finder says of a device that is nowhere.
+// TestFinderGone checks a Finder's results for a device that no longer exists.
 func TestFinderGone(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, _ string) {
 		was := observed(t).Device("v0").Link()

@@ -14,17 +14,17 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// otherLanes takes queues from redis, gives web another rank, and drops a
-// member.
+// otherLanes returns lanes with fewer queues for redis, another rank for web,
+// and one member less.
 func otherLanes(lanes string) string {
 	lanes = strings.Replace(lanes, "    queues: 2\n    ports: [6379]", "    queues: 1\n    ports: [6379, 6380]", 1)
 	lanes = strings.Replace(lanes, "rank: 3", "rank: 5", 1)
 	return strings.Replace(lanes, "      - name: plain\n        ports: [80]\n", "", 1)
 }
 
-// TestSystemGenerations applies a changed config over the first, which is
-// killed at some writes; rollback must lead back to what was there before the
-// first. Planning against what an apply has reached must give nothing to do.
+// TestSystemGenerations applies a changed config over the first one, and kills
+// it at some writes. Rollback must restore the state before the first. Planning
+// after a complete apply must give no steps.
 func TestSystemGenerations(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
 		first, start, dir := planHere(t, lanes), dump(t), t.TempDir()
@@ -60,7 +60,7 @@ func TestSystemGenerations(t *testing.T) {
 	})
 }
 
-// TestSystemUndoOfOneGeneration undoes the second config only, as a guardian
+// TestSystemUndoOfOneGeneration undoes only the second config, as a guardian
 // does.
 func TestSystemUndoOfOneGeneration(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
@@ -84,7 +84,7 @@ func TestSystemUndoOfOneGeneration(t *testing.T) {
 	})
 }
 
-// journalIn returns the one journal below dir.
+// journalIn returns the only journal below dir.
 func journalIn(t *testing.T, dir string) *journal.Journal {
 	t.Helper()
 	s, err := journal.OpenExisting(dir+"/state", thisHost(t))

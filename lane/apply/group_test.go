@@ -28,8 +28,8 @@ func knobs(values ...string) []device.File {
 	return out
 }
 
-// threeKnobs is a kernel with three files and the plan that changes them, which
-// are looked at together.
+// threeKnobs returns a kernel with three files, and a plan that changes them as
+// one group.
 func threeKnobs() (*fakekernel.Kernel, *plan.Plan) {
 	st := &device.State{Files: map[string]device.File{}, Devices: []device.Device{{Name: "d0"}}}
 	p := &plan.Plan{Devices: []string{"d0"}}
@@ -41,8 +41,8 @@ func threeKnobs() (*fakekernel.Kernel, *plan.Plan) {
 	return fakekernel.New(st), p
 }
 
-// A rounding kernel notes which objects are read together, and rounds down to
-// tens what others write as 20 and 30.
+// A rounding kernel records which objects are read together. It rounds writes
+// of 20 and 30 down.
 type rounding struct {
 	*fakekernel.Kernel
 	together [][]string
@@ -86,8 +86,8 @@ func TestGroupIsReadBack(t *testing.T) {
 	same(t, "read together (-want +got)", [][]string{keys, keys}, r.together[:min(2, len(r.together))])
 }
 
-// What a group wrote before a kill is known to be written: a value that
-// somebody else gave it since is theirs.
+// TestForeignChangeAfterAKilledGroup: after a kill, the written objects of a
+// group are known. A different value then comes from another program.
 func TestForeignChangeAfterAKilledGroup(t *testing.T) {
 	k, p := threeKnobs()
 	j := newJournal(p, nil)
@@ -105,7 +105,7 @@ func TestForeignChangeAfterAKilledGroup(t *testing.T) {
 	same(t, "undone (-want +got)", want, report.Undone)
 }
 
-// The kernel's many-reader must not tell what its reader does not.
+// TestSystemReadMany: the kernel's ReadMany must return the same as Read.
 func TestSystemReadMany(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
 		p := planHere(t, lanes)
@@ -145,8 +145,8 @@ func TestSystemReadMany(t *testing.T) {
 	})
 }
 
-// threeRules is a kernel with a plan of three rules applied to it, which are
-// looked at together.
+// threeRules returns a kernel with an applied plan of three rules, which form a
+// group.
 func threeRules(t *testing.T) (*fakekernel.Kernel, *journal.Journal, []device.Rule) {
 	t.Helper()
 	k := fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0"}}})
@@ -160,8 +160,8 @@ func threeRules(t *testing.T) (*fakekernel.Kernel, *journal.Journal, []device.Ru
 	return k, applied(t, k, p, nil), rules
 }
 
-// TestRollbackLooksOnce: rules that are removed one after the other are looked
-// at together, before and after, and each is judged by itself.
+// TestRollbackLooksOnce: rules that are removed in sequence are read together,
+// before and after, and each is judged alone.
 func TestRollbackLooksOnce(t *testing.T) {
 	k, j, rules := threeRules(t)
 	theirs := rules[1]
@@ -178,8 +178,8 @@ func TestRollbackLooksOnce(t *testing.T) {
 	}
 }
 
-// TestRollbackGoesOn: one that cannot be removed keeps none of those that are
-// looked at together with it, and is tried again after them.
+// TestRollbackGoesOn: a rule that cannot be removed does not stop the others of
+// its group. It is tried again after them.
 func TestRollbackGoesOn(t *testing.T) {
 	k, j, rules := threeRules(t)
 	k.Inject(fakekernel.Fault{Write: 1, When: fakekernel.Before, Err: unix.EIO})
@@ -191,8 +191,8 @@ func TestRollbackGoesOn(t *testing.T) {
 	}
 }
 
-// TestRollbackReadsBack: of several that are removed, the one that is still
-// there is said to be.
+// TestRollbackReadsBack: of several removed rules, the one that is still there
+// is reported.
 func TestRollbackReadsBack(t *testing.T) {
 	k, j, rules := threeRules(t)
 	_, err := apply.Rollback(context.Background(), deafTo{k, rules[1].Key()}, j, here, apply.Options{})
@@ -202,7 +202,7 @@ func TestRollbackReadsBack(t *testing.T) {
 	}
 }
 
-// deafTo is a kernel that does nothing about one object, and says it did.
+// deafTo is a kernel that ignores writes to one object, and reports success.
 type deafTo struct {
 	*fakekernel.Kernel
 	key string

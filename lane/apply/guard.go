@@ -23,19 +23,19 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// GuardArg is the first argument of the process that StartGuard starts from
-// the running executable; its second is RunGuard's.
+// GuardArg is the first argument of the process that StartGuard starts from the
+// running executable. The second one is RunGuard's arg.
 const GuardArg = "internal-guard"
 
-// guardStart bounds how long the guardian may take to be ready.
+// guardStart is the longest time that the guardian may take to be ready.
 const guardStart = 20 * time.Second
 
-// guardDial bounds how long connecting to one may take: it is there or it is not.
+// guardDial is the longest time to connect to a guardian.
 const guardDial = 3 * time.Second
 
-// A Guard is the guardian of one apply: a process that undoes what this
-// generation of the journal did unless Confirm is called in time, also when
-// this process and the login it runs in are killed.
+// A Guard is the guardian of one apply: a process that undoes this generation
+// of the journal unless Confirm is called in time. It also does so if this
+// process and its login are killed.
 type Guard struct {
 	conn     *net.UnixConn
 	in       *bufio.Reader
@@ -43,7 +43,7 @@ type Guard struct {
 	warnings []string
 }
 
-// A guardConfig is what the guardian is told.
+// A guardConfig is the guardian's configuration.
 type guardConfig struct {
 	RunDir     string        `json:"runDir"`
 	StateDir   string        `json:"stateDir"`
@@ -54,10 +54,10 @@ type guardConfig struct {
 	Applier    int           `json:"applier"`
 }
 
-// StartGuard starts the guardian of j, whose plan is about to be made, and
-// returns when it is on watch. The caller holds the lock in runDir, and runs
-// in the network namespace of j. It is an error if an earlier change still
-// waits to be confirmed.
+// StartGuard starts the guardian of j, whose plan is about to be applied, and
+// returns when it is ready. The caller holds the lock in runDir, and runs in
+// the network namespace of j. It is an error if an earlier change still waits
+// for confirmation.
 func StartGuard(j *journal.Journal, runDir, stateDir string, within time.Duration) (*Guard, error) {
 	if err := CheckPending(runDir); err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ func StartGuard(j *journal.Journal, runDir, stateDir string, within time.Duratio
 		return nil, fmt.Errorf("guardian: %w", err)
 	}
 	defer theirs.Close()
-	// The child forks from this thread, so it is in this thread's network
-	// namespace. Standard streams are /dev/null.
+	// The child is forked from this thread, so it is in this thread's network
+	// namespace. Its standard streams are /dev/null.
 	cmd := exec.Command("/proc/self/exe", GuardArg, string(arg))
 	cmd.Args[0] = "niclane"
 	cmd.Dir = "/"
@@ -87,7 +87,7 @@ func StartGuard(j *journal.Journal, runDir, stateDir string, within time.Duratio
 		ours.Close()
 		return nil, fmt.Errorf("guardian: %w", err)
 	}
-	// Collected here if it ends before us, by init otherwise.
+	// Reaped here if it ends before this process, otherwise by init.
 	go cmd.Wait()
 	g := &Guard{conn: ours, in: bufio.NewReader(ours), within: within}
 	if err := g.ready(theirs); err != nil {
@@ -113,8 +113,8 @@ func socketpair() (ours *net.UnixConn, theirs *os.File, err error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// ready waits for the guardian's first words. Our copy of its end is closed
-// first, so that its death is the end of the stream.
+// ready waits for the guardian's first messages. It first closes our copy of
+// the guardian's end, so that the stream ends if the guardian dies.
 func (g *Guard) ready(theirs *os.File) error {
 	theirs.Close()
 	if err := g.conn.SetReadDeadline(time.Now().Add(guardStart)); err != nil {
@@ -136,11 +136,11 @@ func (g *Guard) ready(theirs *os.File) error {
 	}
 }
 
-// Warnings are what makes the guardian less safe than it should be.
+// Warnings returns problems that make the guardian less safe.
 func (g *Guard) Warnings() []string { return g.warnings }
 
-// Ended tells the guardian that apply has made all steps. From now on it waits
-// for Confirm, until the time returned.
+// Ended tells the guardian that apply has made all steps. The guardian then
+// waits for Confirm until the returned time.
 func (g *Guard) Ended() (time.Time, error) {
 	if err := g.ask("ended"); err != nil {
 		return time.Time{}, err
@@ -148,7 +148,7 @@ func (g *Guard) Ended() (time.Time, error) {
 	return time.Now().Add(g.within), g.conn.Close()
 }
 
-// Cancel tells the guardian that apply has failed and undone itself.
+// Cancel tells the guardian that apply has failed and undone its steps.
 func (g *Guard) Cancel() error {
 	return errors.Join(g.ask("cancel"), g.conn.Close())
 }
@@ -172,17 +172,17 @@ func (g *Guard) ask(word string) error {
 
 func guardSocket(runDir string) string { return filepath.Join(runDir, "guard.sock") }
 
-// pendingFile is there while a guardian is on watch: one that is left by a guardian
-// that was killed says that its change was never confirmed.
+// pendingFile exists while a guardian watches. If the guardian was killed, the file remains
+// and shows that its change was never confirmed.
 func pendingFile(runDir string) string { return filepath.Join(runDir, "guard.json") }
 
 func lastUndo(runDir string) string { return filepath.Join(runDir, "undone.json") }
 
-// ErrNothingPending is Confirm's error when no change waits for it.
+// ErrNothingPending is Confirm's error if no change waits for confirmation.
 var ErrNothingPending = errors.New("no change waits to be confirmed")
 
-// Confirm keeps the change that waits for it. Only who can enter runDir can
-// confirm: root.
+// Confirm keeps the change that waits for confirmation. Only root can do it,
+// because only root can enter runDir.
 func Confirm(runDir string) error {
 	answer, err := askGuard(runDir, "confirm")
 	switch {
@@ -199,13 +199,12 @@ func Confirm(runDir string) error {
 	return nil
 }
 
-// nothing is the guardian's answer when the change that it was to guard was rolled
-// back: it ends then.
+// nothing is the guardian's answer if its change was rolled back. The guardian then ends.
 const nothing = "nothing"
 
-// CheckPending returns an error that says which change waits to be confirmed,
-// nil if there is none. Another change must not be made before: the undoing of
-// the first would meet it.
+// CheckPending returns an error that names the change that waits for
+// confirmation, nil if there is none. Another change must wait, because undoing
+// the first one would conflict with it.
 func CheckPending(runDir string) error {
 	answer, err := askGuard(runDir, "status")
 	if errors.Is(err, ErrNothingPending) {
@@ -220,8 +219,8 @@ func CheckPending(runDir string) error {
 	return fmt.Errorf("%s: niclane confirm keeps it, niclane rollback --last undoes it", answer)
 }
 
-// Unconfirmed says which change was never confirmed although its guardian was
-// killed, and so will not be undone by itself; "" if there is none.
+// Unconfirmed describes a change that was never confirmed and will not be
+// undone, because its guardian was killed; "" if there is none.
 func Unconfirmed(runDir string) string {
 	if _, err := askGuard(runDir, "status"); !errors.Is(err, ErrNothingPending) {
 		return ""
@@ -235,8 +234,8 @@ func Unconfirmed(runDir string) string {
 		c.Config, c.When.Format(time.RFC3339))
 }
 
-// orphan returns what a guardian that is gone was told, nil if there is none whose
-// change is still in force in this network namespace.
+// orphan returns the configuration of a guardian that is gone and whose change is still in
+// force in this network namespace, nil if there is none.
 func orphan(runDir string) *guardConfig {
 	var c guardConfig
 	b, err := os.ReadFile(pendingFile(runDir))
@@ -253,8 +252,8 @@ func orphan(runDir string) *guardConfig {
 	return &c
 }
 
-// journal finds the journal of the guarded change, and what is to be closed after its
-// use; nil if it is gone or tells of another change.
+// journal returns the journal of the guarded change and a closer to call after its use. It
+// returns nil if the journal is gone or belongs to another change.
 func (c *guardConfig) journal(here journal.Host) (*journal.Journal, io.Closer, error) {
 	s, err := journal.OpenExisting(c.StateDir, here)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -272,7 +271,7 @@ func (c *guardConfig) journal(here journal.Host) (*journal.Journal, io.Closer, e
 	return nil, nil, errors.Join(listErr, s.Close())
 }
 
-// journalled reports whether the journal of the guarded change is there.
+// journalled reports whether the journal of the guarded change exists.
 func (c *guardConfig) journalled(here journal.Host) (bool, error) {
 	j, s, err := c.journal(here)
 	if j == nil {
@@ -281,8 +280,8 @@ func (c *guardConfig) journalled(here journal.Host) (bool, error) {
 	return true, s.Close()
 }
 
-// askGuard asks the guardian that is on watch. A socket that nobody listens on
-// was left by one that was killed.
+// askGuard asks the watching guardian. A socket without a listener is left from
+// a killed guardian.
 func askGuard(runDir, word string) (string, error) {
 	c, err := net.DialTimeout("unix", guardSocket(runDir), guardDial)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
@@ -300,7 +299,7 @@ func askGuard(runDir, word string) (string, error) {
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
-		// It ended between listening and answering.
+		// It ended after it accepted the connection.
 		return "", ErrNothingPending
 	}
 	if err != nil {
@@ -309,19 +308,19 @@ func askGuard(runDir, word string) (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// An undoRecord is what the guardian leaves behind when it has undone a change.
+// An undoRecord is the record that the guardian leaves after it has undone a change.
 type undoRecord struct {
 	Config string    `json:"config"`
 	When   time.Time `json:"when"`
 	Why    string    `json:"why"`
-	Error  string    `json:"error,omitempty"` // its beginning
+	Error  string    `json:"error,omitempty"` // the beginning of the error
 }
 
-// recordRoom is the size in bytes of the pending file, which the guardian writes over
-// and renames when it has undone a change: there need be no room by then.
+// recordRoom is the size in bytes of the pending file. After an undo, the guardian
+// overwrites and renames it, so it needs no new disk space then.
 const recordRoom = 8 << 10
 
-// padded gives v as JSON of recordRoom bytes at least.
+// padded returns v as JSON of at least recordRoom bytes.
 func padded(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	return append(b, bytes.Repeat([]byte(" "), max(recordRoom-len(b), 0))...), err
@@ -336,7 +335,7 @@ func describeLast(runDir string) string {
 	return "; " + u.String()
 }
 
-// String says what was done.
+// String describes the undoing.
 func (u undoRecord) String() string {
 	s := fmt.Sprintf("%s was undone at %s: %s", u.Config, u.When.Format(time.RFC3339), u.Why)
 	if u.Error != "" {

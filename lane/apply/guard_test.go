@@ -23,11 +23,11 @@ import (
 	"github.com/niclane/niclane/lane/apply"
 )
 
-// patience bounds how long a test waits for what must happen, which takes an
-// emulated guest on a busy host many times what it takes elsewhere.
+// patience is the longest wait for an event that must happen. An emulated guest
+// on a busy host takes much longer than other machines.
 const patience = 2 * time.Minute
 
-// guarded runs f in namespaces of its own with a plan and its start.
+// guarded runs f in its own namespaces, with a plan and the state at the start.
 func guarded(t *testing.T, f func(t *testing.T, c applierConfig, start string)) {
 	t.Helper()
 	vethtest.Run(t, testQueues, func(t *testing.T) {
@@ -36,14 +36,14 @@ func guarded(t *testing.T, f func(t *testing.T, c applierConfig, start string)) 
 		command(t, "ethtool -K v0 gro on")
 		p := planHere(t, strings.Replace(testLanes, "%s", "", 1))
 		c := quietApplier(t.TempDir(), p)
-		// A test that fails early must not leave a guardian behind.
+		// A test that fails early must not leave a guardian.
 		defer func() { _ = apply.Confirm(c.RunDir) }()
 		f(t, c, dump(t))
 	})
 }
 
-// start starts the applier and waits for a line of its output, if one is
-// wanted.
+// start starts the applier and waits for a line of its output, if the test
+// wants one.
 func start(t *testing.T, c applierConfig, line string) *exec.Cmd {
 	t.Helper()
 	cmd := c.command(t)
@@ -52,7 +52,7 @@ func start(t *testing.T, c applierConfig, line string) *exec.Cmd {
 	must.Do(t, err)
 	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
-		// A test that fails early must not leave it behind.
+		// A test that fails early must not leave the process.
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
@@ -103,14 +103,14 @@ func rollsBack(t *testing.T, c applierConfig) {
 	}
 }
 
-// waitFor waits until the condition holds.
+// waitFor waits until the condition is true.
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !cond(); {
 		if time.Now().After(end) {
 			t.Fatalf("waited %v for %s", patience, what)
 		}
-		// The guardian needs a processor more than this loop does.
+		// Leave the processor to the guardian.
 		unix.Nanosleep(&unix.Timespec{Nsec: 10e6}, nil)
 	}
 }
@@ -149,10 +149,10 @@ func TestGuardUndoesWhatIsNotConfirmed(t *testing.T) {
 func TestGuardOutlivesTheSession(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		c.Within, c.Linger = 3*time.Second, true
-		began := time.Now() // before apply ended, from which the time counts
+		began := time.Now() // before the end of apply, where the time starts
 		cmd := start(t, c, "lingering")
 		killSession(t, cmd)
-		// In a slow guest reading the dump alone can take that long.
+		// In a slow guest, reading the dump alone can take that long.
 		if dump(t) == before && time.Since(began) < c.Within {
 			t.Error("undone at once, although apply had ended")
 		}
@@ -160,8 +160,8 @@ func TestGuardOutlivesTheSession(t *testing.T) {
 	})
 }
 
-// TestGuardOutlivesTheControlGroup ends the login as systemd does: by killing
-// every process in its control group.
+// TestGuardOutlivesTheControlGroup ends the login as systemd does: it kills
+// every process in the control group.
 func TestGuardOutlivesTheControlGroup(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		for _, root := range []string{"/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
@@ -224,7 +224,7 @@ func TestConfirm(t *testing.T) {
 		if err := apply.CheckPending(c.RunDir); err == nil || !strings.Contains(err.Error(), testConfig) {
 			t.Errorf("pending: %v", err)
 		}
-		// The end of the login is none of the guardian's business.
+		// The end of the login does not affect the guardian.
 		killSession(t, cmd)
 		after := dump(t)
 		must.Do(t, apply.Confirm(c.RunDir))
@@ -280,8 +280,8 @@ func TestRollbackBeforeConfirm(t *testing.T) {
 	})
 }
 
-// TestGuardAfterRollback: what somebody has rolled back is not said to be undone by the
-// guardian.
+// TestGuardAfterRollback: the guardian does not report a change as undone that was rolled
+// back before.
 func TestGuardAfterRollback(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		c.Within, c.Linger = 2*time.Second, true
@@ -299,8 +299,8 @@ func TestGuardAfterRollback(t *testing.T) {
 	})
 }
 
-// TestGuardOnAFullDisk fills what holds the run and the state directory while the
-// guardian is on watch.
+// TestGuardOnAFullDisk fills the file system of the run and state directories
+// while the guardian watches.
 func TestGuardOnAFullDisk(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		dir := filepath.Dir(c.RunDir)
@@ -330,8 +330,8 @@ func TestGuardOnAFullDisk(t *testing.T) {
 	})
 }
 
-// TestGuardKilled kills the guardian: what it was to undo is said to be unconfirmed
-// until somebody confirms it or rolls it back.
+// TestGuardKilled kills the guardian. Its change is reported as unconfirmed until it is
+// confirmed or rolled back.
 func TestGuardKilled(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, _ string) {
 		c.Within, c.Linger = time.Hour, true

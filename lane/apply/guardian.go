@@ -24,8 +24,8 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// RunGuard is the guardian's whole life. arg comes from StartGuard, and file
-// descriptor 3 leads to it.
+// RunGuard runs the guardian until it ends. arg comes from StartGuard; file
+// descriptor 3 is the connection to it.
 func RunGuard(arg string) error {
 	signal.Ignore(unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN,
 		unix.SIGTTOU)
@@ -44,7 +44,7 @@ func RunGuard(arg string) error {
 
 type guardian struct {
 	guardConfig
-	link     *os.File // to the applier
+	link     *os.File // connection to the applier
 	applier  int      // pidfd
 	listener net.Listener
 	timer    *os.File
@@ -57,7 +57,7 @@ type guardian struct {
 	questions chan question
 }
 
-// leave gives the socket up, once: a second time it may be the next guardian's.
+// leave gives up the socket once. A second time, the socket may belong to the next guardian.
 func (g *guardian) leave() {
 	if g.left {
 		return
@@ -68,8 +68,8 @@ func (g *guardian) leave() {
 	os.Remove(guardSocket(g.RunDir))
 }
 
-// start makes ready everything that could fail later: after this, undoing
-// needs no more than the journal.
+// start prepares everything that could fail later. After this, undoing needs
+// only the journal.
 func (g *guardian) start() (err error) {
 	if g.applier, err = unix.PidfdOpen(g.Applier, 0); err != nil {
 		return fmt.Errorf("process %d: %w", g.Applier, err)
@@ -91,7 +91,7 @@ func (g *guardian) start() (err error) {
 	if err := g.arm(); err != nil {
 		return err
 	}
-	// The applier holds the lock, and has checked that nobody listens.
+	// The applier holds the lock, and has checked that there is no listener.
 	if err := os.Remove(guardSocket(g.RunDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -113,7 +113,7 @@ func (g *guardian) start() (err error) {
 	return err
 }
 
-// arm sets the timer to the full time from now. CLOCK_BOOTTIME goes on while
+// arm sets the timer to the full time from now. CLOCK_BOOTTIME continues while
 // the machine is suspended.
 func (g *guardian) arm() error {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(g.Within.Nanoseconds(), 1))}
@@ -126,27 +126,27 @@ func (g *guardian) arm() error {
 }
 
 func (g *guardian) tell(line string) {
-	// The applier may be gone; the change is guarded all the same.
+	// The applier may be gone; the guardian continues all the same.
 	_, _ = fmt.Fprintln(g.link, line)
 }
 
-// maxAskers is how many may be connected: for one more, the oldest goes.
+// maxAskers is the most connections; one more closes the oldest.
 const maxAskers = 64
 
-// A question comes over the socket and wants one line.
+// A question comes over the socket and gets one line as the answer.
 type question struct {
 	word string
 	conn net.Conn
 }
 
-// answer replies. The asker may be gone by now; its word was heard.
+// answer sends the answer. The asker may be gone by now; its question still counts.
 func (q question) answer(line string) {
 	_ = q.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = fmt.Fprintln(q.conn, line)
 }
 
 // watch waits, without polling, for the applier, for questions and for the
-// deadline, whichever comes first.
+// deadline.
 func (g *guardian) watch() error {
 	applier, late := make(chan string), make(chan error, 1)
 	g.questions = make(chan question)
@@ -157,7 +157,7 @@ func (g *guardian) watch() error {
 		_, err := g.timer.Read(b[:])
 		late <- err
 	}()
-	// If the timer is not heard: this one stands still while the machine does.
+	// In case reading the timer fails. This one stops while the machine is suspended.
 	backstop := time.NewTimer(g.Within + backstopAfter)
 	defer backstop.Stop()
 	for {
@@ -183,7 +183,7 @@ func (g *guardian) watch() error {
 		case q := <-g.questions:
 			answer, done := g.reply(q.word)
 			if done {
-				g.leave() // before who asked goes on, to another change perhaps
+				g.leave() // before the asker continues, perhaps with another change
 			}
 			q.answer(answer)
 			if done {
@@ -215,7 +215,7 @@ func (g *guardian) serve(out chan<- question) {
 			return
 		}
 		if err != nil {
-			time.Sleep(undoPause) // without memory or descriptors
+			time.Sleep(undoPause) // no memory or no descriptors
 			continue
 		}
 		go func() {
@@ -228,7 +228,7 @@ func (g *guardian) serve(out chan<- question) {
 	}
 }
 
-// reply answers a question; done says that there is nothing more to guard.
+// reply returns the answer to a question. done says that there is nothing more to guard.
 func (g *guardian) reply(word string) (answer string, done bool) {
 	switch word {
 	case "status":
@@ -255,7 +255,7 @@ func (g *guardian) reply(word string) (answer string, done bool) {
 	return fmt.Sprintf("%q is not understood", word), false
 }
 
-// undo undoes the change and leaves word of it.
+// undo undoes the change and records that.
 func (g *guardian) undo(why string) error {
 	go func() {
 		for q := range g.questions {
@@ -265,7 +265,7 @@ func (g *guardian) undo(why string) error {
 	there, err := g.rollBack()
 	for try := 1; again(err) && try <= undoTries; try++ {
 		time.Sleep(min(time.Duration(try)*undoPause, time.Second))
-		// What has failed once is not used again.
+		// Do not use a connection again that has failed.
 		k, kerr := NewKernel(g.RunDir)
 		if kerr != nil {
 			continue
@@ -297,20 +297,21 @@ func (g *guardian) undo(why string) error {
 	return errors.Join(err, jerr)
 }
 
-// undoTries is how often what could not be undone is tried again, undoPause for how
-// long nothing is tried before, times the number of the try.
+// undoTries is the most retries of undoing. undoPause, times the number of the retry, is
+// the pause before it.
 const (
 	undoTries = 30
 	undoPause = 10 * time.Millisecond
 )
 
-// backstopAfter is how much later than the timer its substitute is.
+// backstopAfter is the delay of the backstop after the timer.
 const backstopAfter = time.Second
 
-// logWait bounds the wait for a system log that takes nothing.
+// logWait is the longest wait for a system log that does not accept messages.
 const logWait = 2 * time.Second
 
-// again reports whether undoing is to be tried again: not what others have changed.
+// again reports whether to try undoing again. Objects that other programs have changed are no
+// reason.
 func again(err error) bool {
 	var left LeftError
 	if !errors.As(err, &left) {
@@ -319,11 +320,10 @@ func again(err error) bool {
 	return slices.ContainsFunc(left, func(l Left) bool { return !l.Foreign })
 }
 
-// rollBack undoes the change, and reports whether it was there to be undone: somebody
-// may have rolled it back meanwhile.
+// rollBack undoes the change. there is false if the change is already rolled back.
 func (g *guardian) rollBack() (there bool, err error) {
 	if !g.ended {
-		// It is dead, or it hangs: then it must not write any more.
+		// The applier is dead or hangs; it must not write any more.
 		if err := unix.PidfdSendSignal(g.applier, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 			return true, fmt.Errorf("kill process %d: %w", g.Applier, err)
 		}
@@ -342,7 +342,7 @@ func (g *guardian) rollBack() (there bool, err error) {
 	return true, err
 }
 
-// record turns the pending file into word of what was done, in the same room.
+// record turns the pending file into the record of the undoing, in the same disk space.
 func (g *guardian) record(u undoRecord) error {
 	b, err := padded(u)
 	if err != nil {

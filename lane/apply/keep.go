@@ -10,13 +10,13 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Drivers make their queues anew when channels or the card's traffic classes
-// change, and forget on the way what others have set: where interrupts go, how
-// queues are moderated; with the classes some change the number of channels and
-// delete all steering rules (ice: ice_setup_tc_mqprio_qdisc, ice_remove_q_channels).
+// Drivers make new queues when channels or the card's traffic classes change, and forget
+// settings of other programs: interrupt affinity and moderation. With the classes, some
+// also change the number of channels and delete all steering rules (ice:
+// ice_setup_tc_mqprio_qdisc, ice_remove_q_channels).
 
-// rebuilt returns the device whose queues a write makes anew, "" if none, and
-// whether its steering rules and channels are at stake too.
+// rebuilt returns the device for which a write makes the driver recreate its queues, "" if
+// none. classes says that it may also lose steering rules and channels.
 func rebuilt(old, next device.Object) (dev string, classes bool) {
 	for _, o := range []device.Object{old, next} {
 		switch o := o.(type) {
@@ -31,14 +31,14 @@ func rebuilt(old, next device.Object) (dev string, classes bool) {
 	return "", false
 }
 
-// queueSettings are what others have set on a device's queues.
+// queueSettings are the settings of other programs on a device's queues.
 type queueSettings struct {
-	queues   []device.Object // Affinity, Coalesce
+	queues   []device.Object // Affinity and Coalesce objects
 	channels device.Object   // nil for none
 	rules    []ethtool.RawRule
 }
 
-// keep reads what a write to dev may make the driver forget.
+// keep reads the settings that the driver may forget after a write to dev.
 func (s *System) keep(dev string, classes bool) (k queueSettings, err error) {
 	c, err := s.Read(device.Channels{Dev: dev})
 	if err != nil {
@@ -75,8 +75,8 @@ func (s *System) keep(dev string, classes bool) (k queueSettings, err error) {
 	return k, err
 }
 
-// restoreKept writes back what is not as it was. The queues that are gone keep
-// nothing.
+// restoreKept restores the settings that have changed. It skips queues that are
+// gone.
 func (s *System) restoreKept(dev string, k queueSettings) error {
 	var errs []error
 	put := func(o device.Object) {
@@ -117,7 +117,7 @@ func (s *System) Write(old, next device.Object) error {
 		return errors.Join(err, s.restoreKept(dev, k))
 	}
 	if next != nil {
-		k.channels = nil // the plan has said how many there are
+		k.channels = nil // the plan sets the number of channels
 	}
 	return s.restoreKept(dev, k)
 }

@@ -61,15 +61,15 @@ lanes:
         remote-addrs: ["fd00:77::2"]
 `
 
-// onSystem runs f in namespaces of its own, on a veth with an emulated card
-// that somebody else has settings, filters and rules on.
+// onSystem runs f in its own namespaces, on a veth with an emulated card that
+// has another program's settings, filters and rules.
 func onSystem(t *testing.T, f func(t *testing.T, lanes string)) {
 	t.Helper()
 	onSeededSystem(t, 1, f)
 }
 
-// onSeededSystem varies the start with the seed, the same for the same seed.
-// Odd ones have filters of somebody else's, even ones no clsact at all.
+// onSeededSystem is onSystem with a start that depends on the seed. Odd seeds
+// have another program's filters, even ones have no clsact.
 func onSeededSystem(t *testing.T, seed uint64, f func(t *testing.T, lanes string)) {
 	t.Helper()
 	vethtest.Run(t, testQueues, func(t *testing.T) {
@@ -101,8 +101,8 @@ func onSeededSystem(t *testing.T, seed uint64, f func(t *testing.T, lanes string
 	})
 }
 
-// foreignObjects gives the card a table and a rule, and the NAPIs values, that
-// are not ours.
+// foreignObjects sets a table and a rule of the card, and NAPI values, as
+// another program would.
 func foreignObjects(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	k := openKernel(t)
@@ -117,7 +117,7 @@ func foreignObjects(t *testing.T, r *rand.Rand) {
 	}
 	objects := []device.Object{table, device.Rule{Dev: "v0", Queue: r.IntN(2),
 		Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 40000}}}
-	// Before napi-set took threaded (Linux 6.17), a NAPI has nothing to keep.
+	// Before napi-set took threaded (Linux 6.17), a NAPI has no value to keep.
 	st := lanetest.Observe(t, "v0")
 	for q := range testQueues {
 		if !st.Capabilities.Has(device.CapNAPIThread) {
@@ -138,14 +138,14 @@ func foreignObjects(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// setQueueFile writes a file of v0's queues.
+// setQueueFile writes a file of one of v0's queues.
 func setQueueFile(t *testing.T, name, value string) {
 	t.Helper()
 	must.Do(t, os.WriteFile(filepath.Join(sysfs, "class/net/v0/queues", name), []byte(value), 0))
 }
 
-// sysfs is where the thread's own is mounted, in its own mount namespace: the
-// one at /sys shows another network namespace.
+// sysfs is the mount point of the thread's own sysfs, in its own mount
+// namespace. The one at /sys shows another network namespace.
 const sysfs = "/run/nla-sysfs"
 
 func mountSysfs(t *testing.T) {
@@ -154,11 +154,11 @@ func mountSysfs(t *testing.T) {
 	must.Do(t, unix.Mount("sysfs", sysfs, "sysfs", 0, ""))
 }
 
-// cgroupPrefix begins the names of this process's control groups.
+// cgroupPrefix is the prefix of the names of this process's control groups.
 func cgroupPrefix() string { return fmt.Sprintf("nla-test-%d-", os.Getpid()) }
 
-// makeCgroup makes a control group with values of its own for cpuset, if this
-// machine lets us, and returns the line of the config that names it.
+// makeCgroup makes a control group with its own cpuset values, if the machine
+// allows it, and returns the config line that names it.
 func makeCgroup(t *testing.T) string {
 	t.Helper()
 	root := "/sys/fs/cgroup/cpuset"
@@ -192,11 +192,11 @@ func command(t *testing.T, line string) string {
 	return string(out)
 }
 
-// volatile are values that the kernel assigns anew or counts; nothing that a
-// plan writes.
+// volatile matches values that the kernel assigns or counts; a plan writes none
+// of them.
 var volatile = regexp.MustCompile(`"id":[0-9]+|"expires":[0-9]+|"jited":[a-z]+`)
 
-// dump is everything that a plan can write, as other programs show it.
+// dump returns everything that a plan can write, as other programs show it.
 func dump(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -255,7 +255,7 @@ func observed(t *testing.T) *device.State {
 	return st
 }
 
-// planHere plans lanes for the system as it is.
+// planHere plans lanes for the present system.
 func planHere(t *testing.T, lanes string) *plan.Plan {
 	t.Helper()
 	p := replanHere(t, lanes, plan.Owned{})
@@ -265,7 +265,7 @@ func planHere(t *testing.T, lanes string) *plan.Plan {
 	return p
 }
 
-// replanHere plans lanes for the system as it is, with what is owned already.
+// replanHere plans lanes for the present system, with the objects already owned.
 func replanHere(t *testing.T, lanes string, owned plan.Owned) *plan.Plan {
 	t.Helper()
 	opts := observe.Options{Devices: []string{"v0"}}
@@ -286,7 +286,7 @@ func wantDump(t *testing.T, when, want string) {
 }
 
 // TestSystemKill kills apply with SIGKILL before and after every write to the
-// kernel; rollback must restore a full dump.
+// kernel. Rollback must restore the full dump.
 func TestSystemKill(t *testing.T) {
 	for _, seed := range []uint64{1, 2} {
 		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) { killEverywhere(t, seed) })
@@ -338,7 +338,7 @@ func kinds(p *plan.Plan) map[string]int {
 	return m
 }
 
-// TestSystemFailure lets every write fail in turn; apply itself must restore.
+// TestSystemFailure makes every write fail in turn; apply itself must restore.
 func TestSystemFailure(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
 		p := planHere(t, lanes)

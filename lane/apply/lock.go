@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultRunDir holds the lock and the guardian's socket.
+// DefaultRunDir is the directory of the lock and the guardian's socket.
 const DefaultRunDir = "/run/niclane"
 
-// A Lock is held by the one process that may write. The kernel releases it
-// when the process ends, however it ends (flock(2)).
+// A Lock is held by the only process that may write. The kernel releases it
+// when the process ends in any way (flock(2)).
 type Lock struct{ f *os.File }
 
 // A Holder is the process that holds the lock.
@@ -31,10 +31,10 @@ type Holder struct {
 	Since   time.Time `json:"since"`
 }
 
-// A LockedError says which process holds the lock.
+// A LockedError names the process that holds the lock.
 type LockedError struct {
 	Holder Holder
-	// Err is why the lock was not waited for any longer, nil if it was not waited for.
+	// Err is why waiting ended, nil if the caller did not wait.
 	Err error
 }
 
@@ -50,14 +50,14 @@ func (e *LockedError) Error() string {
 		e.Holder.PID, strings.Join(e.Holder.Command, " "), e.Holder.Since.Format(time.RFC3339))
 }
 
-// TryLock takes the lock in dir, which it makes (mode 0700) if it does not
+// TryLock takes the lock in dir, which it creates (mode 0700) if it does not
 // exist. If another process holds it, the error is a *LockedError.
 func TryLock(dir string) (*Lock, error) { return TryLockNamed(dir, lockName) }
 
-// lockName is the lock of who may write.
+// lockName is the file name of the writers' lock.
 const lockName = "lock"
 
-// TryLockNamed is TryLock of another lock, by the name of its file.
+// TryLockNamed is TryLock for another lock, by its file name.
 func TryLockNamed(dir, name string) (*Lock, error) {
 	f, err := openLock(dir, name)
 	if err != nil {
@@ -77,7 +77,7 @@ func TryLockNamed(dir, name string) (*Lock, error) {
 	}
 }
 
-// WaitLock is TryLock that waits for the holder to end, or ctx.
+// WaitLock is like TryLock, but waits until the holder releases the lock or ctx ends.
 func WaitLock(ctx context.Context, dir string) (*Lock, error) {
 	f, err := openLock(dir, lockName)
 	if err != nil {
@@ -85,8 +85,8 @@ func WaitLock(ctx context.Context, dir string) (*Lock, error) {
 	}
 	got := make(chan error, 1)
 	go func() {
-		// Blocks in the kernel; if ctx ends first, the goroutine ends
-		// with the holder and lets go.
+		// This blocks in the kernel. If ctx ends first, the goroutine gets the
+		// lock after the holder, releases it and ends.
 		for {
 			err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
 			if err != unix.EINTR {
@@ -111,9 +111,9 @@ func WaitLock(ctx context.Context, dir string) (*Lock, error) {
 
 // Unlock releases the lock.
 func (l *Lock) Unlock() error {
-	// Closing would do only once a child that was just forked has closed
-	// its copy (flock(2)). A byte is left, and with it the file's page: who is next
-	// may say so although the file system is full by then.
+	// Closing alone releases the lock only after a freshly forked child has closed its copy
+	// (flock(2)). One byte keeps the file's page, so that the next holder can write its
+	// name on a full file system.
 	return errors.Join(l.f.Truncate(1), unix.Flock(int(l.f.Fd()), unix.LOCK_UN), l.f.Close())
 }
 
@@ -134,7 +134,7 @@ func openLock(dir, name string) (*os.File, error) {
 	}
 }
 
-// runDir makes dir if need be and checks that nobody else can enter it.
+// runDir creates dir if necessary, and checks that no other user can enter it.
 func runDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return fmt.Errorf("run directory: %w", err)
@@ -152,8 +152,8 @@ func runDir(dir string) error {
 	return nil
 }
 
-// identify writes who holds the lock, for the others to read. It has the lock all
-// the same where there is no room for that, as on a full /run.
+// identify writes the holder of the lock for other processes to read. On a full
+// /run it cannot, but holds the lock all the same.
 func identify(f *os.File) {
 	b, err := json.Marshal(Holder{PID: os.Getpid(), Command: os.Args, Since: time.Now().UTC().Round(time.Second)})
 	if err == nil && f.Truncate(1) == nil {

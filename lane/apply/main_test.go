@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestMain lets the test's executable be the applier and the guardian too.
+// TestMain lets the test executable also run as the applier and the guardian.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 {
 		switch os.Args[1] {
@@ -44,23 +44,23 @@ func exit(err error) {
 
 const applierArg = "test-applier"
 
-// An applierConfig tells a process of its own what to apply and when to die.
+// An applierConfig tells an applier process what to apply and when to die.
 type applierConfig struct {
 	StateDir, RunDir string
 	Plan             *plan.Plan
-	// Kill is the number of the write at which to get SIGKILL, -1 for none;
-	// After says after it, not before.
+	// Kill is the number of the write at which the process gets SIGKILL, -1 for
+	// none. After says after the write instead of before.
 	Kill  int
 	After bool
-	// Hang is the number of the write before which to hang, -1 for none.
+	// Hang is the number of the write before which the process hangs, -1 for none.
 	Hang int
-	// Fail is the number of the write to fail, -1 for none.
+	// Fail is the number of the write that fails, -1 for none.
 	Fail int
-	// Within starts a guardian, 0 none.
+	// Within starts a guardian with this time; 0: none.
 	Within time.Duration
-	// Linger keeps the process after its end.
+	// Linger keeps the process running after apply.
 	Linger bool
-	// Cgroups are directories of control groups to move to first.
+	// Cgroups are directories of control groups that the process moves to first.
 	Cgroups []string
 }
 
@@ -68,8 +68,8 @@ func quietApplier(dir string, p *plan.Plan) applierConfig {
 	return applierConfig{StateDir: dir + "/state", RunDir: dir + "/run", Plan: p, Kill: -1, Hang: -1, Fail: -1}
 }
 
-// start starts the applier in the namespaces of the calling thread, as the
-// leader of a session of its own.
+// command returns the command that runs the applier in the namespaces of the
+// calling thread, as the leader of its own session.
 func (c applierConfig) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	arg, err := json.Marshal(c)
@@ -80,7 +80,7 @@ func (c applierConfig) command(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// output runs the applier to its end and returns what it printed.
+// output runs the applier to its end and returns its output.
 func (c applierConfig) output(t *testing.T) ([]byte, error) {
 	t.Helper()
 	cmd := c.command(t)
@@ -184,7 +184,7 @@ func die() {
 	select {}
 }
 
-// openKernel opens what reads and writes the kernel here.
+// openKernel opens the kernel of this network namespace.
 func openKernel(t *testing.T) *apply.System {
 	t.Helper()
 	k, err := apply.NewKernel("")
@@ -199,7 +199,7 @@ func thisHost(t *testing.T) journal.Host {
 	return host
 }
 
-// memoryJournal returns a journal of this host that no file has.
+// memoryJournal returns a journal of this host without a file.
 func memoryJournal(t *testing.T, h journal.Head) *journal.Journal {
 	t.Helper()
 	h.Host = thisHost(t)

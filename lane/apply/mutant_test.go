@@ -19,8 +19,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A watched kernel holds every state on the way to the fence: a queue is in one
-// table only, the default one or a lane's.
+// A watched kernel checks the fence after every write: a queue may be in only
+// one table, the default one or a lane's.
 type watched struct {
 	*fakekernel.Kernel
 	breach error
@@ -35,7 +35,7 @@ func (w *watched) Write(old, next device.Object) error {
 }
 
 func fenced(objects map[string]device.Object) error {
-	owner := map[string]string{} // table by device and queue
+	owner := map[string]string{} // table, by device and queue
 	for key, o := range objects {
 		t, ok := o.(device.RSSTable)
 		if !ok {
@@ -52,7 +52,7 @@ func fenced(objects map[string]device.Object) error {
 	return nil
 }
 
-// lanes reports whether a device has any context beside the default.
+// lanes reports whether a device has a context beside the default.
 func lanes(objects map[string]device.Object, dev string) bool {
 	for _, o := range objects {
 		if t, ok := o.(device.RSSTable); ok && t.Dev == dev && t.Context != 0 {
@@ -62,9 +62,8 @@ func lanes(objects map[string]device.Object, dev string) bool {
 	return false
 }
 
-// check says what is wrong with a plan for a case: it cannot be made, does not
-// lead to what was asked for, breaks the fence on the way, or does not lead
-// back.
+// check returns an error if a plan cannot be applied, does not reach the wanted
+// state, breaks the fence on the way, or cannot be rolled back.
 func check(c golden.Case, r run, steps []plan.Step) error {
 	p := &plan.Plan{Devices: r.plan.Devices, Steps: steps}
 	k := &watched{Kernel: r.kernel.Clone()}
@@ -88,8 +87,7 @@ func check(c golden.Case, r run, steps []plan.Step) error {
 	return k.breach
 }
 
-// TestMutants checks the checks: each of some thousand wrong plans must be
-// found wrong.
+// TestMutants tests the checks: each of about a thousand wrong plans must fail.
 func TestMutants(t *testing.T) {
 	total := 0
 	for _, c := range golden.Cases(t, "../plan/testdata") {
@@ -113,8 +111,8 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d mutants", total)
 }
 
-// TestLostUndo loses one undo step after the other from the journal: what
-// remains must not look like a full rollback.
+// TestLostUndo removes one record after the other from the journal. The rest
+// must not look like a full rollback.
 func TestLostUndo(t *testing.T) {
 	for _, c := range golden.Cases(t, "../plan/testdata") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -137,7 +135,7 @@ func TestLostUndo(t *testing.T) {
 }
 
 // goesWith reports whether the kernel removes the object together with another
-// of the records.
+// one of the records.
 func goesWith(lost journal.Record, records []journal.Record) bool {
 	return slices.ContainsFunc(records, func(r journal.Record) bool {
 		o := lost.Last

@@ -13,45 +13,45 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Report is the state really reached.
+// A Report is the state that was really reached.
 type Report struct {
-	// Done are the keys of the steps that were made and read back, in
-	// order, those undone again included.
+	// Done are the keys of the steps that were made and read back, in order,
+	// including those undone again.
 	Done []string `json:"done,omitempty"`
-	// Undone are the keys of the objects that were brought back, in order.
+	// Undone are the keys of the restored objects, in order.
 	Undone []string `json:"undone,omitempty"`
-	// Gone are objects that could not be brought back because they, or
-	// their device, exist no more. Nothing is left of them.
+	// Gone are objects that no longer exist, or whose device no longer exists.
+	// There is nothing to restore.
 	Gone []string `json:"gone,omitempty"`
-	// Left are objects that are not as they were before niclane.
+	// Left are objects that do not have their values from before niclane.
 	Left []Left `json:"left,omitempty"`
-	// Removed are things of somebody else's that Force has removed.
+	// Removed are other programs' objects that Force has removed.
 	Removed []string `json:"removed,omitempty"`
-	// Objects is how many objects were to be brought back.
+	// Objects is the number of objects to restore.
 	Objects int `json:"objects,omitempty"`
-	// Rebooted says that the journal was of an earlier boot: the kernel
-	// state is gone and there was nothing to undo.
+	// Rebooted says that the journal is of an earlier boot: the kernel state is
+	// gone, and there was nothing to undo.
 	Rebooted bool `json:"rebooted,omitempty"`
-	// Warnings are what went wrong beside the objects, as a progress line
-	// that could not be written.
+	// Warnings are problems other than with objects, for example a progress
+	// line that could not be written.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// A Left is an object that could not, or must not, be brought back.
+// A Left is an object that could not, or must not, be restored.
 type Left struct {
 	Key string `json:"key"`
 	Why string `json:"why"`
-	// Foreign says that somebody else changed or uses the object; Force
+	// Foreign says that another program changed or uses the object. Force
 	// overrides that.
 	Foreign bool `json:"foreign,omitempty"`
-	// transient says that it may be brought back at the next try.
+	// transient says that the next try may restore it.
 	transient bool
 }
 
-// A LeftError says what undoing has left.
+// A LeftError lists the objects that undoing has left.
 type LeftError []Left
 
-// Error implements error: one line per object, or for all that are left for one reason.
+// Error implements error: one line per object, or per reason if several have the same.
 func (e LeftError) Error() string {
 	var lines []string
 	for i, l := range e {
@@ -79,10 +79,10 @@ func (e LeftError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// leftNamed is how many objects are named that are left for one reason.
+// leftNamed is the most objects that are named for one reason.
 const leftNamed = 3
 
-// A MismatchError is an object that is not as it should be.
+// A MismatchError says that an object does not have the expected value.
 type MismatchError struct {
 	Key         string
 	When        string // "read back", "changed since the plan was made"
@@ -95,7 +95,7 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s: %s: want %s, found %s", e.Key, e.When, want, found)
 }
 
-// Text gives an object's value on one line.
+// Text returns an object's value on one line.
 func Text(o device.Object) string {
 	if f, ok := o.(device.File); ok {
 		return fmt.Sprintf("%q", strings.TrimSpace(f.Value))
@@ -103,7 +103,8 @@ func Text(o device.Object) string {
 	return plan.Brief(o)
 }
 
-// Texts gives two values of an object, with what differs where Text does not show that.
+// Texts returns two values of an object, with the fields that differ if Text does not show
+// the difference.
 func Texts(a, b device.Object) (string, string) {
 	ta, tb := Text(a), Text(b)
 	if ta != tb || a == nil || b == nil {
@@ -123,7 +124,7 @@ func Texts(a, b device.Object) (string, string) {
 	return ta, tb
 }
 
-// fields are an object's, as words.
+// fields returns the fields of an object as text.
 func fields(o device.Object) map[string]string {
 	var raw map[string]json.RawMessage
 	if b, err := json.Marshal(o); err != nil || json.Unmarshal(b, &raw) != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// Rollback brings every object that j owns back to its value before niclane
-// first wrote it, in reverse order, and removes j when nothing is left. An
-// object that somebody else has changed since is left and reported, unless
-// opts.Force; what was left is a LeftError and stays in the journal. It goes on
-// past failures and, once begun, does not stop when ctx ends.
+// Rollback restores every object that j owns to its value before niclane first
+// wrote it, in reverse order, and removes j when nothing is left. Without
+// opts.Force, it leaves and reports objects that another program has changed
+// since. Objects left are a LeftError and stay in the journal. It continues
+// after failures, and once begun does not stop when ctx ends.
 //
-// here is the host of the caller: a journal of an earlier boot is removed,
-// because the kernel state it describes is gone; one of another network
-// namespace is an error.
+// here is the host of the caller. Rollback removes a journal of an earlier
+// boot, because the kernel state that it describes is gone. For a journal of
+// another network namespace it returns an error.
 func Rollback(ctx context.Context, k Kernel, j *journal.Journal, here journal.Host, opts Options) (*Report, error) {
 	if err := ctx.Err(); err != nil {
 		return &Report{}, err

@@ -31,7 +31,7 @@ var (
 	theClass = device.Class{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 8, Ceil: 8, Quantum: 1}
 )
 
-// small returns a kernel with one device and a plan applied to it.
+// small returns a kernel with one device, and the journal of a plan applied to it.
 func small(t *testing.T) (*fakekernel.Kernel, *journal.Journal) {
 	t.Helper()
 	k := fakekernel.New(&device.State{
@@ -60,7 +60,7 @@ func TestRollbackLeavesWhatOthersChanged(t *testing.T) {
 	if got := k.Objects(); len(got) != 1 || !device.Equal(got[knob.Key()], knob3) {
 		t.Errorf("left: %v", got)
 	}
-	// It stays in the journal, and can be forced later.
+	// It stays in the journal, and Force can restore it later.
 	j = reread(t, j)
 	if got := j.Records(); len(got) != 1 {
 		t.Fatalf("records: %+v", got)
@@ -163,7 +163,8 @@ func TestRollbackRuleToContext(t *testing.T) {
 	}
 }
 
-// replacing puts a foreign object in the place of ours: before ours is added, or after.
+// A replacing kernel puts a foreign object in the place of ours, before or after ours is
+// added.
 type replacing struct {
 	*fakekernel.Kernel
 	ours, theirs device.Object
@@ -243,8 +244,8 @@ func TestRunFindsAnotherState(t *testing.T) {
 	wantState(t, "afterwards", before, k)
 }
 
-// TestRevert: where the second change of a file is undone, because it failed or because
-// somebody wants that, the journal is that of the first again.
+// TestRevert: if the second change of a file is undone, after a failure or by the user, the
+// first journal is back.
 func TestRevert(t *testing.T) {
 	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
 	must.Do(t, err)
@@ -291,7 +292,7 @@ func TestRevert(t *testing.T) {
 		first(fmt.Sprintf("failed %v", fails))
 		wantState(t, "afterwards", before, k)
 	}
-	// Killed before the first step.
+	// The process was killed before the first step.
 	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob3, New: knob}}}
 	if _, err := s.Begin(journal.Head{Config: "/l.yaml", Devices: p.Devices, Plan: p, Undoable: true}); err != nil {
 		t.Fatal(err)
@@ -302,7 +303,7 @@ func TestRevert(t *testing.T) {
 	first("tidied")
 }
 
-// A deaf kernel takes writes of the knob and does something else.
+// A deaf kernel accepts writes of the knob but does something else.
 type deaf struct{ *fakekernel.Kernel }
 
 func (d deaf) Write(old, next device.Object) error {
@@ -406,7 +407,7 @@ func TestLock(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Errorf("waiting: %v", err)
 	}
-	// The one that waited in vain may get the lock now; it lets go at once.
+	// The waiter that gave up may get the lock now; it releases it at once.
 	soon, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
 	again, err := apply.WaitLock(soon, dir)

@@ -13,13 +13,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// Options of Run and Rollback.
+// Options are the options of Run, Undo and Rollback.
 type Options struct {
-	// Force restores objects that somebody else has changed since, and removes
-	// what somebody else has put below objects that niclane made: the report
-	// says what.
+	// Force restores objects that other programs have changed since, and
+	// removes other programs' objects below niclane's. The report lists the
+	// removed ones.
 	Force bool
-	// Progress, if not nil, is told about each object before it is written.
+	// Progress, if not nil, is called for each object before it is written.
 	Progress func(Event)
 }
 
@@ -37,13 +37,13 @@ func (o Options) tell(e Event) {
 	}
 }
 
-// Run makes the steps of p, recording into j, whose head holds p. Every object
-// must be as the step's Old says and, after the write, as its New says; of
-// objects of one kind that follow each other, all are looked at before the
-// first is written, and read back after the last. On the
-// first failure, or when ctx ends, what was done is undone in reverse; the
-// error is then that failure, joined with a LeftError if something could not
-// be undone. The report says what was reached either way.
+// Run makes the steps of p and records them in j, whose head contains p. Every
+// object must have the step's Old value before, and its New value after the
+// write. Run handles successive objects of one kind as a group: it reads all
+// before the first write, and reads all back after the last. On the first
+// failure, or when ctx ends, it undoes its steps in reverse. The error is then
+// that failure, joined with a LeftError if it could not undo something. The
+// report describes the state reached in either case.
 func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts Options) (*Report, error) {
 	r, err := newRunner(k, j.Head().Ground, opts)
 	if err != nil {
@@ -68,14 +68,14 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 		first += n
 	}
 	if err := j.End(); err != nil {
-		// All steps are made and recorded; only the end is not.
+		// All steps are made and recorded; only the end is not recorded.
 		r.warn(err)
 	}
 	return &r.report, nil
 }
 
-// Undo undoes this generation's steps of j, in reverse: what the apply that
-// wrote j changed, not what earlier ones of the same config did.
+// Undo undoes this generation's steps of j in reverse: the changes of the apply
+// that wrote j, not those of earlier ones of the same config.
 func Undo(k Kernel, j *journal.Journal, opts Options) (*Report, error) {
 	r, err := newRunner(k, j.Head().Ground, opts)
 	if err != nil {
@@ -88,10 +88,10 @@ func Undo(k Kernel, j *journal.Journal, opts Options) (*Report, error) {
 
 type runner struct {
 	k      Kernel
-	follow *follower // k, if it can be followed; or nil
+	follow *follower // k, if it can find devices; or nil
 	opts   Options
 	report Report
-	tasks  []*task // all that are to be brought back
+	tasks  []*task // all objects to restore
 	// resized are the devices whose number of channels changes.
 	resized map[string]bool
 }
@@ -106,7 +106,7 @@ func resized(steps []plan.Step) map[string]bool {
 	return devs
 }
 
-// warn says something once: a full disk fails every line of progress.
+// warn adds a warning only once: on a full disk, every line of progress fails.
 func (r *runner) warn(err error) {
 	if w := err.Error(); !slices.Contains(r.report.Warnings, w) {
 		r.report.Warnings = append(r.report.Warnings, w)
@@ -120,9 +120,9 @@ func (r *runner) left() error {
 	return LeftError(r.report.Left)
 }
 
-// group returns how many of the first steps are looked at together, before the
-// first of them is written and after the last: different objects of one kind.
-// A step that removes something stays alone: what hangs on it is looked up just
+// group returns the number of leading steps that form a group: different
+// objects of one kind, read together before the first write and after the last.
+// A step that removes an object is alone, because its occupants are read just
 // before.
 func group(steps []plan.Step) int {
 	seen := map[string]bool{}
@@ -138,9 +138,9 @@ func group(steps []plan.Step) int {
 	return len(steps)
 }
 
-// steps makes the steps from first to end, which are a group: it looks at the
-// objects of all, writes them one by one, and reads all back. At an error it
-// returns the step to blame.
+// steps makes the group of steps from first to end: it reads all objects,
+// writes them one by one, and reads all back. With an error, it returns the
+// index of the failed step.
 func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step, first, end int) (int, error) {
 	group := all[first:end]
 	present, at, err := r.read(group)
@@ -169,7 +169,7 @@ func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step,
 		if at < 0 {
 			at, err = i, &MismatchError{Key: s.Key(), When: "read back", Want: s.New, Found: got[i]}
 		}
-		// It is not as it was written, and not by somebody else.
+		// The object does not have the written value, but no other program changed it.
 		if jerr := j.Undo(first + i); jerr != nil {
 			err = errors.Join(err, jerr)
 		}
@@ -186,7 +186,7 @@ func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step,
 	return end - 1, j.Done(end - 1)
 }
 
-// steady returns an error if a device has got another name, or is another.
+// steady returns an error if a device has another name, or is another device.
 func (r *runner) steady() error {
 	if r.follow == nil {
 		return nil
@@ -194,8 +194,8 @@ func (r *runner) steady() error {
 	return r.follow.steady()
 }
 
-// read returns the present values of the steps' objects, or which one could
-// not be read.
+// read returns the present values of the steps' objects, or the index of one
+// that could not be read.
 func (r *runner) read(steps []plan.Step) (present []device.Object, at int, err error) {
 	objects := make([]device.Object, len(steps))
 	for i, s := range steps {
@@ -204,8 +204,8 @@ func (r *runner) read(steps []plan.Step) (present []device.Object, at int, err e
 	return r.readAll(objects)
 }
 
-// readAll returns the present values of objects of one kind, in fewer calls
-// than one each where that can be, or which one could not be read.
+// readAll returns the present values of objects of one kind, if possible in
+// fewer calls than one each, or the index of one that could not be read.
 func (r *runner) readAll(objects []device.Object) (present []device.Object, at int, err error) {
 	if m, ok := r.k.(ManyReader); ok && len(objects) > 1 {
 		present, err = m.ReadMany(objects)
@@ -223,8 +223,8 @@ func (r *runner) readAll(objects []device.Object) (present []device.Object, at i
 	return present, 0, nil
 }
 
-// expected returns an error if the object is not as the plan found it, or not
-// to be removed.
+// expected returns an error if the object is not as the plan found it, or must
+// not be removed.
 func (r *runner) expected(s plan.Step, present device.Object) error {
 	made := s.Old == nil && present != nil && (maker(s.Object()) != nil || r.resized[queueDevice(s.Object())])
 	if !device.Equal(present, s.Old) && !made {
@@ -250,9 +250,9 @@ func (r *runner) make(ctx context.Context, j *journal.Journal, i int, s plan.Ste
 	return nil
 }
 
-// write skips what needs no write: an implicit object's removal, and a value
-// that is there already. A NAPI's configuration is the exception: it outlives
-// the queue (net/core/dev.c: napi_restore_config), so that it goes back to the
+// write skips a value that is already there, and the removal of an implicit
+// object. Only a NAPI's configuration is written also then: it outlives the
+// queue (net/core/dev.c: napi_restore_config), so it must go back to the
 // kernel's defaults.
 func (r *runner) write(present, want device.Object) error {
 	_, outlives := present.(device.NAPIConfig)
@@ -262,7 +262,7 @@ func (r *runner) write(present, want device.Object) error {
 	return r.k.Write(present, want)
 }
 
-// unoccupied returns an error if something hangs on o.
+// unoccupied returns an error if other objects depend on o.
 func (r *runner) unoccupied(o device.Object) error {
 	who, err := r.occupants(o)
 	if err == nil && len(who) > 0 {
@@ -271,7 +271,7 @@ func (r *runner) unoccupied(o device.Object) error {
 	return err
 }
 
-// occupants returns what hangs on o.
+// occupants returns the objects that depend on o.
 func (r *runner) occupants(o device.Object) ([]string, error) {
 	oc, ok := r.k.(Occupier)
 	if !ok || o == nil {

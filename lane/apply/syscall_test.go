@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// TestSystemKillInCall kills apply at system calls, not at steps: within what a
-// client does for one object too. NICLANE_KILL_SEED takes other calls,
-// NICLANE_KILL_CALLS more of them.
+// TestSystemKillInCall kills apply at system calls, also within the work on one
+// object. NICLANE_KILL_SEED selects other calls, NICLANE_KILL_CALLS the number
+// of calls.
 func TestSystemKillInCall(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {

@@ -38,7 +38,7 @@ type System struct {
 	ethtool *ethtool.Client
 	bpf     *bpf.Client
 	finder  *observe.Finder
-	groups  device.Cgroup // where their hierarchies are mounted
+	groups  device.Cgroup // mount points of their hierarchies
 	closers []io.Closer
 }
 
@@ -47,9 +47,9 @@ type client interface {
 	Write(old, next device.Object) error
 }
 
-// NewKernel connects to the kernel, and to the pollers of niclane's run directory
-// runDir. A family that the kernel does not have is an error only for the objects
-// that need it.
+// NewKernel connects to the kernel, and to the pollers of niclane's run
+// directory runDir. A netlink family that the kernel does not have is an error
+// only for objects that need it.
 func NewKernel(runDir string) (*System, error) {
 	s := &System{clients: map[string]client{}, missing: map[string]error{}}
 	if err := s.open(runDir); err != nil {
@@ -149,8 +149,8 @@ func (s *System) open(runDir string) error {
 	return nil
 }
 
-// Prepare begins what the steps of a plan will wait for and what changes
-// nothing: loading programs.
+// Prepare begins to load the programs that the steps of a plan need. This
+// changes nothing in the kernel's configuration.
 func (s *System) Prepare(steps []plan.Step) {
 	var objects []device.Object
 	for _, step := range steps {
@@ -161,9 +161,9 @@ func (s *System) Prepare(steps []plan.Step) {
 	s.bpf.Prepare(objects...)
 }
 
-// Anew has s ask the kernel for everything again. Within one apply it takes some of
-// it to be as it was a moment ago: who keeps s for another apply says that others may
-// have changed it since.
+// Anew drops cached kernel state. Within one apply, s uses some values that it read a
+// moment ago. A caller that keeps s for another apply calls Anew, because other programs
+// may have changed them.
 func (s *System) Anew() {
 	s.bpf.Anew()
 	if s.ethtool != nil {

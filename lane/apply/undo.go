@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// An OccupiedError is an object that cannot be removed because of what hangs
-// on it.
+// An OccupiedError says that an object cannot be removed because other objects
+// depend on it.
 type OccupiedError struct {
 	Key       string
 	Occupants []string
@@ -30,18 +30,18 @@ func (e *OccupiedError) why() string {
 	return "not niclane's, and removed together with it: " + strings.Join(e.Occupants, "; ")
 }
 
-// A task brings one object back.
+// A task restores one object.
 type task struct {
 	key string
-	// want is the value to restore, expect the one that niclane left.
+	// want is the value to restore, expect the value that niclane left.
 	want, expect device.Object
-	// loose says that the present value may be anything: a write was begun
-	// and not seen to end, which was to make next of it.
+	// loose says that the present value may be anything: a write to next was
+	// begun and its end was not recorded.
 	loose bool
 	next  device.Object
-	// ended says that the end is recorded, before it was read back.
+	// ended says that the end is recorded, before the read-back.
 	ended bool
-	// begin and end record.
+	// begin and end write to the journal.
 	begin, end func() error
 }
 
@@ -69,11 +69,11 @@ func (r *runner) undoSteps(j *journal.Journal, steps []plan.Step) {
 	r.restoreAll(tasks)
 }
 
-// restoreAll does the tasks in order. What fails is tried again after the
-// others, as long as that gets anything further: an object that moved between
-// two generations may be in use by one that is restored after it. What failed for
-// want of memory and the like, or was written without an answer, is tried a few
-// times in any case.
+// restoreAll does the tasks in order. It tries failed ones again after the
+// others while that makes progress: an object that moved between two
+// generations may be in use by one that is restored later. It repeats transient
+// failures, such as lack of memory or a missing answer, a few times even
+// without progress.
 func (r *runner) restoreAll(tasks []*task) {
 	stuck := 0
 	total := len(tasks)
@@ -85,7 +85,7 @@ func (r *runner) restoreAll(tasks []*task) {
 		blocked := map[string]bool{}
 		for rest := tasks; len(rest) > 0; {
 			if blocked[rest[0].key] {
-				// A later change of the same object still stands.
+				// A later change of the same object is not undone yet.
 				failed, rest = append(failed, rest[0]), rest[1:]
 				continue
 			}
@@ -109,17 +109,17 @@ func (r *runner) restoreAll(tasks []*task) {
 	}
 }
 
-// undoAgain bounds how often nothing gets any further.
+// undoAgain is the most rounds without progress.
 const undoAgain = 4
 
-// leave returns why an object is left.
+// leave returns the report of an object that is left.
 func leave(key string, err error) *Left {
 	return &Left{Key: key, Why: err.Error(), transient: load.Transient(err)}
 }
 
-// together returns how many of the first tasks are looked at together, before
-// the first of them is written and after the last: different objects of one
-// kind, as in apply.
+// together returns the number of leading tasks that form a group: different
+// objects of one kind, read together before the first write and after the last,
+// as in apply.
 func together(tasks []*task, blocked map[string]bool) int {
 	seen := map[string]bool{}
 	for n, t := range tasks {
@@ -134,9 +134,9 @@ func together(tasks []*task, blocked map[string]bool) int {
 	return len(tasks)
 }
 
-// alone reports whether an object is looked at just before it is written: it
-// comes and goes with others of its kind, or is removed and something may hang
-// on it.
+// alone reports whether an object must be read just before it is written: it
+// comes and goes with others of its kind, or it is removed and may have
+// occupants.
 func alone(t *task) bool {
 	switch t.object().(type) {
 	case device.Qdisc, device.Class:
@@ -145,8 +145,8 @@ func alone(t *task) bool {
 	return t.want == nil && !device.Matches(t.object())
 }
 
-// restore brings objects back that are looked at together; it returns for each
-// why it was left, or nil.
+// restore restores a group of objects. It returns, for each, why it was left,
+// or nil.
 func (r *runner) restore(tasks []*task, total int) []*Left {
 	left := make([]*Left, len(tasks))
 	var written []int
@@ -189,8 +189,8 @@ func (r *runner) readTasks(tasks []*task) ([]device.Object, []error) {
 	return failed(errors.New("its device gets other names faster than it can be looked at"))
 }
 
-// lookAgain bounds how often objects are read again because their device has got
-// another name meanwhile.
+// lookAgain is the most times that objects are read again because their device
+// was renamed meanwhile.
 const lookAgain = 5
 
 func (r *runner) readOnce(tasks []*task) ([]device.Object, []error) {
@@ -201,7 +201,7 @@ func (r *runner) readOnce(tasks []*task) ([]device.Object, []error) {
 	if values, _, err := r.readAll(objects); err == nil {
 		return values, errs
 	}
-	// Each has its own error: of several devices one may be gone.
+	// Read one by one: one of several devices may be gone.
 	values := make([]device.Object, len(tasks))
 	for i, o := range objects {
 		values[i], errs[i] = r.k.Read(o)
@@ -209,8 +209,8 @@ func (r *runner) readOnce(tasks []*task) ([]device.Object, []error) {
 	return values, errs
 }
 
-// begin writes what an object shall be again, if it is to be written; otherwise
-// the task is at its end, or left.
+// begin writes the value to restore, if a write is needed. Otherwise the task
+// ends, or the object is left.
 func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, left *Left) {
 	switch {
 	case vanished(err):
@@ -220,7 +220,7 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 	case device.Equal(present, t.want):
 		return false, r.finish(t)
 	case t.want == nil && implicit(present):
-		// It goes together with what made it, whose turn comes later.
+		// It goes together with its maker, which is restored later.
 		if err := r.write(present, nil); err != nil && !vanished(err) {
 			return false, leave(t.key, err)
 		}
@@ -228,10 +228,10 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 	case present == nil && !device.Made(t.object()):
 		return false, r.absent(t)
 	case t.expect == nil && implicit(present):
-		// What made it has just been restored.
+		// Its maker has just been restored.
 	case t.loose && t.want == nil && !r.opts.Force && (device.Matches(present) || another(present, t.next)) &&
 		!device.Equal(present, t.expect) && !device.Equal(present, t.next):
-		// The kernel makes and removes it in one: ours is gone.
+		// The kernel makes and removes it in one step: niclane's own is gone.
 		r.warn(fmt.Errorf("%s: left: niclane's own (%s) is gone, and somebody else has made one (%s)", t.key,
 			Text(t.object()), Text(present)))
 		return false, r.finish(t)
@@ -264,8 +264,8 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 		}
 	}
 	if err := t.begin(); err != nil {
-		// Undoing is worth more than the record of it, which only says
-		// that what is found may be on its way.
+		// Undoing is more important than its record, which only says that the
+		// value may be between the old and the new one.
 		r.warn(err)
 	}
 	t.loose = true
@@ -284,21 +284,21 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 	}
 	r.removed(t, theirs)
 	if t.want == nil {
-		// Of what the kernel has removed nothing is to be found again: a kill
-		// from here on leaves what others make meanwhile to them.
+		// After the kernel has removed it, a new object belongs to another
+		// program, also after a kill from here on.
 		r.record(t)
 	}
 	return true, nil
 }
 
-// removed reports what was somebody else's.
+// removed reports other programs' objects that were removed.
 func (r *runner) removed(t *task, who []string) {
 	for _, w := range who {
 		r.report.Removed = append(r.report.Removed, t.key+": "+w)
 	}
 }
 
-// others returns which of the things that hang on o are not niclane's.
+// others returns the occupants of o that are not niclane's.
 func (r *runner) others(o device.Object, who []string) []string {
 	if len(who) == 0 {
 		return nil
@@ -319,7 +319,7 @@ func (r *runner) others(o device.Object, who []string) []string {
 	return slices.DeleteFunc(slices.Clone(who), func(w string) bool { return mine[w] })
 }
 
-// end looks at what was read back after a write.
+// end checks the value that was read back after a write.
 func (r *runner) end(t *task, got device.Object, err error) *Left {
 	switch {
 	case vanished(err):
@@ -344,8 +344,8 @@ func (r *runner) finish(t *task) *Left {
 	return nil
 }
 
-// absent handles an object that is not there and cannot be made by writing it:
-// gone, unless what makes it is there and may yet be restored.
+// absent handles an absent object that cannot be made by writing it. It is
+// gone, unless its maker is there and may still be restored.
 func (r *runner) absent(t *task) *Left {
 	if m := maker(t.object()); m != nil {
 		present, err := r.k.Read(m)
@@ -358,7 +358,7 @@ func (r *runner) absent(t *task) *Left {
 		}
 	}
 	if dev := queueDevice(t.object()); r.resized[dev] {
-		// Its queue comes back with the channels, if they do.
+		// Its queue comes back if the channels do.
 		present, err := r.k.Read(device.Channels{Dev: dev})
 		if err == nil && present != nil {
 			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, with channels %s", Text(t.want),
@@ -368,14 +368,14 @@ func (r *runner) absent(t *task) *Left {
 	return r.gone(t)
 }
 
-// gone ends a task whose object exists no more.
+// gone ends a task whose object no longer exists.
 func (r *runner) gone(t *task) *Left {
 	r.record(t)
 	r.report.Gone = append(r.report.Gone, t.key)
 	return nil
 }
 
-// record records that a task is at its end.
+// record records the end of a task.
 func (r *runner) record(t *task) {
 	if t.ended {
 		return

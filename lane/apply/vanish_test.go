@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// TestSystemVanish removes the device under an apply: one error, and an undo
-// that takes what was on the device as gone and restores what was not.
+// TestSystemVanish removes the device during an apply. apply returns one error;
+// the undo reports the device's objects as gone and restores the others.
 func TestSystemVanish(t *testing.T) {
 	for _, at := range []int{0, 4, 9, 14, 19, 24, 29} {
 		for _, after := range []bool{false, true} {
@@ -48,7 +48,7 @@ func vanish(t *testing.T, lanes string, at int, after bool) {
 	same(t, fmt.Sprintf("write %d (after %v): files (-before +after)", at, after), before, hostFiles(t))
 }
 
-// hostFiles are what a plan can write that is not of the device.
+// hostFiles returns the files outside the device that a plan can write.
 func hostFiles(t *testing.T) map[string]string {
 	t.Helper()
 	m := map[string]string{}
