@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Counters reads what a device counts now.
+// Counters reads the present counters of a device.
 func Counters(dev string) (device.Counters, error) {
 	c := device.Counters{Device: dev}
 	var now unix.Timespec
@@ -35,8 +35,8 @@ func Counters(dev string) (device.Counters, error) {
 	return c, cardCounters(&c)
 }
 
-// cardCounters adds the counters by queue of the lab's emulated card, if
-// there is one behind the device.
+// cardCounters adds the counters per queue of the lab's emulated card, if there
+// is one behind the device.
 func cardCounters(c *device.Counters) error {
 	link, err := net.InterfaceByName(c.Device)
 	if err != nil {
@@ -58,8 +58,8 @@ func cardCounters(c *device.Counters) error {
 	return addDrops(c)
 }
 
-// addDrops adds what the receive rings of the veth behind the card dropped
-// (drivers/net/veth.c, veth_rq_stats_desc); its transmit queues count none.
+// addDrops adds the drops of the receive rings of the veth behind the card
+// (drivers/net/veth.c, veth_rq_stats_desc). Its transmit queues count no drops.
 func addDrops(c *device.Counters) error {
 	e, err := ethtool.Open()
 	if err != nil {

@@ -18,16 +18,17 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A reading is why parts of a device could not be read, nil where they could.
+// A reading has the errors of the parts of a device that could not be read, nil for
+// others.
 type reading struct {
 	rss, rules error
 }
 
-// device reads everything about one link but its capabilities. Settings that
-// the driver does not have are left out.
+// device reads everything about one link except its capabilities. It leaves out
+// settings that the driver does not have.
 func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, err error) {
 	look := o.bpf.Look(l.name)
-	// Always: the client is in use meanwhile.
+	// On every return: the client is in use until then.
 	defer func() { _, _ = look.Contents() }()
 	d := &device.Device{
 		Name: l.name, Index: l.index, AltNames: l.altNames, Type: l.kind,
@@ -82,7 +83,7 @@ func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, er
 var errForeignSysfs = errors.New("the sysfs at /sys shows another network namespace, and mounting one for this " +
 	"needs CAP_SYS_ADMIN")
 
-// ownSysfs checks that sysfs shows this link and not another of its name.
+// ownSysfs checks that sysfs shows this link, and not another one with its name.
 func (o *observer) ownSysfs(l iface) error {
 	if o.fs.Private() {
 		return nil
@@ -98,8 +99,8 @@ func (o *observer) ownSysfs(l iface) error {
 	return nil
 }
 
-// settings reads what ethtool shows. EOPNOTSUPP means that the driver has no
-// such setting.
+// settings reads ethtool's settings. EOPNOTSUPP means that the driver does not
+// have the setting.
 func (o *observer) settings(d *device.Device) error {
 	if cur, most, err := o.ethtool.Channels(d.Name); err == nil {
 		d.Channels, d.MaxChannels = &cur, &most
@@ -137,8 +138,8 @@ func (o *observer) settings(d *device.Device) error {
 	return nil
 }
 
-// steering reads RSS tables and rules; what the lab's emulated card has
-// stands for the device's own.
+// steering reads RSS tables and rules. With the lab's emulated card, it reads
+// the card's instead of the device's.
 func (o *observer) steering(d *device.Device) (reading, error) {
 	s, err := o.steer.Steering(d.Name)
 	if err != nil {
@@ -170,12 +171,12 @@ func (o *observer) traffic(d *device.Device) (err error) {
 	return err
 }
 
-// own adds what niclane's own programs hold, which needs CAP_BPF and is left
-// out without.
+// own adds the contents of niclane's own programs. Without CAP_BPF it adds
+// nothing.
 func own(d *device.Device, look *bpf.Look) error {
 	c, err := look.Contents()
 	if errors.Is(err, fs.ErrPermission) {
-		return nil // programs of others cannot be told from ours
+		return nil // niclane's programs cannot be told from others
 	}
 	if err != nil {
 		return err
@@ -190,13 +191,13 @@ func naturalCompare(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
-// tolerable errors leave a setting out; others, as of a device that vanished,
-// end the observation.
+// tolerable reports whether an error only leaves a setting out. Other errors,
+// such as that of a vanished device, end the observation.
 func tolerable(err error) bool {
 	return !errors.Is(err, unix.ENODEV)
 }
 
-// napis reads queues and NAPIs. Without netdev-genl queues are counted only.
+// napis reads queues and NAPIs. Without netdev-genl it only counts queues.
 func (o *observer) napis(d *device.Device) error {
 	if o.netdev != nil {
 		m, err := o.netdev.Map(d.Name)
@@ -229,7 +230,7 @@ func (o *observer) addNAPIs(d *device.Device, m netdev.Map) error {
 		v := device.NAPI{ID: n.ID, IRQ: n.IRQ, PID: n.PID, Config: n.Config(d.Name, queue)}
 		t, err := netdev.ReadThread(n.PID)
 		if err != nil {
-			v.PID = 0 // of another PID namespace: nothing can be done with it
+			v.PID = 0 // a PID of another PID namespace, which is of no use here
 		}
 		if t != nil {
 			t.Dev, t.Queue = d.Name, queue

@@ -14,15 +14,15 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A netns is another network namespace and a path to it.
+// A netns is another network namespace, with a path to it.
 type netns struct {
 	path string
-	// of says in words whose it is.
+	// of describes its owner.
 	of string
 }
 
-// elsewhere looks for a device in other network namespaces. One that cannot be entered
-// is passed over: it may be ending.
+// elsewhere looks for a device in other network namespaces. It skips a namespace that
+// cannot be entered: it may be ending.
 func elsewhere(was device.Link) (Present, error) {
 	all, err := otherNetns()
 	if err != nil {
@@ -36,8 +36,8 @@ func elsewhere(was device.Link) (Present, error) {
 	return Present{}, nil
 }
 
-// otherNetns lists the network namespaces that are mounted (ip-netns(8), container
-// runtimes) and those of processes, without this one.
+// otherNetns returns the mounted network namespaces (ip-netns(8), container runtimes) and
+// those of processes, without this one.
 func otherNetns() ([]netns, error) {
 	type id struct{ dev, ino uint64 }
 	var here unix.Stat_t
@@ -79,7 +79,7 @@ func otherNetns() ([]netns, error) {
 	return out, nil
 }
 
-// lookInto returns what the device is called in a namespace, "" if it is not there.
+// lookInto returns the device's name in a namespace, "" if it is not there.
 func lookInto(path string, was device.Link) (name string) {
 	onThrowAwayThread(func() {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Files that a plan may write, by what they belong to.
+// Files that a plan may write, by owner.
 var (
 	hostFiles   = []string{"/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read"}
 	deviceFiles = []string{"threaded", "napi_defer_hard_irqs", "gro_flush_timeout", "tx_queue_len"}
@@ -19,7 +19,7 @@ var (
 	cpusetFiles = []string{"cpuset.cpus", "cpuset.mems"}
 )
 
-// formats are the files that are not plain text.
+// formats are the formats of files that are not plain text.
 var formats = map[string]device.FileFormat{
 	"rps_cpus":          device.FileCPUMask,
 	"xps_cpus":          device.FileCPUMask,
@@ -29,8 +29,8 @@ var formats = map[string]device.FileFormat{
 	"cpuset.mems":       device.FileCPUList,
 }
 
-// file reads one file into s.Files. What cannot be read is left out: the
-// kernel refuses xps_* on a device with one queue (ENOENT), and a namespace
+// file reads one file into s.Files. It leaves out a file that cannot be read:
+// the kernel refuses xps_* on a device with one queue (ENOENT), and a namespace
 // does not have the sysctls of the host.
 func (o *observer) file(name string) {
 	b, err := o.fs.ReadFile(name)
@@ -80,7 +80,7 @@ func (o *observer) deviceFiles(d *device.Device) {
 	}
 }
 
-// queueCounts counts the queues in use, which are the directories of sysfs.
+// queueCounts counts the queues in use: those with a directory in sysfs.
 func (o *observer) queueCounts(dev string) (rx, tx int, err error) {
 	names, err := o.fs.ReadDir("/sys/class/net/" + dev + "/queues")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Finder finds devices by what identifies them, in the network namespace of the
+// A Finder finds devices by their identities, in the network namespace of the
 // thread that opened it. It is not safe for concurrent use.
 type Finder struct{ route *netlink.Conn }
 
@@ -64,16 +64,16 @@ func (l iface) link() device.Link {
 		Parent: l.parent}
 }
 
-// Present is where a device is now.
+// A Present is the place where a device is now.
 type Present struct {
-	// Name is what it is called, "" if it is in no namespace that could be looked into.
+	// Name is its present name, "" if it is in no namespace that could be entered.
 	Name string
-	// Netns says which other network namespace it is in, in words, "" for this one.
+	// Netns describes the other network namespace that it is in, "" for this one.
 	Netns string
 }
 
-// Here returns what the device that was is called in this network namespace, "" if it is
-// not here.
+// Here returns the present name of device was in this network namespace, "" if it is not
+// here.
 func (f *Finder) Here(was device.Link) (string, error) {
 	l, err := f.Link(was.Index)
 	if err == nil && l.Same(was) {
@@ -86,8 +86,8 @@ func (f *Finder) Here(was device.Link) (string, error) {
 	return called(here, was), err // it may have gone and come back
 }
 
-// Find looks for the device that was: here first, then in the other network
-// namespaces that processes are in or that are mounted.
+// Find looks for device was: first here, then in the other network namespaces
+// that are mounted or that processes are in.
 func (f *Finder) Find(was device.Link) (Present, error) {
 	if name, err := f.Here(was); name != "" || err != nil {
 		return Present{Name: name}, err
@@ -95,7 +95,7 @@ func (f *Finder) Find(was device.Link) (Present, error) {
 	return elsewhere(was)
 }
 
-// called returns the name of the one of these links that was, "" if none is.
+// called returns the name of the link that is device was, "" if none.
 func called(links []device.Link, was device.Link) string {
 	for _, l := range links {
 		if l.SameElsewhere(was) {

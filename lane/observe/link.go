@@ -16,26 +16,26 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// An iface is what RTM_GETLINK says of a network interface.
+// An iface is a network interface as RTM_GETLINK describes it.
 type iface struct {
 	index    int
 	name     string
 	kind     string // "veth"; "" for hardware
 	flags    uint32 // IFF_*
-	linkType string // as device.Device has it
+	linkType string // as in device.Device
 	altNames []string
 	mac      net.HardwareAddr
 	permMAC  net.HardwareAddr
 	mtu      int
-	qlen     *int // txqueuelen, nil if the kernel does not say
+	qlen     *int // txqueuelen, nil if the kernel does not report it
 	carrier  bool
 	master   int // index, 0 if none
 	lower    int // IFLA_LINK, 0 if none
-	// lowerElsewhere: lower is an index of another network namespace.
+	// lowerElsewhere: lower is an index in another network namespace.
 	lowerElsewhere bool
 	vlan           int
 	bondMode       string
-	// idle: a bond's slave that the bond does not send by, whatever its carrier.
+	// idle: a slave that its bond does not send on, with or without a carrier.
 	idle   bool
 	parent string // name of the parent device: "0000:3b:00.0", "virtio2"
 	xdp    []xdpProgram
@@ -50,7 +50,7 @@ type xdpProgram struct {
 // bytes of counters.
 const skipStats = 1 << 3
 
-// noStats is the attribute that says so.
+// noStats is the attribute with skipStats.
 var noStats = func() []byte {
 	ae := netlink.NewAttributeEncoder()
 	ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
@@ -87,8 +87,8 @@ func links(c *netlink.Conn) ([]iface, error) {
 	return ls, nil
 }
 
-// arphrdName names an ARPHRD_* of linux/if_arp.h, "" for those with an Ethernet
-// header.
+// arphrdName returns the name of an ARPHRD_* of linux/if_arp.h, "" for those
+// with an Ethernet header.
 func arphrdName(arphrd uint16) string {
 	switch arphrd {
 	case unix.ARPHRD_ETHER, unix.ARPHRD_LOOPBACK:
@@ -174,14 +174,14 @@ func (l *iface) decodeProps(ad *netlink.AttributeDecoder) error {
 // vlanID is IFLA_VLAN_ID of linux/if_link.h.
 const vlanID = 1
 
-// What a bond's slave is to be for the bond to send by it: BOND_STATE_ACTIVE of
+// The states of a slave that its bond sends on: BOND_STATE_ACTIVE of
 // linux/if_bonding.h, and BOND_LINK_UP of its link.
 const (
 	slaveActive = 0
 	slaveLinkUp = 0
 )
 
-// bondModes are by BOND_MODE_* of linux/if_bonding.h.
+// bondModes are the names of BOND_MODE_* of linux/if_bonding.h.
 var bondModes = [...]string{"balance-rr", device.BondActiveBackup, "balance-xor", device.BondBroadcast, "802.3ad",
 	"balance-tlb", "balance-alb"}
 
@@ -194,7 +194,7 @@ func (l *iface) decodeInfo(ad *netlink.AttributeDecoder) error {
 			l.kind = ad.String()
 		case unix.IFLA_INFO_DATA:
 			data = ad.Bytes()
-		case unix.IFLA_INFO_SLAVE_KIND: // comes before the data
+		case unix.IFLA_INFO_SLAVE_KIND: // precedes the data
 			master = ad.String()
 		case unix.IFLA_INFO_SLAVE_DATA:
 			if master == "bond" {
@@ -234,7 +234,7 @@ func (l *iface) decodeSlave(ad *netlink.AttributeDecoder) error {
 	return ad.Err()
 }
 
-// xdpAttach names what IFLA_XDP_*_PROG_ID say.
+// xdpAttach are the names of IFLA_XDP_*_PROG_ID.
 var xdpAttach = map[uint16]string{
 	unix.IFLA_XDP_DRV_PROG_ID: "xdp",
 	unix.IFLA_XDP_SKB_PROG_ID: "xdp-generic",

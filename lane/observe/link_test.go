@@ -18,9 +18,9 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// recordedLinks are RTM_NEWLINK messages of Linux 6.18, x86-64: a bridge with
-// a veth enslaved, whose peer is in another namespace and which has an XDP
-// program, a macvlan, and a virtio_net device.
+// recordedLinks returns RTM_NEWLINK messages of Linux 6.18, x86-64: a bridge
+// with an enslaved veth, a macvlan, and a virtio_net device. The veth's peer is
+// in another namespace, and it has an XDP program.
 func recordedLinks(t testing.TB) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/links.hex")
@@ -48,7 +48,7 @@ func TestChoose(t *testing.T) {
 		{index: 3, name: "eth1", master: 10},
 		{index: 4, name: "eth2"},
 		{index: 5, name: "veth5", kind: "veth", lower: 4},                        // a peer, not a lower device
-		{index: 6, name: "mv6", kind: "macvlan", lower: 4, lowerElsewhere: true}, // of another namespace
+		{index: 6, name: "mv6", kind: "macvlan", lower: 4, lowerElsewhere: true}, // lower is in another namespace
 		{index: 10, name: "bond0", kind: "bond"},
 		{index: 11, name: "bond0.100", kind: "vlan", lower: 10, vlan: 100},
 	}
@@ -122,8 +122,8 @@ func TestDecodeLink(t *testing.T) {
 	}
 }
 
-// This kernel has no VLANs to record: the message is laid out as
-// vlan_fill_info does (net/8021q/vlan_netlink.c).
+// vlanMessage returns a message as vlan_fill_info lays it out
+// (net/8021q/vlan_netlink.c): the recorded kernel has no VLANs.
 func vlanMessage(t testing.TB, id uint16) []byte {
 	t.Helper()
 	ae := netlink.NewAttributeEncoder()
@@ -158,8 +158,8 @@ func TestDecodeVLAN(t *testing.T) {
 	}
 }
 
-// This kernel has no bonds to record: the message of a card that is a bond's slave
-// is laid out as bond_fill_slave_info does (drivers/net/bonding/bond_netlink.c).
+// slaveMessage returns the message of a bond's slave as bond_fill_slave_info lays it out
+// (drivers/net/bonding/bond_netlink.c): the recorded kernel has no bonds.
 func slaveMessage(t testing.TB, master string, state, link uint8) []byte {
 	t.Helper()
 	ae := netlink.NewAttributeEncoder()

@@ -50,7 +50,7 @@ func TestVeth(t *testing.T) {
 		for _, d := range st.Devices {
 			names = append(names, d.Name)
 		}
-		// Other kinds (tunl0, sit0) come with a namespace where the host has them.
+		// A namespace also has other kinds (tunl0, sit0) if the host has them.
 		for _, want := range []string{"lo", vethtest.Dev, vethtest.Peer} {
 			if !slices.Contains(names, want) {
 				t.Fatalf("devices %v, want %s", names, want)
@@ -125,7 +125,7 @@ func TestCapabilities(t *testing.T) {
 			{device.CapCoalesce, device.No, unix.EOPNOTSUPP.Error()},
 			{device.CapQueueCoalesce, device.No, unix.EOPNOTSUPP.Error()},
 			{device.CapTxMaxrate, device.No, unix.EOPNOTSUPP.Error()},
-			{device.CapQueueShaper, device.No, "n"}, // veth has none, or the kernel
+			{device.CapQueueShaper, device.No, "n"}, // veth has none, or the kernel has not
 			{device.CapQueueShaperMin, device.No, "n"},
 			{device.CapChannelsSet, device.Yes, "without a change"},
 			{device.CapSetAffinityIRQ, device.No, "no IRQ"},
@@ -165,7 +165,7 @@ func TestCapabilities(t *testing.T) {
 				t.Errorf("%s: %+v", c, f)
 			}
 		}
-		// What a probe says no to must have the kernel's word.
+		// A probe may answer no only with the kernel's error.
 		for c, f := range st.Capabilities {
 			if f.Answer == device.No && c == device.CapMqprio && !strings.Contains(f.Why, unix.ENOENT.Error()) {
 				t.Errorf("%s: %+v", c, f)
@@ -174,7 +174,7 @@ func TestCapabilities(t *testing.T) {
 	})
 }
 
-// Without GRO a veth has no NAPI: that is not a final no.
+// TestCapabilitiesWithoutNAPI: without GRO a veth has no NAPI, which is not a final no.
 func TestCapabilitiesWithoutNAPI(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		setGRO(t, false)
@@ -231,8 +231,8 @@ func TestDown(t *testing.T) {
 	})
 }
 
-// Two observations of an idle machine are the same bytes, and observing
-// changes nothing that Observe can see.
+// TestRepeatable: two observations of an idle machine give the same bytes, and
+// observing changes nothing that Observe can see.
 func TestRepeatable(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		setGRO(t, true)
@@ -256,8 +256,8 @@ func TestRepeatable(t *testing.T) {
 	})
 }
 
-// configure sets values that are not the defaults, so that a probe which wrote
-// anything but the present value would show.
+// configure sets values that are not the defaults, so that a probe that writes
+// another value is noticed.
 func configure(t *testing.T) {
 	t.Helper()
 	f, err := hostfs.Open(nil)
@@ -297,10 +297,10 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// The rule for veth, which tells no NAPI for a queue: NAPI IDs ascend with the
-// receive queue. A packet sent on transmit queue q of the peer arrives on
-// receive queue q (veth_xmit), and its socket gets the ID of the NAPI that
-// polled it.
+// TestQueueToNAPI tests the rule for veth, which reports no NAPI for a queue:
+// NAPI IDs ascend with the receive queue. A packet sent on transmit queue q of
+// the peer arrives on receive queue q (veth_xmit). Its socket gets the ID of
+// the NAPI that polled it.
 func TestQueueToNAPI(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		setGRO(t, true)
@@ -314,7 +314,7 @@ func TestQueueToNAPI(t *testing.T) {
 		defer c.Close()
 		index, err := et.Index(vethtest.Dev)
 		must.Do(t, err)
-		// A veth hands packets to the other end's NAPI only if it does no
+		// A veth hands packets to the peer's NAPI only if it does no
 		// segmentation itself (veth_skb_is_eligible_for_gro).
 		for _, f := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation",
 			"tx-tcp-mangleid-segmentation"} {
@@ -343,8 +343,8 @@ func TestQueueToNAPI(t *testing.T) {
 	})
 }
 
-// napiOfPacket sends a UDP packet from the peer's transmit queue and returns
-// the NAPI ID that the receiving socket saw.
+// napiOfPacket sends a UDP packet on a transmit queue of the peer, and returns
+// the NAPI ID of the receiving socket.
 func napiOfPacket(t *testing.T, et *ethtool.Client, queue int) uint32 {
 	t.Helper()
 	fs, err := hostfs.Open(nil)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package observe reads a machine, as the calling thread's network namespace
-// shows it, into package device's plain data. It changes nothing: where only
-// trying tells what the kernel can do, it tries in a network namespace of its
-// own, or asks for a change to what already is. It keeps nothing but what slow
-// probes have found, if it is told where.
+// shows it, into package device's plain data. It changes nothing. If only a try
+// shows what the kernel can do, it tries in its own network namespace, or
+// writes a value that is already there. It keeps only the results of slow
+// probes, if the caller names a directory.
 package observe
 
 import (
@@ -33,20 +33,19 @@ import (
 
 // Options say what to observe.
 type Options struct {
-	// Devices to observe, with their masters, slaves and lower devices.
-	// None means all of the namespace.
+	// Devices are the devices to observe, with their masters, slaves and lower
+	// devices. Empty means all devices of the namespace.
 	Devices []string
 	// Cgroups are control groups by path below the hierarchy's root
 	// ("/system.slice/memcached.service").
 	Cgroups []string
-	// NoProbes leaves out capabilities: for looking again at a machine
-	// that is known.
+	// NoProbes leaves out capabilities, for reading a known machine again.
 	NoProbes bool
-	// RunDir is niclane's run directory, where its pollers are found;
-	// poller.DefaultRunDir if empty.
+	// RunDir is niclane's run directory with its pollers; poller.DefaultRunDir
+	// if empty.
 	RunDir string
-	// Remember is a directory that only this user can enter, in which the
-	// outcome of slow probes is kept for as long as it holds; "": probe anew.
+	// Remember is a directory that only this user can enter. It keeps the
+	// results of slow probes while they are valid. "": probe again.
 	Remember string
 }
 
@@ -60,15 +59,15 @@ type observer struct {
 	tc      *tc.Client
 	bpf     *bpf.Client
 	netdev  *netdev.Client // nil if the kernel has no such family
-	noGenl  error          // why
+	noGenl  error          // why netdev has no queues and NAPIs
 	irqs    map[int][]string
-	// probedTC gives one value, of the probes that startTC began.
+	// probedTC receives the result of the probes that startTC began.
 	probedTC chan tcProbes
 }
 
-// Observe reads the state. A named device that does not exist is ENODEV. What
-// the kernel does not have or does not let this process see is left out, and
-// its capability says why.
+// Observe reads the state. If a named device does not exist, the error is
+// ENODEV. It leaves out what the kernel does not have or does not show to this
+// process; the capability says why.
 func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	o := &observer{state: &device.State{
 		Schema: device.Schema, Files: map[string]device.File{}, Capabilities: device.Capabilities{},
@@ -108,7 +107,7 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 		}
 		d, r, err := o.device(l, all)
 		if errors.Is(err, unix.ENODEV) && !slices.Contains(opts.Devices, l.name) {
-			continue // it vanished meanwhile, as containers' do, and nobody asked for it
+			continue // it vanished meanwhile, as devices of containers do, and the caller did not name it
 		}
 		if err != nil {
 			return nil, fmt.Errorf("observe %s: %w", l.name, err)
@@ -144,7 +143,7 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	return o.state, nil
 }
 
-// cgroupClasses reads the classes of the sockets of control groups.
+// cgroupClasses reads the socket classes of control groups.
 func (o *observer) cgroupClasses(groups []string) error {
 	if o.state.Cgroups.V2 == "" || len(groups) == 0 {
 		return nil
@@ -231,9 +230,9 @@ func kernel() (device.Kernel, error) {
 	}, nil
 }
 
-// choose returns the named links and what they depend on: masters, the other
-// slaves of a master, slaves, and lower devices. No names mean all. The result
-// is ascending by name.
+// choose returns the named links and the links they depend on: masters, the
+// other slaves of a master, slaves, and lower devices. No names mean all. The
+// result is sorted by name.
 func choose(all []iface, names []string) ([]iface, error) {
 	byIndex := map[int]iface{}
 	for _, l := range all {
@@ -275,8 +274,8 @@ func choose(all []iface, names []string) ([]iface, error) {
 	return out, nil
 }
 
-// isUpper reports whether the link lies on top of another one of this
-// namespace. A veth's IFLA_LINK is its peer, not a lower device.
+// isUpper reports whether the link is on top of another one in this namespace.
+// A veth's IFLA_LINK is its peer, not a lower device.
 func (l iface) isUpper() bool {
 	return l.lower != 0 && l.lower != l.index && !l.lowerElsewhere && l.kind != "veth"
 }

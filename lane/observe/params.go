@@ -15,11 +15,11 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// classParam is a parameter of a traffic class, as Intel's own ice driver names
-// them (ice_devlink.c).
+// classParam matches a parameter of a traffic class, as Intel's own ice driver
+// names it (ice_devlink.c).
 var classParam = regexp.MustCompile(`^tc[0-9]+_`)
 
-// params reads what the driver can be told about its traffic classes.
+// params reads the driver's parameters of traffic classes.
 func (o *observer) params(opts Options) error {
 	c := devlink.Open()
 	defer c.Close()

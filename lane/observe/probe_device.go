@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// probeDevice fills the capabilities of a device that was read.
+// probeDevice sets the capabilities of a device that was read.
 func (o *observer) probeDevice(d *device.Device, r reading) {
 	o.probeSteering(d, r)
 	o.probeOffloads(d)
@@ -34,7 +34,7 @@ func unknown(format string, args ...any) device.Finding {
 	return device.Finding{Answer: device.Unknown, Why: fmt.Sprintf(format, args...)}
 }
 
-// supported judges a request to the driver: EOPNOTSUPP is no.
+// supported judges the result of a request to the driver: EOPNOTSUPP means no.
 func supported(err error, why string) device.Finding {
 	return answer(err, why, unix.EOPNOTSUPP)
 }
@@ -70,9 +70,9 @@ func (o *observer) probeFiles(d *device.Device) {
 }
 
 // probeThreaded judges a device that has the file threaded. The kernel refuses
-// to write it (EOPNOTSUPP) while there is no NAPI. Writing the present value
-// back tells, and does nothing, before NAPIs were threaded one by one (Linux
-// 6.17), which it would reset: it is done only where napi-get cannot be asked.
+// a write (EOPNOTSUPP) while there is no NAPI. Writing the present value shows
+// this and changes nothing before Linux 6.17. From 6.17 on it would reset the
+// threads of single NAPIs, so it is done only where napi-get does not exist.
 func (o *observer) probeThreaded(d *device.Device) device.Finding {
 	none := unknown("threaded is there, but the device has no NAPI now")
 	if o.noGenl == nil {
@@ -89,8 +89,8 @@ func (o *observer) probeThreaded(d *device.Device) device.Finding {
 	return answer(bare(err), "the present value was accepted")
 }
 
-// probeMaxrate writes "no limit" to transmit queue 0 where there is none: the
-// kernel passes it to the driver, or says EOPNOTSUPP (net/core/net-sysfs.c:
+// probeMaxrate writes "no limit" to transmit queue 0 if there is no limit. The
+// kernel passes it to the driver, or answers EOPNOTSUPP (net/core/net-sysfs.c:
 // tx_maxrate_store).
 func (o *observer) probeMaxrate(d *device.Device) device.Finding {
 	path := "/sys/class/net/" + d.Name + "/queues/tx-0/tx_maxrate"
@@ -104,7 +104,7 @@ func (o *observer) probeMaxrate(d *device.Device) device.Finding {
 	return answer(bare(o.fs.WriteFile(path, f.Value)), "tx-0 has no limit, and takes that", unix.EOPNOTSUPP)
 }
 
-// bare leaves only the errno of a file's error: the capability says which file.
+// bare returns only the errno of a file's error: the capability names the file.
 func bare(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
@@ -222,10 +222,10 @@ func (o *observer) probeXDP(d *device.Device) {
 	}
 }
 
-// probeHTBOffload goes by what is known of drivers: an htb that the card has
-// cannot be tried without replacing the root qdisc, and no kernel says which
-// cards take it. What else the card wants of itself (mlx5: firmware that knows
-// it, no SR-IOV) it says when the qdisc is made.
+// probeHTBOffload uses the table of known drivers. An offloaded htb cannot be
+// tried without replacing the root qdisc, and the kernel does not say which
+// cards support it. Further conditions of the card (mlx5: a firmware that
+// supports it, no SR-IOV) show only when the qdisc is made.
 func probeHTBOffload(d *device.Device) device.Finding {
 	limits, known := device.FindOffloadLimits(d.Driver)
 	switch s, ok := d.Features["hw-tc-offload"]; {

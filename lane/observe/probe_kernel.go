@@ -23,17 +23,17 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// startTC begins the probes of traffic control, unless their outcome is
-// remembered in dir. They take as long as reading the devices does, most of it in
-// the verifier and in making a network namespace, and share nothing with it: they
-// run beside it.
+// startTC begins the probes of traffic control, unless dir has a valid result.
+// They take as long as reading the devices, most of it in the verifier and in
+// making a network namespace. They share nothing with it, so they run in
+// parallel.
 func (o *observer) startTC(ctx context.Context, dir string) {
 	o.probedTC = make(chan tcProbes, 1)
 	holds := ""
 	if dir != "" {
 		var err error
 		if holds, err = holdsFor(o.state.Kernel); err != nil {
-			dir = "" // then without
+			dir = "" // then without remembering
 		} else if caps := recall(dir, holds); caps != nil {
 			o.probedTC <- tcProbes{caps: caps}
 			return
@@ -42,20 +42,20 @@ func (o *observer) startTC(ctx context.Context, dir string) {
 	go func() {
 		caps, err := inNewNetns(ctx, probeTC)
 		if err == nil && dir != "" {
-			// What cannot be written is probed again next time.
+			// If the write fails, the next call probes again.
 			_ = remember(dir, holds, caps)
 		}
 		o.probedTC <- tcProbes{caps, err}
 	}()
 }
 
-// tcProbes is the outcome of probeTC, or why there is none.
+// tcProbes is the result of probeTC, or why there is none.
 type tcProbes struct {
 	caps device.Capabilities
 	err  error
 }
 
-// probeKernel fills the capabilities that belong to no device. startTC was
+// probeKernel sets the capabilities that belong to no device. startTC must be
 // called before.
 func (o *observer) probeKernel(ctx context.Context) error {
 	caps := o.state.Capabilities
@@ -76,8 +76,9 @@ func (o *observer) probeKernel(ctx context.Context) error {
 	return nil
 }
 
-// unanswered is the finding of a probe that could not tell. Drivers have EIO and
-// EAGAIN for what stays so, and ENOSPC is a user's limit of namespaces.
+// unanswered returns the finding of a probe without an answer. EIO, EAGAIN and ENOSPC are not
+// transient: drivers return the first two for permanent states, and ENOSPC is a user's limit
+// of namespaces.
 func unanswered(err error) device.Finding {
 	f := device.Finding{Answer: device.Unknown, Why: err.Error()}
 	for _, e := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EMFILE, unix.ENFILE} {
@@ -86,8 +87,8 @@ func unanswered(err error) device.Finding {
 	return f
 }
 
-// doubt returns an error if what the kernel can do is not known for a passing
-// reason: what is planned without it would be something else.
+// doubt returns an error if a capability is unknown for a transient reason: a
+// plan without it would differ.
 func doubt(where string, caps device.Capabilities) error {
 	for _, c := range slices.Sorted(maps.Keys(caps)) {
 		if caps[c].Transient {
@@ -98,8 +99,8 @@ func doubt(where string, caps device.Capabilities) error {
 	return nil
 }
 
-// answer turns the outcome of a probe into a finding: no is only what the
-// given errnos say.
+// answer turns the result of a probe into a finding. Only the given errnos mean
+// no.
 func answer(err error, yes string, no ...error) device.Finding {
 	if err == nil {
 		return device.Finding{Answer: device.Yes, Why: yes}
@@ -134,7 +135,7 @@ func (o *observer) probeFamilies(caps device.Capabilities) {
 	}
 }
 
-// probeNAPISet reads from the kernel which attributes napi-set takes.
+// probeNAPISet reads from the kernel which attributes napi-set accepts.
 func (o *observer) probeNAPISet(caps device.Capabilities) {
 	if o.noGenl != nil {
 		for _, c := range []device.Capability{device.CapNetdevGenl, device.CapNAPISet, device.CapNAPIThread,
@@ -204,7 +205,7 @@ func enabledControllers(s string) []string {
 	return names
 }
 
-// probeCPUMap asks for programs of the XDP type and maps of the cpumap type.
+// probeCPUMap checks that XDP programs and cpumaps exist.
 func probeCPUMap() device.Finding {
 	err := features.HaveProgramType(ebpf.XDP)
 	if err == nil {
@@ -213,7 +214,7 @@ func probeCPUMap() device.Finding {
 	return answer(err, "XDP programs and cpumaps can be made", ebpf.ErrNotSupported)
 }
 
-// probeTCX asks which TCX programs are on the loopback device. Kernels without
+// probeTCX asks for the TCX programs on the loopback device. Kernels without
 // TCX do not know the attach type (EINVAL).
 func probeTCX() device.Finding {
 	const loopback = 1

@@ -48,13 +48,13 @@ var ofTC = []device.Capability{
 	device.CapClsBPF, device.CapFlower, device.CapSkbedit,
 }
 
-// probeTC tries qdiscs, classifiers and actions on the loopback device of a
-// network namespace of its own. The kernel looks a kind up, loading its module
-// if need be, before it looks at anything else, and says ENOENT if there is
-// none (net/sched/sch_api.c, cls_api.c, act_api.c): a complaint about what was
-// asked means that the kind is there.
+// probeTC tries qdiscs, classifiers and actions on the loopback device of its
+// own network namespace. The kernel first looks the kind up, and loads its
+// module if necessary. If there is none, it answers ENOENT
+// (net/sched/sch_api.c, cls_api.c, act_api.c). Another error about the request
+// means that the kind exists.
 func probeTC() device.Capabilities {
-	// Not of traffic control, but slow and remembered as well.
+	// Not traffic control, but also slow and remembered.
 	caps := device.Capabilities{device.CapNAPITrace: probeNAPITrace()}
 	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -66,8 +66,8 @@ func probeTC() device.Capabilities {
 	}
 	defer c.Close()
 	caps[device.CapMqprio] = kindFinding(addQdisc(c, "mqprio", tcRoot, probeHandle))
-	// mq is for devices of several queues and says so of loopback; tbf and
-	// the others want options.
+	// mq refuses loopback because it has only one queue; tbf and the others
+	// need options.
 	caps[device.CapMq] = kindFinding(addQdisc(c, "mq", tcRoot, probeHandle))
 	caps[device.CapTBF] = kindFinding(addQdisc(c, "tbf", tcRoot, probeHandle))
 	caps[device.CapHTB] = kindFinding(addQdisc(c, "htb", tcRoot, probeHandle))
@@ -86,7 +86,7 @@ func probeTC() device.Capabilities {
 	return caps
 }
 
-// kindFinding judges the outcome of naming a kind without options.
+// kindFinding judges the result of a request with only a kind.
 func kindFinding(err error) device.Finding {
 	switch {
 	case err == nil:
@@ -99,7 +99,7 @@ func kindFinding(err error) device.Finding {
 	return unanswered(err)
 }
 
-// probeClsBPF loads a program that passes every packet and attaches it.
+// probeClsBPF loads a program that passes every packet, and attaches it.
 func probeClsBPF(c *netlink.Conn) device.Finding {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "niclane_probe", Type: ebpf.SchedCLS, License: "GPL",
@@ -159,7 +159,7 @@ func addAction(c *netlink.Conn, kind string) error {
 	})
 }
 
-// tcmsg is struct tcmsg (rtnetlink(7)) for the loopback device.
+// tcmsg returns a struct tcmsg (rtnetlink(7)) for the loopback device.
 func tcmsg(parent, handle, info uint32) []byte {
 	b := make([]byte, 20)
 	binary.NativeEndian.PutUint32(b[4:], loopback)

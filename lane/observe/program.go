@@ -10,7 +10,7 @@ import (
 )
 
 // programs lists the BPF programs attached to the device outside tc filters.
-// Their names need CAP_BPF or CAP_SYS_ADMIN and are left out without.
+// Without CAP_BPF or CAP_SYS_ADMIN, their names are left out.
 func (o *observer) programs(d *device.Device, l iface) {
 	for _, x := range l.xdp {
 		d.Programs = append(d.Programs, device.Program{Attach: x.attach, ID: x.id, Name: programName(x.id)})

@@ -15,28 +15,28 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// What the kernel's traffic control can do is found out by trying it in a
-// network namespace, with a program that the verifier has to read: milliseconds
-// of processor time for an answer that stays the same while the kernel, its
-// modules and niclane do. So it is remembered where only root can write. Nothing
-// is written to the kernel because of what is remembered without being read back:
-// if it is not so any more, a step fails and is undone.
+// The capabilities of traffic control are probed in a network namespace, with a
+// program that the verifier must check. This costs milliseconds, and the answer
+// is the same while the kernel, its modules and niclane are. So it is
+// remembered in a directory that only root can write. A wrong answer does no
+// harm: everything written to the kernel is read back, so the step fails and is
+// undone.
 
-// rememberedFile is the file's name in Options.Remember.
+// rememberedFile is the name of the file in Options.Remember.
 const rememberedFile = "probed.json"
 
-// maxRemembered is far above what twenty findings take.
+// maxRemembered is far more than twenty findings need.
 const maxRemembered = 1 << 16
 
-// A probeCache is findings, and what they hold for.
+// A probeCache is a set of findings, and the conditions that they are valid for.
 type probeCache struct {
 	For          string              `json:"for"`
 	Capabilities device.Capabilities `json:"capabilities"`
 }
 
-// holdsFor names all that the findings depend on: this boot of this kernel, its
-// modules as depmod(8) last listed them, the user namespace and user, and this
-// executable with the programs in it.
+// holdsFor returns all conditions of the findings as text: the boot and the
+// kernel, its modules as depmod(8) last listed them, the user namespace and
+// user, and this executable with its programs.
 func holdsFor(k device.Kernel) (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -63,7 +63,7 @@ func holdsFor(k device.Kernel) (string, error) {
 	return strings.Join(names, "; "), nil
 }
 
-// remember writes findings, if all are yes or no. The directory has to exist.
+// remember writes findings if all are yes or no. The directory must exist.
 func remember(dir, holds string, caps device.Capabilities) error {
 	for _, f := range caps {
 		if f.Answer == device.Unknown {
@@ -79,7 +79,7 @@ func remember(dir, holds string, caps device.Capabilities) error {
 		return err
 	}
 	defer unix.Close(d)
-	// Each writer has a file of its own until it is whole.
+	// Each writer uses its own file until it is complete.
 	temporary := fmt.Sprintf("%s.%d", rememberedFile, os.Getpid())
 	fd, err := unix.Openat(d, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -96,8 +96,8 @@ func remember(dir, holds string, caps device.Capabilities) error {
 	return nil
 }
 
-// recall returns what remember wrote, nil if it is not there or holds for
-// something else.
+// recall returns what remember wrote, nil if there is nothing or the conditions
+// differ.
 func recall(dir, holds string) device.Capabilities {
 	d, err := ownDir(dir)
 	if err != nil {
@@ -118,7 +118,7 @@ func recall(dir, holds string) device.Capabilities {
 	return r.Capabilities
 }
 
-// ownDir opens a directory that nobody else can enter.
+// ownDir opens a directory that no other user can enter.
 func ownDir(dir string) (fd int, err error) {
 	if fd, err = unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return -1, err

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// shapers reads what the card gives each of its transmit queues by itself, and
-// what it could.
+// shapers reads the card's own shapers of its transmit queues, and which rates
+// it supports.
 func (o *observer) shapers(opts Options) error {
 	c := shaper.Open()
 	defer c.Close()

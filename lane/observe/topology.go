@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A reader gives files by absolute path. *hostfs.FS is one.
+// A reader reads files by absolute path. *hostfs.FS is one.
 type reader interface {
 	ReadFile(name string) ([]byte, error)
 	ReadDir(name string) ([]string, error)
@@ -24,10 +24,10 @@ const (
 	nodeDir = "/sys/devices/system/node/"
 )
 
-// cpus reads the processors that are present, with their NUMA nodes. An
-// offline processor has no topology in sysfs: its core and package are -1. A
-// kernel without NUMA has one node, 0. cgroup is the mount point of the unified
-// hierarchy, "" for none.
+// cpus reads the present processors and their NUMA nodes. An offline processor
+// has no topology in sysfs: its core and package are -1. A kernel without NUMA
+// has one node, 0. cgroup is the mount point of the unified hierarchy, "" for
+// none.
 func cpus(r reader, cgroup string) ([]device.CPU, error) {
 	present, err := readList(r, cpuDir+"present")
 	if err != nil {
@@ -41,7 +41,7 @@ func cpus(r reader, cgroup string) ([]device.CPU, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What a kernel does not have keeps nothing.
+	// A missing file keeps no processor free.
 	kept := map[int]string{}
 	for _, f := range []struct{ name, by string }{
 		{cpuDir + "nohz_full", "nohz_full"}, {cpuDir + "isolated", "isolated"},
@@ -52,7 +52,7 @@ func cpus(r reader, cgroup string) ([]device.CPU, error) {
 		}
 		ids, err := readList(r, f.name)
 		if err != nil {
-			continue // not there, or "(null)", as nohz_full is without any
+			continue // missing, or "(null)", as nohz_full without processors
 		}
 		for _, id := range ids {
 			kept[id] = f.by
@@ -110,7 +110,7 @@ func readList(r reader, name string) ([]int, error) {
 	return ids, nil
 }
 
-// readInt reads a number, absent if there is no such file.
+// readInt reads a number; it returns absent if the file does not exist.
 func readInt(r reader, name string, absent int) (int, error) {
 	b, err := r.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

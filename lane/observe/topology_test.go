@@ -122,7 +122,7 @@ func TestCPUsErrors(t *testing.T) {
 	}
 }
 
-// An isolated cpuset partition is known by the root group's list (Linux 6.7).
+// TestCPUsOfPartitions: the root group lists isolated cpuset partitions (Linux 6.7).
 func TestCPUsOfPartitions(t *testing.T) {
 	tree := sysfs(map[string]string{"cpu/present": "0-1", "cpu/online": "0-1", "node/node0/cpulist": "0-1"})
 	tree["sys/fs/cgroup/cpuset.cpus.isolated"] = &fstest.MapFile{Data: []byte("1\n")}

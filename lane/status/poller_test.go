@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/lane/status"
 )
 
-// polled is the state with a process of niclane's instead of the kernel's
+// polled returns the state with a process of niclane's instead of the kernel's
 // thread.
 func polled(doing string) *device.State {
 	st := state()

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ParseInterrupts reads /proc/interrupts: by IRQ, how many there were on all
-// processors (proc_interrupts(5); a column for each processor online).
+// ParseInterrupts parses /proc/interrupts into the number of interrupts on all
+// processors, by IRQ (proc_interrupts(5); a column for each processor online).
 func ParseInterrupts(text string) map[int]uint64 {
 	out := map[int]uint64{}
 	cpus := -1
@@ -39,8 +39,8 @@ func ParseInterrupts(text string) map[int]uint64 {
 	return out
 }
 
-// ParseThread reads /proc/PID/status and /proc/PID/schedstat of a thread
-// (proc(5); of schedstat, the first number is the time on a processor in ns).
+// ParseThread parses /proc/PID/status and /proc/PID/schedstat of a thread
+// (proc(5); the first number of schedstat is the time on a processor in ns).
 func ParseThread(status, schedstat string) (Thread, error) {
 	var t Thread
 	for line := range strings.Lines(status) {

@@ -14,32 +14,32 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Moment is everything that was counted at one moment. What is not counted
-// on this machine is not in it.
+// A Moment has all counters at one moment. It leaves out what this machine does
+// not count.
 type Moment struct {
 	Counters map[string]device.Counters // by device
-	// Arrived is what niclane's XDP program counted, by device and lane.
+	// Arrived has the counters of niclane's XDP program, by device and lane.
 	Arrived map[string]map[string]device.QueueCounter
-	// Received and Sent count by device, lane and queue: what arrived as
-	// niclane's XDP program counts it, and what left as its classifier counts
-	// it, or as it was watched.
+	// Received and Sent count by device, lane and queue. Received comes from
+	// niclane's XDP program, Sent from its classifier; either may come from
+	// watching.
 	Received, Sent map[string]map[LaneQueue]device.QueueCounter
 	// Handlers are the PIDs of the threads that empty the cpumap of niclane's
 	// XDP program, by device and processor.
 	Handlers map[string]map[int]int
-	// Interrupts by IRQ, over all processors.
+	// Interrupts has the sum over all processors, by IRQ.
 	Interrupts map[int]uint64
-	// Threads by PID.
+	// Threads are the threads by PID.
 	Threads map[int]Thread
-	// Polls of niclane's own pollers, by the PID of their threads.
+	// Polls counts the polls of niclane's own pollers, by their thread's PID.
 	Polls map[int]uint64
 }
 
-// AnyQueue is the number of a queue that is not known.
+// AnyQueue is the number of an unknown queue.
 const AnyQueue = -1
 
-// A LaneQueue is where packets of one lane can be: its own queues, others', or
-// AnyQueue.
+// A LaneQueue is a lane and a queue that has its packets: its own queue,
+// another's, or AnyQueue.
 type LaneQueue struct {
 	Lane  string
 	Queue int
@@ -49,31 +49,31 @@ type LaneQueue struct {
 type Thread struct {
 	// State is the kernel's letter: R running, S sleeping, D waiting.
 	State string `json:"state"`
-	// Voluntary and Involuntary are context switches since it began.
+	// Voluntary and Involuntary count context switches since its start.
 	Voluntary, Involuntary uint64 `json:"-"`
-	// CPU is the processor time that it used, ns.
+	// CPU is the processor time used, ns.
 	CPU uint64 `json:"-"`
 }
 
-// A Row is one lane, one of its queues or its class, per second.
+// A Row has the rates of one lane, one of its queues, or its class.
 type Row struct {
 	Device string `json:"device"`
 	Lane   string `json:"lane"`
-	// What is "lane", "queue", "class", "xdp" (what niclane's XDP program
-	// counted as the lane's), "processor" (that it hands the lane's to),
-	// "received" or "sent" (the lane's packets alone, in one queue,
-	// whoever's it is; where none were there is no row).
+	// What is "lane", "queue", "class", "xdp" (counted for the lane by
+	// niclane's XDP program) or "processor" (one that gets the lane's packets
+	// from it). It is "received" or "sent" for the lane's packets alone, in any
+	// lane's queue; a queue without them has no row.
 	What string `json:"what"`
-	// Owner is the other lane that has the transmit queue by which the lane's
-	// packets left; "" if it is the lane's own, or all lanes have all queues.
+	// Owner is the other lane that has the transmit queue of the lane's
+	// packets; "" if it is the lane's own, or all lanes share all queues.
 	Owner string `json:"owner,omitempty"`
-	// Number of the queue or processor, -1 for others, and AnyQueue.
+	// Number is the number of the queue or processor, -1 for others and AnyQueue.
 	Number     int      `json:"number"`
 	Rx         *Rate    `json:"rx,omitempty"`
 	Tx         *Rate    `json:"tx,omitempty"`
 	Interrupts *float64 `json:"interruptsPerSecond,omitempty"`
-	// Poller of a queue or processor: nil where there is none, or it is not
-	// known; the queues of lanes that are processors are everybody's.
+	// Poller is the poller of a queue or processor. It is nil if there is none or it is not
+	// known, and for lanes made of processors, which share receive queues.
 	Poller *Poller `json:"poller,omitempty"`
 }
 
@@ -84,23 +84,23 @@ type Rate struct {
 	Drops   float64 `json:"dropsPerSecond"`
 }
 
-// A Poller is who polls a queue, and what that costs.
+// A Poller is the thread or softirq that polls a queue, and its cost.
 type Poller struct {
 	NAPI uint32 `json:"napi,omitempty"`
-	// PID of its thread; 0: softirq, of which nothing is counted by queue.
+	// PID is the PID of its thread; 0: softirq, which has no counters per queue.
 	PID int `json:"pid,omitempty"`
-	// Doing is what a process of niclane's says that its thread does.
+	// Doing is the report of niclane's own poller about its thread.
 	Doing       string  `json:"doing,omitempty"`
 	State       string  `json:"state,omitempty"`
-	CPU         float64 `json:"cpu"` // of one processor, 0 to 1
+	CPU         float64 `json:"cpu"` // share of one processor, 0 to 1
 	Voluntary   float64 `json:"voluntarySwitchesPerSecond"`
 	Involuntary float64 `json:"involuntarySwitchesPerSecond"`
-	// Polls of niclane's own poller, nil for others.
+	// Polls is the rate of polls of niclane's own poller, nil for others.
 	Polls *float64 `json:"pollsPerSecond,omitempty"`
 }
 
-// Rates gives what happened per second between two moments, ns apart: a row
-// for each lane, its class and its queues.
+// Rates returns the rates between two moments, ns apart: rows for each lane,
+// its class and its queues.
 func Rates(lanes []plan.FittedLane, st *device.State, before, now Moment, ns int64) []Row {
 	r := rates{st: st, before: before, now: now, ns: ns}
 	var out []Row
@@ -143,14 +143,14 @@ type rates struct {
 func receive(c device.Counters) []device.QueueCounter  { return c.Rx }
 func transmit(c device.Counters) []device.QueueCounter { return c.Tx }
 
-// queues adds the rates of queues; nil if none of them is counted.
+// queues returns the sum of the rates of queues; nil if none of them is counted.
 func (r rates) queues(dev string, queues []int, of func(device.Counters) []device.QueueCounter) *Rate {
 	t := sum(queues, Sample{Before: r.before.Counters[dev], Now: r.now.Counters[dev]}, of)
 	return r.rate(t)
 }
 
-// transmitted is what lanes sent by queues of theirs; nil where they leave by
-// others'.
+// transmitted returns the rate of the lane's transmit queues; nil if the card's
+// HTB classes have other queues.
 func (r rates) transmitted(dev string, queues []int) *Rate {
 	if byClass(r.st, dev) {
 		return nil
@@ -178,8 +178,8 @@ func (r rates) arrived(l plan.FittedLane) *Rate {
 	return r.rate(traffic(device.QueueCounter{}, r.before.Arrived[l.Device][l.Name], now, r.ns))
 }
 
-// passed gives a row for each queue in which packets of a lane were. owners are
-// the lanes, if queues are theirs.
+// passed returns a row for each queue that had packets of a lane. owners are
+// the lanes that may own the queues; nil leaves Owner empty.
 func (r rates) passed(l plan.FittedLane, what string, before, now map[LaneQueue]device.QueueCounter,
 	owners []plan.FittedLane) []Row {
 	var out []Row
@@ -200,7 +200,7 @@ func (r rates) passed(l plan.FittedLane, what string, before, now map[LaneQueue]
 	return out
 }
 
-// owner names the lane that has a queue, if it is another than l.
+// owner returns the name of the lane that has a queue, if it is not l.
 func owner(lanes []plan.FittedLane, l plan.FittedLane, queue int) string {
 	if slices.Contains(l.Queues, queue) {
 		return ""
@@ -215,7 +215,7 @@ func owner(lanes []plan.FittedLane, l plan.FittedLane, queue int) string {
 
 func (r rates) per(before, now uint64) float64 {
 	if now < before {
-		before = 0 // made anew
+		before = 0 // the counter was reset
 	}
 	if r.ns <= 0 {
 		return 0
@@ -223,7 +223,7 @@ func (r rates) per(before, now uint64) float64 {
 	return float64(now-before) * 1e9 / float64(r.ns)
 }
 
-// interrupts adds those of a queue's IRQs; nil if it has none.
+// interrupts returns the rate of a queue's IRQs; nil if it has none.
 func (r rates) interrupts(l plan.FittedLane, queue int) *float64 {
 	d := r.st.Device(l.Device)
 	if d == nil || r.handed(l) {
@@ -244,7 +244,7 @@ func (r rates) interrupts(l plan.FittedLane, queue int) *float64 {
 	return &total
 }
 
-// handed reports whether a lane is processors, and not receive queues.
+// handed reports whether a lane is made of processors instead of receive queues.
 func (r rates) handed(l plan.FittedLane) bool {
 	return len(r.now.Handlers[l.Device]) > 0 && l.Name != intent.DefaultLane
 }
@@ -269,7 +269,7 @@ func (r rates) poller(l plan.FittedLane, queue int) *Poller {
 	return r.thread(p)
 }
 
-// thread adds what the poller's thread did.
+// thread adds the counters of the poller's thread.
 func (r rates) thread(p *Poller) *Poller {
 	now, ok := r.now.Threads[p.PID]
 	if p.PID == 0 || !ok {
@@ -285,7 +285,7 @@ func (r rates) thread(p *Poller) *Poller {
 	return p
 }
 
-// WriteRates prints rows as a table for people.
+// WriteRates prints rows as a table for a reader.
 func WriteRates(w io.Writer, rows []Row) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "DEVICE\tLANE\t\tRX/S\tMBIT/S\tDROPS/S\tTX/S\tMBIT/S\tDROPS/S\tIRQ/S\t"+
@@ -302,7 +302,7 @@ func WriteRates(w io.Writer, rows []Row) error {
 	return tw.Flush()
 }
 
-// what names the row within its lane.
+// what returns the text that identifies the row within its lane.
 func (r Row) what() string {
 	what := r.What
 	switch {
@@ -326,8 +326,8 @@ func (r *Rate) columns() string {
 	return fmt.Sprintf("%.0f\t%.1f\t%.0f", r.Packets, r.Bytes*8/1e6, r.Drops)
 }
 
-// columns says who polls, what of a processor that takes, and how often it is
-// switched to: of its own will, and by force.
+// columns returns what polls, its share of a processor, and its rates of
+// voluntary and involuntary context switches.
 func (p *Poller) columns() (who, cpu, switches string) {
 	switch {
 	case p == nil:

@@ -69,7 +69,7 @@ func moment(mono int64, n uint64) status.Moment {
 	}
 }
 
-// TestRates: half a second in which everything grew by 50.
+// TestRates: in half a second, every counter grows by 50.
 func TestRates(t *testing.T) {
 	st := state()
 	st.Devices[0].IRQs = []device.IRQ{{Number: 41, Name: "d0-TxRx-2", Queue: 2},
@@ -95,8 +95,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRatesRestart: a thread that has just begun has used nothing yet, one
-// whose counters went back counts from zero.
+// TestRatesRestart: a thread that has just begun has used nothing yet. A thread
+// whose counters decreased counts from zero.
 func TestRatesRestart(t *testing.T) {
 	st := state()
 	rows := func(before, now status.Moment) *status.Poller {
@@ -116,8 +116,8 @@ func TestRatesRestart(t *testing.T) {
 	}
 }
 
-// TestRatesProcessors: a lane made by XDP is processors, and its receive queues
-// are everybody's.
+// TestRatesProcessors: a lane made by XDP has processors, and shares its
+// receive queues with all lanes.
 func TestRatesProcessors(t *testing.T) {
 	st := state()
 	st.Devices[0].IRQs = []device.IRQ{{Number: 41, Name: "d0-TxRx-2", Queue: 2}}
@@ -139,7 +139,7 @@ func TestRatesProcessors(t *testing.T) {
 	}
 }
 
-// TestRatesByLane: what of each lane was in which queue, whoever's that is.
+// TestRatesByLane: the rows of a lane's packets in each queue, also in other lanes' queues.
 func TestRatesByLane(t *testing.T) {
 	at := func(lane string, queue int) status.LaneQueue { return status.LaneQueue{Lane: lane, Queue: queue} }
 	before, now := moment(0, 0), moment(1e9, 0)
@@ -177,8 +177,8 @@ func TestRatesByLane(t *testing.T) {
 	}
 }
 
-// TestByClass: where the card has HTB classes, what leaves by the queues that a lane
-// receives on is not the lane's; its class counts that.
+// TestByClass: if the card has HTB classes, the transmit queues of a lane's channels do not
+// carry its packets. Its class counts them.
 func TestByClass(t *testing.T) {
 	lane := plan.FittedLane{Name: "web", Device: "d0", Queues: []int{0}, Class: "1:10"}
 	for _, offload := range []bool{false, true} {

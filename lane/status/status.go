@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status says what each lane has and carries: queues, NAPIs, pollers,
-// processors, packets, bytes and drops since apply and per second. It computes
-// from what others have read, and leaves out what the device does not count
-// rather than print a zero.
+// Package status computes what each lane has and carries: queues, NAPIs,
+// pollers, processors, packets, bytes and drops, since apply and per second. It
+// computes from data that its callers have read. It leaves out what the device
+// does not count, and never prints a zero for it.
 package status
 
 import (
@@ -16,25 +16,25 @@ import (
 // A Lane is one lane on one device.
 type Lane struct {
 	plan.FittedLane
-	// Members are the lane's, as Members gives them.
+	// Members are the lane's members, as text from Members.
 	Members []string `json:"members,omitempty"`
-	// Differs says what is not as niclane left it, and what that means for the lane.
+	// Differs lists differences from niclane's state, with their meaning for the lane.
 	Differs []string `json:"differs,omitempty"`
 	NAPIs   []NAPI   `json:"napis,omitempty"`
-	// Rx and Tx are nil where the device does not count by queue; Tx also where
-	// the lane leaves by the queue of its HTB class on the card.
+	// Rx and Tx are nil if the device does not count per queue. Tx is also nil
+	// if the lane leaves by the queue of its HTB class on the card.
 	Rx *Traffic `json:"rx,omitempty"`
 	Tx *Traffic `json:"tx,omitempty"`
-	// ClassTx is what passed the lane's HTB class.
+	// ClassTx counts the lane's HTB class.
 	ClassTx *Traffic `json:"classTx,omitempty"`
 	// Backlog of the class, bytes.
 	Backlog uint64 `json:"backlogBytes,omitempty"`
-	// Sent is what of the lane left by each transmit queue, or AnyQueue, during the
-	// sampling interval, per second, as Row has it.
+	// Sent are the rates at which the lane's packets left by each transmit queue, or
+	// AnyQueue, during the sampling interval.
 	Sent []Row `json:"sent,omitempty"`
 }
 
-// A NAPI of a lane and who polls it.
+// A NAPI is a NAPI of a lane, and what polls it.
 type NAPI struct {
 	ID     uint32         `json:"id"`
 	Queue  int            `json:"queue"`
@@ -44,7 +44,7 @@ type NAPI struct {
 	Poller *device.PollerState `json:"poller,omitempty"`
 }
 
-// Traffic is since apply, and per second over the sampling interval.
+// Traffic counts since apply, and per second over the sampling interval.
 type Traffic struct {
 	Packets          uint64  `json:"packets"`
 	Bytes            uint64  `json:"bytes"`
@@ -56,15 +56,15 @@ type Traffic struct {
 
 // A Sample is the counters of one device at three moments.
 type Sample struct {
-	// Applied are from right after apply; zero if they are not known, and
-	// counting then starts with the device.
+	// Applied are the counters right after apply; zero if not known. Counting
+	// then starts with the device.
 	Applied     device.Counters
 	Before, Now device.Counters
-	// SentBefore and SentNow count what left, as Moment.Sent does.
+	// SentBefore and SentNow count sent packets, like Moment.Sent.
 	SentBefore, SentNow map[LaneQueue]device.QueueCounter
 }
 
-// Lanes gives the status of lanes from the state and the samples by device.
+// Lanes returns the status of lanes, from the state and the samples by device.
 func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample) []Lane {
 	var out []Lane
 	for _, f := range lanes {
@@ -84,9 +84,9 @@ func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample)
 	return out
 }
 
-// byClass reports whether the card has HTB classes: then what leaves by the queues
-// that lanes receive on is no lane's, and by which queue a lane leaves no kernel
-// tells. Its class counts it, and who watches sees it.
+// byClass reports whether the card has HTB classes. Then the transmit queues of the lanes'
+// channels carry no lane's packets, and the kernel does not report a lane's queue. The
+// packets are counted by the class, or by watching.
 func byClass(st *device.State, dev string) bool {
 	d := st.Device(dev)
 	return d != nil && slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool {
@@ -107,7 +107,7 @@ func napis(d *device.Device, queues []int) []NAPI {
 	return out
 }
 
-// sum adds the counters of queues; nil if there are none.
+// sum returns the sum of the counters of queues; nil if there are none.
 func sum(queues []int, s Sample, of func(device.Counters) []device.QueueCounter) *Traffic {
 	total := func(cs []device.QueueCounter) (t device.QueueCounter, some bool) {
 		for _, c := range cs {
@@ -147,7 +147,8 @@ func class(id string, s Sample) (*Traffic, uint64) {
 	return traffic(applied, before, now, s.Now.Mono-s.Before.Mono), backlog
 }
 
-// traffic subtracts; a counter that went back was reset, and counts from zero.
+// traffic returns differences and rates. A counter that decreased was reset, and counts from
+// zero.
 func traffic(applied, before, now device.QueueCounter, ns int64) *Traffic {
 	since := func(then, now uint64) uint64 {
 		if now < then {

@@ -84,7 +84,7 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// TestReset: a counter that went back was reset, and counts from zero.
+// TestReset: a counter that decreased was reset, and counts from zero.
 func TestReset(t *testing.T) {
 	samples := map[string]status.Sample{"d0": {Applied: counters(0, 100), Before: counters(1e9, 100),
 		Now: counters(2e9, 5)}}

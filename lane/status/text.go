@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// WriteText prints lanes as a table for people: first what each has, then
-// what it carries.
+// WriteText prints lanes as tables for a reader: first what each has, then what
+// it carries.
 func WriteText(w io.Writer, lanes []Lane) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "DEVICE\tLANE\tMEMBERS\tRANK\tQUEUES\tCPUS\tNAPIS\tPOLLED BY")
@@ -57,8 +57,8 @@ func ids(ns []NAPI) string {
 	return strings.Join(s, ",")
 }
 
-// poller says what a process of niclane's does, and who has taken how many of
-// its queues' packets: it, or softirq while it slept or waited for a processor.
+// poller describes niclane's own poller, and how many of its queues' packets it
+// took. Softirq took the others while it slept or waited for a processor.
 func poller(p *device.PollerState) string {
 	how := fmt.Sprintf("nice %d", p.Nice)
 	if p.Policy == "fifo" {
@@ -69,7 +69,7 @@ func poller(p *device.PollerState) string {
 		device.FormatCPUList(p.CPUs), p.Polls, p.Packets, p.OthersPackets, p.Sleeps)
 }
 
-// pollers names who polls, once per way.
+// pollers lists what polls the NAPIs, without repetitions.
 func pollers(ns []NAPI) string {
 	var ways []string
 	seen := map[string]int{}
