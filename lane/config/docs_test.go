@@ -22,7 +22,7 @@ import (
 const (
 	schemaFile = "../../docs/lanes.schema.json"
 	manFile    = "../../docs/lanes.yaml.5.md"
-	begin      = "<!-- generated from package config; go generate ./config -->\n"
+	begin      = "<!-- generated from package config; tools/go test ./lane/config -update -->\n"
 	end        = "<!-- end of generated part -->\n"
 )
 
@@ -34,7 +34,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 	got, err := os.ReadFile(schemaFile)
 	must.Do(t, err)
 	if diff := cmp.Diff(string(config.Schema()), string(got)); diff != "" {
-		t.Errorf("run go generate ./config (-want +got):\n%s", diff)
+		t.Errorf("run tools/go test ./lane/config -update (-want +got):\n%s", diff)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestManualIsCurrent(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(want, old); diff != "" {
-		t.Errorf("run go generate ./config (-want +got):\n%s", diff)
+		t.Errorf("run tools/go test ./lane/config -update (-want +got):\n%s", diff)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestManualExamples(t *testing.T) {
 			continue
 		}
 		if diff := cmp.Diff(string(text[e[4]:e[5]]), got); diff != "" {
-			t.Errorf("run go generate ./config (-want +got):\n%s", diff)
+			t.Errorf("run tools/go test ./lane/config -update (-want +got):\n%s", diff)
 		}
 	}
 	if good < 2 || bad != 1 {
