@@ -14,9 +14,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Costs per packet by BPF_PROG_TEST_RUN: the program and the test run's own
-// loop, which costs a few nanoseconds, and no driver. The packet is of the
-// member added last.
+// The benchmarks measure the cost of a packet by BPF_PROG_TEST_RUN: the program and the
+// test run's own loop (a few nanoseconds), without a driver. The packet belongs to the
+// member that was added last.
 
 func member(i int) device.Match {
 	return device.Match{Family: 4, Protocol: "tcp", Local: fmt.Sprintf("10.%d.%d.%d/32", i>>16, i>>8&0xff, i&0xff),
@@ -40,7 +40,7 @@ func memberFrame(i int, arrives bool) []byte {
 	return frame(0x800, ipv4(6, local, "192.0.2.1", 0, 0, ports(11211, 4000)))
 }
 
-// testRun reports the fastest of many turns: the others were disturbed.
+// testRun reports the fastest of many turns, because other work disturbs the slower ones.
 func testRun(b *testing.B, p *ebpf.Program, frame []byte, want int32) {
 	b.Helper()
 	ret, _, err := p.Benchmark(frame, 1, nil)
@@ -83,7 +83,7 @@ func BenchmarkEgress(b *testing.B) {
 	}
 }
 
-// BenchmarkPatterns is what more sets of compared fields cost.
+// BenchmarkPatterns measures the cost of additional patterns (sets of compared fields).
 func BenchmarkPatterns(b *testing.B) {
 	for _, patterns := range []int{1, 2, 4, 16} {
 		b.Run(fmt.Sprintf("patterns=%d", patterns), func(b *testing.B) {
@@ -104,7 +104,7 @@ func BenchmarkPatterns(b *testing.B) {
 	}
 }
 
-// BenchmarkAdd is adding the 1000th member, and removing it.
+// BenchmarkAdd measures adding and removing the 1000th member.
 func BenchmarkAdd(b *testing.B) {
 	_, m := loadXDP(b, true)
 	for i := range 999 {
@@ -118,7 +118,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad is the kernel's verification of a program.
+// BenchmarkLoad measures the kernel's verification of a program.
 func BenchmarkLoad(b *testing.B) {
 	for _, v := range []variant{{program: EgressProgram}, {program: IngressProgram},
 		{program: IngressProgram, frags: true}} {
@@ -130,8 +130,8 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// turns runs programs on a frame each, in turn, so that a busy machine slows all
-// of them down, and returns what a packet took in each one's fastest turn.
+// turns runs programs in turn, each on its own frame, so that a busy machine slows all of
+// them equally. It returns the time per packet in the fastest turn of each program.
 func turns(b *testing.B, ps []*ebpf.Program, frames [][]byte) []time.Duration {
 	b.Helper()
 	const turn = 20000
@@ -146,11 +146,11 @@ func turns(b *testing.B, ps []*ebpf.Program, frames [][]byte) []time.Duration {
 			}
 		}
 	}
-	b.ReportMetric(0, "ns/op") // says nothing
+	b.ReportMetric(0, "ns/op") // hides a meaningless figure
 	return best
 }
 
-// BenchmarkCounters compares counting with not counting.
+// BenchmarkCounters compares the programs with and without counters.
 func BenchmarkCounters(b *testing.B) {
 	var ingress, egress []*ebpf.Program
 	for _, count := range []bool{false, true} {
@@ -173,7 +173,7 @@ func BenchmarkCounters(b *testing.B) {
 	}
 }
 
-// BenchmarkMembers compares a thousand members with one.
+// BenchmarkMembers compares a thousand members with one member.
 func BenchmarkMembers(b *testing.B) {
 	members := []int{1, 1000}
 	var ingress, egress []*ebpf.Program

@@ -9,12 +9,12 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Read returns the present value of the object with o's identity, nil if there
-// is none. A device that does not exist is ENODEV.
+// Read returns the present value of the object with o's identity, or nil if there
+// is none. If the device does not exist, the error is ENODEV.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	switch o := o.(type) {
 	case device.Filter:
-		c.uses = maxUses // somebody looks at it: look at it anew
+		c.uses = maxUses // a reader wants the present state: look the program up again
 		return c.readFilter(o)
 	case device.FilterEntry:
 		return c.readEntry(o)
@@ -35,15 +35,15 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return nil, fmt.Errorf("object kind %q is not BPF's", o.Kind())
 }
 
-// few entries are looked up one by one, not in a list of all that there are: a pod
-// has two, and a hundred pods may be beside it.
+// few is the number of entries up to which ReadMany looks up each entry instead of
+// listing all. A pod has two entries, and there may be a hundred pods.
 const few = 8
 
-// ReadMany is Read for each object, reading all entries of a program, and the
-// list of all processes, at once.
+// ReadMany returns what Read returns, for each object. It lists all entries of a
+// program, and all processes, once.
 func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	out := make([]device.Object, len(objects))
-	lists := map[string]map[string]device.Object{} // by program and key
+	lists := map[string]map[string]device.Object{} // by program, then by key
 	for i, o := range objects {
 		var list string
 		var read func() ([]device.Object, error)
@@ -83,7 +83,7 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-// objectOf is an object that may not be there, nil.
+// objectOf returns *o, or nil if o is nil.
 func objectOf[T device.Object](o *T, err error) (device.Object, error) {
 	if o == nil || err != nil {
 		return nil, err
@@ -99,9 +99,9 @@ func objectsOf[T device.Object](list []T, err error) ([]device.Object, error) {
 	return out, err
 }
 
-// Write brings an object from old to new; nil means absent. Removing a filter
-// removes its entries; removing an XDP program removes its queues, their
-// threads, its lanes and its entries.
+// Write changes an object from old to next; nil means absent. Removing a filter
+// removes its entries. Removing an XDP program removes its queues, their threads,
+// its lanes and its entries.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	var err error

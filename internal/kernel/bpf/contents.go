@@ -8,7 +8,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Contents are what niclane's own programs on one device hold.
+// Contents are the objects that niclane's own programs on one device hold.
 type Contents struct {
 	Entries    []device.FilterEntry // by key
 	Defaults   []device.FilterDefault
@@ -18,17 +18,17 @@ type Contents struct {
 	XDPEntries []device.XDPEntry  // by key
 }
 
-// A Look is a look at a device that has begun.
+// A Look is a running read of a device's contents.
 type Look struct {
 	contents Contents
-	err      error // of beginning
+	err      error // of Client.Look
 	beside   beside
 }
 
-// Look looks at the device anew, also for what others have done to it since.
-// The entries of a thousand members take as long as all else that is known of a
-// device, so they are read beside the caller: reading a map needs no network
-// namespace, unlike finding it. The client is in use until Contents returns.
+// Look starts to read the contents of niclane's programs on dev, and first looks up
+// which programs are attached now. Goroutines read the maps meanwhile, because a
+// thousand entries take as long as the rest of a device. Reading a map needs no network
+// namespace; finding it does. The caller must not use the client until Contents returns.
 func (c *Client) Look(dev string) *Look {
 	l := &Look{}
 	l.err = c.filterContents(dev, &l.contents, &l.beside)
@@ -38,8 +38,8 @@ func (c *Client) Look(dev string) *Look {
 	return l
 }
 
-// Contents waits for what was found. Without CAP_BPF it is an error of
-// fs.ErrPermission.
+// Contents waits for the goroutines and returns the contents. Without CAP_BPF the error
+// is fs.ErrPermission.
 func (l *Look) Contents() (*Contents, error) {
 	l.err = errors.Join(l.err, l.beside.wait())
 	l.beside = nil
@@ -107,7 +107,7 @@ func (c *Client) xdpContents(dev string, v *Contents, b *beside) error {
 	return nil
 }
 
-// beside is what goroutines do beside their caller.
+// A beside is a list of goroutines that run while the caller does other work.
 type beside []chan error
 
 func (b *beside) run(f func() error) {

@@ -8,28 +8,28 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// maxCounted is MAX_QUEUES: queues beyond are counted at the last.
+// maxCounted is MAX_QUEUES of count.h. The last one also counts all higher queues.
 const maxCounted = 64
 
-// counters is struct counters of count.h: of one lane, by queue.
+// counters is struct counters of count.h: the counters of one lane, by queue.
 type counters struct {
 	Queue [maxCounted]struct{ Packets, Bytes uint64 }
 }
 
-// A LaneCounter says what of a lane arrived in a receive queue since the XDP
-// program was attached. Lane 0 is what no lane matched. Bytes are from the
-// Ethernet header on, as XDP sees them: without a VLAN tag that the card has
-// removed, and one packet for what generic receive offload joined before it.
+// A LaneCounter counts the packets of a lane that arrived in a receive queue since the
+// XDP program was attached. Lane 0 counts packets that matched no lane. Bytes start at
+// the Ethernet header, as XDP sees them: without a VLAN tag that the card has removed.
+// Packets that generic receive offload joined before XDP count as one.
 type LaneCounter struct {
 	Dev     string `json:"dev"`
 	Lane    int    `json:"lane"`
-	Queue   int    `json:"queue"` // 63 stands for all from there on
+	Queue   int    `json:"queue"` // 63 also counts all higher queues
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 }
 
-// XDPCounters returns what niclane's XDP program on a device has counted, by
-// lane and queue, without what is zero; nil if the program is not there.
+// XDPCounters returns the counters of niclane's XDP program on a device, by lane and
+// queue, without those that are zero. It returns nil if the program is not attached.
 func (c *Client) XDPCounters(dev string) ([]LaneCounter, error) {
 	m, err := c.openXDPAnew(dev)
 	if m == nil || err != nil {
@@ -57,26 +57,26 @@ func (m *xdpMaps) counted() ([]LaneCounter, error) {
 // maxRows is MAX_ROWS of egress.c.
 const maxRows = 80
 
-// UnknownQueue is where Queue of a SentCounter is not known.
+// UnknownQueue is the Queue of a SentCounter if the queue is not known.
 const UnknownQueue = -1
 
-// A SentCounter says what niclane's classifier gave to one lane since it was
-// attached, by the transmit queue that it chose, or else by the one that goes with
-// the receive queue of the packet's socket: whether that is where the packet leaves,
-// the caller has to know. Packets are as on the wire (segments, not GSO
-// units), bytes those of the GSO units, and what a qdisc drops later is counted.
+// A SentCounter counts the packets that niclane's classifier gave to one lane since it
+// was attached. Queue is the transmit queue that the classifier chose, else the one that
+// belongs to the receive queue of the packet's socket. The caller must know whether the
+// packet really leaves there. Packets are segments as on the wire, not GSO units; bytes
+// are those of the GSO units. Packets that a qdisc drops later are counted too.
 type SentCounter struct {
-	// Row is the lower half of the lane's priority (device.FilterEntry); 0 is
-	// what has none: no lane's, or of lanes that are queues alone.
+	// Row is the lower half of the lane's priority (device.FilterEntry). Row 0 counts
+	// packets without a priority: of no lane, or of lanes with queues alone.
 	Row     int    `json:"row"`
 	Queue   int    `json:"queue"` // UnknownQueue also for all from 63 on
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 }
 
-// SentCounters returns what niclane's classifier on a device has counted in rows,
-// without what is zero; nil if there is none, or one of a version that does not
-// count. Rows that the classifier has not are empty: it has 80.
+// SentCounters returns the counters of niclane's classifier on a device in rows, without
+// those that are zero. It returns nil if there is no classifier, or one of a version
+// that does not count. The classifier has rows 0 to 79; other rows are empty.
 func (c *Client) SentCounters(dev string, rows []int) ([]SentCounter, error) {
 	var out []SentCounter
 	err := c.eachFilter(dev, func(m *maps) error {
@@ -110,7 +110,7 @@ func (m *maps) counted(rows []int) ([]SentCounter, error) {
 	return out, nil
 }
 
-// countedIn adds what all processors counted in a row, by queue.
+// countedIn returns the sums over all CPUs of one row, by queue.
 func countedIn(m *ebpf.Map, row int) (sums [maxCounted]struct{ Packets, Bytes uint64 }, err error) {
 	var cpus []counters
 	if err := m.Lookup(uint32(row), &cpus); err != nil {

@@ -28,9 +28,9 @@ func testCounters(t *testing.T, frags bool) {
 	fillXDP(t, m, 1, func(int) uint32 { return 0 })
 	m.dev = vethtest.Dev
 	vethtest.Run(t, 70, func(t *testing.T) {
-		// A lane's frame and one of none, in queues 0, 3 and 66.
+		// A frame of a lane and a frame of no lane, in queues 0, 3 and 66.
 		payload := ports(4000, 11211)
-		if frags { // more than a page
+		if frags { // larger than a page
 			payload = append(payload, make([]byte, 9000)...)
 		}
 		lane := frame(0x800, ipv4(6, four2, four, 0, 0, payload))
@@ -63,8 +63,8 @@ func TestSentCounters(t *testing.T) {
 	for port, to := range map[uint16]egressTarget{
 		1: {Class: 0x1_0010},                      // leaves by any queue
 		2: {Class: 0x1_0011, Queue: 5, Queues: 1}, // leaves by one
-		3: {Queue: 7, Queues: 1},                  // is known by it
-		4: {Class: 9, Queue: 70, Queues: 1},       // is beyond those counted apart
+		3: {Queue: 7, Queues: 1},                  // its row is unknown, its queue is known
+		4: {Class: 9, Queue: 70, Queues: 1},       // a queue beyond those counted separately
 		5: {Class: 0x1_0000 + maxRows, Queues: 1}, // has no row
 	} {
 		f, mask, err := flow.Encode(device.Match{Family: 4, Protocol: "tcp", LocalPort: port})

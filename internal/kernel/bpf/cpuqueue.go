@@ -18,13 +18,13 @@ import (
 // cpuQueue is struct bpf_cpumap_val.
 type cpuQueue struct {
 	Size    uint32
-	Program uint32 // niclane has none there
+	Program uint32 // always 0: niclane sets no program there
 }
 
-// maxQueueSize is the largest that cpumap takes (cpu_map_update_elem).
+// maxQueueSize is the largest size that cpumap accepts (cpu_map_update_elem).
 const maxQueueSize = 16384
 
-// queue returns a CPU's queue, nil if it has none.
+// queue returns a CPU's queue, or nil if it has none.
 func (m *xdpMaps) queue(cpu int) (*device.CPUQueue, error) {
 	if cpu < 0 || cpu >= int(m.cpus.MaxEntries()) {
 		return nil, nil
@@ -58,7 +58,7 @@ func (c *Client) writeCPUQueue(old, next device.Object, q device.CPUQueue) error
 	case err != nil:
 		return err
 	case old == nil && present != nil:
-		return unix.EEXIST // the map would replace it
+		return unix.EEXIST // otherwise the map would replace it
 	case old != nil && present == nil:
 		return unix.ENOENT
 	case next == nil:
@@ -71,8 +71,8 @@ func (c *Client) writeCPUQueue(old, next device.Object, q device.CPUQueue) error
 	if err := online(q.CPU); err != nil {
 		return err
 	}
-	// Another size is another queue with another thread, which gets the
-	// scheduling of the one before: that is an object of its own.
+	// With another size the kernel makes a new queue with a new thread. Scheduling is an
+	// object of its own, so the new thread gets the scheduling of the old one.
 	var policy *sched.Policy
 	if old != nil {
 		t, err := c.cpuThread(m, q.CPU)
@@ -97,8 +97,8 @@ func (c *Client) writeCPUQueue(old, next device.Object, q device.CPUQueue) error
 	return sched.Set(pid, *policy)
 }
 
-// online checks that a CPU is: the map takes one that is not, and its thread
-// would run elsewhere.
+// online returns an error if a CPU is offline. The map accepts such a CPU, but its
+// thread would run on another CPU.
 func online(cpu int) error {
 	const path = "/sys/devices/system/cpu/online"
 	b, err := os.ReadFile(path)
@@ -115,12 +115,12 @@ func online(cpu int) error {
 	return nil
 }
 
-// queues returns all that there are, by CPU.
+// queues returns all queues, by CPU.
 func (m *xdpMaps) queues() ([]device.CPUQueue, error) {
 	return present(0, int(m.cpus.MaxEntries()), m.queue)
 }
 
-// present returns what get finds of numbers from first on, below end.
+// present returns the values that get finds for the numbers from first to end-1.
 func present[T any](first, end int, get func(int) (*T, error)) ([]T, error) {
 	var out []T
 	for n := first; n < end; n++ {

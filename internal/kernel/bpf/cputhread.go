@@ -12,11 +12,10 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// threadName is the name that the kernel gives the thread of a CPU's queue
-// (__cpu_map_entry_alloc). The map's ID is the program's alone for as long as
-// the map exists, and is not given again before all others were (idr_alloc_cyclic
-// in bpf_map_alloc_id); that it is a kernel thread is a flag which no process
-// can give itself.
+// threadName returns the name that the kernel gives the thread of a CPU's queue
+// (__cpu_map_entry_alloc). It contains the map's ID, which is unique while the map
+// exists. The kernel reuses an ID only after all others (idr_alloc_cyclic in
+// bpf_map_alloc_id). A flag marks kernel threads; no process can set it for itself.
 func (m *xdpMaps) threadName(cpu int) string {
 	return fmt.Sprintf("cpumap/%d/map:%d", cpu, m.cpusID)
 }
@@ -40,7 +39,7 @@ func (c *Client) findThread(m *xdpMaps, cpu int) (int, error) {
 	return pid, nil
 }
 
-// findThreads looks for the threads of several CPUs at once.
+// findThreads finds the threads of several CPUs in one search.
 func (c *Client) findThreads(m *xdpMaps, cpus ...int) error {
 	var names []string
 	for _, cpu := range cpus {
@@ -62,8 +61,8 @@ func (c *Client) findThreads(m *xdpMaps, cpus ...int) error {
 	return nil
 }
 
-// cpuThread returns the scheduling of the thread of a CPU's queue, nil if the
-// CPU has no queue.
+// cpuThread returns the scheduling of the thread of a CPU's queue, or nil if the CPU
+// has no queue.
 func (c *Client) cpuThread(m *xdpMaps, cpu int) (*device.CPUThread, error) {
 	q, err := m.queue(cpu)
 	if q == nil || err != nil {
@@ -93,8 +92,8 @@ func (c *Client) readCPUThread(t device.CPUThread) (device.Object, error) {
 	return got, nil
 }
 
-// writeCPUThread sets the scheduling of a thread. The thread comes and goes
-// with its queue: nil is the kernel's default, and no error without it.
+// writeCPUThread sets the scheduling of a thread. nil means the kernel's default. The
+// thread exists only with its queue; without it, nil is no error.
 func (c *Client) writeCPUThread(next device.Object, t device.CPUThread) error {
 	m, err := c.openXDP(t.Dev)
 	if err != nil {
@@ -119,13 +118,13 @@ func (c *Client) writeCPUThread(next device.Object, t device.CPUThread) error {
 		err = sched.Set(pid, sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice, SchedAttr: t.SchedAttr})
 	}
 	if next == nil && errors.Is(err, unix.ESRCH) {
-		return nil // it ended meanwhile
+		return nil // the thread has ended meanwhile
 	}
 	return err
 }
 
-// cpuThreadsOf returns the scheduling of the threads of niclane's XDP program on
-// a device, none if it is not there.
+// cpuThreadsOf returns the scheduling of the threads of niclane's XDP program on a
+// device, or none if the program is not attached.
 func (c *Client) cpuThreadsOf(dev string) ([]device.CPUThread, error) {
 	m, err := c.openXDP(dev)
 	if m == nil || err != nil {

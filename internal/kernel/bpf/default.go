@@ -14,11 +14,11 @@ import (
 // egressRest is struct rest of egress.c.
 type egressRest struct {
 	Queue, Queues uint16
-	Lanes         uint32 // a bit for each priority
+	Lanes         uint32 // one bit for each priority
 }
 
-// Priorities by which mqprio knows lanes (egress.c: PRIORITY); 0 is the default
-// lane's.
+// firstLanePriority and lastLanePriority bound the priorities by which mqprio knows
+// lanes (PRIORITY in egress.c); 0 is the default lane's.
 const firstLanePriority, lastLanePriority = 1, 15
 
 func encodeRest(d device.FilterDefault) (egressRest, error) {
@@ -39,7 +39,7 @@ func encodeRest(d device.FilterDefault) (egressRest, error) {
 	return r, nil
 }
 
-// decodeRest is the inverse of encodeRest: nil for what does nothing.
+// decodeRest is the inverse of encodeRest. It returns nil if r has no queues and no lanes.
 func decodeRest(r egressRest, filter string) *device.FilterDefault {
 	d := device.FilterDefault{Filter: filter, Queues: decodeQueues(r.Queue, r.Queues)}
 	for p := firstLanePriority; p <= lastLanePriority; p++ {
@@ -53,8 +53,8 @@ func decodeRest(r egressRest, filter string) *device.FilterDefault {
 	return &d
 }
 
-// readDefault returns what a classifier does with what no entry matches, nil if
-// nothing.
+// readDefault returns what a classifier does with packets that match no entry, or nil
+// if it leaves them alone.
 func (c *Client) readDefault(d device.FilterDefault) (device.Object, error) {
 	m, err := c.filterOf(d.Filter)
 	if m == nil || err != nil {
@@ -86,7 +86,7 @@ func (c *Client) writeDefault(next device.Object, d device.FilterDefault) error 
 	return m.defaults.Update(uint32(0), r, ebpf.UpdateExist)
 }
 
-// filterOf finds the maps of the filter with a key, nil if it is not there.
+// filterOf returns the maps of the filter with a key, or nil if there is no such filter.
 func (c *Client) filterOf(key string) (*maps, error) {
 	f, err := parseFilterKey(key)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Client) filterOf(key string) (*maps, error) {
 	return c.open(f)
 }
 
-// haveFilter is filterOf where a filter that is not there is an error.
+// haveFilter is filterOf, but a missing filter is an error.
 func (c *Client) haveFilter(key string) (*maps, error) {
 	m, err := c.filterOf(key)
 	if m == nil && err == nil {

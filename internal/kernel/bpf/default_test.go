@@ -38,7 +38,7 @@ func TestDefaultReadsBack(t *testing.T) {
 			d.Filter = filter.Key()
 			must.Refuse(t, name, c.Write(last, d), unix.EINVAL)
 		}
-		vethtest.Write(t, c, last, last) // what was refused has changed nothing
+		vethtest.Write(t, c, last, last) // a refused write has changed nothing
 		vethtest.Write(t, c, last, nil)
 	})
 }

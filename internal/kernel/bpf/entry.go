@@ -76,7 +76,7 @@ func (c *Client) eachFilter(dev string, f func(*maps) error) error {
 		if s.Type != "bpf" || !strings.HasPrefix(s.Name, prefix) {
 			continue
 		}
-		c.uses = maxUses // whoever observes sees what others have done since
+		c.uses = maxUses // an observer sees changes that others have made since
 		m, err := c.open(s.Filter)
 		if errors.Is(err, errNotOurs) || err == nil && m == nil {
 			continue
@@ -91,7 +91,7 @@ func (c *Client) eachFilter(dev string, f func(*maps) error) error {
 	return nil
 }
 
-// lister returns what reads the entries, as reader does, for any thread.
+// lister returns a function that reads the entries, as reader does, on any thread.
 func (m *maps) lister() (func() ([]device.FilterEntry, error), error) {
 	key := m.filter.Key()
 	read, err := m.reader()
@@ -106,7 +106,7 @@ func (m *maps) lister() (func() ([]device.FilterEntry, error), error) {
 		out := make([]device.FilterEntry, len(matches))
 		var e device.FilterEntry
 		for i, t := range targets {
-			if i == 0 || t != targets[i-1] { // members of one lane lead to the same
+			if i == 0 || t != targets[i-1] { // members of one lane have the same target
 				e = decodeTarget(t, device.FilterEntry{Filter: key})
 			}
 			out[i] = e
@@ -116,7 +116,7 @@ func (m *maps) lister() (func() ([]device.FilterEntry, error), error) {
 	}, nil
 }
 
-// entriesOf returns the entries of one filter, none if it is not there.
+// entriesOf returns the entries of one filter, or none if it is not attached.
 func (c *Client) entriesOf(key string) ([]device.FilterEntry, error) {
 	m, err := c.filterOf(key)
 	if m == nil || err != nil {
@@ -125,7 +125,7 @@ func (c *Client) entriesOf(key string) ([]device.FilterEntry, error) {
 	return listed(m.lister())
 }
 
-// listed calls what a lister has returned.
+// listed calls the function that a lister has returned.
 func listed[T any](list func() ([]T, error), err error) ([]T, error) {
 	if err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// DropProgram loads a program that drops everything (TC_ACT_SHOT), as somebody
-// else might attach.
+// DropProgram loads a program that drops all packets (TC_ACT_SHOT), as a foreign program
+// may do.
 func DropProgram() (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "theirs", Type: ebpf.SchedCLS, License: "MIT",
@@ -21,7 +21,7 @@ func DropProgram() (*ebpf.Program, error) {
 	})
 }
 
-// VLANProgram loads a program that tags everything with a VLAN.
+// VLANProgram loads a program that tags all packets with a VLAN.
 func VLANProgram(id int32) (*ebpf.Program, error) {
 	const protocol = 0x8100
 	return ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -43,7 +43,7 @@ func (c *Client) CPUMap(dev string) (ebpf.MapID, error) {
 	return m.cpusID, nil
 }
 
-// PassProgram loads an XDP program that passes everything.
+// PassProgram loads an XDP program that passes all packets.
 func PassProgram(name string) (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: name, Type: ebpf.XDP, License: "MIT",
@@ -51,7 +51,7 @@ func PassProgram(name string) (*ebpf.Program, error) {
 	})
 }
 
-// Prepared returns the IDs of the programs that are loaded and not yet needed,
+// Prepared returns the IDs of the programs that Prepare loaded and nothing has used yet,
 // ascending.
 func (c *Client) Prepared(t testing.TB) (ids []ebpf.ProgramID) {
 	t.Helper()
@@ -76,8 +76,8 @@ func (c *Client) Prepared(t testing.TB) (ids []ebpf.ProgramID) {
 	return ids
 }
 
-// Attached returns the IDs of a filter's program and of the one in its device's
-// XDP slot, ascending.
+// Attached returns the IDs of a filter's program and of the program in its device's XDP
+// slot, ascending.
 func (c *Client) Attached(t testing.TB, f device.Filter) []ebpf.ProgramID {
 	t.Helper()
 	s, err := c.tc.Filter(f)
@@ -93,8 +93,8 @@ func (c *Client) Attached(t testing.TB, f device.Filter) []ebpf.ProgramID {
 	return ids
 }
 
-// ForgetTranslation leaves a filter's program as one that was attached before its
-// kernel could say where connections are.
+// ForgetTranslation makes a filter's program like one that was attached before the
+// offsets of connection tracking were known.
 func (c *Client) ForgetTranslation(f device.Filter) error {
 	m, err := c.open(f)
 	if err != nil {

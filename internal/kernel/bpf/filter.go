@@ -17,36 +17,36 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Client works in the network namespace of its tc client, and is to be used
-// on threads of that namespace. It is not safe for concurrent use.
+// A Client works in the network namespace of its tc client. Callers use it on threads of
+// that namespace. It is not safe for concurrent use.
 type Client struct {
 	tc *tc.Client
-	// maps of the filter used last: entries come in long runs, and looking
-	// the filter up costs more than the entry. uses counts since it was
-	// last looked up.
+	// last holds the maps of the filter used last: entries come in long runs, and
+	// looking the filter up costs more than the entry. uses counts the uses since
+	// the last lookup.
 	last *maps
 	uses int
-	// loading gives what Prepare loads.
+	// loading holds, for each variant, the channels that deliver what Prepare loads.
 	loading map[variant][]chan loaded
-	// nl is for XDP slots, nil until the first.
+	// nl reads and writes XDP slots; it is nil until the first use.
 	nl *netlink.Conn
-	// lastXDP and usesXDP are last and uses of XDP programs.
+	// lastXDP and usesXDP are the same as last and uses, for XDP programs.
 	lastXDP *xdpMaps
 	usesXDP int
 	// threads are the PIDs of cpumap threads found so far, by name.
 	threads map[string]int
 }
 
-// maxUses bounds how long a filter is taken to be attached still.
+// maxUses is the number of uses after which the client looks the filter up again.
 const maxUses = 64
 
-// maps are one attached program's. While an applier holds them, nobody else
-// changes them.
+// maps are the maps of one attached program. While an applier holds them, no other
+// process changes them.
 type maps struct {
 	table[egressTarget]
 	defaults *ebpf.Map
-	sent     *ebpf.Map // nil in programs of versions that do not count
-	// translation is nil in programs of versions that do not look behind it.
+	sent     *ebpf.Map // nil in program versions that do not count
+	// translation is nil in program versions that do not look up original addresses.
 	translation *ebpf.Map
 	filter      device.Filter
 	program     uint32 // ID
@@ -54,7 +54,7 @@ type maps struct {
 
 func (m *maps) complete() bool { return m.table.complete() && m.defaults != nil }
 
-// take keeps a map of the program if it is one of these.
+// take keeps a map of the program if it is one of these, and reports whether it did.
 func (m *maps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
 	if info.Name == egressMapNlDefault && m.defaults == nil {
 		m.defaults = em
@@ -79,11 +79,11 @@ func (m *maps) close() error {
 	return errors.Join(m.table.close(), m.defaults.Close(), m.sent.Close(), m.translation.Close())
 }
 
-// New returns a client that attaches by t, which stays the caller's.
+// New returns a client that attaches by t. The caller keeps t and closes it.
 func New(t *tc.Client) *Client { return &Client{tc: t} }
 
-// Anew has the filter and the program used last be looked up before they are used
-// again, and their patterns be read: others may have replaced them, or given them entries.
+// Anew makes the client look up the filter and the XDP program used last, and read their
+// patterns, before the next use. Other programs may have changed them.
 func (c *Client) Anew() {
 	c.uses, c.usesXDP = maxUses, maxUses
 	if c.last != nil {
@@ -113,7 +113,7 @@ func (c *Client) readFilter(f device.Filter) (device.Object, error) {
 	return f, nil
 }
 
-// state returns what is attached where a filter is, nil if nothing is.
+// state returns the filter attached at f's place, or nil if there is none.
 func (c *Client) state(f device.Filter) (*device.FilterState, error) {
 	if f.Parent != TCXEgress {
 		return c.tc.Filter(f)
@@ -153,10 +153,10 @@ func (c *Client) writeFilter(old, next device.Object, f device.Filter) error {
 	return c.tc.AddBPF(f, l.Programs[f.Program].FD())
 }
 
-// errNotOurs is a filter or an XDP program that is not one of niclane's.
+// errNotOurs means that a filter or an XDP program is not niclane's.
 var errNotOurs = errors.New("not niclane's")
 
-// open finds the maps of an attached filter; nil if there is no such filter.
+// open returns the maps of an attached filter, or nil if there is no such filter.
 func (c *Client) open(f device.Filter) (*maps, error) {
 	if c.last != nil && c.last.filter.Key() == f.Key() && c.uses < maxUses {
 		c.uses++
@@ -175,7 +175,7 @@ func (c *Client) open(f device.Filter) (*maps, error) {
 	}
 	m, err := openMaps(s.ProgramID)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // removed in between
+		return nil, nil // removed meanwhile
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Key(), err)
@@ -200,8 +200,8 @@ func openMaps(program uint32) (*maps, error) {
 	return m, nil
 }
 
-// eachMap opens each map of one of niclane's programs; take says whether it
-// keeps it open.
+// eachMap opens each map of one of niclane's programs. take reports whether it keeps
+// the map open.
 func eachMap(program uint32, take func(*ebpf.Map, *ebpf.MapInfo) bool) error {
 	p, info, err := openProgram(program)
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/niclane/niclane/internal/traffic/flow"
 )
 
-// pattern is struct pattern.
+// pattern is struct pattern of flow.h.
 type pattern struct {
 	Mask flow.Flow
-	// Used counts the flows with this pattern. It is raised before a flow is
-	// added and lowered after one was removed, so that a kill can leave it
-	// too high, never too low.
+	// Used counts the flows with this pattern. It is raised before a flow is added
+	// and lowered after one is removed, so that a killed process can leave it too
+	// high, never too low.
 	Used uint32
 	Rank uint32
 }
 
-// rank is what decides between patterns: the number of bits compared.
+// rank decides between patterns that match: it is the number of compared bits.
 func rank(mask flow.Flow) uint32 {
 	n := 0
 	for _, b := range mask.Bytes() {

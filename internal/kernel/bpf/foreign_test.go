@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestForeignXDP: a program of somebody else's is named, and stays.
+// TestForeignXDP: niclane names a foreign program and leaves it in place.
 func TestForeignXDP(t *testing.T) {
 	for _, mode := range []string{"xdpgeneric", "xdpdrv"} {
 		for _, x := range []device.XDP{generic, native} {
@@ -43,8 +43,8 @@ func TestForeignXDP(t *testing.T) {
 	}
 }
 
-// TestForeignLink is the same of a program that a bpf_link holds, as newer
-// loaders attach them.
+// TestForeignLink is TestForeignXDP for a program that a bpf_link holds, as newer
+// loaders attach it.
 func TestForeignLink(t *testing.T) {
 	for _, x := range []device.XDP{generic, native} {
 		t.Run(x.Mode, func(t *testing.T) {
@@ -70,8 +70,8 @@ func TestForeignLink(t *testing.T) {
 	}
 }
 
-// TestForeignNamesake: a name alone does not make a program niclane's to write
-// into.
+// TestForeignNamesake: niclane does not write into a program only because its name is
+// one of niclane's.
 func TestForeignNamesake(t *testing.T) {
 	withXDP(t, 2, func(t *testing.T, c *bpf.Client) {
 		theirs, err := bpf.PassProgram(bpf.IngressProgram)
@@ -85,7 +85,7 @@ func TestForeignNamesake(t *testing.T) {
 	})
 }
 
-// stays checks that niclane neither replaces nor removes what is in v0's slot.
+// stays checks that niclane neither replaces nor removes the program in v0's slot.
 func stays(t *testing.T, c *bpf.Client, x device.XDP, name, mode string) {
 	t.Helper()
 	before := slot(t)
@@ -110,7 +110,7 @@ func stays(t *testing.T, c *bpf.Client, x device.XDP, name, mode string) {
 	}
 }
 
-// slot is what ip says of v0's XDP.
+// slot returns what ip shows of v0's XDP.
 func slot(t *testing.T) string {
 	t.Helper()
 	for line := range strings.Lines(vethtest.Command(t, "ip link show dev v0")) {
@@ -121,7 +121,7 @@ func slot(t *testing.T) string {
 	return ""
 }
 
-// pinned gives a program a path, for ip to attach it.
+// pinned pins a program and returns the path, for ip to attach it.
 func pinned(t *testing.T, p interface{ Pin(string) error }) string {
 	t.Helper()
 	must.Do(t, unix.Unshare(unix.CLONE_NEWNS))

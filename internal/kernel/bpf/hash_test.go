@@ -10,9 +10,8 @@ import (
 	"github.com/niclane/niclane/internal/traffic/flow"
 )
 
-// TestHashSpreads counts, over the connections that one client makes, how evenly
-// the hash spreads them. Which of them go where is the reference's, as tested
-// above.
+// TestHashSpreads checks how evenly the hash spreads the connections of one client over
+// CPUs. The flowHash function is tested against the program in ingress_test.go.
 func TestHashSpreads(t *testing.T) {
 	for _, cpus := range []int{2, 3, 8, 64} {
 		for name, step := range map[string]int{"ports in a row": 1, "even ports": 2, "every 64th port": 64} {
@@ -24,7 +23,7 @@ func TestHashSpreads(t *testing.T) {
 				binary.BigEndian.PutUint16(f.RemotePort[:], uint16(i*step))
 				by[uint64(flowHash(f))*uint64(cpus)>>32]++
 			}
-			// Random choice would be within 5 standard deviations.
+			// A random choice would be within 5 standard deviations.
 			mean := float64(flows) / float64(cpus)
 			for cpu, n := range by {
 				if off := math.Abs(float64(n) - mean); off > 5*math.Sqrt(mean) {

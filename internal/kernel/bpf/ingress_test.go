@@ -26,7 +26,7 @@ type xdpMD struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
 
-// loadXDP loads the XDP program, attached to nothing.
+// loadXDP loads the XDP program without attaching it.
 func loadXDP(t testing.TB, count bool) (*ebpf.Program, *xdpMaps) {
 	t.Helper()
 	return loadVariant(t, variant{program: IngressProgram}, count)
@@ -59,7 +59,7 @@ func runXDP(t testing.TB, p *ebpf.Program, frame []byte, ifindex, queue int) uin
 	return ret
 }
 
-// laneOf is the lane that has a class's match: that of "1:10" is lane 10.
+// laneOf returns the lane of a class's match: class "1:10" is lane 10.
 func laneOf(class string) int {
 	n, err := strconv.Atoi(strings.TrimPrefix(class, "1:"))
 	if err != nil {
@@ -68,7 +68,7 @@ func laneOf(class string) int {
 	return n
 }
 
-// fillXDP makes lanes of so many CPUs, and gives each CPU's number by cpu.
+// fillXDP makes lanes with count CPUs each. cpu returns the number of each CPU.
 func fillXDP(t testing.TB, m *xdpMaps, count int, cpu func(i int) uint32) {
 	t.Helper()
 	for class := range classes {
@@ -95,7 +95,7 @@ func addQueue(t testing.TB, m *xdpMaps) {
 	must.Do(t, m.cpus.Update(uint32(0), cpuQueue{Size: 64}, ebpf.UpdateAny))
 }
 
-// arriving is the flow of a frame that arrives, and its lane by the reference.
+// arriving returns the flow of a frame that arrives, and its lane by the reference.
 func arriving(b []byte) (f flow.Flow, lane int) {
 	f, ok := reference(b)
 	if !ok {
@@ -121,9 +121,9 @@ func flowHash(f flow.Flow) uint32 {
 	return uint32((h ^ h>>32) * golden >> 32)
 }
 
-// chosen runs the program until it is known which of 64 CPUs it chooses: bit by
-// bit, those whose number has the bit being there and the others not. -1 means
-// that the packet passed with all of them there.
+// chosen finds out which of 64 CPUs the program chooses. It runs the program once for
+// each bit, with only those CPUs present whose number has the bit. It returns -1 if the
+// packet passes although all CPUs are present.
 func chosen(t testing.TB, p *ebpf.Program, m *xdpMaps, b []byte) int {
 	t.Helper()
 	const absent = 1 << 20
@@ -205,7 +205,7 @@ func TestLaneAndCPU(t *testing.T) {
 	if hits < 100 {
 		t.Errorf("only %d of 1000 frames are a lane's", hits)
 	}
-	if len(seen) < 32 { // the frames have few addresses and ports
+	if len(seen) < 32 { // few, because the frames have few addresses and ports
 		t.Errorf("only %d CPUs of %d were chosen", len(seen), maxCPUs)
 	}
 }
@@ -222,7 +222,7 @@ func packetsByLane(t testing.TB, m *xdpMaps) (out [maxLanes]uint64) {
 	return out
 }
 
-// FuzzIngress compares the lane with the reference, for any frame.
+// FuzzIngress compares the lane of any frame with the reference.
 func FuzzIngress(f *testing.F) {
 	for _, b := range [][]byte{
 		frame(0x800, ipv4(6, four2, four, 0, 0, ports(4000, 11211))),
@@ -250,7 +250,7 @@ func FuzzIngress(f *testing.F) {
 	})
 }
 
-// TestPasses: what has nowhere to go is not dropped.
+// TestPasses: a packet without a queue to go to is not dropped.
 func TestPasses(t *testing.T) {
 	p, m := loadXDP(t, true)
 	b := frame(0x800, ipv4(6, four2, four, 0, 0, ports(4000, 11211)))

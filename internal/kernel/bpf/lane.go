@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	maxLanes = 64 // MAX_LANES, of which 0 is no lane
+	maxLanes = 64 // MAX_LANES; 0 is no lane
 	maxCPUs  = 64 // MAX_CPUS
 )
 
 // lane is struct lane of ingress.c.
 type lane struct {
-	Count uint32 // 0: there is no such lane
-	// CPUs repeats them until it is full. An entry of an array is written
-	// byte by byte while programs read it: whatever of Count and CPUs they
-	// see, it leads to a CPU of the old lane or the new one.
+	Count uint32 // 0: the lane does not exist
+	// CPUs repeats the lane's CPUs until it is full. The kernel writes an array's entry
+	// byte by byte while programs read it. Each mix of the old and new Count and CPUs
+	// leads to a CPU of the old lane or the new one.
 	CPUs [maxCPUs]uint32
 }
 
@@ -95,7 +95,7 @@ func (c *Client) writeCPULane(old, next device.Object, l device.CPULane) error {
 	case old != nil && present == nil:
 		return unix.ENOENT
 	case next == nil:
-		// Only the count: who still reads the CPUs finds what they were.
+		// Only the count changes: a program that still reads the CPUs finds the old ones.
 		if v, err = encodeLane(*present); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (c *Client) writeCPULane(old, next device.Object, l device.CPULane) error {
 	return m.lanes.Update(uint32(l.Lane), v, ebpf.UpdateExist)
 }
 
-// used returns the lanes that there are, by number.
+// used returns the lanes that exist, by number.
 func (m *xdpMaps) used() ([]device.CPULane, error) {
 	return present(1, maxLanes, m.lane)
 }
@@ -149,8 +149,8 @@ func (c *Client) writeXDPEntry(old, next device.Object, e device.XDPEntry) error
 	return m.write(old, next, f, mask, ingressTarget{Lane: uint32(e.Lane)})
 }
 
-// xdpEntriesOf returns the entries of niclane's XDP program on a device, none if
-// it is not there.
+// xdpEntriesOf returns the entries of niclane's XDP program on a device, or none if the
+// program is not attached.
 func (c *Client) xdpEntriesOf(dev string) ([]device.XDPEntry, error) {
 	m, err := c.openXDP(dev)
 	if m == nil || err != nil {
@@ -159,7 +159,7 @@ func (c *Client) xdpEntriesOf(dev string) ([]device.XDPEntry, error) {
 	return listed(m.lister())
 }
 
-// lister returns what reads the entries, as reader does, for any thread.
+// lister returns a function that reads the entries, as reader does, on any thread.
 func (m *xdpMaps) lister() (func() ([]device.XDPEntry, error), error) {
 	dev := m.dev
 	read, err := m.reader()

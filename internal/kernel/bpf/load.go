@@ -13,18 +13,18 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// The programs, by their names in the kernel and here.
+// Names of the programs in the kernel and here.
 const (
-	// EgressProgram is the classifier of what leaves.
+	// EgressProgram is the classifier of packets that leave.
 	EgressProgram = "niclane_egress"
-	// IngressProgram steers what arrives.
+	// IngressProgram steers packets that arrive.
 	IngressProgram = "niclane_ingress"
 )
 
-// prefix begins the names of all programs of niclane's.
+// prefix begins the names of all niclane programs.
 const prefix = "niclane_"
 
-// loaded is a program and its maps in the kernel, attached nowhere, or why not.
+// loaded is a program and its maps in the kernel, not attached, or the error of loading.
 type loaded struct {
 	*ebpf.Collection
 	err error
@@ -36,18 +36,18 @@ func (l loaded) close() {
 	}
 }
 
-// A variant is a program as it is loaded.
+// A variant is a program with the options it is loaded with.
 type variant struct {
 	program string
-	// frags says that an XDP program takes packets in several buffers.
-	// Native mode wants it where the MTU is more than a page holds. In generic
-	// mode it must not be: from Linux 6.9 on, packets of such programs are copied
-	// (skb_pp_cow_data) into ones that have lost skb->mac_len, by which
-	// cpu_map_generic_redirect finds the network header; all redirected packets
-	// are then dropped as bad (seen on 6.18). Without it they are made linear.
+	// frags means that an XDP program accepts packets in several buffers. Native mode
+	// needs it if the MTU is larger than a page holds. Generic mode must not have it:
+	// from Linux 6.9 on, the kernel copies packets of such programs (skb_pp_cow_data).
+	// The copy has lost skb->mac_len, by which cpu_map_generic_redirect finds the network
+	// header, and all redirected packets are dropped as bad (seen on 6.18). Without
+	// frags, the kernel makes the packets linear.
 	frags bool
-	// translated says that the classifier looks behind what netfilter translates,
-	// where the kernel lets it.
+	// translated means that the classifier also looks up the addresses from before
+	// netfilter's translation, if the kernel allows it.
 	translated bool
 }
 
@@ -62,7 +62,7 @@ func loadProgram(v variant) (l loaded) {
 	if err == nil {
 		l.Collection, err = bpfload.Collection(spec, ebpf.CollectionOptions{})
 	}
-	if err != nil && v.translated && !bpfload.Transient(err) { // there are lanes without that
+	if err != nil && v.translated && !bpfload.Transient(err) { // some lanes work without it
 		v.translated = false
 		return loadProgram(v)
 	}
@@ -91,9 +91,9 @@ func (v variant) spec() (*ebpf.CollectionSpec, error) {
 	return nil, errors.New("niclane has no such program")
 }
 
-// Prepare begins to load the programs that Write will attach for filters and XDP
-// objects; others are passed over. The kernel verifies them for milliseconds,
-// in which the caller has other things to do.
+// Prepare starts to load the programs that Write will attach for filters and XDP objects;
+// it ignores other objects. The kernel verifies them for some milliseconds, in which the
+// caller can do other work.
 func (c *Client) Prepare(objects ...device.Object) {
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -114,7 +114,7 @@ func (c *Client) prepare(v variant) {
 	go func() { to <- loadProgram(v) }()
 }
 
-// load returns a program for the caller to close.
+// load returns a program, which the caller closes.
 func (c *Client) load(v variant) loaded {
 	if len(c.loading[v]) == 0 {
 		return loadProgram(v)
@@ -128,7 +128,7 @@ func (c *Client) load(v variant) loaded {
 func (c *Client) Close() error {
 	errs := []error{c.forget(), c.forgetXDP()}
 	for v, prepared := range c.loading {
-		for range prepared { // and not needed
+		for range prepared { // loaded, but never used
 			c.load(v).close()
 		}
 	}
@@ -139,9 +139,9 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// Load checks that the kernel takes the classifier, without what some kernels do not
-// take and lanes can do without: it loads it and attaches it nowhere. A missing bpf(2) is ENOSYS, a missing privilege
-// EPERM.
+// Load loads the classifier without attaching it, to check that the kernel accepts it. It
+// leaves out the optional part that some kernels refuse (translated addresses). The error
+// is ENOSYS without bpf(2), EPERM without the privilege.
 func Load() error { return check(variant{program: EgressProgram}) }
 
 func check(v variant) error {

@@ -101,7 +101,7 @@ func TestObjectsReadBack(t *testing.T) {
 		vethtest.Write(t, c, nil, someEntries[0])
 		vethtest.Write(t, c, filter, nil)
 		vethtest.Absent(t, "entry of a removed filter", c, someEntries[0])
-		// Attached again, it starts empty.
+		// A filter that is attached again has no entries.
 		vethtest.Write(t, c, nil, filter)
 		vethtest.Absent(t, "entry of a filter attached again", c, someEntries[0])
 		must.Do(t, tcc.Write(clsact, nil))
@@ -109,7 +109,7 @@ func TestObjectsReadBack(t *testing.T) {
 	})
 }
 
-// TestPatternsAreReused uses more sets of fields than fit, one after another.
+// TestPatternsAreReused uses more patterns than there are slots, one after another.
 func TestPatternsAreReused(t *testing.T) {
 	withFilter(t, func(t *testing.T, _ *tc.Client, c *bpf.Client) {
 		vethtest.Write(t, c, nil, filter)
@@ -129,11 +129,11 @@ func TestPatternsAreReused(t *testing.T) {
 	})
 }
 
-// TestForeignFilters checks that ours neither hides those of others nor is
+// TestForeignFilters checks that niclane's filters neither hide foreign filters nor are
 // mistaken for them.
 func TestForeignFilters(t *testing.T) {
 	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
-		// After ours, somebody else's sees all packets too.
+		// A foreign filter after ours sees all packets too.
 		bands(t)
 		vethtest.Command(t, "tc filter add dev v0 egress pref 20 protocol all u32 match u32 0 0 flowid 7:7")
 		vethtest.Write(t, c, nil, filter)
@@ -165,7 +165,7 @@ func TestForeignFilters(t *testing.T) {
 	})
 }
 
-// TestLaterFiltersRun lets a filter of somebody else's drop what ours has
+// TestLaterFiltersRun checks that a foreign filter can drop packets that ours has
 // classified.
 func TestLaterFiltersRun(t *testing.T) {
 	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
@@ -194,8 +194,8 @@ func TestLaterFiltersRun(t *testing.T) {
 	})
 }
 
-// TestVLANOutsideTheData looks at packets whose tag is not in their data but
-// beside it, as those of a VLAN device are. Here a program pushes it.
+// TestVLANOutsideTheData checks packets whose tag is beside their data, as those of a
+// VLAN device have it. Here a program pushes the tag.
 func TestVLANOutsideTheData(t *testing.T) {
 	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
 		bands(t)
@@ -220,7 +220,7 @@ func TestVLANOutsideTheData(t *testing.T) {
 	})
 }
 
-// bands gives v0 a default class and one that is named, 9:3 with qdisc 93:.
+// bands gives v0 a default class and a class with a name, 9:3 with qdisc 93:.
 func bands(t *testing.T) {
 	t.Helper()
 	vethtest.Command(t, "tc qdisc add dev v0 root handle 9: htb default 1")
@@ -241,7 +241,7 @@ func send(t *testing.T, to [4]byte, port int) {
 	}
 }
 
-// packets reads how many packets a qdisc has sent.
+// packets returns how many packets a qdisc has sent.
 func packets(t *testing.T, handle string) int {
 	t.Helper()
 	out := vethtest.Command(t, "tc -s qdisc show dev v0")
@@ -256,7 +256,7 @@ func packets(t *testing.T, handle string) int {
 	return n
 }
 
-// received reads how many unicast packets have arrived at the peer.
+// received returns how many unicast packets have arrived at the peer.
 func received(t *testing.T) int {
 	t.Helper()
 	out := vethtest.Command(t, "ip -s -s link show dev v1")

@@ -20,15 +20,15 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// skb is the part of struct __sk_buff (linux/bpf.h) that a test run takes and
-// gives back, up to wire_len.
+// skb is the part of struct __sk_buff (linux/bpf.h) that a test run takes and returns, up
+// to wire_len.
 type skb struct {
 	Len, PktType, Mark, QueueMapping, Protocol, VLANPresent, VLANTCI, VLANProto uint32
 	Priority                                                                    uint32
 	Rest                                                                        [39]uint32
 }
 
-// load loads the classifier, attached to nothing.
+// load loads the classifier without attaching it.
 func load(t testing.TB) (*egressObjects, *maps) {
 	t.Helper()
 	return loadCounting(t, true)
@@ -42,7 +42,7 @@ func loadCounting(t testing.TB, count bool) (*egressObjects, *maps) {
 		sent: objs.NlSent}
 }
 
-// loadInto loads a program and its maps into the struct that bpf2go has made for it.
+// loadInto loads a program and its maps into the struct that bpf2go generated for it.
 func loadInto(t testing.TB, v variant, count bool, objs io.Closer) {
 	t.Helper()
 	spec, err := v.spec()
@@ -60,7 +60,7 @@ func loadInto(t testing.TB, v variant, count bool, objs io.Closer) {
 	t.Cleanup(func() { objs.Close() })
 }
 
-// classify runs the classifier on a frame whose priority is before.
+// classify runs the classifier on a frame with the priority before.
 func classify(t testing.TB, p *ebpf.Program, frame []byte, before uint32) uint32 {
 	t.Helper()
 	in, out := skb{Priority: before}, skb{}
@@ -85,7 +85,7 @@ func frame(etherType uint16, rest ...[]byte) []byte {
 	return append(b, bytes.Join(rest, nil)...)
 }
 
-// tag is the rest of a VLAN header, after its own type.
+// tag returns the rest of a VLAN header, after its own EtherType.
 func tag(tci, next uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, tci), next)
 }
@@ -110,7 +110,7 @@ func ipv6(next byte, src, dst string, payload ...[]byte) []byte {
 	return append(b, p...)
 }
 
-// ext is an extension header of so many units beyond its first.
+// ext returns an extension header whose length field is units.
 func ext(next, units byte, size int) []byte {
 	b := make([]byte, size)
 	b[0], b[1] = next, units
@@ -133,7 +133,7 @@ const (
 	six, six2   = "fd00:9::1", "fd00:9::2"
 )
 
-// classes are what the tests' entries lead to; each match is a case of its own.
+// classes are the targets of the tests' entries. Each match is a case of its own.
 var classes = map[string]device.Match{
 	"1:10": {Family: 4, Protocol: "tcp", Local: four + "/32", LocalPort: 11211},
 	"1:11": {Family: 6, Protocol: "tcp", Local: six + "/128", LocalPort: 11211},
@@ -157,13 +157,13 @@ func fill(t testing.TB, m *maps) {
 	}
 }
 
-// A named is a frame and the class that it has, "" for none.
+// A named is a frame with the class that it belongs to, "" for none.
 type named struct {
 	frame []byte
 	want  string
 }
 
-// frames are the cases that have names, as they leave or as they arrive.
+// frames returns the cases by name, with the frames of packets that leave or arrive.
 func frames(arrive bool) map[string]named {
 	ports := func(local, remote uint16) []byte {
 		if arrive {
@@ -263,7 +263,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// expected gives the class of a frame that leaves by the reference.
+// expected returns the class that the reference finds for a frame that leaves.
 func expected(b []byte, entries map[string]device.Match) (class string, ok bool) {
 	f, isIP := reference(b)
 	if !isIP {
@@ -272,8 +272,7 @@ func expected(b []byte, entries map[string]device.Match) (class string, ok bool)
 	return best(f, entries)
 }
 
-// best gives, of the entries that match a flow, the one that compares the most
-// bits.
+// best returns, of the entries that match a flow, the one that compares the most bits.
 func best[K comparable](f flow.Flow, entries map[K]device.Match) (k K, ok bool) {
 	most := uint32(0)
 	for id, m := range entries {
@@ -308,8 +307,8 @@ func compare(t *testing.T, p *ebpf.Program, b []byte) {
 	if len(b) < 15 || len(b) > 1500 {
 		return
 	}
-	// A test run refuses frames that end within the network header, unless
-	// it is behind a VLAN tag.
+	// A test run refuses frames that end within the network header, unless the header is
+	// behind a VLAN tag.
 	if least := map[uint16]int{0x0800: 34, 0x86dd: 54}[binary.BigEndian.Uint16(b[12:])]; len(b) < least {
 		return
 	}
@@ -325,8 +324,8 @@ func compare(t *testing.T, p *ebpf.Program, b []byte) {
 	}
 }
 
-// TestRandomPackets is what the fuzzer does, with frames that get further than
-// random bytes do, and the same ones each time.
+// TestRandomPackets does what the fuzzer does, with frames that get deeper into the
+// parser than random bytes. The frames are the same in each run.
 func TestRandomPackets(t *testing.T) {
 	objs, m := load(t)
 	fill(t, m)

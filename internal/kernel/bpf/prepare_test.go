@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestPrepare attaches programs that are there already, and removes those that
-// are not needed.
+// TestPrepare attaches programs that are already loaded, and removes those that are not
+// needed.
 func TestPrepare(t *testing.T) {
 	t.Run("used", func(t *testing.T) {
 		withFilter(t, func(t *testing.T, _ *tc.Client, c *bpf.Client) {

@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Only lanes' packets have lanes' priorities under mqprio: others' lose them,
-// and keep every other.
+// TestLanePriorities: under mqprio, the classifier clears the priority of a packet of no
+// lane if it is a lane's priority, and keeps any other.
 func TestLanePriorities(t *testing.T) {
 	objs, m := load(t)
 	flow, mask, err := flow.Encode(device.Match{Family: 4, Protocol: "udp", LocalPort: 53})
@@ -43,7 +43,7 @@ func TestLanePriorities(t *testing.T) {
 			t.Errorf("%s: priority %#x became %#x, want %#x", x.what, x.was, got, x.now)
 		}
 	}
-	// More than eight lanes: what is left of a lane's priority may be one too.
+	// With more than eight lanes, the remainder of a lane's priority may be a lane's too.
 	taken(6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 	for was, now := range map[uint32]uint32{15: 0, 14: 0, 13: 5, 9: 1, 8: 0, 7: 0, 6: 0, 5: 5, 0: 0, 0x1000e: 0x10000} {
 		if got := classify(t, objs.NiclaneEgress, from(54), was); got != now {

@@ -55,7 +55,7 @@ func TestQueuesReadBack(t *testing.T) {
 	})
 }
 
-// sent reads how many packets have gone to each transmit queue.
+// sent returns how many packets have gone to each transmit queue.
 func sent(t *testing.T, n int) []int {
 	t.Helper()
 	out := make([]int, n)
@@ -79,7 +79,7 @@ func sent(t *testing.T, n int) []int {
 func TestQueues(t *testing.T) {
 	const n = 4
 	withVeth(t, n, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
-		// Else its announcements are counted too.
+		// Without this, the IPv6 announcements of v0 would be counted too.
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/v0/disable_ipv6", []byte("1"), 0); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestQueues(t *testing.T) {
 			t.Helper()
 			before := sent(t, n)
 			for range 50 {
-				send(t, [4]byte{10, 9, 0, 2}, port) // each from another port
+				send(t, [4]byte{10, 9, 0, 2}, port) // each from a different port
 			}
 			for q, v := range sent(t, n) {
 				by = append(by, v-before[q])
@@ -110,7 +110,7 @@ func TestQueues(t *testing.T) {
 		if by := flows(5012); by[1]+by[2] != 50 || by[1] < 10 || by[2] < 10 {
 			t.Errorf("packets by queue %v, want 50 in queues 1 and 2, and some in each", by)
 		}
-		// XPS has the say where it is set.
+		// XPS takes precedence where it is set.
 		xps(t, 1, fmt.Sprintf("%x", 1<<min(runtime.NumCPU(), 32)-1))
 		same(t, nil, []int{0, 50, 0, 0}, flows(5003))
 		xps(t, 1, "0")
@@ -118,7 +118,7 @@ func TestQueues(t *testing.T) {
 	})
 }
 
-// xps lets the given CPUs send by a queue.
+// xps lets the CPUs of a mask send by a queue.
 func xps(t *testing.T, queue int, cpus string) {
 	t.Helper()
 	script := fmt.Sprintf("mount -t sysfs none /sys && echo %s > /sys/class/net/v0/queues/tx-%d/xps_cpus", cpus, queue)

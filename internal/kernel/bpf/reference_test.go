@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// reference is the classifier in Go: what it finds in a frame, or false if the
-// frame is not IP.
+// reference is the classifier in Go. It returns the flow of a frame, or false if the frame
+// is not IP.
 func reference(b []byte) (f flow.Flow, ok bool) {
 	if len(b) < 14 {
 		return f, false
@@ -93,8 +93,7 @@ func referencePorts(f flow.Flow, b []byte, off int) flow.Flow {
 	return f
 }
 
-// matches says whether a match is true of a flow, by its own words rather than
-// by masks.
+// matches reports whether a flow fits a match. It compares field by field, without masks.
 func matches(m device.Match, f flow.Flow) bool {
 	addr := func(b [16]byte) netip.Addr {
 		if f.Family == 4 {

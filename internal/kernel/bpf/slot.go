@@ -23,11 +23,10 @@ const (
 	xdpReplace   = 1 << 4
 )
 
-// skipStats is RTEXT_FILTER_SKIP_STATS, which spares the kernel collecting
-// them.
+// skipStats is RTEXT_FILTER_SKIP_STATS: the kernel need not collect statistics.
 const skipStats = 1 << 3
 
-// A slot is what occupies one of a device's XDP modes.
+// A slot is the program in one of a device's XDP modes.
 type slot struct {
 	mode    string // "native", "generic", "offload"
 	program uint32 // ID
@@ -64,8 +63,8 @@ func (c *Client) conn() (*netlink.Conn, error) {
 	return c.nl, nil
 }
 
-// slots returns the XDP programs of a device; there is more than one only if
-// one is the hardware's.
+// slots returns the XDP programs of a device. There are several only if one is offloaded
+// to the hardware.
 func (c *Client) slots(dev string) ([]slot, error) {
 	ae := netlink.NewAttributeEncoder()
 	ae.String(unix.IFLA_IFNAME, dev)
@@ -100,8 +99,8 @@ func (c *Client) link(typ netlink.HeaderType, flags netlink.HeaderFlags, head []
 	return msgs, extack.Error(err)
 }
 
-// decodeSlots reads RTM_NEWLINK's IFLA_XDP. Before there were ids by mode
-// (Linux 4.18) there was one id only: such kernels are too old for niclane.
+// decodeSlots reads IFLA_XDP of RTM_NEWLINK. Kernels before 4.18 have no IDs by mode; they
+// are too old for niclane.
 func decodeSlots(b []byte) ([]slot, error) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return nil, fmt.Errorf("%d bytes of link: %w", len(b), unix.EBADMSG)
@@ -133,10 +132,9 @@ func decodeSlots(b []byte) ([]slot, error) {
 	return out, ad.Err()
 }
 
-// setSlot exchanges the program of a slot: expected is a descriptor of what is
-// there, -1 for nothing, program of what shall be, -1 for nothing. The kernel
-// compares and exchanges under its lock: EBUSY or EEXIST means that something
-// else was there.
+// setSlot exchanges the program of a slot. program is the new program's descriptor, and
+// expected that of the present one; -1 means none. The kernel compares and exchanges under
+// its lock. EBUSY or EEXIST means that the slot held something else.
 func (c *Client) setSlot(dev, mode string, program, expected int) error {
 	flags := modeFlag(mode)
 	if flags == 0 {
@@ -161,7 +159,7 @@ func (c *Client) setSlot(dev, mode string, program, expected int) error {
 	return err
 }
 
-// isTaken says whether an error of setSlot means that the slot is another's:
-// EBUSY is a program or a bpf_link, EEXIST one in another mode, or another than
-// was expected.
+// isTaken reports whether an error of setSlot means that a foreign program has the slot.
+// EBUSY means a program or a bpf_link. EEXIST means a program in another mode, or not the
+// expected one.
 func isTaken(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) }

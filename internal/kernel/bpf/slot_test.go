@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// TestExpected: between reading the slot and writing it somebody else may have
-// exchanged the program.
+// TestExpected: another process may exchange the program between niclane's read of the
+// slot and its write.
 func TestExpected(t *testing.T) {
 	vethtest.Run(t, 1, func(t *testing.T) {
 		c := New(nil)
@@ -54,19 +54,19 @@ func TestExpected(t *testing.T) {
 	})
 }
 
-// links are from ifinfomsg on; of the attributes only IFLA_XDP is kept.
+// links are RTM_NEWLINK messages from ifinfomsg on, with IFLA_XDP as the only attribute.
 var links = map[string]struct {
 	hex  string
 	want []slot
 }{
-	// Recorded on Linux 6.18, of a veth.
+	// Recorded from a veth on Linux 6.18.
 	"none": {"00000100030000004310010000000000" + "0c002b000500020000000000", nil},
 	"generic": {"00000100030000004310010000000000" + "1c002b0008000600c9980000050002000200000008000400c9980000",
 		[]slot{{"generic", 0x98c9}}},
 	"native": {"00000100030000004310010000000000" + "1c002b0008000500ca980000050002000100000008000400ca980000",
 		[]slot{{"native", 0x98ca}}},
-	// No device here has both: put together after rtnl_xdp_fill, where the
-	// one ID is missing if there are several.
+	// Not recorded, because no device here has both. Made according to rtnl_xdp_fill, which
+	// leaves out the single ID if there are several.
 	"two": {"00000100030000004310010000000000" + "1c002b0008000500ca98000008000700cb9800000500020004000000",
 		[]slot{{"native", 0x98ca}, {"offload", 0x98cb}}},
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// sortByKey sorts objects, making each key once: that is most of the cost.
+// sortByKey sorts objects. It makes each key once, because that is most of the cost.
 func sortByKey[T device.Object](objects []T) {
 	type keyed struct {
 		key string

@@ -20,19 +20,18 @@ const (
 	sizeofFlowKey = uint32(unsafe.Sizeof(flow.Key{}))
 )
 
-// A table is the maps of one attached program in which it looks flows up
-// (c/flow.h); T is what a flow leads to. While an applier holds it, nobody else
-// changes it. A flow is found when its pattern's bit is set, its pattern is
-// there, and it is itself: they come in this order and go in the reverse, each
-// by one system call, so that a kill in between leaves nothing that leads a
-// packet astray.
+// A table is the set of maps in which one attached program looks up flows (c/flow.h). T is
+// the target of a flow. While an applier holds it, no other process changes it. The program
+// finds a flow if the bit of its pattern, the pattern and the flow itself are there. write
+// adds them in this order and removes them in reverse, each by one system call. So the maps
+// that a killed process leaves lead no packet astray.
 type table[T any] struct {
 	inUse    *ebpf.Map
 	patterns *ebpf.Map
 	flows    *ebpf.Map
 
-	known *[maxPatterns]pattern // what patterns holds, once read
-	bits  *uint32               // what inUse holds, once read
+	known *[maxPatterns]pattern // contents of patterns, once read
+	bits  *uint32               // contents of inUse, once read
 }
 
 func (t *table[T]) close() error {
@@ -85,7 +84,7 @@ func (t *table[T]) setPattern(slot int, p pattern) error {
 	return nil
 }
 
-// setInUse sets or clears a pattern's bit, if it is not so already.
+// setInUse sets or clears a pattern's bit, if it has not that value already.
 func (t *table[T]) setInUse(slot int, used bool) error {
 	if t.bits == nil {
 		bits := uint32(0)
@@ -109,7 +108,7 @@ func (t *table[T]) setInUse(slot int, used bool) error {
 	return nil
 }
 
-// find returns the slot whose pattern is mask, -1 if there is none.
+// find returns the slot whose pattern is mask, or -1 if there is none.
 func (t *table[T]) find(mask flow.Flow) (slot int, p pattern, err error) {
 	for slot := range maxPatterns {
 		p, err := t.pattern(slot)
@@ -123,7 +122,7 @@ func (t *table[T]) find(mask flow.Flow) (slot int, p pattern, err error) {
 	return -1, pattern{}, nil
 }
 
-// get returns what a flow leads to; ok is false if there is no such flow.
+// get returns the target of a flow; ok is false if there is no such flow.
 func (t *table[T]) get(f, mask flow.Flow) (v T, ok bool, err error) {
 	slot, _, err := t.find(mask)
 	if err != nil || slot < 0 {
@@ -185,7 +184,7 @@ func (t *table[T]) remove(f, mask flow.Flow) error {
 	return t.lower(slot, p)
 }
 
-// write brings a flow's entry from old to next; nil means absent.
+// write changes a flow's entry from old to next; nil means absent.
 func (t *table[T]) write(old, next device.Object, f, mask flow.Flow, v T) error {
 	switch {
 	case next == nil:
@@ -196,7 +195,7 @@ func (t *table[T]) write(old, next device.Object, f, mask flow.Flow, v T) error 
 	return t.add(f, mask, v)
 }
 
-// lower writes a pattern that fewer flows have than before.
+// lower writes a pattern after one of its flows was removed.
 func (t *table[T]) lower(slot int, p pattern) error {
 	if p.Used > 0 {
 		return t.setPattern(slot, p)
@@ -207,8 +206,8 @@ func (t *table[T]) lower(slot int, p pattern) error {
 	return t.setPattern(slot, pattern{})
 }
 
-// free returns a slot without a pattern. If none is left, those are counted
-// anew whose count a kill may have left too high.
+// free returns a slot without a pattern. If there is none, it counts the flows of each
+// pattern again, because a killed process may have left a count too high.
 func (t *table[T]) free() (int, error) {
 	for range 2 {
 		for slot := range maxPatterns {
@@ -252,9 +251,8 @@ func (t *table[T]) recount() error {
 	return nil
 }
 
-// reader returns what reads each flow's match, and what it leads to, in no order:
-// a function that is to be called once, on any thread, whatever becomes of the
-// table meanwhile.
+// reader returns a function that reads the match and the target of each flow, in no order.
+// Callers call it once, on any thread, also after the table has changed or was closed.
 func (t *table[T]) reader() (func() ([]device.Match, []T, error), error) {
 	var patterns [maxPatterns]pattern
 	for slot := range patterns {

@@ -14,8 +14,8 @@ import (
 // egressTarget is struct target of egress.c.
 type egressTarget struct {
 	Class  uint32 // HTB class or priority, 0 for none
-	Queue  uint16 // the first
-	Queues uint16 // how many, 0 for none
+	Queue  uint16 // first transmit queue
+	Queues uint16 // number of queues, 0 for none
 }
 
 // ingressTarget is struct target of ingress.c.
@@ -23,8 +23,8 @@ type ingressTarget struct {
 	Lane uint32
 }
 
-// maxQueue is the highest transmit queue that skb->queue_mapping can name,
-// which holds it plus one; 65535 there means none (NO_QUEUE_MAPPING).
+// maxQueue is the highest transmit queue that skb->queue_mapping can name. It holds the
+// queue plus one, and 65535 means none (NO_QUEUE_MAPPING).
 const maxQueue = 65533
 
 func encodeTarget(e device.FilterEntry) (egressTarget, error) {
@@ -47,7 +47,7 @@ func encodeTarget(e device.FilterEntry) (egressTarget, error) {
 	return t, err
 }
 
-// encodeQueues gives the first of transmit queues, and how many they are.
+// encodeQueues returns the first transmit queue and the number of queues.
 func encodeQueues(queues []int) (first, n uint16, err error) {
 	for i, q := range queues {
 		if q < 0 || q > maxQueue || q != queues[0]+i {
@@ -68,7 +68,7 @@ func decodeQueues(first, n uint16) (queues []int) {
 	return queues
 }
 
-// decodeTarget is the inverse of encodeTarget: it fills in e.
+// decodeTarget is the inverse of encodeTarget. It returns e with the target filled in.
 func decodeTarget(t egressTarget, e device.FilterEntry) device.FilterEntry {
 	e.Priority, e.Queues = "", decodeQueues(t.Queue, t.Queues)
 	if t.Class != 0 {

@@ -13,13 +13,13 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TCXEgress is the parent of filters that are attached to the device itself
-// (TCX, Linux 6.6), in front of clsact: what others have there cannot end
-// classification before them.
+// TCXEgress is the parent of filters that are attached to the device itself (TCX, Linux
+// 6.6). TCX runs before clsact, so foreign filters at clsact cannot end the classification
+// first.
 const TCXEgress = "tcx-egress"
 
-// tcxProgram returns niclane's program on a device, 0 if there is none. At most
-// one is ever attached.
+// tcxProgram returns niclane's program on a device, or 0 if there is none. niclane never
+// attaches more than one.
 func (c *Client) tcxProgram(dev string) (id uint32, name string, err error) {
 	index, err := c.tc.Index(dev)
 	if err != nil {
@@ -44,9 +44,8 @@ func (c *Client) tcxProgram(dev string) (id uint32, name string, err error) {
 	return 0, "", nil
 }
 
-// writeTCX attaches the classifier before all others, or detaches it. It is
-// attached by BPF_PROG_ATTACH and not by a link: it stays when this process
-// ends.
+// writeTCX attaches the classifier before all others, or detaches it. It uses
+// BPF_PROG_ATTACH, not a link, so that the program stays when this process ends.
 func (c *Client) writeTCX(next device.Object, f device.Filter) error {
 	index, err := c.tc.Index(f.Dev)
 	if err != nil {

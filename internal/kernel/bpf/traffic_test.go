@@ -17,14 +17,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A far runs functions on a thread in a network namespace of its own, which
-// has the other end of the pair.
+// A far runs functions on a thread in a network namespace of its own, which has the other
+// end of the veth pair.
 type far struct {
 	testing.TB
 	work chan func()
 }
 
-// do has g run there. If it ends the test there, it ends it here too.
+// do runs g there. If g ends the test there, do ends it here too.
 func (f far) do(g func()) {
 	f.Helper()
 	done, through := make(chan struct{}), false
@@ -43,13 +43,13 @@ func withFar(t *testing.T, queues int, f func(t *testing.T, c *bpf.Client, peer 
 	})
 }
 
-// toFar is withFar on a veth that is there.
+// toFar is withFar on an existing veth.
 func toFar(t testing.TB, f func(peer far)) {
 	t.Helper()
 	peer, ready := far{t, make(chan func())}, make(chan error)
 	tid := 0
 	go func() {
-		runtime.LockOSThread() // and ends with the goroutine
+		runtime.LockOSThread() // the thread ends with the goroutine
 		tid = unix.Gettid()
 		ready <- unix.Unshare(unix.CLONE_NEWNET)
 		for g := range peer.work {
@@ -70,7 +70,7 @@ func toFar(t testing.TB, f func(peer far)) {
 	f(peer)
 }
 
-// A conn is a TCP connection: from is the peer's socket, to the application's.
+// A conn is a TCP connection: from is the peer's socket, to is the application's.
 type conn struct{ from, to int }
 
 func (c conn) close() {
@@ -86,7 +86,7 @@ func socket(t testing.TB, sa unix.Sockaddr, typ int) int {
 	}
 	fd, err := unix.Socket(family, typ|unix.SOCK_CLOEXEC, 0)
 	must.Do(t, err)
-	// What does not arrive is an error and not a hang.
+	// A packet that does not arrive gives an error, not a hang.
 	for _, opt := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
 		must.Do(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, opt, &unix.Timeval{Sec: 10}))
 	}
@@ -125,7 +125,7 @@ func connect(t *testing.T, peer far, listener int, sa unix.Sockaddr) conn {
 	return c
 }
 
-// exchange sends data there and back, in parts that the socket buffers hold.
+// exchange sends data in both directions, in parts that fit the socket buffers.
 func (c conn) exchange(t *testing.T, parts int) {
 	t.Helper()
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 2048)
@@ -149,7 +149,7 @@ func (c conn) exchange(t *testing.T, parts int) {
 	}
 }
 
-// incomingCPU is where the kernel has handled the connection's packets.
+// incomingCPU returns the CPU on which the kernel handled the connection's packets.
 func (c conn) incomingCPU(t *testing.T) int {
 	t.Helper()
 	cpu, err := unix.GetsockoptInt(c.to, unix.SOL_SOCKET, unix.SO_INCOMING_CPU)
@@ -157,7 +157,7 @@ func (c conn) incomingCPU(t *testing.T) int {
 	return cpu
 }
 
-// pin keeps this thread, and with it the softirqs of what it sends, on a CPU.
+// pin keeps this thread, and so the softirqs of what it sends, on a CPU.
 func pin(t *testing.T, cpu int) {
 	t.Helper()
 	var set unix.CPUSet
@@ -165,7 +165,7 @@ func pin(t *testing.T, cpu int) {
 	must.Do(t, unix.SchedSetaffinity(0, &set))
 }
 
-// counted is what lane 1 and lane 0 have counted.
+// counted returns how many packets each lane has counted.
 func counted(t *testing.T, c *bpf.Client) (n [64]uint64) {
 	t.Helper()
 	all, err := c.XDPCounters("v0")
@@ -220,8 +220,8 @@ func TestTrafficNative(t *testing.T) {
 	}
 }
 
-// reaches checks that a connection's packets arrive by the lane's CPU and are
-// counted there, and others' not.
+// reaches checks that a connection's packets arrive on the lane's CPU and are counted
+// there, and that packets of other connections are not.
 func reaches(t *testing.T, c *bpf.Client, peer far, x device.XDP, sa unix.Sockaddr, match device.Match) {
 	last := runtime.NumCPU() - 1
 	pin(t, 0)
@@ -239,7 +239,7 @@ func reaches(t *testing.T, c *bpf.Client, peer far, x device.XDP, sa unix.Sockad
 	if before[1] == 0 {
 		t.Errorf("counted %v", before)
 	}
-	// Without its entry the lane gets nothing more, and the connection lives.
+	// Without its entry, the lane gets no more packets, and the connection stays up.
 	vethtest.Write(t, c, xdpEntry(1, match), nil)
 	before = counted(t, c)
 	k.exchange(t, 3)
@@ -247,12 +247,12 @@ func reaches(t *testing.T, c *bpf.Client, peer far, x device.XDP, sa unix.Sockad
 	if after[1] != before[1] || after[0] <= before[0] {
 		t.Errorf("counted %v, then without the entry %v", before[:2], after[:2])
 	}
-	// What a timer sends goes by the CPU where it was set.
+	// Packets that a timer sends arrive on the CPU that set the timer.
 	vethtest.Until(t, "packets of no lane arrive by the sender's CPU", func() bool {
 		k.exchange(t, 1)
 		return k.incomingCPU(t) == 0
 	})
-	// And without a queue, what is the lane's passes.
+	// Without a queue, the lane's packets pass.
 	vethtest.Write(t, c, nil, xdpEntry(1, match))
 	vethtest.Write(t, c, device.CPUQueue{Dev: "v0", CPU: last, Size: 512}, nil)
 	k.exchange(t, 3)
@@ -261,8 +261,8 @@ func reaches(t *testing.T, c *bpf.Client, peer far, x device.XDP, sa unix.Sockad
 	}
 }
 
-// TestNativeChecksums: a frame that native XDP redirects has no checksum but
-// the one in its data, and veth hands over incomplete ones.
+// TestNativeChecksums: a frame that native XDP redirects has only the checksum in its
+// data, and veth passes on incomplete ones.
 func TestNativeChecksums(t *testing.T) {
 	tt := targets["IPv4"]
 	withFar(t, 2, func(t *testing.T, c *bpf.Client, peer far) {

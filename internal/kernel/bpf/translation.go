@@ -21,12 +21,12 @@ type translation struct {
 	Stride uint32 // from there to tuplehash[1].tuple
 }
 
-// errNoTranslation says why the classifier cannot look behind what netfilter
-// translates.
+// errNoTranslation means that the classifier cannot find the addresses from before
+// netfilter's translation.
 var errNoTranslation = errors.New("the classifier does not see addresses from before netfilter translated them")
 
-// readsKernel is nil if the kernel lets classifiers read its memory: not with
-// lockdown=confidentiality.
+// readsKernel returns nil if the kernel lets classifiers read its memory. With
+// lockdown=confidentiality it does not.
 func readsKernel() error {
 	if err := features.HaveProgramHelper(ebpf.SchedCLS, asm.FnProbeReadKernel); err != nil {
 		return fmt.Errorf("%w: reading the kernel's memory: %w", errNoTranslation, err)
@@ -34,14 +34,14 @@ func readsKernel() error {
 	return nil
 }
 
-// findTranslation finds where the kernel keeps what connection tracking knows of a
-// packet, by its BTF: the module nf_conntrack has its own, and has to be loaded.
+// findTranslation finds the offsets of connection tracking's data on a packet, by BTF. The
+// module nf_conntrack has its own BTF and must be loaded.
 func findTranslation() (translation, error) {
 	if err := readsKernel(); err != nil {
 		return translation{}, err
 	}
-	// Both are read anew, and forgotten: that takes 17 ms, for the rare program that
-	// is attached, and keeping them would be megabytes in an agent.
+	// Both are read each time and not kept. Reading takes 17 ms, for the rare program that
+	// is attached; keeping them would cost an agent megabytes.
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return translation{}, fmt.Errorf("%w: %w", errNoTranslation, err)
@@ -60,8 +60,8 @@ func findTranslation() (translation, error) {
 	return t, nil
 }
 
-// tupleLayout is struct tuple of translated.h: what has to be where in the
-// kernel's nf_conntrack_tuple, in bytes.
+// tupleLayout is struct tuple of translated.h: the offset in bytes that each member must
+// have in the kernel's nf_conntrack_tuple.
 var tupleLayout = []struct {
 	path   [2]string
 	offset uint32
@@ -72,11 +72,11 @@ var tupleLayout = []struct {
 	{[2]string{"dst", "u"}, 36},
 }
 
-// sizeofTuple is that of struct tuple.
+// sizeofTuple is the size of struct tuple in bytes.
 const sizeofTuple = 40
 
-// translationOf reads the offsets from BTF, of the kernel and of its connection
-// tracking, and compares what translated.h takes for granted.
+// translationOf reads the offsets from the BTF of the kernel and of its connection
+// tracking. It returns an error if the kernel's structures differ from translated.h.
 func translationOf(kernel, tracking *btf.Spec) (translation, error) {
 	var skb, conn, tuple *btf.Struct
 	for _, t := range []struct {
@@ -121,8 +121,8 @@ func translationOf(kernel, tracking *btf.Spec) (translation, error) {
 	return translation{Nfct: nfct, Tuple: hashes + at, Stride: uint32(stride)}, err
 }
 
-// field returns the offset in bytes of a member, below members that are structs
-// themselves, and its type. What has no name is looked into.
+// field returns the offset in bytes of a member, and its type. path leads through nested
+// structs. Members without a name are searched too.
 func field(t btf.Type, path ...string) (offset uint32, found btf.Type, err error) {
 	if len(path) == 0 {
 		return 0, t, nil
@@ -149,9 +149,9 @@ func field(t btf.Type, path ...string) (offset uint32, found btf.Type, err error
 	return 0, nil, fmt.Errorf("%s has no member %s", t.TypeName(), path[0])
 }
 
-// seeThrough has a classifier that is about to be loaded look behind what
-// netfilter translates: from now on if it is known where, else from the moment on
-// in which SeeTranslated finds out.
+// seeThrough makes a classifier that is about to be loaded look up addresses from before
+// netfilter's translation. If the offsets are not known yet, the classifier does so after
+// SeeTranslated has found them.
 func seeThrough(spec *ebpf.CollectionSpec) error {
 	if err := readsKernel(); err != nil {
 		return err
@@ -164,11 +164,11 @@ func seeThrough(spec *ebpf.CollectionSpec) error {
 	return spec.Variables["nl_reads_kernel"].Set(uint32(1))
 }
 
-// SeeTranslated has niclane's classifiers on some devices know packets by the
-// addresses that they had before netfilter's connection tracking translated them on
-// this host, if they do not yet: nf_conntrack may have been loaded after they
-// were attached. It reports whether all do now; false if there are none, or where
-// the kernel has no BTF or does not let programs read its memory. It needs CAP_BPF.
+// SeeTranslated makes niclane's classifiers on devs look up the addresses from before
+// netfilter's translation on this host, if they do not yet. nf_conntrack may have been
+// loaded after they were attached. It reports whether all of them do now. It returns false
+// if there are no classifiers, or if the kernel has no BTF or does not let programs read its
+// memory. It needs CAP_BPF.
 func (c *Client) SeeTranslated(devs ...string) (bool, error) {
 	all, see := 0, 0
 	for _, dev := range devs {

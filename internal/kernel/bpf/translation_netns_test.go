@@ -29,7 +29,7 @@ func sockaddr(s string) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
-// bound is a datagram socket.
+// bound returns a bound datagram socket.
 func bound(t testing.TB, addr string) int {
 	t.Helper()
 	sa := sockaddr(addr)
@@ -38,8 +38,7 @@ func bound(t testing.TB, addr string) int {
 	return fd
 }
 
-// translations have 10.9.0.9 and fd00:9::9 masqueraded, and datagrams to port 11 not
-// tracked.
+// translations masquerade 10.9.0.9 and fd00:9::9, and leave datagrams to port 11 untracked.
 const translations = `table inet t {
 	chain raw { type filter hook output priority raw;
 		udp dport 11 notrack;
@@ -56,8 +55,8 @@ const translations = `table inet t {
 	}
 }`
 
-// withTranslation runs f where netfilter translates. Where the kernel has netfilter it
-// has to: nothing is skipped for a rule that it does not take.
+// withTranslation runs f where netfilter translates addresses. If the kernel has netfilter,
+// a refused rule is a failure, not a skip.
 func withTranslation[T testing.TB](t T, f func(t T, tcc *tc.Client, c *bpf.Client, peer far)) {
 	t.Helper()
 	if _, err := exec.LookPath("nft"); err != nil {
@@ -87,8 +86,8 @@ func withTranslation[T testing.TB](t T, f func(t T, tcc *tc.Client, c *bpf.Clien
 	})
 }
 
-// TestTranslated: what netfilter has given another address is in the lane of the
-// address that it had.
+// TestTranslated: a packet whose address netfilter has translated belongs to the lane of
+// its original address.
 func TestTranslated(t *testing.T) {
 	withTranslation(t, func(t *testing.T, _ *tc.Client, c *bpf.Client, peer far) {
 		if sees, err := c.SeeTranslated("v0"); sees || err != nil {
@@ -120,7 +119,7 @@ func TestTranslated(t *testing.T) {
 			t.Helper()
 			before := inRow(t, c, row)
 			do()
-			// Neighbour discovery and the like may come to those of no lane.
+			// Neighbour discovery and the like may add packets of no lane.
 			if got := inRow(t, c, row) - before; got < packets || row != 0 && got != packets {
 				t.Errorf("%s: %d packets in row %#x, want %d", what, got, row, packets)
 			}
@@ -151,7 +150,7 @@ func TestTranslated(t *testing.T) {
 		expect("IPv6, no member", 0, send("[fd00:9::9]:5001", "[fd00:9::2]:9", 1))
 		expect("the masquerading address itself", 0, send("10.9.0.1:5000", "10.9.0.2:9", 1))
 		expect("as it leaves it is a member's", wire, send("10.9.0.9:5000", "10.9.0.2:12", 1))
-		// Fragments have no ports: theirs is the member without one.
+		// Fragments have no ports, so they match the member without a port.
 		expect("fragments", address, func() {
 			t.Helper()
 			fd := bound(t, "10.9.0.9:5000")
@@ -199,7 +198,7 @@ func TestTranslated(t *testing.T) {
 	})
 }
 
-// inRow is how many packets the classifier counted in a row.
+// inRow returns how many packets the classifier counted in a row.
 func inRow(t *testing.T, c *bpf.Client, row int) (n uint64) {
 	t.Helper()
 	all, err := c.SentCounters("v0", []int{row})
@@ -210,10 +209,10 @@ func inRow(t *testing.T, c *bpf.Client, row int) (n uint64) {
 	return n
 }
 
-// BenchmarkTranslated is what the attached classifier takes for a packet, by the
-// kernel's own account, and how many times as long as one that is in its lane at
-// once takes: a packet of no lane, that is not tracked, or is and is not translated;
-// and one that is in its lane by the address that it had.
+// BenchmarkTranslated measures the attached classifier's time per packet, by the kernel's
+// own count. It compares it with a packet that is found at once. Cases: a packet of no lane
+// that is not tracked; one that is tracked but not translated; and one that belongs to a
+// lane by its original address.
 func BenchmarkTranslated(b *testing.B) {
 	withTranslation(b, func(b *testing.B, tcc *tc.Client, c *bpf.Client, _ far) {
 		vethtest.Write(b, c, nil, filter)
@@ -268,6 +267,6 @@ func BenchmarkTranslated(b *testing.B) {
 			b.ReportMetric(float64(of.best), of.name+"-ns/packet")
 			b.ReportMetric(float64(of.best)/float64(cases[0].best), of.name+"/lane")
 		}
-		b.ReportMetric(0, "ns/op") // says nothing
+		b.ReportMetric(0, "ns/op") // hides a meaningless figure
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestTranslationOf: a kernel whose structures are others is not read.
+// TestTranslationOf: niclane does not read a kernel whose structures differ.
 func TestTranslationOf(t *testing.T) {
 	word := &btf.Int{Name: "unsigned long", Size: 8}
 	short := &btf.Int{Name: "short", Size: 2}
@@ -39,7 +39,7 @@ func TestTranslationOf(t *testing.T) {
 		return kernel{
 			skb: &btf.Struct{Name: "sk_buff", Size: 128, Members: []btf.Member{
 				{Name: "sk", Type: word},
-				// As the kernel has it, among members without a name.
+				// As in the kernel, among members without a name.
 				{Offset: 96 * 8, Type: &btf.Union{Size: 16,
 					Members: []btf.Member{{Type: &btf.Struct{Size: 16, Members: []btf.Member{
 						{Name: "other", Type: word}, {Name: "_nfct", Type: word, Offset: 8 * 8},
@@ -55,7 +55,7 @@ func TestTranslationOf(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*kernel)
-		want   string // of the error
+		want   string // part of the error
 	}{
 		{"as it is", func(*kernel) {}, ""},
 		{"no such word in a packet", func(k *kernel) { k.skb.Members = k.skb.Members[:1] },

@@ -16,10 +16,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestVLANBesideTheData is what becomes of tags that a card has removed: XDP
-// does not see them, and a native redirect loses them, so that the packet seems
-// to have come untagged. Whoever plans has to turn rxvlan off; of a veth it is
-// the peer's txvlan.
+// TestVLANBesideTheData shows what happens to tags that a card has removed. XDP does not
+// see them, and a native redirect loses them, so that the packet looks untagged. So a plan
+// must turn rxvlan off; on a veth this is the peer's txvlan.
 func TestVLANBesideTheData(t *testing.T) {
 	lanes := []device.Match{
 		1: {Family: 4, Protocol: "udp", LocalPort: port, VLAN: 7},
@@ -29,7 +28,7 @@ func TestVLANBesideTheData(t *testing.T) {
 	}
 	for _, x := range []device.XDP{generic, native} {
 		t.Run(x.Mode, func(t *testing.T) {
-			// One queue, so that packets stay in order.
+			// One queue keeps packets in order.
 			withFar(t, 1, func(t *testing.T, c *bpf.Client, peer far) {
 				vethtest.Write(t, c, nil, x)
 				vethtest.Write(t, c, nil, queue0)
@@ -63,8 +62,8 @@ func TestVLANBesideTheData(t *testing.T) {
 	}
 }
 
-// TestLostTag: the device has no VLAN 7, but what the peer sends in it arrives
-// all the same if native XDP redirects it without its tag.
+// TestLostTag: the device has no VLAN 7. Packets that the peer sends in it still arrive if
+// native XDP redirects them without the tag.
 func TestLostTag(t *testing.T) {
 	for _, x := range []device.XDP{generic, native} {
 		t.Run(x.Mode, func(t *testing.T) {
@@ -101,7 +100,7 @@ func say(t *testing.T, to unix.Sockaddr, what string) {
 	must.Do(t, unix.Sendto(fd, []byte(what), 0, to))
 }
 
-// tag makes v1 tag all that it sends, and know where to.
+// tag makes v1 tag all packets that it sends, and gives it the neighbour's address.
 func tag(t *testing.T, to net.HardwareAddr) {
 	vethtest.Command(t, fmt.Sprintf("ip neigh replace 10.9.0.1 lladdr %s dev v1", to))
 	tcc, err := tc.Open()

@@ -16,8 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// openProgram opens the program with an ID. Of one that is gone the error is
-// fs.ErrNotExist.
+// openProgram opens the program with an ID. If it is gone, the error is fs.ErrNotExist.
 func openProgram(id uint32) (*ebpf.Program, *ebpf.ProgramInfo, error) {
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
 	if err != nil {
@@ -30,7 +29,7 @@ func openProgram(id uint32) (*ebpf.Program, *ebpf.ProgramInfo, error) {
 	return p, info, nil
 }
 
-// programName is a program's name, or its number if it has none; "" if it is
+// programName returns a program's name, or its number if it has no name, or "" if it is
 // gone.
 func programName(id uint32) (string, error) {
 	p, info, err := openProgram(id)
@@ -44,11 +43,11 @@ func programName(id uint32) (string, error) {
 	return cmp.Or(info.Name, numbered(id)), nil
 }
 
-// numbered names a program without a name.
+// numbered returns the name for a program without a name.
 func numbered(id uint32) string { return fmt.Sprintf("(%d)", id) }
 
-// readXDP returns what is in the slot, whoever's it is. Beside a program of the
-// hardware's it is the other one.
+// readXDP returns the program in the slot, niclane's or foreign. If the hardware has a
+// program too, it returns the other one.
 func (c *Client) readXDP(x device.XDP) (device.Object, error) {
 	slots, err := c.slots(x.Dev)
 	if err != nil || len(slots) == 0 {
@@ -56,7 +55,7 @@ func (c *Client) readXDP(x device.XDP) (device.Object, error) {
 	}
 	x.Mode = slots[0].mode
 	x.Program, err = programName(slots[0].program)
-	if x.Program == "" { // removed in between
+	if x.Program == "" { // removed meanwhile
 		return nil, err
 	}
 	return x, nil
@@ -88,8 +87,8 @@ func (c *Client) writeXDP(old, next device.Object, x device.XDP) error {
 	return nil
 }
 
-// taken names what is in the slot, if an error of setSlot is about it. It is
-// then EBUSY.
+// taken turns an error of setSlot about an occupied slot into EBUSY, with the name of the
+// program there.
 func (c *Client) taken(dev string, err error) error {
 	if !isTaken(err) {
 		return err
@@ -106,7 +105,7 @@ func (c *Client) taken(dev string, err error) error {
 	return err
 }
 
-// detach empties the slot if the program that x names is in it, whoever's that is.
+// detach empties the slot if it holds the program that x names, niclane's or foreign.
 func (c *Client) detach(x device.XDP) error {
 	if err := c.forgetXDP(); err != nil {
 		return err
@@ -128,7 +127,7 @@ func (c *Client) detach(x device.XDP) error {
 			continue
 		}
 		err = c.setSlot(x.Dev, s.mode, -1, p.FD())
-		if errors.Is(err, unix.EBUSY) { // by a bpf_link, as newer loaders do
+		if errors.Is(err, unix.EBUSY) { // held by a bpf_link, as newer loaders attach
 			if done, lerr := c.detachLink(x.Dev, s.program); done || lerr != nil {
 				err = lerr
 			}
@@ -145,8 +144,8 @@ func (c *Client) detach(x device.XDP) error {
 	return fmt.Errorf("detach %s in %s mode from %s: %w", x.Program, x.Mode, x.Dev, err)
 }
 
-// detachLink detaches the bpf_link that holds a program in the slot of dev, and reports
-// whether there is one.
+// detachLink detaches the bpf_link that holds a program in the slot of dev. It reports
+// whether there is such a link.
 func (c *Client) detachLink(dev string, program uint32) (done bool, err error) {
 	index, err := c.tc.Index(dev)
 	if err != nil {
@@ -166,7 +165,7 @@ func (c *Client) detachLink(dev string, program uint32) (done bool, err error) {
 	return false, it.Err()
 }
 
-// xdpMaps are those of niclane's XDP program on one device.
+// xdpMaps are the maps of niclane's XDP program on one device.
 type xdpMaps struct {
 	table[ingressTarget]
 	dev      string
@@ -210,15 +209,14 @@ func (c *Client) forgetXDP() error {
 	return m.close()
 }
 
-// openXDPAnew is openXDP for who observes: what somebody else has done to the
-// slot is seen at once.
+// openXDPAnew is openXDP for observers: it sees at once what another process has done to
+// the slot.
 func (c *Client) openXDPAnew(dev string) (*xdpMaps, error) {
 	c.usesXDP = maxUses
 	return c.openXDP(dev)
 }
 
-// openXDP finds the maps of niclane's program on a device; nil if it is not
-// there.
+// openXDP returns the maps of niclane's program on a device, or nil if it is not attached.
 func (c *Client) openXDP(dev string) (*xdpMaps, error) {
 	if c.lastXDP != nil && c.lastXDP.dev == dev && c.usesXDP < maxUses {
 		c.usesXDP++
@@ -256,7 +254,7 @@ func (c *Client) openXDP(dev string) (*xdpMaps, error) {
 	return nil, c.forgetXDP()
 }
 
-// haveXDP is openXDP where a program that is not there is an error.
+// haveXDP is openXDP, but a missing program is an error.
 func (c *Client) haveXDP(dev string) (*xdpMaps, error) {
 	m, err := c.openXDP(dev)
 	if m == nil && err == nil {

@@ -74,7 +74,7 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	vethtest.Write(t, c, thread, fifo)
 	nice := device.CPUThread{Dev: "v0", CPU: 0, Policy: "other", Nice: -5}
 	vethtest.Write(t, c, fifo, nice)
-	// Another size is another thread, with the same scheduling.
+	// Another size means another thread, with the same scheduling.
 	longer := queue0
 	longer.Size = 1024
 	vethtest.Write(t, c, queue0, longer)
@@ -105,13 +105,13 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	many, err := c.ReadMany(all)
 	found := []device.Object{x, longer, thread, two, e2, two, nil}
 	same(t, err, found, many)
-	many, err = c.ReadMany(slices.Repeat(all, 2)) // so many that entries are listed
+	many, err = c.ReadMany(slices.Repeat(all, 2)) // enough objects that ReadMany lists the entries
 	same(t, err, slices.Repeat(found, 2), many)
 
 	vethtest.Write(t, c, e2, nil)
 	vethtest.Write(t, c, two, nil)
 	vethtest.Write(t, c, longer, nil)
-	vethtest.Write(t, c, nil, queue0) // and again, before its thread has ended
+	vethtest.Write(t, c, nil, queue0) // again, before its thread has ended
 	vethtest.Write(t, c, x, nil)
 	vethtest.Absent(t, "queue of a removed program", c, queue0)
 	vethtest.Until(t, "the thread ends with its program", func() bool {
@@ -139,7 +139,7 @@ func same[T any](t *testing.T, err error, want, got T) {
 	}
 }
 
-// TestReplacedBehindOurBack: who observes sees the program that is there now.
+// TestReplacedBehindOurBack: a read returns the program that is there now.
 func TestReplacedBehindOurBack(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
 		steer(t, c, generic, 0, someEntries[0].Match)
@@ -155,8 +155,8 @@ func TestReplacedBehindOurBack(t *testing.T) {
 	})
 }
 
-// TestAnew: who says that others may have changed things since does not write where no
-// packet comes any more.
+// TestAnew: after Anew, the client does not write into a program that is no longer
+// attached.
 func TestAnew(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
 		steer(t, c, generic, 0, someEntries[0].Match)
@@ -199,8 +199,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestXDPKilled: whoever comes after a process that was killed between two
-// writes finds what that one made, and removes it.
+// TestXDPKilled: a process that is killed between two writes leaves objects; the next
+// process finds and removes them.
 func TestXDPKilled(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, _ *bpf.Client) {
 		anew := func(f func(c *bpf.Client)) {
@@ -225,7 +225,7 @@ func TestXDPKilled(t *testing.T) {
 				got, err := c.ReadMany(steps)
 				want := append([]device.Object{}, steps[:n]...)
 				for _, o := range steps[n:] {
-					if o == fifo && n == 2 { // it is there with its queue
+					if o == fifo && n == 2 { // its thread exists with its queue
 						o = device.CPUThread{Dev: "v0", CPU: 0, Policy: "other"}
 					} else {
 						o = nil

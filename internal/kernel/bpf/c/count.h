@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Counting by row and queue, in maps of one entry per row and processor.
+ * Counters by row and queue, in per-CPU maps with one entry for each row.
  */
 #ifndef NICLANE_COUNT_H
 #define NICLANE_COUNT_H
 
-#define MAX_QUEUES	64	/* that are counted apart; the last is for all beyond */
-#define NO_QUEUE	(-1U)	/* not known: counted with those beyond */
+#define MAX_QUEUES	64	/* counted separately; the last one counts all higher ones too */
+#define NO_QUEUE	(-1U)	/* queue not known: counted at the last queue */
 
 struct counter {
 	__u64	packets;
@@ -25,7 +25,7 @@ static __always_inline void count(void *map, __u32 row, __u32 queue, __u64 packe
 		return;
 	if (queue >= MAX_QUEUES)
 		queue = MAX_QUEUES - 1;
-	/* What the compiler knows from the comparison the verifier does not. */
+	/* The compiler knows the bound from the comparison; the verifier does not. */
 	asm volatile("" : "+r"(queue));
 	queue &= MAX_QUEUES - 1;
 	c->queue[queue].packets += packets;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * niclane_egress: which lane does a packet that leaves belong to?
+ * niclane_egress: finds the lane of a packet that leaves.
  *
- * A clsact egress classifier in direct-action mode. It looks the packet's flow
- * up, once for each pattern of compared fields that is in use, and writes the
- * HTB class of its lane, or its priority under mqprio, to skb->priority and one
- * of its transmit queues to skb->queue_mapping. What the kernel's connection
- * tracking has given another address on its way here is looked up by the one
- * that it had before, too, among lanes that name addresses. It returns TC_ACT_UNSPEC, so that filters of others after
- * it still see the packet (cls_bpf_classify continues with the next filter),
- * and never drops, redirects or changes a packet. It counts what it gives to
- * each lane.
+ * A clsact egress classifier in direct-action mode. It looks up the packet's
+ * flow once for each pattern of compared fields in use. It writes the lane's
+ * HTB class (or mqprio priority) to skb->priority, and one of the lane's
+ * transmit queues to skb->queue_mapping. If connection tracking has translated
+ * the packet's address, it also looks up the original address, among lanes that
+ * name addresses. It returns TC_ACT_UNSPEC, so that later filters of other
+ * programs still see the packet (cls_bpf_classify continues with the next
+ * filter). It never drops, redirects or changes a packet. It counts the packets
+ * of each lane.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -24,22 +24,22 @@
 
 struct target {
 	__u32	class;		/* HTB class or priority, 0 for none */
-	__u16	queue;		/* the first of the transmit queues */
-	__u16	queues;		/* how many, 0 for none */
+	__u16	queue;		/* first transmit queue */
+	__u16	queues;		/* number of transmit queues, 0 for none */
 };
 
 #include "flow.h"
 #include "count.h"
 #include "translated.h"
 
-/* Where packets go that no flow names. */
+/* Target of packets that no flow matches. */
 struct rest {
 	__u16	queue;		/* as in struct target */
 	__u16	queues;
-	__u32	lanes;		/* mqprio's priorities of lanes: a bit for each */
+	__u32	lanes;		/* mqprio priorities of lanes, one bit each */
 };
 
-/* The one entry. */
+/* A map of one entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -47,9 +47,9 @@ struct {
 	__type(value, struct rest);
 } nl_default SEC(".maps");
 
-/* By the lower half of a lane's class or priority, which is its own on the
- * device; 0 is what no lane matches, or what has a queue instead of a class. */
-#define MAX_ROWS	80	/* HTB's classes are 16 to 78: see Go */
+/* Indexed by the lower half of a lane's class or priority, which is unique on the
+ * device. Row 0: packets of no lane, or of lanes with queues and no class. */
+#define MAX_ROWS	80	/* HTB classes are 16 to 78, see the Go code */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -58,13 +58,13 @@ struct {
 	__type(value, struct counters);
 } nl_sent SEC(".maps");
 
-/* Set before loading: whether to count. */
+/* Set before loading: whether the program counts. */
 const volatile __u32 nl_count = 1;
 
 /*
- * The transmit queue is chosen later (netdev_core_pick_tx), but most of the time
- * it is known: this program chooses it, or the socket's receive queue does, where
- * XPS is by receive queue (get_xps_queue). Go knows whether it is.
+ * Returns the transmit queue, which the kernel chooses later (netdev_core_pick_tx).
+ * It is known if this program chooses it, or if XPS maps the socket's receive
+ * queue to it (get_xps_queue). The Go code knows which case applies.
  */
 static __always_inline __u32 queue_of(struct __sk_buff *skb, const struct target *to, __u32 chosen)
 {
@@ -78,7 +78,7 @@ static __always_inline __u32 queue_of(struct __sk_buff *skb, const struct target
 }
 
 #define PRIORITY	15	/* TC_PRIO_MAX: mqprio looks at these bits only */
-#define LANE_PRIORITY	8	/* lanes' have this one, of the first eight lanes */
+#define LANE_PRIORITY	8	/* set in the priorities of the first eight lanes */
 
 SEC("tc")
 int niclane_egress(struct __sk_buff *skb)
@@ -95,7 +95,7 @@ int niclane_egress(struct __sk_buff *skb)
 	if (read_flow(skb, &f)) {
 		lookup(&f, patterns, &best);
 		if (!best.rank && patterns && untranslate(skb, &f)) {
-			/* A lane that names a port alone means this host's. */
+			/* A lane that names only a port means this host's port. */
 			best.addressed = 1;
 			lookup(&f, patterns, &best);
 		}
@@ -111,9 +111,9 @@ int niclane_egress(struct __sk_buff *skb)
 	}
 	if (to->class)
 		skb->priority = to->class;
-	/* Of a packet that leaves queue_mapping is read as the receive queue
-	 * it came from, plus one, and used if neither XPS nor the socket has
-	 * another opinion (netdev_pick_tx, skb_tx_hash). */
+	/* On transmit, queue_mapping is the receive queue plus one. The kernel
+	 * uses it if neither XPS nor the socket chooses another queue
+	 * (netdev_pick_tx, skb_tx_hash). */
 	if (to->queues) {
 		queue = to->queue + choose(flow_hash(&f), to->queues);
 		skb->queue_mapping = queue + 1;

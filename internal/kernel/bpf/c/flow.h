@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the programs share: looking a packet's flow up by patterns of compared
+ * Shared by the programs: lookup of a packet's flow by patterns of compared
  * fields. A program defines, before it includes this:
  *
  *	PACKET, load_far	see packet.h
  *	outer_tag(ctx, f)	1 if a VLAN tag is beside the data, 0 if not
- *	ARRIVES			whether this host is the packets' destination
- *	struct target		what a flow leads to
+ *	ARRIVES			1 if this host is the packets' destination
+ *	struct target		the value of a flow in the flow table
  */
 #ifndef NICLANE_FLOW_H
 #define NICLANE_FLOW_H
@@ -18,18 +18,18 @@
 
 struct pattern {
 	struct flow	mask;
-	__u32		used;	/* flows with this pattern, or more: see Go */
-	__u32		rank;	/* among several that match the highest wins */
+	__u32		used;	/* number of flows with this pattern, or more: see the Go code */
+	__u32		rank;	/* if several patterns match, the highest rank wins */
 };
 
-/* What the lookups found so far. */
+/* Result of the lookups so far. */
 struct found {
-	__u32		rank;	/* the pattern's, plus one; 0 for nothing */
-	__u32		addressed; /* only patterns that compare local addresses */
+	__u32		rank;	/* rank of the pattern plus one; 0 if nothing matched */
+	__u32		addressed; /* 1: use only patterns that compare local addresses */
 	struct target	target;
 };
 
-/* Bit i of the one entry: pattern i may be in use. */
+/* A map of one entry. Bit i: pattern i may be in use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -52,7 +52,7 @@ struct {
 	__type(value, struct target);
 } nl_flows SEC(".maps");
 
-/* Returns whether the packet is IP and f, zero before, was filled in. */
+/* Returns 1 and fills in f, which is zero before, if the packet is IP. */
 static __always_inline int read_flow(PACKET *ctx, struct flow *f)
 {
 	int transport = parse_frame(ctx, outer_tag(ctx, f), f, ARRIVES, NULL);
@@ -63,9 +63,9 @@ static __always_inline int read_flow(PACKET *ctx, struct flow *f)
 	return 1;
 }
 
-/* Looks the flow up by one pattern, and keeps what it finds if that pattern
- * ranks above the one that found something before. Not static, as
- * niclane_extension is: with it inline, loading takes two to five times as long. */
+/* Looks up the flow by one pattern. It keeps the result if the pattern ranks
+ * above the best match so far. Not static, like niclane_extension: inlined, the
+ * program takes two to five times as long to load. */
 __noinline int niclane_lookup(const struct flow *f, __u32 index, struct found *best)
 {
 	struct flow_key key;
@@ -96,7 +96,7 @@ static __always_inline __u32 in_use(void)
 	return bits ? *bits : 0;
 }
 
-/* Looks the flow up by the patterns in use, which are the first ones. */
+/* Looks up the flow by all patterns in use, which are the first ones. */
 static __always_inline void lookup(const struct flow *f, __u32 patterns, struct found *best)
 {
 	__u32 i;
@@ -110,9 +110,9 @@ static __always_inline void lookup(const struct flow *f, __u32 patterns, struct 
 }
 
 /*
- * The same for all packets of a connection, in either direction: addresses,
- * ports and protocol. Multiplication is Fibonacci hashing, 2^64 over the golden
- * ratio; the upper half is the good one.
+ * Hash of addresses, ports and protocol, the same for both directions of a
+ * connection. Fibonacci hashing: the factor is 2^64 over the golden ratio; the
+ * upper half of the product is the well mixed one.
  */
 #define GOLDEN	0x9e3779b97f4a7c15ULL
 
@@ -134,7 +134,7 @@ static __always_inline __u32 flow_hash(const struct flow *f)
 	return h * GOLDEN >> 32;
 }
 
-/* One of n, as the hash decides. */
+/* Maps the hash to a number from 0 to n-1. */
 static __always_inline __u32 choose(__u32 hash, __u32 n)
 {
 	return (__u64)hash * n >> 32;

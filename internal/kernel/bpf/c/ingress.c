@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * niclane_ingress: steers what arrives, on a card that cannot.
+ * niclane_ingress: steers received packets on a card without steering.
  *
- * An XDP program. It looks the packet's flow up as niclane_egress does, chooses
- * one of the processors of the flow's lane by a hash of the flow, and redirects
- * the packet to that processor's queue in a cpumap, whose kernel thread hands it
- * to the stack. What no lane matches, and what has no queue to go to, passes; no
+ * An XDP program. It looks up the packet's flow as niclane_egress does, chooses
+ * one CPU of the flow's lane by a hash of the flow, and redirects the packet to
+ * that CPU's queue in a cpumap. The cpumap's kernel thread gives it to the stack.
+ * Packets of no lane, or without such a queue, pass. It drops and changes none.
  * packet is dropped or changed here.
  */
 #include <linux/bpf.h>
@@ -14,11 +14,11 @@
 #define PACKET		struct xdp_md
 #define ARRIVES		1
 #define load_far	bpf_xdp_load_bytes
-/* A tag that the card has removed is not to be seen here: see niclane's
- * documentation on rxvlan. */
+/* XDP does not see a tag that the card has removed: see niclane's documentation
+ * of rxvlan. */
 #define outer_tag(ctx, f)	0
 
-#define MAX_LANES	64	/* lane 0 is what no lane matches */
+#define MAX_LANES	64	/* lane 0: packets that match no lane */
 #define MAX_CPUS	64	/* of one lane */
 
 struct target {
@@ -29,8 +29,8 @@ struct target {
 #include "count.h"
 
 struct lane {
-	__u32	count;		/* of CPUs; 0: the lane does not exist */
-	__u32	cpus[MAX_CPUS];	/* all filled in, repeating: see Go */
+	__u32	count;		/* number of CPUs; 0: the lane does not exist */
+	__u32	cpus[MAX_CPUS];	/* filled by repeating the CPUs: see the Go code */
 };
 
 struct {
@@ -40,9 +40,9 @@ struct {
 	__type(value, struct lane);
 } nl_lanes SEC(".maps");
 
-/* By CPU; the loader lowers max_entries to the number of possible ones. Sizes
- * rather than types: a cpumap refuses BTF, and only after the 10 ms or so that
- * the kernel takes to free the map again does the loader try without. */
+/* Indexed by CPU; the loader lowers max_entries to the number of possible CPUs.
+ * Sizes in place of types, because a cpumap refuses BTF. The loader would try BTF
+ * first, and wait about 10 ms until the kernel has freed that map. */
 struct {
 	__uint(type, BPF_MAP_TYPE_CPUMAP);
 	__uint(max_entries, 8192);
@@ -57,8 +57,8 @@ struct {
 	__type(value, struct counters);
 } nl_counters SEC(".maps");
 
-/* Set before loading: whether to count, and whether packets may be in several
- * buffers. The verifier removes what is not needed. */
+/* Set before loading: whether to count; whether packets may have several buffers.
+ * The verifier removes code that is not needed. */
 const volatile __u32 nl_count = 1;
 const volatile __u32 nl_frags = 0;
 
@@ -84,7 +84,7 @@ int niclane_ingress(struct xdp_md *ctx)
 	i = choose(flow_hash(&f), l->count);
 	if (i >= MAX_CPUS)
 		return XDP_PASS;
-	/* The last argument is what is returned if that CPU has no queue. */
+	/* The last argument is the result if that CPU has no queue. */
 	return bpf_redirect_map(&nl_cpus, l->cpus[i], XDP_PASS);
 }
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Addresses as they were before netfilter's connection tracking translated them
- * on the way to this device: a masqueraded pod's own, or that behind a port of the
- * node. The packet leads to its connection (skb->_nfct), which has both.
+ * Finds addresses as they were before netfilter's connection tracking translated
+ * them on this host: of a masqueraded pod, or of a pod behind a port of the node.
+ * skb->_nfct points to the packet's connection, which holds both addresses.
  */
 #ifndef NICLANE_TRANSLATED_H
 #define NICLANE_TRANSLATED_H
 
-/* Where the kernel that runs keeps it, from its BTF: see Go. */
+/* Offsets in the running kernel, from its BTF: see the Go code. */
 struct translation {
-	__u32	nfct;		/* sk_buff._nfct; 0: not known, nothing is looked at */
+	__u32	nfct;		/* sk_buff._nfct; 0: not known, untranslate does nothing */
 	__u32	tuple;		/* nf_conn.tuplehash[0].tuple */
 	__u32	stride;		/* from there to tuplehash[1].tuple */
 };
 
-/* The one entry. */
+/* A map of one entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -22,14 +22,14 @@ struct {
 	__type(value, struct translation);
 } nl_translation SEC(".maps");
 
-/* Set before loading, where the kernel lets programs read its memory: otherwise
- * it refuses those that name the helper, unless they cannot come there. */
+/* Set before loading, if the kernel lets programs read its memory. Otherwise the
+ * kernel refuses a program with the helper, unless the code is unreachable. */
 const volatile __u32 nl_reads_kernel = 0;
 
 #define NFCT_INFOMASK	7UL	/* lower bits of _nfct: enum ip_conntrack_info */
-#define IP_CT_IS_REPLY	3	/* and above: the packet is an answer */
+#define IP_CT_IS_REPLY	3	/* and higher values: the packet is a reply */
 
-/* struct nf_conntrack_tuple; Go compares it with the kernel's. */
+/* struct nf_conntrack_tuple; the Go code compares it with the kernel's. */
 struct tuple {
 	__be32	source[4];
 	__be16	source_port;
@@ -40,10 +40,10 @@ struct tuple {
 	__u8	direction;
 };
 
-/* Gives the flow the local address and port that the packet had when it came to
- * this host's tracking; whether these are others. The remote ones stay those on
- * the wire. The pointer to a packet that programs are given is the kernel's to its
- * struct sk_buff, although they may read no fields of it through it. */
+/* Gives the flow the local address and port that the packet had before this host's
+ * connection tracking. Returns 1 if they differ. The remote ones stay as on the wire.
+ * The program's context pointer is the kernel's pointer to its struct sk_buff, but
+ * programs may not read the fields of sk_buff through it. */
 static __always_inline int untranslate(struct __sk_buff *skb, struct flow *f)
 {
 	struct translation *at;
@@ -62,7 +62,7 @@ static __always_inline int untranslate(struct __sk_buff *skb, struct flow *f)
 	if (bpf_probe_read_kernel(&tuple, sizeof(tuple), (void *)(nfct & ~NFCT_INFOMASK) + at->tuple +
 				  ((nfct & NFCT_INFOMASK) >= IP_CT_IS_REPLY ? at->stride : 0)))
 		return 0;
-	/* Fragments have no ports here, as packet.h has it. */
+	/* The flow of a fragment has no ports: see packet.h. */
 	same = !f->local_port || f->local_port == tuple.source_port;
 #pragma unroll
 	for (i = 0; i < 4; i++) {

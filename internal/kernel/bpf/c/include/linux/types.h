@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Instead of the host's, which includes headers from a directory that depends
- * on its architecture.
+ * Replaces the host's header, which includes others from a directory that
+ * depends on the host's architecture.
  */
 #ifndef NICLANE_LINUX_TYPES_H
 #define NICLANE_LINUX_TYPES_H

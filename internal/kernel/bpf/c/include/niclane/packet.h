@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Reading a packet's flow, for every program that needs one. A program defines,
+ * Parser of a packet's flow, for all programs that need one. A program defines,
  * before it includes this:
  *
  *	PACKET			struct of what it reads packets from
@@ -33,8 +33,8 @@
 
 #define VLAN_ID		0xfff
 
-/* A flow as this host sees it: Go's flow.Flow. Addresses and ports are in
- * network byte order, an IPv4 address in the first word. */
+/* A flow as this host sees it; flow.Flow in Go. Addresses and ports are in
+ * network byte order; an IPv4 address is in the first word. */
 struct flow {
 	__u8	family;		/* 4 or 6 */
 	__u8	protocol;
@@ -43,13 +43,13 @@ struct flow {
 	__be16	remote_port;
 	__be32	local[4];
 	__be32	remote[4];
-} __attribute__((aligned(8)));	/* compared by words */
+} __attribute__((aligned(8)));	/* compared word by word */
 
 #define FLOW_WORDS (sizeof(struct flow) / sizeof(__u64))
 
 struct flow_key {
 	__u64		pattern;	/* index of the pattern */
-	struct flow	flow;		/* masked by it */
+	struct flow	flow;		/* masked by the pattern */
 };
 
 static __always_inline void mask_flow(struct flow *to, const struct flow *from, const struct flow *mask)
@@ -105,9 +105,9 @@ static __always_inline int is_vlan(__be16 protocol)
 }
 
 #ifdef load_far
-/* Headers are nearly always in the linear part, where reading them costs a
- * comparison. The helper costs a call: by it alone niclane_egress takes 132 ns
- * for a packet instead of 88, niclane_ingress 152 instead of 90. */
+/* Headers are nearly always in the linear part. Reading them there costs a
+ * comparison; the helper costs a call. With the helper alone, niclane_egress takes
+ * 132 ns per packet in place of 88, niclane_ingress 152 in place of 90. */
 #define MAX_OFFSET	0x3fff
 
 static __always_inline int load(PACKET *ctx, __u32 off, void *to, const __u32 len)
@@ -117,13 +117,13 @@ static __always_inline int load(PACKET *ctx, __u32 off, void *to, const __u32 le
 
 	if (off > MAX_OFFSET)
 		return -1;
-	/* What the compiler knows from the comparison the verifier does not. */
+	/* The compiler knows the bound from the comparison; the verifier does not. */
 	asm volatile("" : "+r"(off));
 	off &= MAX_OFFSET;
 	if (data + off + len > end)
 		return load_far(ctx, off, to, len);
-	/* Not memcpy, which copies bytes where it cannot know an alignment. The
-	 * verifier wants none where the processor does not. */
+	/* Not memcpy: it copies single bytes if the alignment is unknown. The verifier
+	 * requires no alignment on CPUs that require none. */
 	if (len == sizeof(__u16)) {
 		*(__u16 *)to = *(__u16 *)(data + off);
 		return 0;
@@ -135,13 +135,13 @@ static __always_inline int load(PACKET *ctx, __u32 off, void *to, const __u32 le
 }
 #endif
 
-/* What the parsers return, if not the offset of the transport header. */
+/* Results of the parsers other than the offset of the transport header. */
 #define NO_PORTS	0	/* a fragment */
 #define NOT_IP		(-1)
 #define CUT_OFF		(-2)	/* a header is not there, or load cannot read it */
 
-/* Fills in the flow. arrives: this host is the destination. end, unless it is
- * NULL, becomes the offset of the IP packet's end if the header says it. */
+/* Fills in the flow. arrives: this host is the destination. *end (end may be NULL)
+ * becomes the offset of the IP packet's end, if the header states it. */
 static __always_inline int parse_ipv4(PACKET *ctx, __u32 off, struct flow *f, const int arrives, __u32 *end)
 {
 	struct ipv4_header ip;
@@ -156,25 +156,25 @@ static __always_inline int parse_ipv4(PACKET *ctx, __u32 off, struct flow *f, co
 	f->remote[0] = arrives ? ip.source : ip.destination;
 	if (end && ip.length)
 		*end = off + bpf_ntohs(ip.length);
-	/* More fragments, or an offset: all fragments of a packet go the same
-	 * way, and only the first has ports. */
+	/* More fragments follow, or an offset: all fragments of a packet must go
+	 * the same way, and only the first has ports. */
 	if (ip.fragment & bpf_htons(0x3fff))
 		return NO_PORTS;
 	return off + (ip.version_ihl & 15) * 4;
 }
 
-/* Steps over one extension header. A step is the offset of what follows and
- * its number; the top bits say that nothing follows. */
+/* The result of a step over one extension header: the offset of the next header and
+ * its protocol number. The top bits mark the last step. */
 #define STEP(off, next)	((__u64)(off) << 8 | (next))
-#define STEP_LAST	(1ULL << 62)	/* a header that is no extension */
-#define STEP_FRAGMENT	(1ULL << 61)	/* a fragment of a packet */
+#define STEP_LAST	(1ULL << 62)	/* the header is no extension */
+#define STEP_FRAGMENT	(1ULL << 61)	/* the packet is a fragment */
 #define STEP_BAD	(1ULL << 60)	/* cut off */
 
 #if MAX_EXTENSIONS
 /*
- * Functions that are not static the verifier looks at once, instead of once for
- * each way that leads there; a call costs 2 ns. It is worth it for what is in a
- * loop. Their names begin with niclane_ because the kernel shows them.
+ * The verifier checks a function that is not static once, and an inlined one once
+ * for each path that leads to it. A call costs 2 ns, which is worth it in a loop.
+ * The names begin with niclane_ because the kernel shows them.
  */
 __noinline __u64 niclane_extension(PACKET *ctx, __u64 step)
 {
@@ -188,8 +188,8 @@ __noinline __u64 niclane_extension(PACKET *ctx, __u64 step)
 	if (load(ctx, off, &ext, sizeof(ext)) < 0)
 		return STEP_BAD;
 	if (next == NEXTHDR_FRAGMENT) {
-		/* An atomic fragment (RFC 6946) is a whole packet. Of the
-		 * others all have the same next header here. */
+			/* An atomic fragment (RFC 6946) is a whole packet. All
+			 * other fragments have the same next header here. */
 		if (ext.fragment & bpf_htons(0xfff9))
 			return STEP(0, ext.next) | STEP_FRAGMENT;
 		off += 8;
@@ -232,9 +232,9 @@ static __always_inline int parse_ipv6(PACKET *ctx, __u32 off, struct flow *f, co
 }
 
 /*
- * Fills in the flow, from the header at off, whose EtherType is protocol. Before,
- * the flow is zero, or tagged and has the ID of a VLAN tag that is not in the data.
- * Two tags in the data are stepped over.
+ * Fills in the flow, from the header at off, whose EtherType is protocol. f is zero
+ * before, or (tagged) holds the ID of a VLAN tag that is not in the data. Steps over
+ * at most two tags in the data.
  */
 static __always_inline int parse(PACKET *ctx, __u32 off, __be16 protocol, int tagged, struct flow *f,
 				 const int arrives, __u32 *end)
@@ -261,7 +261,7 @@ static __always_inline int parse(PACKET *ctx, __u32 off, __be16 protocol, int ta
 	return NOT_IP;
 }
 
-/* The same, from the Ethernet header on. */
+/* Does the same as parse, from the Ethernet header on. */
 static __always_inline int parse_frame(PACKET *ctx, int tagged, struct flow *f, const int arrives, __u32 *end)
 {
 	__be16 protocol;
@@ -271,8 +271,8 @@ static __always_inline int parse_frame(PACKET *ctx, int tagged, struct flow *f, 
 	return parse(ctx, ETH_HLEN, protocol, tagged, f, arrives, end);
 }
 
-/* Fills in the ports, from the transport header. 1 if the flow has some, 0 if
- * it has none. */
+/* Fills in the ports from the transport header. Returns 1 if the flow has ports, 0
+ * if not. */
 static __always_inline int parse_ports(PACKET *ctx, int transport, struct flow *f, const int arrives)
 {
 	struct ports ports;
@@ -286,7 +286,7 @@ static __always_inline int parse_ports(PACKET *ctx, int transport, struct flow *
 	return 1;
 }
 
-/* Returns the offset of what follows the transport header of a flow with ports. */
+/* Returns the offset of the payload behind the transport header of a flow with ports. */
 static __always_inline int parse_payload(PACKET *ctx, int transport, const struct flow *f)
 {
 	__u8 words[2];	/* in the upper half of the first */
