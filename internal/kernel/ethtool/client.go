@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ethtool is a thin typed client of the kernel's ethtool interfaces:
-// generic netlink, and the ioctl for what netlink does not have (driver
-// information, per-queue coalescing, steering rules). It reads and writes
-// device.Channels, Coalesce, Ring, Feature, RSSTable and Rule objects. It chooses no
-// queues; the location of a rule, which is no part of a rule's identity, is the
-// lowest that is free, or the driver's choice. It works in the network namespace of
-// the thread that calls Open.
+// Package ethtool is a thin typed client of the kernel's ethtool interfaces: generic
+// netlink, and the ioctl for what netlink lacks (driver information, per-queue coalescing,
+// steering rules). It reads and writes device.Channels, Coalesce, Ring, Feature, RSSTable
+// and Rule objects. It chooses no queues. A new rule gets the lowest free location, or the
+// driver's choice; the location is not part of a rule's identity. The package works in the
+// network namespace of the thread that calls Open.
 package ethtool
 
 import (
@@ -26,14 +25,14 @@ import (
 type Client struct {
 	nl     *genetlink.Conn
 	family genetlink.Family
-	fd     int // any socket of the namespace, for ioctl; -1 if there is none
+	fd     int // a socket of the namespace, for ioctl; -1 if there is none
 	card   card
-	// seen are the rules that were read, by device and location: see known.
+	// seen holds the rules read so far, by device and location: see known.
 	seen map[string]map[uint32][]byte
 }
 
-// Open connects to the kernel. The ethtool netlink family is needed (Linux
-// 5.6, CONFIG_ETHTOOL_NETLINK).
+// Open connects to the kernel. It needs the ethtool netlink family (Linux 5.6,
+// CONFIG_ETHTOOL_NETLINK).
 func Open() (*Client, error) {
 	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
 	if err != nil {
@@ -82,7 +81,7 @@ func (c *Client) get(cmd uint8, dev string, body func(*netlink.AttributeEncoder)
 	return msgs[0].Data, nil
 }
 
-// read gets something of a device and decodes it.
+// read sends a get request for a device and decodes the reply.
 func read[T any](c *Client, what string, cmd uint8, dev string, decode func([]byte) (T, error)) (v T, err error) {
 	b, err := c.get(cmd, dev, nil)
 	if err == nil {
@@ -108,7 +107,7 @@ func (c *Client) execute(cmd uint8, dev string, flags netlink.HeaderFlags,
 	ae.Nested(headerAttr, func(h *netlink.AttributeEncoder) error {
 		h.String(unix.ETHTOOL_A_HEADER_DEV_NAME, dev)
 		if flags&netlink.Acknowledge != 0 {
-			// Some requests reply and acknowledge; one answer is enough.
+			// Some requests both reply and acknowledge; one answer is enough.
 			h.Uint32(unix.ETHTOOL_A_HEADER_FLAGS, unix.ETHTOOL_FLAG_OMIT_REPLY)
 		}
 		return nil
@@ -127,12 +126,12 @@ func (c *Client) execute(cmd uint8, dev string, flags netlink.HeaderFlags,
 	return msgs, extack.Error(err)
 }
 
-// NotSupported reports whether err is the kernel saying that the device or the
-// driver cannot do it, as against refusing it now.
+// NotSupported reports whether err means that the device or driver lacks the operation.
+// It is false if the kernel only refuses it now.
 func NotSupported(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }
 
-// absent reports whether err means that there is no such object: the device is
-// gone or the driver has no such setting.
+// absent reports whether err means that the object does not exist: the device is gone, or
+// the driver has no such setting.
 func absent(err error) bool {
 	return NotSupported(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist)
 }

@@ -17,8 +17,8 @@ type bit struct {
 	on   bool
 }
 
-// decodeBitset reads ETHTOOL_A_BITSET in verbose form. Without a mask
-// (NOMASK) the kernel lists the set bits only and gives them no value.
+// decodeBitset reads ETHTOOL_A_BITSET in verbose form. Without a mask (NOMASK), the kernel
+// lists only the set bits, without values.
 func decodeBitset(ad *netlink.AttributeDecoder) ([]bit, error) {
 	var bits []bit
 	noMask := false
@@ -58,9 +58,8 @@ func decodeBitset(ad *netlink.AttributeDecoder) ([]bit, error) {
 	return bits, ad.Err()
 }
 
-// Features returns the netdev features by name, as `ethtool -k` shows them: a
-// feature is fixed if the device's hardware features do not have it or the
-// kernel never lets it change.
+// Features returns the netdev features by name, as `ethtool -k` shows them. A feature is
+// fixed if the device's hardware features lack it, or if the kernel never changes it.
 func (c *Client) Features(dev string) (map[string]device.Setting, error) {
 	return read(c, "features", unix.ETHTOOL_MSG_FEATURES_GET, dev, decodeFeatures)
 }
@@ -110,13 +109,13 @@ func decodeFeatures(b []byte) (map[string]device.Setting, error) {
 	return m, nil
 }
 
-// SetFeature switches one feature. The kernel may answer success and still
-// not have changed it, when another feature needs it or the driver refuses
-// (netdev_update_features): read it back.
+// SetFeature switches one feature. The kernel may answer success without a change, if
+// another feature needs it or the driver refuses (netdev_update_features). Callers must
+// read it back.
 //
-// What a driver has once refused stays wanted, and a wish that is there already
-// is not passed on (net/ethtool/features.c: ethnl_set_features): then the
-// present setting is wished for first.
+// A feature that the driver refused once stays wanted. The kernel does not pass an
+// unchanged wish on to the driver (net/ethtool/features.c: ethnl_set_features). So
+// SetFeature then requests the present setting first, and the wanted one again.
 func (c *Client) SetFeature(f device.Feature) error {
 	if err := c.wishFeature(f); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzDecode feeds every netlink decoder: none may panic, and what a decoder
-// says must not depend on what was decoded before.
+// FuzzDecode feeds every netlink decoder. No decoder may panic, and its result must not
+// depend on earlier input.
 func FuzzDecode(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/*.bin")
 	if err != nil || len(seeds) == 0 {
@@ -40,8 +40,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeRule checks that a rule that can be said is one the planner can
-// compare: a family, a protocol, and prefixes of that family.
+// FuzzDecodeRule checks that each decoded rule is one that the planner can compare: a
+// family, a protocol, and prefixes of that family.
 func FuzzDecodeRule(f *testing.F) {
 	f.Add(flowSpec{flow: flowTCP4, local: "10.9.0.1/32", lport: 11211, lmask: 0xffff}.bytes(f))
 	f.Add(flowSpec{flow: flowUDP6 | flowRSS | flowExt, remote: "fd00::/8", vlan: 100, vlanMask: 0xfff,

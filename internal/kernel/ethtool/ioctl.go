@@ -14,19 +14,19 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// errNoSocket is for a client that was made without one.
+// errNoSocket is the error of a client without a socket.
 var errNoSocket = errors.New("no socket for ethtool ioctl")
 
-// A card takes requests by ioctl.
+// A card accepts ioctl requests.
 type card interface {
-	// ioctl passes buf, which begins with the command, to the kernel
-	// (SIOCETHTOOL). The kernel changes it in place.
+	// ioctl passes buf to the kernel (SIOCETHTOOL). buf begins with the command. The kernel
+	// changes it in place.
 	ioctl(dev string, buf []byte) error
 }
 
 func (c *Client) ioctl(dev string, buf []byte) error { return c.card.ioctl(dev, buf) }
 
-// A socket of the namespace, by which the kernel is asked; -1 for none.
+// A socket is the descriptor for ioctl requests in a namespace; -1 for none.
 type socket int
 
 func (s socket) ioctl(dev string, buf []byte) error {
@@ -53,7 +53,7 @@ func (s socket) ioctl(dev string, buf []byte) error {
 	return nil
 }
 
-// DriverInfo says who drives a device (ETHTOOL_GDRVINFO).
+// DriverInfo identifies a device's driver (ETHTOOL_GDRVINFO).
 type DriverInfo struct {
 	Driver   string
 	Version  string
@@ -61,8 +61,7 @@ type DriverInfo struct {
 	Bus      string // "0000:3b:00.0"; "" for software devices
 }
 
-// DriverInfo returns the driver's name and versions. There is no netlink
-// request for it.
+// DriverInfo returns the driver's name and versions. Netlink has no such request.
 func (c *Client) DriverInfo(dev string) (DriverInfo, error) {
 	if c.fd < 0 {
 		return DriverInfo{}, fmt.Errorf("get driver of %s: %w", dev, errNoSocket)
@@ -95,8 +94,8 @@ func (c *Client) Index(dev string) (int, error) {
 	return int(ifr.Uint32()), nil
 }
 
-// Layout of struct ethtool_per_queue_op (linux/ethtool.h): cmd, sub_command,
-// a mask of 4096 queues, then one struct of the sub-command per queue.
+// Layout of struct ethtool_per_queue_op (linux/ethtool.h): cmd, sub_command, a mask of 4096
+// queues, then one struct of the sub-command for each queue.
 const (
 	perQueueMax    = 4096
 	perQueueHeader = 8 + perQueueMax/8
@@ -111,7 +110,7 @@ const (
 	coalesceTxAdapt = 11 * 4
 )
 
-// perQueueRequest lays out a request for one queue.
+// perQueueRequest returns a request for one queue.
 func perQueueRequest(sub uint32, queue int) ([]byte, error) {
 	if queue < 0 || queue >= perQueueMax {
 		return nil, fmt.Errorf("queue %d: not from 0 to %d", queue, perQueueMax-1)
@@ -153,8 +152,8 @@ func decodeIoctlCoalesce(b []byte) device.Coalesce {
 	}
 }
 
-// SetQueueCoalesce changes one queue's moderation and leaves the parameters
-// that device.Coalesce does not have as they are.
+// SetQueueCoalesce changes the interrupt moderation of one queue. It keeps the parameters
+// that device.Coalesce lacks.
 func (c *Client) SetQueueCoalesce(v device.Coalesce) error {
 	buf, err := c.queueCoalesce(v.Dev, v.Queue)
 	if err == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A flowSpec is a rule as the kernel would return it in struct ethtool_rxnfc
-// (ETHTOOL_GRXCLSRULE): no card here has rules to record.
+// A flowSpec is a rule, laid out as the kernel returns it in struct ethtool_rxnfc
+// (ETHTOOL_GRXCLSRULE). It is not recorded, because no card here has rules.
 type flowSpec struct {
 	flow           uint32
 	remote, local  string // prefixes
@@ -160,7 +160,7 @@ func TestPerQueueRequest(t *testing.T) {
 func TestDecodeIoctlCoalesce(t *testing.T) {
 	b := make([]byte, coalesceSize)
 	for i := range coalesceSize / 4 {
-		binary.NativeEndian.PutUint32(b[4*i:], uint32(100+i)) // each field its index
+		binary.NativeEndian.PutUint32(b[4*i:], uint32(100+i)) // a different value for each field
 	}
 	got := decodeIoctlCoalesce(b)
 	want := device.Coalesce{RxUsecs: 101, TxUsecs: 105, RxAdapt: true, TxAdapt: true}
@@ -173,7 +173,7 @@ func TestDecodeIoctlCoalesce(t *testing.T) {
 	}
 }
 
-// The kernel leaves out what a driver does not have.
+// TestDecodeCoalesceHas: the kernel leaves out parameters that a driver lacks.
 func TestDecodeCoalesceHas(t *testing.T) {
 	ae := netlink.NewAttributeEncoder()
 	ae.Uint32(unix.ETHTOOL_A_COALESCE_RX_USECS, 0)

@@ -23,14 +23,13 @@ const (
 	rssIndir   = 4
 )
 
-// RSS returns the indirection tables: the default context's, then those of
-// further contexts, which the kernel lists since Linux 6.11. Before, those of
-// numbers below maxAsked are asked for. EOPNOTSUPP means that the driver has
-// none.
+// RSS returns the indirection tables: the default context's first, then those of further
+// contexts. The kernel lists contexts since Linux 6.11; before, RSS asks for each number
+// below maxAsked. EOPNOTSUPP means that the driver has none.
 //
 // The kernel does not show whether a user set the default table
-// (netif_is_rxfh_configured). One that is not the kernel's default for the
-// receive rings there are (ethtool_rxfh_indir_default) counts as set.
+// (netif_is_rxfh_configured). RSS treats it as set if it differs from the kernel's default
+// for the present receive rings (ethtool_rxfh_indir_default).
 func (c *Client) RSS(dev string) ([]device.RSSTable, error) {
 	tables, err := c.rss(dev)
 	if err != nil || len(tables) == 0 {
@@ -44,8 +43,8 @@ func (c *Client) RSS(dev string) ([]device.RSSTable, error) {
 	return tables, nil
 }
 
-// defaultTable reports whether a table is ethtool_rxfh_indir_default: the rings
-// in turn.
+// defaultTable reports whether a table is that of ethtool_rxfh_indir_default: the rings in
+// turn.
 func defaultTable(queues []int, rings int) bool {
 	for i, q := range queues {
 		if rings <= 0 || q != i%rings {
@@ -67,7 +66,7 @@ func (c *Client) rxRings(dev string) (int, error) {
 
 func (c *Client) rss(dev string) ([]device.RSSTable, error) {
 	b, err := c.get(unix.ETHTOOL_MSG_RSS_GET, dev, nil)
-	if errors.Is(err, unix.EOPNOTSUPP) { // the driver's answer, or the kernel's before 6.2
+	if errors.Is(err, unix.EOPNOTSUPP) { // from the driver, or from a kernel before 6.2
 		return c.ioctlRSS(dev)
 	}
 	if err != nil {
@@ -79,7 +78,7 @@ func (c *Client) rss(dev string) ([]device.RSSTable, error) {
 	}
 	tables := []device.RSSTable{first}
 	msgs, err := c.dumpRSS(dev)
-	if err != nil { // before 6.11 there is no dump
+	if err != nil { // no dump before Linux 6.11
 		more, err := c.ioctlContexts(dev, len(first.Queues))
 		if err != nil {
 			return nil, err
@@ -130,12 +129,12 @@ func decodeRSS(b []byte) (device.RSSTable, error) {
 	return t, ad.Err()
 }
 
-// noContext is an RSS context that no driver has given out.
+// noContext is an RSS context number that no driver has assigned.
 const noContext = 0x7fffffff
 
-// HasContexts asks for a context that does not exist. The kernel says
-// EOPNOTSUPP if the driver knows none but the default, before it looks for it
-// (net/ethtool/rss.c: rss_prepare_data); before Linux 6.2, likewise by ioctl.
+// HasContexts asks for a context that does not exist. If the driver has only the default
+// context, the kernel answers EOPNOTSUPP before it looks the number up
+// (net/ethtool/rss.c: rss_prepare_data). Before Linux 6.2, the ioctl answers likewise.
 func (c *Client) HasContexts(dev string) error {
 	_, err := c.get(unix.ETHTOOL_MSG_RSS_GET, dev, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(rssContext, noContext)
@@ -165,7 +164,7 @@ func rxfhRequest(entries, context uint32) []byte {
 	return buf
 }
 
-// maxRSSEntries bounds the table; the largest of a driver is 4096.
+// maxRSSEntries bounds the table's size; the largest table of a driver has 4096 entries.
 const maxRSSEntries = 1 << 16
 
 // ioctlRSS reads the default context's table by ETHTOOL_GRSSH: first its size,
@@ -191,18 +190,18 @@ func (c *Client) ioctlRSS(dev string) ([]device.RSSTable, error) {
 	return append([]device.RSSTable{t}, more...), err
 }
 
-// maxAsked is how many contexts are looked for one by one. mlx5 has 15 beside
-// the default, and gives the lowest numbers, as sfc does.
+// maxAsked bounds the context numbers that are asked for one by one. mlx5 has 15 contexts
+// beside the default; mlx5 and sfc assign the lowest numbers.
 const maxAsked = 64
 
-// ioctlContexts reads the tables of the contexts that there are beside the
-// default. Drivers say of one that is not there ENOENT or EINVAL.
+// ioctlContexts reads the tables of all contexts except the default. For a context that
+// does not exist, drivers answer ENOENT or EINVAL.
 func (c *Client) ioctlContexts(dev string, entries int) (tables []device.RSSTable, err error) {
 	for id := 1; id < maxAsked; id++ {
 		buf := rxfhRequest(uint32(entries), uint32(id))
 		err := c.ioctl(dev, buf)
 		if NotSupported(err) || errors.Is(err, errNoSocket) {
-			return nil, nil // a driver with the default alone
+			return nil, nil // the driver has only the default context
 		}
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
 			continue

@@ -17,7 +17,7 @@ func TestResized(t *testing.T) {
 		{[]int{2, 3}, 4, []int{2, 3, 2, 3}},
 		{[]int{2, 3, 2, 3}, 2, []int{2, 3}},
 		{[]int{1, 2, 3}, 4, []int{1, 2, 3, 1}},
-		{nil, 4, nil}, // asks for the driver's own
+		{nil, 4, nil}, // requests the driver's default
 		{[]int{2, 3}, 0, []int{2, 3}},
 	} {
 		if got := resized(c.queues, c.size); !slices.Equal(got, c.want) {

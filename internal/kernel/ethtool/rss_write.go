@@ -11,23 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Messages of linux/ethtool_netlink.h that write RSS tables (Linux 6.17).
-// Earlier kernels answer EOPNOTSUPP, and have the ioctl ETHTOOL_SRSSH alone.
+// Messages of linux/ethtool_netlink.h that write RSS tables (Linux 6.17). Earlier kernels
+// answer EOPNOTSUPP and have only the ioctl ETHTOOL_SRSSH.
 const (
 	msgRSSSet    = 48
 	msgRSSCreate = 49
 	msgRSSDelete = 50
 )
 
-// More of struct ethtool_rxfh. input_xfrm was reserved before Linux 6.8, and
-// had to be 0: what was read is written back.
+// More of struct ethtool_rxfh. input_xfrm was reserved before Linux 6.8 and had to be 0.
+// The value that was read is written back.
 const (
 	rxfhInputXfrm = 17
-	// contextAlloc is ETH_RXFH_CONTEXT_ALLOC: the kernel gives the number.
+	// contextAlloc is ETH_RXFH_CONTEXT_ALLOC: the kernel chooses the number.
 	contextAlloc = 0xffffffff
 )
 
-// SetRSS writes the indirection table of a context that is there.
+// SetRSS writes the indirection table of an existing context.
 func (c *Client) SetRSS(dev string, context int, queues []int) error {
 	err := c.set(msgRSSSet, dev, func(ae *netlink.AttributeEncoder) {
 		rssNumber(ae, context)
@@ -39,21 +39,21 @@ func (c *Client) SetRSS(dev string, context int, queues []int) error {
 	return rssError("set", dev, context, err)
 }
 
-// ResetRSS gives the default context back to the driver: the kernel's default
-// table, which follows the number of channels. The ioctl does so on all kernels;
-// by netlink, an empty table would have to be told from none.
+// ResetRSS gives the default context back to the driver: the kernel's default table, which
+// follows the number of channels. It uses the ioctl, which works on all kernels. With
+// netlink, an empty table would have to be distinguished from none.
 func (c *Client) ResetRSS(dev string) error {
 	_, err := c.ioctlSetRSS(dev, 0, nil)
 	return rssError("reset", dev, 0, err)
 }
 
-// CreateContext makes the RSS context id with a table. Since Linux 6.17 the
-// kernel is asked for that number; before, it gives the lowest that is free
-// (net/ethtool/ioctl.c: xa_alloc; earlier each driver, and likewise), and what
-// is made on the way to a higher one is removed again.
+// CreateContext makes the RSS context id with a table. Since Linux 6.17 it asks the kernel
+// for that number. Before, the kernel assigns the lowest free one (net/ethtool/ioctl.c:
+// xa_alloc; earlier each driver likewise). CreateContext then makes contexts up to id and
+// removes the extra ones.
 func (c *Client) CreateContext(dev string, id int, queues []int) error {
-	// It is answered whatever the flags ask for (ethnl_rss_create_doit), so
-	// that an acknowledgement would be a second answer.
+	// The kernel always replies (ethnl_rss_create_doit), so an acknowledgement would be a
+	// second answer.
 	_, err := c.execute(msgRSSCreate, dev, netlink.Request, func(ae *netlink.AttributeEncoder) {
 		rssNumber(ae, id)
 		ae.Bytes(rssIndir, encodeIndir(queues))
@@ -87,7 +87,7 @@ func (c *Client) ioctlCreateContext(dev string, id uint32, queues []int) (err er
 	}
 }
 
-// DeleteContext removes an RSS context. EBUSY while a rule leads to it.
+// DeleteContext removes an RSS context. The error is EBUSY while a rule leads to it.
 func (c *Client) DeleteContext(dev string, id int) error {
 	if id == 0 {
 		return errors.New("the default RSS context cannot be deleted")
@@ -99,7 +99,7 @@ func (c *Client) DeleteContext(dev string, id int) error {
 	return rssError("delete", dev, id, err)
 }
 
-// rssNumber names a context; the default one has no number in requests.
+// rssNumber adds a context's number to a request; the default context has none.
 func rssNumber(ae *netlink.AttributeEncoder, context int) {
 	if context != 0 {
 		ae.Uint32(rssContext, uint32(context))
@@ -114,9 +114,9 @@ func encodeIndir(queues []int) []byte {
 	return b
 }
 
-// ioctlSetRSS writes a table by ETHTOOL_SRSSH and returns the context's number.
-// No queues reset the default context, and delete another (net/ethtool/ioctl.c:
-// ethtool_set_rxfh). Key and hash function stay.
+// ioctlSetRSS writes a table by ETHTOOL_SRSSH and returns the context's number. Without
+// queues, it resets the default context, or deletes another one (net/ethtool/ioctl.c:
+// ethtool_set_rxfh). The key and the hash function stay.
 func (c *Client) ioctlSetRSS(dev string, context uint32, queues []int) (uint32, error) {
 	of := context
 	if of == contextAlloc {
@@ -134,9 +134,9 @@ func (c *Client) ioctlSetRSS(dev string, context uint32, queues []int) (uint32, 
 	return binary.NativeEndian.Uint32(buf[rxfhContext:]), nil
 }
 
-// resized gives a table the size that the card's have now, which can follow its
-// channels: repeated, or cut, which reading back shows where it was no repetition. By
-// netlink the kernel repeats it (net/ethtool/rss.c: rss_set_prep_indir).
+// resized repeats or cuts a table to the size that the card's tables have now, which may
+// follow the channels. If a cut loses queues, reading the table back shows it. With
+// netlink, the kernel repeats the table (net/ethtool/rss.c: rss_set_prep_indir).
 func resized(queues []int, size int) []int {
 	if len(queues) == 0 || size == 0 || len(queues) == size {
 		return queues
@@ -151,7 +151,7 @@ func resized(queues []int, size int) []int {
 	return out
 }
 
-// rxfhSet lays out struct ethtool_rxfh with a table.
+// rxfhSet returns struct ethtool_rxfh with a table.
 func rxfhSet(context uint32, queues []int, inputXfrm byte) []byte {
 	buf := make([]byte, rxfhSize, rxfhSize+4*len(queues))
 	binary.NativeEndian.PutUint32(buf, unix.ETHTOOL_SRSSH)

@@ -15,14 +15,14 @@ import (
 
 // Rules are a device's steering rules (ethtool -n).
 type Rules struct {
-	// Rules that a device.Match can say, by location; Locations are theirs.
+	// Rules are those that a device.Match can express; Locations are their locations.
 	Rules     []device.Rule
 	Locations []int
-	// Other rules, by location.
+	// Other are all other rules, by location.
 	Other []device.OtherRule
 	// Capacity is the size of the rule table, 0 if the driver does not say.
 	Capacity int
-	// Anywhere says that the driver chooses locations, and takes no others.
+	// Anywhere means that the driver chooses locations and accepts no others.
 	Anywhere bool
 }
 
@@ -72,12 +72,12 @@ func (c *Client) Rules(dev string) (Rules, error) {
 	return c.known(dev)
 }
 
-// Anew has all rules be read again: others may have changed them.
+// Anew makes the client read all rules again, because other programs may have changed them.
 func (c *Client) Anew() { clear(c.seen) }
 
-// known is Rules, but that a rule is not read again that was at its location
-// before: a table is filled by one request for each rule, and would have to be
-// read as often. Somebody else may have put another there since.
+// known is Rules, but reuses the rule that was read at a location before. Otherwise filling
+// a table, which takes one request per rule, would read the whole table each time. Another
+// program may have put a different rule at the location since.
 func (c *Client) known(dev string) (Rules, error) {
 	fail := func(err error) (Rules, error) { return Rules{}, fmt.Errorf("get rules of %s: %w", dev, err) }
 	locations, r, err := c.locations(dev)
@@ -109,8 +109,7 @@ func (c *Client) known(dev string) (Rules, error) {
 	return r, nil
 }
 
-// Rule returns the rule with r's match as it is now; there is false if there is
-// none.
+// Rule returns the rule with r's match as it is now. there is false if no rule has it.
 func (c *Client) Rule(r device.Rule) (now device.Rule, there bool, err error) {
 	have, err := c.known(r.Dev)
 	if err != nil || have.find(r) < 0 {
@@ -123,7 +122,7 @@ func (c *Client) Rule(r device.Rule) (now device.Rule, there bool, err error) {
 	return have.Rules[i], true, nil
 }
 
-// locations returns where rules are, and what is to know of the table.
+// locations returns the locations of the rules, and the table's properties in r.
 func (c *Client) locations(dev string) (at []uint32, r Rules, err error) {
 	ask := make([]byte, rxnfcSize)
 	binary.NativeEndian.PutUint32(ask, unix.ETHTOOL_GRXCLSRLCNT)
@@ -140,7 +139,7 @@ func (c *Client) locations(dev string) (at []uint32, r Rules, err error) {
 	if err := c.ioctl(dev, all); err != nil {
 		return nil, r, err
 	}
-	// Some drivers say the size with the number of rules, some with the rules
+	// Some drivers report the size with the number of rules, some with the rules
 	// (mlx5: mellanox/mlx5/core/en_fs_ethtool.c).
 	size := max(binary.NativeEndian.Uint64(ask[rxnfcData:])&^locSpecial,
 		binary.NativeEndian.Uint64(all[rxnfcData:])&^locSpecial)
@@ -160,9 +159,9 @@ func (c *Client) rule(dev string, location uint32) ([]byte, error) {
 	return buf, c.ioctl(dev, buf)
 }
 
-// decodeRule reads struct ethtool_rxnfc. ok is false for a rule that a
-// device.Match cannot say: other protocols, masks that are not prefixes,
-// Ethernet addresses, type of service, user data, drops.
+// decodeRule reads struct ethtool_rxnfc. ok is false for a rule that a device.Match cannot
+// express: other protocols, masks that are not prefixes, Ethernet addresses, type of
+// service, user data, drops.
 func decodeRule(b []byte) (r device.Rule, ok bool) {
 	if len(b) < rxnfcSize {
 		return r, false
@@ -170,7 +169,7 @@ func decodeRule(b []byte) (r device.Rule, ok bool) {
 	spec := b[rxnfcSpec : rxnfcSpec+specSize]
 	flow := binary.NativeEndian.Uint32(spec[specFlow:])
 	value, mask := spec[specHeader:], spec[specMask:]
-	var n int // bytes of an address
+	var n int // length of an address in bytes
 	switch flow &^ flowFlags {
 	case flowTCP4, flowUDP4:
 		r.Match.Family, n = 4, 4
@@ -183,8 +182,8 @@ func decodeRule(b []byte) (r device.Rule, ok bool) {
 	if t := flow &^ flowFlags; t == flowUDP4 || t == flowUDP6 {
 		r.Match.Protocol = "udp"
 	}
-	// struct ethtool_tcpip{4,6}_spec: source, destination, source port,
-	// destination port, type of service. On receive, destination is local.
+	// struct ethtool_tcpip{4,6}_spec: source, destination, source port, destination port,
+	// type of service. On receive, the destination is local.
 	var ok1, ok2, ok3, ok4 bool
 	r.Match.Remote, ok1 = prefix(value[:n], mask[:n])
 	r.Match.Local, ok2 = prefix(value[n:2*n], mask[n:2*n])
@@ -207,8 +206,8 @@ func decodeRule(b []byte) (r device.Rule, ok bool) {
 	return r, true
 }
 
-// decodeExt reads struct ethtool_flow_ext: 2 bytes of padding, an Ethernet
-// address, VLAN type, VLAN tag, user data. Only a VLAN ID can be said.
+// decodeExt reads struct ethtool_flow_ext: 2 bytes of padding, an Ethernet address, VLAN
+// type, VLAN tag, user data. A device.Match can express only the VLAN ID.
 func decodeExt(value, mask []byte, m *device.Match) bool {
 	for _, b := range mask[2:8] {
 		if b != 0 {
@@ -226,13 +225,13 @@ func decodeExt(value, mask []byte, m *device.Match) bool {
 	return true
 }
 
-// prefix turns an address and a mask into a prefix, "" if the mask is empty.
+// prefix returns an address and its mask as a prefix, or "" if the mask is empty.
 func prefix(value, mask []byte) (string, bool) {
 	n := 0
 	for i, b := range mask {
 		ones := bits.LeadingZeros8(^b)
 		if b != ^byte(0)<<(8-ones) || ones > 0 && n != 8*i {
-			return "", false // holes
+			return "", false // the mask has holes
 		}
 		n += ones
 	}
@@ -247,7 +246,7 @@ func prefix(value, mask []byte) (string, bool) {
 	return p.String(), err == nil
 }
 
-// port reads a port that is matched in full or not at all.
+// port reads a port. ok is false if the mask covers only a part of it.
 func port(value, mask []byte) (uint16, bool) {
 	switch binary.BigEndian.Uint16(mask) {
 	case 0:

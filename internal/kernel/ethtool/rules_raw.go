@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A RawRule is a steering rule of anybody's as the kernel has it (struct
-// ethtool_rxnfc), whatever it compares.
+// A RawRule is any steering rule, niclane's or foreign, in the kernel's layout (struct
+// ethtool_rxnfc).
 type RawRule []byte
 
 // Location is the rule's place in the card's table.
@@ -35,8 +35,8 @@ func (c *Client) RawRules(dev string) ([]RawRule, error) {
 	return out, nil
 }
 
-// RestoreRule inserts a rule that was read where it was, if there is none there
-// now; where the driver chooses locations, at one of its choice.
+// RestoreRule inserts a rule that was read before at its old location, if no rule is there
+// now. If the driver chooses locations, it chooses this one too.
 func (c *Client) RestoreRule(dev string, r RawRule) error {
 	if _, err := c.rule(dev, uint32(r.Location())); err == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A fakeTable is a card's rules by location, which counts what it is asked.
+// A fakeTable holds a card's rules by location and counts the requests.
 type fakeTable struct {
 	rules map[uint32][]byte
 	asked int
@@ -53,8 +53,8 @@ func portRule(port int) device.Rule {
 		Queue: port % 7}
 }
 
-// TestTable: a table is filled and emptied with a few requests for each rule,
-// however many there are.
+// TestTable: filling and emptying a table takes a few requests for each rule, whatever the
+// number of rules.
 func TestTable(t *testing.T) {
 	const n = 100
 	f := &fakeTable{rules: map[uint32][]byte{}}
@@ -86,7 +86,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestTableOfOthers: what somebody else does to a table that was read is seen.
+// TestTableOfOthers: the client sees what another process does to a table that it has read.
 func TestTableOfOthers(t *testing.T) {
 	f := &fakeTable{rules: map[uint32][]byte{}}
 	c, other := &Client{card: f}, &Client{card: f}
@@ -96,8 +96,8 @@ func TestTableOfOthers(t *testing.T) {
 	if _, there, err := c.Rule(portRule(3)); err != nil || !there {
 		t.Fatalf("there: %v, %v", there, err)
 	}
-	// Rule 1 goes, another is at its place, and rule 1 comes back elsewhere,
-	// with another target.
+	// The other client deletes rule 1, puts another rule in its place, and adds rule 1 with
+	// another target elsewhere.
 	must.Do(t, other.DeleteRule(portRule(1)))
 	must.Do(t, other.AddRule(portRule(9)))
 	moved := portRule(1)
@@ -118,8 +118,8 @@ func TestTableOfOthers(t *testing.T) {
 	if err != nil || got.find(portRule(1)) >= 0 || got.find(portRule(9)) < 0 || len(got.Rules) != 3 {
 		t.Errorf("%+v, %v", got.Rules, err)
 	}
-	// Another is at the place of one that c has seen: it is found by who asks for all
-	// again.
+	// The other client replaces a rule that c has seen. c finds the new rule after it has
+	// read all rules again.
 	must.Do(t, other.DeleteRule(portRule(2)))
 	must.Do(t, other.AddRule(portRule(8)))
 	c.Anew()
@@ -132,8 +132,8 @@ type noRules struct{}
 
 func (noRules) ioctl(string, []byte) error { return unix.EOPNOTSUPP }
 
-// TestReadRule: a driver without rules has not this one; a table that changes while it
-// is read says nothing of it.
+// TestReadRule: a driver without rules does not have this one either. If the table changes
+// during the read, the result is an error.
 func TestReadRule(t *testing.T) {
 	if got, err := (&Client{card: noRules{}}).Read(portRule(1)); got != nil || err != nil {
 		t.Errorf("no rules: %v, %v; want nil, nil", got, err)

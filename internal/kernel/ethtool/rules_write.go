@@ -17,11 +17,10 @@ import (
 // locAny is RX_CLS_LOC_ANY: the driver chooses the location.
 const locAny = 0xffffffff
 
-// AddRule inserts a steering rule (ETHTOOL_SRXCLSRLINS; there is no netlink
-// request for it). Where the driver chooses locations, it does; otherwise the
-// rule goes to the lowest free one, before those that ethtool(8) places, which
-// begins at the end. EEXIST if there is a rule with that match, ENOSPC if there
-// is no place left.
+// AddRule inserts a steering rule (ETHTOOL_SRXCLSRLINS; netlink has no such request). If
+// the driver does not choose the location, AddRule takes the lowest free one. ethtool(8)
+// starts at the end, so niclane's rules come before its rules. The error is EEXIST if a
+// rule with that match exists, and ENOSPC if the table is full.
 func (c *Client) AddRule(r device.Rule) error {
 	have, err := c.known(r.Dev)
 	if err != nil {
@@ -49,7 +48,7 @@ func (c *Client) insert(r device.Rule, location uint32) error {
 	return ruleError("add", r, err)
 }
 
-// DeleteRule removes the rule with r's match. ENOENT if there is none.
+// DeleteRule removes the rule with r's match. The error is ENOENT if there is none.
 func (c *Client) DeleteRule(r device.Rule) error {
 	have, i, err := c.locate(r)
 	if err != nil {
@@ -64,8 +63,8 @@ func (c *Client) DeleteRule(r device.Rule) error {
 	return c.remove(r, have.Locations[i])
 }
 
-// unchanged returns an error if a rule leads elsewhere than the one that was
-// looked at: it is somebody else's now.
+// unchanged returns an error if the rule now has another target than r: another program has
+// changed it.
 func unchanged(r, now device.Rule) error {
 	if r.Context == now.Context && (r.Context != 0 || r.Queue == now.Queue) {
 		return nil
@@ -80,7 +79,7 @@ func ruleTarget(r device.Rule) string {
 	return fmt.Sprintf("queue %d", r.Queue)
 }
 
-// locate returns the rules and which of them has r's match now, -1 if none has.
+// locate returns the rules and the index of the one with r's match now, or -1.
 func (c *Client) locate(r device.Rule) (have Rules, i int, err error) {
 	if have, err = c.known(r.Dev); err != nil {
 		return have, -1, err
@@ -93,7 +92,7 @@ func (c *Client) locate(r device.Rule) (have Rules, i int, err error) {
 			return have, i, nil
 		}
 	}
-	// It is not there, or not any more where it was.
+	// The rule is not there, or no longer at its place.
 	if have, err = c.Rules(r.Dev); err != nil {
 		return have, -1, err
 	}
@@ -108,8 +107,8 @@ func (c *Client) remove(r device.Rule, location int) error {
 	return ruleError("delete", r, c.ioctl(r.Dev, buf))
 }
 
-// MoveRule gives a rule another target: cards cannot change one, so that it is
-// deleted and added at its place. If that fails the old one is put back.
+// MoveRule gives a rule another target. Cards cannot change a rule, so MoveRule deletes it
+// and adds the new one at the same location. If that fails, it adds the old rule again.
 func (c *Client) MoveRule(old, next device.Rule) error {
 	have, i, err := c.locate(old)
 	if err != nil {
@@ -134,12 +133,12 @@ func (c *Client) MoveRule(old, next device.Rule) error {
 	return nil
 }
 
-// find returns the index of the rule with r's match, -1 if there is none.
+// find returns the index of the rule with r's match, or -1 if there is none.
 func (rs Rules) find(r device.Rule) int {
 	return slices.IndexFunc(rs.Rules, func(have device.Rule) bool { return have.Match == r.Match })
 }
 
-// lowestFree is the first location that no rule has.
+// lowestFree returns the first location without a rule.
 func (rs Rules) lowestFree() (int, bool) {
 	taken := slices.Clone(rs.Locations)
 	for _, o := range rs.Other {
@@ -155,8 +154,8 @@ func (rs Rules) lowestFree() (int, bool) {
 	return free, rs.Capacity == 0 || free < rs.Capacity
 }
 
-// encodeRule is the inverse of decodeRule. Masks are set bits here; ethtool(8)
-// has them the other way round.
+// encodeRule is the inverse of decodeRule. A set bit in a mask means that the bit is
+// compared; ethtool(8) shows the opposite.
 func encodeRule(r device.Rule, location uint32) ([]byte, error) {
 	b := make([]byte, rxnfcSize)
 	spec := b[rxnfcSpec : rxnfcSpec+specSize]

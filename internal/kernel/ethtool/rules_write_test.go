@@ -14,7 +14,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestEncodeRule: what is written reads back as it was, at its location.
+// TestEncodeRule: an encoded rule decodes to the same rule at the same location.
 func TestEncodeRule(t *testing.T) {
 	for _, r := range []device.Rule{
 		{Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 11211}, Queue: 5},
@@ -65,7 +65,7 @@ func TestLowestFree(t *testing.T) {
 		{[]int{0, 1, 3}, nil, 4, 2, true},
 		{[]int{1, 0}, []device.OtherRule{{Location: 2}}, 4, 3, true},
 		{[]int{0, 1}, nil, 2, 2, false},
-		{[]int{0, 1}, nil, 0, 2, true}, // the driver does not say how many fit
+		{[]int{0, 1}, nil, 0, 2, true}, // the driver does not report the table's size
 	} {
 		got, ok := Rules{Locations: c.taken, Other: c.other, Capacity: c.capacity}.lowestFree()
 		if got != c.want || ok != c.ok {
@@ -75,8 +75,8 @@ func TestLowestFree(t *testing.T) {
 	}
 }
 
-// TestRxfhSet is struct ethtool_rxfh (linux/ethtool.h): command, context, entries,
-// key size, hash function, transform, padding, then the table.
+// TestRxfhSet checks the layout of struct ethtool_rxfh (linux/ethtool.h): command, context,
+// entries, key size, hash function, transform, padding, then the table.
 func TestRxfhSet(t *testing.T) {
 	const want = "47000000" + "03000000" + "02000000" + "00000000" + "00" + "01" + "0000" + "00000000" + "04000000" +
 		"05000000"

@@ -37,8 +37,8 @@ func decodeChannels(b []byte) (cur, most device.Channels, err error) {
 	return cur, most, err
 }
 
-// SetChannels sets the channel counts; only counts that differ from old are
-// sent, because drivers refuse kinds that they do not have.
+// SetChannels sets the channel counts. It sends only counts that differ from old, because
+// drivers refuse kinds of channels that they lack.
 func (c *Client) SetChannels(old, next device.Channels) error {
 	err := c.set(unix.ETHTOOL_MSG_CHANNELS_SET, next.Dev, func(ae *netlink.AttributeEncoder) {
 		changed(ae, unix.ETHTOOL_A_CHANNELS_RX_COUNT, old.RX, next.RX)
@@ -51,15 +51,15 @@ func (c *Client) SetChannels(old, next device.Channels) error {
 	return nil
 }
 
-// holders names the tables and rules that use queues which shall go, where the
-// kernel refuses that (net/ethtool/common.c: ethtool_check_max_channel) or, before
-// Linux 6.11 of rules, the driver.
+// holders names the tables and rules that use queues which the change would remove, if err
+// is the refusal. The kernel refuses this (net/ethtool/common.c:
+// ethtool_check_max_channel); for rules before Linux 6.11, the driver does.
 func (c *Client) holders(err error, old, next device.Channels) string {
 	if !errors.Is(err, unix.EINVAL) {
 		return ""
 	}
 	var who []string
-	tables, _ := c.RSS(next.Dev) // what cannot be read is not named
+	tables, _ := c.RSS(next.Dev) // tables that cannot be read are not named
 	if next.RX+next.Combined >= old.RX+old.Combined {
 		return fixed(tables)
 	}
@@ -80,9 +80,9 @@ func (c *Client) holders(err error, old, next device.Channels) string {
 	return ": " + strings.Join(who, ", ")
 }
 
-// fixed names the tables that somebody has set: they keep cards whose tables follow
-// the channels from having more (mlx5: en_ethtool.c: mlx5e_ethtool_set_channels,
-// which says so in the kernel's log alone).
+// fixed names the tables that a user has set. Cards whose tables follow the channels refuse
+// more channels while a table is set. mlx5 gives the reason only in the kernel's log
+// (en_ethtool.c: mlx5e_ethtool_set_channels).
 func fixed(tables []device.RSSTable) string {
 	var who []string
 	for _, t := range tables {
@@ -99,15 +99,14 @@ func fixed(tables []device.RSSTable) string {
 	return ": set, and perhaps not to be resized: " + strings.Join(who, ", ")
 }
 
-// CanSetChannels asks for no change at all. The kernel checks that the driver
-// has the operation before it compares the values, and calls no driver when
-// nothing differs (net/ethtool/channels.c, ethnl_set_channels).
+// CanSetChannels sends a request without changes. The kernel checks that the driver has the
+// operation before it compares values, and calls no driver if nothing differs
+// (net/ethtool/channels.c, ethnl_set_channels).
 func (c *Client) CanSetChannels(dev string) error {
 	return c.set(unix.ETHTOOL_MSG_CHANNELS_SET, dev, nil)
 }
 
-// CanSetCoalesce is like CanSetChannels for coalescing
-// (net/ethtool/coalesce.c).
+// CanSetCoalesce is CanSetChannels for coalescing (net/ethtool/coalesce.c).
 func (c *Client) CanSetCoalesce(dev string) error {
 	return c.set(unix.ETHTOOL_MSG_COALESCE_SET, dev, nil)
 }
@@ -145,9 +144,9 @@ func (c *Client) SetRing(old, next device.Ring) error {
 	return nil
 }
 
-// Coalesce returns the device's coalescing, and which of its parameters the driver
-// has, as Coalesce's JSON names them: the kernel leaves out those that it does not
-// have (net/ethtool/coalesce.c: coalesce_put_u32).
+// Coalesce returns the device's coalescing. has lists the parameters that the driver has,
+// by their JSON names in device.Coalesce. The kernel leaves out the others
+// (net/ethtool/coalesce.c: coalesce_put_u32).
 func (c *Client) Coalesce(dev string) (v device.Coalesce, has []string, err error) {
 	b, err := c.get(unix.ETHTOOL_MSG_COALESCE_GET, dev, nil)
 	if err == nil {
@@ -180,8 +179,8 @@ func decodeCoalesce(b []byte) (v device.Coalesce, has []string, err error) {
 	return v, has, ad.Err()
 }
 
-// SetCoalesce sets the fields of the device's coalescing that differ from old,
-// because a driver refuses parameters that it does not have.
+// SetCoalesce sets the fields of the device's coalescing that differ from old. It sends no
+// others, because a driver refuses parameters that it lacks.
 func (c *Client) SetCoalesce(old, next device.Coalesce) error {
 	err := c.set(unix.ETHTOOL_MSG_COALESCE_SET, next.Dev, func(ae *netlink.AttributeEncoder) {
 		changed(ae, unix.ETHTOOL_A_COALESCE_RX_USECS, old.RxUsecs, next.RxUsecs)
@@ -195,7 +194,7 @@ func (c *Client) SetCoalesce(old, next device.Coalesce) error {
 	return nil
 }
 
-// Speed returns the link's speed in bit/s, 0 if the device does not know.
+// Speed returns the link's speed in bit/s, or 0 if the device does not know it.
 func (c *Client) Speed(dev string) (uint64, error) {
 	b, err := c.get(unix.ETHTOOL_MSG_LINKMODES_GET, dev, nil)
 	if err != nil {
@@ -224,7 +223,7 @@ func decodeSpeed(b []byte) (uint64, error) {
 	return speed, ad.Err()
 }
 
-// eachU32 stores every u32 attribute that dst names.
+// eachU32 stores each u32 attribute whose type is in dst.
 func eachU32(b []byte, dst map[uint16]*int) error {
 	ad, err := netlink.NewAttributeDecoder(b)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From linux/ethtool.h.
+// Numbers of linux/ethtool.h.
 const (
 	cmdGetStrings = 0x1b // ETHTOOL_GSTRINGS
 	cmdGetStats   = 0x1d // ETHTOOL_GSTATS
@@ -17,7 +17,7 @@ const (
 	stringLength  = 32   // ETH_GSTRING_LEN
 )
 
-// Stats returns the driver's own counters by name, as ethtool -S shows them;
+// Stats returns the driver's own counters by name, as `ethtool -S` shows them. It returns
 // none if the driver has none.
 func (c *Client) Stats(dev string) (map[string]uint64, error) {
 	info, err := unix.IoctlGetEthtoolDrvinfo(c.fd, dev)
@@ -44,7 +44,7 @@ func (c *Client) Stats(dev string) (map[string]uint64, error) {
 	return decodeStats(names[12:], values[8:]), nil
 }
 
-// decodeStats pairs names with values; the shorter list ends both.
+// decodeStats pairs names with values. Surplus names or values are dropped.
 func decodeStats(names, values []byte) map[string]uint64 {
 	out := map[string]uint64{}
 	for len(names) >= stringLength && len(values) >= 8 {

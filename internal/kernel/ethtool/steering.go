@@ -12,10 +12,10 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// readSteering returns the RSS table or rule with o's identity, nil if there is none,
-// or no such device. A driver that has no such objects has not this one either.
-// Unlike absent's, ENOENT is no such answer: a rule that goes while the others are read
-// gives it.
+// readSteering returns the RSS table or rule with o's identity. It returns nil if there is
+// none, if the device does not exist, or if the driver has no such objects. Unlike in
+// absent, ENOENT is an error here: the kernel returns it if a rule disappears during the
+// read.
 func (c *Client) readSteering(o device.Object) (device.Object, error) {
 	v, err := c.findSteering(o)
 	if NotSupported(err) || errors.Is(err, unix.ENODEV) {
@@ -41,7 +41,7 @@ func (c *Client) findSteering(o device.Object) (device.Object, error) {
 	return now, nil
 }
 
-// writeSteering brings an RSS table or rule from old to new; nil means absent.
+// writeSteering changes an RSS table or rule from old to next; nil means absent.
 func (c *Client) writeSteering(old, next device.Object) error {
 	o, write := next, c.writeRule
 	if o == nil {
@@ -72,7 +72,7 @@ func (c *Client) writeTable(old, next device.Object) error {
 	return c.explainCreate(t, c.CreateContext(t.Dev, t.Context, t.Queues))
 }
 
-// explainDelete names the rules that keep a context.
+// explainDelete adds the names of the rules that still use a context to err.
 func (c *Client) explainDelete(t device.RSSTable, err error) error {
 	if !errors.Is(err, unix.EBUSY) {
 		return err
@@ -93,9 +93,9 @@ func (c *Client) explainDelete(t device.RSSTable, err error) error {
 	return fmt.Errorf("%w: %s leads to it", err, strings.Join(who, ", "))
 }
 
-// explainCreate says how many contexts there are where the card refuses one
-// more. By ioctl there is no reason: EBUSY where the kernel numbers contexts
-// (xa_alloc; ERANGE by netlink), ENOSPC of mlx5, EINVAL of others.
+// explainCreate adds the number of existing contexts to err if the card refuses another
+// one. The ioctl gives no reason: EBUSY if the kernel numbers the contexts (xa_alloc; ERANGE
+// by netlink), ENOSPC on mlx5, EINVAL on others.
 func (c *Client) explainCreate(t device.RSSTable, err error) error {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EBUSY) &&
 		!errors.Is(err, unix.ERANGE) {
@@ -122,7 +122,7 @@ func (c *Client) writeRule(old, next device.Object) error {
 	return c.explainAdd(r, c.MoveRule(old.(device.Rule), r))
 }
 
-// explainAdd says what drivers mean that give an error number alone.
+// explainAdd adds the meaning of errnos for which drivers give no text.
 func (c *Client) explainAdd(r device.Rule, err error) error {
 	var why string
 	switch {
@@ -140,5 +140,5 @@ func (c *Client) explainAdd(r device.Rule, err error) error {
 	return fmt.Errorf("%w: %s", err, why)
 }
 
-// ntuple is the feature by which most drivers take rules.
+// ntuple is the feature that most drivers need for rules.
 const ntuple = "rx-ntuple-filter"

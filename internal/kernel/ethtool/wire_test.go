@@ -19,8 +19,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// The recordings in testdata are the kernel's replies on Linux 6.18, x86-64:
-// a veth pair of four queues with GRO on, and a virtio_net device of one.
+// The recordings in testdata are the kernel's replies on Linux 6.18, x86-64, for a veth pair
+// with four queues and GRO on, and a virtio_net device with one queue.
 
 func recorded(t testing.TB, name string) []byte {
 	t.Helper()
@@ -29,15 +29,14 @@ func recorded(t testing.TB, name string) []byte {
 	return b
 }
 
-// A call is a request as the kernel gets it: the command, and the attributes
-// after the header.
+// A call is a request as the kernel gets it: the command and the attributes after the
+// header.
 type call struct {
 	Cmd   uint8
 	Attrs string
 }
 
-// fakeKernel answers each command with a reply, or an errno, and notes the
-// requests.
+// fakeKernel answers each command with a reply or an errno, and records the requests.
 func fakeKernel(t *testing.T, reply map[uint8][]byte, errno map[uint8]unix.Errno) (*Client, *[]call) {
 	t.Helper()
 	var calls []call
@@ -60,8 +59,8 @@ func fakeKernel(t *testing.T, reply map[uint8][]byte, errno map[uint8]unix.Errno
 	return c, &calls
 }
 
-// describe gives the attributes of a request as text: "v0 6:2" is the device's
-// name and attribute 6 with a value of four bytes.
+// describe returns the attributes of a request as text: "v0 6:2" is the device's name, and
+// attribute 6 with the four-byte value 2.
 func describe(t *testing.T, b []byte) string {
 	ad, err := netlink.NewAttributeDecoder(b)
 	if err != nil {
@@ -132,7 +131,7 @@ func TestRead(t *testing.T) {
 func TestFeatures(t *testing.T) {
 	got, err := decodeFeatures(recorded(t, "veth-features.bin"))
 	must.Do(t, err)
-	// As `ethtool -k` printed them beside the recording.
+	// As `ethtool -k` printed them at the time of the recording.
 	want := map[string]device.Setting{
 		"rx-gro":                 {On: true},
 		"tx-checksum-ip-generic": {On: true},
@@ -238,8 +237,8 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// rssMessage is an RSS_GET reply laid out as rss_fill_reply does
-// (net/ethtool/rss.c): no recording, since no driver here has a table.
+// rssMessage returns an RSS_GET reply in the layout of rss_fill_reply (net/ethtool/rss.c).
+// It is not recorded, because no driver here has a table.
 func rssMessage(t testing.TB, context uint32, queues ...uint32) []byte {
 	t.Helper()
 	ae := netlink.NewAttributeEncoder()
