@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devlink is a thin typed client of devlink's parameters of a card
-// (linux/devlink.h; Documentation/networking/devlink/devlink-params.rst), of
-// those that can be set while it runs: device.DriverParam objects. It knows
-// numbers and switches, and chooses no value.
+// Package devlink is a thin typed client of a card's devlink parameters that can be set
+// while the card runs: device.DriverParam objects (linux/devlink.h;
+// Documentation/networking/devlink/devlink-params.rst). It reads and writes numbers and
+// flags, and chooses no value.
 package devlink
 
 import (
@@ -24,8 +24,7 @@ import (
 // Family is the family's name.
 const Family = "devlink"
 
-// Commands, attributes and types of linux/devlink.h; types are those of
-// include/net/netlink.h.
+// Commands and attributes of linux/devlink.h, and types of include/net/netlink.h.
 const (
 	cmdParamGet = 38
 	cmdParamSet = 39
@@ -54,12 +53,12 @@ type Conn struct {
 	handle func(dev string) (bus, name string, err error)
 }
 
-// Open makes a Conn, which connects when it is first used. A kernel without the
-// family is fs.ErrNotExist then.
+// Open makes a Conn, which connects at its first use. That use returns fs.ErrNotExist if
+// the kernel lacks the family.
 func Open() *Conn { return &Conn{genl.Named(Family), handle} }
 
-// handle names a card as devlink does: by bus and address. A device without a
-// card behind it is EOPNOTSUPP.
+// handle returns the bus and the address by which devlink names a device's card. If the
+// device has no card, the error is EOPNOTSUPP.
 func handle(dev string) (bus, name string, err error) {
 	card := "/sys/class/net/" + dev + "/device"
 	at, err := os.Readlink(card)
@@ -73,14 +72,14 @@ func handle(dev string) (bus, name string, err error) {
 	return filepath.Base(on), filepath.Base(at), err
 }
 
-// A param is one with its present value while the card runs.
+// A param is a parameter with its present runtime value.
 type param struct {
 	kind  uint8
 	value string
 }
 
-// Params returns the parameters of a device's card that can be set while it
-// runs: numbers, and "true" or "false". One that has none is EOPNOTSUPP.
+// Params returns the parameters of a device's card that can be set while it runs. Values
+// are numbers, "true" or "false". If the card has none, the error is EOPNOTSUPP.
 func (c *Conn) Params(dev string) (map[string]string, error) {
 	all, err := c.params(dev)
 	out := map[string]string{}
@@ -108,7 +107,7 @@ func (c *Conn) params(dev string) (map[string]param, error) {
 	return all, nil
 }
 
-// decode adds the parameter of a message to all, if it is of the card.
+// decode adds a message's parameter to all if the message is about the card.
 func decode(b []byte, bus, name string, all map[string]param) error {
 	ad, err := netlink.NewAttributeDecoder(b)
 	if err != nil {
@@ -155,8 +154,7 @@ func decode(b []byte, bus, name string, all map[string]param) error {
 	return nil
 }
 
-// decode reads the value for one way of setting it; a flag that is not there is
-// off.
+// decode reads the value of the runtime mode. A flag that is absent is off.
 func (p *param) decode(ad *netlink.AttributeDecoder, known *bool) error {
 	value, runtime := "", false
 	if p.kind == typeFlag {
@@ -185,8 +183,8 @@ func (p *param) decode(ad *netlink.AttributeDecoder, known *bool) error {
 	return ad.Err()
 }
 
-// Read returns the present value of a device.DriverParam, nil if the card has
-// none of that name.
+// Read returns the present value of a device.DriverParam, or nil if the card has no such
+// parameter.
 func (c *Conn) Read(o device.Object) (device.Object, error) {
 	d, ok := o.(device.DriverParam)
 	if !ok {
@@ -204,7 +202,7 @@ func (c *Conn) Read(o device.Object) (device.Object, error) {
 	return d, nil
 }
 
-// Write sets a parameter; it cannot be removed.
+// Write sets a parameter. A parameter cannot be removed.
 func (c *Conn) Write(old, next device.Object) error {
 	d, ok := next.(device.DriverParam)
 	if !ok {

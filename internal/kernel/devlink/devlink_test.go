@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// message is one of a dump of parameters, as devlink_nl_param_fill lays it out
+// message returns one message of a parameter dump, in the layout of devlink_nl_param_fill
 // (net/devlink/param.c).
 func message(t testing.TB, bus, dev, name string, kind, cmode uint8, value func(*netlink.AttributeEncoder)) []byte {
 	t.Helper()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extack makes netlink errors readable: the errno and the kernel's own
-// words, nothing of the library's. It decides nothing about what they mean.
+// Package extack makes netlink errors readable: the errno and the kernel's own text, without
+// the library's wording. It does not interpret them.
 package extack
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Error returns err without the netlink library's wording: the errno, and the
-// kernel's extended acknowledgement if it sent one. errors.Is against errnos
-// keeps working. An error that is not of netlink is returned as it is.
+// Error returns err as the errno and the kernel's extended acknowledgement, if it sent one,
+// without the netlink library's wording. errors.Is against errnos keeps working. Error
+// returns other errors unchanged.
 func Error(err error) error {
 	var op *netlink.OpError
 	if !errors.As(err, &op) || op.Err == nil {

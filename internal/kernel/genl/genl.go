@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package genl is one family of generic netlink: what the thin clients of
-// several families have in common.
+// Package genl is a connection to one generic netlink family. It holds the common part of
+// the thin clients of several families.
 package genl
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/niclane/niclane/internal/kernel/nlsock"
 )
 
-// A Family connects when it is first used: few machines have what most families
-// are about. It is not safe for concurrent use.
+// A Family connects at its first use, because few machines have the devices that most
+// families are about. It is not safe for concurrent use.
 type Family struct {
 	name   string
-	nl     *genetlink.Conn // nil until it is needed
+	nl     *genetlink.Conn // nil before the first use
 	family genetlink.Family
 }
 
-// Named is the family of that name.
+// Named returns the family with that name.
 func Named(name string) *Family { return &Family{name: name} }
 
-// Connect connects, if that has not been done. A kernel without the family is
-// fs.ErrNotExist.
+// Connect connects, if the family is not connected yet. If the kernel lacks the family, the
+// error is fs.ErrNotExist.
 func (f *Family) Connect() error {
 	if f.nl != nil {
 		return nil
@@ -43,7 +43,7 @@ func (f *Family) Connect() error {
 	return nil
 }
 
-// Use takes a connection, which Close closes.
+// Use takes over a connection, which Close closes.
 func (f *Family) Use(nl *genetlink.Conn) error {
 	family, err := nl.GetFamily(f.name)
 	if err != nil {
@@ -61,8 +61,8 @@ func (f *Family) Close() error {
 	return f.nl.Close()
 }
 
-// Execute sends a command with attributes, of which nil has none, and returns
-// the replies. The kernel's words are in its errors (extack).
+// Execute sends a command with attributes (nil for none) and returns the replies. Its errors
+// contain the kernel's text (extack).
 func (f *Family) Execute(command uint8, flags netlink.HeaderFlags,
 	attributes func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
 	if err := f.Connect(); err != nil {
@@ -71,7 +71,7 @@ func (f *Family) Execute(command uint8, flags netlink.HeaderFlags,
 	return f.send(f.family.ID, genetlink.Header{Command: command, Version: f.family.Version}, flags, attributes)
 }
 
-// Policies dumps what the kernel takes for a command of the family, if it is connected.
+// Policies dumps the kernel's policy for a command, if the family is connected.
 func (f *Family) Policies(command uint8) ([]genetlink.Message, error) {
 	const familyID, op = 1, 10 // CTRL_ATTR_FAMILY_ID, CTRL_ATTR_OP of linux/genetlink.h
 	return f.send(unix.GENL_ID_CTRL, genetlink.Header{Command: unix.CTRL_CMD_GETPOLICY, Version: 1},

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netdev is a thin typed client of the netdev generic netlink family:
-// which NAPI polls which queue, and each NAPI's interrupt, thread and
-// configuration. It reads and writes device.NAPIConfig and device.Thread
-// objects; it starts and stops no NAPI and chooses no values. It works in the
-// network namespace of the thread that calls Open. Down devices have neither
-// queues nor NAPIs here (net/core/netdev-genl.c).
+// Package netdev is a thin typed client of the netdev generic netlink family. It shows which
+// NAPI polls which queue, and each NAPI's interrupt, thread and configuration. It reads and
+// writes device.NAPIConfig and device.Thread objects. It starts and stops no NAPI and chooses
+// no values. It works in the network namespace of the thread that calls Open. A device that
+// is down has neither queues nor NAPIs here (net/core/netdev-genl.c).
 package netdev
 
 import (
@@ -49,8 +48,8 @@ const (
 // A Conn talks to the kernel. It is not safe for concurrent use.
 type Conn struct{ *genl.Family }
 
-// Dial connects. Kernels before 6.3 do not have the family (ENOENT); 6.8
-// brought queues and NAPIs.
+// Dial connects. Kernels before 6.3 lack the family (ENOENT). Linux 6.8 added queues and
+// NAPIs.
 func Dial() (*Conn, error) {
 	f := genl.Named(Family)
 	if err := f.Connect(); err != nil {
@@ -68,7 +67,7 @@ func New(nl *genetlink.Conn) (*Conn, error) {
 	return &Conn{f}, nil
 }
 
-// all asks for all that an interface has of something, and decodes each.
+// all dumps the objects of one kind that an interface has, and decodes each.
 func all[T any](c *Conn, what string, cmd uint8, attr uint16, ifindex int,
 	decode func([]byte) (T, error)) ([]T, error) {
 	msgs, err := c.Execute(cmd, netlink.Request|netlink.Dump, func(ae *netlink.AttributeEncoder) {
@@ -120,7 +119,7 @@ func decodeXDP(b []byte) (uint64, error) {
 type Queue struct {
 	ID   int
 	TX   bool
-	NAPI uint32 // 0 if the driver does not say
+	NAPI uint32 // 0 if the driver does not report it
 }
 
 // Queues returns the device's queues in the kernel's order: receive, then
@@ -148,7 +147,7 @@ func decodeQueue(b []byte) (Queue, error) {
 	return q, ad.Err()
 }
 
-// A Threaded is a NAPI's threading.
+// A Threaded is the threading mode of a NAPI.
 type Threaded uint32
 
 // The values of NETDEV_A_NAPI_THREADED.
@@ -161,30 +160,29 @@ const (
 // A NAPI is a polling instance, as napi-get shows it.
 type NAPI struct {
 	ID  uint32
-	IRQ int // 0 if the driver does not say
+	IRQ int // 0 if the driver does not report it
 	PID int // of the kernel thread, 0 if there is none
 
 	DeferHardIRQs     uint32
 	GROFlushTimeout   uint64 // ns
 	IRQSuspendTimeout uint64 // ns
 	Threaded          Threaded
-	// HasThreaded is false before Linux 6.17, where PID alone tells.
+	// HasThreaded is false before Linux 6.17; there, only PID shows the mode.
 	HasThreaded bool
 	// HasConfig is false before Linux 6.13.
 	HasConfig bool
 
-	Ifindex int // of its device
+	Ifindex int // of the NAPI's device
 }
 
-// NAPIs returns the device's NAPIs in the kernel's order, highest ID first. A
-// device that is down has none.
+// NAPIs returns the device's NAPIs in the kernel's order, highest ID first. A device that is
+// down has none.
 func (c *Conn) NAPIs(ifindex int) ([]NAPI, error) {
 	return all(c, "NAPIs", cmdNAPIGet, attrNAPIIfindex, ifindex, decodeNAPI)
 }
 
-// NAPI returns one NAPI of the device, ENOENT if it has none with that ID: IDs
-// are of the network namespace and are not given again while others are free
-// (napi_hash_add).
+// NAPI returns the device's NAPI with an ID, or ENOENT if it has none. IDs are unique in the
+// network namespace. The kernel does not reuse an ID while others are free (napi_hash_add).
 func (c *Conn) NAPI(ifindex int, id uint32) (NAPI, error) {
 	msgs, err := c.Execute(cmdNAPIGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrNAPIID, id)
@@ -235,7 +233,7 @@ func decodeNAPI(b []byte) (NAPI, error) {
 	return n, ad.Err()
 }
 
-// wideUint reads the kernel's NLA_UINT: 4 bytes when the value fits, else 8.
+// wideUint reads the kernel's NLA_UINT: 4 bytes if the value fits, else 8.
 func wideUint(ad *netlink.AttributeDecoder) uint64 {
 	if len(ad.Bytes()) == 4 {
 		return uint64(ad.Uint32())
@@ -251,9 +249,9 @@ func putWideUint(ae *netlink.AttributeEncoder, attr uint16, v uint64) {
 	ae.Uint64(attr, v)
 }
 
-// SetNAPI changes what differs between old and new of the NAPI id. Both come
-// from NAPIs. EOPNOTSUPP means that the kernel has no napi-set (before 6.13);
-// before 6.17 it refuses Threaded.
+// SetNAPI changes the fields of the NAPI id that differ between old and next, which come from
+// NAPIs. EOPNOTSUPP means that the kernel has no napi-set (before 6.13). Before 6.17, napi-set
+// refuses Threaded.
 func (c *Conn) SetNAPI(id uint32, old, next NAPI) error {
 	_, err := c.Execute(cmdNAPISet, netlink.Request|netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrNAPIID, id)

@@ -20,8 +20,8 @@ import (
 
 const queues = 4
 
-// open makes clients of the calling thread's namespace, and GRO on the veth,
-// without which it has no NAPI.
+// open makes clients in the calling thread's namespace. It turns on the veth's GRO, without
+// which the veth has no NAPI.
 func open(t *testing.T) (*netdev.Client, *ethtool.Client) {
 	t.Helper()
 	et, err := ethtool.Open()
@@ -62,7 +62,7 @@ func TestNAPIConfigRoundTrip(t *testing.T) {
 		before := mustRead(t, c, device.NAPIConfig{Dev: vethtest.Dev, Queue: 2})
 		want := device.NAPIConfig{
 			Dev: vethtest.Dev, Queue: 2, Threaded: "off", DeferHardIRQs: 7,
-			GROFlushTimeout: 5_000_000_000, IRQSuspendTimeout: 20000, // one above 32 bits
+			GROFlushTimeout: 5_000_000_000, IRQSuspendTimeout: 20000, // one value above 32 bits
 		}
 		mustWrite(t, c, before, want)
 		if diff := cmp.Diff(device.Object(want), mustRead(t, c, want)); diff != "" {

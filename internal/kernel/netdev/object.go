@@ -13,9 +13,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Links tells what a device is; package internal/kernel/ethtool does.
+// Links identifies a device; package internal/kernel/ethtool implements it.
 type Links interface {
-	// Index returns the interface index, ENODEV if there is no such device.
+	// Index returns the interface index, or ENODEV if there is no such device.
 	Index(dev string) (int, error)
 	// Driver returns the driver's name.
 	Driver(dev string) (string, error)
@@ -27,15 +27,15 @@ type Client struct {
 	Links   Links
 	Release string // uname -r, for quirks
 
-	// polls is the NAPI behind each receive queue of one interface. Two
-	// dumps tell which, one question whether it still is: a driver that
-	// makes its NAPIs again gives them new IDs, and the old ones are gone.
+	// polls is the NAPI of each receive queue of one interface. Finding it takes two dumps;
+	// checking it takes one request. A driver that recreates its NAPIs gives them new IDs,
+	// and the old IDs no longer exist.
 	polls   map[int]uint32
 	ifindex int
 }
 
-// Open makes a Client for the calling thread's network namespace; it does not
-// close links. A kernel without the family is ENOENT.
+// Open makes a Client for the calling thread's network namespace. It does not close links. If
+// the kernel lacks the family, the error is ENOENT.
 func Open(links Links) (*Client, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -55,8 +55,8 @@ func (c *Client) Close() error { return c.Conn.Close() }
 type Map struct {
 	Queues []device.Queue // by type and ID, receive first
 	NAPIs  []NAPI         // ascending by ID
-	// Quirk is why a queue's NAPI is known although the driver does not
-	// say, nil if it was not needed.
+	// Quirk explains how a queue's NAPI is known although the driver does not report it. It
+	// is nil if no quirk was needed.
 	Quirk *device.Quirk
 }
 
@@ -88,7 +88,7 @@ func (c *Client) Map(dev string) (Map, error) {
 	}
 	driver, err := c.Links.Driver(dev)
 	if err != nil {
-		return m, nil // no driver name, no quirk
+		return m, nil // without a driver name there is no quirk
 	}
 	if q, ok := device.AssignNAPIs(driver, c.Release, m.Queues, ids); ok {
 		m.Quirk = &q
@@ -96,8 +96,7 @@ func (c *Client) Map(dev string) (Map, error) {
 	return m, nil
 }
 
-// RxQueue returns the lowest receive queue that the NAPI polls, -1 if none is
-// known.
+// RxQueue returns the lowest receive queue that the NAPI polls, or -1 if none is known.
 func (m *Map) RxQueue(id uint32) int {
 	for _, q := range m.Queues {
 		if q.Type == "rx" && q.NAPI == id {
@@ -122,7 +121,7 @@ func (m *Map) rx(queue int) (NAPI, bool) {
 	return NAPI{}, false
 }
 
-// Config gives n as an object's value.
+// Config returns n as an object's value.
 func (n NAPI) Config(dev string, queue int) device.NAPIConfig {
 	threaded := "off"
 	switch {
@@ -137,9 +136,8 @@ func (n NAPI) Config(dev string, queue int) device.NAPIConfig {
 	}
 }
 
-// Read returns the present value of the NAPIConfig or Thread with o's
-// identity; nil if the queue has no NAPI (or it is not known which), or the
-// NAPI has no thread.
+// Read returns the present value of the NAPIConfig or Thread with o's identity. It returns
+// nil if the queue has no NAPI, if its NAPI is not known, or if the NAPI has no thread.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	dev, queue, err := target(o)
 	if err != nil {
@@ -152,7 +150,7 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return value(o, n, dev, queue)
 }
 
-// value returns the present value of an object of a NAPI.
+// value returns the present value of a NAPI's object.
 func value(o device.Object, n NAPI, dev string, queue int) (device.Object, error) {
 	if _, isThread := o.(device.Thread); !isThread {
 		return n.Config(dev, queue), nil
@@ -165,7 +163,7 @@ func value(o device.Object, n NAPI, dev string, queue int) (device.Object, error
 	return *t, nil
 }
 
-// ReadMany is Read for each object, with two dumps for all of a device.
+// ReadMany returns what Read returns, for each object. It makes two dumps for each device.
 func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	out := make([]device.Object, len(objects))
 	maps := map[string]Map{}
@@ -192,7 +190,7 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-// napi finds the NAPI of a receive queue; ok is false if there is none.
+// napi returns the NAPI of a receive queue; ok is false if there is none.
 func (c *Client) napi(dev string, queue int) (n NAPI, ok bool, err error) {
 	index, err := c.Links.Index(dev)
 	if errors.Is(err, unix.ENODEV) {
@@ -224,10 +222,10 @@ func (c *Client) napi(dev string, queue int) (n NAPI, ok bool, err error) {
 	return n, ok, nil
 }
 
-// Write brings a NAPIConfig or Thread to new. A NAPI and its thread are made
-// and removed by others (a feature, a channel count, NAPIConfig.Threaded), so
-// nil means the kernel's defaults for whatever still exists: not threaded and
-// no timers for a NAPI; SCHED_OTHER, nice 0 and all CPUs for a thread.
+// Write changes a NAPIConfig or Thread to next. A feature, a channel count or
+// NAPIConfig.Threaded creates and removes NAPIs and threads. So nil means the kernel's
+// defaults for an object that still exists: a NAPI is not threaded and has no timers; a thread
+// has SCHED_OTHER, nice 0 and all CPUs.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	dev, queue, err := target(o)
@@ -259,7 +257,7 @@ func (c *Client) Write(old, next device.Object) error {
 		if !ok {
 			v = device.NAPIConfig{Threaded: "off"}
 			if !n.HasThreaded {
-				v.Threaded = n.Config(dev, queue).Threaded // the device's, not the NAPI's
+				v.Threaded = n.Config(dev, queue).Threaded // the device's setting, not the NAPI's
 			}
 		}
 		if err := c.writeConfig(n, v); err != nil {
@@ -285,7 +283,7 @@ func (c *Client) writeConfig(n NAPI, v device.NAPIConfig) error {
 	}
 	if !n.HasThreaded {
 		if n.PID != 0 {
-			n.Threaded = ThreadedOn // what Config showed
+			n.Threaded = ThreadedOn // as Config shows it
 		}
 		if want.Threaded != n.Threaded {
 			return errNoThreaded

@@ -10,8 +10,8 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Attributes of the generic netlink controller's policy dump
-// (linux/genetlink.h, linux/netlink.h; Linux 5.10).
+// Attributes of the generic netlink controller's policy dump (linux/genetlink.h,
+// linux/netlink.h; Linux 5.10).
 const (
 	ctrlPolicy   = 8
 	ctrlOpPolicy = 9
@@ -21,16 +21,15 @@ const (
 	policyMaxU = 5
 )
 
-// A SetPolicy is what the kernel's policy for napi-set allows.
+// A SetPolicy is the part of the kernel's policy for napi-set that niclane needs.
 type SetPolicy struct {
-	// Threaded is whether napi-set takes threaded, and MaxThreaded up to
-	// which value.
+	// Threaded reports whether napi-set accepts threaded. MaxThreaded is its highest value.
 	Threaded    bool
 	MaxThreaded uint64
 }
 
-// SetPolicy asks the kernel which attributes napi-set takes: it changes
-// nothing. ENOENT means that there is no napi-set (before Linux 6.13).
+// SetPolicy asks the kernel which attributes napi-set accepts. It changes nothing. ENOENT
+// means that there is no napi-set (before Linux 6.13).
 func (c *Conn) SetPolicy() (SetPolicy, error) {
 	msgs, err := c.Policies(cmdNAPISet)
 	if err != nil {
@@ -47,8 +46,8 @@ func (c *Conn) SetPolicy() (SetPolicy, error) {
 	return p, nil
 }
 
-// decodeSetPolicy joins a dump: messages that say which policy the command
-// has, and messages with one attribute of one policy each.
+// decodeSetPolicy joins a dump. Some messages give the policy of the command; each other
+// message gives one attribute of one policy.
 func decodeSetPolicy(msgs [][]byte) (SetPolicy, error) {
 	type attr struct {
 		policy, number uint16
@@ -94,7 +93,7 @@ func decodeSetPolicy(msgs [][]byte) (SetPolicy, error) {
 	return SetPolicy{Threaded: ok, MaxThreaded: most}, nil
 }
 
-// each calls f for every attribute in b, without the flags in its type.
+// each calls f for every attribute in b, with the flags removed from its type.
 func each(b []byte, f func(typ uint16, data []byte) error) error {
 	ad, err := netlink.NewAttributeDecoder(b)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// ReadThread returns the scheduling of the NAPI thread pid, nil if pid is 0 or
-// the thread is gone. Dev and Queue are left to the caller.
+// ReadThread returns the scheduling of the NAPI thread pid, or nil if pid is 0 or the thread
+// is gone. The caller fills in Dev and Queue.
 func ReadThread(pid int) (*device.Thread, error) {
 	if ok, err := isNAPIThread(pid); !ok {
 		return nil, err
@@ -33,8 +33,8 @@ func ReadThread(pid int) (*device.Thread, error) {
 	return &device.Thread{Policy: p.Name, Priority: p.Priority, Nice: p.Nice, SchedAttr: p.SchedAttr, CPUs: cpus}, nil
 }
 
-// WriteThread sets the scheduling of the NAPI thread pid. nil means the
-// kernel's defaults, and that a thread that is gone is no error.
+// WriteThread sets the scheduling of the NAPI thread pid. If t is nil, it sets the kernel's
+// defaults, and a thread that is gone is no error.
 func WriteThread(pid int, t *device.Thread) error {
 	ok, err := isNAPIThread(pid)
 	if err != nil {
@@ -53,7 +53,7 @@ func WriteThread(pid int, t *device.Thread) error {
 		}
 		err = schedule(pid, device.Thread{Policy: "other", CPUs: cpus})
 		if errors.Is(err, unix.ESRCH) {
-			return nil // it ended meanwhile
+			return nil // the thread has ended meanwhile
 		}
 		return err
 	}
@@ -63,8 +63,9 @@ func WriteThread(pid int, t *device.Thread) error {
 func schedule(pid int, t device.Thread) error {
 	p := sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice, SchedAttr: t.SchedAttr}
 	if t.Policy == "deadline" {
-		// The kernel gives it only to a thread that may run everywhere, and does
-		// not confine one that has it (sched_setattr(2), dl_task_check_affinity).
+		// The kernel gives the deadline policy only to a thread that may run on all CPUs, and
+		// does not restrict the CPUs of one that has it (sched_setattr(2),
+		// dl_task_check_affinity).
 		if err := sched.SetAffinity(pid, t.CPUs); err != nil && !errors.Is(err, unix.EBUSY) {
 			return err
 		}
@@ -76,9 +77,9 @@ func schedule(pid int, t device.Thread) error {
 	return sched.SetAffinity(pid, t.CPUs)
 }
 
-// isNAPIThread says whether pid is a NAPI's kernel thread. Kernels before 6.19
-// give the PID of the initial PID namespace (netdev_nl_napi_fill_one), which
-// in a container may be somebody else's; the name tells.
+// isNAPIThread reports whether pid is a NAPI's kernel thread. Kernels before 6.19 give the PID
+// of the initial PID namespace (netdev_nl_napi_fill_one). In a container, that PID may be
+// another process, so isNAPIThread checks the name.
 func isNAPIThread(pid int) (bool, error) {
 	if pid <= 0 {
 		return false, nil

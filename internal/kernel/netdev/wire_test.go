@@ -23,9 +23,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// recorded returns the messages of a dump, one line each: the kernel's replies
-// on Linux 6.18, x86-64, for a veth pair of four queues with GRO on and one
-// NAPI configured, and for a virtio_net device of one queue.
+// recorded returns the messages of a dump, one per line. They are the kernel's replies on
+// Linux 6.18, x86-64, for a veth pair with four queues, GRO on and one configured NAPI, and
+// for a virtio_net device with one queue.
 func recorded(t testing.TB, name string) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
@@ -41,8 +41,8 @@ func recorded(t testing.TB, name string) [][]byte {
 
 const familyID = 23
 
-// fakeKernel answers each command with a dump or an errno and notes requests
-// that change something.
+// fakeKernel answers each command with a dump or an errno, and records requests that change
+// something.
 func fakeKernel(t *testing.T, reply map[uint8][][]byte, errno map[uint8]unix.Errno) (*Conn, *[]string) {
 	t.Helper()
 	var sets []string
@@ -90,7 +90,7 @@ func attr(t *testing.T, b []byte, typ uint16) (found []byte) {
 	return found
 }
 
-// describe gives the attributes of a request as text.
+// describe returns the attributes of a request as text.
 func describe(t *testing.T, b []byte) string {
 	var s []string
 	err := each(b, func(typ uint16, data []byte) error {
@@ -210,7 +210,7 @@ func TestWriteNAPIConfig(t *testing.T) {
 	})
 }
 
-// A driver that makes its NAPIs again gives them new IDs.
+// TestNAPIsMadeAgain: a driver that recreates its NAPIs gives them new IDs.
 func TestNAPIsMadeAgain(t *testing.T) {
 	reply := map[uint8][][]byte{cmdQueueGet: recorded(t, "veth-queues.hex"), cmdNAPIGet: recorded(t, "veth-napis.hex")}
 	conn, _ := fakeKernel(t, reply, nil)
@@ -235,7 +235,7 @@ func TestNAPIsMadeAgain(t *testing.T) {
 	if got := deferred(); got != 3 {
 		t.Errorf("after it was made again: defer-hard-irqs %d, want 3", got)
 	}
-	// It is another device's now.
+	// The NAPI belongs to another device now.
 	for i, b := range reply[cmdNAPIGet] {
 		reply[cmdNAPIGet][i] = bytes.Replace(b, []byte{8, 0, attrNAPIIfindex, 0, 2},
 			[]byte{8, 0, attrNAPIIfindex, 0, 7}, 1)
@@ -245,7 +245,8 @@ func TestNAPIsMadeAgain(t *testing.T) {
 	}
 }
 
-// Before Linux 6.17 napi-get gives no threaded and napi-set takes none.
+// TestThreadedBefore617: before Linux 6.17, napi-get does not return threaded, and napi-set
+// does not accept it.
 func TestThreadedBefore617(t *testing.T) {
 	strip := func(b []byte) []byte {
 		ae := netlink.NewAttributeEncoder()
@@ -302,7 +303,7 @@ func TestErrnoKept(t *testing.T) {
 
 func TestDecodeSetPolicy(t *testing.T) {
 	all := recorded(t, "policy.hex")
-	// What Linux 6.19 says: the same with a maximum of 2.
+	// The policy of Linux 6.19: the same with a maximum of 2.
 	busy := slices.Clone(all)
 	busy[5] = bytes.Replace(busy[5], []byte{0x0c, 0, 5, 0, 1}, []byte{0x0c, 0, 5, 0, 2}, 1)
 	tests := []struct {
@@ -328,8 +329,7 @@ func TestDecodeSetPolicy(t *testing.T) {
 	}
 }
 
-// withoutAttr leaves out the messages of a policy dump that describe an
-// attribute.
+// withoutAttr removes the messages of a policy dump that describe an attribute.
 func withoutAttr(t *testing.T, msgs [][]byte, attr uint16) [][]byte {
 	var out [][]byte
 	for _, b := range msgs {

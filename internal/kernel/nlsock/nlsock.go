@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nlsock opens netlink sockets that block. The kernel has answered a
-// request when sendto(2) returns, so nothing waits in recvfrom(2), and the
-// run-time's poller, through which package netlink's own sockets go, only
-// costs: most of the time of an apply of a hundred classes and entries was
-// spent there. It is not for sockets that wait for notifications.
+// Package nlsock opens blocking netlink sockets. The kernel has answered a request when
+// sendto(2) returns, so recvfrom(2) never waits. Package netlink's own sockets use the
+// run-time's poller, which only adds cost: it took most of the time of an apply of a hundred
+// classes and entries. The package is not for sockets that wait for notifications.
 //
-// A connection whose exchange was not seen to end is out of step with the kernel:
-// the next answer on it is that to an earlier request. It is then closed, and the
-// next request goes by another one. Requests that only read are asked again at
-// once (retries); of one that writes, and whose acknowledgement was lost, the
-// error is returned: callers look at what has become of it.
+// If the end of an answer was not seen, the connection is out of step: the next answer on it
+// belongs to an earlier request. The package then closes the connection, and the next request
+// uses a new one. It repeats a request that only reads (retries). For a request that writes
+// and whose acknowledgement was lost, it returns the error, and the caller checks the result.
 package nlsock
 
 import (
@@ -22,22 +20,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answerTimeout in seconds bounds the wait for an answer that does not come, so
-// that a mistake of ours is EAGAIN and not a hang; what the kernel waits for it
-// waits for in sendto(2).
+// answerTimeout in seconds bounds the wait for an answer that does not come, so that an error
+// in niclane gives EAGAIN, not a hang. If the kernel itself has to wait, it does so in
+// sendto(2).
 const answerTimeout = 2
 
-// receiveBuffer is twice what the kernel puts into one datagram of a dump
-// (netlink_dump).
+// receiveBuffer is twice the size of the largest datagram of a dump (netlink_dump).
 const receiveBuffer = 64 << 10
 
-// buffers are for datagrams while they are taken apart: one look at a device
-// makes a dozen connections.
+// buffers hold datagrams during parsing. They are reused, because one read of a device makes
+// a dozen connections.
 var buffers = sync.Pool{New: func() any { return new([receiveBuffer]byte) }}
 
-// Dial connects to a netlink family (unix.NETLINK_ROUTE) in the network
-// namespace of the calling thread, with strict checks and extended
-// acknowledgements. Several requests in one datagram are not supported.
+// Dial connects to a netlink family (unix.NETLINK_ROUTE) in the network namespace of the
+// calling thread, with strict checks and extended acknowledgements. It does not support
+// several requests in one datagram.
 func Dial(family int) (*netlink.Conn, error) {
 	fd, port, err := open(family)
 	if err != nil {
@@ -78,8 +75,8 @@ func setUp(fd int) (port uint32, err error) {
 	return sa.(*unix.SockaddrNetlink).Pid, nil
 }
 
-// openLike is open in the network namespace of another socket, wherever the
-// calling thread is now.
+// openLike is open in the network namespace of another socket, in any namespace of the calling
+// thread.
 func openLike(other, family int) (fd int, port uint32, err error) {
 	fd, port, err = open(family)
 	if err != nil || sameNamespace(other, fd) {
@@ -104,15 +101,15 @@ func openLike(other, family int) (fd int, port uint32, err error) {
 	return fd, port, err
 }
 
-// sameNamespace reports whether two sockets are known to be of one network
-// namespace; SO_NETNS_COOKIE is of Linux 5.14.
+// sameNamespace reports whether two sockets surely are in one network namespace.
+// SO_NETNS_COOKIE exists since Linux 5.14.
 func sameNamespace(a, b int) bool {
 	ca, erra := unix.GetsockoptUint64(a, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	cb, errb := unix.GetsockoptUint64(b, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	return erra == nil && errb == nil && ca == cb
 }
 
-// parse splits a datagram; the data of the messages is a copy.
+// parse splits a datagram into messages, which hold a copy of its data.
 func parse(b []byte) ([]netlink.Message, error) {
 	var out []netlink.Message
 	for len(b) > 0 {

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// header reads the header of the first message in b and checks that all of the
-// message is there.
+// header reads the header of the first message in b and checks that the message is complete.
 func header(h *netlink.Header, b []byte) error {
 	if len(b) < unix.NLMSG_HDRLEN {
 		return fmt.Errorf("%d bytes for a netlink header: %w", len(b), unix.EBADMSG)

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retries is how often a request is made again that could not be sent, or that
-// reads and whose answer was lost or changed while it was read.
+// retries is how often a request is repeated if it could not be sent, or if it only reads and
+// its answer was lost or changed during the read.
 const retries = 10
 
-// A socket implements netlink.Socket: one request, and all of its answer.
+// A socket implements netlink.Socket for one request at a time, with its whole answer.
 type socket struct {
 	family int
-	fd     int    // -1 when it is closed
+	fd     int    // -1 after Close
 	port   uint32 // of fd
-	pid    uint32 // what netlink.Conn takes the port to be: that of the first
-	// request is the last one, open whether its answer was not seen to end.
+	pid    uint32 // the port that netlink.Conn knows: that of the first fd
+	// request is the last request. open is true until the end of its answer was seen.
 	request netlink.Message
 	open    bool
 }
@@ -37,7 +37,7 @@ func (s *socket) Close() error {
 	return os.NewSyscallError("close", unix.Close(fd))
 }
 
-// SendMessages implements netlink.Socket: of one message.
+// SendMessages implements netlink.Socket for one message.
 func (s *socket) SendMessages(ms []netlink.Message) error {
 	if len(ms) != 1 {
 		return fmt.Errorf("%d requests at once: %w", len(ms), errors.ErrUnsupported)
@@ -45,9 +45,8 @@ func (s *socket) SendMessages(ms []netlink.Message) error {
 	return s.Send(ms[0])
 }
 
-// Send implements netlink.Socket. A request that could not be sent was not made:
-// the kernel does what it asks for within sendto(2), and from then on has no
-// errors to return (netlink_unicast_kernel).
+// Send implements netlink.Socket. If sending fails, the request had no effect: the kernel
+// carries it out within sendto(2) and then returns no more errors (netlink_unicast_kernel).
 func (s *socket) Send(m netlink.Message) (err error) {
 	s.request = m
 	for range retries {
@@ -74,7 +73,7 @@ func (s *socket) send() error {
 	return os.NewSyscallError("sendto", unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
 }
 
-// replace connects again, in the same network namespace.
+// replace opens a new connection in the same network namespace.
 func (s *socket) replace() error {
 	if s.fd < 0 {
 		return os.ErrClosed
@@ -88,8 +87,8 @@ func (s *socket) replace() error {
 	return nil
 }
 
-// Receive implements netlink.Socket: all messages of the answer, up to the end
-// of a dump or the acknowledgement.
+// Receive implements netlink.Socket. It returns all messages of the answer, up to the end of a
+// dump or the acknowledgement.
 func (s *socket) Receive() ([]netlink.Message, error) {
 	ms, err := s.answer()
 	for n := 0; err != nil && n < retries && s.reads(); n++ {
@@ -100,8 +99,8 @@ func (s *socket) Receive() ([]netlink.Message, error) {
 	return ms, err
 }
 
-// ReceiveIter implements netlink.Socket. Connections that netfilter tracks are
-// too many to be kept until the last is there.
+// ReceiveIter implements netlink.Socket. For netfilter it returns one datagram at a time,
+// because the tracked connections are too many to keep in memory.
 func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	receive := s.Receive
 	if s.family == unix.NETLINK_NETFILTER {
@@ -121,7 +120,7 @@ func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	}
 }
 
-// errChanged is a dump of what was changed meanwhile: some may be missing
+// errChanged is the error of a dump whose objects changed during the dump: some may be missing
 // (NLM_F_DUMP_INTR).
 var errChanged = fmt.Errorf("what it lists changed while it was read: %w", unix.EAGAIN)
 
@@ -140,7 +139,7 @@ func (s *socket) answer() (all []netlink.Message, err error) {
 	return all, nil
 }
 
-// datagram receives one; ended says that nothing more is to come.
+// datagram receives one datagram. ended means that it is the last one of the answer.
 func (s *socket) datagram() (ms []netlink.Message, ended bool, err error) {
 	if !s.open {
 		return nil, false, errors.New("no answer is awaited")
@@ -178,11 +177,11 @@ func (s *socket) datagram() (ms []netlink.Message, ended bool, err error) {
 	return ms, ended, nil
 }
 
-// dump is both bits of NLM_F_DUMP, either of which is enough.
+// dump has both bits of NLM_F_DUMP; either bit is enough.
 const dump = netlink.Root | netlink.Match
 
-// reads reports whether the request changes nothing. Generic netlink does not
-// say: there it is what asks for an answer and for no acknowledgement.
+// reads reports whether the request changes nothing. Generic netlink has no such mark; there, a
+// request reads if it asks for an answer and no acknowledgement.
 func (s *socket) reads() bool {
 	h := s.request.Header
 	if s.family == unix.NETLINK_ROUTE {

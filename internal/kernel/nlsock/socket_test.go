@@ -29,8 +29,8 @@ func dialed(t *testing.T) (*netlink.Conn, *socket) {
 	return c, s
 }
 
-// disturb leaves an answer in the socket that the next request takes for its own,
-// as a receive that failed does.
+// disturb leaves an answer in the socket, as a failed receive does. The next request takes it
+// for its own.
 func disturb(t *testing.T, s *socket) {
 	m := listLinks
 	m.Header.Sequence, m.Header.Length = 1, uint32(unix.NLMSG_HDRLEN+len(m.Data))
@@ -39,8 +39,8 @@ func disturb(t *testing.T, s *socket) {
 	must.Do(t, unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
 }
 
-// TestOutOfStep checks that an answer to an earlier request is no answer: one that
-// reads is asked again, one that writes fails, and both leave a connection that works.
+// TestOutOfStep checks that the answer to an earlier request is not accepted. A request that
+// reads is repeated, one that writes fails, and both leave a connection that works.
 func TestOutOfStep(t *testing.T) {
 	c, s := dialed(t)
 	want, err := c.Execute(listLinks)
@@ -61,8 +61,8 @@ func TestOutOfStep(t *testing.T) {
 	}
 }
 
-// TestReplaceInNamespace checks that the connection that takes another's place is
-// of the same network namespace.
+// TestReplaceInNamespace checks that a new connection is in the same network namespace as the
+// one that it replaces.
 func TestReplaceInNamespace(t *testing.T) {
 	c, s := dialed(t)
 	want, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
