@@ -17,11 +17,11 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Below makes a group below a group's directory that keeps its processes to
-// processors and to the memory of NUMA nodes, and returns its directory. That is
-// more than an affinity: a process that places its own threads cannot leave it.
-// Where the hierarchy has no cpuset there it is the directory itself. Of the
-// unified hierarchy the upper group may have no processes of its own.
+// Below makes a group below the directory of another and returns its directory. The group
+// keeps its processes on the CPUs cpus and the memory of the NUMA nodes mems. Unlike an
+// affinity, it also binds a process that places its own threads. If the hierarchy has no
+// cpuset there, Below returns dir itself. In the unified hierarchy, the upper group may
+// have no processes of its own.
 func Below(dir, name string, cpus, mems []int) (string, error) {
 	switch have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers")); {
 	case err == nil && !slices.Contains(strings.Fields(string(have)), "cpuset"):
@@ -52,12 +52,12 @@ func Below(dir, name string, cpus, mems []int) (string, error) {
 	return below, nil
 }
 
-// leaving is how long a process may take to leave its group: it does when its
-// parent has collected it, which can be after it ended.
+// leaving is the time that a process may take to leave its group. It leaves when its parent
+// has reaped it, which can be after its end.
 const leaving = 5 * time.Second
 
-// Remove removes a group, whose processes have been ended, and those below it.
-// One that is gone is no error.
+// Remove removes a group and the groups below it. The caller has ended their processes. A
+// group that does not exist is no error.
 func Remove(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

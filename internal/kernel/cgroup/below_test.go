@@ -17,7 +17,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// What is written, and where nothing is to be.
+// TestBelow checks which files Below writes, and where it makes no group.
 func TestBelow(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -50,8 +50,8 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// A process cannot leave a group below by placing itself, and with the upper
-// group that goes too.
+// TestBelowHolds: a process cannot leave the lower group by placing itself. With the upper
+// group, the lower one goes too.
 func TestBelowHolds(t *testing.T) {
 	have, err := Find(nil)
 	must.Do(t, err)
@@ -67,7 +67,7 @@ func TestBelowHolds(t *testing.T) {
 	t.Cleanup(func() { _ = Remove(dir) })
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if have.V1["cpuset"] == "" {
-			break // empty is what the group above has
+			break // empty means the value of the group above
 		}
 		above, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
 		must.Do(t, err)
@@ -115,8 +115,8 @@ func TestBelowHolds(t *testing.T) {
 	}
 }
 
-// handDown has the groups below the unified root have cpusets, as long as the test
-// runs. It skips where somebody else keeps that hierarchy.
+// handDown enables cpuset for the groups below the unified root while the test runs. It
+// skips the test if another program manages that hierarchy.
 func handDown(t *testing.T, root string) {
 	t.Helper()
 	file := filepath.Join(root, "cgroup.subtree_control")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup finds where control group hierarchies are mounted: version 1
-// per controller, version 2, and both at once (hybrid). It mounts nothing and
-// moves no process.
+// Package cgroup finds where control group hierarchies are mounted: version 1 (one per
+// controller), version 2, and both at once (hybrid). It mounts nothing. It makes and
+// removes groups with a cpuset, and moves its own process to the root.
 package cgroup
 
 import (
@@ -19,9 +19,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Find returns the hierarchies that the calling thread sees, and whether each
-// of groups ("/system.slice/memcached.service") exists in the one that carries
-// the cpuset controller and in the unified one.
+// Find returns the hierarchies that the calling thread sees. For each of groups
+// ("/system.slice/memcached.service") it also returns whether it exists in the hierarchy
+// with the cpuset controller, and in the unified one.
 func Find(groups []string) (device.Cgroup, error) {
 	b, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -58,7 +58,7 @@ func Find(groups []string) (device.Cgroup, error) {
 	return c, nil
 }
 
-// ID returns what identifies a group for as long as it exists, by its directory.
+// ID returns the number that identifies a group, given by its directory, while it exists.
 func ID(dir string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -87,10 +87,10 @@ func controllers(s string) []string {
 	return cs
 }
 
-// Parse reads proc_pid_mountinfo(5). Of several mounts of one hierarchy it
-// takes the first whose root is the hierarchy's own, so that a part of a
-// hierarchy bound elsewhere (as container runtimes do) does not win; failing
-// that, the first. Lines it cannot read are passed over.
+// Parse reads proc_pid_mountinfo(5). If a hierarchy has several mounts, Parse takes the
+// first one whose root is the hierarchy's root, else the first one. So a part of a
+// hierarchy that is bound elsewhere, as container runtimes do, does not win. It ignores
+// lines that it cannot read.
 func Parse(mountinfo string) device.Cgroup {
 	var c device.Cgroup
 	whole := map[string]bool{} // by controller, "" for version 2
@@ -121,8 +121,8 @@ func Parse(mountinfo string) device.Cgroup {
 	return c
 }
 
-// isController tells a controller from the other options of a version 1
-// superblock (cgroup1_show_options).
+// isController distinguishes a controller from the other options of a version 1 superblock
+// (cgroup1_show_options).
 func isController(opt string) bool {
 	switch opt {
 	case "", "rw", "ro", "noprefix", "xattr", "none", "clone_children", "all", "favordynmods", "nofavordynmods",

@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		{"v1", device.Cgroup{V1: map[string]string{
 			"cpuset": "/sys/fs/cgroup/cpuset", "memory": "/sys/fs/cgroup/memory",
 		}}},
-		// A container with the host's hierarchy bound at /host beside its own.
+		// A container that has the host's hierarchy bound at /host beside its own.
 		{"container", device.Cgroup{V2: "/host/sys/fs/cgroup"}},
 		{"space", device.Cgroup{V2: "/mnt/my cgroups\\x"}},
 		{"none", device.Cgroup{}},
@@ -56,7 +56,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// Find on this machine agrees with what the kernel says of this process.
+// TestFind compares Find on this machine with what the kernel says of this process.
 func TestFind(t *testing.T) {
 	c, err := Find([]string{"/", "/niclane-no-such-group"})
 	must.Do(t, err)

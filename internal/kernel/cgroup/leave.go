@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Leave moves the process to the root of every hierarchy by which systemd can
-// kill it: version 2, and version 1's named ones (systemd's own). It leaves only
-// groups of which which says so; nil leaves all.
+// Leave moves this process to the root of every hierarchy by which systemd can kill it:
+// version 2, and version 1's named ones (systemd's own). It leaves only groups for which
+// which returns true; nil leaves all.
 func Leave(which func(group string) bool) []error {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -32,7 +32,7 @@ func Leave(which func(group string) bool) []error {
 		}
 		root := hierarchy(string(mounts), f[1])
 		if root == "" {
-			continue // not to be seen from here, so not to be killed by either
+			continue // not mounted here, so systemd cannot kill by it either
 		}
 		procs := filepath.Join(root, "cgroup.procs")
 		if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
@@ -42,8 +42,8 @@ func Leave(which func(group string) bool) []error {
 	return errs
 }
 
-// hierarchy finds where a hierarchy is mounted: version 2 by "", a named one
-// by its option. Lines are those of proc_pid_mountinfo(5).
+// hierarchy returns where a hierarchy is mounted: version 2 for "", a named one for its
+// option. mountinfo has the lines of proc_pid_mountinfo(5).
 func hierarchy(mountinfo, name string) string {
 	for line := range strings.Lines(mountinfo) {
 		head, tail, ok := strings.Cut(line, " - ")
@@ -61,9 +61,9 @@ func hierarchy(mountinfo, name string) string {
 	return ""
 }
 
-// IsLogin reports whether a group is of a login session, which ends with its
-// processes when the user logs out (logind.conf(5), KillUserProcesses), or
-// belongs to a user's own manager: not a service of the system.
+// IsLogin reports whether a group belongs to a login session or to a user's own manager, not
+// to a system service. A login session's processes end when the user logs out
+// (logind.conf(5), KillUserProcesses).
 func IsLogin(group string) bool {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(group, "/"), "/")
 	return first == "user.slice" && rest != ""

@@ -15,19 +15,19 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// shortestID is the length of the short IDs that container tools print, longestID that
-// of whole ones.
+// shortestID is the length of the short IDs that container tools print, longestID the
+// length of complete ones.
 const (
 	shortestID = 12
 	longestID  = 64
 )
 
-// NamesContainer reports whether a control group is a container's, by its name and the
-// container's ID, as runtimes name it: ID (docker, containerd, runc with cgroupfs),
-// RUNTIME-ID (podman, CRI-O with cgroupfs), RUNTIME-ID.scope (with systemd), or
-// SLICE:RUNTIME:ID (a name for systemd that was given to cgroupfs: kubelet and containerd
-// with different drivers). The groups that podman and CRI-O put beside it (conmon) are not
-// it. The beginning of an ID, 12 digits or more, is enough.
+// NamesContainer reports whether a control group's name is that of the container with an
+// ID. Runtimes use these names: ID (docker, containerd, runc with cgroupfs), RUNTIME-ID
+// (podman, CRI-O with cgroupfs), RUNTIME-ID.scope (systemd), and SLICE:RUNTIME:ID (a systemd
+// name given to cgroupfs, if kubelet and containerd use different drivers). The groups that
+// podman and CRI-O make beside it (conmon) do not count. The first 12 or more digits of an
+// ID are enough.
 func NamesContainer(base, id string) bool {
 	name := strings.TrimSuffix(base, ".scope")
 	if i := strings.LastIndex(name, ":"); i >= 0 {
@@ -38,21 +38,21 @@ func NamesContainer(base, id string) bool {
 		return sameID(name, id)
 	}
 	runtime, rest := name[:i], name[i+1:]
-	if name == id && name == base { // an ID that somebody chose
+	if name == id && name == base { // an ID that the user chose
 		return true
 	}
 	return !strings.HasSuffix(runtime, "conmon") && len(rest) == longestID && sameID(rest, id)
 }
 
-// sameID reports whether id is name, or enough of its beginning if name is one
-// of the 64 hexadecimal digits that tools shorten.
+// sameID reports whether id equals name. If name has 64 hexadecimal digits, which tools
+// shorten, its beginning is enough.
 func sameID(name, id string) bool {
 	return name == id && id != "" || len(name) == longestID && len(id) >= shortestID && strings.HasPrefix(name, id)
 }
 
-// Search returns the control groups whose name is wanted, by path below the root of the
-// first hierarchy that has any: runtimes do not use all of them. Those within one that is
-// wanted are left out. Where none has any it returns "".
+// Search returns the control groups whose names want accepts, by path below root. root is
+// the first hierarchy that has such groups, because runtimes do not use all hierarchies, or
+// "" if none has. Groups within an accepted group are left out.
 func Search(c device.Cgroup, want func(base string) bool) (root string, groups []string, err error) {
 	for _, root := range Roots(c) {
 		if groups, err = below(root, want); err != nil || len(groups) > 0 {
@@ -62,7 +62,7 @@ func Search(c device.Cgroup, want func(base string) bool) (root string, groups [
 	return "", nil, nil
 }
 
-// Roots are the hierarchies' mount points, the unified one first.
+// Roots returns the mount points of the hierarchies, the unified one first.
 func Roots(c device.Cgroup) []string {
 	roots := Mounts(c)
 	if c.V2 == "" {
@@ -75,7 +75,7 @@ func below(root string, want func(base string) bool) ([]string, error) {
 	var found []string
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV): // it went meanwhile
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV): // removed meanwhile
 			return nil
 		case err != nil:
 			return err

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostfs reads and writes the files of sysfs, procfs and control
-// groups that a plan may change. Paths are those an administrator would type;
-// for /sys they mean the sysfs of the calling thread's network namespace, even
-// where another one is mounted there. It refuses every path outside
-// /sys/class/net, /proc/irq, /proc/sys/net and the control group mounts for
-// writing, follows no symbolic link but that of a network device, and creates
-// and removes nothing.
+// Package hostfs reads and writes the files of sysfs, procfs and control groups that a plan
+// may change. Paths are those that an administrator would type. A path in /sys means the
+// sysfs of the calling thread's network namespace, even if another one is mounted there. For
+// writing, it refuses every path outside /sys/class/net, /proc/irq, /proc/sys/net and the
+// control group mounts. It follows no symbolic link except a network device's, and creates
+// and removes no files.
 package hostfs
 
 import (
@@ -26,10 +25,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// An FS gives access to the files of one network namespace. It is safe for
-// concurrent use.
+// An FS gives access to the files of one network namespace. It is safe for concurrent use.
 type FS struct {
-	sys     int // root of a sysfs
+	sys     int // descriptor of a sysfs root
 	private bool
 	cgroups []string
 }
@@ -38,10 +36,10 @@ type FS struct {
 // mount points of control group hierarchies.
 //
 // A sysfs shows the network namespace of the process that mounted it
-// (sysfs_init_fs_context, net_grab_current_ns), so after unshare(2) or
-// setns(2) the one at /sys is another's. Open mounts one for this namespace,
-// attached nowhere (fsopen(2), fsmount(2)), which needs CAP_SYS_ADMIN. Without
-// it /sys is used; Private tells.
+// (sysfs_init_fs_context, net_grab_current_ns). So after unshare(2) or setns(2), /sys shows
+// another namespace. Open mounts a sysfs for this namespace without attaching it
+// (fsopen(2), fsmount(2)), which needs CAP_SYS_ADMIN. Without it, Open uses /sys; Private
+// reports which.
 func Open(cgroups []string) (*FS, error) {
 	f := &FS{cgroups: slices.Clone(cgroups)}
 	fd, err := mountSysfs()
@@ -57,8 +55,8 @@ func Open(cgroups []string) (*FS, error) {
 	return f, nil
 }
 
-// mountSysfs mounts a sysfs that is attached nowhere. The kernel finds the
-// superblock of the namespace if there is one already.
+// mountSysfs mounts a sysfs without attaching it. If the namespace has a superblock already,
+// the kernel uses that one.
 func mountSysfs() (int, error) {
 	ctx, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -71,8 +69,8 @@ func mountSysfs() (int, error) {
 	return unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 }
 
-// Private reports whether the sysfs is surely of the namespace in which Open
-// was called; if not, it is whatever /sys shows.
+// Private reports whether the sysfs surely belongs to the namespace in which Open was
+// called. Otherwise it is the one at /sys.
 func (f *FS) Private() bool { return f.private }
 
 // Close frees the sysfs.
@@ -80,11 +78,11 @@ func (f *FS) Close() error { return unix.Close(f.sys) }
 
 const netPrefix = "/sys/class/net/"
 
-// writable are the places below which a file may be written, beside control
-// group mounts.
+// writable are the directories below which files may be written, besides control group
+// mounts.
 var writable = [...]string{netPrefix, "/proc/irq/", "/proc/sys/net/"}
 
-// checkWrite says whether name may be written.
+// checkWrite returns an error if name may not be written.
 func (f *FS) checkWrite(name string) error {
 	if !path.IsAbs(name) || path.Clean(name) != name {
 		return fmt.Errorf("%s: not a clean absolute path", name)
@@ -103,11 +101,11 @@ func (f *FS) checkWrite(name string) error {
 		strings.Join(writable[:], ", "))
 }
 
-// roots are directories of procfs below which paths are looked up.
+// roots are the directories of procfs in which paths are resolved.
 var roots = [...]string{"/proc/irq", "/proc/sys/net"}
 
-// base opens the directory from which name is resolved, and returns the rest
-// of the path. A control group mount comes first: it may lie below /sys.
+// base opens the directory from which name is resolved, and returns the rest of the path. It
+// tries control group mounts first, because they may be below /sys.
 func (f *FS) base(name string) (dir int, rest string, err error) {
 	best := ""
 	for _, m := range f.cgroups {
@@ -131,8 +129,7 @@ func (f *FS) base(name string) (dir int, rest string, err error) {
 	return -1, "", unix.EPERM
 }
 
-// openRead opens name for reading. Links are followed as long as they stay
-// below the root.
+// openRead opens name for reading. It follows links that stay below the root.
 func (f *FS) openRead(name string, flags int) (int, error) {
 	dir, rest, err := f.base(name)
 	if err != nil {
@@ -145,8 +142,8 @@ func (f *FS) openRead(name string, flags int) (int, error) {
 	})
 }
 
-// openWrite opens name for writing. No link is followed but the one from
-// /sys/class/net/DEV to the device, and no mount is crossed.
+// openWrite opens name for writing. It follows only the link from /sys/class/net/DEV to the
+// device, and crosses no mount.
 func (f *FS) openWrite(name string) (int, error) {
 	dir, rest, err := f.base(name)
 	if err != nil {
@@ -183,8 +180,8 @@ func openat2(dir int, name string, how unix.OpenHow) (int, error) {
 	}
 }
 
-// ReadFile returns a file's content. Beside what may be written, all of sysfs
-// may be read.
+// ReadFile returns a file's content. It can read all of sysfs, and the files that may be
+// written.
 func (f *FS) ReadFile(name string) ([]byte, error) {
 	fd, err := f.openRead(name, 0)
 	if err != nil {
@@ -209,7 +206,7 @@ func (f *FS) ReadFile(name string) ([]byte, error) {
 	}
 }
 
-// ReadLink returns where a symbolic link of sysfs points.
+// ReadLink returns the target of a symbolic link in sysfs.
 func (f *FS) ReadLink(name string) (string, error) {
 	fd, err := f.openRead(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -237,8 +234,8 @@ func (f *FS) ReadDir(name string) ([]string, error) {
 	return names, err
 }
 
-// Read returns the present value of the file with o's path, nil if there is no
-// such file. White space around the value is removed.
+// Read returns the present value of the file with o's path, or nil if there is no such file.
+// It trims white space around the value.
 func (f *FS) Read(o device.Object) (device.Object, error) {
 	v, ok := o.(device.File)
 	if !ok {
@@ -255,9 +252,9 @@ func (f *FS) Read(o device.Object) (device.Object, error) {
 	return v, nil
 }
 
-// Write writes new's value to its file in one write(2). Files are not made or
-// removed: a nil old or new is refused, and so is a path that niclane has no
-// business with. The kernel's errno is kept.
+// Write writes the value of next to its file in one write(2). It creates and removes no
+// files, so it refuses a nil old or next. It also refuses paths outside the writable places.
+// It keeps the kernel's errno.
 func (f *FS) Write(old, next device.Object) error {
 	if old == nil || next == nil {
 		o := cmp.Or(next, old)
@@ -270,9 +267,9 @@ func (f *FS) Write(old, next device.Object) error {
 	return f.WriteFile(v.Path, v.Value)
 }
 
-// WriteFile writes value to an existing file in one write(2). An empty value
-// is written as a line end: a write of no bytes does not reach the kernel's
-// handler of cpuset.cpus and the like.
+// WriteFile writes value to an existing file in one write(2). It writes an empty value as a
+// line end, because a write of no bytes does not reach the kernel's handler of cpuset.cpus
+// and similar files.
 func (f *FS) WriteFile(name, value string) error {
 	if err := f.checkWrite(name); err != nil {
 		return err

@@ -29,7 +29,7 @@ func open(t *testing.T, cgroups ...string) *hostfs.FS {
 	return f
 }
 
-// group makes a directory that stands for a control group mount.
+// group makes a directory that replaces a control group mount in tests.
 func group(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func TestReadWrite(t *testing.T) {
 	must.Do(t, f.Write(got, id))
 	b, err := os.ReadFile(id.Path)
 	must.Do(t, err)
-	// One write at offset 0 and no truncation, as kernel files want it.
+	// One write at offset 0 without truncation, as kernel files need it.
 	if got, want := string(b), "1-3\n"; got != want {
 		t.Errorf("file holds %q, want %q", got, want)
 	}
@@ -138,7 +138,7 @@ func TestRefusedPaths(t *testing.T) {
 	}
 }
 
-// A sysfs shows the namespace in which it was mounted: /sys is not the one of
+// TestNamespace: a sysfs shows the namespace in which it was mounted, so /sys does not show
 // the test's namespace.
 func TestNamespace(t *testing.T) {
 	vethtest.Run(t, 4, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestNamespace(t *testing.T) {
 	})
 }
 
-// A real control group takes a list of CPUs, and an empty one again.
+// TestControlGroup: a real control group accepts a list of CPUs, and then an empty list.
 func TestControlGroup(t *testing.T) {
 	c, err := cgroup.Find(nil)
 	must.Do(t, err)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iouring has a kernel thread's work done by one of ours: an io_uring
-// that carries no request, only the kernel's busy poll of NAPIs that it is told
-// (static tracking, Linux 6.13, 6bf90bd8c58a). It needs no privilege and no
-// socket on the device. It checks no NAPI's ID: the kernel takes wrong ones
-// without a word, and polls nothing.
+// Package iouring lets a thread of niclane do the polling of a kernel thread. Its io_uring
+// carries no requests; it only makes the kernel busy-poll the NAPIs that it is given (static
+// tracking, Linux 6.13, 6bf90bd8c58a). It needs no privilege and no socket on the device. It
+// does not check NAPI IDs: the kernel accepts a wrong ID silently and polls nothing.
 package iouring
 
 import (
@@ -31,7 +30,7 @@ const (
 	enterExtArg    = 1 << 3 // IORING_ENTER_EXT_ARG
 )
 
-// MaxBusy bounds New's busy: the kernel's own bound since April 2026.
+// MaxBusy is the maximum of New's busy: the kernel's own limit since April 2026.
 const MaxBusy = 10 * time.Millisecond
 
 // napi is struct io_uring_napi.
@@ -44,7 +43,7 @@ type napi struct {
 	_          uint32
 }
 
-// params is struct io_uring_params; nothing of it is used.
+// params is struct io_uring_params; the package uses no field of it.
 type params [120]byte
 
 // getEventsArg is struct io_uring_getevents_arg.
@@ -59,18 +58,16 @@ type getEventsArg struct {
 type Ring struct {
 	fd int
 
-	// What Poll hands to the kernel by address.
+	// Arguments of Poll, which the kernel reads by address.
 	pin     runtime.Pinner
 	arg     *getEventsArg
 	timeout *unix.Timespec
 }
 
-// New makes a ring whose Poll polls for busy, from 1 µs to MaxBusy, and keeps
-// the NAPIs' interrupts off in between as their configuration says
-// (prefer_busy_poll). Errors are those of io_uring_setup(2) and
-// io_uring_register(2): ENOSYS where the kernel has no io_uring, EPERM where
-// the sysctl kernel.io_uring_disabled forbids it to the caller, EINVAL before
-// Linux 6.13.
+// New makes a ring whose Poll polls for the time busy, from 1 µs to MaxBusy. Between polls,
+// the NAPIs' interrupts stay off as their configuration says (prefer_busy_poll). Errors are
+// those of io_uring_setup(2) and io_uring_register(2): ENOSYS if the kernel has no io_uring,
+// EPERM if the sysctl kernel.io_uring_disabled forbids it, EINVAL before Linux 6.13.
 func New(busy time.Duration) (*Ring, error) {
 	if busy < time.Microsecond || busy > MaxBusy {
 		return nil, fmt.Errorf("io_uring: busy polling for %v is not from 1µs to %v", busy, MaxBusy)
@@ -95,7 +92,7 @@ func New(busy time.Duration) (*Ring, error) {
 	return r, nil
 }
 
-// A SetupError is io_uring_setup's: the kernel makes no ring at all.
+// A SetupError is an error of io_uring_setup(2): the kernel makes no ring at all.
 type SetupError struct{ Errno unix.Errno }
 
 // Error implements error.
@@ -106,7 +103,7 @@ func (e *SetupError) Error() string {
 	return "io_uring_setup: " + e.Errno.Error()
 }
 
-// Unwrap gives the errno.
+// Unwrap returns the errno.
 func (e *SetupError) Unwrap() error { return e.Errno }
 
 func (r *Ring) register(n napi) error {
@@ -118,8 +115,8 @@ func (r *Ring) register(n napi) error {
 	return nil
 }
 
-// Add has a NAPI polled. The caller has made sure that there is one of that
-// ID. One that is there already is no error.
+// Add adds a NAPI to those polled. The caller makes sure that a NAPI with that ID exists.
+// Adding it twice is no error.
 func (r *Ring) Add(id uint32) error {
 	if err := r.register(napi{opcode: napiAdd, opParam: id}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("io_uring: add NAPI %d: %w", id, err)
@@ -127,7 +124,7 @@ func (r *Ring) Add(id uint32) error {
 	return nil
 }
 
-// Remove has a NAPI polled no more. One that is not there is no error.
+// Remove removes a NAPI from those polled. If it is not among them, that is no error.
 func (r *Ring) Remove(id uint32) error {
 	if err := r.register(napi{opcode: napiDelete, opParam: id}); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("io_uring: remove NAPI %d: %w", id, err)
@@ -135,10 +132,9 @@ func (r *Ring) Remove(id uint32) error {
 	return nil
 }
 
-// Poll polls the NAPIs once around and again until the ring's time is over, a
-// signal comes or, with one NAPI, somebody else needs the processor. It does
-// not give the thread's place in Go's scheduler to another goroutine: other
-// goroutines need a GOMAXPROCS above 1.
+// Poll polls the NAPIs in turn, at least once each. It ends after the ring's time, at a
+// signal, or, with one NAPI, when another task needs the CPU. Poll does not release the
+// thread's place in Go's scheduler, so other goroutines need a GOMAXPROCS above 1.
 func (r *Ring) Poll() error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), 0, 1,
 		enterGetEvents|enterExtArg, uintptr(unsafe.Pointer(r.arg)), unsafe.Sizeof(*r.arg))
@@ -149,8 +145,7 @@ func (r *Ring) Poll() error {
 	return fmt.Errorf("io_uring_enter: %w", errno)
 }
 
-// Close frees the ring. NAPIs in the middle of being polled are completed by
-// then.
+// Close frees the ring. A poll that is running ends first.
 func (r *Ring) Close() error {
 	r.pin.Unpin()
 	return unix.Close(r.fd)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package irq tells which interrupts serve which queue of a device, and reads
-// and writes where they go: device.Affinity objects. The kernel says so itself
-// where the driver links queues, NAPIs and interrupts (Linux 6.8); elsewhere
-// the interrupts' names do. It chooses no processors, and refuses a queue whose
-// interrupts it does not know.
+// Package irq finds the interrupts of a device's queues, and reads and writes their CPUs:
+// device.Affinity objects. The kernel reports the interrupts if the driver links queues,
+// NAPIs and interrupts (Linux 6.8). Otherwise the package uses the interrupts' names. It
+// chooses no CPUs, and refuses a queue whose interrupts it does not know.
 package irq
 
 import (
@@ -23,14 +22,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Files reads and writes files of procfs; package internal/kernel/hostfs does.
+// Files reads and writes files of procfs; package internal/kernel/hostfs implements it.
 type Files interface {
 	ReadFile(name string) ([]byte, error)
 	ReadLink(name string) (string, error)
 	WriteFile(name, value string) error
 }
 
-// Links tells who drives a device; package internal/kernel/ethtool does.
+// Links returns a device's driver; package internal/kernel/ethtool implements it.
 type Links interface {
 	DriverInfo(dev string) (ethtool.DriverInfo, error)
 }
@@ -39,12 +38,12 @@ type Links interface {
 type Client struct {
 	Files Files
 	Links Links
-	// Queues may be nil: the kernel has no such family.
+	// Queues is nil if the kernel lacks the netdev family.
 	Queues *netdev.Client
 }
 
-// Add puts an interrupt that the kernel names to those found by name; what the
-// kernel says of its queue wins.
+// Add adds an interrupt that the kernel reports to those found by name. The kernel's queue
+// takes precedence over the name's.
 func Add(irqs []device.IRQ, number, queue int, name string) []device.IRQ {
 	for i := range irqs {
 		if irqs[i].Number == number {
@@ -77,7 +76,7 @@ func (c *Client) device(dev string) ([]device.IRQ, error) {
 		return irqs, nil
 	}
 	m, err := c.Queues.Map(dev)
-	if errors.Is(err, unix.EOPNOTSUPP) { // the family, but not these commands: 6.3 to 6.7
+	if errors.Is(err, unix.EOPNOTSUPP) { // Linux 6.3 to 6.7 have the family without these commands
 		return irqs, nil
 	}
 	if err != nil {
@@ -92,8 +91,7 @@ func (c *Client) device(dev string) ([]device.IRQ, error) {
 	return irqs, nil
 }
 
-// Read returns the affinity of a queue's interrupts, nil if the queue has none
-// that is known.
+// Read returns the affinity of a queue's interrupts, or nil if none of them is known.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	all, err := c.ReadMany([]device.Object{o})
 	if err != nil {
@@ -102,7 +100,7 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return all[0], nil
 }
 
-// ReadMany is Read for each object, with one look at the interrupts of a device.
+// ReadMany returns what Read returns, for each object. It reads each device's interrupts once.
 func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	out := make([]device.Object, len(objects))
 	known := map[string][]device.Affinity{}
@@ -130,8 +128,8 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-// Write brings a queue's interrupts to the processors of new; they come and go
-// with the queue, so that there is nothing to do for nil.
+// Write moves a queue's interrupts to the CPUs of next. Interrupts come and go with the
+// queue, so a nil next needs no change.
 func (c *Client) Write(old, next device.Object) error {
 	if next == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Parse reads /proc/interrupts into the names of each IRQ's actions.
-// Lines that are not of a numbered IRQ are passed over.
+// Parse reads /proc/interrupts and returns the names of each IRQ's actions. It ignores lines
+// without an IRQ number.
 func Parse(s string) map[int][]string {
 	m := map[int][]string{}
 	cpus := 0
@@ -29,7 +29,7 @@ func Parse(s string) map[int][]string {
 			continue
 		}
 		f := strings.Fields(rest)
-		if len(f) <= cpus+1 { // no action
+		if len(f) <= cpus+1 { // the IRQ has no action
 			continue
 		}
 		m[n] = actionNames(f[cpus+1:])
@@ -37,8 +37,8 @@ func Parse(s string) map[int][]string {
 	return m
 }
 
-// actionNames takes the names from the end of a line, after the chip's fields:
-// "2-edge eth0-rx-0, eth1-rx-0". A comma follows every name but the last.
+// actionNames returns the names at the end of a line, after the chip's fields:
+// "2-edge eth0-rx-0, eth1-rx-0". A comma follows every name except the last.
 func actionNames(f []string) []string {
 	first := len(f) - 1
 	for first > 0 && strings.HasSuffix(f[first-1], ",") {
@@ -51,35 +51,35 @@ func actionNames(f []string) []string {
 	return names
 }
 
-// An irqName says which IRQ names belong to a device: a prefix, a suffix, and
-// the channel's number in between. In both, DEV stands for the interface's
-// name, PCI for its PCI address, PARENT for its parent device ("virtio2").
+// An irqName describes the names of a device's IRQs: a prefix, a suffix, and the channel's
+// number between them. In both, DEV stands for the interface's name, PCI for its PCI address,
+// PARENT for its parent device ("virtio2").
 type irqName struct {
 	prefix, suffix string
 	between        irqBetween
 }
 
-// An irqBetween says what stands between prefix and suffix.
+// An irqBetween is the kind of text between prefix and suffix.
 type irqBetween int
 
 const (
 	// channel: the channel's number.
 	channel irqBetween = iota
-	// channels: likewise, or the first and last of several ("0-3"), of
-	// which the first counts.
+	// channels: the channel's number, or the first and last of several ("0-3"). The first
+	// one counts.
 	channels
-	// nothing: an IRQ that serves no queue.
+	// nothing: no text; the IRQ serves no queue.
 	nothing
-	// number: likewise, with a number.
+	// number: a number; the IRQ serves no queue.
 	number
 )
 
-// irqNames are the names by driver, from the drivers' sources (Linux 7.3; the
-// function that sets the name is given). They are the only map where the
-// driver does not give NAPI and IRQ to netdev-genl.
+// irqNames are the names by driver, from the drivers' sources (Linux 7.3). A comment gives
+// the function that sets the name. The names are the only source if the driver does not give
+// NAPI and IRQ to netdev-genl.
 var irqNames = map[string][]irqName{
-	// intel/ice/ice_main.c: ice_vsi_req_irq_msix, ice_req_irq_msix_misc; the
-	// out-of-tree driver has vectors of several queues.
+	// intel/ice/ice_main.c: ice_vsi_req_irq_msix, ice_req_irq_msix_misc; in the out-of-tree
+	// driver, one vector serves several queues.
 	"ice": {
 		{"ice-DEV-TxRx-", "", channels}, {"ice-DEV-rx-", "", channel}, {"ice-DEV-tx-", "", channel},
 		{"ice-PCI:misc", "", nothing}, {"ice-PCI:ll_ts", "", nothing}, {"ice-PCI:ctrl-TxRx-0", "", nothing},
@@ -125,8 +125,8 @@ var intelNames = []irqName{
 	{"DEV-TxRx-", "", channel}, {"DEV-rx-", "", channel}, {"DEV-tx-", "", channel}, {"DEV", "", nothing},
 }
 
-// Of picks a device's IRQs from all names, ascending by number.
-// parent is the name of the device's parent; bus is its PCI address.
+// Of returns the IRQs of a device among all names, ascending by number. parent is the name
+// of the device's parent; bus is its PCI address.
 func Of(all map[int][]string, driver, dev, bus, parent string) []device.IRQ {
 	expand := strings.NewReplacer("DEV", dev, "PCI", bus, "PARENT", parent)
 	var irqs []device.IRQ
@@ -145,7 +145,7 @@ func Of(all map[int][]string, driver, dev, bus, parent string) []device.IRQ {
 	return irqs
 }
 
-// matchIRQ returns the channel that a name stands for, -1 if none.
+// matchIRQ returns the channel in a name, or -1 if it has none.
 func matchIRQ(expand *strings.Replacer, patterns []irqName, name string) (int, bool) {
 	for _, p := range patterns {
 		rest, ok := strings.CutPrefix(name, expand.Replace(p.prefix))
@@ -181,9 +181,8 @@ func isNumber(s string) bool {
 	return s != "" && strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }) < 0
 }
 
-// gveQueues turns notify blocks into queues: the first half serve transmit
-// queues in order, the second half receive queues (gve.h:
-// gve_rx_idx_to_ntfy).
+// gveQueues turns notify blocks into queues. The first half serves transmit queues in order,
+// the second half receive queues (gve.h: gve_rx_idx_to_ntfy).
 func gveQueues(irqs []device.IRQ) {
 	blocks := 0
 	for _, i := range irqs {

@@ -22,12 +22,12 @@ func TestDeviceIRQs(t *testing.T) {
 	tests := []struct {
 		driver string
 		names  []string // of IRQs 0, 1, 2, ...
-		want   []int    // queue per IRQ; other if it is not the device's
+		want   []int    // queue of each IRQ; other if the IRQ is not the device's
 	}{
 		{"ice", []string{"ice-eth1-TxRx-0", "ice-eth1-TxRx-12", "ice-eth1-rx-13", "ice-eth10-TxRx-0",
 			"ice-0000:3b:00.0:misc", "ice-0000:3b:00.0:ctrl-TxRx-0", "ice-0000:3b:00.0:ll_ts", "ice-0000:3b:00.1:misc"},
 			[]int{0, 12, 13, other, -1, -1, -1, other}},
-		{"ice", []string{"ice-eth1-TxRx-0-3", "ice-eth1-TxRx-4-7"}, []int{0, 4}}, // out-of-tree: several queues
+		{"ice", []string{"ice-eth1-TxRx-0-3", "ice-eth1-TxRx-4-7"}, []int{0, 4}}, // out-of-tree driver: several queues
 		{"i40e", []string{"i40e-eth1-TxRx-0", "i40e-eth1-TxRx-63", "i40e-0000:3b:00.0:misc"}, []int{0, 63, -1}},
 		{"iavf", []string{"iavf-eth1-TxRx-3", "iavf-0000:3b:00.0:mbx", "iavf-eth11-TxRx-3"}, []int{3, -1, other}},
 		{"mlx5_core", []string{"mlx5_async0@pci:0000:3b:00.0", "mlx5_comp0@pci:0000:3b:00.0",
@@ -72,7 +72,7 @@ func TestDeviceIRQs(t *testing.T) {
 
 const other = -2
 
-// What napi-get says of an IRQ goes before what its name says.
+// TestAddIRQ: the result of napi-get takes precedence over the IRQ's name.
 func TestAddIRQ(t *testing.T) {
 	d := device.Device{IRQs: []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 0},
 		{Number: 6, Name: "eth1-TxRx-1", Queue: 1}}}
@@ -93,12 +93,12 @@ func TestParseInterrupts(t *testing.T) {
 	want := map[int][]string{
 		4:   {"ttyS0"},
 		16:  {"i801_smbus", "ice-eth1-TxRx-0"},
-		24:  {"PCIe", "PME"}, // the kernel does not say where the chip ends
+		24:  {"PCIe", "PME"}, // the end of the chip's fields is not marked
 		38:  {"virtio2-input.0"},
 		130: {"mlx5_comp0@pci:0000:3b:00.0"},
 	}
-	// A name with spaces cannot be told from the chip's fields: only its last
-	// word is sure, and none of the names that matter has spaces.
+	// A name with spaces looks like the chip's fields: only its last word is certain. No
+	// name that niclane needs has spaces.
 	want[24] = []string{"PME"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

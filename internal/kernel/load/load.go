@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load loads BPF programs that stay in the kernel after this process,
-// which are known by their names. It attaches nothing.
+// Package load loads BPF programs that stay in the kernel after this process and are known by
+// their names. It attaches nothing.
 package load
 
 import (
@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tries is how often a collection is loaded for which the kernel has no memory.
+// tries is the maximum number of attempts to load a collection after a transient error.
 const tries = 3
 
-// Collection loads programs and maps. None is without its name: package ebpf asks
-// the kernel once whether objects may have names, takes any error for a no, and
-// remembers it. That is EAGAIN: another process can.
+// Collection loads programs and maps. It refuses to load a program without its name, with
+// EAGAIN. Package ebpf asks the kernel once whether objects may have names, takes any error
+// for a no, and remembers it. Another process can load the collection then.
 func Collection(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (c *ebpf.Collection, err error) {
 	for range tries {
 		if c, err = ebpf.NewCollectionWithOptions(spec, opts); !Transient(err) {
@@ -41,8 +41,8 @@ func Collection(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (c *ebpf
 	return c, nil
 }
 
-// Transient reports whether an error is about what the kernel has left, not about
-// what it was asked for: it says nothing about what the kernel can do.
+// Transient reports whether an error comes from the kernel's present resources, not from the
+// request. Such an error shows nothing about the kernel's capabilities.
 func Transient(err error) bool {
 	for _, e := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EAGAIN, unix.EIO, unix.EBADMSG,
 		unix.ENOSPC, unix.EMFILE, unix.ENFILE} {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netprio reads and writes the priority that the net_prio controller
-// of cgroup v1 gives the packets of a control group's processes on a device
-// (Documentation/admin-guide/cgroup-v1/net_prio.rst). It is set on packets
-// whose socket has no priority of its own (net/core/dev.c: skb_update_prio):
-// on those of sockets that are there already too, and of connections that a
-// listening socket's process accepts.
+// Package netprio reads and writes the priority that the net_prio controller of cgroup v1
+// gives the packets of a control group's processes on a device
+// (Documentation/admin-guide/cgroup-v1/net_prio.rst). The kernel sets it on packets whose
+// socket has no priority of its own (net/core/dev.c: skb_update_prio). This includes sockets
+// that exist already, and connections that a listening socket's process accepts.
 package netprio
 
 import (
@@ -25,7 +24,7 @@ import (
 
 const mapFile = "net_prio.ifpriomap"
 
-// onlyInitial is a sysctl that the initial network namespace alone has
+// onlyInitial is a sysctl that only the initial network namespace has
 // (net/core/sysctl_net_core.c: net_core_table).
 const onlyInitial = "/proc/sys/net/core/netdev_budget"
 
@@ -44,10 +43,10 @@ func Open(dir string) (*Client, error) {
 // Close ends the client.
 func (c *Client) Close() error { return c.root.Close() }
 
-// Reaches says whether the controller knows the device of that name in the
-// calling thread's network namespace. It knows those of the initial one
-// (net/core/netprio_cgroup.c: read_priomap), by name: in another namespace the
-// names would be those of other devices.
+// Reaches returns an error if the controller does not know the device dev of the calling
+// thread's network namespace. The controller knows only devices of the initial namespace, by
+// name (net/core/netprio_cgroup.c: read_priomap). In another namespace, the names would mean
+// other devices. The errors are EOPNOTSUPP (other namespace) and ENODEV.
 func (c *Client) Reaches(dev string) error {
 	_, err := os.Stat(onlyInitial)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,8 +74,8 @@ func (c *Client) Has(group string) (bool, error) {
 	return err == nil, err
 }
 
-// Read returns the priority of a group on a device as a device.CgroupPriority,
-// nil if it is 0 or the group is gone. A device that is not known is ENODEV.
+// Read returns the priority of a group on a device as a device.CgroupPriority, or nil if it is
+// 0 or the group is gone. If the device is not known, the error is ENODEV.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	p, ok := o.(device.CgroupPriority)
 	if !ok {
@@ -130,7 +129,7 @@ func (c *Client) Write(old, next device.Object) error {
 	return nil
 }
 
-// priorities reads a group's map: the priority by device.
+// priorities reads a group's map: the priority of each device.
 func (c *Client) priorities(group string) (map[string]uint32, error) {
 	b, err := c.root.ReadFile(below(group) + "/" + mapFile)
 	if err != nil {
@@ -139,7 +138,7 @@ func (c *Client) priorities(group string) (map[string]uint32, error) {
 	return parse(string(b))
 }
 
-// parse reads lines of a device's name and its priority.
+// parse reads lines with a device's name and its priority.
 func parse(text string) (map[string]uint32, error) {
 	all := map[string]uint32{}
 	for line := range strings.Lines(text) {
@@ -154,5 +153,5 @@ func parse(text string) (map[string]uint32, error) {
 	return all, nil
 }
 
-// below gives a group's path as one below the mount point.
+// below returns a group's path relative to the mount point.
 func below(group string) string { return "." + group }

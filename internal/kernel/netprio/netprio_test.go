@@ -24,15 +24,15 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// senderArg has the test program send datagrams: senderArg ADDRESS.
+// senderArg makes the test program send datagrams: senderArg ADDRESS.
 const senderArg = "test-sender"
 
 func TestMain(m *testing.M) {
 	vethtest.Main(m, (*testing.M).Run, map[string]func([]string) error{senderArg: sender})
 }
 
-// sender makes a socket, and sends a datagram for each line that it reads,
-// which it answers when it is sent.
+// sender makes a socket. For each line that it reads, it sends a datagram and then writes an
+// answer.
 func sender(args []string) error {
 	c, err := net.Dial("udp4", args[0])
 	if err != nil {
@@ -69,7 +69,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) { _, _ = parse(text) })
 }
 
-// hierarchy mounts net_prio, which the test unmounts again, and makes a group.
+// hierarchy mounts net_prio and makes a group. The test unmounts it at the end.
 func hierarchy(t *testing.T) (c *Client, dir, group string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -95,8 +95,8 @@ func hierarchy(t *testing.T) (c *Client, dir, group string) {
 		if err := os.Remove(dir + group); err != nil {
 			t.Error(err)
 		}
-		// A hierarchy with a group in it, also one that is on its way out,
-		// outlives its last mount (kernel/cgroup/cgroup.c: cgroup_kill_sb).
+		// A hierarchy that still has a group, even a dying one, outlives its last mount
+		// (kernel/cgroup/cgroup.c: cgroup_kill_sb).
 		for deadline := time.Now().Add(time.Minute); groups(t) > before; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the group does not go")
@@ -109,7 +109,7 @@ func hierarchy(t *testing.T) (c *Client, dir, group string) {
 	return c, dir, group
 }
 
-// groups is how many groups the hierarchy has.
+// groups returns how many groups the hierarchy has.
 func groups(t *testing.T) (n int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/cgroups")
@@ -172,7 +172,7 @@ func TestReadsBack(t *testing.T) {
 	}
 }
 
-// In another namespace the names in the file are those of other devices.
+// TestOtherNamespace: in another namespace, the names in the file mean other devices.
 func TestOtherNamespace(t *testing.T) {
 	c, _, group := hierarchy(t)
 	vethtest.OnOwnThread(func() {
@@ -188,8 +188,8 @@ func TestOtherNamespace(t *testing.T) {
 	})
 }
 
-// The packets of a socket that was there before have the priority, for as long
-// as it is set, and others' have not.
+// TestOnTheWire: packets of an existing socket have the priority while it is set, and packets
+// of other sockets do not.
 func TestOnTheWire(t *testing.T) {
 	c, dir, group := hierarchy(t)
 	if err := c.Reaches("lo"); errors.Is(err, unix.EOPNOTSUPP) {
@@ -203,7 +203,7 @@ func TestOnTheWire(t *testing.T) {
 	w, err := count.Open(&device.Device{Name: "lo", Index: lo.Index, RxQueues: 1, TxQueues: 1},
 		[]count.Lane{{Class: 0x10010, Matches: []device.Match{{Family: 4, Protocol: "udp", RemotePort: port}}}})
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		t.Skip(err) // a kernel without BTF
+		t.Skip(err) // the kernel has no BTF
 	}
 	must.Do(t, err)
 	defer w.Close()
@@ -248,7 +248,7 @@ func classedPackets(t *testing.T, w *count.Watcher) (n uint64) {
 	return n
 }
 
-// A process sends datagrams by a socket that it made at its start.
+// A process sends datagrams by a socket that it opened at its start.
 type process struct {
 	pid int
 	cmd *exec.Cmd
