@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A watch is inotify's, of one path.
+// A watch is an inotify watch of one path.
 type watch struct {
 	wd  int
-	pin int // -1: none
+	pin int // descriptor that holds the entry, -1: none
 	dir bool
-	// names in the directory that are of interest; nil: all.
+	// names are the names of interest in the directory; nil: all.
 	names map[string]bool
 }
 
@@ -31,13 +31,13 @@ func (w watch) unpin() {
 	}
 }
 
-// What inotify tells about files and directories.
+// The inotify events for files and for directories.
 const (
 	fileMask = unix.IN_MODIFY | unix.IN_DELETE_SELF
 	dirMask  = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_MODIFY | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
 )
 
-// watchFiles watches what is in in and was not, and forgets the rest.
+// watchFiles adds the watches that in needs and removes all others.
 func (s *Source) watchFiles(in Interest) (grown bool, err error) {
 	want := map[string]watch{}
 	for _, f := range in.Files {
@@ -55,7 +55,7 @@ func (s *Source) watchFiles(in Interest) (grown bool, err error) {
 	}
 	for path, w := range s.watches {
 		if _, ok := want[path]; !ok {
-			// It may be gone with its file (IN_IGNORED).
+			// The kernel may have removed the watch with its file (IN_IGNORED).
 			_, _ = unix.InotifyRmWatch(s.inotify, uint32(w.wd))
 			w.unpin()
 			delete(s.watches, path)
@@ -83,8 +83,8 @@ func (s *Source) watchFiles(in Interest) (grown bool, err error) {
 	return grown, nil
 }
 
-// nearest returns the directory nearest above a path that exists, and the name
-// in it that leads to the path.
+// nearest returns the lowest existing directory above path, and the name in it that leads to
+// path.
 func nearest(path string) (dir, name string) {
 	for dir, name = filepath.Dir(path), filepath.Base(path); dir != "/"; dir, name = filepath.Dir(dir),
 		filepath.Base(dir) {
@@ -101,9 +101,9 @@ func (s *Source) watchFile(path string, w watch) (watch, error) {
 		mask = dirMask
 	}
 	if strings.HasPrefix(path, "/proc/") {
-		// A watch holds the inode. procfs makes another one when the name is
-		// looked up again after its entry was dropped from the cache
-		// (fs/proc/generic.c, proc_get_inode); a descriptor holds the entry.
+		// A watch holds the inode. If the entry was dropped from the cache, procfs makes a new
+		// inode at the next lookup (fs/proc/generic.c, proc_get_inode). A descriptor keeps the
+		// entry.
 		var err error
 		if w.pin, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 			return w, err
@@ -117,11 +117,11 @@ func (s *Source) watchFile(path string, w watch) (watch, error) {
 	return w, nil
 }
 
-// fileEvents reads inotify's, a buffer of them: a file that is written all the time, in
-// a directory that is watched, keeps nothing else from being told.
+// fileEvents reads one buffer of inotify events. One buffer only, so that a file that is
+// written all the time in a watched directory does not delay other events.
 func (s *Source) fileEvents(buf []byte) []Event {
 	n, err := unix.Read(s.inotify, buf)
-	if err != nil || n <= 0 { // EINTR: the next poll says that there is something
+	if err != nil || n <= 0 { // EINTR: the next poll reports the events again
 		return nil
 	}
 	s.mu.Lock()
@@ -156,7 +156,7 @@ func (s *Source) fileEvent(wd int, mask uint32, name string) (Event, bool) {
 		if w.wd != wd {
 			continue
 		}
-		if mask&unix.IN_IGNORED != 0 { // the file is gone: one of that name is another
+		if mask&unix.IN_IGNORED != 0 { // the file is gone: a new file with that name needs a new watch
 			w.unpin()
 			delete(s.watches, path)
 			return Event{}, false

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// families are the numbers of generic netlink families, 0 for none.
+// families are the IDs of generic netlink families, 0 if the kernel lacks one.
 type families struct {
 	ethtool, netdev uint16
 }
 
-// findFamilies returns families and the groups that tell about changes:
-// "monitor" of ethtool (linux/ethtool_netlink.h, ETHTOOL_MCGRP_MONITOR_NAME) and
-// "mgmt" of netdev (linux/netdev.h, NETDEV_MCGRP_MGMT).
+// findFamilies returns the families and their multicast groups for changes: "monitor" of
+// ethtool (linux/ethtool_netlink.h, ETHTOOL_MCGRP_MONITOR_NAME) and "mgmt" of netdev
+// (linux/netdev.h, NETDEV_MCGRP_MGMT).
 func findFamilies() (f families, groups []int, err error) {
 	c, err := genetlink.Dial(nil)
 	if err != nil {
@@ -32,7 +32,7 @@ func findFamilies() (f families, groups []int, err error) {
 	}{{"ethtool", "monitor", &f.ethtool}, {"netdev", "mgmt", &f.netdev}} {
 		family, err := c.GetFamily(want.family)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // before Linux 5.6, 6.3
+			continue // ethtool before Linux 5.6, netdev before 6.3
 		}
 		if err != nil {
 			return f, nil, fmt.Errorf("generic netlink family %s: %w", want.family, err)
@@ -101,8 +101,7 @@ func (f families) event(typ uint16, data []byte) (Event, bool) {
 	return e, ad.Err() == nil
 }
 
-// ethtoolMessages name the notifications that lanes hang on
-// (linux/ethtool_netlink.h).
+// ethtoolMessages are the notifications that matter to lanes (linux/ethtool_netlink.h).
 var ethtoolMessages = map[byte]string{
 	unix.ETHTOOL_MSG_FEATURES_NTF: "features",
 	unix.ETHTOOL_MSG_RINGS_NTF:    "rings",

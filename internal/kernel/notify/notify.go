@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify tells when the kernel has changed something: links, traffic
-// control and addresses (rtnetlink), ethtool's settings and NAPIs (generic
-// netlink), devices that come and go (uevents), files that somebody writes and
-// control groups that are made or removed (inotify), processes that end
-// (pidfds). It says what may have changed, never how it is now: that is read
-// from the kernel itself. It changes nothing, asks nothing again and again, and
-// takes no processor while nothing happens.
+// Package notify reports changes in the kernel: links, traffic control and addresses
+// (rtnetlink), ethtool's settings and NAPIs (generic netlink), devices that appear and
+// disappear (uevents), writes to files and control groups that are made or removed (inotify),
+// processes that end (pidfds). It reports what may have changed, not the new value: callers
+// read that from the kernel. It changes nothing, does not poll periodically, and uses no CPU
+// while nothing happens.
 //
-// Processes are not followed by the proc connector: it wakes its listener for
-// every fork of the host, and is there in the first network namespace only
+// It does not use the proc connector for processes. The connector wakes its listener for every
+// fork of the host, and exists only in the initial network namespace
 // (drivers/connector/cn_proc.c, CN_IDX_PROC in connector.c: init_net).
 package notify
 
@@ -27,21 +26,21 @@ import (
 
 // An Event is one notification.
 type Event struct {
-	// Source is "link", "tc", "address", "ethtool", "netdev", "uevent",
-	// "file", "directory" or "process"; "lost" if the kernel had more to say
-	// than there was room for: anything may have changed.
+	// Source is "link", "tc", "address", "ethtool", "netdev", "uevent", "file", "directory"
+	// or "process". It is "lost" if the kernel dropped notifications: anything may have
+	// changed.
 	Source string
-	// What happened, in a word or two: "changed", "removed", "renamed".
+	// What is the event in a word or two: "changed", "removed", "renamed".
 	What string
-	// Device is the interface's name, Index its number; "" and 0 if it is
-	// about none or the message does not say.
+	// Device is the interface's name, Index its number. They are "" and 0 if the event is
+	// not about an interface, or the message does not name it.
 	Device string
 	Index  int
-	// Detail is a path, a process, a qdisc.
+	// Detail is a path, a process or a qdisc.
 	Detail string
 }
 
-// String gives the event in a few words.
+// String returns the event in a few words.
 func (e Event) String() string {
 	s := e.Source + " " + e.What
 	if e.Device != "" {
@@ -53,26 +52,24 @@ func (e Event) String() string {
 	return s
 }
 
-// An Interest is what to tell about. Everything else is passed over.
+// An Interest selects the events to report. The source drops all others.
 type Interest struct {
-	// Devices by name, Indexes by number: of the same devices, or of those
-	// that had the names.
+	// Devices are names, Indexes numbers of interfaces. The numbers may be those of devices
+	// that had the names before.
 	Devices []string
 	Indexes []int
-	// Files that somebody may write; those of /proc and /sys too, as long as
+	// Files are files that a process may write. Files of /proc and /sys are reported only if
 	// they are written through the same mount.
 	Files []string
-	// Dirs in which something may be made, removed, renamed or written.
+	// Dirs are directories in which entries may be made, removed, renamed or written.
 	Dirs []string
-	// Births are directories that may be made or removed, and their parents
-	// with them.
+	// Births are directories that may be made or removed, with their parents.
 	Births []string
-	// PIDs of processes and kernel threads that may end.
+	// PIDs are processes and kernel threads that may end.
 	PIDs []int
 }
 
-// A Source gives the events of the network namespace of the thread that opened
-// it.
+// A Source reports the events of the network namespace of the thread that opened it.
 type Source struct {
 	events chan Event
 	done   chan struct{} // closed by Close
@@ -82,15 +79,15 @@ type Source struct {
 	route, genl, uevent, inotify, wake int
 	family                             families
 
-	mu       sync.Mutex // of what follows, which the reader uses too
+	mu       sync.Mutex // for the fields below, which the reader uses too
 	interest Interest
-	watches  map[string]watch // of inotify, by path
+	watches  map[string]watch // inotify watches, by path
 	pidfds   map[int]int      // by PID
-	// qdiscs are what was last told of each, by interface and parent.
+	// qdiscs holds the last reported value of each qdisc, by interface and parent.
 	qdiscs map[string]string
 }
 
-// Open subscribes. What the kernel does not have is left out.
+// Open subscribes. It leaves out what the kernel lacks.
 func Open() (_ *Source, err error) {
 	s := &Source{events: make(chan Event, 64), done: make(chan struct{}), ended: make(chan struct{}),
 		route: -1, genl: -1, uevent: -1, inotify: -1, wake: -1, watches: map[string]watch{}, pidfds: map[int]int{},
@@ -123,8 +120,8 @@ func Open() (_ *Source, err error) {
 	return s, nil
 }
 
-// receiveBuffer holds what an apply of some hundred classes says at once. What
-// does not fit is told as lost.
+// receiveBuffer is in bytes. It holds the notifications of an apply of some hundred classes.
+// If more arrive at once, the source reports them as lost.
 const receiveBuffer = 1 << 20
 
 // subscribe joins multicast groups of a netlink family.
@@ -135,7 +132,7 @@ func subscribe(family int, groups ...int) (int, error) {
 	}
 	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	if err == nil {
-		// Above the host's limit only for root; else that limit.
+		// Only root can exceed the host's limit; others get that limit.
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 		}
@@ -152,12 +149,12 @@ func subscribe(family int, groups ...int) (int, error) {
 	return fd, nil
 }
 
-// Events are what has happened. The channel is closed when the source ends.
+// Events returns the channel of events. It is closed when the source ends.
 func (s *Source) Events() <-chan Event { return s.events }
 
-// Watch sets what to tell about, and reports whether something is in it that was
-// not: what happened to that until now was not told. Files and directories that
-// do not exist are passed over; a process that has ended is told.
+// Watch sets what to report. grown means that in contains something new, whose earlier events
+// were not reported. Watch ignores files and directories that do not exist. It reports a
+// process that has ended.
 func (s *Source) Watch(in Interest) (grown bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,20 +172,20 @@ func (s *Source) Watch(in Interest) (grown bool, err error) {
 	return grown || files || pids, s.kick()
 }
 
-// more reports whether now has what was has not.
+// more reports whether now has an element that was lacks.
 func more[T comparable](was, now []T) bool {
 	return slices.ContainsFunc(now, func(x T) bool { return !slices.Contains(was, x) })
 }
 
-// kick has the reader look at the descriptors again. A kick that is lost is a
-// reader that waits for ever.
+// kick makes the reader look at the descriptors again. If a kick is lost, the reader waits
+// forever.
 func (s *Source) kick() (err error) {
 	for range 10 {
 		if _, err = unix.Write(s.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err == nil {
 			return nil
 		}
 	}
-	if errors.Is(err, unix.EAGAIN) { // it has been told already
+	if errors.Is(err, unix.EAGAIN) { // an earlier kick is still pending
 		return nil
 	}
 	return os.NewSyscallError("write eventfd", err)
@@ -199,7 +196,7 @@ func (s *Source) Close() error {
 	s.close.Do(func() {
 		close(s.done)
 		s.mu.Lock()
-		_ = s.kick() // an eventfd takes it
+		_ = s.kick() // an eventfd accepts the write
 		s.mu.Unlock()
 		<-s.ended
 		s.closeAll()
@@ -238,7 +235,7 @@ func (s *Source) read() {
 		}
 		s.mu.Unlock()
 		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
-			return // a descriptor of ours that is none: a bug, seen as the end of events
+			return // one of the descriptors is invalid: a bug, which ends the events
 		}
 		select {
 		case <-s.done:
@@ -252,7 +249,7 @@ func (s *Source) read() {
 			}
 			switch i {
 			case 0:
-				_, _ = unix.Read(s.wake, buf) // until EAGAIN is no matter
+				_, _ = unix.Read(s.wake, buf) // an EAGAIN does not matter
 			case 1:
 				events = append(events, s.drain(s.route, buf, s.routeEvents)...)
 			case 2:
@@ -265,7 +262,7 @@ func (s *Source) read() {
 				events = append(events, s.processEnded(pids[i-5])...)
 			}
 		}
-		told := map[Event]bool{} // once each
+		told := map[Event]bool{} // each event once
 		for _, e := range events {
 			if told[e] {
 				continue
@@ -277,19 +274,19 @@ func (s *Source) read() {
 				return
 			}
 		}
-		// What comes in a stream is read together, and not all of a flood: to be
-		// woken, and to read, cost more than what is told.
+		// Waking up and reading cost more than the events. So the reader waits, and reads the
+		// events of a stream together, but not all of a flood.
 		_, _ = unix.Poll(fds[:1], int(rest.Milliseconds()))
 	}
 }
 
-// rest is how long nothing is read after something was.
+// rest is the time between two reads.
 const rest = 50 * time.Millisecond
 
-// turn is how many datagrams of a socket are read without rest.
+// turn is the maximum number of datagrams that the reader takes from a socket between rests.
 const turn = 128
 
-// drain reads the datagrams of a netlink socket, at most turn.
+// drain reads the datagrams of a netlink socket, at most turn of them.
 func (s *Source) drain(fd int, buf []byte, parse func([]byte) []Event) []Event {
 	var out []Event
 	for range turn {
@@ -301,7 +298,7 @@ func (s *Source) drain(fd int, buf []byte, parse func([]byte) []Event) []Event {
 			out = append(out, Event{Source: "lost", What: "notifications"})
 			continue
 		case err != nil:
-			return out // EAGAIN: no more
+			return out // EAGAIN: no more datagrams
 		case n > len(buf):
 			out = append(out, Event{Source: "lost", What: "notifications"})
 			continue

@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// expect waits for an event whose text has all the words, and returns those
-// that came before it too.
+// expect waits for an event whose text contains all words. It returns that event and those
+// before it.
 func expect(t testing.TB, s *notify.Source, words ...string) []string {
 	t.Helper()
 	var seen []string
@@ -72,8 +72,8 @@ func watch(t testing.TB, s *notify.Source, in notify.Interest) bool {
 // clsactParent is TC_H_CLSACT of linux/pkt_sched.h.
 const clsactParent = 0xfffffff1
 
-// askQdisc asks for the one qdisc at a parent, as tc's users do that do not dump:
-// the kernel tells the answer to everybody.
+// askQdisc requests the one qdisc at a parent, as tc users do that make no dump. The kernel
+// sends the answer to all listeners.
 func askQdisc(index int, parent uint32) error {
 	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -92,8 +92,7 @@ func askQdisc(index int, parent uint32) error {
 	return err
 }
 
-// TestDevice: what is done to the device is told, what is done to the other is
-// not.
+// TestDevice: the source reports changes of the device of interest, and not of another one.
 func TestDevice(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 2, func(t *testing.T) {
@@ -120,7 +119,7 @@ func TestDevice(t *testing.T) {
 			strings.Contains(fmt.Sprint(seen), "address") {
 			t.Errorf("the other device's: %q", seen)
 		}
-		// Asking for a qdisc is no change, although the kernel tells it as one.
+		// A request for a qdisc is not a change, although the kernel sends the same message.
 		clsact := device.Qdisc{Dev: vethtest.Dev, Parent: "clsact", Type: "clsact", Handle: "ffff:"}
 		must.Do(t, c.Write(nil, clsact))
 		expect(t, s, "tc changed qdisc ffff:")
@@ -129,7 +128,7 @@ func TestDevice(t *testing.T) {
 		}
 		vethtest.AddAddress(t, link.Index, [4]byte{10, 9, 0, 1}, 24)
 		seen := slices.DeleteFunc(expect(t, s, "address added"), func(e string) bool {
-			return strings.HasPrefix(e, "link changed") // the kernel may still be telling of the link that has come up
+			return strings.HasPrefix(e, "link changed") // the kernel may still report that the link has come up
 		})
 		if len(seen) > 1 {
 			t.Errorf("asking was told: %q", seen)
@@ -147,8 +146,7 @@ func TestDevice(t *testing.T) {
 	})
 }
 
-// TestRenamed: the old name's device is told by its number, the new one by its
-// name.
+// TestRenamed: a rename is reported for the device's number and for its new name.
 func TestRenamed(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 1, func(t *testing.T) {
@@ -156,7 +154,7 @@ func TestRenamed(t *testing.T) {
 		link := vethtest.Interface(t, vethtest.Dev)
 		watch(t, s, notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}})
 		vethtest.IP(t, "link set v0 name other")
-		// The kernel tells by both ways, in no order that counts.
+		// The kernel sends both notifications, in any order.
 		seen := expect(t, s, "other")
 		for strings.Count(fmt.Sprint(seen), " other") < 2 {
 			seen = append(seen, expect(t, s, "other")...)
@@ -170,8 +168,8 @@ func TestRenamed(t *testing.T) {
 	})
 }
 
-// TestFiles: whoever writes a file of sysfs or procfs, makes or removes a
-// control group, or ends a process, is noticed.
+// TestFiles: the source reports writes to files of sysfs and procfs, control groups that are
+// made or removed, and processes that end.
 func TestFiles(t *testing.T) {
 	vethtest.NeedRoot(t)
 	groups, err := cgroup.Find(nil)
@@ -209,7 +207,7 @@ func TestFiles(t *testing.T) {
 	expect(t, s, "directory made", group)
 	must.Do(t, os.Remove(group))
 	expect(t, s, "directory removed", group)
-	// Of control groups that may come, those on the way to them are told.
+	// For control groups that may be made, the source also reports their parents.
 	in.Dirs, in.Births = nil, []string{group + "/a/b"}
 	watch(t, s, in)
 	made(t, group+"-other")
@@ -230,7 +228,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// made makes a control group that ends with the test.
+// made makes a control group, which is removed when the test ends.
 func made(t *testing.T, group string) {
 	t.Helper()
 	must.Do(t, os.Mkdir(group, 0o755))
@@ -241,7 +239,7 @@ func made(t *testing.T, group string) {
 	})
 }
 
-// dropCaches has the kernel forget names that nobody holds.
+// dropCaches makes the kernel drop unused names from its cache.
 func dropCaches(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0); err != nil {
@@ -249,14 +247,14 @@ func dropCaches(t *testing.T) {
 	}
 }
 
-// TestLost: where more is said than there is room for, that is told.
+// TestLost: the source reports that notifications were dropped.
 func TestLost(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 1, func(t *testing.T) {
 		s := open(t)
 		link := vethtest.Interface(t, vethtest.Dev)
 		watch(t, s, notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}})
-		// Nobody takes events: the channel fills, then the sockets.
+		// The test reads no events: the channel fills, then the sockets.
 		script := "qdisc add dev v0 root handle 1: htb\n"
 		for i := range 5000 {
 			script += fmt.Sprintf("class add dev v0 parent 1: classid 1:%x htb rate 1mbit\n", i+1)
@@ -270,7 +268,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestClose: the source ends while it waits, and its events with it.
+// TestClose: Close ends a waiting source and closes its channel.
 func TestClose(t *testing.T) {
 	s := open(t)
 	must.Do(t, s.Close())

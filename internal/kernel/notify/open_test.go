@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestOpenFails checks that what cannot be opened is an error: without a free
-// descriptor, no socket is.
+// TestOpenFails checks that Open returns an error if it cannot open a socket, because no
+// descriptor is free.
 func TestOpenFails(t *testing.T) {
 	var was unix.Rlimit
 	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))

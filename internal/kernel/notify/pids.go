@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchPIDs opens a pidfd of each process that has none, and closes the others.
+// watchPIDs opens a pidfd for each new process and closes the pidfds of the others.
 func (s *Source) watchPIDs(pids []int) (grown bool, err error) {
 	for pid, fd := range s.pidfds {
 		if !slices.Contains(pids, pid) {
@@ -24,11 +24,11 @@ func (s *Source) watchPIDs(pids []int) (grown bool, err error) {
 		}
 		fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			continue // a thread that leads no group (pidfd_open(2)): its process ends, or nobody knows
+			continue // a thread that is not a group leader (pidfd_open(2)): its end is not reported
 		}
 		grown = true
 		if errors.Is(err, unix.ESRCH) {
-			continue // it has just ended: whoever looks again sees it
+			continue // it has just ended: the caller sees it when it looks again
 		}
 		if err != nil {
 			return true, fmt.Errorf("process %d: %w", pid, err)
@@ -38,7 +38,7 @@ func (s *Source) watchPIDs(pids []int) (grown bool, err error) {
 	return grown, nil
 }
 
-// processEnded forgets a process, and tells that it has ended.
+// processEnded removes a process and returns the event of its end.
 func (s *Source) processEnded(pid int) []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeGroups are rtnetlink's (linux/rtnetlink.h, enum rtnetlink_groups).
+// routeGroups are rtnetlink's multicast groups (linux/rtnetlink.h, enum rtnetlink_groups).
 var routeGroups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_TC, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR}
 
-// iflaNewNetnsID is in RTM_DELLINK where the device has moved
+// iflaNewNetnsID is in RTM_DELLINK if the device has moved to another namespace
 // (linux/if_link.h, IFLA_NEW_NETNSID).
 const iflaNewNetnsID = 45
 
-// messages splits a datagram. What is cut off ends it.
+// messages splits a datagram. It stops at a message that is cut off.
 func messages(b []byte, f func(typ uint16, data []byte)) {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		n := int(binary.NativeEndian.Uint32(b))
@@ -29,12 +29,12 @@ func messages(b []byte, f func(typ uint16, data []byte)) {
 	}
 }
 
-// routeEvents reads rtnetlink's notifications.
+// routeEvents decodes rtnetlink's notifications.
 func (s *Source) routeEvents(b []byte) []Event {
 	var out []Event
 	messages(b, func(typ uint16, data []byte) {
-		// struct tcmsg has the index, and no name follows: most are not of
-		// interest.
+		// struct tcmsg has the index and no name. The check comes first because most
+		// messages are not of interest.
 		if len(data) >= 8 && typ >= unix.RTM_NEWQDISC && typ <= unix.RTM_GETTFILTER &&
 			!s.interest.of("", int(int32(binary.NativeEndian.Uint32(data[4:])))) {
 			return
@@ -47,12 +47,12 @@ func (s *Source) routeEvents(b []byte) []Event {
 	return out
 }
 
-// tcmsgLen is that of struct tcmsg, of which handle and parent follow the index.
+// tcmsgLen is the length of struct tcmsg. Handle and parent follow the index in it.
 const tcmsgLen = 20
 
-// known reports whether a qdisc is as it was when it was last told. The kernel
-// tells everybody about a qdisc that somebody only asks for (tc_get_qdisc,
-// net/sched/sch_api.c): whoever looks when told would look for ever.
+// known reports whether a qdisc has not changed since it was last reported. The kernel notifies
+// all listeners of a qdisc that a process only requests (tc_get_qdisc, net/sched/sch_api.c). A
+// reader that looks after each notification would never end.
 func (s *Source) known(typ uint16, data []byte) bool {
 	if typ != unix.RTM_NEWQDISC && typ != unix.RTM_DELQDISC || len(data) < tcmsgLen {
 		return false
@@ -116,7 +116,7 @@ func routeEvent(typ uint16, data []byte) (Event, bool) {
 	return Event{}, false
 }
 
-// handle gives a traffic control handle as tc(8) does.
+// handle formats a traffic control handle as tc(8) does.
 func handle(h uint32) string {
 	if h&0xffff == 0 {
 		return fmt.Sprintf("%x:", h>>16)
@@ -125,7 +125,7 @@ func handle(h uint32) string {
 }
 
 func linkEvent(typ uint16, data []byte) (Event, bool) {
-	if len(data) < unix.SizeofIfInfomsg || data[0] != unix.AF_UNSPEC { // AF_BRIDGE: a port's own settings
+	if len(data) < unix.SizeofIfInfomsg || data[0] != unix.AF_UNSPEC { // AF_BRIDGE: settings of a bridge port
 		return Event{}, false
 	}
 	e := Event{Source: "link", What: "changed", Index: int(int32(binary.NativeEndian.Uint32(data[4:])))}

@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// ueventGroup is the kernel's; 2 is udev's.
+// ueventGroup is the kernel's multicast group; 2 is udev's.
 const ueventGroup = 1
 
-// uevents reads one uevent: "ACTION@PATH", then KEY=VALUE, each ended by a zero
+// uevents decodes one uevent: "ACTION@PATH", then KEY=VALUE, each ended by a zero byte
 // (lib/kobject_uevent.c).
 func (s *Source) uevents(b []byte) []Event {
 	e, ok := uevent(b)
@@ -20,7 +20,7 @@ func (s *Source) uevents(b []byte) []Event {
 	return []Event{e}
 }
 
-// uevent takes those of interfaces, and of processors that go on- or offline.
+// uevent accepts uevents of interfaces, and of CPUs that go online or offline.
 func uevent(b []byte) (Event, bool) {
 	e := Event{Source: "uevent"}
 	for _, field := range bytes.Split(b, []byte{0}) {
