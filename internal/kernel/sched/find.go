@@ -15,14 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelThread is PF_KTHREAD of linux/sched.h, which no process can give
-// itself, unlike a name.
+// kernelThread is PF_KTHREAD of linux/sched.h. Unlike a name, no process can set it for itself.
 const kernelThread = 0x00200000
 
-// Find returns the PIDs of the kernel threads with the given names. Of several
-// with one name it is the one that began last: a thread that the kernel is
-// about to end keeps its name. In a PID namespace other than the first there
-// are no kernel threads to be found. One look serves all names.
+// Find returns the PIDs of the kernel threads with the given names. If several threads have one
+// name, it returns the one that started last, because a thread that is about to end keeps its
+// name. Only the initial PID namespace shows kernel threads. One search serves all names.
 func Find(names ...string) (map[string]int, error) {
 	pids, err := kernelThreads()
 	if err != nil {
@@ -38,13 +36,12 @@ func Find(names ...string) (map[string]int, error) {
 	return among(pids, names)
 }
 
-// kthreadd makes all kernel threads.
+// kthreadd is the PID of the parent of all kernel threads.
 const kthreadd = 2
 
-// kernelThreads lists kthreadd's children: on a busy machine a small part of
-// the processes. The list leaves some out if others end while it is read
-// (proc_pid_task_children(5)): it is nil unless two readings are the same, and
-// without CONFIG_PROC_CHILDREN.
+// kernelThreads lists kthreadd's children, which on a busy machine are a small part of all
+// processes. The list may lack some if others end while it is read (proc_pid_task_children(5)).
+// So kernelThreads returns nil unless two reads are equal, and without CONFIG_PROC_CHILDREN.
 func kernelThreads() ([]int, error) {
 	var before []byte
 	for range 2 {
@@ -73,7 +70,7 @@ func processes() ([]int, error) {
 	return numbers(entries), err
 }
 
-// numbers leaves out what is none.
+// numbers returns the words that are numbers.
 func numbers(words []string) []int {
 	var out []int
 	for _, w := range words {
@@ -84,7 +81,7 @@ func numbers(words []string) []int {
 	return out
 }
 
-// among returns those of the processes that Find looks for.
+// among returns the threads that Find looks for among pids.
 func among(pids []int, names []string) (map[string]int, error) {
 	found, began := map[string]int{}, map[string]uint64{}
 	for _, pid := range pids {
@@ -109,7 +106,7 @@ func among(pids []int, names []string) (map[string]int, error) {
 	return found, nil
 }
 
-// IsKernelThread says whether pid is a kernel thread of that name.
+// IsKernelThread reports whether pid is a kernel thread with that name.
 func IsKernelThread(pid int, name string) (bool, error) {
 	got, err := Name(pid)
 	if err == nil && got == name {
@@ -127,8 +124,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// stat reads a thread's flags and when it began, in clock ticks since the
-// machine did (proc_pid_stat(5), fields 9 and 22).
+// stat returns a thread's flags and its start time, in clock ticks since boot
+// (proc_pid_stat(5), fields 9 and 22).
 func stat(pid int) (flags, start uint64, err error) {
 	b, err := read(fmt.Sprintf("/proc/%d/stat", pid), 4096)
 	if err != nil {
@@ -138,7 +135,7 @@ func stat(pid int) (flags, start uint64, err error) {
 }
 
 func parseStat(b []byte) (flags, start uint64, err error) {
-	// The name, field 2, is in parentheses and may hold any of them.
+	// Field 2, the name, is in parentheses and may contain spaces and parentheses.
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 {
 		return 0, 0, fmt.Errorf("%d fields of /proc/PID/stat after the name: %w", len(f), unix.EBADMSG)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sched reads and sets the scheduling of kernel threads: policy,
-// priority and nice value (sched(7)), and affinity. It starts and ends no
-// thread, and does not know whose a thread is: callers make sure of that by
-// its name.
+// Package sched reads and sets the scheduling of kernel threads: policy, priority and nice
+// value (sched(7)), and affinity. It starts and ends no thread. It does not check the owner of
+// a thread: callers check its name.
 package sched
 
 import (
@@ -19,10 +18,10 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// maxCPUs is more than the kernel's largest NR_CPUS (8192).
+// maxCPUs is the kernel's largest NR_CPUS.
 const maxCPUs = 8192
 
-// policies of sched(7) that a kernel thread may have been given.
+// policies are those of sched(7) that a kernel thread may have.
 var policies = [...]struct {
 	name   string
 	number uint32
@@ -37,19 +36,19 @@ var policies = [...]struct {
 }
 
 // keptFlags are the SCHED_FLAG_* (linux/sched.h) that sched_getattr(2) returns and
-// sched_setattr(2) sets to what it is given. Clamps of the utilisation stay as
-// they are unless their own flags are given.
+// sched_setattr(2) replaces. The kernel keeps utilisation clamps unless their own flags are
+// set.
 const keptFlags = unix.SCHED_FLAG_RESET_ON_FORK | unix.SCHED_FLAG_RECLAIM | unix.SCHED_FLAG_DL_OVERRUN
 
-// A Policy is how a thread is scheduled.
+// A Policy is the scheduling of a thread.
 type Policy struct {
-	Name     string // "other", "fifo", "rr", "batch", "idle", "deadline", "ext"; another's number
+	Name     string // "other", "fifo", "rr", "batch", "idle", "deadline", "ext", or a number for any other
 	Priority int    // 1-99 with fifo and rr
 	Nice     int    // -20 to 19 with other and batch
 	device.SchedAttr
 }
 
-// Get returns a thread's policy, ESRCH if it is gone.
+// Get returns a thread's policy, or ESRCH if the thread is gone.
 func Get(pid int) (Policy, error) {
 	attr, err := unix.SchedGetAttr(pid, 0)
 	if err != nil {
@@ -58,7 +57,7 @@ func Get(pid int) (Policy, error) {
 	p := Policy{Name: strconv.Itoa(int(attr.Policy)), Priority: int(attr.Priority), Nice: int(attr.Nice),
 		SchedAttr: device.SchedAttr{Runtime: attr.Runtime, Deadline: attr.Deadline, Period: attr.Period,
 			SchedFlags: attr.Flags & keptFlags}}
-	if attr.Policy != unix.SCHED_DEADLINE { // since Linux 6.12 the others have a slice there
+	if attr.Policy != unix.SCHED_DEADLINE { // since Linux 6.12, other policies have a slice in Runtime
 		p.Runtime, p.Deadline, p.Period = 0, 0, 0
 	}
 	for _, known := range policies {
@@ -69,9 +68,8 @@ func Get(pid int) (Policy, error) {
 	return p, nil
 }
 
-// Set gives a thread a policy; ESRCH if it is gone. A thread that is confined to
-// some processors is refused "deadline" (EPERM), and one beyond what the
-// processors can keep EBUSY.
+// Set gives a thread a policy. The error is ESRCH if the thread is gone. For "deadline" it is
+// EPERM if the thread's CPUs are restricted, and EBUSY if the CPUs cannot keep the deadlines.
 func Set(pid int, p Policy) error {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Priority: uint32(p.Priority), Nice: int32(p.Nice),
 		Flags: p.SchedFlags & keptFlags, Runtime: p.Runtime, Deadline: p.Deadline, Period: p.Period}
@@ -93,8 +91,8 @@ func Set(pid int, p Policy) error {
 	return nil
 }
 
-// Affinity returns the processors that a thread may run on, ESRCH if it is
-// gone; 0 is the calling one.
+// Affinity returns the CPUs on which a thread may run, or ESRCH if it is gone. pid 0 is the
+// calling thread.
 func Affinity(pid int) ([]int, error) {
 	set := unix.NewCPUSet(maxCPUs)
 	if err := unix.SchedGetaffinityDynamic(pid, set); err != nil {
@@ -109,8 +107,8 @@ func Affinity(pid int) ([]int, error) {
 	return cpus, nil
 }
 
-// SetAffinity confines a thread, 0 the calling one, to processors. Threads that the kernel has
-// bound to one refuse it (EINVAL).
+// SetAffinity restricts a thread to CPUs; pid 0 is the calling thread. Threads that the kernel
+// has bound to one CPU refuse it (EINVAL).
 func SetAffinity(pid int, cpus []int) error {
 	set := unix.NewCPUSet(maxCPUs)
 	for _, cpu := range cpus {
@@ -125,8 +123,8 @@ func SetAffinity(pid int, cpus []int) error {
 	return nil
 }
 
-// DefaultCPUs are those of kthreadd, from which kernel threads get theirs: all
-// but those taken away by isolcpus or nohz_full (kernel/kthread.c).
+// DefaultCPUs returns the CPUs of kthreadd, which kernel threads inherit: all except those
+// excluded by isolcpus or nohz_full (kernel/kthread.c).
 func DefaultCPUs() ([]int, error) {
 	const kthreadd = 2
 	if name, err := Name(kthreadd); err == nil && name == "kthreadd" {
@@ -139,16 +137,16 @@ func DefaultCPUs() ([]int, error) {
 	return device.ParseCPUList(string(b))
 }
 
-// Name returns a thread's name, of a kernel thread all of it: since Linux 5.17
-// /proc/PID/comm is not cut to 15 characters there (d6986ce24fc0). A
-// thread that is gone is ESRCH.
+// Name returns a thread's name. A kernel thread's name is complete: since Linux 5.17,
+// /proc/PID/comm does not cut it to 15 characters (d6986ce24fc0). The error is ESRCH if the
+// thread is gone.
 func Name(pid int) (string, error) {
 	b, err := read(fmt.Sprintf("/proc/%d/comm", pid), 128)
 	return strings.TrimSuffix(string(b), "\n"), err
 }
 
-// read is for files that are read several times for each thread: os.ReadFile's
-// way through the run-time's poller costs more than the reading.
+// read reads a small file without the run-time's poller, which os.ReadFile uses and which costs
+// more than the read. Callers read several such files for each thread.
 func read(path string, size int) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -163,8 +161,8 @@ func read(path string, size int) ([]byte, error) {
 	return b[:n], nil
 }
 
-// gone is one error for what /proc says of a thread before it is opened and
-// after.
+// gone returns ESRCH for the errors that /proc gives for a thread that has ended, before or
+// after the open.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", unix.ESRCH, err)

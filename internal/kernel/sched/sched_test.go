@@ -17,7 +17,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// onThread runs f on a thread that ends with it.
+// onThread runs f on a thread of its own, which ends with f.
 func onThread(f func(tid int)) {
 	done := make(chan struct{})
 	go func() {
@@ -28,7 +28,7 @@ func onThread(f func(tid int)) {
 	<-done
 }
 
-// none is a PID above the largest there can be (PID_MAX_LIMIT).
+// none is a PID above the largest possible one (PID_MAX_LIMIT).
 const none = 1<<22 + 1
 
 func TestPolicy(t *testing.T) {
@@ -46,7 +46,7 @@ func TestPolicy(t *testing.T) {
 				t.Skip(err)
 			}
 			if want.Name == "deadline" && errors.Is(err, unix.EBUSY) {
-				continue // others have what there is
+				continue // other tasks have all the deadline bandwidth
 			}
 			got, gerr := Get(tid)
 			if err != nil || gerr != nil || got != want {
@@ -91,8 +91,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestFind looks for a kernel thread that there is on every machine, and for a
-// process that has taken the name of one.
+// TestFind looks for a kernel thread that every machine has, and for a process that has taken
+// the name of one.
 func TestFind(t *testing.T) {
 	const kthreadd = 2
 	if name, err := Name(kthreadd); err != nil || name != "kthreadd" {
@@ -121,7 +121,7 @@ func TestFind(t *testing.T) {
 	})
 }
 
-// TestKernelThreads finds in the short list what all processes show.
+// TestKernelThreads compares the short list with the list of all processes.
 func TestKernelThreads(t *testing.T) {
 	all, err := processes()
 	must.Do(t, err)
@@ -131,7 +131,7 @@ func TestKernelThreads(t *testing.T) {
 	if want[name] == 0 {
 		t.Skip("no kernel threads here: not the first PID namespace")
 	}
-	for range 20 { // in which some process may end
+	for range 20 { // a process may end during a try
 		few, err := kernelThreads()
 		must.Do(t, err)
 		if few == nil {

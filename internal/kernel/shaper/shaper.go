@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shaper is a thin typed client of the net-shaper generic netlink
-// family (Linux 6.13; Documentation/netlink/specs/net_shaper.yaml): the card's
-// own minimum and maximum rate of each transmit queue. It makes no groups of
-// queues. It works in the network namespace of the thread that first uses a Conn.
+// Package shaper is a thin typed client of the net-shaper generic netlink family (Linux 6.13;
+// Documentation/netlink/specs/net_shaper.yaml): the card's own minimum and maximum rate of each
+// transmit queue. It makes no groups of queues. It works in the network namespace of the thread
+// that first uses a Conn.
 package shaper
 
 import (
@@ -59,16 +59,16 @@ type Conn struct {
 	index func(dev string) (int, error)
 }
 
-// Open makes a Conn, which connects when it is first used: few cards have
-// shapers. A kernel without the family is fs.ErrNotExist then.
+// Open makes a Conn, which connects at its first use, because few cards have shapers. That use
+// returns fs.ErrNotExist if the kernel lacks the family.
 func Open() *Conn { return &Conn{genl.Named(Family), ifindex} }
 
-// ifindex asks for one device (netdevice(7)): net.InterfaceByName lists all, of
-// which a node has one for each pod.
+// ifindex returns a device's index (netdevice(7)). net.InterfaceByName would list all devices,
+// and a node has one for each pod.
 func ifindex(dev string) (int, error) {
 	req, err := unix.NewIfreq(dev)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", dev, unix.ENODEV) // a name too long
+		return 0, fmt.Errorf("%s: %w", dev, unix.ENODEV) // the name is too long
 	}
 	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -81,11 +81,11 @@ func ifindex(dev string) (int, error) {
 	return int(int32(req.Uint32())), nil
 }
 
-// Caps are what a device's queues can be given.
+// Caps are the rates that a device's queues support.
 type Caps struct{ Min, Max bool }
 
-// Caps asks what the queues of a device can be given, in bit/s. A device
-// without shapers for its queues is EOPNOTSUPP.
+// Caps returns which rates (in bit/s) the queues of a device support. If the device has no
+// shapers for its queues, the error is EOPNOTSUPP.
 func (c *Conn) Caps(dev string) (Caps, error) {
 	index, err := c.index(dev)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *Conn) Caps(dev string) (Caps, error) {
 			return Caps{}, err
 		}
 		for ad.Next() {
-			switch ad.Type() { // flags, without a value
+			switch ad.Type() { // flags without a value
 			case attrCapsBPS:
 				bps = true
 			case attrCapsMin:
@@ -125,8 +125,8 @@ func (c *Conn) Caps(dev string) (Caps, error) {
 	return caps, nil
 }
 
-// Shapers returns the shapers of a device's queues, in the kernel's order. A
-// device without any is EOPNOTSUPP.
+// Shapers returns the shapers of a device's queues, in the kernel's order. If the device
+// supports none, the error is EOPNOTSUPP.
 func (c *Conn) Shapers(dev string) ([]device.Shaper, error) {
 	index, err := c.index(dev)
 	if err != nil {
@@ -151,8 +151,8 @@ func (c *Conn) Shapers(dev string) ([]device.Shaper, error) {
 	return out, nil
 }
 
-// Read returns the present shaper of the queue with o's identity as a
-// device.Shaper, nil if it has none.
+// Read returns the present shaper of the queue with o's identity as a device.Shaper, or nil if
+// it has none.
 func (c *Conn) Read(o device.Object) (device.Object, error) {
 	s, ok := o.(device.Shaper)
 	if !ok {
@@ -174,8 +174,8 @@ func (c *Conn) Read(o device.Object) (device.Object, error) {
 	return got, nil
 }
 
-// Write brings a shaper from old to new; nil means absent. What the card
-// cannot do is EOPNOTSUPP, a queue that it has not ENOENT.
+// Write changes a shaper from old to next; nil means absent. The error is EOPNOTSUPP if the
+// card cannot do it, and ENOENT if the queue does not exist.
 func (c *Conn) Write(old, next device.Object) error {
 	if next == nil {
 		s, ok := old.(device.Shaper)
@@ -195,8 +195,8 @@ func (c *Conn) Write(old, next device.Object) error {
 	was, _ := old.(device.Shaper)
 	_, err := c.bound(cmdSet, netlink.Request|netlink.Acknowledge, s, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrMetric, metricBPS)
-		// What is not said stays as it is; what the card cannot do is
-		// refused even if it is 0 (net_shaper_validate_caps).
+		// The kernel keeps values that the request lacks. It refuses a value that the card
+		// cannot do, even 0 (net_shaper_validate_caps).
 		if s.Min != 0 || was.Min != 0 {
 			ae.Uint64(attrMin, s.Min)
 		}
@@ -253,7 +253,7 @@ func decode(dev string, b []byte) (s device.Shaper, scope uint32, err error) {
 				return nil
 			})
 		case attrParent:
-			// A queue without a group has the device as its parent
+			// The parent of a queue without a group is the device
 			// (net_shaper_default_parent).
 			ad.Nested(func(h *netlink.AttributeDecoder) error {
 				for h.Next() {
@@ -280,7 +280,7 @@ func decode(dev string, b []byte) (s device.Shaper, scope uint32, err error) {
 	return s, scope, ad.Err()
 }
 
-// number reads a "uint", which is of 32 or 64 bits.
+// number decodes a "uint", which has 32 or 64 bits.
 func number(ad *netlink.AttributeDecoder) uint64 {
 	if len(ad.Bytes()) == 4 {
 		return uint64(ad.Uint32())

@@ -18,8 +18,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// attrs encodes a message by hand, so that the test does not share the client's
-// idea of its attributes.
+// attrs encodes a message by hand, so that the test does not share the client's encoding.
 func attrs(t testing.TB, f func(ae *netlink.AttributeEncoder)) []byte {
 	t.Helper()
 	ae := netlink.NewAttributeEncoder()
@@ -29,7 +28,7 @@ func attrs(t testing.TB, f func(ae *netlink.AttributeEncoder)) []byte {
 	return b
 }
 
-// handle of a scope (1 netdev, 2 queue, 3 node) and a number.
+// handle encodes a handle: a scope (1 netdev, 2 queue, 3 node) and a number.
 func handle(ae *netlink.AttributeEncoder, typ uint16, scope, id uint32) {
 	ae.Nested(typ, func(h *netlink.AttributeEncoder) error {
 		h.Uint32(1, scope)
@@ -38,7 +37,7 @@ func handle(ae *netlink.AttributeEncoder, typ uint16, scope, id uint32) {
 	})
 }
 
-// connect gives a client whose kernel is serve, and whose device d0 has index 7.
+// connect returns a client whose kernel is serve. Device d0 has index 7 there.
 func connect(t *testing.T, serve func(m genetlink.Message, nm netlink.Message) ([]genetlink.Message, error)) *Conn {
 	t.Helper()
 	family := genetlink.Family{ID: 29, Name: Family, Version: 1}
@@ -139,7 +138,7 @@ func TestReplies(t *testing.T) {
 			handle(ae, 9, 0, 0)
 			handle(ae, 1, 1, 0)
 			ae.Uint32(4, 5)
-		}), // the device's
+		}), // the shaper of the device
 	}
 	want := []device.Shaper{
 		{Dev: "d0", Queue: 0, Min: 1e9, Max: 400e9}, {Dev: "d0", Queue: 1, Max: 1e6},
@@ -198,7 +197,7 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-// On a kernel without the family nothing else is asked.
+// TestNoFamily: on a kernel without the family, the client sends no other request.
 func TestNoFamily(t *testing.T) {
 	c := Open()
 	defer c.Close()
