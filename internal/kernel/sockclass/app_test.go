@@ -29,14 +29,14 @@ const (
 	writerArg = "test-writer"
 )
 
-// TestMain lets the test's executable be the application, and a writer to kill.
+// TestMain lets the test's executable act as the application, and as a writer to kill.
 func TestMain(m *testing.M) {
 	vethtest.Main(m, (*testing.M).Run, map[string]func([]string) error{appArg: serve, writerArg: writer})
 }
 
-// writer writes V2 OLD NEW, classes in JSON or "null".
+// writer writes a class. Its arguments are V2 OLD NEW; classes are JSON or "null".
 func writer(args []string) error {
-	runtime.LockOSThread() // one thread: its system calls are counted
+	runtime.LockOSThread() // one thread, so that strace counts its system calls
 	c, err := sockclass.Open(args[0])
 	if err != nil {
 		return err
@@ -54,18 +54,18 @@ func writer(args []string) error {
 	return c.Write(classes[0], classes[1])
 }
 
-// An app is a process of its own with sockets.
+// An app is a separate process with sockets.
 type app struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
-	// port of the listener "l", for whoever cannot ask.
+	// port is the port of the listener "l", for tests that cannot ask the application.
 	port int
 }
 
-// startApp starts an application in a control group, and in the network
-// namespace of the calling thread, or one of its own.
+// startApp starts an application in a control group. Its network namespace is that of the
+// calling thread, or a new one.
 func startApp(t *testing.T, dir string, ownNetns bool) *app {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", appArg)
@@ -94,7 +94,7 @@ func (a *app) stop() {
 
 func (a *app) pid() string { return strconv.Itoa(a.cmd.Process.Pid) }
 
-// do has the application carry out a command; its answer is a number.
+// do makes the application execute a command and returns its answer, a number.
 func (a *app) do(format string, args ...any) int {
 	a.t.Helper()
 	n, err := a.try(format, args...)
@@ -131,8 +131,7 @@ func (a *app) want(when string, sockets ...string) {
 	}
 }
 
-// connect connects a new socket of a to a listener of the same application and
-// accepts it.
+// connect connects a new socket of a to a listener of the same application and accepts it.
 func (a *app) connect(listener, client, accepted string) {
 	a.t.Helper()
 	a.do("tcp %s", client)
@@ -140,7 +139,7 @@ func (a *app) connect(listener, client, accepted string) {
 	a.do("accept %s %s", listener, accepted)
 }
 
-// serve is the application: a command per line.
+// serve is the application: it reads one command per line.
 func serve([]string) error {
 	runtime.LockOSThread()
 	s := sockets{}
@@ -198,7 +197,7 @@ func (s sockets) do(f []string) (n int, err error) {
 		if sa := address(); err == nil {
 			err = unix.Connect(fd, sa)
 		}
-	case "begin": // to connect, and do not wait
+	case "begin": // starts to connect without waiting
 		if sa := address(); err == nil {
 			if err = unix.SetNonblock(fd, true); err == nil {
 				err = unix.Connect(fd, sa)

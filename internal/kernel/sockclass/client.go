@@ -16,16 +16,16 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Client works in the network namespace in which it was opened, and is to be
-// used on threads of that namespace. It is not safe for concurrent use.
+// A Client works in the network namespace in which it was opened. Callers use it on threads of
+// that namespace. It is not safe for concurrent use.
 type Client struct {
 	v2    string
 	netns uint64 // cookie
 }
 
-// Open returns a client for the groups below v2, where the unified hierarchy is
-// mounted; "" if it is not, and then no group exists. SO_NETNS_COOKIE needs
-// Linux 5.14; before it is ENOPROTOOPT.
+// Open returns a client for the groups below v2, the mount point of the unified hierarchy. If
+// it is not mounted, v2 is "", and no group exists. SO_NETNS_COOKIE needs Linux 5.14; before,
+// the error is ENOPROTOOPT.
 func Open(v2 string) (*Client, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -49,7 +49,7 @@ func (g *group) fd() int { return int(g.dir.Fd()) }
 
 func (g *group) Close() error { return g.dir.Close() }
 
-// open opens a group. One that does not exist is ENOENT.
+// open opens a group. If it does not exist, the error is ENOENT.
 func (c *Client) open(name string) (*group, error) {
 	if c.v2 == "" {
 		return nil, fmt.Errorf("control group %s: no unified hierarchy is mounted: %w", name, unix.ENOENT)
@@ -62,12 +62,12 @@ func (c *Client) open(name string) (*group, error) {
 	return &group{name: name, dir: dir}, nil
 }
 
-// Read returns the present class of o's group, nil if it has none of this
-// network namespace, or does not exist.
+// Read returns the present class of o's group. It returns nil if the group does not exist or
+// has no class of this network namespace.
 //
-// A class that is not whole, because a writer was killed or somebody detached
-// one of its programs, is one without a Priority. It equals neither absence nor
-// any class that is wanted, so that whoever plans or rolls back writes it.
+// A class is incomplete if a writer was killed or another program detached one of its programs.
+// Read returns it without a Priority. It then equals neither absence nor a wanted class, so
+// that a plan or a rollback writes it.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	cc, ok := o.(device.CgroupClass)
 	if !ok {
@@ -97,15 +97,14 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return cc, nil
 }
 
-// Write brings the class of a group from old to new; nil means absent. No such
-// group is ENOENT, one with a class where old is nil EEXIST, one with a class
-// of another network namespace EBUSY, and one where somebody attached a program
-// that admits no other EPERM.
+// Write changes the class of a group from old to next; nil means absent. Errors: ENOENT if the
+// group does not exist, EEXIST if it has a class and old is nil, EBUSY if it has a class of
+// another network namespace, EPERM if a foreign program on it excludes others.
 //
-// Sockets are treated after the programs are attached, so that none falls
-// between. At removal the programs are first made to do nothing, then sockets
-// are treated, and only then the programs detached: killed in between, there is
-// still something for Read to find and the priority for Write to know.
+// Write attaches the programs first and treats existing sockets after, so that it misses none.
+// To remove a class, it first makes the programs do nothing, then treats sockets, then detaches
+// the programs. If it is killed in between, Read still finds the programs, and Write the
+// priority.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	cc, ok := o.(device.CgroupClass)
@@ -157,7 +156,7 @@ func (c *Client) write(cc device.CgroupClass, old, next bool) error {
 	return c.set(g, own, above, priority)
 }
 
-// set gives g a class, whatever of one it has.
+// set gives g a class. g may have a complete class, a part of one, or none.
 func (c *Client) set(g *group, own programs, above, priority uint32) error {
 	to := class{Netns: c.netns, Priority: priority, State: stateMade}
 	from := append(own.priorities(), above)
@@ -172,7 +171,7 @@ func (c *Client) set(g *group, own programs, above, priority uint32) error {
 	} else {
 		was := own[0].class
 		if was.Previous != 0 && was.Previous != priority && was.Priority != priority {
-			// Only one can be kept in mind: end what was begun.
+			// The map holds only one old priority, so the earlier exchange is finished first.
 			if err := c.treat(g, []uint32{was.Previous, above}, was.Priority); err != nil {
 				return err
 			}
@@ -196,7 +195,7 @@ func (c *Client) set(g *group, own programs, above, priority uint32) error {
 	return putClass(classes, to)
 }
 
-// remove takes g's class away.
+// remove removes g's class.
 func (c *Client) remove(g *group, own programs, above uint32) error {
 	for _, p := range own {
 		p.class.State = stateRemoved
@@ -215,8 +214,8 @@ func (c *Client) remove(g *group, own programs, above uint32) error {
 	return nil
 }
 
-// above returns the priority that sockets of g have without a class of g's own:
-// that of the nearest group above with a class, else 0.
+// above returns the priority that sockets of g get if g has no class: that of the nearest group
+// above with a class, else 0.
 func (c *Client) above(g *group) (uint32, error) {
 	for name := g.name; name != "/"; {
 		name = path.Dir(name)
@@ -231,7 +230,7 @@ func (c *Client) above(g *group) (uint32, error) {
 	return 0, nil
 }
 
-// class returns the class in force of a group, nil if there is none.
+// class returns the class in force of a group, or nil if there is none.
 func (c *Client) class(name string) (*class, error) {
 	g, err := c.open(name)
 	if err != nil {

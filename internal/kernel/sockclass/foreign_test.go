@@ -21,8 +21,8 @@ import (
 
 var attachTypes = []ebpf.AttachType{ebpf.AttachCGroupInetSockCreate, ebpf.AttachCGroupSockOps}
 
-// counting is a sockops program that counts its calls in a map. Ours has both
-// its name and that of the map.
+// counting returns a sockops program that counts its calls in a map. niclane's program has the
+// same name, and its map too.
 func counting(t *testing.T, name, mapName string) (*ebpf.Program, func() uint64) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: mapName, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -50,12 +50,12 @@ func counting(t *testing.T, name, mapName string) (*ebpf.Program, func() uint64)
 	}
 }
 
-// setting is a sock_create program that sets a priority.
+// setting returns a sock_create program that sets a priority.
 func setting(t *testing.T, priority int32) *ebpf.Program {
 	t.Helper()
 	const offsetPriority = 20 // of struct bpf_sock
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "niclane_sock", // ours by name, but without the map
+		Name: "niclane_sock", // niclane's name, but without the map
 		Type: ebpf.CGroupSock, AttachType: ebpf.AttachCGroupInetSockCreate, License: "MIT",
 		Instructions: asm.Instructions{
 			asm.Mov.Imm(asm.R2, priority),
@@ -68,8 +68,8 @@ func setting(t *testing.T, priority int32) *ebpf.Program {
 	return p
 }
 
-// replying is a sockops program that answers one question: how long to wait for
-// the answer to a SYN, in jiffies.
+// replying returns a sockops program that answers one question: how long to wait for the answer
+// to a SYN, in jiffies.
 func replying(t *testing.T, jiffies int32) *ebpf.Program {
 	t.Helper()
 	const timeoutInit, offsetReply = 1, 4 // BPF_SOCK_OPS_TIMEOUT_INIT, of struct bpf_sock_ops
@@ -88,8 +88,7 @@ func replying(t *testing.T, jiffies int32) *ebpf.Program {
 	return p
 }
 
-// TestForeignReply has somebody's program answer the kernel, before and after
-// ours.
+// TestForeignReply: a foreign program answers the kernel, before and after niclane's program.
 func TestForeignReply(t *testing.T) {
 	for name, after := range map[string]bool{"before ours": false, "after ours": true} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +116,7 @@ func TestForeignReply(t *testing.T) {
 	}
 }
 
-// attach attaches somebody else's program, until the group ends.
+// attach attaches a foreign program until the group ends.
 func (b *bed) attach(dir string, p *ebpf.Program, at ebpf.AttachType, flags uint32) {
 	b.Helper()
 	f, err := os.Open(dir)
@@ -143,7 +142,7 @@ func (b *bed) detach(dir string, id ebpf.ProgramID, at ebpf.AttachType) {
 	}
 }
 
-// attached are the programs on a group.
+// attached returns the IDs of the programs on a group.
 func (b *bed) attached(dir string, at ebpf.AttachType) []ebpf.ProgramID {
 	b.Helper()
 	f, err := os.Open(dir)
@@ -219,8 +218,7 @@ func TestForeignPrograms(t *testing.T) {
 	})
 }
 
-// TestExclusiveProgram has a program that admits no other, on the group and
-// above it.
+// TestExclusiveProgram has a program that excludes others, on the group and above it.
 func TestExclusiveProgram(t *testing.T) {
 	for name, below := range map[string][]string{"on the group": nil, "above": {"below"}} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +231,7 @@ func TestExclusiveProgram(t *testing.T) {
 					t.Fatalf("%v, want EPERM saying why", err)
 				}
 				t.Log(err)
-				// One of the two hooks was free.
+				// One of the two hooks was free, so half of the class is there.
 				half := b.class("", below...)
 				if got := b.read(half); !device.Equal(got, half) {
 					t.Fatalf("after the failure: %+v", got)

@@ -15,14 +15,13 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestNested has classes of a group and of one below it, made and removed in
-// either order.
+// TestNested gives a class to a group and to one below it, made and removed in either order.
 func TestNested(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		inner        string
 		innerFirst   bool
-		innerRemoved bool // first
+		innerRemoved bool // before the outer class
 	}{
 		{"outer made first, inner removed first", "1:20", false, true},
 		{"outer made first and removed first", "1:20", false, false},
@@ -82,13 +81,12 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestOtherNamespace has sockets of other network namespaces in the group, and
-// a client there.
+// TestOtherNamespace has sockets of other network namespaces in the group, and a client there.
 func TestOtherNamespace(t *testing.T) {
 	run(t, func(b *bed) {
 		here, there := startApp(t, b.dir(), false), startApp(t, b.dir(), true)
 		there.do("udp u")
-		// One process, sockets of two namespaces.
+		// One process with sockets of two namespaces.
 		here.do("udp u")
 		here.do("unshare")
 		here.do("udp other")
@@ -160,8 +158,7 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// TestThreadedGroup has a group of threads, of which the kernel does not list
-// processes.
+// TestThreadedGroup uses a group of threads. The kernel lists no processes of such a group.
 func TestThreadedGroup(t *testing.T) {
 	run(t, func(b *bed) {
 		mkdir(t, b.dir("threads"))

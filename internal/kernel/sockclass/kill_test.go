@@ -18,20 +18,20 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A call is the number'th system call of its name.
+// A call is the number-th system call with its name.
 type call struct {
 	name   string
 	number int
 	text   string
 }
 
-// changing begins calls that change the kernel, or are about to.
+// changing are prefixes of calls that change the kernel, or prepare to.
 var changing = []string{
 	"bpf(BPF_MAP_UPDATE_ELEM", "bpf(BPF_PROG_ATTACH", "bpf(BPF_PROG_DETACH", "bpf(BPF_ITER_CREATE", "setsockopt(",
 	"pidfd_getfd(", "membarrier(",
 }
 
-// tracer is a writer under strace.
+// tracer returns a writer under strace.
 func (b *bed) tracer(old, next device.Object, options ...string) *exec.Cmd {
 	b.Helper()
 	self, err := os.Executable()
@@ -46,7 +46,7 @@ func (b *bed) tracer(old, next device.Object, options ...string) *exec.Cmd {
 	return exec.Command("strace", args...)
 }
 
-// calls are those of a write that may be followed by a kill.
+// calls returns the calls of a write at which the test may kill it.
 func (b *bed) calls(old, next device.Object) []call {
 	b.Helper()
 	log := filepath.Join(b.TempDir(), "trace")
@@ -75,9 +75,9 @@ func (b *bed) calls(old, next device.Object) []call {
 	return calls
 }
 
-// TestKill kills a writer before each of its system calls that change anything.
-// What it leaves is the start, the end, or something that Read tells from both
-// and that Write brings to either.
+// TestKill kills a writer before each system call that changes something. It leaves the old
+// state, the new state, or a third one. Read distinguishes the third from both, and Write
+// changes it to either.
 func TestKill(t *testing.T) {
 	vethtest.NeedProgram(t, "strace")
 	for _, tc := range []struct {
@@ -115,7 +115,7 @@ func TestKill(t *testing.T) {
 						a.do("close %s", name)
 					}
 				}
-				// reach brings the group from what it has to a class.
+				// reach changes the group's class from the present one to another.
 				reach := func(when, priority string) {
 					t.Helper()
 					old, next := b.read(b.class("")), object(priority)
@@ -138,7 +138,7 @@ func TestKill(t *testing.T) {
 					var e *exec.ExitError
 					switch {
 					case err == nil:
-						continue // another number of calls than at first
+						continue // the number of calls differs from the first run
 					case errors.As(err, &e) && e.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL:
 					default:
 						t.Fatalf("%s: %v: %s", when, err, out)
@@ -152,7 +152,7 @@ func TestKill(t *testing.T) {
 					case !device.Equal(got, b.class("")):
 						t.Errorf("%s: read %+v", when, got)
 					}
-					// Undo it, go on with it, or want something else.
+					// Undo it, finish it, or write another class.
 					reach(when+", repaired", []string{tc.old, tc.new, "1:30", ""}[i%4])
 					reach(when+", repaired and removed", "")
 					for _, at := range attachTypes {
@@ -173,8 +173,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestTakesOnlySockets counts the descriptors that a writer takes: sockets, and
-// each once.
+// TestTakesOnlySockets counts the descriptors that a writer takes: only sockets, each once.
 func TestTakesOnlySockets(t *testing.T) {
 	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {

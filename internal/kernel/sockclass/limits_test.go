@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLimits shows what a class does not reach, so that the documents can say
-// so; a kernel that changes it fails here.
+// TestLimits shows what a class does not reach, as the documents state it. It fails on a kernel
+// that changes this.
 func TestLimits(t *testing.T) {
 	run(t, func(b *bed) {
 		a := startApp(t, b.v2, false)
@@ -24,8 +24,8 @@ func TestLimits(t *testing.T) {
 		}
 		b.write(nil, b.class("1:10"))
 		a.connect("l", "c", "s")
-		// A socket belongs to the group in which its process was when it
-		// made it, and an accepted one to that of its listener.
+		// A socket belongs to the group in which its process made it. An accepted socket
+		// belongs to the group of its listener.
 		a.want("moved into the group", "l=10010", "u=10010", "c=10010", "s=0")
 		// IP_TOS sets the priority too (rt_tos2priority).
 		a.do("udp tos")
@@ -40,8 +40,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestWithoutBTF has a kernel that does not describe its types: connections
-// that wait for accept() are not reached, all others are.
+// TestWithoutBTF simulates a kernel that does not describe its types. The class does not reach
+// connections that wait for accept(), but reaches all others.
 func TestWithoutBTF(t *testing.T) {
 	run(t, func(b *bed) {
 		a := startApp(t, b.dir(), false)
@@ -60,7 +60,7 @@ func TestWithoutBTF(t *testing.T) {
 		if err := unix.Mount("none", "/sys/kernel/btf", "tmpfs", 0, ""); err != nil {
 			t.Skipf("kernel without BTF: %v", err)
 		}
-		// A process of its own: the test's may have read the types already.
+		// A separate process, because the test's process may have read the types already.
 		cmd := exec.Command("/proc/self/exe", writerArg, b.v2, "null", `{"cgroup":"`+b.name+`","priority":"1:10"}`)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)

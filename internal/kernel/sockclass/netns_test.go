@@ -26,7 +26,7 @@ type bed struct {
 	c        *sockclass.Client
 }
 
-// class is the group's, or that of a group below.
+// class returns a class of the group, or of a group below it.
 func (b *bed) class(priority string, below ...string) device.CgroupClass {
 	return device.CgroupClass{Cgroup: path.Join(append([]string{b.name}, below...)...), Priority: priority}
 }
@@ -35,7 +35,7 @@ func (b *bed) dir(below ...string) string {
 	return path.Join(append([]string{b.v2, b.name}, below...)...)
 }
 
-// mkdir makes a group that ends with the test, after its processes.
+// mkdir makes a group. It is removed with the test, after its processes.
 func mkdir(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -77,7 +77,7 @@ func (b *bed) read(o device.Object) device.Object {
 	return got
 }
 
-// write writes and reads back.
+// write writes a class and reads it back.
 func (b *bed) write(old, next device.Object) {
 	b.Helper()
 	vethtest.Write(b, b.c, old, next)
@@ -117,13 +117,12 @@ func TestNoSuchGroup(t *testing.T) {
 				t.Errorf("write: %v, want ENOENT naming %s", err, o.Cgroup)
 			}
 		}
-		// Out of the hierarchy there is nothing to be found.
+		// Outside the hierarchy, the client finds no group.
 		vethtest.Absent(t, "read outside", b.c, device.CgroupClass{Cgroup: "/../../../../proc"})
 	})
 }
 
-// TestSockets has one of each kind of socket before the class, under it, and
-// after.
+// TestSockets has each kind of socket, made before the class, under it, and after it.
 func TestSockets(t *testing.T) {
 	run(t, func(b *bed) {
 		a := startApp(t, b.dir(), false)
@@ -144,7 +143,7 @@ func TestSockets(t *testing.T) {
 			"chosen=3", "chosen-tcp=3"}
 		a.want("before", before...)
 
-		// These wait for accept() while the class is made.
+		// These connections wait for accept() while the class is made.
 		a.do("tcp queued-client")
 		a.do("connect queued-client 127.0.0.1 %d", a.do("port listener"))
 		b.write(nil, b.class("1:10"))

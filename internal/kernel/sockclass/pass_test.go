@@ -20,7 +20,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A stopped writer is about to take its first descriptor.
+// A stopped writer is stopped before it takes its first descriptor.
 type stopped struct {
 	b   *bed
 	cmd *exec.Cmd
@@ -35,13 +35,12 @@ func (b *bed) stopped(old, next device.Object) *stopped {
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must.Do(b, s.cmd.Start())
 	b.Cleanup(func() {
-		if s.cmd.ProcessState == nil { // the test failed
+		if s.cmd.ProcessState == nil { // only if the test failed
 			unix.Kill(-s.cmd.Process.Pid, unix.SIGKILL)
 			s.cmd.Wait()
 		}
 	})
-	// Longer than vethtest.Until: on an emulated processor strace takes half
-	// a minute to come here.
+	// Longer than vethtest.Until, because strace takes half a minute on an emulated CPU.
 	for end := time.Now().Add(3 * time.Minute); s.pid == 0; runtime.Gosched() {
 		if time.Now().After(end) {
 			b.Fatal("the writer takes no descriptor")
@@ -56,7 +55,7 @@ func (b *bed) stopped(old, next device.Object) *stopped {
 	return s
 }
 
-// goOn lets the writer end.
+// goOn resumes the writer and waits for its end.
 func (s *stopped) goOn() {
 	s.b.Helper()
 	if err := unix.Kill(s.pid, unix.SIGCONT); err != nil {
@@ -65,8 +64,7 @@ func (s *stopped) goOn() {
 	must.Do(s.b, s.cmd.Wait())
 }
 
-// TestSecondPass brings a process with a socket into the group while the writer
-// is within its first pass.
+// TestSecondPass moves a process with a socket into the group during the writer's first pass.
 func TestSecondPass(t *testing.T) {
 	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {
@@ -85,7 +83,7 @@ func TestSecondPass(t *testing.T) {
 	})
 }
 
-// TestRemovedAtOnce makes sockets while existing ones are still being treated.
+// TestRemovedAtOnce makes sockets while the writer still treats existing ones.
 func TestRemovedAtOnce(t *testing.T) {
 	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {
@@ -102,8 +100,8 @@ func TestRemovedAtOnce(t *testing.T) {
 	})
 }
 
-// TestKilledTwice kills a change, and then one to a third class. UDP sockets
-// are still of the first.
+// TestKilledTwice kills a change, and then a change to a third class. UDP sockets still have
+// the first class.
 func TestKilledTwice(t *testing.T) {
 	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {

@@ -16,10 +16,10 @@ import (
 	"github.com/niclane/niclane/internal/kernel/load"
 )
 
-// classesName is the map of both programs.
+// classesName is the name of the map of both programs.
 const classesName = "niclane_class"
 
-// hooks are where the programs are attached, in this order.
+// hooks are the attach points of the programs, in the order of attaching.
 var hooks = [...]struct {
 	program string
 	attach  ebpf.AttachType
@@ -30,16 +30,16 @@ var hooks = [...]struct {
 
 // States of a class (sock.c).
 const (
-	stateMade    = iota // sockets that existed are being treated
-	stateSettled        // they have been
-	stateRemoved        // the programs do nothing any more
+	stateMade    = iota // existing sockets are being treated
+	stateSettled        // existing sockets have been treated
+	stateRemoved        // the programs do nothing
 )
 
 // class is struct class of sock.c.
 type class struct {
 	Netns    uint64 // cookie
 	Priority uint32
-	Previous uint32 // while a priority is exchanged, else 0
+	Previous uint32 // the old priority during an exchange, else 0
 	State    uint32
 	_        uint32
 }
@@ -51,7 +51,7 @@ func putClass(m *ebpf.Map, c class) error {
 	return nil
 }
 
-// newClasses makes a map, which lives as long as a program that uses it.
+// newClasses makes a map. It exists as long as a program uses it.
 func newClasses() (*ebpf.Map, error) {
 	spec, err := loadSock()
 	if err != nil {
@@ -64,7 +64,7 @@ func newClasses() (*ebpf.Map, error) {
 	return m, nil
 }
 
-// A program is one of niclane's on a group.
+// A program is one of niclane's programs on a group.
 type program struct {
 	hook    int
 	prog    *ebpf.Program
@@ -87,7 +87,7 @@ func (p *program) detach(g *group) error {
 
 type programs []*program
 
-// Close closes all.
+// Close closes all programs and their maps.
 func (ps programs) Close() error {
 	var errs []error
 	for _, p := range ps {
@@ -96,7 +96,7 @@ func (ps programs) Close() error {
 	return errors.Join(errs...)
 }
 
-// of returns those of a network namespace.
+// of returns the programs of a network namespace.
 func (ps programs) of(netns uint64) programs {
 	var own programs
 	for _, p := range ps {
@@ -107,7 +107,7 @@ func (ps programs) of(netns uint64) programs {
 	return own
 }
 
-// other returns a network namespace that is not this one.
+// other returns a network namespace of the programs other than netns.
 func (ps programs) other(netns uint64) uint64 {
 	for _, p := range ps {
 		if p.class.Netns != netns {
@@ -117,8 +117,8 @@ func (ps programs) other(netns uint64) uint64 {
 	return 0
 }
 
-// whole reports whether each hook has its program, all with one map, and
-// nothing is left to be done.
+// whole reports whether each hook has its program, all with one map, and no change is
+// unfinished.
 func (ps programs) whole() bool {
 	if len(ps) != len(hooks) {
 		return false
@@ -131,7 +131,7 @@ func (ps programs) whole() bool {
 	return true
 }
 
-// classes returns the map to go on with, nil if there is none.
+// classes returns the map to continue with, or nil if there is none.
 func (ps programs) classes() *ebpf.Map {
 	if len(ps) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (ps programs) classes() *ebpf.Map {
 	return ps[0].classes
 }
 
-// priorities returns all that sockets may have got.
+// priorities returns all priorities that the programs may have given to sockets.
 func (ps programs) priorities() []uint32 {
 	var out []uint32
 	for _, p := range ps {
@@ -152,9 +152,9 @@ func (ps programs) priorities() []uint32 {
 	return slices.Compact(out)
 }
 
-// attach brings the group from what it has, ps, to one program per hook with the
-// map. More than one per hook, and other maps, come from two writers at a time,
-// which an applier's lock prevents.
+// attach changes the group's programs from ps to one program per hook with the map. Several
+// programs per hook, or different maps, come from two simultaneous writers, which an applier's
+// lock prevents.
 func (c *Client) attach(g *group, ps programs, classes *ebpf.Map) error {
 	var have [len(hooks)]bool
 	for _, p := range ps {
@@ -197,9 +197,9 @@ func (c *Client) attach(g *group, ps programs, classes *ebpf.Map) error {
 	return nil
 }
 
-// exclusive says which programs may be why the kernel refuses another one: one
-// that was attached without BPF_F_ALLOW_MULTI admits no other on its group and,
-// without BPF_F_ALLOW_OVERRIDE, below it (hierarchy_allows_attach in
+// exclusive names the programs because of which the kernel may refuse another one. A program
+// that was attached without BPF_F_ALLOW_MULTI excludes others on its group. Without
+// BPF_F_ALLOW_OVERRIDE, it excludes them below the group too (hierarchy_allows_attach in
 // kernel/bpf/cgroup.c).
 func (c *Client) exclusive(g *group, attach ebpf.AttachType) error {
 	for name := g.name; ; name = path.Dir(name) {
@@ -218,7 +218,7 @@ func (c *Client) exclusive(g *group, attach ebpf.AttachType) error {
 	}
 }
 
-// attachedTo finds niclane's programs on a group, in the order of hooks.
+// attachedTo returns niclane's programs on a group, in the order of hooks.
 func attachedTo(g *group) (programs, error) {
 	var found programs
 	for i, h := range hooks {
@@ -240,7 +240,8 @@ func attachedTo(g *group) (programs, error) {
 	return found, nil
 }
 
-// openProgram opens a program of niclane's; nil if it is another one or gone.
+// openProgram opens one of niclane's programs. It returns nil if the program is foreign or
+// gone.
 func openProgram(id ebpf.ProgramID, name string) (*program, error) {
 	prog, err := ebpf.NewProgramFromID(id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -278,5 +279,5 @@ func withClasses(prog *ebpf.Program, name string) (*program, error) {
 			return nil, fmt.Errorf("BPF map %d: %w", id, err)
 		}
 	}
-	return nil, nil // somebody else's, by the same name
+	return nil, nil // a foreign program with the same name
 }

@@ -17,9 +17,9 @@ import (
 // maxFrom is MAX_FROM of queued.c.
 const maxFrom = 8
 
-// queued treats TCP sockets by their own group, whoever holds them. It meets
-// those that no process holds yet, because accept() has not been called. A
-// kernel without BTF cannot do it.
+// queued treats TCP sockets by their own group, independent of the process. It finds the
+// sockets that no process holds yet, because accept() has not been called. It needs a kernel
+// with BTF.
 func (t *treatment) queued() error {
 	err := t.iterate()
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -77,8 +77,7 @@ func (t *treatment) iterate() error {
 	return err
 }
 
-// id returns the kernel's ID of a control group: the file handle of its
-// directory.
+// id returns the kernel's ID of a control group, which is the file handle of its directory.
 func (c *Client) id(name string) (uint64, error) {
 	h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path.Join(c.v2, name), 0)
 	if err != nil {

@@ -14,22 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPasses bounds the passes over a group's processes. Each but the last found
-// a socket to treat that the one before had not met; only an application that
-// sets its sockets' priority to 0 all the time makes more than a few.
+// maxPasses bounds the passes over a group's processes. Each pass except the last found a
+// socket that the one before had not seen. Only an application that keeps setting its sockets'
+// priority to 0 causes more than a few.
 const maxPasses = 32
 
-// treat gives sockets of g, and of the groups below, priority to if theirs is
-// one of from. Groups below that have a class of their own with one of these
-// priorities are left out.
+// treat changes the priority of sockets of g, and of the groups below, to to if it is one of
+// from. It leaves out groups below with a class of their own whose priority is one of these.
 func (c *Client) treat(g *group, from []uint32, to uint32) error {
 	from = slices.DeleteFunc(slices.Clone(from), func(p uint32) bool { return p == to })
 	if len(from) == 0 {
 		return nil
 	}
-	// Programs that run on other processors since before the change have
-	// ended when this returns (synchronize_rcu). Without it (isolated
-	// nohz_full processors: EINVAL) they have microseconds.
+	// When membarrier returns, programs that ran on other CPUs since before the change have
+	// ended (synchronize_rcu). Where it fails (EINVAL with isolated nohz_full CPUs), the work
+	// below still gives them some microseconds to end.
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
 	t := &treatment{client: c, from: from, to: to, seen: map[uint64]bool{}}
 	if err := t.find(g.name); err != nil {
@@ -58,9 +57,9 @@ type treatment struct {
 	client *Client
 	from   []uint32
 	to     uint32
-	// groups are those to treat, left those below them that are not.
+	// groups are the groups to treat. left are the groups below them that are not treated.
 	groups, left []string
-	// seen are the inode numbers of sockets that were looked at.
+	// seen holds the inode numbers of the sockets that were treated or checked.
 	seen   map[uint64]bool
 	passes int
 }
@@ -92,8 +91,7 @@ func (t *treatment) find(name string) error {
 	return nil
 }
 
-// pass looks at sockets that were not looked at yet, of all processes, and
-// returns how many it gave another priority.
+// pass checks the new sockets of all processes, and returns how many priorities it changed.
 func (t *treatment) pass() (changed int, err error) {
 	t.passes++
 	for _, g := range t.groups {
@@ -112,9 +110,9 @@ func (t *treatment) pass() (changed int, err error) {
 	return changed, nil
 }
 
-// batch treats some processes of a group. A PID may have been given to another
-// process since it was listed, but not while a pidfd is held: who is listed
-// still is who was meant.
+// batch treats some processes of a group. The kernel may have reused a PID since it was listed.
+// It does not reuse the PID of a process while a pidfd is open. So a PID that is still listed
+// afterwards is that of the same process.
 func (t *treatment) batch(g string, pids []int) (changed int, err error) {
 	held := map[int]int{}
 	defer func() {
@@ -184,7 +182,7 @@ func (t *treatment) process(pid, pidfd int) (changed int, err error) {
 	return changed, nil
 }
 
-// socketInode parses the link of a socket's descriptor, "socket:[1234]".
+// socketInode returns the inode number in the link of a socket's descriptor, "socket:[1234]".
 func socketInode(link string) (uint64, bool) {
 	s, ok := strings.CutPrefix(link, "socket:[")
 	if !ok {
@@ -198,13 +196,13 @@ func socketInode(link string) (uint64, bool) {
 	return n, err == nil
 }
 
-// socket treats one socket, which it holds for four system calls: while it does,
-// the application's close does not end the connection.
+// socket treats one socket. It holds the socket for four system calls. During that time, the
+// application's close does not end the connection.
 func (t *treatment) socket(pidfd, fd int, inode uint64) (changed bool, err error) {
 	own, err := unix.PidfdGetfd(pidfd, fd, 0)
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EBADF):
-		return false, nil // gone
+		return false, nil // the descriptor is gone
 	case err != nil:
 		return false, fmt.Errorf("pidfd_getfd: %w", err)
 	}
@@ -214,7 +212,7 @@ func (t *treatment) socket(pidfd, fd int, inode uint64) (changed bool, err error
 		return false, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Ino != inode {
-		return false, nil // something else has got the number since
+		return false, nil // the descriptor number belongs to another file now
 	}
 	t.seen[inode] = true
 	domain, err := unix.GetsockoptInt(own, unix.SOL_SOCKET, unix.SO_DOMAIN)
@@ -235,9 +233,8 @@ func (t *treatment) socket(pidfd, fd int, inode uint64) (changed bool, err error
 	return true, nil
 }
 
-// processes returns the PIDs of a group's processes, as this PID namespace
-// numbers them; none if the group is gone. In a threaded group the kernel lists
-// only threads.
+// processes returns the PIDs of a group's processes in this PID namespace, or none if the group
+// is gone. In a threaded group, the kernel lists only threads.
 func (c *Client) processes(name string) ([]int, error) {
 	dir := path.Join(c.v2, name)
 	b, err := os.ReadFile(path.Join(dir, "cgroup.procs"))
@@ -251,7 +248,7 @@ func (c *Client) processes(name string) ([]int, error) {
 	var pids []int
 	for line := range strings.Lines(string(b)) {
 		pid, err := strconv.Atoi(strings.TrimSpace(line))
-		if err != nil || pid == 0 { // 0: in a PID namespace that is not below
+		if err != nil || pid == 0 { // 0: the process is in a PID namespace that is not below this one
 			continue
 		}
 		if threads {
@@ -265,7 +262,7 @@ func (c *Client) processes(name string) ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// threadGroup returns the PID of a thread's process, 0 if it is gone.
+// threadGroup returns the PID of a thread's process, or 0 if the thread is gone.
 func threadGroup(tid int) int {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/status")
 	if err != nil {
@@ -280,7 +277,7 @@ func threadGroup(tid int) int {
 	return 0
 }
 
-// ignoreGone passes over a process, descriptor or group that ended meanwhile.
+// ignoreGone returns nil for the error of a process, descriptor or group that ended meanwhile.
 func ignoreGone(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) {
 		return nil

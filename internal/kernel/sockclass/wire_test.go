@@ -19,8 +19,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestOnTheWire counts what an HTB class gets of a server's answers, of what
-// its client side sends, and of UDP, to a peer in another namespace.
+// TestOnTheWire counts the packets of an HTB class: a server's answers, packets of its client
+// side, and UDP, to a peer in another namespace.
 func TestOnTheWire(t *testing.T) {
 	run(t, func(b *bed) {
 		peer, a := startApp(t, b.v2, true), startApp(t, b.dir(), false)
@@ -30,7 +30,7 @@ func TestOnTheWire(t *testing.T) {
 		enter := "nsenter --net=/proc/" + peer.pid() + "/ns/net ip "
 		vethtest.Command(t, enter+"address add 10.9.0.2/24 dev v1")
 		vethtest.Command(t, enter+"link set v1 up")
-		// Nobody asks for neighbours or groups: every packet below is the
+		// No neighbour discovery or group membership: every packet below is the
 		// application's.
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/v0/disable_ipv6", []byte("1"), 0); err != nil &&
 			!errors.Is(err, fs.ErrNotExist) {
@@ -70,8 +70,8 @@ func TestOnTheWire(t *testing.T) {
 			return m
 		}
 		const messages, size = 50, 100
-		// send sends from each socket and wants it in one class and the
-		// other unmoved.
+		// send sends from each socket. It expects the packets in one class, and none in the
+		// other.
 		send := func(when, in string, sockets ...string) {
 			t.Helper()
 			not := map[string]string{"1:10": "1:20", "1:20": "1:10"}[in]
@@ -120,8 +120,8 @@ func TestOnTheWire(t *testing.T) {
 	})
 }
 
-// TestBusy makes and removes the class while processes of the group make
-// sockets and connections as fast as they can.
+// TestBusy makes and removes the class while processes of the group make sockets and
+// connections as fast as they can.
 func TestBusy(t *testing.T) {
 	run(t, func(b *bed) {
 		const rounds, open = 5, 50
@@ -137,7 +137,7 @@ func TestBusy(t *testing.T) {
 		}
 		for i, a := range all {
 			wg.Add(1)
-			go func() { // only asks its application, which is where it is
+			go func() { // only sends commands to the application, which stays where it is
 				defer wg.Done()
 				for ; ; made[i]++ {
 					select {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * niclane_queued: TCP sockets that existed before niclane_sockops, once.
+ * niclane_queued: sets the priority of existing TCP sockets once.
  *
  * A TCP iterator: reading its file runs it for every TCP socket of the reader's
- * network namespace, each locked. Unlike a look through descriptors it meets the
- * connections that wait for accept(), which no process holds yet, and goes by
- * the socket's own control group, as niclane_sockops does.
+ * network namespace, each locked. It also finds connections that wait for
+ * accept(), which no process holds yet, unlike a search of descriptors. Like
+ * niclane_sockops, it uses the socket's own control group.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -16,7 +16,7 @@
 #define MAX_FROM	8
 #define MAX_DEPTH	64
 
-/* What is needed of the kernel's types; CO-RE finds the fields. */
+/* The required fields of the kernel's types; CO-RE finds their offsets. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct kernfs_node {
 	__u64	id;
@@ -56,7 +56,7 @@ const volatile __u32 from[MAX_FROM];	/* the priorities to exchange */
 const volatile __u32 froms;
 const volatile __u32 to;
 
-/* groups by ID: 1 is treated, 0 left; what is not in it as its parent. */
+/* By group ID: 1 = treat, 0 = leave alone. Other groups are as their parent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);

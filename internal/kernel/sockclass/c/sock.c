@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * niclane_sock and niclane_sockops: sockets of a control group get a priority
- * that names an HTB class, unless somebody gave them one.
+ * niclane_sock and niclane_sockops: give sockets of a control group a priority
+ * that names an HTB class, unless they have another priority already.
  *
- * niclane_sock runs where a socket is created. That is enough for UDP, and for
- * what a TCP socket sends before it is connected; but an accepted socket is
- * born with priority 0 whatever the listener has (sk_clone), so that
- * niclane_sockops sets it when the connection is made.
+ * niclane_sock runs when a socket is created. That is enough for UDP, and for
+ * packets of a TCP socket before it is connected. An accepted socket starts
+ * with priority 0, whatever the listener has (sk_clone), so niclane_sockops
+ * sets the priority when the connection is made.
  *
- * Both allow everything (return 1): the other programs of the group, and of the
- * groups above, still run. Neither writes sk_ops->reply, which they share.
+ * Both return 1 (allow): other programs of this group and of the groups above
+ * still run. Neither writes sk_ops->reply, which all programs share.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -18,15 +18,15 @@
 #define SO_PRIORITY	12
 
 enum {
-	MADE,		/* sockets that existed are being treated */
+	MADE,		/* existing sockets are being treated */
 	SETTLED,
-	REMOVED,	/* the programs do nothing any more */
+	REMOVED,	/* the programs do nothing */
 };
 
 struct class {
-	__u64	netns;		/* cookie; sockets of others are left alone */
+	__u64	netns;		/* cookie; the programs ignore sockets of other namespaces */
 	__u32	priority;
-	__u32	previous;	/* while a priority is exchanged, else 0 */
+	__u32	previous;	/* the old priority during an exchange, else 0 */
 	__u32	state;
 	__u32	pad;
 };
@@ -59,7 +59,7 @@ int niclane_sock(struct bpf_sock *sk)
 {
 	const struct class *c = class_of(bpf_get_netns_cookie(sk));
 
-	/* A program of a group below, or one before this, may have set it. */
+	/* A program of a group below, or an earlier one, may have set it. */
 	if (c && unset(c, sk->priority))
 		sk->priority = c->priority;
 	return 1;
