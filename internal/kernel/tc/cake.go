@@ -15,7 +15,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Cake's attributes, each 32 bits but the first (linux/pkt_sched.h: TCA_CAKE_*).
+// Cake's attributes, each of 32 bits except the first (linux/pkt_sched.h: TCA_CAKE_*).
 const (
 	attrCakeRate64   = 2 // bytes per second, 0 for unlimited
 	attrCakeDiffserv = 3
@@ -23,8 +23,8 @@ const (
 	attrCakeSplitGSO = 17
 )
 
-// The names that tc-cake(8) has for their values, in the order of enum
-// CAKE_DIFFSERV_* and of the flow modes of net/sched/sch_cake.c.
+// cakeDiffserv and cakeFlows are tc-cake(8)'s names of values, in the order of enum
+// CAKE_DIFFSERV_* and of the flow modes in net/sched/sch_cake.c.
 var (
 	cakeDiffserv = []string{"diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"}
 	cakeFlows    = []string{"flowblind", "srchost", "dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost",
@@ -33,7 +33,7 @@ var (
 
 const cakeNoSplit = "no-split-gso"
 
-// encodeCake takes three words, as device.CakeByHost has them.
+// encodeCake encodes the rate and the three words of q.Cake, as in device.CakeByHost.
 func encodeCake(q device.Qdisc) (func(*netlink.AttributeEncoder), error) {
 	words := strings.Fields(q.Cake)
 	if len(words) != 3 || words[2] != cakeNoSplit || !slices.Contains(cakeDiffserv, words[0]) ||
@@ -49,7 +49,7 @@ func encodeCake(q device.Qdisc) (func(*netlink.AttributeEncoder), error) {
 	}, nil
 }
 
-// decodeCake keeps what decides who goes first; of the rest, a limit.
+// decodeCake reads the rate and the modes that decide the order of packets.
 func decodeCake(q *device.Qdisc, options []byte) error {
 	ad, err := netlink.NewAttributeDecoder(options)
 	if err != nil {
@@ -60,7 +60,7 @@ func decodeCake(q *device.Qdisc, options []byte) error {
 		if int64(x) < int64(len(names)) {
 			return names[x]
 		}
-		return fmt.Sprint(x) // newer than these
+		return fmt.Sprint(x) // a mode newer than these
 	}
 	var diffserv, flows, split string
 	for ad.Next() {

@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// The attributes are those that tc 6.1 sends, which adds rates of 0 up to sixteen,
-// for
+// TestMqprioChannel compares with the attributes that tc 6.1 sends for the command below. tc
+// adds rates of 0 up to sixteen.
 //
 //	... mqprio num_tc 2 map 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0 queues 2@0 2@2 hw 1 mode channel
 //	shaper bw_rlimit min_rate 0bit 8mbit max_rate 0bit 80mbit
@@ -38,7 +38,7 @@ func TestMqprioChannel(t *testing.T) {
 	if err := decodeMqprio(&got, b); err != nil || got != q {
 		t.Errorf("%+v, %v, want %+v", got, err, q)
 	}
-	b[84+4] = 0 // what a driver that does DCB may show
+	b[84+4] = 0 // as a driver that does DCB may show it
 	if err := decodeMqprio(&got, b); err != nil || got.Mode != device.ModeDCB {
 		t.Errorf("mode %q, %v", got.Mode, err)
 	}
@@ -54,8 +54,8 @@ func TestMqprioChannel(t *testing.T) {
 	}
 }
 
-// flowerReply is what the kernel shows of a filter: what was asked for, and that
-// the card has it.
+// flowerReply returns the kernel's reply for a filter: the request, and the flag that the card
+// has it.
 func flowerReply(t *testing.T, f device.Flower, more func(*netlink.AttributeEncoder)) reply {
 	t.Helper()
 	_, protocol := flowerPref(f.Match)
@@ -88,7 +88,7 @@ func TestFlower(t *testing.T) {
 		if m.VLAN == 0 {
 			continue
 		}
-		// The kernel shows the type behind the tag in both places
+		// The kernel shows the EtherType behind the tag in both places
 		// (net/sched/cls_flower.c: fl_dump_key).
 		inner := []byte{0x08, 0x00}
 		if m.Family == 6 {
@@ -122,7 +122,7 @@ func TestFlower(t *testing.T) {
 	}
 }
 
-// The attributes are those that tc 6.1 sends, in another order, for
+// TestFlowerRequest compares with the attributes that tc 6.1 sends, in another order, for
 //
 //	tc filter add dev lo ingress protocol ip pref 28260 flower ip_proto udp dst_ip 10.9.0.1 dst_port 80 skip_sw hw_tc 2
 func TestFlowerRequest(t *testing.T) {

@@ -29,17 +29,17 @@ const (
 	offQuantum = 32
 	offPrio    = 40
 
-	// Within struct tc_ratespec.
+	// Offsets within struct tc_ratespec.
 	offLinklayer = 1
 	offRate32    = 8
 
-	// linklayerEthernet says that the kernel computes transmit times by
-	// itself; otherwise it wants a table (psched_ratecfg_precompute).
+	// linklayerEthernet makes the kernel compute transmit times itself. Otherwise it needs a
+	// table (psched_ratecfg_precompute).
 	linklayerEthernet = 1
 )
 
-// class returns a class, nil if there is none. It is looked for among all of the
-// device, as qdisc says.
+// class returns a class, or nil if there is none. It searches the dump of all classes of the
+// device, for the reason given at qdisc.
 func (c *Client) class(dev, id string) (*device.Class, error) {
 	handle, err := ParseHandle(id)
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *Client) classes(dev string) ([]reply, error) {
 func classOf(dev string, r reply) (device.Class, error) {
 	cl := device.Class{Dev: dev, ID: FormatHandle(r.handle), Parent: FormatHandle(r.parent)}
 	if r.parent == handleRoot {
-		// The kernel shows a class directly under the qdisc as root's.
+		// The kernel shows root as the parent of a class directly under the qdisc.
 		cl.Parent = FormatHandle(r.handle &^ 0xffff)
 	}
 	ad, err := netlink.NewAttributeDecoder(r.options)
@@ -123,7 +123,7 @@ func classOf(dev string, r reply) (device.Class, error) {
 	cl.Burst, cl.CBurst = device.BurstBytes(rate, u32(offBuffer)), device.BurstBytes(ceil, u32(offCBuffer))
 	cl.Quantum, cl.Prio = u32(offQuantum), u32(offPrio)
 	if cl.Offload {
-		cl.Quantum = 0 // that of the first rate it had: the kernel's own, and nobody's
+		cl.Quantum = 0 // the kernel computed it from the class's first rate; no user chose it
 	}
 	return cl, nil
 }
@@ -177,7 +177,7 @@ func (c *Client) classRequest(cl device.Class) (request, error) {
 func (c *Client) addClass(cl device.Class) error {
 	r, err := c.classRequest(cl)
 	if err == nil && r.parent&0xffff != 0 {
-		// HTB takes a parent that does not exist for the root.
+		// HTB treats a parent that does not exist as the root.
 		var parent *device.Class
 		parent, err = c.class(cl.Dev, cl.Parent)
 		if err == nil && parent == nil {

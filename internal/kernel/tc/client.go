@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tc is a thin typed client of the kernel's traffic control: qdiscs,
-// HTB classes, cls_bpf filters and those that a card looks at, by rtnetlink. It reads and writes
-// device.Qdisc, device.Class and device.Flower objects; package internal/kernel/bpf attaches its
-// programs through it. It chooses no handle, writes no kind it cannot read
-// back exactly, and never replaces a qdisc that somebody made: only the
-// kernel's own default (handle 0) gives way.
+// Package tc is a thin typed client of the kernel's traffic control by rtnetlink: qdiscs, HTB
+// classes, cls_bpf filters, and flower filters in a card. It reads and writes device.Qdisc,
+// device.Class and device.Flower objects; package internal/kernel/bpf attaches its programs
+// through it. It chooses no handle and writes no kind that it cannot read back exactly. It
+// never replaces a qdisc that a user made, only the kernel's own default (handle 0).
 package tc
 
 import (
@@ -22,14 +21,13 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Client talks to the network namespace of the thread that opened it. It is
-// not safe for concurrent use.
+// A Client talks to the network namespace of the thread that opened it. It is not safe for
+// concurrent use.
 type Client struct {
 	nl   *netlink.Conn
 	sock int // for SIOCGIFINDEX
-	// placed are the flower filters of each device that were there when it
-	// was last looked at, by what they match: to delete one, it need not be
-	// looked for among all.
+	// placed are the flower filters of each device at the last dump, by their match and
+	// preference. With it, deleting a filter needs no dump.
 	placed map[string]map[place]placedFlower
 }
 
@@ -52,9 +50,8 @@ func (c *Client) Close() error {
 	return errors.Join(c.nl.Close(), unix.Close(c.sock))
 }
 
-// Index returns a device's interface index, ENODEV if there is no such device.
-// It is looked up for every request, because a device may vanish and another
-// take its name.
+// Index returns a device's interface index, or ENODEV if there is no such device. It asks the
+// kernel each time, because a device may vanish and another may take its name.
 func (c *Client) Index(dev string) (int, error) {
 	req, err := unix.NewIfreq(dev)
 	if err != nil {
@@ -66,8 +63,7 @@ func (c *Client) Index(dev string) (int, error) {
 	return int(req.Uint32()), nil
 }
 
-// Read returns the present value of the qdisc or class with o's identity, nil
-// if there is none.
+// Read returns the present value of the object with o's identity, or nil if there is none.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	switch o := o.(type) {
 	case device.Qdisc:
@@ -92,8 +88,8 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return nil, fmt.Errorf("object kind %q is not traffic control's", o.Kind())
 }
 
-// ReadMany is Read for each object, with one dump for all classes, and one for
-// all filters, of a device.
+// ReadMany returns what Read returns, for each object. It makes one dump of all classes and one
+// of all filters of a device.
 func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	out := make([]device.Object, len(objects))
 	dumped := map[string]map[string]device.Object{} // by kind and device, then by key
@@ -119,7 +115,7 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 			}
 			dumped[of] = map[string]device.Object{}
 			for _, a := range all {
-				dumped[of][a.Key()] = a // niclane's own of several, which come last
+				dumped[of][a.Key()] = a // if several have the key, niclane's own comes last
 			}
 		}
 		if a, ok := dumped[of][o.Key()]; ok {
@@ -129,7 +125,7 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-// dump returns all objects of o's kind of a device.
+// dump returns all objects of o's kind on a device.
 func (c *Client) dump(o device.Object, dev string) (all []device.Object, err error) {
 	if _, ok := o.(device.Flower); ok {
 		flowers, err := c.Flowers(dev)
@@ -145,7 +141,7 @@ func (c *Client) dump(o device.Object, dev string) (all []device.Object, err err
 	return all, err
 }
 
-// Write brings the qdisc or class from old to new; nil means absent.
+// Write changes an object from old to next; nil means absent.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	switch o.(type) {
@@ -173,18 +169,18 @@ func write[T device.Object](old, next device.Object, add func(T) error, change f
 	}
 }
 
-// A request is one tcmsg with its attributes.
+// A request is a tcmsg with its attributes.
 type request struct {
 	typ     uint16
-	flags   netlink.HeaderFlags // beside Request
-	dump    bool                // all of them; otherwise an acknowledgement is asked for
+	flags   netlink.HeaderFlags // besides Request
+	dump    bool                // request a dump, not an acknowledgement
 	ifindex int
 	handle  uint32
 	parent  uint32
 	info    uint32
 	kind    string
 	options func(*netlink.AttributeEncoder)
-	raw     []byte // options that are no attributes
+	raw     []byte // options that are not attributes
 }
 
 const sizeofTcmsg = 20
@@ -207,9 +203,9 @@ func (r request) message() (netlink.Message, error) {
 	if err != nil {
 		return netlink.Message{}, err
 	}
-	// A request for one object must ask for an echo to be answered
-	// (rtnetlink_send). Without an acknowledgement, one for a built-in qdisc
-	// is answered by nothing at all (tc_qdisc_dump_ignore).
+	// The kernel answers a request for one object only if it asks for an echo (rtnetlink_send).
+	// Without an acknowledgement, it sends nothing at all for a built-in qdisc
+	// (tc_qdisc_dump_ignore).
 	flags := netlink.Request | netlink.Acknowledge | r.flags
 	if r.dump {
 		flags = netlink.Request | netlink.Dump
@@ -225,7 +221,7 @@ func (r request) message() (netlink.Message, error) {
 	}, nil
 }
 
-// do sends a request and returns the replies that are of traffic control.
+// do sends a request and returns the traffic control replies.
 func (c *Client) do(r request) ([]reply, error) {
 	m, err := r.message()
 	if err != nil {
@@ -248,7 +244,8 @@ func (c *Client) do(r request) ([]reply, error) {
 	return out, nil
 }
 
-// send sends a request that changes something, unless it could not be made.
+// send sends a request that changes something. It returns err, from making the request, if it
+// is set.
 func (c *Client) send(r request, err error, typ uint16, flags netlink.HeaderFlags) error {
 	if err != nil {
 		return err
@@ -258,7 +255,7 @@ func (c *Client) send(r request, err error, typ uint16, flags netlink.HeaderFlag
 	return err
 }
 
-// list returns all that a device has, in the kernel's order.
+// list returns all objects of a kind on a device, in the kernel's order.
 func (c *Client) list(dev, what string, r request) (reps []reply, err error) {
 	if r.ifindex, err = c.Index(dev); err != nil {
 		return nil, err
@@ -270,8 +267,8 @@ func (c *Client) list(dev, what string, r request) (reps []reply, err error) {
 	return reps, nil
 }
 
-// exchange sends a message and receives until the end of the dump or the
-// acknowledgement, which comes in a datagram of its own after the reply.
+// exchange sends a message and receives until the end of the dump or the acknowledgement, which
+// follows the reply in a separate datagram.
 func (c *Client) exchange(m netlink.Message, dump bool) ([]netlink.Message, error) {
 	if dump {
 		return c.nl.Execute(m)
@@ -298,14 +295,14 @@ func (c *Client) exchange(m netlink.Message, dump bool) ([]netlink.Message, erro
 	}
 }
 
-// A reply is one tcmsg that the kernel sent.
+// A reply is a tcmsg from the kernel.
 type reply struct {
 	ifindex              int
 	handle, parent, info uint32
 	kind                 string
 	options              []byte
 	stats                []byte // TCA_STATS2
-	// Of an ingress or clsact qdisc: shared filter blocks, 0 for none.
+	// Shared filter blocks of an ingress or clsact qdisc, 0 for none.
 	ingressBlock, egressBlock uint32
 }
 

@@ -24,29 +24,29 @@ const (
 	bpfFlagActDirect = 1 // TCA_BPF_FLAG_ACT_DIRECT
 )
 
-// filterInfo packs what the kernel takes in tcm_info: preference and protocol,
-// the latter in network byte order. Niclane's filters see all protocols.
+// filterInfo returns tcm_info: the preference and, in network byte order, the protocol.
+// niclane's filters see all protocols.
 func filterInfo(pref uint16) uint32 {
 	return uint32(pref)<<16 | uint32(bits.ReverseBytes16(unix.ETH_P_ALL))
 }
 
-// Filter returns the filter with f's device, parent, preference and handle,
-// nil if there is none. Program is not filled in; Type, Name and ProgramID are.
+// Filter returns the filter with f's device, parent, preference and handle, or nil if there is
+// none. It fills in Type, Name and ProgramID, not Program.
 func (c *Client) Filter(f device.Filter) (*device.FilterState, error) {
 	r, err := c.filterRequest(f)
 	if err != nil {
 		return nil, err
 	}
-	// Without the kind, another one is shown too instead of refused.
+	// Without the kind, the kernel shows a filter of another kind and does not refuse.
 	r.typ, r.flags, r.kind = unix.RTM_GETTFILTER, netlink.Echo, ""
 	reps, err := c.do(r)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case errors.Is(err, unix.EINVAL):
-		// Without clsact the parent does not exist (tcf_qdisc_find), and
-		// before its first filter the chain does not (tc_get_tfilter). The
-		// dump tells either from a request that the kernel cannot read.
+		// Without clsact the parent does not exist (tcf_qdisc_find). Before its first filter,
+		// the chain does not exist (tc_get_tfilter). The dump distinguishes both from a request
+		// that the kernel cannot read.
 		all, derr := c.Filters(f.Dev)
 		if derr == nil && !slices.ContainsFunc(all,
 			func(s device.FilterState) bool { return s.Filter.Key() == f.Key() }) {
@@ -62,9 +62,8 @@ func (c *Client) Filter(f device.Filter) (*device.FilterState, error) {
 	return &s, err
 }
 
-// Filters returns the filters of anybody's on clsact, ingress first, by
-// preference and handle, but for those that Flowers returns. Without clsact
-// there are none.
+// Filters returns all filters on clsact, niclane's and foreign, except those that Flowers
+// returns. Ingress comes first, then preference and handle. Without clsact there are none.
 func (c *Client) Filters(dev string) ([]device.FilterState, error) {
 	q, err := c.qdisc(dev, "clsact")
 	if err != nil || q == nil {
@@ -94,14 +93,14 @@ func (c *Client) Filters(dev string) ([]device.FilterState, error) {
 	return out, nil
 }
 
-// filters dumps what hangs on a qdisc or class.
+// filters dumps the filters of a qdisc or class.
 func (c *Client) filters(dev string, parent uint32) ([]reply, error) {
 	reps, err := c.list(dev, "filters of "+FormatHandle(parent), request{typ: unix.RTM_GETTFILTER, parent: parent})
 	if err != nil {
 		return nil, err
 	}
-	// A preference is announced without a handle before its filters, and a
-	// u32 hash table is no filter, but somebody made it all the same.
+	// The kernel announces a preference without a handle before its filters. A u32 hash table
+	// is not a filter, but it counts, because a user made it.
 	return slices.DeleteFunc(reps, func(r reply) bool { return r.handle == 0 }), nil
 }
 
@@ -141,13 +140,13 @@ func (c *Client) filterRequest(f device.Filter) (request, error) {
 		return request{}, err
 	}
 	if f.Pref == 0 || f.Handle == 0 {
-		// Zero means all of them to the kernel.
+		// For the kernel, zero means all filters.
 		return request{}, filterError("name", f, fmt.Errorf("%w: preference and handle must not be 0", unix.EINVAL))
 	}
 	return request{ifindex: index, parent: parent, handle: f.Handle, info: filterInfo(f.Pref), kind: "bpf"}, nil
 }
 
-// AddBPF attaches a loaded program as f, under the name f.Program.
+// AddBPF attaches a loaded program as f, with the name f.Program.
 func (c *Client) AddBPF(f device.Filter, programFD int) error {
 	r, err := c.filterRequest(f)
 	r.options = func(ae *netlink.AttributeEncoder) {

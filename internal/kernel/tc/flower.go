@@ -20,7 +20,7 @@ const (
 	flowerClassID     = 1
 	flowerEthType     = 8
 	flowerIPProto     = 9
-	flowerIPv4Src     = 10 // then its mask, and destination likewise
+	flowerIPv4Src     = 10 // then its mask; destination likewise
 	flowerIPv4Dst     = 12
 	flowerIPv6Src     = 14
 	flowerIPv6Dst     = 16
@@ -39,13 +39,13 @@ const (
 	minPriority       = 0xffe0 // TC_H_MIN_PRIORITY
 	clsactMajor       = 0xffff0000
 	mostClasses       = 16
-	firstFlowerPref   = 28260 // niclane's: one preference has filters of one protocol
+	firstFlowerPref   = 28260 // the first of niclane's: one preference holds filters of one protocol
 	protocolIPv4      = unix.ETH_P_IP
 	protocolIPv6      = unix.ETH_P_IPV6
 	protocolTagged    = unix.ETH_P_8021Q
 )
 
-// flowerPref is the preference and protocol of a filter for a match.
+// flowerPref returns the preference and the protocol of a filter for a match.
 func flowerPref(m device.Match) (pref, protocol uint16) {
 	switch {
 	case m.VLAN != 0:
@@ -56,15 +56,15 @@ func flowerPref(m device.Match) (pref, protocol uint16) {
 	return firstFlowerPref, protocolIPv4
 }
 
-// placedFlower is a filter with where the kernel has it.
+// placedFlower is a filter with its place in the kernel.
 type placedFlower struct {
 	device.Flower
 	info, handle uint32
 }
 
-// Flowers returns the filters on a device's ingress that lead to traffic
-// classes of the card, anybody's. Niclane's own come after all others, so that of
-// one match it is the last that counts.
+// Flowers returns all filters on a device's ingress that lead to traffic classes of the card,
+// niclane's and foreign. niclane's own come last, so that of several with one match the last
+// one counts.
 func (c *Client) Flowers(dev string) ([]device.Flower, error) {
 	placed, err := c.flowers(dev)
 	var others, own []device.Flower
@@ -103,9 +103,8 @@ func (c *Client) flowers(dev string) ([]placedFlower, error) {
 	return out, nil
 }
 
-// locateFlower returns the filter with f's match and preference as it is now.
-// Where one was when all were looked at is asked alone; if it is not there any
-// more, among all.
+// locateFlower returns the filter with f's match and preference as it is now. It asks for the
+// filter at its last known place, and makes a dump if it is no longer there.
 func (c *Client) locateFlower(f device.Flower) (placedFlower, bool, error) {
 	if p, ok := c.placed[f.Dev][placeOf(f)]; ok {
 		index, err := c.Index(f.Dev)
@@ -124,8 +123,8 @@ func (c *Client) locateFlower(f device.Flower) (placedFlower, bool, error) {
 	return p, ok && p.Pref == f.Pref, err
 }
 
-// findFlower returns the filter with f's match: of several the one of f's
-// preference, if there is one.
+// findFlower returns the filter with f's match. If there are several, it prefers the one with
+// f's preference.
 func (c *Client) findFlower(f device.Flower) (found placedFlower, ok bool, err error) {
 	all, err := c.flowers(f.Dev)
 	if err != nil {
@@ -139,7 +138,7 @@ func (c *Client) findFlower(f device.Flower) (found placedFlower, ok bool, err e
 	return found, ok, nil
 }
 
-// A place is what a device has one filter of, if all are niclane's.
+// A place identifies a filter on a device. niclane makes at most one filter for each place.
 type place struct {
 	match device.Match
 	pref  uint16
@@ -147,8 +146,8 @@ type place struct {
 
 func placeOf(f device.Flower) place { return place{f.Match, f.Pref} }
 
-// flowerOf reads a filter. ok is false for one that a device.Flower cannot say:
-// of another kind, that software looks at too, with actions or other keys.
+// flowerOf decodes a filter. ok is false for a filter that a device.Flower cannot express:
+// another kind, one that software uses too, one with actions or other keys.
 func flowerOf(dev string, r reply) (f device.Flower, ok bool) {
 	f.Dev = dev
 	if r.kind != "flower" {
@@ -215,7 +214,7 @@ func flowerMatch(proto byte, value map[uint16][]byte) (m device.Match, ok bool) 
 	default:
 		return m, false
 	}
-	// On receive, the destination is this host's side.
+	// On receive, the destination is this host.
 	if m.Remote, ok = flowerPrefix(value[src], value[src+1]); !ok {
 		return m, false
 	}
@@ -250,7 +249,7 @@ func flowerPrefix(addr, mask []byte) (string, bool) {
 	for _, b := range mask {
 		ones := bits.LeadingZeros8(^b)
 		if ended && b != 0 || b != ^byte(0)<<(8-ones) {
-			return "", false // holes
+			return "", false // the mask has holes
 		}
 		n, ended = n+ones, ended || ones < 8
 	}
@@ -303,7 +302,7 @@ func encodeFlower(ae *netlink.AttributeEncoder, m device.Match, protocol uint16)
 	prefix := func(t uint16, text string) {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return // any
+			return // the filter matches any port
 		}
 		mask := make([]byte, p.Addr().BitLen()/8)
 		for i := range p.Bits() {
@@ -349,8 +348,8 @@ func (c *Client) deleteFlower(f device.Flower) error {
 	return flowerError("delete", f, err)
 }
 
-// changeFlower takes the filter away and adds it anew: cards refuse a second one
-// with the same match. If that fails the old one is put back.
+// changeFlower deletes the filter and adds the new one, because cards refuse a second one with
+// the same match. If that fails, it adds the old one again.
 func (c *Client) changeFlower(old, f device.Flower) error {
 	if err := c.deleteFlower(old); err != nil {
 		return err

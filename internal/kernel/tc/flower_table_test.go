@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A fakeFilters is a clsact with flower filters, by handle, that counts how
-// often it is asked for one and for all.
+// A fakeFilters is a clsact with flower filters, by handle. It counts the requests for one
+// filter and for all.
 type fakeFilters struct {
 	t          *testing.T
 	filters    map[uint32]device.Flower
@@ -104,8 +104,8 @@ func portFlower(port int) device.Flower {
 		Class: 1 + port%7}
 }
 
-// TestFlowerTable: many filters are removed with one request more for each, and
-// are looked at together.
+// TestFlowerTable: many filters are read with one dump, and each removal takes one more
+// request.
 func TestFlowerTable(t *testing.T) {
 	const n = 100
 	f := &fakeFilters{t: t, filters: map[uint32]device.Flower{}}
@@ -133,8 +133,8 @@ func TestFlowerTable(t *testing.T) {
 	}
 }
 
-// TestFlowerOfOthers: what somebody else does to filters that were looked at is
-// seen before one of them is removed.
+// TestFlowerOfOthers: the client sees what another program has done to known filters before it
+// removes one of them.
 func TestFlowerOfOthers(t *testing.T) {
 	f := &fakeFilters{t: t, filters: map[uint32]device.Flower{}}
 	c := f.client()
@@ -144,11 +144,11 @@ func TestFlowerOfOthers(t *testing.T) {
 	if _, err := c.Read(portFlower(1)); err != nil {
 		t.Fatal(err)
 	}
-	// The first goes and another has its handle; it comes back elsewhere.
+	// Another filter has the handle of the first, which comes back with a new handle.
 	theirs := portFlower(9)
 	f.filters[1] = theirs
 	f.add(portFlower(1))
-	// The second leads elsewhere now.
+	// The second filter has another class now.
 	moved := portFlower(2)
 	moved.Class = 7
 	f.filters[2] = moved
@@ -158,7 +158,7 @@ func TestFlowerOfOthers(t *testing.T) {
 	if err := c.Write(portFlower(2), nil); err == nil || !strings.Contains(err.Error(), "it leads to class 7, not 3") {
 		t.Errorf("a filter that somebody else has changed: %v", err)
 	}
-	// The third is gone.
+	// The third filter is gone.
 	delete(f.filters, 3)
 	if err := c.Write(portFlower(3), nil); err == nil {
 		t.Error("a filter that is gone was removed")
@@ -168,9 +168,9 @@ func TestFlowerOfOthers(t *testing.T) {
 	}
 }
 
-// TestFlowerPlaces: a filter for the same packets at another preference than
-// niclane's is somebody else's. It stands for niclane's only where that is not, and
-// stays when that is removed.
+// TestFlowerPlaces: a filter for the same packets with a preference that niclane does not use
+// is foreign. Read returns it only if niclane's own filter is not there. It stays when
+// niclane's is removed.
 func TestFlowerPlaces(t *testing.T) {
 	own := portFlower(7)
 	theirs, later := own, own
@@ -188,7 +188,7 @@ func TestFlowerPlaces(t *testing.T) {
 			f.add(fl)
 		}
 		client := f.client()
-		for range 2 { // before and after the places are known
+		for range 2 { // before and after the client knows the places
 			one, err := client.Read(own)
 			if err != nil || !device.Equal(one, c.want) {
 				t.Errorf("%s: read %v, %v, want %v", name, one, err, c.want)
@@ -212,7 +212,7 @@ func TestFlowerPlaces(t *testing.T) {
 			if left.Pref == 0 {
 				t.Errorf("%s: niclane's own is left", name)
 			}
-			if err := client.Write(left, nil); err != nil { // as a plan can ask for
+			if err := client.Write(left, nil); err != nil { // as a plan may request it
 				t.Errorf("%s: remove theirs: %v", name, err)
 			}
 		}

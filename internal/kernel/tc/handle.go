@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Handles with a meaning (linux/pkt_sched.h).
+// Special handles (linux/pkt_sched.h).
 const (
 	handleRoot    = 0xffffffff // TC_H_ROOT
 	handleClsact  = 0xfffffff1 // TC_H_CLSACT, also TC_H_INGRESS
@@ -16,8 +16,8 @@ const (
 	clsactEgress  = 0xfffffff3 // TC_H_MIN_EGRESS of clsact
 )
 
-// ParseHandle parses "1:", "1:10" or ":10", whose parts are hexadecimal
-// without a prefix, from 0 to ffff (tc(8), "HANDLES").
+// ParseHandle parses "1:", "1:10" or ":10". The parts are hexadecimal without a prefix, from 0
+// to ffff (tc(8), "HANDLES").
 func ParseHandle(s string) (uint32, error) {
 	maj, minor, ok := strings.Cut(s, ":")
 	if !ok {
@@ -37,8 +37,7 @@ func ParseHandle(s string) (uint32, error) {
 	return h, nil
 }
 
-// FormatHandle is the inverse of ParseHandle: "1:" for a qdisc, "1:10" for a
-// class.
+// FormatHandle is the inverse of ParseHandle: "1:" for a qdisc, "1:10" for a class.
 func FormatHandle(h uint32) string {
 	if h&0xffff == 0 {
 		return fmt.Sprintf("%x:", h>>16)
@@ -46,7 +45,7 @@ func FormatHandle(h uint32) string {
 	return fmt.Sprintf("%x:%x", h>>16, h&0xffff)
 }
 
-// parseParent parses what a qdisc hangs on: "root", "clsact" or a class.
+// parseParent parses the parent of a qdisc: "root", "clsact" or a class.
 func parseParent(s string) (uint32, error) {
 	switch s {
 	case "root":

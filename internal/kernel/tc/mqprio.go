@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// struct tc_mqprio_qopt of linux/pkt_sched.h: num_tc, prio_tc_map, hw, and from
-// offset 18 two arrays of 16 bits.
+// struct tc_mqprio_qopt of linux/pkt_sched.h: num_tc, prio_tc_map, hw, and from offset 18 two
+// arrays of 16-bit numbers.
 const (
 	mqprioClasses   = 16 // TC_QOPT_MAX_QUEUE
 	mqprioMap       = 1
@@ -24,11 +24,11 @@ const (
 	mqprioCount     = 18
 	mqprioOffset    = mqprioCount + 2*mqprioClasses
 	sizeofMqprio    = mqprioOffset + 2*mqprioClasses
-	mqprioAttrs     = sizeofMqprio + 2 // padded
+	mqprioAttrs     = sizeofMqprio + 2 // with padding
 	mqprioQueueForm = "COUNT@FIRST for each traffic class"
 )
 
-// Attributes behind the structure (linux/pkt_sched.h), and what they say.
+// Attributes after the structure (linux/pkt_sched.h), and their values.
 const (
 	mqprioMode        = 1
 	mqprioShaper      = 2
@@ -39,8 +39,8 @@ const (
 	mqprioShaperRates = 1 // TC_MQPRIO_SHAPER_BW_RATE
 )
 
-// encodeMqprio gives the options of an mqprio. They are padded: the kernel looks
-// for attributes behind (mqprio_parse_opt).
+// encodeMqprio returns the options of an mqprio. They are padded, because the kernel looks for
+// attributes after the structure (mqprio_parse_opt).
 func encodeMqprio(q device.Qdisc) ([]byte, error) {
 	b := make([]byte, mqprioAttrs)
 	queues := strings.Fields(q.Queues)
@@ -81,7 +81,7 @@ func encodeMqprio(q device.Qdisc) ([]byte, error) {
 	return append(b, attrs...), err
 }
 
-// encodeChannel gives the attributes of an mqprio that a card makes.
+// encodeChannel returns the attributes of an mqprio that a card implements.
 func encodeChannel(q device.Qdisc, classes int) ([]byte, error) {
 	if q.Mode != device.ModeChannel {
 		return nil, fmt.Errorf("%w: mode %q: niclane makes only %s", unix.EINVAL, q.Mode, device.ModeChannel)
@@ -156,7 +156,7 @@ func decodeMqprio(q *device.Qdisc, b []byte) error {
 	return ad.Err()
 }
 
-// decodeRates reads the rates of the classes, bytes per second on the wire.
+// decodeRates reads the rates of the classes, which the kernel gives in bytes per second.
 func decodeRates(dst *string) func(*netlink.AttributeDecoder) error {
 	return func(ad *netlink.AttributeDecoder) error {
 		var rates []string

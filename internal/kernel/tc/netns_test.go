@@ -21,9 +21,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// inNetns gives the test a network namespace of its own, with a pair of veths,
-// d0 of four queues and d1. The thread dies with the test, the namespace with
-// the thread.
+// inNetns gives the test its own network namespace with a veth pair: d0 with four queues, and
+// d1. The thread ends with the test, and the namespace with the thread.
 func inNetns(t *testing.T) *tc.Client {
 	t.Helper()
 	runtime.LockOSThread()
@@ -47,8 +46,8 @@ func inNetns(t *testing.T) *tc.Client {
 
 var htb = device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 0x20}
 
-// classes cover bursts that are no whole number of ticks, rates that are no
-// whole number of bytes, and rates beyond 32 bits of bytes/s.
+// classes include bursts that are not a whole number of ticks, rates that are not a whole
+// number of bytes, and rates above 32 bits of bytes/s.
 var classes = []device.Class{
 	{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 980_000_000, Ceil: 980_000_000, Burst: 12_250, CBurst: 12_250,
 		Quantum: 60_000},
@@ -77,7 +76,8 @@ func TestObjectsReadBack(t *testing.T) {
 			vethtest.Write(t, c, changed, cl)
 		}
 	}
-	// The kernel's own FIFO of a class holds txqueuelen packets; one of niclane's does not go by it.
+	// The kernel's own FIFO of a class holds txqueuelen packets; niclane's FIFO has its own
+	// limit.
 	fifo := device.Qdisc{Dev: "d0", Parent: "1:10", Type: "pfifo", Handle: "2110:", Limit: 1000}
 	longer := fifo
 	longer.Limit = 2000
@@ -86,7 +86,7 @@ func TestObjectsReadBack(t *testing.T) {
 	vethtest.Write(t, c, fifo, longer)
 	vethtest.Write(t, c, longer, nil)
 	vethtest.Command(t, "ip link set d0 txqueuelen 1000")
-	// What is read can be written again and stays the same to the bit.
+	// A value that was read and written again stays equal to the bit.
 	for _, cl := range classes {
 		got, err := c.Read(cl)
 		must.Do(t, err)
@@ -106,7 +106,7 @@ func TestObjectsReadBack(t *testing.T) {
 	}
 }
 
-// TestQueues makes a qdisc for each queue, with a token bucket on one.
+// TestQueues makes a qdisc for each queue, and a token bucket on one.
 func TestQueues(t *testing.T) {
 	c := inNetns(t)
 	vethtest.Command(t, "ip link add m0 numtxqueues 4 type veth peer name m1")
@@ -142,7 +142,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestLeaves puts one kind of leaf in the place of another.
+// TestLeaves replaces one kind of leaf by another.
 func TestLeaves(t *testing.T) {
 	c := inNetns(t)
 	start := vethtest.Command(t, "tc qdisc show")
@@ -168,7 +168,7 @@ func TestLeaves(t *testing.T) {
 			t.Errorf("read %v, %v; want %v", got, err, change[1])
 		}
 	}
-	// What others set is seen.
+	// The client reads options that others have set.
 	vethtest.Command(t, "tc qdisc change dev d0 parent "+leaf+" handle 1110: cake diffserv4 flows bandwidth 8mbit "+
 		"split-gso")
 	other := cake
@@ -289,8 +289,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestMqprio makes traffic classes, puts a token bucket on a queue of one, and
-// makes other classes of them.
+// TestMqprio makes traffic classes, puts a token bucket on a queue of one, and then changes the
+// classes.
 func TestMqprio(t *testing.T) {
 	c := inNetns(t)
 	if out, err := exec.Command("tc", strings.Fields("qdisc add dev lo root mqprio")...).CombinedOutput(); strings.Contains(string(out), "kind is unknown") {
@@ -319,18 +319,18 @@ func TestMqprio(t *testing.T) {
 	must.Refuse(t, "changing it with the bucket on it", c.Write(a, b), unix.EBUSY)
 	vethtest.Write(t, c, bucket, nil)
 	vethtest.Write(t, c, a, b)
-	// A change that the kernel refuses leaves what was there.
+	// A change that the kernel refuses leaves the old qdisc.
 	beyond := b
 	beyond.Queues = "1@0 2@1 2@3"
 	must.Refuse(t, "queues that are not there", c.Write(b, beyond), unix.EINVAL)
 	vethtest.Write(t, c, b, b)
-	// XPS goes with it, also what was set by others: it comes back when the
-	// plan puts it back after the qdisc.
+	// The kernel resets XPS with the qdisc, also a user's setting. A plan writes it again after
+	// the qdisc.
 	xps := "/sys/class/net/m0/queues/tx-3/xps_cpus"
 	for _, err := range []error{
-		unix.Unshare(unix.CLONE_NEWNS), // of the thread alone
+		unix.Unshare(unix.CLONE_NEWNS), // of this thread only
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-		unix.Mount("sysfs", "/sys", "sysfs", 0, ""), // this namespace's devices
+		unix.Mount("sysfs", "/sys", "sysfs", 0, ""), // shows this namespace's devices
 	} {
 		must.Do(t, err)
 	}
@@ -344,7 +344,8 @@ func TestMqprio(t *testing.T) {
 	}
 }
 
-// TestOccupiedClsact: what keeps filters of one device from clsact is read.
+// TestOccupiedClsact: the client reads what keeps filters of one device from clsact: an ingress
+// qdisc, or shared blocks.
 func TestOccupiedClsact(t *testing.T) {
 	c := inNetns(t)
 	at := func() device.QdiscState {

@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Occupants says what hangs on a qdisc or class and would be removed with it:
-// classes, filters, and qdiscs that somebody made.
+// Occupants returns the objects below a qdisc or class that would be removed with it: classes,
+// filters, and qdiscs that a user made.
 func (c *Client) Occupants(o device.Object) ([]string, error) {
 	switch o := o.(type) {
 	case device.Qdisc:
@@ -25,8 +25,8 @@ func (c *Client) Occupants(o device.Object) ([]string, error) {
 		in := func(r reply) bool { return r.handle>>16 == h>>16 }
 		who, err := c.treeOccupants(o.Dev, h, in)
 		if o.Type != "htb" {
-			// Classes that nobody made: the device's queues, flows, or
-			// the one that a bucket has.
+			// These classes exist without a user: the device's queues, flows, or the one of a
+			// bucket.
 			who = slices.DeleteFunc(who, func(w string) bool { return strings.HasPrefix(w, "class ") })
 		}
 		return who, err
@@ -72,8 +72,8 @@ func hookName(parent uint32) string {
 	return FormatHandle(parent)
 }
 
-// treeOccupants looks below the qdisc or class h: classes that are in, filters
-// on h, and qdiscs on h itself and on the classes that are in.
+// treeOccupants returns the occupants of the qdisc or class h: the classes that in accepts,
+// filters on h, and qdiscs on h and on these classes.
 func (c *Client) treeOccupants(dev string, h uint32, in func(reply) bool) ([]string, error) {
 	var out []string
 	classes, err := c.classes(dev)

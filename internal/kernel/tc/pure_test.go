@@ -47,7 +47,7 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// FuzzTicks checks the two directions of the conversion against each other.
+// FuzzTicks checks the conversions in both directions against each other.
 func FuzzTicks(f *testing.F) {
 	f.Add(uint64(125_000_000), uint32(12_500))
 	f.Add(uint64(15_625), uint32(1))
@@ -92,7 +92,7 @@ func TestSameClass(t *testing.T) {
 	}
 }
 
-// FuzzDecode feeds the decoders what a kernel would not send.
+// FuzzDecode feeds the decoders input that no kernel sends.
 func FuzzDecode(f *testing.F) {
 	for _, r := range []request{
 		{kind: "htb", options: func(ae *netlink.AttributeEncoder) {
@@ -154,7 +154,7 @@ func TestClassBeyond32Bits(t *testing.T) {
 	}
 }
 
-// The bytes are what tc 6.1 sends for
+// TestMqprioOptions compares with the bytes that tc 6.1 sends for
 //
 //	tc qdisc add dev d0 root handle 1: mqprio num_tc 3 map 0 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0 queues 2@0 1@2 1@3 hw 0
 func TestMqprioOptions(t *testing.T) {
@@ -193,8 +193,8 @@ func TestMqprioOptions(t *testing.T) {
 	}
 }
 
-// TestOffload: what is asked of a card's HTB is read back, and what it does not
-// take is refused before the kernel is asked.
+// TestOffload: a card's HTB reads back as requested. The client refuses what such an HTB does
+// not accept before it asks the kernel.
 func TestOffload(t *testing.T) {
 	c, err := Open()
 	must.Do(t, err)

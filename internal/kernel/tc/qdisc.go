@@ -18,16 +18,15 @@ import (
 const (
 	attrHTBInit   = 2  // TCA_HTB_INIT: struct tc_htb_glob, beside attrHTBOffload
 	htbVersion    = 3  // TC_HTB_PROTOVER
-	htbR2Q        = 10 // tc's default; every class of niclane's has a quantum
+	htbR2Q        = 10 // tc's default; each class of niclane has a quantum
 	sizeofHTBGlob = 20
 )
 
-// qdisc returns the qdisc at a parent, nil for none or the kernel's default.
+// qdisc returns the qdisc at a parent, or nil if there is none or only the kernel's default.
 //
-// It is looked for among all of the device: the kernel tells every listener of
-// RTNLGRP_TC the answer to a request for a single qdisc or class
-// (qdisc_get_notify and tclass_notify in net/sched/sch_api.c), so that who looks
-// because he was told that something changed would look for ever.
+// It searches a dump of the device. The kernel sends the answer to a request for a single qdisc
+// or class to every listener of RTNLGRP_TC (qdisc_get_notify and tclass_notify in
+// net/sched/sch_api.c). A watch that reads after each notification would never end.
 func (c *Client) qdisc(dev, parent string) (*device.Qdisc, error) {
 	p, err := parseParent(parent)
 	if err != nil {
@@ -39,7 +38,7 @@ func (c *Client) qdisc(dev, parent string) (*device.Qdisc, error) {
 	}
 	i := slices.IndexFunc(reps, func(r reply) bool { return r.parent == p })
 	if i < 0 {
-		// Built-in and invisible qdiscs are not shown: they are defaults.
+		// The kernel does not show built-in and invisible qdiscs: they are defaults.
 		return nil, nil
 	}
 	q, err := qdiscOf(dev, reps[i])
@@ -49,7 +48,7 @@ func (c *Client) qdisc(dev, parent string) (*device.Qdisc, error) {
 	return &q.Qdisc, nil
 }
 
-// Qdiscs returns a device's qdiscs in the kernel's order, defaults too.
+// Qdiscs returns a device's qdiscs in the kernel's order, with the defaults.
 func (c *Client) Qdiscs(dev string) ([]device.QdiscState, error) {
 	reps, err := c.qdiscs(dev)
 	if err != nil {
@@ -86,7 +85,7 @@ func qdiscOf(dev string, r reply) (device.QdiscState, error) {
 	return q, nil
 }
 
-// qdiscDecoders read the options of each kind that has some.
+// qdiscDecoders decode the options of each kind that has options.
 var qdiscDecoders = map[string]func(*device.Qdisc, []byte) error{
 	"htb": decodeHTB, "tbf": decodeTBF, "cake": decodeCake, "mqprio": decodeMqprio, "pfifo": decodePFIFO,
 }
@@ -121,7 +120,7 @@ func decodePFIFO(q *device.Qdisc, options []byte) error {
 	return nil
 }
 
-// qdiscPlace says which one is meant.
+// qdiscPlace returns a request that identifies the qdisc q.
 func (c *Client) qdiscPlace(q device.Qdisc) (r request, err error) {
 	if r.ifindex, err = c.Index(q.Dev); err != nil {
 		return r, err
@@ -187,7 +186,7 @@ func (c *Client) addQdisc(q device.Qdisc) error {
 	return qdiscError("add", q, err)
 }
 
-// channelError adds what drivers mean that give a number alone: their words go
+// channelError adds the meaning of errnos for which drivers give no text: their text goes only
 // to the kernel's log.
 func channelError(err error) error {
 	switch {
@@ -200,9 +199,9 @@ func channelError(err error) error {
 	return err
 }
 
-// checkChannel reads an mqprio back. Drivers that do not look at the mode accept
-// it and do DCB: each class then has a share of all queues, and no rate
-// (broadcom/bnxt/bnxt.c: bnxt_setup_tc; ixgbe).
+// checkChannel reads an mqprio back. Drivers that ignore the mode accept it and do DCB. Then
+// each class has a share of all queues, and no rate (broadcom/bnxt/bnxt.c: bnxt_setup_tc;
+// ixgbe).
 func (c *Client) checkChannel(q device.Qdisc) error {
 	got, err := c.qdisc(q.Dev, q.Parent)
 	if err != nil || got == nil || device.Equal(*got, q) {
@@ -213,19 +212,19 @@ func (c *Client) checkChannel(q device.Qdisc) error {
 	return errors.Join(err, c.deleteQdisc(*got))
 }
 
-// replaceLeaf puts another kind in the place of a class's: the kernel takes the
-// old one away as it grafts the new one, which needs a handle of its own
-// (net/sched/sch_api.c: tc_modify_qdisc).
+// replaceLeaf replaces the leaf qdisc of a class by one of another kind. The kernel removes the
+// old one when it grafts the new one, which needs another handle (net/sched/sch_api.c:
+// tc_modify_qdisc).
 func (c *Client) replaceLeaf(q device.Qdisc) error {
 	r, err := c.qdiscRequest(q)
 	return qdiscError("replace", q, c.send(r, err, unix.RTM_NEWQDISC, netlink.Create|netlink.Replace))
 }
 
-// changeQdisc is refused by kinds without a change operation, htb among them:
-// its default class is chosen when it is made. An mqprio is removed and made
-// anew, as grafting another in its place would end with the old one's removal,
-// which takes the traffic classes away (net/sched/sch_mqprio.c:
-// mqprio_destroy): for a moment there is none, and nothing may hang on it.
+// changeQdisc changes a qdisc. Kinds without a change operation refuse it; one is htb, whose
+// default class is chosen when it is made. changeQdisc removes an mqprio and adds the new one.
+// Grafting the new one in its place would end with the removal of the old one, which removes
+// the traffic classes (net/sched/sch_mqprio.c: mqprio_destroy). For a moment there is no
+// mqprio, and nothing may be attached to it.
 func (c *Client) changeQdisc(old, q device.Qdisc) error {
 	if q.Parent != "root" && q.Parent != "clsact" && old.Type != q.Type && old.Handle != q.Handle {
 		return c.replaceLeaf(q)
@@ -257,8 +256,8 @@ func (c *Client) changeQdisc(old, q device.Qdisc) error {
 	return qdiscError("change", q, c.send(r, err, unix.RTM_NEWQDISC, 0))
 }
 
-// deleteQdisc names the handle, so that the kernel refuses to delete another
-// qdisc that has taken the place.
+// deleteQdisc names the handle. So the kernel refuses to delete another qdisc that has taken
+// the place.
 func (c *Client) deleteQdisc(q device.Qdisc) error {
 	r, err := c.qdiscPlace(q)
 	return qdiscError("delete", q, c.send(r, err, unix.RTM_DELQDISC, 0))

@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestReadingIsQuiet: who looks tells nobody. A watch that is told of what it
-// itself asks would never rest.
+// TestReadingIsQuiet: a read causes no notification. A watch that is notified of its own reads
+// would never rest.
 func TestReadingIsQuiet(t *testing.T) {
 	c := inNetns(t)
 	clsact := device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}
@@ -43,7 +43,7 @@ func TestReadingIsQuiet(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	// The first that the listener hears is what is written then.
+	// The first notification that the listener gets is that of the write below.
 	vethtest.Write(t, c, classes[0], nil)
 	must.Do(t, listener.SetReadDeadline(time.Now().Add(10*time.Second)))
 	got, err := listener.Receive()

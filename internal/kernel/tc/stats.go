@@ -15,15 +15,14 @@ import (
 const (
 	statsBasic    = 1 // struct gnet_stats_basic: u64 bytes, u32 packets
 	statsQueue    = 3 // struct gnet_stats_queue: u32 qlen, backlog, drops, requeues, overlimits
-	statsPackets  = 8 // u64, where 32 bits do not hold them (Linux 5.5)
+	statsPackets  = 8 // u64, if 32 bits are too few (Linux 5.5)
 	sizeofBasic   = 12
 	sizeofQueue   = 20
 	offsetBacklog = 4
 	offsetDrops   = 8
 )
 
-// ClassCounters returns the counters of a device's HTB classes in the
-// kernel's order.
+// ClassCounters returns the counters of a device's HTB classes in the kernel's order.
 func (c *Client) ClassCounters(dev string) ([]device.ClassCounter, error) {
 	reps, err := c.classes(dev)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestDecodeStats: the attributes as gnet_stats_copy_basic and
-// gnet_stats_copy_queue of net/core/gen_stats.c lay them out.
+// TestDecodeStats uses the attributes in the layout of gnet_stats_copy_basic and
+// gnet_stats_copy_queue in net/core/gen_stats.c.
 func TestDecodeStats(t *testing.T) {
 	basic := binary.NativeEndian.AppendUint64(nil, 5_000_000_000)
 	basic = binary.NativeEndian.AppendUint32(basic, 77)
