@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile replaces files at once: whoever reads one reads the old or the new
+// Package atomicfile replaces files atomically: a reader gets the old text or the new
 // text, also after a crash.
 package atomicfile
 
@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 )
 
-// Write gives the file at path this text and exactly these permissions. The text is first
-// written to a hidden file beside it and synced (fsync(2)). What fails leaves the file as
-// it is and nothing beside it.
+// Write replaces the file at path with text and gives it exactly the permissions perm. It
+// writes a hidden file in the same directory, syncs it (fsync(2)) and renames it. On an
+// error the old file stays and the hidden file is removed.
 func Write(path string, text []byte, perm os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

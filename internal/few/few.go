@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package few bounds the connections of a server so that clients that say
-// nothing cannot keep others out: beyond the bound, the one that has been silent
-// for longest is closed for the newest. It sets no deadline; servers do.
+// Package few bounds the connections of a server, so that idle clients cannot keep
+// other clients out. At the bound, it closes the connection that has been silent
+// longest and accepts the new one. It sets no deadlines; servers do.
 package few
 
 import (
@@ -17,17 +17,17 @@ type Listener struct {
 	mostSilent, mostHeard int
 
 	mu     sync.Mutex
-	silent list.List // of *conn, the oldest first
+	silent list.List // of *conn, oldest first
 	heard  int
 }
 
-// Listen has at most silent connections that Heard was not called for, and at
-// most heard others.
+// Listen returns a Listener that keeps at most silent connections for which Heard was
+// not called, and at most heard other ones.
 func Listen(l net.Listener, silent, heard int) *Listener {
 	return &Listener{Listener: l, mostSilent: silent, mostHeard: heard}
 }
 
-// Accept waits for a connection, never for room.
+// Accept waits for a connection. It never waits for a free place.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -44,7 +44,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return k, nil
 }
 
-// tooMany takes the oldest silent connection out if there are more than may be.
+// tooMany removes and returns the oldest silent connection if the bound is exceeded, or nil.
 func (l *Listener) tooMany() *conn {
 	if l.silent.Len() <= l.mostSilent {
 		return nil
@@ -54,15 +54,15 @@ func (l *Listener) tooMany() *conn {
 	return k
 }
 
-// conn is silent, heard, or neither when it is closed.
+// A conn is an accepted connection. It is silent, heard, or neither after Close.
 type conn struct {
 	net.Conn
 	of    *Listener
-	place *list.Element // among the silent
+	place *list.Element // in Listener.silent, or nil
 	heard bool
 }
 
-// forget takes a connection out of the count.
+// forget removes a connection from the counts.
 func (k *conn) forget() {
 	if k.place != nil {
 		k.of.silent.Remove(k.place)
@@ -82,8 +82,8 @@ func (k *conn) Close() error {
 	return k.Conn.Close()
 }
 
-// Heard says that a connection of a Listener's, perhaps with TLS, has shown that
-// it is in earnest. It closes it where there are as many of these as may be.
+// Heard marks a connection of a Listener (perhaps inside TLS) as one whose client has
+// identified itself. If the Listener has its maximum of heard connections, it closes c.
 func Heard(c net.Conn) {
 	k := of(c)
 	if k == nil {
@@ -103,7 +103,7 @@ func Heard(c net.Conn) {
 	}
 }
 
-// Silent takes back what Heard said: the connection is the newest of the silent.
+// Silent undoes Heard: the connection becomes the newest silent one.
 func Silent(c net.Conn) {
 	k := of(c)
 	if k == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// pair makes a connection to l, and returns both ends.
+// pair makes a connection to l and returns both ends.
 func pair(t *testing.T, l *Listener) (client, server net.Conn) {
 	t.Helper()
 	client, err := net.Dial("unix", l.Addr().String())
@@ -54,7 +54,7 @@ func TestListener(t *testing.T) {
 	}
 	a, as := pair(t, l)
 	b, bs := pair(t, l)
-	Heard(tls.Server(as, nil)) // as a server of TLS sees it
+	Heard(tls.Server(as, nil)) // wrapped, as a TLS server has it
 	c, cs := pair(t, l)
 	d, _ := pair(t, l)
 	want("heard", a, true)
@@ -76,5 +76,5 @@ func TestListener(t *testing.T) {
 	want("the oldest, since the other was heard", d, false)
 	want("silent again", f, true)
 	want("the newest", g, true)
-	Heard(d) // not of a Listener's
+	Heard(d) // not a connection of a Listener
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lifeline finds what a person could cut off by changing a device: the
-// default route, and the connection that the running command was started over.
-// It reads the network namespace of the calling thread and changes nothing.
+// Package lifeline finds what a user may cut off by changing a device: the default route, and
+// the connection over which the running command was started. It reads the network namespace of
+// the calling thread and changes nothing.
 package lifeline
 
 import (
@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On returns what a device carries, by itself or through what is stacked on
-// it, as words for a sentence: "the default route", "this login, from
-// 192.0.2.7". Nil: nothing is known to depend on the device.
+// On returns what a device carries, itself or through the devices stacked on it, as words for a
+// sentence: "the default route", "this login, from 192.0.2.7". nil means that no such
+// dependency is known.
 func On(dev string) (carried []string) {
 	over, err := above(dev)
 	if err != nil {
@@ -38,8 +38,7 @@ func On(dev string) (carried []string) {
 	return carried
 }
 
-// Sentence says what each of the devices carries, or is "" if none carries
-// anything.
+// Sentence returns a sentence with what each device carries, or "" if none carries anything.
 func Sentence(devices []string) string {
 	var all []string
 	for _, dev := range devices {
@@ -50,9 +49,8 @@ func Sentence(devices []string) string {
 	return strings.Join(all, "; ")
 }
 
-// above returns the indices of a device and of all that is stacked on it:
-// VLANs, its bond or bridge, and what is on these. No device of that name:
-// none.
+// above returns the indices of a device and of the devices stacked on it: VLANs, its bond or
+// bridge, and those on top of them. If no device has that name, it returns none.
 func above(dev string) (map[int]bool, error) {
 	links, err := netlink.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -80,8 +78,8 @@ func stacked(dev string, links []netlink.Link) map[int]bool {
 			if over[at.Index] {
 				add(at.MasterIndex)
 			}
-			// The other end of a veth stands as its parent, and the
-			// parent of a device in another namespace is one of there.
+			// A veth's parent index is its peer. The parent index of a device in another
+			// namespace belongs to that namespace.
 			if _, veth := l.(*netlink.Veth); !veth && at.NetNsID < 0 && over[at.ParentIndex] {
 				add(at.Index)
 			}
@@ -90,11 +88,11 @@ func stacked(dev string, links []netlink.Link) map[int]bool {
 	return over
 }
 
-// defaultBits is the longest prefix that is taken for a default route: a
-// default is also written as its halves, or for IPv6 as 2000::/3.
+// defaultBits is the longest prefix that counts as a default route: a default route may also be
+// written as its halves, or for IPv6 as 2000::/3.
 const defaultBits = 3
 
-// defaultRoute reports whether one of any table leaves by one of the links.
+// defaultRoute reports whether a default route of any table leaves by one of the links.
 func defaultRoute(over map[int]bool) (found bool, err error) {
 	err = netlink.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
 		netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
@@ -125,7 +123,7 @@ func leaves(to netip.Addr, over map[int]bool) bool {
 		return err == nil && over[link.Index]
 	}
 	routes, err := netlink.RouteGet(net.IP(to.AsSlice()))
-	if err != nil { // no way there from this namespace
+	if err != nil { // this namespace has no route to it
 		return false
 	}
 	for _, r := range routes {

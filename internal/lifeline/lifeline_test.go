@@ -30,7 +30,7 @@ func TestStacked(t *testing.T) {
 		&netlink.Device{LinkAttrs: link(1, 0, 7, -1)}, // in the bond
 		&netlink.Device{LinkAttrs: link(2, 0, 0, -1)},
 		&netlink.Veth{LinkAttrs: link(3, 2, 0, -1)},
-		&netlink.Vlan{LinkAttrs: link(4, 2, 0, 0)}, // on another namespace's device
+		&netlink.Vlan{LinkAttrs: link(4, 2, 0, 0)}, // on a device of another namespace
 		&netlink.Macvlan{LinkAttrs: link(5, 2, 0, -1)},
 	}
 	for dev, want := range map[string][]int{
@@ -83,9 +83,8 @@ addr add 10.7.0.1/24 dev other
 	}
 }
 
-// TestSessions: a command is told of the connection that its ancestors have, by
-// ssh's word in the environment or by their sockets, and not of those in other
-// network namespaces.
+// TestSessions: sessions returns the connection of a command's ancestors, from ssh's variable
+// in the environment or from their sockets. It returns none of other network namespaces.
 func TestSessions(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = []string{"SSH_CONNECTION=192.0.2.7 50000 192.0.2.1 22"}

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A session is a connection that a command was started over.
+// A session is a connection over which a command was started.
 type session struct {
 	peer netip.Addr
-	// process has the connection, by its name and PID; "" for a login by
-	// ssh, which says so in the environment.
+	// process is the name and PID of the process that has the connection; "" for an ssh login,
+	// which is found in the environment.
 	process string
 }
 
@@ -30,10 +30,9 @@ func (s session) String() string {
 	return fmt.Sprintf("the connection to %s of %s, which started this", s.peer, s.process)
 }
 
-// sessions are the connections that a process was started over: what sshd says
-// in the environment of what it starts, and the TCP connections in this network
-// namespace of all ancestors, for other ways in. sudo and tmux drop the
-// environment, so all ancestors are asked for it.
+// sessions returns the connections over which a process was started. It uses the variable that
+// sshd sets and, for other logins, the TCP connections of all ancestors in this network
+// namespace. sudo and tmux drop the environment, so it reads that of all ancestors.
 func sessions(pid int) (out []session) {
 	add := func(s session) {
 		if s.peer.IsValid() && !slices.ContainsFunc(out, func(o session) bool { return o.peer == s.peer }) {
@@ -56,7 +55,7 @@ func sessions(pid int) (out []session) {
 		if err != nil {
 			return out
 		}
-		// The name, in parentheses, can have anything in it (proc(5)).
+		// The name, in parentheses, can contain any character (proc(5)).
 		begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 		if pid != self {
 			for _, peer := range peers(pid) {
@@ -74,8 +73,8 @@ func sessions(pid int) (out []session) {
 	return out
 }
 
-// peers are the other ends of the TCP connections that a process has in the
-// network namespace of the calling thread.
+// peers returns the peers of the TCP connections that a process has in the network namespace of
+// the calling thread.
 func peers(pid int) (out []netip.Addr) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	fds, err := os.ReadDir(dir)
@@ -100,8 +99,7 @@ func peers(pid int) (out []netip.Addr) {
 	return out
 }
 
-// peerOf is the other end of a process's TCP connection in this network
-// namespace.
+// peerOf returns the peer of a process's TCP connection in this network namespace.
 func peerOf(process, fd int) (netip.Addr, bool) {
 	s, err := unix.PidfdGetfd(process, fd, 0)
 	if err != nil {
@@ -131,8 +129,8 @@ func peerOf(process, fd int) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// ours reports whether a socket is of the calling thread's network namespace.
-// Before Linux 5.14 a socket does not say, and is taken for one.
+// ours reports whether a socket is in the calling thread's network namespace. Before Linux 5.14
+// the kernel does not tell, and ours returns true.
 func ours(s int) bool {
 	its, err := unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program finds the other one of niclane's two programs.
+// Package program finds and runs the other one of niclane's two programs.
 package program
 
 import (
@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The programs, each of a package of its name.
+// The names of the programs. Each has a package of its name.
 const (
 	Niclane = "niclane"
 	Bench   = "niclane-bench"
 )
 
-// Find returns the path of a program: in the directory of this process's own,
-// else by the PATH, as git finds its parts.
+// Find returns the path of a program: in the directory of this process's own program, else in
+// the PATH.
 func Find(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -42,18 +42,18 @@ func Find(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// Lanes is niclane on this host, with directories of journals and of the lock.
+// Lanes runs the niclane of this host, with the directories of the journals and of the lock.
 type Lanes struct {
 	Path             string
 	StateDir, RunDir string
 }
 
-// undoTime is how long a command may take that was told to end: an apply that is
-// cut short undoes what it did.
+// undoTime is the time that a command may take to end after SIGTERM: an interrupted apply
+// undoes its steps.
 const undoTime = time.Minute
 
-// Run runs a command with --json, and returns what it prints, of a failed one too.
-// A ctx that ends has it told to end.
+// Run runs a command with --json and returns its output, even if the command fails. When ctx
+// ends, Run sends SIGTERM to the command.
 func (l Lanes) Run(ctx context.Context, verb ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, l.Path, append([]string{"--json", "--state-dir", l.StateDir, "--run-dir", l.RunDir},
 		verb...)...)
@@ -61,7 +61,8 @@ func (l Lanes) Run(ctx context.Context, verb ...string) ([]byte, error) {
 	cmd.Dir = "/"
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = undoTime
-	// Not with this process: it has a journal, and whoever is left undoes it.
+	// In its own session, so that it does not end with this process. It has a journal for an
+	// undo.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.Output()
 	var exit *exec.ExitError

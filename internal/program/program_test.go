@@ -21,7 +21,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// TestFind: the one beside this program comes before one of the PATH.
+// TestFind: the program beside this one takes precedence over the PATH.
 func TestFind(t *testing.T) {
 	self, err := os.Executable()
 	must.Do(t, err)
@@ -56,7 +56,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 
-	// One that is told to end can undo what it did.
+	// A command that is interrupted can undo its steps.
 	started := filepath.Join(dir, "started")
 	l.Path = write(t, filepath.Join(dir, "slow"), `trap 'echo undone; exit 1' TERM; : >`+started+`; while :; do sleep 0.01; done`)
 	ctx, cancel := context.WithCancel(t.Context())
