@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Microseconds is an integer, or text with a unit.
+// Microseconds is an integer in microseconds, or text with a unit.
 func Microseconds(least, most int) Kind[int] {
 	number := Integer(least, most)
 	k := Kind[int]{
@@ -36,7 +36,7 @@ func Microseconds(least, most int) Kind[int] {
 	return k
 }
 
-// Duration is a time in ns, written with its unit.
+// Duration is a time, written with its unit; its value is in ns.
 func Duration(least, most time.Duration) Kind[int64] {
 	k := Kind[int64]{
 		Want: fmt.Sprintf("a time from %s to %s with its unit: us, ms, s, min or h", DurationText(int64(least)),
@@ -72,7 +72,7 @@ func duration(text string, least, most time.Duration) (time.Duration, bool) {
 	return d, err == nil && d >= least && d <= most
 }
 
-// DurationText gives ns in the largest unit that divides them: "90s", "2h".
+// DurationText returns ns in the largest unit that divides it: "90s", "2h".
 func DurationText(ns int64) string {
 	for _, u := range []struct {
 		name string

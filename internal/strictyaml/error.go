@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// An Error is one problem in a file. Line and Column count from 1; Column is in
-// characters. Path is where in the file, "lanes.redis.queues", and empty for
-// what concerns the text as a whole.
+// An Error is one problem in a file. Line and Column count from 1; Column counts characters.
+// Path is the place in the file, "lanes.redis.queues"; it is empty for a problem of the whole
+// text.
 type Error struct {
 	File    string `json:"file"`
 	Line    int    `json:"line"`
@@ -29,10 +29,10 @@ func (e Error) Error() string {
 	return s + e.Message
 }
 
-// Errors are all problems of one file, by position.
+// Errors are all problems of one file, ordered by position.
 type Errors []Error
 
-// Error implements error: one line per problem.
+// Error implements error: one line for each problem.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {
@@ -41,7 +41,7 @@ func (es Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted orders problems by position and drops repetitions.
+// sorted returns the problems ordered by position, without repetitions.
 func (es Errors) sorted() Errors {
 	es = slices.Clone(es) // Compact clears what it drops
 	slices.SortStableFunc(es, func(a, b Error) int {

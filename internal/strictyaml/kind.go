@@ -14,9 +14,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// A Kind is a type of value: what it is called in messages and in the
-// reference, its JSON Schema, and how it is read. Read reports problems itself
-// and returns false after one.
+// A Kind is a type of value: its name in messages and in the reference, its JSON Schema, and
+// its reader. Read reports problems itself and then returns false.
 type Kind[T any] struct {
 	Want   string
 	Schema Schema
@@ -25,12 +24,12 @@ type Kind[T any] struct {
 
 var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,17})$`)
 
-// IsDecimal reports whether a text is an integer as files have it; YAML's other
-// spellings (0x10, 010, 1_000) are traps more than help.
+// IsDecimal reports whether a text is an integer in the form that files use. YAML's other forms
+// (0x10, 010, 1_000) are refused because they mislead.
 func IsDecimal(text string) bool { return decimal.MatchString(text) }
 
-// Parse reads a text as a file that has it without quotes: that of an option of a
-// command. The error is what a file's would be, without its place.
+// Parse reads a text as if a file contained it without quotes; it serves a command's options.
+// The error is that of a file, without the position.
 func (k Kind[T]) Parse(text string) (T, error) {
 	r := NewReader("")
 	t, ok := k.Read(Value{r: r, node: ast.String(token.New(text, text, &token.Position{}))})
@@ -40,7 +39,7 @@ func (k Kind[T]) Parse(text string) (T, error) {
 	return t, nil
 }
 
-// Mapped changes the type of what a kind reads.
+// Mapped returns k with another type of result: f converts it.
 func Mapped[A, B any](k Kind[A], f func(A) B) Kind[B] {
 	return Kind[B]{Want: k.Want, Schema: k.Schema, Read: func(v Value) (B, bool) {
 		a, ok := k.Read(v)
@@ -48,12 +47,12 @@ func Mapped[A, B any](k Kind[A], f func(A) B) Kind[B] {
 	}}
 }
 
-// Named changes the type of a word.
+// Named returns k with a named string type as result.
 func Named[T ~string](k Kind[string]) Kind[T] {
 	return Mapped(k, func(s string) T { return T(s) })
 }
 
-// Integer is one within limits.
+// Integer is an integer from least to most.
 func Integer(least, most int) Kind[int] {
 	return integer(fmt.Sprintf("an integer from %d to %d", least, most), least, most)
 }
@@ -74,7 +73,7 @@ func integer(want string, least, most int) Kind[int] {
 	return k
 }
 
-// Boolean takes adqsetup's words except 1 and 0.
+// Boolean accepts adqsetup's words except 1 and 0.
 func Boolean() Kind[bool] {
 	k := Kind[bool]{
 		Want: "on or off (or true, false, yes, no)",
@@ -97,7 +96,7 @@ func Boolean() Kind[bool] {
 	return k
 }
 
-// Word is one of some.
+// Word is one of the given words.
 func Word(words ...string) Kind[string] {
 	k := Kind[string]{
 		Want:   OneOf(words),
@@ -121,8 +120,8 @@ func OneOf(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// Pattern is text that a regular expression describes; why, if not nil, says
-// what else may be wrong with it.
+// Pattern is text that matches the regular expression expr. why may be nil; it returns another
+// problem of a text that matches.
 func Pattern(want, expr string, why func(string) string) Kind[string] {
 	re := regexp.MustCompile(expr)
 	k := Kind[string]{Want: want, Schema: Schema{"type": "string", "pattern": expr}}
@@ -147,8 +146,7 @@ func Pattern(want, expr string, why func(string) string) Kind[string] {
 	return k
 }
 
-// anyCase is the regular expression of words in any case; JSON Schema's have
-// no flag for it.
+// anyCase returns a regular expression for words in any case; JSON Schema has no flag for it.
 func anyCase(words ...string) string {
 	out := make([]string, len(words))
 	for i, w := range words {

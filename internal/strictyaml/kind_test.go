@@ -12,7 +12,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// reads holds a kind to values, as fmt prints them, and to messages.
+// reads checks a kind: the values of good texts, as fmt prints them, and the messages of bad
+// ones.
 func reads[T any](t *testing.T, k strictyaml.Kind[T], good, bad map[string]string) {
 	t.Helper()
 	read := func(text string) (got T, r *strictyaml.Reader) {
@@ -67,7 +68,7 @@ func TestSize(t *testing.T) {
 	}, map[string]string{
 		"0":       ": found 0, " + want,
 		"2 GiB":   `: found "2 GiB", ` + want,
-		"0.3 KiB": `: found "0.3 KiB", ` + want, // no whole number of bytes
+		"0.3 KiB": `: found "0.3 KiB", ` + want, // not a whole number of bytes
 		`"64"`:    `: found "64", ` + want,
 		"64k":     `: found "64k", want the unit as KiB (1024 bytes), or the bytes as a number`,
 		"1 MB":    `: found "1 MB", want the unit as MiB (1048576 bytes), or the bytes as a number`,
@@ -155,7 +156,7 @@ func TestLists(t *testing.T) {
 	})
 }
 
-// TestFailLine: a problem within a text has the file's line where it can.
+// TestFailLine: a problem within a text has the line of the file, if it is known.
 func TestFailLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"x: |\n\n  one\n  two\n": "f:4: x: wrong",

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Nested is a section within another; ref is where its schema is defined. start
-// gives what holds before any key is read.
+// Nested is a section within another one; ref is the name of its schema. start returns the
+// value before any key is read.
 func Nested[T any](ref, want string, keys func() []Key[T], start func() T) Kind[T] {
 	return Kind[T]{
 		Want:   want,
@@ -22,7 +22,7 @@ func Nested[T any](ref, want string, keys func() []Key[T], start func() T) Kind[
 	}
 }
 
-// Sections is a list of sections, at least one and limit at most.
+// Sections is a list of 1 to limit sections.
 func Sections[T any](ref, want string, limit int, keys func() []Key[T], start func(item Value) T) Kind[[]T] {
 	k := Kind[[]T]{
 		Want:   want,
@@ -40,8 +40,8 @@ func Sections[T any](ref, want string, limit int, keys func() []Key[T], start fu
 		var out []T
 		for _, item := range v.Items() {
 			t := start(item)
-			// An item that is no mapping keeps its place, so that the paths
-			// of the others stay theirs.
+			// An item that is not a mapping keeps its place, so that the paths of the others
+			// stay correct.
 			Section(item, keys(), "a mapping of keys: "+strings.Join(Names(keys()), ", "), &t)
 			out = append(out, t)
 		}
@@ -50,8 +50,8 @@ func Sections[T any](ref, want string, limit int, keys func() []Key[T], start fu
 	return k
 }
 
-// Mapping has names of the file's choice and values of one kind. names is the
-// regular expression of a name, name what it says.
+// Mapping has names that the file chooses, and values of one kind. names is the regular
+// expression of a name; name describes it.
 func Mapping[V any](want, names, name string, value Kind[V]) Kind[map[string]V] {
 	expr := regexp.MustCompile(names)
 	return Kind[map[string]V]{
@@ -89,7 +89,7 @@ func Mapping[V any](want, names, name string, value Kind[V]) Kind[map[string]V] 
 	}
 }
 
-// Text is a scalar as it is written, whatever YAML takes it for.
+// Text is a scalar as written, of any YAML type.
 func Text(want string, limit int) Kind[string] {
 	return Kind[string]{
 		Want:   want,
@@ -112,7 +112,7 @@ func Text(want string, limit int) Kind[string] {
 	}
 }
 
-// Texts is a list of texts, at least one and limit at most.
+// Texts is a list of 1 to limit texts.
 func Texts(want string, limit int, item Kind[string]) Kind[[]string] {
 	return Kind[[]string]{
 		Want:   want,
@@ -138,7 +138,7 @@ func Texts(want string, limit int, item Kind[string]) Kind[[]string] {
 	}
 }
 
-// OneOrList takes a value, or a list of up to limit, of one kind.
+// OneOrList accepts a value, or a list of up to limit values, of one kind.
 func OneOrList[T any](one Kind[T], limit int) Kind[[]T] {
 	k := Kind[[]T]{
 		Want: one.Want + ", or a list of these",

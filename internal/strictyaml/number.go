@@ -12,8 +12,7 @@ const numberPattern = `^(0|[1-9][0-9]{0,11})(\.[0-9]{1,9})?$`
 
 var numberExpr = regexp.MustCompile(numberPattern)
 
-// Number is a decimal fraction within limits, neither negative nor with an
-// exponent.
+// Number is a decimal fraction from least to most, neither negative nor with an exponent.
 func Number(least, most float64) Kind[float64] {
 	k := Kind[float64]{
 		Want:   fmt.Sprintf("a number from %s to %s", NumberText(least), NumberText(most)),
@@ -31,10 +30,10 @@ func Number(least, most float64) Kind[float64] {
 	return k
 }
 
-// NumberText is a number as a file has it.
+// NumberText returns a number in the form that files use.
 func NumberText(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// Share is a part of something in permille.
+// Share is a share in permille; a file states it in percent.
 func Share(least, most int) Kind[int] {
 	k := Kind[int]{
 		Want:   fmt.Sprintf("a share from %s to %s in steps of 0.1%%", PermilleText(least), PermilleText(most)),
@@ -53,12 +52,11 @@ func Share(least, most int) Kind[int] {
 	return k
 }
 
-// steps are the keys of a series.
+// steps holds the values of the keys of a series.
 type steps struct{ from, to, step int }
 
-// Series is one integer, several, or all from one to another by a step:
-// {from: 110, to: 4400, step: 110}. The result ascends. limit is the largest
-// number of them.
+// Series is one integer, a list, or all integers from one to another by a step: {from: 110, to:
+// 4400, step: 110}. The result ascends. limit is the largest number of integers.
 func Series(what string, least, most, limit int) Kind[[]int] {
 	one := Integer(least, most)
 	keys := []Key[steps]{

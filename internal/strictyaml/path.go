@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Path is the name of a file, relative to the directory of the file that names
-// it, which it may not leave. That is a rule of names: who opens it has to see
-// to symbolic links, with os.Root.
+// Path is the name of a file, relative to the directory of the file that contains it, and below
+// that directory. The rule covers names only: the code that opens the file must restrict
+// symbolic links, with os.Root.
 func Path(what string) Kind[string] {
 	want := what + ", relative to this file and below its directory"
 	return Pattern(want, `^[^\x00-\x1f\\]{1,1000}$`, func(s string) string {
@@ -20,8 +20,7 @@ func Path(what string) Kind[string] {
 	})
 }
 
-// OutsidePath says how a path leaves the directory that it is relative to, ""
-// if it does not.
+// OutsidePath explains how a path leaves its directory, or returns "" if it does not.
 func OutsidePath(s string) string {
 	switch clean := path.Clean(s); {
 	case strings.HasPrefix(s, "/"):

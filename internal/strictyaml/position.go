@@ -8,7 +8,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// A Position in a file; both count from 1, Column in characters.
+// A Position is a place in a file. Line and Column count from 1; Column counts characters.
 type Position struct{ Line, Column int }
 
 func positionOf(tk *token.Token) Position {
@@ -18,12 +18,12 @@ func positionOf(tk *token.Token) Position {
 	return Position{max(tk.Position.Line, 1), max(tk.Position.Column, 1)}
 }
 
-// Positions are those of keys and list items, by path such as
+// Positions are the positions of keys and list items, by path such as
 // "lanes.redis.members[0].ports".
 type Positions map[string]Position
 
-// Of returns the position of a path. What the file does not give is found at
-// the nearest thing around it that the file does give.
+// Of returns the position of a path. If the file does not contain it, Of returns the position
+// of the nearest enclosing path that it contains.
 func (ps Positions) Of(path string) Position {
 	for path != "" {
 		if p, ok := ps[path]; ok {
@@ -34,8 +34,7 @@ func (ps Positions) Of(path string) Position {
 	return Position{1, 1}
 }
 
-// Problem is an Error of a problem that was found later, by somebody who knows
-// its path only.
+// Problem returns an Error for a problem that was found later, by its path.
 func (ps Positions) Problem(file, path, message string) Error {
 	p := ps.Of(path)
 	return Error{File: file, Line: p.Line, Column: p.Column, Path: path, Message: message}

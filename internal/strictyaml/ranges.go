@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// rangesPattern is a list of integers and ranges in one text.
+// rangesPattern matches a list of integers and ranges in one text.
 const rangesPattern = `^[0-9]+(-[0-9]+)?( *, *[0-9]+(-[0-9]+)?)*$`
 
 var rangesExpr = regexp.MustCompile(rangesPattern)
@@ -18,9 +18,9 @@ var rangesExpr = regexp.MustCompile(rangesPattern)
 // IsRanges reports whether a text looks like a list of integers and ranges.
 func IsRanges(text string) bool { return rangesExpr.MatchString(text) }
 
-// Integers is a list of integers and ranges in any of adqsetup's and YAML's
-// spellings: 1, "0-3,8", [1, "2-3"]. The result is ascending. most is the
-// largest number of them.
+// Integers is a list of integers and ranges in all forms of adqsetup and YAML: 1, "0-3,8", [1,
+// "2-3"]. The integers are from least to top. The result ascends. most is the largest number of
+// integers.
 func Integers(what string, least, top, most int) Kind[[]int] {
 	one := fmt.Sprintf("%s from %d to %d", what, least, top)
 	number := Schema{"type": "integer", "minimum": least, "maximum": top}
@@ -51,7 +51,7 @@ func Integers(what string, least, top, most int) Kind[[]int] {
 	return k
 }
 
-// ranges adds the integers of "0-3,8" to have.
+// ranges adds the integers of a text such as "0-3,8" to have.
 func (v Value) ranges(have map[int]bool, least, top, most int, want string) bool {
 	text, _, ok := v.Scalar()
 	if !ok {

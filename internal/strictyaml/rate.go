@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// A Rate is an absolute amount of a link, or a share of it.
+// A Rate is an absolute rate, or a share of the link's rate.
 type Rate struct {
 	BitsPerSecond uint64 // used when Permille is 0
 	Permille      int    // of the link, 1 to 1000
 }
 
-// String is the rate as a file has it.
+// String returns the rate in the form that files use.
 func (r Rate) String() string {
 	if r.Permille == 0 {
 		return BitsText(r.BitsPerSecond)
@@ -23,7 +23,7 @@ func (r Rate) String() string {
 	return PermilleText(r.Permille)
 }
 
-// PermilleText is a share as a file has it: "0.5%".
+// PermilleText returns a share in the form that files use: "0.5%".
 func PermilleText(n int) string {
 	s := strconv.Itoa(n / 10)
 	if tenth := n % 10; tenth != 0 {
@@ -32,7 +32,7 @@ func PermilleText(n int) string {
 	return s + "%"
 }
 
-// BitsText gives bit/s in the largest unit that divides them.
+// BitsText returns a rate in bit/s in the largest unit that divides it.
 func BitsText(n uint64) string {
 	units := []string{"bit", "kbit", "mbit", "gbit", "tbit"}
 	i := 0
@@ -42,8 +42,8 @@ func BitsText(n uint64) string {
 	return strconv.FormatUint(n, 10) + units[i]
 }
 
-// Limits of a rate: below 1 kbit/s a class sends nothing for seconds, and no
-// link reaches 10 Tbit/s.
+// Limits of a rate in bit/s. Below 1 kbit/s a class sends nothing for seconds, and no link
+// reaches 10 Tbit/s.
 const (
 	minRate = 1_000
 	maxRate = 10_000_000_000_000
@@ -54,19 +54,19 @@ const (
 	rateWant     = "a share of the link (20%), or " + absoluteWant
 )
 
-// bitUnits are those of tc(8) that count bits.
+// bitUnits are the units of tc(8) that count bits.
 var bitUnits = map[string]int64{
 	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,
 	"kibit": 1 << 10, "mibit": 1 << 20, "gibit": 1 << 30, "tibit": 1 << 40,
 }
 
-// The schema's pattern of an absolute rate.
+// The schema's patterns of rates.
 const (
 	absolutePattern = `^[0-9]+(\.[0-9]+)? ?([KkMmGgTt][Ii]?)?[Bb][Ii][Tt]$`
 	percentPattern  = `^[0-9]+(\.[0-9])? ?%$`
 )
 
-// RateOrShare is a share of the link or an absolute rate.
+// RateOrShare is a share of the link's rate, or an absolute rate.
 func RateOrShare() Kind[Rate] {
 	return Kind[Rate]{
 		Want: rateWant,
@@ -78,7 +78,7 @@ func RateOrShare() Kind[Rate] {
 	}
 }
 
-// BitRate is a rate, in bit/s, that cannot be a share.
+// BitRate is an absolute rate in bit/s.
 func BitRate() Kind[uint64] {
 	return Kind[uint64]{
 		Want:   absoluteWant,
@@ -128,8 +128,8 @@ func (v Value) rate(want string, share bool) (Rate, bool) {
 	return none, false
 }
 
-// quantity splits a text into a number, of at most so many digits before and
-// after the point, and a unit, after a space or none.
+// quantity splits a text into a number and a unit, with or without a space between them. The
+// number has at most digits digits before the point and fraction digits after it.
 func quantity(text string, digits, fraction int) (n *big.Rat, unit string, ok bool) {
 	m := quantityExpr.FindStringSubmatch(text)
 	if m == nil || len(m[1]) > digits || len(m[2]) > fraction+1 {
@@ -141,7 +141,7 @@ func quantity(text string, digits, fraction int) (n *big.Rat, unit string, ok bo
 
 var quantityExpr = regexp.MustCompile(`^([0-9]+)(\.[0-9]+)? ?([A-Za-z/%]*)$`)
 
-// whole returns n times factor if that is a whole number that fits.
+// whole returns n times factor. ok is false if that is not a whole number, or too large.
 func whole(n *big.Rat, factor int64) (int64, bool) {
 	p := new(big.Rat).Mul(n, new(big.Rat).SetInt64(factor))
 	if !p.IsInt() || !p.Num().IsInt64() {

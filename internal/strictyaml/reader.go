@@ -8,21 +8,21 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// A Reader walks one document and collects every problem of it, and where its
-// keys and list items are.
+// A Reader reads one document. It collects all problems, and the positions of keys and list
+// items.
 type Reader struct {
 	file string
 	errs Errors
 	at   Positions
 }
 
-// NewReader returns a reader of a file, whose name is used in messages only.
+// NewReader returns a Reader of a file. The file's name serves only for messages.
 func NewReader(file string) *Reader { return &Reader{file: file, at: Positions{}} }
 
-// Errors are all problems reported so far, by position, nil if there is none.
+// Errors returns all problems reported so far, ordered by position, or nil if there are none.
 func (r *Reader) Errors() Errors { return r.errs.sorted() }
 
-// Positions of every key and list item that was read.
+// Positions returns the positions of all keys and list items that were read.
 func (r *Reader) Positions() Positions { return r.at }
 
 // FailAt reports a problem at a position.
@@ -32,22 +32,22 @@ func (r *Reader) FailAt(at Position, path, format string, args ...any) {
 	})
 }
 
-// Failf reports a problem of something that the file gives, by path.
+// Failf reports a problem of a path at its position in the file.
 func (r *Reader) Failf(path, format string, args ...any) {
 	r.FailAt(r.at.Of(path), path, format, args...)
 }
 
-// Given reports whether the file gives the path.
+// Given reports whether the file contains the path.
 func (r *Reader) Given(path string) bool {
 	_, ok := r.at[path]
 	return ok
 }
 
-// Line is where the file gives the path, 0 if it does not.
+// Line returns the line of a path, or 0 if the file does not contain it.
 func (r *Reader) Line(path string) int { return r.at[path].Line }
 
-// Add records where a path is that no Section reads, and returns where it was
-// given before.
+// Add records the position of a path that no Section reads. If the path was recorded before,
+// twice is true and first its earlier position.
 func (r *Reader) Add(path string, at Position) (first Position, twice bool) {
 	if first, twice = r.at[path]; !twice {
 		r.at[path] = at
@@ -55,9 +55,8 @@ func (r *Reader) Add(path string, at Position) (first Position, twice bool) {
 	return first, twice
 }
 
-// value wraps a node. What YAML can hide a value behind is refused: niclane's
-// files are read by people in an emergency, and an alias can stand for
-// millions of nodes.
+// value wraps a node. It refuses YAML features that hide a value, such as aliases: people read
+// niclane's files in an emergency, and an alias can stand for millions of nodes.
 func (r *Reader) value(path string, node ast.Node, at Position) (Value, bool) {
 	v := Value{r, path, node, at}
 	if node == nil {

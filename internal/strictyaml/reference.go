@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Part is the part of a manual page, in Markdown, that lists the keys of a
-// section under a title and a text.
+// Part returns the part of a manual page, in Markdown, that lists the keys of a section under a
+// title and a text.
 func Part[T any](title, text string, keys []Key[T]) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n%s\n", title, text)

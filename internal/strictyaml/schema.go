@@ -10,7 +10,7 @@ import (
 // A Schema is a JSON Schema (draft 2020-12), or a part of one.
 type Schema = map[string]any
 
-// Object is the schema of a section: each key in one spelling, and no other.
+// Object returns the schema of a section: each key in one spelling, and no other keys.
 func Object[T any](keys []Key[T], doc string, required ...string) Schema {
 	properties := Schema{}
 	for _, k := range keys {
@@ -30,7 +30,7 @@ func Object[T any](keys []Key[T], doc string, required ...string) Schema {
 	return s
 }
 
-// Encode gives the text of a whole schema, to which it adds what says so.
+// Encode returns the text of a complete schema, with its $schema and its title.
 func Encode(top Schema, title string) []byte {
 	top["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	top["title"] = title

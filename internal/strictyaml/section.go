@@ -10,19 +10,19 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// A Key is one line of the table that a file format is: the reader, the JSON
-// Schema and the reference come from it. What it reads it writes to a T.
+// A Key is one line of the table that defines a file format. The reader, the JSON Schema and
+// the reference come from the table. A Key stores its value in a T.
 type Key[T any] struct {
 	Name    string
 	Doc     string // sentences for the reference and the editor
-	Preset  string // what holds when the key is not given, for the reference
-	Want    string // what is allowed, for the reference
+	Preset  string // the value if the key is absent, for the reference
+	Want    string // the allowed values, for the reference
 	Schema  Schema
 	Read    func(Value, *T)
-	Refused string // a key that is known and not taken: why, and what instead
+	Refused string // for a known key that is refused: why, and the replacement
 }
 
-// Of makes a key whose value set stores.
+// Of returns a key whose value set stores.
 func Of[T, V any](name string, k Kind[V], preset, doc string, set func(*T, V)) Key[T] {
 	return Key[T]{
 		Name: name, Doc: doc, Preset: preset, Want: k.Want, Schema: k.Schema,
@@ -34,10 +34,10 @@ func Of[T, V any](name string, k Kind[V], preset, doc string, set func(*T, V)) K
 	}
 }
 
-// Refuse makes a key that is not taken, and says why and what instead.
+// Refuse returns a key that is refused. why gives the reason and the replacement.
 func Refuse[T any](name, why string) Key[T] { return Key[T]{Name: name, Refused: why} }
 
-// Find returns the key that a file means by a name, nil if there is none.
+// Find returns the key for a name in a file, or nil if there is none.
 func Find[T any](keys []Key[T], name string) *Key[T] {
 	name = normal(name)
 	for i := range keys {
@@ -48,7 +48,7 @@ func Find[T any](keys []Key[T], name string) *Key[T] {
 	return nil
 }
 
-// Names of the keys that are taken.
+// Names returns the names of the accepted keys.
 func Names[T any](keys []Key[T]) []string {
 	var out []string
 	for _, k := range keys {
@@ -59,9 +59,9 @@ func Names[T any](keys []Key[T]) []string {
 	return out
 }
 
-// Section reads a mapping by its table of keys and reports whether it was a
-// mapping. want says what is allowed in its place. bad are the keys that could
-// not be read, and those that are unknown, as the file has them.
+// Section reads a mapping by its table of keys. ok is false if v is not a mapping; want
+// describes what is allowed there. bad are the keys that could not be read, and the unknown
+// keys as written in the file.
 func Section[T any](v Value, keys []Key[T], want string, t *T) (bad []string, ok bool) {
 	m, ok := v.node.(*ast.MappingNode)
 	if !ok {
@@ -104,8 +104,8 @@ func Section[T any](v Value, keys []Key[T], want string, t *T) (bad []string, ok
 
 var plainName = regexp.MustCompile(`^[0-9A-Za-z_-]+$`)
 
-// Join adds a name to a path. A name that could not be told from the path, or
-// not be printed, is quoted.
+// Join adds a name to a path. It quotes a name that could be confused with a path, or cannot be
+// printed.
 func Join(path, name string) string {
 	if len(name) > 60 || !plainName.MatchString(name) {
 		name = Quote(name)
@@ -116,9 +116,9 @@ func Join(path, name string) string {
 	return path + "." + name
 }
 
-// Index is the path of a list's item, counted from 0.
+// Index returns the path of an item of a list; i counts from 0.
 func Index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// normal is the spelling that keys are compared in: adqsetup's keys ignore
-// case and take _ for -.
+// normal returns the spelling by which keys are compared: adqsetup's keys ignore case and allow
+// _ for -.
 func normal(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// a dish is what the files of these tests describe.
+// A dish is the content of these tests' files.
 type dish struct {
 	Name    string
 	Serves  int
@@ -53,8 +53,7 @@ func TestSection(t *testing.T) {
 	}
 }
 
-// TestSectionErrors: everything that is wrong in one run, and which keys could
-// not be read.
+// TestSectionErrors: one run reports all problems, and returns the keys that could not be read.
 func TestSectionErrors(t *testing.T) {
 	_, bad, r := readDish("name: [soup]\nserve: 4\nsalt: much\nat-course: 1\nat-course: 10\n")
 	want := `menu.yaml:1: name: found a list, want a word

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// byteUnits are those of IEC 80000-13; the decimal ones, and those without an
-// i, are read in two ways and refused.
+// byteUnits are the units of IEC 80000-13. Decimal units, and units without an i, have two
+// meanings and are refused.
 var byteUnits = map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 const sizePattern = `^[0-9]{1,15}(\.[0-9]{1,6})? ?([KMGT]i)?B$`
@@ -50,7 +50,7 @@ func Size(least, most int64) Kind[int64] {
 	return k
 }
 
-// SizeText gives bytes in the largest unit that divides them.
+// SizeText returns bytes in the largest unit that divides them.
 func SizeText(n int64) string {
 	units := []string{"", " KiB", " MiB", " GiB", " TiB"}
 	i := 0

@@ -4,15 +4,15 @@ package strictyaml
 
 import "strings"
 
-// Suggest ends a message about an unknown word with the nearest known one, or
-// with all of them if none is near.
+// Suggest returns the end of a message about an unknown word: the nearest known word, or all of
+// them if none is near.
 func Suggest(word string, known []string) string {
 	best, distance := "", 1+max(1, len(word)/3)
 	if len(word) <= 40 {
 		for _, k := range known {
 			d := edits(word, k)
 			if len(k) >= 3 && strings.HasPrefix(word, k) || len(word) >= 3 && strings.HasPrefix(k, word) {
-				d = 1 // cut short, or written out: device, poll
+				d = 1 // an abbreviation or a longer form: device, poll
 			}
 			if d < distance {
 				best, distance = k, d
@@ -25,8 +25,8 @@ func Suggest(word string, known []string) string {
 	return ", want one of " + strings.Join(known, " ")
 }
 
-// edits is the number of insertions, deletions, replacements and swaps of
-// neighbours that turn a into b (optimal string alignment).
+// edits returns the number of insertions, deletions, replacements and swaps of neighbours that
+// turn a into b (optimal string alignment).
 func edits(a, b string) int {
 	var before []int
 	row := make([]int, len(b)+1)

@@ -17,9 +17,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Limits of a file. They are far above what a host can have, and keep the
-// parser, whose time grows with the square of depth and of the keys of one
-// mapping, within a fraction of a second.
+// Limits of a file. They are far above the needs of a host. They keep the parser below a
+// fraction of a second: its time grows with the square of the depth and of the number of keys
+// in one mapping.
 const (
 	maxBytes  = 512 << 10
 	maxDepth  = 16   // of [ and {
@@ -27,7 +27,7 @@ const (
 	maxKeys   = 2048 // of one mapping
 )
 
-// hints add to the parser's messages what is usually behind them.
+// hints are additions to the parser's messages: the usual cause.
 var hints = map[string]string{
 	"non-map value is specified":                   `, want "key: value"`,
 	"mapping value is not allowed in this context": `; check the indentation, and quote a value that has ": " in it`,
@@ -38,8 +38,8 @@ var hints = map[string]string{
 	"found an invalid key for this map":            ", want a word",
 }
 
-// Document parses a text and returns its single document. want names the keys
-// of one, for an empty file.
+// Document parses a text and returns its single document. want names the expected keys, for an
+// empty file.
 func (r *Reader) Document(data []byte, want string) (Value, bool) {
 	node, ok := r.parse(data, want)
 	if !ok {
@@ -72,8 +72,8 @@ func (r *Reader) parse(data []byte, want string) (ast.Node, bool) {
 	return r.document(f, want)
 }
 
-// text checks what can be checked before the text has a structure, and gives
-// it with \n line ends and without a byte order mark.
+// text checks what it can check before parsing. It returns the text with \n line ends and
+// without a byte order mark.
 func (r *Reader) text(data []byte) (string, bool) {
 	if len(data) > maxBytes {
 		r.FailAt(Position{1, 1}, "", "found a file of %d bytes, want at most %d", len(data), maxBytes)
@@ -92,7 +92,7 @@ func (r *Reader) text(data []byte) (string, bool) {
 	return text, len(r.errs) == before
 }
 
-// badLine names the first character of a line that a file may not have there.
+// badLine returns a message about the first character of a line that is not allowed there.
 func badLine(line string) (msg string, column int) {
 	indent, column := true, 0
 	for i, c := range line {
@@ -110,8 +110,8 @@ func badLine(line string) (msg string, column int) {
 	return "", 0
 }
 
-// bounded refuses text that is nested too deep, has mappings too large or
-// several documents, before the parser recurses into it.
+// bounded refuses text that is nested too deep, has too large mappings or several documents. It
+// runs before the parser, which is recursive.
 func (r *Reader) bounded(tokens token.Tokens) bool {
 	var block [maxColumn + 1]int // keys of the open block mapping, by column
 	var flow [maxDepth + 1]int   // keys of the open {}, by depth; 0 is outside
@@ -139,7 +139,7 @@ func (r *Reader) bounded(tokens token.Tokens) bool {
 			depth = max(depth-1, 0)
 		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
 			if tk.Type == token.MappingValueType && i > 0 {
-				at.Column = positionOf(tokens[i-1]).Column // the key's, not the colon's
+				at.Column = positionOf(tokens[i-1]).Column // the column of the key, not of the colon
 			}
 			keys := &flow[depth]
 			if depth == 0 {

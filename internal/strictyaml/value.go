@@ -11,7 +11,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// A Value is a node of the document and its path.
+// A Value is a node of the document with its path.
 type Value struct {
 	r    *Reader
 	path string
@@ -19,17 +19,17 @@ type Value struct {
 	at   Position
 }
 
-// Path is where the value is: "lanes.redis.ports[1]".
+// Path returns the path of the value: "lanes.redis.ports[1]".
 func (v Value) Path() string { return v.path }
 
 // Failf reports a problem of the value.
 func (v Value) Failf(format string, args ...any) { v.r.FailAt(v.at, v.path, format, args...) }
 
-// Wrong is the usual complaint.
+// Wrong reports the value found and the value wanted.
 func (v Value) Wrong(want string) { v.Failf("found %s, want %s", v.Found(), want) }
 
-// Scalar returns the text of a scalar and whether it was written without
-// quotes. Null is not a scalar here.
+// Scalar returns the text of a scalar and whether it was written without quotes. ok is false
+// for null.
 func (v Value) Scalar() (text string, plain, ok bool) {
 	switch n := v.node.(type) {
 	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
@@ -41,8 +41,8 @@ func (v Value) Scalar() (text string, plain, ok bool) {
 	return "", false, false
 }
 
-// FailLine reports a problem in line n, from 1, of the value's text. It stands
-// in the file's own line if the text is under "|", else the message names n.
+// FailLine reports a problem in line n, from 1, of the value's text. If the text is under "|",
+// the problem has the line of the file; otherwise the message contains n.
 func (v Value) FailLine(n int, format string, args ...any) {
 	if lit, ok := v.node.(*ast.LiteralNode); ok && lit.Start != nil && strings.HasPrefix(lit.Start.Value, "|") {
 		v.r.FailAt(Position{positionOf(lit.Start).Line + n, 1}, v.path, format, args...)
@@ -54,7 +54,7 @@ func (v Value) FailLine(n int, format string, args ...any) {
 	v.Failf(format, args...)
 }
 
-// IsText reports whether YAML has v as a string.
+// IsText reports whether v is a string for YAML.
 func (v Value) IsText() bool {
 	switch v.node.(type) {
 	case *ast.StringNode, *ast.LiteralNode:
@@ -63,19 +63,19 @@ func (v Value) IsText() bool {
 	return false
 }
 
-// IsNull reports whether nothing is there.
+// IsNull reports whether v is null or empty.
 func (v Value) IsNull() bool {
 	_, null := v.node.(*ast.NullNode)
 	return v.node == nil || null
 }
 
-// IsMapping reports whether v has keys.
+// IsMapping reports whether v is a mapping with keys.
 func (v Value) IsMapping() bool {
 	_, ok := v.node.(*ast.MappingNode)
 	return ok
 }
 
-// Len is the number of items of a list, and false if v is not a list.
+// Len returns the number of items of a list; list is false if v is not a list.
 func (v Value) Len() (n int, list bool) {
 	seq, list := v.node.(*ast.SequenceNode)
 	if list {
@@ -90,7 +90,7 @@ func (v Value) Empty() bool {
 	return list && n == 0
 }
 
-// Found describes what is there, for messages.
+// Found describes the value, for messages.
 func (v Value) Found() string {
 	if v.IsNull() {
 		return "nothing"
@@ -112,7 +112,7 @@ func (v Value) Found() string {
 	return "something else"
 }
 
-// short bounds what is repeated from a file in a message.
+// short bounds the text of a file that a message repeats.
 func short(s string) string {
 	const most = 60
 	if rs := []rune(s); len(rs) > most {
@@ -121,10 +121,10 @@ func short(s string) string {
 	return s
 }
 
-// Quote is a text of a file as messages have it: bounded, and on one line.
+// Quote returns a text of a file for messages: bounded and on one line.
 func Quote(s string) string { return fmt.Sprintf("%q", short(s)) }
 
-// Items returns the elements of a list; a single value is a list of one.
+// Items returns the items of a list. A single value is a list of one item.
 func (v Value) Items() []Value {
 	seq, ok := v.node.(*ast.SequenceNode)
 	if !ok {
@@ -142,7 +142,7 @@ func (v Value) Items() []Value {
 	return out
 }
 
-// An Entry is one key of a mapping as written.
+// An Entry is one key of a mapping, as written.
 type Entry struct {
 	Name string
 	At   Position
@@ -150,7 +150,7 @@ type Entry struct {
 	node ast.Node
 }
 
-// Value is what the key has, which the reader shall know by the path.
+// Value returns the value of the key, with the path that the Reader uses for it.
 func (e Entry) Value(path string) (Value, bool) { return e.r.value(path, e.node, e.At) }
 
 // Entries returns the keys of a mapping in the order of the file.

@@ -13,11 +13,11 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// A Map is a document, or a part of one, that was never text. Its values are string,
+// A Map is a document, or a part of one, that does not come from text. Its values are string,
 // int, bool, []string, Map and []Map.
 type Map []Pair
 
-// A Pair is a key of a Map and its value.
+// A Pair is a key of a Map with its value.
 type Pair struct {
 	Key   string
 	Value any
@@ -26,12 +26,11 @@ type Pair struct {
 // Set adds a key.
 func (m *Map) Set(key string, value any) { *m = append(*m, Pair{key, value}) }
 
-// Values returns a document that was never text, for reading as one that was: its
-// problems have paths, and no lines.
+// Values returns a document that does not come from text. Its problems have paths but no lines.
 func (r *Reader) Values(m Map) (Value, bool) { return r.value("", node(m), Position{}) }
 
-// node is the node that the parser would make of a value. It is a tenth of the work of
-// writing the text and parsing it.
+// node returns the node that the parser would make of a value. This takes a tenth of the time
+// of writing the text and parsing it.
 func node(value any) ast.Node {
 	switch v := value.(type) {
 	case string:
@@ -63,7 +62,7 @@ func sequence[T any](items []T) ast.Node {
 	return n
 }
 
-// Text is the mapping as YAML, as a person would write it.
+// Text returns the mapping as YAML in a readable form.
 func (m Map) Text() []byte {
 	var b bytes.Buffer
 	b.Grow(1 << 10)
@@ -112,7 +111,7 @@ func (m Map) write(b *bytes.Buffer, indent string) {
 	}
 }
 
-// reserved words are something else than text to one reader of YAML or another.
+// reserved are words that some YAML readers do not take for text.
 var reserved = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 // word writes a text, in quotes unless it is a plain word.
