@@ -4,25 +4,25 @@ package fakekernel
 
 import "golang.org/x/sys/unix"
 
-// A When says at which side of its effect a write is disturbed.
+// A When is the side of a write's effect on which a fault occurs.
 type When int
 
-// The two sides.
+// Before and after the effect.
 const (
-	Before When = iota // the write has had no effect
-	After              // it has had its effect, but the caller does not learn of it
+	Before When = iota // the write has no effect
+	After              // the write has its effect, but the caller does not learn of it
 )
 
-// A Fault disturbs one write.
+// A Fault is the failure of one write.
 type Fault struct {
-	// Write is the number of the write, from 0. Rollback's writes count on.
+	// Write is the number of the write, from 0. Rollback's writes continue the count.
 	Write int
 	When  When
-	// Err is what the write returns; nil with Kill or Vanish.
+	// Err is the error of the write; nil with Kill or Vanish.
 	Err error
-	// Kill panics with Killed, as if the process got SIGKILL there.
+	// Kill panics with Killed, as if the process got SIGKILL at that point.
 	Kill bool
-	// Vanish names a device that disappears there.
+	// Vanish is the name of a device that disappears at that point.
 	Vanish string
 	// Sticky repeats Err at every later write.
 	Sticky bool
@@ -33,7 +33,7 @@ type Fault struct {
 // Killed is the panic of a Fault with Kill.
 type Killed struct{}
 
-// Inject arranges for one fault, instead of an earlier one.
+// Inject sets the fault and replaces an earlier one.
 func (k *Kernel) Inject(f Fault) {
 	f.set = true
 	k.fault, k.writes = f, 0
@@ -42,7 +42,7 @@ func (k *Kernel) Inject(f Fault) {
 // Calm removes the fault.
 func (k *Kernel) Calm() { k.fault = Fault{} }
 
-// Writes returns how many writes were asked for since the last Inject.
+// Writes returns the number of writes since the last Inject.
 func (k *Kernel) Writes() int { return k.writes }
 
 func (k *Kernel) before(n int) error { return k.disturb(n, Before) }

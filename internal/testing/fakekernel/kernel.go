@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakekernel is a kernel in memory for tests: it holds the objects of
-// a device.State, refuses what a kernel would refuse (a class without its
-// qdisc, a rule to a context that is not there), removes with an object what
-// the kernel removes with it, and fails, dies or loses a device at a chosen
-// write. It prints itself. It knows nothing of plans, and nothing of time.
+// Package fakekernel is a kernel in memory for tests. It holds the objects of a device.State.
+// It refuses what a kernel would refuse (a class without its qdisc, a rule to a context that
+// does not exist), and removes with an object the objects that the kernel would remove. At a
+// chosen write, it fails, dies or loses a device. It can print itself. It has no plans and no
+// time.
 package fakekernel
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Kernel is what there is as a device.State, which says what a write changes beside
+// A Kernel holds its objects as a device.State, which determines what a write changes besides
 // its object. It is not safe for concurrent use.
 type Kernel struct {
 	st   *device.State
-	objs map[string]device.Object // of st, by key
-	// foreign are things that are no objects, as u32 filters: what they
-	// hang on, and their words.
+	objs map[string]device.Object // objects of st, by key
+	// foreign are things that are not objects, such as u32 filters: their descriptions, by the
+	// key of the object they belong to.
 	foreign map[string][]string
 
 	writes int
 	fault  Fault
 }
 
-// New returns a kernel in the state st.
+// New returns a kernel with the state st.
 func New(st *device.State) *Kernel {
 	k := &Kernel{st: st.Clone(), objs: st.Objects(), foreign: map[string][]string{}}
 	for _, d := range st.Devices {
@@ -46,13 +46,13 @@ func New(st *device.State) *Kernel {
 	return k
 }
 
-// Put makes o present, as somebody else would: unchecked.
+// Put makes o present without checks, as a foreign program would.
 func (k *Kernel) Put(o device.Object) {
 	k.st.Put(k.objs[o.Key()], o)
 	k.objs = k.st.Objects()
 }
 
-// put changes an object, nil being absent, and what State.Put changes with it.
+// put changes an object, where nil means absent, and whatever else State.Put changes with it.
 func (k *Kernel) put(old, next device.Object) {
 	k.st.Put(old, next)
 	o := cmp.Or(next, old)
@@ -66,8 +66,8 @@ func (k *Kernel) put(old, next device.Object) {
 	}
 }
 
-// alone reports whether nothing changes with o, so that not all objects have to be
-// listed again: that is most of the time of a test with hundreds of kills.
+// alone reports whether a change of o changes no other object. Then put need not list all
+// objects again, which takes most of the time of a test with hundreds of kills.
 func alone(o device.Object) bool {
 	switch o := o.(type) {
 	case device.Class, device.RSSTable, device.CPULane, device.CgroupClass, device.CgroupPriority,
@@ -81,7 +81,7 @@ func alone(o device.Object) bool {
 	return device.Matches(o)
 }
 
-// Foreign hangs something that is no object on the object with the given key.
+// Foreign attaches a thing that is not an object to the object with the given key.
 func (k *Kernel) Foreign(key, words string) { k.foreign[key] = append(k.foreign[key], words) }
 
 // Vanish removes a device with everything on it, and its interrupts.
@@ -104,7 +104,7 @@ func (k *Kernel) Vanish(dev string) {
 // Objects returns the present objects by key.
 func (k *Kernel) Objects() map[string]device.Object { return maps.Clone(k.objs) }
 
-// State returns what there is.
+// State returns a copy of the state.
 func (k *Kernel) State() *device.State { return k.st.Clone() }
 
 // Clone returns an independent copy without the fault.
@@ -116,8 +116,7 @@ func (k *Kernel) Clone() *Kernel {
 	return c
 }
 
-// String prints the whole state, one object a line, the same for the same
-// state.
+// String prints the whole state, one object per line. Equal states print equally.
 func (k *Kernel) String() string {
 	var lines []string
 	for key, o := range k.objs {
@@ -144,8 +143,8 @@ func (k *Kernel) Read(o device.Object) (device.Object, error) {
 	return k.objs[o.Key()], nil
 }
 
-// Write implements apply.Kernel. It insists that old is the present value,
-// which a kernel does not: a caller that says otherwise has lost track.
+// Write implements apply.Kernel. Unlike a real kernel, it requires that old is the present
+// value: with another value, the caller has lost track of the state.
 func (k *Kernel) Write(old, next device.Object) error {
 	if old == nil && next == nil {
 		return fmt.Errorf("write of nothing: %w", unix.EINVAL)
@@ -161,7 +160,7 @@ func (k *Kernel) Write(old, next device.Object) error {
 		return err
 	}
 	if dev := device.DeviceOf(o); present == nil && old != nil && dev != "" && k.st.Device(dev) == nil {
-		return fmt.Errorf("%s: %w", o.Key(), unix.ENODEV) // its file
+		return fmt.Errorf("%s: %w", o.Key(), unix.ENODEV) // the file belongs to a device that is gone
 	}
 	if !device.Equal(present, old) {
 		return fmt.Errorf("%s: written as if it were %v, but it is %v: %w", o.Key(), old, present, unix.EPROTO)

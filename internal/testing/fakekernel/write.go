@@ -14,10 +14,10 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// write has the effect of a write whose old value is right.
+// write makes the effect of a write. The caller has checked the old value.
 func (k *Kernel) write(old, next device.Object) error {
 	if n, ok := old.(device.NAPIConfig); ok && next == nil {
-		// Its queue makes and removes it: it gets the defaults.
+		// The queue makes and removes the NAPI, so the NAPI gets its defaults.
 		next = device.NAPIConfig{Dev: n.Dev, Queue: n.Queue, Threaded: "off"}
 	}
 	if next == nil {
@@ -55,7 +55,7 @@ func (k *Kernel) queueLen(dev string) {
 	}
 }
 
-// filtersGo takes the filters along with the classes of a card.
+// filtersGo removes a card's filters with its traffic classes.
 func (k *Kernel) filtersGo(o device.Object) {
 	q, ok := o.(device.Qdisc)
 	if !ok || q.Mode != device.ModeChannel {
@@ -69,7 +69,7 @@ func (k *Kernel) filtersGo(o device.Object) {
 	}
 }
 
-// validFlower refuses what cls_flower and a card do.
+// validFlower refuses what cls_flower and a card refuse.
 func (k *Kernel) validFlower(f device.Flower) error {
 	q, _ := k.objs["qdisc/"+f.Dev+"/root"].(device.Qdisc)
 	if _, ok := k.objs["qdisc/"+f.Dev+"/clsact"]; !ok {
@@ -88,7 +88,7 @@ func refuse(o device.Object, err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w: %s", o.Key(), err, fmt.Sprintf(format, args...))
 }
 
-// makeable says whether the object can come into being.
+// makeable returns an error if the object cannot be made.
 func (k *Kernel) makeable(o device.Object) error {
 	if _, file := o.(device.File); file {
 		return refuse(o, unix.ENOENT, "files are not made")
@@ -99,7 +99,7 @@ func (k *Kernel) makeable(o device.Object) error {
 	return nil
 }
 
-// removable says whether the object can be removed.
+// removable returns an error if the object cannot be removed.
 func (k *Kernel) removable(o device.Object) error {
 	if !device.Made(o) {
 		return refuse(o, unix.EOPNOTSUPP, "cannot be removed")
@@ -121,7 +121,7 @@ func (k *Kernel) removable(o device.Object) error {
 	return nil
 }
 
-// remove removes the object and what the kernel removes with it.
+// remove removes the object and the objects that the kernel removes with it.
 func (k *Kernel) remove(o device.Object) {
 	for _, c := range k.children(o) {
 		k.remove(c)
@@ -130,7 +130,7 @@ func (k *Kernel) remove(o device.Object) {
 	delete(k.foreign, o.Key())
 }
 
-// children are the objects that live on o.
+// children returns the objects that depend on o.
 func (k *Kernel) children(o device.Object) []device.Object {
 	var out []device.Object
 	for _, c := range k.objs {
@@ -157,15 +157,15 @@ func livesOn(c, o device.Object) bool {
 	default:
 		return false
 	}
-	_, class := c.(device.Class) // whose parent the kernel does not remove
+	_, class := c.(device.Class) // the kernel does not remove a class with its parent
 	on := device.StandsOn(c)
 	return !class && len(on) > 0 && on[0] == o.Key()
 }
 
-// perQueue reports whether a root qdisc of a type has a class for each queue.
+// perQueue reports whether a root qdisc of that type has a class for each queue.
 func perQueue(typ string) bool { return typ == "mq" || typ == "mqprio" }
 
-// major gives the qdisc handle "1:" of a class ID "1:10".
+// major returns the qdisc handle "1:" of a class ID "1:10".
 func major(id string) string {
 	m, _, _ := strings.Cut(id, ":")
 	return m + ":"
@@ -178,7 +178,7 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 		switch c.(type) {
 		case device.FilterEntry, device.FilterDefault, device.CPUQueue, device.CPUThread, device.CPULane,
 			device.XDPEntry:
-			continue // in a program's own maps
+			continue // part of a program's own maps
 		}
 		out = append(out, c.Key())
 	}
@@ -188,7 +188,7 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 	return out, nil
 }
 
-// leadingTo are the rules that lead to an RSS context.
+// leadingTo returns the rules that lead to an RSS context.
 func (k *Kernel) leadingTo(o device.Object) []device.Rule {
 	table, ok := o.(device.RSSTable)
 	if !ok || table.Context == 0 {
@@ -215,7 +215,7 @@ func (k *Kernel) Evict(o device.Object, who []string) (evicted []string, err err
 	return evicted, nil
 }
 
-// valid says whether the kernel would take the new value.
+// valid returns an error if the kernel would refuse the new value.
 func (k *Kernel) valid(old, next device.Object) error {
 	if c, ok := next.(device.Channels); ok {
 		q, _ := k.objs["qdisc/"+c.Dev+"/root"].(device.Qdisc)
@@ -268,7 +268,7 @@ func (k *Kernel) valid(old, next device.Object) error {
 	return nil
 }
 
-// validPoller refuses what package poller does.
+// validPoller refuses what package poller refuses.
 func (k *Kernel) validPoller(p device.Poller) error {
 	if len(p.Queues) == 0 || len(p.CPUs) == 0 || p.Timeout == 0 {
 		return refuse(p, unix.EINVAL, "queues, CPUs or timeout")
@@ -406,7 +406,7 @@ func (k *Kernel) validChannels(c device.Channels) error {
 	return nil
 }
 
-// shrink removes what goes with queues.
+// shrink removes the objects of queues that no longer exist.
 func (k *Kernel) shrink(next device.Channels) {
 	for _, o := range k.Objects() {
 		if device.QueueOf(o) >= next.RX+next.Combined && device.DeviceOf(o) == next.Dev {
@@ -415,7 +415,7 @@ func (k *Kernel) shrink(next device.Channels) {
 	}
 }
 
-// grow makes what comes with queues.
+// grow makes the objects of new queues.
 func (k *Kernel) grow(old, next device.Channels) {
 	was, is := old.RX+old.Combined, next.RX+next.Combined
 	for _, o := range maps.Clone(k.objs) {
@@ -430,7 +430,8 @@ func (k *Kernel) grow(old, next device.Channels) {
 	}
 }
 
-// fresh is what an object of queue 0 is of a new queue; nil for none.
+// fresh returns the object that a newly created queue q gets, copied from that of queue 0; nil
+// if it gets none.
 func (k *Kernel) fresh(o device.Object, q int) device.Object {
 	switch o := o.(type) {
 	case device.NAPIConfig:
@@ -448,7 +449,7 @@ func (k *Kernel) fresh(o device.Object, q int) device.Object {
 		dir, name := path.Split(o.Path)
 		kind, _, _ := strings.Cut(path.Base(dir), "-")
 		o.Path = fmt.Sprintf("%s/%s-%d/%s", path.Dir(path.Dir(path.Clean(o.Path))), kind, q, name)
-		o.Value = strings.Map(func(r rune) rune { // as wide as it was
+		o.Value = strings.Map(func(r rune) rune { // keeps the width of the mask
 			if r == ',' {
 				return r
 			}
@@ -459,8 +460,8 @@ func (k *Kernel) fresh(o device.Object, q int) device.Object {
 	return nil
 }
 
-// follow changes what the kernel changes by itself after a write, and planning need not
-// know.
+// follow makes the changes that the kernel makes by itself after a write. The planner need not
+// know them.
 func (k *Kernel) follow(old, next device.Object) {
 	switch next := next.(type) {
 	case device.Qdisc:

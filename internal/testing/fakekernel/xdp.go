@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// removableXDP refuses to take away what steering leads to. The kernel would
-// let it happen; the order of a plan may not.
+// removableXDP refuses to remove an object that steering leads to. The kernel would allow it,
+// but a plan must not have this order.
 func (k *Kernel) removableXDP(o device.Object) error {
 	for _, x := range k.objs {
 		switch o := o.(type) {

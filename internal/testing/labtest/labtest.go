@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package labtest gives tests the hosts of a lab: threads in their namespaces,
-// and traffic between them of which no packet may be missing. It is for tests
-// only.
+// Package labtest runs tests on the hosts of a lab: threads in their namespaces, and traffic
+// between them that must not lose a packet. It is for tests only.
 package labtest
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// Up makes a lab, which goes down when the test ends.
+// Up makes a lab and takes it down when the test ends.
 func Up(t testing.TB, c lab.Config) *lab.Lab {
 	t.Helper()
 	l, err := lab.Up(t.Context(), c)
@@ -32,8 +31,8 @@ func Up(t testing.TB, c lab.Config) *lab.Lab {
 	return l
 }
 
-// OnHost runs f on a thread in a host's network namespace and a mount namespace
-// of its own. The thread ends with f.
+// OnHost runs f on a thread in a host's network namespace and a mount namespace of its own. The
+// thread ends with f.
 func OnHost[T testing.TB](t T, l *lab.Lab, host string, f func(t T)) {
 	t.Helper()
 	done := make(chan struct{})
@@ -62,18 +61,17 @@ func OnHost[T testing.TB](t T, l *lab.Lab, host string, f func(t T)) {
 	<-done
 }
 
-// EchoPort is the server's.
+// EchoPort is the port of the server.
 const EchoPort = 7
 
-// Traffic is a client that asks and a server that answers.
+// Traffic is a client that sends requests and a server that answers.
 type Traffic struct {
 	client, server *net.UDPConn
-	// Answered counts since Reset.
+	// Answered counts the answers since Reset.
 	Answered atomic.Uint64
 }
 
-// StartTraffic starts the server, on EchoPort of the SUT by UDP, and connects
-// the client.
+// StartTraffic starts the server on UDP port EchoPort of the SUT, and connects the client.
 func StartTraffic(t *testing.T, l *lab.Lab) *Traffic {
 	t.Helper()
 	tr := &Traffic{}
@@ -92,7 +90,7 @@ func StartTraffic(t *testing.T, l *lab.Lab) *Traffic {
 		for {
 			n, from, err := tr.server.ReadFromUDP(b)
 			if err != nil {
-				return // closed
+				return // the socket was closed
 			}
 			_, _ = tr.server.WriteToUDP(b[:n], from)
 		}
@@ -100,7 +98,7 @@ func StartTraffic(t *testing.T, l *lab.Lab) *Traffic {
 	return tr
 }
 
-// End ends both.
+// End closes the client and the server.
 func (tr *Traffic) End() {
 	tr.client.Close()
 	tr.server.Close()
@@ -109,7 +107,7 @@ func (tr *Traffic) End() {
 // Reset sets Answered to 0.
 func (tr *Traffic) Reset() { tr.Answered.Store(0) }
 
-// Exchange asks so many times, one after the other. No answer may be missing.
+// Exchange sends times requests, one after the other. It fails if an answer is missing.
 func (tr *Traffic) Exchange(t *testing.T, times int) {
 	t.Helper()
 	b := make([]byte, 100)

@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// A Stream is numbered packets from the client to EchoPort of the SUT, by UDP,
-// at most Window on their way.
+// A Stream sends numbered UDP packets from the client to EchoPort of the SUT, at most window of
+// them in flight.
 type Stream struct {
 	from, to *net.UDPConn
 	stop     chan struct{}
@@ -24,17 +24,18 @@ type Stream struct {
 	turn     chan struct{}
 }
 
-// window is how many packets are on their way at most, so that none finds a
-// queue of the kernel's full: what is lost then was lost by a lane.
+// window is the largest number of packets in flight. It is small, so that no queue of the
+// kernel is full: a lost packet was lost by a lane.
 const window = 16
 
-// Received is what became of a stream.
+// Received is the result of a stream.
 type Received struct {
-	// Lost never arrived; Overtaken arrived after one that was sent later.
+	// Lost counts packets that never arrived. Overtaken counts packets that arrived after a
+	// later one.
 	Lost, Overtaken uint64
 }
 
-// StartStream starts one. It goes on until End.
+// StartStream starts a stream, which runs until End.
 func StartStream(t *testing.T, l *lab.Lab) *Stream {
 	t.Helper()
 	s := &Stream{stop: make(chan struct{}), result: make(chan Received, 1), turn: make(chan struct{}, window)}
@@ -63,7 +64,7 @@ func (s *Stream) send(done chan<- struct{}) {
 			return
 		case s.turn <- struct{}{}:
 		case <-time.After(deadline):
-			return // so many were lost that the window is full
+			return // so many packets were lost that the window is full
 		}
 		binary.NativeEndian.PutUint64(b, n)
 		if _, err := s.from.Write(b); err != nil {
@@ -109,7 +110,7 @@ func (s *Stream) receive(done <-chan struct{}) {
 	s.result <- r
 }
 
-// Wait returns when so many more packets have arrived.
+// Wait returns when the given number of further packets has arrived.
 func (s *Stream) Wait(t *testing.T, packets uint64) {
 	t.Helper()
 	want := s.arrived.Load() + packets
@@ -121,8 +122,7 @@ func (s *Stream) Wait(t *testing.T, packets uint64) {
 	}
 }
 
-// End ends the stream and says how many packets were sent, and what became of
-// them.
+// End ends the stream. It returns the number of packets sent, and the result.
 func (s *Stream) End(t *testing.T) (sent uint64, r Received) {
 	t.Helper()
 	close(s.stop)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lanetest makes the lanes of a file in a test's namespace, by the same
-// packages as niclane apply. It is for tests only.
+// Package lanetest applies a lanes file in a test's namespace, with the packages that niclane
+// apply uses. It is for tests only.
 package lanetest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// Observe is what there is of devices.
+// Observe returns the state of devices.
 func Observe(t testing.TB, devices ...string) *device.State {
 	t.Helper()
 	st, err := observe.Observe(t.Context(), observe.Options{Devices: devices})
@@ -26,8 +26,8 @@ func Observe(t testing.TB, devices ...string) *device.State {
 	return st
 }
 
-// XDPPackets is how many packets niclane's XDP program on a device has counted for
-// the first lane, and in all.
+// XDPPackets returns how many packets niclane's XDP program on a device has counted for the
+// first lane, and in total.
 func XDPPackets(t testing.TB, dev string) (lane, all uint64) {
 	t.Helper()
 	c, err := tc.Open()
@@ -46,8 +46,7 @@ func XDPPackets(t testing.TB, dev string) (lane, all uint64) {
 	return lane, all
 }
 
-// Apply makes what a lanes file asks for on devices that are as st says. The journal
-// is in memory.
+// Apply applies a lanes file to devices whose state is st. The journal is in memory.
 func Apply(t testing.TB, k *apply.System, lanes string, st *device.State) *journal.Journal {
 	t.Helper()
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package must holds a test to the errors that it wants. It is for tests only.
+// Package must checks errors in tests: those that must not occur, and those that must. It is
+// for tests only.
 package must
 
 import (
@@ -8,7 +9,7 @@ import (
 	"testing"
 )
 
-// Do ends the test where something has failed that had to be done.
+// Do ends the test if err is not nil.
 func Do(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -16,8 +17,8 @@ func Do(t testing.TB, err error) {
 	}
 }
 
-// Refuse fails the test unless something was refused, and with the error that is
-// wanted.
+// Refuse fails the test unless err is the wanted error; what names the action that must be
+// refused.
 func Refuse(t testing.TB, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {

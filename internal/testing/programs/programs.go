@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package programs builds niclane and niclane-bench for tests that run them as
-// people do.
+// Package programs builds niclane and niclane-bench for tests that run them as users do.
 package programs
 
 import (
@@ -16,11 +15,11 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// built is the variable that names niclane, with niclane-bench beside it, where
-// tests run without a toolchain: in a guest.
+// built is the environment variable with the path of niclane, beside which niclane-bench is. It
+// serves tests without a toolchain, in a guest.
 const built = "NICLANE_BINARY"
 
-// Build puts programs into dir, each by its name, as make builds them.
+// Build builds programs into dir, each under its name, as make builds them.
 func Build(t testing.TB, dir string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -37,7 +36,7 @@ func Build(t testing.TB, dir string, names ...string) {
 	}
 }
 
-// Niclane builds niclane in a directory of the test's, and returns its path.
+// Niclane builds niclane in a directory of the test and returns its path.
 func Niclane(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,8 +44,8 @@ func Niclane(t testing.TB) string {
 	return filepath.Join(dir, program.Niclane)
 }
 
-// Readable builds programs in a directory of the test's that every user can
-// reach, and returns it.
+// Readable builds programs in a directory of the test that all users can read, and returns the
+// directory.
 func Readable(t testing.TB, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schematest makes the published JSON schema of a record that niclane
-// writes from its Go type, for tests that keep the two together.
+// Package schematest generates the published JSON schema of a record that niclane writes from
+// the record's Go type. It is for tests that compare both.
 package schematest
 
 import (
@@ -20,32 +20,33 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// A Record is what a schema is made of.
+// A Record describes a schema and its source.
 type Record struct {
-	// File is the schema's, and Dirs those whose comments it takes, from the top
-	// of the source tree.
+	// File is the schema's file. Dirs are the directories with the comments for it. Both are
+	// relative to the top of the source tree.
 	File string
 	Dirs []string
 	// Value is a pointer to the record's type; its key "schema" holds Version.
 	Value              any
 	Version            string
 	Title, Description string
-	// Mapper gives the forms of types that write themselves; it may be nil.
+	// Mapper returns the schemas of types with their own JSON form; it may be nil.
 	Mapper func(reflect.Type) *reflecting.Schema
-	// Nullable names what Go writes as null beside lists and maps; it may be nil.
+	// Nullable reports other types than lists and maps that Go may write as null; it may be
+	// nil.
 	Nullable func(*reflecting.Schema) bool
-	// Adjust changes what the types alone do not tell; it may be nil.
+	// Adjust adds what the types do not tell; it may be nil.
 	Adjust func(*reflecting.Schema)
 }
 
-// generate describes the Go types, with their comments.
+// generate returns the schema of the Go types, with their comments.
 func (r *Record) generate(t *testing.T) []byte {
 	t.Helper()
 	from := &reflecting.Reflector{Anonymous: true, Mapper: r.Mapper, Namer: func(t reflect.Type) string {
 		if t.Name() == "" {
-			return "" // a list, a map
+			return "" // a list or a map
 		}
-		return qualified(t) // six packages have a Result
+		return qualified(t) // six packages have a type Result
 	}}
 	for _, dir := range r.Dirs {
 		must.Do(t, from.AddGoComments("github.com/niclane/niclane", dir, reflecting.WithFullComment()))
@@ -84,8 +85,8 @@ func (r *Record) generate(t *testing.T) []byte {
 
 func qualified(t reflect.Type) string { return path.Base(t.PkgPath()) + "." + t.Name() }
 
-// Current fails unless the schema in the file is that of the types; with update
-// it writes it. The test must be at the top of the source tree.
+// Current fails unless the file's schema is that of the types. With update, it writes the file.
+// The test must run at the top of the source tree.
 func (r *Record) Current(t *testing.T, update bool) {
 	t.Helper()
 	want := r.generate(t)
@@ -99,7 +100,7 @@ func (r *Record) Current(t *testing.T, update bool) {
 	}
 }
 
-// Holds returns what says whether a text holds to the schema in the file.
+// Holds returns a function that checks a text against the schema in the file.
 func (r *Record) Holds(t *testing.T) func(text []byte) error {
 	t.Helper()
 	c := jsonschema.NewCompiler()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package soak asks processes that live for long, under load, and judges whether what
-// they hold grows. It is for tests.
+// Package soak queries long-running processes under load, and checks that their resources do
+// not grow. It is for tests.
 package soak
 
 import (
@@ -18,45 +18,44 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// AsksEach is how often each process is asked between two samples.
+// AsksEach is the number of queries to each process between two samples.
 const AsksEach = 20
 
-// What is no growth: connections that a process under load has not closed yet, the
-// threads for them, and memory that comes and goes. A leak with each answer is more in
-// seconds, and one of a hundredth of that in an hour.
+// Differences that do not count as growth: connections that a process under load has not closed
+// yet, threads for them, and temporary memory. A leak per answer exceeds them in seconds, and
+// one of a hundredth of that in an hour.
 const (
 	spareDescriptors = AsksEach + 12
 	spareThreads     = 8
 	spareMemory      = 8 << 10 // kB
 )
 
-// A Process is one that lives for long.
+// A Process is a long-running process.
 type Process struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
-	// Ask asks it something; an error is an answer that is lost or wrong.
+	// Ask sends a query; an error means that the answer is lost or wrong.
 	Ask func() error `json:"-"`
-	// Answers were given, and Lost not, or wrong.
+	// Answers counts correct answers, Lost the lost and wrong ones.
 	Answers int    `json:"answers"`
 	Lost    int    `json:"lost"`
-	Wrong   string `json:"wrong,omitempty"` // why the first was lost
+	Wrong   string `json:"wrong,omitempty"` // reason of the first lost answer
 	Samples int    `json:"samples"`
-	// FirstHalf and SecondHalf are the most that was seen, of the samples after
-	// the first fifth.
+	// FirstHalf and SecondHalf are the maxima of the samples after the first fifth.
 	FirstHalf  Usage `json:"firstHalf"`
 	SecondHalf Usage `json:"secondHalf"`
 
 	seen []Usage
 }
 
-// Usage is what a process has at one time.
+// Usage is the resources of a process at one time.
 type Usage struct {
 	Descriptors int `json:"descriptors"`
 	Memory      int `json:"memoryKB"` // resident, anonymous
 	Threads     int `json:"threads"`
 }
 
-// Length is how long to soak: NICLANE_SOAK, or d.
+// Length returns the duration of the soak: NICLANE_SOAK, or d.
 func Length(t *testing.T, d time.Duration) time.Duration {
 	v := os.Getenv("NICLANE_SOAK")
 	if v == "" {
@@ -69,8 +68,8 @@ func Length(t *testing.T, d time.Duration) time.Duration {
 	return length
 }
 
-// Overlay is the -overlay flag for go build that puts collect.go of testdata of the
-// soak into the command whose directory is given: it collects garbage all the time.
+// Overlay returns the -overlay flag for go build that adds collect.go of the soak's testdata to
+// the command in a directory. It makes the command collect garbage ten times a second.
 func Overlay(t *testing.T, top, command string) string {
 	top, err := filepath.Abs(top)
 	must.Do(t, err)
@@ -85,9 +84,9 @@ func Overlay(t *testing.T, top, command string) string {
 	return "-overlay=" + file
 }
 
-// Run samples processes until the time is over, and judges them. Between two samples
-// each is asked AsksEach times; load runs before each round of questions, and rest again
-// and again while it waits for the next sample.
+// Run samples processes for the time length, and then judges them. Between two samples it
+// queries each one AsksEach times. It calls load before each round of queries, and rest
+// repeatedly until the next sample.
 func Run(t *testing.T, length time.Duration, processes []*Process, load, rest func()) {
 	every := min(max(length/100, 50*time.Millisecond), 5*time.Second)
 	for deadline := time.Now().Add(length); time.Now().Before(deadline) && !t.Failed(); {
@@ -114,7 +113,7 @@ func Run(t *testing.T, length time.Duration, processes []*Process, load, rest fu
 	write(t, length, processes)
 }
 
-// write writes a file for each process into the directory NICLANE_SOAK_OUT, if that is set.
+// write writes a file for each process into the directory NICLANE_SOAK_OUT, if it is set.
 func write(t *testing.T, length time.Duration, processes []*Process) {
 	to := os.Getenv("NICLANE_SOAK_OUT")
 	if to == "" {
@@ -166,7 +165,7 @@ func (p *Process) sample(t *testing.T) {
 	p.seen = append(p.seen, u)
 }
 
-// usage reads what a process has. The error is the kernel's if it has ended.
+// usage returns the resources of a process. If it has ended, the error is the kernel's.
 func usage(pid int) (u Usage, err error) {
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -187,7 +186,7 @@ func usage(pid int) (u Usage, err error) {
 	return u, nil
 }
 
-// judge compares the second half of the time with the first, and says what is wrong.
+// judge compares the second half of the time with the first, and returns what is wrong.
 func (p *Process) judge() (faults []string) {
 	steady := p.seen[len(p.seen)/5:]
 	p.FirstHalf, p.SecondHalf = most(steady[:len(steady)/2]), most(steady[len(steady)/2:])

@@ -4,7 +4,7 @@ package soak
 
 import "testing"
 
-// TestJudge: what grows, and what is lost, is found.
+// TestJudge: judge finds growth and lost answers.
 func TestJudge(t *testing.T) {
 	for name, p := range map[string]*Process{
 		"descriptors": {Answers: 1, seen: []Usage{{10, 1000, 5}, {10, 1000, 5}, {11, 1000, 5}, {50, 1000, 5}}},

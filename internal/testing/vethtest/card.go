@@ -13,9 +13,8 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// AddCard puts an emulated card behind Dev, in a mount namespace that ends
-// with the test. It is to be called in Run's f. The card's programs are
-// attached to nothing: it steers no packets.
+// AddCard puts an emulated card behind Dev, in a mount namespace that ends with the test. Call
+// it in Run's f. The card's programs are not attached, so it steers no packets.
 func AddCard(t *testing.T, cfg emucard.Config) {
 	t.Helper()
 	OwnMounts(t)
@@ -23,8 +22,8 @@ func AddCard(t *testing.T, cfg emucard.Config) {
 	MakeCard(t, cfg)
 }
 
-// OwnMounts gives the test a mount namespace that ends with it, with an empty
-// /run. It is to be called in Run's f, once.
+// OwnMounts gives the test its own mount namespace with an empty /run. Call it once, in Run's
+// f.
 func OwnMounts(t *testing.T) {
 	t.Helper()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -44,7 +43,7 @@ func mount(t *testing.T, dir, fstype string) {
 	}
 }
 
-// MakeCard makes the card anew, as a lab that went down and up does.
+// MakeCard makes the card again, as a lab that goes down and up does.
 func MakeCard(t *testing.T, cfg emucard.Config) {
 	t.Helper()
 	link := Interface(t, Dev)

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Command runs a command, whose words have no blanks in them, and returns what it
-// prints.
+// Command runs a command, whose words contain no spaces, and returns its output.
 func Command(t testing.TB, line string) string {
 	t.Helper()
 	words := strings.Fields(line)
@@ -20,8 +19,8 @@ func Command(t testing.TB, line string) string {
 	return string(out)
 }
 
-// IP runs ip(8) for each line of a script. It skips the test where the kernel
-// lacks a kind of link.
+// IP runs ip(8) for each line of a script. It skips the test if the kernel lacks a kind of
+// link.
 func IP(t testing.TB, script string) {
 	t.Helper()
 	for line := range strings.Lines(strings.TrimSpace(script)) {
@@ -42,7 +41,7 @@ func Qdiscs(t testing.TB, dev string) string {
 	return TC(t, "qdisc show dev "+dev)
 }
 
-// TC runs tc(8) and returns what it prints.
+// TC runs tc(8) and returns its output.
 func TC(t testing.TB, args string) string {
 	t.Helper()
 	return Command(t, "tc "+args)

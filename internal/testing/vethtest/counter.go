@@ -11,8 +11,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TCP reads a counter of TCP of the thread's network namespace, as
-// /proc/net/snmp names it.
+// TCP returns a TCP counter of the thread's network namespace, by its name in /proc/net/snmp.
 func TCP(t testing.TB, name string) (n int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/thread-self/net/snmp")

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// A Datagram is UDP over IPv4, from 10.9.0.Source to 10.9.0.1, without a checksum of
-// its own.
+// A Datagram is a UDP datagram over IPv4, from 10.9.0.Source to 10.9.0.1, without a UDP
+// checksum.
 type Datagram struct {
 	VLAN     uint16 // 0: no tag
 	Source   byte
@@ -21,7 +21,7 @@ type Datagram struct {
 	Payload  int    // bytes, at most 1472
 }
 
-// Frame gives the bytes of it as they are on a wire, from one interface to another.
+// Frame returns the datagram's Ethernet frame, from one interface to another.
 func (d Datagram) Frame(from, to *net.Interface) []byte {
 	be := binary.BigEndian
 	b := append(append([]byte{}, to.HardwareAddr...), from.HardwareAddr...)
@@ -43,8 +43,8 @@ func (d Datagram) Frame(from, to *net.Interface) []byte {
 	return append(b, make([]byte, d.Payload)...)
 }
 
-// ParseDatagram reads a frame without a tag, whose IPv4 header has no options. Other
-// frames are none.
+// ParseDatagram parses a frame without a tag, whose IPv4 header has no options. ok is false for
+// all other frames.
 func ParseDatagram(b []byte) (d Datagram, ok bool) {
 	const ip, udp, payload = 14, 14 + 20, 14 + 20 + 8
 	be := binary.BigEndian
@@ -55,7 +55,7 @@ func ParseDatagram(b []byte) (d Datagram, ok bool) {
 		true
 }
 
-// Interface is a device of the thread's network namespace.
+// Interface returns a device of the thread's network namespace.
 func Interface(t testing.TB, name string) *net.Interface {
 	t.Helper()
 	i, err := net.InterfaceByName(name)
@@ -65,7 +65,7 @@ func Interface(t testing.TB, name string) *net.Interface {
 	return i
 }
 
-// SendFrame puts a frame on a device n times, with a priority (socket(7)).
+// SendFrame sends a frame n times on a device, with a priority (socket(7)).
 func SendFrame(t testing.TB, device string, priority, n int, frame []byte) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)

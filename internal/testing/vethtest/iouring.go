@@ -13,9 +13,9 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// HoldIOUring keeps the sysctl that forbids io_uring as it is until the test ends. It is
-// of the whole machine, and go test runs packages side by side: a test that changes it
-// holds the file alone (flock(2)).
+// HoldIOUring keeps the sysctl kernel.io_uring_disabled unchanged until the test ends. The
+// sysctl belongs to the whole machine, and go test runs packages in parallel. A test that
+// changes it locks the file exclusively (flock(2)).
 func HoldIOUring(t testing.TB) {
 	t.Helper()
 	f, err := os.Open("/proc/sys/kernel/io_uring_disabled")

@@ -16,11 +16,10 @@ import (
 // isolated is set in the process that Isolate starts.
 const isolated = "NICLANE_TEST_ISOLATED"
 
-// Isolate runs a package's tests in network and mount namespaces of their own
-// with an empty /run, and returns the exit code for os.Exit: what they see is
-// theirs alone, and what a killed run left on the host's /run is not in their
-// way. Control groups remain the host's: a test names them by its process ID.
-// Without root the tests run where they are.
+// Isolate runs a package's tests in network and mount namespaces of their own, with an empty
+// /run. It returns the exit code for os.Exit. The tests then see only their own objects, and
+// not what a killed run left in the host's /run. Control groups remain the host's, so tests put
+// their process ID into the names. Without root, the tests run in the present namespaces.
 func Isolate(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		return m.Run()
@@ -52,8 +51,8 @@ func Isolate(m *testing.M) int {
 	return 0
 }
 
-// Main runs a package's tests, or in their place the role that the first argument
-// names: what a test starts its own program for. It does not return.
+// Main runs a package's tests, or the role that the first argument names, if the test started
+// its own program for it. Main does not return.
 func Main(m *testing.M, tests func(*testing.M) int, roles map[string]func(args []string) error) {
 	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
 		if err := roles[os.Args[1]](os.Args[2:]); err != nil {
@@ -73,7 +72,7 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
-// NeedProgram skips a test where a program is not installed.
+// NeedProgram skips a test if a program is not installed.
 func NeedProgram(t testing.TB, name string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {

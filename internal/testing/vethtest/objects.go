@@ -16,7 +16,7 @@ type Client interface {
 	Write(old, next device.Object) error
 }
 
-// Write writes an object, and ends the test unless what is read back was written.
+// Write writes an object and reads it back. It ends the test if the value differs.
 func Write(t testing.TB, c Client, old, next device.Object) {
 	t.Helper()
 	must.Do(t, c.Write(old, next))
@@ -28,7 +28,7 @@ func Write(t testing.TB, c Client, old, next device.Object) {
 	}
 }
 
-// Absent fails the test unless there is no object of o's identity.
+// Absent fails the test if an object with o's identity exists.
 func Absent(t testing.TB, what string, c Client, o device.Object) {
 	t.Helper()
 	if got, err := c.Read(o); got != nil || err != nil {

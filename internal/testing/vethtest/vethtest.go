@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vethtest gives a test a network namespace of its own with a
-// multi-queue veth pair in it. It is for tests only. The namespace ends with
-// the test; nothing of the host is changed.
+// Package vethtest gives a test its own network namespace with a multi-queue veth pair. It is
+// for tests only. The namespace ends with the test; nothing on the host changes.
 package vethtest
 
 import (
@@ -25,10 +24,9 @@ const (
 	Peer = "v1"
 )
 
-// Run runs f on a thread in a new network namespace with a veth pair of the
-// given number of queues, both ends up. f must not start goroutines or subtests
-// that use the namespace, and t.FailNow in it ends only f. The test is skipped where
-// the namespace or the pair cannot be made.
+// Run runs f on a thread in a new network namespace with a veth pair, whose ends have the given
+// number of queues and are up. f must not start goroutines or subtests that use the namespace.
+// t.FailNow in f ends only f. Run skips the test if the namespace or the pair cannot be made.
 func Run[T testing.TB](t T, queues int, f func(t T)) {
 	t.Helper()
 	done := make(chan struct{})
@@ -53,8 +51,8 @@ func Run[T testing.TB](t T, queues int, f func(t T)) {
 	}
 }
 
-// OnOwnThread runs f on a thread that ends with it, never on the main thread,
-// whose namespaces /proc/self shows.
+// OnOwnThread runs f on a thread that ends with f. It is never the main thread, whose
+// namespaces /proc/self shows.
 func OnOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -128,9 +126,9 @@ func execute(c *netlink.Conn, typ netlink.HeaderType, flags netlink.HeaderFlags,
 	return err
 }
 
-// noLinkLocal lets an interface have no IPv6 address but those it is given.
-// Otherwise the kernel probes for duplicates and solicits routers seconds after
-// the interface came up, and tests that count packets count those too.
+// noLinkLocal makes an interface have only the IPv6 addresses that it is given. Otherwise the
+// kernel probes for duplicates and solicits routers seconds later, and tests that count packets
+// would count these.
 func noLinkLocal(c *netlink.Conn, name string) error {
 	const addrGenMode, none = 8, 1 // IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
 	ae := netlink.NewAttributeEncoder()
@@ -194,10 +192,10 @@ func AddAddress(t *testing.T, ifindex int, addr [4]byte, prefix uint8) {
 	}
 }
 
-// errDeadline is what Until reports when its condition never held.
+// errDeadline is the error of Until if its condition never became true.
 var errDeadline = errors.New("condition not met within a minute")
 
-// Until waits for a condition that the kernel brings about by itself.
+// Until waits for a condition that the kernel fulfils by itself.
 func Until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; { // an emulated guest is slow

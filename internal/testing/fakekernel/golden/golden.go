@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden gives the planner's golden cases (lane/plan/testdata) to the tests
-// of those who run plans, and starts them from states that are not the
-// fixtures': random settings, and things of other people's. It changes nothing.
+// Package golden gives the planner's golden cases (lane/plan/testdata) to the tests of packages
+// that execute plans. It can start them from other states than the fixtures': random settings
+// and foreign objects. It changes no files.
 package golden
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Case is one golden that has a plan.
+// A Case is one golden case that has a plan.
 type Case struct {
 	Name  string
 	State *device.State
@@ -33,7 +33,7 @@ type Case struct {
 	Lanes, Before string
 }
 
-// Cases reads the goldens in dir whose plan is not refused.
+// Cases reads the golden cases in dir whose plan is not refused.
 func Cases(tb testing.TB, dir string) []Case {
 	tb.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
@@ -53,7 +53,7 @@ func Cases(tb testing.TB, dir string) []Case {
 		}
 		fixture, _, _ := strings.Cut(string(ar.Comment), ":")
 		b, err := os.ReadFile(filepath.Join(dir, fixture+".json"))
-		if errors.Is(err, fs.ErrNotExist) { // of a real machine
+		if errors.Is(err, fs.ErrNotExist) { // a real machine's fixture
 			b, err = os.ReadFile(filepath.Join(dir, "../../device/testdata", fixture+".json"))
 		}
 		must.Do(tb, err)
@@ -88,7 +88,8 @@ func state(fixture []byte, patch string) (*device.State, error) {
 	return st, json.Unmarshal(fixture, st)
 }
 
-// merge is the planner's tests': maps by key, lists of one length by element.
+// merge does the same as merge in the planner's tests: maps by key, lists of equal length by
+// element.
 func merge(base, over any) any {
 	switch o := over.(type) {
 	case map[string]any:
@@ -109,7 +110,7 @@ func merge(base, over any) any {
 	return over
 }
 
-// Plan plans a config against a state.
+// Plan returns the plan for a config and a state.
 func Plan(lanes string, st *device.State, owned plan.Owned) (*plan.Plan, error) {
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
 	if err != nil {
@@ -118,9 +119,9 @@ func Plan(lanes string, st *device.State, owned plan.Owned) (*plan.Plan, error) 
 	return plan.Make(f.Intent, st, owned)
 }
 
-// Random returns the case from another start, the same for the same seed:
-// settings that are nobody's default, filters, a clsact and rules of somebody
-// else's. Seed 0 is the golden itself.
+// Random returns the case with another state, which depends only on seed. The state has
+// settings that differ from all defaults, and foreign filters, rules and clsact. With seed 0 it
+// is the golden case.
 func (c Case) Random(seed uint64) Case {
 	if seed == 0 {
 		return c
@@ -154,7 +155,7 @@ func randomFiles(r *rand.Rand, st *device.State) {
 	}
 }
 
-// subset returns a random subset of at least so many members.
+// subset returns a random subset of of, with at least least members.
 func subset(r *rand.Rand, of []int, least int) []int {
 	var out []int
 	for _, x := range of {
@@ -171,12 +172,12 @@ func subset(r *rand.Rand, of []int, least int) []int {
 func randomDevice(r *rand.Rand, st *device.State, d *device.Device) {
 	d.RSS = slices.Clone(d.RSS)
 	for i := range d.RSS {
-		// A new list: State.Clone shares it.
+		// A new list, because State.Clone shares the old one.
 		table := make([]int, len(d.RSS[i].Queues))
 		for k := range table {
 			table[k] = r.IntN(d.RxQueues)
 		}
-		// One that nobody has set is the driver's own.
+		// A table that no user has set is the driver's.
 		if d.RSS[i].Configured = r.IntN(2) == 0; d.RSS[i].Configured {
 			d.RSS[i].Queues = table
 		}

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutate makes wrong plans from right ones, for tests of the tests: a
-// check of plans is worth as much as the mutants it catches. It makes no mutant
-// that means the same as the original: steps trade places only if one needs the
-// other, and values change only to ones that the kernel tells apart.
+// Package mutate makes wrong plans from right ones, to test the tests: a check of plans is as
+// good as the mutants it finds. No mutant is equivalent to the original. Steps change places
+// only if one needs the other, and values change only to values that the kernel distinguishes.
 package mutate
 
 import (
@@ -21,7 +20,7 @@ type Mutant struct {
 	Steps []plan.Step
 }
 
-// All returns every mutant of a plan, the same for the same plan.
+// All returns all mutants of a plan, always the same ones for the same plan.
 func All(steps []plan.Step) []Mutant {
 	var out []Mutant
 	add := func(name string, i int, mutated []plan.Step) {
@@ -29,15 +28,15 @@ func All(steps []plan.Step) []Mutant {
 	}
 	resized := slices.ContainsFunc(steps, func(s plan.Step) bool { _, ok := s.Object().(device.Channels); return ok })
 	for i, s := range steps {
-		// The kernel makes and removes threads with their NAPIs: the first
-		// value may be any, and the removal is none of the plan's.
+		// The kernel makes and removes threads with their NAPIs. So the first value may be any
+		// value, and the plan does not contain the removal.
 		thread := false
 		switch s.Object().(type) {
 		case device.Thread, device.CPUThread:
 			thread = true
 		}
-		// Likewise what comes and goes with a queue, where channels change:
-		// what it was before may be lost with it.
+		// The same is true of objects that come and go with a queue when channels change: their
+		// earlier value may be lost.
 		queue := resized && OfQueue(s.Object())
 		grown := queue && s.Old == nil || OfQueue(s.Object()) && s.New == nil
 		if !grown && (!thread || s.New != nil) {
@@ -85,11 +84,11 @@ func with(steps []plan.Step, i int, s plan.Step) []plan.Step {
 	return out
 }
 
-// needs reports whether later can only be made once earlier was: it hangs on
-// what earlier makes, or it is steering that earlier fences.
+// needs reports whether later requires earlier: it depends on an object that earlier makes, or
+// earlier fences the queues that later steers to.
 func needs(later, earlier plan.Step) bool {
 	if later.New == nil || earlier.New == nil {
-		// A removal needs what hung on the object to be gone.
+		// A removal requires that the dependent objects are gone.
 		return later.New == nil && earlier.New == nil && hangsOn(earlier.Old, later.Old)
 	}
 	return later.Old == nil && earlier.Old == nil && hangsOn(later.New, earlier.New) || fences(earlier, later)
@@ -145,8 +144,8 @@ func OfQueue(o device.Object) bool {
 	return false
 }
 
-// fences reports whether earlier takes queues from the default table that
-// later gives to a context.
+// fences reports whether earlier removes from the default table the queues that later gives to
+// a context.
 func fences(earlier, later plan.Step) bool {
 	was, ok1 := earlier.Old.(device.RSSTable)
 	is, ok2 := earlier.New.(device.RSSTable)
@@ -159,7 +158,7 @@ func fences(earlier, later plan.Step) bool {
 	})
 }
 
-// variants gives values of the same object that mean something else.
+// variants returns values of the same object with another meaning.
 func variants(o device.Object) map[string]device.Object {
 	switch o := o.(type) {
 	case device.File:
@@ -204,7 +203,7 @@ func variants(o device.Object) map[string]device.Object {
 		ceil.Ceil += 8000
 		prio.Prio = (o.Prio + 1) % 8
 		burst.Burst += 4096
-		if o.Offload { // the kernel refuses a rank
+		if o.Offload { // the kernel refuses a rank with offload
 			return map[string]device.Object{"rate": rate, "ceiling": ceil, "burst": burst}
 		}
 		return map[string]device.Object{"rate": rate, "ceiling": ceil, "rank": prio, "burst": burst}
@@ -313,7 +312,7 @@ func fileVariants(f device.File) map[string]device.Object {
 	return map[string]device.Object{"value": v}
 }
 
-// shifted gives another set of IDs, never the same.
+// shifted returns another set of IDs, never an equal one.
 func shifted(ids []int) []int {
 	if len(ids) == 0 {
 		return []int{0}
@@ -325,11 +324,11 @@ func shifted(ids []int) []int {
 	return out
 }
 
-// tableVariants flip the queues that a table has: those it has not, within the
-// range it knows of, and one queue more or less.
+// tableVariants returns tables with other queues: all entries moved within a range of one queue
+// more than the table uses, or the first entry changed.
 func tableVariants(t device.RSSTable) map[string]device.Object {
 	if t.Context == 0 && !t.Configured {
-		return nil // the driver's, whatever it is written as
+		return nil // the driver's table, whatever its entries
 	}
 	highest := slices.Max(t.Queues)
 	flip, swap := t, t
