@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// flows are the lanes' matches as the programs look them up: the masks, the
-// most specific first, and by mask and masked flow the lane.
+// flows holds the lanes' matches as the programs look them up: the masks, the most specific one
+// first, and the lane by mask and masked flow.
 type flows struct {
 	masks []flow.Flow
 	keys  map[flow.Key]uint32
@@ -26,7 +26,7 @@ func encode(lanes []Lane) (*flows, error) {
 		lane       uint32
 	}
 	var all []match
-	var fragments []flow.Flow // masks, to be looked up last
+	var fragments []flow.Flow // masks that are looked up last
 	for i, l := range lanes {
 		to := &f.masks
 		if l.Fragments {
@@ -63,7 +63,7 @@ func encode(lanes []Lane) (*flows, error) {
 	return f, nil
 }
 
-// laneOf is look_up of c/watch.c.
+// laneOf does the same as look_up of c/watch.c.
 func (f *flows) laneOf(m device.Match) (int, error) {
 	packet, _, err := flow.Encode(m)
 	if err != nil {
@@ -81,7 +81,7 @@ func (f *flows) laneOf(m device.Match) (int, error) {
 	return 0, nil
 }
 
-// compared is how many bits a mask covers.
+// compared returns how many bits a mask covers.
 func compared(mask *flow.Flow) int {
 	n := 0
 	for _, b := range mask.Bytes() {

@@ -32,15 +32,15 @@ var lanes = []count.Lane{
 		{Family: 6, Protocol: "tcp", LocalPort: 80},
 	}},
 	{Matches: []device.Match{{Family: 4, Protocol: "udp", Remote: "10.9.0.0/24", VLAN: 7}}},
-	// Less specific than the first: what both match is the first's.
+	// Less specific than the first: packets that match both belong to the first.
 	{Matches: []device.Match{{Family: 4, Protocol: "tcp", LocalPort: 80}}},
-	// Fragments of what the first and the second are: the second's, which has no
-	// ports, stay its own.
+	// Fragments of the first and the second lane's packets. The second lane has no ports, so
+	// its fragments remain its own.
 	{Fragments: true, Matches: []device.Match{{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 80},
 		{Family: 4, Protocol: "udp", Remote: "10.9.0.0/24", VLAN: 7}}},
 }
 
-// A packet as this host sends it; received ones have the ends exchanged.
+// A packet is as this host sends it; in received ones the ends are exchanged.
 type packet struct {
 	name          string
 	family        int
@@ -49,10 +49,10 @@ type packet struct {
 	port, rport   uint16
 	vlan          uint16
 	data          int
-	fragment      uint16 // offset and flags of IPv4
-	extension     bool   // hop-by-hop, of IPv6
+	fragment      uint16 // offset and flags of the IPv4 header
+	extension     bool   // an IPv6 hop-by-hop header
 	inner         uint16 // a second tag
-	version       byte   // in the header, if another than family
+	version       byte   // version in the header, if it differs from family
 	lane          int
 }
 
@@ -90,7 +90,7 @@ var packets = []packet{
 	{name: "not IP"},
 }
 
-// frame builds the packet, from this host or to it.
+// frame returns the packet's frame, sent by this host or to it.
 func (p packet) frame(receive bool) []byte {
 	local, remote := p.local, p.remote
 	port, rport := p.port, p.rport
@@ -100,7 +100,7 @@ func (p packet) frame(receive bool) []byte {
 	b := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1}
 	if p.vlan != 0 {
 		b = binary.BigEndian.AppendUint16(b, unix.ETH_P_8021Q)
-		b = binary.BigEndian.AppendUint16(b, 0x6000|p.vlan) // with a priority
+		b = binary.BigEndian.AppendUint16(b, 0x6000|p.vlan) // the tag has a priority too
 	}
 	if p.inner != 0 {
 		b = binary.BigEndian.AppendUint16(b, unix.ETH_P_8021Q)
@@ -136,10 +136,10 @@ func (p packet) frame(receive bool) []byte {
 		copy(h[24:], netip.MustParseAddr(remote).AsSlice())
 		return append(append(b, h...), l4...)
 	}
-	return append(binary.BigEndian.AppendUint16(b, 0x88b5), l4...) // for experiments
+	return append(binary.BigEndian.AppendUint16(b, 0x88b5), l4...) // EtherType for experiments
 }
 
-// TestLaneOf: the lane of a flow is that which the programs count it as.
+// TestLaneOf: LaneOf returns the lane in which the programs count a flow.
 func TestLaneOf(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		w := open(t)
@@ -161,7 +161,7 @@ func TestLaneOf(t *testing.T) {
 	})
 }
 
-// onQueue has everything that dev sends leave by one queue.
+// onQueue makes all packets that dev sends leave by one queue.
 func onQueue(t *testing.T, dev string, queue int) {
 	t.Helper()
 	fs, err := hostfs.Open(nil)
@@ -196,7 +196,7 @@ func open(t *testing.T) *count.Watcher {
 
 type place struct{ lane, column int }
 
-// byPlace gives how many packets are in each place, and how many without data.
+// byPlace returns the number of packets in each place, and the number of those without data.
 func byPlace(cells []count.Cell) (all, bare map[place]uint64) {
 	all, bare = map[place]uint64{}, map[place]uint64{}
 	for _, c := range cells {
@@ -216,7 +216,7 @@ func counts(t *testing.T, w *count.Watcher) count.Counts {
 	return c
 }
 
-// TestReceive: each packet is its lane's, in the queue that it arrived in.
+// TestReceive: each packet is counted for its lane, in the queue in which it arrived.
 func TestReceive(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		onQueue(t, vethtest.Peer, 2)
@@ -228,8 +228,7 @@ func TestReceive(t *testing.T) {
 			want[place{p.lane, 2}]++
 			sent++
 		}
-		// The kernel's own neighbour discovery is of no lane, and may come in
-		// between.
+		// The kernel's own neighbour discovery belongs to no lane and may add packets.
 		delete(want, place{0, 2})
 		var got, bare map[place]uint64
 		vethtest.Until(t, "all packets received", func() bool {
@@ -253,14 +252,14 @@ func TestReceive(t *testing.T) {
 	})
 }
 
-// TestTransmit: each packet is its lane's, in the queue and the class that it
-// leaves in.
+// TestTransmit: each packet is counted for its lane, in the queue and the class in which it
+// leaves.
 func TestTransmit(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		onQueue(t, vethtest.Dev, 3)
 		w := open(t)
 		for _, p := range packets {
-			// The class of the first lane, and one that is no lane's.
+			// The class of the first lane, or one of no lane.
 			priority := 0x10099
 			if p.lane == 1 || p.name == "ICMP" {
 				priority = 0x10010
@@ -286,9 +285,8 @@ func TestTransmit(t *testing.T) {
 	})
 }
 
-// TestByClass: where a lane's packets are told by their class alone, they are
-// its own whoever they are to, but for those that match another lane. What
-// arrives is not counted where only what leaves is watched.
+// TestByClass: if only the class identifies a lane's packets, all packets of the class belong
+// to the lane, except those that match another lane. OpenTransmit counts no received packets.
 func TestByClass(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		onQueue(t, vethtest.Dev, 3)
@@ -329,7 +327,7 @@ func TestByClass(t *testing.T) {
 	})
 }
 
-// TestTagBesideData: a tag that a VLAN device gives is not in the data.
+// TestTagBesideData: the tag of a VLAN device is not in the data.
 func TestTagBesideData(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		for _, line := range []string{"ip link add link v0 name v0.7 type vlan id 7", "ip link set v0.7 up",
@@ -356,8 +354,8 @@ func TestTagBesideData(t *testing.T) {
 	})
 }
 
-// TestOtherDevice: the other end's packets, and those of another namespace's
-// device of the same index, are not counted.
+// TestOtherDevice: packets of the other end, and of a device with the same index in another
+// namespace, are not counted.
 func TestOtherDevice(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		w := open(t)
@@ -375,7 +373,7 @@ func TestOtherDevice(t *testing.T) {
 	})
 }
 
-// TestRefuse: what cannot be told apart is refused before anything is loaded.
+// TestRefuse: Open refuses lanes that it cannot distinguish before it loads anything.
 func TestRefuse(t *testing.T) {
 	var many count.Lane
 	for bits := 1; bits <= 32; bits++ {

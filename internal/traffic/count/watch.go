@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package count counts the packets of one device by lane and queue while it is
-// open: with two eBPF programs at tracepoints, which know flows, change no
-// packet, stand in nobody's chain of filters and vanish with the process. It
-// needs the kernel's BTF and Linux 5.17 (bpf_loop). It refuses to guess: a
-// packet whose headers it cannot reach is counted as unread, not as nobody's.
+// Package count counts the packets of one device by lane and queue while a Watcher is open. Two
+// eBPF programs at tracepoints know the flows. They change no packet, are not part of a chain
+// of filters, and end with the process. The package needs the kernel's BTF and Linux 5.17
+// (bpf_loop). It does not guess: it counts a packet whose headers it cannot reach as unread,
+// not as a packet of no lane.
 package count
 
 import (
@@ -18,50 +18,48 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Lane is what to tell apart. Lanes are numbered from 1 in the order given;
-// 0 is what belongs to none.
+// A Lane describes packets to count separately. Lanes are numbered from 1 in the order given; 0
+// is for packets of no lane.
 type Lane struct {
-	// Class is the lane's HTB class, or one of mqprio's priorities, as
-	// skb->priority has it, 0 for none.
+	// Class is the lane's HTB class or mqprio priority, as in skb->priority; 0 for none.
 	Class uint32
-	// ByClass: what is sent with Class and matches no lane is this one's, as
-	// where a lane is a control group. What it receives is not told apart.
+	// ByClass means that sent packets of Class that match no lane belong to this lane, as for a
+	// lane that is a control group. Its received packets are not counted separately.
 	ByClass bool
 	// Matches are the lane's packets, as this host sees them.
 	Matches []device.Match
-	// Fragments: of the packets of Matches with ports, these are fragments,
-	// which have none, as far as they are no other lane's.
+	// Fragments means that the lane stands for the fragments of the packets of Matches with
+	// ports. Fragments have no ports. Fragments that match another lane belong to that one.
 	Fragments bool
 }
 
-// Unread is the number of the lane of packets that could not be read.
+// Unread is the lane number of packets that could not be read.
 const Unread = -1
 
-// A Cell counts the packets of one lane in one column: a receive queue, a
-// transmit queue, or the lane of an HTB class, a processor.
+// A Cell counts the packets of one lane in one column: a receive queue, a transmit queue, the
+// lane of an HTB class, or a CPU.
 type Cell struct {
 	Lane   int
 	Column int
 	Count
 }
 
-// A Count is of packets as on the wire (segments, not GSO units); bytes are
-// those of the GSO units. Bare are the packets of TCP without data.
+// A Count counts packets as on the wire (segments, not GSO units). Bytes are those of the GSO
+// units. Bare counts the TCP packets without data.
 type Count struct {
 	Packets, Bytes, Bare uint64
 }
 
-// Counts are the cells that are not zero, by lane and column.
+// Counts are the cells that are not zero, ordered by lane and column.
 type Counts struct {
 	Received []Cell // column: receive queue
 	Sent     []Cell // column: transmit queue
-	Classed  []Cell // column: lane of the class that the packet is sent in, 0 for none of the lanes'
-	// Direct and Handed are by processor: what the stack took from the
-	// driver, and from a cpumap. In generic mode what is handed was direct
-	// before.
+	Classed  []Cell // column: lane of the packet's class, 0 if the class is of no lane
+	// Direct and Handed are by CPU: packets that the stack took from the driver, and from a
+	// cpumap. In generic mode, Direct counts a handed packet too.
 	Direct, Handed []Cell
-	// Missed is how many packets the programs did not get to see, because
-	// they were interrupted by themselves.
+	// Missed is the number of packets that the programs did not see, because they were already
+	// running on that CPU (recursion).
 	Missed uint64
 }
 
@@ -70,7 +68,7 @@ type Watcher struct {
 	objs    watchObjects
 	flows   *flows
 	links   []link.Link
-	lanes   int // rows
+	lanes   int // number of rows
 	columns int
 }
 
@@ -79,12 +77,11 @@ const (
 	alone       = 1 << 31 // ALONE
 )
 
-// Open begins to count the packets of d, in the calling thread's network
-// namespace. A kernel without BTF is ebpf.ErrNotSupported, a missing privilege
-// EPERM.
+// Open starts to count the packets of d in the calling thread's network namespace. The error is
+// ebpf.ErrNotSupported if the kernel has no BTF, and EPERM without the privilege.
 func Open(d *device.Device, lanes []Lane) (*Watcher, error) { return open(d, lanes, false) }
 
-// OpenTransmit is Open for what leaves alone: what arrives costs nothing then.
+// OpenTransmit is Open for sent packets only: received packets then have no cost.
 func OpenTransmit(d *device.Device, lanes []Lane) (*Watcher, error) { return open(d, lanes, true) }
 
 func open(d *device.Device, lanes []Lane, transmit bool) (*Watcher, error) {
@@ -112,9 +109,8 @@ func (w *Watcher) open(d *device.Device, lanes []Lane, f *flows, transmit bool) 
 	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
 		return err
 	}
-	// veth leaves the sender's transmit queue where drivers record the
-	// receive queue, plus one (47e550e0105b "veth: Do not record rx queue
-	// hint in veth_xmit").
+	// Drivers record the receive queue plus one. veth leaves the sender's transmit queue in the
+	// same field (47e550e0105b "veth: Do not record rx queue hint in veth_xmit").
 	recorded := uint32(1)
 	if d.Driver == "veth" {
 		recorded = 0
@@ -181,11 +177,11 @@ func (w *Watcher) fill(lanes []Lane, f *flows) error {
 	return nil
 }
 
-// LaneOf gives the number of the lane that packets count as which have all of
-// one flow: both addresses whole, and ports.
+// LaneOf returns the lane number for which packets of a flow are counted. The flow has both
+// complete addresses, and ports.
 func (w *Watcher) LaneOf(flow device.Match) (int, error) { return w.flows.laneOf(flow) }
 
-// Close ends counting.
+// Close stops counting.
 func (w *Watcher) Close() error {
 	var errs []error
 	for _, l := range w.links {
@@ -194,8 +190,8 @@ func (w *Watcher) Close() error {
 	return errors.Join(append(errs, w.objs.Close())...)
 }
 
-// Drain counts no more packets from the driver, so that those that are on
-// their way through a cpumap can be counted at its end.
+// Drain stops counting new packets from the driver, so that those in flight through a cpumap
+// can be counted at its end.
 func (w *Watcher) Drain() error { return w.objs.Draining.Set(uint32(1)) }
 
 // The directions of c/watch.c: RECEIVED, SENT, CLASSED, DIRECT, HANDED.
@@ -204,10 +200,10 @@ const directions = 5
 // sent is SENT.
 const sent = 1
 
-// Sent returns what left since Open, by lane and transmit queue.
+// Sent returns the packets sent since Open, by lane and transmit queue.
 func (w *Watcher) Sent() ([]Cell, error) { return w.cells(sent) }
 
-// Counts returns what was counted since Open.
+// Counts returns the counters since Open.
 func (w *Watcher) Counts() (c Counts, err error) {
 	for direction, to := range []*[]Cell{&c.Received, &c.Sent, &c.Classed, &c.Direct, &c.Handed} {
 		if *to, err = w.cells(direction); err != nil {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Entries returns what a hash map with keys of type Key holds, in no order. It
-// takes a few system calls however much that is (BPF_MAP_LOOKUP_BATCH, Linux
-// 5.6). What others add or remove meanwhile may be missing or there.
+// Entries returns the contents of a hash map with keys of type Key, in no order. It takes a few
+// system calls, whatever the number of entries (BPF_MAP_LOOKUP_BATCH, Linux 5.6). Entries that
+// other programs add or remove meanwhile may be missing or present.
 func Entries[V any](m *ebpf.Map) ([]Key, []V, error) {
-	// A batch is whole buckets: it has to hold the fullest one.
+	// A batch holds whole buckets, so it must have room for the fullest one.
 	batch := 1024
 	var keys []Key
 	var values []V
@@ -25,7 +25,7 @@ func Entries[V any](m *ebpf.Map) ([]Key, []V, error) {
 		got, err := m.BatchLookup(&cursor, keys[n:n+batch], values[n:n+batch], nil)
 		keys, values = keys[:n+got], values[:n+got]
 		switch {
-		case errors.Is(err, ebpf.ErrKeyNotExist): // the end
+		case errors.Is(err, ebpf.ErrKeyNotExist): // the end of the map
 			return keys, values, nil
 		case errors.Is(err, unix.ENOSPC) && batch < int(m.MaxEntries()):
 			batch *= 2

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flow is how niclane's eBPF programs see a device.Match: a masked
-// tuple and its mask, laid out as struct flow of
-// internal/kernel/bpf/c/include/niclane/packet.h. It refuses matches that are not
-// canonical, so that one meaning has one encoding.
+// Package flow encodes a device.Match for niclane's eBPF programs: a masked tuple and its mask,
+// in the layout of struct flow of internal/kernel/bpf/c/include/niclane/packet.h. It refuses
+// matches that are not canonical, so that each meaning has one encoding.
 package flow
 
 import (
@@ -16,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Flow is struct flow. Ports and addresses are in network byte order; an
-// IPv4 address is in the first four bytes.
+// A Flow is struct flow. Ports and addresses are in network byte order; an IPv4 address is in
+// the first four bytes.
 type Flow struct {
 	Family     uint8
 	Protocol   uint8
@@ -28,13 +27,13 @@ type Flow struct {
 	Remote     [16]byte
 }
 
-// A Key is struct flow_key: a flow masked by the pattern of that index.
+// A Key is struct flow_key: a flow, masked by the pattern with that index.
 type Key struct {
 	Pattern uint64
 	Flow    Flow
 }
 
-// Bytes are f's own, as the programs see them.
+// Bytes returns the bytes of f itself, as the programs see them.
 func (f *Flow) Bytes() *[unsafe.Sizeof(Flow{})]byte {
 	return (*[unsafe.Sizeof(Flow{})]byte)(unsafe.Pointer(f))
 }
@@ -48,7 +47,7 @@ const (
 	UDP = 17
 )
 
-// Encode gives a match's masked flow and its mask.
+// Encode returns a match's masked flow and its mask.
 func Encode(m device.Match) (f, mask Flow, err error) {
 	if m.Family != 4 && m.Family != 6 {
 		return f, mask, fmt.Errorf("family %d: want 4 or 6", m.Family)
@@ -84,7 +83,7 @@ func Encode(m device.Match) (f, mask Flow, err error) {
 }
 
 func encodePort(p uint16, length int) (v, mask [2]byte, err error) {
-	// A block from port 0 on would have all packets without ports.
+	// A block that starts at port 0 would match all packets without ports.
 	if length < 0 || length > 15 || p&^device.PortMask(length) != 0 || p == 0 && length != 0 {
 		return v, mask, fmt.Errorf("%d/%d is not a canonical block of ports", p, length)
 	}

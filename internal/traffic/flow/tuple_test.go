@@ -8,7 +8,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// What Encode accepts decodes to the same match.
+// FuzzMatch: a match that Encode accepts decodes to the same match.
 func FuzzMatch(f *testing.F) {
 	f.Add(4, "tcp", "10.0.0.1/32", uint16(80), 0, "", uint16(0), 0, 0)
 	f.Add(6, "udp", "", uint16(0), 0, "fd00::/8", uint16(53), 0, 7)
@@ -33,7 +33,7 @@ func FuzzMatch(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%+v: %v", want, err)
 		}
-		// prefixes have one spelling only as netip prints them
+		// Prefixes have one spelling only if netip prints them.
 		f2, m2, err := Encode(got)
 		if err != nil || f2 != flow || m2 != mask {
 			t.Errorf("%+v decodes to %+v", want, got)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package napi counts how often the NAPIs of one device are polled while it is
-// open, by an eBPF program at a tracepoint that vanishes with the process: no
-// counter of the kernel's has it. A poll costs some tens of nanoseconds more,
-// on every device of the host. It needs the kernel's BTF.
+// Package napi counts the polls of one device's NAPIs while a Counter is open. It uses an eBPF
+// program at a tracepoint, because the kernel has no such counter. The program ends with the
+// process. It makes each poll on the host some tens of nanoseconds longer. The package needs
+// the kernel's BTF.
 package napi
 
 import (
@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Count is what happened to one NAPI.
+// A Count is the number of polls of one NAPI, by kind and result.
 type Count struct {
-	NAPI    int    `json:"napi"` // its ID
+	NAPI    int    `json:"napi"` // the NAPI's ID
 	Polls   uint64 `json:"polls"`
-	Packets uint64 `json:"packets"` // that polls reported as their work
-	// Empty polls found nothing, Full ones used up their budget: there was more.
+	Packets uint64 `json:"packets"` // packets that polls reported as their work
+	// Empty counts polls that found no packets, Full polls that used up their budget.
 	Empty uint64 `json:"empty"`
 	Full  uint64 `json:"full"`
-	// Thread are the polls by the NAPI's own thread, and Busy those by a thread
-	// that waited for packets (busy polling); the others were softirqs'.
+	// Thread counts polls by the NAPI's own thread, Busy polls by a thread that busy-polls. All
+	// other polls ran in softirq.
 	Thread uint64 `json:"thread"`
 	Busy   uint64 `json:"busy"`
 }
@@ -36,9 +36,9 @@ type Counter struct {
 	link link.Link
 }
 
-// Open begins to count the polls of the device with this index, in the calling
-// thread's network namespace. A kernel without BTF is ebpf.ErrNotSupported, a
-// missing privilege EPERM.
+// Open starts to count the polls of the device with this index, in the calling thread's network
+// namespace. The error is ebpf.ErrNotSupported if the kernel has no BTF, and EPERM without the
+// privilege.
 func Open(index int) (*Counter, error) {
 	c := &Counter{}
 	if err := c.open(index); err != nil {
@@ -76,7 +76,7 @@ func (c *Counter) Read() ([]Count, error) {
 	all := c.objs.PollsCounts.Iterate()
 	for all.Next(&id, &cells) {
 		n := Count{NAPI: int(id)}
-		for _, x := range cells { // of a processor each
+		for _, x := range cells { // one for each CPU
 			n.Polls += x.Polls
 			n.Packets += x.Packets
 			n.Empty += x.Empty
@@ -93,7 +93,7 @@ func (c *Counter) Read() ([]Count, error) {
 	return out, nil
 }
 
-// Close ends counting; of no counter it does nothing.
+// Close stops counting. A nil Counter is allowed.
 func (c *Counter) Close() error {
 	if c == nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// hasBTF reports whether the kernel describes its types. One that does and was
-// said not to be supported is a failure.
+// hasBTF reports whether the kernel describes its types. If it does, ErrNotSupported is a
+// failure.
 func hasBTF() bool {
 	_, err := os.Stat("/sys/kernel/btf/vmlinux")
 	return err == nil
@@ -41,7 +41,7 @@ func open(t *testing.T, device string) *napi.Counter {
 	return c
 }
 
-// send puts n frames of nobody's protocol on a device.
+// send sends n frames of an unused protocol on a device.
 func send(t *testing.T, device string, n int) {
 	t.Helper()
 	frame := make([]byte, 60)
@@ -64,12 +64,12 @@ func sum(t *testing.T, c *napi.Counter) (s napi.Count) {
 	return s
 }
 
-// Every packet that a NAPI took is in its work; polls of other devices are not
-// counted, and what a NAPI's own thread polled is told apart.
+// TestPolls: the work of a NAPI counts every packet that it took. Polls of other devices are
+// not counted, and polls by a NAPI's own thread are counted separately.
 func TestPolls(t *testing.T) {
 	vethtest.Run(t, 2, func(t *testing.T) {
-		// With GRO at one end and without TSO at the other, veth polls
-		// (veth_skb_is_eligible_for_gro); else it hands packets to the backlog.
+		// veth uses NAPI if GRO is on at one end and TSO is off at the other
+		// (veth_skb_is_eligible_for_gro). Otherwise it gives packets to the backlog.
 		for _, d := range []string{vethtest.Dev, vethtest.Peer} {
 			vethtest.Command(t, "ethtool -K "+d+" gro on tso off")
 		}
@@ -77,7 +77,7 @@ func TestPolls(t *testing.T) {
 		vethtest.SetUp(t, vethtest.Peer, true)
 		c := open(t, vethtest.Dev)
 		before := sum(t, c)
-		send(t, vethtest.Dev, 50) // arrives at the other
+		send(t, vethtest.Dev, 50) // arrives at the peer
 		send(t, vethtest.Peer, 200)
 		var got napi.Count
 		vethtest.Until(t, "200 packets were polled", func() bool {
@@ -90,7 +90,7 @@ func TestPolls(t *testing.T) {
 		if got.Polls == 0 || got.Thread != 0 || got.Busy != 0 {
 			t.Errorf("in softirq: %+v", got)
 		}
-		// A /sys of this thread's own shows this namespace's devices.
+		// A /sys mounted by this thread shows this namespace's devices.
 		if err := errors.Join(
 			unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
 			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
@@ -107,7 +107,7 @@ func TestPolls(t *testing.T) {
 	})
 }
 
-// The program has a number of an enum that CO-RE cannot find.
+// TestBusyPollBit: the program contains a number of an enum that CO-RE cannot find.
 func TestBusyPollBit(t *testing.T) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil && !hasBTF() {
@@ -134,7 +134,7 @@ func TestBusyPollBit(t *testing.T) {
 
 func TestOpenOfNothing(t *testing.T) {
 	vethtest.Run(t, 1, func(t *testing.T) {
-		c := open(t, "lo") // which has no NAPI
+		c := open(t, "lo") // lo has no NAPI
 		if s := sum(t, c); s.Polls != 0 {
 			t.Errorf("%+v", s)
 		}

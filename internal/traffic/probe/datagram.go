@@ -12,7 +12,7 @@ import (
 // udpHeader is the length of a UDP header, RFC 768.
 const udpHeader = 8
 
-// datagram gives an empty datagram's UDP header. Both ends are of one family.
+// datagram returns the UDP header of an empty datagram. Both ends have the same family.
 func datagram(local, remote netip.AddrPort) []byte {
 	b := make([]byte, udpHeader)
 	binary.BigEndian.PutUint16(b, local.Port())
@@ -31,7 +31,7 @@ func datagram(local, remote netip.AddrPort) []byte {
 	}
 	check := ^uint16(sum)
 	if check == 0 {
-		check = 0xffff // 0 is "not computed"
+		check = 0xffff // 0 means "not computed"
 	}
 	binary.BigEndian.PutUint16(b[6:], check)
 	return b

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestDatagram: the checksums are worked out by hand from RFC 768.
+// TestDatagram: the checksums were computed by hand from RFC 768.
 func TestDatagram(t *testing.T) {
 	for _, c := range []struct{ name, local, remote, want string }{
 		// 0a09+0001+0a09+0002+0011+0008+0035+ee48+0008 = 102b3, folded 02b4

@@ -30,7 +30,7 @@ func whole(s string) netip.AddrPort { return netip.AddrPortFrom(addr(s), 0) }
 
 type pair struct{ local, remote string }
 
-// ends are this host's and the other's addresses.
+// ends are the addresses of this host and of the other.
 var ends = map[string]pair{
 	"IPv4": {"10.9.0.1", "10.9.0.2"}, "IPv6": {"fd00:9::1", "fd00:9::2"},
 }
@@ -49,7 +49,7 @@ func ip(t *testing.T, format string, args ...any) {
 	}
 }
 
-// between runs f on this host, connected to the other.
+// between runs f on this host, which is connected to the other one.
 func between(t *testing.T, f func(t *testing.T, other *host)) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 2, func(t *testing.T) {
@@ -80,7 +80,7 @@ func between(t *testing.T, f func(t *testing.T, other *host)) {
 			ip(t, "link set lo up")
 			ip(t, "link set %s up", vethtest.Peer)
 		})
-		// Until the kernel has noticed the carrier it drops what is sent.
+		// The kernel drops packets until it has noticed the carrier.
 		for name, e := range ends {
 			vethtest.Until(t, name+" connected", func() bool {
 				c, err := net.Dial("tcp", net.JoinHostPort(e.remote, "9"))
@@ -94,7 +94,7 @@ func between(t *testing.T, f func(t *testing.T, other *host)) {
 	})
 }
 
-// eachFamily runs f as between does, by IPv4 and by IPv6.
+// eachFamily runs f as between does, once with IPv4 and once with IPv6.
 func eachFamily(t *testing.T, f func(t *testing.T, other *host, e pair)) {
 	for name, e := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func bits(a string) int {
 	return 64
 }
 
-// nodad has an IPv6 address be used at once.
+// nodad returns an option that makes an IPv6 address usable at once.
 func nodad(a string) string {
 	if addr(a).Is4() {
 		return ""
@@ -130,8 +130,8 @@ func (h *host) run(f func()) {
 	})
 }
 
-// listen listens by TCP on the calling thread's host; no other socket may have
-// the port unless reuse (SO_REUSEADDR).
+// listen listens for TCP on the calling thread's host. No other socket may have the port unless
+// reuse (SO_REUSEADDR) is set.
 func listen(t *testing.T, at netip.AddrPort, reuse int) *net.TCPListener {
 	t.Helper()
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -158,8 +158,8 @@ func send(t *testing.T, as ...probe.Attempt) []probe.Result {
 	return got
 }
 
-// TestClosed: from a port that a server of this host listens on, and from free
-// ones, each packet to a port of its own, and each is refused.
+// TestClosed sends from a port on which a server of this host listens, and from free ones. Each
+// packet goes to another port, and each is refused.
 func TestClosed(t *testing.T) {
 	eachFamily(t, func(t *testing.T, other *host, e pair) {
 		server := netip.AddrPortFrom(addr(e.local), 80)
@@ -183,12 +183,12 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestOpen: the application behind a port that accepts learns of an attempt
-// only if it is to connect, and then of its reset.
+// TestOpen: the application behind an open port learns of an attempt only with Connect, and
+// then of its reset.
 func TestOpen(t *testing.T) {
 	eachFamily(t, func(t *testing.T, other *host, e pair) {
-		// The other's kernel keeps the first connection that is not
-		// made for a while: the second is to another port.
+		// The other kernel keeps the first, incomplete connection for a while, so the second
+		// attempt goes to another port.
 		var unasked, there *net.TCPListener
 		half, at := netip.AddrPortFrom(addr(e.remote), 7000), netip.AddrPortFrom(addr(e.remote), 7001)
 		other.run(func() { unasked, there = listen(t, half, 0), listen(t, at, 0) })
@@ -213,7 +213,7 @@ func TestOpen(t *testing.T) {
 			}
 			c.Close()
 		}
-		// The first that the other gets is somebody else's.
+		// The first connection that the other application gets is not an attempt.
 		var c net.Conn
 		var err error
 		other.run(func() { c, err = net.Dial("tcp", half.String()) })
@@ -228,8 +228,8 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// TestLive: no attempt has the addresses and ports of a connection, and those
-// of a live client go on.
+// TestLive: no attempt uses the addresses and ports of a connection, and a live client's
+// connections continue.
 func TestLive(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		at := end("10.9.0.1:80")
@@ -277,18 +277,18 @@ func TestLive(t *testing.T) {
 	})
 }
 
-// segmentsSent is the TCP segments that this host has sent, but for resets and
-// those sent again.
+// segmentsSent returns the number of TCP segments that this host has sent, without resets and
+// retransmissions.
 func segmentsSent(t *testing.T) int { return vethtest.TCP(t, "OutSegs") }
 
-// TestRestart: while an answer is awaited, a server can start on the port.
+// TestRestart: a server can start on the port while an answer is awaited.
 func TestRestart(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		at := end("10.9.0.1:80")
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		// Nobody has the second address: the answer does not come. By the
-		// third attempt the first is waiting.
+		// No host has the second address, so no answer comes. At the third attempt, the first
+		// one is waiting.
 		as := slices.Repeat([]probe.Attempt{{Protocol: "tcp", Local: at, Remote: whole("10.9.0.77")}}, 3)
 		_, err := probe.Send(ctx, as, func(i int, _, _ netip.AddrPort) bool {
 			if i == 2 {
@@ -301,7 +301,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestNoAnswer: nobody is there. It does not wait long, and no SYN is sent twice.
+// TestNoAnswer: without a host at the address, Send ends soon and sends no SYN twice.
 func TestNoAnswer(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		ip(t, "neighbour add 10.9.0.77 lladdr 02:00:00:00:00:77 dev %s", vethtest.Dev)
@@ -319,7 +319,7 @@ func TestNoAnswer(t *testing.T) {
 	})
 }
 
-// TestUnreachable: a router's message is an answer too.
+// TestUnreachable: a router's ICMP message is an answer too.
 func TestUnreachable(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		ip(t, "route add 10.8.0.0/24 via 10.9.0.2")
@@ -336,9 +336,8 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// TestUDP: a datagram from the port of a server of this host arrives there
-// whole; the server goes on to get what is sent to it. From a free port the
-// answer is seen.
+// TestUDP: a datagram from the port of a server of this host arrives complete, and the server
+// still gets its datagrams. From a free port, Send sees the answer.
 func TestUDP(t *testing.T) {
 	eachFamily(t, func(t *testing.T, other *host, e pair) {
 		local, remote := netip.AddrPortFrom(addr(e.local), 53), netip.AddrPortFrom(addr(e.remote), 7000)
@@ -382,7 +381,7 @@ func TestUDP(t *testing.T) {
 	})
 }
 
-// TestUnsent: what cannot be sent says why, and is not sent.
+// TestUnsent: an attempt that cannot be sent gives the reason, and sends nothing.
 func TestUnsent(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		before := segmentsSent(t)
@@ -425,7 +424,8 @@ func TestUnsent(t *testing.T) {
 	})
 }
 
-// TestPrivilege: without it nothing is sent, also of what needs none.
+// TestPrivilege: without the privilege, Send sends nothing, not even attempts that need no
+// privilege.
 func TestPrivilege(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -447,7 +447,8 @@ func TestPrivilege(t *testing.T) {
 	})
 }
 
-// TestFind: by which device an address is reached, and which are no other host's.
+// TestFind: Find returns the device for an address, and refuses addresses that are not another
+// host's.
 func TestFind(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		ip(t, "address add 192.0.2.5/32 dev %s", vethtest.Dev)

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe sends a remote host first packets of connections that nobody
-// wants, from local addresses and ports of the caller's choice, also ports that
-// a server listens on, and says what was answered. The kernel makes the
-// packets, and refuses those of a connection that exists, so that none is
-// disturbed. It sends to the given addresses only, a packet a millisecond, none
-// of TCP twice. It needs CAP_NET_ADMIN for a given local port of TCP, and
-// CAP_NET_RAW for one of UDP.
+// Package probe sends the first packet of connections to a remote host and reports the answers.
+// The caller chooses the local addresses and ports, also ports on which a server listens. The
+// kernel makes the packets. It refuses the addresses and ports of an existing connection, so
+// that no connection is disturbed. The package sends only to the given addresses, one packet
+// per millisecond, and no TCP packet twice. It needs CAP_NET_ADMIN for a given local TCP port,
+// and CAP_NET_RAW for a given local UDP port.
 package probe
 
 import (
@@ -19,42 +18,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Attempt is one packet to send: a SYN, or an empty datagram.
+// An Attempt is one packet to send: a SYN, or an empty UDP datagram.
 type Attempt struct {
 	// Protocol is "tcp" or "udp".
 	Protocol string
-	// Local is an address of this host; port 0 is a free one, which nobody
-	// else gets until the answer has come.
+	// Local is an address of this host. Port 0 means a free port, which no other socket gets
+	// until the answer has come.
 	Local netip.AddrPort
-	// Remote is where to; port 0 is one that hardly anybody listens on.
+	// Remote is the destination. Port 0 means a port that servers hardly use.
 	Remote netip.AddrPort
-	// Connect makes the connection, and resets it. Without it the remote
-	// application learns of nothing: its kernel's SYN-ACK is the end.
+	// Connect makes the connection and resets it. Without it, the remote application learns
+	// nothing: the exchange ends with its kernel's SYN-ACK.
 	Connect bool
 }
 
-// An Answer is what became of an attempt.
+// An Answer is the answer to an attempt.
 type Answer int
 
 // The answers.
 const (
-	None        Answer = iota // within 0.7 seconds
-	Accepted                  // a SYN-ACK; of UDP, a datagram
+	None        Answer = iota // no answer within 0.7 seconds
+	Accepted                  // a SYN-ACK; for UDP, a datagram
 	Refused                   // a reset, or the ICMP message for a closed port
 	Unreachable               // another ICMP message, or no neighbour
-	Unawaited                 // from a given local port of UDP: who listens there gets it
+	Unawaited                 // UDP from a given local port: the server there gets the answer
 )
 
-// A Result is what one attempt came to.
+// A Result is the result of one attempt.
 type Result struct {
-	// Local and Remote are with the ports that were chosen.
+	// Local and Remote include the chosen ports.
 	Local, Remote netip.AddrPort
 	Answer        Answer
-	// Err says why nothing was sent, or more of Unreachable.
+	// Err is the reason if nothing was sent, or a detail of Unreachable.
 	Err error
 }
 
-// Sent reports whether a packet was given to the kernel.
+// Sent reports whether the kernel accepted the packet.
 func (r Result) Sent() bool { return r.Err == nil || r.Answer == Unreachable }
 
 // Errors of an attempt.
@@ -65,21 +64,20 @@ var (
 
 const (
 	pace = time.Millisecond
-	// answerTime leaves a busy host time before the second after which the
-	// kernel sends a SYN again (TCP_TIMEOUT_INIT, net/tcp.h).
+	// answerTime leaves a busy host some time before the second after which the kernel repeats
+	// a SYN (TCP_TIMEOUT_INIT, net/tcp.h).
 	answerTime = 700 * time.Millisecond
-	tries      = 16 // of ports
+	tries      = 16 // attempts to find ports
 )
 
-// Remote ports to choose from: above those that Linux gives to clients
-// (ip_local_port_range), and hardly used by servers.
+// Remote ports to choose from: above Linux's ports for clients (ip_local_port_range), and
+// hardly used by servers.
 const firstPort, ports = 61000, 1<<16 - 61000
 
-// Send makes the attempts in order, from the network namespace of the calling
-// thread, and returns when all were answered or none can be expected to be any
-// more. fit says of ports that were chosen whether the i-th attempt may have
-// them. A missing privilege is EPERM, before anything is sent. When ctx ends,
-// what was not sent by then has its error.
+// Send makes the attempts in order, from the network namespace of the calling thread. It
+// returns when all have an answer, or no more answers can be expected. fit reports whether the
+// i-th attempt may use the chosen ports. A missing privilege gives EPERM before anything is
+// sent. If ctx ends, attempts not yet sent have its error.
 func Send(ctx context.Context, attempts []Attempt, fit func(i int, local, remote netip.AddrPort) bool) ([]Result,
 	error) {
 	if err := able(attempts); err != nil {
@@ -113,14 +111,14 @@ type round struct {
 	pending  []pending
 }
 
-// pending is an attempt that was sent, and not answered yet.
+// pending is an attempt that was sent and has no answer yet.
 type pending struct {
 	i   int
 	s   *socket
 	end time.Time
 }
 
-// start sends the i-th attempt's packet, from ports that fit.
+// start sends the packet of the i-th attempt, from ports that fit.
 func (r *round) start(i int) {
 	a := r.attempts[i]
 	res := &r.results[i]
@@ -157,15 +155,14 @@ func (r *round) start(i int) {
 	}
 }
 
-// port chooses a remote port, each once before any comes again.
+// port returns a remote port. It returns each one once before any repeats.
 func (r *round) port() uint16 {
 	p := r.ports[r.next%len(r.ports)]
 	r.next++
 	return uint16(firstPort + p)
 }
 
-// collect takes the answers that have come, and gives up what has waited long
-// enough.
+// collect takes the answers that have come, and gives up attempts that have waited too long.
 func (r *round) collect() {
 	now := time.Now()
 	left := r.pending[:0]
@@ -187,7 +184,7 @@ func (r *round) close() {
 	}
 }
 
-// able reports what privilege is missing.
+// able returns an error if a privilege is missing.
 func able(attempts []Attempt) error {
 	done := map[string]bool{}
 	for _, a := range attempts {

@@ -12,26 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Path is how this host reaches an address.
+// A Path is the route from this host to an address.
 type Path struct {
-	// Source is the address that the kernel sends from if nobody says
-	// otherwise.
+	// Source is the address from which the kernel sends by default.
 	Source netip.Addr
-	// Sources are all addresses of this host that the same path is taken
-	// from, but for loopback and link-local ones.
+	// Sources are all addresses of this host for which the path is the same, without loopback
+	// and link-local ones.
 	Sources []netip.Addr
-	// Device is the one that the route names.
+	// Device is the device in the route.
 	Device string
-	// vlans are the VLAN IDs by the index of the devices that the packets
-	// pass, from Device down.
+	// vlans are the VLAN IDs of the devices that the packets pass, from Device down, by device
+	// index.
 	vlans map[int]int
 }
 
-// ErrAddress is of an address that is not another host's.
+// ErrAddress means that an address is not another host's.
 var ErrAddress = errors.New("not the address of another host")
 
-// Find looks the path to an address up, in the network namespace of the
-// calling thread.
+// Find looks up the path to an address in the network namespace of the calling thread.
 func Find(addr netip.Addr) (Path, error) {
 	var p Path
 	route, err := get(addr, netip.Addr{})
@@ -73,8 +71,8 @@ func get(addr, from netip.Addr) (netlink.Route, error) {
 	return routes[0], nil
 }
 
-// below gives the devices that packets pass from a link down to hardware: of a
-// VLAN, the device below with the VLAN's ID.
+// below returns the devices that packets pass from a link down to the hardware, each with the
+// VLAN ID of the packets there.
 func below(link netlink.Link, byIndex func(int) (netlink.Link, error)) (map[int]int, error) {
 	vlans, vlan := map[int]int{}, 0
 	for {
@@ -93,7 +91,7 @@ func below(link netlink.Link, byIndex func(int) (netlink.Link, error)) (map[int]
 			return vlans, nil
 		}
 		if at.NetNsID >= 0 {
-			return vlans, nil // what is below is in another namespace
+			return vlans, nil // the lower device is in another namespace
 		}
 		var err error
 		if link, err = byIndex(at.ParentIndex); err != nil {
@@ -121,8 +119,8 @@ func sources(addr netip.Addr, link int) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// Through reports whether packets to the address leave by a device, or by the
-// bond that it is in, and in which VLAN then, 0 for none.
+// Through reports whether packets to the address leave by a device, or by the bond that it is
+// in. vlan is their VLAN there, 0 for none.
 func (p Path) Through(dev string) (vlan int, ok bool) {
 	link, err := netlink.LinkByName(dev)
 	if err != nil {

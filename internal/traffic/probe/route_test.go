@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestThrough: what is below a route's device, and in which VLAN packets leave
-// by it.
+// TestThrough checks the devices below a route's device, and the VLAN in which packets leave.
 func TestThrough(t *testing.T) {
 	link := func(index, parent, master, ns int) netlink.LinkAttrs {
 		return netlink.LinkAttrs{Index: index, ParentIndex: parent, MasterIndex: master, NetNsID: ns}
@@ -20,8 +19,8 @@ func TestThrough(t *testing.T) {
 		2: &netlink.Vlan{LinkAttrs: link(2, 1, 0, -1), VlanId: 7},
 		3: &netlink.Vlan{LinkAttrs: link(3, 2, 0, -1), VlanId: 99}, // within the VLAN 7
 		4: &netlink.Macvlan{LinkAttrs: link(4, 2, 0, -1)},
-		5: &netlink.Veth{LinkAttrs: link(5, 1, 0, -1)},           // its parent is its other end
-		6: &netlink.Vlan{LinkAttrs: link(6, 1, 0, 0), VlanId: 8}, // of another namespace's device
+		5: &netlink.Veth{LinkAttrs: link(5, 1, 0, -1)},           // its parent is its peer
+		6: &netlink.Vlan{LinkAttrs: link(6, 1, 0, 0), VlanId: 8}, // on a device of another namespace
 		7: &netlink.Bond{LinkAttrs: link(7, 0, 0, -1)},
 		8: &netlink.Vlan{LinkAttrs: link(8, 7, 0, -1), VlanId: 9},
 		9: &netlink.Device{LinkAttrs: link(9, 0, 7, -1)}, // in the bond

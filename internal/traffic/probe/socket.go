@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is that of one attempt.
+// socket is the socket of one attempt.
 type socket struct {
 	fd   int
-	port uint16 // that it is bound to
-	raw  bool   // the packet is given whole, but for the IP header
-	// connect: as in Attempt. Otherwise a SYN-ACK is dropped and counted.
+	port uint16 // the port that it is bound to
+	raw  bool   // niclane makes the packet except the IP header
+	// connect is Attempt.Connect. Without it, a filter drops the SYN-ACK and counts it.
 	connect, tcp bool
 	awaits       bool
 }
@@ -48,15 +48,15 @@ func open(a Attempt) (*socket, error) {
 	return s, nil
 }
 
-// unbound makes an attempt's socket.
+// unbound makes an attempt's socket without binding it.
 func unbound(a Attempt) (*socket, error) {
 	s := &socket{connect: a.Connect, tcp: a.Protocol == "tcp", awaits: true}
 	kind, protocol := unix.SOCK_STREAM, unix.IPPROTO_TCP
 	given := a.Local.Port() != 0
 	switch {
 	case a.Protocol == "udp" && given:
-		// A second socket on the port would take the datagrams of the
-		// first, which may be a server's.
+		// A second UDP socket on the port would take datagrams of the first one, which may be a
+		// server's.
 		kind, protocol, s.raw, s.awaits = unix.SOCK_RAW, unix.IPPROTO_UDP, true, false
 	case a.Protocol == "udp":
 		kind, protocol = unix.SOCK_DGRAM, unix.IPPROTO_UDP
@@ -72,10 +72,9 @@ func unbound(a Attempt) (*socket, error) {
 	}
 	s.fd = fd
 	if s.tcp && given {
-		// In repair mode a socket may be bound to what another is bound
-		// to, whatever that one says (SK_FORCE_REUSE, net/ipv4/tcp.c).
-		// connect(2) still refuses addresses and ports that a connection
-		// has (net/ipv4/inet_hashtables.c: __inet_check_established).
+		// In repair mode, a socket may bind to a port of another socket, whatever that one
+		// allows (SK_FORCE_REUSE, net/ipv4/tcp.c). connect(2) still refuses the addresses and
+		// ports of a connection (net/ipv4/inet_hashtables.c: __inet_check_established).
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1); err != nil {
 			unix.Close(fd)
 			return nil, fmt.Errorf("TCP repair mode (CAP_NET_ADMIN): %w", err)
@@ -93,7 +92,7 @@ func unbound(a Attempt) (*socket, error) {
 func (s *socket) bind(local netip.AddrPort) error {
 	if s.raw {
 		s.port = local.Port()
-		local = netip.AddrPortFrom(local.Addr(), 0) // of a raw socket, the protocol
+		local = netip.AddrPortFrom(local.Addr(), 0) // for a raw socket, the port would be the protocol
 	}
 	if err := unix.Bind(s.fd, sockaddr(local)); err != nil {
 		return fmt.Errorf("from %s: %w", local.Addr(), err)
@@ -105,9 +104,9 @@ func (s *socket) bind(local netip.AddrPort) error {
 		if err := unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 0); err != nil {
 			return fmt.Errorf("TCP repair mode: %w", err)
 		}
-		// A server that starts on the port meanwhile is not in our way, nor
-		// we in its. Not before bind(2), which would note it for the port
-		// (inet_csk_update_fastreuse) and outlive the socket.
+		// With these options, a server can start on the port meanwhile. They are set after
+		// bind(2), which would store them for the port (inet_csk_update_fastreuse), where they
+		// outlive the socket.
 		for _, opt := range []int{unix.SO_REUSEADDR, unix.SO_REUSEPORT} {
 			if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, opt, 1); err != nil {
 				return err
@@ -148,14 +147,14 @@ func (s *socket) send(local, remote netip.AddrPort) error {
 	if s.raw {
 		b = datagram(local, remote)
 	}
-	// An empty datagram is sent by sendto(2) without an address, not by write(2).
+	// sendto(2) without an address sends an empty datagram; write(2) does not.
 	if err := unix.Sendto(s.fd, b, 0, nil); err != nil {
 		return fmt.Errorf("to %s: %w", remote, err)
 	}
 	return nil
 }
 
-// answer looks for one without waiting.
+// answer returns the answer so far, without waiting.
 func (s *socket) answer() (Answer, error) {
 	events := int16(unix.POLLIN)
 	if s.tcp {
@@ -182,8 +181,7 @@ func (s *socket) answer() (Answer, error) {
 	return None, nil
 }
 
-// close ends a connection at once, by a reset, so that none is left in
-// TIME_WAIT.
+// close ends a connection at once by a reset, so that none stays in TIME_WAIT.
 func (s *socket) close() {
 	if s.tcp {
 		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
@@ -191,8 +189,8 @@ func (s *socket) close() {
 	unix.Close(s.fd)
 }
 
-// dropSYN has the socket see no segment with SYN set. A filter of a TCP socket
-// sees a segment from its header on (net/ipv4/tcp_ipv4.c: tcp_filter).
+// dropSYN makes the socket drop segments with SYN set. The filter of a TCP socket sees a
+// segment from its header on (net/ipv4/tcp_ipv4.c: tcp_filter).
 func dropSYN(fd int) error {
 	const flags, syn = 13, 2
 	code := []unix.SockFilter{
@@ -205,8 +203,8 @@ func dropSYN(fd int) error {
 		&unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
 }
 
-// dropped is how many segments the socket's filter has dropped (sk_drops, by
-// SO_MEMINFO, Linux 4.12).
+// dropped returns how many segments the socket's filter has dropped (sk_drops, by SO_MEMINFO,
+// Linux 4.12).
 func dropped(fd int) (uint32, error) {
 	const vars, drops = 9, 8 // SK_MEMINFO_VARS, SK_MEMINFO_DROPS of linux/sock_diag.h
 	var mem [vars]uint32

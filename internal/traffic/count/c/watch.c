@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What passes each queue of one device, lane by lane.
+ * Counts the packets of one device by queue and lane.
  *
- * Two programs at raw tracepoints, which see every packet of the host and
- * count those of one device: watch_receive where the stack takes a packet from
- * the driver, watch_transmit where a driver gets one. They change nothing, are
- * in nobody's chain of filters, and end with the process that loaded them.
+ * Two programs at raw tracepoints, which see every packet of the host and count
+ * those of one device: watch_receive where the stack takes a packet from the
+ * driver, watch_transmit where a driver gets one. They change nothing, are not
+ * part of a chain of filters, and end with the process that loaded them.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -14,8 +14,8 @@
 
 #define MAX_PATTERNS	64
 
-/* Of the kernel's structures, the fields that are read; where they are, the
- * kernel's BTF says (CO-RE). */
+/* The required fields of the kernel's structures. CO-RE finds their offsets in the
+ * kernel's BTF. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct ns_common {
@@ -60,20 +60,20 @@ struct skb_shared_info {
 
 #pragma clang attribute pop
 
-/* A packet, from its data on: behind the Ethernet header if it is received. It
- * has no padding, which the verifier would take for not written. */
+/* A packet, from its data on: after the Ethernet header if it is received. The
+ * struct has no padding, which the verifier would treat as uninitialised. */
 struct packet {
 	const unsigned char *data;
 	__u32	linear;		/* bytes at data */
-	__u32	len;		/* of the whole */
-	__u32	end;		/* of the IP packet, 0 if it is too long to say */
-	int	bare;		/* TCP without data */
+	__u32	len;		/* of the whole packet */
+	__u32	end;		/* end of the IP packet, 0 if it is not known (too long) */
+	int	bare;		/* 1: TCP without data */
 };
 
-/* Less than 0 for what is not in the linear part. */
+/* Returns less than 0 for bytes that are not in the linear part. */
 static __always_inline int load(const struct packet *p, __u32 off, void *to, __u32 len)
 {
-	/* In a function that is not static it may be NULL, as the verifier sees it. */
+	/* In a function that is not static, the verifier assumes that p may be NULL. */
 	if (!p || off + len > p->linear)
 		return -1;
 	return bpf_probe_read_kernel(to, len, p->data + off);
@@ -82,7 +82,7 @@ static __always_inline int load(const struct packet *p, __u32 off, void *to, __u
 #define PACKET	struct packet
 #include <niclane/packet.h>
 
-/* The first pattern that has the flow wins. */
+/* The first pattern that matches the flow wins. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_PATTERNS);
@@ -97,8 +97,8 @@ struct {
 	__type(value, __u32);		/* lane, from 1 */
 } watch_flows SEC(".maps");
 
-/* The lane of an HTB class, or of one of mqprio's priorities, by skb->priority. */
-#define ALONE	(1U << 31)	/* nothing else tells the lane's packets */
+/* The lane of an HTB class or an mqprio priority, by skb->priority. */
+#define ALONE	(1U << 31)	/* only the class identifies the lane's packets */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);		/* set by Go */
@@ -109,7 +109,7 @@ struct {
 struct count {
 	__u64	packets;	/* segments, not GSO units */
 	__u64	bytes;
-	__u64	bare;		/* of the packets, TCP without data */
+	__u64	bare;		/* packets of TCP without data */
 };
 
 /* (direction * lanes + lane) * columns + column, see cell(). */
@@ -127,18 +127,18 @@ struct {
 #define HANDED		4	/* column: processor that received it from a cpumap */
 
 const volatile __u32 ifindex;
-const volatile __u32 netns;		/* inode */
-const volatile __u32 patterns;		/* in use */
-const volatile __u32 lanes;		/* rows: 0 none, ..., the last unreadable */
-const volatile __u32 columns;		/* the last for queues out of range */
-/* What a receive queue's number is too high by: drivers record it plus one
- * (skb_record_rx_queue), veth leaves the sender's, plain. */
+const volatile __u32 netns;		/* inode of the namespace */
+const volatile __u32 patterns;		/* number of patterns in use */
+const volatile __u32 lanes;		/* number of rows: 0 no lane, ..., the last one unreadable packets */
+const volatile __u32 columns;		/* number of columns; the last one is for queues out of range */
+/* Offset of the recorded receive queue: drivers record it plus one
+ * (skb_record_rx_queue); veth leaves the sender's transmit queue as it is (0). */
 const volatile __u32 recorded;
-const volatile __u32 xdp;		/* in no mode, or in: */
+const volatile __u32 xdp;		/* the XDP mode, 0 for none, or: */
 #define NATIVE		1
 #define GENERIC		2
 
-/* No more packets from the driver are counted: those under way can arrive. */
+/* 1: count no new packets from the driver, so that those in flight can arrive. */
 __u32 draining;
 
 struct search {
@@ -201,10 +201,10 @@ static __always_inline int tagged(const struct sk_buff *skb)
 	return 0;
 }
 
-/* Whether a cpumap's thread hands the packet to the stack. In generic mode it
- * is the second time that the packet comes by, marked by the first
- * (cpu_map_generic_redirect); in native mode the packet was made by the thread,
- * and no NAPI has received it. */
+/* Whether a cpumap's thread gives the packet to the stack. In generic mode, the
+ * packet passes for the second time, and the first pass marked it
+ * (cpu_map_generic_redirect). In native mode, the thread made the skb, and no
+ * NAPI has received it. */
 static __always_inline int handed(const struct sk_buff *skb)
 {
 	if (xdp == GENERIC)
@@ -212,7 +212,7 @@ static __always_inline int handed(const struct sk_buff *skb)
 	return xdp == NATIVE && skb->napi_id == 0;
 }
 
-/* 0 if the packet is IP and f, zero before, was filled in; or NOT_IP or CUT_OFF. */
+/* Returns 0 and fills in f (zero before) if the packet is IP; else NOT_IP or CUT_OFF. */
 static __always_inline int read_flow(struct packet *p, const struct sk_buff *skb, struct flow *f, const int receive)
 {
 	int tag = tagged(skb), transport, ports, payload;

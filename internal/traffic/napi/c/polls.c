@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * How often the NAPIs of one device are polled, and what for.
+ * Counts the polls of one device's NAPIs, by kind and result.
  *
  * One program at the tracepoint napi_poll, which the kernel passes after every
- * poll of a NAPI: in softirq, in the NAPI's own thread, or by a thread that
- * waits for its packets (net/core/dev.c: net_rx_action, napi_threaded_poll,
+ * poll of a NAPI: in softirq, in the NAPI's own thread, or in a thread that
+ * busy-polls (net/core/dev.c: net_rx_action, napi_threaded_poll,
  * __napi_busy_loop).
  */
 #include <linux/bpf.h>
@@ -12,8 +12,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-/* Of the kernel's structures, the fields that are read; where they are, the
- * kernel's BTF says (CO-RE). */
+/* The required fields of the kernel's structures. CO-RE finds their offsets in the
+ * kernel's BTF. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct ns_common {
@@ -44,18 +44,18 @@ struct napi_struct {
 
 #pragma clang attribute pop
 
-/* include/linux/netdevice.h, whose enum has no name for CO-RE to find it by; in
- * this place since Linux 4.11, which polls_test.go holds against the kernel's
+/* A bit of include/linux/netdevice.h, whose enum has no name, so CO-RE cannot find it.
+ * It has this number since Linux 4.11; polls_test.go compares it with the kernel's
  * BTF. */
 #define NAPI_STATE_IN_BUSY_POLL	6
 
 struct count {
 	__u64	polls;
-	__u64	packets;	/* the work that polls reported */
-	__u64	empty;		/* polls that found nothing */
-	__u64	full;		/* that used up their budget */
-	__u64	thread;		/* by the NAPI's own thread */
-	__u64	busy;		/* by a thread that waited for packets */
+	__u64	packets;	/* packets that polls reported as their work */
+	__u64	empty;		/* polls that found no packets */
+	__u64	full;		/* polls that used up their budget */
+	__u64	thread;		/* polls by the NAPI's own thread */
+	__u64	busy;		/* polls by a thread that busy-polls */
 };
 
 volatile const __u32 ifindex;
@@ -77,7 +77,7 @@ int polls_napi(struct bpf_raw_tracepoint_args *ctx)
 	struct count *c;
 	__u32 id;
 
-	/* The backlogs of processors belong to no device. */
+	/* The per-CPU backlogs belong to no device. */
 	if (!dev || BPF_CORE_READ(dev, ifindex) != ifindex ||
 	    BPF_CORE_READ(dev, nd_net.net, ns.inum) != netns)
 		return 0;
@@ -91,8 +91,8 @@ int polls_napi(struct bpf_raw_tracepoint_args *ctx)
 		if (!c)
 			return 0;
 	}
-	/* Per processor, and nothing of the kind interrupts this: a NAPI is
-	 * polled by one at a time, with bottom halves off. */
+	/* The entry is per CPU, and no other poll interrupts this one: a NAPI is polled
+	 * by one task at a time, with bottom halves off. */
 	c->polls++;
 	if (work > 0)
 		c->packets += work;
