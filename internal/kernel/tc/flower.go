@@ -302,7 +302,7 @@ func encodeFlower(ae *netlink.AttributeEncoder, m device.Match, protocol uint16)
 	prefix := func(t uint16, text string) {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return // the filter matches any port
+			return // the filter matches any address
 		}
 		mask := make([]byte, p.Addr().BitLen()/8)
 		for i := range p.Bits() {
