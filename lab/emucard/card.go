@@ -28,15 +28,15 @@ const (
 	TableSize = 128
 )
 
-// Info says what a card has.
+// Info is the size of a card's resources.
 type Info struct {
 	// Queues is the number of receive queues and of transmit queues.
 	Queues int
-	// Rules is how many rules it can hold; locations are 0 to Rules-1.
+	// Rules is the capacity of the rule table; locations are 0 to Rules-1.
 	Rules int
-	// Contexts is how many RSS contexts it has, the default one included.
+	// Contexts is the number of RSS contexts, with the default one.
 	Contexts int
-	// LinkRate is the rate of its link in each direction, bit/s.
+	// LinkRate is the rate of the link in each direction in bit/s.
 	LinkRate uint64
 }
 
@@ -46,13 +46,13 @@ type info struct {
 	Rate                             uint64
 }
 
-// A Card is an open emulated card. Several processes may use one at once, each
-// with a Card of its own: writers exclude each other.
+// A Card is an open emulated card. Several processes may use one card at once, each with its
+// own Card: writers exclude each other.
 type Card struct {
 	dir  string
 	info info
 	maps map[string]*ebpf.Map
-	fd   int // of dir, to lock
+	fd   int // of dir, for the lock
 }
 
 // Dir returns the directory of the card whose port has address mac.
@@ -68,8 +68,8 @@ func mapNames() []string {
 		"card_tx_queues"}
 }
 
-// Open opens the card whose port has the address mac. The error is
-// fs.ErrNotExist if that port is no emulated card.
+// Open opens the card whose port has the address mac. The error is fs.ErrNotExist if that port
+// has no emulated card.
 func Open(mac net.HardwareAddr) (*Card, error) { return open(Dir(mac)) }
 
 func open(dir string) (*Card, error) {
@@ -87,8 +87,8 @@ func open(dir string) (*Card, error) {
 	return c, nil
 }
 
-// load opens the maps, the one with the version first: others may have other
-// maps.
+// load opens the maps. It opens the one with the version first, because other versions may have
+// other maps.
 func (c *Card) load() error {
 	if err := c.loadMap("card_info"); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (c *Card) Close() error {
 	return errors.Join(errs...)
 }
 
-// Info returns what the card has.
+// Info returns the size of the card's resources.
 func (c *Card) Info() Info {
 	return Info{int(c.info.Queues), int(c.info.Rules), int(c.info.Contexts), c.info.Rate}
 }
@@ -144,7 +144,7 @@ func (c *Card) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "flock", Path: c.dir, Err: err}
 	}
-	return func() { _ = unix.Flock(c.fd, unix.LOCK_UN) }, nil // of a lock that is held it cannot fail
+	return func() { _ = unix.Flock(c.fd, unix.LOCK_UN) }, nil // unlocking a held lock cannot fail
 }
 
 func (c *Card) errorf(format string, args ...any) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// newCard makes a card on a BPF file system of its own.
+// newCard makes a card on its own BPF file system.
 func newCard(t *testing.T, cfg Config) (*Card, *Programs) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -34,7 +34,7 @@ func newCard(t *testing.T, cfg Config) (*Card, *Programs) {
 		}
 	})
 	cfg.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	cfg.Arbiter = 1 // lo; nothing is redirected in a test run
+	cfg.Arbiter = 1 // lo; a test run redirects nothing
 	p, err := create(root, cfg)
 	must.Do(t, err)
 	c, err := open(dir(root, cfg.MAC))
@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// contents is all of a card that can be written.
+// contents is the writable state of a card.
 type contents struct {
 	Tables     map[int][]int
 	Configured map[int]bool
@@ -225,7 +225,7 @@ func TestCapacity(t *testing.T) {
 		must.Do(t, c.AddRule(Rule{i, tcp4(uint16(80 + i)), 0, 1}))
 	}
 	must.Refuse(t, "one rule too many", c.AddRule(Rule{Anywhere, tcp4(9999), 0, 1}), unix.ENOSPC)
-	// As a kill between the writes of DeleteRule leaves it.
+	// The state that a kill between the writes of DeleteRule leaves.
 	l, err := c.locations()
 	must.Do(t, err)
 	if _, err := c.DeleteRule(tcp4(81)); err != nil {
@@ -253,7 +253,7 @@ func TestPatternsRunOut(t *testing.T) {
 		must.Do(t, c.AddRule(rule(i)))
 	}
 	must.Refuse(t, "one pattern too many", c.AddRule(rule(maxPatterns)), unix.ENOSPC)
-	// As a kill between the writes of DeleteRule leaves it.
+	// The state that a kill between the writes of DeleteRule leaves.
 	f, _, err := flow.Encode(rule(5).Match)
 	must.Do(t, err)
 	must.Do(t, c.maps["card_rules"].Delete(flow.Key{Pattern: 5, Flow: f}))

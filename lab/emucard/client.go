@@ -17,24 +17,24 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Client reads and writes device.RSSTable and device.Rule objects: those of the
-// emulated card behind a device, or, where there is none, the device's own, by
-// ethtool. It works in the network namespace of the thread that called NewClient, and
-// is not safe for concurrent use.
+// A Client reads and writes device.RSSTable and device.Rule objects. If a device has an
+// emulated card, they are the card's; else they are the device's own, by ethtool. The Client
+// works in the network namespace of the thread that called NewClient. It is not safe for
+// concurrent use.
 type Client struct {
 	fd      int
 	ethtool *ethtool.Client
 	cards   map[string]openCard // by device
 }
 
-// An openCard is kept open while its pins are the same directory.
+// An openCard stays open while its pins are in the same directory.
 type openCard struct {
 	card *Card
 	dir  os.FileInfo
 	mac  string
 }
 
-// NewClient makes a client; et stays the caller's.
+// NewClient returns a client. The caller keeps et and closes it.
 func NewClient(et *ethtool.Client) (*Client, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// card returns the emulated card behind a device, nil if there is none.
+// card returns the emulated card behind a device, or nil if there is none.
 func (c *Client) card(dev string) (*Card, error) {
 	mac, err := c.mac(dev)
 	if err != nil {
@@ -84,8 +84,7 @@ func (c *Client) card(dev string) (*Card, error) {
 	return card, nil
 }
 
-// mac returns a device's address (SIOCGIFHWADDR), ENODEV if there is no such
-// device.
+// mac returns a device's address (SIOCGIFHWADDR), or ENODEV if there is no such device.
 func (c *Client) mac(dev string) (net.HardwareAddr, error) {
 	var ifr struct {
 		name   [unix.IFNAMSIZ]byte
@@ -104,8 +103,8 @@ func (c *Client) mac(dev string) (net.HardwareAddr, error) {
 	return net.HardwareAddr(ifr.addr[:6]), nil
 }
 
-// Read returns the present value of the RSS table or rule with o's identity,
-// nil if there is none.
+// Read returns the present value of the RSS table or rule with o's identity, or nil if there is
+// none.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	dev, err := deviceOf(o)
 	if err != nil {
@@ -124,10 +123,10 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return readCard(card, o)
 }
 
-// ReadMany is Read for each object, reading a device's rules once.
+// ReadMany returns what Read returns, for each object. It reads a device's rules once.
 func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	out := make([]device.Object, len(objects))
-	rules := map[string]map[string]device.Rule{} // by device and key
+	rules := map[string]map[string]device.Rule{} // by device, then by key
 	for i, o := range objects {
 		r, ok := o.(device.Rule)
 		if !ok {
@@ -154,7 +153,7 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-// rules returns a device's rules; one that does not exist has none.
+// rules returns a device's rules, or none if the device does not exist.
 func (c *Client) rules(dev string) ([]device.Rule, error) {
 	s, err := c.Steering(dev)
 	if errors.Is(err, unix.ENODEV) || ethtool.NotSupported(s.RulesErr) {
@@ -163,7 +162,7 @@ func (c *Client) rules(dev string) ([]device.Rule, error) {
 	return s.Rules, errors.Join(err, s.RulesErr)
 }
 
-// Write brings the RSS table or rule from old to new; nil means absent.
+// Write changes the RSS table or rule from old to next; nil means absent.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	dev, err := deviceOf(o)

@@ -47,7 +47,7 @@ func read(t *testing.T, c *emucard.Client, o device.Object) device.Object {
 	return got
 }
 
-// want checks the object with o's identity; nil stands for absence.
+// want checks the object with id's identity; a nil want means absent.
 func want(t *testing.T, c *emucard.Client, id, want device.Object) {
 	t.Helper()
 	if diff := cmp.Diff(want, read(t, c, id)); diff != "" {
@@ -76,7 +76,7 @@ func TestTables(t *testing.T) {
 		want(t, c, own, own)
 		vethtest.Write(t, c, own, table(0, true, 0, 1))
 		want(t, c, own, table(0, true, 0, 1))
-		// The same queues as the card's own, but set by a user.
+		// The queues of the card's own table, but set by a user.
 		vethtest.Write(t, c, table(0, true, 0, 1), table(0, true, 0, 1, 2, 3))
 		want(t, c, own, table(0, true, 0, 1, 2, 3))
 		vethtest.Write(t, c, table(0, true, 0, 1, 2, 3), own)
@@ -137,7 +137,7 @@ func TestRules(t *testing.T) {
 		want(t, c, a, nil)
 		want(t, c, b, b)
 		must.Refuse(t, "deleting a rule twice", c.Write(moved, nil), unix.ENOENT)
-		vethtest.Write(t, c, nil, a) // into the gap
+		vethtest.Write(t, c, nil, a) // takes the free location
 		vethtest.Write(t, c, nil, rule(1, 0, 0))
 		must.Refuse(t, "one rule more than fits", c.Write(nil, rule(2, 0, 0)), unix.ENOSPC)
 		if err := c.Write(nil, b); err == nil {
@@ -171,7 +171,7 @@ func TestReadSteering(t *testing.T) {
 	})
 }
 
-// A lab that went down and up again has another card of the same address.
+// TestCardMadeAgain: a lab that goes down and up again has another card with the same address.
 func TestCardMadeAgain(t *testing.T) {
 	withCard(t, func(t *testing.T, c *emucard.Client) {
 		vethtest.Write(t, c, nil, rule(11211, 0, 1))

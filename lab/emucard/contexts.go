@@ -26,7 +26,7 @@ func (c *Card) setContext(id int, x context) error {
 	return c.maps["card_contexts"].Put(uint32(id), x)
 }
 
-// encodeTable checks queues, which must have TableSize entries.
+// encodeTable returns queues as a table. It checks them; there must be TableSize entries.
 func (c *Card) encodeTable(queues []int) (t [TableSize]uint16, err error) {
 	if len(queues) != TableSize {
 		return t, c.errorf("%w: indirection table of %d entries: want %d", unix.EINVAL, len(queues), TableSize)
@@ -41,8 +41,8 @@ func (c *Card) encodeTable(queues []int) (t [TableSize]uint16, err error) {
 	return t, nil
 }
 
-// RSS returns the indirection table of an RSS context, and whether a user set
-// it. Context 0 is always there; ENOENT if another is not.
+// RSS returns the indirection table of an RSS context, and whether a user set it. Context 0
+// always exists; for another one that does not, the error is ENOENT.
 func (c *Card) RSS(id int) (queues []int, configured bool, err error) {
 	x, err := c.context(id)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *Card) RSS(id int) (queues []int, configured bool, err error) {
 	return queues, x.Configured != 0, nil
 }
 
-// SetRSS writes the indirection table of a context that exists.
+// SetRSS writes the indirection table of an existing context.
 func (c *Card) SetRSS(id int, queues []int) error {
 	return c.writeContext(id, func(x *context) (err error) {
 		if x.Used == 0 {
@@ -69,7 +69,7 @@ func (c *Card) SetRSS(id int, queues []int) error {
 	})
 }
 
-// ResetRSS gives context 0 the table the card came with: all queues in turn.
+// ResetRSS gives context 0 its original table: all queues in turn.
 func (c *Card) ResetRSS() error {
 	return c.writeContext(0, func(x *context) error {
 		*x = defaultContext(int(c.info.Queues))
@@ -77,7 +77,7 @@ func (c *Card) ResetRSS() error {
 	})
 }
 
-// CreateContext makes the context id, from 1 up. EEXIST if it is there.
+// CreateContext makes the context id, from 1 up. The error is EEXIST if it exists.
 func (c *Card) CreateContext(id int, queues []int) error {
 	return c.writeContext(id, func(x *context) (err error) {
 		if x.Used != 0 {
@@ -89,9 +89,8 @@ func (c *Card) CreateContext(id int, queues []int) error {
 	})
 }
 
-// DeleteContext removes a context. EBUSY while a rule leads to it, as
-// ethtool_check_rss_ctx_busy of net/ethtool/common.c has it; EINVAL for the
-// default one.
+// DeleteContext removes a context. The error is EBUSY while a rule leads to it, as in
+// ethtool_check_rss_ctx_busy of net/ethtool/common.c, and EINVAL for the default context.
 func (c *Card) DeleteContext(id int) error {
 	return c.writeContext(id, func(x *context) error {
 		if id == 0 {

@@ -17,21 +17,20 @@ import (
 type Config struct {
 	// MAC is the address of the SUT's port.
 	MAC net.HardwareAddr
-	// Queues, 1 to 64.
+	// Queues is the number of queues, 1 to 64.
 	Queues int
-	// Rules is the capacity, 1 to 1024; Contexts 1 to 16.
+	// Rules (1 to 1024) and Contexts (1 to 16) are the capacities.
 	Rules, Contexts int
-	// LinkRate in bit/s; it is only told to those who ask.
+	// LinkRate is the link's rate in bit/s. The card only reports it.
 	LinkRate uint64
-	// Arbiter is the index of the device with the transmit arbiter, whose HTB
-	// has handle 1: and the class 1:q+1 for transmit queue q. 0 leaves it to
-	// others to bring packets there.
+	// Arbiter is the index of the device with the transmit arbiter. Its HTB has handle 1: and
+	// class 1:q+1 for transmit queue q. With 0, something else must bring packets there.
 	Arbiter int
 }
 
-// Programs are a card's programs: RX for clsact egress of the wire side of the
-// port, TX for its clsact ingress, Driver for clsact ingress of the port. They
-// may be closed once attached.
+// Programs are a card's programs: RX for clsact egress of the wire side of the port, TX for its
+// clsact ingress, Driver for clsact ingress of the port. They may be closed once they are
+// attached.
 type Programs struct {
 	RX, TX, Driver *ebpf.Program
 }
@@ -39,8 +38,8 @@ type Programs struct {
 // Close closes the programs.
 func (p *Programs) Close() error { return errors.Join(p.RX.Close(), p.TX.Close(), p.Driver.Close()) }
 
-// Create makes a card: it loads the programs and pins the maps below Root,
-// which must be on a BPF file system. After an error nothing is left.
+// Create makes a card: it loads the programs and pins the maps below Root, which must be on a
+// BPF file system. On an error it leaves nothing.
 func Create(cfg Config) (*Programs, error) { return create(Root, cfg) }
 
 func create(root string, cfg Config) (_ *Programs, err error) {
@@ -84,8 +83,8 @@ func create(root string, cfg Config) (_ *Programs, err error) {
 	}, nil
 }
 
-// Transmit loads the transmit side alone: rings and a link behind a port that
-// cannot steer and of which nothing is known. The program is the caller's.
+// Transmit loads only the transmit side: for rings and a link behind a port without steering.
+// The caller closes the program.
 func Transmit(cfg Config) (*ebpf.Program, error) {
 	coll, err := load(cfg)
 	if err != nil {
@@ -100,7 +99,7 @@ func load(cfg Config) (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	// No program looks at it: rules say where they are by themselves.
+	// No program uses this map: the rules contain their locations.
 	spec.Maps["card_locations"] = &ebpf.MapSpec{
 		Name: "card_locations", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(unsafe.Sizeof(locations{})),
 		MaxEntries: 1,
@@ -119,5 +118,5 @@ func load(cfg Config) (*ebpf.Collection, error) {
 	return coll, nil
 }
 
-// Remove removes the state of the card in dir. It is done if there is none.
+// Remove removes the state of the card in dir. A missing dir is no error.
 func Remove(dir string) error { return os.RemoveAll(dir) }

@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// readCard returns the table or rule with o's identity, nil if there is none.
+// readCard returns the table or rule with o's identity, or nil if there is none.
 func readCard(card *Card, o device.Object) (device.Object, error) {
 	if t, ok := o.(device.RSSTable); ok {
 		if t.Context < 0 || t.Context >= card.Info().Contexts {
@@ -42,9 +42,8 @@ func readTable(card *Card, dev string, context int) (device.RSSTable, error) {
 	return device.RSSTable{Dev: dev, Context: context, Queues: queues, Configured: context == 0 && configured}, err
 }
 
-// writeTable makes, changes or deletes an RSS context. The default context is
-// always there; a table of it that no user set is the card's own, for which
-// the card is asked.
+// writeTable makes, changes or deletes an RSS context. The default context always exists. If
+// next is its table without a user's setting, writeTable resets the card's own table.
 func writeTable(card *Card, old, next device.Object) error {
 	if next == nil {
 		t := old.(device.RSSTable)
@@ -63,9 +62,9 @@ func writeTable(card *Card, old, next device.Object) error {
 	return card.CreateContext(t.Context, t.Queues)
 }
 
-// writeRule adds, moves or deletes a rule. Cards cannot change a rule: moving
-// it is deleting and adding it at its place, and if that fails the old one is
-// put back.
+// writeRule adds, moves or deletes a rule. Cards cannot change a rule, so moving it means
+// deleting it and adding the new one at its location. If that fails, writeRule adds the old one
+// again.
 func writeRule(card *Card, old, next device.Object) error {
 	if old == nil {
 		return card.AddRule(cardRule(next.(device.Rule), Anywhere))
@@ -88,31 +87,31 @@ func deviceRule(dev string, r Rule) device.Rule {
 	return device.Rule{Dev: dev, Match: r.Match, Context: r.Context, Queue: r.Queue}
 }
 
-// A Steering is what a device has to steer with.
+// A Steering is the steering state of a device.
 type Steering struct {
-	// Emulated is whether the lab's card is behind the device; LinkRate,
-	// bit/s, and MaxContexts (beside the default) are known then.
+	// Emulated reports whether the lab's card is behind the device. Then LinkRate (bit/s) and
+	// MaxContexts (without the default one) are known.
 	Emulated    bool
 	LinkRate    uint64
 	MaxContexts int
 
-	// Tables, the default context's first. TablesErr is why there are none:
+	// Tables has the default context's table first. TablesErr is the reason if there are none:
 	// EOPNOTSUPP if the device has no tables.
 	Tables    []device.RSSTable
 	TablesErr error
-	// Rules by location, those that device.Rule cannot say, and the size of
-	// the rule table; likewise RulesErr.
+	// Rules are ordered by location. Other are rules that device.Rule cannot express. RulesErr
+	// is the reason if there are none.
 	Rules    []device.Rule
 	Other    []device.OtherRule
 	Capacity int
 	RulesErr error
 }
 
-// Steering reads a device's tables and rules. ENODEV if it does not exist.
+// Steering returns a device's tables and rules. The error is ENODEV if it does not exist.
 func (c *Client) Steering(dev string) (Steering, error) {
 	card, err := c.card(dev)
 	if errors.Is(err, fs.ErrPermission) {
-		return Steering{TablesErr: err, RulesErr: err}, nil // a card that may not be read
+		return Steering{TablesErr: err, RulesErr: err}, nil // the caller may not read the card
 	}
 	if err != nil {
 		return Steering{}, err
@@ -123,7 +122,7 @@ func (c *Client) Steering(dev string) (Steering, error) {
 	var s Steering
 	s.Tables, s.TablesErr = c.ethtool.RSS(dev)
 	if len(s.Tables) > 0 && len(s.Tables[0].Queues) == 0 {
-		s.Tables = nil // the driver has RSS, but not this device
+		s.Tables = nil // the driver has RSS, this device has not
 	}
 	r, err := c.ethtool.Rules(dev)
 	s.Rules, s.Other, s.Capacity, s.RulesErr = r.Rules, r.Other, r.Capacity, err

@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Rule steers what matches to an RSS context, or to the single queue Queue
-// if Context is 0. Where several match, the lowest location decides.
+// A Rule steers matching packets to an RSS context, or to the single queue Queue if Context is
+// 0. If several rules match, the lowest location decides.
 type Rule struct {
 	Location int
 	Match    device.Match
@@ -28,7 +28,7 @@ type target struct {
 	Context, Queue uint16
 }
 
-// Rules returns all rules by location.
+// Rules returns all rules, ordered by location.
 func (c *Card) Rules() ([]Rule, error) {
 	patterns, err := c.patterns()
 	if err != nil {
@@ -57,9 +57,9 @@ func rule(m device.Match, t target) Rule {
 	return Rule{int(t.Location), m, int(t.Context), int(t.Queue)}
 }
 
-// Rule returns the rule with a match, ENOENT if there is none. It looks it up
-// as the card does and does not go through the others: applying n rules would
-// otherwise take n² of them.
+// Rule returns the rule with a match, or ENOENT if there is none. It looks up the match as the
+// card does, and does not read the other rules: applying n rules would otherwise read n² of
+// them.
 func (c *Card) Rule(m device.Match) (Rule, error) {
 	f, mask, err := flow.Encode(m)
 	if err != nil {
@@ -76,8 +76,8 @@ func (c *Card) Rule(m device.Match) (Rule, error) {
 	return rule(m, t), nil
 }
 
-// lookup returns the rule that compares these fields with these values, ENOENT
-// if there is none.
+// lookup returns the rule that compares these fields with these values, or ENOENT if there is
+// none.
 func (c *Card) lookup(patterns *[maxPatterns]pattern, f, mask flow.Flow) (flow.Key, target, error) {
 	for i, p := range patterns {
 		if p.Used == 0 || p.Mask != mask {
@@ -98,10 +98,10 @@ func (c *Card) entries() ([]flow.Key, []target, error) {
 	return flow.Entries[target](c.maps["card_rules"])
 }
 
-// Anywhere is the location of a rule that shall go to the lowest free one.
+// Anywhere as a rule's location means the lowest free one.
 const Anywhere = -1
 
-// locations are the taken ones, a bit each.
+// locations is a bit set of the taken locations.
 type locations [maxRules / 64]uint64
 
 func (l *locations) taken(i int) bool { return l[i/64]&(1<<(i%64)) != 0 }
@@ -125,9 +125,9 @@ func (c *Card) setLocations(l locations) error {
 	return c.maps["card_locations"].Put(uint32(0), l)
 }
 
-// place takes the location that a rule asks for: EEXIST if that is taken,
-// ENOSPC if all are. A kill may have left locations taken that are not: they
-// are looked for when they are missed.
+// place takes the location that a rule asks for. The error is EEXIST if it is taken, ENOSPC if
+// all are. A kill may have left free locations marked as taken, so place checks the marks
+// before it fails.
 func (c *Card) place(location int) (int, error) {
 	l, err := c.locations()
 	if err != nil {
@@ -159,9 +159,9 @@ func (c *Card) place(location int) (int, error) {
 	return -1, c.errorf("%w: all %d rules are taken", unix.ENOSPC, c.info.Rules)
 }
 
-// AddRule adds a rule, at its location or Anywhere. EEXIST if its location or its match is taken, EINVAL if
-// its context or queue does not exist, ENOSPC if the rules in use would compare
-// more than 16 different sets of fields.
+// AddRule adds a rule, at its location or Anywhere. The error is EEXIST if its location or its
+// match is taken, EINVAL if its context or queue does not exist, and ENOSPC if the rules in use
+// would compare more than 16 different sets of fields.
 func (c *Card) AddRule(r Rule) error {
 	f, mask, err := flow.Encode(r.Match)
 	if err != nil {
@@ -221,8 +221,7 @@ func (c *Card) checkRule(r Rule) error {
 	return nil
 }
 
-// DeleteRule removes the rule with a match and returns it, ENOENT if there is
-// none.
+// DeleteRule removes the rule with a match and returns it, or ENOENT if there is none.
 func (c *Card) DeleteRule(m device.Match) (Rule, error) {
 	f, mask, err := flow.Encode(m)
 	if err != nil {
@@ -269,8 +268,8 @@ func (c *Card) patterns() (ps [maxPatterns]pattern, err error) {
 	return ps, nil
 }
 
-// slot returns where the pattern mask is, or a free slot for it. If none is
-// free, those are counted anew whose count a kill may have left too high.
+// slot returns the slot of the pattern mask, or a free one. If none is free, it counts the
+// rules of each pattern again, because a killed process may have left a count too high.
 func (c *Card) slot(ps *[maxPatterns]pattern, mask flow.Flow) (int, pattern, error) {
 	for range 2 {
 		free := -1

@@ -5,8 +5,8 @@ package emucard
 // hashBytes is HASH_BYTES: two IPv6 addresses and two ports.
 const hashBytes = 36
 
-// key is the RSS key of Microsoft's verification suite ("Verifying the RSS
-// Hash Calculation"), which many cards come with.
+// key is the RSS key of Microsoft's verification suite ("Verifying the RSS Hash Calculation"),
+// the default of many cards.
 var key = [40]byte{
 	0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67,
 	0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb,
@@ -14,7 +14,7 @@ var key = [40]byte{
 	0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 }
 
-// window gives the 32 bits of the key from bit i on.
+// window returns the 32 bits of the key that start at bit i.
 func window(i int) uint32 {
 	var w uint32
 	for b := range 32 {
@@ -24,7 +24,7 @@ func window(i int) uint32 {
 	return w
 }
 
-// toeplitzTable gives, by position and value of a byte, its share of the hash.
+// toeplitzTable returns the contribution to the hash of each byte value at each position.
 func toeplitzTable() (t [hashBytes][256]uint32) {
 	for i := range t {
 		for bit := range 8 {

@@ -3,16 +3,16 @@
  * The steering hardware of the emulated card, on the wire side of the SUT's
  * veth port.
  *
- * veth hands a packet to the receive queue whose number is the transmit queue
- * of the sending side, so that what a card decides before DMA is decided here
- * by skb->queue_mapping at clsact egress of the wire side: a rule's queue or
- * context, or else the default context, whose indirection table the Toeplitz
- * hash of the packet selects from.
+ * veth gives a packet to the receive queue with the number of the sender's
+ * transmit queue. So card_rx, at clsact egress of the wire side, makes a card's
+ * decision before DMA with skb->queue_mapping: a rule's queue or context, else
+ * the default context. The Toeplitz hash of the packet selects an entry of the
+ * context's indirection table.
  *
- * card_driver is what the card's driver would do in the SUT.
+ * card_driver does the work of the card's driver in the SUT.
  *
- * card_tx counts what the SUT sends by transmit queue and hands it to the
- * device that holds the card's transmit arbiter, one HTB class per queue.
+ * card_tx counts the SUT's packets by transmit queue and gives them to the
+ * device with the card's transmit arbiter, which has one HTB class per queue.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -27,8 +27,8 @@
 
 #define PACKET		struct __sk_buff
 #define load_far	bpf_skb_load_bytes
-/* Like the parsers of most cards it does not look behind extension headers:
- * those packets have addresses and no ports. */
+/* Like the parsers of most cards, it does not look behind extension headers: those
+ * packets have addresses and no ports. */
 #define MAX_EXTENSIONS	0
 
 #include <niclane/packet.h>
@@ -39,7 +39,7 @@ struct pattern {
 	__u32		pad;
 };
 
-/* What a match leads to: a context, or the queue if context is 0. */
+/* The target of a match: a context, or the queue if context is 0. */
 struct rule {
 	__u32	location;
 	__u16	context;
@@ -57,7 +57,7 @@ struct counter {
 	__u64	bytes;		/* with Ethernet headers, without checksum */
 };
 
-/* Read by package emucard only. */
+/* Only package emucard reads it. */
 struct info {
 	__u32	version;
 	__u32	queues;
@@ -101,15 +101,15 @@ struct {
 	__type(value, struct counter);
 } card_rx_queues SEC(".maps"), card_tx_queues SEC(".maps");
 
-/* toeplitz[i][v] is the hash of the byte v at position i: the hash is linear,
- * so the hash of a packet is the exclusive or over its bytes. */
+/* toeplitz[i][v] is the hash of byte v at position i. The hash is linear: the hash of
+ * a packet is the exclusive or over its bytes. */
 const volatile __u32 toeplitz[HASH_BYTES][256];
 const volatile __u32 arbiter;	/* ifindex of the device with the transmit arbiter */
 const volatile __u32 queues;
 
-/* Fills in the flow as the SUT receives it, of what it sends too: there the
- * transport header alone is needed. Returns that header's offset, 0 if there are no
- * ports. */
+/* Fills in the flow as for a packet that the SUT receives, also for packets that it
+ * sends: there only the transport header is needed. Returns the offset of that
+ * header, 0 if there are no ports. */
 static __always_inline __u32 read_flow(struct __sk_buff *skb, struct flow *f)
 {
 	int tagged = skb->vlan_present, transport;
@@ -126,8 +126,8 @@ static __always_inline __u32 hash_word(__u32 at, __u32 v)
 	       toeplitz[at + 2][v >> 16 & 0xff] ^ toeplitz[at + 3][v >> 24];
 }
 
-/* Source address, destination address, source port, destination port, as RSS
- * has it; without ports for anything but TCP and UDP. */
+/* Hashes source address, destination address, source port and destination port, as
+ * RSS does; without ports for protocols other than TCP and UDP. */
 static __always_inline __u32 hash(const struct flow *f)
 {
 	__u32 h = 0, at = 0, ports;
@@ -204,9 +204,9 @@ int card_rx(struct __sk_buff *skb)
 	if (queue >= queues)
 		queue = 0;
 	count(&card_rx_queues, queue, skb, &f, l4);
-	/* skb_tx_hash takes the recorded receive queue, which is this less one,
-	 * unless XPS or the sending socket's cached queue decides first: the
-	 * wire side has no XPS, and the switch strips the socket. */
+	/* skb_tx_hash uses the recorded receive queue, which is this minus one,
+	 * unless XPS or the sending socket's cached queue decides first. The wire
+	 * side has no XPS, and the switch removes the socket. */
 	skb->queue_mapping = queue + 1;
 	return TC_ACT_OK;
 }
@@ -224,14 +224,14 @@ int card_tx(struct __sk_buff *skb)
 		queue = 0;
 	count(&card_tx_queues, queue, skb, &f, l4);
 	skb->priority = 1 << 16 | (queue + 1);
-	/* without one a bridge takes the packet there */
+	/* without an arbiter, a bridge forwards the packet to it */
 	return arbiter ? bpf_redirect(arbiter, 0) : TC_ACT_OK;
 }
 
-/* The driver's part, at clsact ingress of the port itself: drivers record the
- * receive queue (skb_record_rx_queue), from which a socket knows it and XPS by
- * receive queue finds the transmit queue. veth leaves its number there, which
- * reads as the queue before it, or as none. */
+/* The driver's part, at clsact ingress of the port. Drivers record the receive queue
+ * (skb_record_rx_queue), so that sockets know it and XPS by receive queue can use it.
+ * veth leaves its queue's number there, without adding one, so it would be read as
+ * the queue before, or as none. */
 SEC("tc")
 int card_driver(struct __sk_buff *skb)
 {
