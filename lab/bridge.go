@@ -13,17 +13,17 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// Bridges of a lab without a card.
+// Bridges of a lab without an emulated card.
 const (
 	switchBridge = "br-switch" // the switch
-	portBridge   = "br-port"   // behind the SUT's port
+	portBridge   = "br-port"   // between the SUT's port and the links
 )
 
-// addBridges makes the fabric of a lab without a card: bridges that know where
-// every address is, and the transmit side of the port. The eBPF switch would
-// not do: generic XDP passes over packets that another program has redirected
-// (net/core/dev.c: netif_receive_generic_xdp, skb_is_redirected), on this host
-// or, as the mark crosses a veth, before it.
+// addBridges makes the fabric of a lab without a card: bridges that know the place of every
+// address, and the transmit side of the port. The eBPF switch cannot serve here. Generic XDP
+// ignores packets that another program has redirected (net/core/dev.c:
+// netif_receive_generic_xdp, skb_is_redirected), on this host or, because a veth keeps the
+// mark, before it.
 func (b *builder) addBridges() error {
 	tx, err := emucard.Transmit(emucard.Config{Queues: b.cfg.Queues})
 	if err != nil {
@@ -55,7 +55,7 @@ func (b *builder) addBridges() error {
 	return nil
 }
 
-// addBridge joins ports by a bridge that learns and floods nothing.
+// addBridge joins ports by a bridge that does not learn or flood.
 func (b *builder) addBridge(name string, ports []string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = name, b.cfg.MTU
@@ -78,8 +78,8 @@ func (b *builder) addBridge(name string, ports []string) error {
 	})
 }
 
-// deafen has a bridge's port learn nothing and flood nothing: the two bridges
-// and the links between them are a ring.
+// deafen stops learning and flooding on a bridge's port, because the two bridges and the links
+// between them form a ring.
 func deafen(port string) error {
 	for _, f := range []string{"learning", "unicast_flood", "multicast_flood", "broadcast_flood"} {
 		if err := os.WriteFile("/sys/class/net/"+port+"/brport/"+f, []byte("0"), 0); err != nil {
@@ -89,11 +89,11 @@ func deafen(port string) error {
 	return nil
 }
 
-// addStation tells a bridge where an address is.
+// addStation tells a bridge which port leads to an address.
 func (b *builder) addStation(mac net.HardwareAddr, port string) error {
 	return b.withLink(Switch, port, func(nl *netlink.Handle, l netlink.Link) error {
 		return nl.NeighAdd(&netlink.Neigh{
-			// a permanent one would be the bridge's own
+			// A permanent entry would be an address of the bridge itself.
 			LinkIndex: l.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP,
 			Flags: netlink.NTF_MASTER, HardwareAddr: mac,
 		})

@@ -18,17 +18,16 @@ import (
 
 // A group is the control group of the SUT's application.
 type group struct {
-	Path string `json:"path"` // "/niclane-lab-sut"
-	Dir  string `json:"dir"`  // in the hierarchy that carries cpuset
+	Path string `json:"path"` // for example "/niclane-lab-sut"
+	Dir  string `json:"dir"`  // in the hierarchy that has the cpuset controller
 	V1   bool   `json:"v1"`
-	// Enable is the hierarchy's root directory (version 2) if the cpuset
-	// controller was not enabled below it before.
+	// Enable is the root directory of a version 2 hierarchy in which the cpuset controller was
+	// not enabled before; else "".
 	Enable string `json:"enable,omitempty"`
 	CPUs   string `json:"cpus"`
 }
 
-// planCgroup decides what add will make. Without a hierarchy that has cpuset
-// there is no group.
+// planCgroup returns the group that add will make. If no hierarchy has cpuset, there is none.
 func planCgroup(c Config) (group, error) {
 	have, err := cgroup.Find(nil)
 	if err != nil {
@@ -65,7 +64,7 @@ func (g group) add() error {
 		return err
 	}
 	if g.V1 {
-		// A new version 1 cpuset is empty, and no process may enter it.
+		// In version 1, a new cpuset has no memory nodes, and no process can enter it.
 		mems, err := os.ReadFile(filepath.Join(filepath.Dir(g.Dir), "cpuset.mems"))
 		if err != nil {
 			return err
@@ -77,7 +76,7 @@ func (g group) add() error {
 	return os.WriteFile(filepath.Join(g.Dir, "cpuset.cpus"), []byte(g.CPUs), 0)
 }
 
-// remove removes the group. Its processes have been ended.
+// remove removes the group. The caller has ended its processes.
 func (g group) remove() error {
 	if g.Dir == "" {
 		return nil
@@ -87,7 +86,7 @@ func (g group) remove() error {
 	}
 	if g.Enable != "" {
 		err := os.WriteFile(filepath.Join(g.Enable, "cgroup.subtree_control"), []byte("-cpuset"), 0)
-		// EBUSY: somebody else has come to use it
+		// EBUSY: another program uses it now.
 		if err != nil && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("disable cpuset: %w", err)
 		}

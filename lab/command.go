@@ -20,32 +20,31 @@ import (
 	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
-// HelperCommand is the argument with which niclane becomes the helper that
-// enters a host: niclane HelperCommand SPEC ARG...
+// HelperCommand is the argument that makes niclane the helper that enters a host:
+// niclane HelperCommand SPEC ARG...
 const HelperCommand = "internal-nsexec"
 
-// Options say how a process on a host runs.
+// Options describe how a process on a host runs.
 type Options struct {
-	// Nice, -20 to 19.
+	// Nice is the nice value, -20 to 19.
 	Nice int
-	// Cgroup puts it into the control group of the SUT's application.
+	// Cgroup puts the process into the control group of the SUT's application.
 	Cgroup bool
-	// Niclane is the niclane program to start; default: this process's own.
+	// Niclane is the path of the niclane program to start. Default: this process's own program.
 	Niclane string
 }
 
-// spec is what the helper is told.
+// A spec is the helper's instruction.
 type spec struct {
 	Netns  string `json:"netns"`
 	Cgroup string `json:"cgroupDir,omitempty"`
-	CPUs   []int  `json:"cpus"` // the host's
+	CPUs   []int  `json:"cpus"` // CPUs of the host
 	Nice   int    `json:"nice"`
 }
 
-// Command returns the command that runs argv on a host. It starts in a session
-// of its own, so that the scheduler's autogroup does not share its processors
-// with whatever else its session runs, with a /sys that shows the host's
-// devices. If ctx ends it is killed.
+// Command returns the command that runs argv on a host. Its /sys shows the host's devices. It
+// starts in its own session, so that the scheduler's autogroup does not share its CPUs with
+// other processes of the caller's session. If ctx ends, the command is killed.
 func (l *Lab) Command(ctx context.Context, host string, o Options, argv ...string) (*exec.Cmd, error) {
 	switch {
 	case len(argv) == 0:
@@ -80,8 +79,8 @@ func (l *Lab) Command(ctx context.Context, host string, o Options, argv ...strin
 	return cmd, nil
 }
 
-// ExecMain is the helper: args are what follows HelperCommand. It replaces the
-// process and returns only an error.
+// ExecMain is the helper: args are the arguments after HelperCommand. It replaces the process
+// with the command. If it returns, it returns an error.
 func ExecMain(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("%s: want SPEC and a command", HelperCommand)
@@ -90,8 +89,8 @@ func ExecMain(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
 		return fmt.Errorf("%s: %w", HelperCommand, err)
 	}
-	// Namespaces, processors and scheduling belong to the thread, and execve
-	// keeps those of the thread that calls it.
+	// Namespaces, CPUs and scheduling belong to the thread, and execve keeps those of the
+	// calling thread.
 	runtime.LockOSThread()
 	if err := s.enter(); err != nil {
 		return err
@@ -105,7 +104,7 @@ func ExecMain(args []string) error {
 
 func (s spec) enter() error {
 	if s.Cgroup != "" {
-		// 0 is the thread that writes; execve makes it the process.
+		// cgroup.procs moves the whole process (cgroups(7)), with the thread that calls execve.
 		if err := os.WriteFile(filepath.Join(s.Cgroup, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())),
 			0); err != nil {
 			return err
@@ -126,8 +125,8 @@ func (s spec) enter() error {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, s.Nice); err != nil {
 			return fmt.Errorf("nice %d: %w", s.Nice, err)
 		}
-		// In an autogroup nice only orders the session's own processes; the
-		// group has one of its own (sched(7)). Not every kernel has it.
+		// In an autogroup, nice orders only the processes of the session. The group has its own
+		// nice value (sched(7)). Some kernels have no autogroups.
 		if err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(s.Nice)), 0); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("autogroup nice %d: %w", s.Nice, err)

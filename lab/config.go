@@ -13,7 +13,7 @@ import (
 	"slices"
 )
 
-// Hosts of a lab. Switch has no address and runs nothing but the links.
+// Hosts of a lab. Switch has no address and only forwards packets.
 const (
 	SUT    = "sut"
 	Client = "client"
@@ -21,7 +21,7 @@ const (
 	Switch = "switch"
 )
 
-// Names of devices that others need.
+// Names of devices.
 const (
 	// Port is the SUT's port, the emulated card.
 	Port = "lane0"
@@ -31,47 +31,46 @@ const (
 
 // Config describes a lab. The zero value of a field means its default.
 type Config struct {
-	// Name tells labs apart; network namespaces are NAME-sut and so on. Lower
-	// case letters, digits and "-", at most 24. Default "niclane".
+	// Name distinguishes labs; the network namespaces are NAME-sut and so on. It has at most 24
+	// lower case letters, digits and "-". Default "niclane".
 	Name string `json:"name"`
-	// Card is what the SUT's port is: CardEmulated (the default) or CardNone.
+	// Card is the kind of the SUT's port: CardEmulated (the default) or CardNone.
 	Card string `json:"card"`
-	// Queues of the SUT's port, receive and transmit, 1 to 64. Default 8.
+	// Queues is the number of receive and of transmit queues of the SUT's port, 1 to 64.
+	// Default 8.
 	Queues int `json:"queues"`
-	// LinkRate of the link to the SUT, in each direction, bit/s of Ethernet
-	// frames without preamble and checksum. 1 Mbit/s to 30 Gbit/s, default
-	// 500 Mbit/s.
+	// LinkRate is the rate of the link to the SUT in each direction, in bit/s of Ethernet
+	// frames without preamble and checksum. 1 Mbit/s to 30 Gbit/s, default 500 Mbit/s.
 	LinkRate uint64 `json:"linkRateBitsPerSecond"`
-	// LinkBurst is how many bytes the link may be ahead of its rate: the
-	// granularity of its emulation. At least 2,000; default 32,768.
+	// LinkBurst is the number of bytes by which the link may exceed its rate: the granularity
+	// of its emulation. At least 2,000; default 32,768.
 	LinkBurst int `json:"linkBurstBytes"`
-	// SwitchBuffer is the buffer of the switch's port toward the SUT, bytes.
-	// Default 524,288.
+	// SwitchBuffer is the buffer of the switch's port toward the SUT in bytes. Default 524,288.
 	SwitchBuffer int `json:"switchBufferBytes"`
-	// Ring is the size of each of the card's transmit rings, bytes. Default
-	// 512 frames of 1,514 bytes.
+	// Ring is the size of each of the card's transmit rings in bytes. Default 512 frames of
+	// 1,514 bytes.
 	Ring int `json:"ringBytes"`
-	// Rules and Contexts of the card. Defaults 1024 and 16, which is the most.
+	// Rules and Contexts are those that the card can hold. Defaults and maxima are 1024 and 16.
 	Rules    int `json:"rules"`
 	Contexts int `json:"contexts"`
-	// MTU of all ports, 1,280 to 9,000. Default 1500.
+	// MTU is the MTU of all ports, 1,280 to 9,000. Default 1500.
 	MTU int `json:"mtu"`
-	// NoiseSegment is gso_max_size of the noise source's port in bytes: the
-	// longest burst a single send makes. 2,000 to 65,536, default 16,384.
+	// NoiseSegment is gso_max_size of the noise source's port in bytes: the longest burst of a
+	// single send. 2,000 to 65,536, default 16,384.
 	NoiseSegment int `json:"noiseSegmentBytes"`
-	// SUTCPUs do all the work of the SUT and of the link toward it;
-	// OtherCPUs all of the others'. Default: the upper and the lower half of
-	// the processors that are online; the same one if there is only one.
+	// SUTCPUs do all work of the SUT and of the link toward it; OtherCPUs do all work of the
+	// other hosts. Default: the upper and the lower half of the online CPUs, or the only one
+	// for both.
 	SUTCPUs   []int `json:"sutCPUs"`
 	OtherCPUs []int `json:"otherCPUs"`
 }
 
-// Cards.
+// Kinds of cards.
 const (
-	// CardEmulated steers by rules and RSS contexts.
+	// CardEmulated is a card that steers by rules and RSS contexts.
 	CardEmulated = "emulated"
-	// CardNone is a plain veth: it spreads what arrives over its queues by a
-	// hash of the flow and cannot be told otherwise.
+	// CardNone is a plain veth. It spreads received packets over its queues by a hash of the
+	// flow, and cannot be configured otherwise.
 	CardNone = "none"
 )
 
@@ -79,7 +78,7 @@ const defaultName = "niclane"
 
 var nameRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}$`)
 
-// complete fills in defaults and checks. online are the processors online.
+// complete returns the config with defaults, after checks. online are the online CPUs.
 func (c Config) complete(online []int) (Config, error) {
 	def := func(v *int, d int) {
 		if *v == 0 {
@@ -146,29 +145,29 @@ func (c Config) complete(online []int) (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// HostNames are the hosts with an address, in the order of their addresses.
+// HostNames returns the hosts with an address, in the order of their addresses.
 func HostNames() []string { return []string{SUT, Client, Noise} }
 
 func number(host string) int { return slices.Index(HostNames(), host) + 1 }
 
-// Netns is the name of a host's network namespace.
+// Netns returns the name of a host's network namespace.
 func (c Config) Netns(host string) string { return c.Name + "-" + host }
 
-// MAC is the address of a host's port, the same for the same name.
+// MAC returns the address of a host's port. It depends only on the lab's name and the host.
 func (c Config) MAC(host string) net.HardwareAddr {
 	h := fnv.New32a()
 	h.Write([]byte(c.Name))
 	s := h.Sum32()
-	// 02: locally administered.
+	// 02: a locally administered address.
 	return net.HardwareAddr{0x02, 0x4e, byte(s >> 16), byte(s >> 8), byte(s), byte(number(host))}
 }
 
-// IPv4 is a host's address, in a /24.
+// IPv4 returns a host's address, in a /24.
 func (c Config) IPv4(host string) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 77, 0, byte(number(host))})
 }
 
-// IPv6 is a host's address, in a /64 of fd4e:6c61:6e65::/48.
+// IPv6 returns a host's address, in a /64 of fd4e:6c61:6e65::/48.
 func (c Config) IPv6(host string) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfd, 0x4e, 0x6c, 0x61, 0x6e, 0x65, 15: byte(number(host))})
 }

@@ -10,8 +10,7 @@
 //	noise ─── p-noise ─┘                └ uplink-end ═══ uplink ──┘  card
 //	                                       (HTB: link, transmit arbiter)
 //
-// The lab records what it is about to make before it makes it, so that Down
-// cleans up after a kill at any point. It makes no change to the host's own
-// interfaces, sysctls or namespaces, and refuses to start twice under a name.
-// docs/lab.md says what is emulated and what is real.
+// The lab records each object before it makes it, so that Down cleans up after a kill at any
+// point. It does not change the host's own interfaces, sysctls or namespaces, and refuses a
+// second lab with the same name. docs/lab.md describes what is emulated and what is real.
 package lab

@@ -17,8 +17,8 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// down removes what the record says may be there. Each step is done if it has
-// been done already. The record goes last.
+// down removes all objects in the record. It can be repeated: a step that is already done is no
+// error. It removes the record last.
 func (r record) down(ctx context.Context) error {
 	for _, host := range append(HostNames(), Switch) {
 		if err := r.clear(ctx, host); err != nil {
@@ -55,15 +55,15 @@ func (r record) clear(ctx context.Context, host string) error {
 	return deleteNetns(r.Config.Netns(host))
 }
 
-// named reports whether path is a network namespace: a kill can have left the
-// file that one was to be mounted on.
+// named reports whether path is a network namespace. After a kill, it can be an empty file, on
+// which the namespace was to be mounted.
 func named(path string) bool {
 	var fs unix.Statfs_t
 	return unix.Statfs(path, &fs) == nil && fs.Type == unix.NSFS_MAGIC
 }
 
-// deleteLinks deletes the devices at once. Those of a namespace that is merely
-// let go of are deleted some time later.
+// deleteLinks deletes the devices at once. The kernel would delete them some time after the
+// namespace's end.
 func (n *node) deleteLinks() error {
 	links, err := n.nl.LinkList()
 	if err != nil {
@@ -75,7 +75,7 @@ func (n *node) deleteLinks() error {
 		}
 		err := n.nl.LinkDel(l)
 		var gone netlink.LinkNotFoundError
-		// the other end of a pair goes with the first
+		// The peer of a pair disappears with the first end.
 		if err != nil && !errors.As(err, &gone) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("delete %s in %s: %w", l.Attrs().Name, n.host, err)
 		}
@@ -83,8 +83,7 @@ func (n *node) deleteLinks() error {
 	return nil
 }
 
-// kill ends the processes in the namespace: asks first, and after a second
-// makes them.
+// kill ends the processes in the namespace: by SIGTERM, and after a second by SIGKILL.
 func (n *node) kill(ctx context.Context) error {
 	start := time.Now()
 	for {
@@ -112,7 +111,7 @@ func (n *node) kill(ctx context.Context) error {
 	}
 }
 
-// processes returns the processes in the namespace, this one excepted.
+// processes returns the processes in the namespace, except this one.
 func (n *node) processes() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -132,8 +131,7 @@ func (n *node) processes() ([]int, error) {
 	return pids, nil
 }
 
-// netnsOf returns the inode of a process's network namespace, 0 if it has
-// none any more.
+// netnsOf returns the inode of a process's network namespace, or 0 if it has none any more.
 func netnsOf(pid int) uint64 {
 	var st unix.Stat_t
 	if unix.Stat(filepath.Join("/proc", strconv.Itoa(pid), "ns/net"), &st) != nil {
@@ -142,8 +140,8 @@ func netnsOf(pid int) uint64 {
 	return st.Ino
 }
 
-// signal signals a process of the namespace, and no other that may have come
-// to have its number.
+// signal signals a process of the namespace. It does not signal another process that has got
+// its PID since.
 func (n *node) signal(pid int, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {

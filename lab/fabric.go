@@ -15,7 +15,7 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// addFabric makes the card and the switch: their programs and their state.
+// addFabric makes the card and the switch, with their programs and their state.
 func (b *builder) addFabric() error {
 	if b.cfg.Card == CardNone {
 		return b.addBridges()
@@ -70,8 +70,8 @@ func (b *builder) addCard(cfg emucard.Config) error {
 	)
 }
 
-// mountBPF mounts a BPF file system of the lab's own. The usual one is hidden
-// by "ip netns exec", which mounts another /sys.
+// mountBPF mounts a BPF file system for the lab. "ip netns exec" hides the usual one, because
+// it mounts another /sys.
 func mountBPF() error {
 	if err := os.MkdirAll(emucard.Root, 0o700); err != nil {
 		return err
@@ -90,7 +90,7 @@ func mountBPF() error {
 	return nil
 }
 
-// unmountBPF undoes mountBPF unless a card is left.
+// unmountBPF undoes mountBPF unless another card exists.
 func unmountBPF() error {
 	cards, err := filepath.Glob(filepath.Join(emucard.Root, "card-*"))
 	if err != nil || len(cards) > 0 {

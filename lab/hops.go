@@ -11,25 +11,24 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// A Hop is one place where packets wait, at one moment.
+// A Hop is the state of one queue on the packets' way, at one moment.
 type Hop struct {
-	// Name is "switch to sut" for the switch's buffer, "card tx ring N" for
-	// the card's transmit queues, "sut qdisc KIND HANDLE" and "sut class ID"
-	// for what is configured on the SUT's port, "card rx rings" for the
-	// receive queues, whose filling veth does not tell, "host backlog" for the
-	// queues by which the processors hand packets to each other (RPS; all of
-	// the host's traffic, at most net.core.netdev_max_backlog each).
+	// Name is one of these: "switch to sut" is the switch's buffer. "card tx ring N" are the
+	// card's transmit queues. "sut qdisc KIND HANDLE" and "sut class ID" are those configured
+	// on the SUT's port. "card rx rings" are the receive queues, whose fill level veth does not
+	// report. "host backlog" are the queues by which CPUs pass packets to each other (RPS), for
+	// all of the host's traffic, with at most net.core.netdev_max_backlog packets each.
 	Name string `json:"name"`
-	// Backlog waits now, bytes; 0 for "card rx rings" and "host backlog".
+	// Backlog is the number of bytes that wait now; 0 for "card rx rings" and "host backlog".
 	Backlog int64 `json:"backlogBytes"`
-	// Drops, Packets and Bytes since the hop was made. Of "card rx rings":
-	// what found its ring full, and nothing else; of "host backlog": no bytes.
+	// Drops, Packets and Bytes count since the hop was made. "card rx rings" counts only drops
+	// at a full ring; "host backlog" counts no bytes.
 	Drops   int64 `json:"drops"`
 	Packets int64 `json:"packets"`
 	Bytes   int64 `json:"bytes"`
 }
 
-// A HopReader reads hops; it costs three or four netlink dumps. It is not for
+// A HopReader reads hops; each read costs three or four netlink dumps. It is not safe for
 // concurrent use.
 type HopReader struct {
 	sw, sut                *node
@@ -37,7 +36,7 @@ type HopReader struct {
 	queues                 int
 }
 
-// Hops opens a reader. The lab should not be taken down before it is closed.
+// Hops opens a reader. Close it before the lab goes down.
 func (l *Lab) Hops() (*HopReader, error) {
 	sw, err := openNode(l.Config, Switch)
 	if err != nil {
@@ -70,7 +69,7 @@ func (r *HopReader) Close() error {
 	return nil
 }
 
-// Read returns the hops in the order of a request's way there and back.
+// Read returns the hops in the order of a request's way to the SUT and back.
 func (r *HopReader) Read() ([]Hop, error) {
 	down, err := qdiscHops(r.sw, r.downlink, func(q netlink.Qdisc) string {
 		if q.Type() == "tbf" {
@@ -118,9 +117,9 @@ func (r *HopReader) Read() ([]Hop, error) {
 	return append(hops, tx...), nil
 }
 
-// hostBacklog reads /proc/net/softnet_stat: a line per processor of
-// hexadecimal columns, first the packets processed and second those dropped
-// (softnet_seq_show of net/core/net-procfs.c).
+// hostBacklog reads /proc/net/softnet_stat. Each line has hexadecimal columns for one CPU:
+// first the packets processed, second those dropped (softnet_seq_show of
+// net/core/net-procfs.c).
 func hostBacklog() (Hop, error) {
 	h := Hop{Name: "host backlog"}
 	b, err := os.ReadFile("/proc/net/softnet_stat")
@@ -138,7 +137,7 @@ func hostBacklog() (Hop, error) {
 	return h, nil
 }
 
-// handle writes a handle as tc(8) does: "1:" for a qdisc, "1:10" for a class.
+// handle formats a handle as tc(8) does: "1:" for a qdisc, "1:10" for a class.
 func handle(h uint32) string {
 	if h&0xffff == 0 {
 		return fmt.Sprintf("%x:", h>>16)
@@ -187,8 +186,8 @@ func indexed(index int) netlink.Link {
 	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}, LinkType: "veth"}
 }
 
-// SetSwitchBuffer changes the buffer of the switch's port toward the SUT,
-// bytes. What waits stays.
+// SetSwitchBuffer changes the buffer of the switch's port toward the SUT, in bytes. Waiting
+// packets stay.
 func (l *Lab) SetSwitchBuffer(bytes int) error {
 	if bytes < l.Config.LinkBurst || bytes > 1<<30 {
 		return fmt.Errorf("lab: switch buffer: %d, want %d to %d", bytes, l.Config.LinkBurst, 1<<30)

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// The hops are named by what is configured, in the order of a request's way.
+// TestHopNames: hops are named after the configuration, in the order of a request's way.
 func TestHopNames(t *testing.T) {
 	l := raise(t, Config{Queues: 2})
 	for _, argv := range [][]string{
@@ -38,8 +38,8 @@ func TestHopNames(t *testing.T) {
 	}
 }
 
-// A link too slow for what is sent fills the switch's buffer, which then drops;
-// the hops say so.
+// TestHops: a link too slow for the traffic fills the switch's buffer, which then drops
+// packets. The hops show it.
 func TestHops(t *testing.T) {
 	l := raise(t, Config{LinkRate: 1e6, LinkBurst: 2000, SwitchBuffer: 20000})
 	r, err := l.Hops()

@@ -18,12 +18,12 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A setting is a sysctl that exists in each network namespace.
+// A setting is a sysctl of each network namespace.
 type setting struct{ name, value string }
 
-// baseline is what a tuned host has: of the baseline that "Application Device
-// Queues for Apache Traffic Server" (Intel, 2022) lists, what belongs to a
-// network namespace. What belongs to the whole host is not the lab's to set.
+// baseline returns the sysctls of a tuned host: those of the baseline in "Application Device
+// Queues for Apache Traffic Server" (Intel, 2022) that belong to a network namespace. The lab
+// does not set those of the whole host.
 func baseline() []setting {
 	return []setting{
 		{"net.core.somaxconn", "4096"},
@@ -33,8 +33,8 @@ func baseline() []setting {
 	}
 }
 
-// quiet keeps address configuration off the link. Namespaces can inherit from
-// the host that there is no IPv6.
+// quiet returns sysctls that keep address configuration off the link. A namespace can inherit
+// disabled IPv6 from the host, so they also turn IPv6 on.
 func quiet() []setting {
 	return []setting{
 		{"net.ipv6.conf.all.disable_ipv6", "0"},
@@ -48,14 +48,14 @@ func quiet() []setting {
 	}
 }
 
-// mute keeps the switch's own ports from speaking: with IPv6 they would report
-// their multicast groups.
+// mute returns sysctls that keep the switch's ports silent: with IPv6, they would report their
+// multicast groups.
 func mute() []setting {
 	return []setting{{"net.ipv6.conf.all.disable_ipv6", "1"}, {"net.ipv6.conf.default.disable_ipv6", "1"}}
 }
 
-// setSysctls sets what the calling thread's network namespace has, and passes
-// over what this kernel or namespace has not.
+// setSysctls sets sysctls of the calling thread's network namespace. It ignores those that the
+// kernel or namespace lacks.
 func setSysctls(list []setting) error {
 	for _, s := range list {
 		path := filepath.Join("/proc/sys", strings.ReplaceAll(s.name, ".", "/"))
@@ -67,7 +67,7 @@ func setSysctls(list []setting) error {
 	return nil
 }
 
-// addAddresses gives each host its addresses and permanent neighbours.
+// addAddresses adds each host's addresses and permanent neighbours.
 func (b *builder) addAddresses() error {
 	for _, host := range HostNames() {
 		if err := b.withLink(host, devOf(host), func(h *netlink.Handle, l netlink.Link) error {
@@ -79,8 +79,7 @@ func (b *builder) addAddresses() error {
 	return nil
 }
 
-// hasIPv6 reports whether the kernel runs with IPv6 (ipv6.disable=1 turns it
-// off altogether).
+// hasIPv6 reports whether the kernel has IPv6 (ipv6.disable=1 turns it off completely).
 func hasIPv6() bool {
 	_, err := os.Stat("/proc/net/if_inet6")
 	return err == nil
@@ -119,11 +118,10 @@ func (b *builder) address(h *netlink.Handle, l netlink.Link, host string) error 
 	return nil
 }
 
-// setProcessors has every packet processed where it belongs. Toward the SUT
-// everything from the switch's port on runs on the SUT's processors, where a
-// card's interrupts would arrive; from the wire side of the SUT's port on, on
-// the others'. veth hands a packet over in software interrupt context on the
-// processor that sent it; receive packet steering (RPS) moves it.
+// setProcessors sets the CPUs that process packets. Toward the SUT, from the switch's port on,
+// these are the SUT's CPUs, where a card's interrupts would arrive. From the wire side of the
+// SUT's port on, they are the others' CPUs. veth passes a packet on in software interrupt
+// context on the sender's CPU; receive packet steering (RPS) moves it.
 func (b *builder) setProcessors() error {
 	sut, others := device.FormatMask(b.cfg.SUTCPUs), device.FormatMask(b.cfg.OtherCPUs)
 	for _, p := range []struct{ host, dev, mask string }{

@@ -14,12 +14,12 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Lab is one that is up.
+// A Lab is a lab that is up.
 type Lab struct {
 	Config Config
-	// Cgroup is the control group made for the SUT's application, as a lane
-	// names it ("/niclane-lab-sut"), and CgroupDir its directory in the
-	// hierarchy that carries cpuset. Both are "" where cpuset is not there.
+	// Cgroup is the control group made for the SUT's application, as a lane names it
+	// ("/niclane-lab-sut"). CgroupDir is its directory in the hierarchy with the cpuset
+	// controller. Both are "" if there is no such hierarchy.
 	Cgroup, CgroupDir string
 }
 
@@ -29,8 +29,8 @@ type builder struct {
 	nodes map[string]*node
 }
 
-// Up makes a lab. If ctx ends or a step fails, everything is taken down again.
-// The error is unix.EEXIST if one of that name is up.
+// Up makes a lab. If ctx ends or a step fails, it removes everything again. The error is
+// unix.EEXIST if a lab with that name is up.
 func Up(ctx context.Context, c Config) (_ *Lab, err error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("lab: %w: run as root", unix.EPERM)
@@ -63,7 +63,7 @@ func Up(ctx context.Context, c Config) (_ *Lab, err error) {
 		}
 	}()
 	if err := b.build(ctx, r); err != nil {
-		// ctx may have ended; cleaning up may not.
+		// ctx may have ended, but the cleanup must run.
 		return nil, errors.Join(err, r.down(context.WithoutCancel(ctx)))
 	}
 	return &Lab{Config: c, Cgroup: group.Path, CgroupDir: group.Dir}, nil
@@ -109,8 +109,8 @@ func (b *builder) addNetns() error {
 	return nil
 }
 
-// Open returns a lab that is up. The error is fs.ErrNotExist if there is none
-// of that name; "" means the default name.
+// Open returns a lab that is up. The error is fs.ErrNotExist if there is none with that name;
+// "" means the default name.
 func Open(name string) (*Lab, error) {
 	r, err := openRecord(name)
 	if err != nil {
@@ -122,13 +122,13 @@ func Open(name string) (*Lab, error) {
 	return &Lab{Config: r.Config, Cgroup: r.Cgroup.Path, CgroupDir: r.Cgroup.Dir}, nil
 }
 
-// Down takes a lab down, also one whose start or end was cut short, and ends
-// the processes that still run on its hosts. It is done if there is none of
-// that name; "" means the default name.
+// Down takes a lab down, even one whose start or end was interrupted, and ends the processes
+// that still run on its hosts. If there is no lab with that name, it does nothing. "" means the
+// default name.
 func Down(ctx context.Context, name string) error {
 	r, err := openRecord(name)
 	if errors.Is(err, os.ErrNotExist) {
-		// a start that was killed while it wrote its record
+		// A start may have been killed while it wrote its record.
 		return record{Config: Config{Name: cmp.Or(name, defaultName)}}.remove()
 	}
 	if err != nil {
@@ -140,7 +140,7 @@ func Down(ctx context.Context, name string) error {
 // Down takes the lab down.
 func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Config.Name) }
 
-// notUpError is a lab's name; it is os.ErrNotExist.
+// notUpError is the name of a lab that is not up. It matches os.ErrNotExist.
 type notUpError string
 
 func (e notUpError) Error() string { return "lab " + string(e) + " is not up" }

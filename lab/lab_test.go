@@ -24,7 +24,7 @@ func TestConfig(t *testing.T) {
 	tests := []struct {
 		name string
 		c    Config
-		want string // in the error; "" for none
+		want string // part of the error; "" for none
 	}{
 		{"defaults", Config{}, ""},
 		{"name", Config{Name: "A"}, `name "A"`},
@@ -95,8 +95,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A lab is not up before its links are: one without a carrier, and a port of a
-// bridge that is not forwarding, are waited for and named.
+// TestNotReady: a lab is up only when its links are. Up waits for a link without a carrier, and
+// for a bridge's port that is not forwarding, and names them.
 func TestNotReady(t *testing.T) {
 	l := raise(t, Config{Card: CardNone})
 	b := &builder{cfg: l.Config, nodes: map[string]*node{}}
@@ -106,7 +106,7 @@ func TestNotReady(t *testing.T) {
 		defer n.close()
 		b.nodes[host] = n
 	}
-	// As the kernel makes sit0 in every namespace of some hosts.
+	// On some hosts, the kernel makes sit0 in every namespace.
 	for _, host := range []string{SUT, Switch} {
 		run(t, l, host, Options{}, strings.Fields("ip link add sit0 type ifb")...)
 	}
@@ -140,7 +140,7 @@ func TestCommand(t *testing.T) {
 		slices.Contains(got, cardPort) {
 		t.Errorf("devices in the SUT's /sys: %q", got)
 	}
-	// (19) nice
+	// Field 19 is the nice value.
 	if got := strings.Fields(run(t, l, Noise, Options{Nice: 5}, "cat", "/proc/self/stat")); got[18] != "5" {
 		t.Errorf("nice %s, want 5", got[18])
 	}
@@ -150,7 +150,7 @@ func TestCommand(t *testing.T) {
 			t.Errorf("processors of %s: %q, want %v", host, got, cpus)
 		}
 	}
-	// a session of its own, and with it an autogroup
+	// The process has its own session, and with it an autogroup.
 	if got := strings.Fields(run(t, l, Client, Options{}, "cat", "/proc/self/stat")); got[0] != got[5] {
 		t.Errorf("process %s is in session %s", got[0], got[5])
 	}
@@ -169,7 +169,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// What is mounted below /sys stays, unlike with "ip netns exec".
+// TestCommandKeepsMounts: mounts below /sys remain, unlike with "ip netns exec".
 func TestCommandKeepsMounts(t *testing.T) {
 	l := raise(t, Config{})
 	if l.CgroupDir == "" {

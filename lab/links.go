@@ -18,16 +18,16 @@ import (
 // Devices of the switch's namespace.
 const (
 	cardPort    = "p-sut"        // wire side of the SUT's port
-	downlink    = "downlink"     // link toward the SUT, its qdisc is the switch's buffer
-	downlinkEnd = "downlink-end" // where it delivers to the card
-	uplink      = "uplink"       // link from the SUT, its qdisc is the card's transmit arbiter
-	uplinkEnd   = "uplink-end"   // where it delivers to the switch
+	downlink    = "downlink"     // link toward the SUT; its qdisc is the switch's buffer
+	downlinkEnd = "downlink-end" // its end at the card
+	uplink      = "uplink"       // link from the SUT; its qdisc is the card's transmit arbiter
+	uplinkEnd   = "uplink-end"   // its end at the switch
 )
 
-// portOf is the switch's port of a host.
+// portOf returns the name of the switch's port to a host.
 func portOf(host string) string { return "p-" + host }
 
-// devOf is a host's own port.
+// devOf returns the name of a host's own port.
 func devOf(host string) string {
 	if host == SUT {
 		return Port
@@ -35,7 +35,7 @@ func devOf(host string) string {
 	return HostPort
 }
 
-// addVeth makes a pair of devices.
+// addVeth makes a veth pair.
 func addVeth(mtu int, a, b *node, name, peer string, queues int, mac net.HardwareAddr) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = name, mtu, mac
@@ -50,7 +50,7 @@ func addVeth(mtu int, a, b *node, name, peer string, queues int, mac net.Hardwar
 	return nil
 }
 
-// addLinks makes all devices and sets them up.
+// addLinks makes all devices and brings them up.
 func (b *builder) addLinks() error {
 	sw := b.nodes[Switch]
 	for _, host := range HostNames() {
@@ -68,11 +68,11 @@ func (b *builder) addLinks() error {
 			return err
 		}
 	}
-	// A card segments what the stack leaves to it and hands up packets that
-	// GRO then merges. Of veth's sides, the sending one must not do TSO for
-	// the receiving one to have NAPIs (veth_skb_is_eligible_for_gro).
-	// The names of the TSO features grow: tx-tcp-accecn-segmentation came with
-	// Linux 6.18, and one that is left on is enough to have none.
+	// A card does the segmentation that the stack leaves to it, and delivers packets that GRO
+	// then merges. The receiving end of a veth has NAPIs only if the sending end does no TSO
+	// (veth_skb_is_eligible_for_gro). A single TSO feature that stays on prevents this, so all
+	// are turned off by prefix: new kernels add names, such as tx-tcp-accecn-segmentation in
+	// Linux 6.18.
 	if err := b.features(SUT, Port, true, func(name string) bool { return name == "rx-gro" }); err != nil {
 		return err
 	}
@@ -122,8 +122,7 @@ func (b *builder) setUp(host string, devs ...string) error {
 	return nil
 }
 
-// features turns the features of a device that want names on or off, those
-// that can be changed.
+// features turns on or off the features that want accepts and that can be changed.
 func (b *builder) features(host, dev string, on bool, want func(name string) bool) error {
 	return b.nodes[host].do(func() error {
 		c, err := ethtool.Open()

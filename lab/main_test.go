@@ -22,8 +22,8 @@ const (
 	downRole = "test-down" // NAME: Down
 )
 
-// TestMain runs the tests in network and mount namespaces of their own, with
-// an empty /run, so that what they compare before and after is theirs alone.
+// TestMain runs the tests in their own network and mount namespaces with an empty /run, so that
+// the tests compare only their own objects before and after.
 func TestMain(m *testing.M) {
 	vethtest.Main(m, vethtest.Isolate, map[string]func([]string) error{
 		HelperCommand: ExecMain,
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// raise makes a lab, which is taken down at the end.
+// raise makes a lab and takes it down when the test ends.
 func raise(t *testing.T, c Config) *Lab {
 	t.Helper()
 	vethtest.NeedRoot(t)
@@ -54,10 +54,10 @@ func raise(t *testing.T, c Config) *Lab {
 	return l
 }
 
-// testName differs between processes: control groups are the host's.
+// testName contains the process ID, because control groups are the host's.
 func testName() string { return fmt.Sprintf("labtest-%d", os.Getpid()) }
 
-// run runs a command on a host and returns what it prints.
+// run runs a command on a host and returns its output.
 func run(t *testing.T, l *Lab, host string, o Options, argv ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -71,8 +71,7 @@ func run(t *testing.T, l *Lab, host string, o Options, argv ...string) string {
 	return string(out)
 }
 
-// on runs f on a thread in a host's network namespace; sockets that f makes
-// stay there.
+// on runs f on a thread in a host's network namespace. Sockets that f opens stay there.
 func on(t *testing.T, l *Lab, host string, f func() error) {
 	t.Helper()
 	n, err := openNode(l.Config, host)
@@ -81,7 +80,7 @@ func on(t *testing.T, l *Lab, host string, f func() error) {
 	must.Do(t, n.do(f))
 }
 
-// eventually waits until f returns "", and fails with what it last returned.
+// eventually waits until f returns "". At the timeout it fails with the last result.
 func eventually(t *testing.T, f func() string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -97,7 +96,7 @@ func eventually(t *testing.T, f func() string) {
 	}
 }
 
-// Whatever threads do, the process stays where it is.
+// TestThreadIsNotTheProcess: the process keeps its namespaces when its threads change theirs.
 func TestThreadIsNotTheProcess(t *testing.T) {
 	vethtest.NeedRoot(t)
 	before := netnsOf(os.Getpid())

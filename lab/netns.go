@@ -15,16 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread runs f on an OS thread of its own, which dies with it: whatever
-// namespaces f enters are nobody else's. It is never the process's first
-// thread, whose namespaces /proc/PID shows as those of the process, and which
-// the Go runtime keeps.
+// thread runs f on an OS thread of its own, which ends with f, so that no other code runs in
+// the namespaces that f enters. It never uses the process's first thread: /proc/PID shows that
+// thread's namespaces as those of the process, and the Go runtime keeps that thread.
 func thread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// while this goroutine holds it, others run elsewhere
+			// While this goroutine holds the first thread, thread(f) gets another one.
 			done <- thread(f)
 			runtime.UnlockOSThread()
 			return
@@ -56,14 +55,14 @@ func addNetns(name string) error {
 	})
 }
 
-// deleteNetns removes the name of a network namespace. The namespace goes
-// when nothing uses it any more.
+// deleteNetns removes the name of a network namespace. The namespace ends when nothing uses it
+// any more.
 func deleteNetns(name string) error {
 	path := netnsPath(name)
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			break // not, or no longer, a mount point
+			break // not a mount point, or no longer
 		}
 		if err != nil {
 			return &fs.PathError{Op: "umount", Path: path, Err: err}
@@ -75,7 +74,7 @@ func deleteNetns(name string) error {
 	return nil
 }
 
-// A node is a network namespace that is open.
+// A node is an open network namespace.
 type node struct {
 	host string
 	ns   netns.NsHandle
@@ -100,15 +99,14 @@ func (n *node) close() {
 	n.ns.Close()
 }
 
-// inode identifies the namespace: the inode of its nsfs file.
+// inode returns the inode of the namespace's nsfs file, which identifies the namespace.
 func (n *node) inode() (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(n.ns), &st)
 	return st.Ino, err
 }
 
-// do runs f on a thread that is in the namespace, with a /sys of its own that
-// shows the namespace's devices.
+// do runs f on a thread in the namespace, with a /sys that shows the namespace's devices.
 func (n *node) do(f func() error) error {
 	return thread(func() error {
 		if err := enter(int(n.ns)); err != nil {
@@ -118,9 +116,9 @@ func (n *node) do(f func() error) error {
 	})
 }
 
-// enter moves the calling thread into a network namespace and a mount
-// namespace of its own in which /sys shows it. Unlike "ip netns exec" it keeps
-// what was mounted below /sys: control groups, BPF and tracing.
+// enter moves the calling thread into a network namespace, and into a new mount namespace in
+// which /sys shows it. Unlike "ip netns exec", it keeps the mounts below /sys: control groups,
+// BPF and tracing.
 func enter(ns int) error {
 	if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("setns: %w", err)
@@ -128,7 +126,7 @@ func enter(ns int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	// slave: what the host mounts or unmounts later is seen, not the reverse
+	// slave: later mounts and unmounts of the host are visible here, but not the reverse
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -162,8 +160,8 @@ func enter(ns int) error {
 	return nil
 }
 
-// mountPoint reports whether something is mounted on path, which then is on
-// another device than its parent.
+// mountPoint reports whether something is mounted on path. Then path is on another device than
+// its parent.
 func mountPoint(path string) bool {
 	var here, above unix.Stat_t
 	return unix.Stat(path, &here) == nil && unix.Stat(filepath.Dir(path), &above) == nil && here.Dev != above.Dev

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// option is one of a socket's (SOL_SOCKET).
+// option returns a socket option (SOL_SOCKET).
 func option(t *testing.T, c net.Conn, name int) (value int) {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
@@ -26,14 +26,14 @@ func option(t *testing.T, c net.Conn, name int) (value int) {
 	return value
 }
 
-// incomingCPU says on which processor the stack last received for a socket.
+// incomingCPU returns the CPU on which the stack last received a packet for a socket.
 func incomingCPU(t *testing.T, c net.Conn) int {
 	t.Helper()
 	return option(t, c, unix.SO_INCOMING_CPU)
 }
 
-// TestProcessors: whoever sends, and on whatever processor, what the SUT
-// receives is processed on the SUT's, and what the others receive on theirs.
+// TestProcessors: packets that the SUT receives are processed on the SUT's CPUs, and packets
+// that the others receive on theirs, for every sender and every CPU of the sender.
 func TestProcessors(t *testing.T) {
 	online, err := onlineCPUs()
 	must.Do(t, err)
@@ -45,7 +45,7 @@ func TestProcessors(t *testing.T) {
 	for _, host := range []string{Client, Noise} {
 		v := converse(t, l, host, ln)
 		for i := range 50 {
-			// from both processors in turn
+			// From both CPUs in turn.
 			from := online[i%2]
 			if err := thread(func() error {
 				var set unix.CPUSet

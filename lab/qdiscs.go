@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkClass is the HTB class that is the link from the SUT.
+// linkClass is the minor number of the HTB class that limits the link from the SUT.
 const linkClass = 0xffff
 
 // addQdiscs makes the link in both directions.
@@ -24,8 +24,8 @@ func (b *builder) addQdiscs() error {
 	return b.withLink(Switch, uplink, b.addArbiter)
 }
 
-// switchQueue is the switch's queue toward the SUT: a FIFO of that many bytes
-// in front of the link.
+// switchQueue returns the switch's queue toward the SUT: a FIFO of buffer bytes in front of the
+// link.
 func switchQueue(c Config, index, buffer int) *netlink.Tbf {
 	rate := c.LinkRate / 8
 	return &netlink.Tbf{
@@ -36,14 +36,12 @@ func switchQueue(c Config, index, buffer int) *netlink.Tbf {
 	}
 }
 
-// addArbiter makes the card's transmit side: a ring for each queue, and an
-// arbiter that shares the link between them. Each queue has an equal share of
-// its own and borrows the rest by deficit round robin: fair queueing. What
-// comes from a queue that stays below its share does not wait for the others'
-// packets. A real card takes turns by frames, so that there it waits for at
-// most one of each other busy queue; here the unit would be what TSO left
-// whole, up to 64 KiB. A single FIFO instead would be a crippled card: behind
-// it no lane could help.
+// addArbiter makes the card's transmit side: a ring for each queue, and an arbiter that shares
+// the link between the rings. Each queue has an equal share of the rate and borrows more by
+// deficit round robin (fair queueing). Packets of a queue below its share do not wait for
+// packets of other queues. A real card takes turns by frames, so such a packet waits for at
+// most one frame of each other busy queue. Here the unit would be an unsegmented TSO packet of
+// up to 64 KiB. A single FIFO would be no model of a card: no lane could help behind it.
 func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
 	index := l.Attrs().Index
 	htb := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0),
@@ -79,8 +77,8 @@ func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
 	return nil
 }
 
-// addBFIFO adds a FIFO of limit bytes, which the netlink package has no type
-// for. Its options are struct tc_fifo_qopt, without an attribute around it.
+// addBFIFO adds a FIFO of limit bytes. The netlink package has no type for it: its options are
+// struct tc_fifo_qopt, without an attribute around it.
 func addBFIFO(n *node, index int, parent uint32, limit int) error {
 	return n.do(func() error {
 		req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)

@@ -14,15 +14,14 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// readyTimeout bounds the wait for links. The kernel needs milliseconds for
-// it, an emulated one that shares a busy machine a second.
+// readyTimeout bounds the wait for links. The kernel needs milliseconds; an emulated one on a
+// busy machine needs a second.
 const readyTimeout = 10 * time.Second
 
-// awaitLinks waits until every device passes packets on. A device that was set
-// up does not yet: until the kernel's link watch has seen its carrier it has the
-// queueing discipline noop, which drops without an error (net/core/link_watch.c:
-// linkwatch_do_dev, dev_activate), and a port of a bridge is disabled
-// (net/bridge/br_if.c: br_port_carrier_check).
+// awaitLinks waits until every device forwards packets. A device that was just brought up does
+// not: until the kernel's link watch has seen its carrier, its qdisc is noop, which drops
+// without an error (net/core/link_watch.c: linkwatch_do_dev, dev_activate). A bridge's port is
+// disabled until then (net/bridge/br_if.c: br_port_carrier_check).
 func (b *builder) awaitLinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -45,13 +44,14 @@ func (b *builder) awaitLinks(ctx context.Context) error {
 	return nil
 }
 
-// forwarding is the state of a bridge's port that passes packets on
+// forwarding is the state of a bridge's port that forwards packets
 // (include/uapi/linux/if_bridge.h: BR_STATE_FORWARDING).
 const forwarding = "3"
 
-// notReady says which of the lab's devices does not pass packets on, and why; ""
-// if all do. They are veths and bridges: the kernel makes tunnels (sit0, tunl0,
-// gre0) in every new namespace where the host has them, and lo, which has no state.
+// notReady names a device of the lab that does not forward packets, with the reason, or returns
+// "". The lab's devices are veths and bridges. Others are not the lab's: in every new namespace
+// the kernel makes tunnels (sit0, tunl0, gre0), if the host has them, and lo, which has no
+// state.
 func (n *node) notReady() (why string, err error) {
 	links, err := n.nl.LinkList()
 	if err != nil {
@@ -63,7 +63,7 @@ func (n *node) notReady() (why string, err error) {
 				continue
 			}
 			a := l.Attrs()
-			// Unknown is also what a new device is before its first event.
+			// A new device is in the state unknown before its first event.
 			if a.OperState != netlink.OperUp {
 				why = fmt.Sprintf("%s is %s, not up", a.Name, a.OperState)
 				return nil

@@ -18,27 +18,27 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// Directories of a lab's own. They are removed when empty.
+// The lab's own directories. They are removed when they are empty.
 const (
 	runDir    = "/run/niclane"
 	recordDir = "/run/niclane/lab"
 	netnsDir  = "/run/netns"
 )
 
-// A record says what a lab may have made. It is on disk before anything is.
+// A record lists the objects that a lab may have made. It is on disk before any of them.
 type record struct {
 	Config Config `json:"config"`
-	// Ready is set when everything has been made.
+	// Ready is true when everything has been made.
 	Ready bool `json:"ready"`
-	// MadeNetnsDir: /run/netns did not exist before.
+	// MadeNetnsDir means that /run/netns did not exist before.
 	MadeNetnsDir bool  `json:"madeNetnsDir"`
 	Cgroup       group `json:"cgroup"`
 }
 
 func recordPath(name string) string { return filepath.Join(recordDir, name+".json") }
 
-// free checks that nobody has what the lab is going to make, and later to
-// remove. Where there is a record, that is for create to say.
+// free returns an error if an object exists that the lab would make and later remove. If the
+// lab has a record, free returns nil, because create then returns the error.
 func (r record) free() error {
 	if _, err := os.Stat(recordPath(r.Config.Name)); err == nil {
 		return nil
@@ -59,14 +59,15 @@ func (r record) free() error {
 	return nil
 }
 
-// create writes the record of a new lab. It fails if one has the name already.
+// create writes the record of a new lab. It fails if a lab has the name already.
 func (r record) create() error {
 	tmp, err := r.place()
 	if err != nil {
 		return err
 	}
 	defer os.Remove(tmp)
-	// link(2) fails where rename would replace: only one of two gets the name.
+	// link(2) fails if the name exists; rename would replace it. So only one of two starts gets
+	// the name.
 	err = os.Link(tmp, recordPath(r.Config.Name))
 	if errors.Is(err, fs.ErrExist) {
 		have, readErr := readRecord(r.Config.Name)
@@ -82,8 +83,8 @@ func (r record) create() error {
 	return err
 }
 
-// place writes r to a new file in the directory of records. Another lab that
-// ends removes the directory if it is empty: then it is made again.
+// place writes r to a new file in the directory of records. If another lab that ends has
+// removed the empty directory, place makes it again.
 func (r record) place() (string, error) {
 	for try := 1; ; try++ {
 		if err := os.MkdirAll(recordDir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -97,7 +98,7 @@ func (r record) place() (string, error) {
 	}
 }
 
-// replace writes the record of a lab that has one.
+// replace writes the record of a lab that has a record.
 func (r record) replace() error {
 	tmp, err := r.write()
 	if err != nil {
@@ -128,7 +129,7 @@ func readRecord(name string) (record, error) {
 	return r, json.Unmarshal(b, &r)
 }
 
-// remove removes the record and, where they are empty then, the directories.
+// remove removes the record and the directories that are then empty.
 func (r record) remove() error {
 	leftover, _ := filepath.Glob(filepath.Join(recordDir, "."+r.Config.Name+"-*"))
 	for _, path := range append(leftover, recordPath(r.Config.Name)) {
@@ -141,7 +142,7 @@ func (r record) remove() error {
 		dirs = append(dirs, netnsDir)
 	}
 	for _, dir := range dirs {
-		// rmdir(2) refuses what is not empty.
+		// rmdir(2) refuses a directory that is not empty.
 		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) &&
 			!errors.Is(err, unix.EBUSY) {
 			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
@@ -150,8 +151,8 @@ func (r record) remove() error {
 	return nil
 }
 
-// Names returns the names of the labs that are up, or were when they were cut
-// short, in order.
+// Names returns the names of all labs with a record, in order: labs that are up, and
+// interrupted ones.
 func Names() ([]string, error) {
 	entries, err := os.ReadDir(recordDir)
 	if errors.Is(err, fs.ErrNotExist) {

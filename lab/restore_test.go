@@ -26,7 +26,7 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// A snapshot is everything of the host that a lab might leave something in.
+// A snapshot is the part of the host in which a lab might leave objects.
 type snapshot struct {
 	Links, Netns, Mounts, Run, Cgroups, Sysctls, BPF []string
 }
@@ -42,7 +42,7 @@ func snap(t *testing.T) snapshot {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	must.Do(t, err)
 	for _, line := range lines(string(b)) {
-		// the kernel's ids come first
+		// The first fields are the kernel's IDs.
 		f := strings.Fields(line)
 		s.Mounts = append(s.Mounts, strings.Join(f[2:], " "))
 	}
@@ -51,7 +51,7 @@ func snap(t *testing.T) snapshot {
 	g, err := planCgroup(Config{Name: testName()})
 	must.Do(t, err)
 	if g.Dir != "" {
-		// Control groups are the whole host's: others' may come and go.
+		// Control groups are the whole host's: those of other programs may come and go.
 		s.Cgroups, _ = filepath.Glob(filepath.Join(filepath.Dir(g.Dir), testName()+"*"))
 		if !g.V1 {
 			b, err := os.ReadFile(filepath.Join(filepath.Dir(g.Dir), "cgroup.subtree_control"))
@@ -82,9 +82,9 @@ func tree(t *testing.T, root string) []string {
 	return paths
 }
 
-// bpfObjects are the switches' maps, by id, that know a station of this test's
-// labs, and the programs that use them: others may have labs up meanwhile. They
-// are there as long as any device of the switch's namespace is.
+// bpfObjects returns the maps of switches (by ID) that contain a station of this test's labs,
+// and the programs that use them. Other labs may be up at the same time. The objects exist as
+// long as a device of the switch's namespace.
 func bpfObjects(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -122,7 +122,7 @@ func bpfObjects(t *testing.T) []string {
 	return out
 }
 
-// foreign populates the test's namespace with what is not the lab's.
+// foreign puts objects that are not the lab's into the test's namespace.
 func foreign(t *testing.T) {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -141,8 +141,8 @@ func foreign(t *testing.T) {
 	t.Cleanup(func() { vethtest.Command(t, "ip netns del foreign") })
 }
 
-// same waits until the host is as before: programs go some time after what
-// used them.
+// same waits until the host is as before. Programs end some time after the devices that used
+// them.
 func same(t *testing.T, what string, before snapshot) {
 	t.Helper()
 	eventually(t, func() string {
@@ -183,7 +183,8 @@ func TestLeavesHostAsFound(t *testing.T) {
 	}
 }
 
-// Two labs share the directory of the cards, and each takes away its own.
+// TestTwoLabs: two labs share the directory of the cards, and each one removes only its own
+// card.
 func TestTwoLabs(t *testing.T) {
 	before := snapAsRoot(t)
 	a := raise(t, Config{Name: testName() + "-a"})
@@ -195,7 +196,7 @@ func TestTwoLabs(t *testing.T) {
 	same(t, "after both labs", before)
 }
 
-// A context that ends when it has been asked n times.
+// An ending is a context that ends at its n-th query.
 type ending struct {
 	context.Context
 	n int
@@ -208,7 +209,7 @@ func (c *ending) Err() error {
 	return nil
 }
 
-// A start that fails leaves nothing, whichever step it is.
+// TestFailedUp: a start that fails at any step leaves nothing.
 func TestFailedUp(t *testing.T) {
 	before := snapAsRoot(t)
 	for n := 0; ; n++ {
@@ -228,8 +229,8 @@ func TestFailedUp(t *testing.T) {
 	same(t, "after the end", before)
 }
 
-// A start killed while it wrote its record has left a file, which Down finds
-// without a record.
+// TestLeftoverRecord: a start that is killed while it writes its record leaves a file. Down
+// finds it without a record.
 func TestLeftoverRecord(t *testing.T) {
 	before := snapAsRoot(t)
 	must.Do(t, os.MkdirAll(recordDir, 0o700))
@@ -240,7 +241,7 @@ func TestLeftoverRecord(t *testing.T) {
 	same(t, "after the end", before)
 }
 
-// What has a name that the lab would use, and is not the lab's, is left alone.
+// TestForeignNames: a foreign object with a name that the lab needs is left alone.
 func TestForeignNames(t *testing.T) {
 	vethtest.NeedRoot(t)
 	name := testName() + "-noise"
@@ -260,8 +261,8 @@ func snapAsRoot(t *testing.T) snapshot {
 	return atFirst(t)
 }
 
-// atFirst is the host before the first lab of a test: without what the kernel has
-// yet to free of the labs of the tests before.
+// atFirst returns the host before the first lab of a test, after the kernel has freed the
+// objects of earlier tests' labs.
 func atFirst(t *testing.T) snapshot {
 	t.Helper()
 	eventually(t, func() string {
@@ -273,17 +274,17 @@ func atFirst(t *testing.T) snapshot {
 	return snap(t)
 }
 
-// killed starts a role of the test program and kills it after some time.
+// killed starts a role of the test program and kills it after the given time.
 func killed(t *testing.T, role, name string, after time.Duration) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", role, name)
 	must.Do(t, cmd.Start())
 	time.Sleep(after)
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // by the kill, or because it was done before
+	_ = cmd.Wait() // killed, or ended before
 }
 
-// After a kill at any point Down restores the host.
+// TestKill: Down restores the host after a kill at any point.
 func TestKill(t *testing.T) {
 	vethtest.NeedRoot(t)
 	name := testName()
@@ -302,7 +303,7 @@ func TestKill(t *testing.T) {
 		rounds = 3
 	}
 	for i := range rounds {
-		// the program's own start comes before
+		// The additional time is for the program's own start.
 		after := time.Duration(rand.Int64N(int64(up + up/2 + 20*time.Millisecond)))
 		killed(t, upRole, name, after)
 		_, err := Open(name)

@@ -13,10 +13,10 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// Status is what there is of a lab.
+// Status is the state of a lab.
 type Status struct {
 	Config Config `json:"config"`
-	// Ready is false if the start was cut short or is under way.
+	// Ready is false if the start was interrupted or is still running.
 	Ready  bool         `json:"ready"`
 	Hosts  []HostStatus `json:"hosts"`
 	Cgroup string       `json:"cgroup,omitempty"`
@@ -29,12 +29,12 @@ type HostStatus struct {
 	Name   string `json:"name"`
 	Netns  string `json:"netns"`
 	Exists bool   `json:"exists"`
-	// Device, MAC and addresses of the host's port; none of the switch.
+	// Device, MAC and addresses are those of the host's port; the switch has none.
 	Device string     `json:"device,omitempty"`
 	MAC    string     `json:"mac,omitempty"`
 	IPv4   netip.Addr `json:"ipv4,omitzero"`
 	IPv6   netip.Addr `json:"ipv6,omitzero"`
-	// Processes that run on the host.
+	// Processes are the processes that run on the host.
 	Processes []Process `json:"processes,omitempty"`
 }
 
@@ -44,8 +44,8 @@ type Process struct {
 	Command string `json:"command"`
 }
 
-// ReadStatus returns the status of a lab, fs.ErrNotExist if there is none of
-// that name. "" means the default name.
+// ReadStatus returns the status of a lab, or fs.ErrNotExist if there is none with that name. ""
+// means the default name.
 func ReadStatus(name string) (Status, error) {
 	r, err := openRecord(name)
 	if err != nil {
@@ -80,7 +80,7 @@ func ReadStatus(name string) (Status, error) {
 		}
 		for _, pid := range pids {
 			comm, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
-			if err == nil { // else it has ended
+			if err == nil { // otherwise the process has ended
 				h.Processes = append(h.Processes, Process{pid, strings.TrimSpace(string(comm))})
 			}
 		}

@@ -30,8 +30,8 @@ func openCard(t *testing.T, l *Lab) *emucard.Card {
 
 // A conversation is a TCP connection from a host to the SUT.
 type conversation struct {
-	near, far net.Conn // at the host, at the SUT
-	napi      int      // from which the SUT last received
+	near, far net.Conn // the ends at the host and at the SUT
+	napi      int      // NAPI ID from which the SUT last received
 }
 
 func listen(t *testing.T, l *Lab, addr netip.Addr, port uint16) net.Listener {
@@ -62,7 +62,7 @@ func converse(t *testing.T, l *Lab, host string, ln net.Listener) *conversation 
 	return c
 }
 
-// say sends a byte there and one back.
+// say sends a byte in each direction.
 func (c *conversation) say(t *testing.T) {
 	t.Helper()
 	must.Do(t, c.exchange())
@@ -82,7 +82,7 @@ func (c *conversation) exchange() error {
 	return nil
 }
 
-// datagrams is a socket of UDP on a host.
+// datagrams returns a UDP socket on a host.
 func datagrams(t *testing.T, l *Lab, host, addr string) (c net.PacketConn) {
 	t.Helper()
 	on(t, l, host, func() (err error) {
@@ -93,7 +93,7 @@ func datagrams(t *testing.T, l *Lab, host, addr string) (c net.PacketConn) {
 	return c
 }
 
-// counters are the card's, by queue.
+// counters returns the card's counters, by queue.
 func counters(t *testing.T, c *emucard.Card) (rx, tx []emucard.Counter) {
 	t.Helper()
 	rx, tx, err := c.Stats()
@@ -109,8 +109,8 @@ func fill(queues ...int) []int {
 	return table[:emucard.TableSize]
 }
 
-// Without rules connections spread over the queues, and each queue has a NAPI
-// of its own on the SUT's side.
+// TestSpread: without rules, connections spread over the queues, and each queue has its own
+// NAPI on the SUT's side.
 func TestSpread(t *testing.T) {
 	l := raise(t, Config{})
 	for _, addr := range []netip.Addr{l.Config.IPv4(SUT), l.Config.IPv6(SUT)} {
@@ -125,7 +125,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Each queue is polled by a NAPI of its own, and only that one.
+// TestQueueIsNAPI: each queue is polled only by its own NAPI.
 func TestQueueIsNAPI(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -141,8 +141,8 @@ func TestQueueIsNAPI(t *testing.T) {
 	}
 }
 
-// A rule moves a connection that exists: nothing on the way has remembered its
-// queue.
+// TestRuleMovesConnection: a rule moves an existing connection, because nothing on the way has
+// cached its queue.
 func TestRuleMovesConnection(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -167,8 +167,8 @@ func TestRuleMovesConnection(t *testing.T) {
 	}
 }
 
-// Counters are exact: n datagrams to a port with a rule are n packets on its
-// queue, and nowhere else.
+// TestCountersExact: n datagrams to a port with a rule count as n packets on its queue, and on
+// no other.
 func TestCountersExact(t *testing.T) {
 	const n, size = 200, 100
 	l := raise(t, Config{})
@@ -210,9 +210,9 @@ func TestCountersExact(t *testing.T) {
 	}
 }
 
-// acquaint sends until something arrives, and takes all of it: the first
-// datagrams to a neighbour are lost if it is not found in time. What is sent
-// after that has a minute to arrive.
+// acquaint sends until a datagram arrives, and receives all that arrive. The first datagrams to
+// a neighbour are lost if it is not resolved in time. Then it gives the server's socket a
+// deadline of one minute.
 func acquaint(t *testing.T, client, server net.PacketConn, to netip.AddrPort, buf []byte) {
 	t.Helper()
 	sent, came := 0, 0
@@ -229,14 +229,14 @@ func acquaint(t *testing.T, client, server net.PacketConn, to netip.AddrPort, bu
 	for came < sent {
 		more := take(t, server, buf, time.Second)
 		if more == 0 {
-			break // lost, before the neighbour was known
+			break // lost before the neighbour was resolved
 		}
 		came += more
 	}
 	must.Do(t, server.SetReadDeadline(time.Now().Add(time.Minute)))
 }
 
-// take receives one datagram, if one comes within the time: how many came.
+// take receives at most one datagram within the time, and returns the number received.
 func take(t *testing.T, server net.PacketConn, buf []byte, within time.Duration) int {
 	t.Helper()
 	must.Do(t, server.SetReadDeadline(time.Now().Add(within)))
@@ -248,8 +248,8 @@ func take(t *testing.T, server net.PacketConn, buf []byte, within time.Duration)
 	return 1
 }
 
-// What the SUT sends is counted on the transmit queue it chose; here it is
-// made to choose by XPS.
+// TestTransmitQueue: a packet that the SUT sends is counted on the transmit queue that it
+// chose; here XPS chooses it.
 func TestTransmitQueue(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -276,8 +276,8 @@ func TestTransmitQueue(t *testing.T) {
 	}
 }
 
-// With XPS by receive queue, what a connection receives on a queue it answers
-// on the same.
+// TestSymmetric: with XPS by receive queue, a connection answers on the queue on which it
+// receives.
 func TestSymmetric(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -300,7 +300,7 @@ func TestSymmetric(t *testing.T) {
 	}
 }
 
-// The switch delivers to the host with the address, and to no other.
+// TestSwitch: the switch delivers only to the host with the destination address.
 func TestSwitch(t *testing.T) {
 	l := raise(t, Config{})
 	count := func(host string) string {

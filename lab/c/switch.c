@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The lab's switch: static, by destination address, without learning or
- * flooding. Group addresses are dropped: the hosts' neighbours are permanent.
+ * flooding. It drops group addresses: the hosts' neighbours are permanent.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -18,11 +18,11 @@ struct {
 const volatile __u32 card_port;	/* ifindex of the wire side of the SUT's port */
 
 /*
- * The packet goes on as a clone, for a clone has no socket. Behind a real
- * link a sender learns nothing of the switch's queue, but veth keeps the
- * socket over namespaces, so that TCP small queues of the sender would count
- * what waits in the switch, and the SUT's wire side would cache its transmit
- * queue, that is the receive queue, in the sender's socket (netdev_pick_tx).
+ * Redirects a clone, because a clone has no socket. On a real link, the sender
+ * learns nothing of the switch's queue. veth keeps the socket over namespaces:
+ * TCP small queues of the sender would count packets that wait in the switch.
+ * The SUT's wire side would cache its transmit queue, which is the SUT's receive
+ * queue, in the sender's socket (netdev_pick_tx).
  */
 SEC("tc")
 int lab_switch(struct __sk_buff *skb)
