@@ -53,8 +53,8 @@ func decodeRest(r egressRest, filter string) *device.FilterDefault {
 	return &d
 }
 
-// readDefault returns what a classifier does with packets that match no entry, or nil
-// if it leaves them alone.
+// readDefault returns the target of packets that match no entry, or nil if the classifier
+// leaves them alone.
 func (c *Client) readDefault(d device.FilterDefault) (device.Object, error) {
 	m, err := c.filterOf(d.Filter)
 	if m == nil || err != nil {

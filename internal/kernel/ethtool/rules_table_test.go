@@ -53,8 +53,8 @@ func portRule(port int) device.Rule {
 		Queue: port % 7}
 }
 
-// TestTable: filling and emptying a table takes a few requests for each rule, whatever the
-// number of rules.
+// TestTable: filling and emptying a table takes a few requests for each rule, for
+// any number of rules.
 func TestTable(t *testing.T) {
 	const n = 100
 	f := &fakeTable{rules: map[uint32][]byte{}}

@@ -52,7 +52,7 @@ func (k *Kernel) Put(o device.Object) {
 	k.objs = k.st.Objects()
 }
 
-// put changes an object, where nil means absent, and whatever else State.Put changes with it.
+// put changes an object, where nil means absent, and the other objects that State.Put changes with it.
 func (k *Kernel) put(old, next device.Object) {
 	k.st.Put(old, next)
 	o := cmp.Or(next, old)

@@ -11,7 +11,7 @@ import (
 )
 
 // Entries returns the contents of a hash map with keys of type Key, in no order. It takes a few
-// system calls, whatever the number of entries (BPF_MAP_LOOKUP_BATCH, Linux 5.6). Entries that
+// system calls for any number of entries (BPF_MAP_LOOKUP_BATCH, Linux 5.6). Entries that
 // other programs add or remove meanwhile may be missing or present.
 func Entries[V any](m *ebpf.Map) ([]Key, []V, error) {
 	// A batch holds whole buckets, so it must have room for the fullest one.

@@ -72,8 +72,8 @@ func unbound(a Attempt) (*socket, error) {
 	}
 	s.fd = fd
 	if s.tcp && given {
-		// In repair mode, a socket may bind to a port of another socket, whatever that one
-		// allows (SK_FORCE_REUSE, net/ipv4/tcp.c). connect(2) still refuses the addresses and
+		// In repair mode, a socket may bind to a port of another socket, even if that one
+		// forbids it (SK_FORCE_REUSE, net/ipv4/tcp.c). connect(2) still refuses the addresses and
 		// ports of a connection (net/ipv4/inet_hashtables.c: __inet_check_established).
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1); err != nil {
 			unix.Close(fd)

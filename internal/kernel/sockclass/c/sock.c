@@ -5,7 +5,7 @@
  *
  * niclane_sock runs when a socket is created. That is enough for UDP, and for
  * packets of a TCP socket before it is connected. An accepted socket starts
- * with priority 0, whatever the listener has (sk_clone), so niclane_sockops
+ * with priority 0, not the listener's (sk_clone). Therefore niclane_sockops
  * sets the priority when the connection is made.
  *
  * Both return 1 (allow): other programs of this group and of the groups above

@@ -328,7 +328,7 @@ func shifted(ids []int) []int {
 // more than the table uses, or the first entry changed.
 func tableVariants(t device.RSSTable) map[string]device.Object {
 	if t.Context == 0 && !t.Configured {
-		return nil // the driver's table, whatever its entries
+		return nil // the driver's own table: its entries do not matter
 	}
 	highest := slices.Max(t.Queues)
 	flip, swap := t, t

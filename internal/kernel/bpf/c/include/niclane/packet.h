@@ -3,10 +3,10 @@
  * Parser of a packet's flow, for all programs that need one. A program defines,
  * before it includes this:
  *
- *	PACKET			struct of what it reads packets from
- *	load_far(ctx, off, to, len)	if PACKET has data and data_end: copies what
- *				is not in the linear part; less than 0 if the
- *				packet ends before
+ *	PACKET			type of the context that holds a packet
+ *	load_far(ctx, off, to, len)	if PACKET has data and data_end: copies bytes
+ *				that are not in the linear part; less than 0 if
+ *				the packet is shorter
  *	load(ctx, off, to, len)	if not: copies; less than 0 if it cannot
  *	MAX_EXTENSIONS		IPv6 extension headers that are looked behind, if
  *				not 6
