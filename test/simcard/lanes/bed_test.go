@@ -93,7 +93,7 @@ func (h *host) watch() (said func() string, end func()) {
 // must say each of the words.
 func (h *host) applied(words ...string) string {
 	h.t.Helper()
-	plan := h.niclane(3, "plan", h.lanes)
+	plan := h.niclane(3, "plan", "--steps", h.lanes)
 	bed.Says(h.t, plan, words...)
 	h.niclane(0, "apply", h.lanes)
 	h.niclane(0, "plan", h.lanes)
