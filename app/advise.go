@@ -11,19 +11,19 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// An Advice is how one application is set to match a lane.
+// An Advice is the settings with which one application fits a lane.
 type Advice struct {
 	Application string `json:"application"`
 	// Since is the first version that has the settings.
 	Since    string   `json:"since,omitempty"`
 	Settings []string `json:"settings,omitempty"`
-	// Why gives the reasons, Cautions what it does not do or what undoes it.
+	// Why gives the reasons. Cautions say what the settings do not do, or what undoes them.
 	Why      []string `json:"why"`
 	Cautions []string `json:"cautions,omitempty"`
 	Source   string   `json:"source"`
 }
 
-// Applications that Advise knows, in its order.
+// Applications returns the names that Advise accepts, in its order.
 func Applications() []string {
 	var names []string
 	for _, a := range advisors {
@@ -40,8 +40,8 @@ var advisors = []struct {
 	{"spdk", spdk},
 }
 
-// Advise gives the settings of an application that match the lane, of all if
-// name is "". An application that is not known is an error that says which are.
+// Advise returns the settings of application name that match the lane, or of all applications
+// if name is "". For an unknown name the error lists the known ones.
 func Advise(l Lane, name string) ([]Advice, error) {
 	var out []Advice
 	for _, a := range advisors {
@@ -55,7 +55,7 @@ func Advise(l Lane, name string) ([]Advice, error) {
 	return out, nil
 }
 
-// byNAPI are cautions for applications that place connections by NAPI ID.
+// byNAPI returns the cautions for applications that place connections by NAPI ID.
 func byNAPI(l Lane) []string {
 	var out []string
 	if l.Handed {
@@ -179,7 +179,7 @@ func spdk(l Lane) Advice {
 	}
 }
 
-// match compares the lane's queues with its processors.
+// match returns a text that compares the number of the lane's queues with its processors.
 func match(l Lane) string {
 	q, c := l.Queues(), len(l.CPUs())
 	s := fmt.Sprintf("the lane has %s and %s", count(q, "queue"), count(c, "processor"))
@@ -196,7 +196,8 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// listenAt is the lane's first own address and port, as far as it has them.
+// listenAt returns ADDRESS:PORT of the lane's first TCP member that has ports. "*" and "PORT"
+// stand for what it lacks.
 func listenAt(l Lane) string {
 	port, addr := "PORT", "*"
 	for _, m := range l.Members {
@@ -214,7 +215,7 @@ func listenAt(l Lane) string {
 	return addr + ":" + port
 }
 
-// masks are nginx's: a binary number for each worker.
+// masks returns the value of nginx's worker_cpu_affinity: one binary number for each worker.
 func masks(cpus []int) string {
 	var out []string
 	width := 1
@@ -227,7 +228,7 @@ func masks(cpus []int) string {
 	return strings.Join(out, " ")
 }
 
-// WriteAdvice prints advice for people.
+// WriteAdvice prints advice as text.
 func WriteAdvice(w io.Writer, l Lane, as []Advice) {
 	for _, f := range l.Fitted {
 		fmt.Fprintf(w, "lane %s on %s: queues %s, processors %s\n", l.Name, f.Device, device.FormatCPUList(f.Queues),

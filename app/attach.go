@@ -19,17 +19,17 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Target is the application to attach; one of the fields is given.
+// A Target names the application to attach. Exactly one field is set.
 type Target struct {
 	PID       int
-	Unit      string // of systemd: "nginx.service"
-	Container string // its ID, or the first 12 characters and more of it
-	Tap       string // a virtual machine's tap or macvtap: "vnet0"
+	Unit      string // systemd unit: "nginx.service"
+	Container string // container ID, or its first 12 or more characters
+	Tap       string // tap or macvtap of a virtual machine: "vnet0"
 }
 
-// Attach brings a running application into a lane: its processes, with those
-// that it will start, and its sockets. The Result says what was done and what
-// could not be. When it fails, everything is as it was.
+// Attach brings a running application into a lane: its processes, the processes that they start
+// later, and its sockets. The Result says what was done and what was not possible. On an error,
+// Attach has undone its changes.
 func Attach(l Lane, o Options, t Target) (_ *Result, err error) {
 	s, err := Open(o.RunDir)
 	if err != nil {
@@ -64,10 +64,10 @@ func Attach(l Lane, o Options, t Target) (_ *Result, err error) {
 	return &Result{Record: a.record, Notes: a.notes}, nil
 }
 
-// A Result is what became of an application.
+// A Result is the record of an application in a lane, with notes.
 type Result struct {
 	*Record
-	// Notes are what the person should know.
+	// Notes are facts that the user should know.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -78,7 +78,7 @@ type attachment struct {
 	groups  device.Cgroup
 	record  *Record
 	pids    []int
-	machine *machine // nil if it is none
+	machine *machine // nil if the application is no virtual machine
 	notes   []string
 }
 
@@ -86,7 +86,7 @@ func (a *attachment) notef(format string, args ...any) {
 	a.notes = append(a.notes, fmt.Sprintf(format, args...))
 }
 
-// begin finds the application and decides about its groups.
+// begin finds the application, starts its record and chooses its control groups.
 func (a *attachment) begin(t Target) error {
 	pid, managed, err := a.find(t)
 	if err != nil {
@@ -125,8 +125,8 @@ func (a *attachment) begin(t Target) error {
 	case err != nil:
 		return err
 	case managed != nil:
-		// A unit or container stays where its manager has put it; where it
-		// has put it nowhere, it gets a group.
+		// A unit or container stays in the groups that its manager chose. In a hierarchy where
+		// the manager chose none, it gets a group of niclane's.
 		for _, h := range hs {
 			g := Group{Hierarchy: h.controller, Root: h.root, Path: h.of(r.Home)}
 			if !managed(g.Path) {
@@ -156,8 +156,8 @@ func truth(b bool) int {
 	return 0
 }
 
-// find returns the application's first process and, of a unit or container,
-// whether a control group is its manager's.
+// find returns the application's first process. For a unit or container, managed reports
+// whether a control group belongs to its manager; otherwise managed is nil.
 func (a *attachment) find(t Target) (pid int, managed func(path string) bool, err error) {
 	if t.PID != 0 {
 		a.pids, err = descendants(t.PID)
@@ -187,13 +187,14 @@ func (a *attachment) find(t Target) (pid int, managed func(path string) bool, er
 	return oldest(a.pids), within(want), nil
 }
 
-// within says of a control group whether it, or one that it is in, is wanted.
+// within returns a function that reports whether a control group, or a group above it, is
+// wanted.
 func within(want func(base string) bool) func(path string) bool {
 	return func(path string) bool { return slices.ContainsFunc(strings.Split(path, "/"), want) }
 }
 
-// findMachine is find of a virtual machine, whose control groups are its
-// manager's if it has one.
+// findMachine is find for a virtual machine. managed is nil if no manager owns its control
+// groups.
 func (a *attachment) findMachine(tap string) (pid int, managed func(path string) bool, err error) {
 	if a.machine, err = findMachine(tap); err != nil {
 		return 0, nil, err
@@ -211,7 +212,7 @@ func (a *attachment) findMachine(tap string) (pid int, managed func(path string)
 	return pid, nil, nil
 }
 
-// search finds the one control group with a name that is wanted.
+// search returns the control group whose name is wanted. None, or more than one, is an error.
 func (a *attachment) search(what string, want func(base string) bool) (Group, error) {
 	root, found, err := cgroup.Search(a.groups, want)
 	switch {
@@ -227,7 +228,7 @@ func (a *attachment) search(what string, want func(base string) bool) (Group, er
 	return Group{Root: root, Path: found[0]}, nil
 }
 
-// oldest returns the process that was started first.
+// oldest returns the process that started first.
 func oldest(pids []int) int {
 	best, start := pids[0], ^uint64(0)
 	for _, pid := range pids {
@@ -238,8 +239,8 @@ func oldest(pids []int) int {
 	return best
 }
 
-// sameNetns refuses an application of another network namespace, whose sockets
-// the lane of this one does not carry.
+// sameNetns refuses an application in another network namespace. The lane of this namespace
+// does not carry its sockets.
 func sameNetns(pid int) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
@@ -258,8 +259,8 @@ func sameNetns(pid int) error {
 	return nil
 }
 
-// keepThreads notes the processors of threads that have some of their own:
-// moving a process into a cpuset can widen them (before Linux 6.2 always).
+// keepThreads records the affinity of each thread. Moving a process into a cpuset can widen it
+// (before Linux 6.2 always).
 func (a *attachment) keepThreads() error {
 	if len(a.record.CPUs) == 0 {
 		return nil
@@ -285,7 +286,7 @@ func (a *attachment) keepThreads() error {
 	return a.store.Save(a.record)
 }
 
-// move moves the processes, and those that they start meanwhile.
+// move moves the processes into the groups, with the processes that they start meanwhile.
 func (a *attachment) move() error {
 	r := a.record
 	moved := map[int]bool{}
@@ -316,7 +317,7 @@ func (a *attachment) move() error {
 	return nil
 }
 
-// confine keeps the application to the lane's processors.
+// confine restricts the application to the lane's processors.
 func (a *attachment) confine() error {
 	r := a.record
 	if len(r.CPUs) == 0 {
@@ -333,8 +334,8 @@ func (a *attachment) confine() error {
 			}
 		}
 	}
-	// Threads that had processors of their own keep those that are the
-	// lane's. Without a cpuset this is all that confines.
+	// A thread that had an affinity keeps those of its processors that belong to the lane.
+	// Without a cpuset, this affinity is the only confinement.
 	for _, t := range r.Threads {
 		both := slices.DeleteFunc(slices.Clone(t.Was), func(cpu int) bool { return !slices.Contains(r.CPUs, cpu) })
 		if len(both) == 0 {
@@ -352,7 +353,7 @@ func (a *attachment) confine() error {
 	return nil
 }
 
-// confineGroup sets the cpuset of a group that is its manager's.
+// confineGroup sets the cpuset of a group that belongs to the manager.
 func (a *attachment) confineGroup(g Group) error {
 	for _, f := range []struct {
 		name string
@@ -382,8 +383,8 @@ func (a *attachment) confineGroup(g Group) error {
 	return nil
 }
 
-// classify gives the application's sockets, those that exist too, the lane's
-// priority, where the lane tells packets apart by control group.
+// classify gives the application's sockets, old and new, the lane's priority, if the lane
+// classifies packets by control group.
 func (a *attachment) classify() error {
 	if a.lane.Class == "" {
 		return nil
@@ -406,7 +407,7 @@ func (a *attachment) classify() error {
 	} else if !device.Equal(now, class) {
 		return fmt.Errorf("%s has another class already: %+v", class.Cgroup, now)
 	}
-	// Writing it again treats the sockets that the processes brought along.
+	// Writing the class again sets the priority of the sockets that the processes already had.
 	if err := client.Write(now, class); err != nil {
 		return err
 	}
@@ -417,7 +418,7 @@ func (a *attachment) classify() error {
 	return nil
 }
 
-// listen leads connections to listeners for the first time.
+// listen assigns connections to listeners for the first time.
 func (a *attachment) listen() error {
 	r := a.record
 	if r.Listeners == nil {
@@ -440,10 +441,10 @@ func (a *attachment) listen() error {
 	return nil
 }
 
-// follow starts the keeper.
+// follow starts the keeper, the process that follows the application.
 func (a *attachment) follow() error { return a.store.startKeeper(a.record, a.options.Keeper) }
 
-// commandOf is a process's command line.
+// commandOf returns a process's command line.
 func commandOf(pid int) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || len(b) == 0 {
@@ -452,14 +453,14 @@ func commandOf(pid int) []string {
 	return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
 }
 
-// A Choice is which applications to detach. Its zero value is none.
+// A Choice selects the applications to detach. Its zero value selects none.
 type Choice struct {
 	Lane      string
 	PID       int
 	Unit      string
 	Container string
 	Tap       string
-	// All of the lane, or of all lanes.
+	// All selects every application of Lane, or of all lanes if Lane is "".
 	All bool
 }
 
@@ -473,8 +474,8 @@ func (c Choice) wants(r *Record) bool {
 		c.Tap != "" && r.Tap == c.Tap
 }
 
-// Detach takes applications out of their lanes, and returns them. They go on
-// running, where they were before.
+// Detach takes the chosen applications out of their lanes and returns their records. The
+// applications keep running, where they were before.
 func Detach(runDir string, c Choice) ([]*Record, error) {
 	s, err := Open(runDir)
 	if err != nil {
@@ -498,7 +499,7 @@ func Detach(runDir string, c Choice) ([]*Record, error) {
 	return done, nil
 }
 
-// List returns the applications in lanes of this network namespace.
+// List returns the records of the applications that are in lanes of this network namespace.
 func List(runDir string) ([]*Record, error) {
 	if _, err := os.Stat(filepath.Join(runDir, "apps")); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -16,19 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A BusyPoll is how long an application polls the device's queues itself before
-// it sleeps, as its epoll instances are told by EPIOCSPARAMS (ioctl_eventpoll(2),
-// Linux 6.9) and its listeners and UDP sockets by SO_BUSY_POLL (socket(7)), which
-// connections get from their listener. No application has to be changed for it:
-// both are set on duplicates of its descriptors (pidfd_getfd(2)).
+// A BusyPoll says how long an application polls the device's queues before it sleeps. niclane
+// sets it on epoll instances with EPIOCSPARAMS (ioctl_eventpoll(2), Linux 6.9), and on
+// listeners and UDP sockets with SO_BUSY_POLL (socket(7)). Connections inherit SO_BUSY_POLL
+// from their listener. The application needs no change: niclane works on duplicates of its
+// descriptors (pidfd_getfd(2)).
 type BusyPoll struct {
-	// Usecs is how long, in µs: 1 to 1,000,000.
+	// Usecs is the polling time in µs: 1 to 1,000,000.
 	Usecs uint32 `json:"usecs"`
-	// Budget is how many packets one poll may take: 1 to 64, the most that the
-	// kernel lets a driver be asked for (NAPI_POLL_WEIGHT).
+	// Budget is the number of packets that one poll may take: 1 to 64. 64 is the kernel's limit
+	// for a driver (NAPI_POLL_WEIGHT).
 	Budget uint16 `json:"budget"`
-	// Prefer keeps interrupts away while the application polls, where its
-	// queues' NAPIs defer them (poller: application).
+	// Prefer suppresses interrupts while the application polls, if the NAPIs of its queues
+	// defer them (poller: application).
 	Prefer bool `json:"prefer,omitempty"`
 }
 
@@ -52,18 +52,18 @@ func (b BusyPoll) params() epollParams {
 	return epollParams{usecs: b.Usecs, budget: b.Budget, prefer: uint8(truth(b.Prefer))}
 }
 
-// A Busy is what became of an application's descriptors.
+// A Busy counts an application's descriptors after set.
 type Busy struct {
-	// Epolls and Sockets poll, Own have parameters that the application gave
-	// them itself, which stay.
+	// Epolls and Sockets are the descriptors that poll. Own are descriptors with parameters of
+	// the application's own, which stay.
 	Epolls  int `json:"epolls"`
 	Sockets int `json:"sockets"`
 	Own     int `json:"own,omitempty"`
-	// NoEpoll is true where the kernel has no such parameters.
+	// NoEpoll is true if the kernel has no such parameters for epoll instances.
 	NoEpoll bool `json:"noEpoll,omitempty"`
 }
 
-// set has the descriptors of processes poll, or no longer.
+// set turns busy polling on or off on the descriptors of processes.
 func (b BusyPoll) set(pids []int, on bool) (Busy, error) {
 	s := busySetter{BusyPoll: b, on: on}
 	var err error
@@ -79,9 +79,9 @@ func (b BusyPoll) set(pids []int, on bool) (Busy, error) {
 	return s.Busy, errors.Join(errs...)
 }
 
-// busyRead is net.core.busy_read, which a socket has from birth. In a network
-// namespace other than the first there is no such file; sockets have it all the
-// same, and 0 is then only the likeliest.
+// busyRead returns net.core.busy_read, the SO_BUSY_POLL of a new socket. The file exists only
+// in the first network namespace, although the value holds in all of them. If the file is
+// missing, busyRead returns 0, the likeliest value.
 func busyRead() (int, error) {
 	text, err := os.ReadFile("/proc/sys/net/core/busy_read")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,7 +97,7 @@ type busySetter struct {
 	BusyPoll
 	Busy
 	on   bool
-	idle int // SO_BUSY_POLL of a socket that nobody has told anything
+	idle int // SO_BUSY_POLL of a new socket
 }
 
 func (s *busySetter) process(pid int) error {
@@ -116,7 +116,7 @@ func (s *busySetter) process(pid int) error {
 		to, err := os.Readlink(dir + e.Name())
 		n, nerr := strconv.Atoi(e.Name())
 		if err != nil || nerr != nil {
-			continue // closed since
+			continue // closed meanwhile
 		}
 		var f func(fd int) error
 		switch {
@@ -134,8 +134,8 @@ func (s *busySetter) process(pid int) error {
 			}
 			continue
 		}
-		// The number may be another file's by now: each call below fails on
-		// what is not of its kind, and changes nothing.
+		// The number may belong to another file by now. Each call below fails on a descriptor
+		// of another kind, and changes nothing.
 		errs = append(errs, f(fd))
 		unix.Close(fd)
 	}
@@ -146,7 +146,7 @@ func (s *busySetter) epoll(fd int) error {
 	var now epollParams
 	err := ioctl(fd, unix.EPIOCGPARAMS, unsafe.Pointer(&now))
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {
-		s.NoEpoll = true // before Linux 6.9, or no epoll instance any more
+		s.NoEpoll = true // before Linux 6.9, or fd is no longer an epoll instance
 		return nil
 	}
 	if err != nil {
@@ -170,8 +170,8 @@ func (s *busySetter) epoll(fd int) error {
 	return nil
 }
 
-// socket tells listeners and UDP sockets. A connection that there is already
-// stays as it is: who waits for many has an epoll instance.
+// socket sets listeners and UDP sockets. Existing connections stay as they are: an application
+// that waits for many connections has an epoll instance.
 func (s *busySetter) socket(fd int) error {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || domain != unix.AF_INET && domain != unix.AF_INET6 {
@@ -230,7 +230,7 @@ func ioctl(fd int, request uint, arg unsafe.Pointer) error {
 	return nil
 }
 
-// busyPoll has the application's descriptors poll for the first time.
+// busyPoll turns busy polling on for the first time.
 func (a *attachment) busyPoll() error {
 	r := a.record
 	if r.BusyPoll == nil {
@@ -260,7 +260,7 @@ func (b Busy) notes() []string {
 	return notes
 }
 
-// stopBusyPoll has what niclane told to poll no longer do so.
+// stopBusyPoll turns busy polling off on the descriptors that niclane set.
 func (r *Record) stopBusyPoll() error {
 	if r.BusyPoll == nil || len(r.Groups) == 0 {
 		return nil
@@ -273,19 +273,19 @@ func (r *Record) stopBusyPoll() error {
 	return err
 }
 
-// A busyFollower tells the epoll instances and sockets that come.
+// A busyFollower sets epoll instances and sockets that the application opens later.
 type busyFollower struct {
 	pids   []int
 	looked time.Time
 }
 
-// tick looks when there are other processes, and every lookAgain: what an
-// application opens meanwhile polls later.
+// tick sets the descriptors when the processes have changed, and otherwise every lookAgain. A
+// descriptor opened between two looks polls from the next look on.
 func (f *busyFollower) tick(r *Record) {
 	pids, err := r.Groups[0].processes()
 	if err != nil || slices.Equal(pids, f.pids) && time.Since(f.looked) < lookAgain {
 		return
 	}
 	f.pids, f.looked = pids, time.Now()
-	_, _ = r.BusyPoll.set(pids, true) // tried again at the next look
+	_, _ = r.BusyPoll.set(pids, true) // errors: the next look tries again
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// polling are what a process's epoll instances and listeners are told: "epoll
-// USECS/BUDGET/PREFER" and "listener USECS/PREFER" of each, with their number.
+// polling returns the settings of a process's epoll instances and listeners, with their counts:
+// "epoll USECS/BUDGET/PREFER" and "listener USECS/PREFER".
 func (b *bed) polling(pid int) map[string]int {
 	b.Helper()
 	pidfd, err := unix.PidfdOpen(pid, 0)
@@ -61,8 +61,8 @@ func (b *bed) polling(pid int) map[string]int {
 	return got
 }
 
-// noParams skips on a kernel before the parameters of epoll instances (Linux 6.9,
-// 18e2bf0edf4d), and fails on any other.
+// noParams skips the test on a kernel without parameters of epoll instances (before Linux 6.9,
+// 18e2bf0edf4d). On a newer kernel it fails the test.
 func noParams(t testing.TB, what string, errno error) {
 	t.Helper()
 	var u unix.Utsname
@@ -78,8 +78,8 @@ func noParams(t testing.TB, what string, errno error) {
 	t.Skipf("%s: %v: Linux %s has no parameters of epoll instances", what, errno, release)
 }
 
-// TestBusyPoll has memcached, unmodified, poll with its own threads: their epoll
-// instances are told, its listener, and what it accepts.
+// TestBusyPoll makes the threads of an unmodified memcached poll: its epoll instances, its
+// listener and accepted connections get the settings.
 func TestBusyPoll(t *testing.T) {
 	memcached, err := exec.LookPath("memcached")
 	if err != nil {
@@ -122,7 +122,7 @@ func TestBusyPoll(t *testing.T) {
 		t.Errorf("notes:\n%s", notes)
 	}
 
-	// The keeper tells what comes: another process of the group.
+	// The keeper sets a new process of the group too.
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	must.Do(t, err)
 	defer unix.Close(epoll)
@@ -140,8 +140,7 @@ func TestBusyPoll(t *testing.T) {
 	b.nothingLeft()
 }
 
-// TestBusyPollOwn: what an application has told its epoll instances and sockets
-// itself stays, in the lane and after.
+// TestBusyPollOwn: settings that the application made itself stay, in the lane and after it.
 func TestBusyPollOwn(t *testing.T) {
 	b := newBed(t)
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -156,7 +155,7 @@ func TestBusyPollOwn(t *testing.T) {
 	must.Do(t, err)
 	defer unix.Close(udp)
 	must.Do(t, unix.SetsockoptInt(udp, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 33))
-	// A child has both, and sleeps.
+	// A sleeping child inherits both.
 	cmd := exec.Command("sleep", "1000")
 	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll"), os.NewFile(uintptr(dup(t, udp)), "udp")}
 	pid := b.running(cmd)

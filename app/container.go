@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contained looks at the network namespace of a container. In one of its own,
-// what a control group's sockets are given is lost where packets leave it
-// (net/core/dev.c: __dev_forward_skb): its packets are the lane's only if the
-// lane's file has its addresses, by which the uplink's classifier and steering
-// know them.
+// contained checks the network namespace of a container. If the container has its own, the
+// socket priority given by control group is lost where packets leave it (net/core/dev.c:
+// __dev_forward_skb). Its packets then belong to the lane only if the lane's file lists its
+// addresses, which the uplink's classifier and steering match.
 func (a *attachment) contained(pid int) error {
 	if sameNetns(pid) == nil {
 		return nil // host network
@@ -46,11 +45,11 @@ func (a *attachment) contained(pid int) error {
 	return nil
 }
 
-// has reports whether an address is one of a member's own.
+// has reports whether an address belongs to one of the lane's members.
 func (l Lane) has(addr netip.Addr) bool {
 	for _, m := range l.Members {
 		if len(m.Addrs) == 0 {
-			return true // any
+			return true // a member without addrs matches any address
 		}
 		for _, s := range m.Addrs {
 			if p, err := netip.ParsePrefix(s); err == nil && p.Contains(addr) {
@@ -61,8 +60,8 @@ func (l Lane) has(addr netip.Addr) bool {
 	return false
 }
 
-// addressesIn returns the addresses of a process's network namespace, without
-// loopback and link-local ones.
+// addressesIn returns the addresses in a process's network namespace, without loopback and
+// link-local addresses.
 func addressesIn(pid int) ([]netip.Addr, error) {
 	type result struct {
 		addrs []net.Addr
@@ -70,7 +69,7 @@ func addressesIn(pid int) ([]netip.Addr, error) {
 	}
 	done := make(chan result)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: it ends in that namespace
+		runtime.LockOSThread() // never unlocked: the thread ends in that namespace
 		var r result
 		pidfd, err := unix.PidfdOpen(pid, 0)
 		if err == nil {

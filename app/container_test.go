@@ -18,12 +18,12 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// A container is one of runc's, of this host's programs, with a network
-// namespace of its own unless host.
+// A container is a runc container with the host's programs. It has its own network namespace
+// unless host is true.
 type container struct {
 	id   string
 	pid  int
-	root string // of runc's state
+	root string // runc's state directory
 }
 
 func (b *bed) container(host bool) *container {
@@ -77,7 +77,7 @@ func (b *bed) container(host bool) *container {
 	return c
 }
 
-// allowed are the processors that a process may run on.
+// allowed returns the processors on which a process may run.
 func allowed(t *testing.T, pid int) (cpus []int) {
 	t.Helper()
 	var set unix.CPUSet

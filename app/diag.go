@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/nlsock"
 )
 
-// Of linux/sock_diag.h and linux/inet_diag.h.
+// Constants from linux/sock_diag.h and linux/inet_diag.h.
 const (
 	sockDiagByFamily = 20
 	diagRequestSize  = 56 // struct inet_diag_req_v2
@@ -21,8 +21,8 @@ const (
 	stateListen      = 10
 )
 
-// A diag asks socket diagnostics for listeners: it is cheap, for the kernel looks
-// at no connection.
+// A diag asks socket diagnostics for listeners. This is cheap: the kernel does not visit
+// connections.
 type diag struct{ conn *netlink.Conn }
 
 func openDiag() (*diag, error) {
@@ -35,7 +35,7 @@ func openDiag() (*diag, error) {
 
 func (d *diag) close() error { return d.conn.Close() }
 
-// listeners returns the cookies of the TCP listeners at ports, ascending.
+// listeners returns the socket cookies of the TCP listeners at ports, ascending.
 func (d *diag) listeners(ports []uint16) ([]uint64, error) {
 	var cookies []uint64
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {

@@ -16,14 +16,14 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// Looks that nothing asked for: for threads that were given other processors,
-// and for queues that were.
+// Intervals of the periodic looks: lookAgain for changed thread affinities, observeAgain for
+// queues that moved to other processors.
 const (
 	lookAgain    = 5 * time.Second
 	observeAgain = 30 * time.Second
 )
 
-// A follower keeps an application's connections led while its processes and
+// A follower keeps an application's connections on the right listeners while processes and
 // listeners come and go.
 type follower struct {
 	leader
@@ -32,7 +32,7 @@ type follower struct {
 	pids    []int
 	cookies []uint64
 	settled bool
-	// looked and observed are when it last did.
+	// looked and observed are the times of the last look and of the last observation.
 	looked, observed time.Time
 }
 
@@ -49,8 +49,8 @@ func (f *follower) close() {
 	}
 }
 
-// tick looks if there is something to see. What goes wrong is in the report,
-// and is tried again: until then the kernel's hash chooses.
+// tick looks at the listeners if something has changed. An error goes into the report and is
+// tried again; until then the kernel's hash chooses.
 func (f *follower) tick(ctx context.Context) {
 	if !f.changed() && f.settled && time.Since(f.looked) < lookAgain {
 		return
@@ -74,8 +74,7 @@ func (f *follower) tick(ctx context.Context) {
 	_ = f.store.report(f.record.ID, report)
 }
 
-// changed reports whether there are other processes or listeners than at the
-// last look.
+// changed reports whether the processes or listeners differ from those of the last look.
 func (f *follower) changed() bool {
 	var err error
 	if f.diag == nil {
@@ -96,7 +95,7 @@ func (f *follower) changed() bool {
 	return !same
 }
 
-// keep records a thread that is about to be pinned, so that it can be let go.
+// keep records a thread before it is pinned, so that undo can restore its affinity.
 func (f *follower) keep(t Thread) error {
 	s, err := Open(strings.TrimSuffix(f.store.dir, "/apps"))
 	if err != nil {
@@ -112,14 +111,15 @@ func (f *follower) keep(t Thread) error {
 	return s.Save(r)
 }
 
-// add keeps the first that is known of a thread: what it had before niclane.
+// add records a thread unless it is recorded: the first record holds its affinity before
+// niclane.
 func (r *Record) add(t Thread) {
 	if !slices.ContainsFunc(r.Threads, func(x Thread) bool { return x.Process == t.Process }) {
 		r.Threads = append(r.Threads, t)
 	}
 }
 
-// A Report is what the last look at an application's listeners has found.
+// A Report is the result of the last look at an application's listeners.
 type Report struct {
 	Groups []ListenGroup `json:"groups,omitempty"`
 	Error  string        `json:"error,omitempty"`
@@ -137,8 +137,8 @@ func (s *Store) report(id string, r Report) error {
 	return replace(s.reportPath(id), b)
 }
 
-// Report returns what was last found of an application's listeners; nothing if
-// nobody has looked.
+// Report returns the result of the last look at an application's listeners, or an empty Report
+// if there was none.
 func (s *Store) Report(id string) (Report, error) {
 	var r Report
 	b, err := os.ReadFile(s.reportPath(id))

@@ -18,23 +18,23 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Group is a control group of one hierarchy that an application is in.
+// A Group is a control group of an application in one hierarchy.
 type Group struct {
-	// Hierarchy is "" for the unified one, else its controllers as
-	// /proc/PID/cgroup has them ("cpuset", "net_cls,net_prio").
+	// Hierarchy is "" for the unified hierarchy, otherwise the controllers as in
+	// /proc/PID/cgroup ("cpuset", "net_cls,net_prio").
 	Hierarchy string `json:"hierarchy"`
-	// Root is where the hierarchy is mounted, Path the group below it.
+	// Root is the mount point of the hierarchy. Path is the group below it.
 	Root string `json:"root"`
 	Path string `json:"path"`
-	// Made says that niclane makes it, and removes it when it is empty.
+	// Made is true if niclane makes the group, and removes it when it is empty.
 	Made bool `json:"made,omitempty"`
 }
 
-// Dir is the group's directory.
+// Dir returns the group's directory.
 func (g Group) Dir() string { return filepath.Join(g.Root, g.Path) }
 
-// add makes the group, with nothing in it, and gives it what a group of cgroup
-// v1's cpuset must have before a process can enter (cpusets(7)).
+// add makes an empty group. In cgroup v1's cpuset it sets the processors and memory nodes,
+// without which no process can enter (cpusets(7)).
 func (g Group) add(cpus, mems []int) error {
 	if err := os.Mkdir(g.Dir(), 0o755); err != nil {
 		return fmt.Errorf("control group: %w", err)
@@ -49,11 +49,11 @@ func (g Group) add(cpus, mems []int) error {
 		value := []byte(device.FormatCPUList(f.set))
 		name := filepath.Join(g.Dir(), f.name)
 		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-			continue // the unified hierarchy without the controller
+			continue // the unified hierarchy has no cpuset controller here
 		}
 		if len(f.set) == 0 {
 			if g.Hierarchy == "" {
-				continue // as the group above
+				continue // empty: the parent group's set applies
 			}
 			var err error
 			if value, err = os.ReadFile(filepath.Join(filepath.Dir(g.Dir()), f.name)); err != nil {
@@ -67,7 +67,7 @@ func (g Group) add(cpus, mems []int) error {
 	return nil
 }
 
-// join moves a process in; 0 is the calling one.
+// join moves a process into the group. PID 0 is the calling process.
 func (g Group) join(pid int) error {
 	err := os.WriteFile(filepath.Join(g.Dir(), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 	if err != nil {
@@ -76,7 +76,8 @@ func (g Group) join(pid int) error {
 	return nil
 }
 
-// processes lists a group's and those of the groups below; none if it is gone.
+// processes returns the PIDs in the group and in the groups below it, ascending. A group that
+// is gone has none.
 func (g Group) processes() ([]int, error) {
 	var all []int
 	err := filepath.WalkDir(g.Dir(), func(name string, d fs.DirEntry, err error) error {
@@ -90,7 +91,7 @@ func (g Group) processes() ([]int, error) {
 			return nil
 		}
 		b, err := os.ReadFile(filepath.Join(name, "cgroup.procs"))
-		if gone(err) || errors.Is(err, unix.EOPNOTSUPP) { // threaded: its root lists them
+		if gone(err) || errors.Is(err, unix.EOPNOTSUPP) { // threaded: its root lists the PIDs
 			return nil
 		}
 		if err != nil {
@@ -113,8 +114,8 @@ func (g Group) exists() bool {
 	return err == nil && fi.IsDir()
 }
 
-// remove removes a group that niclane made, and what an application made below
-// it. One that has processes is EBUSY.
+// remove removes a group that niclane made, with the groups that an application made below it.
+// If one has processes, the error is EBUSY.
 func (g Group) remove() error {
 	if !g.Made {
 		return nil
@@ -142,13 +143,12 @@ func (g Group) remove() error {
 	return nil
 }
 
-// gone reports whether a process, descriptor or group ended meanwhile.
+// gone reports whether an error means that a process, descriptor or group no longer exists.
 func gone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
 }
 
-// membership gives the groups of a process by hierarchy, as /proc/PID/cgroup
-// has them (cgroups(7)).
+// membership returns the groups of a process by hierarchy, from /proc/PID/cgroup (cgroups(7)).
 func membership(pid int) (map[string]string, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {

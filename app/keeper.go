@@ -19,17 +19,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeeperArg is the argument with which niclane becomes a keeper.
+// KeeperArg is the first argument that makes niclane run as a keeper.
 const KeeperArg = "internal-keeper"
 
-// lookEvery is how often the keeper looks whether there are other processes or
-// listeners. A listener that it does not know yet gets its connections by the
-// kernel's hash: nothing is lost, only not aligned.
+// lookEvery is the interval at which the keeper looks for new processes or listeners. Until a
+// look finds a new listener, the kernel's hash gives it connections: none is lost, but they are
+// not aligned.
 const lookEvery = 200 * time.Millisecond
 
-// startKeeper starts the process that follows an application and cleans up
-// after it. It is nobody's child: the application, which this process is about
-// to become, must not find one that it did not start.
+// startKeeper starts the process that follows an application and cleans up after it. A launcher
+// starts the keeper and ends, so that the keeper is not a child of this process. This process
+// is about to become the application, which must not find a child that it did not start.
 func (s *Store) startKeeper(r *Record, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("no keeper")
@@ -42,7 +42,7 @@ func (s *Store) startKeeper(r *Record, argv []string) error {
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.Output() // the launcher's: it ends when the keeper is ready
+	out, err := cmd.Output() // returns when the launcher ends, after the keeper is ready
 	if err != nil {
 		return fmt.Errorf("keeper: %w", err)
 	}
@@ -59,7 +59,7 @@ func (s *Store) startKeeper(r *Record, argv []string) error {
 	return s.Save(r)
 }
 
-// stopKeeper ends the keeper, unless it is the caller.
+// stopKeeper kills the keeper, unless the keeper is the caller.
 func (r *Record) stopKeeper() error {
 	if r.Keeper == nil || r.Keeper.PID == os.Getpid() {
 		return nil
@@ -72,23 +72,24 @@ func (r *Record) stopKeeper() error {
 		return fmt.Errorf("keeper: %w", err)
 	}
 	defer unix.Close(fd)
-	if !r.Keeper.Alive() { // the PID is another's by now
+	if !r.Keeper.Alive() { // another process has the PID by now
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("keeper: %w", err)
 	}
-	// It holds nothing that its end would not give back; wait for that.
+	// The keeper holds nothing that its end does not release, so SIGKILL is safe. Wait for the
+	// end.
 	for {
-		// The runtime's own signals interrupt it.
+		// Signals of the Go runtime interrupt poll.
 		if _, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000); err != unix.EINTR {
 			return err
 		}
 	}
 }
 
-// RunKeeper is the whole life of the launcher (args: DIR ID) and of the keeper
-// (DIR ID "keep"), in the network namespace of the application.
+// RunKeeper runs the launcher (args: DIR ID) or the keeper (args: DIR ID "keep"). Both run in
+// the application's network namespace.
 func RunKeeper(args []string) error {
 	switch {
 	case len(args) == 2:
@@ -127,7 +128,7 @@ func keep(dir, id string) error {
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN,
 		unix.SIGTTOU)
 	s := &Store{dir: dir}
-	r, err := s.Read(id) // whoever starts the keeper has the records open
+	r, err := s.Read(id) // no lock: the process that starts the keeper holds it
 	if err != nil {
 		fmt.Println(err)
 		return err
@@ -171,11 +172,10 @@ func (k *keeper) run(ctx context.Context, r *Record) error {
 	}
 }
 
-// followed reports whether there is more to see of the application than its end.
+// followed reports whether the keeper has work before the application's end.
 func (r *Record) followed() bool { return r.Listeners != nil || r.BusyPoll != nil }
 
-// wait waits for the next look: for the process to end where that is all there
-// is to see.
+// wait waits until the next look. If only the end of the process matters, it waits for that.
 func (k *keeper) wait(ctx context.Context, r *Record, main int) error {
 	if !r.followed() && r.Process.Alive() && main > 0 {
 		for {
@@ -193,7 +193,7 @@ func (k *keeper) wait(ctx context.Context, r *Record, main int) error {
 	}
 }
 
-// end cleans up after the application, unless somebody else has.
+// end cleans up after the application, unless its record is gone already.
 func (k *keeper) end() error {
 	s, err := Open(strings.TrimSuffix(k.dir, "/apps"))
 	if err != nil {
@@ -210,8 +210,8 @@ func (k *keeper) end() error {
 	return s.undo(r)
 }
 
-// leaveGroups moves the keeper to the root of each hierarchy that a service
-// manager ends processes by: it outlives whoever started it.
+// leaveGroups moves the keeper to the root of each hierarchy by which a service manager ends
+// processes. The keeper must outlive the service that started it.
 func leaveGroups() {
 	c, err := findGroups()
 	if err != nil {
@@ -219,7 +219,7 @@ func leaveGroups() {
 	}
 	for _, h := range []hierarchy{{"", c.V2}, {"cpuset", c.V1["cpuset"]}} {
 		if h.root != "" {
-			// Where it may not leave it stays, and ends with its group.
+			// If the move is refused, the keeper stays and ends with its group.
 			_ = Group{Root: h.root, Path: "/"}.join(os.Getpid())
 		}
 	}

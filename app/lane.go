@@ -14,35 +14,34 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Lane is what an applied lane has for its applications.
+// A Lane is an applied lane as its applications need it.
 type Lane struct {
 	Name string `json:"name"`
-	// Config is the lanes file that it was applied from.
+	// Config is the path of the lanes file.
 	Config string `json:"config"`
 	// Fitted is the lane on each of its devices.
 	Fitted []plan.FittedLane `json:"fitted"`
-	// Named says that the file names its processors, so that its
-	// applications are confined to them.
+	// Named is true if the file names the lane's processors. Its applications are then confined
+	// to them.
 	Named   bool          `json:"named,omitempty"`
 	Members []Member      `json:"members,omitempty"`
 	Poller  intent.Poller `json:"poller"`
-	// Nodes are the processors of each NUMA node where the application has an
-	// instance per node: a connection is then led to a listener on the node
-	// where it arrives, and to no other. nil: one application.
+	// Nodes are the processors of each NUMA node if the application has one instance per node.
+	// A connection then goes only to listeners on the node where it arrives. nil: one instance.
 	Nodes [][]int `json:"nodes,omitempty"`
-	// ByGroup says that its packets are told apart by control group.
+	// ByGroup is true if the lane classifies packets by control group.
 	ByGroup bool `json:"byGroup,omitempty"`
-	// Class gives a group's sockets the lane's priority (CgroupClass), "" if
-	// the classifier is not cgroup-sockops.
+	// Class is the priority that cgroup-sockops gives a group's sockets (CgroupClass), "" for
+	// other classifiers.
 	Class string `json:"class,omitempty"`
-	// Handed says that XDP hands its packets to processors, so that its
-	// connections have no NAPI.
+	// Handed is true if XDP redirects the lane's packets to other processors. Its connections
+	// then have no NAPI ID.
 	Handed bool `json:"handed,omitempty"`
-	// NetPrio is the priority by the net_prio controller, by device.
+	// NetPrio is the priority from the net_prio controller, by device.
 	NetPrio map[string]string `json:"netPrio,omitempty"`
 }
 
-// A Member is one of the lane's in its file.
+// A Member is a member of the lane, from its file.
 type Member struct {
 	Name     string `json:"name,omitempty"`
 	Cgroup   string `json:"cgroup,omitempty"`
@@ -50,11 +49,11 @@ type Member struct {
 	// Ports and Addrs are the member's own.
 	Ports []uint16 `json:"ports,omitempty"`
 	Addrs []string `json:"addrs,omitempty"`
-	// Aligned is the file's "aligned".
+	// Aligned is the member's "aligned" in the file.
 	Aligned bool `json:"aligned,omitempty"`
 }
 
-// CPUs are the lane's processors on all of its devices, ascending.
+// CPUs returns the lane's processors on all of its devices, ascending.
 func (l Lane) CPUs() []int {
 	var cpus []int
 	for _, f := range l.Fitted {
@@ -64,7 +63,7 @@ func (l Lane) CPUs() []int {
 	return slices.Compact(cpus)
 }
 
-// Devices are the lane's, in the order of the plan.
+// Devices returns the names of the lane's devices, in the order of the plan.
 func (l Lane) Devices() []string {
 	var names []string
 	for _, f := range l.Fitted {
@@ -73,7 +72,7 @@ func (l Lane) Devices() []string {
 	return names
 }
 
-// Queues counts those of all devices.
+// Queues returns the number of the lane's queues on all devices.
 func (l Lane) Queues() int {
 	n := 0
 	for _, f := range l.Fitted {
@@ -82,7 +81,7 @@ func (l Lane) Queues() int {
 	return n
 }
 
-// Groups are the control groups that the file gives the lane's members.
+// Groups returns the control groups of the lane's members, from the file.
 func (l Lane) Groups() []string {
 	var gs []string
 	for _, m := range l.Members {
@@ -93,7 +92,7 @@ func (l Lane) Groups() []string {
 	return gs
 }
 
-// Ports are those of the lane's members of a protocol, ascending.
+// Ports returns the ports of the members with the given protocol, ascending.
 func (l Lane) Ports(protocol string) []uint16 {
 	var ps []uint16
 	for _, m := range l.Members {
@@ -105,9 +104,8 @@ func (l Lane) Ports(protocol string) []uint16 {
 	return slices.Compact(ps)
 }
 
-// Find returns the applied lane of that name. journals are those of this boot
-// and network namespace; file keeps it to one lanes file (an absolute path) if
-// it is not "".
+// Find returns the applied lane called name. journals are those of this boot and network
+// namespace. If file, an absolute path, is not "", only lanes of that file count.
 func Find(journals []*journal.Journal, name, file string) (Lane, error) {
 	var found []Lane
 	var there []string
@@ -146,7 +144,7 @@ func Find(journals []*journal.Journal, name, file string) (Lane, error) {
 	return Lane{}, fmt.Errorf("no lane %q is applied here, nor any other: niclane apply first", name)
 }
 
-// lanes are those that a journal says were made.
+// lanes returns the lanes in a journal's plan.
 func lanes(j *journal.Journal) []Lane {
 	h := j.Head()
 	var out []Lane
@@ -175,7 +173,7 @@ func lanes(j *journal.Journal) []Lane {
 	return out
 }
 
-// ask takes over what the file says.
+// ask copies the lane's processors, poller and members from the file.
 func (l *Lane) ask(in *intent.Lane) {
 	l.Named, l.Poller = len(in.CPUs) > 0, in.Poller
 	for _, m := range in.Members {
@@ -187,7 +185,7 @@ func (l *Lane) ask(in *intent.Lane) {
 	}
 }
 
-// record takes over what was written for the lane's control groups.
+// record derives Handed, ByGroup, Class and NetPrio from one journal record.
 func (l *Lane) record(r journal.Record) {
 	if rest, ok := strings.CutPrefix(r.Cause, "lanes."+l.Name); !ok || rest != "" && rest[0] != '.' {
 		return

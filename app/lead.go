@@ -14,26 +14,25 @@ import (
 	"github.com/niclane/niclane/app/sockiter"
 )
 
-// A Leading says which instance of an application on several NUMA nodes the
-// connections to its ports go to, by the processor that their packets arrive
-// on: whatever lanes there are, or none.
+// A Leading distributes connections over the instances of an application, one instance per NUMA
+// node. The processor on which a connection's packets arrive chooses the instance. It needs no
+// lane.
 type Leading struct {
 	Ports []uint16
-	// Nodes are the processors of each instance's node: connections that
-	// arrive on one go to the instance whose threads are kept to some of them.
+	// Nodes are the processors of each instance's node. A connection that arrives on one of
+	// them goes to the instance whose threads are confined to that node.
 	Nodes [][]int
-	// Only, if it is not negative, is the index of the instance that all
-	// connections go to, wherever they arrive; Others are processors of no
-	// instance's node, for that.
+	// Only, if not negative, is the index of the instance that gets all connections. Others are
+	// the processors that belong to no instance's node; Only needs them.
 	Only   int
 	Others []int
-	// Processes of the application.
+	// Processes returns the PIDs of the application.
 	Processes func() ([]int, error)
 }
 
-// Lead leads connections once: what it has set lasts as long as the listeners,
-// and needs no process. It returns what became of the listeners, and an error
-// if an instance has none that connections can be led to.
+// Lead sets the program and tables once. They last as long as the listeners and need no
+// process. Lead returns the listeners' groups, and an error if an instance has no listener that
+// can get connections.
 func Lead(c Leading) ([]ListenGroup, error) {
 	devices, err := notLoopback()
 	if err != nil {
@@ -59,7 +58,7 @@ func Lead(c Leading) ([]ListenGroup, error) {
 	return groups, nil
 }
 
-// notLoopback are the indexes of the devices that packets of others arrive at.
+// notLoopback returns the indexes of all devices but loopback.
 func notLoopback() ([]uint32, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -74,13 +73,13 @@ func notLoopback() ([]uint32, error) {
 	return out, nil
 }
 
-// An arrival decides for Lead.
+// An arrival makes the tables for Lead.
 type arrival struct {
 	Leading
 	devices []uint32
 }
 
-// tables has a list for each processor: the listeners of the node's instance.
+// tables gives each processor the listeners of its node's instance.
 func (a *arrival) tables(ls []Listening) (s spreading, placed int) {
 	s.devices, s.cpus = a.devices, map[int][]int{}
 	of := a.byInstance(ls)
@@ -102,7 +101,7 @@ func (a *arrival) tables(ls []Listening) (s spreading, placed int) {
 	return s, placed
 }
 
-// byInstance are the listeners by the instance that they are one of.
+// byInstance returns indexes of listeners, by instance.
 func (a *arrival) byInstance(ls []Listening) [][]int {
 	out := make([][]int, len(a.Nodes))
 	for i, l := range ls {
@@ -113,7 +112,7 @@ func (a *arrival) byInstance(ls []Listening) [][]int {
 	return out
 }
 
-// check wants a listener of each instance in a group.
+// check returns an error unless the group has a listener of each instance and is led.
 func (a *arrival) check(g ListenGroup) error {
 	lacking := a.lacking(g.Listeners)
 	if len(lacking) == 0 && g.Led {
@@ -136,7 +135,7 @@ func (a *arrival) check(g ListenGroup) error {
 		at, strings.Trim(fmt.Sprint(lacking), "[]"), strings.Join(have, ", one "))
 }
 
-// lacking are the instances without a listener.
+// lacking returns the instances without a listener.
 func (a *arrival) lacking(ls []Listening) (out []int) {
 	for i, of := range a.byInstance(ls) {
 		if len(of) == 0 {
@@ -146,9 +145,8 @@ func (a *arrival) lacking(ls []Listening) (out []int) {
 	return out
 }
 
-// Leads are how connections were given a listener of some ports since they are
-// led: by where they arrived, or, without that being known, by the kernel's
-// hash.
+// Leads counts the connections to some ports since they were led, by how the listener was
+// chosen: by queue, by processor, or by the kernel's hash.
 func Leads(ports []uint16) (c reuseport.Counts, err error) {
 	socks, err := sockiter.List(sockiter.Filter{Ports: ports, Listeners: true})
 	if err != nil {
@@ -162,7 +160,7 @@ func Leads(ports []uint16) (c reuseport.Counts, err error) {
 		seen[s.Group] = true
 		p, err := reuseport.Open(s.Program)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // somebody else's
+			continue // another owner's program
 		}
 		if err != nil {
 			return c, err
@@ -176,7 +174,7 @@ func Leads(ports []uint16) (c reuseport.Counts, err error) {
 	return c, nil
 }
 
-// HomeOf is the node of a listener among nodes, -1 if it is on none.
+// HomeOf returns the index of a listener's node in nodes, -1 if it is on none.
 func HomeOf(l Listening, nodes [][]int) int {
 	return slices.IndexFunc(nodes, func(n []int) bool { return l.Home != "" && l.Home == homeName(n) })
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestArrival: connections go to the instance of the node where they arrive, or
-// all to one, by whatever listeners it has.
+// TestArrival: connections go to the instance on the node where they arrive, or all to one
+// instance, for any number of listeners.
 func TestArrival(t *testing.T) {
 	nodes := [][]int{{0, 1}, {4, 5}}
 	listeners := []Listening{{Home: "0-1"}, {Home: "4-5"}, {CPU: 0}, {Home: "0-1"}}

@@ -17,41 +17,41 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Listening is what is known of one listener.
+// A Listening describes one listener.
 type Listening struct {
 	Local netip.AddrPort `json:"local"`
 	Inode uint64         `json:"inode"`
 	PID   int            `json:"pid,omitempty"`
-	// Thread serves it, 0 if it is not known which.
+	// Thread is the thread that serves it, 0 if unknown.
 	Thread int `json:"thread,omitempty"`
-	// CPU is its processor, -1 if it is not known; Why says why not.
+	// CPU is the processor of the thread, -1 if unknown. Why is then the reason.
 	CPU int    `json:"cpu"`
 	Why string `json:"why,omitempty"`
-	// Home are the processors of the NUMA node that it is served on, where
-	// connections are led by node, as a list; "" if that is not known.
+	// Home is the CPU list of the NUMA node that serves the listener, if connections are led by
+	// node. "" if unknown.
 	Home string `json:"home,omitempty"`
 }
 
-// A ListenGroup is what became of one SO_REUSEPORT group.
+// A ListenGroup is the state of one SO_REUSEPORT group.
 type ListenGroup struct {
 	Listeners []Listening `json:"listeners"`
-	// Led says that connections are led to listeners by queue. Why says why
-	// not, or what of it is not so.
+	// Led is true if connections are led to listeners by queue. Why says why not, or which part
+	// is not.
 	Led bool   `json:"led"`
 	Why string `json:"why,omitempty"`
 }
 
-// A QueueCPU is where packets of one of a lane's queues are worked on.
+// A QueueCPU is one of a lane's queues and the processor that handles its packets.
 type QueueCPU struct {
 	Device string `json:"device"`
-	Index  int    `json:"index"` // of the device
+	Index  int    `json:"index"` // interface index of the device
 	Queue  int    `json:"queue"`
 	CPU    int    `json:"cpu"`
 }
 
-// queueCPUs finds out where a lane's queues are worked on: on the processor of
-// the NAPI's thread or interrupt, or as niclane distributes queues over the
-// lane's processors.
+// queueCPUs returns the processor of each of a lane's queues: that of the NAPI's thread or
+// interrupt. If that is not exactly one, it is the lane's processor that niclane assigns to the
+// queue.
 func queueCPUs(l Lane, st *device.State) []QueueCPU {
 	var out []QueueCPU
 	for _, f := range l.Fitted {
@@ -72,8 +72,7 @@ func queueCPUs(l Lane, st *device.State) []QueueCPU {
 	return out
 }
 
-// napiCPUs are the processors that a receive queue's NAPI is polled on, nil if
-// that is not known.
+// napiCPUs returns the processors that may poll a receive queue's NAPI, nil if unknown.
 func napiCPUs(st *device.State, d *device.Device, queue int) []int {
 	for _, n := range d.NAPIs {
 		if n.Config.Queue != queue {
@@ -91,7 +90,7 @@ func napiCPUs(st *device.State, d *device.Device, queue int) []int {
 	return nil
 }
 
-// checkListeners refuses what another record does already.
+// checkListeners refuses a port that another record leads already.
 func (s *Store) checkListeners(r *Record) error {
 	all, err := s.Here()
 	if err != nil {
@@ -111,17 +110,17 @@ func (s *Store) checkListeners(r *Record) error {
 	return nil
 }
 
-// A leader leads the connections of one application.
+// A leader leads one application's connections to listeners.
 type leader struct {
 	record *Record
 	queues []QueueCPU
-	set    map[uint64]reuseport.Tables // by SO_REUSEPORT group, as last written
-	// keep records what a thread had before it is given a processor.
+	set    map[uint64]reuseport.Tables // tables as last written, by SO_REUSEPORT group
+	// keep records a thread's affinity before the leader pins the thread.
 	keep func(Thread) error
-	// pids finds the application's processes; nil: by the record's group.
+	// pids returns the application's processes; nil: those of the record's group.
 	pids func() ([]int, error)
-	// arrival decides by the processors that packets arrive on, whatever
-	// queues there are; nil: by the lane's queues.
+	// arrival makes the tables by the processor on which packets arrive; nil: by the lane's
+	// queues.
 	arrival *arrival
 }
 
@@ -132,8 +131,8 @@ func (ld *leader) processes() ([]int, error) {
 	return ld.record.Groups[0].processes()
 }
 
-// look finds the application's listeners and leads connections to them, as far
-// as it is known who serves them.
+// look finds the application's listeners and leads connections to those whose thread and
+// processor are known.
 func (ld *leader) look() ([]ListenGroup, error) {
 	pids, err := ld.processes()
 	if err != nil {
@@ -175,7 +174,7 @@ func (ld *leader) look() ([]ListenGroup, error) {
 	return out, nil
 }
 
-// ours counts the sockets that the application's processes have.
+// ours counts the sockets that the application's processes hold.
 func (d descriptors) ours(socks []sockiter.Socket) int {
 	n := 0
 	for _, s := range socks {
@@ -192,10 +191,10 @@ func describe(s sockiter.Socket, by server) Listening {
 	return l
 }
 
-// lead leads the connections of one group.
+// lead leads the connections of one SO_REUSEPORT group.
 func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descriptors,
 	servers map[uint64]server) ListenGroup {
-	// In the order in which they were made: inode numbers ascend.
+	// Order of creation: inode numbers ascend.
 	slices.SortFunc(socks, func(a, b sockiter.Socket) int { return int(int64(a.Inode) - int64(b.Inode)) })
 	var g ListenGroup
 	for _, s := range socks {
@@ -223,8 +222,8 @@ func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descripto
 	return g
 }
 
-// place puts listeners on processors that were told, or their threads on ones
-// of the lane.
+// place assigns listeners to the processors that the user gave, or pins their threads to
+// processors of the lane.
 func (ld *leader) place(ls []Listening) error {
 	if told := ld.record.Listeners.CPUs; told != nil {
 		if len(told) != len(ls) {
@@ -272,7 +271,7 @@ func (ld *leader) place(ls []Listening) error {
 	return nil
 }
 
-// apply brings the group's program and tables to what is known.
+// apply writes the group's program and tables.
 func (ld *leader) apply(id uint64, socks []sockiter.Socket, d descriptors, g *ListenGroup) error {
 	tables, placed := ld.tables(g.Listeners)
 	if placed == 0 && !socks[0].Picked {
@@ -317,7 +316,7 @@ func (ld *leader) apply(id uint64, socks []sockiter.Socket, d descriptors, g *Li
 	return nil
 }
 
-// picker is the group's: what a keeper that was killed has left, or a new one.
+// picker returns the group's picker: the one that a killed keeper left, or a new one.
 func (ld *leader) picker(socks []sockiter.Socket, d descriptors) (*reuseport.Picker, error) {
 	if socks[0].Picked {
 		p, err := reuseport.Open(socks[0].Program)
@@ -330,8 +329,9 @@ func (ld *leader) picker(socks []sockiter.Socket, d descriptors) (*reuseport.Pic
 	if err != nil {
 		return nil, err
 	}
-	// Attached before it knows anything, it leaves everything to the kernel's
-	// hash, but from then on what waits in a listener that closes is kept.
+	// Attach the picker before its tables are filled. It then leaves every choice to the
+	// kernel's hash, but the kernel already moves the waiting connections of a listener that
+	// closes.
 	if err := d.use(socks[0], p.Attach); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -352,15 +352,15 @@ func freeSlots(taken map[uint64]uint32) []uint32 {
 	return free
 }
 
-// A spreading is tables by the listeners' places in their list.
+// A spreading is the tables before slots are assigned: lists hold indexes of listeners.
 type spreading struct {
 	devices []uint32
 	queues  []QueueCPU
 	lists   [][]int
-	cpus    map[int][]int // lists by processor, beside those of queues
+	cpus    map[int][]int // lists by processor, in addition to those of queues
 }
 
-// tables spreads the lane's queues over listeners; placed counts those whose
+// tables spreads the lane's queues over listeners. placed is the number of listeners whose
 // processor is known.
 func (ld *leader) tables(ls []Listening) (s spreading, placed int) {
 	if ld.arrival != nil {
@@ -386,7 +386,7 @@ func (ld *leader) tables(ls []Listening) (s spreading, placed int) {
 	return s, placed
 }
 
-// with gives the tables of slots.
+// with returns the tables with each listener replaced by its slot.
 func (s spreading) with(slot []uint32) reuseport.Tables {
 	t := reuseport.Tables{Devices: s.devices, Queues: map[reuseport.Queue]reuseport.QueueTable{},
 		CPUs: map[uint32][]uint32{}}
@@ -410,8 +410,8 @@ func (s spreading) with(slot []uint32) reuseport.Tables {
 	return t
 }
 
-// use has f use a descriptor of a listener, for as long as it takes: one that is
-// held swallows connections once the application has closed it.
+// use calls f with a duplicate of a listener's descriptor and closes it after f. A duplicate
+// that stays open swallows connections after the application has closed the listener.
 func (d descriptors) use(s sockiter.Socket, f func(fd int) error) error {
 	for _, h := range d.holders[s.Inode] {
 		pidfd, err := unix.PidfdOpen(h.pid, 0)
@@ -424,7 +424,7 @@ func (d descriptors) use(s sockiter.Socket, f func(fd int) error) error {
 			continue
 		}
 		cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
-		if err != nil || cookie != s.Cookie { // the number is another file's by now
+		if err != nil || cookie != s.Cookie { // the number belongs to another file by now
 			unix.Close(fd)
 			continue
 		}
@@ -435,14 +435,14 @@ func (d descriptors) use(s sockiter.Socket, f func(fd int) error) error {
 	return fmt.Errorf("listener %s (inode %d) closed meanwhile", s.Local, s.Inode)
 }
 
-// releaseListeners has the kernel's hash choose again.
+// releaseListeners detaches niclane's programs: the kernel's hash chooses again.
 func (r *Record) releaseListeners() error {
 	if r.Listeners == nil || len(r.Groups) == 0 {
 		return nil
 	}
 	pids, err := r.Groups[0].processes()
 	if err != nil || len(pids) == 0 {
-		return err // the sockets are gone, and the program with them
+		return err // without a process, the sockets are closed and the program is gone
 	}
 	socks, err := sockiter.List(sockiter.Filter{Ports: r.Listeners.Ports, Listeners: true})
 	if err != nil {
@@ -461,7 +461,7 @@ func (r *Record) releaseListeners() error {
 		}
 		p, err := reuseport.Open(s.Program)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // somebody else's
+			continue // another owner's program
 		}
 		if err == nil {
 			err = errors.Join(d.use(s, reuseport.Detach), p.Close())

@@ -21,14 +21,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A machine is a virtual one, known by a network device of the host that is its
-// card's other end: a tap or a macvtap.
+// A machine is a virtual machine, found by the host's end of its network card: a tap or a
+// macvtap.
 type machine struct {
-	pid  int // of who runs it: QEMU, or another user of the device
+	pid  int // process that has the device open: QEMU or another
 	link netlink.Link
 }
 
-// findMachine finds the process that has a tap's or macvtap's device open.
+// findMachine finds the process that has a tap or macvtap open.
 func findMachine(tap string) (*machine, error) {
 	link, err := netlink.LinkByName(tap)
 	if err != nil {
@@ -69,8 +69,8 @@ func linkOf(pid, fd string) string {
 	return to
 }
 
-// holdsTap reports whether a descriptor is a queue of a tap, as its fdinfo says
-// (tun_chr_show_fdinfo in drivers/net/tun.c).
+// holdsTap reports whether a descriptor is a queue of a tap, by its fdinfo (tun_chr_show_fdinfo
+// in drivers/net/tun.c).
 func holdsTap(pid, fd, tap string) bool {
 	if linkOf(pid, fd) != "/dev/net/tun" {
 		return false
@@ -87,17 +87,16 @@ func holdsTap(pid, fd, tap string) bool {
 	return false
 }
 
-// managedMachine says whether a control group belongs to who manages the
-// machine: systemd's scope of it (machine-qemu\x2d1\x2dNAME.scope), or libvirt's
-// own group (qemu-1-NAME.libvirt-qemu). libvirt puts a machine's threads into
-// groups below.
+// managedMachine reports whether a control group belongs to the manager of the machine:
+// systemd's scope (machine-qemu\x2d1\x2dNAME.scope), or libvirt's own group
+// (qemu-1-NAME.libvirt-qemu). libvirt puts a machine's threads into groups below it.
 func managedMachine(base string) bool {
 	return strings.HasPrefix(base, "machine-") && strings.HasSuffix(base, ".scope") ||
 		strings.HasSuffix(base, ".libvirt-qemu")
 }
 
-// vhost returns the kernel threads that move a machine's packets: before Linux 6.4
-// they are no threads of its process but kthreadd's, named after it
+// vhost returns the kernel threads that move a machine's packets. Before Linux 6.4 they are
+// children of kthreadd, not threads of its process, and are named after the process
 // (vhost_dev_set_owner in drivers/vhost/vhost.c).
 func vhost(pid int) ([]int, error) {
 	name := fmt.Sprintf("vhost-%d", pid)
@@ -118,8 +117,8 @@ func vhost(pid int) ([]int, error) {
 	return found, nil
 }
 
-// guest says what the person should know of the machine: whether the lane has
-// its addresses, and whether its processors fit into the lane's.
+// guest adds notes about the machine: addresses that the lane lacks, and more processors than
+// the lane has.
 func (a *attachment) guest(m *machine) error {
 	if a.lane.ByGroup {
 		return fmt.Errorf("lane %s tells packets apart by control group, and a machine's packets come from no "+
@@ -158,9 +157,8 @@ func (a *attachment) guest(m *machine) error {
 	return nil
 }
 
-// vcpus are the threads of QEMU's that are a machine's processors, as it names
-// them ("CPU 0/KVM") where it names threads (-name debug-threads=on, which
-// libvirt gives).
+// vcpus returns QEMU's threads that run the machine's processors. QEMU names them "CPU 0/KVM"
+// if it names threads (-name debug-threads=on, which libvirt sets).
 func vcpus(pid int) []int {
 	var found []int
 	for _, tid := range threads(pid) {
@@ -171,9 +169,8 @@ func vcpus(pid int) []int {
 	return found
 }
 
-// neighbours returns whose packets a device brings: the link-layer addresses
-// that its bridge has learnt there, or a macvtap's own, and the addresses that
-// the host knows of them.
+// neighbours returns the addresses behind a device: the link-layer addresses that its bridge
+// has learnt there, or a macvtap's own, and the IP addresses that the host knows for them.
 func neighbours(link netlink.Link) (macs []net.HardwareAddr, addrs []netip.Addr, err error) {
 	index := link.Attrs().Index
 	if link.Type() != (&netlink.Tuntap{}).Type() {

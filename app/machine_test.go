@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// commands runs commands that must work.
+// commands runs commands and fails the test if one fails.
 func (b *bed) commands(lines ...string) {
 	b.Helper()
 	for _, line := range lines {
@@ -32,8 +32,8 @@ func (b *bed) commands(lines ...string) {
 	}
 }
 
-// qemu starts a virtual machine at the tap vm0, in a bridge. Its three processors
-// are stopped: it is there to have threads and to hold the tap.
+// qemu starts a virtual machine at the tap vm0, in a bridge. Its three processors are stopped:
+// the test needs only its threads and the open tap.
 func (b *bed) qemu() int {
 	b.Helper()
 	qemu, err := exec.LookPath("qemu-system-x86_64")
@@ -77,7 +77,7 @@ func (b *bed) qemu() int {
 	return cmd.Process.Pid
 }
 
-// allowedAll are the processors of each thread of a process.
+// allowedAll returns the processors of each thread of a process.
 func allowedAll(t *testing.T, pid int) map[string][]int {
 	t.Helper()
 	all := map[string][]int{}
@@ -146,7 +146,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// scope moves a process into a group as systemd names those of machines.
+// scope moves a process into a group that is named like systemd's group of a machine.
 func (b *bed) scope(pid int) {
 	b.Helper()
 	made := false
@@ -161,7 +161,7 @@ func (b *bed) scope(pid int) {
 			b.until("the group is empty", func() bool { return os.Remove(dir) == nil })
 		})
 		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
-			if text, err := os.ReadFile(root + "/" + f); err == nil { // version 1: a group begins with none
+			if text, err := os.ReadFile(root + "/" + f); err == nil { // version 1: a new group has empty sets
 				must.Do(b, os.WriteFile(dir+"/"+f, text, 0))
 			}
 		}
@@ -173,8 +173,8 @@ func (b *bed) scope(pid int) {
 	}
 }
 
-// TestMachineAddresses: what the bridge and the host have learnt of a machine is
-// compared with the lane's addresses.
+// TestMachineAddresses: Attach compares the addresses that the bridge and the host have learnt
+// with the lane's.
 func TestMachineAddresses(t *testing.T) {
 	b := newBed(t)
 	b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
@@ -206,12 +206,12 @@ func TestNoMachine(t *testing.T) {
 	} {
 		b.refuses(options(b.dir), app.Target{Tap: tap}, want)
 	}
-	// Two that hold queues of one tap.
+	// Two processes hold queues of one tap.
 	var fds []int
 	for range 2 {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPERM) {
-			t.Skipf("/dev/net/tun: %v", err) // a container that was given none
+			t.Skipf("/dev/net/tun: %v", err) // a container may lack it
 		}
 		must.Do(t, err)
 		defer unix.Close(fd)

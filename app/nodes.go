@@ -8,9 +8,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Place keeps the calling thread, and what it executes, to processors and to
-// the memory of NUMA nodes. It is for an instance of an application that is in
-// a lane already; the caller has locked the thread.
+// Place confines the calling thread, and the program that it executes, to processors and to the
+// memory of NUMA nodes. It is for an instance of an application that is in a lane already. The
+// caller must have locked the thread.
 func Place(cpus, mems []int) error {
 	if err := setAffinity(0, cpus); err != nil {
 		return err
@@ -18,9 +18,9 @@ func Place(cpus, mems []int) error {
 	return bind(mems)
 }
 
-// findHomes finds the node of each listener: that to whose processors all
-// threads are kept that have the listener open. It needs not be known which of
-// them serves it.
+// findHomes sets the node of each listener: the node that contains the affinity of every thread
+// of the processes that hold the listener. Which of the threads serves the listener may stay
+// unknown.
 func (ld *leader) findHomes(ls []Listening, d descriptors) {
 	for i := range ls {
 		var cpus []int
@@ -37,10 +37,10 @@ func (ld *leader) findHomes(ls []Listening, d descriptors) {
 	}
 }
 
-// homeName is a node as Listening.Home has it.
+// homeName returns a node's processors in the form of Listening.Home.
 func homeName(node []int) string { return device.FormatCPUList(node) }
 
-// home is the node that has all of some processors, -1 if none has.
+// home returns the index of the node that contains all cpus, -1 if none does.
 func home(nodes [][]int, cpus []int) int {
 	if len(cpus) == 0 {
 		return -1
@@ -50,9 +50,8 @@ func home(nodes [][]int, cpus []int) int {
 	})
 }
 
-// tablesByNode spreads the queues of each node over the listeners of that node.
-// A queue of a node without listeners, or of none, has no list: the kernel's
-// hash chooses.
+// tablesByNode spreads the queues of each node over the listeners of that node. A queue on a
+// node without listeners, or on no node, gets no list: the kernel's hash chooses.
 func (ld *leader) tablesByNode(ls []Listening) (s spreading, placed int) {
 	s.queues, s.lists = ld.queues, make([][]int, len(ld.queues))
 	for _, q := range ld.queues {
@@ -73,7 +72,7 @@ func (ld *leader) tablesByNode(ls []Listening) (s spreading, placed int) {
 			}
 			placed++
 			listeners = append(listeners, i)
-			// One that is anywhere on the node is near to any queue of it.
+			// A listener anywhere on the node is near to each of its queues.
 			cpu := l.CPU
 			if cpu == unknown && len(queueCPUs) > 0 {
 				cpu = queueCPUs[0]

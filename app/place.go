@@ -17,30 +17,28 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Options are what Run and Attach need to know of the machine.
+// Options are the inputs of Run and Attach besides the lane.
 type Options struct {
-	// RunDir is where records are kept.
+	// RunDir is the directory of the records.
 	RunDir string
-	// State is the machine, with the lane's devices.
+	// State is the state of the machine, with the lane's devices.
 	State *device.State
-	// Member names the member of the lane whose control group is joined, where
-	// its file gives several.
+	// Member names the lane's member whose control group the application joins, if the lanes
+	// file gives several.
 	Member string
-	// Listeners are to be led connections by queue; nil: not.
+	// Listeners says how to lead connections to listeners; nil: not at all.
 	Listeners *Listeners
-	// CPUs and Mems, if given, are what the application is confined to instead
-	// of what the lane has: a part of it, or more, where somebody else places
-	// it.
+	// CPUs and Mems, if set, replace the lane's processors and NUMA nodes as the application's
+	// confinement. They can be fewer or more than the lane's, for a caller that places the
+	// application itself.
 	CPUs, Mems []int
-	// BusyPoll is how the application is to poll itself; nil: as it does.
+	// BusyPoll is the application's busy polling; nil: unchanged.
 	BusyPoll *BusyPoll
-	// Keeper is the command line that becomes the keeper, to which the
-	// record's ID is added.
+	// Keeper is the command line that starts the keeper. niclane appends the record's ID.
 	Keeper []string
 }
 
-// group returns the control group that the lane's file gives the member, "" if
-// it gives none.
+// group returns the member's control group from the lanes file, "" if the file gives none.
 func (o Options) group(l Lane) (string, error) {
 	groups := l.Groups()
 	if o.Member != "" {
@@ -63,14 +61,14 @@ func (o Options) group(l Lane) (string, error) {
 		strings.Join(groups, " and "))
 }
 
-// A hierarchy is one that applications are placed in.
+// A hierarchy is a control group hierarchy in which applications are placed.
 type hierarchy struct {
-	controller string // of version 1; "" for the unified one
+	controller string // its controller in version 1; "" for the unified hierarchy
 	root       string
 }
 
-// hierarchies returns, first the one that tells an application's processes,
-// those that have what a lane gives by control group.
+// hierarchies returns the hierarchies to use: first the one that lists an application's
+// processes, then those in which a lane has settings by control group.
 func hierarchies(c device.Cgroup, l Lane) []hierarchy {
 	var hs []hierarchy
 	if c.V2 != "" {
@@ -85,7 +83,7 @@ func hierarchies(c device.Cgroup, l Lane) []hierarchy {
 	return hs
 }
 
-// of returns a process's group in a hierarchy, "" if it is in none.
+// of returns a process's group in the hierarchy, "" if it is in none.
 func (h hierarchy) of(membership map[string]string) string {
 	for controllers, g := range membership {
 		if controllers == h.controller || h.controller != "" &&
@@ -96,7 +94,7 @@ func (h hierarchy) of(membership map[string]string) string {
 	return ""
 }
 
-// given are the groups of a member's that the lanes file names.
+// given returns the existing groups that the lanes file names for a member.
 func given(hs []hierarchy, name string) ([]Group, error) {
 	var gs []Group
 	for _, h := range hs {
@@ -111,7 +109,7 @@ func given(hs []hierarchy, name string) ([]Group, error) {
 	return gs, nil
 }
 
-// own are groups to be made.
+// own returns the groups that niclane is to make.
 func own(hs []hierarchy, name string) []Group {
 	var gs []Group
 	for _, h := range hs {
@@ -120,9 +118,9 @@ func own(hs []hierarchy, name string) []Group {
 	return gs
 }
 
-// confine decides which processors and NUMA nodes a lane's applications have:
-// its processors if the file names them, else all of its devices' nodes. nil
-// is no confinement.
+// confine returns the processors and NUMA nodes of a lane's applications: the lane's processors
+// if the file names them, otherwise all processors of its devices' nodes. nil means no
+// confinement.
 func (l Lane) confine(st *device.State) (cpus, mems []int) {
 	if l.Named {
 		return l.CPUs(), nodes(st, l.CPUs())
@@ -141,12 +139,12 @@ func (l Lane) confine(st *device.State) (cpus, mems []int) {
 		}
 	}
 	if len(cpus) == 0 || len(cpus) == len(st.OnlineCPUs()) {
-		return nil, nil // a node without processors, or the only one
+		return nil, nil // the devices' nodes have no processors, or all of them
 	}
 	return cpus, nodes(st, cpus)
 }
 
-// nodes are those of processors, ascending.
+// nodes returns the NUMA nodes of processors, ascending.
 func nodes(st *device.State, cpus []int) []int {
 	var ns []int
 	for _, c := range st.CPUs {
@@ -158,19 +156,19 @@ func nodes(st *device.State, cpus []int) []int {
 	return slices.Compact(ns)
 }
 
-// A cpuset is how processors are kept to.
+// A cpuset is the way in which niclane confines processes to processors.
 type cpuset int
 
-// The ways.
+// Values of cpuset.
 const (
-	cpusetNone    cpuset = iota // by each thread's affinity
-	cpusetUnified               // the unified hierarchy's controller
+	cpusetNone    cpuset = iota // the affinity of each thread
+	cpusetUnified               // the cpuset controller of the unified hierarchy
 	cpusetV1
 )
 
-// cpusets says which way the machine has, for groups directly below a root. It
-// enables nothing: which controllers the unified hierarchy gives to the groups
-// below its root is the service manager's to decide.
+// cpusets returns the way that works for groups directly below a root. It enables no
+// controller: the service manager decides which controllers the groups below the unified root
+// have.
 func cpusets(c device.Cgroup) (cpuset, error) {
 	if c.V1["cpuset"] != "" {
 		return cpusetV1, nil
@@ -180,7 +178,7 @@ func cpusets(c device.Cgroup) (cpuset, error) {
 	}
 	b, err := os.ReadFile(filepath.Join(c.V2, "cgroup.subtree_control"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return cpusetNone, nil // a part of the hierarchy without its root
+		return cpusetNone, nil // the mount shows a part of the hierarchy without its root
 	}
 	if err != nil {
 		return cpusetNone, err
@@ -191,8 +189,8 @@ func cpusets(c device.Cgroup) (cpuset, error) {
 	return cpusetNone, nil
 }
 
-// bind keeps the calling thread's memory to NUMA nodes (set_mempolicy(2)),
-// which a program that it executes inherits.
+// bind confines the calling thread's memory to NUMA nodes (set_mempolicy(2)). A program that
+// the thread executes inherits this.
 func bind(nodes []int) error {
 	const mpolBind = 2
 	var mask [16]uint64
@@ -205,7 +203,7 @@ func bind(nodes []int) error {
 	return setMempolicy(mpolBind, mask[:])
 }
 
-// findGroups returns where control groups are.
+// findGroups returns the mount points of the control group hierarchies.
 func findGroups() (device.Cgroup, error) {
 	c, err := cgroup.Find(nil)
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
-// A Process is known by its start too: PIDs are given again.
+// A Process is a PID with its start time, because the kernel reuses PIDs.
 type Process struct {
 	PID int `json:"pid"`
-	// Start is in clock ticks since boot (proc_pid_stat(5), field 22).
+	// Start is the start time in clock ticks since boot (proc_pid_stat(5), field 22).
 	Start uint64 `json:"start"`
 }
 
-// FindProcess returns the process of that PID. One that is gone, or has ended
-// and waits for its parent, is ESRCH.
+// FindProcess returns the process with that PID. If it is gone, or is a zombie, the error is
+// ESRCH.
 func FindProcess(pid int) (Process, error) {
 	st, err := readStat(pid)
 	if err != nil {
@@ -36,8 +36,8 @@ func FindProcess(pid int) (Process, error) {
 	return Process{PID: pid, Start: st.start}, nil
 }
 
-// Alive reports whether the process is there still. One that cannot be looked up
-// has not ended by that.
+// Alive reports whether the process still exists. It returns true if a look-up fails with
+// another error than ESRCH.
 func (p Process) Alive() bool {
 	now, err := FindProcess(p.PID)
 	return err == nil && now == p || err != nil && !errors.Is(err, unix.ESRCH)
@@ -76,10 +76,10 @@ func parseStat(text string) (stat, error) {
 	return stat{state: f[0][0], parent: parent, start: start}, nil
 }
 
-// processes are all that this process sees, by PID.
+// processes returns the PIDs that this process sees, ascending.
 func processes() ([]int, error) { return numbered("/proc") }
 
-// numbered are the entries of a directory whose names are numbers, ascending.
+// numbered returns the entries of a directory whose names are numbers, ascending.
 func numbered(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -95,7 +95,7 @@ func numbered(dir string) ([]int, error) {
 	return out, nil
 }
 
-// descendants returns pid and the processes below it, parents first.
+// descendants returns pid and its descendants, parents first.
 func descendants(pid int) ([]int, error) {
 	pids, err := processes()
 	if err != nil {
@@ -114,7 +114,7 @@ func descendants(pid int) ([]int, error) {
 	return all, nil
 }
 
-// threads are the thread IDs of a process; none if it is gone.
+// threads returns the thread IDs of a process; none if it is gone.
 func threads(pid int) []int {
 	tids, _ := numbered("/proc/" + strconv.Itoa(pid) + "/task")
 	return tids
@@ -123,5 +123,5 @@ func threads(pid int) []int {
 // affinity returns the processors that a thread may run on.
 func affinity(tid int) ([]int, error) { return sched.Affinity(tid) }
 
-// setAffinity keeps a thread to processors; 0 is the calling one.
+// setAffinity sets the processors of a thread; 0 is the calling thread.
 func setAffinity(tid int, cpus []int) error { return sched.SetAffinity(tid, cpus) }

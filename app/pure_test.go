@@ -41,7 +41,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// FuzzSpread: every listener gets the same, whatever is where.
+// FuzzSpread: every listener gets the same share.
 func FuzzSpread(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3}, []byte{0, 1})
 	f.Add([]byte{1, 1, 1}, []byte{0, 1, 1, 255})
@@ -109,8 +109,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestServers has threads that each wait at an epoll instance of their own, and
-// others that share one.
+// TestServers has threads that wait at their own epoll instances, and others that share one.
 func TestServers(t *testing.T) {
 	self := os.Getpid()
 	d := descriptors{

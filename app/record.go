@@ -18,76 +18,75 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// A Record is one application in a lane: what was made for it, and what there
-// was before.
+// A Record is one application in a lane: the objects made for it, and the state before.
 type Record struct {
 	// ID is LANE-PID.
 	ID string `json:"id"`
 	journal.Host
 	Lane Lane `json:"lane"`
-	// Process is the one that was started, or named when attaching.
+	// Process is the process that was started, or the first process that was attached.
 	Process Process  `json:"process"`
 	Command []string `json:"command,omitempty"`
-	// Attached is false for what niclane run started. Unit, Container and Tap
-	// say by what name it was found.
+	// Attached is false if niclane run started the application. Unit, Container and Tap are the
+	// name by which it was attached.
 	Attached  bool   `json:"attached,omitempty"`
 	Unit      string `json:"unit,omitempty"`
 	Container string `json:"container,omitempty"`
 	Tap       string `json:"tap,omitempty"`
-	// Kept is what stays in the control groups that its manager has put it
-	// in: a unit, a container, a machine of libvirt's.
+	// Kept is true if the application stays in the control groups of its manager: a unit, a
+	// container, a libvirt machine.
 	Kept bool `json:"kept,omitempty"`
-	// Groups are the application's, the first of which tells its processes.
+	// Groups are the application's control groups. The first one lists its processes.
 	Groups []Group `json:"groups"`
-	// CPUs and Mems are what the application is confined to; nil: nothing.
+	// CPUs and Mems confine the application; nil: no confinement.
 	CPUs []int `json:"cpus,omitempty"`
 	Mems []int `json:"mems,omitempty"`
-	// Home are the groups, by hierarchy, that its processes go back to.
+	// Home are the groups to which its processes return, by hierarchy.
 	Home map[string]string `json:"home,omitempty"`
-	// Was are the processors that niclane run had before it took the lane's.
+	// Was is the affinity of niclane run before it took the lane's.
 	Was []int `json:"was,omitempty"`
-	// Threads are those that had processors of their own before.
+	// Threads are the threads whose affinity was recorded before a change.
 	Threads []Thread `json:"threads,omitempty"`
-	// Class is what niclane gave a group that is not its own.
+	// Class is the class that niclane gave a group that it did not make.
 	Class *device.CgroupClass `json:"class,omitempty"`
-	// Files are settings of groups that are not niclane's.
+	// Files are changed settings of groups that niclane did not make.
 	Files     []Setting  `json:"files,omitempty"`
 	Listeners *Listeners `json:"listeners,omitempty"`
-	// Queues are the lane's, where Listeners are led to.
+	// Queues are the lane's queues, for Listeners.
 	Queues []QueueCPU `json:"queues,omitempty"`
-	// BusyPoll is how it polls itself; nil: as it does.
+	// BusyPoll is the application's busy polling; nil: unchanged.
 	BusyPoll *BusyPoll `json:"busyPoll,omitempty"`
-	// Keeper follows the application, nil if nothing needs it.
+	// Keeper is the process that follows the application, nil if none does.
 	Keeper *Process `json:"keeper,omitempty"`
 }
 
-// A Thread is one that had its processors set.
+// A Thread is a thread whose affinity niclane sets.
 type Thread struct {
-	Process // its own ID and start
-	// Was are the processors that it had.
+	Process // thread ID and start time
+	// Was is its affinity before.
 	Was []int `json:"was"`
 }
 
-// A Setting is a file of a group's, before and after.
+// A Setting is a file of a control group, with its value before and after.
 type Setting struct {
 	Path string `json:"path"`
 	Old  string `json:"old"`
 	New  string `json:"new"`
 }
 
-// Listeners say how connections are led to listeners.
+// Listeners say how niclane leads connections to listeners.
 type Listeners struct {
-	// Ports of TCP.
+	// Ports are TCP ports.
 	Ports []uint16 `json:"ports"`
-	// Pin keeps each thread that serves one to a processor of the lane.
+	// Pin pins each thread that serves a listener to a processor of the lane.
 	Pin bool `json:"pin,omitempty"`
-	// CPUs were told: the processor of each listener of a port, in the order
-	// in which they were made; nil: found.
+	// CPUs are the processors that the user gave, one for each listener of a port, in the order
+	// of creation; nil: niclane finds them.
 	CPUs []int `json:"cpus,omitempty"`
 }
 
-// Left reports whether the application runs, but no longer where niclane put
-// it: somebody has moved it, or removed its control group.
+// Left reports whether the application runs outside its group: another program moved it, or
+// removed the group.
 func (r *Record) Left() bool {
 	if !r.Process.Alive() || len(r.Groups) == 0 {
 		return false
@@ -96,15 +95,15 @@ func (r *Record) Left() bool {
 	return err == nil && len(pids) == 0
 }
 
-// A Store is where records are kept: one file each, below the run directory.
-// Nobody else changes them while it is open.
+// A Store holds the records: one file each, below the run directory. An open Store holds the
+// lock.
 type Store struct {
 	dir  string
 	lock *os.File
 	here journal.Host
 }
 
-// Open opens the records below runDir, waiting for whoever has them open.
+// Open opens the records below runDir. It waits for the lock.
 func Open(runDir string) (*Store, error) {
 	here, err := journal.Here()
 	if err != nil {
@@ -130,12 +129,12 @@ func Open(runDir string) (*Store, error) {
 	}
 }
 
-// Close lets others in.
+// Close releases the lock.
 func (s *Store) Close() error { return s.lock.Close() }
 
 func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".json") }
 
-// Save writes a record, whole or not at all.
+// Save writes a record atomically.
 func (s *Store) Save(r *Record) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -144,7 +143,7 @@ func (s *Store) Save(r *Record) error {
 	return replace(s.path(r.ID), b)
 }
 
-// replace writes a file whole or not at all.
+// replace writes a file atomically.
 func replace(path string, b []byte) error {
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
 		return err
@@ -152,7 +151,7 @@ func replace(path string, b []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// Remove forgets a record.
+// Remove deletes a record.
 func (s *Store) Remove(r *Record) error {
 	for _, path := range []string{s.reportPath(r.ID), s.path(r.ID)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -162,7 +161,7 @@ func (s *Store) Remove(r *Record) error {
 	return nil
 }
 
-// Read returns a record; fs.ErrNotExist if there is none of that ID.
+// Read returns a record. If there is none with that ID, the error is fs.ErrNotExist.
 func (s *Store) Read(id string) (*Record, error) {
 	b, err := os.ReadFile(s.path(id))
 	if err != nil {
@@ -175,7 +174,7 @@ func (s *Store) Read(id string) (*Record, error) {
 	return r, nil
 }
 
-// Here returns the records of this boot and network namespace, by ID.
+// Here returns the records of this boot and network namespace.
 func (s *Store) Here() ([]*Record, error) {
 	all, err := s.all()
 	return slices.DeleteFunc(all, func(r *Record) bool { return !r.SameNetns(s.here) }), err

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrCommand is that the command could not be started: exec.ErrNotFound is in
-// its chain, or what the kernel said.
+// ErrCommand is returned if the command cannot be started. Its chain has exec.ErrNotFound or
+// the kernel's error.
 type ErrCommand struct{ error }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (e ErrCommand) Unwrap() error { return e.error }
 
-// Run starts argv in a lane: it becomes argv, in the calling process, so that
-// nobody stands between the application and its parent. It returns only an
-// error, and then has undone what it did.
+// Run starts argv in a lane. The calling process executes argv, so that no process stands
+// between the application and its parent. Run returns only on an error, after undoing its
+// changes.
 func Run(l Lane, o Options, argv []string) error {
-	// Affinity and memory policy are the thread's, and execve keeps those of
-	// the thread that calls it.
+	// Affinity and memory policy belong to the thread. execve keeps those of the thread that
+	// calls it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	path, err := exec.LookPath(argv[0])
@@ -120,8 +120,7 @@ func prepare(l Lane, o Options, argv []string) (_ *Record, err error) {
 	return r, bind(r.Mems)
 }
 
-// begin makes the record of a process in a lane, of which there may be none
-// yet.
+// begin returns a new record for a process. A process that is in a lane already is an error.
 func (s *Store) begin(l Lane, pid int) (*Record, error) {
 	p, err := FindProcess(pid)
 	if err != nil {
@@ -140,7 +139,7 @@ func (s *Store) begin(l Lane, pid int) (*Record, error) {
 	return &Record{ID: fmt.Sprintf("%s-%d", l.Name, pid), Host: s.here, Lane: l, Process: p}, nil
 }
 
-// addGroups makes the groups that are to be made.
+// addGroups makes the groups that are marked Made.
 func (r *Record) addGroups() error {
 	for _, g := range r.Groups {
 		if !g.Made {
@@ -153,7 +152,7 @@ func (r *Record) addGroups() error {
 	return nil
 }
 
-// abandon undoes what prepare did, when the command could not be started.
+// abandon undoes prepare if the command cannot be started.
 func abandon(runDir string, r *Record) error {
 	s, err := Open(runDir)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// runArg makes the test's executable niclane run: DIR LANE COMMAND...
+// runArg makes the test's executable act as niclane run: DIR LANE COMMAND...
 const runArg = "test-run"
 
 func TestMain(m *testing.M) {
@@ -68,7 +68,7 @@ func options(dir string) app.Options {
 	return app.Options{RunDir: dir, State: st, Keeper: []string{"/proc/self/exe", app.KeeperArg}}
 }
 
-// A bed is where applications are run and looked for.
+// A bed is a run directory and a lane for one test.
 type bed struct {
 	*testing.T
 	dir  string
@@ -86,7 +86,7 @@ func newBed(t *testing.T) *bed {
 	}}
 }
 
-// command is niclane run of a shell's script.
+// command returns niclane run with a shell script.
 func (b *bed) command(script string) *exec.Cmd {
 	b.Helper()
 	l, err := json.Marshal(b.lane)
@@ -96,7 +96,7 @@ func (b *bed) command(script string) *exec.Cmd {
 	return cmd
 }
 
-// groups are those that niclane has made for the lane.
+// groups returns the control groups that niclane has made for the lane.
 func (b *bed) groups() []string {
 	b.Helper()
 	var all []string
@@ -140,7 +140,7 @@ func (b *bed) attach(o app.Options, at app.Target) *app.Result {
 	return r
 }
 
-// refuses wants that it cannot be brought into the lane.
+// refuses checks that Attach refuses the application.
 func (b *bed) refuses(o app.Options, at app.Target, want string) {
 	b.Helper()
 	if _, err := app.Attach(b.lane, o, at); err == nil || !strings.Contains(err.Error(), want) {
@@ -148,8 +148,8 @@ func (b *bed) refuses(o app.Options, at app.Target, want string) {
 	}
 }
 
-// refusesInside wants that what has a network stack of its own is not attached by control
-// group, nor its listeners led.
+// refusesInside checks that Attach refuses an application with its own network stack, both by
+// control group and with listeners.
 func (b *bed) refusesInside(at app.Target, byGroup, listeners string) {
 	b.Helper()
 	b.lane.ByGroup = true
@@ -167,7 +167,7 @@ func (b *bed) detach(c app.Choice) {
 	}
 }
 
-// running starts a command, closes the files that it was given, and kills it in the end.
+// running starts a command, closes its extra files here, and kills it at the end of the test.
 func (b *bed) running(cmd *exec.Cmd) int {
 	b.Helper()
 	must.Do(b, cmd.Start())
@@ -181,7 +181,7 @@ func (b *bed) running(cmd *exec.Cmd) int {
 	return cmd.Process.Pid
 }
 
-// cgroups are a process's, as the kernel lists them.
+// cgroups returns a process's control groups, as the kernel lists them.
 func (b *bed) cgroups(pid int) string {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -189,8 +189,8 @@ func (b *bed) cgroups(pid int) string {
 	return string(text)
 }
 
-// TestRunIsTheCommand has the command in the place of niclane run: its process,
-// exit status, signals and children are its own.
+// TestRunIsTheCommand: the command replaces niclane run. Process, exit status, signals and
+// children are the command's own.
 func TestRunIsTheCommand(t *testing.T) {
 	b := newBed(t)
 	for _, c := range []struct {
@@ -217,8 +217,8 @@ func TestRunIsTheCommand(t *testing.T) {
 	}
 	b.nothingLeft()
 
-	// Not SIGHUP: tests may run under nohup(1), and a shell cannot trap what was
-	// ignored when it began.
+	// Not SIGHUP: under nohup(1) it is ignored, and a shell cannot trap a signal that was
+	// ignored when it started.
 	cmd := b.command(`trap 'echo signal' USR1; echo $$; while read line; do echo "$line"; done; exit 3`)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -235,7 +235,7 @@ func TestRunIsTheCommand(t *testing.T) {
 		}
 	}
 	pid := cmd.Process.Pid
-	next(strconv.Itoa(pid)) // the process that was started is the command
+	next(strconv.Itoa(pid)) // the started process is the command itself
 	got, want := descriptors(t, pid), descriptors(t, plain.Process.Pid)
 	if got != want {
 		t.Errorf("it has descriptors %s, and %s without niclane", got, want)
@@ -248,8 +248,7 @@ func TestRunIsTheCommand(t *testing.T) {
 	must.Do(t, unix.Kill(pid, unix.SIGCONT))
 	fmt.Fprintln(in, "a line")
 	next("a line")
-	// A shell that gets a signal right before it reads runs the trap after it
-	// has read.
+	// A shell that gets a signal just before it reads runs the trap only after the read.
 	b.until("the shell waits for a line", func() bool {
 		where, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid))
 		return err == nil && strings.Contains(string(where), "pipe_read")
@@ -263,7 +262,7 @@ func TestRunIsTheCommand(t *testing.T) {
 	b.nothingLeft()
 }
 
-// descriptors are a process's.
+// descriptors returns a process's descriptors.
 func descriptors(t *testing.T, pid int) string {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -275,7 +274,7 @@ func descriptors(t *testing.T, pid int) string {
 	return strings.Join(names, " ")
 }
 
-// TestRunFails leaves nothing behind.
+// TestRunFails: a failed run leaves nothing behind.
 func TestRunFails(t *testing.T) {
 	b := newBed(t)
 	b.lane.Members = []app.Member{{Cgroup: "/niclane-no-such-group"}}
@@ -300,8 +299,8 @@ func TestRunFails(t *testing.T) {
 	b.nothingLeft()
 }
 
-// TestDaemon has a command that ends and leaves a process behind, which is the
-// application's too.
+// TestDaemon has a command that ends and leaves a process behind. That process belongs to the
+// application too.
 func TestDaemon(t *testing.T) {
 	b := newBed(t)
 	out, err := b.command("sleep 1000 >/dev/null 2>&1 & echo $!").Output()
@@ -315,7 +314,7 @@ func TestDaemon(t *testing.T) {
 	b.nothingLeft()
 }
 
-// started starts a script in the lane and waits until it says that it is there.
+// started starts a script in the lane and waits until it runs.
 func (b *bed) started(script string) (*exec.Cmd, io.WriteCloser) {
 	b.Helper()
 	cmd := b.command(script + "; echo; read end")
@@ -328,7 +327,7 @@ func (b *bed) started(script string) (*exec.Cmd, io.WriteCloser) {
 	return cmd, in
 }
 
-// TestDetachRunning takes what run started out of the lane.
+// TestDetachRunning detaches an application that run started.
 func TestDetachRunning(t *testing.T) {
 	b := newBed(t)
 	home := b.cgroups(os.Getpid())
@@ -359,9 +358,8 @@ func TestDetachRunning(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// TestReexecutes has the application become another program, as one does that is
-// upgraded in place: it is the same process, and stays in the lane until it ends or
-// is taken out.
+// TestReexecutes: an application that executes another program, as in an upgrade in place, is
+// the same process. It stays in the lane until it ends or is detached.
 func TestReexecutes(t *testing.T) {
 	for _, detached := range []bool{false, true} {
 		t.Run(fmt.Sprintf("detached %t", detached), func(t *testing.T) {
@@ -394,7 +392,7 @@ func TestReexecutes(t *testing.T) {
 	}
 }
 
-// TestGroupTakenAway has somebody move the application out and remove its group.
+// TestGroupTakenAway moves the application out of its group and removes the group.
 func TestGroupTakenAway(t *testing.T) {
 	b := newBed(t)
 	cmd, in := b.started("true")
@@ -410,7 +408,7 @@ func TestGroupTakenAway(t *testing.T) {
 	b.nothingLeft()
 }
 
-// TestSweep cleans up after an application whose keeper was killed before it
+// TestSweep cleans up after an application whose keeper was killed before the application
 // ended.
 func TestSweep(t *testing.T) {
 	b := newBed(t)

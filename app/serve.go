@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// A holder is a process's descriptor of a listener.
+// A holder is a process and its descriptor of a listener.
 type holder struct{ pid, fd int }
 
-// An epoll is an epoll instance of a process that watches listeners.
+// An epoll is a process's epoll instance that watches listeners.
 type epoll struct {
 	pid, fd int
-	// inodes are the listeners' that it watches.
+	// inodes are those of the watched listeners.
 	inodes []uint64
 }
 
-// descriptors are what an application's processes have of some listeners.
+// descriptors are an application's descriptors that concern some listeners.
 type descriptors struct {
-	holders map[uint64][]holder // by inode
+	holders map[uint64][]holder // by inode of the listener
 	epolls  []epoll
 }
 
-// find looks through the descriptors of processes for listeners by inode. What
-// ends meanwhile is passed over.
+// find searches the descriptors of processes for listeners, given by inode. It skips processes
+// and descriptors that end meanwhile.
 func find(pids []int, listeners map[uint64]bool) descriptors {
 	d := descriptors{holders: map[uint64][]holder{}}
 	for _, pid := range pids {
@@ -68,8 +68,8 @@ func socketInode(link string) (uint64, bool) {
 	return n, err == nil
 }
 
-// watchedBy reads which of some sockets an epoll instance watches
-// (proc_pid_fdinfo(5)): lines of
+// watchedBy returns the inodes in sockets that an epoll instance watches. It reads the
+// instance's fdinfo (proc_pid_fdinfo(5)), with lines such as
 //
 //	tfd:        5 events:       19 data: 7f0012345678  pos:0 ino:9a3f sdev:8
 func watchedBy(fdinfo string, sockets map[uint64]bool) []uint64 {
@@ -100,28 +100,27 @@ func targetInode(line string) (uint64, bool) {
 	return n, err == nil
 }
 
-// A server is who takes the connections of a listener.
+// A server is the process and thread that accept a listener's connections.
 type server struct {
 	pid int
-	// tid is the one thread that does, 0 if any of the process can.
+	// tid is the only thread that accepts them, 0 if any thread of the process can.
 	tid int
-	// why says what is not known.
+	// why is the reason why pid or tid is unknown.
 	why string
 }
 
-// samples are how often threads are looked at to see which waits at which epoll
-// instance, sampleEvery apart.
+// waiting reads the threads' system calls samples times, sampleEvery apart.
 const (
 	samples     = 20
 	sampleEvery = 2 * time.Millisecond
 )
 
-// servers finds who serves each listener: of a process with one thread that
-// watches it alone, that thread; of one with several, the thread that waits at
-// the epoll instance, if each listener of the process has an instance and a
-// thread of its own. Everything else is not known, and why.
+// servers returns the server of each listener. In a process with one thread that alone watches
+// the listener, it is that thread. In a process with several threads, it is the thread that
+// waits at the epoll instance, if each listener has its own instance and thread. In all other
+// cases the server's why gives the reason.
 func (d descriptors) servers() map[uint64]server {
-	waits := map[int]map[int][]int{} // by process: threads by epoll descriptor
+	waits := map[int]map[int][]int{} // by process: thread IDs by epoll descriptor
 	out := map[uint64]server{}
 	for inode, es := range d.watchers() {
 		pids := pidsOf(es)
@@ -139,7 +138,8 @@ func (d descriptors) servers() map[uint64]server {
 		case len(es) > 1:
 			out[inode] = server{pid: pid, why: fmt.Sprintf("%d epoll instances of process %d watch it", len(es), pid)}
 		case d.instances(pid) < 2:
-			// One instance, from which any thread may take: a runtime's poller.
+			// Any thread may take from a single instance, as with the poller of a language
+			// runtime.
 			out[inode] = server{pid: pid, why: fmt.Sprintf("process %d has %d threads and one epoll instance for "+
 				"its listeners: any of them can take its connections", pid, len(tids))}
 		case len(es[0].inodes) > 1:
@@ -160,7 +160,7 @@ func (d descriptors) servers() map[uint64]server {
 	return out
 }
 
-// watchers are the epoll instances by the listener that they watch.
+// watchers returns the epoll instances that watch each listener.
 func (d descriptors) watchers() map[uint64][]epoll {
 	by := map[uint64][]epoll{}
 	for _, e := range d.epolls {
@@ -180,7 +180,7 @@ func pidsOf(es []epoll) []int {
 	return slices.Compact(pids)
 }
 
-// instances counts those of a process that watch listeners.
+// instances counts a process's epoll instances that watch listeners.
 func (d descriptors) instances(pid int) int {
 	n := 0
 	for _, e := range d.epolls {
@@ -191,7 +191,8 @@ func (d descriptors) instances(pid int) int {
 	return n
 }
 
-// waiter is the one thread that was seen at an epoll instance, and at no other.
+// waiter returns the only thread that was seen at an epoll instance, if it was seen at no
+// other.
 func waiter(pid, fd int, seen map[int][]int) server {
 	at := seen[fd]
 	switch len(at) {
@@ -209,8 +210,7 @@ func waiter(pid, fd int, seen map[int][]int) server {
 	return server{pid: pid, why: fmt.Sprintf("threads %s all wait at one epoll instance", list(at, ", "))}
 }
 
-// waiting looks at which epoll descriptors a process's threads wait, for as long
-// as it takes to see each thread wait, within bounds.
+// waiting samples at which epoll descriptors a process's threads wait.
 func waiting(pid int, tids []int) map[int][]int {
 	seen := map[int][]int{}
 	for i := range samples {
@@ -233,8 +233,8 @@ func waiting(pid int, tids []int) map[int][]int {
 	return seen
 }
 
-// epollOf reads proc_pid_syscall(5): the epoll descriptor that a thread waits
-// at. A thread that runs has no number.
+// epollOf returns the epoll descriptor at which a thread waits, from proc_pid_syscall(5). A
+// running thread has no system call number.
 func epollOf(text string) (fd int, ok bool) {
 	f := strings.Fields(text)
 	if len(f) < 2 {
@@ -248,7 +248,7 @@ func epollOf(text string) (fd int, ok bool) {
 	return int(n), err == nil
 }
 
-// list is numbers as text.
+// list formats numbers with a separator.
 func list[N int | uint16](ns []N, separator string) string {
 	s := make([]string, len(ns))
 	for i, n := range ns {
@@ -257,8 +257,8 @@ func list[N int | uint16](ns []N, separator string) string {
 	return strings.Join(s, separator)
 }
 
-// processor returns the one processor that s runs on, or why there is none: that
-// of its thread, or of all threads of its process.
+// processor returns the one processor on which s runs: that of its thread, or of all threads of
+// its process. Otherwise why is the reason.
 func (s server) processor() (cpu int, why string) {
 	tids := []int{s.tid}
 	if s.tid == 0 {

@@ -4,17 +4,17 @@ package app
 
 import "slices"
 
-// unknown is the processor of what sits on none that is known.
+// unknown is the processor of a queue or listener whose processor is not known.
 const unknown = -1
 
-// spread says, for each queue, which listeners its connections go to: one of
-// the list, by a hash, in which a listener can be more than once. Queues and
-// listeners are given by their processors. Each listener gets the same share if
-// each queue brings the same; within that, as much as possible goes to
-// listeners on the queue's processor, and a queue's connections to as few
-// listeners as possible, so that a listener's come by few NAPIs. A queue on no
-// known processor has no list; without a listener on a known one there is none
-// at all.
+// spread assigns queues to listeners; both are given by their processors. It returns a list of
+// listeners for each queue. A hash chooses among the entries of a list, so a listener that is
+// in it twice gets twice the share.
+//
+// Every listener gets the same share if every queue brings the same. Within that, spread
+// prefers listeners on the queue's processor, and then few listeners for each queue, so that a
+// listener has few NAPIs. A queue on an unknown processor has no list. If all listeners are on
+// unknown processors, no queue has a list.
 func spread(queues, listeners []int) [][]int {
 	out := make([][]int, len(queues))
 	known := 0
@@ -26,8 +26,8 @@ func spread(queues, listeners []int) [][]int {
 	if known == 0 || !slices.ContainsFunc(listeners, func(cpu int) bool { return cpu != unknown }) {
 		return out
 	}
-	// In units of which a queue brings as many as there are listeners, and a
-	// listener wants as many as there are queues, everything is whole.
+	// A queue supplies len(listeners) units and a listener demands as many units as there are
+	// known queues. All shares are then whole numbers.
 	supply := make([]int, len(queues))
 	for q, cpu := range queues {
 		if cpu != unknown {

@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Lines describes a group, for people.
+// Lines describes a group as text lines.
 func (g ListenGroup) Lines() []string {
 	if len(g.Listeners) == 0 {
 		return nil
@@ -48,8 +48,8 @@ func (g ListenGroup) Lines() []string {
 	return lines
 }
 
-// WriteApplications prints the applications that are in lanes of this network
-// namespace, and what becomes of their connections; nothing if there are none.
+// WriteApplications prints the applications in lanes of this network namespace and the state of
+// their listeners. It prints nothing if there are none.
 func WriteApplications(w io.Writer, runDir string) error {
 	rs, err := List(runDir)
 	if err != nil || len(rs) == 0 {
@@ -86,7 +86,7 @@ func WriteApplications(w io.Writer, runDir string) error {
 	return nil
 }
 
-// Called names the application.
+// Called returns the application's name for messages.
 func (r *Record) Called() string {
 	switch {
 	case r.Unit != "":

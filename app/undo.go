@@ -16,15 +16,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// undo puts everything back as it was before the application was in the lane,
-// and forgets it. What is gone already is passed over; what cannot be undone
-// stays recorded.
+// undo restores the state before the application entered the lane, and removes the record. It
+// skips objects that are gone. If a part cannot be undone, the record stays.
 func (s *Store) undo(r *Record) error {
 	errs := []error{r.stopKeeper(), r.releaseListeners(), r.stopBusyPoll(), r.removeClass()}
 	left, failed := r.goHome()
 	errs = append(errs, failed...)
 	errs = append(errs, r.widen(left), r.restoreThreads(), r.restoreFiles())
-	// From the last made to the first.
+	// In reverse order of creation.
 	for _, g := range slices.Backward(r.Groups) {
 		errs = append(errs, g.remove())
 	}
@@ -34,13 +33,13 @@ func (s *Store) undo(r *Record) error {
 	return s.Remove(r)
 }
 
-// goHome moves the application's processes to the groups that it came from, or
-// to the nearest above that is still there. Processes that it starts meanwhile
-// are found by looking again. left are those that were there.
+// goHome moves the application's processes back to their former groups, or to the nearest
+// parent group that still exists. It looks again until no process is left, to catch processes
+// that start meanwhile. left are the processes that it found.
 func (r *Record) goHome() (left []int, errs []error) {
 	for _, g := range r.Groups {
 		if !g.Made && r.Kept {
-			continue // it was never moved
+			continue // its processes were never moved
 		}
 		home := Group{Hierarchy: g.Hierarchy, Root: g.Root, Path: hierarchy{controller: g.Hierarchy}.of(r.Home)}
 		for home.Path != "/" && home.Path != "" && !home.exists() {
@@ -76,9 +75,8 @@ func (r *Record) goHome() (left []int, errs []error) {
 	return left, errs
 }
 
-// widen gives the threads of processes the processors that niclane run had: it
-// took the lane's itself, and what it became and has started inherited them.
-// Threads that have chosen others since keep those.
+// widen restores the affinity of niclane run on the threads of processes, which inherited the
+// lane's. A thread with another affinity than the lane's has chosen it, and keeps it.
 func (r *Record) widen(pids []int) error {
 	if len(r.Was) == 0 {
 		return nil
@@ -99,8 +97,8 @@ func (r *Record) widen(pids []int) error {
 	return errors.Join(errs...)
 }
 
-// leavers are the processes that go home: all of a group that niclane made; of
-// one that is somebody's, the application's own.
+// leavers returns the processes that goHome moves: all of a group that niclane made; in any
+// other group only the application's.
 func (g Group) leavers(r *Record) ([]int, error) {
 	pids, err := g.processes()
 	if err != nil || g.Made {
@@ -124,7 +122,7 @@ func parent(group string) string {
 	return group[:i]
 }
 
-// restoreThreads gives threads the processors back that they had.
+// restoreThreads restores the recorded affinity of threads.
 func (r *Record) restoreThreads() error {
 	var errs []error
 	for _, t := range r.Threads {
@@ -139,7 +137,7 @@ func (r *Record) restoreThreads() error {
 	return errors.Join(errs...)
 }
 
-// restoreFiles puts settings back that are still niclane's.
+// restoreFiles restores settings that still have niclane's value.
 func (r *Record) restoreFiles() error {
 	var errs []error
 	for _, f := range slices.Backward(r.Files) {
@@ -157,7 +155,7 @@ func (r *Record) restoreFiles() error {
 	return errors.Join(errs...)
 }
 
-// removeClass takes away the class that a group of somebody's was given.
+// removeClass removes the class that niclane gave a group that it did not make.
 func (r *Record) removeClass() error {
 	if r.Class == nil {
 		return nil
@@ -181,7 +179,7 @@ func (r *Record) removeClass() error {
 	return err
 }
 
-// sweep ends what is recorded of applications that are gone.
+// sweep undoes the records of applications that have ended.
 func (s *Store) sweep() error {
 	all, err := s.all()
 	if err != nil {
@@ -190,7 +188,7 @@ func (s *Store) sweep() error {
 	var errs []error
 	for _, r := range all {
 		if !r.SameBoot(s.here) {
-			errs = append(errs, s.Remove(r)) // the kernel's state is gone with the boot
+			errs = append(errs, s.Remove(r)) // the kernel's state ended with the boot
 			continue
 		}
 		if over, err := r.over(); err != nil || !over {
@@ -202,8 +200,8 @@ func (s *Store) sweep() error {
 	return errors.Join(errs...)
 }
 
-// over reports whether the application has ended: of groups that niclane made,
-// when they are empty; else when its process has.
+// over reports whether the application has ended: if its group is niclane's or its manager's,
+// when the group is empty; otherwise when its process has ended.
 func (r *Record) over() (bool, error) {
 	if r.Process.Alive() {
 		return false, nil
@@ -215,8 +213,7 @@ func (r *Record) over() (bool, error) {
 	return len(pids) == 0, err
 }
 
-// Sweep ends what is recorded of applications that are gone: what their
-// keepers, which were killed, would have.
+// Sweep undoes the records of applications that have ended but whose keepers were killed.
 func Sweep(runDir string) error {
 	s, err := Open(runDir)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// vhostArg makes the test's executable a machine with a vhost thread: TAP.
+// vhostArg makes the test's executable act as a machine with a vhost thread: TAP.
 const vhostArg = "test-vhost"
 
 const vhostNode = "/dev/vhost-net"
@@ -30,8 +30,8 @@ const vhostNode = "/dev/vhost-net"
 // vhostSetOwner is VHOST_SET_OWNER (linux/vhost.h): _IO(0xaf, 1).
 const vhostSetOwner = 0xaf01
 
-// vhostMain holds a tap and a vhost device as QEMU does, says so, and ends with its
-// input.
+// vhostMain opens a tap and a vhost device as QEMU does, reports this, and ends when its input
+// ends.
 func vhostMain(tap string) error {
 	tun, err := unix.Open("/dev/net/tun", unix.O_RDWR, 0)
 	if err != nil {
@@ -57,8 +57,8 @@ func vhostMain(tap string) error {
 	return err
 }
 
-// vhostThreads are the threads that vhost has made for a process: its own, or
-// kthreadd's before Linux 6.4.
+// vhostThreads returns the vhost threads of a process. Before Linux 6.4 they are children of
+// kthreadd.
 func vhostThreads(t *testing.T, pid int) (found []int) {
 	t.Helper()
 	name := fmt.Sprintf("vhost-%d", pid)
@@ -76,8 +76,8 @@ func vhostThreads(t *testing.T, pid int) (found []int) {
 	return found
 }
 
-// TestVhost: the kernel's thread that moves a machine's packets goes into the lane
-// with the machine, and out of it.
+// TestVhost: the vhost thread of a machine enters the lane with the machine, and leaves it with
+// it.
 func TestVhost(t *testing.T) {
 	b := newBed(t)
 	if _, err := os.Stat(vhostNode); errors.Is(err, fs.ErrNotExist) {

@@ -11,15 +11,14 @@ import (
 // A Worker is the one thread that serves a connection.
 type Worker struct {
 	PID, TID int
-	// Comm is the process's name (proc_pid_comm(5)).
+	// Comm is the command name of the process (proc_pid_comm(5)).
 	Comm string
 }
 
-// Workers finds who serves connections, by the inodes of their sockets: the
-// thread that waits at the one epoll instance which watches it, or a process's
-// only thread. Of any other connection it is not known, and it is left out. It
-// looks at the threads for up to 40 ms, and needs the right to read other
-// processes' descriptors (CAP_SYS_PTRACE).
+// Workers returns the thread that serves each connection, by the inode of its socket: a
+// process's only thread, or the thread that waits at the only epoll instance that watches the
+// socket. Connections without such a thread are left out. Workers samples threads for up to 40
+// ms. It needs the right to read the descriptors of other processes (CAP_SYS_PTRACE).
 func Workers(inodes []uint64) (map[uint64]Worker, error) {
 	pids, err := processes()
 	if err != nil {
@@ -27,9 +26,9 @@ func Workers(inodes []uint64) (map[uint64]Worker, error) {
 	}
 	connections := map[uint64]bool{}
 	for _, inode := range inodes {
-		connections[inode] = inode != 0 // 0: nobody has accepted it yet
+		connections[inode] = inode != 0 // 0: not accepted yet
 	}
-	waits := map[int]map[int][]int{} // by process: threads by epoll descriptor
+	waits := map[int]map[int][]int{} // by process: thread IDs by epoll descriptor
 	out := map[uint64]Worker{}
 	for inode, es := range find(pids, connections).watchers() {
 		if len(es) > 1 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instances runs the instances of one application until the first ends:
-// it starts them, passes signals on, and when one ends has the others end too. It
-// restarts nothing: that is the service manager's, which knows how often.
+// Package instances runs the instances of one application. It starts them, passes signals on,
+// and ends all of them when the first ends. It restarts nothing: the service manager does,
+// because it knows how often.
 package instances
 
 import (
@@ -21,23 +21,23 @@ import (
 
 // An Instance is one command.
 type Instance struct {
-	// Name is for messages.
+	// Name identifies the instance in messages.
 	Name string
 	Argv []string
 	// Env is added to the environment.
 	Env []string
 }
 
-// passed are the signals that instances get too. A terminal sends SIGINT and
-// SIGQUIT to all of its foreground processes itself; twice does no harm.
+// passed are the signals that are passed on to instances. A terminal itself sends SIGINT and
+// SIGQUIT to its foreground processes; getting them twice does no harm.
 var passed = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
 
-// ending are those after which an end is what was asked for.
+// ending reports whether a signal asks the instances to end.
 func ending(s os.Signal) bool {
 	return s == unix.SIGTERM || s == unix.SIGINT || s == unix.SIGQUIT
 }
 
-// ErrEnded is that an instance ended without being told to.
+// ErrEnded is returned if an instance ends without a request.
 type ErrEnded struct {
 	Name  string
 	State string // "exit status 1"
@@ -47,15 +47,15 @@ func (e ErrEnded) Error() string {
 	return fmt.Sprintf("%s ended (%s), and the others were told to", e.Name, e.State)
 }
 
-// Run starts the instances and waits until all have ended: nil if that was
-// asked for by a signal or the context, an ErrEnded that names the first if it
-// was not. If this process is killed, they get SIGTERM.
+// Run starts the instances and waits until all have ended. It returns nil if a signal or the
+// context asked for the end, otherwise an ErrEnded with the first instance that ended. If this
+// process is killed, the instances get SIGTERM.
 func Run(ctx context.Context, all []Instance) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, passed...)
 	defer signal.Stop(signals)
-	// The kernel sends the parent's death signal when the thread ends that
-	// started the child (PR_SET_PDEATHSIG(2const)).
+	// The kernel sends the death signal when the thread that started the child ends
+	// (PR_SET_PDEATHSIG(2const)).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -67,7 +67,7 @@ func Run(ctx context.Context, all []Instance) error {
 	var running []*exec.Cmd
 	tell := func(s os.Signal) {
 		for _, cmd := range running {
-			// One that has ended has nothing to be told.
+			// Ignore the error of a process that has ended.
 			_ = cmd.Process.Signal(s)
 		}
 	}
@@ -108,10 +108,10 @@ func Run(ctx context.Context, all []Instance) error {
 	return first
 }
 
-// Follow has the calling thread, and what it executes, get SIGTERM when the
-// parent ends, which has to be the process given. An instance that executes
-// another program calls it before, with the thread locked: what Run asked for is
-// the first thread's alone, and Go executes from any.
+// Follow makes the kernel send SIGTERM to the calling thread, and to the program that it
+// executes, when the parent ends. The parent must be the given process. An instance that
+// executes another program calls Follow before, with the thread locked. The setting of Run
+// holds only for the first thread, but Go executes from any thread.
 func Follow(parent int) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_PDEATHSIG: %w", err)
@@ -122,7 +122,7 @@ func Follow(parent int) error {
 	return nil
 }
 
-// state says how a process ended.
+// state describes how a process ended.
 func state(err error) string {
 	if err == nil {
 		return "exit status 0"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package led has connections to a port that several instances of a server
-// listen at go to the instance of the NUMA node where they arrive, or all to
-// one of them, and counts how they went. What it sets lasts as long as the
-// listeners, and needs no process.
+// Package led distributes the connections to a port over several instances of a server. A
+// connection goes to the instance on the NUMA node where it arrives, or all go to one instance.
+// The package also counts these choices. Its settings last as long as the listeners and need no
+// process.
 package led
 
 import (
@@ -19,38 +19,39 @@ import (
 	"github.com/niclane/niclane/app"
 )
 
-// Config is what Run does.
+// Config is the input of Run.
 type Config struct {
 	Port uint16 `json:"port"`
-	// Nodes are the processors of each instance's node, Others those of none.
+	// Nodes are the processors of each instance's node. Others are the processors of no
+	// instance's node.
 	Nodes  [][]int `json:"nodes,omitempty"`
 	Others []int   `json:"others,omitempty"`
-	// Only is the instance that all connections go to, from 1; 0: each to that
-	// of its node.
+	// Only is the number, from 1, of the instance that gets all connections; 0: each instance
+	// gets those of its node.
 	Only int `json:"only,omitempty"`
-	// Patience is how long instances may take to listen, ns; 0: they do.
+	// Patience is how long Run waits for instances to listen, in ns; 0: it does not wait.
 	Patience int64 `json:"patienceNs,omitempty"`
-	// Count says how connections went, and sets nothing.
+	// Count makes Run count connections and change nothing.
 	Count bool `json:"count,omitempty"`
-	// Group is the control group of the instances' processes, or above them; "":
-	// they are those of this process's network namespace.
+	// Group is a control group that contains the instances' processes; "": all processes of
+	// this process's network namespace.
 	Group string `json:"-"`
 }
 
-// Result says how connections go, or went since they are led.
+// Result is the output of Run.
 type Result struct {
-	// Listeners of each instance.
+	// Listeners is the number of listeners of each instance.
 	Listeners []int `json:"listeners,omitempty"`
-	// Arrival counts connections that went to the instance told by where they
-	// arrived, Hash those that the kernel's hash gave to any.
+	// Arrival counts connections whose instance was chosen by where they arrived. Hash counts
+	// connections whose instance was chosen by the kernel's hash.
 	Arrival uint64 `json:"arrival"`
 	Hash    uint64 `json:"hash"`
 }
 
-// again is how soon it looks again for listeners that are not there yet.
+// again is the interval between looks for missing listeners.
 const again = 50 * time.Millisecond
 
-// Run leads, or counts.
+// Run leads connections, or counts them.
 func Run(ctx context.Context, c Config) (r Result, err error) {
 	ports := []uint16{c.Port}
 	if c.Count {
@@ -78,7 +79,7 @@ func Run(ctx context.Context, c Config) (r Result, err error) {
 	}
 }
 
-// count is the number of each instance's listeners.
+// count returns the number of listeners of each instance.
 func (c Config) count(groups []app.ListenGroup) []int {
 	out := make([]int, len(c.Nodes))
 	for _, g := range groups {
@@ -91,7 +92,7 @@ func (c Config) count(groups []app.ListenGroup) []int {
 	return out
 }
 
-// processes are those that may be the instances'.
+// processes returns the processes that may belong to the instances.
 func (c Config) processes() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -108,7 +109,7 @@ func (c Config) processes() ([]int, error) {
 			continue
 		}
 		if there, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns/net")); err != nil || there != here {
-			continue // or it has ended
+			continue // another namespace, or the process has ended
 		}
 		if c.grouped(pid) {
 			out = append(out, pid)
@@ -117,13 +118,13 @@ func (c Config) processes() ([]int, error) {
 	return out, nil
 }
 
-// grouped reports whether a process is in the group in any hierarchy (cgroups(7)).
-// Its environment would not do: servers write their titles over it.
+// grouped reports whether a process is in Group in any hierarchy (cgroups(7)). The environment
+// cannot tell: servers overwrite it with their titles.
 func (c Config) grouped(pid int) bool {
 	if c.Group == "" {
 		return true
 	}
-	// One that has ended cannot be read.
+	// The file of a process that has ended cannot be read.
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return err == nil && below(string(text), c.Group)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numa reads from sysfs which NUMA nodes a machine has, and on which of
-// them a path's drive is. It decides nothing.
+// Package numa reads a machine's NUMA nodes, and the node of a path's drive, from sysfs. It
+// decides nothing.
 package numa
 
 import (
@@ -19,15 +19,15 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Sys is a sysfs, by the directory that it is mounted below: "/" for /sys.
+// A Sys is the directory that contains sys: "/" for /sys.
 type Sys string
 
 func (s Sys) path(elem ...string) string {
 	return filepath.Join(append([]string{string(s), "sys"}, elem...)...)
 }
 
-// Nodes returns the nodes, ascending. A kernel without NUMA has one, 0, with
-// all processors and, as far as is asked here, memory.
+// Nodes returns the nodes, ascending. On a kernel without NUMA it returns node 0 with all
+// processors and a nominal amount of memory.
 func (s Sys) Nodes() ([]Node, error) {
 	online, err := s.list("devices/system/cpu/online")
 	if err != nil {
@@ -64,9 +64,8 @@ func (s Sys) node(id int, ids, online, present []int) (Node, error) {
 	if err != nil {
 		return n, err
 	}
-	// The kernel takes a processor that goes offline from its node's list
-	// (unregister_cpu_under_node); its own link to the node stays where the
-	// platform has told it.
+	// The kernel removes an offline processor from its node's list (unregister_cpu_under_node).
+	// If the platform told the kernel the node, the processor's own link to it stays.
 	for _, cpu := range present {
 		if slices.Contains(all, cpu) || slices.Contains(online, cpu) {
 			continue
@@ -86,7 +85,7 @@ func (s Sys) node(id int, ids, online, present []int) (Node, error) {
 	if n.Memory, err = s.memory(dir + "meminfo"); err != nil {
 		return n, err
 	}
-	// One column for each node that is online, in their order.
+	// One column for each online node, in their order.
 	b, err := os.ReadFile(s.path(dir + "distance"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return n, err
@@ -101,7 +100,7 @@ func (s Sys) node(id int, ids, online, present []int) (Node, error) {
 	return n, nil
 }
 
-// memory reads "Node 1 MemTotal:   1234 kB", in bytes.
+// memory returns the bytes in a line like "Node 1 MemTotal: 1234 kB".
 func (s Sys) memory(name string) (uint64, error) {
 	b, err := os.ReadFile(s.path(name))
 	if err != nil {
@@ -133,8 +132,8 @@ func (s Sys) list(name string) ([]int, error) {
 	return ids, nil
 }
 
-// Cards are the devices that packets arrive at: of a bond, its slaves; bond ""
-// is none.
+// Cards returns the devices at which packets arrive: the slaves of bond, or all devices if bond
+// is "".
 func Cards(st *device.State, bond string) []Device {
 	var out []Device
 	for _, d := range st.Devices {
@@ -149,9 +148,9 @@ func without(all, some []int) []int {
 	return slices.DeleteFunc(slices.Clone(all), func(x int) bool { return slices.Contains(some, x) })
 }
 
-// Storage returns the node of the drive that a path's file system is on; -1 if
-// there is no drive (tmpfs, a network), it does not say, or it is several on
-// different nodes.
+// Storage returns the NUMA node of the drive under a path's file system. It returns -1 if there
+// is no drive (tmpfs, a network), if the node is unknown, or if several drives are on different
+// nodes.
 func (s Sys) Storage(path string) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -160,11 +159,11 @@ func (s Sys) Storage(path string) (int, error) {
 	return s.Block(unix.Major(st.Dev), unix.Minor(st.Dev))
 }
 
-// Block is Storage of a block device.
+// Block is Storage for a block device.
 func (s Sys) Block(major, minor uint32) (int, error) {
 	dir, err := filepath.EvalSymlinks(s.path("dev/block", fmt.Sprintf("%d:%d", major, minor)))
 	if errors.Is(err, fs.ErrNotExist) {
-		return -1, nil // not a block device's: tmpfs, btrfs, overlay, NFS
+		return -1, nil // no block device: tmpfs, btrfs, overlay, NFS
 	}
 	if err != nil {
 		return -1, err
@@ -172,8 +171,8 @@ func (s Sys) Block(major, minor uint32) (int, error) {
 	return s.drive(dir, 0)
 }
 
-// drive looks at a block device's directory: what it is made of (dm, md), else
-// the nearest device above that says its node.
+// drive returns the node of a block device's directory: that of the devices under it (dm, md),
+// otherwise that of the nearest parent device that has one.
 func (s Sys) drive(dir string, depth int) (int, error) {
 	slaves, err := os.ReadDir(filepath.Join(dir, "slaves"))
 	if err == nil && len(slaves) > 0 && depth < 8 {

@@ -93,8 +93,7 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestHere: this machine's nodes have its online processors, each once, and
-// memory.
+// TestHere: the nodes of this machine have memory and all of its online processors, each once.
 func TestHere(t *testing.T) {
 	nodes, err := numa.Sys("/").Nodes()
 	if err != nil {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reuseport has connections go to the listener of a SO_REUSEPORT group
-// that is told for the receive queue and processor by which they come. A Picker
-// is one group's eBPF program with its maps; it is attached to the application's
-// own sockets, lives as long as the group, and needs no process of niclane's.
+// Package reuseport chooses the listener of a SO_REUSEPORT group by the receive queue and
+// processor on which a connection arrives. A Picker is the eBPF program of one group, with its
+// maps. It is attached to the application's own sockets, lives as long as the group, and needs
+// no process of niclane.
 //
-// It holds no listener: a descriptor is used and closed at once by whoever calls,
-// for a listener that is held open after its application closed it swallows
-// connections. What a Picker does not know is left to the kernel's hash.
+// The package keeps no listener open. Callers use a descriptor and close it at once: a listener
+// that stays open after the application closed it swallows connections. Where a Picker has no
+// table, the kernel's hash chooses.
 package reuseport
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/load"
 )
 
-// ProgramName is how the program is found again.
+// ProgramName is the name by which Open recognises the program.
 const ProgramName = "niclane_listen"
 
 // Sizes of the maps (listen.c).
@@ -33,13 +33,13 @@ const (
 	maxPlaces  = 65536
 )
 
-// A Picker picks among one SO_REUSEPORT group.
+// A Picker is the program and the maps of one SO_REUSEPORT group.
 type Picker struct {
 	prog                                      *ebpf.Program
 	socks, places, queues, cpus, devs, counts *ebpf.Map
 }
 
-// maps are the program's by name.
+// maps returns the map fields by map name.
 func (p *Picker) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		"niclane_socks": &p.socks, "niclane_places": &p.places, "niclane_queues": &p.queues,
@@ -47,7 +47,7 @@ func (p *Picker) maps() map[string]**ebpf.Map {
 	}
 }
 
-// New loads a Picker that knows nothing yet.
+// New loads a Picker with empty tables.
 func New() (*Picker, error) {
 	spec, err := loadListen()
 	if err != nil {
@@ -65,8 +65,8 @@ func New() (*Picker, error) {
 	return p, nil
 }
 
-// Open opens the Picker that is attached to a group, by its program's ID.
-// Somebody else's program is fs.ErrNotExist.
+// Open opens the Picker of a group, by the ID of its program. If the program is not niclane's,
+// the error is fs.ErrNotExist.
 func Open(id ebpf.ProgramID) (_ *Picker, err error) {
 	p := &Picker{}
 	if p.prog, err = ebpf.NewProgramFromID(id); err != nil {
@@ -113,7 +113,7 @@ func infoName(i *ebpf.MapInfo) string {
 	return i.Name
 }
 
-// Close lets go of the program and its maps; the group keeps them.
+// Close closes the descriptors of the program and its maps. The group keeps both.
 func (p *Picker) Close() error {
 	var errs []error
 	if p.prog != nil {
@@ -127,8 +127,8 @@ func (p *Picker) Close() error {
 	return errors.Join(errs...)
 }
 
-// Attach has the group of a listening socket ask p. It replaces whatever
-// program the group has: look before (package sockiter).
+// Attach attaches p to the group of a listening socket. It replaces any program of the group:
+// check for one first (package sockiter).
 func (p *Picker) Attach(socket int) error {
 	err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF, p.prog.FD())
 	if err != nil {
@@ -137,8 +137,8 @@ func (p *Picker) Attach(socket int) error {
 	return nil
 }
 
-// Detach takes the program of a listening socket's group away, whatever it is
-// (Linux 5.3). A group without one is no error.
+// Detach removes any program from the group of a listening socket (Linux 5.3). A group without
+// a program is no error.
 func Detach(socket int) error {
 	err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -147,8 +147,8 @@ func Detach(socket int) error {
 	return nil
 }
 
-// Sockets returns the listeners that p knows: slots by their sockets' cookies.
-// One that stopped listening is not among them.
+// Sockets returns the slots of the listeners in p, by socket cookie. A socket that stopped
+// listening is not included.
 func (p *Picker) Sockets() (map[uint64]uint32, error) {
 	slots := map[uint64]uint32{}
 	for slot := range uint32(MaxSockets) {
@@ -165,8 +165,8 @@ func (p *Picker) Sockets() (map[uint64]uint32, error) {
 	return slots, nil
 }
 
-// Put makes a listening socket known in a slot that is free, 0 to
-// MaxSockets-1. A socket that is in somebody's array already is EBUSY.
+// Put stores a listening socket in a free slot, 0 to MaxSockets-1. If the socket is in an array
+// already, the error is EBUSY.
 func (p *Picker) Put(slot uint32, socket int) error {
 	if err := p.socks.Update(slot, uint64(socket), ebpf.UpdateNoExist); err != nil {
 		return fmt.Errorf("niclane_socks: slot %d: %w", slot, err)
@@ -174,7 +174,7 @@ func (p *Picker) Put(slot uint32, socket int) error {
 	return nil
 }
 
-// Forget makes the listener in a slot unknown.
+// Forget empties a slot.
 func (p *Picker) Forget(slot uint32) error {
 	err := p.socks.Delete(slot)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -186,18 +186,18 @@ func (p *Picker) Forget(slot uint32) error {
 // A Queue is a receive queue of a device.
 type Queue struct{ Index, Queue uint32 }
 
-// Tables say which slots connections go to: one of a table by a hash of the
-// flow, so that a slot which is in it twice gets twice as many.
+// Tables assign slots to connections. A hash of the flow chooses an entry of the table, so a
+// slot that is in it twice gets twice as many connections.
 type Tables struct {
-	// Devices are the indexes of those that the tables are for.
+	// Devices are the interface indexes to which the tables apply.
 	Devices []uint32
-	// Queues are for packets of a queue on the processor that it is expected
-	// on, CPUs for those of other queues by the processor.
+	// Queues are for packets of a queue that arrive on the expected processor. CPUs are for all
+	// other packets, by processor.
 	Queues map[Queue]QueueTable
 	CPUs   map[uint32][]uint32
 }
 
-// A QueueTable is that of a queue.
+// A QueueTable is the table of a queue and its expected processor.
 type QueueTable struct {
 	CPU   int32
 	Slots []uint32
@@ -209,8 +209,8 @@ type table struct {
 	CPU          int32
 }
 
-// Set exchanges the tables. While it does, a connection can get a listener by
-// the old ones or by the kernel's hash.
+// Set replaces the tables. Meanwhile a connection may get its listener from the old tables or
+// from the kernel's hash.
 func (p *Picker) Set(t Tables) error {
 	var places []uint32
 	add := func(slots []uint32, cpu int32) table {
@@ -231,7 +231,7 @@ func (p *Picker) Set(t Tables) error {
 	if len(places) > maxPlaces {
 		return fmt.Errorf("tables of %d places, %d fit", len(places), maxPlaces)
 	}
-	// No table leads to places that are being changed.
+	// Empty the tables first: none may refer to places while they change.
 	for _, forget := range []func() error{
 		func() error { return exchange(p.devs, map[uint32]uint32{}) },
 		func() error { return exchange(p.queues, map[Queue]table{}) },
@@ -255,7 +255,7 @@ func sortedQueues(m map[Queue]QueueTable) []Queue {
 	})
 }
 
-// exchange makes m's content want.
+// exchange makes want the content of m.
 func exchange[K comparable, V any](m *ebpf.Map, want map[K]V) error {
 	var k K
 	var v V
@@ -278,14 +278,14 @@ func exchange[K comparable, V any](m *ebpf.Map, want map[K]V) error {
 	return nil
 }
 
-// Counts are how connections were given a listener since the program was
-// loaded.
+// Counts are the numbers of connections since the program was loaded, by how their listener was
+// chosen.
 type Counts struct {
-	// Queue and CPU are by those tables, Hash by the kernel's hash.
+	// Queue and CPU count choices by those tables, Hash those by the kernel's hash.
 	Queue, CPU, Hash uint64
 }
 
-// Counts reads them.
+// Counts reads the counters.
 func (p *Picker) Counts() (Counts, error) {
 	var sums [3]uint64
 	for how := range sums {

@@ -33,7 +33,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// A group is listeners of one port on the loopback device.
+// A group is the listeners of one port on the loopback device.
 type group struct {
 	*testing.T
 	listeners []*net.TCPListener
@@ -64,7 +64,7 @@ func (g *group) add() *net.TCPListener {
 				unix.SO_REUSEPORT, 1)
 		}), err)
 	}}
-	c.SetMultipathTCP(false) // its sockets take no program (net/mptcp/sockopt.c)
+	c.SetMultipathTCP(false) // MPTCP sockets take no program (net/mptcp/sockopt.c)
 	l, err := c.Listen(context.Background(), "tcp4", fmt.Sprintf("127.0.0.1:%d", g.port))
 	must.Do(g, err)
 	g.Cleanup(func() { l.Close() })
@@ -73,7 +73,7 @@ func (g *group) add() *net.TCPListener {
 	return l.(*net.TCPListener)
 }
 
-// fd has f use a listener's descriptor.
+// fd calls f with a listener's descriptor.
 func fd(t *testing.T, l *net.TCPListener, f func(fd int) error) {
 	t.Helper()
 	c, err := l.SyscallConn()
@@ -83,13 +83,13 @@ func fd(t *testing.T, l *net.TCPListener, f func(fd int) error) {
 	}
 }
 
-// connect makes connections from a thread on one processor and returns how
-// many each listener has to accept; all of them are accepted.
+// connect makes n connections from a thread on one processor, accepts all of them, and returns
+// their number for each listener.
 func (g *group) connect(n, cpu int) []int {
 	g.Helper()
 	done := make(chan []net.Conn)
 	go func() {
-		runtime.LockOSThread() // it ends with its affinity
+		runtime.LockOSThread() // never unlocked: the thread ends with its affinity
 		var set unix.CPUSet
 		set.Set(cpu)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
@@ -117,8 +117,8 @@ func (g *group) connect(n, cpu int) []int {
 	return counts
 }
 
-// connectHere connects in the calling thread: loopback's softirq runs where the
-// packet was sent.
+// connectHere connects in the calling thread, because loopback's softirq runs on the sender's
+// processor.
 func connectHere(port int) (net.Conn, error) {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -132,7 +132,7 @@ func connectHere(port int) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// accept takes one connection from whichever listener has one.
+// accept accepts one connection and returns the index of its listener.
 func (g *group) accept() int {
 	g.Helper()
 	var fds []unix.PollFd
@@ -167,9 +167,9 @@ func (g *group) picker() *reuseport.Picker {
 	return p
 }
 
-const loopback = 1 // its index in every network namespace
+const loopback = 1 // interface index in every network namespace
 
-// tables lead everything that comes by the loopback device on cpu to slots.
+// tables lead all loopback packets on cpu to slots.
 func tables(cpu int, slots ...uint32) reuseport.Tables {
 	return reuseport.Tables{Devices: []uint32{loopback}, CPUs: map[uint32][]uint32{uint32(cpu): slots}}
 }
@@ -220,7 +220,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestClose closes listeners in every order while tables name them.
+// TestClose closes listeners in several orders while tables refer to them.
 func TestClose(t *testing.T) {
 	for first := range 4 {
 		g := listen(t, 4)
@@ -250,7 +250,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// closed reports whether listener i is among those closed up to step k.
+// closed reports whether listener i is closed after step k.
 func closed(first, k, i int) bool {
 	for n := range k + 1 {
 		if (first+n)%4 == i {
@@ -260,7 +260,7 @@ func closed(first, k, i int) bool {
 	return false
 }
 
-// TestMigrate closes a listener in which connections wait to be accepted.
+// TestMigrate closes a listener that has connections in its accept queue.
 func TestMigrate(t *testing.T) {
 	g := listen(t, 2)
 	p := g.picker()
@@ -284,7 +284,7 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestOpen finds the picker of a group again, as another process does.
+// TestOpen opens an existing picker, as another process does.
 func TestOpen(t *testing.T) {
 	g := listen(t, 2)
 	p := g.picker()
@@ -316,10 +316,10 @@ func TestOpen(t *testing.T) {
 	if got := g.connect(40, cpu); got[1] == 40 {
 		t.Errorf("detached: %v", got)
 	}
-	fd(t, g.listeners[1], reuseport.Detach) // nothing there
+	fd(t, g.listeners[1], reuseport.Detach) // no program is attached
 }
 
-// TestForeign does not take somebody else's program for niclane's.
+// TestForeign: Open refuses another owner's program.
 func TestForeign(t *testing.T) {
 	g := listen(t, 2)
 	theirs, err := ebpf.NewProgram(&ebpf.ProgramSpec{

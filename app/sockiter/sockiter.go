@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockiter lists TCP sockets with what socket diagnostics
-// (sock_diag(7)) leave out: the NAPI, processor and receive queue that served
-// each last, its control group, and of listeners the SO_REUSEPORT group and the
-// program that picks among it. It reads by an eBPF TCP iterator (Linux 5.9 with
-// BTF; CAP_BPF and CAP_PERFMON), holds no socket and changes none.
+// Package sockiter lists TCP sockets with data that socket diagnostics (sock_diag(7)) lack.
+// These are the NAPI, processor and receive queue of the last packet, the control group, and
+// for listeners the SO_REUSEPORT group and its program. It uses an eBPF TCP iterator (Linux 5.9
+// with BTF; CAP_BPF and CAP_PERFMON), holds no socket and changes none.
 package sockiter
 
 import (
@@ -22,38 +21,37 @@ import (
 
 // A Socket is one TCP socket.
 type Socket struct {
-	// Cookie is the socket's for as long as the machine runs (SO_COOKIE);
-	// Inode that of its descriptors ("socket:[INODE]"), 0 if no process has
-	// accepted it yet or all have closed it.
+	// Cookie identifies the socket until reboot (SO_COOKIE). Inode is that of its descriptors
+	// ("socket:[INODE]"), 0 if no process holds it: not accepted yet, or closed.
 	Cookie, Inode uint64
-	// Cgroup is the ID of the control group (version 2) in which the socket
-	// was made.
+	// Cgroup is the ID of the version 2 control group in which the socket was created.
 	Cgroup uint64
-	// Group tells SO_REUSEPORT groups apart, 0: none. Picked says that a
-	// program picks among it; Program is its ID, 0 for classic BPF.
+	// Group identifies the SO_REUSEPORT group, 0: none. Picked is true if a program chooses in
+	// the group. Program is the program's ID, 0 for classic BPF.
 	Group   uint64
 	Picked  bool
 	Program ebpf.ProgramID
-	// NAPI is that of the last packet (SO_INCOMING_NAPI_ID), 0 if it came
-	// by none. Processor numbers (SO_INCOMING_CPU) are -1 where not known.
+	// NAPI is the NAPI ID of the last packet (SO_INCOMING_NAPI_ID), 0 if it had none. CPU is
+	// its processor (SO_INCOMING_CPU), -1 if unknown.
 	NAPI uint32
 	CPU  int
 	// Queue is the receive queue of the last packet, -1 if not recorded.
 	Queue    int
 	Priority uint32
-	// Received counts the segments that came for it.
+	// Received counts the received segments.
 	Received uint32
 	Listens  bool
-	State    int // of enum in linux/tcp_states.h
-	// Local and Remote are without IPv4-mapped addresses.
+	State    int // enum in linux/tcp_states.h
+	// Local and Remote are never IPv4-mapped IPv6 addresses.
 	Local, Remote netip.AddrPort
 }
 
-// A Filter keeps to some sockets. The zero value is all.
+// A Filter selects sockets. The zero value selects all.
 type Filter struct {
-	// Ports are local; none is all. At most 64 are given to the kernel.
+	// Ports are local ports; empty: all. If there are more than 64, the iterator returns the
+	// sockets of all ports.
 	Ports []uint16
-	// Listeners: listening sockets only. Connections: all others only.
+	// Listeners selects only listening sockets, Connections only all others.
 	Listeners, Connections bool
 }
 
@@ -77,7 +75,7 @@ type record struct {
 
 const listenState = 10 // TCP_LISTEN
 
-// A Reader lists sockets as often as wanted; opening it loads the program.
+// A Reader lists sockets repeatedly with one loaded program.
 type Reader struct {
 	coll *ebpf.Collection
 	it   *link.Iter
@@ -92,7 +90,7 @@ func Open(f Filter) (*Reader, error) {
 	var ports [maxPorts]uint16
 	n := len(f.Ports)
 	if copy(ports[:], f.Ports) < n {
-		n = 0 // more than the kernel is told: all are read
+		n = 0 // too many for the program: it returns all ports
 	}
 	which := uint32(0)
 	switch {
@@ -120,14 +118,14 @@ func Open(f Filter) (*Reader, error) {
 	return &Reader{coll, it}, nil
 }
 
-// Close unloads it.
+// Close unloads the program.
 func (r *Reader) Close() error {
 	err := r.it.Close()
 	r.coll.Close()
 	return err
 }
 
-// Sockets lists those of the calling thread's network namespace.
+// Sockets returns the sockets of the calling thread's network namespace.
 func (r *Reader) Sockets() ([]Socket, error) {
 	f, err := r.it.Open()
 	if err != nil {
@@ -137,7 +135,7 @@ func (r *Reader) Sockets() ([]Socket, error) {
 	return decode(bufio.NewReaderSize(f, 1<<16))
 }
 
-// List is Open, Sockets and Close.
+// List calls Open, Sockets and Close.
 func List(f Filter) ([]Socket, error) {
 	r, err := Open(f)
 	if err != nil {

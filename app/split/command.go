@@ -14,15 +14,15 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// A word is one that stands for what is an instance's own: {node} in its
-// command line, NICLANE_NODE in its environment.
+// A word stands for a value of an instance: {node} in its command line, NICLANE_NODE in its
+// environment.
 type word struct {
 	name, doc string
-	// of gives the value; false: the instance has none.
+	// of returns the value; false: the instance has none.
 	of func(d *division, x *Instance) (string, bool)
 }
 
-// words are all there are.
+// words returns all words.
 func words() []word {
 	return []word{
 		{"node", "the NUMA node", func(_ *division, x *Instance) (string, bool) { return itoa(x.Node), true }},
@@ -58,7 +58,7 @@ func words() []word {
 	}
 }
 
-// Words lists the words in braces, each with what it stands for.
+// Words returns the words in braces, each with its description.
 func Words() [][2]string {
 	var out [][2]string
 	for _, w := range words() {
@@ -67,8 +67,8 @@ func Words() [][2]string {
 	return out
 }
 
-// commands writes each instance's command line and environment. Braces around
-// anything else are the application's.
+// commands writes each instance's command line and environment. Other text in braces stays as
+// it is.
 func (d *division) commands() error {
 	if len(d.Command) == 0 {
 		return Error{"", "no command"}

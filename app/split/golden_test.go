@@ -23,9 +23,9 @@ import (
 
 var update = flag.Bool("update", false, "write what is printed into the goldens")
 
-// TestGoldens divides lanes on the machines of testdata: each a sysfs, a
-// lanes file, a request, and what is printed. In a sysfs a file of one line
-// "-> TARGET" is a symbolic link.
+// TestGoldens divides lanes on the machines of testdata. Each golden has a sysfs, a lanes file,
+// a request and the output. In its sysfs, a file with the single line "-> TARGET" is a symbolic
+// link.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -52,7 +52,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// divide gives what is printed, or the error.
+// divide returns the output or the error.
 func divide(t *testing.T, ar *txtar.Archive) string {
 	root := t.TempDir()
 	var lanes []byte
@@ -126,7 +126,7 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 	return b.String()
 }
 
-// check holds every divided lane to what has to be so on any machine.
+// check checks conditions that hold for every divided lane.
 func check(t *testing.T, s *split.Split, nodes []numa.Node) {
 	t.Helper()
 	of := map[int]numa.Node{}

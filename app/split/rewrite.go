@@ -13,12 +13,12 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// rewrite gives the file with the lane divided; everything else in it stays,
-// but comments.
+// rewrite returns the file with the lane divided. The rest of the file stays, without its
+// comments.
 func (d *division) rewrite(text []byte) (string, error) {
 	var doc yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions(text, &doc, yaml.UseOrderedMap()); err != nil {
-		return "", err // it was read before
+		return "", err // cannot happen: the file was parsed before
 	}
 	for i := range doc {
 		if fmt.Sprint(doc[i].Key) != "lanes" {
@@ -34,7 +34,7 @@ func (d *division) rewrite(text []byte) (string, error) {
 	return string(out), err
 }
 
-// lanes puts what the lane becomes in its place.
+// lanes replaces the lane by its parts.
 func (d *division) lanes(all yaml.MapSlice) yaml.MapSlice {
 	var out yaml.MapSlice
 	for _, l := range all {
@@ -54,8 +54,8 @@ func (d *division) lanes(all yaml.MapSlice) yaml.MapSlice {
 	return out
 }
 
-// one is the lane that all instances share. Processors are as many as queues,
-// ascending, so that queue N is worked on by the Nth.
+// one returns the lane that all instances share. It has as many processors as queues,
+// ascending, so that the Nth processor serves queue N.
 func (d *division) one(keys yaml.MapSlice) yaml.MapSlice {
 	if d.DropGroups {
 		keys = set(keys, "cgroup", nil)
@@ -75,7 +75,8 @@ func (d *division) one(keys yaml.MapSlice) yaml.MapSlice {
 	return set(keys, "cpus", device.FormatCPUList(cpus))
 }
 
-// shard is the lane of one instance. What was promised to the lane is dealt out.
+// shard returns the lane of one instance. It divides the guarantee and the ceiling among the
+// instances.
 func (d *division) shard(keys yaml.MapSlice, x *Instance) yaml.MapSlice {
 	keys = set(set(keys, "numa", nil), "cpus", device.FormatCPUList(x.Polling))
 	keys = set(keys, "queues", len(x.Polling))
@@ -89,7 +90,7 @@ func (d *division) shard(keys yaml.MapSlice, x *Instance) yaml.MapSlice {
 	return keys
 }
 
-// share is an Nth of a rate, rounded down to what a file can say.
+// share returns an Nth of a rate, rounded down to a value that a file can express.
 func share(r intent.Rate, n int) string {
 	if r.Permille > 0 {
 		p := max(r.Permille/n, 1)
@@ -98,8 +99,8 @@ func share(r intent.Rate, n int) string {
 	return fmt.Sprintf("%dbit", r.BitsPerSecond/uint64(n))
 }
 
-// set gives a copy of a mapping with a key changed, added, or, with nil, taken
-// away. Keys are as a person may write them.
+// set returns a copy of a mapping with a key changed or added, or removed if value is nil. It
+// ignores the case of keys.
 func set(keys yaml.MapSlice, name string, value any) yaml.MapSlice {
 	var out yaml.MapSlice
 	done := value == nil

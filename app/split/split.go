@@ -14,37 +14,37 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A Content says what each instance has of what is served.
+// A Content says how the served data is divided over instances.
 type Content string
 
-// The contents.
+// Values of Content.
 const (
-	// Duplicate: every instance serves everything, and a connection goes to
-	// the one on the node where its packets arrive. No packet crosses the
-	// nodes; each has its own copy of what is in demand.
+	// Duplicate: every instance serves everything. A connection goes to the instance on the
+	// node where its packets arrive. No packet crosses nodes, but each instance caches its own
+	// copy.
 	Duplicate Content = "duplicate"
-	// Shard: each instance serves a part, by an address of its own, and the
-	// packets of that address arrive on its node. Nothing is kept twice;
-	// who asks has to know which address has what.
+	// Shard: each instance serves a part of the data at its own address. Packets for that
+	// address arrive on its node. Nothing is cached twice, but clients must know the address of
+	// each part.
 	Shard Content = "shard"
 )
 
-// A Request is what is to be divided, and over what.
+// A Request is the input of Make.
 type Request struct {
-	// Lane of the file.
+	// Lane is the lane's name in the file.
 	Lane    string
 	Content Content
-	// Only keeps to these nodes; nil: all with processors and queues for
-	// them.
+	// Only limits the division to these nodes; nil: all nodes with processors that the file
+	// allows.
 	Only    []int
 	Nodes   []numa.Node
 	Devices []numa.Device
 	Storage []numa.Storage
-	// DropGroups takes the control groups from the lane, where the caller
-	// keeps the instances to their nodes in a group that he has for them.
+	// DropGroups removes the control groups from the lane, for a caller that confines the
+	// instances to their nodes in its own group.
 	DropGroups bool
-	// Command of an instance, in which words in braces stand for what is
-	// the instance's own (Words).
+	// Command is the command line of an instance. Words in braces are replaced by the
+	// instance's values (Words).
 	Command []string
 }
 
@@ -54,34 +54,33 @@ type Split struct {
 	Content Content `json:"content"`
 	// File is the lanes file to apply.
 	File string `json:"file"`
-	// Instances in the order of their nodes.
+	// Instances are in the order of their nodes.
 	Instances []Instance `json:"instances"`
-	// Notes are what somebody should know.
+	// Notes are facts that the user should know.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// An Instance is one of the application's, on one node.
+// An Instance is one instance of the application, on one node.
 type Instance struct {
 	Index int `json:"index"`
 	Node  int `json:"node"`
-	// Lane that it is to run in.
+	// Lane is the name of its lane.
 	Lane string `json:"lane"`
-	// CPUs that it is kept to, and Mems, the nodes that its memory is from.
+	// CPUs are its processors and Mems the nodes of its memory.
 	CPUs []int `json:"cpus"`
 	Mems []int `json:"mems"`
-	// Polling are the processors that work on its queues; nil if planning
-	// chooses them on each card's node.
+	// Polling are the processors that serve its queues; nil if the planner chooses them on each
+	// card's node.
 	Polling []int        `json:"polling,omitempty"`
 	Storage []string     `json:"storage,omitempty"`
-	Addrs   []netip.Addr `json:"addrs,omitempty"` // its own, of a shard
+	Addrs   []netip.Addr `json:"addrs,omitempty"` // the shard's own address
 	Command []string     `json:"command"`
 	Env     []string     `json:"env"`
-	// Values are what is its own by the words that stand for it (Words).
+	// Values are the instance's values by word (Words).
 	Values map[string]string `json:"-"`
 }
 
-// An Error is a problem with a path into the lanes file, or "" if it is with
-// the request.
+// An Error is a problem. Path is its place in the lanes file, "" if the request is wrong.
 type Error struct {
 	Path    string
 	Message string
@@ -94,7 +93,7 @@ func (e Error) Error() string {
 	return e.Path + ": " + e.Message
 }
 
-// Make divides a lane of a file, whose text and content are given.
+// Make divides a lane of a file. text is the file's text, file its parsed content.
 func Make(text []byte, file *config.File, r Request) (*Split, error) {
 	in := file.Intent
 	i := slices.IndexFunc(in.Lanes, func(l intent.Lane) bool { return l.Name == r.Lane })
@@ -125,20 +124,20 @@ func Make(text []byte, file *config.File, r Request) (*Split, error) {
 	if s.File, err = d.rewrite(text); err != nil {
 		return nil, err
 	}
-	// What is written has to be what a person could have written.
+	// The result must be a valid lanes file.
 	if _, err := config.Parse(file.Name+" (divided)", []byte(s.File)); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// A division is the work of Make.
+// A division is the state of Make.
 type division struct {
 	Request
 	lane      *intent.Lane
 	instances []Instance
-	// local says that each device's queues are worked on by processors of
-	// its own node, so that planning chooses them.
+	// local is true if processors of a device's own node serve its queues. The planner then
+	// chooses them.
 	local bool
 	notes []string
 }
@@ -179,8 +178,7 @@ func (d *division) check() error {
 	return nil
 }
 
-// choose gives each node an instance, and each instance its processors and
-// memory.
+// choose makes an instance for each node, with its processors and memory.
 func (d *division) choose() error {
 	for _, id := range d.Only {
 		if !slices.ContainsFunc(d.Nodes, func(n numa.Node) bool { return n.ID == id }) {
@@ -214,7 +212,7 @@ func (d *division) choose() error {
 				len(cpus))
 		}
 		if d.busy() {
-			// What polls busily leaves nothing of its processor.
+			// A busy poller uses its processor completely.
 			x.CPUs = slices.Clone(cpus[len(x.Polling):])
 			if len(x.CPUs) == 0 {
 				return d.errorf(".queues", "node %d has %d processors, and as many pollers take all of them", n.ID,
@@ -235,14 +233,13 @@ func (d *division) choose() error {
 	return nil
 }
 
-// busy reports whether queues are polled by threads that do nothing else, for
-// which "pollers" asks too.
+// busy reports whether dedicated threads poll the queues. "pollers" asks for them too.
 func (d *division) busy() bool {
 	k := d.lane.Poller.Kind
 	return k == intent.PollerBusy || k == intent.PollerAuto && d.lane.Poller.Count > 0
 }
 
-// of are the processors that the file allows.
+// of returns the processors among cpus that the file allows.
 func (d *division) of(cpus []int) []int {
 	if len(d.lane.CPUs) == 0 {
 		return slices.Clone(cpus)
@@ -260,8 +257,8 @@ func (d *division) without(n numa.Node) string {
 	return "it has memory and no processors"
 }
 
-// memory is the node that an instance's memory is from: its own, or the nearest
-// that has any.
+// memory returns the node of an instance's memory: its own, or the nearest node that has
+// memory.
 func (d *division) memory(n numa.Node) (int, error) {
 	if n.Memory > 0 {
 		return n.ID, nil
@@ -273,7 +270,7 @@ func (d *division) memory(n numa.Node) (int, error) {
 		}
 		dist, ok := n.Distance[m.ID]
 		if !ok {
-			dist = 255 // ACPI: unreachable; behind all that is known
+			dist = 255 // ACPI: unreachable; the farthest
 		}
 		if best < 0 || dist < at {
 			best, at = m.ID, dist
@@ -286,7 +283,7 @@ func (d *division) memory(n numa.Node) (int, error) {
 	return best, nil
 }
 
-// addresses gives each shard one of the lane's.
+// addresses assigns one of the lane's addresses to each shard.
 func (d *division) addresses() error {
 	if d.Content != Shard {
 		return nil
@@ -313,7 +310,7 @@ func (d *division) nodes() string {
 	return strings.Join(s, ", ")
 }
 
-// cards finds out whether packets arrive on the nodes of the instances.
+// cards checks whether packets arrive on the nodes of the instances.
 func (d *division) cards() {
 	if len(d.instances) == 1 {
 		return
@@ -337,16 +334,16 @@ func (d *division) cards() {
 	if unknown {
 		return
 	}
-	// With a card on each node, and each card on a node with an instance, a
-	// connection stays where it arrives. Else the queues of one card are
-	// worked on by several nodes, and its packets cross to the other ones.
+	// If every instance's node has a card, and every card's node has an instance, a connection
+	// stays on the node where it arrives. Otherwise several nodes serve the queues of one card,
+	// and its packets cross to the other nodes.
 	d.local = d.Content == Duplicate && len(far) == 0 && !d.busy() && len(d.lane.CPUs) == 0 &&
 		!slices.ContainsFunc(d.Devices, func(dev numa.Device) bool {
 			return !slices.ContainsFunc(d.instances, func(x Instance) bool { return x.Node == dev.Node })
 		})
 	for i := range d.instances {
 		if d.local {
-			d.instances[i].Polling = nil // planning's choice, for each card
+			d.instances[i].Polling = nil // the planner chooses, for each card
 		}
 	}
 	switch {

@@ -8,9 +8,8 @@ import (
 	"github.com/niclane/niclane/app/numa"
 )
 
-// store gives each instance the paths on drives of its node; a path whose
-// drive is on none, or on a node without an instance, goes to the instance
-// that has the fewest.
+// store assigns each path to the instance on its drive's node. A path whose drive is on no
+// node, or on a node without an instance, goes to the instance with the fewest paths.
 func (d *division) store() {
 	var rest []numa.Storage
 	for _, s := range d.Storage {
@@ -51,7 +50,7 @@ func (d *division) store() {
 	}
 }
 
-// at is the instance on a node, nil if there is none.
+// at returns the instance on a node, nil if there is none.
 func (d *division) at(node int) *Instance {
 	for i := range d.instances {
 		if d.instances[i].Node == node {

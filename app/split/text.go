@@ -10,8 +10,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// WriteText prints a divided lane for people: each instance, what is to be
-// known, and the lanes file.
+// WriteText prints a divided lane as text: the instances, the notes and the lanes file.
 func (s *Split) WriteText(w io.Writer) {
 	for _, x := range s.Instances {
 		by := "where its card is"
@@ -34,7 +33,7 @@ func (s *Split) WriteText(w io.Writer) {
 	}
 }
 
-// shellText writes a command line so that it could be given to a shell.
+// shellText quotes a command line for a shell.
 func shellText(argv []string) string {
 	var out []string
 	for _, a := range argv {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * niclane_listen: picks the listener of a SO_REUSEPORT group for a connection by
- * the receive queue and processor that its first packet came by.
+ * the receive queue and processor of the connection's first packet.
  *
- * Listeners are named by their sockets (BPF_MAP_TYPE_REUSEPORT_SOCKARRAY), not
- * by their place in the group, which shifts when one closes; a socket leaves the
- * array by itself when it stops listening. Whatever is not known here is left to
- * the kernel's hash over the whole group: packets of other devices (local ones
- * all come from one processor), of queues and processors without a table, and
- * for listeners that have gone. No answer of this program refuses a connection.
+ * Listeners are identified by their sockets (BPF_MAP_TYPE_REUSEPORT_SOCKARRAY).
+ * Their positions in the group shift when one closes. A socket leaves the array
+ * when it stops listening. The kernel's hash over the whole group decides where
+ * this program has no answer: packets of other devices (local ones all come from
+ * one processor), queues and processors without a table, and closed listeners.
  *
- * Its type is SELECT_OR_MIGRATE, so that connections that wait in a listener
- * which closes go to another one instead of being reset (Linux 5.14); which
- * one is the kernel's hash as well.
+ * The program never refuses a connection.
+ *
+ * Its type is SELECT_OR_MIGRATE: connections that wait in a closing listener move
+ * to another one instead of being reset (Linux 5.14). The kernel's hash chooses it.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -22,7 +22,7 @@
 #define MAX_PLACES	65536
 #define TRIES		4
 
-/* What is needed of the kernel's types; CO-RE finds the fields. */
+/* The needed parts of kernel types; CO-RE finds the fields. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct net_device {
 	int	ifindex;
@@ -37,9 +37,9 @@ struct sk_reuseport_kern {
 #pragma clang attribute pop
 
 struct table {
-	__u32	first;	/* of niclane_places */
+	__u32	first;	/* index into niclane_places */
 	__u32	count;	/* 0: none */
-	__s32	cpu;	/* of a queue's table: for packets on this processor */
+	__s32	cpu;	/* of a queue's table: the expected processor */
 };
 
 struct queue {
@@ -60,7 +60,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_PLACES);
 	__type(key, __u32);
-	__type(value, __u32);	/* of niclane_socks */
+	__type(value, __u32);	/* slot in niclane_socks */
 } niclane_places SEC(".maps");
 
 struct {
@@ -99,7 +99,7 @@ static __always_inline void count(__u32 how)
 		*n += 1;
 }
 
-/* pick takes one of a table, or the next that still listens. */
+/* pick chooses an entry of the table, or the next one that still listens. */
 static __always_inline int pick(struct sk_reuseport_md *md, const struct table *t)
 {
 	__u32 place, *slot, tried;
@@ -135,7 +135,7 @@ int niclane_listen(struct sk_reuseport_md *md)
 	bpf_core_read(&q.ifindex, sizeof(q.ifindex), &dev->ifindex);
 	if (!bpf_map_lookup_elem(&niclane_devs, &q.ifindex))
 		goto hash;
-	/* One more than the receive queue, 0: not recorded (skb_get_rx_queue). */
+	/* queue_mapping is the receive queue plus one; 0: not recorded (skb_get_rx_queue). */
 	bpf_core_read(&mapping, sizeof(mapping), &skb->queue_mapping);
 	if (mapping) {
 		q.queue = mapping - 1;

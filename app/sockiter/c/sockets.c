@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * niclane_sockets: what socket diagnostics do not say of TCP sockets: the NAPI,
- * processor and receive queue that served them last, their control group, and
- * of listeners the group of SO_REUSEPORT and the program that picks among it.
+ * niclane_sockets: data about TCP sockets that socket diagnostics lack: the NAPI,
+ * processor and receive queue of the last packet, the control group, and for
+ * listeners the SO_REUSEPORT group and the program that chooses in it.
  *
- * A TCP iterator: reading its file runs it for every TCP socket of the reader's
- * network namespace. It changes none.
+ * It is a TCP iterator: reading its file runs the program for every TCP socket of
+ * the reader's network namespace. It changes none.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -16,7 +16,7 @@
 #define TCP_LISTEN	10
 #define MAX_PORTS	64
 
-/* What is needed of the kernel's types; CO-RE finds the fields. */
+/* The needed parts of kernel types; CO-RE finds the fields. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct in6_addr {
 	union {
@@ -90,18 +90,18 @@ struct bpf_iter__tcp {
 };
 #pragma clang attribute pop
 
-const volatile __u16 ports[MAX_PORTS];	/* local ones that are wanted */
+const volatile __u16 ports[MAX_PORTS];	/* wanted local ports */
 const volatile __u32 nports;		/* 0: all */
 const volatile __u32 listeners;		/* 1: listening sockets only, 2: all others */
 
-/* record is type record of sockiter.go. */
+/* record matches type record in sockiter.go. */
 struct record {
 	__u64	cookie;
 	__u64	inode;
 	__u64	cgroup;
-	__u64	group;		/* of SO_REUSEPORT, 0: none */
-	__u32	program;	/* its ID */
-	__u32	picked;		/* there is a program */
+	__u64	group;		/* SO_REUSEPORT group, 0: none */
+	__u32	program;	/* program ID */
+	__u32	picked;		/* 1: the group has a program */
 	__u32	napi;
 	__s32	cpu;
 	__u32	priority;
