@@ -15,24 +15,22 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// BenchmarkKilled is what a packet waits from one end of a veth to a sleeping
-// reader at the other, each sent when the one before has arrived: the closest
-// that packets can follow one another.
+// BenchmarkKilled measures the delay of a packet from one end of a veth to a sleeping reader at
+// the other end. Each packet leaves when the one before has arrived: the closest possible
+// sequence.
 //
-//   - softirq: no poller, nothing put off
-//   - polled: a poller on another processor, and interrupts put off as a plan
-//     does it
-//   - killed: right after its SIGKILL, interrupts still put off
-//   - restored: after niclane has put the NAPIs' configuration back
+//   - softirq: no poller, interrupts not deferred
+//   - polled: a poller on another processor, and interrupts deferred as in a plan
+//   - killed: right after the poller's SIGKILL, interrupts still deferred
+//   - restored: after niclane has restored the NAPI configuration
 //
-// killed is what a dead poller costs until somebody restores the NAPIs: the
-// gro-flush-timeout, 200 µs, for packets that follow one another closer than
-// that.
+// A dead poller thus costs up to the gro-flush-timeout, 200 µs, until the NAPIs are restored,
+// for packets that follow one another more closely than that.
 func BenchmarkKilled(b *testing.B) {
 	run(b, func(b *testing.B, et *ethtool.Client) {
 		p := all()
 		p.Policy, p.Priority, p.Nice, p.Timeout = "fifo", 60, 0, 1e9
-		// the thread is Run's, and ends with it
+		// The thread belongs to Run and ends with it.
 		if err := sched.SetAffinity(unix.Gettid(), []int{runtime.NumCPU() - 1}); err != nil {
 			b.Error(err)
 		}

@@ -21,29 +21,28 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Bounds of how long a poller may take to be ready, to answer, to end before it
-// is killed, and to end then.
+// Time limits: for a poller to be ready, to answer, to end on request, and to end after
+// SIGKILL.
 const (
 	startWithin  = 3 * time.Minute // on an emulated processor
 	answerWithin = 5 * time.Second
 	endWithin    = 2 * time.Second
-	killedWithin = time.Minute // what the kernel takes to free its ring and programs
+	killedWithin = time.Minute // for the kernel to free its ring and programs
 )
 
-// A Client starts, finds and ends pollers in the network namespace of the
-// calling thread. Its caller holds the lock of the run directory: sockets that no
-// process has open are removed.
+// A Client starts, finds and ends pollers in the network namespace of the calling thread. The
+// caller holds the lock of the run directory, because the Client removes sockets that no
+// process has open.
 type Client struct {
-	// RunDir is niclane's run directory, DefaultRunDir if empty. Pollers are
-	// found by the one they were started with.
+	// RunDir is niclane's run directory, DefaultRunDir if empty. A Client finds only pollers
+	// that were started with the same RunDir.
 	RunDir string
-	// Tied has the pollers that it starts end with this process, however it
-	// ends: for a service. Others stay until they are ended.
+	// Tied makes the started pollers end with this process, even if it is killed: for a
+	// service. Other pollers run until they are ended.
 	Tied bool
 }
 
-// Read returns the poller with o's identity as it is running, nil if there is
-// none.
+// Read returns the running poller with o's identity, nil if there is none.
 func (c Client) Read(o device.Object) (device.Object, error) {
 	want, ok := o.(device.Poller)
 	if !ok {
@@ -61,8 +60,8 @@ func (c Client) Read(o device.Object) (device.Object, error) {
 	return s.Poller, nil
 }
 
-// Write starts, ends or replaces a poller. It returns when the new one polls,
-// and when the old one is no more.
+// Write starts, ends or replaces a poller. It returns when the new one polls and the old one
+// has ended.
 func (c Client) Write(old, next device.Object) error {
 	p, starts := next.(device.Poller)
 	if starts {
@@ -78,7 +77,7 @@ func (c Client) Write(old, next device.Object) error {
 		return err
 	}
 	defer d.close()
-	defer unix.Rmdir(d.path) // if it is empty
+	defer unix.Rmdir(d.path) // succeeds only if it is empty
 	if err := d.clean(); err != nil {
 		return err
 	}
@@ -96,7 +95,7 @@ func (c Client) Write(old, next device.Object) error {
 	return c.begin(d, p)
 }
 
-// alone refuses queues that another poller of niclane's polls.
+// alone refuses queues that another of niclane's pollers polls.
 func (d *dir) alone(p device.Poller) error {
 	all, err := d.list()
 	if err != nil {
@@ -112,8 +111,8 @@ func (d *dir) alone(p device.Poller) error {
 	return nil
 }
 
-// begin starts a poller's process. Its socket is made here, and listened on for as
-// long as one of the two processes lives: whoever asks from now on finds it.
+// begin starts a poller's process. It makes and opens the listening socket here, so that other
+// processes can find the poller from now on.
 func (c Client) begin(d *dir, p device.Poller) (err error) {
 	n, err := d.name(p)
 	if err != nil {
@@ -144,12 +143,11 @@ func (c Client) begin(d *dir, p device.Poller) (err error) {
 	if err != nil {
 		return errors.Join(err, theirs.Close())
 	}
-	// The child forks from this thread, so it is in its network namespace.
+	// The child is forked from this thread, and so is in its network namespace.
 	cmd := exec.Command("/proc/self/exe", Command, string(arg))
 	cmd.Args[0] = "niclane"
 	cmd.Dir = "/"
-	// Without asyncpreemptoff Go would interrupt the kernel's busy loop by a
-	// signal every 10 ms.
+	// Without asyncpreemptoff, Go would interrupt the kernel's busy loop every 10 ms by a signal.
 	cmd.Env = []string{"GODEBUG=asyncpreemptoff=1"}
 	cmd.ExtraFiles = []*os.File{socket, theirs}
 	if c.Tied {
@@ -165,7 +163,7 @@ func (c Client) begin(d *dir, p device.Poller) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Key(), err)
 	}
-	// Collected here if it ends before us, by init otherwise.
+	// Reap the process if it ends before this one. Otherwise init does.
 	go cmd.Wait()
 	if err := ours.SetReadDeadline(time.Now().Add(startWithin)); err != nil {
 		return errors.Join(err, cmd.Process.Kill())
@@ -184,9 +182,8 @@ func (c Client) begin(d *dir, p device.Poller) (err error) {
 	return nil
 }
 
-// tie returns the reading end of this process's one pipe, whose other end is open
-// until the process ends. That end is a bare descriptor: no os.File of it is there
-// for the garbage collector to close.
+// tie returns the read end of this process's only pipe. The write end stays open until the
+// process ends. It is a bare descriptor, because the garbage collector would close an os.File.
 var tie = sync.OnceValues(func() (*os.File, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -202,8 +199,8 @@ func ignore(err, what error) error {
 	return err
 }
 
-// end has a poller end, and waits for it: by force if it does not answer. None
-// is no error.
+// end ends a poller and waits for its end. It kills a poller that does not answer. If there is
+// none, end returns nil.
 func (d *dir) end(p device.Poller) error {
 	c, err := d.find(p)
 	if c == nil {
@@ -214,7 +211,7 @@ func (d *dir) end(p device.Poller) error {
 	if err != nil {
 		return err
 	}
-	if s != nil { // otherwise it has just ended
+	if s != nil { // nil: it has just ended
 		if err := c.end(s.Doing == device.PollerHung); err != nil {
 			return fmt.Errorf("%s: process %d: %w", p.Key(), c.pid, err)
 		}
@@ -222,7 +219,7 @@ func (d *dir) end(p device.Poller) error {
 	return d.remove(c.name)
 }
 
-// end ends the process that has answered, or that hangs.
+// end ends the process: by "stop", or by SIGKILL if it hangs.
 func (c *conn) end(hung bool) error {
 	if !hung {
 		if _, err := fmt.Fprintln(c, "stop"); err == nil && ended(c.process, endWithin) {
@@ -238,7 +235,8 @@ func (c *conn) end(hung bool) error {
 	return nil
 }
 
-// ended waits for the process of a pidfd to end.
+// ended waits for the end of a pidfd's process, no longer than most. It reports whether the
+// process ended.
 func ended(fd int, most time.Duration) bool {
 	deadline := time.Now().Add(most)
 	for {

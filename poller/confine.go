@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the user and group of what needs none (Linux's overflow IDs).
+// nobody is the user and group ID without rights (Linux's overflow ID).
 const nobody = 65534
 
-// allowed are the system calls of a poller that is set up. Go's own are those
-// of its runtime at work, without those of its start.
+// allowed are the system calls of a poller after its set-up. They include those of the running
+// Go runtime, but not those of its start.
 var allowed = []string{
 	// polling
 	"io_uring_enter", "io_uring_register", "sched_yield",
-	// looking NAPIs up, and answering
+	// looking up NAPIs, and answering
 	"sendto", "sendmsg", "recvfrom", "recvmsg", "getsockopt", "getsockname", "accept4", "read", "write", "close",
 	"shutdown", "fcntl",
 	"epoll_pwait", "epoll_pwait2", "epoll_wait", "epoll_ctl", "eventfd2",
@@ -34,14 +34,14 @@ var allowed = []string{
 	"sched_getaffinity",
 }
 
-// confine gives up, for all threads and for good, what a poller that is set up
-// does not need: its user, groups, capabilities, and all other system calls,
-// which then fail with EPERM. A thread may be made, a process not: clone3, whose
-// flags a filter cannot see, is as in a kernel without it, and clone instead.
+// confine drops, for all threads and for good, what a poller does not need after its set-up:
+// user, groups, capabilities and system calls. Other system calls then fail with EPERM. The
+// poller may create threads but no processes. clone3 fails with ENOSYS, as a filter cannot
+// check its flags; callers then use clone.
 func confine() error {
-	// Of all threads; with the user root the capabilities go (capabilities(7)).
-	// Where this process may not (CAP_SETUID, CAP_SETGID), or there is no such user
-	// in its user namespace (EINVAL), it stays who it is, without them.
+	// These calls act on all threads. When the user is no longer root, the capabilities go
+	// (capabilities(7)). The process keeps its user and drops the capabilities if it lacks
+	// CAP_SETUID or CAP_SETGID, or if its user namespace has no such user (EINVAL).
 	stays := func(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) }
 	if err := syscall.Setgroups(nil); err != nil && !stays(err) {
 		return fmt.Errorf("setgroups: %w", err)
@@ -67,7 +67,7 @@ func confine() error {
 		_, known := here.SyscallNames[name]
 		return !known
 	})
-	// no_new_privs is the calling thread's, of which the filter that follows has to be
+	// no_new_privs holds for the calling thread, which must then also load the filter
 	// (seccomp(2), EACCES).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -87,9 +87,8 @@ func confine() error {
 	return nil
 }
 
-// dropCapabilities takes all capabilities from all threads. A build that links C, as
-// no package of niclane's is, cannot do it to threads of C's: there they stay, behind
-// the filter.
+// dropCapabilities drops all capabilities of all threads. It cannot do so in a build that links
+// C (no package of niclane's does). There they stay, and only the filter restricts the process.
 func dropCapabilities() error {
 	none := [2]unix.CapUserData{}
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

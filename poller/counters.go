@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxNAPIs is MAX_NAPIS of c/napi.c.
+// maxNAPIs is MAX_NAPIS in c/napi.c.
 const maxNAPIs = 64
 
-// shared is struct shared of c/napi.c, in memory that the program writes too.
+// shared is struct shared in c/napi.c. The eBPF program writes this memory too.
 type shared struct {
 	pidnsDev, pidnsIno uint64
 	thread             uint32
@@ -35,8 +35,8 @@ type napiCounters struct {
 	otherPolls, otherPackets atomic.Uint64
 }
 
-// counters counts the polls of NAPIs by this poller and by others, and wakes
-// who waits for a packet. After open it needs no privilege.
+// counters counts the polls of NAPIs by this poller and by others, and wakes the thread that
+// waits for a packet. After open it needs no privilege.
 type counters struct {
 	objs   napiObjects
 	link   link.Link
@@ -45,7 +45,7 @@ type counters struct {
 	*shared
 }
 
-// openCounters attaches the program, which vanishes with the process.
+// openCounters attaches the eBPF program. The program ends with the process.
 func openCounters() (*counters, error) {
 	c := &counters{}
 	if err := c.open(); err != nil {
@@ -92,8 +92,8 @@ func (c *counters) Close() error {
 	return errors.Join(append(errs, c.objs.Close())...)
 }
 
-// of has the program count NAPIs, in the order given, at most maxNAPIs. What
-// was counted for a place stays: it is the queue's, whatever its NAPI's ID.
+// of sets the NAPIs to count, in the given order, at most maxNAPIs. The counts of a position
+// stay: they belong to the queue, also when its NAPI ID changes.
 func (c *counters) of(ids []uint32) {
 	for i := range c.napi {
 		id := uint32(0)
@@ -105,8 +105,7 @@ func (c *counters) of(ids []uint32) {
 	c.napis.Store(uint32(len(ids)))
 }
 
-// packets are those that came by any of the NAPIs, and polls those by this
-// poller.
+// sum returns the sums over the NAPIs: polls and packets by this poller, and by others.
 func (c *counters) sum() (polls, packets, otherPolls, otherPackets uint64) {
 	for i := range c.napis.Load() {
 		n := &c.napi[i]
@@ -118,8 +117,8 @@ func (c *counters) sum() (polls, packets, otherPolls, otherPackets uint64) {
 	return polls, packets, otherPolls, otherPackets
 }
 
-// wait sleeps until a packet comes by one of the NAPIs, but no longer than
-// for so long. It returns at once if more packets have come than seen.
+// wait sleeps until a packet arrives at one of the NAPIs, no longer than most. It returns at
+// once if the packet count differs from seen.
 func (c *counters) wait(seen uint64, most time.Duration) error {
 	c.asleep.Store(1)
 	defer c.asleep.Store(0)

@@ -40,7 +40,7 @@ func openNetdev(t testing.TB, et *ethtool.Client) *netdev.Client {
 	return nd
 }
 
-// frames sends frames from the veth's other end and counts those that arrive.
+// frames sends frames from the veth's other end and counts the arriving ones.
 type frames struct {
 	t        testing.TB
 	out, in  int
@@ -48,11 +48,11 @@ type frames struct {
 	sent     int
 }
 
-// etherType is one for experiments (IEEE 802).
+// etherType is an experimental EtherType (IEEE 802).
 const etherType = 0x88b5
 
-// newFrames makes them; the other end leaves segmentation alone, without which
-// a veth's NAPI sees nothing.
+// newFrames opens the sockets. It disables segmentation offload at the other end; otherwise a
+// veth's NAPI sees no packets.
 func newFrames(t testing.TB, et *ethtool.Client) *frames {
 	t.Helper()
 	for _, name := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation",
@@ -68,7 +68,7 @@ func newFrames(t testing.TB, et *ethtool.Client) *frames {
 	return f
 }
 
-// listen begins to receive anew, as an application that has restarted.
+// listen opens a new receiving socket, like an application that has restarted.
 func (f *frames) listen() {
 	if f.in > 0 {
 		unix.Close(f.in)
@@ -99,8 +99,8 @@ func packetSocket(t testing.TB, dev string) int {
 	return fd
 }
 
-// exchange sends n frames, each after the one before has arrived, and reports
-// whether each arrived once.
+// exchange sends n frames, each after the one before has arrived. It reports whether each
+// arrived once.
 func (f *frames) exchange(n int) bool {
 	f.t.Helper()
 	buf := make([]byte, 256)
@@ -129,7 +129,7 @@ func (f *frames) exchange(n int) bool {
 	return true
 }
 
-// configure changes the NAPIs of a poller's queues, and returns how they were.
+// configure changes the NAPIs of a poller's queues and returns their earlier state.
 func configure(t testing.TB, et *ethtool.Client, p device.Poller, change func(*device.NAPIConfig)) []device.Object {
 	t.Helper()
 	nd := openNetdev(t, et)
@@ -151,18 +151,17 @@ func configure(t testing.TB, et *ethtool.Client, p device.Poller, change func(*d
 	return before
 }
 
-// all is a poller of all queues: which of them a frame takes is the veth's
-// business.
+// all returns a poller of all queues, because the veth chooses a frame's queue.
 func all() device.Poller { return object(0, 1, 2, 3) }
 
-// TestPackets: the poller takes packets, sleeps, is woken by one, and does not
-// care whether the application restarts.
+// TestPackets: the poller takes packets, sleeps, and wakes on a packet. A restart of the
+// application does not affect it.
 func TestPackets(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
 		p.Timeout = 50e6
 		begin(t, p)
-		// On one processor the sender's softirq would take every packet.
+		// On one processor, the sender's softirq would take every packet.
 		configure(t, et, p, func(c *device.NAPIConfig) { c.DeferHardIRQs, c.GROFlushTimeout = 1, 20e6 })
 		f := newFrames(t, et)
 		defer f.close()
@@ -177,7 +176,7 @@ func TestPackets(t *testing.T) {
 		eventually(t, "it takes packets itself", func() bool { return f.exchange(20) && state(t, p).Packets > 0 })
 		f.listen()
 		f.exchange(20)
-		// A packet is here before the poll that brought it ends, and is counted.
+		// A packet arrives before the poll that delivers it ends and is counted.
 		eventually(t, fmt.Sprintf("all %d packets are counted", f.sent), func() bool {
 			now := state(t, p)
 			return now.Packets+now.OthersPackets >= uint64(f.sent)
@@ -185,8 +184,8 @@ func TestPackets(t *testing.T) {
 	})
 }
 
-// TestKilled: packets arrive after SIGKILL although their interrupts are put
-// off, and nothing but that is left.
+// TestKilled: packets arrive after SIGKILL although their interrupts are deferred. Nothing else
+// of the poller is left.
 func TestKilled(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
@@ -214,7 +213,7 @@ func kill(t testing.TB, pid int, s unix.Signal) {
 	}
 }
 
-// TestHung: a poller that does not answer is ended all the same.
+// TestHung: a poller that does not answer can be ended.
 func TestHung(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -228,8 +227,8 @@ func TestHung(t *testing.T) {
 	})
 }
 
-// TestNAPIsChange: NAPIs are made anew, vanish with the device going down, and
-// the poller ends with the device.
+// TestNAPIsChange: NAPIs are created again, and vanish when the device goes down. The poller
+// ends with the device.
 func TestNAPIsChange(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := object(0, 1)
@@ -276,8 +275,8 @@ func ip(t testing.TB, args ...string) {
 	}
 }
 
-// TestTwo: a second poller of niclane's for a NAPI is refused, somebody else's
-// disturbs nothing.
+// TestTwo: a second poller of niclane's for a NAPI is refused. A poller of another program does
+// no harm.
 func TestTwo(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
@@ -323,7 +322,7 @@ func TestTwo(t *testing.T) {
 	})
 }
 
-// TestWrong: what cannot be polled is refused, and leaves nothing.
+// TestWrong: a poller that cannot work is refused and leaves nothing behind.
 func TestWrong(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		cpu, dev, policy := object(0), object(0), object(0)
@@ -356,7 +355,7 @@ func TestWrong(t *testing.T) {
 	})
 }
 
-// starterArg has the test's executable start a poller and wait.
+// starterArg makes the test's executable start a poller and wait.
 const starterArg = "test-starter"
 
 func starter(arg string) error {
@@ -374,8 +373,7 @@ func starter(arg string) error {
 	select {}
 }
 
-// TestTied: a poller ends with the service that started it, also when that is
-// killed.
+// TestTied: a poller ends with the service that started it, also if the service is killed.
 func TestTied(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -401,9 +399,8 @@ func TestTied(t *testing.T) {
 	})
 }
 
-// TestCollected: a poller that is not tied keeps its descriptors, and answers,
-// through collections of garbage. It had taken whatever descriptor had the tie's
-// number for its own, and the first collection closed that: mostly its listener.
+// TestCollected: a poller that is not tied keeps its descriptors through garbage collections.
+// fdTie's number may belong to another descriptor there: an os.File of it would close that one.
 func TestCollected(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -419,11 +416,11 @@ func TestCollected(t *testing.T) {
 		if diff := cmp.Diff(before, descriptors(t, pid)); diff != "" {
 			t.Errorf("descriptors of process %d (-want +got):\n%s", pid, diff)
 		}
-		kill(t, pid, unix.SIGKILL) // also if it cannot be addressed any more
+		kill(t, pid, unix.SIGKILL) // works even if the socket is gone
 	})
 }
 
-// descriptors are a process's by number, without sockets: connections come and go.
+// descriptors returns a process's descriptors by number, without sockets, which come and go.
 func descriptors(t testing.TB, pid int) map[string]string {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -440,8 +437,7 @@ func descriptors(t testing.TB, pid int) map[string]string {
 	return out
 }
 
-// TestConfined: every thread is nobody's, without capabilities, behind a
-// filter of system calls.
+// TestConfined: every thread runs as nobody, without capabilities, with a seccomp filter.
 func TestConfined(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -469,7 +465,7 @@ func TestConfined(t *testing.T) {
 	})
 }
 
-// TestDisabled: where a sysctl forbids io_uring, the message says which.
+// TestDisabled: if a sysctl forbids io_uring, the error names the sysctl.
 func TestDisabled(t *testing.T) {
 	const path = "/proc/sys/kernel/io_uring_disabled"
 	if os.Getenv("NICLANE_GUEST") == "" {
@@ -496,8 +492,8 @@ func TestDisabled(t *testing.T) {
 	})
 }
 
-// TestBusyThread: the kernel's own busy poller (Linux 6.19) is a thread, which
-// takes packets and ends when it is switched off.
+// TestBusyThread: the kernel's own busy poller (Linux 6.19) is a thread. It takes packets and
+// ends when it is disabled.
 func TestBusyThread(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		nd := openNetdev(t, et)
@@ -505,7 +501,7 @@ func TestBusyThread(t *testing.T) {
 		if p, err := nd.Conn.SetPolicy(); err != nil || p.MaxThreaded < uint64(netdev.ThreadedBusy) {
 			t.Skipf("no threaded busy poll in this kernel (%v)", err)
 		}
-		// A frame takes the queue of its sender's processor (packet_pick_tx_queue).
+		// The sender's processor chooses the queue of a frame (packet_pick_tx_queue).
 		if err := sched.SetAffinity(unix.Gettid(), []int{0}); err != nil {
 			t.Error(err)
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// TestMain lets the test's executable be a poller's too.
+// TestMain lets the test's executable run as a poller.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && (os.Args[1] == poller.Command || os.Args[1] == starterArg) {
 		var err error
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}
 	client.RunDir = dir
 	code := m.Run()
-	// Everything has been ended, and so nothing is left.
+	// All pollers have ended, so the directory must be empty.
 	if err := os.Remove(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -56,8 +56,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// collect has a poller of a test live through more collections of garbage than
-// one in use does in years.
+// collect runs garbage collections all the time: more than a poller in use has in years.
 func collect() {
 	for {
 		runtime.GC()
@@ -67,11 +66,11 @@ func collect() {
 
 const queues = 4
 
-// client ends its pollers with the test's process.
+// client starts pollers that end with the test's process.
 var client = poller.Client{Tied: true}
 
-// run runs f in a namespace with a veth that has NAPIs, and skips where the
-// kernel polls none for us.
+// run runs f in a namespace with a veth that has NAPIs. It skips the test if io_uring cannot
+// poll NAPIs here.
 func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
 	vethtest.HoldIOUring(t)
 	r, err := iouring.New(time.Millisecond)
@@ -90,14 +89,14 @@ func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
 	})
 }
 
-// endAll ends the pollers that there are.
+// endAll ends all pollers.
 func endAll(t testing.TB) {
 	t.Helper()
 	all, err := poller.List(client.RunDir)
 	if err != nil {
 		t.Error(err)
 	}
-	// one that there is not: what is left goes
+	// The poller without queues does not exist: Write removes leftovers.
 	for _, s := range append(all, device.PollerState{Poller: object()}) {
 		if err := client.Write(s.Poller, nil); err != nil {
 			t.Error(err)
@@ -105,7 +104,7 @@ func endAll(t testing.TB) {
 	}
 }
 
-// gro gives a veth its NAPIs, or takes them away.
+// gro turns GRO on or off on a veth, which creates or removes its NAPIs.
 func gro(t testing.TB, et *ethtool.Client, dev string, on bool) {
 	t.Helper()
 	if err := et.SetFeature(device.Feature{Dev: dev, Name: "rx-gro", On: on}); err != nil {
@@ -129,7 +128,7 @@ func object(queues ...int) device.Poller {
 	return device.Poller{Dev: vethtest.Dev, Queues: queues, CPUs: []int{0}, Policy: "other", Nice: 19, Timeout: 1e6}
 }
 
-// state returns what the poller says, the zero value if there is none.
+// state returns the state of a poller, the zero value if there is none.
 func state(t testing.TB, p device.Poller) device.PollerState {
 	t.Helper()
 	all, err := poller.List(client.RunDir)
@@ -144,7 +143,7 @@ func state(t testing.TB, p device.Poller) device.PollerState {
 	return device.PollerState{}
 }
 
-// wantNone wants that a poller is not there.
+// wantNone checks that a poller does not exist.
 func wantNone(t testing.TB, p device.Poller, when string) {
 	t.Helper()
 	if got, err := client.Read(p); got != nil || err != nil {
@@ -152,7 +151,7 @@ func wantNone(t testing.TB, p device.Poller, when string) {
 	}
 }
 
-// gone waits for the end of a poller.
+// gone waits until a poller has ended.
 func gone(t testing.TB, p device.Poller, what string) {
 	t.Helper()
 	eventually(t, what, func() bool { got, err := client.Read(p); return got == nil && err == nil })

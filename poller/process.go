@@ -21,32 +21,31 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Command is the first argument of the process that Client starts from the
-// running executable; its second is Main's.
+// Command is the first argument of the process that Client starts from the running executable.
+// The second argument is Main's.
 const Command = "internal-poller"
 
-// Descriptors that the process is started with.
+// Descriptors with which the process starts.
 const (
-	fdListener = 3 // bound in the directory of pollers
-	fdReady    = 4 // a pipe: one line, "ready" or what is wrong
-	fdTie      = 5 // if tied: a pipe that ends when the poller shall
+	fdListener = 3 // the listening socket
+	fdReady    = 4 // a pipe for one line: "ready" or an error
+	fdTie      = 5 // if tied: a pipe; its end of file tells the poller to end
 )
 
-// maxConns bounds the connections that a poller has open, and with answerWithin for
-// each what whoever connects can take of it. One more ends the oldest: who asks has
-// asked by then, who is silent has not.
+// maxConns limits the open connections of a poller. With answerWithin for each, it limits the
+// load by clients. A further connection closes the oldest one: an active client has its answer
+// by then, a silent one does not matter.
 const maxConns = 16
 
-// argument is Main's: the object, as JSON, and how it is started.
+// argument is Main's argument: the poller as JSON, and how it is started.
 type argument struct {
 	device.Poller
-	// Tied says that fdTie is one. Without it that number is any descriptor of
-	// the process's own.
+	// Tied is true if fdTie is open. Otherwise that number may be any of the process's own
+	// descriptors.
 	Tied bool `json:"tied,omitempty"`
 }
 
-// Main is a poller's process. It returns when it was told to stop, or when it
-// cannot go on.
+// Main runs a poller's process. It returns when the poller was told to stop, or on an error.
 func Main(arg string) error {
 	ready := os.NewFile(fdReady, "ready")
 	p, err := start(arg)
@@ -67,12 +66,12 @@ type process struct {
 	count    *counters
 	thread   *thread
 
-	ended chan error // one value, when the polling thread has ended
+	ended chan error // gets one value when the polling thread ends
 }
 
 func start(arg string) (*process, error) {
-	// A collection of garbage would wait for the polling thread, which does
-	// not return to the scheduler; there is next to none.
+	// A garbage collection would wait for the polling thread, which does not return to the
+	// scheduler. There is almost no garbage.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(64 << 20)
 	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
@@ -84,8 +83,8 @@ func start(arg string) (*process, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	// Listening again makes the credentials that others see this process's
-	// (unix_listen), not those of who started it.
+	// Listen again: the credentials that clients see are then this process's (unix_listen), not
+	// those of the process that started it.
 	if err := unix.Listen(fdListener, unix.SOMAXCONN); err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
@@ -96,8 +95,8 @@ func start(arg string) (*process, error) {
 	}
 	f.Close()
 	p.listener = l.(*net.UnixListener)
-	// It ends with the service that started it, not with the login that did:
-	// what cannot be left is no reason not to poll.
+	// The poller ends with the service that started it, but not with a login session. If it
+	// cannot leave the session's group, it polls all the same.
 	_ = cgroup.Leave(cgroup.IsLogin)
 	if p.queues, err = openQueues(p.Dev, p.Queues); err != nil {
 		return nil, err
@@ -145,7 +144,7 @@ func (p *process) run() error {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			if err != nil { // this connection, or no memory for one: not the listener
+			if err != nil { // about this connection, or out of memory: the listener still works
 				time.Sleep(lookAgain / 10)
 				continue
 			}
@@ -154,7 +153,7 @@ func (p *process) run() error {
 	}()
 	p.thread.begin()
 	stopped := make(chan net.Conn, 1)
-	var last [maxConns]*net.UnixConn // as they came; most have ended
+	var last [maxConns]*net.UnixConn // the latest connections; most are closed
 	for n := 0; ; {
 		select {
 		case c := <-asks:
@@ -166,7 +165,7 @@ func (p *process) run() error {
 			go p.answer(c, stopped)
 		case c := <-stopped:
 			err := p.end()
-			fmt.Fprintln(c, "stopped") // whoever asked may have gone
+			fmt.Fprintln(c, "stopped") // the client may have gone
 			return err
 		case <-ctx.Done():
 			return p.end()
@@ -177,14 +176,14 @@ func (p *process) run() error {
 	}
 }
 
-// end has the polling thread end first: it completes the NAPIs.
+// end ends the polling thread first, because that thread completes the NAPIs.
 func (p *process) end() error {
 	p.listener.Close()
 	p.thread.stop()
 	return <-p.ended
 }
 
-// answer serves one connection: "status" or "stop", a line each.
+// answer serves one connection: lines "status" or "stop".
 func (p *process) answer(c *net.UnixConn, stopped chan<- net.Conn) {
 	cred, err := peer(c)
 	if err == nil {
@@ -206,7 +205,7 @@ func (p *process) answer(c *net.UnixConn, stopped chan<- net.Conn) {
 			err = json.NewEncoder(c).Encode(p.state())
 		case "stop\n":
 			stopped <- c
-			return // the end of the connection is the end of the process
+			return // the process's end closes the connection
 		default:
 			err = errors.New("not understood")
 		}

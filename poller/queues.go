@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/internal/kernel/netdev"
 )
 
-// queues knows which NAPIs poll the receive queues of one device, which it
-// knows by its index: a device that is renamed stays the same.
+// queues finds the NAPIs of a device's receive queues. It keeps the device's index, which stays
+// when the device is renamed.
 type queues struct {
 	links  *fixed
 	client *netdev.Client
@@ -41,7 +41,7 @@ func openQueues(dev string, of []int) (*queues, error) {
 	return q, nil
 }
 
-// fixed is the one device.
+// fixed resolves every name to one device.
 type fixed struct {
 	index  int
 	driver string
@@ -50,11 +50,11 @@ type fixed struct {
 func (f *fixed) Index(string) (int, error)     { return f.index, nil }
 func (f *fixed) Driver(string) (string, error) { return f.driver, nil }
 
-// errGone is a device that is no more, or no more in this network namespace.
+// errGone means that the device no longer exists in this network namespace.
 var errGone = errors.New("the device is gone")
 
-// napis returns the IDs of the NAPIs that the kernel lists for the queues, in
-// their order, each once: without those of queues that have none now.
+// napis returns the IDs of the NAPIs that the kernel lists for the queues, in the order of the
+// queues, each once. Queues without a NAPI are skipped.
 func (q *queues) napis() ([]uint32, error) {
 	m, err := q.client.Map(q.dev)
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
@@ -72,7 +72,7 @@ func (q *queues) napis() ([]uint32, error) {
 		for _, have := range m.Queues {
 			if have.Type == "rx" && have.ID == queue && listed[have.NAPI] {
 				ids = append(ids, have.NAPI)
-				delete(listed, have.NAPI) // one NAPI may have several queues
+				delete(listed, have.NAPI) // several queues may share one NAPI
 			}
 		}
 	}

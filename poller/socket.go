@@ -20,22 +20,22 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// DefaultRunDir is the run directory where none is named.
+// DefaultRunDir is the default run directory.
 const DefaultRunDir = "/run/niclane"
 
-// A dir is the directory of the pollers' sockets, RUNDIR/pollers, as it concerns
-// the network namespace of the thread that opened it. Only its owner, root, can
-// make a name in it or connect to one.
+// A dir is the open directory of the pollers' sockets, RUNDIR/pollers, and the network
+// namespace of the thread that opened it. Only its owner, root, can create names in it or
+// connect to its sockets.
 type dir struct {
 	path  string
 	fd    int
 	netns uint64 // inode number of the network namespace
-	links int    // a socket of it, to ask about devices
+	links int    // a socket in that namespace, for device ioctls
 }
 
-// openDir opens the directory, nil if there is none, or none that this user may
-// look into: pollers answer to their owner only. It is an error if another user
-// owns it or can enter it.
+// openDir opens the directory. It returns nil if the directory does not exist, or if this user
+// may not read it: pollers answer only their owner. A directory that another user owns or can
+// enter is an error.
 func openDir(runDir string) (d *dir, err error) {
 	d = &dir{path: pathOf(runDir), links: -1}
 	d.fd, err = unix.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -74,9 +74,8 @@ func (d *dir) close() {
 	}
 }
 
-// clean removes sockets that no process has open, of whatever network namespace.
-// Who calls it holds the lock of the run directory: a starter binds before it
-// listens.
+// clean removes sockets that no process has open, in all network namespaces. The caller holds
+// the lock of the run directory, because a starting poller's socket is bound before it listens.
 func (d *dir) clean() error {
 	names, err := d.names()
 	if err != nil {
@@ -96,8 +95,7 @@ func (d *dir) clean() error {
 	return nil
 }
 
-// A name is a socket's: NETNS.IFINDEX.QUEUE. A device that is renamed keeps its
-// pollers.
+// A name is the name of a socket: NETNS.IFINDEX.QUEUE. A renamed device keeps its pollers.
 type name struct {
 	netns uint64
 	index uint32
@@ -106,7 +104,7 @@ type name struct {
 
 func (n name) String() string { return fmt.Sprintf("%d.%d.%d", n.netns, n.index, n.queue) }
 
-// name is that of a poller's socket. The error is ENODEV if there is no such device.
+// name returns the name of a poller's socket. If there is no such device, the error is ENODEV.
 func (d *dir) name(p device.Poller) (name, error) {
 	r, err := unix.NewIfreq(p.Dev)
 	if err == nil {
@@ -118,7 +116,7 @@ func (d *dir) name(p device.Poller) (name, error) {
 	return name{d.netns, r.Uint32(), first(p)}, nil
 }
 
-// first is the queue that a poller has its name from.
+// first returns the queue in a poller's name.
 func first(p device.Poller) int {
 	if len(p.Queues) == 0 {
 		return 0
@@ -126,7 +124,7 @@ func first(p device.Poller) int {
 	return p.Queues[0]
 }
 
-// device is the present name of a device, "" if there is none of that index now.
+// device returns the present name of the device with an index, "" if there is none.
 func (d *dir) device(index uint32) string {
 	r, err := unix.NewIfreq("")
 	if err != nil {
@@ -139,15 +137,15 @@ func (d *dir) device(index uint32) string {
 	return r.Name()
 }
 
-// address is a socket's through the open directory: whatever its path is by now,
-// and however long (unix(7)).
+// address returns a socket's address through the open directory. It works if the directory was
+// moved, and for paths of any length (unix(7)).
 func (d *dir) address(n name) *net.UnixAddr {
 	return &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%v", d.fd, n)}
 }
 
 func (d *dir) pathOf(n name) string { return filepath.Join(d.path, n.String()) }
 
-// remove takes a socket away that is no longer listened on.
+// remove removes a socket on which no process listens.
 func (d *dir) remove(n name) error {
 	if err := unix.Unlinkat(d.fd, n.String(), 0); err != nil && err != unix.ENOENT {
 		return fmt.Errorf("%s: %w", d.pathOf(n), err)
@@ -155,7 +153,7 @@ func (d *dir) remove(n name) error {
 	return nil
 }
 
-// names are the sockets', of all network namespaces. Other names are passed over.
+// names returns the names of the sockets of all network namespaces. It skips other files.
 func (d *dir) names() ([]name, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/self/fd/%d", d.fd))
 	if err != nil {
@@ -172,9 +170,8 @@ func (d *dir) names() ([]name, error) {
 	return out, nil
 }
 
-// List returns the pollers of the calling thread's network namespace that were
-// started with runDir, DefaultRunDir if empty, by their keys. A device has the
-// name that it has now.
+// List returns the pollers of the calling thread's network namespace that were started with
+// runDir (DefaultRunDir if empty), sorted by key. Devices have their present names.
 func List(runDir string) ([]device.PollerState, error) {
 	d, err := openDir(runDir)
 	if d == nil {
@@ -229,9 +226,9 @@ func (d *dir) read(p device.Poller) (*device.PollerState, error) {
 	return s, err
 }
 
-// find connects to a poller, nil if there is none. That of a device that is not
-// there by its name, or is gone and has left that to another one, is the one that was
-// started with it.
+// find connects to a poller, nil if there is none. If no device has the poller's device name,
+// or if the poller's device is gone and another has that name, find uses the poller that was
+// started with the name.
 func (d *dir) find(p device.Poller) (*conn, error) {
 	own, err := d.name(p)
 	there := err == nil
@@ -264,8 +261,8 @@ func (d *dir) find(p device.Poller) (*conn, error) {
 	return nil, nil
 }
 
-// conn is a connection to a poller. Which process it is comes from the kernel
-// alone, and what it was started as from its arguments.
+// conn is a connection to a poller. The kernel tells which process it is. The process's
+// arguments tell what it was started as.
 type conn struct {
 	*net.UnixConn
 	name    name
@@ -275,7 +272,7 @@ type conn struct {
 	in      *bufio.Reader
 }
 
-// Close also lets go of the process.
+// Close also closes the pidfd.
 func (c *conn) Close() error {
 	if c.process >= 0 {
 		unix.Close(c.process)
@@ -283,11 +280,10 @@ func (c *conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// dial connects to a poller; nil if there is none. What root has put there
-// otherwise is passed over.
+// dial connects to a poller; nil if there is none. It skips sockets that are not a poller's.
 func (d *dir) dial(n name) (*conn, error) {
 	u, err := net.DialUnix("unix", nil, d.address(n))
-	// Its queue is full of connections that it has not accepted yet.
+	// EAGAIN: the poller has not accepted the earlier connections yet.
 	for end := time.Now().Add(answerWithin); errors.Is(err, unix.EAGAIN) && time.Now().Before(end); u,
 		err = net.DialUnix("unix", nil, d.address(n)) {
 		time.Sleep(10 * time.Millisecond)
@@ -315,11 +311,11 @@ func (d *dir) dial(n name) (*conn, error) {
 	return c, nil
 }
 
-// identify finds out which process listens at the other end, and reports whether it
-// is a poller of niclane's, with that name.
+// identify finds the process at the other end, and reports whether it is one of niclane's
+// pollers with that name.
 //
-// The process is taken hold of before it is asked anything: what answers afterwards,
-// or keeps the connection open, is alive, so that its PID was its own all the time.
+// It opens a pidfd before it sends a request. A process that answers later, or keeps the
+// connection open, is then alive, so its PID has not been reused.
 func (c *conn) identify() (bool, error) {
 	cred, err := peer(c.UnixConn)
 	if err != nil || cred.Uid != 0 {
@@ -340,8 +336,8 @@ func (c *conn) identify() (bool, error) {
 	return ok && first(started) == c.name.queue, nil
 }
 
-// peer returns who is at the other end of a connection, or was when it began to
-// listen there.
+// peer returns the credentials of the process at the other end of a connection. For a listener
+// they are those at the time of its listen call.
 func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -355,8 +351,8 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, err
 }
 
-// startedAs returns the poller that a process was started as, by its arguments;
-// ok is false if it was not started as one.
+// startedAs returns the poller in a process's arguments; ok is false if the process was not
+// started as a poller.
 func startedAs(pid int) (p device.Poller, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	args := strings.Split(string(b), "\x00")
@@ -366,7 +362,7 @@ func startedAs(pid int) (p device.Poller, ok bool) {
 	return p, json.Unmarshal([]byte(args[2]), &p) == nil
 }
 
-// status asks. A connection that ends without an answer is of a process that
+// status asks for the state. A connection that ends without an answer belongs to a process that
 // has ended.
 func (c *conn) status() (*device.PollerState, error) {
 	if _, err := fmt.Fprintln(c, "status"); err != nil {

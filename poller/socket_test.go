@@ -25,10 +25,10 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// impostor listens on descriptor 3 and answers as a poller would, but for the PID,
-// which it is given. It does not stop when it is told to.
+// impostor listens on descriptor 3 and answers like a poller, but with a given PID. It ignores
+// "stop".
 func impostor(answer string) {
-	_ = unix.Listen(3, 1) // its own credentials from now on
+	_ = unix.Listen(3, 1) // sets the socket's credentials to its own
 	l, err := net.FileListener(os.NewFile(3, ""))
 	for err == nil {
 		var c net.Conn
@@ -52,7 +52,7 @@ func pretend(c net.Conn, answer string) {
 	}
 }
 
-// victim is a process that a test ends.
+// victim starts a process for a test to end.
 func victim(t *testing.T) *exec.Cmd {
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -68,7 +68,7 @@ func answering(t *testing.T, p device.Poller, pid int) string {
 	return string(b)
 }
 
-// path is where the socket of a poller is.
+// path returns the path of a poller's socket.
 func path(t *testing.T, p device.Poller) string {
 	var st unix.Stat_t
 	link, err := net.InterfaceByName(p.Dev)
@@ -79,7 +79,7 @@ func path(t *testing.T, p device.Poller) string {
 	return filepath.Join(client.RunDir, "pollers", fmt.Sprintf("%d.%d.%d", st.Ino, link.Index, p.Queues[0]))
 }
 
-// listen binds a poller's path.
+// listen listens at a poller's path.
 func listen(t *testing.T, path string) *net.UnixListener {
 	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
@@ -88,14 +88,14 @@ func listen(t *testing.T, path string) *net.UnixListener {
 	return l
 }
 
-// TestForeign: a process that niclane did not start as a poller is none, whatever it
-// says and wherever it listens, and nor is a file.
+// TestForeign: a file, or a process that niclane did not start as a poller, is not a poller,
+// wherever it listens and regardless of its answers.
 func TestForeign(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		p := object(0)
 		v := victim(t)
 		l := listen(t, path(t, p))
-		abstract, err := net.Listen("unix", "@niclane/"+p.Key()) // where pollers listened before
+		abstract, err := net.Listen("unix", "@niclane/"+p.Key()) // the address of earlier versions
 		must.Do(t, err)
 		defer abstract.Close()
 		for _, l := range []net.Listener{l, abstract} {
@@ -126,8 +126,8 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestNamed: a poller that names another process's PID is known by its own, and it is
-// the one that is ended.
+// TestNamed: a poller that answers with another process's PID is listed with its own PID.
+// Ending it ends the right process.
 func TestNamed(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		p := object(0)
@@ -158,8 +158,8 @@ func TestNamed(t *testing.T) {
 	})
 }
 
-// TestOpenDirectory: a directory of sockets that others can enter, or that is a link,
-// is refused by whatever reads or writes.
+// TestOpenDirectory: reads and writes refuse a socket directory that other users can enter, or
+// that is a link.
 func TestOpenDirectory(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		for name, mk := range map[string]func(path string) error{
@@ -189,8 +189,8 @@ func TestOpenDirectory(t *testing.T) {
 	})
 }
 
-// TestFlood: connections that ask nothing take no more of a poller than a bound, end,
-// and keep nobody from an answer.
+// TestFlood: silent connections use only a limited number of a poller's descriptors, end, and
+// do not delay other clients.
 func TestFlood(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -218,7 +218,7 @@ func TestFlood(t *testing.T) {
 		if now := sockets(); now > before+20 {
 			t.Errorf("%d descriptors, %d before", now, before)
 		}
-		// Not even the last silent one is kept.
+		// The last silent connection ends too.
 		must.Do(t, last.SetReadDeadline(time.Now().Add(time.Minute)))
 		if _, err := last.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("a silent connection: %v, want EOF", err)
@@ -226,8 +226,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestLeft: names that dead pollers left, also of network namespaces that are no
-// more, are none and go with the next write.
+// TestLeft: sockets of dead pollers do not count, and the next Write removes them, also those
+// of former network namespaces.
 func TestLeft(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -247,7 +247,7 @@ func TestLeft(t *testing.T) {
 	})
 }
 
-// TestFullQueue: a socket that has not accepted what it was asked before is waited for.
+// TestFullQueue: a client waits for a poller whose accept queue is full.
 func TestFullQueue(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		p := object(0)

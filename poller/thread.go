@@ -17,23 +17,23 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// How long the kernel polls at a time. With one NAPI it stops by itself when
-// somebody else needs the processor (NAPI_F_END_ON_RESCHED), with several it
-// does not, and in a kernel without preemption nobody gets it before.
+// Durations of one kernel busy poll. With one NAPI the kernel stops early if another thread
+// needs the processor (NAPI_F_END_ON_RESCHED). With several NAPIs it does not stop, and a
+// kernel without preemption runs no other thread meanwhile.
 const (
 	busyOne  = 200 * time.Microsecond
 	busyMany = 50 * time.Microsecond
 )
 
-// lookAgain is how often the NAPIs of the queues are looked up although nothing
-// says that they changed, and how often a sleeper looks.
+// lookAgain is the interval at which the NAPIs of the queues are looked up without a sign of
+// change. It is also the longest sleep.
 const lookAgain = time.Second
 
-// gonePolls is how many times around without one poll of a NAPI mean that its
-// ID is no more.
+// gonePolls is the number of rounds without any poll after which the NAPIs are looked up again,
+// because their IDs may be gone.
 const gonePolls = 64
 
-// thread is the one that polls.
+// thread is the polling thread.
 type thread struct {
 	p    *process
 	id   int
@@ -45,15 +45,15 @@ type thread struct {
 	napis            atomic.Pointer[[]uint32]
 }
 
-// startThread makes the polling thread and everything for which it needs
-// privileges. It waits for begin.
+// startThread starts the polling thread, which does everything that needs privileges and then
+// waits for begin.
 func startThread(p *process) (*thread, error) {
 	t := &thread{p: p, begun: make(chan struct{}), stopped: make(chan struct{})}
 	none := []uint32{}
 	t.napis.Store(&none)
 	setUp := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with its goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
 		err := t.setUp()
 		setUp <- err
 		if err != nil {
@@ -97,15 +97,15 @@ func (t *thread) setUp() (err error) {
 
 func (t *thread) begin() { close(t.begun) }
 
-// stop has it end. Whoever sleeps looks within lookAgain at the latest.
+// stop ends the thread. A sleeping thread notices within lookAgain.
 func (t *thread) stop() {
 	t.ends.Store(true)
 	close(t.stopped)
-	// Waking the sleeper is only to be quick.
+	// Waking the thread only saves time.
 	t.p.count.alarm.SetDeadline(time.Now())
 }
 
-// resolve looks up the NAPIs of the queues and has those polled.
+// resolve looks up the NAPIs of the queues and polls those from now on.
 func (t *thread) resolve() error {
 	ids, err := t.p.queues.napis()
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// Kinds of events.
+// Values of Event.Kind.
 const (
-	Begun    = "begun"    // the lanes of a file are kept from now on
-	Ended    = "ended"    // they are no more: rolled back, or the keeper ends
-	Drift    = "drift"    // something is not as niclane left it
-	Repaired = "repaired" // and is again
-	Returned = "returned" // and is again, by somebody else's hand
-	Waiting  = "waiting"  // nothing can be repaired before something happens
-	Failed   = "failed"   // it could not be repaired
-	Left     = "left"     // it is not repaired any more
-	Released = "released" // what would have harmed a lane meanwhile was undone
-	Notice   = "notice"   // what somebody may want to know
+	Begun    = "begun"    // the keeper starts to keep the lanes of a file
+	Ended    = "ended"    // it keeps them no longer: they were rolled back, or it ends
+	Drift    = "drift"    // an object differs from what niclane wrote
+	Repaired = "repaired" // niclane has restored the object
+	Returned = "returned" // another program has restored the object
+	Waiting  = "waiting"  // a device or control group is not ready for repairs
+	Failed   = "failed"   // a repair failed
+	Left     = "left"     // niclane repairs the object no longer
+	Released = "released" // settings that would harm an incomplete lane were undone
+	Notice   = "notice"   // information
 )
 
-// An Event is something that happened, on one line.
+// An Event is a change, a repair or a notice, printed on one line.
 type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   string    `json:"kind"`
@@ -35,20 +35,21 @@ type Event struct {
 	Key    string    `json:"key,omitempty"`
 	Want   string    `json:"want,omitempty"`
 	Found  string    `json:"found,omitempty"`
-	// Text says it in words.
+	// Text is the description.
 	Text string `json:"text"`
-	// After is how long after it was told that something changed, ns.
+	// After is the time since the kernel's notification, in ns.
 	After time.Duration `json:"afterNs,omitempty"`
-	// Objects that were written, or are gone because of this one.
+	// Objects are the keys of objects that were written, or that are missing because of this
+	// one.
 	Objects []string `json:"objects,omitempty"`
 }
 
-// of gives an event about a finding.
+// of returns an event about a finding.
 func of(kind, config string, f verify.Finding) Event {
 	return Event{Kind: kind, Config: config, Device: f.Device, Lane: f.Lane, Key: f.Key, Want: f.Want, Found: f.Found}
 }
 
-// String gives the event on one line, without its time.
+// String returns the event on one line, without its time.
 func (e Event) String() string {
 	s := e.Kind
 	if e.Device != "" {
@@ -70,14 +71,15 @@ func (e Event) String() string {
 	return s
 }
 
-// WriteText writes events for people: the time of day, and what happened.
+// WriteText returns a function that writes events as text lines that start with the time of
+// day.
 func WriteText(w io.Writer) func(Event) {
 	return func(e Event) { fmt.Fprintln(w, e.Time.Format("15:04:05.000"), e) }
 }
 
-// WriteJSON writes events for programs, one JSON document on each line.
+// WriteJSON returns a function that writes each event as one line of JSON.
 func WriteJSON(w io.Writer) func(Event) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	return func(e Event) { _ = enc.Encode(e) } // who reads has gone: nobody to tell
+	return func(e Event) { _ = enc.Encode(e) } // the reader has gone: nothing to do
 }

@@ -18,26 +18,26 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Keeper keeps lanes.
+// A Keeper keeps the lanes of a Machine as they were applied.
 type Keeper struct {
 	m Machine
 	o Options
 
-	mu    sync.Mutex // of what follows: State reads it meanwhile
+	mu    sync.Mutex // guards files, count and failing, which State reads
 	files map[string]*file
 	count Count
-	// failing is why the machine cannot be looked at, "" if it can.
+	// failing is the error of the last look, "" if there was none.
 	failing string
 
-	told    time.Time     // when the first of the events came that are being handled
-	cost    time.Duration // of the last look
-	hurried int           // rounds that followed each other closely, because something was told
-	spent   time.Duration // the processor's time that it took
-	ended   time.Time     // the last round because something was told
-	busy    time.Time     // since when another applier is at work; zero: none is
+	told    time.Time     // arrival of the first event that this round handles; zero: none
+	cost    time.Duration // duration of the last look
+	hurried int           // consecutive rounds, caused by events, with short pauses
+	spent   time.Duration // processor time of the last such round
+	ended   time.Time     // end of the last such round
+	busy    time.Time     // since when another applier holds the machine; zero: none does
 }
 
-// file is what is known of one lanes file.
+// file is the keeper's state of one lanes file.
 type file struct {
 	generation string
 	ground     string
@@ -45,23 +45,23 @@ type file struct {
 	waits      map[string]string
 }
 
-// Count counts since the keeper began.
+// Count counts from the keeper's start.
 type Count struct {
 	Looks, Events, Drifts, Repairs, Failures uint64
-	// LastLook is when the lanes were last compared.
+	// LastLook is the time of the last comparison.
 	LastLook time.Time
 }
 
-// NewKeeper makes one.
+// NewKeeper returns a Keeper of m.
 func NewKeeper(m Machine, o Options) *Keeper {
 	return &Keeper{m: m, o: o.withDefaults(), files: map[string]*file{}}
 }
 
-// errNoEvents is the end of the notifications.
+// errNoEvents is returned if the notifications end.
 var errNoEvents = errors.New("the kernel's notifications have ended")
 
-// Run keeps the lanes until ctx ends, which is no error. events are told by
-// whoever listens to the kernel; what they say does not matter.
+// Run keeps the lanes until ctx ends, then returns nil. Each value on events triggers a look;
+// its content does not matter.
 func Run[E any](ctx context.Context, k *Keeper, events <-chan E) error {
 	k.round(ctx)
 	again := time.NewTimer(k.next())
@@ -106,21 +106,22 @@ func Run[E any](ctx context.Context, k *Keeper, events <-chan E) error {
 	}
 }
 
-// Rounds on a device that somebody changes all the time: each comes four times as
-// long after the one before, up to crowdedPause, and longer until they take
-// toldShare of a processor.
+// Pauses between rounds on a device that changes all the time. The pause grows fourfold each
+// time, up to crowdedPause. It grows further if the rounds would take more than toldShare of a
+// processor.
 const (
 	firstPause   = 50 * time.Millisecond
 	crowdedPause = 500 * time.Millisecond
 	toldShare    = 0.006
-	// calm is how many such pauses nothing has to be told for the next round to
-	// be at once.
+	// calm is the number of such pauses without an event after which the next round starts at
+	// once.
 	calm = 4
-	// longestPause is short beside a watchdog's time: nothing is alive meanwhile.
+	// longestPause must be short compared with a watchdog's time, because Alive is not called
+	// in a pause.
 	longestPause = 10 * time.Second
 )
 
-// processor returns the time that this process has taken of processors.
+// processor returns the processor time that this process has used.
 func processor() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -129,14 +130,12 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// pause is the longest that there is between rounds although it is told that
-// something has changed.
+// pause returns the longest pause between rounds while events arrive.
 func (k *Keeper) pause() time.Duration {
 	return min(longestPause, max(crowdedPause, time.Duration(float64(k.spent)/toldShare)))
 }
 
-// patience is how long to wait at least before looking, although it is told that
-// something has changed.
+// patience returns the shortest wait before the next round while events arrive.
 func (k *Keeper) patience() time.Duration {
 	if k.hurried == 0 {
 		return 0
@@ -148,9 +147,9 @@ func (k *Keeper) patience() time.Duration {
 	return max(0, pause-time.Since(k.ended))
 }
 
-// settle waits until nothing has happened for a while, and counts what did. If it
-// is to wait for a time at least, it takes no notice of what happens meanwhile:
-// to be woken for each would cost more than looking.
+// settle waits until no event has come for a while, and returns their number. If least is
+// positive, it reads no events before that time: a wake-up for each event would cost more than
+// a look.
 func settle[E any](ctx context.Context, events <-chan E, o Options, least time.Duration) (n uint64, ok bool) {
 	n = 1
 	most := time.NewTimer(max(o.SettleMost, least))
@@ -177,7 +176,7 @@ func settle[E any](ctx context.Context, events <-chan E, o Options, least time.D
 			return n, true
 		}
 	}
-	for { // what came meanwhile
+	for { // events that arrived meanwhile
 		select {
 		case _, ok := <-events:
 			if !ok {
@@ -204,7 +203,7 @@ func (k *Keeper) report(e Event) {
 	k.o.Report(e)
 }
 
-// round looks, and repairs what is due.
+// round looks at the lanes and makes the due repairs.
 func (k *Keeper) round(ctx context.Context) {
 	views, ok := k.look(ctx)
 	if !ok {
@@ -226,7 +225,7 @@ func (k *Keeper) round(ctx context.Context) {
 	}
 	defer release()
 	k.busy = time.Time{}
-	// What was seen may have been somebody's apply at work.
+	// The first look may have seen another process's unfinished apply.
 	if views, ok = k.look(ctx); !ok {
 		return
 	}
@@ -235,7 +234,7 @@ func (k *Keeper) round(ctx context.Context) {
 	}
 }
 
-// look looks; ok is false if that was not possible.
+// look compares the lanes with the kernel; ok is false if that failed.
 func (k *Keeper) look(ctx context.Context) (views []View, ok bool) {
 	began := time.Now()
 	views, err := k.m.Look(ctx)
@@ -256,7 +255,7 @@ func (k *Keeper) look(ctx context.Context) (views []View, ok bool) {
 	return views, true
 }
 
-// fails reports that nothing can be seen, once for each reason.
+// fails reports that a look failed, once for each error.
 func (k *Keeper) fails(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -270,8 +269,8 @@ func (k *Keeper) fails(ctx context.Context, err error) {
 	}
 }
 
-// anything reports whether the views differ from what was reported, or something
-// is due for repair: whether to look more closely.
+// anything reports whether the views differ from the reported state or a repair is due. The
+// keeper then looks again with the machine held.
 func (k *Keeper) anything(views []View) bool {
 	if len(views) != len(k.files) {
 		return true
@@ -304,7 +303,7 @@ func (k *Keeper) anything(views []View) bool {
 	return false
 }
 
-// note reports what is new, and returns the views with drifts that are due.
+// note reports changes, and returns the views that have due drifts.
 func (k *Keeper) note(views []View) (due []View) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -349,7 +348,7 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 	}
 	for _, t := range f.troubles {
 		if f.waits[t.device] != "" && v.Waits[t.device] == "" {
-			// the device took it, nobody else
+			// The device's outage caused the drifts, not another program.
 			*t = trouble{there: t.there, reported: t.reported, seen: t.seen, device: t.device}
 		}
 	}
@@ -358,7 +357,7 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 	for _, d := range v.Drifts {
 		present[d.Key] = true
 		for _, key := range d.With {
-			folded[key] = true // told with another drift now
+			folded[key] = true // reported with another drift now
 		}
 		due = k.noteDrift(f, v, d, now) || due
 	}
@@ -386,7 +385,7 @@ func (k *Keeper) noteDrift(f *file, v View, d verify.Finding, now time.Time) (du
 	t.seen, t.device = now, d.Device
 	if !t.there || t.reported != d.Found {
 		if t.there {
-			t.anew() // what is there now may be repairable
+			t.anew() // the new value may be repairable
 		}
 		t.there, t.reported, t.futile = true, d.Found, false
 		if !t.released {
@@ -418,7 +417,7 @@ func (k *Keeper) leave(t *trouble, config string, d verify.Finding, why string) 
 	k.report(e)
 }
 
-// repair has what is due made again, and says what became of it.
+// repair makes the due repairs of a view and reports the results.
 func (k *Keeper) repair(ctx context.Context, v View) {
 	now := time.Now()
 	f := k.files[v.Config]
@@ -453,7 +452,7 @@ func (k *Keeper) repair(ctx context.Context, v View) {
 		after = views[i]
 	}
 	k.mu.Lock()
-	f.generation = after.Generation // ours
+	f.generation = after.Generation // our own repair changed it
 	k.mu.Unlock()
 	var missing []verify.Finding
 	for _, d := range due {
@@ -466,8 +465,7 @@ func (k *Keeper) repair(ctx context.Context, v View) {
 	}
 }
 
-// became reports what became of a drift that was to be repaired: whether it is
-// no more.
+// became reports the result of one repair. It returns true if the drift is gone.
 func (k *Keeper) became(config string, d verify.Finding, after View, r engine.Repair, err error) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -492,7 +490,7 @@ func (k *Keeper) became(config string, d verify.Finding, after View, r engine.Re
 		return true
 	}
 	if err == nil && len(done) == 0 && after.Drifts[i].Found != d.Found {
-		return false // changed meanwhile: the next look reports what it is now
+		return false // it changed meanwhile: the next look reports the new value
 	}
 	t.reported = after.Drifts[i].Found
 	t.failed = err != nil
@@ -515,7 +513,7 @@ func (k *Keeper) became(config string, d verify.Finding, after View, r engine.Re
 	return false
 }
 
-// counted is a number of things: "1 try", "2 tries".
+// counted formats a number with its noun: "1 try", "2 tries".
 func counted(n int, one, several string) string {
 	if n == 1 {
 		return "1 " + one
@@ -530,7 +528,7 @@ func (k *Keeper) release(ctx context.Context, config string, missing []verify.Fi
 		f := k.files[config]
 		as := f.troubles[missing[0].Key]
 		for _, key := range keys {
-			// It is wanted again when what is missing is, and not before.
+			// Restore it only when the missing object is restored.
 			f.troubles[key] = &trouble{there: true, released: true, repairs: as.repairs, last: as.last, seen: as.last,
 				device: as.device}
 		}
@@ -543,15 +541,15 @@ func (k *Keeper) release(ctx context.Context, config string, missing []verify.Fi
 	}
 }
 
-// next is how long to wait at most before looking again.
+// next returns the longest wait until the next look.
 func (k *Keeper) next() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
 	wait := max(k.o.Again, time.Duration(float64(k.cost)/share))
 	if !k.busy.IsZero() {
-		// As often as somebody's apply may take, and rarely while it is to
-		// be confirmed.
+		// Look often, because an apply may be short. Look rarely if the apply waits for its
+		// confirmation.
 		wait = min(wait, max(100*time.Millisecond, min(now.Sub(k.busy)/4, 5*time.Second)))
 	}
 	if k.failing != "" {
@@ -576,17 +574,18 @@ func (k *Keeper) end() {
 	}
 }
 
-// A Condition is what is known of one lanes file.
+// A Condition is the state of one lanes file.
 type Condition struct {
 	Config string
-	// Drifts are there now, Left are those that are not repaired any more.
+	// Drifts are the keys of present drifts to repair, Left those of drifts that the keeper no
+	// longer repairs.
 	Drifts, Left []string
-	// Waits are devices on which nothing can be repaired, and why.
+	// Waits are the devices on which repairs are impossible, with the reasons.
 	Waits map[string]string
 }
 
-// State returns what is known now; failing is why the machine cannot be looked
-// at.
+// State returns the present conditions and counts. failing is the error of the last look, "" if
+// there was none.
 func (k *Keeper) State() (conditions []Condition, count Count, failing string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -21,28 +21,28 @@ import (
 
 const config = "/etc/niclane/d0.yaml"
 
-// A machine in memory: objects that are drifted, by key.
+// A machine is a watch.Machine in memory, with drifted objects by key.
 type machine struct {
 	t       *testing.T
 	drifted map[string]verify.Finding
 	waits   map[string]string
-	// generation of the lanes; "" means that none are applied.
+	// generation of the lanes; "" means that no lanes are applied.
 	generation string
 	busy       bool
 	lookErr    error
 	lookTakes  time.Duration
 	repairErr  error
-	// stubborn objects are not repaired by any step; futile ones have none.
+	// futile objects have no step that repairs them.
 	futile map[string]bool
 	ground string
 	// onRepair is called after each repair.
 	onRepair func()
-	// napi is what Release changes, while it is set.
+	// napi is the key of the object that Release changes; "" for none.
 	napi string
 
 	held     bool
 	looks    int
-	repairs  []time.Duration // since the start
+	repairs  []time.Duration // times since the start
 	began    time.Time
 	released int
 }
@@ -50,7 +50,7 @@ type machine struct {
 func (m *machine) Look(context.Context) ([]watch.View, error) {
 	m.looks++
 	if m.lookTakes > 0 {
-		time.Sleep(m.lookTakes) // of synctest's clock
+		time.Sleep(m.lookTakes) // on synctest's clock
 	}
 	if m.lookErr != nil {
 		return nil, m.lookErr
@@ -109,8 +109,8 @@ func (m *machine) drift(key string) {
 		Meaning: key + " is wrong", Repair: "niclane apply " + config}
 }
 
-// keep runs a keeper in a bubble with a clock of its own. do is called once it
-// waits; its result are the events, without their times.
+// keep runs a keeper in a synctest bubble. It calls do when the keeper waits, and returns the
+// events without their times.
 func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *watch.Keeper, tell func())) (events []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *watch.Keepe
 	return events
 }
 
-// pass lets the bubble's time pass, until everybody waits again.
+// pass advances the bubble's time and waits until all goroutines block.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -166,13 +166,13 @@ func TestRepairs(t *testing.T) {
 		if len(m.drifted) > 0 || m.held {
 			t.Errorf("drifts %v are left, held %v", m.drifted, m.held)
 		}
-		tell() // of what the repair itself did
+		tell() // about the repair itself
 	})
 	same(t, got, "0s begun", "0s drift qdisc", "0s repaired qdisc", "0s ended")
 }
 
-// TestFight: what somebody sets again at once is repaired later each time, and
-// then left. It is not taken up again although it is told about.
+// TestFight: a drift that comes back at once is repaired later each time, and then left.
+// Further notifications do not resume its repairs.
 func TestFight(t *testing.T) {
 	var at []time.Duration
 	got := keep(t, func(m *machine) { m.onRepair = func() { m.drift("irq") } },
@@ -200,7 +200,7 @@ func TestFight(t *testing.T) {
 	}
 }
 
-// TestForgiven: a drift that was away for long is a new one.
+// TestForgiven: a drift that was absent for long counts as new.
 func TestForgiven(t *testing.T) {
 	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for range 20 {
@@ -214,7 +214,7 @@ func TestForgiven(t *testing.T) {
 	})
 }
 
-// TestBackAfterRepairs: what comes back after the last repair is left at once.
+// TestBackAfterRepairs: a drift that comes back after the last repair is left at once.
 func TestBackAfterRepairs(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for range 9 {
@@ -230,7 +230,7 @@ func TestBackAfterRepairs(t *testing.T) {
 		if m.drifted["irq"].Key == "" {
 			t.Error("repaired a tenth time")
 		}
-		m.drift("qdisc") // another one is not affected, nor is this one by it
+		m.drift("qdisc") // another drift: neither affects the other
 		tell()
 		if m.drifted["irq"].Key == "" || m.drifted["qdisc"].Key != "" {
 			t.Errorf("drifts %v, want irq alone", m.drifted)
@@ -262,7 +262,7 @@ func TestWaits(t *testing.T) {
 	same(t, got, "0s begun", "0s waiting", "0s drift napi", "10m0s repaired napi", "10m0s ended")
 }
 
-// TestChanged: what could not be repaired is tried at once when it is otherwise.
+// TestChanged: a failed repair is tried at once when the drift changes.
 func TestChanged(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("a tbf is there")
@@ -280,7 +280,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestFlaps: a link that goes down and up is no fight.
+// TestFlaps: a link that goes down and up is not a fight.
 func TestFlaps(t *testing.T) {
 	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for i := range 50 {
@@ -297,7 +297,7 @@ func TestFlaps(t *testing.T) {
 	})
 }
 
-// TestBusy: what is seen while somebody applies is no drift.
+// TestBusy: differences during another process's apply are no drift.
 func TestBusy(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.busy = true
@@ -310,7 +310,7 @@ func TestBusy(t *testing.T) {
 		m.busy = true
 		m.drift("qdisc")
 		tell()
-		m.busy = false // it was drift, and the one who applied did not mind
+		m.busy = false // the apply did not repair it: it is a drift
 		pass(10 * time.Second)
 	})
 	same(t, withoutTimes(got), "begun", "notice", "drift qdisc", "repaired qdisc", "ended")
@@ -325,7 +325,7 @@ func withoutTimes(events []string) []string {
 	return out
 }
 
-// TestFutile: what no step repairs is said once, until it changes.
+// TestFutile: a drift without a step is reported once, until it changes.
 func TestFutile(t *testing.T) {
 	got := keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		m.futile["foreign"] = true
@@ -344,11 +344,11 @@ func TestFutile(t *testing.T) {
 	same(t, withoutTimes(got), "begun", "drift foreign", "left foreign", "returned foreign", "ended")
 }
 
-// TestOvertaken: what changes while it is repaired is a drift of its own, of the
-// same key, as where a slave leaves a bond while it gets its lanes.
+// TestOvertaken: a change during a repair is a new drift of the same key, as when a slave
+// leaves a bond while it gets its lanes.
 func TestOvertaken(t *testing.T) {
 	got := keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
-		m.futile["slave"] = true // it is no object: no step has its key
+		m.futile["slave"] = true // not an object: no step has its key
 		m.onRepair = func() {
 			switch len(m.repairs) {
 			case 1:
@@ -369,8 +369,8 @@ func TestOvertaken(t *testing.T) {
 	same(t, withoutTimes(got), "begun", "drift slave", "drift slave", "repaired slave", "ended")
 }
 
-// TestRelease: what cannot be made does no harm meanwhile, and is made once it
-// can be.
+// TestRelease: settings that would harm an incomplete lane are undone, and made again when the
+// lane can be completed.
 func TestRelease(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr, m.napi = errors.New("io_uring is switched off"), "napi"
@@ -389,7 +389,7 @@ func TestRelease(t *testing.T) {
 		"2s repaired poller", "5s ended")
 }
 
-// TestFolded: what goes on as part of another drift has not returned.
+// TestFolded: a drift that becomes part of another one has not returned.
 func TestFolded(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("no")
@@ -405,8 +405,7 @@ func TestFolded(t *testing.T) {
 	same(t, got, "0s begun", "0s drift poller", "0s failed poller", "0s drift napi", "0s failed napi", "0s ended")
 }
 
-// TestFails: a repair that fails is tried again, later each time, and then given
-// up.
+// TestFails: a failed repair is tried again, later each time, and then left.
 func TestFails(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("no")
@@ -424,8 +423,8 @@ func TestFails(t *testing.T) {
 	}
 }
 
-// TestAgain: what nobody told about is found all the same, and looking takes no
-// more than its share.
+// TestAgain: drifts without a notification are found too, and looks take at most their share of
+// a processor.
 func TestAgain(t *testing.T) {
 	keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		time.Sleep(time.Second)
@@ -438,7 +437,7 @@ func TestAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		before := m.looks
 		time.Sleep(time.Hour)
-		if n := m.looks - before; n != 1 && n != 2 { // one in 2,000 s
+		if n := m.looks - before; n != 1 && n != 2 { // one look in 2,000 s
 			t.Errorf("%d looks of a second each in an hour", n)
 		}
 		if _, c, _ := k.State(); c.Repairs != 1 || c.Looks == 0 {
@@ -447,8 +446,8 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// TestCrowded: a device that changes all the time, though not its lanes, is not
-// looked at all the time; what happens to the lanes is repaired within a second.
+// TestCrowded: a device that changes all the time is not looked at all the time. Drifts of its
+// lanes are repaired within a second.
 func TestCrowded(t *testing.T) {
 	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for range 100 {
@@ -472,7 +471,7 @@ func TestCrowded(t *testing.T) {
 	})
 }
 
-// TestUnseen: a machine that cannot be looked at is said once.
+// TestUnseen: failing looks are reported once.
 func TestUnseen(t *testing.T) {
 	got := keep(t, func(m *machine) { m.lookErr = errors.New("no memory") },
 		func(m *machine, k *watch.Keeper, tell func()) {
@@ -487,7 +486,7 @@ func TestUnseen(t *testing.T) {
 	same(t, withoutTimes(got), "failed", "begun", "ended")
 }
 
-// TestRolledBack: lanes that are no more are not made again.
+// TestRolledBack: lanes that were rolled back are not made again.
 func TestRolledBack(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.generation = ""
@@ -501,7 +500,7 @@ func TestRolledBack(t *testing.T) {
 	same(t, got, "0s begun", "0s ended")
 }
 
-// TestEventsEnd: without notifications a keeper does not go on.
+// TestEventsEnd: Run returns an error when the notifications end.
 func TestEventsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := make(chan string)

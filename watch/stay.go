@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch keeps applied lanes as they were applied. It waits until somebody
-// says that something has changed, compares the lanes with the kernel as verify
-// does, and has what is missing made again as apply does. It fights nobody: what
-// comes back again and again is repaired later each time, and in the end left
-// and reported. It decides when to look and when to repair; what to look at and
-// how to repair are a Machine's.
+// Package watch keeps applied lanes as they were applied. It waits for notifications, compares
+// the lanes with the kernel as verify does, and restores missing objects as apply does. It
+// fights no other program: it repairs a recurring drift later each time, and in the end leaves
+// and reports it. The package decides when to look and when to repair. A Machine decides what
+// to look at and how to repair.
 package watch
 
 import (
@@ -17,52 +16,51 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Machine is looked at and repaired.
+// A Machine compares and repairs lanes.
 type Machine interface {
-	// Look compares lanes with the kernel: a View of each lanes file that is
-	// kept. It changes nothing and waits for nobody.
+	// Look compares lanes with the kernel and returns a View of each kept lanes file. It
+	// changes nothing and does not wait for other processes.
 	Look(ctx context.Context) ([]View, error)
-	// Hold keeps other appliers away until release is called. engine.ErrBusy: one is
-	// at work, or somebody has yet to confirm what one did.
+	// Hold excludes other appliers until release is called. It returns engine.ErrBusy if an
+	// applier is at work, or if an apply waits for its confirmation.
 	Hold(ctx context.Context) (release func(), err error)
-	// Repair makes what a lanes file lacks, but none of the objects that leave
-	// reports by their keys. The machine is held.
+	// Repair restores the missing objects of a lanes file, except those for which leave returns
+	// true. The caller holds the machine.
 	Repair(ctx context.Context, config string, leave func(key string) bool) (engine.Repair, error)
-	// Release undoes what would harm a lane's queues while what is to serve
-	// them cannot be made, and returns the keys of what it changed. The
-	// machine is held.
+	// Release undoes settings that would harm a lane's queues while the objects that serve the
+	// queues cannot be made. It returns the keys of the changed objects. The caller holds the
+	// machine.
 	Release(ctx context.Context, config string, missing []verify.Finding) ([]string, error)
 }
 
-// A View is one lanes file's lanes as they are now.
+// A View is the present state of one lanes file's lanes.
 type View struct {
 	// Config is the file's absolute path.
 	Config string
-	// Generation changes when somebody applies the file anew: what was left
-	// alone until then is forgiven.
+	// Generation changes when the file is applied again. The keeper then repairs again what it
+	// had left.
 	Generation string
-	// Ground is what repairs need beside the devices, in any words: when it
-	// changes, what could not be repaired is tried anew.
+	// Ground describes the conditions of repairs besides the devices, in free form. When it
+	// changes, failed repairs are tried again.
 	Ground string
-	// Drifts are the findings of that severity, others are not reported.
+	// Drifts are the findings of severity drift. The keeper ignores other findings.
 	Drifts []verify.Finding
-	// Waits says, by device, why nothing can be repaired on it now: "is
-	// absent", "is down", "has no carrier".
+	// Waits says, by device, why repairs are impossible now: "is absent", "is down", "has no
+	// carrier".
 	Waits map[string]string
 }
 
 // Defaults of Options.
 const (
-	// Settle is how long nothing may happen before the lanes are looked at,
-	// SettleMost how long that is waited for: a driver that resets says much.
+	// Settle is the quiet time before a look. SettleMost limits the wait for it, because a
+	// resetting driver sends many events.
 	Settle     = 20 * time.Millisecond
 	SettleMost = 200 * time.Millisecond
-	// Again is how often the lanes are looked at although nobody said that
-	// anything changed: not every change is told (map entries, rules on some
-	// cards, the priority of a thread).
+	// Again is the interval of looks without an event. The kernel does not notify of every
+	// change: not of map entries, rules on some cards, or the priority of a thread.
 	Again = 30 * time.Second
-	// share is the most that looking unasked may take of one processor: if a
-	// look is slow, it is done less often.
+	// share is the largest part of one processor for looks without an event. Slow looks become
+	// rarer.
 	share = 0.0005
 )
 
@@ -70,10 +68,10 @@ const (
 type Options struct {
 	Settle, SettleMost, Again time.Duration
 	Patience                  Patience
-	// Report is told what happens. It must not block, nor ask for State.
+	// Report gets the events. It must not block or call State.
 	Report func(Event)
-	// Alive is called whenever the keeper begins to wait: at least every
-	// Again, and every Heartbeat if that is given, unless it hangs.
+	// Alive is called when the keeper begins to wait: at least every Again, and every Heartbeat
+	// if that is set. It is not called if the keeper hangs.
 	Alive     func()
 	Heartbeat time.Duration
 }

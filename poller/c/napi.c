@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the NAPIs of one poller do, seen at the tracepoint napi_poll, which
- * fires after every poll of every NAPI of the host, whoever polled: the
- * poller's busy loop, softirq, or a NAPI's own thread. The poller reads the
- * counters in memory that it shares with this program, and sleeps until the
- * program says that a packet has come.
+ * Counts the polls and packets of one poller's NAPIs at the tracepoint napi_poll.
+ * The tracepoint fires after every poll of every NAPI of the host: by the poller's
+ * busy loop, by softirq, or by a NAPI's own thread. The poller reads the counters
+ * in memory that it shares with this program. It sleeps until the program reports
+ * a packet.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -31,8 +31,8 @@ struct napi {
 };
 
 struct shared {
-	__u64 pidns_dev, pidns_ino;	/* the PID namespace of: */
-	__u32 thread;			/* the one that polls */
+	__u64 pidns_dev, pidns_ino;	/* the PID namespace of the thread */
+	__u32 thread;			/* the polling thread */
 	__u32 asleep;
 	__u32 napis;
 	__u32 pad;
@@ -79,8 +79,8 @@ int BPF_PROG(napi_polled, struct napi_struct *napi, int work, int budget)
 	}
 	if (!n)
 		return 0;
-	/* A NAPI is polled by one processor at a time, but the counters of its
-	 * last poll may be written while the next one begins elsewhere. */
+	/* One processor at a time polls a NAPI, but the counters of its
+	 * last poll may be written while the next poll begins elsewhere. */
 	if (!s->asleep && is_poller(s)) {
 		__sync_fetch_and_add(&n->polls, 1);
 		__sync_fetch_and_add(&n->packets, work);

@@ -16,20 +16,20 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// A Waiting is who waits for a file's devices and control groups.
+// A Waiting says how Begin waits for a file's devices and control groups.
 type Waiting struct {
-	// Events says that it may be worth while to look again.
+	// Events tells Begin to look again.
 	Events <-chan notify.Event
-	// Ready is told what is waited for, Alive at least every Heartbeat, if that is
-	// given: a boot does not wait for a device that may never come.
+	// Ready is called with what Begin waits for, so that a boot does not wait for a device that
+	// may never come. Alive is called at each look, at least every Heartbeat if that is set.
 	Ready     func(what string)
 	Alive     func()
 	Heartbeat time.Duration
 }
 
-// Begin makes the lanes of a file as soon as its devices and control groups are there,
-// and makes this process the one keeper of the devices. It returns when they are made,
-// or when those of an earlier apply are kept meanwhile.
+// Begin makes the lanes of a file when its devices and control groups exist, and makes this
+// process the only keeper of the devices. It returns when the lanes are made, or when it keeps
+// the lanes of an earlier apply meanwhile.
 func (m *Machine) Begin(ctx context.Context, f *engine.File, w Waiting) error {
 	for _, dev := range f.Devices() {
 		if err := m.lock(dev); err != nil {
@@ -84,8 +84,8 @@ func (m *Machine) Begin(ctx context.Context, f *engine.File, w Waiting) error {
 	}
 }
 
-// kept reports whether nothing but control groups is waited for, of lanes that are
-// applied already: they are kept meanwhile.
+// kept reports whether only control groups are missing while lanes are applied already. The
+// keeper keeps those lanes meanwhile.
 func (m *Machine) kept(waits map[string]string) (bool, error) {
 	for what := range waits {
 		if !strings.HasPrefix(what, "/") {
@@ -99,8 +99,8 @@ func (m *Machine) kept(waits map[string]string) (bool, error) {
 	return len(js) > 0, err
 }
 
-// awaited says which devices and control groups of r are not there, or not ready,
-// and why.
+// awaited returns the devices and control groups of f that are missing or not ready, with the
+// reasons.
 func (m *Machine) awaited(ctx context.Context, f *engine.File) (map[string]string, error) {
 	devices, groups := f.Devices(), engine.Groups(f.Intent)
 	displaced, err := m.displaced()
@@ -132,7 +132,7 @@ func (m *Machine) awaited(ctx context.Context, f *engine.File) (map[string]strin
 	return nil, errFast
 }
 
-// displaced are the devices of what is kept that have other names now.
+// displaced returns the kept devices that now have other names.
 func (m *Machine) displaced() (map[string]string, error) {
 	js, err := m.Journals()
 	out := map[string]string{}
@@ -144,7 +144,8 @@ func (m *Machine) displaced() (map[string]string, error) {
 	return out, err
 }
 
-// apply is niclane apply, but waits for nobody: engine.ErrBusy.
+// apply does what niclane apply does, but does not wait for another applier: it returns
+// engine.ErrBusy.
 func (m *Machine) apply(ctx context.Context, f *engine.File) error {
 	release, err := m.Hold(ctx)
 	if err != nil {

@@ -14,20 +14,20 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// names know the devices that were looked at by their interface numbers, which stay
-// when somebody renames one. The zero value knows none.
+// names maps the names of observed devices to their interface indexes, which stay when a device
+// is renamed. The zero value is empty.
 type names struct{ index map[string]int }
 
-// An interestSource is what the interest in one file's lanes follows from.
+// An interestSource is the input of interest, for the lanes of one file.
 type interestSource struct {
 	state   *device.State
 	devices []string
-	known   bool // state has these devices, and what they depend on, alone
+	known   bool // state has only these devices and their dependencies
 	groups  []string
 	owned   []plan.Record
 }
 
-// interest is what the kernel is to tell about.
+// interest returns the notifications to ask the kernel for.
 func (n *names) interest(of interestSource) notify.Interest {
 	if n.index == nil {
 		n.index = map[string]int{}
@@ -56,12 +56,12 @@ func (n *names) interest(of interestSource) notify.Interest {
 		}
 		for _, i := range d.IRQs {
 			files[fmt.Sprintf("/proc/irq/%d/smp_affinity_list", i.Number)] = true
-			files[fmt.Sprintf("/proc/irq/%d/smp_affinity", i.Number)] = true // the same setting by another name
+			files[fmt.Sprintf("/proc/irq/%d/smp_affinity", i.Number)] = true // another file for the same setting
 		}
 	}
 	for _, dev := range of.devices {
 		if index := n.index[dev]; index != 0 && !slices.Contains(in.Indexes, index) {
-			in.Indexes = append(in.Indexes, index) // it may have another name
+			in.Indexes = append(in.Indexes, index) // it may have been renamed
 		}
 	}
 	for _, r := range of.owned {
@@ -82,8 +82,8 @@ func (n *names) interest(of interestSource) notify.Interest {
 	return in
 }
 
-// waits says why nothing can be repaired on devices now. displaced is as
-// engine.Displaced returns it.
+// waits returns, by device, why repairs are impossible now. displaced comes from
+// engine.Displaced.
 func waits(devices []string, st *device.State, displaced map[string]string) map[string]string {
 	var out map[string]string
 	for _, dev := range devices {

@@ -18,36 +18,35 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// lookAgain bounds how often the machine is looked at once more because what is
-// of interest has changed meanwhile.
+// lookAgain limits the looks in a row if the set of watched objects keeps growing.
 const lookAgain = 5
 
 var errFast = errors.New("devices change faster than they can be looked at")
 
-// A Watcher is told what the kernel is to tell about, and says whether that has grown:
+// A Watcher subscribes to kernel notifications and reports whether the subscription has grown:
 // *notify.Source.
 type Watcher interface {
 	Watch(in notify.Interest) (grown bool, err error)
 }
 
-// A Machine is this host, as a keeper of lanes sees it: a watch.Machine.
+// A Machine is this host as a keeper of lanes sees it. It implements watch.Machine.
 type Machine struct {
 	Engine *engine.Engine
-	// Source is told what to watch; nil: nobody is.
+	// Source is the subscriber to kernel notifications; nil: none.
 	Source Watcher
-	// Report is told what happens beside what the keeper itself says.
+	// Report gets the events that the keeper itself does not report.
 	Report func(watch.Event)
-	// Config is the one file that is kept, "" for all.
+	// Config is the only file to keep, "" for all files.
 	Config string
-	// Alone has this process be the one keeper of its devices; what another one keeps is
-	// left out.
+	// Alone makes this process the only keeper of its devices. It then skips lanes that another
+	// process keeps.
 	Alone bool
-	// locks are those of the devices, nil where another keeper has it.
+	// locks are the locks by device, nil if another keeper has the lock.
 	locks map[string]*apply.Lock
 	names names
 }
 
-// Close gives up the locks.
+// Close releases the locks.
 func (m *Machine) Close() error {
 	var errs []error
 	for _, l := range m.locks {
@@ -58,7 +57,7 @@ func (m *Machine) Close() error {
 	return errors.Join(errs...)
 }
 
-// lock makes this process the device's one keeper.
+// lock makes this process the device's only keeper.
 func (m *Machine) lock(dev string) error {
 	if m.locks[dev] != nil {
 		return nil
@@ -81,8 +80,8 @@ func (m *Machine) hold(dev string, l *apply.Lock) {
 	m.locks[dev] = l
 }
 
-// LockAll makes this process the one keeper of the devices of all that is applied. That
-// another one is is an error.
+// LockAll makes this process the only keeper of the devices of all applied lanes. If another
+// process keeps one of them, LockAll returns an error.
 func (m *Machine) LockAll() error {
 	js, err := m.Journals()
 	if err != nil {
@@ -102,7 +101,7 @@ func (m *Machine) LockAll() error {
 	return nil
 }
 
-// Journals are those of what is kept.
+// Journals returns the journals of the lanes to keep.
 func (m *Machine) Journals() ([]*journal.Journal, error) {
 	js, err := m.Engine.Journals()
 	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return !m.keeps(j) }), err
@@ -113,7 +112,7 @@ func (m *Machine) keeps(j *journal.Journal) bool {
 	return (m.Config == "" || j.Head().Config == m.Config) && !j.RolledBack()
 }
 
-// ours reports whether no other process keeps the devices of a journal.
+// ours reports whether this process is the keeper of all devices of a journal.
 func (m *Machine) ours(j *journal.Journal) bool {
 	for _, dev := range j.Head().Devices {
 		err := m.lock(dev)
@@ -152,7 +151,7 @@ func (m *Machine) look(ctx context.Context) (views []watch.View, grown bool, err
 		devices := v.Journal.Head().Devices
 		merge(&all, m.names.interest(interestSource{state: v.Now, devices: devices, known: v.Known, groups: v.Groups,
 			owned: v.Applied.Owned}))
-		if v.Applied.Bond != "" { // it says when slaves come and go
+		if v.Applied.Bond != "" { // the bond notifies when slaves come and go
 			merge(&all, notify.Interest{Devices: []string{v.Applied.Bond}})
 		}
 	}
@@ -164,7 +163,7 @@ func (m *Machine) look(ctx context.Context) (views []watch.View, grown bool, err
 	return views, grown, err
 }
 
-// viewOf is what a keeper decides by.
+// viewOf returns the view on which a keeper decides.
 func viewOf(v *engine.View) watch.View {
 	h := v.Journal.Head()
 	out := watch.View{

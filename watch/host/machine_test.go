@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// TestAppliedAnew: lanes that cannot be repaired are forgiven as soon as somebody applies
-// others: until then the agent takes them for unhealthy.
+// TestAppliedAnew: a new apply resets the failed repairs of earlier lanes. Until then the agent
+// reports unhealthy lanes.
 func TestAppliedAnew(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	groups, err := cgroup.Find(nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// TestReference compares docs/reference/metrics.md with what /metrics shows: names, types
-// and labels. The part of the page about niclane-agent is compared in k8s/agent.
+// TestReference compares names, types and labels in docs/reference/metrics.md with /metrics.
+// k8s/agent compares the part of the page about niclane-agent.
 func TestReference(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// shown gives the name, type and labels of each metric that /metrics shows.
+// shown returns the name, type and labels of each metric at /metrics.
 func shown(t *testing.T) []string {
 	t.Helper()
 	registry := prometheus.NewRegistry()

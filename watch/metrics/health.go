@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics shows how watched lanes are: metrics for Prometheus at
-// /metrics, and at /healthz whether all is as it should be. It reads counters
-// when it is asked and at no other time, and listens where only this host
-// reaches it: on a Unix socket or a loopback address.
+// Package metrics serves the state of watched lanes: Prometheus metrics at /metrics, and the
+// health at /healthz. It reads counters only on request. It listens only where other hosts
+// cannot reach it: on a Unix socket or a loopback address.
 package metrics
 
 import (
@@ -27,10 +26,10 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// An Address is where to listen.
+// An Address is an address to listen on.
 type Address struct{ Network, Address string }
 
-// String gives it as ParseAddress takes it.
+// String returns the address in the form that ParseAddress reads.
 func (a Address) String() string {
 	if a.Network == "unix" {
 		return "unix:" + a.Address
@@ -38,8 +37,7 @@ func (a Address) String() string {
 	return a.Address
 }
 
-// ParseAddress reads "unix:PATH", "IP:PORT" or "[IP]:PORT", of a loopback
-// address.
+// ParseAddress reads "unix:PATH", or "IP:PORT" or "[IP]:PORT" with a loopback address.
 func ParseAddress(s string) (Address, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		if !strings.HasPrefix(path, "/") {
@@ -58,7 +56,7 @@ func ParseAddress(s string) (Address, error) {
 	return Address{"tcp", at.String()}, nil
 }
 
-// listen listens. A socket that a killed process has left is taken over.
+// listen opens the listener. It replaces a socket that a killed process has left.
 func (a Address) listen() (net.Listener, error) {
 	l, err := net.Listen(a.Network, a.Address)
 	if a.Network != "unix" || !errors.Is(err, unix.EADDRINUSE) {
@@ -69,7 +67,7 @@ func (a Address) listen() (net.Listener, error) {
 		return nil, fmt.Errorf("%s: another process listens there", a.Address)
 	} else if st, serr := os.Lstat(a.Address); !errors.Is(derr, unix.ECONNREFUSED) || serr != nil ||
 		st.Mode().Type() != fs.ModeSocket {
-		return nil, err // not a socket (unix(7): refused as well), or not ours
+		return nil, err // not a socket (unix(7): refused as well), or no permission
 	}
 	if err := os.Remove(a.Address); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -77,29 +75,28 @@ func (a Address) listen() (net.Listener, error) {
 	return net.Listen(a.Network, a.Address)
 }
 
-// A Keeper knows how the lanes are: *watch.Keeper.
+// A Keeper reports the state of the lanes: *watch.Keeper.
 type Keeper interface {
 	State() (conditions []watch.Condition, count watch.Count, failing string)
 }
 
-// A Server answers.
+// A Server serves the metrics.
 type Server struct {
 	http *http.Server
 	done chan error
 }
 
-// scrapers at one time; what they ask for is read for one after the other.
+// scrapers is the limit of parallel requests. Their counters are read one request at a time.
 const scrapers = 8
 
-// clients are the connections at one time that say nothing, and those that are
-// answered.
+// clients is the limit of silent connections, and the limit of connections with a request.
 const clients = 64
 
-// requestTimeout bounds what a client that says nothing can hold.
+// requestTimeout limits how long a silent client holds a connection.
 const requestTimeout = 10 * time.Second
 
-// Serve answers until Close. read reads the counters; it is called for one
-// request at a time. more are shown beside them.
+// Serve answers requests until Close. read reads the counters, for one request at a time. more
+// are additional collectors.
 func Serve(at Address, k Keeper, read func(context.Context) (Reading, error), more ...prometheus.Collector) (*Server,
 	error) {
 	l, err := at.listen()
@@ -121,8 +118,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// heard has connections count as silent but while a request of theirs is
-// answered.
+// heard marks a connection as busy while its request is answered, and as silent otherwise.
 func heard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := r.Context().Value(connKey{}).(net.Conn)
@@ -132,7 +128,7 @@ func heard(h http.Handler) http.Handler {
 	})
 }
 
-// Close ends it.
+// Close stops the server.
 func (s *Server) Close() error {
 	err := s.http.Close()
 	if serr := <-s.done; !errors.Is(serr, http.ErrServerClosed) {
@@ -160,7 +156,7 @@ func handler(k Keeper, read func(context.Context) (Reading, error), more ...prom
 	return mux
 }
 
-// wrongs are the reasons why the lanes are not as they should be.
+// wrongs returns the reasons why the lanes are unhealthy, sorted.
 func wrongs(k Keeper) []string {
 	conditions, _, failing := k.State()
 	var out []string

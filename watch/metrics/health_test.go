@@ -26,7 +26,7 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// keeper is one that says what it is told to.
+// keeper returns a given state.
 type keeper struct {
 	conditions []watch.Condition
 	failing    string
@@ -36,7 +36,7 @@ func (k *keeper) State() ([]watch.Condition, watch.Count, string) {
 	return k.conditions, watch.Count{Looks: 7, Drifts: 3, Repairs: 2, LastLook: time.Unix(1000, 0)}, k.failing
 }
 
-// reading has something of everything that is counted.
+// reading returns at least one value of every counter.
 func reading(context.Context) (Reading, error) {
 	return Reading{
 		Lanes: []plan.FittedLane{
@@ -69,7 +69,7 @@ func reading(context.Context) (Reading, error) {
 	}, nil
 }
 
-// serve serves on a Unix socket and returns what asks it.
+// serve serves on a Unix socket and returns a function that requests a path.
 func serve(t *testing.T, k Keeper, read func(context.Context) (Reading, error)) (get func(path string) (code int,
 	body string), at Address) {
 	t.Helper()
@@ -139,7 +139,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// names are the families' names.
+// names returns the names of the metric families.
 func names() []string {
 	var out []string
 	for _, d := range newSeries().all {
@@ -148,8 +148,7 @@ func names() []string {
 	return out
 }
 
-// TestUnread: the watch's own series are there even where counters cannot be
-// read.
+// TestUnread: the watch's own series are present even if counters cannot be read.
 func TestUnread(t *testing.T) {
 	get, _ := serve(t, &keeper{failing: "no memory"},
 		func(context.Context) (Reading, error) { return Reading{}, errors.New("no such device") })
@@ -158,7 +157,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestSilentClients: they keep nobody out, however many there are.
+// TestSilentClients: silent clients, in any number, do not block others.
 func TestSilentClients(t *testing.T) {
 	get, at := serve(t, &keeper{conditions: []watch.Condition{{Config: "/l.yaml"}}}, reading)
 	var all []net.Conn
@@ -198,7 +197,7 @@ func TestHealthz(t *testing.T) {
 	}
 }
 
-// TestStale: the socket of a killed process is no obstacle, another file is.
+// TestStale: Serve replaces the socket of a killed process, but not another file.
 func TestStale(t *testing.T) {
 	dir := t.TempDir()
 	at := Address{"unix", filepath.Join(dir, "s")}
@@ -235,7 +234,7 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// TestDashboard: what the dashboard asks for is there, and its labels with it.
+// TestDashboard: every metric and label that the dashboard queries exists.
 func TestDashboard(t *testing.T) {
 	b, err := os.ReadFile("../../dist/grafana/niclane.json")
 	must.Do(t, err)
@@ -276,7 +275,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// labelled reports whether a family that an expression names has a label.
+// labelled reports whether a metric family in an expression has a label.
 func labelled(expr, label string) bool {
 	return slices.ContainsFunc(newSeries().all, func(d *prometheus.Desc) bool {
 		name := regexp.MustCompile(`niclane_\w+`).FindString(d.String())

@@ -15,17 +15,15 @@ import (
 	"github.com/niclane/niclane/lane/status"
 )
 
-// A Reading is what was counted at one moment. What the devices do not count is
-// not in it, and has no series.
+// A Reading holds the counters of one moment. A counter that a device lacks has no series.
 type Reading struct {
 	Lanes  []plan.FittedLane
 	State  *device.State
 	Moment status.Moment
 }
 
-// series are the families of series. Counters count since the device, the qdisc
-// or the thread was made; where one is made anew, they begin at 0, which rate()
-// knows.
+// series are the metric descriptions. Counters start with the device, the qdisc or the thread.
+// If one is created again, they restart at 0, which rate() handles.
 type series struct {
 	queuePackets, queueBytes, queueDrops, interrupts, classPackets, classBytes, classDrops, classBacklog, xdpPackets,
 	xdpBytes, sentPackets, sentBytes *prometheus.Desc
@@ -36,7 +34,8 @@ type series struct {
 	all []*prometheus.Desc
 }
 
-// newSeries describes them: when they are needed, not whenever niclane starts.
+// newSeries makes the descriptions, only when they are needed: niclane's other commands start
+// without them.
 func newSeries() *series {
 	var all []*prometheus.Desc
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -96,12 +95,12 @@ func newSeries() *series {
 	return s
 }
 
-// A collector reads when it is asked.
+// A collector reads the counters when Prometheus asks.
 type collector struct {
 	*series
 	keeper Keeper
 	read   func(context.Context) (Reading, error)
-	one    sync.Mutex // at a time
+	one    sync.Mutex // guards Collect
 }
 
 // Describe implements prometheus.Collector.
@@ -135,7 +134,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// A writer sends series.
+// A writer sends metrics of the series.
 type writer struct {
 	*series
 	out chan<- prometheus.Metric
@@ -241,7 +240,7 @@ func (w writer) sent(r Reading, l plan.FittedLane) {
 	}
 }
 
-// Kinds of threads that poll.
+// Kinds of polling threads.
 const (
 	kindThread = "napi-thread"
 	kindPoller = "poller"

@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/watch/systemd"
 )
 
-// TestExposure holds the units to what systemd says of their sandbox, from 0 to
-// 10 (systemd-analyze security), and the package's to the same sandbox. What
-// is above is what the work needs; Sandbox names it.
+// TestExposure limits the units' exposure level, from 0 to 10 (systemd-analyze security). It
+// also compares the sandbox of the package's unit with Sandbox. The work needs the remaining
+// exposure; Sandbox gives the reasons.
 func TestExposure(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd writes the systemd unit that makes a device's lanes at boot and
-// keeps them, and takes it away again. It touches no unit that somebody else has
-// written or changed, and starts nothing.
+// Package systemd writes and removes the systemd unit that makes a device's lanes at boot and
+// keeps them. It changes no unit that another program or a user has written or edited, and
+// starts nothing.
 package systemd
 
 import (
@@ -20,32 +20,32 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultDir is where an administrator's units are (systemd.unit(5)).
+// DefaultDir is the directory of the administrator's units (systemd.unit(5)).
 const DefaultDir = "/etc/systemd/system"
 
-// target is what is started at boot that wants the unit.
+// target is the boot target that wants the unit.
 const target = "multi-user.target"
 
-// A Unit is one service.
+// A Unit is the unit of one lanes file.
 type Unit struct {
-	// Devices, the first of which names the unit, and Config, the lanes file by
-	// its absolute path.
+	// Devices are the devices of the lanes; the first one names the unit. Config is the
+	// absolute path of the lanes file.
 	Devices []string
 	Config  string
-	// Command is niclane's absolute path, Options go before the file.
+	// Command is niclane's absolute path. Options precede the file on the command line.
 	Command string
 	Options []string
-	// Groups: a lane has a control group.
+	// Groups is true if a lane has a control group.
 	Groups bool
 }
 
-// Name of the unit of a device.
+// Name returns the name of a device's unit.
 func Name(device string) string { return "niclane-watch@" + device + ".service" }
 
-// checked is how the first line begins; the checksum of the rest follows.
+// checked is the start of the first line. The checksum of all other lines follows.
 const checked = "# Written by niclane persist; do not edit, systemctl edit adds to it. sha256 "
 
-// Render gives the unit's text.
+// Render returns the unit's text.
 func (u Unit) Render() []byte {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -81,7 +81,7 @@ func (u Unit) Render() []byte {
 		return strings.Contains(o, ":") &&
 			!strings.HasPrefix(o, "unix:")
 	}) {
-		families += " AF_INET AF_INET6" // to listen on a loopback address
+		families += " AF_INET AF_INET6" // for a listener on a loopback address
 	}
 	b.WriteString(Sandbox(u.Groups, families))
 	line("")
@@ -90,12 +90,12 @@ func (u Unit) Render() []byte {
 	return append([]byte(checked+sum([]byte(b.String()))+"\n"), b.String()...)
 }
 
-// Families are those of sockets that every unit has.
+// Families are the socket families that every unit needs.
 const Families = "AF_UNIX AF_NETLINK"
 
-// Sandbox is the lines of a unit's [Service] that take away what making lanes and
-// keeping them does not need. Its reasons are in it. Lanes by control group need more
-// than those by port and address.
+// Sandbox returns the lines of a unit's [Service] section that remove the rights that lanes do
+// not need. The lines contain the reasons. Lanes by control group need more rights than lanes
+// by port and address.
 func Sandbox(groups bool, families string) string {
 	text := strings.Replace(sandbox, "FAMILIES", families, 1)
 	capabilities, calls, writes := "", "", "\nProtectControlGroups=yes"
@@ -148,8 +148,7 @@ func options(words []string) string {
 	return b.String()
 }
 
-// quote gives one word of a command line (systemd.service(5), systemd.unit(5)
-// on specifiers).
+// quote quotes one word of a command line (systemd.service(5); specifiers: systemd.unit(5)).
 func quote(word string) string {
 	word = strings.NewReplacer("%", "%%", "$", "$$").Replace(word)
 	if !strings.ContainsAny(word, " \t\"'\\;") {
@@ -158,7 +157,7 @@ func quote(word string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
 }
 
-// escape gives a name as part of a unit's (systemd.unit(5), string escaping).
+// escape escapes a name for use in a unit name (systemd.unit(5), string escaping).
 func escape(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -183,7 +182,7 @@ func untouched(text []byte) bool {
 	return ok && string(first) == checked+sum(rest)
 }
 
-// An EditedError is a unit that is not as niclane wrote it.
+// An EditedError reports a unit that is not as niclane wrote it.
 type EditedError struct{ Path string }
 
 // Error implements error.
@@ -193,7 +192,7 @@ func (e *EditedError) Error() string {
 		"or put what it adds into %s.d (systemctl edit %s) and remove it", e.Path, name, name)
 }
 
-// unseen are the directories whose files a unit does not have at boot, and why.
+// unseen are directories whose files the unit cannot read at boot, with the reasons.
 var unseen = []struct{ dir, why string }{
 	{"/tmp", "it has a /tmp of its own"},
 	{"/var/tmp", "it has a /var/tmp of its own"},
@@ -205,9 +204,8 @@ var unseen = []struct{ dir, why string }{
 	{"/sys", "what is there is gone at the next boot"},
 }
 
-// Check refuses names that would be lines of their own in the unit's text, or
-// that systemd does not take (it wants UTF-8), and files that the unit could not
-// read when it is started. It names what is wrong.
+// Check refuses names with control characters or invalid UTF-8, which systemd refuses or reads
+// as lines of their own. It also refuses files that the unit cannot read at its start.
 func (u Unit) Check() error {
 	for _, name := range slices.Concat(u.Devices, u.Options, []string{u.Config, u.Command}) {
 		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
@@ -219,7 +217,7 @@ func (u Unit) Check() error {
 		for _, h := range unseen {
 			actual, err := filepath.EvalSymlinks(h.dir)
 			if err != nil {
-				actual = h.dir // there is none
+				actual = h.dir // the directory does not exist
 			}
 			if within(file.path, h.dir) || within(file.path, actual) {
 				return fmt.Errorf("%s: %s %s: %s; put it where root alone writes, as /etc/niclane or /usr/local/sbin",
@@ -230,7 +228,7 @@ func (u Unit) Check() error {
 	return nil
 }
 
-// Writes reports whether a unit can make a file of that name.
+// Writes reports whether a unit can write a file at path.
 func Writes(path string) bool {
 	path = filepath.Clean(path)
 	return within(path, "/run/niclane") || within(path, "/var/lib/niclane")
@@ -238,8 +236,8 @@ func Writes(path string) bool {
 
 func within(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
 
-// Write writes the unit into dir and has it started at boot. changed is false
-// if it was there already. What Check refuses is the caller's to ask.
+// Write writes the unit into dir and enables it at boot. changed is false if nothing had to
+// change. The caller calls Check before.
 func (u Unit) Write(dir string) (path string, changed bool, err error) {
 	path = filepath.Join(dir, Name(u.Devices[0]))
 	text := u.Render()
@@ -268,7 +266,7 @@ func (u Unit) Write(dir string) (path string, changed bool, err error) {
 	return path, changed, nil
 }
 
-// replace writes a file whole or not at all.
+// replace writes a file atomically.
 func replace(path string, text []byte) error {
 	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
 	err := os.WriteFile(temporary, text, 0o644)
@@ -276,17 +274,17 @@ func replace(path string, text []byte) error {
 		err = os.Rename(temporary, path)
 	}
 	if err != nil {
-		_ = os.Remove(temporary) // it may not be there
+		_ = os.Remove(temporary) // it may not exist
 	}
 	return err
 }
 
-// wants is the link that systemctl enable makes.
+// wants returns the path of the link that systemctl enable makes.
 func wants(dir, device string) string {
 	return filepath.Join(dir, target+".wants", Name(device))
 }
 
-// Remove takes the unit of a device away. fs.ErrNotExist: there is none.
+// Remove removes the unit of a device. If there is none, the error is fs.ErrNotExist.
 func Remove(dir, device string) (path string, err error) {
 	path = filepath.Join(dir, Name(device))
 	have, err := os.ReadFile(path)

@@ -46,14 +46,14 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// TestVerify: systemd understands every line, and finds the words of the command
-// line as they were meant.
+// TestVerify: systemd understands every line and splits the command line into the intended
+// words.
 func TestVerify(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("no systemd-analyze here")
 	}
-	self, err := os.Executable() // it has to be there
+	self, err := os.Executable() // the command must exist
 	must.Do(t, err)
 	dir := t.TempDir()
 	for name, u := range units {
@@ -70,7 +70,7 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// It says what it does not understand, on this machine too.
+	// Check that systemd on this machine reports a line that it does not understand.
 	path := filepath.Join(dir, systemd.Name("eth0"))
 	text, err := os.ReadFile(path)
 	must.Do(t, err)
@@ -114,7 +114,7 @@ func TestWriteRemove(t *testing.T) {
 	}
 }
 
-// TestEdited: what somebody has edited is neither overwritten nor removed.
+// TestEdited: Write and Remove leave an edited unit alone.
 func TestEdited(t *testing.T) {
 	for name, edit := range map[string]func(string) string{
 		"a line more":  func(s string) string { return s + "Environment=A=b\n" },
@@ -148,7 +148,7 @@ func TestEdited(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*systemd.Unit)
-		want   string // "": fine
+		want   string // "": no error
 	}{
 		"plain":         {func(*systemd.Unit) {}, ""},
 		"other letters": {func(u *systemd.Unit) { u.Config = "/etc/niclane/größe %n $x.yaml" }, ""},
