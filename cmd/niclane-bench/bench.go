@@ -22,14 +22,14 @@ import (
 	"github.com/niclane/niclane/internal/program"
 )
 
-// A bench is what the commands that measure have in common.
+// A bench is the common part of the commands that measure.
 type bench struct {
 	*app
 	name   string
-	out    string // directory
+	out    string // directory for the results
 	format string
 	dry    bool
-	// kubectl is how pods are made, of bench run.
+	// kubectl says how bench run makes pods.
 	kubectl pod.Kubectl
 }
 
@@ -48,8 +48,8 @@ func (b *bench) check() error {
 	return nil
 }
 
-// measure carries f out, keeps the result and prints it. Whatever the error,
-// what was measured is kept and printed.
+// measure runs the experiment f, saves the result and prints it. It saves and prints partial
+// results even on an error.
 func (b *bench) measure(ctx context.Context, f *experiment.File, text string) error {
 	if err := experiments.Describe(b.Stderr, f); err != nil || b.dry {
 		return err
@@ -88,7 +88,7 @@ func (b *bench) measure(ctx context.Context, f *experiment.File, text string) er
 	return err
 }
 
-// writeLogs keeps what servers said, below a directory, "" for nowhere.
+// writeLogs writes the servers' output below a directory, "" for nowhere.
 func writeLogs(dir string, logs map[string]string) error {
 	if dir == "" || len(logs) == 0 {
 		return nil
@@ -106,7 +106,7 @@ func writeLogs(dir string, logs map[string]string) error {
 	return nil
 }
 
-// site is where f runs.
+// site returns the place where f runs: its hosts or a lab.
 func (b *bench) site(f *experiment.File) (experiments.Site, error) {
 	if f.Experiment.Hosts != nil {
 		return experiments.OnHosts(f, version, experiments.HostsOptions{Kubectl: b.kubectl}), nil
@@ -118,14 +118,14 @@ func (b *bench) site(f *experiment.File) (experiments.Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := program.Find(program.Niclane); err != nil { // which the agents start
+	if _, err := program.Find(program.Niclane); err != nil { // the agents start it
 		return nil, fmt.Errorf("%s: %w", b.name, err)
 	}
 	return experiments.InLab(f, version, self), nil
 }
 
-// saveTo makes a directory and keeps result.json there. That it can be written
-// is found out before hours are measured.
+// saveTo makes a directory and returns a function that writes result.json there. It fails now
+// if the directory is not writable, not after hours of measuring.
 func saveTo(dir string) (func(*result.Result) error, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

@@ -24,8 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// TestScripts and TestLab run the programs as make builds them: the one starts the
-// other.
+// TestScripts and TestLab run both programs as make builds them, because each starts the other.
 func TestScripts(t *testing.T) {
 	clitest.Scripts(t, programs.Readable(t, program.Niclane, program.Bench))
 }
@@ -35,7 +34,7 @@ func TestLab(t *testing.T) {
 		map[string]func(*testscript.TestScript, bool, []string){"certificate": certificate})
 }
 
-// certificate NAME makes NAME.pem and NAME.key, which vouches for itself.
+// certificate NAME makes NAME.pem and NAME.key, a self-signed certificate.
 func certificate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: certificate NAME")

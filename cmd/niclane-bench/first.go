@@ -69,8 +69,8 @@ the place of keys of that file; --print-file prints what it becomes.`,
 	return cmd
 }
 
-// firstLane is the experiment with the options that were given. Each is tried
-// alone first, so that what is wrong is said of the option.
+// firstLane returns the experiment with the given options. It first tries each option alone, so
+// that an error names the option.
 func firstLane(flags *pflag.FlagSet) (*experiment.File, string, error) {
 	const name = "first-lane.yaml"
 	var all []experiment.Change
@@ -103,7 +103,7 @@ func firstLane(flags *pflag.FlagSet) (*experiment.File, string, error) {
 	return f, text, benchrun.Check(f)
 }
 
-// firstLanePaths are the keys of the file that an option stands for.
+// firstLanePaths are the keys of the file that each option sets.
 var firstLanePaths = map[string][]string{
 	"pairs": {"repeats.min"}, "rate": {"load.rates"}, "connections": {"load.connections"}, "window": {"load.window"},
 	"warmup": {"load.warmup"},
@@ -113,7 +113,7 @@ var firstLanePaths = map[string][]string{
 }
 
 func firstLaneChanges(flags *pflag.FlagSet, name string) []experiment.Change {
-	// The types are those that the flags were made with.
+	// The errors can be ignored: the types are those of the flags' definitions.
 	value := flags.Lookup(name).Value.String()
 	switch name {
 	case "window", "warmup":
@@ -135,7 +135,7 @@ func firstLaneChanges(flags *pflag.FlagSet, name string) []experiment.Change {
 		value = "{" + strings.Join(parts, ", ") + "}"
 	case "sweep":
 		if on, _ := flags.GetBool(name); on {
-			return nil // the file has one
+			return nil // the file has a sweep already
 		}
 		value = ""
 	}

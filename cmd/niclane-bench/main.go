@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command niclane-bench measures what a lane gains. People call it by niclane,
-// which becomes it: "niclane bench run" is "niclane-bench run", and report, refresh
-// and selftest are of the same name in both. See docs/niclane.8.md.
+// Command niclane-bench measures the gain of a lane. Users call it through niclane, which
+// executes it: "niclane bench run" is "niclane-bench run". report, refresh and selftest have
+// the same name in both. See docs/niclane.8.md.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/niclane/niclane/cmd/internal/cli"
 )
 
-// version is stamped by the Makefile from git.
+// version is set by the Makefile from git.
 var version = "unknown"
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -35,7 +35,7 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "niclane-bench first-lane|run|papers|serve|certs|report|refresh|selftest",
 		Short: "Measure what a lane gains",
-		// What people type, in messages too.
+		// The name that users type, also for messages.
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "niclane bench"},
 	}
 	a.Setup(root, "niclane-bench", version)

@@ -23,7 +23,7 @@ import (
 
 const (
 	papersFile  = "index.html"
-	failureFile = "failure.txt" // why a study has no result, or not all of it
+	failureFile = "failure.txt" // why a study has no result or only a part
 )
 
 func (a *app) papersCommand() *cobra.Command {
@@ -49,7 +49,7 @@ failure.`,
 	return cmd
 }
 
-// A papersRun is what the command was told.
+// A papersRun holds the command's arguments.
 type papersRun struct {
 	*app
 	out, hosts             string
@@ -98,8 +98,8 @@ func studyNames() (out []string) {
 	return out
 }
 
-// study runs one. That it cannot be run here is said in its directory, and no
-// error.
+// study runs one study. If this machine cannot run it, study writes the reason into its
+// directory and returns nil.
 func (p *papersRun) study(ctx context.Context, s papers.Study, file string, on *experiment.Hosts) error {
 	b := &bench{app: p.app, name: "bench papers", out: filepath.Join(p.out, s.Experiment), format: result.Text}
 	for _, old := range []string{resultFile, pageFile, failureFile, "logs"} {
@@ -121,7 +121,7 @@ func (p *papersRun) study(ctx context.Context, s papers.Study, file string, on *
 	if err != nil {
 		return err
 	}
-	// The table goes to the page, what happens to standard error.
+	// The table goes to the page, progress to standard error.
 	quiet := *p.app
 	quiet.Stdout, quiet.JSON = p.Stderr, false
 	b.app = &quiet
@@ -131,7 +131,7 @@ func (p *papersRun) study(ctx context.Context, s papers.Study, file string, on *
 	return nil
 }
 
-// failed keeps why.
+// failed saves the reason of a failure.
 func (p *papersRun) failed(dir string, err error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (p *papersRun) failed(dir string, err error) error {
 	return os.WriteFile(filepath.Join(dir, failureFile), []byte(err.Error()+"\n"), 0o644)
 }
 
-// page writes the page of all that is there.
+// page writes the page from all present results.
 func (p *papersRun) page() error {
 	var all []papers.Outcome
 	for _, s := range papers.Studies {

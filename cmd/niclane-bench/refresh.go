@@ -18,10 +18,10 @@ import (
 	"github.com/niclane/niclane/papers/refresh"
 )
 
-// fromPaper begins the name of a row of the paper's table.
+// fromPaper is the prefix of a row of the paper's table.
 const fromPaper = "paper:"
 
-// A refreshing is what the command's line asks for.
+// A refreshing holds the command's arguments.
 type refreshing struct {
 	*app
 	refresh.Assumptions
@@ -111,7 +111,7 @@ func (r *refreshing) run(old, next string) error {
 	return out.WriteText(r.Stdout)
 }
 
-// readServer reads what an argument names.
+// readServer reads the server that an argument names.
 func readServer(name string) (refresh.Server, error) {
 	if row, ok := strings.CutPrefix(name, fromPaper); ok {
 		return refresh.FromPaper(row)
@@ -149,7 +149,7 @@ func readServer(name string) (refresh.Server, error) {
 	return s, nil
 }
 
-// serverOf is what a variant did at a load point, by its first source of power.
+// serverOf returns the results of a variant at a load point, with its first source of power.
 func serverOf(p result.PointSummary, variant string) (refresh.Server, error) {
 	var names []string
 	for _, v := range p.Variants {

@@ -23,7 +23,7 @@ import (
 // html is the page's format, which package result does not write.
 const html = "html"
 
-// A report is what the command's line asks for.
+// A report holds the command's arguments.
 type report struct {
 	*app
 	format, out string
@@ -60,11 +60,11 @@ be all there is to one.`,
 	return cmd
 }
 
-// extensions of the formats' files.
+// extensions are the file name extensions of the formats.
 var extensions = map[string]string{html: ".html", result.Text: ".txt", result.CSV: ".csv", result.Markdown: ".md",
 	result.GoBench: ".bench"}
 
-// place says where to write, and in which format: "" is standard output.
+// place returns the output path, "" for standard output, and the format.
 func (r *report) place() (path, format string) {
 	path, format = r.out, r.format
 	if path == "" {
@@ -130,7 +130,7 @@ func (r *report) run(args []string) error {
 	return writeWhole(path, write)
 }
 
-// writer of what is asked for.
+// writer returns the function that writes the requested report.
 func (r *report) writer(read []*result.Result, format string) (func(io.Writer) error, error) {
 	asJSON := func(v any) func(io.Writer) error {
 		return func(out io.Writer) error {
@@ -172,19 +172,19 @@ func (r *report) writer(read []*result.Result, format string) (func(io.Writer) e
 	return func(out io.Writer) error { return result.WriteFormat(out, read[0], format) }, nil
 }
 
-// Files of a run's directory.
+// Names of files in a run's directory.
 const (
 	resultFile = "result.json"
 	pageFile   = "report.html"
 )
 
-// writePage keeps the page of a run beside its result.
+// writePage writes the page of a run beside its result.
 func writePage(dir string, r *result.Result) error {
 	return writeWhole(filepath.Join(dir, pageFile),
 		func(out io.Writer) error { return page.Write(out, r, page.Options{}) })
 }
 
-// writeWhole writes a file whole or leaves what is there.
+// writeWhole writes a file atomically: on an error the old file stays.
 func writeWhole(path string, write func(io.Writer) error) error {
 	part := path + ".partial"
 	f, err := os.Create(part)

@@ -17,7 +17,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// smallResult has two variants, the second twice as slow, in two repeats.
+// smallResult returns a result with two variants in two repeats; the second variant is twice as
+// slow.
 func smallResult(kernel string) *result.Result {
 	r := &result.Result{
 		Schema: result.Schema, Title: "a small run", Niclane: "v0", Environment: result.Environment{Kernel: kernel},
@@ -65,11 +66,11 @@ func TestReport(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		want []string // in the output or, of an error, on standard error
-		file string   // that has it instead
+		want []string // in the output or, for an error, on standard error
+		file string   // file that has it instead
 	}{
 		{"run/result.json", 0, []string{"1000/s, 4 connections, repeats: 2", "P50"}, ""},
-		{"run", 0, []string{"1000/s, 4 connections, repeats: 2"}, ""}, // the directory
+		{"run", 0, []string{"1000/s, 4 connections, repeats: 2"}, ""}, // a directory
 		{"run --format csv", 0, []string{"point,rate,"}, ""},
 		{"run --format markdown", 0, []string{"# a small run"}, ""},
 		{"run --format gobench", 0, []string{"BenchmarkASmallRun/rate=1000/connections=4/variant=lane 1000"}, ""},
@@ -141,7 +142,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A page that cannot be written leaves the one that is there.
+// TestReportKeepsTheEarlierPage: if the page cannot be written, the old one stays.
 func TestReportKeepsTheEarlierPage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must.Do(t, result.WriteFile("result.json", smallResult("6.18")))

@@ -66,7 +66,7 @@ serve", in the place of the lab, and needs no root on this one.`,
 	return cmd
 }
 
-// permille is a share in percent, "" for none.
+// permille converts a share in percent to permille; "" is 0.
 func permille(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -78,7 +78,7 @@ func permille(text string) (int, error) {
 	return 0, cli.Usagef("bench run: --connections %s: want a share from 0.1%% to 1000%%", text)
 }
 
-// readHosts reads a hosts file, "" for none.
+// readHosts reads a hosts file; "" returns nil.
 func readHosts(path string) (*experiment.Hosts, error) {
 	if path == "" {
 		return nil, nil

@@ -27,16 +27,16 @@ import (
 	"github.com/niclane/niclane/selftest"
 )
 
-// agentPort is the agent's if --peer names none, as in hosts.yaml(5).
+// agentPort is the default port of --peer, as in hosts.yaml(5).
 const agentPort = "7411"
 
-// Files that selftest writes.
+// Names of the files that selftest writes.
 const (
 	selftestFile = "selftest.json"
 	selftestPage = "selftest.html"
 )
 
-// A selfTest is what the command's line asks for.
+// A selfTest holds the command's arguments.
 type selfTest struct {
 	*app
 	dev, peer                   string
@@ -149,7 +149,7 @@ func (s *selfTest) check() error {
 	return nil
 }
 
-// link is the link's rate as a lanes file has it.
+// link returns the link's rate in the syntax of a lanes file.
 func (s *selfTest) link() string {
 	if s.linkRate == 0 {
 		return ""
@@ -205,7 +205,7 @@ func (s *selfTest) run(ctx context.Context) error {
 	return nil
 }
 
-// ends are the addresses of both hosts on the way through the device.
+// ends returns the addresses of both hosts on the path through the device.
 func (s *selfTest) ends(ctx context.Context) ([]selftest.End, error) {
 	list := s.addresses
 	if len(list) == 0 {
@@ -241,7 +241,7 @@ func (s *selfTest) ends(ctx context.Context) ([]selftest.End, error) {
 	return out, nil
 }
 
-// show says what would be tried.
+// show prints what selftest would try.
 func (s *selfTest) show(cases []selftest.Case) {
 	refused, disruptive := 0, 0
 	for _, c := range cases {
@@ -272,7 +272,7 @@ func (s *selfTest) show(cases []selftest.Case) {
 	fmt.Fprintf(s.Stderr, "about %v\n", about.Round(time.Second))
 }
 
-// errNotAsked is that of a selftest that nobody agreed to.
+// errNotAsked is returned if the user did not agree.
 var errNotAsked = errors.New("nothing was changed")
 
 func (s *selfTest) ask(ctx context.Context) error {
@@ -339,7 +339,7 @@ func (s *selfTest) try(ctx context.Context, c selftest.Config) (*selftest.Record
 	return r, err
 }
 
-// asking is a peer that can ask.
+// asking is a peer that can send requests.
 type asking struct{ selftest.Remote }
 
 func (a asking) Asks(ctx context.Context, at netip.AddrPort) error {
@@ -347,7 +347,7 @@ func (a asking) Asks(ctx context.Context, at netip.AddrPort) error {
 		Question: ready.Question{Protocol: experiment.ProtocolMemcached}})
 }
 
-// scrub takes out of the record who this is.
+// scrub removes identifying data from the record.
 func (s *selfTest) scrub(r *selftest.Record, ends []selftest.End, peer string) {
 	if s.identify {
 		r.Identified = true
@@ -362,7 +362,7 @@ func (s *selfTest) scrub(r *selftest.Record, ends []selftest.End, peer string) {
 	x.Record(r)
 }
 
-// write keeps the record, and prints it.
+// write saves the record and prints it.
 func (s *selfTest) write(r *selftest.Record) error {
 	for _, f := range []struct {
 		name  string

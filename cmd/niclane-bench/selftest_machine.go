@@ -24,13 +24,13 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A testMachine is this host for package selftest: niclane applies, verifies and
-// rolls back.
+// A testMachine is this host for package selftest. It runs niclane to apply, verify and roll
+// back.
 type testMachine struct {
 	app     *app
 	niclane program.Lanes
 	dev     string
-	file    string // the lanes file of the case
+	file    string // the present case's lanes file
 }
 
 func (s *selfTest) machine() (*testMachine, error) {
@@ -48,11 +48,11 @@ func (s *selfTest) machine() (*testMachine, error) {
 	}, nil
 }
 
-// close removes the lanes file. The journal of lanes that could not be rolled
-// back names it, and needs it not.
+// close removes the lanes file. If lanes could not be rolled back, their journal still names
+// the file but does not need it.
 func (m *testMachine) close() {
 	_ = os.Remove(m.file)
-	_ = os.Remove(filepath.Dir(m.file)) // unless another selftest has one
+	_ = os.Remove(filepath.Dir(m.file)) // fails if another selftest has a file there
 }
 
 // State reads the device with everything that plans write.
@@ -60,7 +60,7 @@ func (m *testMachine) State(ctx context.Context) (*device.State, error) {
 	return observe.Observe(ctx, observe.Options{Devices: []string{m.dev}, RunDir: m.app.RunDir, Remember: m.app.RunDir})
 }
 
-// Plan plans on the device, which has no lanes.
+// Plan plans the lanes on the device, which has none.
 func (m *testMachine) Plan(ctx context.Context, lanes string) (*plan.Plan, []string, error) {
 	f, err := config.ParseFile(m.file, []byte(lanes))
 	if err != nil {
@@ -80,7 +80,7 @@ func (m *testMachine) Plan(ctx context.Context, lanes string) (*plan.Plan, []str
 	return p.Plan, nil, nil
 }
 
-// Apply has niclane apply it.
+// Apply runs niclane apply.
 func (m *testMachine) Apply(ctx context.Context, lanes string, within time.Duration) error {
 	if err := os.WriteFile(m.file, []byte(lanes), 0o600); err != nil {
 		return err
@@ -89,20 +89,20 @@ func (m *testMachine) Apply(ctx context.Context, lanes string, within time.Durat
 	return err
 }
 
-// Watch has niclane verify.
+// Watch runs niclane verify.
 func (m *testMachine) Watch(ctx context.Context, during time.Duration) (verify.Watched, []verify.Finding, error) {
 	out, err := m.niclane.Run(ctx, "verify", "--for", during.String(), m.file)
 	var results []struct {
 		Findings []verify.Finding `json:"findings"`
 		Traffic  []verify.Watched `json:"traffic"`
 	}
-	// With drift it prints what it has found, and exits 3.
+	// On drift, niclane verify prints the findings and exits with 3.
 	if perr := json.Unmarshal(out, &results); perr != nil || len(results) != 1 {
 		return verify.Watched{}, nil, cmp.Or(err, fmt.Errorf("niclane verify: %d results, want one: %w", len(results),
 			perr))
 	}
-	// Sockets say where their connections were received at last: selftest's are
-	// older than the lanes.
+	// Ignore the finding about sockets: it uses each connection's last receive queue, and
+	// selftest's connections are older than the lanes.
 	findings := slices.DeleteFunc(results[0].Findings, func(f verify.Finding) bool { return f.Key == "sockets" })
 	if len(results[0].Traffic) != 1 {
 		return verify.Watched{}, findings, nil
@@ -110,13 +110,14 @@ func (m *testMachine) Watch(ctx context.Context, during time.Duration) (verify.W
 	return results[0].Traffic[0], findings, nil
 }
 
-// Rollback has niclane put everything back.
+// Rollback runs niclane rollback.
 func (m *testMachine) Rollback(ctx context.Context) error {
 	_, err := m.niclane.Run(ctx, "rollback", m.file)
 	return err
 }
 
-// LinkDowns reads what the kernel counts (Documentation/ABI/testing/sysfs-class-net).
+// LinkDowns returns the kernel's count of link downs, nil if unknown, and whether the link has
+// carrier (Documentation/ABI/testing/sysfs-class-net).
 func (m *testMachine) LinkDowns() (*int, bool) {
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join("/sys/class/net", m.dev, name))

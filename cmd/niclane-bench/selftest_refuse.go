@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/apply"
 )
 
-// path is how packets to an address of the peer's leave: through the device.
+// path returns the path of packets to an address of the peer. It must lead through the device.
 func (s *selfTest) path(addr netip.Addr) (probe.Path, error) {
 	p, err := probe.Find(addr)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *selfTest) path(addr netip.Addr) (probe.Path, error) {
 	return p, nil
 }
 
-// refuse says why this device is not to be tried, before anything is.
+// refuse returns the reason not to test this device, before anything is tried.
 func (s *selfTest) refuse() error {
 	link, err := netlink.LinkByName(s.dev)
 	if err != nil {

@@ -85,7 +85,7 @@ run as --user even then. Other programs than niclane are started only if
 	return cmd
 }
 
-// serveAgent says on out where it listens when it does.
+// serveAgent runs the agent. It prints the address on out when it listens.
 func serveAgent(ctx context.Context, c agent.Config, listen string, out io.Writer) error {
 	ag, err := agent.New(c)
 	if err != nil {
@@ -99,13 +99,12 @@ func serveAgent(ctx context.Context, c agent.Config, listen string, out io.Write
 	return ag.Serve(ctx, l)
 }
 
-// runAgentInternal runs an agent's processes: its keeper, and what becomes a
-// job.
+// runAgentInternal runs an agent's processes: its keeper, and the helper that executes a job.
 func runAgentInternal(args []string, stderr io.Writer) (int, bool) {
 	var err error
 	switch {
 	case args[0] == agent.JobCommand:
-		err = agent.JobMain(args[1:]) // it returns only an error
+		err = agent.JobMain(args[1:]) // it returns only on an error
 	case args[0] == agent.KeeperCommand && len(args) == 2:
 		err = agent.KeeperMain(args[1])
 	default:
@@ -118,7 +117,7 @@ func runAgentInternal(args []string, stderr io.Writer) (int, bool) {
 	return cli.ExitDone, true
 }
 
-// agentDir is the agent's directory unless another one is given.
+// agentDir returns the agent's default directory.
 func agentDir() string {
 	if os.Geteuid() == 0 {
 		return "/run/niclane-bench"

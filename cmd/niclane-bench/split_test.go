@@ -26,7 +26,7 @@ import (
 
 type splitBed struct{ *clitest.Bed }
 
-// splitExperiment has nginx on each node, in a lab of a name and processors.
+// splitExperiment runs nginx on each node, in a lab with a given name and processors.
 const splitExperiment = `version: 1
 title: an instance on each node
 lab: {name: %[1]s, sut-cpus: %[2]s, other-cpus: %[2]s}
@@ -92,16 +92,15 @@ gates: {hits: 100%%, warn: [client, late, processors, tier, reclaim]}
 host-noise: {window: 100ms}
 `
 
-// TestBenchSplit runs an experiment whose server is split, in the lab and on
-// hosts, with nginx: each instance is filled, connections are taken on the node
-// where they arrive, with a lane and without, and nothing is left. The nodes are
-// those of labtest.TwoNodes.
+// TestBenchSplit runs an experiment with a split nginx, in the lab and on hosts, with a lane
+// and without. Each instance's cache is filled, connections are accepted on the node where they
+// arrive, and nothing is left. labtest.TwoNodes provides the nodes.
 func TestBenchSplit(t *testing.T) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip(err)
 	}
 	b := splitBed{clitest.NewBed(t)}
-	// nginx runs as nobody, who has to get to its files.
+	// nginx runs as nobody and must be able to read its files.
 	for dir := b.Dir; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
 		must.Do(t, os.Chmod(dir, 0o755))
 	}
@@ -119,7 +118,7 @@ func TestBenchSplit(t *testing.T) {
 	t.Run("hosts", func(t *testing.T) { splitBed{b.In(t)}.benchedOnHosts() })
 }
 
-// shown is a command on this machine as it has to look.
+// shown returns a command on this machine, which sees the two nodes.
 func (b splitBed) shown(argv ...string) *exec.Cmd {
 	argv = b.Shown(argv...)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -127,8 +126,8 @@ func (b splitBed) shown(argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// benched runs the experiment and looks at what is in its result, and in the
-// instances' storage where these have some.
+// benched runs the experiment and checks its result, and the instances' storage if storage is
+// given.
 func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	b.Helper()
 	var said strings.Builder
@@ -158,7 +157,7 @@ func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 		}
 		var requests, running int64
 		for _, x := range w.Instances {
-			// A cache that was not filled would have missed each object once.
+			// A cache that was not filled would miss each object once.
 			if x.Cache == nil || x.Cache.Requests == 0 || x.Cache.Hits != x.Cache.Requests || x.Process.Running == 0 {
 				b.Errorf("%s, node %d: cache %+v, running %d ns", w.Variant, x.Node, x.Cache, x.Process.Running)
 				continue
@@ -183,8 +182,8 @@ func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	}
 }
 
-// watched looks where the instances are, and their objects, while the experiment
-// runs, and returns how it ended.
+// watched checks the placement of the instances and their objects while the experiment runs. It
+// returns the experiment's error.
 func (b splitBed) watched(ended <-chan error, storage []string) error {
 	b.Helper()
 	held, stored := map[int]bool{}, map[string]int{}
@@ -208,7 +207,7 @@ func (b splitBed) watched(ended <-chan error, storage []string) error {
 			return nil
 		case <-time.After(20 * time.Millisecond):
 		}
-		// What has been seen is not looked at again, which takes time from the
+		// Do not look again at directories that were complete: looking takes time from the
 		// instances.
 		for _, dir := range storage {
 			if stored[dir] == 10 {
@@ -238,13 +237,13 @@ func (b splitBed) watched(ended <-chan error, storage []string) error {
 	}
 }
 
-// holds looks at the processors and the memory policy of an instance's process.
+// holds checks the processors and memory nodes of an instance's process.
 func (b splitBed) holds(i int, pid string) {
 	b.Helper()
 	node := b.Node[b.CPUs[i]]
 	status, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
-		return // it has ended
+		return // the process has ended
 	}
 	if line := fmt.Sprintf("Cpus_allowed_list:\t%d\n", b.CPUs[i]); !strings.Contains(string(status), line) {
 		b.Errorf("instance %d: no %q in\n%s", i, line, status)
@@ -259,10 +258,10 @@ func (b splitBed) holds(i int, pid string) {
 	}
 }
 
-// benchedOnHosts does so with agents, in a lab whose hosts they are on.
+// benchedOnHosts runs the experiment with agents on the hosts of a lab.
 func (b splitBed) benchedOnHosts() {
 	b.Raise("bhosts")
-	// Where agents look for programs, /usr/sbin is before /sbin.
+	// Agents search /usr/sbin before /sbin.
 	nginx, err := exec.LookPath("/usr/sbin/nginx")
 	if err != nil {
 		b.Skip(err)
@@ -302,7 +301,7 @@ func (b splitBed) benchedOnHosts() {
 	}
 }
 
-// agent starts one, and returns when it listens.
+// agent starts an agent and returns when it listens.
 func (b splitBed) agent(host string, argv []string) {
 	b.Helper()
 	if host == lab.SUT {

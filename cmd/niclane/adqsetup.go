@@ -16,11 +16,11 @@ import (
 	"github.com/niclane/niclane/watch/systemd"
 )
 
-// What an option of adqsetup's takes.
+// Kinds of values of adqsetup's options.
 const (
 	takesText = iota
 	takesNumber
-	takesOnOff // or nothing, which is on
+	takesOnOff // without a value: on
 	takesNothing
 )
 
@@ -85,8 +85,8 @@ docs/migrating-from-adqsetup.md has what niclane does otherwise.`,
   niclane adqsetup --dev=eth4 --dry-run apply nginx.conf
   niclane adqsetup create [app1] queues 6 ports 80,443
   niclane adqsetup reset`,
-		// adqsetup's parser is Python's: an option's value can be left out,
-		// or follow in a word of its own.
+		// adqsetup uses Python's parser: an option's value may be left out, or follow as a
+		// separate word.
 		DisableFlagParsing: true,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -123,7 +123,7 @@ docs/migrating-from-adqsetup.md has what niclane does otherwise.`,
 	return cmd
 }
 
-// run is one command of adqsetup's.
+// run runs one of adqsetup's commands.
 func (r *adqRun) run(cmd *cobra.Command, args []string) error {
 	if r.version {
 		fmt.Fprintf(r.Stdout, "niclane %s, by the command line of adqsetup 2.0.2\n", version)
@@ -170,7 +170,7 @@ func (r *adqRun) run(cmd *cobra.Command, args []string) error {
 	return cmd.Help()
 }
 
-// options are those that were given and are keys of [globals].
+// options returns the given options that are keys of [globals].
 func (r *adqRun) options() ([]adqsetup.Option, error) {
 	var out []adqsetup.Option
 	for _, o := range adqOptions {
@@ -195,9 +195,8 @@ func (r *adqRun) options() ([]adqsetup.Option, error) {
 	return out, nil
 }
 
-// adqWords makes of words that Python's argparse takes such that pflag does: the
-// beginning of an option's name is enough if no other begins so, and on or off
-// can follow in a word of its own.
+// adqWords converts words in the syntax of Python's argparse to pflag's. argparse accepts the
+// unique beginning of an option's name. On or off may follow the option as a separate word.
 func adqWords(f *pflag.FlagSet, args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
@@ -216,7 +215,7 @@ func adqWords(f *pflag.FlagSet, args []string) []string {
 			}
 		case len(word) > 1 && word[0] == '-':
 			flag = f.ShorthandLookup(word[1:2])
-			if flag != nil && takesWord(flag) && len(word) > 2 && word[2] != '=' { // -oon
+			if flag != nil && takesWord(flag) && len(word) > 2 && word[2] != '=' { // as in -oon
 				word, flag = "--"+flag.Name+"="+word[2:], nil
 			} else if len(word) > 2 {
 				flag = nil
@@ -228,7 +227,7 @@ func adqWords(f *pflag.FlagSet, args []string) []string {
 		case takesWord(flag) && adqsetup.IsBoolean(args[i+1]):
 			i++
 			out[len(out)-1] = "--" + flag.Name + "=" + args[i]
-		case flag.NoOptDefVal == "": // it has a value, whatever that looks like
+		case flag.NoOptDefVal == "": // the next word is its value, even if it looks like an option
 			i++
 			out = append(out, args[i])
 		}
@@ -236,7 +235,7 @@ func adqWords(f *pflag.FlagSet, args []string) []string {
 	return out
 }
 
-// takesWord reports whether on or off can follow an option.
+// takesWord reports whether on or off may follow an option.
 func takesWord(flag *pflag.Flag) bool {
 	for _, o := range adqOptions {
 		if o.name == flag.Name {
@@ -246,7 +245,7 @@ func takesWord(flag *pflag.Flag) bool {
 	return false
 }
 
-// byBeginning is the option of this name, or the only one that begins so.
+// byBeginning returns the option with this name, or the only one that begins with it.
 func byBeginning(f *pflag.FlagSet, name string) (found *pflag.Flag) {
 	if flag := f.Lookup(name); flag != nil || name == "" {
 		return flag

@@ -12,10 +12,10 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// applyOrAnew applies as niclane apply does. Where the device cannot go from the
-// lanes that it has to these (a card's traffic classes are made all at once), the
-// ones of before are taken away first, as adqsetup does always: but only if the
-// plan of these, without them, stands.
+// applyOrAnew applies as niclane apply does. Some devices cannot change from their present
+// lanes to the new ones, because a card makes all its traffic classes at once. applyOrAnew then
+// rolls the present lanes back first, as adqsetup always does, but only if the plan without
+// them is valid.
 func (r *adqRun) applyOrAnew(ctx context.Context, req *request) error {
 	err := r.apply(ctx, req, r.within)
 	if !errors.As(err, new(plan.Errors)) {

@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/watch/systemd"
 )
 
-// setUp is adqsetup's apply and create.
+// setUp implements adqsetup's apply and create.
 func (r *adqRun) setUp(ctx context.Context, name string, params []string, options []adqsetup.Option) error {
 	req, err := r.request(name, params, options)
 	if err != nil {
@@ -57,8 +57,8 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 	return keep(r.applyOrAnew(ctx, req))
 }
 
-// undoable refuses --confirm-within where the lanes file is also made at boot:
-// the undoing of lanes would leave the file.
+// undoable refuses --confirm-within if a unit makes the lanes file's lanes at boot: an undo of
+// the lanes would leave the file.
 func (r *adqRun) undoable(req *request) error {
 	if r.within == 0 {
 		return nil
@@ -73,8 +73,8 @@ func (r *adqRun) undoable(req *request) error {
 	return nil
 }
 
-// request converts what adqsetup would work by. The lanes file is there, by the
-// name it will have, once it is applied.
+// request converts adqsetup's input. The lanes file does not exist yet under its name; it does
+// once it is applied.
 func (r *adqRun) request(name string, params []string, options []adqsetup.Option) (*request, error) {
 	in := adqsetup.Input{Name: name, Options: options, JSON: r.json}
 	var err error
@@ -109,8 +109,8 @@ func (r *adqRun) request(name string, params []string, options []adqsetup.Option
 	return &request{File: file, text: text, config: path, origin: res}, err
 }
 
-// lanesFile is the name of the lanes file of a device that adqsetup's command
-// line was used for.
+// lanesFile returns the name of the lanes file that adqsetup's command line writes for a
+// device.
 func (r *adqRun) lanesFile(dev string) (string, error) {
 	dir, err := filepath.Abs(r.StateDir)
 	if err != nil {
@@ -122,11 +122,11 @@ func (r *adqRun) lanesFile(dev string) (string, error) {
 	return filepath.Join(dir, "adqsetup", dev+".yaml"), nil
 }
 
-// stage writes the lanes file by another name, and returns what gives it its own:
-// or takes it away, if what it was for has failed. So a full disk is known before
-// anything is changed, and the file is never there in part.
+// stage writes the lanes file under a temporary name. It returns a function that renames the
+// file, or removes it if the apply has failed. A full disk thus fails before any change, and
+// the file is never incomplete.
 func stage(req *request) (keep func(failed error) error, err error) {
-	dir := filepath.Dir(req.config) // in the state directory, which is root's alone
+	dir := filepath.Dir(req.config) // in the state directory, where only root can write
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func stage(req *request) (keep func(failed error) error, err error) {
 	}, nil
 }
 
-// keep is adqsetup's persist.
+// keep implements adqsetup's persist.
 func (r *adqRun) keep(name string, params []string, options []adqsetup.Option) error {
 	req, err := r.request(name, params, options)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *adqRun) keep(name string, params []string, options []adqsetup.Option) e
 	return r.persist(r.directory, req.config, "")
 }
 
-// reset undoes what apply and create did: to the device, or to all.
+// reset undoes apply and create, for the given device or for all devices.
 func (r *adqRun) reset(ctx context.Context) error {
 	if err := cli.NeedRoot("adqsetup reset"); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (r *adqRun) reset(ctx context.Context) error {
 	}})
 }
 
-// writeLog writes the plan's command lines as a script, as adqsetup's --log does.
+// writeLog writes the plan's command lines as a script, like adqsetup's --log.
 func (r *adqRun) writeLog(p *plan.Plan) error {
 	if r.log == "" {
 		return nil
@@ -208,8 +208,7 @@ func (r *adqRun) writeLog(p *plan.Plan) error {
 	return os.WriteFile(r.log, b.Bytes(), 0o644)
 }
 
-// examples writes adqsetup's examples into a new directory, each beside the
-// lanes file that it becomes.
+// examples writes adqsetup's examples into a new directory, each with its converted lanes file.
 func (r *adqRun) examples(dir string) error {
 	err := os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {
@@ -235,10 +234,9 @@ func (r *adqRun) examples(dir string) error {
 	return nil
 }
 
-// possibleDevices are the network devices that adqsetup's command line can mean
-// where it names none: cards, by sysfs, with more than one receive queue; those
-// of the driver that adqsetup is for, if there are any. Without a card it is
-// whatever has several queues.
+// possibleDevices returns the devices that adqsetup's command line may mean if it names none.
+// It considers devices with more than one receive queue. It returns those of adqsetup's driver
+// (ice) if there are any, otherwise the cards in sysfs, otherwise the other devices.
 func possibleDevices(sys string) ([]string, error) {
 	entries, err := os.ReadDir(sys)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestAdqWords: what Python's argparse takes is made such that pflag takes it.
+// TestAdqWords converts words in argparse's syntax to pflag's.
 func TestAdqWords(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"--dev eth4 apply a.conf", "--dev eth4 apply a.conf"},
@@ -24,9 +24,9 @@ func TestAdqWords(t *testing.T) {
 		{"-ooff -vD apply", "--optimize=off -vD apply"},
 		{"--verb --arp apply", "--verbose --arpfilter apply"},
 		{"--bpstop on --bpstop-c off", "--bpstop=on --bpstop-cfg=off"},
-		{"--busy 5", "--busy 5"}, // of two options: pflag refuses it
+		{"--busy 5", "--busy 5"}, // ambiguous: pflag refuses it
 		{"--rxu=5", "--rxusecs=5"},
-		{"--log --dev", "--log --dev"}, // a file of that name
+		{"--log --dev", "--log --dev"}, // a file called --dev
 		{"create [a] queues 4 -- --dev x", "create [a] queues 4 -- --dev x"},
 		{"apply -", "apply -"},
 		{"--rxadapt", "--rxadapt"},
@@ -39,8 +39,8 @@ func TestAdqWords(t *testing.T) {
 	}
 }
 
-// TestPossibleDevices: adqsetup's own cards before others, cards before what
-// has no hardware, and nothing of one queue.
+// TestPossibleDevices: cards of adqsetup's driver come first, then other cards, then other
+// devices. Devices with one queue are left out.
 func TestPossibleDevices(t *testing.T) {
 	sys := t.TempDir()
 	add := func(name, driver string, queues ...string) {

@@ -60,13 +60,13 @@ device carries the default route or this login, apply makes no step without
 	return cmd
 }
 
-// applied is what apply prints as JSON.
+// applied is the JSON output of apply.
 type applied struct {
 	Plan *plan.Plan `json:"plan"`
-	// Report is absent when there was nothing to do.
+	// Report is absent if there was nothing to do.
 	Report  *apply.Report `json:"report,omitempty"`
 	Journal string        `json:"journal,omitempty"`
-	// ConfirmBy is when everything is undone unless confirmed.
+	// ConfirmBy is when apply undoes everything without a confirmation.
 	ConfirmBy *time.Time `json:"confirmBy,omitempty"`
 	Error     string     `json:"error,omitempty"`
 }
@@ -119,7 +119,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	return nil
 }
 
-// goneText says which devices are gone, if any are.
+// goneText returns a text about devices that are gone, "" if none are.
 func goneText(p *plan.Plan) string {
 	switch len(p.Gone) {
 	case 0:

@@ -36,19 +36,19 @@ With --json it prints the lanes as niclane has understood them.`,
 	}
 }
 
-// stdin is "-", and how its lines are named.
+// stdinArg stands for standard input, stdinName names it in messages.
 const (
 	stdinArg  = "-"
 	stdinName = "<stdin>"
 )
 
-// isStream reports whether a path is no file that could be applied: - or a pipe.
+// isStream reports whether a path is a stream, which apply cannot read again: - or a pipe.
 func isStream(path string) bool {
 	info, err := os.Stat(path)
 	return path == stdinArg || err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
-// readStream reads lanes from a path or, for -, from standard input.
+// readStream reads lanes from a path, or from standard input if path is -.
 func (a *app) readStream(path string) (*request, error) {
 	if path != stdinArg {
 		file, text, err := readConfig(path)
@@ -58,8 +58,8 @@ func (a *app) readStream(path string) (*request, error) {
 	return &request{File: file, text: text, config: stdinName}, err
 }
 
-// readVersion reads lanes from a stream, as a new version of those that are applied on
-// one of its devices.
+// readVersion reads lanes from a stream, as a new version of the lanes that are applied on one
+// of their devices.
 func (a *app) readVersion(path string) (*request, error) {
 	r, err := a.readStream(path)
 	if err != nil {

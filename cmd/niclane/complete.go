@@ -11,10 +11,10 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// words is how a shell completes an argument.
+// words returns the completions of an argument.
 type words func() ([]string, cobra.ShellCompDirective)
 
-// addCompletion has shells complete arguments and options of the commands below root.
+// addCompletion adds shell completion to the commands below root.
 func (a *app) addCompletion(root *cobra.Command) {
 	first := map[string]words{
 		"probe": a.devices, "status": a.laneDevices, "top": a.laneDevices,
@@ -33,7 +33,7 @@ func (a *app) addCompletion(root *cobra.Command) {
 		}
 		for name, complete := range map[string]words{"lane": a.lanes, "dev": a.devices, "card": cards} {
 			if c.Flags().Lookup(name) != nil {
-				// It fails only for an option that there is not.
+				// It fails only for an unknown option.
 				_ = c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string,
 					cobra.ShellCompDirective) {
 					return complete()
@@ -64,7 +64,8 @@ func (a *app) devices() ([]string, cobra.ShellCompDirective) {
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// laneDevices are those with lanes; all of them for a user that may not know.
+// laneDevices returns the devices with lanes, or all devices if the user may not read the
+// journals.
 func (a *app) laneDevices() ([]string, cobra.ShellCompDirective) {
 	_, names, err := a.Engine().Fitted("")
 	if err != nil {

@@ -33,7 +33,7 @@ func (a *app) confirmCommand() *cobra.Command {
 	}
 }
 
-// carried says what the devices that a plan changes carry, "" if nothing.
+// carried returns a sentence about what the devices of a plan carry, "" if nothing.
 func carried(p *plan.Plan) string {
 	if len(p.Steps) == 0 {
 		return ""
@@ -41,7 +41,7 @@ func carried(p *plan.Plan) string {
 	return lifeline.Sentence(p.Devices)
 }
 
-// keepLifeline refuses a plan that could cut off the person who makes it.
+// keepLifeline refuses a plan that could cut the user's own connection.
 func keepLifeline(p *plan.Plan) error {
 	s := carried(p)
 	if s == "" {
@@ -52,7 +52,7 @@ func keepLifeline(p *plan.Plan) error {
 		"with --confirm-within 0 they stay", s)
 }
 
-// warnLifeline tells a person who has decided.
+// warnLifeline only warns, for users that have decided.
 func (a *app) warnLifeline(p *plan.Plan) error {
 	if s := carried(p); s != "" {
 		fmt.Fprintf(a.Stderr, "niclane: warning: %s\n", s)
@@ -60,8 +60,7 @@ func (a *app) warnLifeline(p *plan.Plan) error {
 	return nil
 }
 
-// noteUnconfirmed tells of a change that was to be confirmed and whose guardian was
-// killed.
+// noteUnconfirmed warns of an unconfirmed change whose guard process was killed.
 func (a *app) noteUnconfirmed() {
 	if u := a.Engine().Unconfirmed(); u != "" {
 		a.Warn(u)

@@ -47,8 +47,7 @@ would do on this host.`,
 	return cmd
 }
 
-// readForeign reads a file of another program's, and says by which name
-// messages shall call it.
+// readForeign reads a file of another program. It also returns the file's name for messages.
 func (a *app) readForeign(path string) (name string, text []byte, err error) {
 	name, in := "stdin", a.Stdin
 	if path != "-" {

@@ -16,11 +16,10 @@ import (
 	"github.com/niclane/niclane/internal/testing/programs"
 )
 
-// TestTranscripts runs the transcripts in the documents: in every block
-// fenced as console, what follows "$ " is run by a shell in an empty
-// directory, and what it prints must be what the document shows. A line "..."
-// stands for any lines, "..." within a line for anything in it. Files are made by "$ cat > NAME <<EOF", as a reader
-// would. The blocks of one document run in order, in one directory.
+// TestTranscripts runs the transcripts in the documents. In every block fenced as console, a
+// shell in an empty directory runs what follows "$ ". The output must be what the document
+// shows. A line "..." stands for any lines, "..." within a line for any text. "$ cat > NAME
+// <<EOF" makes a file. The blocks of one document run in order, in one directory.
 func TestTranscripts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the transcripts raise a lab")
@@ -28,9 +27,8 @@ func TestTranscripts(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	must.Do(t, err)
 	bin := t.TempDir()
-	// testscript.Main makes the test binary the niclane command under
-	// that name. A link would not do: niclane starts itself by what the
-	// link leads to.
+	// testscript.Main makes the test binary act as niclane under that name. A link would not
+	// work: niclane starts itself by the link's target.
 	must.Do(t, os.WriteFile(filepath.Join(bin, "niclane"), self, 0o755))
 	programs.Build(t, bin, program.Bench)
 	removeIfNew(t, "/var/lib/niclane")
@@ -44,7 +42,7 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, doc := range docs {
 		if strings.HasSuffix(doc, "/migrating-from-adq-k8s-plugins.md") {
-			continue // that is niclane-agent's, and tested with it
+			continue // transcripts of niclane-agent, tested with it
 		}
 		text, err := os.ReadFile(doc)
 		must.Do(t, err)
@@ -57,7 +55,7 @@ func TestTranscripts(t *testing.T) {
 			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
-			_ = cmd.Run() // what it printed says how it went
+			_ = cmd.Run() // the output is compared instead
 			if !matches(s.output, out.String()) {
 				t.Errorf("%s:%d: $ %s\nprints:\n%s\nbut the document shows:\n%s", doc, s.line, s.command, out.String(),
 					s.output)
@@ -69,8 +67,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// removeIfNew removes a directory that the test makes, with the files named,
-// unless something else is in it by then.
+// removeIfNew removes a directory that the test makes, with the named files, unless other files
+// are in it.
 func removeIfNew(t *testing.T, dir string, files ...string) {
 	if _, err := os.Stat(dir); err == nil {
 		return
@@ -90,7 +88,7 @@ type step struct {
 
 var fence = regexp.MustCompile("^```")
 
-// transcript takes the commands and their output out of a document.
+// transcript returns the commands of a document with their output.
 func transcript(text string) []step {
 	var steps []step
 	inside, here := false, ""

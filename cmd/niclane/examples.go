@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// examples are those of the commands' help, by the command's words.
+// examples are the examples in the help, by command name.
 var examples = map[string]string{
 	"probe": `
 niclane probe eth0
@@ -89,7 +89,7 @@ niclane version
 niclane version --json`,
 }
 
-// addExamples gives the commands below cmd their examples.
+// addExamples sets the examples of the commands below cmd.
 func addExamples(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		_, words, _ := strings.Cut(c.CommandPath(), " ")

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// maxConfig is far above any sensible file; it keeps a wrong path (a device, a
-// log) from being read into memory.
+// maxConfig is the size limit of a lanes file, in bytes: far above any sensible file. It
+// protects against reading a wrong path, such as a device or a log, into memory.
 const maxConfig = 1 << 20
 
 // readConfig reads and parses a lanes file.
@@ -29,7 +29,7 @@ func readConfig(path string) (*config.File, []byte, error) {
 	return parseConfig(path, f)
 }
 
-// parseConfig reads and parses what path has, or would have.
+// parseConfig reads and parses the present or future content of path.
 func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
 	if err != nil {
@@ -42,7 +42,7 @@ func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
 	return file, text, err
 }
 
-// look reads devices that are there, without probing what they can do.
+// look reads existing devices, without probing their capabilities.
 func (a *app) look(ctx context.Context, devices []string) (*device.State, error) {
 	st, known, err := a.Engine().Observe(ctx, devices, nil)
 	if err == nil && !known {

@@ -18,8 +18,8 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// internals are the parts of niclane that are processes of their own, by their
-// first argument. They are not part of the command's interface.
+// internals are the parts of niclane that are separate processes, by their first argument. They
+// are not part of the command's interface.
 var internals = map[string]func(args []string) error{
 	lab.HelperCommand:    execInLab,
 	apply.GuardArg:       one(apply.RunGuard),
@@ -30,7 +30,7 @@ var internals = map[string]func(args []string) error{
 	placeArg:             becomeInPlace,
 }
 
-// execInLab becomes a command on a host of the lab, or returns an error with its exit code.
+// execInLab executes a command on a host of the lab, or returns an error with its exit code.
 func execInLab(args []string) error {
 	err := lab.ExecMain(args)
 	code := exitNotRun
@@ -43,7 +43,7 @@ func execInLab(args []string) error {
 	return cli.ExitCode{Code: code, Err: fmt.Errorf("lab exec: %w", err)}
 }
 
-// one is a part that takes one argument.
+// one wraps a part that takes one argument.
 func one(run func(string) error) func([]string) error {
 	return func(args []string) error {
 		if len(args) != 1 {
@@ -53,7 +53,7 @@ func one(run func(string) error) func([]string) error {
 	}
 }
 
-// runInternal runs one of these parts, if the arguments ask for one.
+// runInternal runs one of these parts if the arguments name one.
 func runInternal(args []string, stderr io.Writer) (code int, ok bool) {
 	if len(args) == 0 {
 		return 0, false

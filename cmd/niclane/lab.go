@@ -82,7 +82,8 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// It becomes the command, which has the terminal, its signals and its exit status.
+			// This process executes the command, which has the terminal, its signals and its
+			// exit status.
 			return fmt.Errorf("lab exec: %w", unix.Exec(child.Path, child.Args, os.Environ()))
 		},
 	}
@@ -91,7 +92,7 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 	return cmd
 }
 
-// hostCommand is the command in "HOST -- COMMAND..." and "HOST COMMAND...".
+// hostCommand returns the command in "HOST -- COMMAND..." or "HOST COMMAND...".
 func hostCommand(args []string) []string {
 	if len(args) > 1 && args[1] == "--" {
 		return args[2:]

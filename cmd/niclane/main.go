@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/cmd/internal/cli"
 )
 
-// version is stamped by the Makefile from git.
+// version is set by the Makefile from git.
 var version = "unknown"
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -30,7 +30,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // app is one run of the command.
 type app struct{ cli.App }
 
-// first is an optional argument, "" if there is none.
+// first returns an optional argument, "" if there is none.
 func first(args []string) string {
 	if len(args) == 0 {
 		return ""

@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && filepath.Base(os.Args[0]) != "niclane" && strings.HasPrefix(os.Args[1], "internal-") {
-		// A command of niclane's that has started itself by another name would
-		// run the tests, which start it again.
+		// A niclane command that started itself under another name would run the tests, which
+		// start it again.
 		fmt.Fprintf(os.Stderr, "%s is not niclane, which %s is for\n", os.Args[0], os.Args[1])
 		os.Exit(1)
 	}
@@ -39,11 +39,11 @@ func TestMain(m *testing.M) {
 	testscript.Main(i, commands)
 }
 
-// isolated tests run apart from the labs and journals of the host and of other
-// packages' tests.
+// isolated runs the tests apart from the labs and journals of the host and of other packages'
+// tests.
 type isolated struct {
 	m   *testing.M
-	own string // a directory for temporary files, "" for the usual one
+	own string // a directory for temporary files, "" for the default
 }
 
 func (i isolated) Run() int {
@@ -51,15 +51,14 @@ func (i isolated) Run() int {
 	return vethtest.Isolate(i.m)
 }
 
-// visible has root's temporary files be where a unit of niclane persist sees
-// them, which the usual place is not. The process of the isolated tests finds it
-// made.
+// visible moves root's temporary files to a directory that units of niclane persist can read,
+// unlike the default. The process of the isolated tests inherits it.
 func (i *isolated) visible() (err error) {
 	const made = "NICLANE_TEST_TEMPORARY"
 	if os.Geteuid() != 0 || os.Getenv(made) != "" {
 		return nil
 	}
-	// Short: sockets are below it, whose names have 107 bytes at most (unix(7)).
+	// The path is short, because socket paths below it have at most 107 bytes (unix(7)).
 	own := fmt.Sprintf("/var/n%d", os.Getpid())
 	if err := os.Mkdir(own, 0o755); errors.Is(err, unix.EROFS) {
 		return nil // in a guest, whose scripts persist nothing
@@ -72,10 +71,10 @@ func (i *isolated) visible() (err error) {
 
 func TestScripts(t *testing.T) { clitest.Scripts(t, "") }
 
-// TestLab has niclane-bench for traffic.
+// TestLab uses niclane-bench for traffic.
 func TestLab(t *testing.T) { clitest.Lab(t, programs.Readable(t, program.Bench), nil) }
 
-// TestExamples: each command's help has at least two examples, of that command.
+// TestExamples: each command's help has at least two examples of that command.
 func TestExamples(t *testing.T) {
 	a := &app{}
 	var check func(c *cobra.Command)

@@ -15,16 +15,14 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// BenchmarkMember adds the thousandth member to a lane on a device that cannot
-// steer, in a process that runs on, as a service that adds members does: the
-// file is read, the machine looked at, what the journals own read, the plan
-// made, journalled, applied, read back. What it takes as a command is
-// BenchmarkMember of package test/bench.
+// BenchmarkMember adds the thousandth member to a lane on a device that cannot steer, in a
+// process that keeps running, like a service. It reads the file, the machine and the owned
+// objects, then plans, journals, applies and reads back. BenchmarkMember of package test/bench
+// measures the same as a command.
 func BenchmarkMember(b *testing.B) {
 	vethtest.Run(b, 4, func(b *testing.B) {
 		dir := b.TempDir()
-		// In memory, as /run is wherever there is a service manager; what is
-		// journalled is synced to a disk.
+		// In memory, like /run under a service manager. The journal itself is synced to a disk.
 		memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-")
 		must.Do(b, err)
 		defer os.RemoveAll(memory)

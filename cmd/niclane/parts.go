@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/internal/program"
 )
 
-// partCommands are the commands that niclane-bench has. niclane becomes it, as
-// git becomes its parts: there is no process in between.
+// partCommands returns the commands of niclane-bench. niclane executes it in its own process,
+// like git its parts.
 func partCommands() []*cobra.Command {
 	parts := []*cobra.Command{
 		{Use: "bench first-lane|run|papers|serve|certs", Short: "Measure what a lane gains"},
@@ -34,7 +34,8 @@ func partCommands() []*cobra.Command {
 	return parts
 }
 
-// partArgs are niclane-bench's arguments: it has the commands of bench itself.
+// partArgs returns niclane-bench's arguments. The subcommands of bench are its top-level
+// commands.
 func partArgs(name string, args []string) []string {
 	if name == "bench" {
 		return args
@@ -51,8 +52,8 @@ func becomePart(name string, args []string) error {
 	return fmt.Errorf("%s: %w", path, unix.Exec(path, argv, os.Environ()))
 }
 
-// completePart asks niclane-bench how a command line can go on. Its answer is a
-// line for each, and at last ":" with how the shell is to go on.
+// completePart asks niclane-bench for the completions of a command line. The answer has a line
+// for each, and a last line ":N" with the shell directive.
 func completePart(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	path, err := program.Find(program.Bench)
 	if err != nil {

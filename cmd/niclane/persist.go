@@ -45,7 +45,7 @@ rollback. A unit that somebody has edited is neither overwritten nor removed.`,
 	return cmd
 }
 
-// persisted is what persist prints as JSON.
+// persisted is the JSON output of persist.
 type persisted struct {
 	Unit    string `json:"unit"`
 	Path    string `json:"path"`
@@ -98,8 +98,8 @@ func (a *app) persist(dir, file, listen string) error {
 	return nil
 }
 
-// onlyRoots refuses a file that somebody else can change: it says what root does
-// at boot.
+// onlyRoots refuses a file that users other than root can change, because root acts on it at
+// boot.
 func onlyRoots(path string) error {
 	for p := path; ; p = filepath.Dir(p) {
 		st, err := os.Stat(p)

@@ -81,18 +81,18 @@ type request struct {
 	text []byte
 	// config is the name under which it is journalled.
 	config string
-	// origin is what the file was converted from, if it was.
+	// origin is the conversion that produced the file, nil if none did.
 	origin *adqsetup.Result
-	// planned, if there, is told of a plan before its first step is made.
+	// planned, if set, is called with a plan before its first step.
 	planned func(*plan.Plan) error
 }
 
-// file is what the engine works by.
+// file returns the request in the engine's form.
 func (r *request) file() *engine.File {
 	return &engine.File{Name: r.config, Text: r.text, Intent: r.Intent, Locate: r.locate}
 }
 
-// locate says where a person has written what the file has at a path.
+// locate returns where the user wrote the setting at a path.
 func (r *request) locate(path string) (name string, line int, at string) {
 	name, line = r.Locate(path)
 	if r.origin != nil {
@@ -113,8 +113,8 @@ func readRequest(path string) (*request, error) {
 	return &request{File: file, text: text, config: name}, nil
 }
 
-// readProposal reads from standard input what a lanes file could become. The
-// file need not be there yet.
+// readProposal reads a possible content of a lanes file from standard input. The file need not
+// exist.
 func (a *app) readProposal(path string) (*request, error) {
 	file, text, err := parseConfig(path, a.Stdin)
 	if err != nil {
@@ -132,7 +132,7 @@ func (a *app) readProposal(path string) (*request, error) {
 	return &request{File: file, text: text, config: name}, nil
 }
 
-// printPlan prints a plan with steps, with all of them if steps is true.
+// printPlan prints a plan with a folded list of steps, or with all steps if steps is true.
 func (a *app) printPlan(p *plan.Plan, steps bool) error {
 	if len(p.Lanes) > 0 {
 		if err := plan.WriteSummary(a.Stdout, p); err != nil {

@@ -85,7 +85,7 @@ func (a *app) printRollback(results []engine.RolledBack, last bool) {
 	}
 }
 
-// goneWith counts objects that are gone with what they were on.
+// goneWith returns a text that counts the objects that went with their device.
 func goneWith(r *apply.Report) string {
 	if len(r.Gone) == 0 {
 		return ""
@@ -93,7 +93,7 @@ func goneWith(r *apply.Report) string {
 	return fmt.Sprintf(", %d gone with what they were on", len(r.Gone))
 }
 
-// forceText says when rollback --force goes further.
+// forceText returns a text about rollback --force, if it would do more.
 func forceText(left []apply.Left) string {
 	if !slices.ContainsFunc(left, func(l apply.Left) bool { return l.Foreign }) {
 		return ""

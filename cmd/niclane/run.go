@@ -20,15 +20,15 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// Exit codes of run and lab exec where the command was not started, as env(1) has them:
-// those below are the command's own.
+// Exit codes of run and lab exec if the command was not started, as in env(1). Lower codes come
+// from the command itself.
 const (
 	exitNotRun        = 125
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// laneFlags are common to the commands for a lane's applications.
+// laneFlags are the options that the commands for a lane's applications share.
 type laneFlags struct {
 	lane, member  string
 	listeners     bool
@@ -56,7 +56,7 @@ func (f *laneFlags) add(cmd *cobra.Command) {
 	cmd.Flags().UintSliceVar(&f.listenerPorts, "ports", nil, "with --listeners: TCP ports; default: the lane's own")
 }
 
-// options finds the lane and looks at the machine.
+// options finds the lane and reads the machine's state.
 func (a *app) options(ctx context.Context, what string, f *laneFlags, file string) (l niclaneapp.Lane,
 	o niclaneapp.Options, err error) {
 	if f.lane == "" {
@@ -94,7 +94,7 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 	return l, o, nil
 }
 
-// busy says how the application is to poll, nil for as it does.
+// busy returns the application's busy polling, nil for unchanged.
 func (f *laneFlags) busy(what string) (*niclaneapp.BusyPoll, error) {
 	switch us := f.busyPoll.Microseconds(); {
 	case f.busyPoll == 0 && f.budget != niclaneapp.DefaultBusyPollBudget:
@@ -110,7 +110,7 @@ func (f *laneFlags) busy(what string) (*niclaneapp.BusyPoll, error) {
 	}
 }
 
-// choose says which listeners are led connections.
+// choose returns which listeners get connections by queue.
 func (f *laneFlags) choose(what string, l niclaneapp.Lane, st *device.State) (*niclaneapp.Listeners, error) {
 	c := &niclaneapp.Listeners{Pin: f.pin}
 	for _, p := range f.listenerPorts {
@@ -135,7 +135,7 @@ func (f *laneFlags) choose(what string, l niclaneapp.Lane, st *device.State) (*n
 	return c, nil
 }
 
-// findLane finds an applied lane by its name and, if one is given, its file.
+// findLane returns an applied lane by its name and, if file is not "", its file.
 func (a *app) findLane(name, file string) (niclaneapp.Lane, error) {
 	js, err := a.Engine().Journals()
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *app) findLane(name, file string) (niclaneapp.Lane, error) {
 			return niclaneapp.Lane{}, err
 		}
 	}
-	js = slices.DeleteFunc(js, (*journal.Journal).RolledBack) // no lane of theirs is in force
+	js = slices.DeleteFunc(js, (*journal.Journal).RolledBack) // no lane of a rolled-back journal is in force
 	return niclaneapp.Find(js, name, file)
 }
 
@@ -183,7 +183,7 @@ func (a *app) runApplication(ctx context.Context, f *laneFlags, file string, arg
 	return niclaneapp.Run(l, o, argv)
 }
 
-// notRun gives the error of a command that was not started its exit code.
+// notRun adds the exit code to the error of a command that was not started.
 func notRun(err error) error {
 	if err == nil || cli.IsUsage(err) {
 		return err

@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandbox UNIT COMMAND ARG... becomes a command behind the filters that systemd
-// makes of the unit's SystemCallFilter and RestrictAddressFamilies. Other lines
-// of the unit take no effect.
+// sandbox UNIT COMMAND ARG... executes a command behind the seccomp filters of the unit's
+// SystemCallFilter and RestrictAddressFamilies. It ignores all other lines of the unit.
 func sandbox() {
 	if err := intoSandbox(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "sandbox:", err)
@@ -73,7 +72,7 @@ func intoSandbox(unit string, argv []string) error {
 	err = seccomp.LoadFilter(seccomp.Filter{NoNewPrivs: true, Flag: seccomp.FilterFlagTSync, Policy: seccomp.Policy{
 		DefaultAction: seccomp.ActionAllow,
 		Syscalls: []seccomp.SyscallGroup{
-			{Action: seccomp.ActionErrno, Names: names}, // EPERM
+			{Action: seccomp.ActionErrno, Names: names}, // fails with EPERM
 			{Action: seccomp.ActionErrno | seccomp.Action(unix.EAFNOSUPPORT),
 				NamesWithCondtions: []seccomp.NameWithConditions{{Name: "socket", Conditions: families}}},
 		},
@@ -87,7 +86,7 @@ func intoSandbox(unit string, argv []string) error {
 	return unix.Exec(argv[0], argv, os.Environ())
 }
 
-// systemCalls are those of a set of systemd's, with the sets in it.
+// systemCalls returns the system calls in a systemd set, including nested sets.
 func systemCalls(name string) ([]string, error) {
 	if !strings.HasPrefix(name, "@") {
 		return []string{name}, nil

@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/lane/engine"
 )
 
-// splitFlags are those of niclane split.
+// splitFlags are the options of niclane split.
 type splitFlags struct {
 	lane, content string
 	nodes         []int
@@ -62,7 +62,7 @@ With --print it shows the lanes file and the instances, and does nothing.`,
 			if f.lane == "" {
 				return cli.Usagef("split: --lane: name a lane of %s", args[0])
 			}
-			// SIGHUP is the instances': many servers reload by it.
+			// SIGHUP is passed on to the instances: many servers reload on it.
 			hup := make(chan os.Signal, 1)
 			signal.Notify(hup, unix.SIGHUP)
 			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
@@ -151,18 +151,17 @@ func (a *app) runSplit(ctx context.Context, s *split.Split, file string) error {
 	}
 	var ended instances.ErrEnded
 	if errors.As(err, &ended) && s.Content == split.Duplicate {
-		err = cli.ExitCode{Code: cli.ExitError} // it has said itself which instance did
+		err = cli.ExitCode{Code: cli.ExitError} // an instance that ended printed the reason itself
 	}
-	// The lanes go whatever ended the instances, an interrupt too.
+	// The lanes go after every kind of end, also after an interrupt.
 	if rerr := a.rollback(context.WithoutCancel(ctx), engine.RollbackOptions{Of: path}); rerr != nil {
 		return errors.Join(err, rerr)
 	}
 	return errors.Join(err, os.Remove(path))
 }
 
-// takeFile writes a file that is this process's for as long as it is open. What
-// a killed one has left is taken over, with its lanes: apply finds out how far
-// they are from the file.
+// takeFile writes a file and locks it until it is closed. It takes over the file and the lanes
+// of a killed process: apply then plans from those lanes.
 func takeFile(path, text string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -187,8 +186,8 @@ func takeFile(path, text string) (*os.File, error) {
 	return f, nil
 }
 
-// splitFile is where the divided lanes are written, and by which plan, status
-// and verify know them.
+// splitFile returns the path of the divided lanes file, which also names the lanes for plan,
+// status and verify.
 func (a *app) splitFile(s *split.Split, file string) string {
 	base := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	return filepath.Join(a.RunDir, "split", base+"-"+s.Lane+".yaml")

@@ -20,36 +20,33 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// The processes that an application on several nodes consists of. Of shards,
-// each runs in a lane of its own:
+// The processes of an application on several nodes; ⇒ is execve(2). Each shard runs in its own
+// lane:
 //
 //	niclane split
 //	├─ internal-lane ⇒ COMMAND
 //	└─ internal-lane ⇒ COMMAND
 //
-// Duplicates share a lane, and the ports at which connections are led to the one
-// on their node. So they are one application to the lane, whose first process
-// runs them:
+// Duplicates share a lane and its ports; a connection goes to the duplicate on its node. They
+// are one application to the lane. Its first process runs them:
 //
 //	niclane split
 //	└─ internal-lane ⇒ internal-instances
 //	   ├─ internal-place ⇒ COMMAND
 //	   └─ internal-place ⇒ COMMAND
-//
-// where ⇒ is execve(2).
 const (
 	laneArg      = "internal-lane"
 	instancesArg = "internal-instances"
 	placeArg     = "internal-place"
 )
 
-// A laneRun is what internal-lane is told.
+// A laneRun is the argument of internal-lane.
 type laneRun struct {
-	Parent           int // whose end is this process's
+	Parent           int // when it ends, this process gets SIGTERM
 	RunDir, StateDir string
 	Lane, File       string
 	CPUs, Mems       []int
-	// Nodes and Ports lead connections, if there are any.
+	// Nodes and Ports lead connections to instances, if set.
 	Nodes   [][]int
 	Ports   []uint16
 	Command []string
@@ -63,13 +60,13 @@ type placed struct {
 	Env     []string
 }
 
-// A place is where internal-place keeps what it becomes.
+// A place is the argument of internal-place.
 type place struct {
 	Parent     int
 	CPUs, Mems []int
 }
 
-// splitCommands are the processes that niclane split starts.
+// splitCommands returns the processes that niclane split starts.
 func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, error) {
 	if s.Content == split.Shard {
 		var out []instances.Instance
@@ -100,8 +97,7 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 	if len(s.Instances) > 1 {
 		r.Ports = l.Ports("tcp")
 		for _, x := range s.Instances {
-			// A queue is worked on by processors of its node that are not
-			// always the instance's.
+			// Processors of a node that serve its queues need not belong to the instance.
 			node := append(slices.Clone(x.CPUs), x.Polling...)
 			slices.Sort(node)
 			r.Nodes = append(r.Nodes, slices.Compact(node))
@@ -116,7 +112,7 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 
 func called(x split.Instance) string { return fmt.Sprintf("instance %d on node %d", x.Index, x.Node) }
 
-// selfArgs is the command line of niclane itself with a configuration.
+// selfArgs returns the command line of an internal part with its argument.
 func selfArgs(arg string, config any) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -131,7 +127,7 @@ func becomeInLane(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &r); err != nil {
 		return err
 	}
-	runtime.LockOSThread() // execve keeps what its thread has
+	runtime.LockOSThread() // execve keeps this thread's settings
 	if err := instances.Follow(r.Parent); err != nil {
 		return err
 	}

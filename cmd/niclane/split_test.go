@@ -29,10 +29,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// nodeServer is the name under which the test's executable is the server of
-// which TestSplit has an instance per node: any of its threads takes
-// connections, and an answer says which instance it is and where the
-// connection's packets arrived.
+// nodeServer is the name under which the test's executable acts as TestSplit's server, with an
+// instance per node. Any of its threads accepts connections. An answer names the instance and
+// the processor on which the connection's packets arrived.
 const nodeServer = "niclane-test-node-server"
 
 func serveNode() {
@@ -62,7 +61,7 @@ func listenOnNode(addr string) error {
 		}
 		go func() {
 			defer conn.Close()
-			// The request's packet has arrived where the connection's do.
+			// The request arrives on the same processor as the connection's other packets.
 			if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
 				return
 			}
@@ -82,9 +81,9 @@ func listenOnNode(addr string) error {
 
 type splitBed struct{ *clitest.Bed }
 
-// TestSplit runs an instance per NUMA node for real. Where the machine has two
-// nodes they are used; else the command is shown two, of which one has no
-// memory: its processors, queues and connections are as real.
+// TestSplit runs one instance per NUMA node. On a machine without two nodes, it shows the
+// command two nodes, one without memory. Processors, queues and connections are real in both
+// cases.
 func TestSplit(t *testing.T) {
 	b := splitBed{clitest.NewBed(t)}
 	b.Raise("split")
@@ -94,7 +93,7 @@ func TestSplit(t *testing.T) {
 		must.Do(t, os.WriteFile(filepath.Join(b.Bin, name), self, 0o755))
 	}
 	b.on(lab.SUT, "ip", "addr", "add", "10.77.0.101/24", "dev", "lane0")
-	// The lab's hosts know each other without asking: "ADDR dev DEV lladdr MAC ...".
+	// The lab's hosts have permanent neighbour entries: "ADDR dev DEV lladdr MAC ...".
 	b.on(lab.Client, "sh", "-ec", `set -- $(ip neigh show 10.77.0.1); ip neigh replace 10.77.0.101 dev "$3" lladdr "$5" nud permanent`)
 	lanes := fmt.Sprintf("version: 1\nglobals: {dev: lane0}\nlanes:\n  web:\n    queues: 1\n    cpus: %s\n    "+
 		"ports: [8080]\n", device.FormatCPUList(b.CPUs))
@@ -104,8 +103,7 @@ func TestSplit(t *testing.T) {
 	t.Run("shard", func(t *testing.T) { splitBed{b.In(t)}.shard() })
 }
 
-// command runs something in the system under test, where the machine looks as
-// it has to.
+// command returns a command in the system under test, which sees the two nodes.
 func (b splitBed) command(argv ...string) *exec.Cmd {
 	b.Helper()
 	return b.CommandOn(lab.SUT, b.Shown(argv...)...)
@@ -124,7 +122,7 @@ func (b splitBed) on(host string, argv ...string) {
 	}
 }
 
-// A splitRun is niclane split while it runs.
+// A splitRun is a running niclane split.
 type splitRun struct {
 	cmd  *exec.Cmd
 	out  bytes.Buffer
@@ -141,10 +139,10 @@ func (b splitBed) start(args ...string) *splitRun {
 	return r
 }
 
-// An answer is an instance's.
+// An answer is the reply of an instance.
 type answer struct{ node, arrived, pid int }
 
-// ask connects from the client, where the calling thread has to be.
+// ask connects from the client's namespace, in which the calling thread must be.
 func ask(addr [4]byte) (a answer, err error) {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -171,7 +169,7 @@ func ask(addr [4]byte) (a answer, err error) {
 	return a, err
 }
 
-// batch asks so many times; nil if one failed.
+// batch asks n times; nil if one request failed.
 func (b splitBed) batch(addr [4]byte, n int) (all []answer) {
 	b.Helper()
 	labtest.OnHost(b.T, b.Lab, lab.Client, func(*testing.T) {
@@ -203,7 +201,7 @@ func (b splitBed) until(what string, r *splitRun, cond func() bool) {
 	}
 }
 
-// reports are what the keepers have found.
+// reports returns the keepers' reports.
 func (b splitBed) reports() string {
 	names, _ := filepath.Glob(filepath.Join(b.Dir, "run", "apps", "*.report"))
 	var all strings.Builder
@@ -214,7 +212,7 @@ func (b splitBed) reports() string {
 	return all.String()
 }
 
-// placed checks that an instance is kept to its node.
+// placed checks that an instance is confined to its node.
 func (b splitBed) placed(a answer, byCpuset bool) {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.pid))
@@ -238,7 +236,7 @@ func (b splitBed) placed(a answer, byCpuset bool) {
 	if here == 0 || len(pages) > 0 {
 		b.Errorf("instance on node %d: %d pages of its own there, on other nodes %v\n%s", a.node, here, pages, maps)
 	}
-	// A shard's memory is kept by its lane's cpuset, where there is one.
+	// The cpuset of a shard's lane, if there is one, confines its memory.
 	if mems := "Mems_allowed_list:\t" + strconv.Itoa(b.Mem[a.node]) + "\n"; byCpuset &&
 		strings.Contains(string(status), mems) {
 		return
@@ -248,8 +246,8 @@ func (b splitBed) placed(a answer, byCpuset bool) {
 	}
 }
 
-// anonymousPages counts the pages of a process's own by node, from
-// /proc/PID/numa_maps (numa(7)). Pages of files are whose who read them first.
+// anonymousPages counts a process's anonymous pages by node, from /proc/PID/numa_maps
+// (numa(7)). Pages of files are where they were first read.
 func anonymousPages(maps string) map[int]int {
 	pages := map[int]int{}
 	for line := range strings.Lines(maps) {
@@ -266,8 +264,8 @@ func anonymousPages(maps string) map[int]int {
 	return pages
 }
 
-// local reports whether each connection was taken on the node where it arrived,
-// and both nodes took some.
+// local reports whether each connection was accepted on the node where it arrived, and both
+// nodes accepted some.
 func (b splitBed) local(all []answer) bool {
 	taken := map[int]int{}
 	for _, a := range all {
@@ -279,8 +277,8 @@ func (b splitBed) local(all []answer) bool {
 	return len(taken) == 2
 }
 
-// enough connections that the kernel's hash would not by chance keep all of them
-// on their nodes.
+// enough is a number of connections that the kernel's hash would not keep on their nodes by
+// chance.
 const enough = 64
 
 func (b splitBed) duplicate() {
@@ -314,7 +312,8 @@ func (b splitBed) duplicate() {
 		b.Errorf("a second one: %s", out)
 	}
 
-	// Killed, it leaves no instance, but its lanes, which the next takes over.
+	// A killed niclane split leaves no instance. It leaves its lanes, which the next run takes
+	// over.
 	_ = r.cmd.Process.Kill()
 	<-r.done
 	for _, a := range last[:1] {
@@ -328,7 +327,7 @@ func (b splitBed) duplicate() {
 	b.until("connections stay on their node again", r,
 		func() bool { return b.local(b.batch([4]byte{10, 77, 0, 1}, enough)) })
 
-	// One that ends takes the others with it, and the lanes.
+	// When one instance ends, the others and the lanes go too.
 	all := b.batch([4]byte{10, 77, 0, 1}, 1)
 	if len(all) != 1 {
 		b.Fatal("no answer")
@@ -362,7 +361,7 @@ func (b splitBed) shard() {
 	b.nothingLeft()
 }
 
-// run runs niclane to its end, with that exit code.
+// run runs niclane and checks its exit code.
 func (b splitBed) run(code int, args ...string) string {
 	b.Helper()
 	out, err := b.niclane(args...).CombinedOutput()

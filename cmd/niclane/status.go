@@ -66,8 +66,8 @@ is: by a tracepoint, for which all packets of the host pay while status runs.`,
 	return cmd
 }
 
-// sayUnshown says of which lanes nothing is shown, or too much: those that a rollback has
-// not taken away entirely, or whose device has another name, and those that are not whole.
+// sayUnshown prints notes about lanes that status shows incompletely or wrongly: after an
+// unfinished rollback or apply, or on a device that was renamed.
 func (a *app) sayUnshown() error {
 	js, err := a.Engine().Journals()
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *app) sayUnshown() error {
 	return nil
 }
 
-// leftText counts objects and names some.
+// leftText returns a text that counts the objects and names some of them.
 func leftText(records []journal.Record) string {
 	const named = 5
 	var keys []string

@@ -16,26 +16,26 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// What leaves is counted in two ways.
+// Sent packets are counted in two ways.
 //
-// The classifier always counts what it gives to each lane, by the transmit queue
-// that it chooses or that goes with the socket's receive queue. It costs next to
-// nothing. Where the kernel chooses otherwise the queue is unknown.
+// The classifier always counts the packets of each lane by transmit queue. It knows the queue
+// if it chooses it, or if the queue follows the socket's receive queue; otherwise the queue is
+// unknown. This costs almost nothing.
 //
-// For --sent a program at a tracepoint counts where packets do leave. It sees every
-// packet of the host, and being seen costs each of them: docs/results/2026-11-mechanisms.md
-// has the figures.
+// With --sent, a program at a tracepoint counts the real transmit queues. It runs for every
+// packet of the host, which costs each packet time: docs/results/2026-11-mechanisms.md has the
+// figures.
 
-// A sentCounter counts what leaves devices, by device, lane and transmit queue.
-// What no lane matches is the default lane's.
+// A sentCounter counts sent packets by device, lane and transmit queue. Packets that match no
+// lane count for the default lane.
 type sentCounter interface {
 	read() (map[string]map[status.LaneQueue]device.QueueCounter, error)
 	close()
 }
 
-// countSent begins to count by the tracepoint if exact says so, for which it needs the
-// devices' state, else by the classifier. What cannot be counted is left out, with the reason. Without a classifier
-// nothing is counted, as for lanes that are told by their control groups.
+// countSent starts to count sent packets: at the tracepoint if exact is true, which needs the
+// devices' state, otherwise with the classifier. notCounted says what cannot be counted, and
+// why. Without a classifier (lanes by control group), nothing is counted.
 func (a *app) countSent(js []*journal.Journal, st *device.State, devices []string, exact bool) (s sentCounter,
 	notCounted []string, err error) {
 	var senders senders
@@ -136,7 +136,7 @@ func add(to map[status.LaneQueue]device.QueueCounter, at status.LaneQueue, packe
 	to[at] = sum
 }
 
-// senders watch.
+// senders counts at the tracepoint.
 type senders []*watched
 
 func (ss senders) close() { _ = watching(ss).close() } // nothing was written

@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A verdict is the applied files of some devices, and what is not as they were applied.
+// A verdict is the applied files of some devices, with their drift.
 type verdict []appliedFile
 
 type appliedFile struct {
@@ -24,8 +24,8 @@ type appliedFile struct {
 	intent *intent.Intent // nil if the journal's text cannot be read
 }
 
-// compareApplied compares the lanes of devices with what was applied, as verify does
-// without traffic, and waits for no other command.
+// compareApplied compares the lanes of devices with what was applied, like verify without
+// traffic. It does not wait for other commands.
 func (a *app) compareApplied(ctx context.Context, devices []string) (verdict, error) {
 	views, err := a.Engine().Look(ctx, func(j *journal.Journal) bool {
 		return slices.ContainsFunc(j.Head().Devices, func(dev string) bool { return slices.Contains(devices, dev) })
@@ -45,7 +45,7 @@ func (a *app) compareApplied(ctx context.Context, devices []string) (verdict, er
 	return out, nil
 }
 
-// add tells a lane's members, and what differs.
+// add adds the members and the drift of a lane.
 func (v verdict) add(l *status.Lane) {
 	for _, of := range v {
 		if !slices.Contains(of.Journal.Head().Devices, l.Device) {
@@ -67,7 +67,8 @@ func (v verdict) add(l *status.Lane) {
 	}
 }
 
-// write says of each file whether its lanes are in force, and if not what that means.
+// write prints for each file whether its lanes are in force, otherwise what differs and its
+// meaning.
 func (v verdict) write(w io.Writer) error {
 	for _, of := range v {
 		config := of.Journal.Head().Config

@@ -24,16 +24,16 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// rated is what status --watch prints as JSON: one document on each line.
+// rated is the JSON output of status --watch: one document on each line.
 type rated struct {
 	Time time.Time    `json:"time"`
 	Rows []status.Row `json:"rows"`
-	// NotCounted says why what leaves is not counted as it leaves (--sent).
+	// NotCounted says which sent packets --sent does not count, and why.
 	NotCounted []string `json:"notCounted,omitempty"`
 }
 
-// watchStatus prints rates every interval: count times, or until it is told to
-// end, which is no error.
+// watchStatus prints rates every interval, count times or until it is interrupted, which is no
+// error.
 func (a *app) watchStatus(ctx context.Context, args []string, interval time.Duration, count int, sent bool) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
@@ -89,30 +89,29 @@ func (a *app) printRates(r rated) error {
 		return json.NewEncoder(a.Stdout).Encode(r)
 	}
 	if cli.IsTerminal(a.Stdout) {
-		fmt.Fprint(a.Stdout, "\x1b[H\x1b[J") // home, clear
+		fmt.Fprint(a.Stdout, "\x1b[H\x1b[J") // cursor home, clear screen
 	}
 	fmt.Fprintln(a.Stdout, r.Time.Format(time.TimeOnly))
 	return status.WriteRates(a.Stdout, r.Rows)
 }
 
-// A rater reads moments.
+// A rater reads the counters.
 type rater struct {
 	app     *app
 	devices []string
-	numbers map[string]map[int]string // lanes of niclane's XDP program, by device
+	numbers map[string]map[int]string // lane names by number in niclane's XDP program, by device
 	tc      *tc.Client
 	bpf     *bpf.Client
-	// handlers are the PIDs of the cpumap's threads by XDP program and
-	// processor, once found.
+	// handlers are the PIDs of the cpumap's threads, by XDP program and processor.
 	handlers map[uint32]map[int]int
-	// sent counts what leaves, while the rater is open.
+	// sent counts sent packets while the rater is open.
 	sent sentCounter
 	// notCounted says what it does not count, and why.
 	notCounted []string
 }
 
-// newRater makes a rater, which counts what leaves as it leaves if exact says so: all
-// packets of the host pay for that.
+// newRater returns a rater. If exact is true, it counts sent packets at the tracepoint, which
+// costs all packets of the host time.
 func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []string, exact bool) (*rater, error) {
 	js, err := a.Engine().Journals()
 	if err != nil {
@@ -156,7 +155,7 @@ func (r *rater) close() {
 	}
 }
 
-// read reads everything that is counted, and who polls.
+// read reads all counters and finds the polling threads.
 func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.State, error) {
 	m := status.Moment{Counters: map[string]device.Counters{},
 		Received: map[string]map[status.LaneQueue]device.QueueCounter{},
@@ -199,7 +198,7 @@ func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.Sta
 	return m, at, st, nil
 }
 
-// arrived adds what niclane's XDP program has counted.
+// arrived adds the counts of niclane's XDP program.
 func (r *rater) arrived(m *status.Moment, dev string) error {
 	if r.numbers[dev] == nil {
 		return nil
@@ -251,8 +250,8 @@ func (r *rater) addHandlers(m *status.Moment, d *device.Device) error {
 	return nil
 }
 
-// cpumapThreads finds the threads of a program's cpumap by their names, which
-// the kernel gives them by processor and map (__cpu_map_entry_alloc).
+// cpumapThreads finds the threads of a program's cpumap by their names. The kernel names them
+// by processor and map (__cpu_map_entry_alloc).
 func cpumapThreads(program uint32, queues []device.CPUQueue) (map[int]int, error) {
 	out := map[int]int{}
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program))

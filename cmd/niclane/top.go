@@ -70,11 +70,11 @@ func (a *app) top(ctx context.Context, args []string, interval time.Duration, se
 	}()
 	top.Run(ctx, screen, interval, frames)
 	cancel()
-	<-ended // what counts for it is detached
+	<-ended // the counting programs are detached
 	return nil
 }
 
-// pictures makes frames of what the lanes do.
+// pictures makes frames from the lanes' counters.
 type pictures struct {
 	a    *app
 	args []string
@@ -117,7 +117,7 @@ func (p *pictures) close() {
 	p.rater, p.lanes, p.at = nil, nil, time.Time{}
 }
 
-// next gives the rates since the last picture; zeros where there was none.
+// next returns the rates since the last call; zeros at the first call.
 func (p *pictures) next(ctx context.Context) ([]status.Row, error) {
 	lanes, devices, err := p.a.Engine().Fitted(first(p.args))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// withGroup is the first lane of a file that has a control group, nil if none has.
+// withGroup returns the first lane with a control group, nil if there is none.
 func withGroup(lanes []intent.Lane) *intent.Lane {
 	i := slices.IndexFunc(lanes, func(l intent.Lane) bool {
 		return slices.ContainsFunc(l.Members, func(m intent.Member) bool { return m.Cgroup != "" })
@@ -23,26 +23,27 @@ func withGroup(lanes []intent.Lane) *intent.Lane {
 	return &lanes[i]
 }
 
-// needsGroups reports whether the unit of a file needs the rights for control groups: a
-// lane has one, or had one when the file was applied, which the next apply undoes.
+// needsGroups reports whether the unit of a file needs the rights for control groups. It does
+// if a lane has a group, or had one when the file was applied, because the next apply undoes
+// it.
 func (a *app) needsGroups(r *request) bool {
 	if withGroup(r.Intent.Lanes) != nil {
 		return true
 	}
-	groups, _ := a.Engine().GroupsOf(r.config) // its error is of the devices
+	groups, _ := a.Engine().GroupsOf(r.config) // its error concerns the devices
 	return len(groups) > 0
 }
 
-// checkUnit refuses a file whose first control group is younger than the unit in which
-// this command runs (systemd.exec(5), INVOCATION_ID). Without the rights the steps would
-// fail one by one.
+// checkUnit refuses a file with a control group if this command runs in a unit without the
+// rights for groups (systemd.exec(5), INVOCATION_ID). The unit was written before the file had
+// its first group. Without this check the steps would fail one by one.
 func checkUnit(r *request) error {
 	lane := withGroup(r.Intent.Lanes)
 	if lane == nil || os.Getenv("INVOCATION_ID") == "" {
 		return nil
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var has [2]unix.CapUserData // the version's two words
+	var has [2]unix.CapUserData // version 3 has two words
 	if err := unix.Capget(&header, &has[0]); err != nil {
 		return fmt.Errorf("capget: %w", err)
 	}

@@ -62,12 +62,12 @@ It repairs nothing. It exits 0 when no drift is found, 3 when some is.`,
 	return cmd
 }
 
-// verified is what verify prints as JSON, one per lanes file.
+// verified is the JSON output of verify, one for each lanes file.
 type verified struct {
 	Config   string           `json:"config"`
 	Devices  []string         `json:"devices"`
 	Findings []verify.Finding `json:"findings"`
-	// Probes are the packets that verify has sent, and what was answered.
+	// Probes are the sent packets and their answers.
 	Probes []verify.Probe `json:"probes,omitempty"`
 	// Traffic is what passed each device.
 	Traffic []verify.Watched `json:"traffic,omitempty"`
@@ -119,8 +119,8 @@ func (a *app) verify(ctx context.Context, args []string, during time.Duration, t
 	return nil
 }
 
-// compare compares the lanes with the kernel, while nobody applies, and begins
-// to watch their traffic.
+// compare compares the lanes with the kernel while no apply runs, and starts to watch their
+// traffic.
 func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watching) ([]verified, error) {
 	compared, err := a.Engine().Compare(ctx, first(args), func(i int, c *engine.Comparison) {
 		if traffic {

@@ -18,14 +18,14 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A target is an address that --probe names.
+// A target is an address of --probe.
 type target struct {
 	addr netip.Addr
-	port uint16 // 0: not given
+	port uint16 // 0: none given
 	path probe.Path
 }
 
-// maxTargets keeps the default lane's packets, which go to each, few.
+// maxTargets limits the packets of the default lane, which sends to each target.
 const maxTargets = 8
 
 func parseTargets(args []string) ([]target, error) {
@@ -47,7 +47,7 @@ func parseTargets(args []string) ([]target, error) {
 	return out, nil
 }
 
-// find looks up how this host reaches the targets.
+// find finds the paths to the targets.
 func find(targets []target) error {
 	for i, t := range targets {
 		path, err := probe.Find(t.addr)
@@ -59,8 +59,7 @@ func find(targets []target) error {
 	return nil
 }
 
-// probe sends packets of the lanes that are watched, and adds what came of it
-// to the results.
+// probe sends packets of the watched lanes and adds the outcome to the results.
 func (ws watching) probe(ctx context.Context, targets []target, results []verified) error {
 	if err := ws.reached(targets); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (ws watching) probe(ctx context.Context, targets []target, results []verifi
 	var all []verify.Probe
 	for _, w := range ws {
 		if w.err != nil {
-			continue // what was sent would not be seen
+			continue // its packets would not be seen
 		}
 		ps, fs := verify.Probes(w.applied, w.device, w.paths(targets))
 		all = append(all, ps...)
@@ -94,8 +93,7 @@ func (ws watching) probe(ctx context.Context, targets []target, results []verifi
 	return nil
 }
 
-// reached returns an error if packets to a target leave by no device that has
-// lanes.
+// reached returns an error if packets to a target leave by a device without lanes.
 func (ws watching) reached(targets []target) error {
 	if len(ws) == 0 {
 		return nil
@@ -116,7 +114,7 @@ func (ws watching) reached(targets []target) error {
 	return nil
 }
 
-// paths are the targets that are reached by a device.
+// paths returns the paths to the targets that are reached through a device.
 func (w *watched) paths(targets []target) []verify.Path {
 	var out []verify.Path
 	for _, t := range targets {
@@ -128,8 +126,7 @@ func (w *watched) paths(targets []target) []verify.Path {
 	return out
 }
 
-// send sends the probes' packets and counts the answers into them. Packets of
-// different probes take turns.
+// send sends the packets of all probes in turns, and adds the answers to the probes.
 func (ws watching) send(ctx context.Context, ps []verify.Probe) error {
 	var attempts []probe.Attempt
 	var owner []int
@@ -162,7 +159,7 @@ func (ws watching) send(ctx context.Context, ps []verify.Probe) error {
 	return nil
 }
 
-// addResult adds the result of one packet to its probe's.
+// addResult adds the result of one packet to its probe.
 func addResult(p *verify.Probe, r probe.Result) {
 	if r.Sent() {
 		p.Sent++
@@ -181,8 +178,8 @@ func addResult(p *verify.Probe, r probe.Result) {
 	}
 }
 
-// belongs reports whether packets between two ends are of a probe's lane, and
-// of no more specific one.
+// belongs reports whether packets between two endpoints belong to a probe's lane, and not to a
+// more specific lane.
 func (ws watching) belongs(p verify.Probe, local, remote netip.AddrPort) bool {
 	flow := device.Match{Family: 4, Protocol: p.Protocol, VLAN: p.VLAN,
 		Local: whole(local.Addr()), LocalPort: local.Port(), Remote: whole(remote.Addr()), RemotePort: remote.Port()}
@@ -202,5 +199,5 @@ func (ws watching) belongs(p verify.Probe, local, remote netip.AddrPort) bool {
 	return false
 }
 
-// whole is the prefix that has one address.
+// whole returns the prefix that contains one address.
 func whole(a netip.Addr) string { return netip.PrefixFrom(a, a.BitLen()).String() }

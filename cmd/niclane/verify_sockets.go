@@ -13,15 +13,15 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// sockets are this host's TCP connections when verify began to watch.
+// sockets are this host's TCP connections at the start of a watch.
 type sockets struct {
 	reader *sockiter.Reader
-	before map[uint64]uint32 // segments received, by cookie
+	before map[uint64]uint32 // received segments, by cookie
 }
 
-// watchSockets notes what connections have received so far. A kernel that
-// cannot list them (no BTF, before Linux 5.9) shows nothing by sockets: the
-// packets that verify watches show where they arrive all the same.
+// watchSockets records the received segments of each connection. It returns nil if the kernel
+// cannot list sockets (no BTF, before Linux 5.9). verify then relies on the watched packets
+// alone.
 func watchSockets() *sockets {
 	r, err := sockiter.Open(sockiter.Filter{Connections: true})
 	if err != nil {
@@ -39,8 +39,8 @@ func watchSockets() *sockets {
 	return s
 }
 
-// served are the connections from elsewhere that have received something since,
-// with the threads that serve them if these are wanted.
+// served returns the connections from other hosts that have received segments since, with their
+// threads if threads is true.
 func (s *sockets) served(threads bool) []verify.Connection {
 	list, err := s.reader.Sockets()
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *sockets) served(threads bool) []verify.Connection {
 	}
 	by, err := niclaneapp.Workers(inodes)
 	if err != nil {
-		return out // it is unknown then
+		return out // the threads stay unknown
 	}
 	for i, inode := range inodes {
 		out[i].Thread, out[i].Process = by[inode].TID, by[inode].Comm
@@ -72,8 +72,7 @@ func (s *sockets) served(threads bool) []verify.Connection {
 	return out
 }
 
-// findings are those by sockets, of each result. Lanes that are gone by now have
-// none.
+// findings adds the findings about sockets to the results. Lanes that are gone by now get none.
 func (s *sockets) findings(ctx context.Context, a *app, results []verified) {
 	if s == nil {
 		return

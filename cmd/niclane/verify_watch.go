@@ -18,21 +18,21 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// watching is the traffic of all devices with lanes, watched at once.
+// watching is the watch of the traffic on all devices with lanes, at the same time.
 type watching []*watched
 
-// A watched device is that of one lanes file.
+// A watched is the watch of one device of a lanes file.
 type watched struct {
-	result  int // of which lanes file
+	result  int // index of the lanes file's result
 	applied verify.Applied
 	device  string
-	lanes   []string // by number less one
+	lanes   []string // lane number minus one is the index
 	watcher *count.Watcher
 	err     error
-	last    verify.Watched // once it has ended
+	last    verify.Watched // set after the end
 }
 
-// begin starts to watch the devices of a lanes file that are there.
+// begin starts to watch the existing devices of a lanes file.
 func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
 	var done []string
 	for _, l := range a.Lanes {
@@ -47,7 +47,7 @@ func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
 	}
 }
 
-// open begins to watch the device.
+// open starts to watch the device.
 func (w *watched) open(d *device.Device, open func(*device.Device, []count.Lane) (*count.Watcher, error)) {
 	var lanes []count.Lane
 	matches, named := verify.Matches(w.applied, w.device), verify.Named(w.applied, w.device)
@@ -66,7 +66,7 @@ func (w *watched) open(d *device.Device, open func(*device.Device, []count.Lane)
 	w.watcher, w.err = open(d, lanes)
 }
 
-// priority gives a class ("1:10", in hexadecimal) as skb->priority has it.
+// priority converts a class ("1:10", hexadecimal) to skb->priority.
 func priority(class string) uint32 {
 	major, minor, ok := strings.Cut(class, ":")
 	if !ok {
@@ -80,14 +80,14 @@ func priority(class string) uint32 {
 	return uint32(hi<<16 | lo)
 }
 
-// end waits, ends watching and gives the findings by lanes file. began is when
-// it had begun.
+// end waits until during has passed since began, ends the watch and returns the findings by
+// lanes file.
 func (ws watching) end(ctx context.Context, began time.Time, during time.Duration) map[int][]verify.Finding {
 	out := map[int][]verify.Finding{}
 	if len(ws) == 0 {
 		return out
 	}
-	longer := time.Since(began) > during // for probes' answers
+	longer := time.Since(began) > during // probes wait for answers
 	select {
 	case <-time.After(during - time.Since(began)):
 	case <-ctx.Done():
@@ -102,7 +102,7 @@ func (ws watching) end(ctx context.Context, began time.Time, during time.Duratio
 	return out
 }
 
-// close ends watching without findings.
+// close ends the watch without findings.
 func (ws watching) close() error {
 	var errs []error
 	for _, w := range ws {
@@ -113,18 +113,18 @@ func (ws watching) close() error {
 	return errors.Join(errs...)
 }
 
-// drainTime bounds the wait for packets that a cpumap has: what comes out no
-// more was dropped on the way in. The thread that empties it takes microseconds a
-// packet, and the queue holds some thousand; where the thread has to wait for its
-// processor, as in an emulated guest, it is waited for as long as some come out,
-// up to drainMost.
+// drainTime is the longest wait without progress for packets in a cpumap. Packets that do not
+// come out were dropped on the way in. The thread that empties the cpumap takes microseconds
+// for each packet, and the queue holds a few thousand. A thread may have to wait for its
+// processor, as in an emulated guest. So drain waits while packets come out, for at most
+// drainMost.
 const (
 	drainTime = time.Second
 	drainMost = 20 * time.Second
 )
 
-// drain lets what is on its way to other processors arrive there: until
-// as many packets have as were given to the cpumap.
+// drain waits until as many packets have arrived on other processors as were given to the
+// cpumap.
 func (ws watching) drain() {
 	for _, w := range ws {
 		if w.err == nil && len(verify.CPULanes(w.applied, w.device)) > 0 {
@@ -171,7 +171,7 @@ func (w *watched) findings(during time.Duration) []verify.Finding {
 	return verify.Traffic(w.applied, w.last)
 }
 
-// seen gives what was counted so far.
+// seen converts the counts so far.
 func (w *watched) seen(counts count.Counts) verify.Watched {
 	var fragments uint64
 	for _, c := range slices.Concat(counts.Received, counts.Sent) {
@@ -194,8 +194,7 @@ func cannotWatch(err error) string {
 	return "it needs Linux 5.17 with BTF (/sys/kernel/btf/vmlinux)"
 }
 
-// name gives the lane with a number of the watcher's; "" for what belongs to
-// the default lane by no match.
+// name returns the lane of a watcher's lane number, "" for packets that match no lane.
 func (w *watched) name(i int) string {
 	switch {
 	case i == count.Unread:

@@ -70,7 +70,7 @@ tells systemd when it is ready and alive.`,
 	return cmd
 }
 
-// parseListen reads --listen; nil is nowhere, and a zero address the usual one.
+// parseListen parses --listen. nil means no listener, and a zero address the default one.
 func parseListen(s string) (*metrics.Address, error) {
 	switch s {
 	case "":

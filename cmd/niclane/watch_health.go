@@ -14,7 +14,7 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// serveHealth shows metrics and health; nil if at is.
+// serveHealth serves metrics and health. It returns nil if at is nil.
 func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine, first string) (*metrics.Server,
 	error) {
 	if at == nil {
@@ -34,7 +34,7 @@ func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine,
 	return metrics.Serve(*at, k, func(ctx context.Context) (metrics.Reading, error) { return a.readCounters(ctx, m) })
 }
 
-// readCounters reads the counters of the lanes that are kept, those that are always on.
+// readCounters reads the permanent counters of the kept lanes.
 func (a *app) readCounters(ctx context.Context, m *host.Machine) (metrics.Reading, error) {
 	var r metrics.Reading
 	js, err := m.Journals()
@@ -48,7 +48,7 @@ func (a *app) readCounters(ctx context.Context, m *host.Machine) (metrics.Readin
 	}
 	if devices = present(devices); len(devices) == 0 {
 		r.Lanes = nil
-		return r, nil // none is no limit to observe
+		return r, nil // an empty list would observe all devices
 	}
 	r.Lanes = slices.DeleteFunc(r.Lanes, func(l plan.FittedLane) bool { return !slices.Contains(devices, l.Device) })
 	rater, err := a.newRater(ctx, r.Lanes, devices, false)
@@ -60,7 +60,7 @@ func (a *app) readCounters(ctx context.Context, m *host.Machine) (metrics.Readin
 	return r, err
 }
 
-// present leaves out devices that are not there: they count nothing.
+// present returns the devices that exist: others have no counters.
 func present(devices []string) []string {
 	var out []string
 	for _, d := range devices {

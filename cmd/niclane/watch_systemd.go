@@ -10,11 +10,11 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// A supervisor is systemd, if it has started this process as a service that
-// tells when it is ready (sd_notify(3)). Nobody is told where there is none.
+// A supervisor is systemd, if it started this process as a service that reports its readiness
+// (sd_notify(3)). Without systemd, its methods do nothing.
 type supervisor struct {
-	// heartbeat is how often it wants to be told that the process lives, half
-	// of its patience (sd_watchdog_enabled(3)); 0: it does not.
+	// heartbeat is the interval of life signs: half of the watchdog's time
+	// (sd_watchdog_enabled(3)); 0: none wanted.
 	heartbeat time.Duration
 	isReady   bool
 	watchdog  bool
@@ -28,7 +28,7 @@ func newSupervisor() *supervisor {
 	return s
 }
 
-// say tells; whether it is heard is the supervisor's concern.
+// say sends a notification and ignores errors.
 func (s *supervisor) say(state string) { _, _ = daemon.SdNotify(false, state) }
 
 func (s *supervisor) ready(status string) {
@@ -47,7 +47,7 @@ func (s *supervisor) alive() {
 
 func (s *supervisor) stopping() { s.say(daemon.SdNotifyStopping) }
 
-// also has the last event as the service's status.
+// also returns a report function that also sets the service's status to the event.
 func (s *supervisor) also(report func(watch.Event)) func(watch.Event) {
 	return func(e watch.Event) {
 		report(e)

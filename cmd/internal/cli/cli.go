@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is what the commands niclane and niclane-bench have in common:
-// options, exit codes and how an error is printed.
+// Package cli holds what the commands niclane and niclane-bench share: options, exit codes and
+// the output of errors.
 package cli
 
 import (
@@ -42,15 +42,15 @@ type App struct {
 	RunDir         string
 }
 
-// Engine makes and undoes lanes in the command's directories.
+// Engine returns an engine on the command's directories.
 func (a *App) Engine() *engine.Engine {
 	return &engine.Engine{StateDir: a.StateDir, RunDir: a.RunDir, Warn: a.Warn}
 }
 
-// Warn tells the person of something that stops nothing.
+// Warn prints a warning to standard error.
 func (a *App) Warn(what string) { fmt.Fprintln(a.Stderr, "niclane: warning:", what) }
 
-// PrintJSON writes v for programs.
+// PrintJSON prints v as indented JSON.
 func (a *App) PrintJSON(v any) error {
 	enc := json.NewEncoder(a.Stdout)
 	enc.SetIndent("", "  ")
@@ -58,10 +58,10 @@ func (a *App) PrintJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// Setup gives the root command of a program the options and manners that both have.
+// Setup gives a program's root command the options and settings that both programs share.
 func (a *App) Setup(root *cobra.Command, program, version string) {
 	root.SilenceUsage, root.SilenceErrors = true, true
-	cobra.EnableCommandSorting = false // as the programs list them
+	cobra.EnableCommandSorting = false // keep the order of the code
 	subcommands(root)
 	root.Version = fmt.Sprintf("%s (%s)", version, runtime.Version())
 	root.SetVersionTemplate(program + " {{.Version}}\n")
@@ -74,8 +74,8 @@ func (a *App) Setup(root *cobra.Command, program, version string) {
 	f.StringVar(&a.RunDir, "run-dir", engine.DefaultRunDir, "where the lock, the lab and the pollers' sockets live")
 }
 
-// subcommands has a command without a function of its own print its help, and refuse
-// words that name none of its commands.
+// subcommands makes a command without a function of its own print its help, and refuse
+// arguments that name no subcommand.
 func subcommands(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -96,7 +96,7 @@ func subcommands(cmd *cobra.Command) {
 	}
 }
 
-// nearest is ", did you mean NAME?" where a name is near, else "".
+// nearest returns ", did you mean NAME?" if a name is similar to word, otherwise "".
 func nearest(word string, names []string) string {
 	if s := strictyaml.Suggest(word, names); strings.HasPrefix(s, ", did") {
 		return s
@@ -104,7 +104,7 @@ func nearest(word string, names []string) string {
 	return ""
 }
 
-// nearestFlag is nearest for an unknown flag.
+// nearestFlag is nearest for an unknown option.
 func nearestFlag(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -127,7 +127,7 @@ func Group(root *cobra.Command, title string, commands ...*cobra.Command) {
 	}
 }
 
-// VersionCommand prints the version of a program.
+// VersionCommand returns the command that prints a program's version.
 func (a *App) VersionCommand(program, version string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
@@ -143,7 +143,7 @@ func (a *App) VersionCommand(program, version string) *cobra.Command {
 	}
 }
 
-// Run runs the root command with arguments, and returns the exit code.
+// Run runs the root command with args and returns the exit code.
 func (a *App) Run(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	root.SetIn(a.Stdin)
@@ -157,7 +157,7 @@ func (a *App) Run(root *cobra.Command, args []string) int {
 	if a.JSON {
 		enc := json.NewEncoder(a.Stderr)
 		enc.SetEscapeHTML(false)
-		_ = enc.Encode(failureOf(err, code)) // there is nowhere to say more
+		_ = enc.Encode(failureOf(err, code)) // an error here has no other output
 		return code
 	}
 	fmt.Fprintln(a.Stderr, Prefixed(err))
@@ -184,7 +184,7 @@ type Failure struct {
 	Errors   []Problem `json:"errors"`
 }
 
-// A Problem is one line of an error, with its place in a file if it has one.
+// A Problem is one line of an error, with its position in a file if it has one.
 type Problem struct {
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"`
@@ -204,11 +204,10 @@ func failureOf(err error, code int) Failure {
 	return f
 }
 
-// place is what begins a message about a line of a file.
+// place matches the FILE:LINE: prefix of a message.
 var place = regexp.MustCompile(`^([^:]+):([0-9]+): (.*)$`)
 
-// ExitCode is an error that carries the code to exit with; Err may be nil
-// when everything has been said already.
+// ExitCode is an error with an exit code. Err is nil if everything has been printed already.
 type ExitCode struct {
 	Code int
 	Err  error
@@ -226,17 +225,16 @@ func (e ExitCode) Unwrap() error { return e.Err }
 // usageError is a mistake in the command line.
 type usageError struct{ error }
 
-// Usagef returns the error of a mistake in the command line, which exits with ExitUsage.
+// Usagef returns an error for a mistake in the command line. The exit code is ExitUsage.
 func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// IsUsage reports whether an error is of the command line.
+// IsUsage reports whether an error is a mistake in the command line.
 func IsUsage(err error) bool {
 	var u usageError
 	return errors.As(err, &u)
 }
 
-// Exactly wraps cobra's argument check so that a wrong number of arguments is
-// a usage error that says what is wanted.
+// Exactly accepts n arguments. Another number is a usage error that says what is wanted.
 func Exactly(n int, want string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -246,7 +244,7 @@ func Exactly(n int, want string) cobra.PositionalArgs {
 	}
 }
 
-// AtMost is Exactly for arguments that can be left out.
+// AtMost accepts up to n arguments, and otherwise acts like Exactly.
 func AtMost(n int, want string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
@@ -256,7 +254,8 @@ func AtMost(n int, want string) cobra.PositionalArgs {
 	}
 }
 
-// NeedRoot refuses early, before anything has been read or locked.
+// NeedRoot returns an error if the user is not root. Commands call it before they read or lock
+// anything.
 func NeedRoot(what string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%s: not root: it reads and writes kernel state (try sudo)", what)
@@ -264,14 +263,14 @@ func NeedRoot(what string) error {
 	return nil
 }
 
-// Interruptible is a context that ends on Ctrl-C and on being told to end, so
-// that apply undoes what it did.
+// Interruptible returns a context that ends on SIGINT, SIGTERM and SIGHUP, so that apply can
+// undo its steps.
 func Interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	return ctx, stop
 }
 
-// Plural gives "1 step", "2 steps".
+// Plural formats a number with its noun: "1 step", "2 steps".
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -289,8 +288,8 @@ func IsTerminal(stream any) bool {
 	return err == nil
 }
 
-// Prefixed gives every line of an error the name that people know, of niclane-bench
-// too, unless it starts with that name, or with a position in a file, which editors want
+// Prefixed puts "niclane: " before every line of an error, in niclane-bench too. Lines that
+// start with "niclane" or with a position in a file stay, because editors expect the position
 // first.
 func Prefixed(err error) string {
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n")

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// A value is an option that is read as a value of a lanes file is. A plain number is one
-// in the smallest unit, if plain is given: before v0.2 there were only those.
+// A value is an option with the syntax of a value in a lanes file. If plain is set, a plain
+// number in the smallest unit is allowed too: the only syntax before v0.2.
 type value[T any] struct {
 	to    *T
 	kind  strictyaml.Kind[T]
@@ -46,10 +46,10 @@ func (v *value[T]) String() string {
 	return v.text(*v.to)
 }
 
-// Type implements pflag.Value: what help calls the value.
+// Type implements pflag.Value: the value's name in the help.
 func (v *value[T]) Type() string { return v.name }
 
-// TimeVar is an option with a time: 500ms, 5min. What is in to is the default.
+// TimeVar adds an option for a time: 500ms, 5min. The default is *to.
 func TimeVar(f *pflag.FlagSet, to *time.Duration, name, usage string) {
 	kind := strictyaml.Mapped(strictyaml.Duration(0, 366*24*time.Hour),
 		func(ns int64) time.Duration { return time.Duration(ns) })
@@ -61,7 +61,7 @@ func TimeVar(f *pflag.FlagSet, to *time.Duration, name, usage string) {
 	}, "time", nil}, name, usage)
 }
 
-// RateVar is an option with a rate in bit/s: 500mbit.
+// RateVar adds an option for a rate in bit/s: 500mbit.
 func RateVar(f *pflag.FlagSet, to *uint64, name, usage string) {
 	f.Var(&value[uint64]{to, strictyaml.BitRate(), func(n uint64) string {
 		if n == 0 {
@@ -71,7 +71,7 @@ func RateVar(f *pflag.FlagSet, to *uint64, name, usage string) {
 	}, "rate", func(n uint64) uint64 { return n }}, name, usage)
 }
 
-// SizeVar is an option with an amount of memory in bytes: 512KiB.
+// SizeVar adds an option for an amount of memory in bytes: 512KiB.
 func SizeVar(f *pflag.FlagSet, to *int, name, usage string) {
 	kind := strictyaml.Mapped(strictyaml.Size(0, math.MaxInt32), func(n int64) int { return int(n) })
 	f.Var(&value[int]{to, kind, func(n int) string {

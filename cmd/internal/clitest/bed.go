@@ -15,17 +15,17 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// A Bed is where niclane divides lanes and applications over two NUMA nodes: a lab whose
-// system under test has a processor on each.
+// A Bed is a lab for tests that divide lanes and applications over two NUMA nodes. Its system
+// under test has a processor on each node.
 type Bed struct {
 	*testing.T
 	*labtest.Nodes
-	Lab *lab.Lab // from Raise
-	Dir string   // where commands run
-	Bin string   // where the programs are
+	Lab *lab.Lab // set by Raise
+	Dir string   // working directory of commands
+	Bin string   // directory of the programs
 }
 
-// NewBed finds two nodes, and makes a directory for the programs.
+// NewBed finds two nodes and makes the directories.
 func NewBed(t *testing.T) *Bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -38,30 +38,30 @@ func NewBed(t *testing.T) *Bed {
 	return b
 }
 
-// In is the bed of a subtest.
+// In returns the bed for a subtest.
 func (b *Bed) In(t *testing.T) *Bed {
 	c := *b
 	c.T = t
 	return &c
 }
 
-// Raise raises the lab, for as long as the test takes.
+// Raise raises the lab until the test ends.
 func (b *Bed) Raise(name string) {
 	b.Helper()
 	b.Lab = labtest.Up(b.T, lab.Config{Name: fmt.Sprintf("%s-%d", name, os.Getpid()), Queues: 4, SUTCPUs: b.CPUs,
 		OtherCPUs: b.CPUs})
 }
 
-// Write writes a file of the directory.
+// Write writes a file into Dir.
 func (b *Bed) Write(name, text string) {
 	b.Helper()
 	must.Do(b, os.WriteFile(filepath.Join(b.Dir, name), []byte(text), 0o644))
 }
 
-// CommandOn is a command on a host of the lab.
+// CommandOn returns a command on a host of the lab.
 func (b *Bed) CommandOn(host string, argv ...string) *exec.Cmd {
 	b.Helper()
-	// The helper becomes the command: its process is the command's.
+	// The helper executes the command, so its process is the command's.
 	cmd, err := b.Lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.Bin, "niclane")},
 		argv...)
 	must.Do(b, err)

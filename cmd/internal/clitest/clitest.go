@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clitest runs the scripts that test niclane's commands: by themselves,
-// and on the hosts of a lab.
+// Package clitest runs the test scripts of niclane's commands, without a lab and on the hosts
+// of a lab.
 package clitest
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// Scripts runs what needs no kernel state: the archives in testdata/script, one
-// for each behaviour, named <command>_<case>. dir has the commands, unless it is
-// "": then testscript.Main has made them.
+// Scripts runs the archives in testdata/script, which need no kernel state: one for each
+// behaviour, named <command>_<case>. dir is the directory of the commands. It is "" if
+// testscript.Main has made them.
 func Scripts(t *testing.T, dir string) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -27,7 +27,7 @@ func Scripts(t *testing.T, dir string) {
 			first(env, dir)
 			env.Setenv("STATE", env.WorkDir+"/state")
 			env.Setenv("RUN", env.WorkDir+"/run")
-			env.Setenv("LAB", testLab) // not the one of a demo that runs meanwhile
+			env.Setenv("LAB", testLab) // not the name of a demo that runs meanwhile
 			return readable(env)
 		},
 		Condition: func(cond string) (bool, error) {
@@ -41,14 +41,14 @@ func Scripts(t *testing.T, dir string) {
 	})
 }
 
-// first has the commands of a directory come first in the PATH.
+// first puts a directory first in the PATH.
 func first(env *testscript.Env, dir string) {
 	if dir != "" {
 		env.Setenv("PATH", dir+string(filepath.ListSeparator)+env.Getenv("PATH"))
 	}
 }
 
-// readable lets another user run the command and read the script's files.
+// readable lets other users run the command and read the script's files.
 func readable(env *testscript.Env) error {
 	for _, dir := range append(filepath.SplitList(env.Getenv("PATH")), env.WorkDir) {
 		for ; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
@@ -63,7 +63,7 @@ func readable(env *testscript.Env) error {
 	return nil
 }
 
-// exits CODE COMMAND ARG... runs a command that must end with that exit code.
+// exits CODE COMMAND ARG... runs a command and checks its exit code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND ARG...")
@@ -74,7 +74,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// CodeOf is the exit code that a command's error means.
+// CodeOf returns the exit code in a command's error.
 func CodeOf(err error) string {
 	if err == nil {
 		return "0"
@@ -85,7 +85,7 @@ func CodeOf(err error) string {
 	return err.Error()
 }
 
-// json FILE... fails unless every file is one JSON document.
+// isJSON FILE... checks that each file is one JSON document.
 func isJSON(ts *testscript.TestScript, neg bool, args []string) {
 	for _, name := range args {
 		if !json.Valid([]byte(ts.ReadFile(name))) {

@@ -21,14 +21,14 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 )
 
-// Lab runs the archives in testdata/lab, which need a device: each in a lab of its
-// own, on the emulated card, with the commands as a user has them. dir has these,
-// as for Scripts; more are further words of the scripts.
+// Lab runs the archives in testdata/lab, which need a device. Each runs in its own lab, on the
+// emulated card, with the real commands. dir is the directory of the commands, as for Scripts.
+// more are additional script commands.
 func Lab(t *testing.T, dir string, more map[string]func(*testscript.TestScript, bool, []string)) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the lab makes network namespaces")
 	}
-	// The lab's name and namespaces are the host's: one script at a time.
+	// The lab's name and namespaces belong to the host, so only one script runs at a time.
 	var one sync.Mutex // testscript runs scripts in parallel
 	words := map[string]func(*testscript.TestScript, bool, []string){
 		"exits": exits, "sut": sut, "until": until, "json": isJSON, "killed": killIn,
@@ -51,7 +51,7 @@ func Lab(t *testing.T, dir string, more map[string]func(*testscript.TestScript, 
 	})
 }
 
-// endWatch ends the watch of a script that has failed before it did.
+// endWatch kills the watch that a failed script has left.
 func endWatch(dir string) {
 	b, err := os.ReadFile(filepath.Join(dir, "watch.pid"))
 	pid, perr := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -60,23 +60,23 @@ func endWatch(dir string) {
 	}
 	if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil &&
 		strings.Contains(string(args), dir) {
-		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by now
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 	}
 }
 
-// hasQdisc asks for a qdisc on the loopback device, which is refused in any
-// case: loopback has one queue.
+// hasQdisc tries to add a qdisc to the loopback device. The kernel always refuses, because
+// loopback has one queue; the message shows whether it knows the kind.
 func hasQdisc(kind string) bool {
 	out, _ := exec.Command("tc", "qdisc", "add", "dev", "lo", "root", kind).CombinedOutput()
 	return !strings.Contains(string(out), "kind is unknown")
 }
 
-// testLab is the name of the lab, $LAB in the scripts. Control groups are the
-// host's: another run has another name.
+// testLab is the name of the lab, $LAB in the scripts. It contains the process ID, because
+// parallel runs share the host's control groups.
 var testLab = fmt.Sprintf("nltest-%d", os.Getpid())
 
-// hasKernelTLS reports whether the kernel can encrypt. To ask for it has root
-// get the module (net/ipv4/tcp_ulp.c), whatever becomes of this socket.
+// hasKernelTLS reports whether the kernel supports TLS. As root, the request loads the module
+// (net/ipv4/tcp_ulp.c), even if it fails on this socket.
 func hasKernelTLS() bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -115,8 +115,8 @@ func labCommand(env *testscript.Env, verb string) *exec.Cmd {
 	return exec.Command(path, "lab", "--name", testLab, verb)
 }
 
-// sut CODE COMMAND ARG... runs a command in the lab's system under test; it
-// must end with that exit code. Journals and lock are the script's own.
+// sut CODE COMMAND ARG... runs a command in the lab's system under test and checks its exit
+// code. Journals and lock are the script's own.
 func sut(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: sut CODE COMMAND ARG...")
@@ -124,7 +124,7 @@ func sut(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, false, append(args[:1:1], sutCommand(ts, args[1:])...))
 }
 
-// sutCommand is the command line that runs args in the system under test.
+// sutCommand returns the command line that runs args in the system under test.
 func sutCommand(ts *testscript.TestScript, args []string) []string {
 	argv := []string{"niclane", "lab", "--name", testLab, "exec", "sut", "--", args[0]}
 	if args[0] == "niclane" {
@@ -133,8 +133,7 @@ func sutCommand(ts *testscript.TestScript, args []string) []string {
 	return append(argv, args[1:]...)
 }
 
-// until CODE COMMAND ARG... is sut, repeated until the command ends with that
-// exit code.
+// until CODE COMMAND ARG... repeats sut until the command ends with that exit code.
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until CODE COMMAND ARG...")
@@ -150,8 +149,8 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// killed NAMESPACE WORD kills, as soon as there is one, a process in a network
-// namespace whose command line has the word. The namespace is a test's own.
+// killed NAMESPACE WORD waits for a process in a network namespace with WORD as an argument,
+// and kills it. The namespace belongs to the test.
 func killIn(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: killed NAMESPACE WORD")
@@ -159,7 +158,7 @@ func killIn(ts *testscript.TestScript, neg bool, args []string) {
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		var host unix.Stat_t
 		if unix.Stat(filepath.Join("/run/netns", args[0]), &host) != nil {
-			continue // not yet
+			continue // no such namespace yet
 		}
 		processes, err := filepath.Glob("/proc/[0-9]*")
 		ts.Check(err)

@@ -13,25 +13,25 @@ import (
 	"github.com/niclane/niclane/lane/status"
 )
 
-// frameLines are those that are not rows: title, header, keys.
+// frameLines counts the lines that are not rows: title, header, keys.
 const frameLines = 3
 
-// A column is one of the table. Width counts cells.
+// A column is a column of the table. Its width is in cells.
 type column struct {
 	title string
 	width int
 	text  func(status.Row) string
-	// alarm reports whether the value is one to look at.
+	// alarm reports whether the value needs attention.
 	alarm func(status.Row) bool
 }
 
 var never = func(status.Row) bool { return false }
 
-// nameColumn comes first and stays.
+// nameColumn is always the first column.
 var nameColumn = column{"LANE", 20, name, never}
 
-// traffic and polling are the two halves: together where both fit, in turn on a
-// narrow terminal.
+// traffic and polling are the two halves of the columns: both are shown if they fit, one at a
+// time on a narrow terminal.
 func traffic() []column {
 	return append(rateColumns("RX", func(r status.Row) *status.Rate { return r.Rx }),
 		rateColumns("TX", func(r status.Row) *status.Rate { return r.Tx })...)
@@ -100,7 +100,7 @@ func polledBy(r status.Row) string {
 	return strings.TrimSpace(fmt.Sprintf("thread %d %s", p.PID, p.State))
 }
 
-// name gives a lane, and below it its parts.
+// name returns the name of a lane, or the indented name of a part of a lane.
 func name(r status.Row) string {
 	if r.What == "lane" {
 		return r.Device + " " + r.Lane
@@ -115,7 +115,7 @@ func name(r status.Row) string {
 	return s
 }
 
-// short gives a number in at most 6 characters: 999, 9.99k, 99.9M.
+// short formats a number in at most 6 characters: 999, 9.99k, 99.9M.
 func short(v float64) string {
 	if v < 999.5 {
 		if v > 0 && v < 9.95 {
@@ -131,7 +131,7 @@ func short(v float64) string {
 	return fmt.Sprintf("%.0fT", v)
 }
 
-// columns are those that fit.
+// columns returns the columns that fit; all is true if every column does.
 func (v *view) columns(width int) (cs []column, all bool) {
 	cs = append(append([]column{nameColumn}, traffic()...), polling()...)
 	total := 0
@@ -147,7 +147,7 @@ func (v *view) columns(width int) (cs []column, all bool) {
 	return append([]column{nameColumn}, traffic()...), false
 }
 
-// Styles.
+// Styles of cells.
 var (
 	plain  = tcell.StyleDefault
 	bold   = plain.Bold(true)
@@ -156,7 +156,7 @@ var (
 	alarm  = plain.Foreground(tcell.ColorRed).Bold(true)
 )
 
-// draw draws everything.
+// draw draws the whole screen.
 func (v *view) draw() {
 	s := v.screen
 	s.Clear()
@@ -216,8 +216,8 @@ func (v *view) rows() []status.Row {
 	return out
 }
 
-// line draws one line of the table: the first column to the left, the others to
-// the right of their space.
+// line draws one line of the table. The first column is left-aligned, the others are
+// right-aligned.
 func (v *view) line(y, width int, style tcell.Style, cs []column, text func(column) (string, bool)) {
 	x := 0
 	for i, c := range cs {
@@ -240,7 +240,7 @@ func (v *view) line(y, width int, style tcell.Style, cs []column, text func(colu
 	}
 }
 
-// cut shortens a text to so many cells.
+// cut shortens a text to a number of cells.
 func cut(s string, cells int) string {
 	if uniseg.StringWidth(s) <= cells {
 		return s
@@ -255,8 +255,7 @@ func cut(s string, cells int) string {
 	return out + "…"
 }
 
-// put writes a text and returns where it ended; what is beyond the width is left
-// out.
+// put writes a text and returns the column after it. It cuts the text at the width.
 func put(s tcell.Screen, x, y, width int, style tcell.Style, text string) int {
 	g := uniseg.NewGraphemes(text)
 	for g.Next() {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top shows the rates of lanes on a terminal, live. It draws and reads
-// keys; what it shows it is given. It leaves the terminal as it was, however it
-// ends.
+// Package top shows the rates of lanes on a terminal, live. It draws given frames and reads
+// keys. It restores the terminal at every kind of end.
 package top
 
 import (
@@ -16,11 +15,11 @@ import (
 	"github.com/niclane/niclane/lane/status"
 )
 
-// A Frame is what is shown.
+// A Frame is the content of one screen.
 type Frame struct {
 	Time time.Time
 	Rows []status.Row
-	// Notice is shown in place of rows that cannot be had, or above them.
+	// Notice is shown above the rows, or instead of missing ones.
 	Notice string
 }
 
@@ -36,8 +35,8 @@ func Open() (tcell.Screen, error) {
 	return s, nil
 }
 
-// Run shows frames on s until a person quits, or ctx or the frames end. Then the
-// terminal is as it was.
+// Run shows frames on s until the user quits, or until ctx or the frames end. It then restores
+// the terminal.
 func Run(ctx context.Context, s tcell.Screen, interval time.Duration, frames <-chan Frame) {
 	defer s.Fini()
 	s.HideCursor()
@@ -67,18 +66,18 @@ func Run(ctx context.Context, s tcell.Screen, interval time.Duration, frames <-c
 	}
 }
 
-// A view is what a person has chosen to see.
+// A view is the user's choice of what to show.
 type view struct {
 	screen   tcell.Screen
 	interval time.Duration
 	frame    Frame
 	paused   bool
-	lanes    bool // without queues
-	polling  bool // the second half of the columns, where not all fit
-	first    int  // row on top
+	lanes    bool // lanes only, without queues
+	polling  bool // the second half of the columns, if not all fit
+	first    int  // index of the top row
 }
 
-// handle takes a key; it reports whether to quit.
+// handle handles an event and reports whether to quit.
 func (v *view) handle(e tcell.Event) (quit bool) {
 	switch e := e.(type) {
 	case *tcell.EventResize:

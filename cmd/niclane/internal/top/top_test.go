@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/status"
 )
 
-// frame has two lanes with eight queues each.
+// frame returns a frame with two lanes of 14 queues each.
 func frame() Frame {
 	f := Frame{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	for _, lane := range []string{"default", "web"} {
@@ -29,7 +29,7 @@ func frame() Frame {
 	return f
 }
 
-// terminal is a screen in memory, and what a person does at it.
+// terminal is a screen in memory with a simulated user.
 type terminal struct {
 	tcell.SimulationScreen
 	t      *testing.T
@@ -89,8 +89,7 @@ func (x *terminal) without(text string) {
 
 func (x *terminal) typed(key tcell.Key, r rune) { x.InjectKey(key, r, tcell.ModNone) }
 
-// TestNarrow: at 80x24 every column is there, in two halves, and every row by
-// scrolling.
+// TestNarrow: at 80x24 every column is shown in one of two halves, and every row by scrolling.
 func TestNarrow(t *testing.T) {
 	x := begin(t, 80, 24)
 	x.frames <- frame()
@@ -127,16 +126,16 @@ func TestWide(t *testing.T) {
 	}
 	x.without("Tab")
 	x.SetSize(80, 10)
-	_ = x.PostEvent(tcell.NewEventResize(80, 10)) // a full queue has one already
+	_ = x.PostEvent(tcell.NewEventResize(80, 10)) // a full queue already has such an event
 	x.until("rows 1 to 7 of 30")
 }
 
-// TestTiny: a terminal of no use does no harm.
+// TestTiny: a terminal that is too small causes no failure.
 func TestTiny(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {10, 2}, {3, 3}} {
 		x := begin(t, size[0], size[1])
 		x.frames <- frame()
-		x.frames <- frame() // the first has been drawn
+		x.frames <- frame() // accepted only after the first was drawn
 	}
 }
 
@@ -168,7 +167,7 @@ func TestPause(t *testing.T) {
 	x.until("no lanes are applied here")
 }
 
-// TestQuit: each way to end ends it.
+// TestQuit: each way to quit works.
 func TestQuit(t *testing.T) {
 	for name, quit := range map[string]func(*terminal){
 		"q":      func(x *terminal) { x.typed(tcell.KeyRune, 'q') },
