@@ -12,57 +12,53 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// A Note is something that niclane does otherwise than adqsetup. It stands in
-// the lanes file as a comment.
+// A Note is a difference between niclane and adqsetup. The lanes file contains it as a comment.
 type Note struct {
-	Line    int    `json:"line,omitempty"` // of the source, from 1; 0 if it does not give the key
-	Path    string `json:"path"`           // in the source, "globals.priority"
+	Line    int    `json:"line,omitempty"` // line of the source, from 1; 0 if the source lacks the key
+	Path    string `json:"path"`           // path in the source: "globals.priority"
 	Message string `json:"message"`
 }
 
-// A Result is what an adqsetup file becomes.
+// A Result is the conversion of an adqsetup file.
 type Result struct {
-	Lanes string `json:"lanes"` // a lanes file, which package config takes
+	Lanes string `json:"lanes"` // a lanes file that package config accepts
 	Notes []Note `json:"notes"`
 
 	name    string
-	from    []int // the source's line of each line of Lanes
+	from    []int // source line of each line of Lanes
 	options []Option
 }
 
-// An Input is what adqsetup would work by: a file, or the words of its command
-// create, and the options before them.
+// An Input is adqsetup's input: a file, or the words of its command create, and the options
+// before them.
 type Input struct {
-	Name string // of the file, for messages only
+	Name string // name of the file, for messages only
 	Text []byte
-	JSON bool // the file has to be JSON; otherwise either format is taken
-	// Words are those behind create, if there are any: then there is no file,
-	// and where messages have a line they have a word, the first one 1.
+	JSON bool // true: the file must be JSON; false: JSON or INI
+	// Words are the words after create, nil if there is a file. Messages then give a word
+	// number, from 1, in place of a line.
 	Words []string
-	// Options come in place of what [globals] gives.
+	// Options replace the values in [globals].
 	Options []Option
-	// Devices are those of this host that can be meant where neither the file
-	// nor an option names one: if there is one only, it is.
+	// Devices are this host's devices that can be meant if neither the file nor an option names
+	// one. If there is exactly one, it is used.
 	Devices []string
 }
 
-// An Option is one of adqsetup's command line that is a key of [globals].
+// An Option is an option of adqsetup's command line that is a key of [globals].
 type Option struct{ Key, Value string }
 
-// Limits of adqsetup's: traffic classes of a device but the default one, and
-// queues in all.
+// adqsetup's limits: traffic classes of a device besides the default one, and queues in total.
 const (
 	maxSections = 15
 	maxQueues   = 256
 )
 
-// defaultQueues is how many adqsetup leaves to all other traffic if the file
-// does not say.
+// defaultQueues is the number of queues that adqsetup leaves to all other traffic by default.
 const defaultQueues = 2
 
-// Convert turns a file of adqsetup's into a lanes file. name is used in
-// messages only; dev, if not empty, is the device in place of the one that the
-// file gives, as adqsetup's option --dev is. The error, if any, is a
+// Convert converts a file of adqsetup's to a lanes file. name is used in messages only. dev, if
+// not empty, replaces the file's device, like adqsetup's option --dev. The error is a
 // config.Errors with every problem of the file.
 func Convert(name, dev string, data []byte) (*Result, error) {
 	in := Input{Name: name, Text: data}
@@ -72,7 +68,7 @@ func Convert(name, dev string, data []byte) (*Result, error) {
 	return Make(in)
 }
 
-// Make is Convert of all that adqsetup's command line can say.
+// Make is Convert for every input of adqsetup's command line.
 func Make(in Input) (*Result, error) {
 	c := &converter{Reader: strictyaml.NewReader(in.Name), bad: map[string]bool{}, unit: "line"}
 	var all []section
@@ -95,14 +91,14 @@ func Make(in Input) (*Result, error) {
 		nil
 }
 
-// Locate says where the source has what a lanes file has at a path and line:
-// what was found wrong later, by somebody who knows the device.
+// Locate returns the source position for a path and line of the lanes file. It is for errors
+// that are found later, when the device is known.
 func (r *Result) Locate(path string, line int) (name string, sourceLine int, sourcePath string) {
 	w := writer{from: r.from}
 	return r.name, w.source(line), optionPath(r.options, pathOfSource(path))
 }
 
-// optionPath is the option by which a key of [globals] was given, or its path.
+// optionPath returns the option that gave a key of [globals], or the key's path.
 func optionPath(options []Option, path string) string {
 	for _, o := range options {
 		if path == globals+"."+o.Key {
@@ -116,10 +112,10 @@ type converter struct {
 	*strictyaml.Reader
 	out   writer
 	notes []Note
-	// bad are the sections, by the path that package config knows them by, of
-	// which not all could be written: what it says about them does not count.
+	// bad are the sections that could not be written completely, by their path in package
+	// config. config's errors about them are ignored.
 	bad  map[string]bool
-	unit string // what positions in the source count
+	unit string // unit of source positions: "line" or "word"
 }
 
 func (c *converter) file(in Input, all []section) {
@@ -155,7 +151,7 @@ func (c *converter) file(in Input, all []section) {
 	c.check()
 }
 
-// head writes where the lanes file is from.
+// head writes the origin of the lanes file.
 func (c *converter) head(in Input) {
 	if in.Words != nil {
 		c.out.line(1, "# From niclane adqsetup create %s", inComment(strings.Join(in.Words, " ")))
@@ -164,8 +160,8 @@ func (c *converter) head(in Input) {
 	c.out.line(1, "# From %s, a file of adqsetup's, by niclane convert.", inComment(in.Name))
 }
 
-// check has package config read what was written, and reports what it finds
-// where the source has it.
+// check parses the lanes file with package config, and reports its errors at the source's
+// positions.
 func (c *converter) check() {
 	_, err := config.Parse("lanes.yaml", []byte(c.out.text.String()))
 	var errs config.Errors
@@ -181,7 +177,7 @@ func (c *converter) check() {
 	}
 }
 
-// pathOfSource is where the source has what a lanes file has at a path.
+// pathOfSource returns the source path for a path of the lanes file.
 func pathOfSource(path string) string {
 	path, _ = strings.CutPrefix(path, "lanes.")
 	for _, k := range rateKeys {
@@ -192,7 +188,7 @@ func pathOfSource(path string) string {
 	return path
 }
 
-// first is the first word of a path.
+// first returns the first word of a path.
 func first(path string) string {
 	if at := strings.IndexAny(path, ".["); at >= 0 {
 		return path[:at]
@@ -200,7 +196,7 @@ func first(path string) string {
 	return path
 }
 
-// limits holds a file to adqsetup's own, behind which no such file ever worked.
+// limits applies adqsetup's own limits. No file beyond them ever worked.
 func (c *converter) limits(global *section, apps []section) {
 	if len(apps) > maxSections {
 		s := apps[maxSections]
@@ -227,14 +223,13 @@ func (c *converter) limits(global *section, apps []section) {
 	}
 }
 
-// failf reports a problem of a section, which package config then need not
-// look at.
+// failf reports a problem of a section. config's errors about the section are then ignored.
 func (c *converter) failf(lane string, line int, path, format string, args ...any) {
 	c.bad[lane] = true
 	fail(c.Reader, line, path, format, args...)
 }
 
-// note writes a comment, and keeps it for programs.
+// note writes a comment and adds it to the notes.
 func (c *converter) note(indent int, line int, path, format string, args ...any) {
 	n := Note{line, path, fmt.Sprintf(format, args...)}
 	c.notes = append(c.notes, n)
@@ -245,12 +240,12 @@ func (c *converter) note(indent int, line int, path, format string, args ...any)
 	c.out.line(line, "%s# %s: %s", strings.Repeat("  ", indent), where, inComment(n.Message))
 }
 
-// key writes a key with its value as YAML has it.
+// key writes a key with its value in YAML.
 func (c *converter) key(indent int, it item, name, value string) {
 	c.out.line(it.line, "%s%s: %s", strings.Repeat("  ", indent), name, value)
 }
 
-// inComment is text that stays within its line.
+// inComment escapes a text so that it stays on its line.
 func inComment(s string) string {
 	quoted := fmt.Sprintf("%q", s)
 	if quoted == `"`+s+`"` {
@@ -261,7 +256,7 @@ func inComment(s string) string {
 
 var notInName = regexp.MustCompile(`[^a-z0-9_-]+`)
 
-// laneName is a section's name as lanes can have it.
+// laneName converts a section's name to a valid lane name.
 func laneName(section string) string {
 	return strings.Trim(notInName.ReplaceAllString(strings.ToLower(section), "-"), "-")
 }

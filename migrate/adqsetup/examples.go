@@ -10,18 +10,18 @@ import (
 //go:embed examples/*.conf
 var exampleFiles embed.FS
 
-// An Example is a file that adqsetup's command examples writes: its name and
-// settings, with comments of niclane's.
+// An Example is a file that adqsetup's command examples writes. It has the same name and
+// settings, with niclane's own comments.
 type Example struct {
 	Name string // "memcached.conf"
 	Text []byte
 }
 
-// Examples are all of them, by name.
+// Examples returns all examples, by name.
 func Examples() []Example {
 	entries, err := exampleFiles.ReadDir("examples")
 	if err != nil {
-		panic(err) // it is part of the program
+		panic(err) // cannot happen: the files are embedded
 	}
 	var out []Example
 	for _, e := range entries {

@@ -17,9 +17,9 @@ import (
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
-// FuzzConvert holds Convert to: no panic, the same answer twice, errors that
-// are in the file and on one line each, and a result that package config takes,
-// with each note in a line of its own.
+// FuzzConvert checks that Convert does not panic and gives the same result twice. Each error is
+// on one line and within the file. Package config accepts the result, which has each note on
+// its own line.
 func FuzzConvert(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// globals writes the section of this name.
+// globals writes the section globals.
 func (c *converter) globals(s *section, in Input, apps []section) {
 	if !s.check(c.Reader) {
 		c.bad[globals] = true
@@ -37,7 +37,7 @@ func (c *converter) globals(s *section, in Input, apps []section) {
 	c.privateFlags(s)
 }
 
-// device writes which one it is.
+// device writes the key dev.
 func (c *converter) device(s *section, possible []string) {
 	it, ok := s.get("dev")
 	switch {
@@ -58,10 +58,9 @@ func (c *converter) device(s *section, possible []string) {
 	}
 }
 
-// sysctls writes busypoll and busyread, which adqsetup sets to 0 when any
-// application has pollers. It does so even if the file gives neither, which is
-// the kernel's default and, written out, could not be applied in a network
-// namespace.
+// sysctls writes busypoll and busyread. adqsetup sets both to 0 if any application has pollers.
+// Without a value in the file, sysctls writes none: 0 is the kernel's default, and a written
+// value could not be applied in a network namespace.
 func (c *converter) sysctls(s *section, polled bool) {
 	for _, name := range []string{"busypoll", "busyread"} {
 		it, ok := s.get(name)
@@ -76,7 +75,7 @@ func (c *converter) sysctls(s *section, polled bool) {
 	}
 }
 
-// priority is how adqsetup chooses the transmit queues.
+// priority converts the key priority: how adqsetup chooses the transmit queues.
 func (c *converter) priority(s *section) {
 	it, ok := s.get("priority")
 	switch {
@@ -92,7 +91,7 @@ func (c *converter) priority(s *section) {
 	}
 }
 
-// privateFlags are those of Intel's own ice driver.
+// privateFlags converts the private flags of Intel's own ice driver.
 func (c *converter) privateFlags(s *section) {
 	for _, f := range [][2]string{
 		{"optimize", "a private flag of Intel's own ice driver, left out; rxusecs and poller do what Linux has for it"},
@@ -110,7 +109,7 @@ func (c *converter) privateFlags(s *section) {
 	}
 }
 
-// boolean reads adqsetup's words.
+// boolean reads adqsetup's words for on and off.
 func (c *converter) boolean(s *section, it item) (on, ok bool) {
 	if on, ok := truth(it.text); ok {
 		return on, true
@@ -129,7 +128,7 @@ func truth(s string) (on, ok bool) {
 	return false, false
 }
 
-// IsBoolean reports whether adqsetup takes a word for on or off.
+// IsBoolean reports whether adqsetup accepts a word as on or off.
 func IsBoolean(s string) bool {
 	_, ok := truth(s)
 	return ok
@@ -142,7 +141,7 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// pollers reports whether any application has some.
+// pollers reports whether any application has pollers.
 func pollers(apps []section) bool {
 	for i := range apps {
 		if polled(&apps[i]) {

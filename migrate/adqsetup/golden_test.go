@@ -20,9 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite goldens")
 
-// TestGolden converts the first file of each testdata/*.txtar, and compares
-// with the lanes.yaml or errors.txt beside it. A line "dev NAME" of the comment
-// is the option --dev.
+// TestGolden converts the first file of each testdata/*.txtar, and compares the result with its
+// lanes.yaml or errors.txt. A line "dev NAME" in the comment is the option --dev.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -8,17 +8,16 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// readINI reads what Python's configparser makes of a file
-// (docs.python.org/3/library/configparser.html): = or : between key and value,
-// comments in lines of their own, values that go on in lines indented deeper
-// than their key. No library of Go's reads this dialect and keeps the lines.
-// Two things are refused that change a file from afar: interpolation and the
-// section DEFAULT.
+// readINI reads the dialect of Python's configparser
+// (docs.python.org/3/library/configparser.html): = or : between key and value, comments on
+// their own lines, and values that continue on lines indented deeper than their key. No Go
+// library reads this dialect and keeps the line numbers. readINI refuses interpolation and the
+// section DEFAULT, because they change other parts of the file.
 func readINI(r *strictyaml.Reader, text string) []section {
 	var all []section
-	var here *section // nil: before the first one, or in one that is refused
-	skip := false     // the section is refused, and so its keys are not looked at
-	open := false     // the last key's value can go on
+	var here *section // nil: before the first section, or in a refused one
+	skip := false     // the section is refused: ignore its keys
+	open := false     // the last key's value can continue
 	indent, n := 0, 0
 	for line := range strings.Lines(text) {
 		n++
@@ -67,7 +66,7 @@ func readINI(r *strictyaml.Reader, text string) []section {
 	return all
 }
 
-// header is the name in a line such as [memcached].
+// header returns the name in a line like [memcached].
 func header(r *strictyaml.Reader, body string, n int) (name string, ok bool) {
 	name, rest, closed := strings.Cut(body[1:], "]")
 	name, rest = strings.TrimSpace(name), strings.TrimSpace(rest)
@@ -89,8 +88,8 @@ func header(r *strictyaml.Reader, body string, n int) (name string, ok bool) {
 	return name, false
 }
 
-// plain is a value without a comment behind it, which Python 2 cuts off at a
-// semicolon and Python 3 takes for a part of the value.
+// plain returns a value without the comment after it. Python 2 cuts at a semicolon, Python 3
+// keeps it as part of the value.
 func plain(r *strictyaml.Reader, path string, n int, text string) string {
 	for _, mark := range []string{" ;", "\t;"} {
 		text, _, _ = strings.Cut(text, mark)

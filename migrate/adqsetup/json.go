@@ -12,13 +12,12 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// readJSON reads an object of objects. It goes token by token, because only so
-// are lines known.
+// readJSON reads an object of objects. It reads token by token, to know the lines.
 func readJSON(r *strictyaml.Reader, data []byte) []section {
 	j := &jsonReader{Reader: r, dec: json.NewDecoder(bytes.NewReader(data)), data: data}
 	j.dec.UseNumber()
 	var all []section
-	_, _ = j.token() // the brace
+	_, _ = j.token() // the opening brace
 	for j.more() {
 		name := j.word()
 		s := section{name: name, line: j.line()}
@@ -61,10 +60,10 @@ type jsonReader struct {
 	*strictyaml.Reader
 	dec  *json.Decoder
 	data []byte
-	bad  bool // the rest cannot be read
+	bad  bool // the rest is unreadable
 }
 
-// line is that of the token read last.
+// line returns the line of the last token.
 func (j *jsonReader) line() int { return j.lineAt(j.dec.InputOffset()) }
 
 func (j *jsonReader) lineAt(offset int64) int {
@@ -92,14 +91,14 @@ func (j *jsonReader) token() (json.Token, error) {
 
 func (j *jsonReader) more() bool { return !j.bad && j.dec.More() }
 
-// word is the next token, a key, as the decoder sees to.
+// word returns the next token, which the decoder ensures is a key.
 func (j *jsonReader) word() string {
 	t, _ := j.token()
 	s, _ := t.(string)
 	return s
 }
 
-// value is the text of a value; adqsetup joins the items of a list by commas.
+// value returns a value as text. adqsetup joins the items of a list with commas.
 func (j *jsonReader) value(path string, line int) string {
 	t, err := j.token()
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// The keys of adqsetup 2.0.2 (its ConfigGlobals and ConfigSection), and two
-// that came with 2.1, in the copy beside Intel's driver: min-rate and max-rate.
-// With - for _.
+// The keys of adqsetup 2.0.2 (its ConfigGlobals and ConfigSection), with - for _. min-rate and
+// max-rate came with 2.1, in the copy beside Intel's driver.
 var (
 	globalNames = []string{
 		"dev", "queues", "cpus", "numa", "optimize", "bpstop", "bpstop-cfg", "busypoll", "busyread",
@@ -23,8 +22,7 @@ var (
 	}
 )
 
-// check reports the keys that adqsetup would have ignored, and whether there
-// was none.
+// check reports the keys that adqsetup would ignore. It returns true if there are none.
 func (s *section) check(r *strictyaml.Reader) bool {
 	known, other, where := sectionNames, globalNames,
 		"is a key of [globals], and adqsetup ignores it here; want it there"
@@ -40,7 +38,7 @@ func (s *section) check(r *strictyaml.Reader) bool {
 			continue
 		case slices.Contains(other, it.name):
 			fail(r, it.line, path, "%s", where)
-		case it.name == "mac": // which adqsetup has from 2.1 on, and niclane cannot follow
+		case it.name == "mac": // since adqsetup 2.1; niclane has no equivalent
 			fail(r, it.line, path, "not taken: niclane tells packets by address and port; write addrs")
 		default:
 			fail(r, it.line, path, "unknown key, which adqsetup ignores%s", strictyaml.Suggest(it.name, known))

@@ -8,8 +8,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// lane writes an application's section. anyPollers says whether one of the
-// file's has pollers.
+// lane writes an application's section. anyPollers is true if an application of the file has
+// pollers.
 func (c *converter) lane(name string, s, global *section, anyPollers bool) {
 	if !s.check(c.Reader) {
 		c.bad[name] = true
@@ -33,13 +33,13 @@ func (c *converter) lane(name string, s, global *section, anyPollers bool) {
 	l.members()
 }
 
-// A lane is being written.
+// A lane is the lane that is being written.
 type lane struct {
 	*converter
 	name string
 	s    *section
-	// both says that the section gives this side's ports or addresses and the
-	// other's: two matches of which one is enough.
+	// both is true if the section gives ports or addresses of this side and of the other side.
+	// A packet then needs to match only one side.
 	shared, both bool
 }
 
@@ -104,9 +104,9 @@ func (l *lane) queues() {
 	l.key(2, it, "queues", scalar(it.text))
 }
 
-// pollers writes who polls the queues. Without pollers of its own adqsetup has
-// the interrupts or, with busypoll, the application poll them; but as soon as
-// another lane has pollers, threads, which is niclane's default.
+// pollers writes the poller. A section without pollers gets interrupts in adqsetup, or
+// application polling with busypoll. If another lane has pollers, it gets threads, which are
+// niclane's default.
 func (l *lane) pollers(some bool, global *section) {
 	timeout, timed := l.s.get("poller-timeout")
 	if it, ok := l.s.get("pollers"); ok && it.text != "0" {
@@ -138,7 +138,8 @@ func busy(global *section) bool {
 	return false
 }
 
-// moderation is the applications' alone in adqsetup, though globals has it.
+// moderation writes the moderation from globals, which adqsetup applies only to the
+// applications' queues.
 func (l *lane) moderation(global *section) {
 	for _, name := range []string{"rxadapt", "rxusecs", "txadapt", "txusecs"} {
 		it, ok := global.get(name)
@@ -157,8 +158,8 @@ func (l *lane) moderation(global *section) {
 	}
 }
 
-// members writes what the lane's packets are. adqsetup makes filters of this
-// side's ports and addresses, and others of the other side's.
+// members writes the matches of the lane's packets. adqsetup makes separate filters for this
+// side's ports and addresses and for the other side's.
 func (l *lane) members() {
 	if !l.both {
 		l.match("    ", "ports", "addrs", "remote-ports", "remote-addrs")

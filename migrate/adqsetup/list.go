@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// numbers reads a list of integers and ranges as adqsetup does: each counts
-// once, and order does not matter; twice are those that are repeated. What it
-// cannot read, or repeats so much that it would take long, it leaves as it is,
-// for package config to say what is wrong with it.
+// numbers reads a list of integers and ranges as adqsetup does: order and repetitions do not
+// matter. twice are the repeated numbers. If the list is unreadable, or has too many
+// repetitions, numbers returns its parts unchanged, and package config reports the error.
 func numbers(text string, most int) (items, twice []string) {
 	have, repeated := map[int]bool{}, map[int]bool{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -42,17 +41,17 @@ func numbers(text string, most int) (items, twice []string) {
 	return compact(have), compact(repeated)
 }
 
-// maxRepeated bounds the repetitions of one list.
+// maxRepeated limits the repeated numbers of one list.
 const maxRepeated = 64
 
-// number reads what Python's int() and a person agree on.
+// number reads a decimal integer from 0 without a plus sign, as Python's int() reads it.
 func number(text string) (n int, ok bool) {
 	text = strings.TrimSpace(text)
 	n, err := strconv.Atoi(text)
 	return n, err == nil && n >= 0 && text[0] != '+'
 }
 
-// compact gives a set in ranges, ascending.
+// compact formats a set as ranges, ascending.
 func compact(have map[int]bool) []string {
 	ids := slices.Sorted(maps.Keys(have))
 	var out []string
@@ -74,7 +73,7 @@ func compact(have map[int]bool) []string {
 	return out
 }
 
-// count of the numbers in a list from numbers.
+// count returns the count of numbers in a list from numbers.
 func count(items []string) int {
 	n := 0
 	for _, it := range items {
@@ -89,9 +88,8 @@ func count(items []string) int {
 	return n
 }
 
-// addresses reads a list of addresses. Bits behind a network's prefix are
-// cleared, as the kernel does with adqsetup's filters; masked are the networks
-// that had some.
+// addresses reads a list of addresses. It clears the bits after a network's prefix, as the
+// kernel does with adqsetup's filters. masked are the networks that had such bits.
 func addresses(text string) (items, masked []string) {
 	have := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {

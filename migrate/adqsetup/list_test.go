@@ -22,7 +22,7 @@ func TestNumbers(t *testing.T) {
 		{"99,101", []string{"99", "101"}, nil},
 		{"-1", []string{"-1"}, nil},
 		{"90-101,5", []string{"90-101", "5"}, nil},
-		{"1-100,1-100,5", []string{"1-100", "1-100", "5"}, nil}, // too much of it
+		{"1-100,1-100,5", []string{"1-100", "1-100", "5"}, nil}, // too many repetitions
 	} {
 		items, twice := numbers(c.text, 100)
 		if !slices.Equal(items, c.items) || !slices.Equal(twice, c.twice) {
@@ -31,7 +31,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRepetitionsAreBounded: a file of 64 KiB can name half a billion ports.
+// TestRepetitionsAreBounded: a file of 64 KiB can contain half a billion ports.
 func TestRepetitionsAreBounded(t *testing.T) {
 	list := strings.Repeat("1-65535,", 8_000) + "1"
 	data := []byte("[globals]\ndev = eth0\n[a]\nqueues = 1\nports = " + list + "\n")

@@ -12,21 +12,21 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// maxBytes of a file: far above what 15 applications need, and below what would
-// make a lanes file too large.
+// maxBytes is the size limit of a file: far above the need of 15 applications, and low enough
+// that the lanes file is not too large.
 const maxBytes = 64 << 10
 
 const globals = "globals"
 
-// A section is one of a file: globals, or an application.
+// A section is globals or an application.
 type section struct {
 	name  string
 	line  int
-	words bool // the lines are numbers of words
+	words bool // lines are word numbers
 	items []item
 }
 
-// at is where something of the section is.
+// at formats a position in the section.
 func (s *section) at(line int) string {
 	if s.words {
 		return fmt.Sprintf("word %d", line)
@@ -34,15 +34,15 @@ func (s *section) at(line int) string {
 	return fmt.Sprintf("line %d", line)
 }
 
-// An item is a key as the file gives it.
+// An item is a key of the file with its value.
 type item struct {
-	name string // in the spelling that keys are compared in
-	text string // "" stands for the default, as auto does
+	name string // normalised by normal
+	text string // "": the default, like auto
 	line int
 }
 
-// get returns the value of a key and whether it says anything: adqsetup takes
-// an empty value, and auto, for any key's default.
+// get returns the value of a key, and whether it is set. adqsetup treats an empty value, and
+// auto, as the default of any key.
 func (s *section) get(name string) (item, bool) {
 	for _, it := range s.items {
 		if it.name == name && it.text != "" {
@@ -52,7 +52,7 @@ func (s *section) get(name string) (item, bool) {
 	return item{line: s.line}, false
 }
 
-// set puts an option of the command line in place of what the section gives.
+// set replaces the section's value by an option of the command line.
 func (s *section) set(o Option) {
 	it := item{normal(o.Key), value(o.Value), s.line}
 	for i, other := range s.items {
@@ -64,7 +64,7 @@ func (s *section) set(o Option) {
 	s.items = append(s.items, it)
 }
 
-// read parses a file. JSON begins with a brace, which INI cannot.
+// read parses a file. JSON begins with a brace, INI cannot.
 func read(r *strictyaml.Reader, data []byte, onlyJSON bool) []section {
 	if len(data) > maxBytes {
 		fail(r, 1, "", "found a file of %d bytes, want at most %d", len(data), maxBytes)
@@ -84,8 +84,7 @@ func read(r *strictyaml.Reader, data []byte, onlyJSON bool) []section {
 	return readINI(r, string(data))
 }
 
-// printable refuses what would make a message or a comment of the result
-// unreadable.
+// printable refuses text that would make a message or a comment unreadable.
 func printable(r *strictyaml.Reader, text string) bool {
 	ok := true
 	n := 0
@@ -108,8 +107,8 @@ func printable(r *strictyaml.Reader, text string) bool {
 	return ok
 }
 
-// add records a key, unless the section has it already: then adqsetup's JSON
-// would let the last one win, and its INI would not start.
+// add adds a key. A second one is an error: adqsetup's JSON would use the last one, and its INI
+// parser would refuse the file.
 func (s *section) add(r *strictyaml.Reader, name, text string, line int) {
 	it := item{normal(name), value(text), line}
 	for _, other := range s.items {
@@ -121,7 +120,7 @@ func (s *section) add(r *strictyaml.Reader, name, text string, line int) {
 	s.items = append(s.items, it)
 }
 
-// again reports whether a section of this name is there already.
+// again reports a second section with the same name as an error.
 func again(r *strictyaml.Reader, all []section, name string, line int) bool {
 	for _, s := range all {
 		if s.name == name {
@@ -132,8 +131,7 @@ func again(r *strictyaml.Reader, all []section, name string, line int) bool {
 	return false
 }
 
-// normal is the spelling that keys are compared in: adqsetup's keys ignore
-// case and take _ for -.
+// normal returns the normalised spelling of a key: adqsetup ignores case and accepts _ for -.
 func normal(name string) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
 }

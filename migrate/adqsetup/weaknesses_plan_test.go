@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// onCard plans a file of adqsetup's on a recorded card, and returns also what
-// the machine is like when it has been applied.
+// onCard plans a file of adqsetup's on a recorded card. after is the machine's state after an
+// apply.
 func onCard(t *testing.T, card, source string, change func(*device.State)) (p *plan.Plan, after *device.State,
 	owned plan.Owned) {
 	t.Helper()
@@ -49,8 +49,9 @@ pollers = 2
 ports = 80
 `
 
-// W4: six cards by their PCI IDs, and only by Intel's own driver. Here the same
-// file makes lanes on a card with traffic classes and on one with contexts.
+// TestW4AnyCard: adqsetup supports six cards by PCI ID, and only with Intel's own driver.
+// niclane makes lanes from the same file on a card with traffic classes and on one with
+// contexts.
 func TestW4AnyCard(t *testing.T) {
 	const source = "[globals]\nqueues = 2\n[web]\nqueues = 2\nports = 80\n"
 	for card, kind := range map[string]string{"simcard-ice": "flower", "simcard-contexts": "rule"} {
@@ -67,8 +68,8 @@ func TestW4AnyCard(t *testing.T) {
 	}
 }
 
-// W8: private flags that are on are switched off, by adqsetup's clean-up and by
-// its apply. None is written here, whatever it is and whatever the file says.
+// TestW8PrivateFlags: adqsetup switches private flags off, in its clean-up and in its apply.
+// niclane writes no private flag, with any file.
 func TestW8PrivateFlags(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		p, after, owned := onCard(t, "simcard-ice", everyFlag, func(st *device.State) {
@@ -94,7 +95,8 @@ func TestW8PrivateFlags(t *testing.T) {
 	}
 }
 
-// W9: "cleared any flow rules" is printed, and rules stay. Here each goes.
+// TestW9Rules: adqsetup prints "cleared any flow rules" but leaves rules. niclane removes each
+// one.
 func TestW9Rules(t *testing.T) {
 	p, after, owned := onCard(t, "simcard-contexts",
 		"[globals]\nqueues = 2\n[redis]\nmode = shared\nports = 6379-6382\n", nil)
@@ -117,9 +119,9 @@ func TestW9Rules(t *testing.T) {
 	}
 }
 
-// TestOneAfterTheOther: adqsetup goes from any set-up to any other. On a card that
-// makes its classes all at once the planner refuses that by an error that
-// niclane adqsetup knows, and without the lanes of before it plans.
+// TestOneAfterTheOther: adqsetup changes any set-up into any other. On a card that makes all
+// its classes at once, the planner refuses that with a plan.Errors, which niclane adqsetup
+// handles. Without the earlier lanes, the plan is valid.
 func TestOneAfterTheOther(t *testing.T) {
 	_, after, owned := onCard(t, "simcard-ice", "[globals]\nqueues = 2\n[web]\nqueues = 6\nports = 80\n", nil)
 	in, _ := lanesOn(t, "sim0",

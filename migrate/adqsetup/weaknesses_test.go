@@ -14,16 +14,15 @@ import (
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
-// The weaknesses of adqsetup 2.0.2 that concern its files; the numbers are
-// those of docs/migrating-from-adqsetup.md, which says where the others are
-// shown.
+// Tests of the weaknesses of adqsetup 2.0.2 that concern its files. The numbers are from
+// docs/migrating-from-adqsetup.md, which says where the other weaknesses are tested.
 
 func lanes(t *testing.T, source string) (*intent.Intent, *adqsetup.Result) {
 	t.Helper()
 	return lanesOn(t, "", source)
 }
 
-// lanesOn is what a file becomes on a device.
+// lanesOn returns the conversion of a file for a device.
 func lanesOn(t *testing.T, dev, source string) (*intent.Intent, *adqsetup.Result) {
 	t.Helper()
 	res, err := adqsetup.Convert("adq.conf", dev, []byte(source))
@@ -33,7 +32,7 @@ func lanesOn(t *testing.T, dev, source string) (*intent.Intent, *adqsetup.Result
 	return in, res
 }
 
-// refused wants all of the problems, one a line, and no other.
+// refused checks that Convert reports exactly these problems, one on each line.
 func refused(t *testing.T, source string, want ...string) {
 	t.Helper()
 	_, err := adqsetup.Convert("adq.conf", "", []byte(source))
@@ -53,7 +52,8 @@ func refused(t *testing.T, source string, want ...string) {
 
 const web = "[globals]\ndev = eth4\n[web]\nqueues = 2\nports = 80\n"
 
-// W5: its INI needs a Python before 3.12. Here both formats say the same.
+// TestW5FormatsAgree: adqsetup's INI needs a Python before 3.12. Here both formats mean the
+// same.
 func TestW5FormatsAgree(t *testing.T) {
 	ini, _ := lanes(t, web+"addrs = 10.0.0.1,10.0.0.2\nprotocol = udp\n")
 	object, _ := lanes(t, `{"globals": {"dev": "eth4"}, "web": {"queues": 2, "ports": 80, "addrs": ["10.0.0.1", "10.0.0.2"], "protocol": "udp"}}`)
@@ -64,7 +64,7 @@ func TestW5FormatsAgree(t *testing.T) {
 	}
 }
 
-// W7: numa = 1 is documented and raises KeyError.
+// TestW7NUMANode: adqsetup documents numa = 1, but raises KeyError.
 func TestW7NUMANode(t *testing.T) {
 	in, _ := lanes(t, web+"numa = 1\n")
 	if got := in.Lanes[0].NUMA; got != "1" {
@@ -83,7 +83,7 @@ func TestW7NUMANode(t *testing.T) {
 	refused(t, web+"numa = near\n", `adq.conf:6: web.numa: found "near", want local, remote, all`)
 }
 
-// W12: unknown keys and words are ignored.
+// TestW12Unknown: adqsetup ignores unknown keys and words.
 func TestW12Unknown(t *testing.T) {
 	refused(t, web+"pollrs = 2\n", "adq.conf:6: web.pollrs: unknown key, which adqsetup ignores, did you mean pollers?")
 	refused(t, web+"mode = sharde\n", `adq.conf:6: web.mode: found "sharde"`)
@@ -92,7 +92,7 @@ func TestW12Unknown(t *testing.T) {
 	refused(t, web+"busypoll = 50\n", "adq.conf:6: web.busypoll: is a key of [globals]")
 }
 
-// W13: IPv6 raises ValueError in the middle of an apply.
+// TestW13IPv6: adqsetup raises ValueError in the middle of an apply.
 func TestW13IPv6(t *testing.T) {
 	in, _ := lanes(t, web+"addrs = fd00::1, 2001:db8::/48, 10.0.0.1\n")
 	var got []string
@@ -106,7 +106,7 @@ func TestW13IPv6(t *testing.T) {
 	refused(t, web+"addrs = 10.0.0.0/33\n", `adq.conf:6: web.addrs: found "10.0.0.0/33"`)
 }
 
-// W14: queues and ports are counted when what was there has been torn down.
+// TestW14Counts: adqsetup counts queues and ports only after it has removed the earlier set-up.
 func TestW14Counts(t *testing.T) {
 	refused(t, "[globals]\ndev = eth4\n[web]\nqueues = 255\nports = 80\n",
 		"adq.conf:4: web.queues: found 255, which brings the queues to 257 with the default ones, want at most 256")
@@ -122,7 +122,7 @@ func TestW14Counts(t *testing.T) {
 		"adq.conf:5: web.ports: found 0, want a port from 1")
 }
 
-// W15: its README has rates, and 2.0.2 sets none; from 2.1 on 0 is none.
+// TestW15Rates: adqsetup's README has rates, but 2.0.2 sets none. From 2.1 on, 0 means none.
 func TestW15Rates(t *testing.T) {
 	in, _ := lanes(t, web+"min-rate = 1000\nmax-rate = 2500\n")
 	if got := in.Lanes[0].Bandwidth; got.Guarantee.BitsPerSecond != 1e9 || got.Ceiling.BitsPerSecond != 2.5e9 {
@@ -140,7 +140,8 @@ func TestW15Rates(t *testing.T) {
 	}
 }
 
-// W18: txring beyond the card's changes rxring; bpstop-cfg needs bpstop.
+// TestW18RingsAndFlags: in adqsetup, a txring above the card's limit changes rxring, and
+// bpstop-cfg needs bpstop.
 func TestW18RingsAndFlags(t *testing.T) {
 	in, res := lanes(t, "[globals]\nbpstop-cfg = on\nbpstop = off\nrxring = 512\ntxring = 99999\ndev = "+
 		"eth4\n[web]\nqueues = 2\nports = 80\n")
@@ -158,19 +159,19 @@ func TestW18RingsAndFlags(t *testing.T) {
 	}
 }
 
-// W20: one port in two sections is accepted.
+// TestW20Overlap: adqsetup accepts the same port in two sections.
 func TestW20Overlap(t *testing.T) {
 	refused(t, web+"[proxy]\nqueues = 1\nports = 70-90\n",
 		"adq.conf:6: proxy: overlaps lanes.web (line 3): tcp to port 80 would belong to lanes web and proxy")
 	lanes(t, web+"[proxy]\nqueues = 1\nports = 70-90\nprotocol = udp\n")
 }
 
-// What adqsetup sets without being told, niclane is told.
+// TestPollersDecideWhoPolls: the lanes file states the polling that adqsetup sets by itself.
 func TestPollersDecideWhoPolls(t *testing.T) {
 	for _, c := range []struct {
 		name, globals, more string
 		kind                intent.PollerKind
-		busyPoll            int // -1: left alone
+		busyPoll            int // -1: unchanged
 	}{
 		{"nothing", "", "", intent.PollerInterrupt, -1},
 		{"busypoll", "busypoll = 50\n", "", intent.PollerApplication, 50},
@@ -193,7 +194,8 @@ func TestPollersDecideWhoPolls(t *testing.T) {
 	}
 }
 
-// Moderation is that of the applications' queues: the default lane has none.
+// TestModerationIsTheApplications: moderation applies to the applications' queues, not to the
+// default lane.
 func TestModerationIsTheApplications(t *testing.T) {
 	in, _ := lanes(t, "[globals]\ndev = eth4\nrxusecs = 500\nrxadapt = 0\n[web]\nqueues = 2\nports = 80\n")
 	if m := in.Default.Moderation; m != (intent.Moderation{}) {

@@ -8,9 +8,9 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// readWords reads what follows adqsetup's command create: "[web] queues 4 ports
-// 80,443 [db] queues 2 ports 5432". The first name can be without brackets. The
-// line of a key is the number of its word.
+// readWords reads the words after adqsetup's command create: "[web] queues 4 ports 80,443 [db]
+// queues 2 ports 5432". The first name may lack brackets. The line of a key is the number of
+// its word.
 func readWords(r *strictyaml.Reader, words []string) []section {
 	for i, w := range words {
 		if !printable(r, w) || strings.ContainsAny(w, "\r\n") {
@@ -55,7 +55,7 @@ func readWords(r *strictyaml.Reader, words []string) []section {
 	return all
 }
 
-// inBrackets is a word without the brackets around it, and whether it has them.
+// inBrackets returns a word without its brackets, and whether it had brackets.
 func inBrackets(word string) (name string, is bool) {
 	if len(word) > 1 && word[0] == '[' && word[len(word)-1] == ']' {
 		return strings.TrimSpace(word[1 : len(word)-1]), true

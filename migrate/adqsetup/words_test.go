@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
-// TestWords: what follows create means what the same lines of a file do, but
-// for the comments' positions.
+// TestWords: the words after create mean the same as the lines of a file. Only positions in
+// comments differ.
 func TestWords(t *testing.T) {
 	for _, c := range []struct{ name, words, file string }{
 		{"one", "[myapp] queues 4 ports 11211", "[myapp]\nqueues=4\nports=11211"},
@@ -83,8 +83,7 @@ func TestWordsErrors(t *testing.T) {
 	}
 }
 
-// TestOptions: an option comes in place of what the file says, and is what
-// messages name.
+// TestOptions: an option replaces the file's value, and messages name the option.
 func TestOptions(t *testing.T) {
 	source := "[globals]\ndev = eth4\nbusypoll = 1\n[web]\nqueues = 2\nports = 80\n"
 	res, err := adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte(source), Options: []adqsetup.Option{
@@ -110,7 +109,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestDevices: a device that nobody names is the only one that can be meant.
+// TestDevices: without a given device, the only possible one is used.
 func TestDevices(t *testing.T) {
 	for _, c := range []struct {
 		devices   []string

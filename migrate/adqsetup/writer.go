@@ -11,9 +11,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// A writer writes the lanes file, and remembers for each line which one of the
-// source it is from, so that what package config says about the one can be said
-// about the other.
+// A writer writes the lanes file. It keeps the source line of each line, so that package
+// config's errors can be reported at the source's positions.
 type writer struct {
 	text strings.Builder
 	from []int
@@ -24,7 +23,7 @@ func (w *writer) line(from int, format string, args ...any) {
 	w.from = append(w.from, from)
 }
 
-// source is the line of the source that a line of the lanes file is from.
+// source returns the source line for a line of the lanes file.
 func (w *writer) source(line int) int {
 	if line < 1 || line > len(w.from) {
 		return 1
@@ -34,8 +33,8 @@ func (w *writer) source(line int) int {
 
 var lineNumber = regexp.MustCompile(`\bline [0-9]+\b`)
 
-// translate puts the source's positions, which unit counts, into a message about
-// the lanes file.
+// translate replaces the line numbers in a message about the lanes file with the source's
+// positions, counted in unit.
 func (w *writer) translate(message, unit string) string {
 	return lineNumber.ReplaceAllStringFunc(message, func(s string) string {
 		n, _ := strconv.Atoi(strings.TrimPrefix(s, "line "))
@@ -47,11 +46,11 @@ var (
 	plainText = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z./_-]*$`)
 	word      = regexp.MustCompile(`^[0-9]+(-[0-9]+|mbit)?$|^(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/[0-9]{1,2})?$` +
 		`|^[A-Za-z][0-9A-Za-z./_-]*$`)
-	// notText are words that YAML takes for something else than text.
+	// notText are words that YAML reads as another type than text.
 	notText = regexp.MustCompile(`^(?i:true|false|null|yes|no|on|off|y|n|inf|nan)$`)
 )
 
-// scalar is a value as YAML has it, in quotes where they are needed.
+// scalar formats a value in YAML, in quotes if needed.
 func scalar(text string) string {
 	if strictyaml.IsDecimal(text) || plainText.MatchString(text) && word.MatchString(text) {
 		return text
@@ -59,7 +58,7 @@ func scalar(text string) string {
 	return strconv.Quote(text)
 }
 
-// text is a scalar that is text, whatever it looks like.
+// text formats a value that YAML must read as text.
 func text(s string) string {
 	if plainText.MatchString(s) && word.MatchString(s) && !notText.MatchString(s) && (s[0] < '0' || s[0] > '9') {
 		return s
@@ -67,7 +66,7 @@ func text(s string) string {
 	return strconv.Quote(s)
 }
 
-// flow is a list as YAML has it on one line, or its only item.
+// flow formats a list in YAML on one line; a list of one item is that item.
 func flow(items []string) string {
 	out := make([]string, len(items))
 	for i, s := range items {
