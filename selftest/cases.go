@@ -11,13 +11,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// LaneName is the lane's in every case.
+// LaneName is the name of the lane in every case.
 const LaneName = "selftest"
 
-// An End is one address of each host, on the way through the device.
+// An End is a pair of addresses, one of each host, on the path through the device.
 type End struct{ Own, Peer netip.Addr }
 
-// family of the end, as kinds are called.
+// family returns the IP version of the end, as in the names of kinds.
 func (e End) family() string {
 	if e.Own.Is4() {
 		return "4"
@@ -25,18 +25,17 @@ func (e End) family() string {
 	return "6"
 }
 
-// A kind is one way to say which packets are the lane's, and the traffic that
-// it needs.
+// A kind is one way to match the lane's packets, with the traffic that it needs.
 type kind struct {
 	name string
 	end  End
-	// udp: datagrams from the peer; out: connections to the peer.
+	// udp: the peer sends datagrams. out: this host connects to the peer.
 	udp, out bool
-	// member are the keys of the lane that say it.
+	// member are the keys of the lane for the match.
 	member string
 }
 
-// kinds of rules for the ends that there are.
+// kinds returns the kinds of rules for the given ends.
 func kinds(ends []End, port int) []kind {
 	var out []kind
 	for _, e := range ends {
@@ -58,7 +57,7 @@ func kinds(ends []End, port int) []kind {
 	return out
 }
 
-// around is a network with the address in it, smaller than any that is usual.
+// around returns a network that contains the address, smaller than usual networks.
 func around(a netip.Addr) netip.Prefix {
 	bits := 28
 	if a.Is6() {
@@ -67,22 +66,22 @@ func around(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// parts of which alternatives are forced, one at a time.
+// parts are the parts whose alternative mechanisms are forced, one at a time.
 var parts = []device.Part{device.PartQueueSet, device.PartClassifier, device.PartMapper, device.PartBandwidth,
 	device.PartPoller}
 
-// A Target is what the cases are made for.
+// A Target is the input of the cases.
 type Target struct {
 	Device   string
-	LinkRate string // for the lanes file, "" if the device says its speed
-	// Port of the lane; the next one is the others'.
+	LinkRate string // for the lanes file, "" if the device reports its speed
+	// Port is the lane's port. The next port carries the other traffic.
 	Port int
 	Ends []End // IPv4, IPv6 or both
-	// Queues of the lane.
+	// Queues is the number of the lane's queues.
 	Queues int
 }
 
-// lanes gives the lanes file of a case.
+// lanes returns the lanes file of a case.
 func (t Target) lanes(k kind, force map[string]string, more string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version: 1\nglobals:\n  dev: %s\n", t.Device)
@@ -101,15 +100,15 @@ func (t Target) lanes(k kind, force map[string]string, more string) string {
 	return b.String()
 }
 
-// A plannedCase is a case with what its traffic needs.
+// A plannedCase is a case with its kind of traffic.
 type plannedCase struct {
 	Case
 	kind kind
 }
 
-// cases are all that are tried: every kind of rule with what the planner
-// chooses by itself, a share of the link, and then, for the first kind, every mechanism that it
-// did not choose.
+// cases returns all cases: every kind of rule with the planner's choices, then a guarantee and
+// a ceiling. Finally, for the first kind, it forces every mechanism that the planner did not
+// choose.
 func (t Target) cases(choices []plan.Choice) []plannedCase {
 	all := kinds(t.Ends, t.Port)
 	var out []plannedCase
@@ -128,7 +127,7 @@ func (t Target) cases(choices []plan.Choice) []plannedCase {
 			}
 			more := ""
 			if part == device.PartBandwidth {
-				more = "    ceiling: 50%\n" // without it a lane asks for none of them
+				more = "    ceiling: 50%\n" // otherwise the lane needs none of them
 			}
 			force := map[string]string{string(part): name}
 			out = append(out, plannedCase{Case{

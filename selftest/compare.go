@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// differences are the objects that are not as before: all that a plan can
-// write, numbers that the kernel assigns aside.
+// differences returns the objects that differ: all that a plan can write, without the numbers
+// that the kernel assigns.
 func differences(before, after *device.State) []Difference {
 	a, b := before.Objects(), after.Objects()
 	keys := maps.Clone(a)

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package selftest tries lanes on a device that carries real traffic, with a
-// second host at the other end, and makes one record of it: which mechanisms
-// the device takes, whether the lanes' packets and no others arrived in the
-// lanes' queues, what that cost in link flaps and connections, whether
-// everything was put back, and what latency did.
+// Package selftest tries lanes on a device with real traffic from a second host, and records
+// the results. The record has the mechanisms that the device accepts, and whether exactly the
+// lanes' packets arrived in the lanes' queues. It also has the lost links and connections,
+// whether everything was restored, and the latency.
 //
-// Each case applies one lanes file while connections of the lane and of others
-// are open, watches their packets, rolls back, and compares every object that a
-// plan can write with what it was. Nothing is ever confirmed: a case that is
-// killed undoes itself by apply's guardian. The peer is an agent of package
-// bench/agent, which runs generators, and nothing else.
+// Each case opens connections of the lane and others, applies one lanes file, watches the
+// packets, rolls back, and compares every object that a plan can write with its earlier state.
+// No apply is confirmed: apply's guard process undoes a case that is killed. The peer is an
+// agent of package bench/agent and runs only generators.
 //
-// It says "unproven" where no packet showed it, and never "ok" for what it has
-// not seen. docs/selftest.schema.json describes the record.
+// The outcome is "unproven" if no packet showed a result. It is never "ok" for what the package
+// has not observed. docs/selftest.schema.json describes the record.
 package selftest
 
 //go:generate go test . -run SchemaIsCurrent -update

@@ -15,26 +15,26 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// A LatencyConfig says how latency is measured.
+// A LatencyConfig configures the latency measurement.
 type LatencyConfig struct {
-	// Rounds, each with both variants; 0: not at all.
+	// Rounds is the number of rounds, each with both variants; 0: no measurement.
 	Rounds int
-	// Window of each.
+	// Window is the length of each measurement.
 	Window time.Duration
-	// Rate of requests per second.
+	// Rate is in requests per second.
 	Rate float64
-	// Noise toward this host, bit/s; 0: none.
+	// Noise is bulk traffic toward this host, in bit/s; 0: none.
 	Noise int64
 }
 
-// noiseFlows share the noise.
+// noiseFlows is the number of flows that share the noise.
 const noiseFlows = 4
 
-// percentiles that are asked for; what the sample does not carry is refused.
+// percentiles are the wanted percentiles. Those for which the sample is too small are omitted.
 var percentiles = []float64{50, 90, 99, 99.9}
 
-// latency measures the lane's port in rounds of two neighbouring windows,
-// without and with the lane, in alternating order.
+// latency measures the latency of the lane's port in rounds of two windows, without and with
+// the lane, in alternating order.
 func (r *runner) latency(ctx context.Context) error {
 	k := kinds(r.target.Ends, r.target.Port)[0]
 	l := &Latency{
@@ -64,13 +64,13 @@ func (r *runner) latency(ctx context.Context) error {
 	return nil
 }
 
-// errorOf keeps the planner's reasons in the record; they end nothing.
+// errorOf adds the planner's reasons to the warnings. They are no error.
 func errorOf(refused []string, r *Record) error {
 	r.Warnings = append(r.Warnings, refused...)
 	return nil
 }
 
-// window measures once.
+// window makes one measurement.
 func (r *runner) window(ctx context.Context, k kind, l *Latency, lane bool, seed uint64) (out load.Result, err error) {
 	if lane {
 		if err := r.m.Apply(ctx, l.Lanes, r.c.Within); err != nil {
@@ -101,8 +101,7 @@ func (r *runner) window(ctx context.Context, k kind, l *Latency, lane bool, seed
 	return out, nil
 }
 
-// noise sends bulk traffic to the others' port number and the next, which are
-// in no lane.
+// noise sends bulk traffic to port Port+2, which belongs to no lane.
 func (r *runner) noise(ctx context.Context, k kind, rate int64) (func() error, error) {
 	if rate == 0 {
 		return func() error { return nil }, nil
@@ -129,7 +128,7 @@ func (r *runner) noise(ctx context.Context, k kind, rate int64) (func() error, e
 	return end, nil
 }
 
-// summarize fills in the percentiles of what was measured so far.
+// summarize computes the percentiles from the measurements so far.
 func (l *Latency) summarize(without, with []load.Result) {
 	a, b := series(without), series(with)
 	l.Percentiles, l.Warnings = nil, warnings(without, with)
@@ -164,8 +163,8 @@ func estimate(s []*stats.Series, p float64) (*stats.Estimate, error) {
 	return &e, nil
 }
 
-// ratio pairs the rounds: each window's own percentile where it carries one,
-// else that of all rounds together.
+// ratio computes a ratio from paired rounds. It uses each window's own percentile if every
+// window is large enough, otherwise the percentile over all rounds.
 func ratio(without, with []load.Result, p float64) (*stats.Ratio, error) {
 	var pairs []stats.Pair
 	var whole []stats.SeriesPair
@@ -190,7 +189,7 @@ func ratio(without, with []load.Result, p float64) (*stats.Ratio, error) {
 	return &r, nil
 }
 
-// warnings of the generators, each once.
+// warnings returns the generators' warnings, each once.
 func warnings(lists ...[]load.Result) (out []string) {
 	seen := map[string]bool{}
 	for i, rs := range lists {

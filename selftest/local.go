@@ -25,16 +25,16 @@ type Host interface {
 
 // A Task is a process on a host.
 type Task interface {
-	// Stop asks it to end, makes it after a while, and waits until it has.
+	// Stop asks the process to end, kills it after a while, and waits for its end.
 	Stop(ctx context.Context) error
-	// Result waits for it to end by itself, and reads its result.
+	// Result waits until the process ends by itself, and reads its result.
 	Result(ctx context.Context, into any) error
-	// Done is closed when it has ended.
+	// Done is closed when the process has ended.
 	Done() <-chan struct{}
 }
 
-// Local is this host. What it starts runs as nobody where it can, and ends with
-// this process however that ends.
+// Local is this host. Its processes run as nobody if possible, and end with this process, even
+// if it is killed.
 type Local struct {
 	niclane string // path of the program
 	spawn   chan func()
@@ -44,8 +44,8 @@ type Local struct {
 func NewLocal(niclane string) *Local {
 	l := &Local{niclane, make(chan func())}
 	go func() {
-		// The kernel ends a process with the thread that has started it
-		// (prctl(2), PR_SET_PDEATHSIG): this one lives as long as we.
+		// The kernel ends a process when the thread that started it ends (prctl(2),
+		// PR_SET_PDEATHSIG). This thread lives as long as this process.
 		runtime.LockOSThread()
 		for f := range l.spawn {
 			f()
@@ -54,17 +54,17 @@ func NewLocal(niclane string) *Local {
 	return l
 }
 
-// nobody is the user and group without rights, as the kernel numbers them.
+// nobody is the user and group ID without rights (Linux's overflow ID).
 const nobody = 65534
 
-// Start starts a part.
+// Start starts a part as a process.
 func (l *Local) Start(_ context.Context, what, part string, config any) (Task, error) {
 	in, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
 	}
 	t, err := l.start(what, part, in, &syscall.Credential{Uid: nobody, Gid: nobody})
-	if errors.Is(err, fs.ErrPermission) { // nobody cannot reach the program
+	if errors.Is(err, fs.ErrPermission) { // user nobody cannot reach the program
 		t, err = l.start(what, part, in, nil)
 	}
 	if err != nil {
@@ -80,7 +80,7 @@ func (l *Local) start(what, part string, in []byte, as *syscall.Credential) (Tas
 	t.cmd.Dir = "/"
 	t.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = bytes.NewReader(in), &t.out, &t.err
-	// In a group of its own: Ctrl-C is ours to hear.
+	// In its own process group, so that Ctrl-C reaches only this process.
 	t.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Setpgid: true, Pdeathsig: unix.SIGKILL}
 	t.cmd.WaitDelay = time.Second
 	started := make(chan error)
@@ -100,12 +100,12 @@ type localTask struct {
 	cmd      *exec.Cmd
 	out, err bytes.Buffer
 	done     chan struct{}
-	ended    error // once done
+	ended    error // valid when done is closed
 }
 
 func (t *localTask) Done() <-chan struct{} { return t.done }
 
-// endTime is how long a process may take to end when asked.
+// endTime is how long Stop waits before it kills the process.
 const endTime = 10 * time.Second
 
 func (t *localTask) Stop(context.Context) error {

@@ -19,7 +19,7 @@ import (
 //go:embed selftest.html
 var pageText string
 
-// A pageView is what the template sees.
+// A pageView is the template's data.
 type pageView struct {
 	*Record
 	Title          string
@@ -27,7 +27,7 @@ type pageView struct {
 	Headline, Lead []string
 }
 
-// WritePage writes r as one HTML file that needs nothing else.
+// WritePage writes r as one self-contained HTML file.
 func WritePage(w io.Writer, r *Record) error {
 	t, err := page.Head()
 	if err == nil {
@@ -49,7 +49,7 @@ func WritePage(w io.Writer, r *Record) error {
 	return t.ExecuteTemplate(w, "selftest.html", v)
 }
 
-// outcomeClass is the colour of an outcome.
+// outcomeClass returns the CSS class of an outcome.
 func outcomeClass(o Outcome) string {
 	switch o {
 	case OK:
@@ -62,7 +62,7 @@ func outcomeClass(o Outcome) string {
 	return "dim"
 }
 
-// told are the findings that say something of the traffic, or are no good.
+// told returns the findings about traffic, and all that are not ok.
 func told(fs []verify.Finding) (out []string) {
 	for _, f := range fs {
 		if f.Severity == verify.OK && f.Part == "" {
@@ -77,12 +77,12 @@ func told(fs []verify.Finding) (out []string) {
 // A queueRow is one queue of a case.
 type queueRow struct {
 	Queue                      int
-	Ours                       bool // the lane's
+	Ours                       bool // a queue of the lane
 	ReceivedLane, ReceivedElse uint64
 	SentLane, SentElse         uint64
 }
 
-// queues are those of a case that carried something or are the lane's.
+// queues returns the queues of a case that carried packets or belong to the lane.
 func queues(c Case) (out []queueRow) {
 	rows := map[int]*queueRow{}
 	row := func(q int) *queueRow {

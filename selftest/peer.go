@@ -15,7 +15,7 @@ import (
 // Remote is a host with an agent.
 type Remote struct{ *agent.Client }
 
-// Start starts a part there.
+// Start starts a part on that host.
 func (r Remote) Start(ctx context.Context, what, part string, config any) (Task, error) {
 	text, err := json.Marshal(config)
 	if err != nil {
@@ -55,5 +55,5 @@ func (t remoteTask) Result(ctx context.Context, into any) error {
 	return nil
 }
 
-// patience with whatever should take no time.
+// patience is the time limit for steps that normally take no time.
 const patience = 30 * time.Second

@@ -19,51 +19,50 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Machine is this host's lanes.
+// A Machine manages this host's lanes.
 type Machine interface {
-	// State reads what plans can write.
+	// State reads everything that plans can write.
 	State(ctx context.Context) (*device.State, error)
-	// Plan plans a lanes file. refused are the planner's reasons, if it does
-	// not.
+	// Plan plans a lanes file. If the planner refuses it, p is nil and refused has the reasons.
 	Plan(ctx context.Context, lanes string) (p *plan.Plan, refused []string, err error)
-	// Apply makes it, to be undone after a time by a process of its own.
+	// Apply applies a lanes file. A separate process undoes it after within.
 	Apply(ctx context.Context, lanes string, within time.Duration) error
-	// Watch watches the traffic of what was applied.
+	// Watch watches the traffic of the applied lanes.
 	Watch(ctx context.Context, during time.Duration) (verify.Watched, []verify.Finding, error)
-	// Rollback undoes it.
+	// Rollback undoes Apply.
 	Rollback(ctx context.Context) error
-	// LinkDowns is how often the device has lost its carrier, and whether it
-	// has one; downs is nil if that is not counted.
+	// LinkDowns returns how often the device has lost its carrier, nil if that is not counted,
+	// and whether it has carrier now.
 	LinkDowns() (downs *int, carrier bool)
 }
 
-// A Peer is a host that can also ask a server once.
+// A Peer is a host that can also send a request to a server.
 type Peer interface {
 	Host
-	// Asks returns nil if the server at the address answers there.
+	// Asks returns nil if the server at the address answers the peer.
 	Asks(ctx context.Context, address netip.AddrPort) error
 }
 
-// Config of Run.
+// Config is the input of Run.
 type Config struct {
 	Target
 	Machine Machine
 	Own     Host
 	Peer    Peer
-	Niclane string // version
-	// During is how long each case's traffic is watched.
+	Niclane string // version of niclane
+	// During is how long the traffic of each case is watched.
 	During time.Duration
-	// Within is when what is applied is undone unless it was before.
+	// Within is the time after which an apply is undone without a rollback.
 	Within time.Duration
-	// Latency to measure.
+	// Latency configures the latency measurement.
 	Latency LatencyConfig
-	// Only are the names of cases to try, none: all.
+	// Only are the names of the cases to try; empty: all.
 	Only []string
-	// Progress has a line for each case; nil: nobody.
+	// Progress gets a line for each case; nil: no output.
 	Progress io.Writer
 }
 
-// A runner is one selftest.
+// A runner is the state of one selftest.
 type runner struct {
 	target  Target
 	c       Config
@@ -75,11 +74,11 @@ type runner struct {
 	began   time.Time
 }
 
-// errLeft ends a selftest that has left something.
+// errLeft ends a selftest if an undo was incomplete.
 var errLeft = errors.New("what a case did could not be undone entirely: niclane rollback tries again")
 
-// Run tries everything. Whatever ends it early, the record has what was tried
-// until then, and what was made is undone.
+// Run tries all cases. If it ends early, the record has the cases tried until then, and all
+// changes are undone.
 func Run(ctx context.Context, c Config) (*Record, error) {
 	if c.Progress == nil {
 		c.Progress = io.Discard
@@ -109,7 +108,7 @@ func system() System {
 		Virtualisation: h.Virtualisation}
 }
 
-// Plan says what Run would do: the cases and what each would change.
+// Plan returns the cases of Run, with the plan of each.
 func Plan(ctx context.Context, c Config) ([]Case, error) {
 	r := &runner{target: c.Target, c: c, m: c.Machine, r: &Record{}}
 	cases, err := r.prepare(ctx)
@@ -158,7 +157,7 @@ func (r *runner) prepare(ctx context.Context) ([]plannedCase, error) {
 	return only(cases, r.c.Only)
 }
 
-// only keeps the cases of these names.
+// only returns the cases with these names.
 func only(cases []plannedCase, names []string) (out []plannedCase, err error) {
 	for _, n := range names {
 		found := false
@@ -187,7 +186,7 @@ func describe(d *device.Device) Device {
 	}
 }
 
-// plan fills in what a case would change. nil: it was refused.
+// plan fills in the plan of a case. It returns nil if the planner refused.
 func (r *runner) plan(ctx context.Context, c *Case) (*plan.Plan, error) {
 	p, refused, err := r.m.Plan(ctx, c.Lanes)
 	if err != nil {
@@ -206,7 +205,7 @@ func (r *runner) plan(ctx context.Context, c *Case) (*plan.Plan, error) {
 		}
 	}
 	for _, x := range p.Choices {
-		// What would shape a lane that asks for it shapes none that does not.
+		// A bandwidth mechanism counts only if the lane asks for bandwidth.
 		if x.Mechanism != "" && (x.Part != device.PartBandwidth || shaped) {
 			c.Made[x.Part] = x.Mechanism
 		}
@@ -264,13 +263,13 @@ func firstReason(c Case) string {
 	return ": " + c.Reasons[0]
 }
 
-// serve starts the servers of both ports, and has the peer ask them.
+// serve starts the servers of both ports, and checks that they answer the peer.
 func (r *runner) serve(ctx context.Context) error {
 	for _, e := range r.target.Ends {
 		for port := r.target.Port; port <= r.target.Port+1; port++ {
 			at := netip.AddrPortFrom(e.Own, uint16(port))
-			// Before ours says that it could not listen, who has the port
-			// may have answered.
+			// Check the port first: another program on it might answer the peer before our
+			// server reports that it cannot listen.
 			if err := free(at); err != nil {
 				return fmt.Errorf("%w: want ports %d and %d free, or others: --port", err, r.target.Port,
 					r.target.Port+1)
@@ -295,7 +294,7 @@ func (r *runner) serve(ctx context.Context) error {
 	return nil
 }
 
-// free returns an error if somebody listens at an address.
+// free returns an error if a program listens at an address.
 func free(at netip.AddrPort) error {
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
 	if err != nil {
@@ -326,7 +325,7 @@ func (r *runner) answers(ctx context.Context, at netip.AddrPort) error {
 	}
 }
 
-// try tries one case. The error ends the selftest.
+// try tries one case. An error ends the selftest.
 func (r *runner) try(ctx context.Context, p *plannedCase) error {
 	c := &p.Case
 	made, err := r.plan(ctx, c)
@@ -348,7 +347,7 @@ func (r *runner) try(ctx context.Context, p *plannedCase) error {
 	}
 	downs, _ := r.m.LinkDowns()
 	failed := r.lanes(ctx, c, p.kind, downs)
-	// The lane is gone; what the connections say is about all of it.
+	// The lane is gone now; the connections' results cover all of its life.
 	if now, _ := r.m.LinkDowns(); downs != nil && now != nil {
 		n := *now - *downs
 		c.LinkDowns = &n
@@ -358,8 +357,8 @@ func (r *runner) try(ctx context.Context, p *plannedCase) error {
 	return r.finish(ctx, p, before, failed, lost)
 }
 
-// finish compares the state with the one before, and judges the case. The error
-// ends the selftest.
+// finish compares the state with the state before, and judges the case. An error ends the
+// selftest.
 func (r *runner) finish(ctx context.Context, p *plannedCase, before *device.State, failed, lost error) error {
 	c := &p.Case
 	if lost != nil {
@@ -381,13 +380,13 @@ func (r *runner) finish(ctx context.Context, p *plannedCase, before *device.Stat
 	return ctx.Err()
 }
 
-// lanes applies, watches and rolls back, whatever happens.
+// lanes applies the case's lanes file, watches the traffic, and always rolls back.
 func (r *runner) lanes(ctx context.Context, c *Case, k kind, downs *int) (err error) {
 	began := time.Now()
 	err = r.m.Apply(ctx, c.Lanes, r.c.Within)
 	c.ApplyTook = int64(time.Since(began))
 	if err != nil {
-		return fmt.Errorf("apply: %w", err) // it has undone itself
+		return fmt.Errorf("apply: %w", err) // apply has undone its changes
 	}
 	defer func() {
 		began := time.Now()
@@ -396,7 +395,7 @@ func (r *runner) lanes(ctx context.Context, c *Case, k kind, downs *int) (err er
 		}
 		c.RollbackTook = int64(time.Since(began))
 	}()
-	// A link that goes down while traffic is watched keeps it back: it is watched again.
+	// Watch again if the link went down meanwhile, because that holds traffic back.
 	for range maxWatches {
 		during, seen, err := r.settle(ctx, k, downs, began)
 		if err != nil {
@@ -414,13 +413,12 @@ func (r *runner) lanes(ctx context.Context, c *Case, k kind, downs *int) (err er
 	return ctx.Err()
 }
 
-// maxWatches bounds how often the traffic of a case is watched, on a link that does not
-// stay up.
+// maxWatches limits how often the traffic of a case is watched on an unstable link.
 const maxWatches = 3
 
-// settle waits until traffic flows again, and returns how long to watch it: TCP
-// waits as long again as the link was away before it sends anew (RFC 6298). seen
-// is how often the link has been down by then.
+// settle waits until traffic flows again, and returns how long to watch it. After an outage,
+// TCP waits up to the length of the outage before it retransmits (RFC 6298). seen is the number
+// of link downs so far.
 func (r *runner) settle(ctx context.Context, k kind, downs *int,
 	began time.Time) (during time.Duration, seen *int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.c.Within/2, errors.New("the link does not come back"))
@@ -450,7 +448,7 @@ func cells(in []verify.Cell) (out []Cell) {
 	return out
 }
 
-// judge gives a case its outcome.
+// judge sets the outcome of a case.
 func (c *Case) judge(failed error, k kind) {
 	c.Outcome = OK
 	bad := func(o Outcome, text string) {
@@ -469,7 +467,7 @@ func (c *Case) judge(failed error, k kind) {
 		if f.Lane != LaneName && f.Severity == verify.Unknown {
 			continue
 		}
-		// Datagrams are not answered one by one: what leaves shows nothing.
+		// Datagrams get no answers, so sent packets show nothing.
 		if k.udp && f.Severity == verify.Unknown && f.Part != device.PartSteering {
 			continue
 		}

@@ -23,18 +23,18 @@ var published = schematest.Record{
 		"in bit/s.",
 }
 
-// TestSchemaIsCurrent, with -update, writes the schema.
+// TestSchemaIsCurrent compares the schema with the types. With -update it writes the schema.
 func TestSchemaIsCurrent(t *testing.T) {
 	t.Chdir("..")
 	published.Current(t, *update)
 }
 
-// What selftest writes holds to the schema; what is no record does not.
+// TestSchemaHolds: records match the schema, other JSON does not.
 func TestSchemaHolds(t *testing.T) {
 	t.Chdir("..")
 	holds := published.Holds(t)
 	records := map[string]*Record{"full": fixture(), "early": {Schema: Schema}}
-	// One of a real card, where somebody has one.
+	// A record of a real card, if one is given.
 	if path := os.Getenv("NICLANE_SELFTEST"); path != "" {
 		actual, err := ReadFile(path)
 		must.Do(t, err)

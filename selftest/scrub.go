@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// What stands for what was taken out.
+// Placeholders for removed texts.
 const (
 	ownText   = "$own"
 	peerText  = "$peer"
@@ -22,16 +22,15 @@ const (
 	devText   = "$dev"
 )
 
-// A Scrubber takes out of texts what says who somebody is: addresses, MAC
-// addresses, and names that it is told.
+// A Scrubber removes identifying texts: addresses, MAC addresses and the given names.
 type Scrubber struct {
 	// Own and Peer are the addresses of the two hosts.
 	Own, Peer []netip.Addr
-	// Names of hosts, as people and machines call them, and of devices.
+	// Names are the names of hosts, Devices those of devices.
 	Names, Devices []string
 }
 
-// scrub scrubs one text. An address with a prefix or a port keeps these.
+// scrub scrubs one text. It keeps the prefix or port of an address.
 func (s *Scrubber) scrub(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {
@@ -49,7 +48,7 @@ func (s *Scrubber) scrub(text string) string {
 	return b.String()
 }
 
-// wordRune is what names and addresses are made of.
+// wordRune reports whether names and addresses can contain r.
 func wordRune(r rune) bool {
 	return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == ':' || r == '-' ||
 		r == '_'
@@ -59,14 +58,14 @@ func (s *Scrubber) word(w string) string {
 	if w == "" {
 		return w
 	}
-	if out, ok := s.known(w); ok { // "fd00::"
+	if out, ok := s.known(w); ok { // such as "fd00::"
 		return out
 	}
-	core := strings.TrimRight(w, ".:-") // the end of a sentence, or of a name
+	core := strings.TrimRight(w, ".:-") // without the end of a sentence or name
 	if out, ok := s.known(core); ok {
 		return out + w[len(core):]
 	}
-	// "10.0.0.1:80", or a name before a colon.
+	// Such as "10.0.0.1:80", or a name before a colon.
 	if head, rest, ok := strings.Cut(core, ":"); ok {
 		if out, ok := s.known(head); ok {
 			return out + ":" + rest + w[len(core):]
@@ -112,8 +111,8 @@ func (s *Scrubber) known(w string) (string, bool) {
 	return otherText, true
 }
 
-// Record scrubs every text of r that could have an address in it: not what the
-// driver says of itself, as a version can look like an address.
+// Record scrubs every text of r that may contain an address. It keeps the driver's own texts,
+// because a version can look like an address.
 func (s *Scrubber) Record(r *Record) {
 	all := func(list []string) {
 		for i := range list {

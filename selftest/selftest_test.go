@@ -23,15 +23,15 @@ import (
 
 var end4 = End{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}
 
-// A fakeMachine has one device and one file that lanes write.
+// A fakeMachine has one device, and one file that lanes write.
 type fakeMachine struct {
 	state  device.State
-	left   bool // rollback leaves something
+	left   bool // rollback is incomplete
 	apply  error
-	refuse string // lanes files with this in them
+	refuse string // lanes files that contain this are refused
 	finds  []verify.Finding
 	downs  int
-	flaps  int // of each apply
+	flaps  int // link downs of each apply
 	during func()
 	log    []string
 }
@@ -97,8 +97,7 @@ func newMachine() *fakeMachine {
 	}
 }
 
-// try tries all cases without traffic: what the connections say is the lab's to
-// test.
+// try tries all cases without traffic. Tests in the lab cover the connections.
 func try(ctx context.Context, m *fakeMachine) (*runner, error) {
 	r := &runner{target: Target{Device: "eth0", Port: 17411, Ends: []End{end4}}, c: Config{Within: time.Minute}, m: m,
 		r: &Record{}, peer: nowhere{}}
@@ -135,7 +134,7 @@ func TestOutcomes(t *testing.T) {
 		Meaning: "nothing seen"}
 	for name, c := range map[string]struct {
 		change func(m *fakeMachine)
-		want   Outcome // of the first case
+		want   Outcome // outcome of the first case
 		reason string
 		stops  error
 	}{
@@ -176,7 +175,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A case of datagrams is proven by what arrived.
+// TestDatagramsUnproven: for datagrams, the received packets alone decide.
 func TestDatagramsUnproven(t *testing.T) {
 	m := newMachine()
 	m.finds = append(m.finds, verify.Finding{Severity: verify.Unknown, Lane: LaneName, Part: device.PartMapper})
@@ -193,7 +192,8 @@ func TestDatagramsUnproven(t *testing.T) {
 	}
 }
 
-// Ctrl-C while a case is watched: it is rolled back, with a context that lives.
+// TestInterrupted: a case that is interrupted during its watch is rolled back with a live
+// context.
 func TestInterrupted(t *testing.T) {
 	m := newMachine()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -218,7 +218,8 @@ func TestFlapsAreWatchedLonger(t *testing.T) {
 	}
 }
 
-// A link that goes down while traffic is watched keeps it back: that is no answer.
+// TestFlapsAreWatchedAgain: a watch during a link down is repeated, because the link holds
+// traffic back.
 func TestFlapsAreWatchedAgain(t *testing.T) {
 	for _, c := range []struct{ flaps, want int }{{0, 1}, {1, 2}, {10, maxWatches}} {
 		m := newMachine()
@@ -236,8 +237,7 @@ func TestFlapsAreWatchedAgain(t *testing.T) {
 	}
 }
 
-// Every mechanism of the parts that is not chosen is forced once, and its
-// lanes file says so.
+// TestCases: every mechanism that the planner did not choose is forced once, in its lanes file.
 func TestCases(t *testing.T) {
 	target := Target{Device: "eth0", Port: 17411, Queues: 2,
 		Ends: []End{end4, {netip.MustParseAddr("fd09::1"), netip.MustParseAddr("fd09::2")}}}
@@ -293,7 +293,7 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// fixture has addresses wherever one can be.
+// fixture returns a record with addresses in every possible place.
 func fixture() *Record {
 	n := 1
 	d := []Difference{{Key: "rule/eth0/10.9.0.1", Before: "10.9.0.1", After: "10.9.0.2"}}
@@ -320,8 +320,8 @@ func fixture() *Record {
 	}
 }
 
-// Nothing that a record prints says who it is from, and what a driver says of
-// its firmware stays, though it looks like an address.
+// TestRecordIsScrubbed: no output of a record identifies the host. The driver's firmware
+// version stays, although it looks like an address.
 func TestRecordIsScrubbed(t *testing.T) {
 	r := fixture()
 	(&Scrubber{Own: []netip.Addr{end4.Own}, Peer: []netip.Addr{end4.Peer}, Names: []string{"db7.example"},
@@ -385,7 +385,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// What is compared is everything that a plan can write.
+// TestDifferences: the comparison covers everything that a plan can write.
 func TestDifferences(t *testing.T) {
 	st := func(v string) *device.State {
 		return &device.State{Files: map[string]device.File{"/sys/x": file(v), "/sys/y": {Path: "/sys/y", Value: "1"}}}

@@ -15,7 +15,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Summary says in one line what came of a selftest.
+// Summary returns the results of a selftest in one line.
 func (r *Record) Summary() string {
 	lane, others := r.Lost()
 	text := fmt.Sprintf("%d ok, %d refused by the planner, %d unproven, %d failed; %s, %s lost",
@@ -27,7 +27,7 @@ func (r *Record) Summary() string {
 	return text
 }
 
-// Restored says whether everything is as before.
+// Restored returns a text that says whether everything was restored.
 func (r *Record) Restored() string {
 	if len(r.Left) == 0 {
 		return "every object that a plan can write is as before"
@@ -42,7 +42,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Card says in one line what was tested.
+// Card describes the tested card in one line.
 func (r *Record) Card() string {
 	d := r.Device
 	s := cmp.Or(d.Driver, d.Type, "unknown driver")
@@ -59,7 +59,7 @@ func (r *Record) Card() string {
 		strings.Fields(r.System.Kernel + " ?")[0])
 }
 
-// WriteText writes r for people.
+// WriteText writes r as text.
 func WriteText(w io.Writer, r *Record) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.Card())
@@ -114,7 +114,7 @@ func latencyText(b *strings.Builder, l *Latency) {
 	}
 }
 
-// EstimateText is a percentile with its 95 % interval, "-" for none.
+// EstimateText formats a percentile with its 95 % interval, "-" for none.
 func EstimateText(e *stats.Estimate) string {
 	if e == nil {
 		return "-"
@@ -122,8 +122,8 @@ func EstimateText(e *stats.Estimate) string {
 	return fmt.Sprintf("%s (%s)", result.DurationText(float64(e.Value)), result.EndsText(*e))
 }
 
-// RatioText is a ratio with its 95 % interval, and "~" where noise may be all
-// there is to it.
+// RatioText formats a ratio with its 95 % interval. It adds "~" if noise may explain the
+// difference.
 func RatioText(r *stats.Ratio) string {
 	if r == nil {
 		return "-"
@@ -149,7 +149,7 @@ func duration(ns int64) string {
 	return result.DurationText(float64(ns))
 }
 
-// MadeBy names the mechanisms that matter, in the order of a packet's way.
+// MadeBy returns the main mechanisms, in the order of a packet's path.
 func (c Case) MadeBy() string {
 	var out []string
 	for _, p := range []device.Part{device.PartQueueSet, device.PartSteering, device.PartMapper, device.PartBandwidth,
@@ -164,7 +164,7 @@ func (c Case) MadeBy() string {
 	return strings.Join(out, ", ")
 }
 
-// Flaps is how often the link was down.
+// Flaps returns how often the link was down, "-" if that was not counted.
 func (c Case) Flaps() string {
 	if c.LinkDowns == nil {
 		return "-"
@@ -172,7 +172,7 @@ func (c Case) Flaps() string {
 	return strconv.Itoa(*c.LinkDowns)
 }
 
-// LostText is how many connections were lost of how many.
+// LostText returns the number of lost connections, and of all.
 func (c Case) LostText() string {
 	if len(c.Connections) == 0 {
 		return "-"
@@ -184,7 +184,7 @@ func (c Case) LostText() string {
 	return fmt.Sprintf("%d of %d", lost, asked)
 }
 
-// LongestText is the longest that any connection waited for an answer.
+// LongestText returns the longest wait of a connection for an answer.
 func (c Case) LongestText() string {
 	var longest int64
 	for _, x := range c.Connections {
@@ -193,8 +193,8 @@ func (c Case) LongestText() string {
 	return duration(longest)
 }
 
-// WriteRow writes what docs/hardware.md lists of a record: a row of its table
-// of cards that people have tested.
+// WriteRow writes the record's row in docs/hardware.md, in the table of cards that users have
+// tested.
 func WriteRow(w io.Writer, r *Record) error {
 	ok := map[string]bool{}
 	var made []string
@@ -224,5 +224,5 @@ func WriteRow(w io.Writer, r *Record) error {
 	return err
 }
 
-// cell keeps a text in its cell.
+// cell escapes a text for a table cell.
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

@@ -21,27 +21,27 @@ import (
 	"github.com/niclane/niclane/bench/part/ready"
 )
 
-// Parts of niclane, as bench/agent has them.
+// Names of niclane's parts, as in bench/agent.
 const (
 	partLoad   = "load"
 	partServer = "server"
 	partNoise  = "noise"
 )
 
-// The connections of a case: few requests, so that a production host does not
-// notice, and often enough to show a gap.
+// The connections of a case: so few requests that a production host is not affected, but enough
+// to show a gap.
 const (
 	connections = 8
-	caseRate    = 400      // requests per second over all of them
-	caseLength  = 30 * 60  // seconds; they are stopped before
+	caseRate    = 400      // requests per second over all connections
+	caseLength  = 30 * 60  // seconds; they are stopped earlier
 	lostAfter   = 60 * 1e9 // ns without an answer; a card's reset takes less
 	datagram    = 200      // bytes of payload
 	datagrams   = 640_000  // bit/s of payload: 400 datagrams a second
 )
 
-// traffic of one case.
+// traffic is the traffic of one case.
 type traffic struct {
-	lane, others Task // loads
+	lane, others Task // load generators
 	more         []Task
 }
 
@@ -53,7 +53,7 @@ func request(to netip.AddrPort) load.Config {
 	}
 }
 
-// start begins the traffic of a case and returns when its connections are there.
+// start starts the traffic of a case and returns when its connections exist.
 func (r *runner) start(ctx context.Context, k kind) (t traffic, err error) {
 	defer func() {
 		if err != nil {
@@ -97,7 +97,7 @@ func (r *runner) start(ctx context.Context, k kind) (t traffic, err error) {
 	return t, t.wait(ctx, k.end.Own, port+1, false)
 }
 
-// reached waits until a server of the peer's answers this host.
+// reached waits until a server of the peer answers this host.
 func reached(ctx context.Context, at netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, patience/3)
 	defer cancel()
@@ -119,7 +119,7 @@ func (t *traffic) add(x Task, err error) error {
 	return err
 }
 
-// wait waits until the connections of a port are there.
+// wait waits until the connections of a port exist.
 func (t *traffic) wait(ctx context.Context, own netip.Addr, port uint16, out bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience,
 		fmt.Errorf("no connections to port %d within %v", port, patience))
@@ -148,8 +148,8 @@ func (t *traffic) wait(ctx context.Context, own netip.Addr, port uint16, out boo
 	}
 }
 
-// established counts the connections of a port of this host's, or, out, to a
-// port of another's.
+// established counts the connections of a port of this host or, if out is true, to that port of
+// another host.
 func established(own netip.Addr, port uint16, out bool) (n int, err error) {
 	family := uint8(unix.AF_INET)
 	if own.Is6() {
@@ -171,7 +171,7 @@ func established(own netip.Addr, port uint16, out bool) (n int, err error) {
 	return n, nil
 }
 
-// sleep lets time pass between two looks at something.
+// sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -183,7 +183,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// end stops everything, with nothing said about it.
+// end stops everything, without results.
 func (t *traffic) end(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	var errs []error
@@ -195,7 +195,7 @@ func (t *traffic) end(ctx context.Context) error {
 	return errors.Join(append(errs, t.rest(ctx))...)
 }
 
-// account stops everything and says what became of the connections.
+// account stops everything and returns the results of the connections.
 func (t *traffic) account(ctx context.Context) (out []Connections, err error) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience,
 		errors.New("no account of the connections"))
@@ -225,7 +225,7 @@ func (t *traffic) account(ctx context.Context) (out []Connections, err error) {
 	return out, errors.Join(append(errs, t.rest(ctx))...)
 }
 
-// rest stops what serves or receives after who asks or sends.
+// rest stops the servers and receivers, after their clients and senders.
 func (t *traffic) rest(ctx context.Context) error {
 	var errs []error
 	for _, x := range slices.Backward(t.more) {
