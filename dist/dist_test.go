@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// TestDefaultFile: the file that the packages bring asks for nothing as it is,
-// and is right when its comment signs are taken away.
+// TestDefaultFile: the packaged lanes file has no active settings, and is valid without its
+// comment signs.
 func TestDefaultFile(t *testing.T) {
 	text, err := os.ReadFile("lanes.yaml")
 	must.Do(t, err)
@@ -36,7 +36,7 @@ func TestDefaultFile(t *testing.T) {
 	}
 }
 
-// TestEveryManualPage: a page that is written is a page that is packaged.
+// TestEveryManualPage: the packages contain every manual page.
 func TestEveryManualPage(t *testing.T) {
 	var packaged string
 	for _, name := range []string{"niclane.yaml", "niclane-bench.yaml"} {
@@ -57,7 +57,7 @@ func TestEveryManualPage(t *testing.T) {
 	}
 }
 
-// TestUnit has systemd read the unit, with a command that is there.
+// TestUnit checks the unit with systemd, with an existing command.
 func TestUnit(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("no systemd-analyze")

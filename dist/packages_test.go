@@ -22,8 +22,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// built gives the directory of the packages, built twice: "make test-packages"
-// asks for that, "go test ./..." does not, as it takes minutes.
+// built returns the directory of the packages, which it builds twice. Only "make test-packages"
+// does this, because it takes minutes.
 func built(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("NICLANE_TEST_PACKAGES") == "" {
@@ -36,7 +36,7 @@ func built(t *testing.T) string {
 	return dir
 }
 
-// command runs a program and gives what it printed.
+// command runs a program and returns its output.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
@@ -95,12 +95,12 @@ func lintian(t *testing.T, deb string) {
 	t.Logf("%s", out)
 }
 
-// readRPM compares the two packages' files, by rpm's own reading.
+// readRPM compares the files of the two packages, as rpm lists them.
 func readRPM(t *testing.T, rpm, deb, configuration string) {
 	if _, err := exec.LookPath("rpm"); err != nil {
 		t.Fatalf("%v: make test-packages installs it", err)
 	}
-	// "-rwxr-xr-x root/root 123 2026-11-21 17:32 ./usr/bin/niclane"
+	// A line: "-rwxr-xr-x root/root 123 2026-11-21 17:32 ./usr/bin/niclane"
 	want := map[string]string{}
 	for line := range strings.Lines(command(t, "dpkg-deb", "--contents", deb)) {
 		f := strings.Fields(line)
@@ -116,7 +116,7 @@ func readRPM(t *testing.T, rpm, deb, configuration string) {
 			got[f[3]] = strings.Join(f[:3], " ")
 		}
 	}
-	// Where the two differ in custom.
+	// Paths that differ between the distributions.
 	for from, to := range map[string]string{
 		"/lib/systemd/system/":               "/usr/lib/systemd/system/",
 		"/usr/share/zsh/vendor-completions/": "/usr/share/zsh/site-functions/",
@@ -140,7 +140,7 @@ func readRPM(t *testing.T, rpm, deb, configuration string) {
 	command(t, "rpm", "-Kv", "--nosignature", rpm)
 }
 
-// freshRoot unpacks a fresh Debian.
+// freshRoot unpacks a new Debian root.
 func freshRoot(t *testing.T) root {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -160,7 +160,7 @@ func freshRoot(t *testing.T) root {
 	return r
 }
 
-// installRunPurge does in a fresh Debian what a person would.
+// installRunPurge installs, uses and purges the packages in a new Debian.
 func installRunPurge(t *testing.T, deb, bench string) {
 	r := freshRoot(t)
 	before := r.files(t)
@@ -178,7 +178,7 @@ func installRunPurge(t *testing.T, deb, bench string) {
 				t.Errorf("man %s has no %q:\n%.400s", page, want, out)
 			}
 		}
-		// What groff says against a page, without the page.
+		// groff's warnings about a page, without the page.
 		if out := r.do(t, "MANWIDTH=80 man --warnings=w "+page+" 2>&1 >/dev/null"); out != "" {
 			t.Errorf("man %s: %s", page, out)
 		}
@@ -192,8 +192,7 @@ func installRunPurge(t *testing.T, deb, bench string) {
 	r.wants(t, "paper:", "niclane refresh --list")
 	r.wants(t, "queue-set", "ip link add lane0 type veth peer name lane1 && ip link set lane0 up && niclane probe lane0")
 	r.wants(t, "lanes.yaml:", "niclane plan /etc/niclane/lanes.yaml 2>&1 || test $? = 1")
-	// A lane that is applied when the package goes is undone by that, and not
-	// made at the next boot.
+	// Removing the package undoes an applied lane, which must not return at the next boot.
 	if out := r.do(t, laneInPlace+`
 		dpkg --purge niclane-bench niclane
 `+laneUndone); !strings.HasSuffix(out, "undone exactly\n") {
@@ -204,8 +203,8 @@ func installRunPurge(t *testing.T, deb, bench string) {
 	}
 }
 
-// What comes before and after a package's removal: a lane is applied and
-// persisted, and gone with its unit.
+// Scripts before and after the removal of a package: the first applies and persists a lane, the
+// second checks that the lane and its unit are gone.
 const (
 	laneInPlace = `
 		ip link add lane0 numtxqueues 4 numrxqueues 4 type veth peer name lane1 && ip link set lane0 up
@@ -223,15 +222,14 @@ const (
 		echo undone exactly`
 )
 
-// installRunErase does the same with the rpm. The root is Debian's, and so is
-// rpm, which works on it from outside: its scriptlets and what it verifies are
-// the package's.
+// installRunErase does the same with the rpm. The root is a Debian, and the host's rpm works on
+// it from outside. The scriptlets and the verified files are the package's.
 func installRunErase(t *testing.T, rpm string) {
 	if _, err := exec.LookPath("rpm"); err != nil {
 		t.Fatalf("%v: make test-packages installs it", err)
 	}
 	r := freshRoot(t)
-	// Where rpm is at home it belongs to zsh's package.
+	// On rpm distributions this directory belongs to zsh's package.
 	must.Do(t, os.MkdirAll(filepath.Join(string(r), "usr/share/zsh/site-functions"), 0o755))
 	before := r.files(t)
 	command(t, "cp", rpm, filepath.Join(string(r), "niclane.rpm"))
@@ -245,12 +243,12 @@ func installRunErase(t *testing.T, rpm string) {
 	if out := do(`rpm -V --nodeps niclane && echo as packaged`); out != "as packaged\n" {
 		t.Errorf("rpm -V: %s", out)
 	}
-	// It would say if a file were not as it was packaged.
+	// Check that rpm -V reports a changed file.
 	if out := do(`cp -p "$0/usr/share/niclane/lanes.schema.json" "$0/kept"; echo >>"$0/usr/share/niclane/lanes.schema.json"
 		rpm -V --nodeps niclane || true; mv "$0/kept" "$0/usr/share/niclane/lanes.schema.json"`); !strings.Contains(out, "lanes.schema.json") {
 		t.Errorf("rpm -V finds nothing: %s", out)
 	}
-	// Lanes that cannot be put back keep the package; once they can be, it goes.
+	// The package stays while its lanes cannot be rolled back; then it goes.
 	out := do(`inside '` + strings.ReplaceAll(laneInPlace, "'", `'\''`) + `'
 		inside 'tc qdisc replace dev lane0 root handle 7: pfifo'
 		if rpm -e --nodeps niclane; then echo erased all the same; exit 1; fi
@@ -268,18 +266,18 @@ func installRunErase(t *testing.T, rpm string) {
 	}
 }
 
-// A root is a Debian in a directory.
+// A root is a directory with a Debian.
 type root string
 
-// do runs a script inside, in namespaces of its own for mounts, processes and
-// network, and gives what it printed.
+// do runs a script inside, in its own mount, process and network namespaces, and returns its
+// output.
 func (r root) do(t *testing.T, script string) string {
 	t.Helper()
 	return r.around(t, `inside "$1"`, script)
 }
 
-// around runs a script outside of it, in namespaces of its own, where inside runs
-// one inside.
+// around runs a script outside the root, in its own namespaces. Its function inside runs a
+// script inside.
 func (r root) around(t *testing.T, script string, args ...string) string {
 	t.Helper()
 	const enter = `mount -t sysfs sysfs "$0/sys"
@@ -296,8 +294,8 @@ func (r root) wants(t *testing.T, want, script string) {
 	}
 }
 
-// files gives every file with its mode and content. What dpkg and man keep of
-// their own work is left out, but not which packages dpkg has files of.
+// files returns every file with its mode and content. It omits the caches and logs of dpkg and
+// man, but not the list of packages whose files dpkg has.
 func (r root) files(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestAlerts has promtool check the alert rules, and run their tests.
+// TestAlerts checks the alert rules with promtool, and runs their tests.
 func TestAlerts(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
 		t.Skip("no promtool: it is in Debian's package prometheus")
@@ -24,8 +24,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestAlertsHang: each alert has a test and a section of the runbook, and asks for
-// metrics that docs/reference/metrics.md has, which is compared with the code elsewhere.
+// TestAlertsHang: each alert has a test and a section in the runbook. Its metrics are in
+// docs/reference/metrics.md, which another test compares with the code.
 func TestAlertsHang(t *testing.T) {
 	text := map[string]string{}
 	for _, name := range []string{"prometheus/niclane.rules.yml", "prometheus/niclane.test.yml", "../docs/runbook.md",

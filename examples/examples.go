@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package examples has the lanes files of the directory papers, for tests of
-// what they do on a card.
+// Package examples embeds the lanes files of the directory papers, for tests of their plans on
+// a card.
 package examples
 
 import "embed"
