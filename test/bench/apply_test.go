@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench compares niclane with the scripts that people write instead,
-// side by side in one run. It asserts nothing about time.
+// Package bench compares niclane with the usual scripts, side by side in one run. It does not
+// check times against limits.
 package bench
 
 import (
@@ -34,13 +34,12 @@ const (
 	rounds    = 7
 )
 
-// BenchmarkApply makes 15 lanes with 8 rules each, in turn: by niclane apply; by
-// a script that starts tc for every object; by one tc -batch. The scripts bring
-// the lanes' pollers about as scripts do, with chrt and taskset for each thread;
-// they neither look before nor read back after, keep no journal, and steer with
-// u32 filters, because tc cannot write the emulated card's rules. Beside these,
-// lanes without pollers, which tc can say alone, by niclane and by tc -batch.
-// One round is one repetition; the metrics are medians.
+// BenchmarkApply makes 15 lanes with 8 rules each in three ways, in turn: with niclane apply,
+// with a script that starts tc for every object, and with one tc -batch. The scripts configure
+// the lanes' pollers with chrt and taskset for each thread. They do not check before or read
+// back after, and keep no journal. They steer with u32 filters, because tc cannot write the
+// emulated card's rules. It also compares niclane and tc -batch for lanes without pollers,
+// which need only tc. One round is one repetition; the metrics are medians.
 func BenchmarkApply(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
@@ -79,7 +78,7 @@ func BenchmarkApply(b *testing.B) {
 			}
 		}
 		ratio := func(way, to string) float64 { return float64(took[way].wall()) / float64(took[to].wall()) }
-		b.ReportMetric(0, "ns/op") // of all ways together: says nothing
+		b.ReportMetric(0, "ns/op") // the time of all ways together means nothing
 		took["apply"].report(b, "apply")
 		took["apply without pollers"].report(b, "apply-without-pollers")
 		b.ReportMetric(ratio("script", "apply"), "script/apply")
@@ -88,14 +87,14 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// build builds the program of a path's name.
+// build builds the program with the path's base name.
 func build(b *testing.B, to string) {
 	b.Helper()
 	programs.Build(b, filepath.Dir(to), filepath.Base(to))
 }
 
-// cost is what a command took, and how much of a processor, with its children and
-// ip(8), which enters the namespace.
+// cost is the elapsed time of a command and its processor time, with its children and ip(8),
+// which enters the namespace.
 type cost struct{ elapsed, cpu time.Duration }
 
 func timed(b *testing.B, cmd *exec.Cmd) cost {
@@ -120,8 +119,8 @@ func (cs costs) median(of func(cost) time.Duration) time.Duration {
 	return median(ds)
 }
 
-// report reports medians, of processor time too, which a busy machine changes
-// less.
+// report reports medians of elapsed time, and of processor time, which depends less on other
+// load.
 func (cs costs) report(b *testing.B, of string) {
 	b.ReportMetric(float64(cs.wall().Microseconds())/1000, "ms-"+of)
 	b.ReportMetric(float64(cs.cpu().Microseconds())/1000, "cpu-ms-"+of)
@@ -132,8 +131,8 @@ func median[T cmp.Ordered](v []T) T {
 	return v[len(v)/2]
 }
 
-// card makes a namespace with a multi-queue veth and the emulated card's state
-// for it. Nothing travels, so its programs are not attached.
+// card makes a namespace with a multi-queue veth and the emulated card's state for it. Its
+// programs are not attached, because no packets are sent.
 func card(b *testing.B) {
 	b.Helper()
 	pair(b, queues)
@@ -154,7 +153,7 @@ func card(b *testing.B) {
 	must.Do(b, programs.Close())
 }
 
-// pair makes a namespace with a veth of so many queues, both ends up.
+// pair makes a namespace with a veth of the given number of queues, both ends up.
 func pair(b *testing.B, queues int) {
 	b.Helper()
 	addNetns(b, netns)
@@ -165,14 +164,14 @@ func pair(b *testing.B, queues int) {
 	run(b, inNetns("ip", "link", "set", "wire0", "up"))
 }
 
-// addNetns makes a namespace that ends with the benchmark.
+// addNetns makes a namespace and removes it at the end of the benchmark.
 func addNetns(b *testing.B, name string) {
 	b.Helper()
 	run(b, exec.Command("ip", "netns", "add", name))
 	b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", name)) })
 }
 
-// mountBPF mounts the file system of emulated cards unless a lab has.
+// mountBPF mounts the file system of emulated cards unless a lab has mounted it.
 func mountBPF(b *testing.B) {
 	b.Helper()
 	if out, err := exec.Command("stat", "-f", "-c", "%T", emucard.Root).Output(); err == nil &&
@@ -184,11 +183,11 @@ func mountBPF(b *testing.B) {
 	b.Cleanup(func() {
 		run(b, exec.Command("umount", emucard.Root))
 		_ = os.Remove(emucard.Root)
-		_ = os.Remove(filepath.Dir(emucard.Root)) // if nothing else is in it
+		_ = os.Remove(filepath.Dir(emucard.Root)) // succeeds only if it is empty
 	})
 }
 
-// laneFile is the lanes, with more keys for all of them.
+// laneFile returns the lanes file with additional global keys.
 func laneFile(globals string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "version: 1\nglobals:\n  dev: %s\n%slanes:\n", card0, globals)
@@ -200,7 +199,7 @@ func laneFile(globals string) string {
 	return s.String()
 }
 
-// tcLines are the same lanes for tc, one command a line.
+// tcLines returns the commands of tc for the same lanes, one on each line.
 func tcLines(tc string) []string {
 	lines := []string{
 		fmt.Sprintf("%sqdisc add dev %s root handle 1: htb default 2", tc, card0),
@@ -231,8 +230,8 @@ func xpsLines() string {
 	return s.String()
 }
 
-// threadLines make the NAPIs' threads, and place and prioritise them as the
-// lanes' are: by rank, on the two processors in turn.
+// threadLines returns commands that make the NAPI threads and set their priorities and
+// processors as for the lanes: by rank, on the two processors in turn.
 func threadLines() string {
 	return fmt.Sprintf(`echo 1 > /sys/class/net/%[1]s/threaded
 i=0

@@ -19,16 +19,15 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// arriving is how many packets a round sends: enough for the kernel's ticks of
-// 10 ms to be a few in a hundred.
+// arriving is the number of packets in a round: enough that the kernel's ticks of 10 ms cause
+// an error of only a few percent.
 const arriving = 200_000
 
-// BenchmarkArrive sends UDP packets to one member among many and counts the
-// time of all processors, whoever's it is (/proc/stat): sender, softirq and the
-// cpumap's thread. From nothing, niclane's XDP program steering into a cpumap
-// to the other processor and a chain of u32 filters at ingress. The metrics are
-// thousands of packets per second of processor time. Medians of interleaved
-// rounds; what else runs on the machine is in them.
+// BenchmarkArrive sends UDP packets to one member among many, and counts the time of all
+// processors (/proc/stat): sender, softirq and the cpumap's thread. It compares no filter,
+// niclane's XDP program with a cpumap to the other processor, and a chain of u32 filters at
+// ingress. The metrics are thousands of packets per second of processor time: medians of
+// interleaved rounds. They include other load on the machine.
 func BenchmarkArrive(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
@@ -62,7 +61,7 @@ func BenchmarkArrive(b *testing.B) {
 	}
 }
 
-// steer gives each member an entry of the XDP program; all go to processor 1.
+// steer gives each member an entry in the XDP program; all lead to processor 1.
 func steer(b *testing.B, members int) {
 	b.Helper()
 	objects := []device.Object{
@@ -76,8 +75,8 @@ func steer(b *testing.B, members int) {
 	makeObjects(b, objects)
 }
 
-// arrive sends packets to a port from the other end of the veth and returns
-// thousands of packets per second of processor time.
+// arrive sends packets to a port from the other end of the veth. It returns thousands of
+// packets per second of processor time.
 func arrive(b *testing.B, port int) float64 {
 	b.Helper()
 	before := busy(b)
@@ -93,7 +92,7 @@ func packetsTo(b *testing.B, port, n int) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	must.Do(b, err)
 	defer unix.Close(fd)
-	// A socket that is full: without one the kernel would answer.
+	// A socket with a full buffer: without a socket, the kernel would send ICMP answers.
 	full, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		defer unix.Close(full)
@@ -102,7 +101,7 @@ func packetsTo(b *testing.B, port, n int) {
 	}
 	must.Do(b, err)
 	frame := vethtest.Datagram{Source: 2, From: 9, To: uint16(port), Payload: 22}.Frame(from, to)
-	address := &unix.SockaddrLinklayer{Ifindex: from.Index, Protocol: 0x0008} // ETH_P_IP, network order
+	address := &unix.SockaddrLinklayer{Ifindex: from.Index, Protocol: 0x0008} // ETH_P_IP in network order
 	for range n {
 		if err := unix.Sendto(fd, frame, 0, address); err != nil && err != unix.ENOBUFS {
 			b.Fatal(err)
@@ -110,7 +109,7 @@ func packetsTo(b *testing.B, port, n int) {
 	}
 }
 
-// busy is the time in seconds that the processors have worked (proc_stat(5)).
+// busy returns the busy time of the processors in seconds (proc_stat(5)).
 func busy(b *testing.B) float64 {
 	b.Helper()
 	text, err := os.ReadFile("/proc/stat")
@@ -120,7 +119,7 @@ func busy(b *testing.B) float64 {
 	for i, f := range strings.Fields(line)[1:] {
 		n, err := strconv.Atoi(f)
 		must.Do(b, err)
-		if i != 3 && i != 4 && i < 8 { // not idle, iowait, or guests' a second time
+		if i != 3 && i != 4 && i < 8 { // without idle and iowait, and without guest, which user includes
 			ticks += n
 		}
 	}

@@ -20,22 +20,21 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// The members' packets leave from these ports; the stream is of the one that a
-// chain looks at last.
+// The members send from ports from firstPort on. The stream is sent from the port that a chain
+// checks last.
 const (
 	chainNetns = "niclane-chain"
 	firstPort  = 10000
 	packets    = 10000
 )
 
-// BenchmarkChain sends UDP packets of one member among many through the egress
-// hook of a veth: through nothing, through niclane's classifier, and through
-// what scripts make: a list of u32 filters; flower filters that share a
-// preference, which the kernel looks up in one hash table; and flower filters
-// without a preference, of which the kernel gives each its own, the latest the
-// first, and asks one after the other. The metrics are nanoseconds per packet, the whole way from
-// write(2) to the other end of the veth, on one processor: what a processor does
-// in a second follows from it. Medians of interleaved rounds.
+// BenchmarkChain sends UDP packets of one member among many through the egress hook of a veth.
+// It compares no filter, niclane's classifier, and three kinds of filters from scripts: a list
+// of u32 filters; flower filters with the same preference, which the kernel looks up in one
+// hash table; and flower filters without a preference. The kernel gives each of the last its
+// own preference, the latest first, and checks them one after the other. The metrics are ns per
+// packet on one processor, from write(2) to the other end of the veth: medians of interleaved
+// rounds.
 func BenchmarkChain(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
@@ -51,7 +50,7 @@ func BenchmarkChain(b *testing.B) {
 		name string
 		set  func(members int)
 		end  func()
-		port func(members int) int // of the stream
+		port func(members int) int // port of the stream
 	}
 	first := func(int) int { return firstPort }
 	last := func(members int) int { return firstPort + members - 1 }
@@ -84,7 +83,7 @@ func BenchmarkChain(b *testing.B) {
 	}
 }
 
-// hasFlower tells whether the kernel knows flower, and says so if not.
+// hasFlower reports whether the kernel has flower, and logs if not.
 func hasFlower(b *testing.B) bool {
 	run(b, exec.Command("tc", "qdisc", "add", "dev", chain0, "clsact"))
 	out, err := exec.Command("tc", "filter", "add", "dev", chain0, "egress", "protocol", "ip",
@@ -98,8 +97,7 @@ func hasFlower(b *testing.B) bool {
 
 const chain0 = "chain0"
 
-// wire makes a veth whose other end takes no packet: they are for another
-// address than its own.
+// wire makes a veth whose other end drops all packets, because their address is not its own.
 func wire(b *testing.B) {
 	b.Helper()
 	addNetns(b, chainNetns)
@@ -114,8 +112,7 @@ func wire(b *testing.B) {
 	}
 }
 
-// enter moves the calling thread into a network namespace; the returned
-// function moves it back.
+// enter moves the calling thread into a network namespace. The returned function moves it back.
 func enter(b *testing.B, name string) func() {
 	b.Helper()
 	runtime.LockOSThread()
@@ -134,7 +131,7 @@ func enter(b *testing.B, name string) func() {
 	}
 }
 
-// own gives each member an entry of niclane's classifier.
+// own gives each member an entry in niclane's classifier.
 func own(b *testing.B, members int) {
 	b.Helper()
 	run(b, exec.Command("tc", "qdisc", "add", "dev", chain0, "clsact"))
@@ -146,12 +143,12 @@ func own(b *testing.B, members int) {
 	makeObjects(b, objects)
 }
 
-// member is what is matched of a member.
+// member returns the match of a member.
 func member(i int) device.Match {
 	return device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)}
 }
 
-// makeObjects has niclane's programs attached, and filled.
+// makeObjects attaches niclane's programs and writes their entries.
 func makeObjects(b *testing.B, objects []device.Object) {
 	b.Helper()
 	c, err := tc.Open()
@@ -164,7 +161,7 @@ func makeObjects(b *testing.B, objects []device.Object) {
 	}
 }
 
-// chain gives each member a filter at a hook of clsact. how has a place for the
+// chain gives each member a filter at a hook of clsact. how is the filter, with a verb for the
 // member's port.
 func chain(b *testing.B, dir, hook, how string, members int) {
 	b.Helper()
@@ -178,7 +175,7 @@ func chain(b *testing.B, dir, hook, how string, members int) {
 	run(b, exec.Command("tc", "-batch", path))
 }
 
-// stream sends packets from a port and returns how long that took.
+// stream sends packets from a port and returns the elapsed time.
 func stream(b *testing.B, port int) time.Duration {
 	b.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -23,20 +23,20 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// What niclane's own counters cost a packet end to end: counted is the processor
-// time of the thread that sends and of every kernel thread that has to do with
-// it (softirq's, the cpumap's), in nanoseconds a packet. Each round has each way
-// once; the metrics are medians, of the ratios within a round too.
+// The cost of niclane's own counters for a packet, from end to end. It is the processor time of
+// the sending thread and of every kernel thread on the packet's path (softirq, cpumap), in ns
+// per packet. Each round measures each way once. The metrics are medians, also of the ratios
+// within a round.
 
-// BenchmarkCountersReceived sends from a packet socket through the XDP program
-// and a cpumap to a socket that is full: by the program with its counters, which
-// are always on, and without.
+// BenchmarkCountersReceived sends from a packet socket through the XDP program and a cpumap to
+// a full socket. It compares the program with and without its counters, which are always on in
+// niclane.
 func BenchmarkCountersReceived(b *testing.B) { counted(b, countReceived) }
 
-// BenchmarkCountersSent sends from a UDP socket through the classifier and HTB to
-// the other end of a veth: by the classifier without its counters and with them,
-// which are always on, while somebody watches besides (status --sent), and while
-// another device is watched, which is what everybody else's packets pay.
+// BenchmarkCountersSent sends from a UDP socket through the classifier and HTB to the other end
+// of a veth. It compares four ways: the classifier without its counters; with them, as always
+// in niclane; with status --sent on the device; and with status --sent on another device, which
+// shows the cost for all other packets.
 func BenchmarkCountersSent(b *testing.B) { counted(b, countSent) }
 
 func counted(b *testing.B, f func(*testing.B)) {
@@ -48,7 +48,7 @@ func counted(b *testing.B, f func(*testing.B)) {
 	}
 }
 
-// A countWay is one of those that are compared.
+// A countWay is one of the compared ways.
 type countWay struct {
 	name     string
 	set, end func()
@@ -56,7 +56,7 @@ type countWay struct {
 
 const countRounds = 60
 
-// compareWays reports what each way costs, and its ratio to the first.
+// compareWays reports the cost of each way, and its ratio to the first.
 func compareWays(b *testing.B, ways []countWay, send func()) {
 	b.Helper()
 	cost, ratio := map[string][]float64{}, map[string][]float64{}
@@ -83,8 +83,7 @@ func compareWays(b *testing.B, ways []countWay, send func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// spent is the processor time in ns of this thread, and of the kernel threads
-// that receive.
+// spent returns the processor time in ns of this thread and of the kernel threads that receive.
 func spent(b *testing.B) int64 {
 	b.Helper()
 	var own unix.Timespec
@@ -99,7 +98,7 @@ func spent(b *testing.B) int64 {
 		}
 		var ran int64
 		if text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "schedstat")); err == nil {
-			_, _ = fmt.Sscan(string(text), &ran) // one that has ended has nothing to say
+			_, _ = fmt.Sscan(string(text), &ran) // a thread that has ended adds 0
 		}
 		sum += ran
 	}
@@ -123,13 +122,13 @@ func countReceived(b *testing.B) {
 	}, func() { packetsTo(b, firstPort, packets) })
 }
 
-// objects are the files that programs are loaded from.
+// objects are the object files of the programs.
 var objects = map[string]string{
 	bpf.IngressProgram: "../../internal/kernel/bpf/ingress_bpfel.o",
 	bpf.EgressProgram:  "../../internal/kernel/bpf/egress_bpfel.o",
 }
 
-// anew loads a program again, with the maps of the one that is attached.
+// anew loads a program again, with the maps of the attached one.
 func anew(b *testing.B, program string, id, count uint32) *ebpf.Program {
 	b.Helper()
 	check := func(err error) {

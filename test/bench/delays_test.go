@@ -16,9 +16,8 @@ import (
 	"github.com/niclane/niclane/test/delayserver"
 )
 
-// delayServerEnv has the configuration of a delay server that this program is
-// to be, and nothing else: a collector, or another goroutine's lock, would make
-// it late.
+// delayServerEnv is the configuration of a delay server. With it, this program runs only the
+// server: a garbage collector, or a lock of another goroutine, would delay the answers.
 const delayServerEnv = "NICLANE_DELAY_SERVER"
 
 func TestMain(m *testing.M) {
@@ -45,7 +44,7 @@ func serveDelays(text string) error {
 		return err
 	}
 	fmt.Println(s.Addr())
-	_, _ = io.Copy(io.Discard, os.Stdin) // until it is closed
+	_, _ = io.Copy(io.Discard, os.Stdin) // until standard input is closed
 	r, err := s.Stop()
 	if err != nil {
 		return err
@@ -53,8 +52,8 @@ func serveDelays(text string) error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// startDelays starts a delay server in a process of its own, and returns where it
-// listens and what ends it.
+// startDelays starts a delay server in its own process. It returns the server's address and a
+// function that ends it.
 func startDelays(b *testing.B, c delayserver.Config) (address string, stop func() delayserver.Result) {
 	b.Helper()
 	text, err := json.Marshal(c)

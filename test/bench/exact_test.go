@@ -29,18 +29,17 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// BenchmarkIntended sends 50,000 gets a second to a server that never sleeps and
-// reports the intended-time error (load.Result.Wakeup) of those of many short steps in which
-// the host left the generator alone: no interrupt came to its processor or to the
-// server's (which may hold the lock of a socket meanwhile), no turn of its loop
-// that had nothing to do took longer than 10 µs (load.Result.Hiccups), and its
-// thread, which spins and is SCHED_FIFO, was without its processor for less than
-// 20 µs (load.Result.Away): it waited for it, or the hypervisor had taken it.
+// BenchmarkIntended sends 50,000 gets a second to a server that never sleeps. It reports the
+// intended-time error (load.Result.Wakeup) of those short steps in which the host did not
+// disturb the generator. A step passes if three conditions hold. No interrupt came to the
+// generator's processor or to the server's, which may hold the lock of a socket meanwhile. No
+// idle turn of the generator's loop took longer than 10 µs (load.Result.Hiccups). The
+// generator's thread, which spins with SCHED_FIFO, was without its processor for less than 20
+// µs (load.Result.Away).
 //
-// Turns with nothing to do alone are too few to go by: of steps that have an
-// interrupt, those would pass in which it came while the generator was sending,
-// the late ones. passed is the share of the steps, good the share of these whose
-// own P99 is at most 5 µs, all the error of all of them.
+// Idle turns alone are not enough: steps with an interrupt while the generator was sending
+// would pass, and these are the late ones. passed is the share of steps that pass. good is the
+// share of these whose own P99 is at most 5 µs. all is the error over all steps.
 func BenchmarkIntended(b *testing.B) {
 	vethtest.NeedRoot(b)
 	niclane := filepath.Join(b.TempDir(), program.Bench)
@@ -85,18 +84,18 @@ func BenchmarkIntended(b *testing.B) {
 
 const spinningConns = 4
 
-// step, in ns, is shorter than the time between two interrupts of the kernel's
-// clock (4 ms at CONFIG_HZ=250), of which each takes 20 µs of some virtual machines.
-// What making a step takes is over after four times as long.
+// step, in ns, is shorter than the interval of the kernel's clock interrupts (4 ms at
+// CONFIG_HZ=250), each of which takes 20 µs on some virtual machines. The disturbance at the
+// start of a step is over after four times that.
 const step = 1e6
 
-// settled is after how many ns an interrupt, and what it had wait, is over.
+// settled is the time in ns after which an interrupt and its delayed work are over.
 const settled = 100_000
 
-// spinning answers gets with misses and never sleeps. A server that does has to
-// be woken, and on the loopback device the sender does that: on a virtual
-// machine an interrupt to another processor took 15 µs of a tenth of the
-// generator's send(2), which is the hypervisor's lateness and not its own.
+// spinning starts a server that answers gets with misses and never sleeps. On loopback, the
+// sender wakes a sleeping server with an interrupt to another processor. On a virtual machine
+// this took 15 µs in a tenth of the generator's send(2) calls, which is an error of the
+// hypervisor, not of the generator.
 func spinning(b *testing.B) string {
 	b.Helper()
 	l, addr, err := sock.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
@@ -149,10 +148,10 @@ const (
 	exactPeer  = "niclane-exact-peer"
 )
 
-// BenchmarkCapture measures 2,000 gets a second over a veth at the same time by
-// the generator, which spins, and by a packet socket on the generator's side
-// (AF_PACKET with SO_TIMESTAMPING, the kernel's software timestamps): what the
-// generator says beyond that is its system calls and the socket's way to it.
+// BenchmarkCapture measures 2,000 gets a second over a veth in two ways at once: by the
+// generator, which spins, and by a packet socket on the generator's side (AF_PACKET with
+// SO_TIMESTAMPING, software timestamps). The difference is the time of the generator's system
+// calls and of its socket's path.
 func BenchmarkCapture(b *testing.B) {
 	vethtest.NeedRoot(b)
 	niclane := filepath.Join(b.TempDir(), program.Bench)
@@ -199,8 +198,8 @@ func BenchmarkCapture(b *testing.B) {
 	}
 }
 
-// capture takes the time from each request (a packet to the server with "get "
-// in it) to the next packet with data from there.
+// capture measures the time from each request (a packet to the server that contains "get ") to
+// the server's next packet with data.
 func capture(b *testing.B) (<-chan *stats.Histogram, func()) {
 	b.Helper()
 	leave := enter(b, exactNetns)
@@ -214,7 +213,7 @@ func capture(b *testing.B) (<-chan *stats.Histogram, func()) {
 	} {
 		must.Do(b, unix.SetsockoptInt(fd, o.level, o.name, o.value))
 	}
-	// recvmsg(2) looks at done at least ten times a second.
+	// recvmsg(2) checks done at least ten times a second.
 	tv := unix.Timeval{Usec: 100_000}
 	must.Do(b, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	done := make(chan struct{})
@@ -260,7 +259,7 @@ func capture(b *testing.B) (<-chan *stats.Histogram, func()) {
 	return result, func() { close(done) }
 }
 
-// stamp is the software timestamp of a packet, ns, 0 if it has none.
+// stamp returns the software timestamp of a packet in ns, 0 if it has none.
 func stamp(control []byte) int64 {
 	ms, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -274,7 +273,7 @@ func stamp(control []byte) int64 {
 	return 0
 }
 
-// payload of a TCP packet over IPv4.
+// payload returns the payload of a TCP packet over IPv4.
 func payload(p []byte) []byte {
 	if len(p) < 40 || p[0]>>4 != 4 || p[9] != unix.IPPROTO_TCP {
 		return nil

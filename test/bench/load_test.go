@@ -32,21 +32,20 @@ const (
 	loadPairs = 3
 )
 
-// A generator is run for loadTime and says how many requests were answered.
+// A generator runs for loadTime. count returns the number of answered requests.
 type generator struct {
 	name  string
 	cmd   func(address string, connections int) *exec.Cmd
 	count func(stdout []byte) (int64, error)
 }
 
-// BenchmarkLoad compares niclane's generator with those that people use, in a
-// closed loop with the same server and number of connections: wrk by HTTP,
-// memcslap (the only one in Debian) by memcached's protocol, redis-benchmark by
-// RESP. The metrics are requests per second of the generator's processor time,
-// user and system of the whole process (getrusage), in thousands, and as a
-// ratio niclane's to the other's: what else runs on the machine is not in them.
-// Medians of interleaved rounds. kreq/s is by the clock, and the server's limit
-// if the generator is not at 100 %.
+// BenchmarkLoad compares niclane's generator with common ones, in a closed loop with the same
+// server and number of connections: wrk over HTTP, memcslap (the only one in Debian) over
+// memcached's protocol, and redis-benchmark over RESP. The metrics are thousands of requests
+// per second of the generator's processor time (user and system of the process, getrusage), and
+// the ratio of niclane's to the other's. They do not include other load on the machine. They
+// are medians of interleaved rounds. kreq/s is by the clock; it is the server's limit if the
+// generator is below 100 %.
 func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	niclane := filepath.Join(dir, program.Bench)
@@ -54,8 +53,8 @@ func BenchmarkLoad(b *testing.B) {
 	own := func(c load.Config) generator {
 		return generator{"niclane", func(address string, connections int) *exec.Cmd {
 			c.Mode, c.Address, c.Connections, c.Duration = load.Closed, address, connections, int64(loadTime)
-			// One window: the others keep no histograms over time either. Each
-			// costs about 1 ms when the result is written.
+			// One window, because the others keep no histograms over time either. Writing a
+			// window takes about 1 ms.
 			c.Window = int64(loadTime)
 			in, err := json.Marshal(c)
 			must.Do(b, err)
@@ -87,7 +86,7 @@ func BenchmarkLoad(b *testing.B) {
 	}{
 		{
 			"http", func(port string) *exec.Cmd {
-				// Without access log, and as many requests on a connection as one likes.
+				// Without an access log, and without a limit of requests on a connection.
 				write(b, nginxConf, fmt.Sprintf("daemon off; master_process off; worker_processes 1; pid %s/pid; "+
 					"error_log /dev/null;\n"+
 					"events { worker_connections 1024; }\nhttp { access_log off; keepalive_requests 1000000000; "+
@@ -108,7 +107,8 @@ func BenchmarkLoad(b *testing.B) {
 			},
 			own(memcachedWork),
 			generator{"memcslap", func(address string, connections int) *exec.Cmd {
-				// A number of gets, not a time: about as many as fit into it.
+				// memcslap takes a number of gets, not a time: about as many as fit into
+				// loadTime.
 				return pinned(loadCPU, "memcslap", "--servers", address, "--test=get", "--concurrency",
 					strconv.Itoa(connections),
 					"--execute-number", strconv.Itoa(80_000/connections), "--initial-load=10000", "--tcp-nodelay")
@@ -175,7 +175,7 @@ func pinned(cpu int, args ...string) *exec.Cmd {
 	return exec.Command("taskset", append([]string{"-c", strconv.Itoa(cpu)}, args...)...)
 }
 
-// found counts by the number in the first match.
+// found returns a count function that reads the number in the first match.
 func found(pattern string) func([]byte) (int64, error) {
 	return func(out []byte) (int64, error) {
 		m := regexp.MustCompile(pattern).FindSubmatch(out)

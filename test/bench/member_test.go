@@ -11,14 +11,13 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// BenchmarkMember adds the thousandth member to a lane on a device that cannot
-// steer, by niclane apply: the whole process, which looks at the thousand first
-// and journals what it owns. What the kernel's part of it takes is BenchmarkAdd
-// of package internal/kernel/bpf.
+// BenchmarkMember adds the thousandth member to a lane on a device that cannot steer, with
+// niclane apply. It measures the whole process, which first reads the thousand members and
+// journals its objects. BenchmarkAdd of package internal/kernel/bpf measures the kernel's part.
 func BenchmarkMember(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
-	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // as /run is
+	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // in memory, like /run
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,16 +16,15 @@ import (
 	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
-// BenchmarkPollers measures experiments/pollers.yaml: memcached under noise,
-// whose lane is polled in one way after the other. Of each way it reports
+// BenchmarkPollers measures experiments/pollers.yaml: memcached under noise, with one poller of
+// its lane after the other. For each poller it reports
 //
-//   - lane-softirqs: polls of the lane's NAPIs in softirq per 1,000 requests, and
-//     lane-threads those by a kernel thread;
-//   - switches: context switches of the whole machine per 1,000 requests, the
-//     generator's and the noise's included, which are the same in all ways;
-//   - server-switches: times that the server's threads went to sleep, per 1,000
-//     requests;
-//   - cpu-us: time that the server's processor was not idle, per request;
+//   - lane-softirqs and lane-threads: polls of the lane's NAPIs per 1,000 requests, in softirq
+//     and by a kernel thread;
+//   - switches: context switches of the whole machine per 1,000 requests, with the generator's
+//     and the noise's, which are the same for all pollers;
+//   - server-switches: times that the server's threads went to sleep, per 1,000 requests;
+//   - cpu-us: busy time of the server's processor, per request;
 //   - us-P50, us-P99: latency over all repeats.
 func BenchmarkPollers(b *testing.B) {
 	vethtest.NeedRoot(b)
@@ -47,8 +46,8 @@ func BenchmarkPollers(b *testing.B) {
 	}
 }
 
-// The file's server is on this processor, and its lane's queues are the last of
-// the device's. The device is a veth: its NAPIs' IDs ascend with the queue.
+// The processor of the file's server, and the number of its lane's queues, which are the last
+// of the device. The device is a veth: its NAPI IDs ascend with the queue number.
 const (
 	pollersCPU    = 1
 	pollersQueues = 2
@@ -64,8 +63,8 @@ func reportPolled(b *testing.B, r *result.Result, variant string) {
 		latencies = append(latencies, w.Load.Latency)
 		m := w.Machine
 		for _, n := range lastNAPIs(m.NAPIs, pollersQueues) {
-			// A poller of several NAPIs ends each round with a poll that
-			// is not marked as busy any more (busy_poll_stop).
+			// A poller of several NAPIs ends each round with a poll that is no longer marked as
+			// busy (busy_poll_stop).
 			softirqs += float64(n.Polls - n.Thread - min(2*n.Busy, n.Polls-n.Thread))
 			threads += float64(n.Thread)
 		}
@@ -79,7 +78,7 @@ func reportPolled(b *testing.B, r *result.Result, variant string) {
 			}
 		}
 		for _, c := range w.Counts {
-			requests += float64(c.Served) // warm-up included, as in Machine
+			requests += float64(c.Served) // with warm-up, as in Machine
 		}
 	}
 	if len(latencies) == 0 || requests == 0 {
@@ -96,7 +95,7 @@ func reportPolled(b *testing.B, r *result.Result, variant string) {
 	b.ReportMetric(float64(h.ValueAt(99))/1e3, "us-P99")
 }
 
-// lastNAPIs returns the n with the highest IDs.
+// lastNAPIs returns the n NAPIs with the highest IDs.
 func lastNAPIs(all []napi.Count, n int) []napi.Count {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b napi.Count) int { return a.NAPI - b.NAPI })

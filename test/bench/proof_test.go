@@ -22,30 +22,27 @@ import (
 )
 
 const (
-	provingRepeats = 100 // that the host left alone
-	provingMost    = 300 // in all
+	provingRepeats = 100 // undisturbed repeats
+	provingMost    = 300 // repeats in all
 	provingRate    = 10_000
 	provingConns   = 512
 )
 
-// BenchmarkKnownDelays measures, with real sockets and again and again, the
-// P99.9 of a server whose delays are drawn from a known distribution, and counts
-// how often it lies within the 95 % interval that niclane states. 30,000 or 60,000
-// requests a repeat.
+// BenchmarkKnownDelays repeatedly measures, over real sockets, the P99.9 of a server with a
+// known distribution of delays. It counts how often niclane's 95 % interval contains the true
+// value. A repeat has 30,000 or 60,000 requests.
 //
-// The truth is the distribution's own P99.9, calculated. What the path adds, the
-// system calls and the loopback device, is within 1 % of it, because that is at
-// 69 and 72 ms: base-% is the P50 of what it was seen to add, from repeats at the same rate
-// without delays, as a share of the truth.
+// The truth is the calculated P99.9 of the distribution, 69 or 72 ms. The path (system calls
+// and loopback) adds less than 1 % to it. base-% is the P50 of this addition, as a share of the
+// truth, from repeats at the same rate without delays.
 //
-// A repeat in which the host kept one of the two from its processor says nothing
-// about the interval. It is told by what they themselves noticed, whatever the
-// result was: the server with its answers or the generator with its requests was
-// later than 2 % of the truth more often than once in 100. (Less changes the
-// number of requests beyond P99.9, about 30, by a few in a hundred, where drawing
-// them anew changes it by 18: a stall of 30 ms, 300 requests late by 15 ms in the
-// mean, adds one.) Such repeats are disturbed: they are named, counted and not among the 100;
-// %-covered-of-all has them too. A refusal to state an interval covers nothing.
+// A repeat is disturbed if the host kept the server or the generator from its processor. The
+// test is independent of the result: the server's answers, or the generator's requests, were
+// later than 2 % of the truth more often than once in 100. (Smaller disturbances change the
+// about 30 requests beyond P99.9 by a few percent. Another draw changes them by 18 percent. A
+// stall of 30 ms, with 300 requests late by 15 ms on average, adds one request.) Disturbed
+// repeats are named and counted, but are not among the 100; %-covered-of-all includes them. A
+// refusal to state an interval counts as not covered.
 func BenchmarkKnownDelays(b *testing.B) {
 	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
@@ -53,11 +50,11 @@ func BenchmarkKnownDelays(b *testing.B) {
 	for _, way := range []struct {
 		name   string
 		delays delayserver.Distribution
-		length int64 // of a repeat, ns
+		length int64 // length of a repeat, ns
 	}{
 		{"exponential", delayserver.Exponential(10e6), 3e9},
-		// One in 200 is slow: P99.9 lies where the density is that of the slow ones.
-		// That takes more: 30,000 requests gave a median width of 25 %.
+		// One in 200 is slow. P99.9 lies where all delays are slow ones, so it needs more
+		// requests: 30,000 gave a median width of 25 %.
 		{"two-modes", delayserver.Distribution{Share: 0.995, Fast: 5e6, From: 40e6, Slow: 20e6}, 6e9},
 	} {
 		b.Run(way.name, func(b *testing.B) {
@@ -121,13 +118,13 @@ func BenchmarkKnownDelays(b *testing.B) {
 	}
 }
 
-// delayed is a repeat, and what the server says of itself.
+// delayed is a repeat with the server's own record of lateness.
 type delayed struct {
 	load.Result
 	late *stats.Histogram
 }
 
-// disturbed says why the repeat tells nothing, "" if it does.
+// disturbed returns the reason why a repeat is disturbed, "" if it is not.
 func (d *delayed) disturbed(truth float64) string {
 	for _, x := range []struct {
 		who string
@@ -145,7 +142,7 @@ func measureDelays(b *testing.B, niclane string, delays delayserver.Distribution
 	c := delayserver.Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Delays: delays, Seed: seed, Spin: 30e3}
 	c.CPUs, c.FIFO = []int{serverCPU}, 50
 	address, stop := startDelays(b, delayserver.Memcached(c))
-	// A pipeline of one: a request must not wait for another one's answer.
+	// A pipeline of one: a request must not wait for the answer to another.
 	l := load.Config{Address: address, Rate: provingRate, Arrivals: load.Poisson, Seed: seed, Connections: provingConns,
 		Pipeline: 1, Warmup: 100e6, Duration: length}
 	l.CPUs, l.FIFO = []int{0}, 50
@@ -157,7 +154,7 @@ func measureDelays(b *testing.B, niclane string, delays delayserver.Distribution
 	return &delayed{r, res.Late}
 }
 
-// generate runs the generator, by a command that ends in niclane-bench.
+// generate runs the generator with a command that ends in niclane-bench.
 func generate(b *testing.B, c load.Config, command ...string) (r load.Result) {
 	b.Helper()
 	in, err := json.Marshal(c)
@@ -175,12 +172,11 @@ func generate(b *testing.B, c load.Config, command ...string) (r load.Result) {
 	return r
 }
 
-// BenchmarkStall lets a server answer nothing for 200 ms of every second. A
-// fifth of what is due meets a stall, so P90 is about 100 ms and P99 190, and
-// niclane's corrected view must say so. redis-benchmark, a closed loop, asks
-// nothing while it waits: of some 50,000 requests in a second four meet the
-// stall, and its P99 has none. (wrk 4.1 is not the tool for this: it shows the
-// stall.)
+// BenchmarkStall has a server that answers nothing for 200 ms of every second. A fifth of the
+// intended requests meet a stall, so P90 is about 100 ms and P99 190 ms. niclane's corrected
+// result must show this. redis-benchmark, a closed loop, sends nothing while it waits: only
+// four of about 50,000 requests a second meet the stall, and its P99 does not show it. (wrk 4.1
+// is no example: it shows the stall.)
 func BenchmarkStall(b *testing.B) {
 	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)

@@ -21,11 +21,11 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// restFor is how long a watch is left alone: two looks that nobody asked for are
-// in it. NICLANE_WATCH_REST is another time (10m).
+// restFor is how long a watch is left alone; it includes two looks without an event.
+// NICLANE_WATCH_REST sets another time (10m).
 const restFor = 70 * time.Second
 
-// watchedLab is a lab with a lane that is watched.
+// watchedLab is a lab with a watched lane.
 type watchedLab struct {
 	b      *testing.B
 	dir    string
@@ -36,21 +36,21 @@ type watchedLab struct {
 	binary string
 }
 
-// watchLine is an event of niclane --json watch, and when it was read.
+// watchLine is an event from niclane --json watch, with the time when it was read.
 type watchLine struct {
 	Kind, Device, Key, Text string
 	AfterNs                 time.Duration
 	at                      time.Time
 }
 
-// The lanes: polled by a kernel thread, and by a process of niclane's.
+// The lanes: polled by a kernel thread, and by a niclane process.
 const (
 	threadLane = "version: 1\nglobals:\n  dev: lane0\nlanes:\n  memcached:\n    queues: 2\n    guarantee: 20%\n    " +
 		"ports: [11211]\n"
 	pollerLane = threadLane + "    cpus: 1\n    poller: busy\n    pollers: 1\n"
 )
 
-// startWatch has the lanes of a file watched in a lab.
+// startWatch starts a watch of a file's lanes in a lab.
 func startWatch(b *testing.B, lanes string) *watchedLab {
 	b.Helper()
 	vethtest.NeedRoot(b)
@@ -132,9 +132,8 @@ func (w *watchedLab) until(kind, key string) watchLine {
 	}
 }
 
-// BenchmarkWatchRest reports what a watch takes of one processor while nothing
-// happens (cpu-%), by cpu.stat of a control group of its own, and the most
-// memory that it had (MiB). The goal is 0.1 %.
+// BenchmarkWatchRest reports the share of one processor that an idle watch uses (cpu-%), from
+// cpu.stat of its own control group, and its peak memory (MiB). The goal is 0.1 %.
 func BenchmarkWatchRest(b *testing.B) {
 	groups, err := cgroup.Find(nil)
 	if err != nil || groups.V2 == "" {
@@ -150,7 +149,7 @@ func BenchmarkWatchRest(b *testing.B) {
 	group := filepath.Join(groups.V2, w.name)
 	must.Do(b, os.Mkdir(group, 0o755))
 	b.Cleanup(func() {
-		// Its process has ended: clean-ups go backwards, so it moves first.
+		// The process has left the group: clean-ups run in reverse order.
 		if err := os.Remove(group); err != nil {
 			b.Error(err)
 		}
@@ -159,7 +158,7 @@ func BenchmarkWatchRest(b *testing.B) {
 	b.Cleanup(func() { write(b, filepath.Join(groups.V2, "cgroup.procs"), strconv.Itoa(w.pid)) })
 	for b.Loop() {
 		before, began := usage(b, group), time.Now()
-		<-time.After(length) // what is measured
+		<-time.After(length) // the measured time
 		took := time.Since(began)
 		b.ReportMetric(100*float64(usage(b, group)-before)*1e3/float64(took.Nanoseconds()), "cpu-%")
 	}
@@ -167,19 +166,19 @@ func BenchmarkWatchRest(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// usage is the processor time of a control group, µs.
+// usage returns the processor time of a control group, in µs.
 func usage(b *testing.B, group string) int64 {
 	b.Helper()
 	return field(b, filepath.Join(group, "cpu.stat"), "usage_usec")
 }
 
-// peak is the most memory that a process had, KiB.
+// peak returns the peak memory of a process, in KiB.
 func peak(b *testing.B, pid int) int64 {
 	b.Helper()
 	return field(b, fmt.Sprintf("/proc/%d/status", pid), "VmHWM:")
 }
 
-// field reads a number that follows a word at the beginning of a line.
+// field reads the number after a word at the start of a line.
 func field(b *testing.B, path, word string) int64 {
 	b.Helper()
 	text, err := os.ReadFile(path)
@@ -195,11 +194,10 @@ func field(b *testing.B, path, word string) int64 {
 	return 0
 }
 
-// BenchmarkWatchRecovery takes the link down and up, and reports the median and
-// the longest time from before it is told to come up until the watch has the
-// lane's NAPIs polled as they were (ms), and until then from the first
-// notification, as the watch says (told-ms); and the same for the root qdisc
-// that somebody deletes (qdisc-ms). The goal is a second.
+// BenchmarkWatchRecovery takes the link down and up. It reports the median and longest time
+// from the command to bring it up until the watch has restored the polling of the lane's NAPIs
+// (ms). told-ms is the part from the first notification, as the watch reports it. qdisc-ms is
+// the time for a root qdisc that another program deletes. The goal is one second.
 func BenchmarkWatchRecovery(b *testing.B) {
 	w := startWatch(b, threadLane)
 	var up, told, qdisc []time.Duration
@@ -224,9 +222,8 @@ func BenchmarkWatchRecovery(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkWatchPoller kills the poller of a lane, and reports how long after that
-// another one polls (ms). The goal is a second. It does so once: each further time
-// would be repaired later.
+// BenchmarkWatchPoller kills the poller of a lane and reports the time until another one polls
+// (ms). The goal is one second. It does so once, because the watch repairs later each time.
 func BenchmarkWatchPoller(b *testing.B) {
 	w := startWatch(b, pollerLane)
 	for b.Loop() {

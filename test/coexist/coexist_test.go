@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package coexist tests that programs of others stay in force while a lane
-// comes and goes: each packet that crosses the device is seen by each of them,
-// before, during and after.
+// Package coexist tests that other owners' programs stay in force while a lane is made and
+// removed. Each of them sees every packet on the device before, during and after.
 package coexist
 
 import (
@@ -28,21 +27,21 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A neighbour is somebody else's program on the device.
+// A neighbour is another owner's program on the device.
 type neighbour struct {
 	name string
-	// move attaches it to the device, in the host's network namespace, and
-	// returns how many packets it has seen since; nil where no such
-	// neighbour can be.
+	// move attaches the program to the device, in the host's network namespace. seen returns
+	// the number of packets that it has seen since. seen is nil if the neighbour is impossible
+	// here.
 	move func(t *testing.T) (seen func() (in, out uint64))
-	// queueSet and classifier are what the planner must choose beside it,
-	// and reason what it must say of it.
+	// queueSet and classifier are the planner's required choices beside it, and reason its
+	// required reason.
 	queueSet, classifier, reason string
-	// without is the classifier on kernels that have no TCX (before 6.6); ""
-	// where the planner must refuse.
+	// without is the classifier on kernels without TCX (before 6.6); "" if the planner must
+	// refuse.
 	without string
-	// slot is what must be in the XDP slot where the kernel allows it: its
-	// name, and a test of whether the kernel does. "" for anything.
+	// slot is the required program in the XDP slot, "" for any. allowed reports whether the
+	// kernel allows it.
 	slot    string
 	allowed func() error
 }
@@ -97,7 +96,7 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// inSlot checks what the neighbour has put into the XDP slot.
+// inSlot checks the neighbour's program in the XDP slot.
 func inSlot(t *testing.T, n neighbour, slot string) {
 	if slot == n.slot {
 		return
@@ -110,8 +109,8 @@ func inSlot(t *testing.T, n neighbour, slot string) {
 	t.Errorf("%q is in the slot, want %s", slot, n.slot)
 }
 
-// beside applies and rolls back a lane with the neighbour there, and returns
-// what is in the XDP slot meanwhile.
+// beside applies and rolls back a lane beside the neighbour. It returns the program in the XDP
+// slot meanwhile.
 func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 	seen := n.move(t)
 	all := func(when string) {
@@ -135,7 +134,7 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 	case seen == nil:
 		reason = ""
 	case n.allowed != nil:
-		reason = x.Program // which inSlot judges
+		reason = x.Program // inSlot checks it
 	}
 	if f := st.Capabilities.Find(device.CapTCX); f.Answer != device.Yes {
 		t.Logf("no TCX: %s", f.Why)
@@ -178,8 +177,8 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 	return x.Program
 }
 
-// refuses checks that the plan was refused because of the neighbour, which it
-// names, and because there is no TCX.
+// refuses checks that the planner refused because of the neighbour, which the error names, and
+// because there is no TCX.
 func refuses(t *testing.T, err error, neighbour string) {
 	t.Helper()
 	if err == nil {
@@ -192,8 +191,8 @@ func refuses(t *testing.T, err error, neighbour string) {
 	}
 }
 
-// inLane checks that the lane works beside the neighbour: its class carries the
-// answers, and where the XDP program is, it has moved the questions.
+// inLane checks that the lane works beside the neighbour: its class carries the answers, and
+// the XDP program, if attached, has moved the requests.
 func inLane(t *testing.T, p *plan.Plan, traffic *labtest.Traffic) {
 	t.Helper()
 	class := p.Lanes[1].Class
@@ -209,8 +208,7 @@ func inLane(t *testing.T, p *plan.Plan, traffic *labtest.Traffic) {
 	}
 }
 
-// planHere plans the lanes for the calling thread's namespace. The error is the
-// planner's.
+// planHere plans the lanes in the calling thread's namespace. The error is the planner's.
 func planHere(t *testing.T) (*plan.Plan, *device.State, error) {
 	t.Helper()
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
@@ -220,7 +218,7 @@ func planHere(t *testing.T) (*plan.Plan, *device.State, error) {
 	return p, st, err
 }
 
-// attached lists the programs on the device, in the order in which they run.
+// attached returns the programs on the device, in the order in which they run.
 func attached(t *testing.T) []string {
 	t.Helper()
 	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{lab.Port}, NoProbes: true})
@@ -235,7 +233,7 @@ func attached(t *testing.T) []string {
 	return out
 }
 
-// contains reports whether what is in want is in got, in that order.
+// contains reports whether got contains the elements of want, in that order.
 func contains(got, want []string) bool {
 	i := 0
 	for _, g := range got {
@@ -263,7 +261,7 @@ func classPackets(t *testing.T, class string) (packets int) {
 	return 0
 }
 
-// counter reads a map of one counter.
+// counter reads a map with one counter.
 func counter(t *testing.T, m *ebpf.Map) uint64 {
 	t.Helper()
 	var n uint64
@@ -271,7 +269,7 @@ func counter(t *testing.T, m *ebpf.Map) uint64 {
 	return n
 }
 
-// mountBPF gives the thread a BPF file system of its own at /sys/fs/bpf.
+// mountBPF mounts a separate BPF file system for the thread at /sys/fs/bpf.
 func mountBPF(t *testing.T) {
 	t.Helper()
 	must.Do(t, unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, ""))

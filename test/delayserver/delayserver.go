@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package delayserver answers requests after delays that are known beforehand:
-// what a measurement of latency is held against. Delays are drawn from a
-// distribution whose percentiles are known exactly, or all answers stop for a
+// Package delayserver is a server with known delays, to check latency measurements against. It
+// draws delays from a distribution with exactly known percentiles, or stops all answers for a
 // while at set times.
 //
-// It reads nothing out of a request but its end, and says of every answer how
-// late it was: whoever holds a measurement against the distribution must know
-// that the server kept to it.
+// The server looks only for the end of a request. It records how late each answer was: a check
+// against the distribution must know that the server kept to it.
 package delayserver
 
 import (
@@ -26,42 +24,42 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Config of a server. Durations are in ns.
+// Config is the configuration of a server. Durations are in ns.
 type Config struct {
-	// Address to listen on; port 0 takes any.
+	// Address to listen on; port 0 takes any free port.
 	Address netip.AddrPort
-	// End of every request, and Answer to each.
+	// End ends every request. Answer is the answer to each request.
 	End, Answer string
-	// Delays from the arrival of a request to its answer; zero: none. Seed of
-	// their draws.
+	// Delays are the delays from a request's arrival to its answer; zero: none. Seed seeds
+	// their random numbers.
 	Delays Distribution
 	Seed   uint64
-	// Every so often nothing is answered for Length; 0: never.
+	// Every is the interval of the stalls, Length their length; 0: none.
 	Every, Length int64
 	// Spin is how long before an answer is due the thread stops sleeping.
 	Spin int64
-	// Alone says that the process has nothing else to do: the runtime's signals
-	// for preemption are then blocked, and the collector must be off.
+	// Alone says that the process has no other work. The server then blocks the runtime's
+	// preemption signals, and the garbage collector must be off.
 	Alone bool
-	// Placement of the thread.
+	// Setup is the placement of the thread.
 	thread.Setup
 }
 
-// Result of a run.
+// Result is the result of a run.
 type Result struct {
 	Requests int64
-	// Late is how long after it was due each answer was sent.
+	// Late is the histogram of the answers' lateness.
 	Late *stats.Histogram
 }
 
-// Memcached answers every get with a miss, and HTTP every GET with one byte.
+// Memcached and HTTP set End and Answer: every get is a miss, every GET returns one byte.
 func Memcached(c Config) Config { c.End, c.Answer = "\n", "END\r\n"; return c }
 func HTTP(c Config) Config {
 	c.End, c.Answer = "\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
 	return c
 }
 
-// A Server is running from Start to Stop.
+// A Server is a running server.
 type Server struct {
 	addr netip.AddrPort
 	wake int
@@ -69,10 +67,10 @@ type Server struct {
 	res  Result
 }
 
-// Addr is where it listens.
+// Addr returns the address on which it listens.
 func (s *Server) Addr() netip.AddrPort { return s.addr }
 
-// Stop ends the server and says what it did.
+// Stop ends the server and returns its result.
 func (s *Server) Stop() (Result, error) {
 	if _, err := unix.Write(s.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 		return Result{}, err
@@ -82,7 +80,7 @@ func (s *Server) Stop() (Result, error) {
 	return s.res, err
 }
 
-// answer is one that is due.
+// answer is an answer that is due later.
 type answer struct {
 	due int64
 	to  *conn
@@ -103,7 +101,7 @@ func (a *answers) Pop() any {
 type conn struct {
 	fd   int // -1: closed
 	last int64
-	part []byte // of a request
+	part []byte // incomplete request
 }
 
 type serving struct {
@@ -119,7 +117,7 @@ type serving struct {
 	answer   []byte
 }
 
-// wait is epoll_pwait2(2), for so many ns.
+// wait calls epoll_pwait2(2) with a timeout in ns.
 func (r *serving) wait(events []unix.EpollEvent, ns int64) (int, unix.Errno) {
 	ts := unix.NsecToTimespec(ns)
 	if r.Alone {
@@ -132,13 +130,13 @@ func (r *serving) wait(events []unix.EpollEvent, ns int64) (int, unix.Errno) {
 	return int(n), e
 }
 
-// call reads or writes without the runtime, which it does not block.
+// call reads or writes with a raw system call, past the Go runtime. The call does not block.
 func (r *serving) call(what uintptr, fd int, b []byte) (int, unix.Errno) {
 	n, _, e := unix.RawSyscall(what, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	return int(n), e
 }
 
-// Start starts a server on a thread of its own.
+// Start starts a server on its own thread.
 func Start(c Config) (*Server, error) {
 	if c.End == "" || c.Answer == "" || c.Length < 0 || c.Length > 0 && c.Every <= c.Length {
 		return nil, errors.New("delayserver: want an end, an answer, and a length below every")
@@ -167,7 +165,7 @@ func Start(c Config) (*Server, error) {
 }
 
 func (r *serving) run() (err error) {
-	if err := r.Setup.Lock(); err != nil { // the thread ends with the goroutine
+	if err := r.Setup.Lock(); err != nil { // never unlocked: the thread ends with the goroutine
 		return err
 	}
 	if r.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -223,7 +221,7 @@ func (r *serving) accept() error {
 	for {
 		fd, _, err := unix.Accept4(r.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
-			return nil // none is left, or it has gone again
+			return nil // no connection is waiting, or it has gone
 		}
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 			return fmt.Errorf("set TCP_NODELAY: %w", err)
@@ -235,7 +233,7 @@ func (r *serving) accept() error {
 	}
 }
 
-// receive takes what has come on c and plans the answers.
+// receive reads from c and schedules the answers.
 func (r *serving) receive(c *conn) {
 	n, errno := r.call(unix.SYS_READ, c.fd, r.in)
 	if errno == unix.EAGAIN || errno == unix.EINTR {
@@ -260,7 +258,7 @@ func (r *serving) receive(c *conn) {
 	}
 }
 
-// awake is when something due at t is answered, given the stalls.
+// awake returns the time of an answer that is due at t, after a stall if there is one.
 func (r *serving) awake(t int64) int64 {
 	if r.Length > 0 && t >= r.Every && t%r.Every < r.Length {
 		return t - t%r.Every + r.Length
@@ -273,7 +271,7 @@ func (r *serving) send(a answer, now int64) {
 		return
 	}
 	r.res.Late.Record(now - a.due)
-	// What does not fit would be the client's fault, and a request without an answer.
+	// A short write is the client's fault; its request then has no complete answer.
 	if _, errno := r.call(unix.SYS_WRITE, a.to.fd, r.answer); errno != 0 {
 		r.hangUp(a.to)
 	}

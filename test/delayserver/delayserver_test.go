@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// A share of the draws lies beyond each percentile as large as the percentile
-// says, within five standard deviations.
+// TestPercentile: the share of draws beyond each percentile is correct within five standard
+// deviations.
 func TestPercentile(t *testing.T) {
 	for _, d := range []Distribution{Exponential(1e6), {Share: 0.995, Fast: 1e6, From: 5e6, Slow: 5e6}} {
 		const n = 1_000_000
@@ -40,7 +40,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// No answer comes before its delay, all come, and the server says how late.
+// TestServer: every answer comes, none before its delay, and the server records the lateness.
 func TestServer(t *testing.T) {
 	d := Distribution{Share: 0.9, Fast: 100e3, From: 20e6, Slow: 1e6}
 	s, err := Start(Memcached(Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Delays: d, Seed: 7, Every: 200e6,
@@ -49,12 +49,12 @@ func TestServer(t *testing.T) {
 	c, err := net.Dial("tcp", s.Addr().String())
 	must.Do(t, err)
 	defer c.Close()
-	rng := rand.New(rand.NewPCG(7, 1)) // what the server draws
+	rng := rand.New(rand.NewPCG(7, 1)) // the server's random numbers
 	r := bufio.NewReader(c)
 	slow, n := 0, 0
 	for began := time.Now(); time.Since(began) < 500*time.Millisecond; n++ {
 		sent := time.Now()
-		// In two pieces: the end is what counts.
+		// In two pieces: the request ends with the second.
 		for _, piece := range []string{"get a", "\r\n"} {
 			if _, err := io.WriteString(c, piece); err != nil {
 				t.Fatal(err)

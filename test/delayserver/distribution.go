@@ -7,14 +7,14 @@ import (
 	"math/rand/v2"
 )
 
-// A Distribution of delays: a share of them is Fast, exponential with that mean,
-// the others begin at From and are exponential beyond it with the mean Slow, ns.
+// A Distribution is a distribution of delays, in ns. A share of the delays is exponential with
+// mean Fast. All others are From plus an exponential delay with mean Slow.
 type Distribution struct {
-	Share            float64 // of Fast, 0 to 1
+	Share            float64 // share of Fast, 0 to 1
 	Fast, From, Slow float64
 }
 
-// Exponential delays.
+// Exponential returns the exponential distribution with the given mean.
 func Exponential(mean float64) Distribution { return Distribution{Share: 1, Fast: mean} }
 
 func (d Distribution) draw(rng *rand.Rand) int64 {
@@ -27,7 +27,7 @@ func (d Distribution) draw(rng *rand.Rand) int64 {
 	return int64(d.From + rng.ExpFloat64()*d.Slow)
 }
 
-// Beyond is the share of delays above t.
+// Beyond returns the share of delays above t.
 func (d Distribution) Beyond(t float64) float64 {
 	slow := 1.0
 	if t > d.From {
@@ -39,7 +39,7 @@ func (d Distribution) Beyond(t float64) float64 {
 	return d.Share*math.Exp(-t/d.Fast) + (1-d.Share)*slow
 }
 
-// Percentile is the delay that a share of 1-p/100 is above, to 1 ns.
+// Percentile returns percentile p, exact to 1 ns.
 func (d Distribution) Percentile(p float64) float64 {
 	low, high := 0.0, 1.0
 	for d.Beyond(high) > 1-p/100 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fair tests that who has little to send does not wait behind the bulk of
-// others with whom it shares a lane's class, and that a shared lane's members have
-// the same of it however many connections they open.
+// Package fair tests that a sparse flow does not wait behind bulk traffic in the same lane's
+// class. It also tests that the members of a shared lane get equal shares, regardless of their
+// numbers of connections.
 package fair
 
 import (
@@ -30,14 +30,13 @@ lanes:
   web: {mode: shared, rank: 1, queues: 2, guarantee: 20%, protocol: udp, ports: [80, 81]}
 `
 
-// bulk is how many frames of 1400 bytes wait at once: 0.2 s of the link.
+// bulk is the number of waiting frames of 1400 bytes: 0.2 s of the link.
 const bulk = 200
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// TestSparseFlow: one datagram that comes last, of a flow of its own, leaves before
-// the bulk of another flow of the same lane: in a shared one, and in the default
-// one, which has all that is in no other.
+// TestSparseFlow: a single datagram of its own flow, sent last, leaves before the bulk of
+// another flow in the same lane. This holds in a shared lane and in the default lane.
 func TestSparseFlow(t *testing.T) {
 	vethtest.NeedRoot(t)
 	for _, lane := range []struct {
@@ -54,8 +53,7 @@ func TestSparseFlow(t *testing.T) {
 				}
 				w.transmit(t, datagram(2, lane.sparse, 4000))
 				ahead := w.before(t, 1, func(d vethtest.Datagram) bool { return d.From == lane.sparse })
-				// The sender is faster than the link even where it is emulated: it
-				// fills what takes 0.2 s to send.
+				// Even an emulated sender is faster than the link: it queues frames for 0.2 s.
 				if ahead > bulk*3/4 {
 					t.Errorf("%d of the %d frames of the other flow left before the datagram that came last: it "+
 						"waited behind them", ahead, bulk)
@@ -65,8 +63,8 @@ func TestSparseFlow(t *testing.T) {
 	}
 }
 
-// TestAddresses: of two members of a shared lane the one with a single connection
-// gets as much as the one with twenty.
+// TestAddresses: of two members of a shared lane, the one with a single connection gets as much
+// as the one with twenty.
 func TestAddresses(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 4, func(t *testing.T) {
@@ -79,16 +77,16 @@ func TestAddresses(t *testing.T) {
 		for range 20 {
 			w.transmit(t, datagram(3, 80, 4000))
 		}
-		// Ten of each, and what had left before the second began; by flows it
-		// would be ten of each of the twenty, which is all of them.
+		// Ten frames of each member, and those that left before the second member began. If
+		// flows were served equally, it would be ten of each of the twenty: all of them.
 		if ahead := w.before(t, 10, func(d vethtest.Datagram) bool { return d.Source == 3 }); ahead > bulk*3/4 {
 			t.Errorf("%d of the %d frames of one member left before the tenth of the other", ahead, bulk)
 		}
 	})
 }
 
-// apply10 makes the lanes, on a link of 10 Mbit/s, where the kernel has what is
-// fair.
+// apply10 makes the lanes on a link of 10 Mbit/s. It skips the test if the kernel lacks the
+// fair qdisc.
 func apply10(t *testing.T, fair device.Capability) {
 	t.Helper()
 	st := lanetest.Observe(t, vethtest.Dev)
@@ -101,7 +99,7 @@ func apply10(t *testing.T, fair device.Capability) {
 	lanetest.Apply(t, k, lanes, st)
 }
 
-// A wire is the pair's two ends.
+// A wire is the two ends of the pair.
 type wire struct {
 	from, to         *net.Interface
 	sender, receiver int
@@ -114,16 +112,16 @@ func openWire(t *testing.T) wire {
 	return w
 }
 
-// packetSocket sends and receives whole frames of a device, as packet(7) says. What it
-// waits for comes within 10 s or not at all.
+// packetSocket returns a socket for whole frames of a device (packet(7)), with a read timeout
+// of 10 s.
 func packetSocket(t *testing.T, index int) int {
 	t.Helper()
-	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in the network's order
+	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in network order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
 	must.Do(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
 	must.Do(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}))
-	// Neither end is what holds frames up or loses them.
+	// Large buffers: neither end may delay or lose frames.
 	for _, o := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
 		must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, 16<<20))
 	}
@@ -132,7 +130,7 @@ func packetSocket(t *testing.T, index int) int {
 	return fd
 }
 
-// datagram is one of 1400 bytes from the card.
+// datagram returns a datagram of 1400 bytes from the card.
 func datagram(source byte, from, to uint16) vethtest.Datagram {
 	return vethtest.Datagram{Source: source, From: from, To: to, Payload: 1400 - 20 - 8}
 }
@@ -144,7 +142,7 @@ func (w wire) transmit(t *testing.T, d vethtest.Datagram) {
 	}
 }
 
-// before is how many other datagrams arrive before the nth of these.
+// before returns the number of other datagrams that arrive before the nth of these.
 func (w wire) before(t *testing.T, n int, these func(vethtest.Datagram) bool) (others int) {
 	t.Helper()
 	b := make([]byte, 2048)
@@ -154,7 +152,7 @@ func (w wire) before(t *testing.T, n int, these func(vethtest.Datagram) bool) (o
 			t.Fatalf("after %d datagrams, and %d of those looked for: %v", others, seen, err)
 		}
 		switch d, ok := vethtest.ParseDatagram(b[:size]); {
-		case !ok: // the kernel's own
+		case !ok: // a frame of the kernel's own
 		case !these(d):
 			others++
 		default:

@@ -29,14 +29,14 @@ globals: {dev: v0, link-rate: 1gbit}
 lanes: {web: {queues: 2, guarantee: 20%, cpus: 1, ports: [8080]}}
 `
 
-// patience bounds one command: one that takes longer hangs. The netlink library gives
-// up an answer after a minute.
+// patience is the time limit of a command, after which it counts as hung. The netlink library
+// waits a minute for an answer.
 const patience = 75 * time.Second
 
 // A bed is a network namespace with a device, and directories for one niclane.
 type bed struct {
 	netns, dir, niclane, file string
-	start                     string // what look returned before any lane
+	start                     string // output of look before any lane
 }
 
 var made atomic.Int32
@@ -55,7 +55,7 @@ func newBed(t *testing.T, niclane string) *bed {
 	return b
 }
 
-// build builds niclane, and skips where nothing can be injected.
+// build builds niclane. It skips the test if strace cannot inject errors.
 func build(t *testing.T) (niclane string) {
 	for _, program := range []string{"strace", "ip", "tc"} {
 		if _, err := exec.LookPath(program); err != nil || os.Geteuid() != 0 {
@@ -72,7 +72,7 @@ func build(t *testing.T) (niclane string) {
 	return programs.Niclane(t)
 }
 
-// setUp makes the namespace; what a point has left goes with the one before.
+// setUp makes the namespace, after removing the old one with its leftovers.
 func (b *bed) setUp(t *testing.T) {
 	b.tearDown()
 	for _, line := range []string{
@@ -82,7 +82,7 @@ func (b *bed) setUp(t *testing.T) {
 	} {
 		vethtest.Command(t, strings.ReplaceAll(line, "NS", b.netns))
 	}
-	for _, command := range []string{"apply", "rollback"} { // what slow probes find is remembered
+	for _, command := range []string{"apply", "rollback"} { // caches the findings of slow probes
 		if r := b.run(nil, command, b.file); r.code != 0 {
 			t.Fatalf("%s: %s", command, r.text)
 		}
@@ -97,7 +97,7 @@ func (b *bed) tearDown() {
 	os.RemoveAll(b.dir + "/run")
 }
 
-// A result is what a command printed and returned; -1 is a signal.
+// A result is the output and exit code of a command; -1 is a signal.
 type result struct {
 	code int
 	text string
@@ -105,7 +105,7 @@ type result struct {
 
 const hangs = -2
 
-// command is niclane in the namespace, under strace if that is given.
+// command returns niclane in the namespace, under strace if strace is given.
 func (b *bed) command(ctx context.Context, strace []string, args ...string) *exec.Cmd {
 	line := append([]string{"netns", "exec", b.netns}, strace...)
 	line = append(line, b.niclane, "--state-dir", b.dir+"/state", "--run-dir", b.dir+"/run")
@@ -126,13 +126,13 @@ func (b *bed) run(strace []string, args ...string) result {
 		b.end()
 	case errors.As(err, &exit):
 		r.code = exit.ExitCode()
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // the guardian has the streams yet
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // the guard process still has the streams
 		r.code, r.text = -1, err.Error()
 	}
 	return r
 }
 
-// look returns all there is to be seen of the device, and what journals there are.
+// look returns all visible state of the device, and the number of journals.
 func (b *bed) look(t *testing.T) string {
 	var all strings.Builder
 	for _, line := range []string{
@@ -152,7 +152,7 @@ func (b *bed) look(t *testing.T) string {
 		t.Fatalf("probe: %v %s", err, r.text)
 	}
 	for _, d := range seen.Devices {
-		delete(d, "capabilities") // of the host, too, which others change
+		delete(d, "capabilities") // also of the host, which other programs change
 	}
 	devices, err := json.MarshalIndent(seen, "", " ")
 	must.Do(t, err)
@@ -181,7 +181,7 @@ func (b *bed) differs(t *testing.T) string {
 	return ""
 }
 
-// guardian returns the PID of the guardian that is on watch, 0 for none.
+// guardian returns the PID of the running guard process, 0 if there is none.
 func (b *bed) guardian() int {
 	for _, pid := range b.processes("internal-guard") {
 		return pid
@@ -189,7 +189,8 @@ func (b *bed) guardian() int {
 	return 0
 }
 
-// processes are niclane's with the bed's directories, and a word, in their command line.
+// processes returns the PIDs of niclane processes with the bed's directories and a word in
+// their command line.
 func (b *bed) processes(word string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
@@ -202,8 +203,7 @@ func (b *bed) processes(word string) (pids []int) {
 	return pids
 }
 
-// end kills what is left of a command that hung, and waits for its end: strace lets go
-// of what it traces.
+// end kills the processes of a hung command and waits for their end, so that strace detaches.
 func (b *bed) end() {
 	until(func() bool {
 		left := b.processes("")
@@ -214,8 +214,8 @@ func (b *bed) end() {
 	})
 }
 
-// until waits for a condition, not for ever: watch says nothing for 30 s where it
-// has failed. It reports whether it came.
+// until waits up to 3 s for a condition and reports whether it holds. A watch that has failed
+// may print nothing for 30 s.
 func until(is func() bool) bool {
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if is() {

@@ -34,23 +34,24 @@ var (
 
 // A tally counts the points of one command and error.
 //
-// Hung are those that were killed, with all restored by the next rollback. Only EAGAIN
-// may: Go's runtime takes it from a file or socket that it polls to mean that nothing is
-// there yet, and waits for word that comes never. The kernel returns none there.
+// hung counts points where the command was killed and the next rollback restored everything.
+// Only EAGAIN may cause this. Go's runtime takes EAGAIN from a file or socket that it polls to
+// mean that there is no data yet, and waits for an event. The kernel never returns EAGAIN
+// there.
 //
-// Of the runtime are those where a write to the eventfd that wakes Go's own poller failed,
-// which ends any Go program (runtime/netpoll_epoll.go); the kernel returns only EAGAIN there,
-// and the runtime takes it. All was restored by the next rollback.
+// runtime counts points where a write to the eventfd failed that wakes Go's own poller. This
+// ends any Go program (runtime/netpoll_epoll.go). The kernel returns only EAGAIN there, which
+// the runtime accepts. The next rollback restored everything.
 type tally struct{ points, restored, said, hung, runtime, wrong int }
 
-// A point is one call of each thread that fails with one error.
+// A point is the kth call of each thread, which fails with an error.
 type point struct {
 	call, errno string
 	k           int
 }
 
-// TestInject works at several points at once, each in a bed of its own: as many as
-// go test's -parallel says.
+// TestInject works at several points at once, each in its own bed: as many as go test's
+// -parallel.
 func TestInject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds")
@@ -114,7 +115,7 @@ func (n *tally) add(m tally) {
 	n.wrong += m.wrong
 }
 
-// points yields which calls of a thread fail.
+// points yields the numbers of the calls to fail.
 func points(call, errno string, n int) func(func(int) bool) {
 	return func(yield func(int) bool) {
 		if *every == 0 {
@@ -132,8 +133,8 @@ func points(call, errno string, n int) func(func(int) bool) {
 	}
 }
 
-// strace is the command's prefix that has call fail; of the guardian the rest comes
-// after its PID.
+// strace returns the command prefix that makes a call fail. The guard process is traced by its
+// PID instead.
 func (b *bed) strace(inject string) []string {
 	call, _, _ := strings.Cut(inject, ":")
 	s := []string{"strace", "-f", "--seccomp-bpf", "-qqq", "-o", b.trace(), "-e", "trace=" + call, "-e", "signal=none"}
@@ -143,11 +144,11 @@ func (b *bed) strace(inject string) []string {
 	return s
 }
 
-// trace is not in the directory of the lanes file: watch is told of each write there.
+// trace is outside the directory of the lanes file, because watch is notified of each write
+// there.
 func (b *bed) trace() string { return b.dir + "/trace/calls" }
 
-// count returns how often a command makes each call, of the thread that makes it
-// most often.
+// count returns how often a command makes each call, in the thread that makes it most often.
 func (b *bed) count(t *testing.T, command string) map[string]int {
 	b.do(t, command, b.strace(*calls))
 	text, err := os.ReadFile(b.trace())
@@ -166,7 +167,7 @@ func (b *bed) count(t *testing.T, command string) map[string]int {
 	return counts
 }
 
-// do brings the machine to where command begins, and runs it under strace.
+// do prepares the machine for the command and runs it under strace.
 func (b *bed) do(t *testing.T, command string, strace []string) result {
 	switch command {
 	case "apply":
@@ -185,12 +186,12 @@ func (b *bed) do(t *testing.T, command string, strace []string) result {
 	return result{}
 }
 
-// guard has the guardian undo lanes that are not confirmed.
+// guard lets the guard process undo unconfirmed lanes.
 func (b *bed) guard(t *testing.T, strace []string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c := b.command(ctx, nil, "apply", "--confirm-within", "1s", b.file)
-	if err := c.Run(); err != nil { // its streams are /dev/null, which the guardian may keep
+	if err := c.Run(); err != nil { // its streams are /dev/null, which the guard process may keep
 		t.Fatalf("apply --confirm-within: %v", err)
 	}
 	pid := b.guardian()
@@ -198,7 +199,7 @@ func (b *bed) guard(t *testing.T, strace []string) result {
 		t.Fatal("no guardian")
 	}
 	s := exec.CommandContext(ctx, strace[0], append(strace[1:], "-p", fmt.Sprint(pid))...)
-	out, _ := s.CombinedOutput() // until the guardian ends
+	out, _ := s.CombinedOutput() // until the guard process ends
 	r := result{text: string(out)}
 	if ctx.Err() != nil {
 		b.end()
@@ -207,7 +208,7 @@ func (b *bed) guard(t *testing.T, strace []string) result {
 	return r
 }
 
-// watch has watch make the lanes and make them again after somebody took them away.
+// watch lets watch make the lanes, and make them again after they were removed.
 func (b *bed) watch(t *testing.T, strace []string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -234,7 +235,7 @@ func (b *bed) watch(t *testing.T, strace []string) result {
 	says("begun")
 	_ = exec.Command("tc", "-n", b.netns, "qdisc", "del", "dev", "v0", "root").Run()
 	says("repaired")
-	// The watch itself, which is strace's only child.
+	// The watch itself is strace's only child.
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", c.Process.Pid))
 	var pid int
 	if n, _ := fmt.Sscan(string(text), &pid); n == 1 {
@@ -253,8 +254,7 @@ func (b *bed) watch(t *testing.T, strace []string) result {
 	return r
 }
 
-// point has the kth call of each thread fail, and judges what is there after the
-// next rollback.
+// point makes the kth call of each thread fail, and checks the state after the next rollback.
 func (b *bed) point(t *testing.T, command string, p point) (n tally) {
 	r := b.do(t, command, b.strace(fmt.Sprintf("%s:error=%s:when=%d", p.call, p.errno, p.k)))
 	text, err := os.ReadFile(b.trace())
@@ -273,7 +273,7 @@ func (b *bed) point(t *testing.T, command string, p point) (n tally) {
 	case runtime:
 	case strings.Contains(r.text, "panic:") || strings.Contains(r.text, "fatal error:"):
 		wrong = "crashes"
-	// of watch: before a repair
+	// A watch may print this before a repair.
 	case command == "rollback" && r.code == 0, command != "watch" && strings.Contains(r.text, "as it was before"):
 		if d := b.differs(t); d != "" {
 			wrong = "says that all is undone: " + d

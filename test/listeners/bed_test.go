@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package listeners tests that connections go to the listener on their queue's
-// processor, and that none is lost while applications are attached, detached
-// and reloaded, and niclane is killed, under load.
+// Package listeners tests that connections go to the listener on their queue's processor. It
+// also tests that no connection is lost under load while applications are attached, detached
+// and reloaded, and niclane is killed.
 package listeners
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// serverArg makes the test's executable a server of several listeners.
+// serverArg makes the test's executable a server with several listeners.
 const serverArg = "test-server"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 const port = 8080
 
-// lanes has two queues, each worked on by a processor of its own.
+// lanes has a lane with two queues, each on its own processor.
 const lanes = `
 version: 1
 globals:
@@ -124,7 +124,7 @@ func (b *bed) apply(k *apply.System) (*journal.Journal, *device.State, error) {
 	return j, st, err
 }
 
-// listening are options for the lane's port.
+// listening returns options for listeners on the lane's port.
 func (b *bed) listening(l app.Listeners) app.Options {
 	o := b.options
 	l.Ports = []uint16{port}
@@ -132,14 +132,13 @@ func (b *bed) listening(l app.Listeners) app.Options {
 	return o
 }
 
-// start starts a server of HTTP on the system under test.
+// start starts an HTTP server on the system under test.
 func (b *bed) start(argv ...string) *exec.Cmd {
 	b.Helper()
 	return b.startUntil(b.answers, argv...)
 }
 
-// startUntil starts a server on the system under test, and waits until it
-// answers.
+// startUntil starts a server on the system under test, and waits until it answers.
 func (b *bed) startUntil(answers func() error, argv ...string) *exec.Cmd {
 	b.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -147,7 +146,7 @@ func (b *bed) startUntil(answers func() error, argv ...string) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 	must.Do(b, cmd.Start())
 	b.Cleanup(func() {
-		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // its children too
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its children
 		_ = cmd.Wait()
 	})
 	b.until("the server answers", func() bool { return answers() == nil })
@@ -187,8 +186,8 @@ func connect() (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// ask makes a connection, asks, and returns who answered; keep keeps the
-// connection open.
+// ask sends a request on a new connection and returns the answer, which names the server
+// process. If keep is set, the connection stays open.
 func ask(keep *[]net.Conn) (string, error) {
 	c, err := connect()
 	if err != nil {
@@ -222,7 +221,7 @@ func ask(keep *[]net.Conn) (string, error) {
 	}
 }
 
-// report is what the keeper has found last.
+// report returns the keeper's last report.
 func (b *bed) report() (app.Report, *app.Record) {
 	b.Helper()
 	rs, err := app.List(b.options.RunDir)
@@ -237,8 +236,7 @@ func (b *bed) report() (app.Report, *app.Record) {
 	return r, rs[0]
 }
 
-// led waits until connections are led to so many listeners, all of them on
-// processors that are known.
+// led waits until connections are led to n listeners, all on known processors.
 func (b *bed) led(n int) {
 	b.Helper()
 	var last app.Report

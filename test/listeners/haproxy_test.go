@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/app"
 )
 
-// TestHAProxy has one process with a listener for each of its threads: which
-// thread serves which is found from where each waits.
+// TestHAProxy has one process with a listener for each of its threads. The keeper finds each
+// listener's thread by where the threads wait.
 func TestHAProxy(t *testing.T) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -39,7 +39,7 @@ frontend f
 			return
 		}
 		h := b.start(path, "-db", "-f", file).Process.Pid
-		// An answer names the thread, of which the first is kept to processor 0.
+		// An answer names the thread; the first one is pinned to processor 0.
 		where := func(answer string) int { return strings.Index("01", answer) }
 		load := b.load()
 		if _, err := app.Attach(b.lane, b.listening(app.Listeners{}), app.Target{PID: h}); err != nil {

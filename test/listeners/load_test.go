@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// A load asks over new connections until it ends.
+// A load sends requests on new connections until it ends.
 type load struct {
 	b        *bed
 	stop     chan struct{}
@@ -21,7 +21,7 @@ type load struct {
 	answered atomic.Int64
 	mu       sync.Mutex
 	failed   []failure
-	// closings are when listeners closed, of which there were so many.
+	// closings are the times when listeners closed; closed is the number of those listeners.
 	closings []span
 	closed   int
 }
@@ -33,7 +33,7 @@ type failure struct {
 	err error
 }
 
-// askers ask at the same time.
+// askers is the number of parallel clients.
 const askers = 3
 
 func (b *bed) load() *load {
@@ -65,27 +65,26 @@ func (l *load) ask() {
 	}
 }
 
-// more waits for so many more answers.
+// more waits for n more answers.
 func (l *load) more(n int64) {
 	l.b.Helper()
 	want := l.answered.Load() + n
 	l.b.until(fmt.Sprintf("%d more answers", n), func() bool { return l.answered.Load() >= want })
 }
 
-// closing runs f, in which n listeners close.
+// closing runs f, which closes n listeners.
 func (l *load) closing(n int, f func()) {
 	from := time.Now()
 	f()
 	l.closings, l.closed = append(l.closings, span{from, time.Now()}), l.closed+n
 }
 
-// end ends it. No connection may have failed but what the kernel loses with listeners
-// that close. It looks whether a listener listens, makes the connection, and resets it
-// if the listener has closed meanwhile on another processor (inet_csk_reqsk_queue_add,
-// net/ipv4/inet_connection_sock.c), whoever asks for migration: of 1000 closed
-// listeners 1 to 4 lost a connection under this load by the kernel's own
-// net.ipv4.tcp_migrate_req, of 2400 led by niclane 2, of 1000 without any migration 171
-// (docs/results/2026-11-applications.md).
+// end ends the load. No connection may fail, except for those that the kernel loses when a
+// listener closes. The kernel checks that the listener listens, makes the connection, and
+// resets it if another processor has closed the listener meanwhile (inet_csk_reqsk_queue_add,
+// net/ipv4/inet_connection_sock.c). Under this load, 1 to 4 of 1000 closed listeners lost a
+// connection with the kernel's own net.ipv4.tcp_migrate_req, 2 of 2400 with niclane, and 171 of
+// 1000 without migration (docs/results/2026-11-applications.md).
 func (l *load) end() {
 	l.b.Helper()
 	close(l.stop)
@@ -98,7 +97,7 @@ func (l *load) end() {
 			l.b.Errorf("a connection failed while no listener closed: %v", f.err)
 		}
 	}
-	// The moment is longer where a virtual machine's processor stops in it.
+	// A virtual machine's processor may stop at that moment, which makes the loss more likely.
 	if most := max(l.closed/12, min(l.closed, 1)); lost > most {
 		l.b.Errorf("%d connections failed while %d listeners closed, want at most %d; the first: %v", lost, l.closed,
 			most, l.failed[0].err)

@@ -18,9 +18,9 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// TestMemcached shows Debian's memcached, unmodified, aligned with the lane's
-// queues by its own -N: each worker has the connections of one queue. Without
-// it, connections go to workers in turn, and both have both queues'.
+// TestMemcached aligns an unmodified Debian memcached with the lane's queues by its option -N:
+// each worker gets the connections of one queue. Without -N, connections go to workers in turn,
+// and each worker has connections of both queues.
 func TestMemcached(t *testing.T) {
 	path, err := exec.LookPath("memcached")
 	if err != nil {
@@ -29,7 +29,7 @@ func TestMemcached(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		want int // NAPIs of each worker
+		want int // number of NAPIs of each worker
 	}{
 		{"by NAPI", []string{"-N", "2"}, 1},
 		{"in turn", nil, 2},
@@ -43,7 +43,7 @@ func TestMemcached(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				napis := map[app.Worker]map[uint32]int{} // connections
+				napis := map[app.Worker]map[uint32]int{} // numbers of connections
 				seen := map[uint32]bool{}
 				for s, w := range b.workers(32) {
 					if napis[w] == nil {
@@ -69,7 +69,7 @@ func TestMemcached(t *testing.T) {
 	}
 }
 
-// workers makes connections from the client and returns who serves each.
+// workers makes connections from the client and returns the worker of each.
 func (b *bed) workers(n int) map[sockiter.Socket]app.Worker {
 	b.Helper()
 	var open []net.Conn
@@ -118,7 +118,7 @@ func (b *bed) workers(n int) map[sockiter.Socket]app.Worker {
 	return out
 }
 
-// request asks memcached over a connection of its own.
+// request sends memcached a request on a new connection.
 func request(line string) (string, error) {
 	c, err := connect()
 	if err != nil {
@@ -128,8 +128,8 @@ func request(line string) (string, error) {
 	return say(c, line)
 }
 
-// say sends a line of memcached's protocol and reads the answer: one line, or
-// statistics up to END.
+// say sends a line of memcached's protocol and reads the answer: one line, or statistics up to
+// END.
 func say(c net.Conn, line string) (string, error) {
 	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		return "", err

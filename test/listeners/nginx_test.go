@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// nginx is Debian's, unmodified.
+// nginx is an unmodified Debian nginx.
 type nginx struct {
 	*bed
 	dir  string
@@ -58,7 +58,7 @@ http {
 	must.Do(n, os.WriteFile(filepath.Join(n.dir, "nginx.conf"), []byte(text), 0o644))
 }
 
-// reload has nginx start workers anew, and waits until the old ones are gone.
+// reload makes nginx start new workers, and waits until the old ones have ended.
 func (n *nginx) reload(workers int, affinity string) {
 	n.Helper()
 	old := n.workers()
@@ -77,7 +77,7 @@ func (n *nginx) reload(workers int, affinity string) {
 	})
 }
 
-// workers are the master's children.
+// workers returns the children of the master process.
 func (n *nginx) workers() []int {
 	n.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.main))
@@ -93,14 +93,14 @@ func (n *nginx) workers() []int {
 
 const auto = "worker_cpu_affinity 01 10;"
 
-// aligned is that of workers, which answer with their process ID.
+// aligned is bed.aligned for workers, which answer with their process ID.
 func (n *nginx) aligned(conns int) (on int, by map[string]int) {
 	n.Helper()
 	return n.bed.aligned(conns, func(pid string) int { return processor(n.TB, pid) })
 }
 
-// aligned makes connections and returns how many were answered on the processor
-// that they came by, and how many by whom. where is the processor of who answers.
+// aligned makes connections. It returns how many were answered on the processor on which they
+// arrived, and the number by each server. where returns the processor of a server.
 func (n *bed) aligned(conns int, where func(who string) int) (on int, by map[string]int) {
 	n.Helper()
 	by = map[string]int{}
@@ -143,7 +143,7 @@ func (n *bed) aligned(conns int, where func(who string) int) (on int, by map[str
 	return on, by
 }
 
-// processor is the one that a process may run on, -1 if there are several.
+// processor returns the only processor on which a process may run, -1 if there are several.
 func processor(t testing.TB, pid string) int {
 	t.Helper()
 	id, err := strconv.Atoi(pid)
@@ -181,7 +181,7 @@ func TestNginxAligned(t *testing.T) {
 		}
 		t.Logf("aligned: %d of %d connections, by the kernel's hash %d; by worker %v", on, conns, hashed, by)
 
-		// Local traffic all comes from one processor, and is not for one worker.
+		// Local traffic all comes from one processor, but must not go to one worker.
 		local := b.local(conns)
 		for pid, k := range local {
 			if k < conns/5 {
@@ -224,8 +224,8 @@ func (b *bed) local(n int) map[string]int {
 	return by
 }
 
-// TestNginxPinned has workers that may run anywhere: their threads are kept to a
-// processor each, and let go again.
+// TestNginxPinned has workers without affinity: niclane pins each of their threads to a
+// processor, and restores them later.
 func TestNginxPinned(t *testing.T) {
 	onBed(t, func(b *bed) {
 		n := b.nginx(2, "")
@@ -285,13 +285,13 @@ func TestNginxLosesNothing(t *testing.T) {
 			load.more(50)
 			n.reload(2, auto) // the same sockets, other processes
 			load.more(50)
-			n.reload(3, "worker_cpu_affinity 01 10 01;") // a listener more
+			n.reload(3, "worker_cpu_affinity 01 10 01;") // one listener more
 			b.led(3)
 			load.more(50)
-			load.closing(1, func() { n.reload(2, auto) }) // one less, with what waits in it
+			load.closing(1, func() { n.reload(2, auto) }) // one less, with its waiting connections
 			b.led(2)
 			load.more(50)
-			// niclane is killed; what it left goes on, also through a reload.
+			// niclane is killed. Its program continues to work, also through a reload.
 			_, r := b.report()
 			if err := unix.Kill(r.Keeper.PID, unix.SIGKILL); err != nil {
 				t.Error(err)

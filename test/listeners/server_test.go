@@ -23,9 +23,9 @@ import (
 	"github.com/niclane/niclane/app/sockiter"
 )
 
-// serve is a server in Go of N listeners, each with goroutines of its own. At
-// SIGHUP it replaces them all, one after the other: the new one listens before
-// the old one is closed, in which connections can wait.
+// serve is a Go server with N listeners, each with its own goroutines. On SIGHUP it replaces
+// them one after the other: the new listener listens before the old one, which may have waiting
+// connections, is closed.
 func serve(args []string) error {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -84,9 +84,9 @@ func listen(i int) (net.Listener, error) {
 	return l, nil
 }
 
-// TestGoServer has listeners of which any thread takes connections: it is not
-// guessed which. Told where, connections are led there, also to those that take
-// their place.
+// TestGoServer has listeners whose connections any thread may accept. niclane does not guess a
+// thread. With given processors, it leads connections there, also to listeners that replace the
+// first ones.
 func TestGoServer(t *testing.T) {
 	onBed(t, func(b *bed) {
 		pid := b.start("/proc/self/exe", serverArg, "2").Process.Pid
@@ -111,7 +111,7 @@ func TestGoServer(t *testing.T) {
 			}
 			b.led(2)
 			load.more(50)
-			// Often: without migration every sixth listener that closes loses a connection.
+			// Often: without migration, every sixth closing listener loses a connection.
 			for range 20 {
 				load.closing(2, func() { b.replace(pid) })
 				load.more(20)
@@ -122,21 +122,21 @@ func TestGoServer(t *testing.T) {
 	})
 }
 
-// replace has the server replace its listeners.
+// replace makes the server replace its listeners.
 func (b *bed) replace(pid int) {
 	b.Helper()
 	old := b.cookies()
 	if err := unix.Kill(pid, unix.SIGHUP); err != nil {
 		b.Error(err)
 	}
-	// What waits in a listener that closes while nobody leads is lost without niclane
-	// too, so that they must be closed before the next Detach.
+	// Wait until they are closed before the next Detach. Connections that wait in a closing
+	// listener without a picker are lost, also without niclane.
 	b.until("the listeners are replaced", func() bool {
 		return !slices.ContainsFunc(b.cookies(), func(c uint64) bool { return slices.Contains(old, c) })
 	})
 }
 
-// cookies are those of the sockets that listen.
+// cookies returns the cookies of the listening sockets.
 func (b *bed) cookies() []uint64 {
 	b.Helper()
 	socks, err := sockiter.List(sockiter.Filter{Ports: []uint16{port}, Listeners: true})

@@ -9,11 +9,11 @@ import (
 	"github.com/niclane/niclane/app"
 )
 
-// BenchmarkListeners has nginx with two workers, each on a processor with a
-// receive queue of its lane: how evenly connections are spread over workers (the
-// most of one over the mean), and how many are on the processor that their
-// packets come by, by the kernel's hash and led by niclane. How the card spreads
-// them over its queues is chance, and the same in both.
+// BenchmarkListeners has nginx with two workers, each on a processor with a receive queue of
+// its lane. It measures how evenly connections are spread over workers (the largest number
+// divided by the mean), and how many are on the processor on which their packets arrive. It
+// compares the kernel's hash with niclane. The card's spreading over its queues is random in
+// both.
 func BenchmarkListeners(b *testing.B) {
 	const rounds = 10
 	for _, conns := range []int{16, 128} {
@@ -45,10 +45,10 @@ func BenchmarkListeners(b *testing.B) {
 	}
 }
 
-// spread sums how connections were spread.
+// spread sums up how connections were spread.
 type spread struct {
-	rounds, uneven float64 // most of a worker over the mean
-	near, all      int     // on the processor of their worker
+	rounds, uneven float64 // largest number of a worker divided by the mean
+	near, all      int     // connections on their worker's processor
 }
 
 func (s *spread) add(near int, by map[string]int) {

@@ -15,19 +15,20 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// An expectation is what probe must answer for a capability on Debian's
-// kernels: yes from a release on, no before.
+// An expectation is the answer that probe must give for a capability on Debian's kernels: yes
+// from release since on, no before.
 type expectation struct {
 	capability device.Capability
 	since      string // "" for all kernels
 	never      bool   // no on all kernels
-	// unknown is why probe cannot tell, before `untold`, or ever if untold is "".
+	// unknown is the reason why probe cannot tell, on releases before untold, or on all if
+	// untold is "".
 	unknown string
 	untold  string
-	source  string // the kernel commit or configuration
+	source  string // kernel commit or configuration
 }
 
-// ofKernel is what every one of Debian's kernels must have, by its version.
+// ofKernel are the capabilities of Debian's kernels, by version.
 var ofKernel = []expectation{
 	{capability: device.CapMqprio, source: "CONFIG_NET_SCH_MQPRIO"},
 	{capability: device.CapHTB, source: "CONFIG_NET_SCH_HTB"},
@@ -55,13 +56,13 @@ var ofKernel = []expectation{
 		source: "the guest mounts control groups of version 2 only"},
 }
 
-// Reasons for which probe cannot tell.
+// Reasons why probe cannot tell.
 const (
-	noNetdev    = "family netdev" // napi-get and dev-get cannot be asked
+	noNetdev    = "family netdev" // no napi-get and dev-get
 	onlyByDoing = "cannot be tried without replacing the root qdisc"
 )
 
-// ofVeth is what a veth with GRO has.
+// ofVeth are the capabilities of a veth with GRO.
 var ofVeth = []expectation{
 	{capability: device.CapChannelsSet, source: "4752eeb3d891 (5.15)"},
 	{capability: device.CapCoalesce, never: true, source: "drivers/net/veth.c: veth_ethtool_ops"},
@@ -90,7 +91,7 @@ var ofVeth = []expectation{
 	{capability: device.CapRPS, source: "CONFIG_RPS"},
 }
 
-// ofCard is what the guest's virtio-net has.
+// ofCard are the capabilities of the guest's virtio-net.
 var ofCard = []expectation{
 	{capability: device.CapChannelsSet, source: "d73bcd2c2878 (3.8)"},
 	{capability: device.CapCoalesce, source: "0c465be183c7 (4.20): frames only, without VIRTIO_NET_F_NOTF_COAL"},
@@ -120,7 +121,7 @@ var ofCard = []expectation{
 	{capability: device.CapRPS, source: "CONFIG_RPS"},
 }
 
-// answer is what probe must answer on a release.
+// answer returns the expected answer on a release.
 func (e expectation) answer(release string) device.Answer {
 	switch {
 	case e.unknown != "" && within(release, "", e.untold):
@@ -131,10 +132,10 @@ func (e expectation) answer(release string) device.Answer {
 	return device.Yes
 }
 
-// probed marks what niclane probe printed.
+// probed marks the output of niclane probe.
 const probed = "probed: "
 
-// probe makes a veth beside the guest's card and prints what niclane finds.
+// probe makes a veth beside the guest's card and prints the output of niclane probe.
 func probe(ctx context.Context, niclane string) error {
 	dev, err := cardName()
 	if err != nil {
@@ -167,7 +168,7 @@ func probe(ctx context.Context, niclane string) error {
 	return err
 }
 
-// cardName is the interface with the card's address.
+// cardName returns the interface with the card's MAC address.
 func cardName() (string, error) {
 	dirs, err := filepath.Glob("/sys/class/net/*/address")
 	if err != nil {
@@ -181,7 +182,7 @@ func cardName() (string, error) {
 	return "", fmt.Errorf("no interface has the address %s: is virtio_net loaded?", cardMAC)
 }
 
-// judgeCapabilities compares what probe answered with what it must answer.
+// judgeCapabilities compares probe's answers with the expected ones.
 func (r *results) judgeCapabilities(text []string) []string {
 	i := slices.IndexFunc(text, func(s string) bool { return strings.HasPrefix(s, probed) })
 	if i < 0 {
@@ -217,7 +218,7 @@ func (r *results) judgeCapabilities(text []string) []string {
 	return problems
 }
 
-// judgeTable compares answers with a table that must name each of them.
+// judgeTable compares answers with a table, which must contain each of them.
 func judgeTable(what, release string, caps device.Capabilities, table []expectation) []string {
 	var problems []string
 	caps = maps.Clone(caps)

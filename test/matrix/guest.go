@@ -16,11 +16,11 @@ import (
 	"github.com/niclane/niclane/internal/program"
 )
 
-// guestCommand is what the command is called as in a guest.
+// guestCommand is the argument for the command in a guest.
 const guestCommand = "internal-guest"
 
-// inGuest runs suites, named by comma, in a guest, and prints what they say
-// between marks that the host finds again (parse).
+// inGuest runs suites, given by name, in a guest. It prints their output between marks, which
+// the host parses.
 func inGuest(names string) error {
 	if err := prepareGuest(); err != nil {
 		return err
@@ -82,9 +82,8 @@ func inGuest(names string) error {
 	return nil
 }
 
-// prepareGuest gives the guest what a booted Debian has and virtme-ng's init leaves
-// out: the BPF file system, control groups that can be used, and the card's
-// driver.
+// prepareGuest adds what a booted Debian has and virtme-ng's init lacks: the BPF file system,
+// usable control groups, and the card's driver.
 func prepareGuest() error {
 	const cachedRoot = "/run/cached-root"
 	if err := os.Mkdir(cachedRoot, 0o755); err != nil {
@@ -96,8 +95,8 @@ func prepareGuest() error {
 		data              string
 	}{
 		{"bpf", "/sys/fs/bpf", "bpf", 0, ""},
-		// The root that virtme mounts caches nothing: starting a program
-		// reads it from the host anew, which takes ten times as long.
+		// virtme mounts its root without a cache. Each program start would read it from the
+		// host again, which takes ten times as long.
 		{rootTag, cachedRoot, "9p", unix.MS_RDONLY,
 			"version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"},
 		{cachedRoot + "/usr", "/usr", "", unix.MS_BIND, ""},
@@ -106,7 +105,7 @@ func prepareGuest() error {
 			return fmt.Errorf("mount %s: %w", m.dir, err)
 		}
 	}
-	// As systemd does for the groups below the root.
+	// systemd enables these controllers for the groups below the root.
 	if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpuset +cpu +memory +pids"),
 		0); err != nil {
 		return err
@@ -115,20 +114,20 @@ func prepareGuest() error {
 	if err != nil {
 		return err
 	}
-	// Without udev nobody loads the driver of the card, nor makes vhost's node.
+	// Without udev, no program loads the card's driver or makes vhost's device node.
 	for _, module := range []string{"virtio_net", "vhost_net"} {
 		if out, err := exec.Command(strings.TrimSpace(string(modprobe)), module).CombinedOutput(); err != nil {
 			return fmt.Errorf("modprobe %s: %w: %s", module, err, out)
 		}
 	}
-	// Tests may change what belongs to the whole machine.
+	// Tests may change settings of the whole machine.
 	if err := os.Setenv("NICLANE_GUEST", "1"); err != nil {
 		return err
 	}
 	return os.Setenv("TMPDIR", "/var/tmp") // /tmp is the host's
 }
 
-// runTests runs a package's tests as go test does, in its directory.
+// runTests runs a package's tests like go test, in its directory.
 func runTests(ctx context.Context, top, program string, s suite) error {
 	args := []string{"-test.v", "-test.timeout", s.within.String()}
 	if s.run != "" {
@@ -151,7 +150,7 @@ func runTests(ctx context.Context, top, program string, s suite) error {
 	return cmd.Run()
 }
 
-// local copies a program to the guest's memory: tests start themselves often.
+// local copies a program into the guest's memory, because tests often start themselves.
 func local(program string) (string, error) {
 	text, err := os.ReadFile(program)
 	if err != nil {
@@ -161,8 +160,7 @@ func local(program string) (string, error) {
 	return own, os.WriteFile(own, text, 0o755)
 }
 
-// say runs a command, shows it and what it prints, and returns what it prints
-// on standard output.
+// say runs a command, prints it with its output, and returns its standard output.
 func say(ctx context.Context, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var stdout, stderr strings.Builder

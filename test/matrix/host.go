@@ -20,11 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bench is where guests are made and run.
+// A bench makes and runs guests.
 type bench struct {
 	ctx context.Context
 	top string // the checkout
-	out string // out/matrix in it, which guests may write
+	out string // its out/matrix, which guests may write
 }
 
 func newBench(ctx context.Context) (*bench, error) {
@@ -39,9 +39,9 @@ func newBench(ctx context.Context) (*bench, error) {
 	return b, os.MkdirAll(filepath.Join(b.out, "bin"), 0o755)
 }
 
-// build installs virtme-ng and compiles what runs in the guests, on kernels.
+// build installs virtme-ng and compiles the guests' programs for kernels.
 func (b *bench) build(chosen []suite, kernels []string) error {
-	// A guest is started where there is no network to install anything from.
+	// Guests start without a network, so install everything now.
 	if out, err := exec.CommandContext(b.ctx, "tools/virtme", "--help").CombinedOutput(); err != nil {
 		return fmt.Errorf("tools/virtme: %w: %s", err, out)
 	}
@@ -69,15 +69,15 @@ func (b *bench) build(chosen []suite, kernels []string) error {
 	return nil
 }
 
-// A guest is a kernel that was fetched.
+// A guest is a fetched kernel.
 type guest struct {
 	series   string
-	release  string // as uname -r has it
+	release  string // as printed by uname -r
 	packages string
 	image    string
 	root     string // the directory with lib/modules
 	module   string // the simulated card, if it was built
-	log      string // what the guest says
+	log      string // log file of the guest
 }
 
 // fetch gets the newest kernel of a series.
@@ -98,23 +98,22 @@ func (b *bench) fetch(series string) (*guest, error) {
 	}, nil
 }
 
-// Of the guest's card. It has queues for XDP to send on, one per processor, beside
-// four for the stack.
+// The guest's card. Besides the stack's four queues, it has one queue for each processor, on
+// which XDP can send.
 const (
 	cardQueues = 8
 	cardMAC    = "52:54:00:6e:6c:01"
 )
 
-// card is a virtio-net with as many queue pairs as the tap device has, and
-// receive steering by hash. It has an interrupt per queue, one for
-// configuration and one for control.
+// card is a virtio-net with as many queue pairs as the tap device, and receive steering by
+// hash. It has an interrupt for each queue, one for configuration and one for control.
 var card = []string{
 	"-netdev", fmt.Sprintf("tap,id=card,ifname=tap0,script=no,downscript=no,vhost=off,queues=%d", cardQueues),
 	"-device", fmt.Sprintf("virtio-net-pci,netdev=card,mac=%s,mq=on,rss=on,hash=on,vectors=%d", cardMAC,
 		2*cardQueues+2),
 }
 
-// rootTag is the machine's root once more, for the guest to mount with a cache.
+// rootTag tags a second export of the machine's root, which the guest mounts with a cache.
 const rootTag = "cached-root"
 
 var root = []string{
@@ -122,25 +121,23 @@ var root = []string{
 	"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + rootTag,
 }
 
-// emulation has one thread emulate the guest's processors in turn. With a
-// thread each, a processor of QEMU 7.2 now and then runs into an int3 that the
-// kernel had put over a jump label to patch it (arch/x86/kernel/alternative.c)
-// and has taken away since, and panics with "Oops: int3". Attaching programs
-// patches jump labels (net/core/dev.c: generic_xdp_needed_key and others).
-// Waiting for another processor is also cheaper, the more the less of the
-// machine is free.
+// emulation makes one thread emulate the guest's processors in turn. With a thread for each, a
+// processor of QEMU 7.2 sometimes executes an int3 that the kernel has already removed from a
+// jump label (arch/x86/kernel/alternative.c). The kernel then panics with "Oops: int3".
+// Attaching programs patches jump labels (net/core/dev.c: generic_xdp_needed_key and others).
+// One thread also costs less on a busy machine, because no processor waits for another.
 var emulation = []string{"-accel", "tcg,thread=single"}
 
-// twoNodes gives each of the guest's processors a node with half of the memory,
-// and a socket: the kernel warns of a package that is on two nodes.
+// twoNodes gives each of the guest's processors its own NUMA node, with half of the memory, and
+// its own socket. The kernel warns if a package spans two nodes.
 var twoNodes = []string{
 	"-smp", "2,sockets=2,cores=1,threads=1",
 	"-object", "memory-backend-ram,id=memory0,size=1G", "-numa", "node,nodeid=0,cpus=0,memdev=memory0",
 	"-object", "memory-backend-ram,id=memory1,size=1G", "-numa", "node,nodeid=1,cpus=1,memdev=memory1",
 }
 
-// inNamespace runs its arguments in a network namespace where tap0 is, the
-// other end of the card's wire, and the guest's peer.
+// inNamespace runs its arguments in a network namespace with tap0, the other end of the card's
+// wire, and the guest's peer.
 const inNamespace = `
 ip link set lo up
 echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
@@ -150,12 +147,12 @@ ip link set tap0 up
 out/matrix/bin/matrix ` + peerCommand + ` &
 exec "$@"`
 
-// boots is how often a guest is started that does not come up. A kernel on
-// emulated processors may panic at boot, before anything of ours runs (seen once
-// in some forty boots, with a thread for each processor: 6.12, idle task, at 2.1 s).
+// boots is the number of attempts to boot a guest. A kernel on emulated processors may panic at
+// boot, before niclane runs (once in about forty boots, with a thread for each processor: 6.12,
+// idle task, at 2.1 s).
 const boots = 3
 
-// bootAgain is boot, again if the guest did not come up.
+// bootAgain calls boot until the guest comes up, at most boots times.
 func (b *bench) bootAgain(w io.Writer, g *guest, chosen []suite) (r *results, err error) {
 	for n := 1; n <= boots; n++ {
 		if r, err = b.boot(g, chosen); !errors.Is(err, errNoBoot) {
@@ -166,12 +163,12 @@ func (b *bench) bootAgain(w io.Writer, g *guest, chosen []suite) (r *results, er
 	return r, err
 }
 
-// boot runs the suites in the guest and returns what they said. An error means
-// that the guest did not come to its end.
+// boot runs the suites in the guest and returns their results. An error means that the guest
+// did not finish.
 func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 	var names []string
 	var nodes []string
-	within := 2 * time.Minute // to boot and end
+	within := 2 * time.Minute // for boot and end
 	for _, s := range chosen {
 		names = append(names, s.name)
 		within += s.within
@@ -194,12 +191,12 @@ func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, within)
 	defer cancel()
-	// The end of unshare, however it comes, ends all that was started below.
+	// When unshare ends, all its child processes end too.
 	args := append([]string{"--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", inNamespace, "sh",
 		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory",
 		"2G",
 		"-a", "nokaslr", "-a", "mitigations=off", "-a", "random.trust_cpu=on",
-		// Guests have a /tmp and a /var/tmp of their own; the checkout may be there.
+		// Guests have their own /tmp and /var/tmp, which would hide a checkout there.
 		"--rwdir", b.top, "--show-boot-console", "--script-sh", script, "--qemu-opts"},
 		slices.Concat(emulation, card, root, nodes)...)
 	cmd := exec.CommandContext(ctx, "unshare", args...)
@@ -224,9 +221,9 @@ func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 	return r, nil
 }
 
-// script is what the guest's init runs. The guest's root is the machine's,
-// read-only but for out/matrix. Modules are loaded from below the cache: a
-// machine without a kernel of its own has no /lib/modules to mount over.
+// script returns the script of the guest's init. The guest's root is the machine's, read-only
+// except for out/matrix. Modules are loaded from below the cache, because the machine may lack
+// a /lib/modules to mount over.
 func (b *bench) script(g *guest, names []string) string {
 	return fmt.Sprintf(`#!/bin/sh
 modprobe=%[1]s/%[2]s.modprobe

@@ -11,24 +11,24 @@ import (
 	"strings"
 )
 
-// A skip is a test that may be skipped on some kernels, and why. What is
-// skipped and not listed is a problem, and so is what is listed and not
-// skipped: the list stays true.
+// A skip is a test that may be skipped on some kernels, with the reason. A skipped test that is
+// not listed is a problem, and so is a listed test that is not skipped. The list thus stays
+// true.
 type skip struct {
 	suite string
-	test  string // the whole name
-	// since and before bound the kernels on which it is skipped; "" for none.
+	test  string // full name
+	// since and before limit the kernels on which the test is skipped; "" is no limit.
 	since, before string
-	// said is part of what the test gives as its reason.
+	// said is a part of the test's reason.
 	said string
 	why  string
 }
 
-// splat begins what a kernel says when it found itself wrong.
+// splat matches the kernel's reports of its own errors.
 var splat = regexp.MustCompile(`\] (WARNING: |BUG: |Oops|general protection fault|kernel BUG at|` +
 	`refcount_t: |unregister_netdevice: waiting)`)
 
-// judge lists what is wrong in what a guest said: nil if nothing is.
+// judge returns the problems in a guest's results, nil if there are none.
 func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string {
 	var problems []string
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -63,7 +63,7 @@ func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string
 		if !want.builtin && want.bench == "" && len(s.tests) == 0 {
 			problem("%s: no test ran", s.name)
 		}
-		// Go's test programs exit with 1 when a test has failed.
+		// A Go test program exits with 1 if a test has failed.
 		if s.outcome != "ok" && (len(problems) == before || s.outcome != "exit status 1") {
 			problem("%s: %s", s.name, s.outcome)
 		}
@@ -86,8 +86,8 @@ func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string
 	return problems
 }
 
-// suitesOf returns the suites that the problems are of; none if one is of no
-// suite's: the kernel's.
+// suitesOf returns the suites with problems. It returns none if a problem belongs to no suite,
+// but to the kernel.
 func suitesOf(problems []string, chosen []suite) []suite {
 	var of []suite
 	for _, p := range problems {
@@ -110,7 +110,7 @@ func (s *section) failsBelow(name string) bool {
 	})
 }
 
-// listed finds the entry that allows a test to be skipped.
+// listed returns the entry that allows a test to be skipped.
 func listed(skips []skip, release, suite string, t test) (skip, bool) {
 	for _, k := range skips {
 		if k.suite == suite && k.test == t.name && within(release, k.since, k.before) &&
@@ -121,7 +121,7 @@ func listed(skips []skip, release, suite string, t test) (skip, bool) {
 	return skip{}, false
 }
 
-// known finds what is known to be wrong with a suite on a release, nil if nothing.
+// known returns the known defect of a suite on a release, nil if there is none.
 func known(defects []defect, release, suite string) *defect {
 	i := slices.IndexFunc(defects, func(d defect) bool {
 		return d.suite == suite &&
@@ -133,14 +133,14 @@ func known(defects []defect, release, suite string) *defect {
 	return &defects[i]
 }
 
-// within reports whether a release as uname -r has it is not older than since
-// and older than before; "" is no bound.
+// within reports whether a release (uname -r) is at least since and older than before; "" is no
+// bound.
 func within(release, since, before string) bool {
 	v := version(release)
 	return (since == "" || cmpVersion(v, version(since)) >= 0) && (before == "" || cmpVersion(v, version(before)) < 0)
 }
 
-// version is the first two numbers of a release.
+// version returns the first two numbers of a release.
 func version(release string) [2]int {
 	var v [2]int
 	f := regexp.MustCompile(`^(\d+)\.(\d+)`).FindStringSubmatch(release)

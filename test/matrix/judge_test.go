@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// guestSaid is what a guest prints, shortened.
+// guestSaid is the shortened output of a guest.
 const guestSaid = `=#= begin internal/kernel/tc
 === RUN   TestDump
 --- PASS: TestDump (1.16s)
@@ -143,7 +143,7 @@ func TestSuitesOf(t *testing.T) {
 	}
 }
 
-// A guest that died says so, and where.
+// TestParseCutOff: the error of a guest that died says where it died.
 func TestParseCutOff(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", "before the first suite"},
@@ -173,7 +173,7 @@ func TestJudgeTable(t *testing.T) {
 		name    string
 		release string
 		caps    device.Capabilities
-		want    []string // parts
+		want    []string // parts of the problems
 	}{
 		{"as an old kernel is", "6.1.0-56-amd64", caps(device.No, device.Unknown, device.No), nil},
 		{"as a new kernel is", "6.12.117+deb12-amd64", caps(device.Yes, device.Yes, device.No), nil},
@@ -209,7 +209,7 @@ func TestJudgeTable(t *testing.T) {
 	}
 }
 
-// What the machine answers is judged against the right tables.
+// TestJudgeCapabilities: the machine's answers are compared with the right tables.
 func TestJudgeCapabilities(t *testing.T) {
 	const release = "7.2.13+deb14-amd64"
 	as := func(table []expectation) device.Capabilities {

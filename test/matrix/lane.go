@@ -15,8 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lanesFile is the same for every device: what differs is what plan makes of
-// it.
+// lanesFile is the same for every device. Only the plans differ.
 const lanesFile = `version: 1
 globals:
   dev: %s
@@ -37,15 +36,13 @@ lanes:
         ports: [443]
 `
 
-// laneLife plans, applies, looks at and rolls back a lane on the guest's card
-// with a number of queues, and compares all that a plan can write before and
-// after.
+// laneLife plans, applies, verifies and rolls back a lane on the guest's card with a number of
+// queues. It compares all that a plan can write before and after.
 //
-// virtio_net takes native XDP with guest offloads on (it switches them off
-// through VIRTIO_NET_F_CTRL_GUEST_OFFLOADS meanwhile) and an MTU that fits a
-// page. It takes a transmit queue per processor for XDP, on top of those in
-// use, if the device has as many; otherwise transmitting and redirecting to
-// devices, which niclane does not do, would take a lock.
+// virtio_net accepts native XDP with guest offloads on, which it disables meanwhile through
+// VIRTIO_NET_F_CTRL_GUEST_OFFLOADS, and with an MTU that fits a page. For XDP it takes an
+// additional transmit queue for each processor, if the device has enough queues. Otherwise, XDP
+// transmit and redirects to devices take a lock; niclane uses neither.
 func laneLife(ctx context.Context, niclane string, queues int) error {
 	dev, err := readyCard(ctx, queues)
 	if err != nil {
@@ -97,7 +94,7 @@ func laneLife(ctx context.Context, niclane string, queues int) error {
 	return nil
 }
 
-// applyHere are apply's words where the device carries the connection to the guest.
+// applyHere returns the arguments of apply for a device that may carry the user's connection.
 func applyHere(lanes string) []string { return []string{"apply", "--confirm-within", "0", lanes} }
 
 // readyCard gives the guest's card its address and a number of queues.
@@ -110,9 +107,9 @@ func readyCard(ctx context.Context, queues int) (dev string, err error) {
 		"ip address replace " + cardAddress + "/24 dev " + dev,
 		fmt.Sprintf("ethtool -L %s combined %d", dev, queues),
 		fmt.Sprintf("ethtool -K %s rx-gro-hw on", dev),
-		// The kernel gave the queues beyond the first channels pfifo_fast and
-		// not the default qdisc (net/sched/sch_mq.c: mq_init), and gives it to
-		// nobody again: it makes all of mq anew.
+		// The kernel gives the queues beyond the first channels pfifo_fast, not the default
+		// qdisc (net/sched/sch_mq.c: mq_init). When mq is created again, it gives all queues
+		// the default qdisc. Do that before the first dump.
 		fmt.Sprintf("tc qdisc add dev %s root pfifo", dev),
 		fmt.Sprintf("tc qdisc del dev %s root", dev),
 	} {
@@ -134,10 +131,10 @@ func exitCode(err error) int {
 	return -1
 }
 
-// assigned are numbers that the kernel gives anew.
+// assigned matches numbers that the kernel assigns.
 var assigned = regexp.MustCompile(`"id":[0-9]+|prog/xdp id [0-9]+|"expires":[0-9]+|qdisc [a-z_]+ 8[0-9a-f]{3}:`)
 
-// dumpCard is all that a plan can write on the card, as other programs show it.
+// dumpCard returns all that a plan can write on the card, as other programs print it.
 func dumpCard(ctx context.Context, dev string) string {
 	var b strings.Builder
 	for _, line := range []string{
@@ -165,7 +162,7 @@ func dumpCard(ctx context.Context, dev string) string {
 	for _, g := range globs {
 		files, err := filepath.Glob(g)
 		if err != nil {
-			panic(err) // the patterns are constants
+			panic(err) // cannot happen: the patterns are constants
 		}
 		for _, f := range files {
 			if text, err := os.ReadFile(f); err == nil {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command matrix runs niclane's namespace tests on kernels other than the
-// machine's: in QEMU guests that see the machine's file system, on kernels as
-// Debian builds them. It fails when a test fails, when a test is skipped that
-// this kernel should run, and when a capability is missing that the kernel's
-// version should have.
+// Command matrix runs niclane's namespace tests on other kernels than the machine's. It uses
+// QEMU guests with Debian's kernels, which see the machine's file system. It fails if a test
+// fails, if a test is skipped that the kernel should run, or if a capability is missing that
+// the kernel's version should have.
 //
-// It installs kernels below the user's cache directory only, and refuses to go
-// on with fewer kernels than it was asked for.
+// It installs kernels only below the user's cache directory. It stops if it cannot get every
+// kernel that it was asked for.
 package main
 
 import (
@@ -26,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// series are the kernels, as tools/kernel names them.
+// series are the names of the kernels in tools/kernel.
 var series = []string{oldest, "6.12", newest}
 
 const (
@@ -58,9 +57,9 @@ func main() {
 	}
 }
 
-// run runs the suites on each kernel, as many at once as there are processors,
-// benchmarks one at a time, and prints what was wrong. All kernels are run,
-// whatever is wrong with the first.
+// run runs the suites on each kernel and prints the problems. It runs as many guests at once as
+// there are processors, or one for benchmarks. A problem on one kernel does not stop the
+// others.
 func run(ctx context.Context, kernels []string, only string, benchmark bool) error {
 	chosen, err := choose(only, ";")
 	if err != nil {
@@ -112,13 +111,13 @@ func run(ctx context.Context, kernels []string, only string, benchmark bool) err
 	return errors.Join(errs...)
 }
 
-// A report is what there is to say of one kernel.
+// A report is the output for one kernel.
 type report struct {
 	text string
 	err  error
 }
 
-// kernel runs the suites on the newest kernel of a series and says how they went.
+// kernel runs the suites on the newest kernel of a series and prints the results.
 func (b *bench) kernel(w io.Writer, series string, chosen []suite) error {
 	start := time.Now()
 	g, err := b.fetch(series)
@@ -177,10 +176,10 @@ func (b *bench) kernel(w io.Writer, series string, chosen []suite) error {
 	return nil
 }
 
-// secondRun runs suites that had problems in a new guest, as netdev's own CI
-// does with the kernel's selftests: on an emulated processor that others share,
-// a test now and then meets a time limit of the kernel's. What is wrong again
-// is a problem; what was wrong once is shown, and has a cause to be found.
+// secondRun runs suites with problems in a new guest, as netdev's CI does with the kernel's
+// selftests. On a shared emulated processor, a test sometimes exceeds a time limit of the
+// kernel. A failure in both runs is a problem. A failure in the first run only is printed, and
+// its cause has to be found.
 func (b *bench) secondRun(w io.Writer, g *guest, failed []suite) ([]string, error) {
 	second := *g
 	second.series += ".again"

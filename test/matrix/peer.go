@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The other end of the guest card's wire: this command on the machine, in the
-// network namespace of the tap device, which the guest asks for traffic.
+// The other end of the guest card's wire: this command on the machine, in the network namespace
+// of the tap device. The guest asks it for traffic.
 const (
 	peerCommand = "internal-peer"
 	peerAddress = "10.99.0.2"
@@ -44,21 +44,21 @@ func servePeer() error {
 	}
 }
 
-// A Peer makes traffic to a guest for as long as the guest is connected. Its
-// methods are net/rpc's.
+// A Peer sends traffic to a guest while the guest is connected. Its methods are called by
+// net/rpc.
 type Peer struct {
 	mu    sync.Mutex
 	last  int
 	flows map[int]*flow
 }
 
-// Where is what Start wants to know: as for net.Dial.
+// Where is the argument of Start: network and address as for net.Dial.
 type Where struct{ Network, Address string }
 
-// Exchanged is what became of a flow.
+// Exchanged counts the packets of a flow.
 type Exchanged struct {
 	Sent, Answered uint64
-	// Overtaken came back after one that was sent later.
+	// Overtaken counts answers that arrived after the answer to a later packet.
 	Overtaken uint64
 }
 
@@ -77,7 +77,7 @@ func (p *Peer) Start(w Where, id *int) error {
 	return nil
 }
 
-// Look says how far a flow is.
+// Look returns the present counts of a flow.
 func (p *Peer) Look(id int, x *Exchanged) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +89,7 @@ func (p *Peer) Look(id int, x *Exchanged) error {
 	return nil
 }
 
-// End ends a flow, and returns when its last answer is there or has been
-// waited for.
+// End ends a flow. It returns when the last answer has arrived or its time is over.
 func (p *Peer) End(id int, x *Exchanged) error {
 	p.mu.Lock()
 	f := p.flows[id]
@@ -105,7 +104,7 @@ func (p *Peer) End(id int, x *Exchanged) error {
 
 var errNoFlow = errors.New("no such flow")
 
-// endAll ends what the guest has left.
+// endAll ends the flows that the guest has left.
 func (p *Peer) endAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,27 +116,26 @@ func (p *Peer) endAll() {
 }
 
 const (
-	// messageSize is that of a question and of its answer, in bytes.
+	// messageSize is the size of a question and of its answer, in bytes.
 	messageSize = 64
-	// pace leaves a guest on emulated processors time for other things.
+	// pace is the pause between questions. It leaves an emulated guest time for other work.
 	pace = 2 * time.Millisecond
-	// window is how many questions may wait for their answers, so that none
-	// finds a queue of the guest's full.
+	// window is the number of unanswered questions, so small that no queue of the guest
+	// overflows.
 	window = 16
-	// patience is with guests.
+	// patience is the time limit for a guest's answers.
 	patience = 20 * time.Second
 )
 
-// A flow is numbered questions, and their echoes.
+// A flow sends numbered questions and receives their echoes.
 type flow struct {
 	conn net.Conn
-	// patience bounds the wait for an answer.
+	// patience limits the wait for an answer.
 	patience time.Duration
 	stop     chan struct{}
-	// waiting has an element for each question whose answer nobody has
-	// looked for.
+	// waiting has an element for each question whose answer was not yet received.
 	waiting chan struct{}
-	ended   chan struct{} // closed when the last answer is there
+	ended   chan struct{} // closed when the last answer has arrived
 
 	mu sync.Mutex
 	x  Exchanged

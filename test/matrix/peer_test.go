@@ -11,8 +11,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestFlow: a flow's answers are counted, and so is what is missing and what was
-// overtaken.
+// TestFlow: a flow's answers are counted, and so are missing and overtaken ones.
 func TestFlow(t *testing.T) {
 	for _, tt := range []struct {
 		name            string

@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// Marks between which a guest prints what a suite says.
+// Marks around the output of a suite in a guest.
 const (
 	beginMark = "=#= begin "
 	endMark   = "=#= end "
 	doneMark  = "=#= done"
-	// kernelSection is what the kernel says, at the end.
+	// kernelSection is the name of the last section, the kernel's log.
 	kernelSection = "kernel messages"
 )
 
-// A section is what one suite said.
+// A section is the output of one suite.
 type section struct {
 	name    string
 	text    []string
 	seconds string
-	outcome string // "ok", else what was wrong
+	outcome string // "ok" or an error
 	tests   []test
 }
 
@@ -52,16 +52,16 @@ func (s section) String() string {
 type test struct {
 	name    string
 	outcome string // PASS, SKIP, FAIL
-	said    string // what the testing package printed for it last, else what it printed last
+	said    string // its last message from the testing package, otherwise its last line
 }
 
-// results are what a guest said.
+// results are the results from one guest.
 type results struct {
 	release  string
 	sections []section
 }
 
-// count counts tests with an outcome.
+// count returns the number of tests with an outcome.
 func (r *results) count(outcome string) int {
 	n := 0
 	for _, s := range r.sections {
@@ -74,7 +74,7 @@ func (r *results) count(outcome string) int {
 	return n
 }
 
-// section returns the section of a name, nil if there is none.
+// section returns the section with a name, nil if there is none.
 func (r *results) section(name string) *section {
 	for i := range r.sections {
 		if r.sections[i].name == name {
@@ -91,8 +91,7 @@ var (
 	resultLine = regexp.MustCompile(`^ *--- (PASS|SKIP|FAIL): (\S+) \([0-9.]+s\)$`)
 )
 
-// parse reads what a guest with a kernel release said. Without the last mark the guest did not come
-// to its end.
+// parse parses the output of a guest. Without the last mark, the guest did not finish.
 func parse(release string, text []byte) (*results, error) {
 	r := &results{release: release}
 	var s *section
@@ -128,7 +127,7 @@ func parse(release string, text []byte) (*results, error) {
 		case runLine.MatchString(line):
 			running = runLine.FindStringSubmatch(line)[1]
 		case running != "":
-			// A log of the tested goes on after what was wrong.
+			// Log lines of the tested program may follow the error; keep the error.
 			if line = strings.TrimSpace(line); saidLine.MatchString(line) || !saidLine.MatchString(said[running]) {
 				said[running] = line
 			}
@@ -146,5 +145,5 @@ func parse(release string, text []byte) (*results, error) {
 	return r, nil
 }
 
-// errNoBoot is a guest that did not come so far as to run anything of ours.
+// errNoBoot means that the guest ended before it ran the first suite.
 var errNoBoot = errors.New("the guest ended before the first suite")

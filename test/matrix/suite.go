@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// A suite is what runs in a guest under one name.
+// A suite is a set of tests with a name that runs in a guest.
 type suite struct {
-	// name is a package's directory, or that of a part of this command.
+	// name is the directory of a package, or the name of a part of this command.
 	name string
-	// builtin suites are not tests of a package but run by this command.
+	// builtin suites are functions of this command, not tests of a package.
 	builtin bool
-	// run and skip are go test's -run and -skip; "" for all and none.
+	// run and skip are go test's -run and -skip; "" runs all and skips none.
 	run, skip string
 	// bench is go test's -bench; "" for none.
 	bench string
-	// since is the first kernel that has what most of it is about; "" for all.
+	// since is the first kernel with the main feature under test; "": all kernels.
 	since string
-	// dir is where its package is, "" for name.
+	// dir is the directory of its package, "": name.
 	dir string
 	// module is the directory of its Go module, "" for niclane's own.
 	module string
-	// ends has it run on the oldest and the newest kernel alone, unless it is named: what
-	// differs on those between them is in the suites of the clients and of the card.
+	// ends limits the suite to the oldest and the newest kernel, unless it is named. The suites
+	// of the clients and of the card cover the differences between the others.
 	ends bool
-	// nodes has it run in a guest with two NUMA nodes.
+	// nodes runs it in a guest with two NUMA nodes.
 	nodes bool
-	// within is how long it may take in the guest. It bounds what hangs, and is
-	// many times what the suite takes on an idle machine.
+	// within is the time limit in the guest: many times what the suite takes on an idle
+	// machine.
 	within time.Duration
 }
 
-// suites in the order in which they run: the thin clients first, so that the
-// first failure is the cause of the others. What is skipped or not named is
-// either pure, or the same again many times: emulation makes it too slow.
+// suites are in the order of their run: the thin clients first, so that the first failure is
+// the cause of the others. Skipped or unnamed tests need no kernel or repeat others; emulation
+// is too slow for them.
 var suites = []suite{
 	{name: "internal/kernel/nlsock", within: 5 * time.Minute},
 	{name: "internal/kernel/hostfs", within: 5 * time.Minute},
@@ -58,7 +58,7 @@ var suites = []suite{
 	{name: "app/reuseport", within: 5 * time.Minute},
 	{name: "app/sockiter", within: 5 * time.Minute},
 	{name: "app", run: "^TestVhost$", within: 5 * time.Minute},
-	{name: "poller", since: "6.13", within: 8 * time.Minute}, // static tracking of NAPIs
+	{name: "poller", since: "6.13", within: 8 * time.Minute}, // static NAPI tracking
 	{name: probeSuite, builtin: true, within: 5 * time.Minute},
 	{name: laneSuite, builtin: true, within: 5 * time.Minute},
 	{name: freeSuite, builtin: true, within: 5 * time.Minute},
@@ -72,42 +72,42 @@ var suites = []suite{
 		within: 8 * time.Minute},
 	{name: "test/coexist", within: 8 * time.Minute},
 	{name: "test/members", ends: true, within: 8 * time.Minute},
-	{name: "test/fair", within: 5 * time.Minute}, // fq_codel is a module of these kernels
-	// go run ./test/simcard/run runs all of it; here, what takes long, what lanes
-	// meet anyway, and what wants a processor that keeps up (Moderation: interrupts
-	// per frame) is left out.
+	{name: "test/fair", within: 5 * time.Minute}, // fq_codel is a module in these kernels
+	// go run ./test/simcard/run runs all tests. Here three kinds are left out: slow tests,
+	// tests that the lanes' suites cover, and tests that need a fast processor (Moderation:
+	// interrupts per frame).
 	{name: cardSuite,
 		skip: "^Test(Moderation|RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|" +
 			"ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
-	// 13 where two guests have a processor each
+	// 13 minutes if two guests have a processor each.
 	{name: lanesSuite, skip: "^Test(" + ofTheCard + ")$|^TestFaults$/^(contexts|htb)$", ends: true,
 		within: 30 * time.Minute},
 	{name: lanesSuite + ", of the card", dir: lanesSuite, run: "^Test(" + ofTheCard + ")$", since: "6.17",
 		within: 25 * time.Minute},
 	{name: podsSuite, module: "k8s", ends: true, within: 10 * time.Minute},
-	// It needs threads by NAPI, and mqprio, which is a module.
+	// It needs NAPI threads, and mqprio, which is a module.
 	{name: "cmd/niclane", run: "^TestLab$/^verify_mqprio$", since: "6.17", within: 8 * time.Minute},
 }
 
-// asked are run when they are named, and not with the others.
+// asked are suites that run only if they are named.
 var asked = []suite{
 	{name: "kernel-tls", dir: "cmd/niclane-bench", run: "^TestLab$/^bench_kernel_tls$", within: 20 * time.Minute},
-	// minutes in an emulated guest
+	// These take minutes in an emulated guest.
 	{name: "numa", dir: "cmd/niclane", run: "^TestSplit$", nodes: true, within: 15 * time.Minute},
 	{name: "numa-bench", dir: "cmd/niclane-bench", run: "^TestBenchSplit$", nodes: true, within: 30 * time.Minute},
 }
 
-// benchmarks are run when they are asked for, and not with the suites.
+// benchmarks run only if they are asked for.
 var benchmarks = []suite{
 	{name: "test/bench", run: "^$", bench: "^BenchmarkChain$", within: 30 * time.Minute},
 }
 
 // Names of the builtin suites.
 const (
-	probeSuite   = "probe"             // niclane probe, on a veth and the guest's card
-	laneSuite    = "lane"              // a lane's life on the guest's card, all of its queues in use
-	freeSuite    = "lane, free queues" // the same with queues left for XDP to send on
-	trafficSuite = "lane, traffic"     // traffic from the machine through the card, and verify
+	probeSuite   = "probe"             // niclane probe, on a veth and on the guest's card
+	laneSuite    = "lane"              // a lane's life on the guest's card, with all its queues in use
+	freeSuite    = "lane, free queues" // the same, with free queues on which XDP can send
+	trafficSuite = "lane, traffic"     // traffic between the machine and the card, and verify
 )
 
 // Suites that need the simulated card's module.
@@ -115,20 +115,20 @@ const (
 	cardSuite  = "test/simcard/conformance"
 	lanesSuite = "test/simcard/lanes"
 	podsSuite  = "k8s/agent/simcard"
-	// ofTheCard are the tests of lanesSuite about what one card does or refuses: its
-	// driver is the same on every kernel.
+	// ofTheCard are the tests in lanesSuite of what a single card does or refuses. Its driver
+	// is the same on every kernel.
 	ofTheCard = "SmallCards|AnyLocation|ForeignRule|NoShrink|Forgets|DCBDrivers|FlowerOrRules|TableFollowsChannels|" +
 		"Selftest"
 )
 
-// needsModule reports whether the simulated card has to be built for suites.
+// needsModule reports whether suites need the simulated card's module.
 func needsModule(chosen []suite) bool {
 	return slices.ContainsFunc(chosen, func(s suite) bool {
 		return slices.Contains([]string{cardSuite, lanesSuite, podsSuite}, s.path())
 	})
 }
 
-// choose returns the suites named, all for "".
+// choose returns the named suites, all suites for "".
 func choose(only, separator string) ([]suite, error) {
 	if only == "" {
 		return suites, nil
@@ -152,7 +152,7 @@ func onKernel(series string, all []suite) []suite {
 	})
 }
 
-// byNodes divides suites by the guest that they need, those of one node first.
+// byNodes divides suites by the guest that they need; one node comes first.
 func byNodes(all []suite) (guests [][]suite) {
 	for _, nodes := range []bool{false, true} {
 		some := slices.DeleteFunc(slices.Clone(all), func(s suite) bool { return s.nodes != nodes })
@@ -163,7 +163,7 @@ func byNodes(all []suite) (guests [][]suite) {
 	return guests
 }
 
-// path is where the suite's package is.
+// path returns the directory of the suite's package.
 func (s suite) path() string {
 	if s.dir != "" {
 		return s.dir
@@ -171,8 +171,8 @@ func (s suite) path() string {
 	return s.name
 }
 
-// pkg is where it is in its Go module.
+// pkg returns the directory within its Go module.
 func (s suite) pkg() string { return strings.TrimPrefix(s.path(), s.module+"/") }
 
-// file is the name of the suite's test program.
+// file returns the name of the suite's test program.
 func (s suite) file() string { return strings.ReplaceAll(s.name, "/", "-") + ".test" }

@@ -11,13 +11,13 @@ import (
 	"text/tabwriter"
 )
 
-// metric is a benchmark's number as go test prints it: nanoseconds per packet of
-// a way, with a number of members.
+// metric matches a number of a benchmark in go test's output: ns per packet of a way, for a
+// number of members.
 var metric = regexp.MustCompile(`([0-9.]+) ns-(\S+)/([0-9]+)`)
 
-// table writes what a benchmark has measured: thousands of packets per second
-// of one processor, and beside it by what that is more or less than with nothing
-// attached, in the same run. It fails on what has no numbers, or none for "none".
+// table writes the results of a benchmark: thousands of packets per second on one processor,
+// and the difference from "none" (nothing attached) in the same run. Missing numbers, also for
+// "none", are an error.
 func (s *section) table(w io.Writer) error {
 	cost := map[string]map[int]float64{}
 	var ways []string

@@ -23,8 +23,8 @@ import (
 	"github.com/niclane/niclane/internal/kernel/tc"
 )
 
-// trafficLanes is two lanes on the guest's card. The first has the ports that
-// are filled in beside its stream's.
+// trafficLanes has two lanes on the guest's card. The last value adds members to the first
+// lane.
 const trafficLanes = `version: 1
 globals:
   dev: %s
@@ -49,7 +49,7 @@ const trafficOthers = `      - name: others
         ports: [20000-20099]
 `
 
-// proven is what verify says of a lane that carries traffic.
+// proven matches verify's output for a lane with traffic.
 const proven = `(?m)^ok +lane %[1]s on %[2]s, steering: [1-9][0-9]* packets of the lane ` +
 	`arrived on processors [0-9,-]+, none elsewhere, none of others' there.*\n` +
 	`ok +lane %[1]s on %[2]s, mapper: [1-9][0-9]* packets of the lane ` +
@@ -57,10 +57,9 @@ const proven = `(?m)^ok +lane %[1]s on %[2]s, steering: [1-9][0-9]* packets of t
 	`ok +lane %[1]s on %[2]s, bandwidth: [1-9][0-9]* packets of the lane ` +
 	`left in class 1:[0-9]+, none elsewhere, none of others' there`
 
-// traffic sends two lanes' packets and others' from the machine through the
-// card, and checks that verify proves each lane from them, that the first lane's
-// lose nothing while members come and go, and that verify sees it when the
-// packets take another way.
+// traffic sends packets of two lanes and others from the machine through the card. It checks
+// that verify proves each lane. It checks that the first lane loses no packet while members
+// change. It also checks that verify reports packets on a wrong path.
 func traffic(ctx context.Context, niclane string) error {
 	dev, err := readyCard(ctx, cardQueues/2)
 	if err != nil {
@@ -91,8 +90,8 @@ func traffic(ctx context.Context, niclane string) error {
 		return err
 	}
 	defer echo.Close()
-	// Attaching the program makes the driver's queues anew, which can lose
-	// packets: the traffic starts after it.
+	// Attaching the program restarts the driver's queues, which can lose packets. So the
+	// traffic starts later.
 	if err := apply(""); err != nil {
 		return err
 	}
@@ -141,9 +140,9 @@ func traffic(ctx context.Context, niclane string) error {
 	return err
 }
 
-// xdpMode is the mode that niclane must choose for the card, as ip(8) calls it:
-// native where the kernel tells what a driver can do (dev-get, 6.8 as niclane
-// asks for it), else generic.
+// xdpMode returns the mode that niclane must choose for the card, in the words of ip(8): native
+// if the kernel tells a driver's features (dev-get, 6.8 in the form that niclane uses),
+// otherwise generic.
 func xdpMode() (string, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -155,8 +154,8 @@ func xdpMode() (string, error) {
 	return "xdpgeneric", nil
 }
 
-// askPeer has the peer start a flow to each lane, the first lane's first, and
-// one to none, and waits for answers.
+// askPeer asks the peer for a flow to each lane, the first lane's first, and one to no lane. It
+// waits for answers.
 func askPeer() (peer *rpc.Client, flows []int, err error) {
 	if peer, err = rpc.Dial("tcp4", net.JoinHostPort(peerAddress, peerPort)); err != nil {
 		return nil, nil, err
@@ -173,11 +172,11 @@ func askPeer() (peer *rpc.Client, flows []int, err error) {
 	return peer, flows, nil
 }
 
-// lossless ends the flow of lane 1, which must have lost nothing. Of a guest that gets
-// no processor for a while two things are not niclane's: cake drops of what has waited
-// for milliseconds, and counts it; and the tap device forgets a flow's queue when the
-// guest was silent for 3 s (TUN_FLOW_EXPIRE, drivers/net/tun.c), so that a packet or two
-// come in by another queue, beside those of the first.
+// lossless ends the flow of lane 1 and checks that no packet was lost. Two effects of a guest
+// that gets no processor for a while are allowed. cake drops packets that waited for
+// milliseconds, and counts them. The tap device forgets a flow's queue after 3 s without
+// packets from the guest (TUN_FLOW_EXPIRE, drivers/net/tun.c), so a packet or two arrive on
+// another queue and may overtake.
 func lossless(ctx context.Context, peer *rpc.Client, flow int, dev string) error {
 	var x Exchanged
 	if err := peer.Call("Peer.End", flow, &x); err != nil {
@@ -199,7 +198,7 @@ func lossless(ctx context.Context, peer *rpc.Client, flow int, dev string) error
 	return nil
 }
 
-// cakeDrops is how many packets the cake qdiscs of a device have dropped.
+// cakeDrops returns the number of packets that the cake qdiscs of a device have dropped.
 func cakeDrops(ctx context.Context, dev string) (n uint64, err error) {
 	out, err := exec.CommandContext(ctx, "tc", "-s", "-j", "qdisc", "show", "dev", dev).Output()
 	if err != nil {
@@ -220,7 +219,7 @@ func cakeDrops(ctx context.Context, dev string) (n uint64, err error) {
 	return n, nil
 }
 
-// arrives waits until each of the flows has had some more answers.
+// arrives waits until each flow has some more answers.
 func arrives(ctx context.Context, peer *rpc.Client, flows ...int) error {
 	const some = 50
 	for _, id := range flows {
@@ -240,7 +239,7 @@ func arrives(ctx context.Context, peer *rpc.Client, flows ...int) error {
 	return nil
 }
 
-// steered is how many packets the XDP program has given to a lane.
+// steered returns the number of packets that the XDP program has given to a lane.
 func steered(dev string, lane int) (packets uint64, err error) {
 	c, err := tc.Open()
 	if err != nil {
@@ -258,10 +257,10 @@ func steered(dev string, lane int) (packets uint64, err error) {
 	return packets, err
 }
 
-// echo is servers that send back what they get.
+// echo is a set of servers that return what they receive.
 type echo []io.Closer
 
-// startEcho starts one on a UDP port and others on TCP ports.
+// startEcho starts a server on a UDP port and others on TCP ports.
 func startEcho(udp string, tcp ...string) (echo, error) {
 	p, err := net.ListenPacket("udp4", net.JoinHostPort(cardAddress, udp))
 	if err != nil {
@@ -275,7 +274,7 @@ func startEcho(udp string, tcp ...string) (echo, error) {
 			if err != nil {
 				return // closed
 			}
-			_, _ = p.WriteTo(b[:n], from) // the peer counts what is missing
+			_, _ = p.WriteTo(b[:n], from) // the peer counts missing answers
 		}
 	}()
 	for _, port := range tcp {
@@ -292,7 +291,7 @@ func startEcho(udp string, tcp ...string) (echo, error) {
 				}
 				go func() {
 					defer c.Close()
-					_, _ = io.Copy(c, c) // likewise
+					_, _ = io.Copy(c, c) // as above
 				}()
 			}
 		}()

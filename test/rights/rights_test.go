@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights makes lanes with every kind of poller, with exactly the capabilities
-// of every unit and manifest that is shipped.
+// Package rights makes lanes with every kind of poller, with exactly the capabilities of every
+// shipped unit and manifest.
 package rights
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// numbers are those of linux/capability.h.
+// numbers are the names of the capabilities in linux/capability.h, by number.
 var numbers = []string{
 	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
 	"LINUX_IMMUTABLE",
@@ -39,8 +39,8 @@ var numbers = []string{
 	"PERFMON", "BPF", "CHECKPOINT_RESTORE",
 }
 
-// limited is the first argument of a process that becomes a command with the
-// capabilities of the second.
+// limited is the first argument of a process that executes a command with the capabilities in
+// its second argument.
 const limited = "limited"
 
 func TestMain(m *testing.M) {
@@ -49,8 +49,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// become returns only an error. What root gets at execve(2) is what the bounding set
-// has, and no file gives more.
+// become returns only on an error. At execve(2), root gets exactly the bounding set; no file
+// adds to it.
 func become(capabilities, argv []string) error {
 	runtime.LockOSThread()
 	for n, name := range numbers {
@@ -66,10 +66,10 @@ func become(capabilities, argv []string) error {
 	return unix.Exec(argv[0], argv, os.Environ())
 }
 
-// added is the list that a manifest adds for the container of niclane-agent.
+// added matches the capabilities that a manifest adds for the container of niclane-agent.
 var added = regexp.MustCompile(`(?s)command: \[/niclane-agent\].*?\n +add:\n((?: +- [A-Z_]+.*?\n)+)`)
 
-// capabilities are those that a shipped file gives, sorted.
+// capabilities returns the capabilities that a shipped file gives, sorted.
 func capabilities(t *testing.T, path string) []string {
 	b, err := os.ReadFile(path)
 	must.Do(t, err)
@@ -96,7 +96,7 @@ func capabilities(t *testing.T, path string) []string {
 	return slices.Compact(out)
 }
 
-// shipped are the sets by the files that give them; equal ones are one.
+// shipped returns the sets of capabilities by file; equal sets are listed once.
 func shipped(t *testing.T) map[string][]string {
 	sets := map[string][]string{}
 	seen := map[string]bool{}
@@ -126,8 +126,7 @@ func shipped(t *testing.T) map[string][]string {
 	return sets
 }
 
-// TestPollers: the lanes are made, as they were asked for, and go, and nothing of
-// them is left.
+// TestPollers: the lanes are made as requested and removed, and leave nothing behind.
 func TestPollers(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.HoldIOUring(t)
@@ -143,16 +142,16 @@ func TestPollers(t *testing.T) {
 	}
 }
 
-// lacking is why the kernel has no such poller, nil if it has.
+// lacking returns the reason why the kernel has no such poller, nil if it has.
 func lacking(poller string) error {
 	switch {
-	case strings.HasPrefix(poller, "busy"): // Linux 6.13, and kernel.io_uring_disabled
+	case strings.HasPrefix(poller, "busy"): // Linux 6.13; may be disabled by kernel.io_uring_disabled
 		r, err := iouring.New(time.Millisecond)
 		if err != nil {
 			return err
 		}
 		return r.Close()
-	case poller == "thread": // for a device, Linux 5.12
+	case poller == "thread": // by device, Linux 5.12
 		_, err := os.Stat("/sys/class/net/lo/threaded")
 		return err
 	}
@@ -209,10 +208,10 @@ func lane(t *testing.T, niclane string, set []string, poller string) {
 	}
 }
 
-// process is what status says of a poller.
+// process matches a poller in the output of status.
 var process = regexp.MustCompile(`process ([0-9]+) \((?:polling|asleep)\)`)
 
-// confined checks that no thread of a poller has a capability, or any system call.
+// confined checks that every thread of a poller has no capabilities and a seccomp filter.
 func confined(t *testing.T, pid string) {
 	threads, err := filepath.Glob("/proc/" + pid + "/task/*/status")
 	if err != nil || len(threads) < 2 {
@@ -221,7 +220,7 @@ func confined(t *testing.T, pid string) {
 	for _, file := range threads {
 		b, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		for _, want := range []string{"\nCapPrm:\t0000000000000000\n", "\nCapEff:\t0000000000000000\n",
 			"\nSeccomp:\t2\n"} {
@@ -232,7 +231,7 @@ func confined(t *testing.T, pid string) {
 	}
 }
 
-// changes reports whether a plan ended with what says that there is something to do.
+// changes reports whether plan exited with the code for pending changes.
 func changes(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && exit.ExitCode() == 3

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What differs between Debian's kernels 6.1, 6.12 and 7.2. Distributions move
- * interfaces to older kernels, so other versions may need other limits here.
+ * Differences between Debian's kernels 6.1, 6.12 and 7.2. Distributions
+ * backport interfaces, so other kernels may need other limits here.
  */
 #ifndef SIMCARD_COMPAT_H
 #define SIMCARD_COMPAT_H
@@ -14,15 +14,15 @@
 
 #define SIMCARD_SINCE(major, minor)	(LINUX_VERSION_CODE >= KERNEL_VERSION(major, minor, 0))
 
-/* 6.8: struct ethtool_rxfh_param; 6.11: contexts tracked by the core;
- * 6.17: rxfh_fields, which Debian's 6.12 has as well.
+/* 6.8: struct ethtool_rxfh_param; 6.11: the core tracks contexts; 6.17:
+ * rxfh_fields, also in Debian's 6.12.
  */
 #define SIMCARD_HAS_RXFH_PARAM		SIMCARD_SINCE(6, 12)
 /* 6.8 */
 #define SIMCARD_HAS_QUEUE_NAPI		SIMCARD_SINCE(6, 8)
 /* 6.9 */
 #define SIMCARD_HAS_QSTATS		SIMCARD_SINCE(6, 9)
-/* 6.13; such a device is locked by netdev_lock() around its operations. */
+/* 6.13; netdev_lock() protects the operations of such a device. */
 #define SIMCARD_HAS_NET_SHAPER		SIMCARD_SINCE(6, 17)
 
 #if SIMCARD_HAS_QSTATS
@@ -33,7 +33,7 @@
 #include <net/net_shaper.h>
 #endif
 
-/* For who has rtnl and not the device's own lock. */
+/* For callers that hold rtnl but not the device's own lock. */
 static inline void simcard_lock_ops(struct net_device *dev)
 {
 #if SIMCARD_HAS_NET_SHAPER
@@ -48,7 +48,7 @@ static inline void simcard_unlock_ops(struct net_device *dev)
 #endif
 }
 
-/* What the core holds when it calls a device's operations. */
+/* Takes the locks that the core holds when it calls a device's operations. */
 static inline void simcard_lock(struct net_device *dev)
 {
 	rtnl_lock();
@@ -105,7 +105,7 @@ static inline void simcard_napi_disable(struct napi_struct *napi)
 #endif
 }
 
-/* Leaves the deletion's grace period to the caller. */
+/* The caller must wait for the deletion's grace period. */
 static inline void simcard_napi_del(struct napi_struct *napi)
 {
 #if SIMCARD_HAS_NET_SHAPER
@@ -123,7 +123,7 @@ static inline void simcard_queue_set_napi(struct net_device *dev, unsigned int q
 #endif
 }
 
-/* An interrupt's affinity may be changed at any time, not only in its handler. */
+/* Allows changes of an interrupt's affinity at any time, not only in its handler. */
 static inline void simcard_irq_movable(unsigned int irq)
 {
 #if !SIMCARD_SINCE(6, 14)

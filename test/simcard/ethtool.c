@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What ethtool asks for and sets, but hashing (rss.c) and rules (rules.c). */
+/* ethtool's requests and settings, without hashing (rss.c) and rules (rules.c). */
 #include <linux/ethtool.h>
 
 #include "simcard.h"
@@ -30,8 +30,8 @@ static void get_channels(struct net_device *dev, struct ethtool_channels *c)
 	c->combined_count = dev->real_num_rx_queues;
 }
 
-/* The kernel looks at tables and rules itself, the newer the more; a card must
- * not send to queues that are not there in any case.
+/* Newer kernels check tables and rules themselves. The card checks in any case
+ * that it does not send to missing queues.
  */
 static int in_use(struct simcard *card, u32 n)
 {
@@ -58,7 +58,10 @@ static int in_use(struct simcard *card, u32 n)
 	return 0;
 }
 
-/* As mlx5 says it (en_ethtool.c: mlx5e_ethtool_set_channels), which folds some. */
+/*
+ * With mlx5's messages (en_ethtool.c: mlx5e_ethtool_set_channels), some of them
+ * combined.
+ */
 static int resizes(struct simcard *card, u32 n)
 {
 	u32 size = simcard_indir_of(&card->p, n) ?: card->p.indir, c;
@@ -210,7 +213,10 @@ static int set_per_queue_coalesce(struct net_device *dev, u32 queue, struct etht
 	return err;
 }
 
-/* Names of Intel's out-of-tree ice and of adqsetup; they are kept, not obeyed. */
+/*
+ * Names from Intel's out-of-tree ice and adqsetup. The flags are stored but
+ * have no effect.
+ */
 static const char priv_flags[][ETH_GSTRING_LEN] = {
 	"link-down-on-close",
 	"fw-lldp-agent",
@@ -235,7 +241,7 @@ static int set_priv_flags(struct net_device *dev, u32 flags)
 	return err;
 }
 
-/* Of each queue that there can be, as ice and i40e. */
+/* For every possible queue, as in ice and i40e. */
 static const char *const queue_stats[] = {
 	"tx_queue_%u_packets", "tx_queue_%u_bytes", "tx_queue_%u_stops",
 	"rx_queue_%u_packets", "rx_queue_%u_bytes", "rx_queue_%u_drops", "queue_%u_interrupts",
@@ -310,8 +316,8 @@ static u32 get_rx_ring_count(struct net_device *dev)
 }
 #endif
 
-/* Hashing is added when the module is loaded: a card without contexts is
- * without their operations.
+/* The hashing operations are added when the module is loaded: a card without
+ * contexts lacks their operations.
  */
 struct ethtool_ops simcard_ethtool_ops = {
 	.supported_coalesce_params = ETHTOOL_COALESCE_USECS | ETHTOOL_COALESCE_RX_MAX_FRAMES | ETHTOOL_COALESCE_USE_ADAPTIVE,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * HTB offload, as mlx5 does it (mellanox/mlx5/core/en/htb.c): each leaf has a
- * transmit queue of its own behind those of the channels.
+ * HTB offload like mlx5 (mellanox/mlx5/core/en/htb.c): each leaf has its own
+ * transmit queue, after those of the channels.
  */
 #include "simcard.h"
 
@@ -27,7 +27,10 @@ static unsigned int leaves(struct simcard *card)
 
 #define MBIT 125000ULL	/* bytes */
 
-/* The part of its parent's limit that a class has when all send, as mlx5e_htb_convert_rate() has it. */
+/*
+ * A class's share of its parent's limit when all classes send, like
+ * mlx5e_htb_convert_rate().
+ */
 static u32 share_of(const struct simcard_htb *c)
 {
 	const struct simcard_node *p = c->node.parent;
@@ -54,7 +57,7 @@ static void set_rates(struct simcard *card, struct simcard_htb *c, u64 rate, u64
 			child->node.weight = share_of(child);
 }
 
-/* What the kernel leaves to the card to refuse, since it does not by itself. */
+/* Refuses settings that the kernel itself does not refuse. */
 static int check_class(struct simcard *card, struct tc_htb_qopt_offload *o)
 {
 #if SIMCARD_SINCE(6, 7)
@@ -73,7 +76,7 @@ static void set_prio(struct simcard_htb *c, const struct tc_htb_qopt_offload *o)
 #endif
 }
 
-/* Adds a class that sends by queue qid. Under no lock of ours. */
+/* Adds a class that sends on queue qid. The caller holds no lock of the card. */
 static struct simcard_htb *add_class(struct simcard *card, const struct tc_htb_qopt_offload *o,
 				     struct simcard_node *parent, int qid)
 {
@@ -104,7 +107,7 @@ static void del_class(struct simcard *card, struct simcard_htb *c)
 	kfree(c);
 }
 
-/* What was meant for one class must not be sent by another. */
+/* Frames of one class must not be sent by another. */
 static void empty_queue(struct simcard *card, u16 qid)
 {
 	struct netdev_queue *txq = netdev_get_tx_queue(card->dev, qid);
@@ -169,7 +172,7 @@ static int del_leaf(struct simcard *card, struct tc_htb_qopt_offload *o)
 	end = card->dev->real_num_rx_queues + leaves(card) - 1;
 	del_class(card, c);
 	empty_queue(card, qid);
-	if (qid != end) {	/* no gaps: the last one moves here */
+	if (qid != end) {	/* no gaps: the last queue moves here */
 		list_for_each_entry(last, &card->htb, list)
 			if (last->qid == end)
 				break;
@@ -270,7 +273,10 @@ int simcard_setup_htb(struct simcard *card, struct tc_htb_qopt_offload *o)
 	}
 }
 
-/* With HTB the priority names the class; what has none goes by the channels' queues. */
+/*
+ * With HTB, the priority selects the class. Frames without a class use the
+ * channels' queues.
+ */
 u16 simcard_select_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev)
 {
 	struct simcard *card = simcard_of(dev);

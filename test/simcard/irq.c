@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Interrupts. They have numbers, names, counts and an affinity that is obeyed:
- * the handler runs on the processor the affinity names, sent there by an
- * inter-processor interrupt.
+ * Interrupts. They have numbers, names, counts and an effective affinity: the
+ * handler runs on the processor in the affinity, by an inter-processor
+ * interrupt.
  *
- * An interrupt masks itself as on real cards with MSI-X; NAPI unmasks it when
- * it has nothing left to do. Moderation delays it.
+ * An interrupt masks itself, like MSI-X on real cards. NAPI unmasks it when it
+ * has no more work. Moderation delays it.
  */
 #include <linux/interrupt.h>
 #include <linux/irq.h>
@@ -45,7 +45,7 @@ static irqreturn_t simcard_irq_handler(int irq, void *arg)
 	return IRQ_HANDLED;
 }
 
-/* On the processor that the interrupt goes to, interrupts off. */
+/* Runs on the interrupt's processor, with interrupts off. */
 static void simcard_irq_arrives(void *arg)
 {
 	struct simcard_queue *q = arg;
@@ -57,7 +57,7 @@ static void simcard_irq_raise(struct simcard_queue *q)
 {
 	if (!test_bit(SIMCARD_Q_UP, &q->state) || test_and_set_bit(SIMCARD_Q_MASKED, &q->state))
 		return;
-	/* Busy means that it is on its way already. */
+	/* -EBUSY: the interrupt is on its way already. */
 	smp_call_function_single_async(READ_ONCE(q->cpu), &q->csd);
 }
 
@@ -67,12 +67,12 @@ static enum hrtimer_restart simcard_irq_moderated(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* Something was put into the queue that NAPI has to look at within usecs. */
+/* The queue has work for NAPI, which must look at it within usecs. */
 void simcard_irq_event(struct simcard_queue *q, u32 usecs, bool now)
 {
 	ktime_t at;
 
-	smp_mb();	/* put into the queue before looking at the mask; pairs with simcard_poll() */
+	smp_mb();	/* add to the queue before reading the mask; pairs with simcard_poll() */
 	if (!test_bit(SIMCARD_Q_UP, &q->state) || test_bit(SIMCARD_Q_MASKED, &q->state))
 		return;
 	if (now || !usecs) {
@@ -84,7 +84,7 @@ void simcard_irq_event(struct simcard_queue *q, u32 usecs, bool now)
 		hrtimer_start(&q->moderation, at, HRTIMER_MODE_ABS);
 }
 
-/* Busy queues are moderated, others answer at once. */
+/* Adaptive moderation: a busy queue is moderated, any other answers at once. */
 #define ADAPTIVE_USECS	50
 #define ADAPTIVE_FRAMES	16
 
@@ -119,7 +119,7 @@ int simcard_irq_create(struct simcard *card)
 	card->queue = kvcalloc(card->p.queues, sizeof(*card->queue), GFP_KERNEL);
 	if (!card->queue)
 		return -ENOMEM;
-	/* Without an owner: an interrupt in use must not keep the module. */
+	/* No owner: an interrupt in use must not pin the module. */
 	card->irq_base = __irq_alloc_descs(-1, 1, card->p.queues, NUMA_NO_NODE, NULL, NULL);
 	if (card->irq_base < 0) {
 		kvfree(card->queue);
@@ -149,13 +149,13 @@ static void simcard_irq_flush(void *unused)
 
 void simcard_irq_destroy(struct simcard *card)
 {
-	/* What was sent to other processors has arrived after this. */
+	/* After this, interrupts that were sent to other processors have arrived. */
 	on_each_cpu(simcard_irq_flush, NULL, 1);
 	irq_free_descs(card->irq_base, card->p.queues);
 	kvfree(card->queue);
 }
 
-/* Names are the driver's own on real cards; ice's, i40e's and iavf's have this shape. */
+/* Real drivers choose their own names; those of ice, i40e and iavf have this form. */
 int simcard_irq_request(struct simcard_queue *q)
 {
 	struct simcard *card = q->card;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Cards come with the module and go with it. */
+/* Cards are created with the module and removed with it. */
 #include <linux/module.h>
 
 #include "simcard.h"
@@ -58,7 +58,7 @@ static void simcard_unplug(struct platform_device *pdev)
 	struct simcard *card = platform_get_drvdata(pdev);
 
 	simcard_devlink_destroy(card);
-	/* First that end: nothing arrives any more. */
+	/* The wire first: no more frames arrive. */
 	simcard_wire_unregister(card);
 	simcard_netdev_destroy(card);
 	simcard_wire_destroy(card);
@@ -114,7 +114,7 @@ static int __init simcard_init(void)
 		if (err)
 			goto unregister;
 		simcard_pdev[i] = pdev;
-		if (!platform_get_drvdata(pdev)) {	/* the probe's error is in the log */
+		if (!platform_get_drvdata(pdev)) {	/* the log has the probe's error */
 			err = -ENODEV;
 			goto unregister;
 		}

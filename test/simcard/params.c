@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Module parameters. What a card is made of is read once, when it is made;
- * quirks and faults can be written at any time.
+ * Module parameters. The properties of a card are read once, when it is made.
+ * Quirks and faults can be written at any time.
  */
 #include <linux/atomic.h>
 #include <linux/module.h>
@@ -100,7 +100,7 @@ static int fail_errno = EIO;
 module_param(fail_errno, int, 0644);
 MODULE_PARM_DESC(fail_errno, "error of the call that fails (default 5, EIO)");
 
-/* Counts down with each call that configures a card; at 1 the call fails. */
+/* Counts down with each call that configures a card. At 1 the call fails. */
 static atomic_t fail_in = ATOMIC_INIT(0);
 static atomic_t calls = ATOMIC_INIT(0);
 
@@ -133,7 +133,7 @@ static int wrong(const char *name, unsigned int value, unsigned int low, unsigne
 	return -EINVAL;
 }
 
-/* The size of tables with n channels; 0 where it does not depend on them. */
+/* Returns the table size with n channels; 0 if the size is fixed. */
 u32 simcard_indir_of(const struct simcard_params *p, unsigned int n)
 {
 	return p->indir_follows ? min_t(u32, roundup_pow_of_two(4 * n), SIMCARD_MAX_INDIR) : 0;
@@ -177,8 +177,8 @@ u64 simcard_burst_ns(void)
 }
 
 /*
- * Every call that would configure a card comes here first, before it changes
- * anything. Its answer is 0 or the error to fail with.
+ * Every call that configures a card calls this first, before any change.
+ * Returns 0, or the error with which the call must fail.
  */
 int simcard_call(struct simcard *card, const char *what)
 {

@@ -4,7 +4,10 @@
 
 #include "simcard.h"
 
-/* One bit of input flips the 32 bits of the key that start at the bit's place. */
+/*
+ * For each set bit of the input, the hash is XORed with the 32 bits of the key
+ * at the bit's position.
+ */
 static u32 toeplitz(const u8 *key, const u8 *input, int n)
 {
 	u64 window = (u64)key[0] << 24 | key[1] << 16 | key[2] << 8 | key[3];
@@ -20,7 +23,7 @@ static u32 toeplitz(const u8 *key, const u8 *input, int n)
 	return hash;
 }
 
-/* Which of hash_fields a protocol has, -1 for none. */
+/* Returns a protocol's index in hash_fields, -1 for none. */
 static int hash_class(__be16 proto, u8 ip_proto)
 {
 	int v6 = proto == htons(ETH_P_IPV6) ? 2 : 0;
@@ -33,7 +36,7 @@ static int hash_class(__be16 proto, u8 ip_proto)
 #define TWO_TUPLE	(RXH_IP_SRC | RXH_IP_DST)
 #define FOUR_TUPLE	(TWO_TUPLE | RXH_L4_B_0_1 | RXH_L4_B_2_3)
 
-/* 0 for what is not IP: such frames go by the table's first entry. */
+/* Returns 0 for frames that are not IP; they use the table's first entry. */
 u32 simcard_hash(struct simcard *card, const u8 *key, const struct simcard_flow *flow, bool *l4)
 {
 	u8 input[2 * sizeof(struct in6_addr) + 4];
@@ -115,7 +118,7 @@ static void fill_default(struct simcard *card, u32 *table)
 		table[i] = ethtool_rxfh_indir_default(i, card->dev->real_num_rx_queues);
 }
 
-/* The table follows the channels until somebody has set it. */
+/* The table follows the channels until a user sets it. */
 void simcard_rss_default(struct simcard *card)
 {
 	if (netif_is_rxfh_configured(card->dev))
@@ -135,7 +138,7 @@ void simcard_rss_init(struct simcard *card)
 		card->hash_fields[i] = FOUR_TUPLE;
 }
 
-/* The card forgets; on kernels that keep track of contexts, they are told. */
+/* Clears the card's contexts. Kernels that track contexts are told. */
 void simcard_rss_forget(struct simcard *card)
 {
 	struct simcard_rss *lost[SIMCARD_MAX_CONTEXTS];
@@ -144,7 +147,7 @@ void simcard_rss_forget(struct simcard *card)
 	spin_lock_bh(&card->steer_lock);
 	memcpy(lost, card->context, sizeof(lost));
 	memset(card->context, 0, sizeof(card->context));
-	if (card->dev->reg_state == NETREG_REGISTERED)	/* else it has no queues */
+	if (card->dev->reg_state == NETREG_REGISTERED)	/* otherwise it has no queues */
 		fill_default(card, card->rss.indir);
 	spin_unlock_bh(&card->steer_lock);
 	for (i = 1; i < SIMCARD_MAX_CONTEXTS; i++) {
@@ -158,7 +161,7 @@ void simcard_rss_forget(struct simcard *card)
 	}
 }
 
-/* As ice: the classes own the queues. */
+/* Like ice: with classes, RSS cannot be changed. */
 static int classes_own_queues(struct simcard *card)
 {
 	if (!card->num_tc || !card->p.rx_classes)
@@ -289,7 +292,7 @@ static int set_rxfh(struct net_device *dev, struct ethtool_rxfh_param *p, struct
 	return set_default(simcard_of(dev), p->indir, p->key, p->hfunc);
 }
 
-/* What the core keeps of the context is what the card has. */
+/* Copies the card's context to the core's copy. */
 static void mirror(struct simcard *card, struct ethtool_rxfh_context *ctx, u32 id)
 {
 	memcpy(ethtool_rxfh_context_indir(ctx), card->context[id]->indir, card->p.indir * sizeof(u32));
@@ -390,7 +393,7 @@ static int set_context(struct net_device *dev, const u32 *indir, const u8 *key, 
 
 #endif
 
-/* What a card has without contexts is without the operations too. */
+/* Operations for contexts are set only on a card that has contexts. */
 void simcard_ethtool_rss(struct ethtool_ops *ops)
 {
 	ops->get_rxfh_key_size = get_key_size;

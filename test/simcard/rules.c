@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* ntuple rules: ethtool -N, -U and -n. The first that matches by location wins. */
+/*
+ * ntuple rules: ethtool -N, -U and -n. The matching rule with the lowest
+ * location wins.
+ */
 #include <linux/etherdevice.h>
 
 #include "simcard.h"
@@ -35,8 +38,8 @@ static void match_v6(struct simcard_match *match, const __be32 *src, const __be3
 	memcpy(match->mask.dst, dst_mask, sizeof(match->mask.dst));
 }
 
-/* What a rule compares. Masks here are true masks: ethtool's command has
- * inverted those of the person already.
+/* Fills in the fields that a rule compares. A set mask bit means compare: the
+ * ethtool command has already inverted the user's masks.
  */
 static int rule_match(struct simcard *card, const struct ethtool_rx_flow_spec *s, struct simcard_match *match)
 {

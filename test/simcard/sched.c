@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The transmit scheduler of the card: which queue sends next.
+ * The card's transmit scheduler: it chooses the queue that sends next.
  *
- * A frame may go when no rate above it forbids it: the queue's, its traffic
- * class's and its parents', the device's, the link's. Of the queues that may,
- * those go first that have not had their guaranteed rate, then those whose
- * parents have not; what is left is shared by weight.
+ * A frame may be sent if no rate above it forbids it: those of the queue, its
+ * traffic class and the class's parents, the device, and the link. Queues below
+ * their own guaranteed rate are first, then queues whose parents are below
+ * theirs. The rest is shared by weight.
  */
 #include <linux/math64.h>
 
 #include "simcard.h"
 
-#define ETH_OVERHEAD 24	/* preamble, check sequence, gap: on the link only */
+#define ETH_OVERHEAD 24	/* preamble, check sequence, gap: counted on the link only */
 
 void simcard_node_init(struct simcard_node *node)
 {
@@ -29,13 +29,13 @@ static void bucket_charge(struct simcard_bucket *b, u64 now, unsigned int len)
 }
 
 /*
- * Whose turn it is: queues, and groups of queues, take turns by virtual time,
- * which is what they have been sent by weight. What is owed and what is left
- * over are shared apart, so there is a time for each rank: a queue that has its
- * guarantee takes part in the rest like the others.
+ * Turns: queues, and groups of queues, take turns by virtual time, which is the
+ * sent amount divided by the weight. Each rank has its own virtual time,
+ * because guarantees and the rest are shared separately. A queue that has its
+ * guarantee thus competes for the rest like the others.
  *
- * Who comes back from a pause, or was held by a rate, may catch up with so much
- * and no more. Less would be unfair to queues that are refilled late.
+ * After a pause, or after a rate has held it, a queue may catch up by this
+ * amount. A smaller amount would be unfair to queues that are refilled late.
  */
 #define CATCH_UP ((u64)32768 << 10)
 
@@ -49,11 +49,11 @@ static void advance(u64 *mine, u64 *all, unsigned int len, u32 weight)
 
 struct choice {
 	struct simcard_queue *q;
-	int rank;	/* 0: owed to the queue itself; 1: to a parent; 2: left over */
+	int rank;	/* 0: the queue's own guarantee; 1: a parent's; 2: the rest */
 	u32 prio;
 };
 
-/* The virtual time by which a queue competes with those outside of its group. */
+/* Returns the virtual time by which a queue competes outside of its group. */
 static u64 outside_time(const struct choice *c)
 {
 	struct simcard_node *group = c->q->node[SIMCARD_GROUP];
@@ -61,7 +61,7 @@ static u64 outside_time(const struct choice *c)
 	return group ? group->vtime[c->rank] : c->q->vtime[c->rank];
 }
 
-/* Whether queue a goes before b. */
+/* Returns whether queue a sends before queue b. */
 static bool goes_before(const struct choice *a, const struct choice *b)
 {
 	if (!b->q || a->rank != b->rank)
@@ -73,7 +73,7 @@ static bool goes_before(const struct choice *a, const struct choice *b)
 	return outside_time(a) < outside_time(b);
 }
 
-/* Looks at one queue. Returns when it may send: 0 for now. */
+/* Examines one queue. Returns the time when it may send; 0: now. */
 static u64 consider(struct simcard_queue *q, u64 now, struct choice *c)
 {
 	struct simcard_node *n;
@@ -95,9 +95,9 @@ static u64 consider(struct simcard_queue *q, u64 now, struct choice *c)
 }
 
 /*
- * A queue's turn: by its own weight, or by its class's share where the card has
- * it for one. Shares are hundredths, and a turn is measured so that one of a
- * quarter may catch up with as much as a queue without a share.
+ * Takes a queue's turn: by its own weight, or by its class's share if the card
+ * has shares. Shares are in percent. The scale lets a share of 25 percent catch
+ * up by as much as a queue without a share.
  */
 #define EVEN_SHARE 25
 
@@ -122,7 +122,7 @@ static void charge(const struct choice *c, u64 now, unsigned int len)
 	for (l = 0; l < SIMCARD_LAYERS; l++) {
 		for (n = q->node[l]; n; n = n->parent) {
 			bucket_charge(&n->max, now, len);
-			/* What is sent of the surplus does not lessen the guarantee. */
+			/* Frames beyond the guarantee do not use it up. */
 			if (n->min.next <= now)
 				bucket_charge(&n->min, now, len);
 		}
@@ -132,7 +132,7 @@ static void charge(const struct choice *c, u64 now, unsigned int len)
 		advance(&group->vtime[c->rank], &all->time[c->rank], len, group->weight);
 }
 
-/* Sends what may go now, soft interrupts off. */
+/* Sends the frames that may go now; soft interrupts are off. */
 void simcard_transmit(struct simcard *card)
 {
 	struct net_device *dev = card->dev;
@@ -177,7 +177,7 @@ void simcard_transmit(struct simcard *card)
 				atomic64_inc(&card->tx_dropped);
 			}
 		}
-		/* NAPI looks at this queue without the lock. */
+		/* NAPI reads this queue without tx_lock. */
 		skb_queue_tail(&best.q->sent, skb);
 		__set_bit(best.q->index, sent);
 	}
@@ -191,7 +191,7 @@ void simcard_transmit(struct simcard *card)
 		simcard_tx_event(&card->queue[i]);
 }
 
-/* Rates have changed: what waited for the old ones may go. */
+/* After a change of rates: waiting frames may go now. */
 void simcard_kick(struct simcard *card)
 {
 	local_bh_disable();
@@ -205,7 +205,7 @@ static enum hrtimer_restart simcard_tx_timer(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* Frames in the ring, in tx and sent. */
+/* Returns the number of frames in the ring: in tx and in sent. */
 static u32 ring_used(struct simcard_queue *q)
 {
 	return skb_queue_len_lockless(&q->tx) + skb_queue_len_lockless(&q->sent);
@@ -245,7 +245,7 @@ netdev_tx_t simcard_xmit(struct sk_buff *skb, struct net_device *dev)
 	return NETDEV_TX_OK;
 }
 
-/* Frees what has been sent. Called by NAPI. */
+/* Frees sent frames. Called by NAPI. */
 int simcard_tx_complete(struct simcard_queue *q, int budget)
 {
 	struct netdev_queue *txq = netdev_get_tx_queue(q->card->dev, q->index);
@@ -269,7 +269,7 @@ int simcard_tx_complete(struct simcard_queue *q, int budget)
 	q->tx_bytes += bytes;
 	u64_stats_update_end(&q->sync);
 	netdev_tx_completed_queue(txq, packets, bytes);
-	smp_mb();	/* room before looking whether somebody waits for it; pairs with simcard_xmit() */
+	smp_mb();	/* free the room before checking for a stopped queue; pairs with simcard_xmit() */
 	if (netif_tx_queue_stopped(txq) && ring_used(q) < READ_ONCE(q->card->tx_ring) / 2 + 1)
 		netif_tx_wake_queue(txq);
 	return packets;

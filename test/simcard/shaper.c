@@ -12,7 +12,7 @@ static void set_node(struct simcard_node *node, const struct net_shaper *s)
 	node->weight = s && s->weight ? s->weight : 1;
 }
 
-/* A queue's turn among the others begins anew where it has not been. */
+/* A queue that joins another group starts at the group's virtual time. */
 static void join(struct simcard_queue *q, struct simcard_node *group)
 {
 	if (q->node[SIMCARD_GROUP] == group)

@@ -2,9 +2,9 @@
 /*
  * A simulated multi-queue Ethernet card.
  *
- * Locks: configuration comes under rtnl, on kernels with per-device locks under
- * the device's lock too. steer_lock keeps what the receive path reads, tx_lock
- * what the transmit scheduler reads; neither is taken inside the other.
+ * Locks: configuration calls hold rtnl and, on kernels with per-device locks,
+ * the device's lock. steer_lock protects the data of the receive path, tx_lock
+ * those of the transmit scheduler. Neither is taken inside the other.
  */
 #ifndef SIMCARD_H
 #define SIMCARD_H
@@ -26,13 +26,13 @@
 
 #define SIMCARD_MAX_QUEUES	256
 #define SIMCARD_MAX_INDIR	2048
-#define SIMCARD_MAX_CONTEXTS	64	/* the default one included */
+#define SIMCARD_MAX_CONTEXTS	64	/* with the default context */
 #define SIMCARD_MAX_TC		16
 #define SIMCARD_KEY_SIZE	52	/* as ice and i40e */
 #define SIMCARD_MIN_RING	64
 #define SIMCARD_MAX_RING	4096
 
-/* What module parameters choose; read when a card is made (params.c). */
+/* Values of the module parameters, read when a card is made (params.c). */
 struct simcard_params {
 	char driver[32];
 	unsigned int queues;
@@ -52,7 +52,7 @@ struct simcard_params {
 	bool shaper;
 };
 
-/* GCRA: a frame may go at or after next. */
+/* GCRA: a frame may be sent at or after next. */
 struct simcard_bucket {
 	u64 rate;			/* bytes per second, 0 for none */
 	u64 next;			/* ns of CLOCK_MONOTONIC */
@@ -60,18 +60,18 @@ struct simcard_bucket {
 
 #define SIMCARD_RANKS 3	/* see struct choice in sched.c */
 
-/* A place where rates are kept: a queue, a traffic class, an HTB class... */
+/* A holder of rates: a queue, a traffic class, an HTB class... */
 struct simcard_node {
 	struct simcard_node *parent;
 	struct simcard_bucket max;
 	struct simcard_bucket min;
 	u32 weight;
-	u32 prio;			/* of what is left; lower goes first */
-	u64 vtime[SIMCARD_RANKS];	/* as one among others */
-	u64 time[SIMCARD_RANKS];	/* of those in it */
+	u32 prio;			/* for the rest; lower sends first */
+	u64 vtime[SIMCARD_RANKS];	/* of this node among its siblings */
+	u64 time[SIMCARD_RANKS];	/* of its members */
 };
 
-/* A queue's frames obey one node, with its parents, of each layer. */
+/* In each layer, a queue's frames obey one node and its parents. */
 enum simcard_layer {
 	SIMCARD_MAXRATE,		/* tx_maxrate */
 	SIMCARD_SHAPER,			/* net-shaper, scope queue */
@@ -104,15 +104,15 @@ struct simcard_queue {
 	call_single_data_t csd;
 	struct hrtimer moderation;
 	struct simcard_coalesce coalesce;
-	u32 last_poll;			/* frames the last poll took */
-	struct simcard_queue *leader;	/* whose NAPI polls this queue */
+	u32 last_poll;			/* frames taken by the last poll */
+	struct simcard_queue *leader;	/* the queue whose NAPI polls this queue */
 	char irq_name[IFNAMSIZ + 48];
 
-	struct sk_buff_head rx;		/* arrived, for NAPI */
+	struct sk_buff_head rx;		/* received frames, for NAPI */
 
 	/* under tx_lock (sched.c) */
-	struct sk_buff_head tx;		/* for the scheduler */
-	struct sk_buff_head sent;	/* for NAPI to complete */
+	struct sk_buff_head tx;		/* frames for the scheduler */
+	struct sk_buff_head sent;	/* sent frames, for NAPI to complete */
 	u64 vtime[SIMCARD_RANKS];
 	struct simcard_node *node[SIMCARD_LAYERS];
 	struct simcard_node maxrate;
@@ -123,26 +123,26 @@ struct simcard_queue {
 	atomic64_t rx_dropped, tx_stops, interrupts;
 };
 
-/* What the parser of the card sees in a frame. */
+/* The header fields that the card's parser finds in a frame. */
 struct simcard_flow {
 	u8 dmac[ETH_ALEN], smac[ETH_ALEN];
-	__be16 proto;			/* behind the VLAN tag */
+	__be16 proto;			/* after the VLAN tag */
 	u16 vlan_tci;
 	bool vlan;
-	bool ports;			/* not there in fragments */
+	bool ports;			/* false for fragments */
 	u8 ip_proto;
 	u8 tos;
-	__be32 src[4], dst[4];		/* IPv4 in the first */
+	__be32 src[4], dst[4];		/* IPv4 in the first word */
 	__be16 sport, dport;
 } __aligned(8);
 
-/* A match of header fields: those bits of value that mask has. */
+/* A match of header fields: compares the bits of value that are set in mask. */
 struct simcard_match {
 	struct simcard_flow value;
 	struct simcard_flow mask;
 };
 
-/* A field's value and mask. */
+/* Sets a field's value and mask. */
 #define TAKE(match, field, v, m) do {		\
 		(match)->value.field = (v);	\
 		(match)->mask.field = (m);	\
@@ -176,7 +176,7 @@ struct simcard_filter {
 struct simcard_htb {
 	struct list_head list;
 	struct simcard_node node;
-	u64 rate;			/* as it was asked for */
+	u64 rate;			/* the requested rate */
 	u16 classid;
 	int qid;			/* -1 for inner classes */
 };
@@ -188,7 +188,7 @@ struct simcard_inline {
 
 #define SIMCARD_INLINE_SLOTS	1024
 
-/* Of a traffic class, set by devlink. */
+/* Settings of a traffic class from devlink. */
 struct simcard_poller {
 	bool inline_fd;
 	u8 qps;
@@ -210,7 +210,7 @@ struct simcard {
 	spinlock_t steer_lock;
 	struct simcard_rss rss;
 	struct simcard_rss *context[SIMCARD_MAX_CONTEXTS];
-	u32 hash_fields[4];		/* RXH_*, of tcp4, udp4, tcp6, udp6 */
+	u32 hash_fields[4];		/* RXH_*, for tcp4, udp4, tcp6, udp6 */
 	struct list_head rules;
 	u32 n_rules;
 	struct list_head filters;

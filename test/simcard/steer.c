@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which receive queue a frame goes to. In this order, as on E810
+ * Chooses a frame's receive queue. The order is that of the E810
  * (Documentation/networking/tc-queue-filters.rst): flower filters, ntuple
  * rules, the default RSS table.
  */
@@ -8,7 +8,7 @@
 
 #include "simcard.h"
 
-/* A frame's own and the answer's are the same. */
+/* Returns the same hash for a flow and its reverse. */
 static u32 both_ways(const struct simcard_flow *flow)
 {
 	u32 words[6];
@@ -21,8 +21,8 @@ static u32 both_ways(const struct simcard_flow *flow)
 	return jhash2(words, ARRAY_SIZE(words), 0);
 }
 
-/* Of a traffic class that has inline flow direction on, a connection comes in
- * on the queue it last went out on.
+/* In a traffic class with inline flow direction, a connection is received on
+ * the queue on which it last sent.
  */
 void simcard_inline_learn(struct simcard *card, struct sk_buff *skb)
 {

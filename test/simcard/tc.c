@@ -7,7 +7,7 @@
 
 static LIST_HEAD(simcard_blocks);
 
-/* As ice_validate_mqprio_qopt(), with its words. */
+/* Like ice_validate_mqprio_qopt(), with its messages. */
 static int check_counts(struct simcard *card, const struct tc_mqprio_qopt_offload *m)
 {
 	const struct tc_mqprio_qopt *q = &m->qopt;
@@ -87,7 +87,7 @@ static void set_classes(struct simcard *card, const struct tc_mqprio_qopt_offloa
 	spin_unlock_bh(&card->tx_lock);
 }
 
-/* The classes' queues have moved, and with them who is polled by whom. */
+/* The classes' queues have moved, so the leaders change too. */
 static int regroup_pollers(struct simcard *card)
 {
 	int i;
@@ -110,7 +110,7 @@ static int remove_mqprio(struct simcard *card)
 	simcard_filters_forget(card, true);
 	if (simcard_mqprio_takes_rules)
 		simcard_rules_forget(card);
-	/* A card that goes away does not start its queues again. */
+	/* A card that is being removed does not start its queues again. */
 	if (simcard_mqprio_resizes && card->dev->reg_state == NETREG_REGISTERED)
 		simcard_set_channels(card, min(card->p.queues, num_online_cpus()));
 	simcard_kick(card);
@@ -126,7 +126,7 @@ static int setup_mqprio(struct simcard *card, struct tc_mqprio_qopt_offload *m)
 	int i, err = simcard_call(card, q->num_tc ? "mqprio" : "mqprio's removal");
 
 	if (!q->num_tc)
-		return remove_mqprio(card);	/* the core does not look at what this returns */
+		return remove_mqprio(card);	/* the core ignores the return value */
 	if (err)
 		return err;
 	if (card->htb_on)
@@ -154,7 +154,7 @@ static int setup_mqprio(struct simcard *card, struct tc_mqprio_qopt_offload *m)
 		card->tc_offset[i] = dcb ? i * each : q->offset[i];
 		card->tc_count[i] = dcb ? each : q->count[i];
 	}
-	card->num_tc = dcb ? 0 : q->num_tc;	/* DCB's classes only send */
+	card->num_tc = dcb ? 0 : q->num_tc;	/* DCB's classes apply only to transmit */
 	spin_unlock_bh(&card->steer_lock);
 	for (i = 0; i < q->num_tc; i++)
 		netdev_set_tc_queue(dev, i, card->tc_count[i], card->tc_offset[i]);
@@ -371,19 +371,19 @@ static int setup_flower(struct simcard *card, struct flow_cls_offload *cls)
 	case FLOW_CLS_REPLACE:
 		return add_filter(card, cls);
 	case FLOW_CLS_DESTROY:
-		simcard_call(card, "delete flower filter");	/* the core does not look at what this returns */
+		simcard_call(card, "delete flower filter");	/* the core ignores the return value */
 		f = filter_by_cookie(card, cls->cookie);
 		if (!f)
 			return -ENOENT;
 		unlink_filter(card, f);
 		return 0;
 	default:
-		return -EINVAL;	/* statistics too, as ice: ethtool -S has them */
+		return -EINVAL;	/* also for statistics, like ice: ethtool -S has them */
 	}
 }
 
-/* The card forgets all filters, or those that lead to classes; tc still shows
- * them as in_hw.
+/* Removes all filters from the card, or those that lead to classes. tc still
+ * shows them as in_hw.
  */
 void simcard_filters_forget(struct simcard *card, bool to_classes)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The other end of the wire: a plain interface without rings, which stands for
- * the rest of the network. What it sends reaches the card at once; what it
- * receives names the card's transmit queue as its receive queue.
+ * The other end of the wire: a plain interface without rings that stands for
+ * the rest of the network. Its frames reach the card at once. On frames from
+ * the card, the receive queue is the number of the card's transmit queue.
  */
 #include <linux/etherdevice.h>
 
@@ -91,7 +91,7 @@ int simcard_wire_create(struct simcard *card, int id)
 	return 0;
 }
 
-/* When the card's end is there. */
+/* Called when the card's end is registered. */
 int simcard_wire_register(struct simcard *card)
 {
 	return register_netdev(card->wire);

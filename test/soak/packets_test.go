@@ -10,10 +10,10 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// packets opens what sends frames from the veth's other end, and makes one.
+// packets opens a socket that sends from the veth's other end, and makes a frame.
 func packets(t *testing.T) (fd int, frame []byte) {
 	link := vethtest.Interface(t, vethtest.Peer)
-	const experimental = 0xb588 // 0x88b5 (IEEE 802), in network order
+	const experimental = 0xb588 // 0x88b5 (IEEE 802) in network order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: experimental, Ifindex: link.Index})

@@ -28,7 +28,7 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// watch is one of a lane with a busy poller, and that poller.
+// watch starts the watch of a lane with a busy poller. It returns the watch and the poller.
 func (b *bed) watch() []*soak.Process {
 	file := b.lanes("watched", vethtest.Dev, ", poller: busy, pollers: 1, force: {queue-set: shared}")
 	b.ends = append(b.ends, func() { b.do("watched", "rollback", file) })
@@ -70,7 +70,7 @@ func (b *bed) watch() []*soak.Process {
 	}
 }
 
-// keeper is one of an application that is attached to the watched lane.
+// keeper attaches an application to the watched lane and returns its keeper.
 func (b *bed) keeper() *soak.Process {
 	application := b.begin(exec.Command("sleep", "1000000"))
 	pid := strconv.Itoa(application.Process.Pid)
@@ -96,7 +96,7 @@ func (b *bed) keeper() *soak.Process {
 		Ask: func() error { return unix.Kill(record.Keeper.PID, 0) }}
 }
 
-// guard is that of a change of the other end, which waits to be confirmed.
+// guard applies an unconfirmed change to the other end and returns its guard process.
 func (b *bed) guard() *soak.Process {
 	file := b.lanes("guarded", vethtest.Peer, "")
 	b.do("guarded", "apply", "--confirm-within", "1000h", file)
@@ -125,7 +125,7 @@ func (b *bed) guard() *soak.Process {
 	}}
 }
 
-// serve is an agent of bench serve, asked by TLS.
+// serve starts an agent of bench serve, which is asked over TLS.
 func (b *bed) serve() *soak.Process {
 	pki := filepath.Join(b.dir, "pki")
 	b.do("serving", "bench", "certs", pki, "--hosts", "127.0.0.1", "--client", "me")
@@ -144,7 +144,7 @@ func (b *bed) serve() *soak.Process {
 		if err != nil {
 			return err
 		}
-		// Without a version it refuses, which is an answer.
+		// Without a version the agent refuses, which is an answer.
 		return get(c, &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}, "https://127.0.0.1:7411/clock",
 			http.StatusUpgradeRequired)
 	}
@@ -152,8 +152,8 @@ func (b *bed) serve() *soak.Process {
 	return &soak.Process{Name: "bench serve", PID: cmd.Process.Pid, Ask: ask}
 }
 
-// connect connects from the namespace of the calling thread, as net's dialer, which
-// has threads of its own, does not.
+// connect connects from the namespace of the calling thread. net.Dialer uses threads of its
+// own.
 func connect(to [4]byte, port int) (net.Conn, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -167,7 +167,7 @@ func connect(to [4]byte, port int) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// get asks by HTTP on a connection, and closes it.
+// get sends an HTTP request on a connection and closes it.
 func get(c net.Conn, over *http.Transport, url string, want int) error {
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {

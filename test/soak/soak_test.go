@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package soak runs every process of niclane's that lives for long, under load and
-// with the garbage collector forced, and compares their descriptors, memory and
-// answers over time. It takes seconds; make soak takes as long as it is told.
+// Package soak runs every long-lived process of niclane under load, with forced garbage
+// collections, and compares descriptors, memory and answers over time. It takes seconds; make
+// soak runs for a given time.
 package soak
 
 import (
@@ -28,14 +28,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A bed is what the processes run on, in the network namespace of the test's thread.
+// A bed holds the processes, in the network namespace of the test's thread.
 type bed struct {
 	*testing.T
 	dir     string
 	niclane string
 	sender  int
 	frame   []byte
-	ends    []func() // in reverse
+	ends    []func() // run in reverse order
 }
 
 func TestSoak(t *testing.T) {
@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 	vethtest.HoldIOUring(t)
 	r, err := iouring.New(time.Millisecond)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		t.Skip(err) // before Linux 6.13, or by the sysctl kernel.io_uring_disabled
+		t.Skip(err) // before Linux 6.13, or kernel.io_uring_disabled is set
 	}
 	must.Do(t, err)
 	r.Close()
@@ -68,7 +68,7 @@ func TestSoak(t *testing.T) {
 		}
 		n := 0
 		soak.Run(t, length, processes, func() {
-			// The kernel tells the watch about each.
+			// The kernel notifies the watch of each change.
 			vethtest.Command(t, "ip addr "+[]string{"add", "del"}[n%2]+" 192.0.2.1/32 dev "+vethtest.Dev)
 			n++
 			for range 10 {
@@ -78,7 +78,7 @@ func TestSoak(t *testing.T) {
 	})
 }
 
-// build builds the command as make does, collecting garbage all the time.
+// build builds the commands like make, with permanent garbage collection.
 func (b *bed) build() {
 	b.niclane = filepath.Join(b.dir, "niclane")
 	for _, name := range []string{program.Niclane, program.Bench} {
@@ -92,7 +92,7 @@ func (b *bed) build() {
 	}
 }
 
-// network gives the veth NAPIs, and opens what sends from its other end.
+// network enables NAPIs on the veth, and opens the sender at its other end.
 func (b *bed) network() {
 	et, err := ethtool.Open()
 	must.Do(b, err)
@@ -103,8 +103,8 @@ func (b *bed) network() {
 	b.ends = append(b.ends, func() { unix.Close(b.sender) })
 }
 
-// command is niclane with the directories of one of the beds' hosts: the guard has
-// its own, because nothing else may change anything while it waits.
+// command returns niclane with the directories of one host of the bed. The guard process has
+// its own host, because no other change is allowed while it waits.
 func (b *bed) command(host string, args ...string) *exec.Cmd {
 	return exec.Command(b.niclane, append([]string{"--state-dir", filepath.Join(b.dir, host, "state"), "--run-dir",
 		filepath.Join(b.dir, host, "run")}, args...)...)
@@ -118,7 +118,7 @@ func (b *bed) do(host string, args ...string) string {
 	return string(out)
 }
 
-// begin starts a process that ends with the test, and logs where it fails.
+// begin starts a process that ends with the test, and logs its errors.
 func (b *bed) begin(cmd *exec.Cmd) *exec.Cmd {
 	log, err := os.Create(filepath.Join(b.dir, "log."+strconv.Itoa(len(b.ends))))
 	must.Do(b, err)
@@ -136,7 +136,7 @@ func (b *bed) begin(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// eventually waits for a process to be ready.
+// eventually waits until a process is ready.
 func (b *bed) eventually(what string, f func() error) {
 	b.Helper()
 	deadline := time.Now().Add(time.Minute)

@@ -22,16 +22,16 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// Of the guest's cards: the first has queues and a wire to the machine, the
-// second is of another driver and has one queue pair.
+// The guest's cards: the first has queues and a wire to the machine. The second has another
+// driver and one queue pair.
 const (
 	cardMAC   = "52:54:00:6e:6c:01"
 	otherMAC  = "52:54:00:6e:6c:02"
 	cardPairs = 4
 )
 
-// inNamespace runs its arguments in a network namespace where tap0 is, the other
-// end of the card's wire.
+// inNamespace runs its arguments in a network namespace with tap0, the other end of the card's
+// wire.
 const inNamespace = `
 ip link set lo up
 ip tuntap add dev tap0 mode tap multi_queue vnet_hdr
@@ -39,8 +39,8 @@ ip address add 10.99.0.2/24 dev tap0
 ip link set tap0 up
 exec "$@"`
 
-// agent runs the scripts that the test sends, a line of base64 each, and answers
-// with what they print and their exit code.
+// agent runs the scripts that the test sends, each as a line of base64. It answers with their
+// output and exit code.
 const agent = `#!/bin/bash
 exec <>/dev/virtio-ports/niclane >&0
 systemctl is-system-running --wait >/run/booted
@@ -63,8 +63,8 @@ Environment=LC_ALL=C.UTF-8 HOME=/root
 KillMode=process
 `
 
-// init mounts the guest's root and starts what is there: Debian's kernel has
-// neither the disk's driver nor the file system's in it.
+// initScript mounts the guest's root and starts its init. Debian's kernel contains neither the
+// disk's nor the file system's driver.
 const initScript = `#!/bin/busybox sh
 /bin/busybox mkdir -p /dev /proc /root
 /bin/busybox mount -t devtmpfs dev /dev
@@ -77,17 +77,16 @@ for m in /modules/*; do /bin/busybox insmod $m; done
 type guest struct {
 	t       *testing.T
 	dir     string
-	kernel  string // as uname -r has it
+	kernel  string // as printed by uname -r
 	boots   int
 	conn    net.Conn
 	answers *bufio.Reader
 }
 
-// within bounds how long the guest may take to boot, or to run one script. It
-// bounds what hangs.
+// within is the time limit for a boot or a script.
 const within = 5 * time.Minute
 
-// command runs a program on the machine, and gives what it printed.
+// command runs a program on the machine and returns its output.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -100,8 +99,7 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// newGuest makes a root with that deb on it and boots it on the newest kernel of
-// a series.
+// newGuest makes a root with the deb and boots it on the newest kernel of a series.
 func newGuest(t *testing.T, series, deb string) *guest {
 	g := &guest{t: t, dir: t.TempDir()}
 	// release, packages, image, directory with lib/modules
@@ -124,9 +122,9 @@ func newGuest(t *testing.T, series, deb string) *guest {
 		0o644)
 	g.write("root/etc/systemd/network/50-cards.network",
 		"[Match]\nMACAddress="+cardMAC+"\n[Network]\nAddress=10.99.0.1/24\n", 0o644)
-	// All queues in use: with spare ones, of which XDP takes some, the kernel
-	// waits for ever when the driver goes. netif_set_real_num_rx_queues keeps the
-	// queues' references while the device unregisters (net/core/dev.c, 6.12).
+	// Use all queues. If XDP takes some of the spare ones, the kernel waits for ever when the
+	// driver is removed: netif_set_real_num_rx_queues keeps the queues' references while the
+	// device unregisters (net/core/dev.c, 6.12).
 	g.write("root/etc/systemd/network/50-cards.link", "[Match]\nMACAddress="+cardMAC+"\n[Link]\nNamePolicy=path "+
 		"slot\nCombinedChannels=max\n", 0o644)
 	g.write("root/etc/systemd/network/60-other.network",
@@ -134,7 +132,7 @@ func newGuest(t *testing.T, series, deb string) *guest {
 	g.write("root/etc/machine-id", strings.Repeat("6e", 16)+"\n", 0o444)
 	g.write("root/etc/hostname", "guest\n", 0o644)
 	command(t, "chroot", root, "systemctl", "enable", "systemd-networkd.service")
-	// It is started by hand, when it is wanted.
+	// The test starts it when needed.
 	command(t, "chroot", root, "systemctl", "disable", "irqbalance.service")
 	command(t, "mkfs.ext4", "-q", "-d", root, filepath.Join(g.dir, "disk"), "2G")
 	command(t, "rm", "-r", root)
@@ -150,7 +148,7 @@ func (g *guest) write(name, text string, mode os.FileMode) {
 	must.Do(g.t, os.WriteFile(name, []byte(text), mode))
 }
 
-// initramfs makes what the kernel starts first.
+// initramfs makes the initial RAM file system.
 func (g *guest) initramfs(modules string) {
 	g.write("initramfs/init", initScript, 0o755)
 	busybox, err := exec.LookPath("busybox")
@@ -160,7 +158,7 @@ func (g *guest) initramfs(modules string) {
 	command(g.t, "cp", busybox, filepath.Join(into, "bin", "busybox"))
 	seen := map[string]bool{}
 	for _, m := range []string{"virtio_pci", "virtio_blk", "ext4"} {
-		// "insmod PATH", "builtin NAME"
+		// A line: "insmod PATH" or "builtin NAME"
 		for line := range strings.Lines(command(g.t, "modprobe", "-d", modules, "-S", g.kernel, "--show-depends", m)) {
 			f := strings.Fields(line)
 			if f[0] != "insmod" || seen[f[1]] {
@@ -175,8 +173,7 @@ func (g *guest) initramfs(modules string) {
 		filepath.Join(g.dir, "initrd"))
 }
 
-// start starts QEMU. That one thread emulates the processors in turn has its
-// reason in test/matrix.
+// start starts QEMU. One thread emulates the processors in turn; test/matrix gives the reason.
 func (g *guest) start(image string) {
 	t := g.t
 	t.Helper()
@@ -184,7 +181,7 @@ func (g *guest) start(image string) {
 	console, err := os.Create(path("qemu"))
 	must.Do(t, err)
 	defer console.Close()
-	// The end of unshare, however it comes, ends QEMU.
+	// When unshare ends, QEMU ends too.
 	cmd := exec.Command("unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", inNamespace,
 		"sh",
 		"qemu-system-x86_64", "-accel", "tcg,thread=single", "-smp", "2", "-m", "1G", "-nodefaults", "-display", "none",
@@ -238,7 +235,7 @@ func (g *guest) tail(name string) string {
 	return string(b[max(0, len(b)-3000):])
 }
 
-// booted waits until systemd has started what it starts at boot.
+// booted waits until systemd has finished the boot.
 func (g *guest) booted() {
 	g.t.Helper()
 	if line := g.line(); !strings.HasPrefix(line, "booted ") {
@@ -247,7 +244,7 @@ func (g *guest) booted() {
 	g.boots++
 }
 
-// line reads a line that the guest says.
+// line reads a line from the guest.
 func (g *guest) line() string {
 	g.t.Helper()
 	must.Do(g.t, g.conn.SetReadDeadline(time.Now().Add(within)))
@@ -286,7 +283,7 @@ func (g *guest) do(script string) string {
 	return out
 }
 
-// reboot boots the guest anew, as a person does.
+// reboot reboots the guest and waits for the end of its boot.
 func (g *guest) reboot() {
 	g.t.Helper()
 	g.do("systemctl reboot")

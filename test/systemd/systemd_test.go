@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd_test boots a Debian with systemd in QEMU and sees lanes made at
-// boot and kept there, by the unit of niclane persist from niclane's package.
+// Package systemd_test boots a Debian with systemd in QEMU. It tests that the unit of niclane
+// persist, from niclane's package, makes lanes at boot and keeps them.
 package systemd_test
 
 import (
@@ -20,7 +20,7 @@ lanes:
   web: {queues: 1, guarantee: 20%%, cpus: 1, ports: [80]}
 `
 
-// refused is how the kernel's refusals read, which are a sandbox's too.
+// refused matches the kernel's messages of refusals, also by a sandbox.
 var refused = regexp.MustCompile(`(?i)not permitted|not implemented|denied|read-only`)
 
 func TestSystemd(t *testing.T) {
@@ -40,7 +40,7 @@ func TestSystemd(t *testing.T) {
 	g := newGuest(t, series, debs[0])
 	t.Log(g.do("uname -sr; systemctl --version | head -n 1; dpkg-query -W -f '${Package} ${Version}\n' irqbalance " +
 		"iproute2"))
-	g.do("udevadm settle") // cards have their names
+	g.do("udevadm settle") // the cards have their names then
 	virtio, e1000e := g.device(cardMAC), g.device(otherMAC)
 	before := g.state()
 	g.do("dpkg -i /niclane.deb")
@@ -159,7 +159,7 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
-// state is what shall be after the package as it was before.
+// state returns the state that must be the same before and after the package.
 func (g *guest) state() string {
 	g.t.Helper()
 	return g.do(`for d in /sys/class/net/*; do d=${d##*/}; echo "$d"; ip -d link show "$d" | grep -o 'xdp.*' || true
@@ -171,7 +171,7 @@ func (g *guest) state() string {
 		systemctl list-units --no-legend --all 'niclane*'`)
 }
 
-// device is the name of the card with that address, once it has it and is up.
+// device returns the name of the card with a MAC address, after the card is up.
 func (g *guest) device(mac string) string {
 	g.t.Helper()
 	name := filepath.Base(g.do("dirname $(grep -l " + mac + " /sys/class/net/*/address)"))
@@ -179,8 +179,8 @@ func (g *guest) device(mac string) string {
 	return name
 }
 
-// eventually runs a script until it succeeds, for 90 s at most: the guest is
-// emulated, on a machine that others use.
+// eventually runs a script until it succeeds, for at most 90 s: the guest is emulated on a
+// shared machine.
 func (g *guest) eventually(script string) {
 	g.t.Helper()
 	if out, code := g.ask("end=$(($(date +%s) + 90))\nuntil ( " + script + ` ) >/run/said 2>&1; do
@@ -200,7 +200,7 @@ func (g *guest) monotonic(unit, property string) (us int) {
 	return us
 }
 
-// A service is a device's watch in the guest.
+// A service is the watch of a device in the guest.
 type service struct {
 	g         *guest
 	dev, unit string
@@ -232,8 +232,7 @@ func (s *service) until(line string) {
 	s.g.eventually("journalctl -b -o cat -u " + s.unit + " | grep -qF '" + line + "'")
 }
 
-// says waits for a line in the journal after an action, and logs when it came,
-// after the action had begun.
+// says waits for a line in the journal after an action, and logs the time between them.
 func (s *service) says(line, action string) {
 	t := s.g.t
 	t.Helper()
@@ -243,21 +242,21 @@ func (s *service) says(line, action string) {
 	t.Log(s.g.do(`awk -v t="$(cat /run/began)" 'NR == 1 { printf "%.2f s: ", $1 - t; $1 = $2 = ""; print }' /run/line | cut -c 1-160`), " <- ", action)
 }
 
-// repairs has a drift made, and waits until the line says that the object is
-// repaired, and all is well.
+// repairs causes a drift and waits until the journal reports the object's repair and all is
+// well.
 func (s *service) repairs(object, action string) {
 	s.g.t.Helper()
 	s.says(object, action)
 	s.keeps()
 }
 
-// holds checks that lanes are as they were applied.
+// holds checks that the lanes are as applied.
 func (s *service) holds() {
 	s.g.t.Helper()
 	s.g.eventually("niclane verify --for 0 " + s.file())
 }
 
-// keeps checks that the watch says so too.
+// keeps checks the lanes and that the watch reports them healthy.
 func (s *service) keeps() {
 	s.g.t.Helper()
 	s.holds()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vlans tests lanes that are kept to a VLAN on a kernel that need not have
-// VLAN devices: the frames are made here, with their tags.
+// Package vlans tests lanes with a VLAN on any kernel, also without VLAN devices: the test
+// makes the tagged frames itself.
 package vlans
 
 import (
@@ -29,15 +29,15 @@ lanes:
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// each is how many frames of a kind are sent.
+// each is the number of frames of each kind.
 const each = 20
 
-// A frame is an IPv4 UDP one.
+// A frame is an IPv4 UDP frame.
 type frame struct {
 	name string
 	vlan uint16 // 0: no tag
-	port uint16 // at the side of v0
-	in   bool   // the lane
+	port uint16 // port on the side of v0
+	in   bool   // belongs to the lane
 }
 
 var frames = []frame{
@@ -47,8 +47,8 @@ var frames = []frame{
 	{"of another port", 7, 81, false},
 }
 
-// TestLane: a lane that is kept to a VLAN has its packets, both ways, and none of
-// other VLANs, without a tag, or of other ports.
+// TestLane: a lane with a VLAN gets its packets in both directions. It gets no packets of other
+// VLANs, without a tag, or of other ports.
 func TestLane(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 4, func(t *testing.T) {
@@ -91,10 +91,10 @@ func (f frame) datagram(from, to uint16) vethtest.Datagram {
 	return vethtest.Datagram{VLAN: f.vlan, Source: 2, From: from, To: to, Payload: 18}
 }
 
-// laneRow is the lane's in the classifier's counters: its class is 1:10.
+// laneRow is the lane's row in the classifier's counters: its class is 1:10.
 const laneRow = 0x10
 
-// sent is how many packets niclane's classifier has counted for the lane.
+// sent returns the number of packets that niclane's classifier has counted for the lane.
 func sent(t *testing.T, b *bpf.Client) (lane uint64) {
 	t.Helper()
 	counters, err := b.SentCounters("v0", []int{laneRow})

@@ -26,8 +26,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the comparisons; read the diff")
 
-// reasons are why one asks for what the other does not, by the beginning of what
-// is asked for. What is not here fails the test.
+// reasons explain requests that only one side makes, by the start of the request. A request
+// without a reason fails the test.
 var reasons = []struct{ side, prefix, why string }{
 	{"-", "delete root qdisc ", "adqsetup clears the device first; niclane changes what is different"},
 	{"-", "delete all filters of ", "they may be others'"},
@@ -48,8 +48,8 @@ var reasons = []struct{ side, prefix, why string }{
 	{"-", "feature rx-ntuple-filter", "nothing is asked for: it is as it was"},
 }
 
-// TestAdqsetup compares what adqsetup sent with what niclane would: of traffic
-// control the messages, of all else the objects of the plan.
+// TestAdqsetup compares adqsetup's recorded requests with niclane's: the messages for traffic
+// control, the plan's objects for all else.
 func TestAdqsetup(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.conf")
 	if err != nil || len(files) == 0 {
@@ -95,8 +95,8 @@ func reason(t *testing.T, side, line string) string {
 	return ""
 }
 
-// recorded is what adqsetup asked for in the end: of what it set more than once,
-// the last; and nothing that leaves a card as it was.
+// recorded returns adqsetup's final requests: the last value of each setting, without requests
+// that change nothing.
 func recorded(t *testing.T, file string) map[string]bool {
 	text, err := os.ReadFile(file)
 	must.Do(t, err)
@@ -142,7 +142,7 @@ func recorded(t *testing.T, file string) map[string]bool {
 	return asked
 }
 
-// niclanes is what niclane would ask for on the same card.
+// niclanes returns niclane's requests on the same card.
 func niclanes(t *testing.T, file string) map[string]bool {
 	asked := map[string]bool{}
 	var messages []device.Object
@@ -176,7 +176,8 @@ func niclanes(t *testing.T, file string) map[string]bool {
 	return asked
 }
 
-// planned plans a file of adqsetup's for a recorded card of 8 queues, under a name.
+// planned returns the plan of a file of adqsetup's for a recorded card of 8 queues with the
+// given name.
 func planned(t *testing.T, file, dev string) *plan.Plan {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers of linux/pkt_cls.h, pkt_sched.h, tc_act/tc_skbedit.h.
+// Numbers from linux/pkt_cls.h, pkt_sched.h, tc_act/tc_skbedit.h.
 const (
 	parentIngress = 0xfffffff2
 	parentEgress  = 0xfffffff3
 	minPriority   = 0xffe0
 	skipSW        = 2
 	offsetTcmsg   = unix.NLMSG_HDRLEN + 20
-	offsetMqprio  = 84 // attributes behind struct tc_mqprio_qopt
+	offsetMqprio  = 84 // attributes after struct tc_mqprio_qopt
 )
 
-// traffic is what a message of rtnetlink's asks for; nothing if it only reads.
-// Preferences and handles, which the sender or the kernel chooses, are left out.
+// traffic returns the requests in a message of rtnetlink; none if it only reads. It omits
+// preferences and handles, which the sender or the kernel chooses.
 func traffic(b []byte) ([]string, error) {
 	if len(b) < offsetTcmsg {
 		return nil, nil
@@ -143,7 +143,7 @@ func flower(b []byte) (string, error) {
 			} else if f != 0 {
 				words[3] = fmt.Sprintf(" flags %d", f)
 			}
-		case 35, 36, 37, 38: // the ports' masks: all bits, as without them
+		case 35, 36, 37, 38: // masks of the ports: all bits, the same as no mask
 			if be() != 0xffff {
 				return "", fmt.Errorf("flower: mask %x", ad.Bytes())
 			}
@@ -154,7 +154,7 @@ func flower(b []byte) (string, error) {
 	return strings.Join(words[:], ""), ad.Err()
 }
 
-// skbedit is the only action that adqsetup has: number 1 of the list.
+// skbedit decodes the only action of adqsetup, number 1 of the list.
 func skbedit(b []byte) (line string, err error) {
 	ad, err := netlink.NewAttributeDecoder(b)
 	if err != nil {
@@ -183,15 +183,14 @@ func skbedit(b []byte) (line string, err error) {
 	return line, ad.Err()
 }
 
-// names are those that record.py gives adqsetup for the bits.
+// Names that record.py gives adqsetup for the bits.
 var (
 	features = []string{"hw-tc-offload", "rx-ntuple-filter"}
 	flags    = []string{"channel-inline-flow-director", "channel-pkt-inspect-optimize", "channel-pkt-clean-bp-stop",
 		"channel-pkt-clean-bp-stop-cfg"}
 )
 
-// ioctl is what a request of SIOCETHTOOL asks for (linux/ethtool.h): settings by
-// what they are of.
+// ioctl decodes a request of SIOCETHTOOL (linux/ethtool.h) and calls set for each setting.
 func ioctl(b []byte, set func(of, value string)) {
 	u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
 	onOff := map[bool]string{true: "on", false: "off"}
@@ -218,7 +217,7 @@ func ioctl(b []byte, set func(of, value string)) {
 		if u32(4) != unix.ETHTOOL_SCOALESCE {
 			return
 		}
-		const mask, size = 4096 / 8, 23 * 4 // struct ethtool_per_queue_op, ethtool_coalesce
+		const mask, size = 4096 / 8, 23 * 4 // sizes in struct ethtool_per_queue_op and ethtool_coalesce
 		at := 8 + mask
 		for q := range mask * 8 {
 			if u32(8+q/32*4)>>(q%32)&1 == 0 {

@@ -22,8 +22,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// settings of ethtool's that a veth has. One that the device has not is never
-// asked for: both read it first.
+// settings are ethtool's settings that a veth has. niclane and ethtool(8) read the device
+// first, and do not request settings that it lacks.
 var settings = []plan.Step{
 	{Old: device.Channels{Dev: vethtest.Dev, RX: 8, TX: 8}, New: device.Channels{Dev: vethtest.Dev, RX: 2, TX: 4}},
 	{Old: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list"},
@@ -32,8 +32,7 @@ var settings = []plan.Step{
 		New: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list"}},
 }
 
-// TestEthtool: ethtool(8) sends, for the lines that the plan shows, what niclane
-// sends.
+// TestEthtool: for the lines in the plan, ethtool(8) sends the same as niclane.
 func TestEthtool(t *testing.T) {
 	vethtest.NeedProgram(t, "ethtool")
 	ours, theirs := sentSettings(t, "niclane"), sentSettings(t, "ethtool")
@@ -60,9 +59,9 @@ func sentSettings(t *testing.T, sender string) map[string]bool {
 	return asked
 }
 
-// setting is what a message of the ethtool family asks for, "" if it only reads.
+// setting returns the request in a message of the ethtool family, "" if it only reads.
 func setting(b []byte) (string, error) {
-	const offset = unix.NLMSG_HDRLEN + 4 // struct genlmsghdr
+	const offset = unix.NLMSG_HDRLEN + 4 // after struct genlmsghdr
 	if len(b) < offset || b[4] == unix.GENL_ID_CTRL && b[5] == 0 {
 		return "", nil
 	}
@@ -119,7 +118,7 @@ func bitsOf(words *[]string) func(*netlink.AttributeDecoder) error {
 	}
 }
 
-// TestSettingsSender is not a test: it sends, for sentSettings to see.
+// TestSettingsSender is not a test: it sends for sentSettings.
 func TestSettingsSender(t *testing.T) {
 	sender := os.Getenv("WIRE_SETTINGS")
 	if sender == "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestTC: tc(8) sends, for the lines that the plan shows, what niclane sends.
+// TestTC: for the lines in the plan, tc(8) sends the same as niclane.
 func TestTC(t *testing.T) {
 	vethtest.NeedProgram(t, "tc")
 	files, err := filepath.Glob("testdata/*.conf")
@@ -37,8 +37,8 @@ func TestTC(t *testing.T) {
 	}
 }
 
-// sent is what a sender asks traffic control for, seen by strace on its way to a
-// kernel whose device refuses it. It has to be at least so many messages.
+// sent returns the requests that a sender makes to traffic control, recorded by strace. The
+// kernel's device refuses them. At least atLeast messages are required.
 func sent(t *testing.T, sender, file string, atLeast int) map[string]bool {
 	t.Helper()
 	asked, n := map[string]bool{}, 0
@@ -61,14 +61,14 @@ func sent(t *testing.T, sender, file string, atLeast int) map[string]bool {
 	return asked
 }
 
-// A message is one that was sent on a netlink socket.
+// A message is a message that was sent on a netlink socket.
 type message struct {
-	generic bool // on one of generic netlink, otherwise of rtnetlink
+	generic bool // generic netlink, otherwise rtnetlink
 	data    []byte
 }
 
-// traced runs a test of this package's under strace, and returns what it and its
-// children sent.
+// traced runs a test of this package under strace. It returns the messages that the test and
+// its children sent.
 func traced(t *testing.T, test string, env ...string) []message {
 	t.Helper()
 	strace, err := exec.LookPath("strace")
@@ -87,7 +87,7 @@ func traced(t *testing.T, test string, env ...string) []message {
 	return messages(t, trace)
 }
 
-// TestSender is not a test: it sends, for sent to see.
+// TestSender is not a test: it sends for sent.
 func TestSender(t *testing.T) {
 	file := os.Getenv("WIRE_FILE")
 	if file == "" {
@@ -118,7 +118,7 @@ func TestSender(t *testing.T) {
 	})
 }
 
-// messages are what was sent, from the dumps of strace's option -e write.
+// messages returns the sent messages, from the dumps of strace's option -e write.
 func messages(t *testing.T, trace string) (out []message) {
 	f, err := os.Open(trace)
 	must.Do(t, err)
@@ -126,7 +126,7 @@ func messages(t *testing.T, trace string) (out []message) {
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, 1<<20)
 	open, generic := false, false
-	families := map[string]bool{} // of descriptors: whether it is generic netlink
+	families := map[string]bool{} // by descriptor: whether it is generic netlink
 	for in.Scan() {
 		// " | 00000  2c 00 00 00 24 00 05 06  01 00 00 00 00 00 00 00  ,...$........... |"
 		line, dump := strings.CutPrefix(in.Text(), " | ")
@@ -147,7 +147,7 @@ func messages(t *testing.T, trace string) (out []message) {
 		}
 		last := &out[len(out)-1]
 		_, line, _ = strings.Cut(line, "  ")
-		line = line[:min(len(line), 49)] // 16 bytes, and a second blank in the middle
+		line = line[:min(len(line), 49)] // 16 bytes, with a second blank in the middle
 		last.data = append(last.data, unhex(t, strings.Join(strings.Fields(line), ""))...)
 	}
 	must.Do(t, in.Err())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bed is what tests on the simulated card have in common: it plugs a
-// card in, sends packets through it from behind the wire, and reads what it
-// counted. It is for guests: the card is a kernel module.
+// Package bed holds the common parts of tests on the simulated card. It plugs a card in, sends
+// packets through it from behind the wire, and reads its counters. It runs in guests, because
+// the card is a kernel module.
 package bed
 
 import (
@@ -26,14 +26,14 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// The card, the other end of its wire, and the namespace of that.
+// Names of the card, of the other end of its wire, and of that end's namespace.
 const (
 	Dev  = "sim0"
 	Wire = "wire0"
 	Peer = "wire"
 )
 
-// Addresses of the card, and of what is behind the wire.
+// Addresses of the card and of the host behind the wire.
 var (
 	CardAddr  = netip.MustParseAddr("10.9.0.1")
 	WireAddr  = netip.MustParseAddr("10.9.0.2")
@@ -41,7 +41,7 @@ var (
 	WireAddr6 = netip.MustParseAddr("fd09::2")
 )
 
-// Guest skips a test that is not run where the module is, and returns its file.
+// Guest returns the module's file. It skips a test that does not run in a guest.
 func Guest(t *testing.T) (module string) {
 	t.Helper()
 	module = os.Getenv("NICLANE_SIMCARD")
@@ -51,8 +51,7 @@ func Guest(t *testing.T) (module string) {
 	return module
 }
 
-// Plug loads the module with parameters and brings both ends up. All is undone
-// at the test's end.
+// Plug loads the module with parameters and brings both ends up. The test's end undoes this.
 func Plug(t *testing.T, params ...string) {
 	t.Helper()
 	module := Guest(t)
@@ -69,8 +68,8 @@ func Plug(t *testing.T, params ...string) {
 	})
 	Run(t, "ip", "netns", "add", Peer)
 	Run(t, "ip", "link", "set", Wire, "netns", Peer)
-	// Nothing but what the tests send: neighbours are known, and IPv6's multicast
-	// (reports of groups, router discovery) does not get out.
+	// Only the tests' packets pass: neighbours are permanent, and a filter drops IPv6 multicast
+	// (group reports, router discovery).
 	Sh(t, "ip netns exec wire tc qdisc add dev wire0 clsact")
 	Sh(t, "ip netns exec wire tc filter add dev wire0 egress protocol all flower dst_mac "+
 		"33:33:00:00:00:00/ff:ff:00:00:00:00 action drop")
@@ -97,17 +96,17 @@ func Plug(t *testing.T, params ...string) {
 	Until(t, "the carrier", func() bool { return Read(t, "/sys/class/net/"+Dev+"/carrier") == "1" })
 }
 
-// Unplug takes the card and the namespace behind its wire away.
+// Unplug removes the card and the namespace behind its wire.
 func Unplug(t *testing.T) {
 	t.Helper()
-	// The namespace's end gives the wire back to this one.
+	// The end of the namespace returns the wire to this one.
 	Run(t, "ip", "netns", "del", Peer)
 	if err := unix.DeleteModule("simcard", 0); err != nil {
 		t.Errorf("unloading: %v", err)
 	}
 }
 
-// Run runs a command and returns what it prints.
+// Run runs a command and returns its output.
 func Run(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
@@ -117,14 +116,14 @@ func Run(t *testing.T, argv ...string) string {
 	return string(out)
 }
 
-// Sh is run of a line without quotes.
+// Sh is Run for a command line without quotes.
 func Sh(t *testing.T, line string) string {
 	t.Helper()
 	return Run(t, strings.Fields(line)...)
 }
 
-// Refused runs a command that must fail, and returns what it prints. ethtool -N
-// of Debian 12 ends with 0 when it fails.
+// Refused runs a command that must fail, and returns its output. ethtool -N of Debian 12 exits
+// with 0 when it fails.
 func Refused(t *testing.T, line string) string {
 	t.Helper()
 	argv := strings.Fields(line)
@@ -135,7 +134,7 @@ func Refused(t *testing.T, line string) string {
 	return string(out)
 }
 
-// Says fails the test unless a text has all of the words in it.
+// Says fails the test unless a text contains all of the words.
 func Says(t *testing.T, text string, words ...string) {
 	t.Helper()
 	for _, w := range words {
@@ -145,7 +144,7 @@ func Says(t *testing.T, text string, words ...string) {
 	}
 }
 
-// NotOn skips a test that a kernel's release, which begins so, has nothing for.
+// NotOn skips the test on kernels whose release begins with one of releases.
 func NotOn(t *testing.T, releases ...string) {
 	t.Helper()
 	for _, r := range releases {
@@ -155,7 +154,7 @@ func NotOn(t *testing.T, releases ...string) {
 	}
 }
 
-// Read returns what is in a file, or why it cannot be read.
+// Read returns the content of a file, or the error.
 func Read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -188,14 +187,13 @@ func Until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// Behind runs f on a thread in the namespace behind the wire. Sockets made
-// there stay there.
+// Behind runs f on a thread in the namespace behind the wire. Sockets that f makes stay there.
 func Behind(t *testing.T, f func()) {
 	t.Helper()
 	Within(t, Peer, f)
 }
 
-// Within is Behind, in a network namespace of any name.
+// Within is Behind for any network namespace.
 func Within(t *testing.T, namespace string, f func()) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -215,8 +213,8 @@ func Within(t *testing.T, namespace string, f func()) {
 	f()
 }
 
-// Stats are the counters that ethtool -S shows. Tests ask for them again and
-// again, and starting a program in an emulated guest takes long.
+// Stats returns the counters of ethtool -S. Tests call it often, and starting a program in an
+// emulated guest is slow.
 func Stats(t *testing.T) map[string]uint64 {
 	t.Helper()
 	const (
@@ -265,7 +263,7 @@ func Stats(t *testing.T) map[string]uint64 {
 	return s
 }
 
-// PerQueue returns a counter of n queues, what was there before taken off.
+// PerQueue returns the increase of a counter since before, for n queues.
 func PerQueue(t *testing.T, before map[string]uint64, format string, n int) []uint64 {
 	t.Helper()
 	after := Stats(t)
@@ -280,7 +278,7 @@ func PerQueue(t *testing.T, before map[string]uint64, format string, n int) []ui
 	return counts
 }
 
-// Sum adds counts up.
+// Sum returns the sum of counts.
 func Sum(counts []uint64) (total uint64) {
 	for _, c := range counts {
 		total += c
@@ -288,25 +286,25 @@ func Sum(counts []uint64) (total uint64) {
 	return total
 }
 
-// A Flow is one of UDP from behind the wire to the card, or back.
+// A Flow is a UDP flow between the host behind the wire and the card.
 type Flow struct {
 	Src, Dst netip.AddrPort
 }
 
-// In is a flow towards the card.
+// In returns a flow toward the card.
 func In(sport, dport uint16) Flow {
 	return Flow{netip.AddrPortFrom(WireAddr, sport), netip.AddrPortFrom(CardAddr, dport)}
 }
 
-// In6 is In by IPv6.
+// In6 is In for IPv6.
 func In6(sport, dport uint16) Flow {
 	return Flow{netip.AddrPortFrom(WireAddr6, sport), netip.AddrPortFrom(CardAddr6, dport)}
 }
 
-// Back is the flow of the answers.
+// Back returns the flow of the answers.
 func (f Flow) Back() Flow { return Flow{f.Dst, f.Src} }
 
-// Dial connects a socket on this side of the wire, where f comes from.
+// Dial connects a socket for f. Call it on the side of the wire where f starts.
 func (f Flow) Dial(t *testing.T) *net.UDPConn {
 	t.Helper()
 	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src), net.UDPAddrFromAddrPort(f.Dst))
@@ -314,10 +312,10 @@ func (f Flow) Dial(t *testing.T) *net.UDPConn {
 	return c
 }
 
-// ToAll are so many flows to a port of the card that some go to each of its queues.
+// ToAll returns flows to a port of the card, enough that each of its queues gets some.
 //
-// The hash is linear in the ports' bits: of 64 flows whose ports share most of
-// them one of 260 random keys, and each boot has one, leaves a queue without any.
+// The hash is linear in the bits of the ports, and each boot has a random key. With 64 flows
+// whose ports share most bits, one of 260 keys leaves a queue without flows.
 func ToAll(port uint16) (flows []Flow) {
 	for i := range uint16(256) {
 		flows = append(flows, In(1024+i*251, port))
@@ -325,8 +323,8 @@ func ToAll(port uint16) (flows []Flow) {
 	return flows
 }
 
-// PolledInPairs sends to a port, all of whose queues get some of it, and fails unless
-// the NAPI of each second queue polls the next one too.
+// PolledInPairs sends flows to all queues of a port. It fails unless each even queue's NAPI
+// also polls the next queue.
 func PolledInPairs(t *testing.T, port uint16, first, last int) {
 	t.Helper()
 	before := Stats(t)
@@ -340,8 +338,8 @@ func PolledInPairs(t *testing.T, port uint16, first, last int) {
 	}
 }
 
-// Send sends n datagrams of each flow towards the card, and waits until the
-// card has received all.
+// Send sends n datagrams of each flow toward the card, and waits until the card has received
+// all.
 func Send(t *testing.T, n int, flows ...Flow) {
 	t.Helper()
 	sent := len(flows) * n
@@ -366,11 +364,11 @@ func Send(t *testing.T, n int, flows ...Flow) {
 	Until(t, fmt.Sprintf("%d datagrams", sent), func() bool { return arrived() >= uint64(sent) })
 }
 
-// IsRefused is true of the answer to an earlier datagram that nobody listened
-// for. What was to be written is not sent.
+// IsRefused reports whether err is the ICMP answer to an earlier datagram for a closed port.
+// The present write is not sent then.
 func IsRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }
 
-// QueueCount is how many queues ethtool -S shows.
+// QueueCount returns the number of queues in ethtool -S.
 func QueueCount(t *testing.T) int {
 	t.Helper()
 	s := Stats(t)
@@ -381,8 +379,8 @@ func QueueCount(t *testing.T) int {
 	}
 }
 
-// Flood sends UDP from the card to the ports behind the wire, each by a
-// connection of its own, until stop says so.
+// Flood sends UDP from the card to ports behind the wire, each on its own connection, until
+// stop returns true.
 func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() bool) {
 	t.Helper()
 	quit := make(chan struct{})
@@ -421,7 +419,7 @@ func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() b
 	}
 }
 
-// Sink listens behind the wire, so that nothing answers that a port is closed.
+// Sink listens on ports behind the wire, to avoid ICMP answers for closed ports.
 func Sink(t *testing.T, ports ...uint16) {
 	t.Helper()
 	for _, p := range ports {

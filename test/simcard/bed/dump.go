@@ -11,14 +11,13 @@ import (
 	"testing"
 )
 
-// assigned are numbers that the kernel gives anew, and its own choice of what
-// queues have: those beyond the first channels get pfifo_fast when mq is made
-// (net/sched/sch_mq.c: mq_init), whatever the default qdisc is. A flow is a class
-// of fq_codel or cake as long as it waits.
+// assigned matches numbers that the kernel assigns, and its own choice of the queues' qdiscs.
+// Queues beyond the first channels get pfifo_fast when mq is made, with any default qdisc
+// (net/sched/sch_mq.c: mq_init). A waiting flow is a class of fq_codel or cake.
 var assigned = regexp.MustCompile(`qdisc [a-z_]+ 8[0-9a-f]{3}:|qdisc [a-z_]+ 0: parent :.*|` +
 	`class (?:fq_codel|cake) .*\n`)
 
-// Dump is all that a plan can write on the card, as other programs show it.
+// Dump returns all that a plan can write on the card, as other programs print it.
 func Dump(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -52,7 +51,7 @@ func Dump(t *testing.T) string {
 			fmt.Fprintf(&b, "%s: %s\n", f, Read(t, f))
 		}
 	}
-	// An interrupt that serves nothing any more may keep its number.
+	// An interrupt may keep its number after its last use.
 	for line := range strings.Lines(Read(t, "/proc/interrupts")) {
 		number, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if strings.Contains(rest, "sim0") {

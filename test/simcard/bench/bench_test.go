@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench compares niclane with the scripts that people write instead, on
-// the simulated card in a guest: make matrix-bench runs it. Guests are emulated, so
-// that only ratios within one run mean anything.
+// Package bench compares niclane with the usual scripts, on the simulated card in a guest: make
+// matrix-bench runs it. Guests are emulated, so only ratios within one run are meaningful.
 package bench
 
 import (
@@ -18,19 +17,19 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// As many lanes as there are classes beside the default, with so many ports
-// each. The script has fewer: of 64 it alone takes minutes in an emulated guest.
+// lanes is the number of classes besides the default, and ports the number of ports in each.
+// The script has fewer ports: with 64 it takes minutes in an emulated guest.
 const (
 	lanes       = 15
 	ports       = 64
 	scriptPorts = 16
 )
 
-// A way is one in which lanes are made on a card.
+// A way is one way to make lanes on a card.
 type way struct {
 	name   string
 	params []string
-	made   func(t *testing.T) int // rules or filters on the card
+	made   func(t *testing.T) int // number of rules or filters on the card
 }
 
 var ways = []way{
@@ -44,7 +43,7 @@ var ways = []way{
 		}},
 }
 
-// A bench is a card with a lanes file for it.
+// A bench is a card with a lanes file.
 type bench struct {
 	t   *testing.T
 	way way
@@ -81,9 +80,9 @@ func (b *bench) check(who string, want int) {
 	}
 }
 
-// TestApplyBesideScript has niclane apply and a script in turn make the same
-// lanes on the same card. The script is what plan prints that tc, ethtool and
-// echo can do; what would stand for niclane's classifier is not in it.
+// TestApplyBesideScript makes the same lanes on the same card with niclane apply and with a
+// script in turn. The script has the plan's command lines for tc, ethtool and echo. It has no
+// equivalent of niclane's classifier.
 func TestApplyBesideScript(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
@@ -102,12 +101,12 @@ func TestApplyBesideScript(t *testing.T) {
 	}
 }
 
-// TestRollbackBesideApply compares taking many rules away with making them.
+// TestRollbackBesideApply compares the removal of many rules with their creation.
 func TestRollbackBesideApply(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			b := newBench(t, w, ports)
-			looking := b.niclane("probe", "sim0") // what is read and probed for any plan
+			looking := b.niclane("probe", "sim0") // the reads and probes of every plan
 			apply := b.niclane("apply", "lanes.yaml")
 			b.check("apply", lanes*ports)
 			undo := b.niclane("rollback")
@@ -124,7 +123,7 @@ func command() []string {
 	return []string{os.Getenv("NICLANE_BINARY"), "--state-dir", "state", "--run-dir", "run"}
 }
 
-// file is the lanes file.
+// file returns the lanes file.
 func file(ports int) string {
 	var b strings.Builder
 	b.WriteString("version: 1\nglobals:\n  dev: sim0\n  queues: 1\n  poller: interrupt\nlanes:\n")
@@ -145,7 +144,7 @@ func script(t *testing.T, dir string) (text string, n int) {
 	argv := append(command(), "--json", "plan", "lanes.yaml")
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = dir
-	out, _ := cmd.Output() // 3: changes are pending
+	out, _ := cmd.Output() // exit code 3: changes are pending
 	var plan struct {
 		Steps []struct{ Commands []string }
 	}

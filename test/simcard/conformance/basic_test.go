@@ -18,8 +18,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestTransfer moves data over TCP both ways and compares it, with small rings,
-// so that they fill.
+// TestTransfer moves data over TCP both ways and compares it. Small rings ensure that they
+// fill.
 func TestTransfer(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	bed.Sh(t, "ethtool -G sim0 rx 64 tx 64")
@@ -64,7 +64,7 @@ func TestChannels(t *testing.T) {
 	for _, n := range []int{1, 8, 3, 6} {
 		bed.Sh(t, fmt.Sprintf("ethtool -L sim0 combined %d", n))
 		before := bed.Stats(t)
-		// To several ports, else as bed.ToAll.
+		// To several ports, otherwise as in bed.ToAll.
 		var flows []bed.Flow
 		for i := range 256 {
 			flows = append(flows, bed.In(uint16(1024+i*251), uint16(9+i%5)))
@@ -84,7 +84,7 @@ func TestChannels(t *testing.T) {
 	bed.Refused(t, "ethtool -L sim0 combined 2")
 }
 
-// TestShrinkBelowTable: what a table or a rule uses is not taken away.
+// TestShrinkBelowTable: channels that a table or a rule uses cannot be removed.
 func TestShrinkBelowTable(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8")
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 11 action 7 loc 3")
@@ -112,7 +112,7 @@ func TestRings(t *testing.T) {
 	bed.Refused(t, "ethtool -G sim0 rx 8192")
 }
 
-// TestDropsWhenFull: the receive ring's size is obeyed.
+// TestDropsWhenFull: the receive ring has the configured size.
 func TestDropsWhenFull(t *testing.T) {
 	bed.Plug(t, "queues=1", "channels=1")
 	bed.Sh(t, "ethtool -G sim0 rx 64")
@@ -129,7 +129,7 @@ func TestDropsWhenFull(t *testing.T) {
 	})
 }
 
-// TestModeration: a longer wait means fewer interrupts for the same frames.
+// TestModeration: a longer delay means fewer interrupts for the same frames.
 func TestModeration(t *testing.T) {
 	bed.Plug(t, "queues=2", "channels=2")
 	bed.Sh(t, "ethtool -X sim0 equal 1")
@@ -155,8 +155,7 @@ func TestModeration(t *testing.T) {
 	bed.Refused(t, "ethtool -C sim0 rx-usecs 9000")
 }
 
-// TestAffinity: the processor that an interrupt is sent to is the one that
-// handles what came in.
+// TestAffinity: the processor of an interrupt handles the received packets.
 func TestAffinity(t *testing.T) {
 	bed.Plug(t, "queues=2", "channels=1")
 	irq := ""
@@ -168,7 +167,7 @@ func TestAffinity(t *testing.T) {
 	if irq == "" {
 		t.Fatal("/proc/interrupts has no simcard-sim0-TxRx-0")
 	}
-	// The kernel notes the processor of connected sockets only.
+	// The kernel records the processor only for connected sockets.
 	f := bed.In(1000, 77)
 	c := f.Back().Dial(t)
 	defer c.Close()
@@ -191,7 +190,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestUnplug takes the module away under traffic, again and again.
+// TestUnplug removes the module under traffic, twice.
 func TestUnplug(t *testing.T) {
 	for i := range 2 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

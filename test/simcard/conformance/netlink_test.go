@@ -19,15 +19,15 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// A family is a generic netlink family, spoken to directly: Debian 12's tools
-// know neither net-shaper nor RSS by netlink.
+// A family is a generic netlink family without a tool: Debian 12's tools have neither
+// net-shaper nor RSS by netlink.
 type family struct {
 	t    *testing.T
 	conn *genetlink.Conn
 	genetlink.Family
 }
 
-// dial skips the test where the kernel does not have the family.
+// dial skips the test if the kernel lacks the family.
 func dial(t *testing.T, name string) *family {
 	t.Helper()
 	conn, err := genetlink.Dial(&netlink.Config{Strict: true})
@@ -63,7 +63,7 @@ func (f *family) do(cmd uint8, flags netlink.HeaderFlags, body encode) []genetli
 	return m
 }
 
-// attributes are those of a message at its top level.
+// attributes returns the top-level attributes of a message.
 func (f *family) attributes(m genetlink.Message) map[uint16][]byte {
 	f.t.Helper()
 	ad, err := netlink.NewAttributeDecoder(m.Data)
@@ -84,7 +84,7 @@ func ifindex(t *testing.T) uint32 {
 	return uint32(i.Index)
 }
 
-// Of include/uapi/linux/net_shaper.h.
+// Numbers from include/uapi/linux/net_shaper.h.
 const (
 	shaperSet, shaperDelete, shaperGroup, shaperCaps = 2, 3, 4, 5
 
@@ -94,7 +94,7 @@ const (
 	scopeNetdev, scopeQueue, scopeNode = 1, 2, 3
 )
 
-// handle names a shaper; an id below 0 is left out.
+// handle encodes a shaper's handle. A negative id is omitted.
 func handle(attr uint16, scope uint32, id int) encode {
 	return func(ae *netlink.AttributeEncoder) {
 		ae.Nested(attr, func(ae *netlink.AttributeEncoder) error {
@@ -107,10 +107,10 @@ func handle(attr uint16, scope uint32, id int) encode {
 	}
 }
 
-// tenth is one of the test's link, in bit/s.
+// tenth is a tenth of the test's link rate, in bit/s.
 const tenth = 300_000
 
-// TestNetShaper: rates of queues, of a group and of the device.
+// TestNetShaper tests rates of queues, of a group and of the device.
 func TestNetShaper(t *testing.T) {
 	bed.Plug(t, "queues=3", "channels=3", "speed=3", patience)
 	f := dial(t, "net-shaper")
@@ -151,7 +151,7 @@ func TestNetShaper(t *testing.T) {
 		t.Error("more than the link is guaranteed")
 	}
 
-	// Queues 0 and 1 have two tenths together, one three times the other.
+	// Queues 0 and 1 have two tenths together, with weights 1 and 3.
 	answers := f.do(shaperGroup, 0, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(shaperIfindex, index)
 		for q, weight := range []uint32{1, 3} {
@@ -182,14 +182,14 @@ func TestNetShaper(t *testing.T) {
 	remove(scopeNetdev, -1)
 }
 
-// Of include/uapi/linux/ethtool_netlink.h.
+// Numbers from include/uapi/linux/ethtool_netlink.h.
 const (
 	rssGet, rssCreate, rssDelete = 38, 49, 50
 
 	rssHeader, rssContext, rssTable = 1, 2, 4
 )
 
-// TestRSSByNetlink: a context's life without the ioctl.
+// TestRSSByNetlink creates and deletes a context without the ioctl.
 func TestRSSByNetlink(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "indir=128", "contexts=4")
 	bed.NotOn(t, "6.1.", "6.12.")
@@ -232,7 +232,7 @@ func TestRSSByNetlink(t *testing.T) {
 	f.do(rssDelete, netlink.Acknowledge, context)
 }
 
-// TestQueueToNAPI: the map of queues, NAPIs and interrupts.
+// TestQueueToNAPI tests the map of queues, NAPIs and interrupts.
 func TestQueueToNAPI(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=3")
 	bed.NotOn(t, "6.1.")
@@ -265,7 +265,7 @@ func TestQueueToNAPI(t *testing.T) {
 	}
 }
 
-// TestQueueStats: what netdev-genl counts is what ethtool counts.
+// TestQueueStats: netdev-genl and ethtool show the same counts.
 func TestQueueStats(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	bed.NotOn(t, "6.1.")

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// toeplitz is the hash as Microsoft's specification of RSS has it: bit by bit
-// from the left, the key is shifted, and added where the input has a bit.
+// toeplitz computes the hash as in Microsoft's RSS specification: for each set bit of the
+// input, from the left, it XORs the key shifted by the bit's position.
 func toeplitz(key, input []byte) uint32 {
 	bit := func(b []byte, i int) bool { return b[i/8]&(0x80>>(i%8)) != 0 }
 	var hash uint32
@@ -61,7 +61,7 @@ func TestToeplitz(t *testing.T) {
 	}
 }
 
-// colons is a key as ethtool has it, the card's 52 bytes long.
+// colons formats a key as ethtool does; the card's keys have 52 bytes.
 func colons(key []byte) string {
 	var parts []string
 	for _, b := range key {
@@ -70,7 +70,7 @@ func colons(key []byte) string {
 	return strings.Join(parts, ":")
 }
 
-// counts sends one datagram of a bed.Flow and says what each queue got of it.
+// counts sends one datagram of a bed.Flow and returns the count of each queue.
 func counts(t *testing.T, queues int, f bed.Flow) []uint64 {
 	t.Helper()
 	before := bed.Stats(t)
@@ -96,7 +96,7 @@ func nowhere(t *testing.T, queues int, f bed.Flow) {
 	}
 }
 
-// TestHash computes for each bed.Flow the queue that the key and the table name.
+// TestHash computes for each bed.Flow the queue from the key and the table.
 func TestHash(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "indir=64")
 	key := make([]byte, 52)
@@ -113,7 +113,7 @@ func TestHash(t *testing.T) {
 			only(t, 8, f, table[toeplitz(key, tuple(f))%64])
 		}
 	}
-	// Without ports, all flows between two addresses are one.
+	// Without ports, all flows between two addresses have the same hash.
 	bed.Sh(t, "ethtool -N sim0 rx-flow-hash udp4 sd")
 	for i := range uint16(8) {
 		f := bed.In(3000+i, 9)
@@ -121,7 +121,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// indirection reads the table out of what ethtool -x prints.
+// indirection reads the table in the output of ethtool -x.
 func indirection(t *testing.T, text string) (table []int) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -144,7 +144,7 @@ func indirection(t *testing.T, text string) (table []int) {
 	return table
 }
 
-// TestTableFollowsChannels until somebody sets it.
+// TestTableFollowsChannels: the table follows the channels until a user sets it.
 func TestTableFollowsChannels(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=2")
 	if got := slices.Max(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 1 {
@@ -161,7 +161,7 @@ func TestTableFollowsChannels(t *testing.T) {
 	}
 }
 
-// TestRules: each kind of match, to a queue and to nowhere; the lower location wins.
+// TestRules tests each kind of match, to a queue and to drop; the lower location wins.
 func TestRules(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "rules=32")
 	bed.Sh(t, "ethtool -X sim0 equal 2")
@@ -189,7 +189,7 @@ func TestRules(t *testing.T) {
 	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 5 rules")
 	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 8 loc 1")
 	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 32")
-	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1 loc 2") // there is one
+	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1 loc 2") // the match exists already
 	bed.Refused(t, "ethtool -N sim0 delete 1")
 	for i := range 27 {
 		bed.Sh(t, fmt.Sprintf("ethtool -N sim0 flow-type udp4 dst-port %d action 1", 1000+i))
@@ -199,7 +199,7 @@ func TestRules(t *testing.T) {
 	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 0 rules")
 }
 
-// TestRuleQuirks: what a card may be like.
+// TestRuleQuirks tests the optional properties of cards.
 func TestRuleQuirks(t *testing.T) {
 	t.Run("the card picks locations", func(t *testing.T) {
 		bed.Plug(t, "queues=4", "channels=4", "any_location=1", "rules=2")
@@ -257,8 +257,8 @@ func TestContexts(t *testing.T) {
 	bed.Refused(t, "ethtool -L sim0 combined 2")
 }
 
-// TestHwTC: the papers' commands. mqprio's classes own queues, flower leads to
-// classes, and the default table keeps to class 0.
+// TestHwTC runs the papers' commands: mqprio's classes own queues, flower leads to classes, and
+// the default table uses only class 0.
 func TestHwTC(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8")
 	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 3 map 0 1 2 queues 2@0 4@2 2@6 hw 1 mode channel")
@@ -284,7 +284,7 @@ func TestHwTC(t *testing.T) {
 		only(t, 8, bed.In6(1000+i, 103), 6, 7)
 	}
 	nowhere(t, 8, bed.In(1, 104))
-	// As on ice.
+	// Refused as on ice.
 	bed.Refused(t, "ethtool -L sim0 combined 4")
 	bed.Refused(t, "ethtool -X sim0 equal 2")
 	bed.Refused(t, "ethtool -K sim0 hw-tc-offload off")
@@ -293,13 +293,13 @@ func TestHwTC(t *testing.T) {
 	only(t, 8, bed.In(1, 105), 3)
 	bed.Sh(t, "tc qdisc del dev sim0 root")
 	bed.Sh(t, "tc qdisc del dev sim0 clsact")
-	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on") // the kernel remembers what was refused as wanted
+	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on") // the kernel has stored the refused setting as wanted
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload off")
 	bed.Sh(t, "ethtool -X sim0 equal 1")
 	only(t, 8, bed.In(1, 100), 0)
 }
 
-// TestVLAN: a filter on the tag, which the card takes off.
+// TestVLAN tests a filter on the VLAN tag, which the card strips.
 func TestVLAN(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
@@ -319,7 +319,7 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
-// TestFlowerToQueue: ingress skbedit, which Linux 6.1 has not.
+// TestFlowerToQueue tests ingress skbedit, which Linux 6.1 lacks.
 func TestFlowerToQueue(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
@@ -337,7 +337,8 @@ func TestFlowerToQueue(t *testing.T) {
 	only(t, 4, bed.In(1, 100), 3)
 }
 
-// TestModeChannelIsDCB: accepted, and something else done; the qdisc tells.
+// TestModeChannelIsDCB: the card accepts mode channel but makes DCB classes; the qdisc shows
+// it.
 func TestModeChannelIsDCB(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "channel_is_dcb=1")
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
@@ -347,7 +348,7 @@ func TestModeChannelIsDCB(t *testing.T) {
 	bed.Refused(t, "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw hw_tc 1")
 }
 
-// TestMqprioRefusals: as on ice; nothing is changed.
+// TestMqprioRefusals: refused as on ice, without changes.
 func TestMqprioRefusals(t *testing.T) {
 	bed.Plug(t, "queues=16", "channels=16", "pow2=1", "speed=1000")
 	mqprio := "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 "
@@ -363,7 +364,7 @@ func TestMqprioRefusals(t *testing.T) {
 	bed.Sh(t, mqprio+"queues 2@0 6@2 hw 1 mode channel")
 }
 
-// TestMqprioResizes: as ice, which does not give back the channels it had.
+// TestMqprioResizes: like ice, the card does not restore the earlier channels.
 func TestMqprioResizes(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "mqprio_resizes=1", "mqprio_takes_rules=1")
 	combined := func(want string) {
@@ -377,12 +378,12 @@ func TestMqprioResizes(t *testing.T) {
 	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 2@0 4@2 hw 1 mode channel")
 	combined("6")
 	bed.Sh(t, "tc qdisc del dev sim0 root")
-	combined("2") // the guest's processors
+	combined("2") // the number of the guest's processors
 	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 0 rules")
 	bed.Send(t, 10, bed.In(1, 9))
 }
 
-// TestForgets: what a card with a bad memory has after its link was down.
+// TestForgets tests a card that loses its settings while its link is down.
 func TestForgets(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4", "forgets=1")
 	bed.Sh(t, "ethtool -X sim0 equal 1")
@@ -401,7 +402,7 @@ func TestForgets(t *testing.T) {
 	bed.Refused(t, "ethtool -x sim0 context 1")
 }
 
-// TestFails: the call that is chosen fails, with the error chosen, and changes nothing.
+// TestFails: the chosen call fails with the chosen error and changes nothing.
 func TestFails(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	steps := []string{

@@ -14,7 +14,7 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// toQueues sends what goes to port 5000+n by transmit queue n.
+// toQueues sends packets for port 5000+n on transmit queue n.
 func toQueues(t *testing.T, n int) (ports []uint16) {
 	t.Helper()
 	bed.Sh(t, "tc qdisc add dev sim0 clsact")
@@ -27,15 +27,14 @@ func toQueues(t *testing.T, n int) (ports []uint16) {
 	return ports
 }
 
-// The rates of these tests are low, as the guest is slow: what is compared are
-// ratios, and senders must be able to send more than they may. Pauses of the
-// guest are made up for.
+// The rates of these tests are low, because the guest is slow: the tests compare ratios, and
+// senders must be faster than their rates. A large burst compensates for pauses of the guest.
 const (
 	enough   = 300_000
 	patience = "burst_us=100000"
 )
 
-// TestMaxRate: queues under tx_maxrate send as their rates are.
+// TestMaxRate: queues with tx_maxrate send in the ratio of their rates.
 func TestMaxRate(t *testing.T) {
 	bed.Plug(t, "queues=3", "channels=3", patience)
 	ports := toQueues(t, 3)
@@ -65,7 +64,7 @@ func priority(t *testing.T) func(*net.UDPConn) {
 	}
 }
 
-// TestMqprioRates: bw_rlimit's limits and guarantees.
+// TestMqprioRates tests bw_rlimit's limits and guarantees.
 func TestMqprioRates(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4", "speed=3", patience)
 	ports := []uint16{5000, 5001, 5002}
@@ -75,7 +74,7 @@ func TestMqprioRates(t *testing.T) {
 	bed.Sh(t, mqprio+"max_rate 300kbit 600kbit 1200kbit")
 	bed.Ratios(t, "max 1:2:4", bed.Share(t, ports, 3, enough, priority(t)), 1, 2, 4)
 	bed.Sh(t, "tc qdisc del dev sim0 root")
-	// 6 tenths of the link are guaranteed to one, what is left is shared by all.
+	// One class has a guarantee of 6 tenths of the link; all share the rest.
 	bed.Sh(t, mqprio+"min_rate 0 1800kbit 0")
 	bed.Ratios(t, "min 0:6:0 of 10 tenths", bed.Share(t, ports, 3, 2*enough, priority(t)), 1.33, 7.33, 1.33)
 	bed.Sh(t, "tc qdisc del dev sim0 root")
@@ -84,7 +83,7 @@ func TestMqprioRates(t *testing.T) {
 	}
 }
 
-// TestHTB: offloaded classes, with a guarantee, a limit, and a parent's limit.
+// TestHTB tests offloaded classes with a guarantee, a limit, and a parent's limit.
 func TestHTB(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=2", "speed=3", patience)
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
@@ -100,8 +99,8 @@ func TestHTB(t *testing.T) {
 		bed.Sh(t, fmt.Sprintf("tc filter add dev sim0 egress protocol ip flower ip_proto udp dst_port %d action "+
 			"skbedit priority %s", port, class))
 	}
-	// In tenths of the link: of 6 together, 4 and 1 are guaranteed and one is
-	// shared; 2 is a limit.
+	// In tenths of the link: a parent has 6. Of these, 4 and 1 are guaranteed to its classes,
+	// and they share one. Another class has a limit of 2.
 	got := bed.Share(t, ports, 8, 2*enough, nil)
 	bed.Ratios(t, "4.5:1.5:2", got[2:5], 4.5, 1.5, 2)
 	bed.Sh(t, "tc class change dev sim0 parent 1: classid 1:3 htb rate 300kbit ceil 300kbit")
@@ -109,7 +108,7 @@ func TestHTB(t *testing.T) {
 	bed.Ratios(t, "4.5:1.5:1", got[2:5], 4.5, 1.5, 1)
 	bed.Refused(t, "ethtool -L sim0 combined 1")
 	bed.Sh(t, "tc class del dev sim0 classid 1:4")
-	// The last queue has moved to the gap.
+	// The last queue has moved into the gap.
 	got = bed.Share(t, ports, 8, enough, nil)
 	if got[2] == 0 || got[3] == 0 || got[4] != 0 {
 		t.Errorf("after a class went: %v", got)
@@ -123,7 +122,7 @@ func TestHTB(t *testing.T) {
 	}
 }
 
-// TestByteQueueLimits: a slow link leaves frames in the qdisc, not in the ring.
+// TestByteQueueLimits: on a slow link, frames wait in the qdisc, not in the ring.
 func TestByteQueueLimits(t *testing.T) {
 	bed.Plug(t, "queues=1", "channels=1", "speed=2")
 	bed.Sink(t, 5000)

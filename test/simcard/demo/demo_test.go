@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo shows niclane on the simulated card, for people to read: make
-// simcard-demo runs it in a guest. It fails where what it shows is not what it
-// says.
+// Package demo shows niclane on the simulated card, for readers: make simcard-demo runs it in a
+// guest. It fails if the output does not match its text.
 package demo
 
 import (
@@ -19,8 +18,7 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// The card does what mlx5 does, on a link that is as slow as a guest without
-// hardware to run on.
+// The card acts like mlx5. Its link is slow, because the guest is emulated.
 var card = []string{"driver=mlx5_core", "queues=12", "channels=6", "rx_classes=0", "shaper=0", "htb_shares=1",
 	"speed=6", "burst_us=100000"}
 
@@ -41,7 +39,7 @@ lanes:
     ceiling: 1mbit
 `
 
-// Ports of the card that send. The last two are nobody's.
+// Ports of the card that send. The last two belong to no lane.
 const (
 	store, backup = 6379, 873
 	noise1        = 7001
@@ -98,7 +96,7 @@ type demo struct {
 
 func (d *demo) title(s string) { fmt.Printf("\n==== %s ====\n\n", s) }
 
-// shell shows a command and the first lines of what it prints, all for 0.
+// shell runs a command and prints it with the first lines of its output; 0 prints all.
 func (d *demo) shell(line string, lines int) string {
 	d.t.Helper()
 	fmt.Println("$ " + line)
@@ -110,7 +108,7 @@ func (d *demo) shell(line string, lines int) string {
 	cmd.Dir = d.dir
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	// 3: a plan has something to do, or verify has found something.
+	// 3: plan has pending changes, or verify has found drift.
 	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 3) {
 		d.t.Errorf("%s: %v", line, err)
 	}
@@ -122,7 +120,7 @@ func (d *demo) shell(line string, lines int) string {
 	return string(out)
 }
 
-// receive sends to the card from behind the wire, and shows the queues.
+// receive sends to the card from behind the wire, and prints the queues.
 func (d *demo) receive() {
 	d.t.Helper()
 	fmt.Println("16 flows to each port, by receive queue:")
@@ -141,11 +139,11 @@ func (d *demo) receive() {
 	fmt.Println()
 }
 
-// enough bytes for a share.
+// enough is the number of bytes for a share.
 const enough = 900_000
 
-// send has everybody send as much as he can, shows the transmit queues, and
-// returns what part store, backup and noise had. Meanwhile it runs a command.
+// send lets all senders send at full speed, prints the transmit queues, and returns the shares
+// of store, backup and noise. Meanwhile it runs a command.
 func (d *demo) send(meanwhile string) (parts [3]float64, said string) {
 	d.t.Helper()
 	var sent [4]uint64
@@ -168,7 +166,7 @@ func (d *demo) send(meanwhile string) (parts [3]float64, said string) {
 				default:
 				}
 				if n%16 == 0 {
-					in[i].Write(data[:100]) // which may be refused: nobody listens
+					in[i].Write(data[:100]) // may be refused: no process listens
 				}
 				if n, err := c.Write(data); err == nil {
 					mu.Lock()
@@ -221,7 +219,7 @@ func (d *demo) incoming(ports ...uint16) (conns []net.Conn) {
 	return conns
 }
 
-// queues gives the counts that are not 0.
+// queues formats the counts that are not 0.
 func queues(counts []uint64) string {
 	var out []string
 	for q, n := range counts {

@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// A host is niclane on the guest, with a lanes file and a state of its own.
+// A host is niclane on the guest, with its own lanes file and state.
 type host struct {
 	t     *testing.T
 	dir   string
@@ -40,8 +40,7 @@ func (h *host) write(lanes string) {
 	bed.Write(h.t, h.lanes, "version: 1\n"+lanes)
 }
 
-// niclane runs a command, which must end with a code, and returns all that it
-// prints.
+// niclane runs a command, checks its exit code, and returns its output.
 func (h *host) niclane(code int, args ...string) string {
 	h.t.Helper()
 	got, out := h.run(args...)
@@ -51,7 +50,7 @@ func (h *host) niclane(code int, args ...string) string {
 	return out
 }
 
-// run runs a command and returns how it ended, and all that it printed.
+// run runs a command and returns its exit code and output.
 func (h *host) run(args ...string) (code int, out string) {
 	h.t.Helper()
 	argv := append([]string{"--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run")},
@@ -66,7 +65,7 @@ func (h *host) run(args ...string) (code int, out string) {
 	return code, string(text)
 }
 
-// watch keeps what is applied until end is called. said is what it has said.
+// watch runs a watch until end is called. said returns its output.
 func (h *host) watch() (said func() string, end func()) {
 	h.t.Helper()
 	log := filepath.Join(h.dir, "watch.log")
@@ -89,8 +88,8 @@ func (h *host) watch() (said func() string, end func()) {
 	}
 }
 
-// applied plans and applies, and checks that nothing is left to do; the plan
-// must say each of the words.
+// applied plans and applies, and checks that a new plan is empty. The plan must contain each of
+// the words.
 func (h *host) applied(words ...string) string {
 	h.t.Helper()
 	plan := h.niclane(3, "plan", "--steps", h.lanes)
@@ -100,7 +99,7 @@ func (h *host) applied(words ...string) string {
 	return plan
 }
 
-// bond makes bond9 of x0 and x1, veths of four queues.
+// bond makes bond9 from x0 and x1, veths with four queues.
 func bond(t *testing.T, mode string) {
 	t.Helper()
 	bed.Sh(t, "ip link add bond9 type bond mode "+mode+" miimon 100")
@@ -108,14 +107,14 @@ func bond(t *testing.T, mode string) {
 	for _, n := range []string{"0", "1"} {
 		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+
 			" numrxqueues 4 numtxqueues 4")
-		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "x"+n).Run() }) // the test may have
+		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "x"+n).Run() }) // the test may have removed it
 		bed.Sh(t, "ip link set y"+n+" up")
 		bed.Sh(t, "ip link set x"+n+" master bond9")
 	}
 	bed.Sh(t, "ip link set bond9 up")
 }
 
-// restored rolls back, and compares what was there before.
+// restored rolls back and compares the state with before.
 func (h *host) restored(before string) {
 	h.t.Helper()
 	h.niclane(0, "rollback")
@@ -129,7 +128,7 @@ func same(t *testing.T, when, before string) {
 	}
 }
 
-// arrive sends datagrams of flows to the card and fails unless all of each
+// arrive sends datagrams of flows to the card. It fails unless all datagrams of each flow
 // arrive on one of the queues.
 func arrive(t *testing.T, queues []int, flows ...bed.Flow) {
 	t.Helper()
@@ -145,7 +144,7 @@ func arrive(t *testing.T, queues []int, flows ...bed.Flow) {
 	}
 }
 
-// flowsTo are flows to a port of the card from a number of ports.
+// flowsTo returns n flows to a port of the card, each from another port.
 func flowsTo(port uint16, n int) (flows []bed.Flow) {
 	for i := range n {
 		flows = append(flows, bed.In(uint16(2000+7*i), port))

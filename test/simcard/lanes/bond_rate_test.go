@@ -9,10 +9,10 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestBondRates: the slaves of a bond share what a lane is promised; of one that
-// leaves the others have the part, until it is back; one that vanishes is forgotten.
+// TestBondRates: the slaves of a bond share a lane's guarantee. When a slave leaves, the others
+// get its part until it is back. A slave that vanishes is forgotten.
 func TestBondRates(t *testing.T) {
-	bed.Guest(t) // a bond of Debian's kernel
+	bed.Guest(t) // needs a bond of Debian's kernel
 	h := &host{t: t, dir: t.TempDir()}
 	const rates = "globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
 		"ports: [80], guarantee: 400mbit}\n"
@@ -42,8 +42,8 @@ func TestBondRates(t *testing.T) {
 	h.niclane(0, "apply", h.lanes)
 	bothPromised()
 
-	// A link that is down carries nothing: the other slave has its part until it is
-	// back. The bond asks for links every 100 ms.
+	// A link that is down carries nothing: the other slave has its part meanwhile. The bond
+	// checks links every 100 ms.
 	link := func(to string) {
 		t.Helper()
 		bed.Sh(t, "ip link set y1 "+to)
@@ -63,7 +63,7 @@ func TestBondRates(t *testing.T) {
 	h.niclane(0, "apply", h.lanes)
 	bothPromised()
 
-	// A watch does so by itself.
+	// A watch does the same by itself.
 	said, end := h.watch()
 	for i, step := range []struct{ link, rate string }{{"down", "400Mbit"}, {"up", "200Mbit"}} {
 		bed.Sh(t, "ip link set y1 "+step.link)
@@ -76,7 +76,7 @@ func TestBondRates(t *testing.T) {
 	end()
 	promised("x1", "200Mbit")
 
-	// Ceilings above the links are the same for any number of slaves.
+	// Ceilings above the links' rates do not depend on the number of slaves.
 	h.niclane(0, "rollback")
 	h.write("globals: {bond: bond9, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], ceiling: " +
 		"30gbit}\n")

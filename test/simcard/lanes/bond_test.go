@@ -15,10 +15,10 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestBond: lanes over a bond are on its slaves; one that leaves gets back what
-// it had, and has them again when it is back, by the watch.
+// TestBond: lanes over a bond are made on its slaves. A slave that leaves gets its earlier
+// state back. When it returns, the watch makes the lanes on it again.
 func TestBond(t *testing.T) {
-	bed.Guest(t) // a bond of Debian's kernel
+	bed.Guest(t) // needs a bond of Debian's kernel
 	h := &host{t: t, dir: t.TempDir()}
 	h.write("globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
 		"ports: [80], guarantee: 20%}\n")

@@ -12,11 +12,11 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// ice is a card that does what ice does with traffic classes.
+// ice is a card that acts like ice with traffic classes.
 var ice = []string{"driver=ice", "queues=8", "channels=6", "contexts=1", "pow2=1", "mqprio_takes_rules=1",
 	"mqprio_resizes=1", "speed=1000"}
 
-// classLanes are two, of which one may send half as much as it would.
+// classLanes has two lanes. One has a ceiling of half of what it could send.
 const classLanes = `
 globals:
   dev: sim0
@@ -35,8 +35,8 @@ lanes:
     guarantee: 10mbit
 `
 
-// TestClasses: the card's traffic classes are the lanes, both ways, with rates;
-// what the driver takes along when they go comes back.
+// TestClasses: the lanes are the card's traffic classes in both directions, with rates.
+// Settings that the driver drops with the classes are restored.
 func TestClasses(t *testing.T) {
 	h := plug(t, classLanes, ice...)
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3")
@@ -53,8 +53,8 @@ func TestClasses(t *testing.T) {
 	h.restored(before)
 }
 
-// leave sends from a port of the card to a sink, and fails unless all leaves on one of the
-// queues.
+// leave sends from a port of the card to a sink. It fails unless all packets leave on one of
+// the queues.
 func leave(t *testing.T, port uint16, queues []int) {
 	t.Helper()
 	c := dialFrom(t, port)
@@ -62,7 +62,7 @@ func leave(t *testing.T, port uint16, queues []int) {
 	leaveBy(t, c, queues)
 }
 
-// leaveBy is leave, of a connection.
+// leaveBy is leave for an existing connection.
 func leaveBy(t *testing.T, c *net.UDPConn, queues []int) {
 	t.Helper()
 	before := bed.Stats(t)
@@ -83,14 +83,14 @@ func leaveBy(t *testing.T, c *net.UDPConn, queues []int) {
 	}
 }
 
-// dialFrom connects a port of the card to the sink of leave.
+// dialFrom connects from a port of the card to leave's sink.
 func dialFrom(t *testing.T, port uint16) *net.UDPConn {
 	t.Helper()
 	return bed.In(4000, port).Back().Dial(t)
 }
 
-// TestDCB: a driver takes mode channel for DCB, as bnxt and ixgbe do. That shows
-// when the qdisc is read back; nothing stays.
+// TestDCB: a driver takes mode channel for DCB, like bnxt and ixgbe. niclane finds this when it
+// reads the qdisc back, and leaves nothing.
 func TestDCB(t *testing.T) {
 	h := plug(t, classLanes, ice...)
 	bed.Param(t, "channel_is_dcb", "1")
@@ -99,8 +99,8 @@ func TestDCB(t *testing.T) {
 	same(t, "after the refusal", before)
 }
 
-// TestSingleQueues: a card without contexts, and lanes that its classes cannot
-// be: each rule leads to a queue.
+// TestSingleQueues: on a card without contexts, with lanes that its classes cannot express,
+// each rule leads to a queue.
 func TestSingleQueues(t *testing.T) {
 	h := plug(t, strings.Replace(twoLanes, "queues: 2\n    protocol", "queues: 2\n    rxusecs: 10\n    protocol", 1),
 		"queues=8", "channels=8", "contexts=1")
@@ -112,8 +112,8 @@ func TestSingleQueues(t *testing.T) {
 	h.restored(before)
 }
 
-// TestSymmetric: within a traffic class, connections leave by the transmit queue
-// that goes with the queue they arrive on.
+// TestSymmetric: within a traffic class, connections send on the transmit queue that belongs to
+// their receive queue.
 func TestSymmetric(t *testing.T) {
 	h := plug(t, "globals: {dev: sim0, queues: 2}\nlanes: {web: {queues: 4, ports: [80]}}\n", ice...)
 	before := bed.Dump(t)
@@ -132,14 +132,14 @@ func TestSymmetric(t *testing.T) {
 		})
 		server, err := listener.Accept()
 		must.Do(t, err)
-		// Until it has received, a connection follows no queue.
+		// Before it has received a packet, a connection follows no queue.
 		exchange(t, client, server, 1)
 		stats := bed.Stats(t)
-		// Late acknowledgements of the connection before are fewer.
+		// More packets than the late acknowledgements of the connection before.
 		const n = 5
 		exchange(t, client, server, n)
 		sentBy := func() []uint64 { return bed.PerQueue(t, stats, "tx_queue_%d_packets", 6) }
-		// The card counts a packet that it has sent when it is completed, which is later.
+		// The card counts a sent packet later, at its completion.
 		bed.Until(t, "the answers to be counted", func() bool { return slices.Max(sentBy()) >= n })
 		received, sent := bed.PerQueue(t, stats, "rx_queue_%d_packets", 6), sentBy()
 		for q := range received {
@@ -159,7 +159,7 @@ func TestSymmetric(t *testing.T) {
 	h.restored(before)
 }
 
-// exchange has a byte go and come back n times.
+// exchange sends a byte there and back n times.
 func exchange(t *testing.T, client, server net.Conn, n int) {
 	t.Helper()
 	b := make([]byte, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// twoLanes leave the card's first queues to the default lane.
+// twoLanes leaves the card's first queues to the default lane.
 const twoLanes = `
 globals:
   dev: sim0
@@ -26,8 +26,8 @@ lanes:
     addrs: [10.9.0.1, "fd09::1"]
 `
 
-// TestContexts: channels grow, the default table is pinned, each lane has a
-// context and rules; others' rule and context stay.
+// TestContexts: channels grow, the default table is pinned, and each lane has a context and
+// rules. Foreign rules and contexts stay.
 func TestContexts(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=2", "contexts=4", "rules=16")
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3")
@@ -40,7 +40,7 @@ func TestContexts(t *testing.T) {
 	arrive(t, []int{0, 1}, append(flowsTo(7, 8), bed.In6(78, 6380))...)
 	arrive(t, []int{1}, bed.In(5, 9))
 
-	// A lane goes, another one moves down; then a new one comes.
+	// One lane is removed and another moves down; then a new one is added.
 	h.write(strings.Replace(twoLanes, "  redis:\n    queues: 2\n    protocol: udp\n    ports: [6379]\n", "", 1))
 	h.niclane(0, "apply", h.lanes)
 	h.niclane(0, "plan", h.lanes)
@@ -54,7 +54,7 @@ func TestContexts(t *testing.T) {
 	h.restored(before)
 }
 
-// TestContextsVerified: verify proves the lanes by the card's counters of queues.
+// TestContextsVerified: verify proves the lanes by the card's queue counters.
 func TestContextsVerified(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=8")
 	before := bed.Dump(t)
@@ -67,8 +67,8 @@ func TestContextsVerified(t *testing.T) {
 	h.restored(before)
 }
 
-// TestSmallCards: what a card cannot hold, and does not tell before, is refused
-// with what there is to know, and nothing is changed.
+// TestSmallCards: a card's limits that are not known in advance cause an error with the reason,
+// and no change remains.
 func TestSmallCards(t *testing.T) {
 	for _, c := range []struct{ name, param, want string }{
 		{"contexts", "contexts=2", "RSS contexts beside the default"},
@@ -83,7 +83,7 @@ func TestSmallCards(t *testing.T) {
 	}
 }
 
-// TestAnyLocation: the card chooses where rules go, as bnxt and sfc do.
+// TestAnyLocation: the card chooses the locations of rules, like bnxt and sfc.
 func TestAnyLocation(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=4", "any_location=1")
 	before := bed.Dump(t)
@@ -93,8 +93,8 @@ func TestAnyLocation(t *testing.T) {
 	h.restored(before)
 }
 
-// TestForeignRule: somebody's rule that leads to a lane's context keeps that from being
-// removed, and is named; rollback --force removes it with the lanes.
+// TestForeignRule: a foreign rule to a lane's context prevents the context's removal, and the
+// error names it. rollback --force removes it with the lanes.
 func TestForeignRule(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=8", "contexts=4", "rules=16")
 	before := bed.Dump(t)

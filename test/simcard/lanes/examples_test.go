@@ -17,17 +17,17 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// The guest has another device and fewer processors than the papers' hosts, and
-// queues that are as many as processors are fewer, too: each takes an emulated
-// guest a third of a second.
+// Replacements for the guest, which has another device and fewer processors than the papers'
+// hosts. It also gets fewer queues where there is one for each processor: each queue takes an
+// emulated guest a third of a second.
 var (
 	device     = regexp.MustCompile(`(?m)^  dev: .*$`)
 	processors = regexp.MustCompile(`(?m)^ +cpus: .*\n`)
 	perThread  = regexp.MustCompile(`queues: 110`)
 )
 
-// onNewest skips a test on all kernels but the newest. What differs between them
-// is in the other tests: these take a minute, and are run on one.
+// onNewest skips a test on all kernels but the newest. Other tests cover the differences
+// between kernels; these take a minute each.
 func onNewest(t *testing.T) {
 	t.Helper()
 	var name unix.Utsname
@@ -37,8 +37,8 @@ func onNewest(t *testing.T) {
 	}
 }
 
-// TestPapers: the papers' settings apply on a card with ADQ, and go. Of the four
-// cards of one paper, which differ in an address, it takes one.
+// TestPapers: the papers' settings can be applied on a card with ADQ, and removed. One paper
+// has four cards that differ only in an address; one of them is tested.
 func TestPapers(t *testing.T) {
 	onNewest(t)
 	for name, queues := range map[string]int{"aerospike": 30, "ats-ens785f0": 28, "kubernetes": 64, "memcached": 16} {
@@ -57,8 +57,8 @@ func TestPapers(t *testing.T) {
 	}
 }
 
-// TestAdqsetup: adqsetup's own examples, by its command line, one after the
-// other and away.
+// TestAdqsetup runs adqsetup's own examples through its command line, one after the other, and
+// removes them.
 func TestAdqsetup(t *testing.T) {
 	onNewest(t)
 	h := plug(t, "", ice...)

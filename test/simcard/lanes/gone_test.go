@@ -8,8 +8,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestCardGone: the card is taken away with lanes on it; nothing holds it, and
-// rollback finds that what it would undo is gone.
+// TestCardGone: the card is removed while it has lanes. Nothing prevents this, and rollback
+// finds that its objects are gone.
 func TestCardGone(t *testing.T) {
 	for _, c := range []struct {
 		name, lanes string

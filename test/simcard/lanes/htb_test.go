@@ -9,12 +9,12 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// mlx5 is a card that does what mlx5 does with HTB. Its link is slow, as the
-// guest is: what is compared is the ratio of what lanes send.
+// mlx5 is a card that acts like mlx5 with HTB. Its link is slow, because the guest is: the
+// tests compare ratios of what lanes send.
 var mlx5 = []string{"driver=mlx5_core", "queues=8", "channels=3", "rx_classes=0", "shaper=0", "htb_shares=1", "speed=6",
 	"burst_us=100000"}
 
-// htbLanes ask for half of the link, and for a sixth and no more.
+// htbLanes has a lane with half of the link, and one with a guarantee and a ceiling of a sixth.
 const htbLanes = `
 globals:
   dev: sim0
@@ -33,20 +33,20 @@ lanes:
     ceiling: 1mbit
 `
 
-// sendingLanes are the same by what they send to, for senders without a port of their own.
+// sendingLanes matches the same lanes by remote port, for senders without a fixed own port.
 var sendingLanes = strings.NewReplacer("ports: [6379]", "remote-ports: [5001]", "ports: [443]",
 	"remote-ports: [5002]").Replace(htbLanes)
 
-// Behind the queues of three channels are those of the default lane's class and
-// of the lanes', in this order.
+// Leaf queues after the queues of the three channels: those of the default lane's class and of
+// the lanes.
 const (
 	leafDefault = 3 + iota
 	leafA
 	leafB
 )
 
-// TestHTB: the card keeps the lanes' guarantees and ceilings by classes of its
-// own; each lane leaves by its class's transmit queue, and verify sees it.
+// TestHTB: the card keeps the lanes' guarantees and ceilings with its own classes. Each lane
+// leaves by its class's transmit queue, and verify sees it.
 func TestHTB(t *testing.T) {
 	h := plug(t, htbLanes, mlx5...)
 	before := bed.Dump(t)
@@ -60,8 +60,8 @@ func TestHTB(t *testing.T) {
 		"left by a transmit queue of its own, behind the channels': 4, none elsewhere",
 		"left in class 1:10, none elsewhere")
 
-	// What others do to it is found and repaired. This card does not let the
-	// feature go.
+	// Changes by other programs are found and repaired. This card refuses to disable the
+	// feature.
 	bed.Sh(t, "tc class change dev sim0 parent 1:1 classid 1:10 htb rate 1mbit ceil 2mbit")
 	bed.Says(t, h.niclane(3, "verify", "--for", "0"), "class/sim0/1:10", "guarantee, ceiling")
 	h.niclane(0, "apply", h.lanes)
@@ -75,8 +75,8 @@ func TestHTB(t *testing.T) {
 	h.restored(before)
 }
 
-// TestHTBRates: what the lanes send is as they were promised, and changes with
-// the file. A lane goes, and the last one has its queue.
+// TestHTBRates: the lanes send at the promised rates, which change with the file. A lane is
+// removed, and the last one gets its queue.
 func TestHTBRates(t *testing.T) {
 	h := plug(t, sendingLanes, mlx5...)
 	before := bed.Dump(t)
@@ -88,7 +88,7 @@ func TestHTBRates(t *testing.T) {
 	if n := bed.Sum(got[:leafDefault]); n > 0 {
 		t.Errorf("the channels' queues sent %d bytes", n)
 	}
-	got = bed.Share(t, ports[1:], 8, 4*enough, nil) // bursts weigh less
+	got = bed.Share(t, ports[1:], 8, 4*enough, nil) // longer, so that bursts matter less
 	bed.Ratios(t, "a ceiling of 1 beside the rest of 6", got[leafA:], 5, 1)
 
 	h.write(strings.Replace(sendingLanes, "guarantee: 3mbit", "guarantee: 1mbit\n    ceiling: 1mbit", 1))
@@ -105,8 +105,7 @@ func TestHTBRates(t *testing.T) {
 	h.restored(before)
 }
 
-// verifySending sends from a port of the card for as long as verify looks, and
-// returns what verify says.
+// verifySending sends from a port of the card while verify runs, and returns verify's output.
 func verifySending(t *testing.T, h *host, port uint16, lookFor string) (out string) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -119,7 +118,7 @@ func verifySending(t *testing.T, h *host, port uint16, lookFor string) (out stri
 			case <-stop:
 				return
 			default:
-				c.Write(make([]byte, 1000)) // full queues drop: nothing depends on one datagram
+				c.Write(make([]byte, 1000)) // full queues may drop it
 			}
 		}
 	}()

@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestDriverPollers: the driver polls a lane's queues, two at a time, by the
-// parameters that Intel's own ice has.
+// TestDriverPollers: the driver polls a lane's queues, two with each NAPI, with the parameters
+// of Intel's own ice.
 func TestDriverPollers(t *testing.T) {
 	h := plug(t, strings.Replace(classLanes, "queues: 4\n",
 		"queues: 4\n    poller: busy\n    pollers: 2\n    poller-timeout: 500\n", 1), ice...)

@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// rateLanes send to two ports behind the wire. Rates are low, as the guest is
-// slow: what is compared is the ratio of what they send.
+// rateLanes has lanes that send to two ports behind the wire. Rates are low, because the guest
+// is slow: the tests compare ratios.
 const rateLanes = `
 globals:
   dev: sim0
@@ -28,10 +28,10 @@ lanes:
     ceiling: 3mbit
 `
 
-// enough bytes for a ratio.
+// enough is the number of bytes for a ratio.
 const enough = 300_000
 
-// shares fails unless lanes of queues 1 and 2 send as 1 to 3.
+// shares fails unless the lanes on queues 1 and 2 send in the ratio 1 to 3.
 func shares(t *testing.T, what string) {
 	t.Helper()
 	ports := []uint16{5001, 5002}
@@ -43,15 +43,15 @@ func shares(t *testing.T, what string) {
 	}
 }
 
-// force adds ways to make parts of a lane. A flow that has received nothing leaves
-// by the default lane's queues where XPS maps, so that these senders need the
-// classifier to choose.
+// force returns rateLanes with forced mechanisms. With XPS, a flow that has received nothing
+// uses the default lane's queues. The classifier must therefore choose the queue for these
+// senders.
 func force(ways string) string {
 	return strings.Replace(rateLanes, "  queues: 1\nlanes",
 		"  queues: 1\n  force: {mapper: queue-mapping"+ways+"}\nlanes", 1)
 }
 
-// TestShaper: the card keeps the lanes' ceilings by net-shaper.
+// TestShaper: the card keeps the lanes' ceilings with net-shaper.
 func TestShaper(t *testing.T) {
 	bed.NotOn(t, "6.1.", "6.12.")
 	h := plug(t, force(""), "queues=3", "channels=3", "burst_us=100000")
@@ -61,8 +61,8 @@ func TestShaper(t *testing.T) {
 	h.restored(before)
 }
 
-// TestMaxrate: the card keeps them by queue, where it has no net-shaper, or where
-// that is asked for.
+// TestMaxrate: the card keeps them by queue, if it has no net-shaper or if tx-maxrate is
+// forced.
 func TestMaxrate(t *testing.T) {
 	h := plug(t, force(", bandwidth: tx-maxrate"), "queues=3", "channels=3", "burst_us=100000")
 	before := bed.Dump(t)

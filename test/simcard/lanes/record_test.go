@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// cards are kinds of cards, by their parameters. Their probes are what the
-// planner's goldens are made on (lane/plan/testdata).
+// cards are kinds of cards, by their module parameters. The planner's goldens use their probes
+// (lane/plan/testdata).
 var cards = map[string][]string{
 	"simcard-contexts": {"queues=8", "channels=4", "contexts=16", "rules=256", "rx_classes=0"},
 	"simcard-mlx5": {"driver=mlx5_core", "queues=16", "channels=8", "contexts=16", "rules=256", "rx_classes=0",
@@ -21,12 +21,11 @@ var cards = map[string][]string{
 		"mqprio_takes_rules=1", "mqprio_resizes=1"},
 }
 
-// TestRecord writes what probe says of each kind of card to the directory that
-// NICLANE_RECORD names.
+// TestRecord writes the probe of each kind of card to the directory NICLANE_RECORD.
 func TestRecord(t *testing.T) {
 	dir := os.Getenv("NICLANE_RECORD")
 	if dir == "" {
-		return // nobody asks for it
+		return // no recording wanted
 	}
 	for name, params := range cards {
 		t.Run(name, func(t *testing.T) {

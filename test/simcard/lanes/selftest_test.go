@@ -15,8 +15,7 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestSelftest: the selftest says of a card what the card does, with the agent
-// behind its wire.
+// TestSelftest: the selftest, with an agent behind the wire, reports what the card does.
 func TestSelftest(t *testing.T) {
 	h := plug(t, "", ice...)
 	h.agent()
@@ -36,7 +35,7 @@ func TestSelftest(t *testing.T) {
 	for i, c := range r.Cases {
 		want := selftest.OK
 		if i == len(cases)-1 {
-			want = selftest.Refused // it does not go with classes
+			want = selftest.Refused // it does not work with classes
 		}
 		if c.Outcome != want {
 			t.Errorf("%s: got %s %q, want %s", c.Name, c.Outcome, c.Reasons, want)
@@ -54,7 +53,7 @@ func TestSelftest(t *testing.T) {
 
 func (h *host) pki(name string) string { return filepath.Join(h.dir, "pki", name) }
 
-// agent starts one behind the wire, until the test's end.
+// agent starts an agent behind the wire, until the test's end.
 func (h *host) agent() {
 	h.t.Helper()
 	peer := bed.WireAddr.String()

@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestDCBDrivers: of drivers that are known to take mode channel for DCB nobody
-// gets classes by himself; who forces them is told when the qdisc is read back.
+// TestDCBDrivers: the planner does not choose classes for drivers that are known to take mode
+// channel for DCB. If classes are forced, reading the qdisc back shows the error.
 func TestDCBDrivers(t *testing.T) {
 	for _, driver := range []string{"bnxt_en", "ixgbe"} {
 		t.Run(driver, func(t *testing.T) {
@@ -30,9 +30,9 @@ func TestDCBDrivers(t *testing.T) {
 	}
 }
 
-// TestFlowerOrRules: a card takes flower filters or ntuple rules, as i40e does. Where
-// somebody has a rule, the lanes are made by rules; where they are made by filters,
-// nobody's rule is taken until they are gone.
+// TestFlowerOrRules: a card accepts either flower filters or ntuple rules, like i40e. If it has
+// a foreign rule, the lanes are made with rules. If they are made with filters, the card
+// refuses rules until the filters are gone.
 func TestFlowerOrRules(t *testing.T) {
 	const lanes = "globals: {dev: sim0, queues: 2}\nlanes: {web: {queues: 2, protocol: udp, ports: [80]}}\n"
 	h := plug(t, lanes, "driver=i40e", "queues=8", "channels=4", "contexts=1", "pow2=1", "no_min_rate=1",
@@ -55,8 +55,8 @@ func TestFlowerOrRules(t *testing.T) {
 	h.restored(before)
 }
 
-// TestTableFollowsChannels: the size of RSS tables is that of the channels, as on
-// mlx5, which does not resize one that somebody has set.
+// TestTableFollowsChannels: the size of RSS tables follows the channels, like mlx5, which does
+// not resize a table that a user has set.
 func TestTableFollowsChannels(t *testing.T) {
 	h := plug(t, twoLanes, "driver=mlx5_core", "queues=8", "channels=2", "rx_classes=0", "shaper=0", "indir_follows=1")
 	before := bed.Dump(t)

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestCommand is what the command is called as in a guest.
+// guestCommand is the argument for the command in a guest.
 const guestCommand = "internal-guest"
 
-// prepareGuest mounts the machine's programs with a cache: the root that virtme
-// mounts has none, so that starting a program reads it from the host anew.
+// prepareGuest mounts the machine's programs with a cache. virtme mounts its root without one,
+// so each program start would read the program from the host again.
 func prepareGuest() error {
 	const cachedRoot = "/run/cached-root"
 	if err := os.Mkdir(cachedRoot, 0o755); err != nil {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command run builds the simulated card for kernels other than the machine's and
-// runs its conformance tests, niclane's on the card, and those of pods' lanes on
-// it, in QEMU guests that see the machine's file system. It fails when a test
-// fails, when one is skipped that this kernel should run, and when the kernel
-// complained.
+// Command run builds the simulated card for other kernels than the machine's. It runs the
+// card's conformance tests, niclane's tests on the card, and those of pods' lanes, in QEMU
+// guests that see the machine's file system. It fails if a test fails, if a test is skipped
+// that the kernel should run, or if the kernel reports an error.
 //
-// Nothing is loaded into the machine's own kernel. Modules and what the guests
-// say are in out/simcard.
+// It loads nothing into the machine's own kernel. Modules and the guests' output are in
+// out/simcard.
 package main
 
 import (
@@ -28,14 +27,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// series are the kernels, as tools/kernel names them.
+// series are the names of the kernels in tools/kernel.
 const series = "6.1,6.12,unstable"
 
-// within is for a guest to boot and to run all tests, emulated in software.
+// within is the time limit for a guest to boot and run all tests, emulated in software.
 const within = 20 * time.Minute
 
-// boots is how often a guest is started that does not come up: a kernel on
-// emulated processors now and then panics at boot.
+// boots is the number of attempts to boot a guest: a kernel on emulated processors sometimes
+// panics at boot.
 const boots = 3
 
 func main() {
@@ -75,7 +74,7 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, sh
 		return err
 	}
 	programs := [][]string{
-		{"tools/virtme", "--help"}, // a guest is started where nothing can be installed from
+		{"tools/virtme", "--help"}, // a guest starts where nothing can be installed
 		{"tools/go", "build", "-o", filepath.Join(out, "run"), "./test/simcard/run"},
 		{"tools/go", "build", "-o", out + "/", "./cmd/niclane", "./cmd/niclane-bench"},
 	}
@@ -128,8 +127,8 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, sh
 	return nil
 }
 
-// where is a suite's Go module, by its directory, and its package's directory in
-// that. What needs Kubernetes' types is no part of niclane's own module.
+// where returns the directory of a suite's Go module, and its package's directory in the
+// module. Packages that need Kubernetes' types are not in niclane's main module.
 func where(suite string) (module, pkg string) {
 	if suite == "pods" {
 		return "k8s", "agent/simcard"
@@ -141,11 +140,11 @@ type guest struct {
 	series, top, out string
 	suites           string // separated by spaces
 	show             bool
-	record           string // the directory for what probe says, "" for none
+	record           string // directory for probe's output, "" for none
 
-	release string // as uname -r has it
+	release string // as printed by uname -r
 	image   string
-	root    string // with lib/modules
+	root    string // directory with lib/modules
 	module  string // the built simcard.ko
 	log     string
 }
@@ -165,8 +164,8 @@ func (g *guest) fields(ctx context.Context, tool string, n int) ([]string, error
 	return f, nil
 }
 
-// compile runs make where the headers' own compiler is: in a mount namespace,
-// below the headers' directory, with the module's source at /module.
+// compile runs make with the headers' own compiler: in a mount namespace, in the headers'
+// directory as root, with the module's source at /module.
 const compile = `
 mount --bind "$1" "$2/module"
 mount -t tmpfs tmpfs "$2/tmp"
@@ -212,7 +211,7 @@ func (g *guest) build(ctx context.Context) error {
 	return nil
 }
 
-// copyIfChanged leaves the file alone, and make idle, where it is the same.
+// copyIfChanged does not touch an equal file, so that make has no work.
 func copyIfChanged(from, to string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
@@ -226,10 +225,10 @@ func copyIfChanged(from, to string) error {
 
 var errNoBoot = errors.New("the guest did not come up")
 
-// rootTag is the machine's root once more, for the guest to mount with a cache.
+// rootTag tags a second export of the machine's root, which the guest mounts with a cache.
 const rootTag = "cached-root"
 
-// boot runs the tests in a guest and judges what they said.
+// boot runs the tests in a guest and judges their output.
 func (g *guest) boot(ctx context.Context, tests string) error {
 	g.log = filepath.Join(g.out, g.series+".log")
 	if err := os.WriteFile(g.log, nil, 0o644); err != nil {
@@ -246,7 +245,7 @@ func (g *guest) boot(ctx context.Context, tests string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	// The end of unshare, however it comes, ends all that was started below.
+	// When unshare ends, all its child processes end too.
 	cmd := exec.CommandContext(ctx, "unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child",
 		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory",
 		"2G",
@@ -285,8 +284,8 @@ func (g *guest) boot(ctx context.Context, tests string) error {
 
 const endMark = "=== simcard: end"
 
-// script is what the guest's init runs. Modules are loaded from below the
-// cache: a machine without a kernel of its own has no /lib/modules.
+// script returns the script of the guest's init. Modules are loaded from below the cache,
+// because the machine may lack a /lib/modules.
 func (g *guest) script(tests string) string {
 	var programs strings.Builder
 	for suite := range strings.FieldsSeq(g.suites) {
@@ -315,7 +314,7 @@ echo "%[9]s"
 
 var (
 	verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
-	// What the kernel says when something of it is broken.
+	// complaint matches the kernel's reports of its own errors.
 	complaint = regexp.MustCompile(`WARNING:|BUG:|Oops|Call Trace|` +
 		`NETDEV WATCHDOG|refcount|self-detected stall|hung_task`)
 )
