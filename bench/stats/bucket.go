@@ -4,10 +4,9 @@ package stats
 
 import "math/bits"
 
-// Buckets are those of every HdrHistogram with unit 1 and three significant
-// digits: exact to 2047, then 1024 buckets for every doubling, so that a
-// bucket is at most 1/1024 of its values wide. Package hdr does not export
-// them, and a Series needs them to keep windows small.
+// Buckets are those of every HdrHistogram with unit 1 and three significant digits: exact to
+// 2047, then 1024 buckets for every doubling. A bucket's width is at most 1/1024 of its values.
+// Package hdr does not export them, and a Series needs them to keep windows small.
 const (
 	subBits = 11                             // 2048 values of their own
 	half    = 1 << (subBits - 1)             // buckets per doubling above them

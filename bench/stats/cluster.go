@@ -4,43 +4,40 @@ package stats
 
 import "gonum.org/v1/gonum/stat/distuv"
 
-// What correlated samples are worth.
+// How many independent samples correlated samples are worth.
 //
-// Let q be the share of all samples beyond some value. Were samples
-// independent, the number beyond would be binomial with variance N·q·(1-q).
-// The windows tell its real variance: with n samples and e beyond in a window,
-// the residuals z = e - q·n of the windows add up to zero, and B groups of
-// neighbouring windows with sums s estimate the variance of the total as
-// B/(B-1)·Σs² (batch means; in survey sampling the ultimate-cluster estimator
-// of a ratio: Cochran, Sampling Techniques, chapter 9A). It is right
-// once a group outlasts the correlation, so groups of 1, 2, 4, ... windows and
-// whole repeats are tried, and the largest variance counts. That errs on the
-// wide side by a tenth or two when there is no correlation, and needs no test
-// that could fail to notice one.
+// Let q be the share of all samples beyond some value. If samples were independent, the number
+// beyond would be binomial with variance N·q·(1-q). The windows show the real variance. With n
+// samples and e beyond in a window, the residuals z = e - q·n of the windows add up to zero. B
+// groups of neighbouring windows with sums s estimate the variance of the total as B/(B-1)·Σs²
+// (batch means; in survey sampling the ultimate-cluster estimator of a ratio: Cochran, Sampling
+// Techniques, chapter 9A). The estimate is right once a group is longer than the correlation.
+// So measure tries groups of 1, 2, 4, ... windows and whole repeats, and takes the largest
+// variance. Without correlation, this overestimates by 10 to 20 %. It needs no test for
+// correlation that could miss one.
 const (
-	// minBatches is the smallest number of groups whose variance is used.
+	// minBatches is the smallest number of groups for an estimate of the variance.
 	minBatches = 10
-	// MinRepeats is the smallest number of repeats that can say how much
-	// repeats differ.
+	// MinRepeats is the smallest number of repeats that shows how much repeats differ.
 	MinRepeats = 6
-	// minFreedom and minEvents: with fewer degrees of freedom and fewer
-	// effective samples beyond, some few stalls make up the tail. What is known
-	// then is how many there were, not how many there are (TestCoverage).
+	// minFreedom and minEvents: with fewer degrees of freedom and fewer effective samples
+	// beyond, a few stalls make up the tail. The sample then shows how many stalls there were,
+	// but not how often they occur (TestCoverage).
 	minFreedom = 4
 	minEvents  = 100
 )
 
-// A design is the samples' worth with respect to one value.
+// A design is how many independent samples the samples are worth, for one value.
 type design struct {
-	effect  float64 // variance over the binomial one, at least 1
+	effect  float64 // variance divided by the binomial one, at least 1
 	df      float64 // degrees of freedom of that estimate
 	batches int
-	windows int // in a batch, 0: a batch is a repeat
+	windows int // per batch; 0: a batch is a repeat
 }
 
-// measure returns the design effect of the share q of n samples beyond a
-// value from every repeat's residuals, window by window. ok is false when
-// there are too few windows and too few repeats.
+// measure returns the design effect of the share q of n samples beyond a value. z has every
+// repeat's residuals, window by window. ok is false when there are too few windows and too few
+// repeats.
 func measure(z [][]float64, n, q float64) (d design, ok bool) {
 	longest := 0
 	for _, r := range z {
@@ -59,8 +56,8 @@ func measure(z [][]float64, n, q float64) (d design, ok bool) {
 	return d, ok
 }
 
-// batchSums sums residuals over groups of about so many neighbouring windows;
-// a group lies within one repeat.
+// batchSums sums residuals over groups of about the given number of neighbouring windows. A
+// group lies within one repeat.
 func batchSums(z [][]float64, windows int) (sums []float64) {
 	for _, r := range z {
 		groups := max(len(r)/windows, 1)
@@ -75,8 +72,8 @@ func batchSums(z [][]float64, windows int) (sums []float64) {
 	return sums
 }
 
-// or returns d or the design that the given batches show, whichever makes the
-// samples worth less. variance is the binomial one.
+// or returns d or the design that the given batches show: the one with fewer effective samples.
+// variance is the binomial one.
 func (d design) or(sums []float64, windows int, variance float64) design {
 	b := float64(len(sums))
 	s2, s4 := 0.0, 0.0
@@ -85,15 +82,15 @@ func (d design) or(sums []float64, windows int, variance float64) design {
 		s4 += s * s * s * s
 	}
 	effect := max(s2*b/(b-1)/variance, 1)
-	// Of one sample beyond, all groupings have the same effect but for rounding,
-	// which must not choose.
+	// With one sample beyond, all groupings have the same effect apart from rounding errors,
+	// which must not decide.
 	const rounding = 1e-9
 	if effect < d.effect*(1-rounding) || effect <= d.effect*(1+rounding) && b-1 <= d.df {
 		return d
 	}
-	// Satterthwaite (1946, Biometrics Bulletin 2): 2V²/Var(V), the variance of
-	// Σs² being Σs⁴ - (Σs²)²/B. For normal sums it is B; for a few stalls that
-	// make up all of Σs² about their number.
+	// Satterthwaite (1946, Biometrics Bulletin 2): 2V²/Var(V), with the variance of Σs² as Σs⁴
+	// - (Σs²)²/B. For normal sums it is B. If a few stalls make up all of Σs², it is about
+	// their number.
 	df := b - 1
 	if s2 > 0 {
 		df = max(min(df, 2/max(s4/(s2*s2)-1/b, 1e-9)), 1)
@@ -101,16 +98,16 @@ func (d design) or(sums []float64, windows int, variance float64) design {
 	return design{effect: effect, df: df, batches: len(sums), windows: windows}
 }
 
-// fewEvents returns how many times as many samples are needed until those
-// beyond, of which there are so many, no longer come from few events; at most 1
-// when they do not.
+// fewEvents returns the factor by which the number of samples must grow until the samples
+// beyond no longer come from few events. It is at most 1 if they do not. beyond is their
+// number.
 func (d design) fewEvents(beyond float64) float64 {
 	return min(minFreedom/d.df, minEvents*d.effect/beyond)
 }
 
-// worth returns what n samples are worth for an interval: fewer for
-// correlation, and fewer again because it is known from few batches (Korn and
-// Graubard 1998, Survey Methodology 24).
+// worth returns how many independent samples n samples are worth for an interval: fewer for
+// correlation, and fewer again because few batches estimate it (Korn and Graubard 1998, Survey
+// Methodology 24).
 func (d design) worth(n float64) float64 {
 	t := tQuantile(0.975, d.df) / distuv.UnitNormal.Quantile(0.975)
 	return n / (d.effect * max(t*t, 1))

@@ -8,29 +8,27 @@ import (
 	"slices"
 )
 
-// Same stands where a difference would, and noise may be all there is to it.
+// Same replaces a difference that noise alone may explain.
 const Same = "~"
 
-// A Difference is what may be said of a ratio: Text is the change in per cent,
-// or Same.
+// A Difference is the statement about a ratio: Text is the change in per cent, or Same.
 type Difference struct {
 	Text   string `json:"text"` // "-12.3%", "+4.0%" or "~"
 	Reason string `json:"reason"`
 }
 
-// A Comparison is one of the ratios shown together.
+// A Comparison is one of the ratios that are shown together.
 type Comparison struct {
 	Ratio Ratio
-	// Floor of the base against itself, if measured.
+	// Floor is the base compared with itself, nil if not measured.
 	Floor *Floor
 }
 
-// Compare judges ratios that are shown together. A ratio is Same when its 95 %
-// interval includes 1; when the host alone moves repeats of one variant as far
-// (Floor); and when, among so many comparisons, chance alone would make one of
-// them look like this: Holm's procedure (1979, Scandinavian Journal of
-// Statistics 6) at 5 % for all of them together, which assumes nothing about
-// how they depend on each other.
+// Compare judges ratios that are shown together. A ratio is Same when its 95 % interval
+// includes 1, when the host alone moves repeats of one variant as far (Floor), or when chance
+// alone explains it among that many comparisons. The last is Holm's procedure (1979,
+// Scandinavian Journal of Statistics 6) at 5 % for all of them together. It assumes nothing
+// about how the comparisons depend on each other.
 func Compare(family []Comparison) []Difference {
 	chances := make([]float64, len(family))
 	for i, c := range family {
@@ -64,9 +62,9 @@ func Compare(family []Comparison) []Difference {
 	return out
 }
 
-// PairsFor is how many pairs it takes to tell anything among so many comparisons:
-// with fewer, and no fewer than MinWilcoxon, even a difference of which all pairs are
-// sure (2/2^n) is Same in Compare.
+// PairsFor returns how many pairs are needed to tell a difference among the given number of
+// comparisons, at least MinWilcoxon. With fewer pairs, Compare reports Same even if all pairs
+// agree (2/2^n).
 func PairsFor(comparisons int) int {
 	n := MinWilcoxon
 	for float64(comparisons)*math.Ldexp(2, -n) > 0.05 {
@@ -75,8 +73,8 @@ func PairsFor(comparisons int) int {
 	return n
 }
 
-// Holm returns the p-values adjusted for their number: the smallest level of
-// the whole family at which each is rejected. NaN counts as 1.
+// Holm returns the p-values adjusted for their number: the smallest level of the whole family
+// at which each is rejected. NaN counts as 1.
 func Holm(p []float64) []float64 {
 	order := make([]int, len(p))
 	at := func(i int) float64 {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestHolm(t *testing.T) {
-	// Sorted: .005·4, .01·3, .03·2, .04·1, made to rise.
+	// Sorted: .005·4, .01·3, .03·2, .04·1, made monotone.
 	got := Holm([]float64{0.01, 0.04, 0.03, 0.005})
 	if d := cmp.Diff([]float64{0.03, 0.06, 0.06, 0.02}, got, cmpopts.EquateApprox(0, 1e-12)); d != "" {
 		t.Errorf("-want +got\n%s", d)
@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 		{"-50.0%", "0.450"},
 		{Same, "no interval"},
 	}
-	// The empty ratio's chance of 0 must not be taken for certainty.
+	// The empty ratio's chance of 0 must not count as certainty.
 	family[5].Ratio.Chance = math.NaN()
 	for i, d := range Compare(family) {
 		if d.Text != want[i].text || !strings.Contains(d.Reason, want[i].reason) {
@@ -54,7 +54,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Without any difference a family must come out without one in 95 % of cases.
+// TestCompareFamilyError: without any real difference, a family must show none in 95 % of
+// cases.
 func TestCompareFamilyError(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 15))
 	const trials, size = 400, 8
@@ -88,7 +89,7 @@ func TestCompareFamilyError(t *testing.T) {
 }
 
 func TestChance(t *testing.T) {
-	// Wilcoxon: all of 6 on one side is 2/64; of 10 with W+ = 54, 2·2/1024.
+	// Wilcoxon: all 6 on one side is 2/64; 10 with W+ = 54 is 2·2/1024.
 	if got := signedRankChance([]float64{1, 2, 3, 4, 5, 6}); math.Abs(got-2.0/64) > 1e-12 {
 		t.Errorf("6 of one sign: %v", got)
 	}
@@ -106,8 +107,8 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// TestPairsFor: Compare tells plain differences with so many pairs, and with one
-// fewer none.
+// TestPairsFor: with this many pairs, Compare detects a clear difference; with one pair fewer
+// it does not.
 func TestPairsFor(t *testing.T) {
 	for _, comparisons := range []int{1, 2, 4, 24, 25, 26, 40, 52} {
 		n := PairsFor(comparisons)

@@ -1,44 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stats turns latency histograms of interleaved repeats into
-// percentiles and ratios with their intervals, and into verdicts.
+// Package stats turns latency histograms of interleaved repeats into percentiles and ratios
+// with their intervals, and into verdicts.
 //
-// It refuses to print a percentile that the sample cannot carry, to average
-// percentiles across repeats (histograms are merged instead), to take
-// correlated samples for independent ones, and to call a goal met or missed
-// when the interval or the host's own noise does not allow it. It is pure: no
-// clock, no files, and random numbers only from a seed that is given.
+// It refuses a percentile that the sample cannot support. It merges histograms and never
+// averages percentiles across repeats. It never treats correlated samples as independent. It
+// does not call a goal met or missed when the interval or the host's own noise does not allow
+// it. It is pure: no clock, no files, and random numbers only from a given seed.
 //
 // # What is recorded
 //
-// Histograms are HdrHistograms of 1 ns to 2^37 ns (137 s) with three
-// significant digits. Their buckets are at most 0.1 % wide at every
-// percentile, P99.999 included: what limits that one is the number of samples,
-// a million at the least, and not the histogram. Values beyond the range are
-// counted at its end and the result says how many. A Series is one such
-// histogram for each 100 ms or so of a repeat.
+// Histograms are HdrHistograms of 1 ns to 2^37 ns (137 s) with three significant digits. Their
+// buckets are at most 0.1 % wide at every percentile, P99.999 included. That percentile is
+// limited by the number of samples (at least a million), not by the histogram. Values beyond
+// the range are counted at its end, and the result says how many. A Series has one such
+// histogram for each window, about 100 ms, of a repeat.
 //
 // # Percentiles
 //
-// A stall hits every request that is under way or due, so samples come in
-// clumps: a thousand samples beyond P99.9 may be five events. Order statistics
-// of independent samples (Hahn and Meeker) are then far too narrow.
-// Sample.Interval keeps them, and corrects the number of samples: the variance
-// of the number beyond the percentile, over groups of neighbouring windows
-// and over repeats, says how many independent samples they are worth (see
-// cluster.go). Ways that were left:
+// A stall hits every request that is in flight or due, so samples come in clusters: a thousand
+// samples beyond P99.9 may be five events. Intervals from order statistics of independent
+// samples (Hahn and Meeker) are then far too narrow. Sample.Interval uses order statistics but
+// corrects the number of samples. The variance of the number beyond the percentile, over groups
+// of neighbouring windows and over repeats, gives the number of independent samples they are
+// worth (see cluster.go). Rejected methods:
 //
 //   - batch quantiles (the percentile of each batch, then their mean) average
 //     percentiles, which is biased in the tail, where a batch has few samples;
 //   - spacing samples until they are independent (Chen and Kelton 2001, Winter
 //     Simulation Conference) and the maximum transformation (Heidelberger and
-//     Lewis 1984) need the raw sequence and throw most of the tail away;
+//     Lewis 1984) need the raw sequence and discard most of the tail;
 //   - subsampling (Politis, Romano and Wolf 1999) and the moving-block
 //     bootstrap (Künsch 1989) work on the same windows, cost a hundred times
 //     as much, and cover less: BenchmarkCoverage.
 //
-// By simulation, 200 trials each (go test -bench Coverage ./bench/stats), the
-// share of stated 95 % intervals that cover the true percentile:
+// By simulation, 200 trials each (go test -bench Coverage ./bench/stats), the share of stated
+// 95 % intervals that cover the true percentile:
 //
 //	samples                                   here   as if independent
 //	exponential, P99.9 of 30,000              97 %   93 %
@@ -52,15 +49,15 @@
 //	repeats that differ by 10 %, P99 of ten   97 %   37 %
 //	stalls of 500 ms, P90 of 30 s             80 %    3 %   half refused
 //
-// The last line is the limit: five events in the whole run. More repeats are
-// the remedy, and a note says so.
+// The last line is the limit: five events in the whole run. More repeats are the remedy, and a
+// note says so.
 //
 // # Ratios
 //
-// PairedRatio compares a percentile that each repeat carries, PooledRatio one
-// that only all repeats together do, UnpairedRatio two results that were
-// measured apart. Compare says "~" where an interval includes 1, where the
-// host's own noise reaches as far, and where one of so many comparisons comes
-// out like this by chance. Rule says when to stop repeating, and what looking
-// at the intervals meanwhile costs.
+// PairedRatio compares a percentile that each repeat can support. PooledRatio compares one that
+// only all repeats together can support. UnpairedRatio compares two results that were measured
+// at different times. Compare reports "~" for an interval that includes 1, for a difference
+// within the host's own noise, and for a difference that chance explains among so many
+// comparisons. Rule says when to stop repeating, and what it costs to look at the intervals
+// meanwhile.
 package stats

@@ -11,39 +11,36 @@ import (
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Range and precision of every histogram: 1 ns to 137 s with three significant
-// digits (a bucket is at most 0.1 % wide). One geometry makes all mergeable.
+// Range and precision of every histogram: 1 ns to 137 s with three significant digits (a bucket
+// is at most 0.1 % wide). With one geometry, all histograms can be merged.
 const (
 	lowest  = 1
 	highest = 1 << 37
 	digits  = 3
 )
 
-// A Histogram counts values from 0 to 2^37: nanoseconds up to 137 s, or bytes.
-// Record does not allocate once it was called. The zero value is an empty
-// histogram; it is not safe for concurrent use.
+// A Histogram counts values from 0 to 2^37: nanoseconds up to 137 s, or bytes. Record does not
+// allocate after its first call. The zero value is an empty histogram; it is not safe for
+// concurrent use.
 //
-// Package hdr keeps a count for each of 28,673 buckets, 230 KB, whatever is in
-// them, and a result of 392 windows has seven histograms in each, most with a few
-// hundred occupied ones. By the profile, half the time of its report went into
-// making, clearing and copying buckets that are empty, 3.4 GB of them. So what is
-// read, and what is only a part of something, is its occupied buckets alone; what
-// is recorded or merged has all of them. (With what else the profile showed, in
-// Series.beyond, cumulate and package result's split, a report of 392 windows, 11
-// MB, went from 3.4 s of processor time to 0.5.)
+// Package hdr keeps a count for each of 28,673 buckets, 230 KB. Most histograms use a few
+// hundred of them. Handling empty buckets took half the time of a report with 392 windows (by
+// its profile). So a histogram that was read, or is part of a series, keeps only its occupied
+// buckets. One that is recorded or merged has all of them.
 type Histogram struct {
-	dense  []int64  // by bucket, nil: cells
-	cells  []uint16 // occupied buckets, rising
+	dense  []int64  // by bucket; nil: cells is used
+	cells  []uint16 // occupied buckets, in rising order
 	counts []int64  // of cells
 	n      int64
-	// clamped counts values outside the range, recorded at its nearest end.
+	// clamped is the number of values outside the range, which were recorded at its nearest
+	// end.
 	clamped int64
 }
 
 // NewHistogram returns an empty histogram with its buckets allocated.
 func NewHistogram() *Histogram { return &Histogram{dense: make([]int64, buckets)} }
 
-// spread gives h a count for each bucket.
+// spread converts h to the dense form.
 func (h *Histogram) spread() {
 	h.dense = make([]int64, buckets)
 	for i, b := range h.cells {
@@ -52,8 +49,8 @@ func (h *Histogram) spread() {
 	h.cells, h.counts = nil, nil
 }
 
-// Record adds one value. Values below 0 or above the range are recorded
-// at the nearest end and counted as clamped; none is dropped.
+// Record adds one value. Values below 0 or above the range are recorded at the nearest end and
+// counted as clamped.
 func (h *Histogram) Record(v int64) {
 	if v < 0 {
 		v = 0
@@ -106,8 +103,7 @@ func (h *Histogram) Clamped() int64 {
 	return h.clamped
 }
 
-// Mean returns the arithmetic mean, each value as the middle of its bucket; 0
-// when empty.
+// Mean returns the arithmetic mean, with each value as the middle of its bucket; 0 when empty.
 func (h *Histogram) Mean() (mean float64) {
 	for b, n := range h.occupied {
 		low, high := bucketRange(b)
@@ -128,13 +124,13 @@ func (h *Histogram) Min() int64 {
 	return 0
 }
 
-// ValueAt returns the value at percentile p, the highest of its bucket, without
-// asking whether the sample can carry it; Percentile does ask. 0 when empty.
+// ValueAt returns the value at percentile p: the highest value of its bucket; 0 when empty. It
+// does not check whether the sample can support it; Percentile does.
 func (h *Histogram) ValueAt(p float64) int64 {
 	if p <= 0 {
 		return h.Min()
 	}
-	// The nearest rank, as every HdrHistogram library has it.
+	// The nearest rank, as in every HdrHistogram library.
 	rank := int64(min(p, 100)/100*float64(h.Count()) + 0.5)
 	rank = min(max(rank, 1), h.Count())
 	for b, n := range h.occupied {
@@ -174,8 +170,8 @@ func Merge(hs ...*Histogram) *Histogram {
 	return sum
 }
 
-// wire is the JSON form: the HDR V2 compressed base64 log plus what a reader
-// without an HDR library wants to know. Only "hdr" and "clamped" are read back.
+// wire is the JSON form: the HDR V2 compressed base64 log, and a summary for readers without an
+// HDR library. UnmarshalJSON reads only "hdr" and "clamped".
 type wire struct {
 	Count   int64   `json:"count"`
 	Min     int64   `json:"min"`
@@ -187,8 +183,8 @@ type wire struct {
 	HDR     string  `json:"hdr,omitempty"`
 }
 
-// MarshalJSON writes the histogram in HDR's V2 compressed base64 form, which
-// every HdrHistogram library reads, with a short summary beside it.
+// MarshalJSON writes the histogram in HDR's V2 compressed base64 form, which every HdrHistogram
+// library reads, and a short summary.
 func (h *Histogram) MarshalJSON() ([]byte, error) {
 	w := wire{Count: h.Count()}
 	if w.Count > 0 {
@@ -231,8 +227,8 @@ func (h *Histogram) encode() ([]byte, error) {
 	return w.encode(nil, h.occupied)
 }
 
-// decode reads what a histogram of any range and precision was written as: the
-// buckets of another become those of ours that its values' lower ends lie in.
+// decode reads a histogram of any range and precision. A bucket of another geometry goes into
+// the bucket that contains its lower end.
 func (h *Histogram) decode(text []byte) error {
 	r := readers.Get().(*hdrReader)
 	defer readers.Put(r)
@@ -268,8 +264,8 @@ type Step struct {
 	NS         int64   `json:"ns"`
 }
 
-// Curve returns the latency at percentiles spaced evenly in log(1/(1-p)), as a
-// plot over "nines" needs them, up to the last one the sample can carry.
+// Curve returns the latency at percentiles spaced evenly in log(1/(1-p)), as a plot over
+// "nines" needs them, up to the last one the sample can support.
 func Curve(h *Histogram, perDecade int) []Step {
 	if h.Count() == 0 || perDecade < 1 {
 		return nil
@@ -279,7 +275,7 @@ func Curve(h *Histogram, perDecade int) []Step {
 		p := 100 * (1 - pow10(-float64(i)/float64(perDecade)))
 		v, err := Percentile(h, p)
 		if err != nil {
-			if p < 50 { // The thin side is the left one here.
+			if p < 50 { // the thinner side is the left one here
 				continue
 			}
 			return steps

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Merging must give the percentiles of all samples together, not an average.
+// TestMerge: Merge must give the percentiles of all samples together, not an average.
 func TestMerge(t *testing.T) {
 	a := filled(9000, func(int) int64 { return 100 })
 	b := filled(1000, func(int) int64 { return 1_000_000 })
@@ -59,7 +59,7 @@ func TestHistogramBuckets(t *testing.T) {
 	(*Histogram)(nil).Buckets(func(_, _, _ int64) bool { t.Error("a bucket of nothing"); return true })
 }
 
-// reread writes v as JSON, reads that into got, and returns it.
+// reread writes v as JSON, reads that into got, and returns the JSON.
 func reread(t *testing.T, v, got any) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -100,7 +100,7 @@ func TestHistogramJSON(t *testing.T) {
 	})
 }
 
-// unreadable holds that none of some JSON is read into got.
+// unreadable checks that none of the given JSON can be read into got.
 func unreadable(t *testing.T, got any, bad map[string]string) {
 	t.Helper()
 	for name, text := range bad {
@@ -110,7 +110,7 @@ func unreadable(t *testing.T, got any, bad map[string]string) {
 	}
 }
 
-// A histogram that was read records on.
+// TestRecordAfterReading: a histogram that was read can record more values.
 func TestRecordAfterReading(t *testing.T) {
 	h := filled(100, func(i int) int64 { return int64(i % 7 * 1000) })
 	var got Histogram
@@ -131,7 +131,7 @@ func TestRecordAfterReading(t *testing.T) {
 func TestCurve(t *testing.T) {
 	h := filled(100_000, func(i int) int64 { return int64(i) })
 	steps := Curve(h, 1)
-	// The last nine that has ten samples beyond it is the fourth.
+	// The last power of ten with ten samples beyond it is the fourth.
 	want := []Step{{90, 89_999}, {99, 98_999}, {99.9, 99_899}, {99.99, 99_989}}
 	if len(steps) != len(want) {
 		t.Fatalf("got %v, want %v", steps, want)

@@ -10,8 +10,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// A Sample is all that was measured of one variant: the repeats of it that
-// are to be described together.
+// A Sample is the samples of all repeats of one variant that are described together.
 type Sample struct {
 	repeats []*Series
 	windows [][]int64 // samples of each window, by repeat
@@ -46,49 +45,47 @@ func NewSample(repeats ...*Series) *Sample {
 // Count returns the number of samples.
 func (s *Sample) Count() int64 { return s.n }
 
-// An Estimate is a percentile with its two-sided 95 % interval. Value and High
-// are the highest values of their buckets, Low the lowest of its.
+// An Estimate is a percentile with its two-sided 95 % interval. Value and High are the highest
+// values of their buckets, Low the lowest of its bucket.
 type Estimate struct {
 	Percentile float64 `json:"p"`
 	Value      int64   `json:"value"`
 	Low        int64   `json:"low"`
 	High       int64   `json:"high"`
 	Samples    int64   `json:"samples"`
-	// Effective is how many independent samples they are worth.
+	// Effective is the number of independent samples that they are worth.
 	Effective float64 `json:"effective"`
 	// Notes say what the interval does not cover.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// A BlindError says that nothing shows whether samples depend on each other,
+// A BlindError says that too few windows and repeats show whether samples depend on each other,
 // so that no interval can be stated.
 type BlindError struct{ Repeats, Windows int }
 
-// Error names what would be enough.
+// Error names the number that would be enough.
 func (e *BlindError) Error() string {
 	return fmt.Sprintf("no interval: %d windows in %d repeats do not show how much samples depend on each other; "+
 		"want %d windows or %d repeats",
 		e.Windows, e.Repeats, minBatches, MinRepeats)
 }
 
-// Interval returns percentile p (0 to 100, exclusive) with its 95 % interval:
-// a *TooFewError when the sample cannot carry it, a *BlindError when it has
-// too few windows and repeats to tell.
+// Interval returns percentile p (0 to 100, exclusive) with its 95 % interval. It returns a
+// *TooFewError when the sample cannot support the percentile, and a *BlindError when there are
+// too few windows and repeats.
 //
-// The interval lies between two order statistics (Hahn and Meeker, Statistical
-// Intervals, chapter 5: distribution-free), at the ranks that the effective number
-// of samples has. That number is the real one over the design effect, the
-// variance of the number of samples beyond the percentile by that of
-// independent ones, from windows and repeats (cluster.go). The idea that
-// correlation changes the worth of samples and nothing else is Woodruff's
-// (1952, JASA 47) for clusters, Heidelberger and Lewis's (1984, Operations
-// Research 32) for queues; Korn and Graubard (1998) gave it its form for small
-// shares. How often such intervals hold is tested by simulation: TestCoverage.
+// The interval lies between two order statistics (Hahn and Meeker, Statistical Intervals,
+// chapter 5: distribution-free), at the ranks for the effective number of samples. That number
+// is the real one divided by the design effect: the variance of the number of samples beyond
+// the percentile, divided by the variance for independent samples. The design effect comes from
+// windows and repeats (cluster.go). The method is Woodruff's (1952, JASA 47) for clusters and
+// Heidelberger and Lewis's (1984, Operations Research 32) for queues, in the form of Korn and
+// Graubard (1998) for small shares. TestCoverage simulates how often such intervals hold.
 //
-// It holds for correlation that lasts up to a tenth of a repeat, and for
-// differences between repeats from MinRepeats repeats on; with fewer a note
-// says that it holds for these repeats only. A stall that happens once an
-// hour is not in a sample of minutes, nor in its interval.
+// It holds for correlation that lasts up to a tenth of a repeat. From MinRepeats repeats on, it
+// also holds for differences between repeats; with fewer, a note says that it holds for these
+// repeats only. A stall that happens once an hour is neither in a sample of minutes nor in its
+// interval.
 func (s *Sample) Interval(p float64) (Estimate, error) {
 	if !(p > 0 && p < 100) {
 		return Estimate{}, fmt.Errorf("percentile %v: want more than 0 and less than 100", p)
@@ -118,13 +115,13 @@ func (s *Sample) Interval(p float64) (Estimate, error) {
 	return e, nil
 }
 
-// leastBeyond is how many effective samples must be expected beyond a
-// percentile for an upper end to exist: (1-q)^n <= 2.5 %.
+// leastBeyond is the number of effective samples that must be expected beyond a percentile for
+// an upper end to exist: (1-q)^n <= 2.5 %.
 var leastBeyond = -math.Log(0.025)
 
-// ranks returns between which order statistics of n samples the quantile u
-// lies with 95 %, counted from the largest: that with above samples beyond it
-// and that with below. n need not be whole.
+// ranks returns the two order statistics of n samples between which the quantile u lies with 95
+// %, counted from the largest: above and below are the numbers of samples beyond them. n may be
+// fractional.
 func ranks(n, u float64) (above, below float64, ok bool) {
 	// The number of samples beyond the true quantile is binomial.
 	k := distuv.Binomial{N: n, P: 1 - u}
@@ -135,7 +132,7 @@ func ranks(n, u float64) (above, below float64, ok bool) {
 	return above, below, above >= 0 && below < float64(whole)
 }
 
-// binomialCDF is P(K <= i) also for a number of trials that is not whole.
+// binomialCDF is P(K <= i), also for a fractional number of trials.
 func binomialCDF(k distuv.Binomial, i int) float64 {
 	if float64(i) >= k.N {
 		return 1
@@ -162,7 +159,7 @@ func (s *Sample) beyond(b int) (n int64) {
 	return n
 }
 
-// design for the share of samples in buckets above b.
+// design returns the design for the share of samples in buckets above b.
 func (s *Sample) design(b int) (design, bool) {
 	q := float64(s.beyond(b)) / float64(s.n)
 	z := make([][]float64, len(s.repeats))
@@ -173,7 +170,7 @@ func (s *Sample) design(b int) (design, bool) {
 		}
 	}
 	if q == 0 || q == 1 {
-		q = 0.5 // All residuals are zero: any variance will do.
+		q = 0.5 // all residuals are zero: any variance is right
 	}
 	return measure(z, float64(s.n), q)
 }

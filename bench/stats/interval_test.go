@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// Ranks of order statistics with at least 95 %, checked by summing binomial
-// probabilities: for n = 100 and the median Hahn and Meeker have 40 and 61.
+// TestRanks: ranks of order statistics with at least 95 %, checked by summing binomial
+// probabilities. For n = 100 and the median, Hahn and Meeker have 40 and 61.
 func TestRanks(t *testing.T) {
 	for _, tt := range []struct {
 		n, u         float64
@@ -36,7 +36,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// windows of so many samples each, of a value that says which window.
+// windowed returns a series whose values say which window they are from.
 func windowed(windows int, f func(window int, record func(v int64))) *Series {
 	r := NewRecorder(DefaultWindow, windows)
 	for w := range windows {
@@ -46,7 +46,7 @@ func windowed(windows int, f func(window int, record func(v int64))) *Series {
 	return r.Series()
 }
 
-// slowed has windows of 100 samples of 10, of which slow(window) are of 1000.
+// slowed has windows of 100 samples of 10; in each, slow(window) samples are 1000.
 func slowed(windows int, slow func(window int) int) *Series {
 	return windowed(windows, func(w int, record func(int64)) {
 		for i := range 100 {
@@ -60,8 +60,8 @@ func slowed(windows int, slow func(window int) int) *Series {
 }
 
 func TestDesignEffect(t *testing.T) {
-	// 64 windows of 100; 10 beyond in all of them, in every second one 20, in
-	// two neighbours of four 20, in one stall all.
+	// 64 windows of 100. Beyond are: 10 in all of them; 20 in every second one; 20 in two
+	// neighbours of four; all in one stall.
 	for _, tt := range []struct {
 		name    string
 		beyond  func(w int) int
@@ -73,7 +73,7 @@ func TestDesignEffect(t *testing.T) {
 		{"every second", func(w int) int { return 20 * (w % 2) }, 11.287, 1},
 		// groups of two are off by 20: 32/31·32·400 / 576
 		{"pairs", func(w int) int { return 20 * (w / 2 % 2) }, 22.939, 2},
-		// groups of eight, of which four have them all: the largest number of
+		// groups of eight, with all samples beyond in half of them. The largest number of
 		// windows that leaves 10 groups is 4, off by 40: 16/15·16·1600 / 576
 		{"eights", func(w int) int { return 20 * (w / 8 % 2) }, 47.407, 4},
 	} {
@@ -88,7 +88,8 @@ func TestDesignEffect(t *testing.T) {
 	}
 }
 
-// Repeats that differ are what the samples are worth, not the windows in them.
+// TestDesignEffectOfRepeats: if repeats differ, their number determines the effective samples,
+// not the number of windows.
 func TestDesignEffectOfRepeats(t *testing.T) {
 	var repeats []*Series
 	for r := range 8 {
@@ -121,9 +122,9 @@ func TestIntervalRefuses(t *testing.T) {
 			}
 		})
 	}
-	// Ten stalls would carry P99; one cannot, however many requests it hit.
+	// Ten stalls would be enough for P99; one is not, however many requests it hit.
 	stall := slow(func(w, i int) bool { return w == 50 && i < 500 || w == 70 && i < 700 })
-	// Of 130 slow ones 30 come from one stall; of 10,300 it would be 300.
+	// Of 130 slow samples 30 come from one stall; of 10,300 it would be 300.
 	partly := func(each, stall int) *Series {
 		return slow(func(w, i int) bool { return i < each || w == 40 && i < each+stall })
 	}
@@ -165,7 +166,7 @@ func TestIntervalRefuses(t *testing.T) {
 	}
 }
 
-// P99.999 needs a million samples and the resolution to tell them apart.
+// TestIntervalFarTail: P99.999 needs a million samples and the resolution to tell them apart.
 func TestIntervalFarTail(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	s := windowed(40, func(_ int, record func(int64)) {
@@ -189,21 +190,21 @@ func TestIntervalFarTail(t *testing.T) {
 	}
 }
 
-// Coverage of the stated 95 % intervals, from simulated servers of which the
-// true percentile is known. covered is in per cent of the intervals given.
+// Coverage of the stated 95 % intervals, from simulated servers with a known true percentile.
+// covered is in per cent of the intervals given.
 type coverage struct {
 	server  server
 	repeats int
 	n       int // requests in a repeat
 	p       float64
 	least   float64 // per cent covered
-	width   float64 // median width over value at most; 0: whatever
-	given   float64 // per cent of samples that get an interval, at least
+	width   float64 // largest median width divided by value; 0: not checked
+	given   float64 // least per cent of samples that get an interval
 }
 
-// The least coverage asked for allows for 100 trials of a 95 % interval: one
-// test in ten would see less than 92 %, one in a hundred less than 90 %. The
-// seeds are fixed, so that a test fails when the method has changed.
+// The least coverage allows for 100 trials of a 95 % interval: one test in ten would see less
+// than 92 %, one in a hundred less than 90 %. The seeds are fixed, so a test fails only when
+// the method has changed.
 var coverages = []coverage{
 	{exponential(), 1, 30_000, 99.9, 93, 0.2, 95},
 	{exponential(), 3, 20_000, 50, 93, 0.04, 100},
@@ -219,8 +220,8 @@ var coverages = []coverage{
 	{moody(0.3), 10, 10_000, 99, 90, 0, 30},
 }
 
-// hard are cases in which much is refused, so that samples which happen to
-// look better than they are get through; for BenchmarkCoverage.
+// hard are cases in which many samples are refused. Samples that look better than they are are
+// then more frequent among the rest; for BenchmarkCoverage.
 var hard = []coverage{
 	{server: autoregressive(0.999, 0.7), repeats: 1, n: 300_000, p: 99},
 	{server: stalling(5, 0.5), repeats: 1, n: 300_000, p: 90},
@@ -231,8 +232,8 @@ func (c coverage) String() string {
 	return fmt.Sprintf("%s %d×%d P%v", c.server.name, c.repeats, c.n, c.p)
 }
 
-// run returns per cent covered and given, and the median relative width, of
-// the intervals that estimate gives.
+// run returns the per cent covered and given, and the median relative width, of the intervals
+// from estimate.
 func (c coverage) run(trials int, estimate func(*Sample, float64) (Estimate, error)) (covered, given, width float64) {
 	truth := c.server.quantile(c.p / 100)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -255,7 +256,7 @@ func (c coverage) run(trials int, estimate func(*Sample, float64) (Estimate, err
 	return 100 * float64(in) / float64(len(widths)), 100 * float64(len(widths)) / float64(trials), widths[len(widths)/2]
 }
 
-// TestCoverage is the reason to believe the intervals. It takes some seconds.
+// TestCoverage verifies the intervals by simulation. It takes some seconds.
 func TestCoverage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("simulates two hundred million requests")
@@ -278,8 +279,8 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// independentInterval is what most tools would print: order statistics as if
-// samples were independent.
+// independentInterval is the interval of most tools: order statistics as if samples were
+// independent.
 func independentInterval(s *Sample, p float64) (Estimate, error) {
 	above, below, ok := ranks(float64(s.n), p/100)
 	if !ok {
@@ -292,7 +293,8 @@ func independentInterval(s *Sample, p float64) (Estimate, error) {
 	return e, nil
 }
 
-// Assuming independence must be seen to fail here, or TestCoverage proves nothing.
+// TestCoverageOfIndependence: the assumption of independence must fail here, or TestCoverage
+// proves nothing.
 func TestCoverageOfIndependence(t *testing.T) {
 	if testing.Short() {
 		t.Skip("simulates some ten million requests")
@@ -308,8 +310,7 @@ func TestCoverageOfIndependence(t *testing.T) {
 	}
 }
 
-// BenchmarkCoverage prints the coverage of the ways to get an interval that
-// were considered: minutes.
+// BenchmarkCoverage prints the coverage of the methods that were considered. It takes minutes.
 func BenchmarkCoverage(b *testing.B) {
 	for _, m := range []struct {
 		name     string
@@ -330,9 +331,9 @@ func BenchmarkCoverage(b *testing.B) {
 	}
 }
 
-// blockBootstrap resamples blocks of neighbouring windows (Künsch 1989, Annals
-// of Statistics 17), as long as the cube root of their number, and takes the
-// percentiles of 200 pooled percentiles. It is here to be compared with.
+// blockBootstrap resamples blocks of neighbouring windows (Künsch 1989, Annals of Statistics
+// 17), as long as the cube root of their number, and takes the percentiles of 200 pooled
+// percentiles. It is here for comparison.
 func blockBootstrap(s *Sample, p float64) (Estimate, error) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	var values []int64

@@ -10,8 +10,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// A Pair holds the same quantity of two neighbouring repeats: a percentile in
-// ns, or a rate.
+// A Pair holds the same quantity of two neighbouring repeats: a percentile in ns, or a rate.
 type Pair struct {
 	Variant int64 `json:"variant"`
 	Base    int64 `json:"base"`
@@ -26,8 +25,8 @@ type Ratio struct {
 	Upper     float64 `json:"upper"`     // one-sided upper 95 % bound
 	Lower     float64 `json:"lower"`     // one-sided lower 95 % bound
 	SpreadLog float64 `json:"spreadLog"` // standard deviation of the log ratios
-	// Chance is the two-sided probability of an estimate as far from 1, were
-	// there no difference (p-value).
+	// Chance is the two-sided probability of an estimate this far from 1 if there were no
+	// difference (p-value).
 	Chance float64 `json:"chance"`
 	Method string  `json:"method"`
 }
@@ -38,17 +37,15 @@ const MinWilcoxon = 6
 
 // PairedRatio estimates variant/base from pairs measured next to each other.
 //
-// Each pair gives a log ratio, so slow drifts of the host cancel. With at
-// least MinWilcoxon pairs the estimate is the Hodges-Lehmann median of the
-// Walsh averages and the interval is the exact Wilcoxon signed-rank one
-// (Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3.2 and 3.3):
-// one repeat ruined by the host does not carry it away as it would a mean, and
-// ties only make it wider. With fewer pairs no such interval exists, and the
-// t interval of the mean log ratio is used; it assumes normal log ratios.
+// Each pair gives a log ratio, so slow drifts of the host cancel. With at least MinWilcoxon
+// pairs, the estimate is the Hodges-Lehmann median of the Walsh averages, and the interval is
+// the exact Wilcoxon signed-rank one (Hollander, Wolfe, Chicken: Nonparametric Statistical
+// Methods, 3.2 and 3.3). One repeat ruined by the host moves it less than it would move a mean,
+// and ties only make it wider. With fewer pairs no such interval exists, and PairedRatio uses
+// the t interval of the mean log ratio, which assumes normal log ratios.
 //
-// Both assume that pairs are independent, which interleaving makes plausible
-// and does not prove. It is an error to give fewer than two pairs or a value
-// that is not positive.
+// Both assume that pairs are independent, which interleaving makes plausible but does not
+// prove. Fewer than two pairs, or a value that is not positive, is an error.
 func PairedRatio(pairs []Pair) (Ratio, error) {
 	n := len(pairs)
 	if n < 2 {
@@ -92,8 +89,8 @@ func PairedRatio(pairs []Pair) (Ratio, error) {
 	return r, nil
 }
 
-// signedRank returns the distribution of the signed-rank statistic W+ of n
-// untied differences without a preference: probability by value.
+// signedRank returns the distribution of the signed-rank statistic W+ of n untied differences
+// under the null hypothesis: probability by value.
 func signedRank(n int) []float64 {
 	// p[w] is the share of the subsets of 1..n with sum w.
 	p := make([]float64, n*(n+1)/2+1)
@@ -110,9 +107,9 @@ func signedRank(n int) []float64 {
 	return p
 }
 
-// signedRankCritical returns the largest k with P(W+ <= k-1) <= alpha for n
-// untied differences: the rank of the interval's end among the sorted Walsh
-// averages. It is at least 1 only for n with 2^-n <= alpha.
+// signedRankCritical returns the largest k with P(W+ <= k-1) <= alpha for n untied differences:
+// the rank of the interval's end among the sorted Walsh averages. It is at least 1 only for n
+// with 2^-n <= alpha.
 func signedRankCritical(n int, alpha float64) int {
 	cum, k := 0.0, 0
 	for _, q := range signedRank(n) {
@@ -125,9 +122,9 @@ func signedRankCritical(n int, alpha float64) int {
 	return k
 }
 
-// signedRankChance returns the two-sided probability of a statistic as extreme
-// as that of d. Counted as Walsh averages, zeros and ties count half to either
-// side, which makes it larger, as it does the interval.
+// signedRankChance returns the two-sided probability of a statistic as extreme as that of d. In
+// the count of Walsh averages, zeros and ties count half to either side. That makes the
+// probability larger, as ties make the interval wider.
 func signedRankChance(d []float64) float64 {
 	var above, below int
 	for i := range d {
@@ -150,7 +147,7 @@ func signedRankChance(d []float64) float64 {
 
 // tChance returns P(|T| >= |t|) for Student's t.
 func tChance(t, df float64) float64 {
-	if math.IsNaN(t) { // 0/0: all equal, and equal to 1
+	if math.IsNaN(t) { // 0/0: all are equal to 1
 		return 1
 	}
 	return 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: df}.CDF(-math.Abs(t))
@@ -172,7 +169,7 @@ func meanSD(x []float64) (mean, sd float64) {
 	return mean, math.Sqrt(sd / float64(len(x)-1))
 }
 
-// median of a sorted, non-empty slice.
+// median returns the median of a sorted, non-empty slice.
 func median(s []float64) float64 {
 	m := len(s) / 2
 	if len(s)%2 == 1 {

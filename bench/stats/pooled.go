@@ -16,22 +16,20 @@ import (
 // A SeriesPair holds neighbouring repeats of two variants.
 type SeriesPair struct{ Variant, Base *Series }
 
-// resamples of a bootstrap: its own noise moves the ends of the interval by
-// a thirtieth of its width.
+// resamples is the number of draws of a bootstrap. Its own noise moves the ends of the interval
+// by a thirtieth of its width.
 const resamples = 2000
 
-// PooledRatio estimates variant/base of percentile p (0 to 100, exclusive) of
-// all repeats together, for percentiles that one repeat alone cannot carry;
-// where it can, PairedRatio loses less to a repeat that the host ruined.
+// PooledRatio estimates variant/base of percentile p (0 to 100, exclusive) of all repeats
+// together. It is for percentiles that one repeat alone cannot support. Where one can,
+// PairedRatio suffers less from a repeat that the host ruined.
 //
-// Pairs are drawn with replacement and each draw's percentiles are taken from
-// its pooled histograms, so whatever happened within a repeat, and to both of
-// a pair, stays together (Field and Welsh 2007, Journal of the Royal
-// Statistical Society B 69: the cluster bootstrap). The ends are percentiles
-// of the draws, taken further out because few pairs vary less than what they
-// were drawn from: Hesterberg's expanded percentile interval (2015, The
-// American Statistician 69). It needs MinRepeats pairs; seed makes it
-// repeatable.
+// It draws pairs with replacement and takes each draw's percentiles from its pooled histograms.
+// So samples within a repeat, and both repeats of a pair, stay together (Field and Welsh 2007,
+// Journal of the Royal Statistical Society B 69: the cluster bootstrap). The ends are
+// percentiles of the draws, taken further out because few pairs vary less than the population
+// they come from: Hesterberg's expanded percentile interval (2015, The American Statistician
+// 69). It needs MinRepeats pairs. The same seed gives the same result.
 func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 	if !(p > 0 && p < 100) {
 		return Ratio{}, fmt.Errorf("percentile %v: want more than 0 and less than 100", p)
@@ -48,8 +46,8 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 		name    string
 		repeats []*Series
 	}{{"variant", variants}, {"base", bases}} {
-		// What repeats of a pair share cancels, so that the design effect of
-		// either side alone is not what counts.
+		// Effects common to both repeats of a pair cancel, so the design effect of one side
+		// alone does not apply.
 		have, need := int64(0), Needed(p)
 		for _, r := range s.repeats {
 			have += r.n
@@ -60,7 +58,7 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 		}
 	}
 	variant, base := cumulate(variants), cumulate(bases)
-	times := make([]int64, n) // each pair is drawn
+	times := make([]int64, n) // how often each pair is drawn
 	logRatio := func() float64 { return math.Log(variant.percentile(p, times) / base.percentile(p, times)) }
 	for i := range times {
 		times[i] = 1
@@ -77,13 +75,13 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 	}
 	slices.Sort(draws)
 	_, sd := meanSD(draws)
-	shrink := math.Sqrt(float64(n-1) / float64(n)) // spread of draws by that of the estimate
+	shrink := math.Sqrt(float64(n-1) / float64(n)) // spread of the draws divided by that of the estimate
 	end := func(u float64) float64 {
 		t := tQuantile(u, float64(n-1)) / shrink
 		i := distuv.UnitNormal.CDF(t) * resamples
 		return math.Exp(draws[min(max(int(i), 0), resamples-1)])
 	}
-	// The share of draws on the other side of 1, undone in the same way.
+	// The share of draws on the other side of 1, corrected in the same way.
 	below, _ := slices.BinarySearch(draws, 0)
 	above, _ := slices.BinarySearch(draws, math.Nextafter(0, 1))
 	other := (float64(min(above, resamples-below)) + 1) / (resamples + 1)
@@ -96,8 +94,8 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 	}, nil
 }
 
-// cumulated is, for each repeat, the number of samples up to each bucket that
-// any of them has samples in.
+// cumulated is, for each repeat, the number of samples up to each bucket that is occupied in
+// any repeat.
 type cumulated struct {
 	cells []int // rising
 	upTo  [][]int64
@@ -131,8 +129,8 @@ func cumulate(repeats []*Series) cumulated {
 	return c
 }
 
-// percentile of all repeats together, each taken so many times; the middle of
-// its bucket.
+// percentile returns the percentile of all repeats together, with each repeat taken times[i]
+// times; it is the middle of its bucket.
 func (c cumulated) percentile(p float64, times []int64) float64 {
 	upTo := func(cell int) (n int64) {
 		for i, t := range times {
@@ -146,12 +144,12 @@ func (c cumulated) percentile(p float64, times []int64) float64 {
 	return max(float64(low+high)/2, 0.5)
 }
 
-// UnpairedRatio compares two percentiles that were measured apart, as two
-// result files are: nothing cancels, and a host that changed in between is
-// in the ratio and not in its interval.
+// UnpairedRatio compares two percentiles that were measured at different times, as in two
+// result files. Nothing cancels: if the host changed in between, the ratio contains the change,
+// but the interval does not.
 //
-// The interval combines both estimates' own (method of variance estimates
-// recovery: Zou and Donner 2008, Statistics in Medicine 27, on logarithms).
+// The interval combines both estimates' own (method of variance estimates recovery: Zou and
+// Donner 2008, Statistics in Medicine 27, on logarithms).
 func UnpairedRatio(variant, base Estimate) (Ratio, error) {
 	for _, e := range []Estimate{variant, base} {
 		if e.Low <= 0 || e.Value < e.Low || e.High < e.Value {
@@ -165,7 +163,7 @@ func UnpairedRatio(variant, base Estimate) (Ratio, error) {
 	up := math.Hypot(log(variant.High, variant.Value), log(base.Value, base.Low))
 	z := distuv.UnitNormal.Quantile(0.975)
 	oneSided := distuv.UnitNormal.Quantile(0.95) / z
-	toOne := up // from the estimate towards 1
+	toOne := up // distance from the estimate towards 1
 	if d > 0 {
 		toOne = down
 	}

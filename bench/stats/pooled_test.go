@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// ratioPairs measures pairs of repeats: the variant is slower by factor, each
-// pair shares a mood, each repeat has some of its own.
+// ratioPairs measures pairs of repeats. The variant is slower by factor. Each pair has a common
+// random factor, and each repeat one of its own.
 func ratioPairs(rng *rand.Rand, n int, factor float64) []SeriesPair {
 	repeat := func(scale float64) *Series {
 		return windowed(10, func(_ int, record func(int64)) {
@@ -45,7 +45,7 @@ func TestPooledRatioCoverage(t *testing.T) {
 				covered++
 			}
 			width += math.Log(r.High/r.Low) / trials
-			// Chance must tell the same story as the interval.
+			// Chance must agree with the interval.
 			if (r.Chance < 0.04) && r.Low <= 1 && 1 <= r.High || r.Chance > 0.06 && (r.Low > 1 || r.High < 1) {
 				wrong++
 			}
@@ -102,7 +102,7 @@ func TestUnpairedRatio(t *testing.T) {
 	if math.Abs(r.Low-2*math.Exp(-0.14205)) > 1e-4 || math.Abs(r.High-2*math.Exp(0.10823)) > 1e-4 || r.Chance > 1e-10 {
 		t.Errorf("got %+v", r)
 	}
-	// The interval's end at 1 is where chance is 5 %.
+	// If the interval ends at 1, chance is 5 %.
 	r, err = UnpairedRatio(e(1100, 1000, 1200), e(1000, 1000, 1000))
 	if err != nil || math.Abs(r.Low-1) > 1e-9 || math.Abs(r.Chance-0.05) > 1e-6 {
 		t.Errorf("got %+v, %v", r, err)
@@ -115,7 +115,7 @@ func TestUnpairedRatio(t *testing.T) {
 	}
 }
 
-// Two runs of a correlated server, compared as two result files are.
+// TestUnpairedRatioCoverage: two runs of a correlated server, compared like two result files.
 func TestUnpairedRatioCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
 	s := autoregressive(0.99, 0.7)

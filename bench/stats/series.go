@@ -13,27 +13,26 @@ import (
 	"sort"
 )
 
-// A Series is the samples of one repeat, histogram by histogram in the order
-// of time: one for each window of equal length. Samples of one stall lie in
-// one window, or in neighbouring ones, and that is how the intervals of this
-// package learn what the samples are worth (see Interval).
+// A Series is the samples of one repeat as histograms in the order of time, one for each window
+// of equal length. Samples of one stall lie in one window or in neighbouring ones. From that,
+// the intervals of this package learn how many independent samples there are (see Interval).
 //
-// A window takes 6 bytes per occupied bucket: a repeat of 30 s in windows of
-// 100 ms typically 1 to 2 MB.
+// A window takes 6 bytes per occupied bucket: a repeat of 30 s in windows of 100 ms typically
+// takes 1 to 2 MB.
 type Series struct {
 	window  int64
-	ends    []int // of each window in cells and counts
+	ends    []int // end of each window in cells and counts
 	cells   []uint16
 	counts  []uint32
 	n       int64
 	clamped int64
 }
 
-// DefaultWindow is a good length of a window, ns: short enough for many of
-// them in a repeat of seconds, long enough for a typical stall.
+// DefaultWindow is a good length of a window, ns: short enough for many of them in a repeat of
+// seconds, long enough for a typical stall.
 const DefaultWindow = 100e6
 
-// OneWindow returns the series of a repeat of which only h is known.
+// OneWindow returns the series of a repeat with only one histogram, h.
 func OneWindow(h *Histogram) *Series {
 	s := &Series{}
 	if h.Count() > 0 {
@@ -55,7 +54,7 @@ func (s *Series) add(bucket int, n int64) {
 	}
 }
 
-// Window returns the length of a window in ns, 0 when there is but one.
+// Window returns the length of a window in ns, 0 when there is only one.
 func (s *Series) Window() int64 { return s.window }
 
 // Windows returns the number of windows.
@@ -64,7 +63,7 @@ func (s *Series) Windows() int { return len(s.ends) }
 // Count returns the number of samples.
 func (s *Series) Count() int64 { return s.n }
 
-// bounds of window w in cells.
+// bounds returns the range of window w in cells.
 func (s *Series) bounds(w int) (from, to int) {
 	if w > 0 {
 		from = s.ends[w-1]
@@ -72,8 +71,8 @@ func (s *Series) bounds(w int) (from, to int) {
 	return from, s.ends[w]
 }
 
-// beyond returns how many of the n samples of a window lie in buckets above b. It
-// adds up the side that has fewer buckets.
+// beyond returns how many of the n samples of a window lie in buckets above b. It adds up the
+// side that has fewer buckets.
 func (s *Series) beyond(window, b int, n int64) int64 {
 	from, to := s.bounds(window)
 	cells, counts := s.cells[from:to], s.counts[from:to]
@@ -111,10 +110,9 @@ func (s *Series) HistogramOf(window int) *Histogram {
 	return h
 }
 
-// MergeSeries returns the sum, window by window, of what several generators
-// measured at the same time; nil adds nothing. All must have the same length
-// of window, and their first windows must have begun together, which only the
-// caller knows.
+// MergeSeries returns the sum, window by window, of what several generators measured at the
+// same time; nil adds nothing. All must have the same length of window. The caller guarantees
+// that their first windows began together.
 func MergeSeries(ss ...*Series) (*Series, error) {
 	ss = slices.DeleteFunc(slices.Clone(ss), func(s *Series) bool { return s == nil })
 	sum := &Series{}
@@ -155,12 +153,12 @@ func MergeSeries(ss ...*Series) (*Series, error) {
 // A Recorder fills a Series. It is not safe for concurrent use.
 type Recorder struct {
 	s      *Series
-	counts []uint32               // of the open window
-	seen   [buckets/64 + 1]uint64 // a bit for each of its occupied buckets
+	counts []uint32               // counts of the open window
+	seen   [buckets/64 + 1]uint64 // a bit for each occupied bucket
 }
 
-// NewRecorder returns a recorder of windows of the given length in ns, with
-// room for so many windows of typical size before it has to allocate.
+// NewRecorder returns a recorder with windows of the given length in ns. It allocates room for
+// the given number of windows of typical size.
 func NewRecorder(window int64, windows int) *Recorder {
 	const typical = 1024 // occupied buckets
 	return &Recorder{
@@ -189,11 +187,9 @@ func (r *Recorder) Record(v int64) {
 	r.seen[b/64] |= 1 << (b % 64)
 }
 
-// Advance closes windows until the open one has the given number, 0 for the
-// first. A stall leaves empty windows behind, which is as it should be. It
-// takes about 5 µs for the window of 2000 requests, however wide they are spread
-// (BenchmarkAdvance; 8 µs with a stall in it when all counts between the lowest
-// and the highest were looked at). Going back does nothing.
+// Advance closes windows until the open one has the given number, 0 for the first. A stall
+// leaves empty windows behind, as it should. It takes about 5 µs for a window of 2000 requests
+// (BenchmarkAdvance), however wide they are spread. Going back does nothing.
 func (r *Recorder) Advance(window int) {
 	for len(r.s.ends) < window {
 		for i, word := range r.seen {
@@ -211,8 +207,7 @@ func (r *Recorder) Advance(window int) {
 	}
 }
 
-// Series closes the open window and returns all of them. The recorder must not
-// be used any more.
+// Series closes the open window and returns all of them. The recorder must not be used after.
 func (r *Recorder) Series() *Series {
 	r.Advance(len(r.s.ends) + 1)
 	return r.s
@@ -246,8 +241,8 @@ func (s *Series) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// occupied is the buckets of a window. One with more than 2^32 samples has
-// several cells.
+// occupied returns the buckets of a window. A bucket with more than 2^32 samples has several
+// cells.
 func (s *Series) occupied(from, to int) iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
 		for from < to {
@@ -278,7 +273,7 @@ func (s *Series) UnmarshalJSON(b []byte) error {
 	for _, text := range w.HDR {
 		size += len(text)
 	}
-	// By what was measured a cell is 1.2 to 1.6 characters.
+	// Measured: a cell takes 1.2 to 1.6 characters.
 	room := max(0, min(int64(size), w.Count))
 	s.ends, s.cells, s.counts = make([]int, 0, len(w.HDR)), make([]uint16, 0, room), make([]uint32, 0, room)
 	for i, text := range w.HDR {

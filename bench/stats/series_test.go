@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Buckets must be hdr's own, or a window's percentiles differ from the histogram's.
+// TestBuckets: buckets must be hdr's own, or a window's percentiles differ from the
+// histogram's.
 func TestBuckets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	values := []int64{0, 1, 2047, 2048, 4095, 4096, highest - 1, highest}
@@ -162,8 +163,8 @@ func BenchmarkRecorder(b *testing.B) {
 	}
 }
 
-// oneRepeat is what a repeat of 30 s at 20,000 requests a second leaves: 300
-// windows with a tail of stalls.
+// oneRepeat is the series of a repeat of 30 s at 20,000 requests a second: 300 windows with a
+// tail of stalls.
 func oneRepeat() *Series {
 	rng := rand.New(rand.NewPCG(1, 2))
 	r := NewRecorder(DefaultWindow, 300)
@@ -178,7 +179,7 @@ func oneRepeat() *Series {
 	return r.Series()
 }
 
-// benchmarkJSON writes v and reads it into what fresh returns. bytes is its size.
+// benchmarkJSON writes v and reads it into the value of fresh. It reports the size in bytes.
 func benchmarkJSON(b *testing.B, v any, fresh func() any) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -201,7 +202,7 @@ func benchmarkJSON(b *testing.B, v any, fresh func() any) {
 	})
 }
 
-// BenchmarkSeriesJSON is of the series of a repeat.
+// BenchmarkSeriesJSON writes and reads the series of a repeat.
 func BenchmarkSeriesJSON(b *testing.B) {
 	benchmarkJSON(b, oneRepeat(), func() any { return new(Series) })
 }
@@ -235,7 +236,7 @@ func BenchmarkAdvance(b *testing.B) {
 				r.Advance(len(r.s.ends) + 1)
 				spent = append(spent, int64(time.Since(began)))
 			}
-			slices.Sort(spent) // the median: others use the processor too
+			slices.Sort(spent) // the median, because other programs use the processor too
 			b.ReportMetric(float64(spent[len(spent)/2]), "ns/window")
 		})
 	}

@@ -8,18 +8,17 @@ import (
 	"math/rand/v2"
 )
 
-// A server makes latencies of which the true distribution is known.
+// A server has latencies with a known distribution.
 type server struct {
 	name string
-	// run calls record for n requests of one repeat, 10,000 a second: 1000
-	// make a window.
+	// run calls record for n requests of one repeat, at 10,000 a second; 1000 are one window.
 	run func(rng *rand.Rand, n int, record func(v float64))
-	// beyond is P(latency > x); nil where only quantiles are known.
+	// beyond is P(latency > x); nil if only quantiles are known.
 	beyond    func(x float64) float64
 	quantiles map[float64]float64
 }
 
-// quantile of the true distribution, by bisection.
+// quantile returns a quantile of the true distribution, by bisection.
 func (s server) quantile(u float64) float64 {
 	if s.beyond == nil {
 		return s.quantiles[u]
@@ -47,8 +46,8 @@ func normalTail(z float64) float64 { return math.Erfc(z/math.Sqrt2) / 2 }
 
 const us = 1e3
 
-// autoregressive latencies with a lognormal distribution: neighbours n
-// requests apart correlate by phi^n.
+// autoregressive has latencies with a lognormal distribution: requests n apart correlate by
+// phi^n.
 func autoregressive(phi, sigma float64) server {
 	return server{name: fmt.Sprintf("AR(%v)", phi), run: func(rng *rand.Rand, n int, record func(float64)) {
 		z := rng.NormFloat64()
@@ -76,8 +75,8 @@ func queue(load float64) server {
 	}, beyond: func(x float64) float64 { return math.Exp(-x * (1 - load) / service) }}
 }
 
-// stalling stops now and then: after up seconds on average, for a time that is
-// exponential with mean stall seconds, in which every request waits for its end.
+// stalling stops at random: after up seconds on average, for an exponential time with mean
+// stall seconds. Every request in that time waits for its end.
 func stalling(up, stall float64) server {
 	const fast = 50 * us
 	pi, d := stall/(up+stall), stall*1e9
@@ -110,9 +109,8 @@ func stalling(up, stall float64) server {
 	}}
 }
 
-// stallingQueue is M/G/1: a queue at half load that stops for 5 ms (exponential)
-// twice a second, and then has to work off what came meanwhile. Its quantile
-// is from a run of 10^9 requests.
+// stallingQueue is M/G/1: a queue at half load that stops for 5 ms (exponential) twice a
+// second, and then works off the backlog. Its quantile comes from a run of 10^9 requests.
 func stallingQueue() server {
 	const gap, service, stall, every = 100 * us, 50 * us, 5000 * us, 5000 // requests
 	return server{name: "M/G/1 with stalls", run: func(rng *rand.Rand, n int, record func(float64)) {
@@ -130,7 +128,7 @@ func stallingQueue() server {
 	}, quantiles: map[float64]float64{0.99: 3783.7 * us}}
 }
 
-// pareto latencies have no variance.
+// pareto has latencies without a finite variance.
 func pareto(alpha float64) server {
 	return independent("Pareto", func(rng *rand.Rand) float64 {
 		return 50 * us * math.Pow(1-rng.Float64(), -1/alpha)
@@ -142,8 +140,8 @@ func exponential() server {
 		func(x float64) float64 { return math.Exp(-x / 100 / us) })
 }
 
-// bimodal: a share of slow requests just beyond the percentile, so that the
-// percentile lies beside the gap.
+// bimodal has a share of slow requests just beyond the percentile, so that the percentile lies
+// next to the gap.
 func bimodal(slow float64) server {
 	return independent(fmt.Sprintf("bimodal(%v)", slow), func(rng *rand.Rand) float64 {
 		if rng.Float64() < slow {
@@ -159,7 +157,7 @@ func bimodal(slow float64) server {
 	})
 }
 
-// moody repeats: each has its own factor, lognormal with sigma.
+// moody has repeats with a factor each, lognormal with sigma.
 func moody(sigma float64) server {
 	return server{name: fmt.Sprintf("moody(%v)", sigma), run: func(rng *rand.Rand, n int, record func(float64)) {
 		f := 100 * us * math.Exp(sigma*rng.NormFloat64())

@@ -7,18 +7,17 @@ import (
 	"math"
 )
 
-// MinBeyond is the number of samples that must lie beyond a percentile before
-// it is reported. With k samples beyond, the binomial standard error of the
-// exceedance probability is about 1/sqrt(k) of itself: 32 % at 10. Fewer say
-// little about the tail and much about single events.
+// MinBeyond is the number of samples that must lie beyond a percentile before it is reported.
+// With k samples beyond, the standard error of the exceedance probability is about 1/sqrt(k) of
+// itself: 32 % at 10. Fewer samples describe single events rather than the tail.
 const MinBeyond = 10
 
 // A TooFewError says that a sample is too small for a percentile.
 type TooFewError struct {
 	Percentile float64 // 0 to 100
 	Have, Need int64   // samples
-	// Effective is how many independent samples Have are worth, as far as
-	// known; Have when nothing is.
+	// Effective is the number of independent samples that Have are worth; Have if it is not
+	// known.
 	Effective float64
 }
 
@@ -32,8 +31,8 @@ func (e *TooFewError) Error() string {
 		e.Percentile, e.Need, e.Have, worth, e.Need-e.Have)
 }
 
-// Needed returns how many samples percentile p (0 to 100, exclusive) needs so
-// that MinBeyond of them are expected on its thinner side.
+// Needed returns how many samples percentile p (0 to 100, exclusive) needs so that MinBeyond of
+// them are expected on its thinner side.
 func Needed(p float64) int64 {
 	side := math.Min(p, 100-p) / 100
 	// The subtraction above leaves errors of 1e-16 that Ceil would turn into
@@ -41,9 +40,9 @@ func Needed(p float64) int64 {
 	return int64(math.Ceil(MinBeyond/side - 1e-6))
 }
 
-// Percentile returns the value at percentile p (0 to 100, exclusive) in the
-// histogram's unit, or a *TooFewError when h cannot carry it even if its
-// samples are independent. Sample.Interval knows what they are worth.
+// Percentile returns the value at percentile p (0 to 100, exclusive) in the histogram's unit.
+// It returns a *TooFewError when h could not support it even with independent samples. Only
+// Sample.Interval knows how many independent samples they are worth.
 func Percentile(h *Histogram, p float64) (int64, error) {
 	if !(p > 0 && p < 100) {
 		return 0, fmt.Errorf("percentile %v: want more than 0 and less than 100", p)

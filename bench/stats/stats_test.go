@@ -56,8 +56,8 @@ func TestPercentileRefusesSmallSamples(t *testing.T) {
 	}
 }
 
-// Critical values of the signed-rank statistic: Hollander, Wolfe, Chicken,
-// table A.4; k = critical value + 1.
+// TestSignedRankCritical: critical values of the signed-rank statistic: Hollander, Wolfe,
+// Chicken, table A.4; k = critical value + 1.
 func TestSignedRankCritical(t *testing.T) {
 	for _, tt := range []struct {
 		n        int
@@ -134,7 +134,7 @@ func TestPairedRatio(t *testing.T) {
 	}
 }
 
-// One ruined repeat must not carry the estimate away.
+// TestPairedRatioRobust: one ruined repeat must have little effect on the estimate.
 func TestPairedRatioRobust(t *testing.T) {
 	r, err := PairedRatio(pairs(1.1, 1.12, 1.09, 1.11, 1.1, 1.13, 1.08, 1.1, 1.11, 40))
 	if err != nil {
@@ -145,8 +145,8 @@ func TestPairedRatioRobust(t *testing.T) {
 	}
 }
 
-// The interval must cover the true ratio about as often as it says, and not by
-// being endless: for normal noise its mean width stays near the t interval's.
+// TestPairedRatioCoverage: the interval must cover the true ratio about as often as stated,
+// without being too wide: for normal noise its mean width stays near the t interval's.
 func TestPairedRatioCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	// With 6 pairs the interval is the whole range of the Walsh averages, 96.9 %.

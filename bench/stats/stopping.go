@@ -9,37 +9,34 @@ import (
 	"strings"
 )
 
-// A Rule says when enough rounds have been measured. A round is one repeat of
-// every variant, so that pairs stay whole.
+// A Rule says when enough rounds have been measured. A round is one repeat of every variant, so
+// that pairs stay whole.
 //
-// It is the sequential procedure of fixed width of Chow and Robbins (1965,
-// Annals of Mathematical Statistics 36): stop at the first round after which
-// the intervals are tight enough. Looking after each round favours stopping
-// when the spread happens to look small, and the interval then covers less
-// often than it says. How much less was computed for normal data by Starr
-// (1966, same journal 37) and is simulated here (TestStoppingCoverage): with
-// Min of MinRounds or more, intervals stated as 95 % cover at least 92 %, and
-// the loss fades with more rounds. Looking at the estimate itself, and
-// stopping when it pleases, would be something else; Decide never sees it but
-// as the measure of width.
+// It is the sequential procedure of fixed width of Chow and Robbins (1965, Annals of
+// Mathematical Statistics 36): stop at the first round after which the intervals are narrow
+// enough. This favours stopping when the spread happens to look small, so the interval covers
+// less often than stated. Starr (1966, same journal 37) computed the loss for normal data, and
+// TestStoppingCoverage simulates it. With Min of MinRounds or more, intervals stated as 95 %
+// cover at least 92 %; more rounds reduce the loss. Decide uses the estimate only to compute
+// the width: a rule that stopped on the estimate itself would be biased.
 type Rule struct {
 	Min   int     `json:"min"`   // rounds before the first look, at least MinRounds
 	Max   int     `json:"max"`   // rounds at most
-	Width float64 `json:"width"` // of every interval, as a share of its estimate, more than 0
+	Width float64 `json:"width"` // largest width of every interval, as a share of its estimate, more than 0
 }
 
 // MinRounds is the smallest Rule.Min.
 const MinRounds = 8
 
-// Watched is an interval that must become tight.
+// Watched is an interval that must become narrow.
 type Watched struct {
 	Name                string
 	Low, Estimate, High float64
-	// Missing is why there is no interval yet, "" when there is.
+	// Missing is why there is no interval yet, "" when there is one.
 	Missing string
 }
 
-// width of the interval as a share of the estimate.
+// width returns the interval's width as a share of the estimate.
 func (w Watched) width() float64 {
 	if w.Missing != "" || !(w.Estimate > 0) {
 		return math.Inf(1)
@@ -47,17 +44,17 @@ func (w Watched) width() float64 {
 	return (w.High - w.Low) / w.Estimate
 }
 
-// A Decision is what a Rule says after a round.
+// A Decision is a Rule's answer after a round.
 type Decision struct {
 	Stop bool `json:"stop"`
-	// Met is whether all intervals are as tight as asked for.
+	// Met says whether all intervals are as narrow as asked for.
 	Met bool `json:"met"`
 	// Rounds is the expected total, at most the rule's Max.
 	Rounds int    `json:"rounds"`
 	Reason string `json:"reason"`
 }
 
-// Check returns what is wrong with the rule.
+// Check returns the errors of the rule.
 func (r Rule) Check() error {
 	var errs []error
 	if r.Min < MinRounds {
@@ -72,8 +69,8 @@ func (r Rule) Check() error {
 	return errors.Join(errs...)
 }
 
-// Decide says whether to stop after so many rounds. Nothing watched is
-// never tight: then Max rounds are measured.
+// Decide says whether to stop after the given number of rounds. If nothing is watched, all Max
+// rounds are measured.
 func (r Rule) Decide(rounds int, watched []Watched) Decision {
 	worst, wide := -1, 0
 	for i, w := range watched {
@@ -98,7 +95,7 @@ func (r Rule) Decide(rounds int, watched []Watched) Decision {
 		if w.Missing == "" {
 			why = fmt.Sprintf("the interval of %s is %.0f %% of its value wide, want %.0f %%", w.Name, 100*w.width(),
 				100*r.Width)
-			// Widths shrink with the square root of the number.
+			// Widths shrink with the square root of the number of rounds.
 			ratio := w.width() / r.Width
 			d.Rounds = max(r.Min, int(min(math.Ceil(float64(rounds)*ratio*ratio), float64(r.Max))))
 		}

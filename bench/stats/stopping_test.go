@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// What looking after each round costs: Rule's comment states 92 %.
+// TestStoppingCoverage: the cost of looking after each round: Rule's comment states 92 %.
 func TestStoppingCoverage(t *testing.T) {
 	rule := Rule{Min: MinRounds, Max: 60, Width: 0.2}
 	rng := rand.New(rand.NewPCG(17, 17))

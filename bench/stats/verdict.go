@@ -24,22 +24,22 @@ type Judgement struct {
 	Reason  string  `json:"reason"`
 }
 
-// A Floor is how far two repeats of the same variant differ (A/A): what the
-// host moves by itself.
+// A Floor is how far two repeats of the same variant differ (A/A): the noise of the host
+// itself.
 type Floor struct {
 	N         int     `json:"n"`         // disjoint neighbouring pairs
 	SpreadLog float64 `json:"spreadLog"` // standard deviation of the log ratio of a pair
-	// Detectable is the smallest ratio above 1 that the given number of
-	// variant/base pairs can tell from 1, were nothing but the host's noise at work.
+	// Detectable is the smallest ratio above 1 that ForPairs variant/base pairs could tell from
+	// 1 if the host's noise were the only noise.
 	Detectable float64 `json:"detectable"`
 	ForPairs   int     `json:"forPairs"`
 }
 
-// NoiseFloor computes the A/A floor from one percentile of successive repeats
-// of the same variant (ns, in the order measured) for a comparison of pairs
-// pairs. Neighbours 0-1, 2-3, ... form disjoint pairs; a last odd one is left
-// out. The mean difference of an A/A pair is zero by construction, so the
-// spread is the root mean square of the log ratios. It needs four repeats.
+// NoiseFloor computes the A/A floor from one percentile of successive repeats of the same
+// variant (ns, in the order measured), for a comparison of the given number of pairs.
+// Neighbours 0-1, 2-3, ... form disjoint pairs; a last odd one is left out. The mean difference
+// of an A/A pair is zero by construction, so the spread is the root mean square of the log
+// ratios. It needs four repeats.
 func NoiseFloor(repeats []int64, pairs int) (Floor, error) {
 	n := len(repeats) / 2
 	if n < 2 || pairs < 2 {
@@ -64,10 +64,10 @@ func NoiseFloor(repeats []int64, pairs int) (Floor, error) {
 
 // Judge compares a ratio with a goal it should not exceed.
 //
-// It is met when the one-sided upper 95 % bound is at most the goal, missed
-// when the lower end of the two-sided interval is above it, and too noisy to
-// tell in between, or when the host alone (floor, may be nil) moves by as much
-// as the goal allows: then neither claim would be about the lane.
+// The goal is met when the one-sided upper 95 % bound is at most the goal, and missed when the
+// lower end of the two-sided interval is above it. In between, the verdict is too noisy. It is
+// also too noisy when the host alone (floor, may be nil) moves by as much as the goal allows:
+// the result would then not be caused by the lane.
 func Judge(r Ratio, goal float64, floor *Floor) Judgement {
 	j := Judgement{Goal: goal}
 	switch {

@@ -20,18 +20,18 @@ import (
 //	0x1c849313, number of bytes of counts, 0, significant digits (32 bits each),
 //	lowest and highest value (64 bits each), 1.0 (a double), counts
 //
-// big endian. Counts are those of the buckets from the first to the last that
-// is not empty, each a zigzag LEB128 number of at most 9 bytes, runs of empty
-// ones as minus their number.
+// in big endian. Counts are those of the buckets from the first to the last that is not empty.
+// Each is a zigzag LEB128 number of at most 9 bytes. A run of empty buckets is minus their
+// number.
 //
-// Package hdr writes and reads it too, a histogram of 28,000 buckets at a time
-// and with a deflater of 800 KB made for each: a series of 300 windows took it a
-// second and more. Here a window is its occupied buckets.
+// Package hdr also reads and writes it, but with 28,000 buckets for each histogram and a new
+// 800 KB deflater for each: more than a second for a series of 300 windows. Here a window is
+// its occupied buckets.
 const (
 	cookie           = 0x1c849313
 	compressedCookie = 0x1c849314
 	headBytes        = 40
-	// maxCounts bounds what a file can make us inflate: all buckets occupied.
+	// maxCounts limits what is inflated from a file: all buckets occupied.
 	maxCounts = buckets * 9
 )
 
@@ -41,22 +41,20 @@ var (
 	errCounts   = errors.New("damaged counts")
 )
 
-// A deflater is 800 KB and an inflater 40 KB: they are made once for each
-// processor, not for each histogram.
+// A deflater takes 800 KB and an inflater 40 KB, so the pools reuse them.
 var (
 	writers = sync.Pool{New: func() any { return new(hdrWriter) }}
 	readers = sync.Pool{New: func() any { return new(hdrReader) }}
 )
 
-// A hdrWriter writes histograms one after the other.
+// An hdrWriter writes histograms one after the other.
 type hdrWriter struct {
 	counts, out []byte
 	deflated    bytes.Buffer
 	z           *zlib.Writer
 }
 
-// encode appends the base64 text of a histogram to b: of its buckets in rising
-// order, as many times as next says there is one.
+// encode appends the base64 text of a histogram to b. next yields its buckets in rising order.
 func (w *hdrWriter) encode(b []byte, next func(yield func(bucket int, count int64) bool)) ([]byte, error) {
 	w.counts = append(w.counts[:0], make([]byte, headBytes)...)
 	at := 0
@@ -80,8 +78,8 @@ func (w *hdrWriter) encode(b []byte, next func(yield func(bucket int, count int6
 
 	w.deflated.Reset()
 	if w.z == nil {
-		// The fastest one is within a tenth of the smallest: counts are small
-		// numbers that do not repeat.
+		// The fastest level is within 10 % of the smallest size: counts are small numbers that
+		// do not repeat.
 		w.z, _ = zlib.NewWriterLevel(&w.deflated, zlib.BestSpeed) // a valid level
 	} else {
 		w.z.Reset(&w.deflated)
@@ -98,7 +96,7 @@ func (w *hdrWriter) encode(b []byte, next func(yield func(bucket int, count int6
 	return base64.StdEncoding.AppendEncode(b, w.out), nil
 }
 
-// A hdrReader reads histograms one after the other.
+// An hdrReader reads histograms one after the other.
 type hdrReader struct {
 	in, counts []byte
 	cells      []uint16
@@ -106,8 +104,7 @@ type hdrReader struct {
 	z          io.ReadCloser
 }
 
-// decoded returns the occupied buckets of a histogram, which are good until the
-// next one is read.
+// decoded returns the occupied buckets of a histogram. They are valid until the next read.
 func (r *hdrReader) decoded(text []byte) (cells []uint16, counts []int64, err error) {
 	r.cells, r.numbers = r.cells[:0], r.numbers[:0]
 	err = r.decode(text, func(bucket int, count int64) {
@@ -116,8 +113,8 @@ func (r *hdrReader) decoded(text []byte) (cells []uint16, counts []int64, err er
 	return r.cells, r.numbers, err
 }
 
-// decode calls add for every occupied bucket of a histogram in rising order.
-// errGeometry says that its buckets are others than ours, and nothing was added.
+// decode calls add for every occupied bucket of a histogram in rising order. errGeometry says
+// that its buckets differ from ours; add was then not called.
 func (r *hdrReader) decode(text []byte, add func(bucket int, count int64)) (err error) {
 	if r.in, err = base64.StdEncoding.AppendDecode(r.in[:0], text); err != nil {
 		return err
@@ -155,7 +152,7 @@ func (r *hdrReader) decode(text []byte, add func(bucket int, count int64)) (err 
 	if _, err := io.ReadFull(r.z, r.counts[:size]); err != nil {
 		return errCounts
 	}
-	// The checksum is looked at when the end is read.
+	// zlib checks the checksum when the end is read.
 	if _, err := io.ReadFull(r.z, head[:1]); err != io.EOF {
 		return errCounts
 	}
@@ -192,8 +189,8 @@ func readCounts(b []byte, add func(bucket int, count int64)) error {
 	return nil
 }
 
-// appendZigzag appends v as LEB128 of at most nine bytes, the last of which has
-// all eight bits (ZigZagEncoding of HdrHistogram).
+// appendZigzag appends v as LEB128 of at most nine bytes. The ninth byte uses all eight bits
+// (ZigZagEncoding of HdrHistogram).
 func appendZigzag(b []byte, v int64) []byte {
 	u := uint64(v)<<1 ^ uint64(v>>63)
 	for range 8 {
@@ -206,7 +203,7 @@ func appendZigzag(b []byte, v int64) []byte {
 	return append(b, byte(u))
 }
 
-// zigzag reads what appendZigzag wrote and returns its length, 0 if it is cut.
+// zigzag reads what appendZigzag wrote and returns its length, 0 if it is truncated.
 func zigzag(b []byte) (v int64, n int) {
 	u := uint64(0)
 	for i, c := range b {

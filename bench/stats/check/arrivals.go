@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Process is how requests are meant to arrive.
+// Process is the distribution of the intended arrivals.
 type Process string
 
 // The two processes.
@@ -22,29 +22,29 @@ const (
 )
 
 const (
-	// gapTolerance is the largest distance between the distributions of actual
-	// and intended gaps that does not matter: with millions of gaps any real
-	// generator differs significantly.
+	// gapTolerance is the largest distance between the distributions of actual and intended
+	// gaps that does not matter: with millions of gaps any real generator differs
+	// significantly.
 	gapTolerance = 0.05
 	// jitter is how far a gap of the constant process may be off, as a share.
 	jitter = 0.1
 )
 
-// Gaps holds the actual times between sends (ns) against the intended process
-// of the given rate (per second).
+// Gaps compares the actual times between sends (ns) with the intended process of the given rate
+// (per second).
 //
-// Poisson: the one-sample Kolmogorov-Smirnov distance to the exponential
-// distribution. Constant: the share of gaps that are off by a tenth.
+// Poisson: the one-sample Kolmogorov-Smirnov distance to the exponential distribution.
+// Constant: the share of gaps that are off by more than a tenth.
 func Gaps(p Process, rate float64, gaps *stats.Histogram) []Warning {
 	n := float64(gaps.Count())
 	if n < 100 {
-		return nil // P(D > 0.05) is no small number yet
+		return nil // P(D > 0.05) is not yet small
 	}
 	mean := 1e9 / rate
 	seen, distance, off := 0.0, 0.0, 0.0
 	gaps.Buckets(func(low, high, count int64) bool {
-		// Both distributions are known at the ends of a bucket; between two
-		// occupied ones the largest distance is at the ends, too.
+		// Both distributions are known at the ends of a bucket. Between two occupied buckets,
+		// the largest distance is at the ends, too.
 		f := func(x int64) float64 { return 1 - math.Exp(-float64(x)/mean) }
 		distance = max(distance, math.Abs(f(low)-seen/n))
 		seen += float64(count)
@@ -83,11 +83,10 @@ func Gaps(p Process, rate float64, gaps *stats.Histogram) []Warning {
 // process's own before it matters.
 const dispersionTolerance = 0.1
 
-// Dispersion holds the numbers of requests sent in equal windows against the
-// intended process: their variance over their mean is 1 for Poisson, and next
-// to 0 for constant arrivals. Sends that come in bursts after pauses make it
-// larger, whatever the gaps within (Cox and Lewis, The Statistical Analysis of
-// Series of Events, 1966, chapter 6).
+// Dispersion compares the numbers of requests sent in equal windows with the intended process.
+// Their variance divided by their mean is 1 for Poisson, and close to 0 for constant arrivals.
+// Bursts after pauses make it larger, for any gaps within a burst (Cox and Lewis, The
+// Statistical Analysis of Series of Events, 1966, chapter 6).
 func Dispersion(p Process, sent []int64) []Warning {
 	if len(sent) < 10 {
 		return nil
@@ -101,7 +100,8 @@ func Dispersion(p Process, sent []int64) []Warning {
 		return nil
 	}
 	index := variance / mean
-	// A constant process whose windows hold no whole number of gaps varies by 1.
+	// With a constant process, the number per window varies by 1 if windows do not hold a whole
+	// number of gaps.
 	low, high := 0.0, dispersionTolerance+1/mean
 	if p == Poisson {
 		df := float64(len(x) - 1)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check holds a measurement against what must be true of any honest
-// one: Little's law, a client with time to spare, a server that counted what
-// was sent, a host quieter than the effect, requests sent when they were due.
+// Package check compares a measurement with what must be true of any correct one. It checks
+// Little's law, that the client has spare processor time, that the server's counters match what
+// was sent, that the host is quieter than the effect, and that requests were sent when they
+// were due.
 //
-// A check returns a warning with its numbers, to stand beside the result; it
-// neither corrects nor withholds anything, and silence proves nothing. Checks
-// are pure: no clock, no files.
+// A check returns a warning with its numbers, which is shown with the result. It corrects and
+// withholds nothing, and no warning is no proof. Checks are pure: no clock, no files.
 package check
 
 import (
@@ -25,7 +25,6 @@ type Warning struct {
 	Values map[string]float64 `json:"values"`
 }
 
-// String returns the text.
 func (w Warning) String() string { return w.Text }
 
 // ns prints a time with three significant digits.
@@ -39,13 +38,13 @@ func ns(v float64) string {
 	return d.String()
 }
 
-// littleTolerance is how far rate times latency may be from the number in
-// flight: ramps at both ends of a window and HDR's 0.1 % are within it.
+// littleTolerance is how far rate times latency may be from the number in flight. It covers the
+// ramps at both ends of a window and HDR's 0.1 %.
 const littleTolerance = 0.05
 
-// Little holds a closed loop against Little's law (1961, Operations Research
-// 9): with so many requests always in flight, they are the rate (per second)
-// times the mean latency (ns). It is not for open loops.
+// Little checks a closed loop by Little's law (1961, Operations Research 9): the number of
+// requests in flight is the rate (per second) times the mean latency (ns). It does not apply to
+// open loops.
 func Little(inFlight, rate, meanLatency float64) []Warning {
 	product := rate * meanLatency / 1e9
 	off := product/inFlight - 1
@@ -66,25 +65,25 @@ func Little(inFlight, rate, meanLatency float64) []Warning {
 	}}
 }
 
-// Client is what a generator knows of itself.
+// Client is what a generator reports about itself.
 type Client struct {
-	// Own is the part of the latency that is the generator's: how much later
-	// than due its thread noticed each request.
+	// Own is the generator's part of the latency: how long after its due time its thread
+	// noticed each request.
 	Own *stats.Histogram
-	// Latency of the same requests.
+	// Latency is that of the same requests.
 	Latency *stats.Histogram
-	// CPUTime its thread used in Duration, ns.
+	// CPUTime is the processor time that its thread used in Duration, ns.
 	CPUTime, Duration int64
-	// Spins is whether it polls: then CPUTime says nothing.
+	// Spins says that the generator polls: then CPUTime means nothing.
 	Spins bool
 }
 
 const (
-	ownShare = 0.5 // of a percentile that may be the generator's
-	cpuShare = 0.9 // of its processor that a generator may use
+	ownShare = 0.5 // share of a percentile that the generator may cause
+	cpuShare = 0.9 // share of its processor that a generator may use
 )
 
-// Saturated says where the client rather than the server shapes the result.
+// Saturated warns where the client rather than the server determines the result.
 func Saturated(c Client) (warnings []Warning) {
 	for _, p := range []float64{50, 99, 99.9, 99.99, 99.999} {
 		own, err := stats.Percentile(c.Own, p)
@@ -113,15 +112,15 @@ func Saturated(c Client) (warnings []Warning) {
 	return warnings
 }
 
-// A Count is something both ends count: gets, sets, hits, keys, bytes.
+// A Count is something that both ends count: gets, sets, hits, keys, bytes.
 type Count struct {
 	Name   string
-	Sent   int64 // as the client counted
-	Served int64 // as the server did, over the same requests
+	Sent   int64 // as counted by the client
+	Served int64 // as counted by the server, over the same requests
 }
 
-// Counters names the counts on which server and client disagree by more than
-// a share of what the client counted; 0 wants them equal.
+// Counters names the counts for which server and client differ by more than tolerance, a share
+// of the client's count; with 0 they must be equal.
 func Counters(counts []Count, tolerance float64) (warnings []Warning) {
 	for _, c := range counts {
 		off := math.Abs(float64(c.Served - c.Sent))

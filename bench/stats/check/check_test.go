@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
-// want holds warnings against pieces of their texts, in order.
+// want compares warnings with parts of their texts, in order.
 func want(t *testing.T, name string, got []Warning, pieces ...string) {
 	t.Helper()
 	if len(got) != len(pieces) {
@@ -64,7 +64,7 @@ func TestCounters(t *testing.T) {
 	equal := []Count{{"gets", 1000, 1000}, {"sets", 0, 0}}
 	want(t, "equal", Counters(equal, 0))
 	want(t, "within", Counters([]Count{{"bytes", 1000, 1001}}, 0.01))
-	// rpc-perf 3.2.0 asked for 4:1 and sent 1:1.
+	// rpc-perf 3.2.0 was asked for 4:1 and sent 1:1.
 	want(t, "other mix", Counters([]Count{{"gets", 8000, 5003}, {"sets", 2000, 4997}, {"hits", 8000, 8000},
 		{"keys", 0, 7}}, 0.01),
 		"gets: the client counted 8000, the server 5003 (-37 %)",
@@ -87,7 +87,7 @@ func TestHostNoise(t *testing.T) {
 	want(t, "no wake-ups", HostNoise(Host{CPUs: []CPU{{}}}, 99, 10e6))
 }
 
-// gapsOf returns the gaps of sends at the given rate, each late by late().
+// gapsOf returns the gaps of sends at the given rate, each delayed by late().
 func gapsOf(n int, gap func() float64, late func(i int) float64) *stats.Histogram {
 	h := stats.NewHistogram()
 	due, last := 0.0, 0.0
@@ -127,7 +127,7 @@ func TestGaps(t *testing.T) {
 	want(t, "too few", Gaps(Poisson, rate, gapsOf(50, constant, punctual)))
 }
 
-// A true Poisson process must pass whatever the number of gaps.
+// TestGapsOfPoisson: a true Poisson process must pass with any number of gaps.
 func TestGapsOfPoisson(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	bad := 0
@@ -142,7 +142,8 @@ func TestGapsOfPoisson(t *testing.T) {
 
 func TestDispersion(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
-	// counts of a Poisson process in n windows; bunched: pairs of windows in one.
+	// counts are those of a Poisson process in n windows; bunched: pairs of windows fall into
+	// one.
 	counts := func(n int, mean float64, bunched bool) (list []int64) {
 		for i := range n {
 			k, sum := int64(-1), 0.0

@@ -9,15 +9,14 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// CPU is what a processor did to threads that only wanted to wake up on time
-// (package hiccup).
+// CPU is how a processor treated threads that only slept and woke up (package hiccup).
 type CPU struct {
 	CPU                int
 	Late               *stats.Histogram
-	Steal, Busy, Total int64 // ns; Busy with nothing of ours running
+	Steal, Busy, Total int64 // ns; Busy while no process of the experiment ran
 }
 
-// Host is what the machine did besides.
+// Host is what else the machine did.
 type Host struct {
 	CPUs []CPU
 	// Autogroup is kernel.sched_autogroup_enabled: "on", "off" or "absent".
@@ -27,20 +26,20 @@ type Host struct {
 }
 
 const (
-	stealShare = 0.01 // of a processor that the hypervisor may take
-	busyShare  = 0.1  // of a processor that others may use
+	stealShare = 0.01 // share of a processor that the hypervisor may take
+	busyShare  = 0.1  // share of a processor that other processes may use
 )
 
-// HostNoise holds the host's own noise against an effect: the difference of
-// percentile p between two variants, ns. Where a sleeping thread wakes as late
-// as that, the effect may be the host's.
+// HostNoise compares the host's own noise with an effect: the difference of percentile p
+// between two variants, ns. If a sleeping thread wakes that late, the host may cause the
+// effect.
 func HostNoise(h Host, p float64, effect int64) (warnings []Warning) {
 	var stolen, busy []string
 	most := map[string]float64{}
 	for _, c := range h.CPUs {
 		floor, err := stats.Percentile(c.Late, p)
 		what := fmt.Sprintf("P%v", p)
-		if err != nil { // too few wake-ups: the worst one tells
+		if err != nil { // too few wake-ups: use the worst one
 			floor, what = c.Late.Max(), "at worst"
 		}
 		if floor > 0 && floor >= effect {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fanout answers what tail latency means for a request that asks many
-// servers at once and needs all their answers: how many it can ask and still
-// be done in time (Dean and Barroso, The Tail at Scale, CACM 56, 2013).
+// Package fanout computes the effect of tail latency on a request that asks many servers at
+// once and needs all answers: how many servers it can ask in a given time (Dean and Barroso,
+// The Tail at Scale, CACM 56, 2013).
 //
-// It supposes that every server answers as the measured one did and that they
-// are slow independently of each other; servers that share a switch or a
-// schedule of pauses are not. It refuses answers that rest on a part of the
-// tail that the sample cannot carry. It is pure: no clock, no files.
+// It assumes that every server answers as the measured one did, and that servers are slow
+// independently of each other. Servers that share a switch or a schedule of pauses are not
+// independent. It refuses answers that depend on a part of the tail that the sample cannot
+// support. It is pure: no clock, no files.
 package fanout
 
 import (
@@ -17,22 +17,21 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Most is the largest number of servers that is told apart from more.
+// Most is the largest number of servers that an Answer states.
 const Most = 1 << 40
 
 // An Answer is how many servers one request can ask in parallel.
 type Answer struct {
-	Time        int64   `json:"timeNs"`      // within which all must answer
-	Probability float64 `json:"probability"` // that they do, at least
-	// Servers is floor(ln p / ln F(t)), because the slowest of n is in time
-	// with probability F(t)^n. 0: not even one.
+	Time        int64   `json:"timeNs"`      // in which all servers must answer
+	Probability float64 `json:"probability"` // least probability that they do
+	// Servers is floor(ln p / ln F(t)), because the slowest of n is in time with probability
+	// F(t)^n. 0: not even one.
 	Servers int64 `json:"servers"`
 	// Low and High are the ends of its 95 % interval; High is Most when the
 	// sample sets no bound.
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
-	// Missing is why Servers is not stated (and 0), "" when it is. Low holds
-	// all the same: at least so many.
+	// Missing is why Servers is not stated (and 0), "" when it is. Low holds in either case.
 	Missing string      `json:"missing,omitempty"`
 	Share   stats.Share `json:"share"` // F(t)
 }
@@ -48,9 +47,9 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%d (%d to %d)", a.Servers, a.Low, a.High)
 }
 
-// Servers answers for a response time t in ns and a probability p (0 to 1,
-// exclusive), with the interval of F(t) that stats.Sample.Within has for
-// samples that depend on each other.
+// Servers answers for a response time t in ns and a probability p (0 to 1, exclusive). The
+// interval of F(t) comes from stats.Sample.Within, which allows for samples that depend on each
+// other.
 func Servers(s *stats.Sample, t int64, p float64) (Answer, error) {
 	if !(p > 0 && p < 1) {
 		return Answer{}, fmt.Errorf("fan-out: probability %v: want more than 0 and less than 1", p)
@@ -77,13 +76,13 @@ func servers(within, p float64) int64 {
 	case within >= 1:
 		return Most
 	}
-	// The rounding errors of the logarithms must not turn 1 into 0.
+	// Rounding errors of the logarithms must not turn 1 into 0.
 	n := math.Log(p) / math.Log(within)
 	return int64(min(n*(1+1e-12), Most))
 }
 
-// Time answers the other way round: the response time within which n servers
-// all answer with probability p. It is the percentile 100·p^(1/n) of one.
+// Time is the inverse: the response time within which n servers all answer with probability p.
+// It is the percentile 100·p^(1/n) of one server.
 func Time(s *stats.Sample, n int64, p float64) (stats.Estimate, error) {
 	if n < 1 || !(p > 0 && p < 1) {
 		return stats.Estimate{}, fmt.Errorf("fan-out: %d servers with probability %v: want at least 1, and more "+
@@ -101,9 +100,9 @@ type Row struct {
 	Time    int64  `json:"timeNs"`
 	Without Answer `json:"without"`
 	With    Answer `json:"with"`
-	// Text is how many times as many servers the lane allows, at least or at
-	// most where one of the answers is but a bound, in words where either allows
-	// none, or stats.Same when the intervals overlap.
+	// Text is the factor by which the lane increases the number of servers. It says at least or
+	// at most where an answer is only a bound, uses words where either allows none, and is
+	// stats.Same when the intervals overlap.
 	Text string `json:"text"`
 }
 
@@ -125,8 +124,8 @@ func Compare(without, with *stats.Sample, times []int64, p float64) ([]Row, erro
 	return rows, nil
 }
 
-// beside says how many times as many servers b allows as a. Of an answer that is
-// missing only Low is known.
+// beside renders how many times as many servers b allows as a. If an answer is missing, only
+// its Low is known.
 func beside(a, b Answer) string {
 	times := func(b, a int64) string { return fmt.Sprintf("×%.3g", float64(b)/float64(a)) }
 	more, less := a.Missing == "" && b.Low > a.High, b.Missing == "" && a.Low > b.High

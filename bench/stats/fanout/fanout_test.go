@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// alike returns windows of 1000 answers: slow of each take 10 ms, the others 1 ms.
+// alike returns windows of 1000 answers: slow answers in each take 10 ms, the others 1 ms.
 func alike(windows, slow int) *stats.Sample {
 	r := stats.NewRecorder(stats.DefaultWindow, windows)
 	for w := range windows {
@@ -124,7 +124,7 @@ func TestCompare(t *testing.T) {
 	if err != nil || rows[0].Text != stats.Same {
 		t.Errorf("a variant with itself: %+v, %v", rows, err)
 	}
-	// Of 1000 answers 990 are too late: not one server can be asked.
+	// 990 of 1000 answers are too late: not even one server can be asked.
 	for want, c := range map[string][2]int{"where the base has 68": {10, 990}, "where the base has none": {990, 10},
 		stats.Same: {990, 990}} {
 		rows, err := Compare(alike(100, c[0]), alike(100, c[1]), []int64{2e6}, 0.5)
@@ -132,8 +132,8 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%d and %d late: %+v, %v; want %q", c[0], c[1], rows, err, want)
 		}
 	}
-	// Nothing of the other is too late: how many servers it allows is not known,
-	// but that there are so many.
+	// In the other sample no answer is too late: only a lower bound of its number of servers is
+	// known.
 	for want, c := range map[string][2]int{"at least ×": {10, 0}, "at most ×": {0, 10},
 		"where the base has at least ": {0, 990}, "where the base has none": {990, 0}, stats.Same: {0, 0}} {
 		rows, err := Compare(alike(100, c[0]), alike(100, c[1]), []int64{2e6}, 0.5)
@@ -147,11 +147,11 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Answers that come in runs must widen the interval so that it still covers
-// the number of servers that is true.
+// TestCoverage: the interval must be wider for answers in runs, so that it still covers the
+// true number of servers.
 func TestCoverage(t *testing.T) {
-	// A bad spell begins at one answer in 20,000 and ends at one in 50; half of
-	// its answers take 20 ms, the others 1 ms.
+	// A bad spell begins at one answer in 20,000 and ends at one in 50. Half of its answers
+	// take 20 ms, the others 1 ms.
 	const begin, end, p, trials = 1.0 / 20_000, 1.0 / 50, 0.9, 100
 	slow := begin / (begin + end) / 2
 	truth := servers(1-slow, p)

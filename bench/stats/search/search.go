@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package search finds the highest rate that a server sustains within a goal:
-// a percentile of latency below a limit, and an achieved rate that is not far
-// below the requested one.
+// Package search finds the highest rate that a server sustains within a goal: a percentile of
+// latency below a limit, and an achieved rate that is not far below the requested one.
 //
-// It does not trust one lucky window. Each rate is measured in windows until
-// those within the goal lead by three, or those beyond do; the rate found is
-// then held to the goal again with fresh windows, because windows that chose
-// it flatter it, and 10, 50 and 90 % of it are measured to see that lower rates
-// are better. It is pure: time passes in the Measure function given, and the
-// number of its calls is bounded.
+// It does not trust one lucky window. It measures each rate in windows until the windows within
+// the goal lead by three, or those beyond it do. It then tests the rate found with fresh
+// windows, because the windows that selected it are biased towards it. It also measures 10, 50
+// and 90 % of that rate, to check that lower rates are better. It is pure: time passes only in
+// the given Measure function, and the number of calls is bounded.
 package search
 
 import (
@@ -23,27 +21,27 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Outcome of one window.
+// Outcome is that of one window.
 type Outcome struct {
 	Achieved float64 // answered requests per second
 	// Latency of all requests of the window; not used without a Goal.Limit.
 	Latency *stats.Series
 }
 
-// Measure loads the server at a rate (requests per second) for one window.
-// Windows must be long enough for Goal.Percentile also at the lowest rate.
+// Measure loads the server at a rate (requests per second) for one window. Windows must be long
+// enough for Goal.Percentile, also at the lowest rate.
 type Measure func(ctx context.Context, rate float64) (Outcome, error)
 
-// Goal is what a rate must keep.
+// Goal is what a rate must meet.
 type Goal struct {
 	Percentile float64 `json:"p"`       // 0 to 100, exclusive
-	Limit      int64   `json:"limitNs"` // of that percentile, 0: none
+	Limit      int64   `json:"limitNs"` // limit of that percentile, 0: none
 	// Achieved is the least share of the requested rate that must be answered,
 	// 0 for 0.95: the papers' rule of 5 %.
 	Achieved float64 `json:"achieved"`
 }
 
-// Config of a search.
+// Config is that of a search.
 type Config struct {
 	Goal Goal    `json:"goal"`
 	Low  float64 `json:"low"`  // the first rate, which should be within the goal
@@ -55,13 +53,13 @@ type Config struct {
 }
 
 const (
-	// lead ends the test of a rate: Wald's sequential probability ratio test
-	// (1945, Annals of Mathematical Statistics 16) of one window in five
-	// within the goal against four in five. A rate with one in five is taken
-	// with probability 1/(1+4³) = 1.5 %, and so is one with four in five refused.
+	// lead ends the test of a rate: Wald's sequential probability ratio test (1945, Annals of
+	// Mathematical Statistics 16) of one window in five within the goal against four in five.
+	// The probability of accepting a rate with one in five is 1/(1+4³) = 1.5 %; that of
+	// refusing one with four in five is the same.
 	lead = 3
-	// perRate is the largest number of windows for one test; a rate that is
-	// still open then is too close to the limit to be claimed.
+	// perRate is the largest number of windows for one test. A rate that is still undecided
+	// then is too close to the limit for a claim.
 	perRate = 15
 )
 
@@ -69,7 +67,7 @@ const (
 // FD.io CSIT does for packets.
 var levels = [...]float64{0.1, 0.5, 0.9}
 
-// Verdict on a rate.
+// Verdict is that on a rate.
 type Verdict string
 
 // The three verdicts.
@@ -79,18 +77,18 @@ const (
 	Unclear Verdict = "too close to tell"
 )
 
-// Test is one rate measured.
+// Test is the measurement of one rate.
 type Test struct {
 	Rate    float64 `json:"rate"`
 	Purpose string  `json:"purpose"` // "search", "confirm", "level"
 	Windows int     `json:"windows"`
-	Within  int     `json:"within"` // of the windows
+	Within  int     `json:"within"` // windows within the goal
 	Slow    int     `json:"slow"`   // windows with the percentile above the limit
 	Short   int     `json:"short"`  // windows that fell short of the requested rate
 	Verdict Verdict `json:"verdict"`
-	// Achieved rate, mean over the windows.
+	// Achieved is the mean achieved rate over the windows.
 	Achieved float64 `json:"achieved"`
-	// Estimate of the percentile from all windows, unless Missing says why not.
+	// Estimate of the percentile from all windows; if it is nil, Missing says why.
 	Estimate *stats.Estimate `json:"estimate,omitempty"`
 	Missing  string          `json:"missing,omitempty"`
 
@@ -100,29 +98,29 @@ type Test struct {
 // Series returns what was measured, window by window.
 func (t *Test) Series() []*stats.Series { return t.series }
 
-// Level is latency at a share of the rate found.
+// Level is the latency at a share of the rate found.
 type Level struct {
 	Share float64 `json:"share"`
 	Test  *Test   `json:"test"`
 }
 
-// Result of a search.
+// Result is that of a search.
 type Result struct {
-	// Rate is the highest that was within the goal and was confirmed, 0: none.
+	// Rate is the highest rate that was within the goal and was confirmed, 0: none.
 	Rate float64 `json:"rate"`
-	// Beyond is the lowest rate above Rate that was not within the goal, 0 when
-	// Config.High itself was.
+	// Beyond is the lowest rate above Rate that was not within the goal, 0 if Config.High
+	// itself was within it.
 	Beyond float64 `json:"beyond"`
 	// Confirmed is the test with fresh windows at Rate.
 	Confirmed *Test   `json:"confirmed,omitempty"`
 	Levels    []Level `json:"levels,omitempty"`
-	// Tests in the order measured.
+	// Tests are in the order measured.
 	Tests   []*Test `json:"tests"`
 	Windows int     `json:"windows"`
-	// Crossing is the rate at which half of the windows would be within the
-	// goal, by a falling step function fitted to all tests; 0 when none is.
+	// Crossing is the rate at which half of the windows would be within the goal, by a falling
+	// step function fitted to all tests; 0 if there is none.
 	Crossing float64 `json:"crossing"`
-	// Reason why there is no Rate, or why it is less certain than it should be.
+	// Reason is why there is no Rate, or why it is less certain than it should be.
 	Reason   string   `json:"reason,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -155,8 +153,8 @@ func (c Config) check() (Config, error) {
 // errSpent ends a search whose windows are used up.
 var errSpent = errors.New("all windows are used up")
 
-// Run searches. When Measure fails or ctx ends it returns what was measured
-// until then with the error; running out of windows is no error but a Reason.
+// Run searches. When Measure fails or ctx ends, it returns what was measured until then with
+// the error. If it runs out of windows, that is no error but a Reason.
 func Run(ctx context.Context, c Config, measure Measure) (*Result, error) {
 	c, err := c.check()
 	if err != nil {
@@ -192,8 +190,8 @@ func (s *searcher) warnf(format string, a ...any) {
 
 func perSecond(rate float64) string { return fmt.Sprintf("%.4g/s", rate) }
 
-// run searches upwards first, then between the last rate within and the first
-// beyond, and again further down when a level shows that lower rates are worse.
+// run searches upwards first, then between the last rate within and the first beyond, and again
+// further down when a level shows that lower rates are worse.
 func (s *searcher) run() error {
 	floor, ceiling := 0.0, 0.0
 	for rate := s.cfg.Low; ; rate = min(2*rate, s.cfg.High) {
@@ -245,7 +243,7 @@ func (s *searcher) run() error {
 	}
 }
 
-// below returns the highest rate below that was within the goal, 0: none.
+// below returns the highest rate below rate that was within the goal, 0: none.
 func (s *searcher) below(rate float64) (best float64) {
 	for _, t := range s.res.Tests {
 		if t.Rate < rate && t.Verdict == Within {
@@ -272,8 +270,8 @@ func (s *searcher) narrow(floor, ceiling float64) (float64, float64, error) {
 	return floor, ceiling, nil
 }
 
-// confirm tests floor with fresh windows, and lower rates in growing steps
-// until one holds; floor is 0 when even the lowest does not.
+// confirm tests floor with fresh windows. If it fails, it tests lower rates in growing steps
+// until one passes; floor is 0 if none does.
 func (s *searcher) confirm(floor, ceiling *float64) (*Test, error) {
 	for step := 1 + s.cfg.Resolution; ; step *= step {
 		t, err := s.test(*floor, "confirm")
@@ -307,7 +305,7 @@ func (s *searcher) levels(rate float64) (worse float64, err error) {
 	return worse, nil
 }
 
-// test measures windows at a rate until it can tell.
+// test measures windows at a rate until it can decide.
 func (s *searcher) test(rate float64, purpose string) (*Test, error) {
 	t := &Test{Rate: rate, Purpose: purpose, Verdict: Unclear}
 	s.res.Tests = append(s.res.Tests, t)
@@ -350,8 +348,8 @@ func (t *Test) add(o Outcome, g Goal) error {
 			return errors.New("the window has no latency")
 		}
 		v, err := stats.Percentile(o.Latency.Histogram(), g.Percentile)
-		// A window that falls short of the rate is beyond the goal whatever its
-		// latency was, which so few requests may not tell.
+		// A window that falls short of the rate is beyond the goal, at any latency. It may have
+		// too few requests to know its latency.
 		if err != nil && !short {
 			return fmt.Errorf("the window is too short: %w", err)
 		}
@@ -372,8 +370,8 @@ func (t *Test) add(o Outcome, g Goal) error {
 	return nil
 }
 
-// holds reports whether the percentile of all windows together is within the
-// limit with confidence: the upper end of its interval is.
+// holds reports whether the percentile of all windows together is below the limit with
+// confidence: the upper end of its interval is.
 func (t *Test) holds(g Goal) bool {
 	if g.Limit == 0 {
 		return true
@@ -394,10 +392,9 @@ func (t *Test) estimate(g Goal) {
 	t.Estimate = &e
 }
 
-// crossing fits a falling step function to the share of windows within the
-// goal (isotonic regression by pooling adjacent violators: Barlow and others,
-// Statistical Inference under Order Restrictions, 1972) and returns the
-// highest rate at which it is at least a half.
+// crossing fits a falling step function to the share of windows within the goal and returns the
+// highest rate at which it is at least a half. The method is isotonic regression by pooling
+// adjacent violators (Barlow and others, Statistical Inference under Order Restrictions, 1972).
 func crossing(tests []*Test) float64 {
 	type block struct{ rate, within, windows float64 }
 	sorted := slices.Clone(tests)

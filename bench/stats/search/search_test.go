@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// A server answers in times that are exponential around mean(rate) ns, with a
-// noise of its own in each window, and up to capacity requests per second.
+// A server has exponential response times around mean(rate) ns, with noise in each window, and
+// up to capacity requests per second.
 type server struct {
 	mean     func(rate float64) float64
 	noise    float64 // standard deviation of the window's log factor
@@ -89,7 +89,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// One lucky window must not do: here one in five is within at any rate above 4000.
+// TestLuckyWindows: one lucky window must not be enough: here one in five is within at any rate
+// above 4000.
 func TestLuckyWindows(t *testing.T) {
 	fooled := 0
 	for seed := range uint64(30) {
@@ -115,11 +116,12 @@ func TestLuckyWindows(t *testing.T) {
 	}
 }
 
-// A window that falls short of its rate needs no percentile to be beyond the goal.
+// TestShortOfRateAndOfRequests: a window that falls short of its rate is beyond the goal, also
+// without a percentile.
 func TestShortOfRateAndOfRequests(t *testing.T) {
 	s := &server{mean: func(float64) float64 { return 1 }, rng: rand.New(rand.NewPCG(3, 3))}
 	c := config
-	c.Goal.Percentile = 99.9 // needs five times the requests that a window has
+	c.Goal.Percentile = 99.9 // needs five times as many requests as a window has
 	r, err := Run(t.Context(), c, func(ctx context.Context, rate float64) (Outcome, error) {
 		o, err := s.measure(ctx, rate)
 		o.Achieved = rate / 2
@@ -130,7 +132,7 @@ func TestShortOfRateAndOfRequests(t *testing.T) {
 	}
 }
 
-// The papers' rule alone: no limit, 5 % short of the requested rate.
+// TestFivePercent: only the papers' rule: no limit, 5 % short of the requested rate.
 func TestFivePercent(t *testing.T) {
 	s := &server{mean: func(float64) float64 { return 1 }, capacity: 10_000, rng: rand.New(rand.NewPCG(3, 3))}
 	c := Config{Low: 500, High: 100_000}
@@ -145,7 +147,7 @@ func TestFivePercent(t *testing.T) {
 	}
 }
 
-// Latency that is bad between 7000 and 9000 and good above.
+// TestNotMonotone: latency that is bad between 7000 and 9000 and good above.
 func TestNotMonotone(t *testing.T) {
 	s := &server{rng: rand.New(rand.NewPCG(4, 4)), noise: 0.02, mean: func(rate float64) float64 {
 		if rate > 7000 && rate < 7900 {
