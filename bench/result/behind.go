@@ -9,9 +9,9 @@ import (
 	"text/tabwriter"
 )
 
-// writeBehind writes for a terminal what is behind the numbers of a result with
-// one load point: the queues on the way, what the SUT did, the host's own noise,
-// and what differs between the variants. Of more load points the page has it.
+// writeBehind writes the details of a result with one load point for a terminal: the queues on
+// the way, what the SUT did, the host's own noise, and the differences between the variants.
+// With more load points, only the page has them.
 func writeBehind(out io.Writer, r *Result, s *Summary) error {
 	if len(s.Points) != 1 {
 		return nil
@@ -25,9 +25,9 @@ func writeBehind(out io.Writer, r *Result, s *Summary) error {
 	return err
 }
 
-// table writes rows in columns under a title, or nothing.
+// table writes rows in columns under a title. It writes nothing if there is only a head.
 func table(b *strings.Builder, title string, rows [][]string) {
-	if len(rows) < 2 { // a head alone
+	if len(rows) < 2 { // only the head
 		return
 	}
 	fmt.Fprintf(b, "\n%s\n", title)
@@ -41,7 +41,7 @@ func inColumns(b *strings.Builder, rows [][]string) {
 	for _, r := range rows {
 		fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
-	_ = t.Flush() // a strings.Builder takes everything
+	_ = t.Flush() // a strings.Builder never fails
 	for line := range strings.Lines(text.String()) {
 		fmt.Fprintln(b, strings.TrimRight(line, " \n"))
 	}
@@ -79,7 +79,7 @@ func hopsText(b *strings.Builder, variants []VariantSummary) {
 	table(b, "queues on the way; a lane shortens only those that it has to itself, and none beyond the host", rows)
 }
 
-// useText leaves out what each queue did: the page has it.
+// useText leaves out the lines of single queues, which the page has.
 func useText(b *strings.Builder, p PointSummary) {
 	head := []string{""}
 	for _, v := range p.Variants {

@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// A Change is what two runs do not have in common.
+// A Change is one difference between two runs.
 type Change struct {
 	Path string `json:"path"`
-	A    string `json:"a"` // "" where A has none
+	A    string `json:"a"` // "" if A does not have it
 	B    string `json:"b"`
 }
 
-// changes between two values of one type, by the names that they have in JSON.
-// Members of a list are matched by their name where they have one.
+// changes returns the differences between two values of one type, by their JSON names. Members
+// of a list are matched by name if they have one.
 func changes(a, b any, skip ...string) []Change {
 	x, y := map[string]string{}, map[string]string{}
 	flatten("", a, x)
@@ -43,7 +43,7 @@ func flatten(path string, v any, into map[string]string) {
 		err = json.Unmarshal(text, &tree)
 	}
 	if err != nil {
-		panic(err) // types of ours, without channels
+		panic(err) // our own types, without channels
 	}
 	walk(path, tree, into)
 }
@@ -81,8 +81,8 @@ func walk(path string, v any, into map[string]string) {
 	}
 }
 
-// String is "kernel: 6.1 → 6.12"; of texts of several lines, which of them one
-// alone has.
+// String renders "kernel: 6.1 → 6.12". For texts of several lines, it has the lines that only
+// one text has.
 func (c Change) String() string {
 	if lines := c.Lines(); lines != nil {
 		return fmt.Sprintf("%s: %s", c.Path, strings.Join(lines, "; "))
@@ -90,13 +90,13 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s: %s → %s", c.Path, cmp.Or(c.A, "-"), cmp.Or(c.B, "-"))
 }
 
-// Lines are those of texts of several lines that one alone has, each with a
-// minus for A or a plus for B; nil of other texts.
+// Lines returns the lines that only one of two texts has, with a minus for A or a plus for B;
+// nil for texts of one line.
 func (c Change) Lines() (lines []string) {
 	if !strings.Contains(c.A+c.B, "\n") {
 		return nil
 	}
-	lines = []string{} // the same ones in another order
+	lines = []string{} // the same lines in another order
 	a, b := strings.Split(c.A, "\n"), strings.Split(c.B, "\n")
 	only := func(mark string, these, others []string) {
 		for _, l := range these {

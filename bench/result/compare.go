@@ -13,23 +13,23 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// A Comparison is what may be said of two runs, A and B.
+// A Comparison compares two runs, A and B.
 type Comparison struct {
 	A RunID `json:"a"`
 	B RunID `json:"b"`
-	// Environment and Experiment are what they do not have in common. Where
-	// there is much of it, a ratio has many causes.
+	// Environment and Experiment are the differences of the runs. The more there are, the more
+	// causes a ratio may have.
 	Environment []Change          `json:"environment"`
 	Experiment  []Change          `json:"experiment"`
 	Points      []PointComparison `json:"points"`
-	// Only is what one of the two has alone.
+	// Only is what only one of the two runs has.
 	Only  []string `json:"only,omitempty"`
 	Notes []string `json:"notes"`
 
 	a, b *Summary
 }
 
-// Summaries are those of the two runs, from which the comparison was made.
+// Summaries returns the summaries of the two runs.
 func (c *Comparison) Summaries() (a, b *Summary) { return c.a, c.b }
 
 // RunID names a run.
@@ -52,7 +52,7 @@ type VariantComparison struct {
 	Percentiles []TwoOf    `json:"percentiles"`
 	Achieved    RateTwo    `json:"achieved"`
 	Noise       []NoiseTwo `json:"noise,omitempty"`
-	Base        bool       `json:"base,omitempty"` // of both runs
+	Base        bool       `json:"base,omitempty"` // in both runs
 }
 
 // TwoOf is a percentile of both runs.
@@ -62,13 +62,13 @@ type TwoOf struct {
 	B        *stats.Estimate `json:"b,omitempty"`
 	MissingA string          `json:"missingA,omitempty"`
 	MissingB string          `json:"missingB,omitempty"`
-	// Ratio is B over A; BesideBase the ratio of what each is to its own run's
-	// base, in which cancels what all variants of a run have in common.
+	// Ratio is B divided by A. BesideBase is the ratio of the two runs' ratios to their own
+	// bases: effects that all variants of a run share cancel in it.
 	Ratio      *Judged `json:"ratio,omitempty"`
 	BesideBase *Judged `json:"besideBase,omitempty"`
 }
 
-// Judged is a ratio with what may be said of it.
+// Judged is a ratio with its judgement.
 type Judged struct {
 	stats.Ratio
 	Difference stats.Difference `json:"difference"`
@@ -81,19 +81,18 @@ type RateTwo struct {
 	Ratio *Judged `json:"ratio,omitempty"`
 }
 
-// NoiseTwo is a direction of the noise.
+// NoiseTwo is one direction of the noise in both runs.
 type NoiseTwo struct {
 	Direction string `json:"direction"`
 	RateTwo
 }
 
-// incomparable parts of an experiment: where they differ, so does what was
-// measured.
+// incomparable are parts of an experiment. If they differ, the runs measured different things.
 var incomparable = []string{"server.kind", "server.command", "workload", "load.mode", "load.arrivals", "load.pipeline"}
 
-// Compare compares runs that were measured apart: load points and variants by
-// name. It refuses runs of different servers or workloads, and those that have
-// no load point with a variant in common.
+// Compare compares runs that were measured at different times: load points and variants by
+// name. It refuses runs of different servers or workloads, and runs without a common load point
+// and variant.
 func Compare(a, b *Result) (*Comparison, error) {
 	c := &Comparison{
 		A:           RunID{a.Title, a.Niclane, a.Started, a.Partial},
@@ -109,7 +108,7 @@ func Compare(a, b *Result) (*Comparison, error) {
 			func(p string) bool { return x.Path == p || strings.HasPrefix(x.Path, p+".") }) {
 			errs = append(errs, x.String())
 		}
-		// the points say it
+		// The points show these.
 		if !strings.HasPrefix(x.Path, "load.connections") && !strings.HasPrefix(x.Path, "load.rates") {
 			c.Experiment = append(c.Experiment, x)
 		}
@@ -147,17 +146,17 @@ func environmentChanges(a, b *Result) []Change {
 		Environment Environment `json:"environment"`
 		Server      Server      `json:"server"`
 	}
-	// The device of a lab and its addresses are the run's own.
+	// The device of a lab and its addresses belong to one run.
 	out := changes(all{a.Niclane, a.Environment, a.Server}, all{b.Niclane, b.Environment, b.Server},
 		"environment.network.lab", "server.address", "server.proof")
 	for i := range out {
 		out[i].Path = strings.TrimPrefix(out[i].Path, "environment.")
 	}
-	// Clocks run on, from boot to boot.
+	// Clock offsets differ from boot to boot.
 	out = slices.DeleteFunc(out, func(c Change) bool {
 		return strings.HasSuffix(c.Path, ".clockAheadNs") || strings.HasSuffix(c.Path, ".clockUncertaintyNs")
 	})
-	// What people look for first stands first.
+	// The most important differences come first.
 	first := []string{"kernel", "niclane", "cpuModel", "cpus", "virtualisation", "governor", "server.version"}
 	rank := func(c Change) int {
 		if i := slices.Index(first, c.Path); i >= 0 {
@@ -169,8 +168,7 @@ func environmentChanges(a, b *Result) []Change {
 	return out
 }
 
-// lanes says where lanes are others although the experiment is the same, or
-// became other steps.
+// lanes reports lanes or plans that differ although the experiment is the same.
 func (c *Comparison) lanes(a, b *Result) {
 	for _, v := range a.Variants {
 		i := slices.IndexFunc(b.Variants, func(o Variant) bool { return o.Name == v.Name })
@@ -194,7 +192,7 @@ func (c *Comparison) compare(a, b *Result) {
 	only := func(run, format string, args ...any) {
 		c.Only = append(c.Only, "only in "+run+": "+fmt.Sprintf(format, args...))
 	}
-	// Several families would each look surer than all together are.
+	// Separate families would make each ratio look more certain than all together are.
 	var f judging
 	for i, p := range x.Points {
 		j := slices.IndexFunc(y.Points, func(o PointSummary) bool { return o.Name == p.Name })
@@ -236,7 +234,7 @@ func (c *Comparison) compare(a, b *Result) {
 	f.judge()
 }
 
-// judging collects ratios, to be judged together.
+// judging collects ratios that are judged together.
 type judging struct {
 	members []stats.Comparison
 	judged  []*Judged
@@ -268,14 +266,14 @@ func (f *judging) two(a, b Percentile, sameBase bool) TwoOf {
 	return t
 }
 
-// asEstimate is a ratio as an estimate with an interval, in millionths.
+// asEstimate converts a ratio to an estimate with an interval, in millionths.
 func asEstimate(r stats.Ratio, p float64) stats.Estimate {
 	of := func(v float64) int64 { return int64(math.Round(v * 1e6)) }
 	return stats.Estimate{Percentile: p, Value: of(r.Estimate), Low: of(min(r.Low, r.Estimate)),
 		High: of(max(r.High, r.Estimate))}
 }
 
-// rates compares what was achieved, window by window.
+// rates compares the achieved rates, window by window.
 func (f *judging) rates(a, b map[int]*Window, x, y VariantSummary) (RateTwo, []NoiseTwo) {
 	achieved := RateTwo{A: x.Achieved, B: y.Achieved}
 	achieved.Ratio = f.rate(a, b, func(w *Window) float64 {
@@ -302,8 +300,8 @@ func (f *judging) rates(a, b map[int]*Window, x, y VariantSummary) (RateTwo, []N
 	return achieved, noise
 }
 
-// rate is nil with fewer than two windows on a side. The interval of each side
-// is that of ratios to a constant: of the middle of its windows.
+// rate returns nil with fewer than two windows on a side. The interval of each side is that of
+// the middle of its windows, computed from their ratios to a constant.
 func (f *judging) rate(a, b map[int]*Window, of func(*Window) float64) *Judged {
 	side := func(windows map[int]*Window) (stats.Estimate, error) {
 		var pairs []stats.Pair

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// apart is another run of the fixture: no-lane as fast as idle, everything by
-// the factor slower, on another kernel.
+// apart is another run of the fixture: no-lane is as fast as idle, everything is slower by
+// factor, on another kernel.
 func apart(factor float64) *Result {
 	r := fixture()
 	r.Environment.Kernel, r.Niclane = "6.19.0", "other"
@@ -58,7 +58,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Where the base itself changed, the host did: beside it, nothing is different.
+// TestCompareBesideTheBase: if the base itself changed, the host did: relative to the base,
+// nothing differs.
 func TestCompareBesideTheBase(t *testing.T) {
 	slow := apart(2)
 	c, err := Compare(apart(1), slow)

@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// ComparisonFormats are those of WriteComparison.
+// ComparisonFormats are the formats of WriteComparison.
 var ComparisonFormats = []string{Text, CSV, Markdown}
 
 // WriteComparison writes a comparison in one of ComparisonFormats.
@@ -35,8 +35,7 @@ func (r RunID) String() string {
 	return s
 }
 
-// String is "×1.23 (1.10 to 1.37)" with stats.Same where noise may be all there
-// is to it.
+// String renders "×1.23 (1.10 to 1.37)", with stats.Same if noise alone may explain it.
 func (j *Judged) String() string {
 	if j == nil {
 		return "no ratio"
@@ -44,8 +43,7 @@ func (j *Judged) String() string {
 	return ratioText(j.Ratio, &j.Difference)
 }
 
-// ratioText marks a ratio of which noise may be all. d is nil where nothing was
-// judged.
+// ratioText marks a ratio that noise alone may explain. d is nil if it was not judged.
 func ratioText(r stats.Ratio, d *stats.Difference) string {
 	s := fmt.Sprintf("×%.2f (%.2f to %.2f)", r.Estimate, r.Low, r.High)
 	if d != nil && d.Text == stats.Same {
@@ -54,7 +52,7 @@ func ratioText(r stats.Ratio, d *stats.Difference) string {
 	return s
 }
 
-// A comparisonRow is a line of any format.
+// A comparisonRow is a line in any format.
 type comparisonRow struct{ what, a, b, ratio, beside string }
 
 func (v VariantComparison) rows() (out []comparisonRow) {
@@ -171,7 +169,7 @@ func (c *Comparison) csv(out io.Writer) error {
 				}
 				line := []string{p.Name, v.Name, name, fmt.Sprintf("%.1f", n.A), "", "", fmt.Sprintf("%.1f", n.B), "",
 					"", ""}
-				_ = w.Write(append(line, n.Ratio.columns()...)) // Error has it
+				_ = w.Write(append(line, n.Ratio.columns()...)) // w.Error reports it
 			}
 		}
 	}

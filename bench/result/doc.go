@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package result is result.json: everything that was measured in one run of an
-// experiment, and what is needed to judge or repeat it. Reports are made from
-// it alone.
+// Package result reads and writes result.json: everything that one run of an experiment
+// measured, and what is needed to judge or repeat it. Reports need no other source.
 //
-// It keeps every histogram of every window, so that nothing has to be measured
-// again to be looked at in another way, and it judges nothing when it is
-// written: Summarize does, purely, whenever it is read. It refuses files of
-// another version, keys that it does not know, and windows of variants or load
-// points that the file does not have. docs/result.schema.json describes the
-// file for others.
+// The file keeps every histogram of every window, so that other evaluations need no new
+// measurement. It contains no verdicts: Summarize, a pure function, derives them each time the
+// file is read. Package result refuses files of another version, unknown keys, and windows of
+// variants or load points that the file does not have. docs/result.schema.json describes the
+// file for other programs.
 package result
 
 //go:generate go test . -run SchemaIsCurrent -update

@@ -9,24 +9,23 @@ import (
 	"strings"
 )
 
-// A Doubt is a reason to distrust numbers. Doubts that differ in nothing but
-// numbers are one, with the first one's text.
+// A Doubt is a reason to distrust numbers. Doubts that differ only in numbers are merged, with
+// the text of the first one.
 type Doubt struct {
 	Text  string  `json:"text"`
 	Where []Where `json:"where,omitempty"`
 }
 
-// Where a doubt was found.
+// Where is the place of a doubt.
 type Where struct {
 	Point   string `json:"point"`
 	Variant string `json:"variant"`
-	// Repeats, from 1, of how many; none: all of them together.
+	// Repeats, from 1, of Of repeats; none: all of them together.
 	Repeats []int `json:"repeats,omitempty"`
 	Of      int   `json:"of"`
 }
 
-// Windows is in how many windows a doubt was found, 0 for one about windows
-// together.
+// Windows returns the number of windows with the doubt, 0 for a doubt about windows together.
 func (d Doubt) Windows() (n int) {
 	for _, w := range d.Where {
 		n += len(w.Repeats)
@@ -34,7 +33,7 @@ func (d Doubt) Windows() (n int) {
 	return n
 }
 
-// String is the text with where it was found.
+// String returns the text and its places.
 func (d Doubt) String() string {
 	if len(d.Where) == 0 {
 		return d.Text
@@ -42,11 +41,10 @@ func (d Doubt) String() string {
 	return d.Text + " [" + d.places() + "]"
 }
 
-// Places says where, among the load points that a run has; those with the same
-// places stand together.
+// Places renders the places of a doubt among the load points of a run. It groups equal places.
 func (d Doubt) Places(points []PointSummary) string {
 	common := commonEnd(points)
-	var order []string // what is said of points
+	var order []string // texts about points
 	at := map[string][]string{}
 	for i := 0; i < len(d.Where); {
 		j := i
@@ -74,7 +72,7 @@ func (d Doubt) Places(points []PointSummary) string {
 	return strings.Join(out, ". ")
 }
 
-// commonEnd is what the names of all load points end with, from a comma on.
+// commonEnd returns the common end of the load points' names, from a comma on.
 func commonEnd(points []PointSummary) string {
 	for i, p := range points {
 		_, rest, ok := strings.Cut(p.Name, ", ")
@@ -107,7 +105,7 @@ func (d Doubt) places() string {
 	return strings.Join(out, ", ")
 }
 
-// runs is "repeats 1-3, 7".
+// runs renders "repeats 1-3, 7".
 func runs(numbers []int) string {
 	var out []string
 	for i := 0; i < len(numbers); {
@@ -128,19 +126,19 @@ func runs(numbers []int) string {
 	return "repeats " + strings.Join(out, ", ")
 }
 
-// doubts collects them.
+// doubts collects doubts.
 type doubts struct {
 	list []Doubt
-	at   map[string]int // by text without numbers
+	at   map[string]int // index by text without numbers
 }
 
-// words of a text that have digits.
+// words are words of a text that have digits.
 var words = regexp.MustCompile(`[A-Za-z]*[0-9][0-9.,]*[a-zµ]*`)
 
-// withoutNumbers is what texts have in common that differ between windows. A
-// number behind a letter ("P99.9", "tcp4") says what a text is about.
+// withoutNumbers returns the part of a text that does not differ between windows. It keeps
+// numbers after a letter ("P99.9", "tcp4"), which name a thing.
 func withoutNumbers(text string) string {
-	// Who used the processors is another list each time.
+	// The list of processes that used the processors differs each time.
 	text, _, _ = strings.Cut(text, ", most of it")
 	return words.ReplaceAllStringFunc(text, func(word string) string {
 		if word[0] >= '0' && word[0] <= '9' {
@@ -150,8 +148,7 @@ func withoutNumbers(text string) string {
 	})
 }
 
-// add notes a text about repeat (from 0) of so many, or about all of them with
-// repeat -1.
+// add adds a text about a repeat, from 0, or about all repeats with repeat -1.
 func (d *doubts) add(text string, w Where, repeat int) {
 	if d.at == nil {
 		d.at = map[string]int{}
@@ -174,7 +171,7 @@ func (d *doubts) add(text string, w Where, repeat int) {
 	}
 }
 
-// merge adds those of another load point.
+// merge adds the doubts of another load point.
 func (d *doubts) merge(list []Doubt) {
 	for _, o := range list {
 		for _, w := range o.Where {

@@ -4,8 +4,8 @@ package result
 
 import "testing"
 
-// Texts that differ in numbers, or in who used the processors, are one doubt;
-// those about other percentiles are not.
+// TestDoubtKeys: texts that differ only in numbers, or in the processes that used the
+// processors, are one doubt. Texts about other percentiles are not.
 func TestDoubtKeys(t *testing.T) {
 	var d doubts
 	here := Where{Point: "p", Variant: "v", Of: 3}

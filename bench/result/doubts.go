@@ -15,9 +15,8 @@ import (
 	"github.com/niclane/niclane/bench/stats/check"
 )
 
-// doubts are the cross-checks of a load point, for all windows of a variant
-// together, and what the generators themselves say. few is what is said against the
-// comparisons, "" for nothing.
+// doubts returns the cross-checks of a load point, over all windows of a variant, and the
+// generators' own warnings. few are doubts about the comparisons, "" for none.
 func (r *Result) doubts(point int, few ...string) []Doubt {
 	var out doubts
 	name := r.Points[point].Name()
@@ -56,7 +55,7 @@ func (r *Result) doubts(point int, few ...string) []Doubt {
 	return out.list
 }
 
-// doubts of a window by itself.
+// doubts returns the doubts about a single window.
 func (w *Window) doubts() (out []string) {
 	out = slices.Concat(w.Warnings, w.Load.Warnings)
 	if w.Load.FirstError != "" {
@@ -81,7 +80,7 @@ func merged(windows map[int]*Window, of func(*load.Result) *stats.Histogram) *st
 	return stats.Merge(all...)
 }
 
-// client asks whether the generator shaped the result.
+// client checks whether the generator influenced the result.
 func (r *Result) client(windows map[int]*Window) []check.Warning {
 	generators := int64(max(1, r.Experiment.Load.Generators))
 	c := check.Client{
@@ -96,7 +95,7 @@ func (r *Result) client(windows map[int]*Window) []check.Warning {
 	return check.Saturated(c)
 }
 
-// little holds what was in flight against rate and latency, in a closed loop.
+// little checks the number in flight against rate and latency, in a closed loop.
 func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
 	latency := merged(windows, func(l *load.Result) *stats.Histogram { return l.Latency })
 	var completed, duration int64
@@ -114,8 +113,7 @@ func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
 	return check.Little(inFlight, float64(completed)/float64(duration)*1e9, latency.Mean())
 }
 
-// arrivals holds the times at which requests were sent against those at which
-// they were to be.
+// arrivals compares the actual send times with the intended ones.
 func (r *Result) arrivals(p Point, windows map[int]*Window) []check.Warning {
 	process := check.Constant
 	if r.Experiment.Load.Arrivals == load.Poisson {
@@ -126,12 +124,12 @@ func (r *Result) arrivals(p Point, windows map[int]*Window) []check.Warning {
 		sends = append(sends, windows[i].Load.Sends...)
 	}
 	gaps := merged(windows, func(l *load.Result) *stats.Histogram { return l.Gaps })
-	each := p.Rate / float64(max(1, r.Experiment.Load.Generators)) // gaps are of one
+	each := p.Rate / float64(max(1, r.Experiment.Load.Generators)) // gaps are per generator
 	return append(check.Gaps(process, each, gaps), check.Dispersion(process, sends)...)
 }
 
-// hostNoise holds the host's own noise against the difference of the highest
-// percentile that both variants carry.
+// hostNoise compares the host's own noise with the difference of the highest percentile that
+// both variants can support.
 func (r *Result) hostNoise(windows, base map[int]*Window) (out []check.Warning) {
 	latency := func(l *load.Result) *stats.Histogram { return l.Latency }
 	a, b := merged(windows, latency), merged(base, latency)
@@ -160,7 +158,7 @@ func (r *Result) hostNoise(windows, base map[int]*Window) (out []check.Warning) 
 	return out
 }
 
-// noiseShort is the share of what was asked for that noise should reach.
+// noiseShort is the least share of the requested rate that noise must reach.
 const noiseShort = 0.9
 
 func (w *Window) noiseDoubts() (out []string) {
@@ -171,8 +169,8 @@ func (w *Window) noiseDoubts() (out []string) {
 				100*noiseShort, BitsText(float64(n.Asked))))
 		}
 		for _, text := range slices.Concat(n.Sender.Warnings, n.Receiver.Warnings) {
-			// What a sender says of its rate is about all of its time, and was
-			// said above of the time that counts.
+			// A sender's warning about its rate covers all of its time. The warning above
+			// covers the counted time.
 			if !strings.HasPrefix(text, "goodput ") {
 				out = append(out, "noise "+way+": "+text)
 			}
@@ -181,7 +179,7 @@ func (w *Window) noiseDoubts() (out []string) {
 	return out
 }
 
-// Way is a direction of noise in words.
+// Way renders a direction of noise.
 func Way(direction string) string {
 	if direction == experiment.FromSUT {
 		return "from the SUT"

@@ -8,16 +8,16 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// columns of an exceed-threshold histogram: as many as the Aerospike paper's.
+// columns is the number of columns of an exceed-threshold histogram, as in the Aerospike paper.
 const columns = 15
 
-// thresholds are columns multiples of a round number, far enough to hold the
-// P99 of the slowest variant. They are evenly spaced because those of the paper
-// are, and the same for all variants, or nobody could compare.
+// thresholds returns multiples of a round number, up to at least the P99 of the slowest
+// variant. They are evenly spaced, as in the paper, and the same for all variants, so that
+// variants can be compared.
 func thresholds(variants []VariantSummary) []int64 {
 	slowest := 0.0
 	for _, v := range variants {
-		for _, c := range v.Curve { // where to look, which is no claim
+		for _, c := range v.Curve { // only to choose the range
 			if c.Percentile <= 99.05 {
 				slowest = max(slowest, float64(c.NS))
 			}
@@ -45,10 +45,10 @@ func roundUp(v float64) float64 {
 	return 10 * power
 }
 
-// Bucketed is the mean that the papers' histogram gives: each bucket's middle
-// by the share of requests in it. The truth lies within Low and High, which put
-// every request at its bucket's ends; what is beyond the last threshold counts
-// as that, so that High has no meaning unless Beyond is 0.
+// Bucketed is the mean computed from the paper's histogram: each bucket's middle weighted by
+// its share of requests. The true mean lies between Low and High, which put every request at an
+// end of its bucket. Values above the last threshold count as that threshold, so High is valid
+// only if Beyond is 0.
 type Bucketed struct {
 	Mean   float64 `json:"meanNs"`
 	Low    float64 `json:"lowNs"`
@@ -65,10 +65,10 @@ func (v *VariantSummary) exceed(sample *stats.Sample, thresholds []int64) {
 	for i, t := range thresholds {
 		share, err := sample.Within(t)
 		if err != nil {
-			v.Exceed = nil // too few windows for any
+			v.Exceed = nil // too few windows for any share
 			return
 		}
-		share.Value = t // which is rounded up by less than a thousandth
+		share.Value = t // Within rounds it up by less than a thousandth
 		v.Exceed = append(v.Exceed, share)
 		here := share.Within - within
 		within = share.Within

@@ -11,12 +11,12 @@ import (
 	"github.com/niclane/niclane/bench/stats/fanout"
 )
 
-// FanOutProbability is how likely all servers are to answer in time, where
-// nobody asks for another: what Dean and Barroso's figures have.
+// FanOutProbability is the default probability that all servers answer in time, as in the
+// figures of Dean and Barroso.
 const FanOutProbability = 0.99
 
-// A FanOut says of a load point how many servers one request can ask in
-// parallel, and have all answers within each of Times.
+// A FanOut says, for a load point, how many servers one request can ask in parallel if all must
+// answer within each of Times.
 type FanOut struct {
 	Point       string          `json:"point"`
 	Probability float64         `json:"probability"`
@@ -29,15 +29,14 @@ type FanOut struct {
 type FanOutVariant struct {
 	Name    string          `json:"name"`
 	Answers []fanout.Answer `json:"answers"` // for each of Times
-	// More is how many times as many servers as of the base, for each of
-	// Times, in words where there are none, or stats.Same; nil of the base.
+	// More is the factor between the number of servers and the base's, for each of Times. It is
+	// a text where there are none, or stats.Same; nil for the base.
 	More []string `json:"more,omitempty"`
 	// Missing is why there are no answers.
 	Missing string `json:"missing,omitempty"`
 }
 
-// FanOuts answers for each load point, with a probability from 0 to 1,
-// exclusive.
+// FanOuts computes a FanOut for each load point. probability is from 0 to 1, exclusive.
 func FanOuts(r *Result, probability float64) ([]FanOut, error) {
 	if !(probability > 0 && probability < 1) {
 		return nil, fmt.Errorf("fan-out: probability %v: want more than 0 and less than 1", probability)
@@ -72,7 +71,7 @@ func (r *Result) fanOut(point int, probability float64) FanOut {
 }
 
 func (v *FanOutVariant) answer(base, sample *stats.Sample, times []int64, p float64, isBase bool) {
-	// Without a base, or as the base, a variant is compared with itself.
+	// The base itself, or a variant without a base, is compared with itself.
 	rows, err := fanout.Compare(cmp.Or(base, sample), sample, times, p)
 	if err != nil {
 		v.Missing = refusal(err)
@@ -86,8 +85,8 @@ func (v *FanOutVariant) answer(base, sample *stats.Sample, times []int64, p floa
 	}
 }
 
-// responseTimes are round ones from the fastest median to the slowest P99.9
-// that a sample carries.
+// responseTimes returns round times from the fastest median to the slowest P99.9 that a sample
+// can support.
 func responseTimes(all []*stats.Histogram) (out []int64) {
 	low, high := int64(math.MaxInt64), int64(0)
 	for _, h := range all {

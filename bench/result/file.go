@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// ReadFile reads a result that WriteFile wrote.
+// ReadFile reads a file written by WriteFile.
 func ReadFile(path string) (*Result, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -29,8 +29,8 @@ func ReadFile(path string) (*Result, error) {
 	return r, nil
 }
 
-// Read reads a result. Another version of the schema, a key that this one does
-// not have, and anything after the end are errors.
+// Read reads a result. Another version of the schema, an unknown key, and data after the end
+// are errors.
 func Read(in io.Reader) (*Result, error) {
 	b, err := io.ReadAll(in)
 	if err != nil {
@@ -42,7 +42,7 @@ func Read(in io.Reader) (*Result, error) {
 func decode(b []byte) (*Result, error) {
 	r := &Result{}
 	if err := decodeParts(b, r); err != nil {
-		// Why, of the whole file, before why of some part of it.
+		// An error about the version comes before an error about a part.
 		return nil, cmp.Or(checkVersion(b), err)
 	}
 	if r.Schema != Schema {
@@ -51,8 +51,7 @@ func decode(b []byte) (*Result, error) {
 	return r, r.Check()
 }
 
-// decodeParts decodes the windows, which are nearly all of a file, apart from
-// the rest and side by side.
+// decodeParts decodes the windows, which are nearly all of a file, separately and in parallel.
 func decodeParts(b []byte, r *Result) error {
 	rest, windows, ok := split(b, "windows")
 	if !ok {
@@ -74,7 +73,7 @@ func decodeParts(b []byte, r *Result) error {
 	return errors.Join(errs...)
 }
 
-// strict refuses keys that v does not have, and anything after the end.
+// strict refuses unknown keys and data after the end.
 func strict(b []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
@@ -106,7 +105,7 @@ func checkVersion(b []byte) error {
 	return checkSchema(*version.Schema)
 }
 
-// checkSchema says of another version what would be right.
+// checkSchema names the right version if a file has another.
 func checkSchema(have string) error {
 	if have == Schema {
 		return nil
@@ -125,7 +124,7 @@ func checkSchema(have string) error {
 	return fmt.Errorf("schema %q is not a result of niclane; want %q", have, Schema)
 }
 
-// Check returns everything that would mislead who reads the result.
+// Check returns all contradictions in a result.
 func (r *Result) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -165,8 +164,8 @@ func Write(out io.Writer, r *Result) error {
 	return enc.Encode(r)
 }
 
-// WriteFile writes a result whole, or leaves what is at path as it is: a full
-// disk costs no earlier result.
+// WriteFile writes a complete result or leaves the file at path unchanged: a full disk destroys
+// no earlier result.
 func WriteFile(path string, r *Result) (err error) {
 	part := path + ".partial"
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)

@@ -12,12 +12,12 @@ import (
 type Floor struct {
 	When string `json:"when"` // "before", "after", "amid 1"
 	CPU  int    `json:"cpu"`
-	// Percentiles P50, P99 and P99.9, as far as the sample carries them;
-	// without intervals, because it is no series.
+	// Percentiles are P50, P99 and P99.9, as far as the sample can support them. They have no
+	// intervals, because the sample is no series.
 	Percentiles []stats.Step `json:"percentiles"`
 	Max         int64        `json:"maxNs"`
-	// Steal and Busy are shares of the processor's time that the hypervisor
-	// and others had.
+	// Steal and Busy are the shares of the processor's time that the hypervisor and other
+	// processes used.
 	Steal float64 `json:"steal"`
 	Busy  float64 `json:"busy"`
 	// Others are the processes that used most of it.

@@ -21,10 +21,10 @@ const (
 	GoBench  = "gobench"
 )
 
-// Formats are all of them.
+// Formats are the names of all formats.
 var Formats = []string{Text, CSV, Markdown, GoBench}
 
-// WriteFormat writes what may be said of r in one of Formats.
+// WriteFormat writes the summary of r in one of Formats.
 func WriteFormat(out io.Writer, r *Result, format string) error {
 	switch format {
 	case Text:
@@ -43,9 +43,8 @@ func WriteFormat(out io.Writer, r *Result, format string) error {
 	return fmt.Errorf("format %q: want %s", format, strings.Join(Formats, ", "))
 }
 
-// WriteCSV writes a line for each percentile of each variant at each load
-// point, times in ns. What the sample does not carry is empty, and the column
-// "missing" says why.
+// WriteCSV writes a line for each percentile of each variant at each load point, times in ns. A
+// value that the sample cannot support is empty, and the column "missing" says why.
 func WriteCSV(out io.Writer, s *Summary) error {
 	w := csv.NewWriter(out)
 	_ = w.Write([]string{"point", "rate", "connections", "variant", "windows", "requests", "offered", "achieved",
@@ -74,7 +73,7 @@ func WriteCSV(out io.Writer, s *Summary) error {
 				if c.Difference != nil {
 					line[21] = c.Difference.Text
 				}
-				_ = w.Write(line) // Error has it
+				_ = w.Write(line) // w.Error reports it
 			}
 		}
 	}
@@ -84,8 +83,8 @@ func WriteCSV(out io.Writer, s *Summary) error {
 
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
-// WriteMarkdown writes a table for each load point, a line for each variant,
-// and warnings below.
+// WriteMarkdown writes a table for each load point, with a line for each variant and the
+// warnings below.
 func WriteMarkdown(out io.Writer, s *Summary) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n", cell(s.Title))
@@ -125,14 +124,14 @@ func bullets(b *strings.Builder, lines []string) {
 	}
 }
 
-// cell keeps a text in its cell, and as text: "~" would strike through.
+// cell escapes a text for a table cell: "~" would strike it through.
 func cell(s string) string {
 	return strings.NewReplacer("|", `\|`, "~", `\~`, "<", "&lt;", "\n", " ").Replace(s)
 }
 
 // WriteGoBench writes a line for each window, in the format of Go's benchmarks
-// (golang.org/design/14313-benchmark-format), for benchstat: it compares
-// repeats. A percentile that one window does not carry is left out.
+// (golang.org/design/14313-benchmark-format), for benchstat, which compares repeats. It leaves
+// out a percentile that one window cannot support.
 func WriteGoBench(out io.Writer, r *Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "niclane: %s\nkernel: %s\ncpu: %s\n", oneLine(r.Niclane), oneLine(r.Environment.Kernel),
@@ -140,7 +139,7 @@ func WriteGoBench(out io.Writer, r *Result) error {
 	if r.Partial != nil {
 		fmt.Fprintf(&b, "partial: %s\n", oneLine(r.Partial.Phase+": "+r.Partial.Reason))
 	}
-	// Words run together, each with a capital.
+	// The words without spaces, each with a capital letter.
 	var title string
 	for _, word := range strings.Fields(r.Title) {
 		if word = benchName(word); word != "x" {
@@ -182,8 +181,8 @@ func WriteGoBench(out io.Writer, r *Result) error {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// benchName is a text as part of a benchmark's name, without what the format
-// gives a meaning: "-2" at the end would be a number of processors.
+// benchName returns a text as part of a benchmark's name, without characters that have a
+// meaning in the format: "-2" at the end would be a number of processors.
 func benchName(s string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {

@@ -8,16 +8,14 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Generator is what the generators themselves did, over all windows of a
-// variant.
+// Generator describes the generators themselves, over all windows of a variant.
 type Generator struct {
-	// Late is how long after the intended time a generator came to a request,
-	// as far as the sample carries it: P50, P99, P99.9. Open loop only.
+	// Late is the delay between the intended time and the time at which a generator came to the
+	// request, as far as the sample can support it: P50, P99, P99.9. Open loop only.
 	Late []stats.Step `json:"late,omitempty"`
-	// Uncorrected is the latency from the actual send, which hides stalls:
-	// P50, P99, P99.9.
+	// Uncorrected is the latency from the actual send, which hides stalls: P50, P99, P99.9.
 	Uncorrected []stats.Step `json:"uncorrected,omitempty"`
-	// CPU is the share of a processor that each generator took.
+	// CPU is the share of a processor that each generator used.
 	CPU         float64 `json:"cpu"`
 	Retransmits uint64  `json:"retransmits"`
 	Lost        int     `json:"connectionsLost"`
@@ -40,7 +38,7 @@ func generator(windows map[int]*Window) (g Generator) {
 	return g
 }
 
-// carried are those percentiles that a sample carries.
+// carried returns the percentiles that a sample can support.
 func carried(h *stats.Histogram, percentiles ...float64) (out []stats.Step) {
 	for _, p := range percentiles {
 		if v, err := stats.Percentile(h, p); err == nil {
@@ -52,18 +50,18 @@ func carried(h *stats.Histogram, percentiles ...float64) (out []stats.Step) {
 
 func three(h *stats.Histogram) []stats.Step { return carried(h, 50, 99, 99.9) }
 
-// A NoiseSummary is a direction of the noise, over all windows of a variant.
+// A NoiseSummary is one direction of the noise, over all windows of a variant.
 type NoiseSummary struct {
 	Direction string `json:"direction"`
-	// Asked and Achieved payload, bit/s, means of windows.
+	// Asked and Achieved are payload rates, bit/s, means of windows.
 	Asked    float64 `json:"askedBitsPerSecond"`
 	Achieved float64 `json:"achievedBitsPerSecond"`
-	// Retransmits of TCP; of UDP the Lost datagrams of so many.
+	// Retransmits are TCP's. Lost are UDP's, out of Datagrams.
 	Retransmits uint64 `json:"retransmits"`
 	Lost        int64  `json:"lost,omitempty"`
 	Datagrams   int64  `json:"datagrams,omitempty"`
-	// Latency of the noise itself, of what LatencyOf says: P50, P99, P99.9 as
-	// far as the samples carry them.
+	// Latency of the noise itself: P50, P99, P99.9, as far as the samples can support them.
+	// LatencyOf is its kind.
 	Latency   []stats.Step `json:"latency,omitempty"`
 	LatencyOf string       `json:"latencyOf,omitempty"`
 }
@@ -80,7 +78,7 @@ func noiseSummaries(windows map[int]*Window) (out []NoiseSummary) {
 			s.Retransmits += n.Sender.Retransmits
 			s.Lost += n.Receiver.Lost
 			s.Datagrams += n.Sender.Datagrams
-			// Of TCP the sender knows it, of UDP the receiver.
+			// The sender of TCP and the receiver of UDP measure it.
 			for _, x := range []noise.Result{n.Sender, n.Receiver} {
 				if x.Latency.Count() > 0 {
 					latency[n.Direction], s.LatencyOf = append(latency[n.Direction], x.Latency), x.LatencyOf

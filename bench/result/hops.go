@@ -11,12 +11,12 @@ type HopSummary struct {
 	Rate  int64   `json:"rateBitsPerSecond,omitempty"`
 	Limit int64   `json:"limitBytes,omitempty"`
 	Mean  float64 `json:"meanBytes"`
-	// P99 of the samples of the backlog, -1 where they are too few.
+	// P99 of the samples of the backlog, -1 if there are too few.
 	P99   int64  `json:"p99Bytes"`
 	Max   int64  `json:"maxBytes"`
 	Drops uint64 `json:"drops"`
-	// MeanWait and MaxWait are what a packet waits behind Mean and Max, ns; 0
-	// where the rate is not known.
+	// MeanWait and MaxWait are a packet's wait behind Mean and Max, ns; 0 if the rate is not
+	// known.
 	MeanWait float64 `json:"meanWaitNs,omitempty"`
 	MaxWait  float64 `json:"maxWaitNs,omitempty"`
 }

@@ -229,7 +229,7 @@ func TestFanOuts(t *testing.T) {
 		}
 	}
 	few := fixture()
-	few.Windows = few.Windows[:3] // one repeat of ten windows is enough, of one is not
+	few.Windows = few.Windows[:3] // one repeat in ten windows is enough, one of one is not
 	for i := range few.Windows {
 		few.Windows[i].Load.Series = nil
 	}

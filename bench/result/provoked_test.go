@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
-// sent fills in when the requests of w went out, at gaps of the given ns, with
-// their numbers in windows of 100 ms.
+// sent sets the send times of w's requests, at gaps of the given ns, and their numbers in
+// windows of 100 ms.
 func sent(w *Window, gap func() float64) {
 	l := &w.Load
 	l.Gaps, l.Sends = stats.NewHistogram(), make([]int64, l.Duration/100e6)
@@ -31,19 +31,19 @@ func sent(w *Window, gap func() float64) {
 	}
 }
 
-// quiet is what a host does that disturbs nothing.
+// quiet is a host without disturbances.
 func quiet() hiccup.Result {
 	return hiccup.Result{Duration: 1e9, CPUs: []hiccup.CPU{{CPU: 3, Late: statstest.Equal(100_000, 1000), Total: 1e9}},
 		Host: hiccup.Host{Autogroup: "on"}}
 }
 
-// Every cross-check is provoked in a result that gave no reason before.
+// TestEveryCheckIsProvoked: every check is provoked in a result that had no doubts before.
 func TestEveryCheckIsProvoked(t *testing.T) {
 	const mean = 1e9 / 2000
 	random := rand.New(rand.NewPCG(1, 2))
 	constant := func() float64 { return mean * (0.98 + 0.04*random.Float64()) }
 	poisson := func() float64 { return mean * random.ExpFloat64() }
-	// Five requests at a time, with the pause that they are due in.
+	// Five requests at a time, after the pause in which they are due.
 	n := 0
 	bursts := func() float64 {
 		if n++; n%5 > 0 {
@@ -52,7 +52,7 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 		return 5 * mean
 	}
 	at := 0.0
-	// Good gaps, but for one pause in four windows whose requests then follow at once.
+	// Good gaps, except for one pause in four windows, whose requests then follow at once.
 	pauses := func() float64 {
 		at++
 		switch k := int(at) % 800; {
@@ -66,7 +66,7 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		spoil func(r *Result)
-		want  string // "": nothing
+		want  string // "": no doubt
 	}{
 		{"nothing", func(*Result) {}, ""},
 		{"Poisson", func(r *Result) {

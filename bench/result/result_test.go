@@ -30,7 +30,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// window of n requests with exponential latency around mean.
+// window is a window of n requests with exponential latency around mean.
 func window(variant string, repeat, n int, mean float64) Window {
 	random := rand.New(rand.NewPCG(uint64(repeat+1), uint64(variant[0])))
 	rec := stats.NewRecorder(100e6, 10)
@@ -47,8 +47,8 @@ func window(variant string, repeat, n int, mean float64) Window {
 		Processes: []machine.Process{{Name: "server", User: int64(n) * 1000, System: int64(n) * 4000}}}}
 }
 
-// fixture is three variants at one load point: idle, no-lane three times as
-// slow, and twin, which differs from idle in nothing.
+// fixture has three variants at one load point: idle, no-lane (three times as slow), and twin
+// (no different from idle).
 func fixture() *Result {
 	r := &Result{
 		Schema: Schema, Title: "a fixture", Niclane: "test", Started: time.Unix(1_700_000_000, 0).UTC(),
@@ -99,8 +99,8 @@ func TestFormats(t *testing.T) {
 	errtest.Says(t, "another format", WriteFormat(&bytes.Buffer{}, r, "html"), "want text, csv, markdown, gobench")
 }
 
-// Six repeats cannot tell that no-lane is three times as slow among eight
-// comparisons, and the result says how many could.
+// TestFewRepeats: six repeats cannot tell that no-lane is three times as slow among eight
+// comparisons, and the result says how many repeats could.
 func TestFewRepeats(t *testing.T) {
 	for _, tt := range []struct {
 		repeats int
@@ -127,8 +127,8 @@ func TestFewRepeats(t *testing.T) {
 	}
 }
 
-// A window in which most connections wait for their first answer all the time has
-// the latency of the others.
+// TestShortWindows: a window in which most connections wait for their first answer all the time
+// has the latency of the others.
 func TestShortWindows(t *testing.T) {
 	for _, tt := range []struct{ connections, pipeline, inFlight int }{
 		{2000, 0, 0},
@@ -307,8 +307,8 @@ func TestFullDiskKeepsTheEarlierResult(t *testing.T) {
 	}
 }
 
-// Reading a result, beside finding out that it is JSON at all, which is to look at
-// each byte once.
+// BenchmarkRead reads a result. The check that it is JSON, which reads each byte once, is the
+// reference.
 func BenchmarkRead(b *testing.B) {
 	text := []byte(written(b, fixture()))
 	b.SetBytes(int64(len(text)))

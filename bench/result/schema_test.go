@@ -26,11 +26,11 @@ var published = schematest.Record{
 	Title: "result.json of niclane",
 	Description: "What one run of an experiment measured. Durations are in ns, rates of traffic in bit/s, sizes in " +
 		"bytes.",
-	// Histograms and tests that are not there.
+	// Histograms and tests that may be missing.
 	Nullable: func(s *reflecting.Schema) bool {
 		return strings.HasPrefix(s.Ref, "#/$defs/stats.") || strings.HasPrefix(s.Ref, "#/$defs/search.Test")
 	},
-	// A power.Result embeds a *power.Estimate, and has none of its keys without.
+	// A power.Result embeds a *power.Estimate; if it is nil, its keys are missing.
 	Adjust: func(s *reflecting.Schema) {
 		d := s.Definitions["power.Result"]
 		d.Required = slices.DeleteFunc(d.Required,
@@ -38,7 +38,7 @@ var published = schematest.Record{
 	},
 }
 
-// ownForms are those of types that write themselves.
+// ownForms are the schemas of types with their own JSON form.
 func ownForms(t reflect.Type) *reflecting.Schema {
 	fields := func(text string, required []string, props ...any) *reflecting.Schema {
 		s := &reflecting.Schema{Type: "object", Description: text, Properties: reflecting.NewProperties(),
@@ -70,7 +70,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 	published.Current(t, *update)
 }
 
-// A result that niclane writes holds to the schema; what is no result does not.
+// TestSchemaHolds: a result written by niclane matches the schema; other JSON does not.
 func TestSchemaHolds(t *testing.T) {
 	t.Chdir("../..")
 	holds := published.Holds(t)
@@ -95,7 +95,7 @@ func TestSchemaHolds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A result of a real run, where somebody has one.
+	// A result of a real run, if NICLANE_RESULT names one.
 	if path := os.Getenv("NICLANE_RESULT"); path != "" {
 		r, err := ReadFile(path)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// A Summary is what may be said of a result.
+// A Summary is everything that can be concluded from a result.
 type Summary struct {
 	Title   string   `json:"title"`
 	Partial *Partial `json:"partial,omitempty"`
@@ -22,11 +22,11 @@ type Summary struct {
 	Points      []PointSummary `json:"points"`
 	Searches    []Search       `json:"searches,omitempty"`
 	Sweep       []SweepSummary `json:"sweep,omitempty"`
-	// Floor is what the host did to a thread that only wanted to wake up.
+	// Floor is how the host treated a thread that only slept and woke up.
 	Floor []Floor `json:"floor,omitempty"`
 	// Slowest is the round with the slowest request of all repeats.
 	Slowest *TimeLine `json:"slowest,omitempty"`
-	// Doubts of all load points together, alike ones once.
+	// Doubts of all load points, merged.
 	Doubts   []Doubt  `json:"doubts,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -40,7 +40,7 @@ type PointSummary struct {
 	Goals    []GoalSummary    `json:"goals,omitempty"`
 	// Thresholds of the variants' Exceed, ns, evenly spaced.
 	Thresholds []int64 `json:"thresholdsNs,omitempty"`
-	// Machine is what the SUT did meanwhile, a value for each of Variants.
+	// Machine is what the SUT did during the windows, a value for each of Variants.
 	Machine []Use   `json:"machine,omitempty"`
 	Doubts  []Doubt `json:"doubts,omitempty"`
 }
@@ -49,38 +49,39 @@ type PointSummary struct {
 type VariantSummary struct {
 	Name     string  `json:"name"`
 	Windows  int     `json:"windows"`
-	Requests int64   `json:"requests"` // that were due
+	Requests int64   `json:"requests"` // requests that were due
 	Mean     float64 `json:"meanNs"`
-	// Percentiles of the latency from the intended send time to the last byte,
-	// in the order of Summary.Percentiles.
+	// Percentiles of the latency from the intended send time to the last byte, in the order of
+	// Summary.Percentiles.
 	Percentiles []Percentile `json:"percentiles"`
-	// FirstByte is the same up to the first byte, of HTTP.
+	// FirstByte is the same up to the first byte, HTTP only.
 	FirstByte     []Percentile `json:"firstByte,omitempty"`
 	FirstByteMean float64      `json:"firstByteMeanNs,omitempty"`
-	// Curve is the distribution of the latency as far as the sample carries it.
+	// Curve is the distribution of the latency as far as the sample can support it.
 	Curve []stats.Step `json:"curve"`
-	// Exceed is the share of requests slower than each of Thresholds, and
-	// Bucketed the mean that a reader of those shares would compute.
+	// Exceed is the share of requests slower than each of Thresholds. Bucketed is the mean that
+	// a reader would compute from those shares.
 	Exceed   []stats.Share `json:"exceed,omitempty"`
 	Bucketed *Bucketed     `json:"bucketed,omitempty"`
-	// Pairs are the repeats' ratios to the base variant, for each of
-	// Percentiles; none where one repeat does not carry it.
+	// Pairs are the repeats' ratios to the base variant, for each of Percentiles; none if one
+	// repeat cannot support it.
 	Pairs [][]PairRatio `json:"pairs,omitempty"`
 	// Offered and Achieved rates per second, over all windows.
 	Offered  float64 `json:"offeredPerSecond"`
 	Achieved float64 `json:"achievedPerSecond"`
-	// Short is by which share less was achieved than an open loop asked for.
+	// Short is the share of an open loop's requested rate that was not achieved.
 	Short float64 `json:"short,omitempty"`
-	// Errors, TimedOut and Unanswered requests; misses are in Misses.
+	// Errors, TimedOut and Unanswered count requests; misses are in Misses.
 	Errors     int64 `json:"errors"`
 	TimedOut   int64 `json:"timedOut"`
 	Unanswered int64 `json:"unanswered"`
 	Misses     int64 `json:"misses"`
-	// NoiseToSUT and NoiseFromSUT arrived, bit/s of payload, means of windows.
+	// NoiseToSUT and NoiseFromSUT are the noise that arrived, bit/s of payload, means of
+	// windows.
 	NoiseToSUT   float64 `json:"noiseToSUTBitsPerSecond,omitempty"`
 	NoiseFromSUT float64 `json:"noiseFromSUTBitsPerSecond,omitempty"`
-	// ServerCPU is the processor time of the server for each request sent, ns,
-	// warm-up included; 0: not known.
+	// ServerCPU is the processor time of the server per request sent, ns, warm-up included; 0:
+	// not known.
 	ServerCPU float64 `json:"serverCPUNs,omitempty"`
 
 	Generator Generator      `json:"generator"`
@@ -90,8 +91,8 @@ type VariantSummary struct {
 	Power     []PowerSummary `json:"power,omitempty"`
 }
 
-// A Percentile is an interval, or why there is none, and the ratio to the base
-// variant, or why there is none.
+// A Percentile is an interval and the ratio to the base variant. If one is missing, a text says
+// why.
 type Percentile struct {
 	P        float64         `json:"p"`
 	Estimate *stats.Estimate `json:"estimate,omitempty"`
@@ -102,7 +103,8 @@ type Percentile struct {
 	RatioMissing string            `json:"ratioMissing,omitempty"`
 }
 
-// A PairRatio is one repeat's percentile over the base's neighbouring one.
+// A PairRatio is the ratio of one repeat's percentile to that of the base's neighbouring
+// repeat.
 type PairRatio struct {
 	Repeat int     `json:"repeat"` // from 1
 	Ratio  float64 `json:"ratio"`
@@ -120,11 +122,10 @@ type SweepSummary struct {
 	Sweep
 	Variant     string       `json:"variant"`
 	Percentiles []Percentile `json:"percentiles"`
-	Achieved    float64      `json:"noiseBitsPerSecond"` // of the noise
+	Achieved    float64      `json:"noiseBitsPerSecond"` // rate of the noise
 }
 
-// Summarize says of a result what may be said. It is pure: the same result has
-// the same summary.
+// Summarize returns the summary of a result. It is pure: the same result has the same summary.
 func Summarize(r *Result) *Summary {
 	s := &Summary{
 		Title: r.Title, Partial: r.Partial, Percentiles: r.percentiles(), Searches: r.Searches,
@@ -159,7 +160,7 @@ func (p Point) Name() string {
 	return connections + ", closed loop"
 }
 
-// windows of a variant at a point, by round.
+// windows returns the windows of a variant at a point, by round.
 func (r *Result) windows(point int, variant string) map[int]*Window {
 	out := map[int]*Window{}
 	for i := range r.Windows {
@@ -217,7 +218,8 @@ func toFirstByte(w *Window) (*stats.Histogram, *stats.Series) {
 	return w.Load.FirstByte, w.Load.FirstByteSeries
 }
 
-// series of a window; a window without one is a sample whose order is unknown.
+// series returns the series of a window. For a window without one, the order of the samples is
+// unknown.
 func (of view) series(w *Window) *stats.Series {
 	h, s := of(w)
 	if s != nil {
@@ -226,7 +228,7 @@ func (of view) series(w *Window) *stats.Series {
 	return stats.OneWindow(h)
 }
 
-// A family is ratios that are shown together.
+// A family is a set of ratios that are shown together.
 type family struct {
 	members []stats.Comparison
 	judged  []*Percentile
@@ -252,8 +254,8 @@ func (f *family) judge() {
 	}
 }
 
-// few says that there are too few repeats to tell any of the ratios, "" if that is
-// not so. Fewer than stats.MinWilcoxon are judged otherwise, and may tell some.
+// few says that there are too few repeats to tell any of the ratios from 1, "" if there are
+// enough. With fewer than stats.MinWilcoxon repeats another test applies, which may tell some.
 func (f *family) few() string {
 	repeats := 0
 	for _, m := range f.members {
@@ -270,8 +272,8 @@ func (f *family) few() string {
 		len(f.members), need)
 }
 
-// pairs are the ratios of neighbouring repeats, of each percentile that all of
-// them carry.
+// pairs returns the ratios of neighbouring repeats, for each percentile that all of them can
+// support.
 func pairs(variant, base map[int]*Window, percentiles []float64) [][]PairRatio {
 	out := make([][]PairRatio, len(percentiles))
 	for i, p := range percentiles {
@@ -338,10 +340,10 @@ func summarizeVariant(name string, windows map[int]*Window, percentiles []float6
 	return v, sample
 }
 
-// curvePoints of a distribution per nine.
+// curvePoints is the number of points of a distribution per nine.
 const curvePoints = 16
 
-// sent are the requests that were sent while the machine's counters counted.
+// sent is the number of requests that were sent while the machine's counters counted.
 func (w *Window) sent() int64 { return w.Load.Work.Gets + w.Load.Work.Sets }
 
 // pool merges the repeats.
@@ -368,7 +370,7 @@ func intervals(sample *stats.Sample, percentiles []float64) (out []Percentile) {
 	return out
 }
 
-// noise that arrived, bit/s, toward the SUT and from it.
+// noise returns the rates of the noise that arrived, bit/s, toward the SUT and from it.
 func (w *Window) noise() (to, from float64) {
 	for _, n := range w.Noise {
 		if n.Direction == experiment.ToSUT {
@@ -380,11 +382,11 @@ func (w *Window) noise() (to, from float64) {
 	return to, from
 }
 
-// rounds in order.
+// rounds returns the rounds in order.
 func rounds(windows map[int]*Window) []int { return slices.Sorted(maps.Keys(windows)) }
 
-// latencyRatio pairs the rounds that both have. A percentile that every window
-// carries is compared window by window; one that only all of them carry, over
+// latencyRatio pairs the rounds that both variants have. A percentile that every window can
+// support is compared window by window. One that only all of them can support is compared over
 // all of them.
 func latencyRatio(variant, base map[int]*Window, p float64, of view) (stats.Ratio, *stats.Floor, error) {
 	var each []stats.Pair
@@ -431,8 +433,7 @@ func refusal(err error) string {
 		return err.Error()
 	}
 	if few.Have >= few.Need {
-		// More of the same is worth as little: stalls have to become fewer, or
-		// repeats more.
+		// More samples would not help: there must be fewer stalls, or more repeats.
 		worth := fmt.Sprintf("%.0f", few.Effective)
 		if few.Effective < 1 {
 			worth = "less than 1"
@@ -442,7 +443,7 @@ func refusal(err error) string {
 	return fmt.Sprintf("needs %d more", few.Need-few.Have)
 }
 
-// judge holds a goal against the windows of a point.
+// judge checks a goal against the windows of a point.
 func (r *Result) judge(point int, g experiment.Goal) GoalSummary {
 	what := map[string]string{experiment.MeasureRate: "achieved rate",
 		experiment.MeasureNoise: "achieved noise"}[g.Measure]

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// WriteText writes a summary for a terminal: a table for each load point with
-// a column for each variant, warnings below.
+// WriteText writes a summary for a terminal: a table for each load point with a column for each
+// variant, and the warnings below.
 func WriteText(out io.Writer, s *Summary) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, s.Title)
@@ -86,7 +86,7 @@ func (p PointSummary) text(b *strings.Builder, percentiles []float64) {
 	}
 }
 
-// verdicts are a line for each goal and each doubt.
+// verdicts returns a line for each goal and each doubt.
 func (p PointSummary) verdicts() (lines []string) {
 	for _, g := range p.Goals {
 		if g.Judgement == nil {
@@ -101,7 +101,7 @@ func (p PointSummary) verdicts() (lines []string) {
 	return lines
 }
 
-// rateText is "-" for what did not run.
+// rateText is "-" for a rate of 0, which did not run.
 func rateText(v float64) string {
 	if v == 0 {
 		return "-"
@@ -116,13 +116,12 @@ func (c Percentile) text() string {
 	return IntervalText(*c.Estimate)
 }
 
-// IntervalText is "84.2 µs (83.9 to 84.6)", with units within where they
-// differ.
+// IntervalText renders "84.2 µs (83.9 to 84.6)", with the ends' units if they differ.
 func IntervalText(e stats.Estimate) string {
 	return fmt.Sprintf("%s (%s)", DurationText(float64(e.Value)), EndsText(e))
 }
 
-// EndsText is the interval alone: "83.9 to 84.6".
+// EndsText renders only the interval: "83.9 to 84.6".
 func EndsText(e stats.Estimate) string {
 	units := []string{"ns", "µs", "ms", "s"}
 	_, unit := scale(float64(e.Value), units)
@@ -134,8 +133,8 @@ func EndsText(e stats.Estimate) string {
 	return low + " to " + high
 }
 
-// RatioText is "×1.23 (1.10 to 1.37)" with stats.Same where noise explains it,
-// "" for the base and where the percentile itself is missing.
+// RatioText renders "×1.23 (1.10 to 1.37)", with stats.Same if noise explains it. It is "" for
+// the base and if the percentile itself is missing.
 func (c Percentile) RatioText() string {
 	if c.Ratio == nil {
 		if strings.HasPrefix(c.RatioMissing, "needs ") || c.RatioMissing == "" {
@@ -143,13 +142,13 @@ func (c Percentile) RatioText() string {
 		}
 		return "no ratio"
 	}
-	if c.Ratio.High > 100*c.Ratio.Low { // nobody learns anything from its ends
+	if c.Ratio.High > 100*c.Ratio.Low { // the ends tell nothing
 		return stats.Same + " repeats differ too much"
 	}
 	return ratioText(*c.Ratio, c.Difference)
 }
 
-// Failures names what went wrong, "0" for nothing.
+// Failures names the kinds of failure, "0" for none.
 func (v VariantSummary) Failures() string {
 	if v.Errors+v.TimedOut+v.Unanswered+v.Misses == 0 {
 		return "0"
@@ -215,7 +214,7 @@ func sweepText(b *strings.Builder, sweep []SweepSummary) {
 	_ = t.Flush()
 }
 
-// at is the percentile p of those.
+// at returns percentile p of list.
 func at(list []Percentile, p float64) Percentile {
 	for _, c := range list {
 		if c.P == p {

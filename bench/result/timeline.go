@@ -6,8 +6,8 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// A TimeLine is one round at a load point: neighbours in time, one window of
-// each variant. Times are in ns from the start of each window.
+// A TimeLine is one round at a load point: neighbours in time, one window of each variant.
+// Times are in ns from the start of each window.
 type TimeLine struct {
 	Point    string          `json:"point"`
 	Repeat   int             `json:"repeat"` // from 1
@@ -15,13 +15,13 @@ type TimeLine struct {
 	Variants []VariantInTime `json:"variants"`
 }
 
-// VariantInTime is what happened in a window of a variant.
+// VariantInTime is the time line of a variant's window.
 type VariantInTime struct {
 	Name     string    `json:"name"`
 	Duration int64     `json:"durationNs"`
 	Latency  []Instant `json:"latency"`
 	Noise    []Stream  `json:"noise,omitempty"`
-	// Stalls of the generator's own threads.
+	// Stalls are those of the generator's own threads.
 	Stalls []Stall `json:"stalls,omitempty"`
 }
 
@@ -29,22 +29,22 @@ type VariantInTime struct {
 type Instant struct {
 	At    int64 `json:"atNs"`
 	Count int64 `json:"count"`
-	// Median, -1 where there are too few requests for one.
+	// Median is -1 if there are too few requests.
 	Median int64 `json:"p50Ns"`
-	// Slowest of them.
+	// Slowest is the latency of the slowest request.
 	Slowest int64 `json:"maxNs"`
 }
 
-// A Stream is noise in one direction as it arrived.
+// A Stream is one direction of the noise, as it arrived.
 type Stream struct {
 	Direction string  `json:"direction"`
 	Asked     float64 `json:"askedBitsPerSecond"`
 	Interval  int64   `json:"intervalNs"`
 	Start     int64   `json:"startNs"`
-	// Rates of payload, bit/s, of each interval from Start.
+	// Rates are payload rates, bit/s, of each interval from Start.
 	Rates []float64 `json:"bitsPerSecond"`
-	// Trouble is how many segments were sent again (TCP) or datagrams lost
-	// (UDP) in each interval; none where nobody counted.
+	// Trouble is the number of retransmitted segments (TCP) or lost datagrams (UDP) in each
+	// interval; none if they were not counted.
 	Trouble []int64 `json:"trouble,omitempty"`
 }
 
@@ -54,8 +54,7 @@ type Stall struct {
 	Ns int64 `json:"ns"`
 }
 
-// slowest is the round with the slowest request of all repeats: the one that a
-// reader asks about first.
+// slowest returns the round with the slowest request of all repeats.
 func (r *Result) slowest() *TimeLine {
 	var worst *Window
 	for i := range r.Windows {
@@ -78,7 +77,7 @@ func (r *Result) slowest() *TimeLine {
 	return t
 }
 
-// at64 is 0 beyond the ends.
+// at64 returns 0 beyond the ends.
 func at64[T int64 | uint64](list []T, i int) (zero T) {
 	if i < 0 || i >= len(list) {
 		return zero
@@ -103,7 +102,7 @@ func (w *Window) inTime() VariantInTime {
 	for _, n := range w.Noise {
 		s := Stream{Direction: n.Direction, Asked: float64(n.Asked), Interval: n.Receiver.Interval}
 		for i, b := range n.Receiver.Intervals {
-			// Noise outlives the window; its last interval is cut short.
+			// Noise lasts longer than the window. Its last interval is incomplete.
 			at := n.Receiver.StartMono + int64(i)*n.Receiver.Interval - l.StartMono
 			if n.Receiver.Interval <= 0 || at < 0 || at+n.Receiver.Interval > l.Duration ||
 				i == len(n.Receiver.Intervals)-1 {
@@ -116,12 +115,12 @@ func (w *Window) inTime() VariantInTime {
 			if lost := n.Receiver.IntervalLost; len(lost) > 0 {
 				s.Trouble = append(s.Trouble, at64(lost, i))
 			} else if again := n.Sender.IntervalRetransmits; len(again) > 0 && n.Sender.Interval > 0 {
-				// The sender's intervals are its own: that in which this one began.
+				// The sender has intervals of its own: take the one in which this one began.
 				from := (n.Receiver.StartMono + int64(i)*n.Receiver.Interval - n.Sender.StartMono) / n.Sender.Interval
 				s.Trouble = append(s.Trouble, int64(at64(again, int(from))))
 			}
 		}
-		if len(s.Rates) > 0 { // else its clock is another host's
+		if len(s.Rates) > 0 { // otherwise its clock is that of another host
 			v.Noise = append(v.Noise, s)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// Traffic is what the SUT's device carried by its own counters, all of it:
-// load and noise, headers included, warm-up included.
+// Traffic is everything that the SUT's device carried, by its own counters: load and noise,
+// headers included, warm-up included.
 type Traffic struct {
 	Device string `json:"device"`
 	Source string `json:"source,omitempty"`
@@ -20,7 +20,7 @@ type Traffic struct {
 	Drops    uint64  `json:"drops"`
 }
 
-// carried are the bytes of a window's device.
+// carried returns the bytes and drops of the device in a window.
 func (w *Window) carried() (received, sent, drops uint64) {
 	if w.Machine == nil || w.Machine.Device == nil {
 		return 0, 0, 0
@@ -54,7 +54,7 @@ func traffic(windows map[int]*Window) *Traffic {
 		t.Drops += drops
 	}
 	if t == nil || duration == 0 || t.Received+t.Sent == 0 {
-		return nil // a device that does not count bytes
+		return nil // the device does not count bytes
 	}
 	t.Received /= float64(duration)
 	t.Sent /= float64(duration)
@@ -65,16 +65,16 @@ func traffic(windows map[int]*Window) *Traffic {
 // A PowerSummary is one power source, over all windows of a variant.
 type PowerSummary struct {
 	Provenance power.Provenance `json:"provenance"`
-	Windows    int              `json:"windows"` // in which it measured
-	// Power is the mean, W. Its bounds are those of the windows added up.
+	Windows    int              `json:"windows"` // number of windows in which it measured
+	// Power is the mean, W. Its bounds are the sums of the windows' bounds.
 	Power *power.Interval `json:"powerW,omitempty"`
-	// Derived divides what was done by it.
+	// Derived is the work divided by power and energy.
 	Derived *power.Derived `json:"derived,omitempty"`
-	// Missing is why something is not there.
+	// Missing is why a value is missing.
 	Missing string `json:"missing,omitempty"`
 }
 
-// powers of a variant, source by source in the order of the experiment.
+// powers returns the power of a variant, source by source in the order of the experiment.
 func powers(windows map[int]*Window) (out []PowerSummary) {
 	most := 0
 	for _, w := range windows {

@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/stats/search"
 )
 
-// Schema of result.json. The number grows with every incompatible change.
+// Schema is the version of result.json. The number grows with every incompatible change.
 const Schema = "niclane.result/2"
 
 // A Result is one run of an experiment. Durations are in ns, rates of traffic
@@ -27,11 +27,11 @@ type Result struct {
 	Niclane string    `json:"niclane"` // version that measured
 	Started time.Time `json:"started"`
 	Took    int64     `json:"tookNs"`
-	// Partial is set when the run ended before its end: what is here was
-	// measured, and something is missing.
+	// Partial is set if the run ended early. What is here was measured, and something is
+	// missing.
 	Partial *Partial `json:"partial,omitempty"`
 
-	// Text of the experiment's file, and what was read from it.
+	// Text is the experiment's file, and Experiment what was read from it.
 	Text       string                 `json:"text"`
 	Experiment *experiment.Experiment `json:"experiment"`
 
@@ -42,23 +42,21 @@ type Result struct {
 	// Windows in the order in which they were measured.
 	Windows  []Window `json:"windows"`
 	Searches []Search `json:"searches,omitempty"`
-	// HostNoise is what the processors did to a thread that only wanted to
-	// wake up, before and after the run.
+	// HostNoise is how late processors woke a thread that only slept, before and after the run.
 	HostNoise []hiccup.Result `json:"hostNoise"`
-	// Warnings of the run; those that follow from the numbers are made by
-	// Summarize.
+	// Warnings of the run. Summarize derives those that follow from the numbers.
 	Warnings []string `json:"warnings,omitempty"`
-	// Logs are what servers said at last, by name, of a run that failed.
+	// Logs are the last output of servers, by name, of a run that failed.
 	Logs map[string]string `json:"logs,omitempty"`
 }
 
-// Partial says where a run ended, and why.
+// Partial is where a run ended, and why.
 type Partial struct {
 	Phase  string `json:"phase"` // "raise", "server", "repeats", ...
 	Reason string `json:"reason"`
 }
 
-// Environment is what somebody needs to judge or repeat the result.
+// Environment is what a reader needs to judge or repeat the result.
 type Environment struct {
 	Kernel         string            `json:"kernel"`
 	Distribution   string            `json:"distribution,omitempty"`
@@ -71,14 +69,14 @@ type Environment struct {
 	Sysctls        map[string]string `json:"sysctls,omitempty"`
 	Go             string            `json:"go"`
 	Network        Network           `json:"network"`
-	// Hosts that take part, the SUT first, where there are several; what is
-	// above is the SUT's.
+	// Hosts that take part, the SUT first, if there are several. The fields above are the
+	// SUT's.
 	Hosts []Host `json:"hosts,omitempty"`
-	// Cards of the hosts that take part; the lab's are emulated and say so.
+	// Cards of the hosts that take part. The lab's cards are emulated and say so.
 	Cards []Card `json:"cards,omitempty"`
-	// Versions of what was used beside the kernel, by name: "memcached", "openssl".
+	// Versions of software other than the kernel, by name: "memcached", "openssl".
 	Versions map[string]string `json:"versions,omitempty"`
-	// Placement of what ran: the same in every variant, or named in the
+	// Placement of processes and kernel threads: the same in every variant, or listed in the
 	// variant's Differences.
 	Placement []Placement `json:"placement,omitempty"`
 }
@@ -91,18 +89,17 @@ type Host struct {
 	Kernel   string `json:"kernel"`
 	CPUModel string `json:"cpuModel,omitempty"`
 	CPUs     int    `json:"cpus"`
-	// ClockAhead is how far its CLOCK_MONOTONIC was ahead of the
-	// orchestrator's, which is the time axis of the windows, when the run
-	// began, and ClockUncertainty how well that is known: half of a round trip.
+	// ClockAhead is how far its CLOCK_MONOTONIC was ahead of the orchestrator's when the run
+	// began. The orchestrator's clock is the time axis of the windows. ClockUncertainty is the
+	// uncertainty: half of a round trip.
 	ClockAhead       int64 `json:"clockAheadNs"`
 	ClockUncertainty int64 `json:"clockUncertaintyNs"`
-	// Late is how late the worst of its processors woke a thread that only
-	// wanted to wake up, at the experiment's percentile, before or after the
-	// run. Result.HostNoise has the SUT's in full.
+	// Late is the wake-up delay of the worst of its processors, at the experiment's percentile,
+	// before or after the run. Result.HostNoise has the SUT's in full.
 	Late int64 `json:"lateNs,omitempty"`
 }
 
-// A Card is a network device and what drives it, as ETHTOOL_GDRVINFO has it.
+// A Card is a network device and its driver, from ETHTOOL_GDRVINFO.
 type Card struct {
 	Host     string `json:"host"`
 	Device   string `json:"device"`
@@ -113,7 +110,7 @@ type Card struct {
 	Speed    int64  `json:"speedBitsPerSecond,omitempty"`
 }
 
-// Placement says where a process or a kernel thread ran.
+// Placement is where a process or a kernel thread ran.
 type Placement struct {
 	What  string `json:"what"` // "server", "generator"
 	CPUs  []int  `json:"cpus"`
@@ -137,19 +134,18 @@ type Server struct {
 	Version string   `json:"version,omitempty"`
 	Command []string `json:"command,omitempty"`
 	Address string   `json:"address"`
-	// Instances are the server's where it is split over NUMA nodes; none where
-	// it is one.
+	// Instances are the server's if it is split over NUMA nodes, otherwise none.
 	Instances []Instance `json:"instances,omitempty"`
-	// Notes are what somebody should know of how it is split.
+	// Notes are remarks on how it is split.
 	Notes []string `json:"notes,omitempty"`
-	// Proof is how the workload is proven: "memcached stats", or why it is not.
+	// Proof is how the workload is verified: "memcached stats", or why it is not.
 	Proof string `json:"proof"`
 }
 
-// An Instance is that of a NUMA node.
+// An Instance is the server's instance on a NUMA node.
 type Instance struct {
 	Node int `json:"node"`
-	// CPUs that it is kept to, and Mems, the nodes that its memory is from.
+	// CPUs on which it runs, and Mems, the nodes of its memory.
 	CPUs    []int    `json:"cpus"`
 	Mems    []int    `json:"mems"`
 	Command []string `json:"command"`
@@ -158,43 +154,41 @@ type Instance struct {
 // An InstanceWindow is an instance's share of a window.
 type InstanceWindow struct {
 	Node int `json:"node"`
-	// Process is what it used, its disk reads among it.
+	// Process is its resource use, disk reads included.
 	Process machine.Process `json:"process"`
-	// Cache is what its cache counted; nil: it was not asked.
+	// Cache is what its cache counted; nil: it was not read.
 	Cache *cache.Counters `json:"cache,omitempty"`
 }
 
-// Arrival counts how an instance was chosen for connections, warm-up included:
-// once for each first packet, of which a connection can have sent several.
+// Arrival counts how an instance was chosen for connections, warm-up included: once for each
+// first packet. A connection can have several first packets.
 type Arrival struct {
-	// Node are those that went to the instance of the node where they arrived,
-	// Hash those that the kernel's hash gave to any.
+	// Node counts those that went to the instance on the node where they arrived. Hash counts
+	// those that the kernel's hash assigned.
 	Node uint64 `json:"node"`
 	Hash uint64 `json:"hash"`
 }
 
-// A Variant as it was measured.
+// A Variant is a variant as it was measured.
 type Variant struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	// Lanes is the lanes file that was applied and Plan the steps that it took,
-	// "" without lanes.
+	// Lanes is the lanes file that was applied, and Plan its steps, "" without lanes.
 	Lanes string `json:"lanes,omitempty"`
 	Plan  string `json:"plan,omitempty"`
-	// ClientPlan is the same for a client's lanes, of several clients the last.
+	// ClientPlan is the same for a client's lanes; with several clients, the last one's.
 	ClientPlan string `json:"clientPlan,omitempty"`
-	// Differences to the variant before it, each in one line; the first
-	// variant's name the baseline's tuning.
+	// Differences are those to the variant before it, one line each. For the first variant,
+	// they are the baseline's tuning.
 	Differences []string `json:"differences,omitempty"`
 }
 
 // A Point is a load point.
 type Point struct {
 	Mode        string  `json:"mode"`                    // load.Open or load.Closed
-	Rate        float64 `json:"ratePerSecond,omitempty"` // asked for, of Open
+	Rate        float64 `json:"ratePerSecond,omitempty"` // requested, for Open
 	Connections int     `json:"connections"`
-	// Rounds are the repeats of each variant, and Stopped is why there were no
-	// more.
+	// Rounds is the number of repeats of each variant. Stopped is why there were no more.
 	Rounds  int    `json:"rounds"`
 	Stopped string `json:"stopped,omitempty"`
 }
@@ -210,33 +204,32 @@ const (
 type Window struct {
 	Purpose string `json:"purpose"`
 	Variant string `json:"variant"`
-	// Point is the index of the load point, and Repeat the number of the round
-	// from 0; of purpose Repeat only.
+	// Point is the index of the load point, and Repeat the number of the round from 0; for
+	// purpose Repeat only.
 	Point  int `json:"point"`
 	Repeat int `json:"repeat"`
-	// Rate per second that was asked for, of open loops.
+	// Rate is the requested rate per second, for open loops.
 	Rate float64 `json:"ratePerSecond,omitempty"`
-	// Sweep says what was varied, of purpose Sweeping.
+	// Sweep is the combination that was set, for purpose Sweeping.
 	Sweep *Sweep `json:"sweep,omitempty"`
 
 	Load  load.Result `json:"load"`
 	Noise []Noise     `json:"noise,omitempty"`
-	// Machine is from the start of the generators to their end, warm-up
-	// included.
+	// Machine covers the time from the start of the generators to their end, warm-up included.
 	Machine *machine.Diff  `json:"machine,omitempty"`
 	Counts  []Count        `json:"counts,omitempty"`
 	Power   []power.Result `json:"power,omitempty"`
-	// Cache is what a cache counted meanwhile, and Origin the origin behind it,
-	// warm-up included; nil: it was not asked.
+	// Cache is what a cache counted in that time, and Origin what the origin behind it counted,
+	// warm-up included; nil: not read.
 	Cache  *cache.Counters `json:"cache,omitempty"`
 	Origin *cache.Counters `json:"origin,omitempty"`
-	// Instances are what each instance of a server did that is split over NUMA
-	// nodes, in the order of Server.Instances; Machine and Cache have the sums.
+	// Instances are the instances of a server that is split over NUMA nodes, in the order of
+	// Server.Instances. Machine and Cache have the sums.
 	Instances []InstanceWindow `json:"instances,omitempty"`
-	// Arrival is how connections came to instances; nil where there is one.
+	// Arrival is how connections were assigned to instances; nil if there is one.
 	Arrival *Arrival `json:"arrival,omitempty"`
-	// Hops are the queues on the way, sampled from the start of the generators
-	// to their end. A site that cannot read them has none.
+	// Hops are the queues on the way, sampled from the start of the generators to their end;
+	// none if the site cannot read them.
 	Hops []Hop `json:"hops,omitempty"`
 	// Warnings of the run about this window.
 	Warnings []string `json:"warnings,omitempty"`
@@ -245,47 +238,47 @@ type Window struct {
 // A Hop is a place where packets queue.
 type Hop struct {
 	Name string `json:"name"` // "switch → SUT"
-	// Reach is what a lane on the SUT can do about it.
+	// Reach is whether a lane on the SUT can change it.
 	Reach Reach `json:"reach"`
-	Rate  int64 `json:"rateBitsPerSecond"` // at which it drains, 0: unknown
-	Limit int64 `json:"limitBytes"`        // of its buffer, 0: unknown
-	// Bytes that waited, in samples evenly spaced in time.
+	Rate  int64 `json:"rateBitsPerSecond"` // rate at which it drains, 0: unknown
+	Limit int64 `json:"limitBytes"`        // size of its buffer, 0: unknown
+	// Bytes is the backlog, in samples evenly spaced in time.
 	Bytes *stats.Histogram `json:"bytes"`
 	Drops uint64           `json:"drops"`
 }
 
-// Reach of a lane.
+// Reach is how far a lane can change the queue of a hop.
 type Reach string
 
-// What a lane can do about the queue of a hop.
+// Whether a lane can change the queue of a hop.
 const (
-	// ReachOwn: the lane's own queue, only its packets wait here.
+	// ReachOwn: the lane's own queue, with only its packets.
 	ReachOwn Reach = "the lane's own"
-	// ReachHost: the host's queue for everything, or for the rest when there is a lane.
+	// ReachHost: the host's queue for all packets, or for the packets without a lane.
 	ReachHost Reach = "on the host"
-	// ReachNone: the queue is beyond the host, a lane cannot change it.
+	// ReachNone: the queue is outside the host; a lane cannot change it.
 	ReachNone Reach = "out of reach"
 )
 
 // A Sweep is a combination that was measured once.
 type Sweep struct {
-	Noise        int   `json:"noisePermille"` // of the link
+	Noise        int   `json:"noisePermille"` // share of the link
 	SwitchBuffer int64 `json:"switchBufferBytes"`
 }
 
-// Noise is one stream beside the load.
+// Noise is one stream in addition to the load.
 type Noise struct {
 	Direction string `json:"direction"` // experiment.ToSUT or FromSUT
-	// Asked is the payload rate that was asked for, and Achieved the one that
-	// arrived in the counted time, bit/s.
+	// Asked is the requested payload rate. Achieved is the rate that arrived in the counted
+	// time. Both in bit/s.
 	Asked    int64        `json:"askedBitsPerSecond"`
 	Achieved int64        `json:"achievedBitsPerSecond"`
 	Sender   noise.Result `json:"sender"`
 	Receiver noise.Result `json:"receiver"`
 }
 
-// Count is something that generator and server both counted, over the same
-// requests, warm-up included.
+// Count is a counter that generator and server both have, over the same requests, warm-up
+// included.
 type Count struct {
 	Name   string `json:"name"`
 	Sent   int64  `json:"sent"`

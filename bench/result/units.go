@@ -7,13 +7,13 @@ import (
 	"strconv"
 )
 
-// DurationText is a time in ns with three significant digits: "84.2 µs".
+// DurationText renders a time in ns with three significant digits: "84.2 µs".
 func DurationText(ns float64) string { return scaled(ns, "ns", "µs", "ms", "s") }
 
-// BitsText is a rate of traffic: "742 Mbit/s".
+// BitsText renders a rate of traffic: "742 Mbit/s".
 func BitsText(v float64) string { return scaled(v, "bit/s", "kbit/s", "Mbit/s", "Gbit/s") }
 
-// BytesText has decimal units, as rates have: "1.51 kB".
+// BytesText renders bytes in decimal units, as for rates: "1.51 kB".
 func BytesText(v float64) string { return scaled(v, "B", "kB", "MB", "GB") }
 
 func scaled(v float64, units ...string) string {
@@ -39,7 +39,7 @@ func scale(v float64, units []string) (string, string) {
 	return strconv.FormatFloat(v, 'f', digits, 64), units[i]
 }
 
-// PercentileText names p: "P99.9".
+// PercentileText renders p: "P99.9".
 func PercentileText(p float64) string { return "P" + numberText(p) }
 
 func numberText(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

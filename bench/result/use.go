@@ -23,7 +23,7 @@ const (
 	Times        = "in all"
 )
 
-// A Use is one thing that the SUT did meanwhile, by variant.
+// A Use is one counter of the SUT during the windows, by variant.
 type Use struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
@@ -31,11 +31,11 @@ type Use struct {
 	Values []*float64 `json:"values"`
 }
 
-// perCPU is up to how many processors each has lines of its own.
+// perCPU is the largest number of processors that get a line each.
 const perCPU = 8
 
-// machineUse compares what the machine did, variant by variant. Lines that are
-// zero everywhere are left out, but for those whose zero is good news.
+// machineUse compares what the machine did, variant by variant. It leaves out lines that are
+// zero everywhere, except those for which zero is informative.
 func machineUse(variants []map[int]*Window) []Use {
 	columns := make([]*column, len(variants))
 	var names []string
@@ -85,10 +85,10 @@ type column struct{ tally[string, value] }
 
 func (c *column) put(name string, v float64, unit string) { *c.at(name) = value{v, unit, false} }
 
-// tell puts what is worth knowing when it is zero.
+// tell adds a line that is shown even if it is zero.
 func (c *column) tell(name string, v float64, unit string) { *c.at(name) = value{v, unit, true} }
 
-// newColumn adds up the windows of a variant, nil where none has counted.
+// newColumn adds up the windows of a variant; nil if none has counters.
 func newColumn(windows map[int]*Window) *column {
 	var all []*machine.Diff
 	var requests, ns float64
@@ -144,7 +144,7 @@ func newColumn(windows map[int]*Window) *column {
 	return c
 }
 
-// napis are how the device was polled.
+// napis adds how the device was polled.
 func (c *column) napis(all []*machine.Diff, ns float64) {
 	var polls, packets, empty, full, thread, busy float64
 	for _, d := range all {
@@ -168,7 +168,7 @@ func (c *column) napis(all []*machine.Diff, ns float64) {
 	c.tell("NAPI polls by busy polling", busy/polls, OfPolls)
 }
 
-// lanes are what each lane's queues and class carried.
+// lanes adds what each lane's queues and class carried.
 func (c *column) lanes(all []*machine.Diff, ns float64) {
 	var sums tally[string, machine.Traffic]
 	add := func(name string, t *machine.Traffic) {
@@ -256,7 +256,7 @@ func (c *column) processors(all []*machine.Diff, ns float64) {
 	}
 }
 
-// perQueue is up to how many queues each has a line of its own.
+// perQueue is the largest number of queues that get a line each.
 const perQueue = 32
 
 func (c *column) device(all []*machine.Diff, ns float64) {
