@@ -9,13 +9,13 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// A variantText is a variant as it is read, with the places of its lanes' texts.
+// A variantText is a variant as read, with the positions of its lanes' texts.
 type variantText struct {
 	Variant
 	laneTexts
 }
 
-// laneTexts are where lanes stand, for the lines of their errors.
+// laneTexts are the positions of a variant's lanes, for the lines of their errors.
 type laneTexts struct{ server, client y.Value }
 
 func variantKeys() []y.Key[variantText] {
@@ -60,7 +60,7 @@ func variantKeys() []y.Key[variantText] {
 	}
 }
 
-// lanesKey keeps the place of the text.
+// lanesKey keeps the position of the text.
 func lanesKey(name, doc string, set func(*variantText, string, y.Value)) y.Key[variantText] {
 	text := y.Text("the text of a lanes file, under "+name+": |", 64<<10)
 	k := y.Of(name, text, "no lanes", doc, func(*variantText, string) {})

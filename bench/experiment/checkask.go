@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// ownProtocols are those that niclane's own server speaks.
+// ownProtocols are the protocols of niclane's own server.
 var ownProtocols = []string{ProtocolMemcached}
 
 func (r *reader) checkServer() {
@@ -201,7 +201,7 @@ func (r *reader) streams(direction string) int {
 	return n
 }
 
-// link is the rate of the link, 0 if only the run knows it.
+// link is the rate of the link, 0 if it is known only during the run.
 func (r *reader) link() uint64 {
 	switch {
 	case r.e.Lab != nil:
@@ -251,5 +251,5 @@ func (r *reader) checkNoise() {
 	}
 }
 
-// noLanes reports whether a variant has none.
+// noLanes reports whether a variant has no lanes.
 func (v *Variant) noLanes() bool { return strings.TrimSpace(v.Lanes) == "" && v.LanesFile == "" }

@@ -16,13 +16,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// variantPath is where the variant of a name stands.
+// variantPath returns the path of the variant with that name.
 func (r *reader) variantPath(name string) string {
 	i := slices.IndexFunc(r.e.Variants, func(v Variant) bool { return v.Name == name })
 	return fmt.Sprintf("variants[%d]", i)
 }
 
-// variant finds one by name; path is that of the name.
+// variant finds a variant by name; path is the path of the key that has the name.
 func (r *reader) variant(path, name string) *Variant {
 	for i := range r.e.Variants {
 		if r.e.Variants[i].Name == name {
@@ -33,7 +33,7 @@ func (r *reader) variant(path, name string) *Variant {
 	for _, v := range r.e.Variants {
 		names = append(names, v.Name)
 	}
-	// A name that could not be read may be the one.
+	// A variant whose name could not be read may be the right one.
 	if r.Given(path) && r.fine(path) && len(names) > 0 && !slices.Contains(names, "") {
 		r.Failf(path, "found %s, want the name of a variant: %s", y.Quote(name), y.OneOf(names))
 	}
@@ -85,15 +85,15 @@ func (r *reader) checkVariants() {
 	}
 }
 
-// same reports whether two variants differ in nothing but name and title.
+// same reports whether two variants differ only in name and title.
 func (v *Variant) same(o *Variant) bool {
 	return o.Noise == v.Noise && o.Lanes == v.Lanes && o.LanesFile == v.LanesFile && o.ClientLanes == v.ClientLanes &&
 		o.LanePolicy == v.LanePolicy &&
 		maps.Equal(o.Force, v.Force) && reflect.DeepEqual(o.Server, v.Server) && reflect.DeepEqual(o.Tune, v.Tune)
 }
 
-// checkLanes holds a lanes file within the experiment's to package config, with
-// values for the names that the run will put in.
+// checkLanes checks a lanes file inside the experiment with package config. It uses sample
+// values for the names that the run replaces.
 func (r *reader) checkLanes(path, text string, v y.Value, names []string) {
 	if !expands(v, text, names) {
 		return
@@ -123,7 +123,7 @@ func (r *reader) checkLanes(path, text string, v y.Value, names []string) {
 	}
 }
 
-// checkClientDevices wants a device of every client that gets lanes.
+// checkClientDevices requires a device of every client that gets lanes.
 func (r *reader) checkClientDevices(path string) {
 	if r.e.Hosts == nil {
 		return

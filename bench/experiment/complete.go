@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// complete fills in what holds when a key is not given and depends on others.
+// complete fills in defaults that depend on other keys.
 func (r *reader) complete() {
 	e := &r.e
 	if r.on != nil {
@@ -100,7 +100,7 @@ func (r *reader) completeLoad() {
 	if p := r.e.Workload.Protocol; isHTTP(p) || p == ProtocolAerospike {
 		l.Pipeline = cmp.Or(l.Pipeline, 1)
 	}
-	if r.on != nil { // no more generators than there is work for
+	if r.on != nil { // at most as many generators as connections and requests
 		for _, most := range [][]int{l.Connections, l.Rates} {
 			if len(most) > 0 {
 				l.Generators = min(l.Generators, most[0])
@@ -109,7 +109,7 @@ func (r *reader) completeLoad() {
 	}
 	s := &r.e.Server
 	if n := len(l.Connections); n > 0 && (s.Kind == KindMemcached || s.Kind == KindNiclane || s.Kind == KindCommand) {
-		// One more for whoever reads the counters.
+		// At least one more connection, to read the counters.
 		s.Connections = cmp.Or(s.Connections, slices.Max(l.Connections)+64)
 	}
 }

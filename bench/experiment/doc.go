@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package experiment is the file that says what "niclane bench run" measures:
-// where, which server, which load beside which noise, in which variants, how
-// often, and what is to be found out. It is as strict as package config, whose
-// reader it shares: every error of a file in one run, with line, path, what was
-// found and what is allowed. One table of keys drives the reader, the JSON
+// Package experiment reads the file that says what "niclane bench run" measures: the hosts, the
+// server, the load, the noise, the variants, the repeats and the goals. It is as strict as
+// package config and shares its reader: it reports every error of a file in one run, with line,
+// path, the value found and the values allowed. One table of keys drives the reader, the JSON
 // Schema for editors and the reference in docs/experiment.yaml.5.md.
 //
-// It refuses what cannot be measured as it is written: a percentile that the
-// windows do not hold enough requests for, noise without a link to be a share
-// of, a time limit below the time that the file needs. It opens no file and
-// runs nothing; whether a host, a program or a card is there is for those who
-// run the experiment, who find the line for their errors with File.Problem.
+// It refuses what cannot be measured as written: a percentile for which the windows have too
+// few requests, noise as a share of an unknown link rate, a time limit shorter than the
+// windows. It opens no file and runs nothing. It does not check that a host, a program or a
+// card exists: the caller that runs the experiment does, and finds the line for its errors with
+// File.Problem.
 package experiment
 
 //go:generate go test . -run Current|Manual -update

@@ -61,8 +61,8 @@ func TestManualIsCurrent(t *testing.T) {
 
 var example = regexp.MustCompile("(?s)```yaml\n(.*?)```\n(?:\n```text\n(.*?)```\n)?")
 
-// TestManualExamples parses every example of experiment.yaml(5) and, where
-// messages follow it, holds them to what Parse says. -update writes them.
+// TestManualExamples parses every example of experiment.yaml(5) and compares the messages after
+// it with Parse's. -update writes them.
 func TestManualExamples(t *testing.T) {
 	text := readFile(t, manFile)
 	good, bad := 0, 0
@@ -102,7 +102,7 @@ func TestManualExamples(t *testing.T) {
 
 var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) { return compile(experiment.Schema()) })
 
-// compile makes a schema ready to use.
+// compile returns a compiled schema.
 func compile(text []byte) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -116,20 +116,20 @@ func compile(text []byte) (*jsonschema.Schema, error) {
 	return c.Compile("schema.json")
 }
 
-// validate holds an experiment to its schema.
+// validate checks an experiment against its schema.
 func validate(t testing.TB, text []byte) error {
 	t.Helper()
 	return validateBy(t, compiled, text)
 }
 
-// validateBy holds a file to a schema, with its keys in the schema's spelling.
+// validateBy checks a file against a schema, with its keys in the schema's spelling.
 func validateBy(t testing.TB, schema func() (*jsonschema.Schema, error), text []byte) error {
 	t.Helper()
 	s, err := schema()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A byte order mark is text to this YAML reader.
+	// This YAML reader treats a byte order mark as text.
 	asJSON, err := yaml.YAMLToJSON(bytes.TrimPrefix(text, []byte("\ufeff")))
 	if err != nil {
 		return err
@@ -141,8 +141,8 @@ func validateBy(t testing.TB, schema func() (*jsonschema.Schema, error), text []
 	return s.Validate(oneSpelling("", v))
 }
 
-// oneSpelling writes the keys of mappings as the schema has them, but for those
-// that have names of the file's own choice.
+// oneSpelling rewrites the keys of mappings in the schema's spelling, except mappings whose
+// keys the file chooses.
 func oneSpelling(key string, v any) any {
 	switch x := v.(type) {
 	case map[string]any:

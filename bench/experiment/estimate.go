@@ -9,26 +9,25 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// What a run takes beside its windows, ns: seen in the lab, and coarse.
+// Times of a run outside its windows, ns: rough values from runs in the lab.
 const (
-	raiseTime  = int64(3 * time.Second)        // the lab or the agents, and down again
+	raiseTime  = int64(3 * time.Second)        // start of the lab or the agents, and their end
 	serverTime = int64(1 * time.Second)        // until the server answers
-	laneTime   = int64(300 * time.Millisecond) // apply or roll back, about every second window
+	laneTime   = int64(300 * time.Millisecond) // apply or rollback, about every second window
 	settleTime = int64(700 * time.Millisecond) // noise before the warm-up and after the window
-	startTime  = int64(200 * time.Millisecond) // of a generator
-	prefillPer = int64(10 * time.Microsecond)  // of a key
-	fetchPer   = int64(40)                     // of a byte, twice at 400 Mbit/s
-	objectPer  = int64(time.Millisecond)       // of an object
+	startTime  = int64(200 * time.Millisecond) // start of a generator
+	prefillPer = int64(10 * time.Microsecond)  // per key
+	fetchPer   = int64(40)                     // per byte, twice at 400 Mbit/s
+	objectPer  = int64(time.Millisecond)       // per object
 )
 
-// Lead is how far ahead, ns, the time is set at which several generators begin
-// together: they have to be started and connected by then.
+// Lead is how far ahead, ns, the common start time of several generators is set: until then
+// they must be started and connected.
 func Lead(connections int) int64 {
 	return min(int64(250*time.Millisecond)+int64(connections)*int64(500*time.Microsecond), int64(10*time.Second))
 }
 
-// Points is the number of load points that Load gives: rates, or numbers of
-// connections.
+// Points is the number of load points in Load: rates, or numbers of connections.
 func Points(l Load) int {
 	if l.Mode == Closed {
 		return len(l.Connections)
@@ -36,8 +35,8 @@ func Points(l Load) int {
 	return len(l.Rates)
 }
 
-// SearchSteps is how many rates a search tries per variant: halving the ratio
-// of its bounds until it is the resolution, and the bounds themselves.
+// SearchSteps is how many rates a search tries per variant: the two bounds, and the steps that
+// halve their ratio until it reaches the resolution.
 func SearchSteps(s Search) int {
 	if s.From <= 0 || s.To <= s.From {
 		return 1
@@ -46,9 +45,9 @@ func SearchSteps(s Search) int {
 	return 2 + max(0, int(math.Ceil(halvings)))
 }
 
-// SearchWindow is how long a window of the search lasts at a rate, ns: as long
-// as the others, and so long that it has the requests that the percentile of the
-// SLA needs, with a twentieth more, because how many arrive is left to chance.
+// SearchWindow is the length of a search window at a rate, ns: as long as other windows, or
+// longer if the SLA's percentile needs more requests. It adds a twentieth, because the number
+// of arrivals is random.
 func SearchWindow(e *Experiment, rate float64) int64 {
 	if e.SLA == nil {
 		return e.Load.Window
@@ -56,8 +55,8 @@ func SearchWindow(e *Experiment, rate float64) int64 {
 	return max(e.Load.Window, int64(1.05*float64(stats.Needed(e.SLA.Percentile))/rate*float64(time.Second)))
 }
 
-// longer is what a search's windows may take beyond those of others, ns: at the
-// lowest rate, and at the shares of it at which latency is measured.
+// longer is the extra time of a search's windows, ns: at the lowest rate, and at the shares of
+// it at which latency is measured.
 func longer(e *Experiment) (sum int64) {
 	s := e.Search
 	for _, v := range e.Variants {
@@ -72,8 +71,7 @@ func longer(e *Experiment) (sum int64) {
 	return sum * int64(e.Repeats.Max)
 }
 
-// Windows is how many windows a run measures at least and at most; those of
-// its sweep are not among them.
+// Windows is the least and the largest number of windows of a run, without those of its sweep.
 func Windows(e *Experiment) (least, most int) {
 	n := len(e.Variants) * Points(e.Load)
 	tried := 0
@@ -86,11 +84,10 @@ func Windows(e *Experiment) (least, most int) {
 	return n*e.Repeats.Min + tried, (n + tried) * e.Repeats.Max
 }
 
-// Estimate is how long a run takes at least and at most, ns. It is shown before
-// the run starts. Least is a bound from below, with what is known beforehand
-// left out that may take no time; most is what the windows, and the rest as it
-// is usually, add up to: a slow server or host takes longer. Of a server that is
-// split it has one instance; what each further one adds is PerInstance.
+// Estimate is the least and the largest time that a run takes, ns. It is shown before the run
+// starts. least is a lower bound: it leaves out parts that may take no time. most is the
+// windows plus usual times for the rest; a slow server or host takes longer. For a split server
+// both count one instance; PerInstance is the time of each further one.
 func Estimate(e *Experiment) (least, most int64) {
 	noisy := 0
 	for _, v := range e.Variants {
@@ -121,10 +118,10 @@ func Estimate(e *Experiment) (least, most int64) {
 	return least, most
 }
 
-// PerInstance is what each instance of a split server beyond the first adds to
-// the most that a run takes, ns: they are started, asked and filled one after
-// the other whenever the server is. How many there are, the hosts' NUMA nodes
-// say, which are not known beforehand. 0 for a server that is not split.
+// PerInstance is the time that each further instance of a split server adds to most, ns.
+// Instances are started, checked and filled one after the other at each start of the server.
+// Their number depends on the hosts' NUMA nodes, which are not known beforehand. It is 0 for a
+// server that is not split.
 func PerInstance(e *Experiment) int64 {
 	if e.Server.Split == "" {
 		return 0
@@ -132,8 +129,7 @@ func PerInstance(e *Experiment) int64 {
 	return starting(e)
 }
 
-// starting is how long all starts of one instance take, until it answers and is
-// filled.
+// starting is the time of all starts of one instance, until it answers and is filled.
 func starting(e *Experiment) int64 {
 	once := serverTime
 	if e.Workload.Prefill {
@@ -147,7 +143,7 @@ func starting(e *Experiment) int64 {
 	return int64(starts(e)) * once
 }
 
-// sweeps is how many windows the sweep has.
+// sweeps is the number of windows of the sweep.
 func sweeps(e *Experiment) int {
 	s := e.Sweep
 	if s == nil {
@@ -156,9 +152,9 @@ func sweeps(e *Experiment) int {
 	return len(s.Variants) * len(s.Noise) * max(1, len(s.SwitchBuffers))
 }
 
-// starts is how often the server is started, at most: anew for each window
-// where variants have servers of their own. That one is kept where it follows on
-// itself, in the rounds A B, B A, is left out.
+// starts is the largest number of starts of the server: one for each window if variants have
+// different servers. It ignores that a server is kept if two successive windows use it, as in
+// rounds A B, B A.
 func starts(e *Experiment) int {
 	other := false
 	for _, v := range e.Variants {
@@ -171,7 +167,7 @@ func starts(e *Experiment) int {
 	return most + sweeps(e)
 }
 
-// roundUp is a duration for people: whole seconds, minutes above an hour.
+// roundUp renders a duration for users: whole seconds, or minutes above an hour.
 func roundUp(ns int64) string {
 	unit := time.Second
 	if ns > int64(time.Hour) {

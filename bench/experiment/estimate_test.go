@@ -63,7 +63,7 @@ func estimate(t *testing.T, text string) (e *experiment.Experiment, least, most 
 	return f.Experiment, least, most
 }
 
-// TestEstimate: what is added takes its time, and repeats what they may.
+// TestEstimate: each addition takes its time, for as many repeats as possible.
 func TestEstimate(t *testing.T) {
 	e, least, most := estimate(t, small)
 	if n, m := experiment.Windows(e); n != 20 || m != 40 {
@@ -95,7 +95,8 @@ func TestEstimate(t *testing.T) {
 	if want := (int64(3*5+steps)*4 + 2) * second; searched != want {
 		t.Errorf("a search of one variant takes at least %d ns, want %d", searched, want)
 	}
-	// At 1000 per second P99.9 needs windows of 10.5 s, at 10 % of that ten times as long.
+	// At 1000 per second P99.9 needs windows of 10.5 s; at 10 % of that rate, ten times as
+	// long.
 	long := strings.Replace(small, "rates: [1000, 2000], ", "", 1) +
 		"sla: {percentile: 99.9, at: 1ms}\nsearch: {max-rate: {from: 1000, to: 16000, resolution: 10%}, variants: b}\n"
 	e, _, slow := estimate(t, long)
@@ -109,8 +110,8 @@ func TestEstimate(t *testing.T) {
 	if e.Load.Window != 3*second || slow-short <= int64(e.Repeats.Max)*100*second {
 		t.Errorf("windows of %d ns; longer ones of the search take %d ns in all", e.Load.Window, slow-short)
 	}
-	// Several generators wait for each other: 0.25 s, and 0.5 ms for each of 1000
-	// connections, in each of 40 windows.
+	// Several generators wait for each other: 0.25 s, and 0.5 ms for each of 1000 connections,
+	// in each of 40 windows.
 	_, _, together := estimate(t, strings.Replace(small, "warmup: 1s", "connections: 1000, generators: 2, warmup: 1s",
 		1))
 	if got, want := together-most, 40*750*int64(1e6); got != want {
@@ -121,8 +122,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// caching fills a cache: 10 objects of 1 MB twice are 400 ms at 400 Mbit/s, and
-// 10 ms of them; the 5 that are never kept are not asked for. 8 windows of 4 s.
+// caching fills a cache: 10 objects of 1 MB twice take 400 ms at 400 Mbit/s, plus 10 ms for the
+// objects. The 5 that cannot be cached are not fetched. 8 windows of 4 s.
 const caching = `version: 1
 title: caching
 lab: {}
@@ -143,8 +144,8 @@ repeats: {min: 2}
 host-noise: {window: 1s}
 `
 
-// TestEstimateOfStarts: whenever the server is started it is waited for and
-// filled, and of a split one each instance.
+// TestEstimateOfStarts: each start of the server includes its answer and its fill, for each
+// instance of a split server.
 func TestEstimateOfStarts(t *testing.T) {
 	const (
 		ms   = int64(1e6)
@@ -174,7 +175,7 @@ func TestEstimateOfStarts(t *testing.T) {
 			t.Errorf("%s: %d ns for each further instance, want %d", tt.name, got, tt.perInstance)
 		}
 	}
-	// Both, and a sweep, which starts it too.
+	// Both, and a sweep, which also starts the server.
 	both := strings.NewReplacer("port: 80", "port: 80, split: numa", "{name: b}",
 		"{name: b, server: {arguments: [-x]}}").Replace(caching)
 	e, _, most := estimate(t, both)

@@ -7,33 +7,32 @@ import (
 	"strings"
 )
 
-// Names that Expand knows in commands, in files and in the text of lanes, and
-// what they stand for.
+// Names that Expand replaces in commands, in files and in the text of lanes, and their values.
 const (
-	NameAddress     = "address"     // that the server listens on
-	NamePort        = "port"        // that the server listens on
+	NameAddress     = "address"     // address on which the server listens
+	NamePort        = "port"        // port on which the server listens
 	NameThreads     = "threads"     // server.threads
 	NameConnections = "connections" // server.connections
-	NameScratch     = "scratch"     // directory of the run on the host, with server.files
-	NameStorage     = "storage"     // directory for what is large: of an instance's node, or $scratch
+	NameScratch     = "scratch"     // the run's directory on the host, with server.files
+	NameStorage     = "storage"     // directory for large files: that of an instance's node, or $scratch
 	NameSUT         = "sut"         // address of the SUT
 	NameClient      = "client"      // address of the first client
 	NameNoise       = "noise"       // address of the noise host
-	NameDevice      = "device"      // of the SUT, or of the client
-	NameCgroup      = "cgroup"      // of the server's processes
+	NameDevice      = "device"      // device of the SUT, or of the client
+	NameCgroup      = "cgroup"      // control group of the server's processes
 	NameLink        = "link"        // rate of the link: 500mbit
 	NameCPUs        = "cpus"        // processors of the server: [2-5, 8]
-	NameNumber      = "n"           // of a copy of an object
-	NameNode        = "node"        // of an instance of the server
-	NameIndex       = "index"       // of an instance, from 0
-	NameInstances   = "instances"   // how many there are
+	NameNumber      = "n"           // number of a copy of an object
+	NameNode        = "node"        // NUMA node of an instance of the server
+	NameIndex       = "index"       // index of an instance, from 0
+	NameInstances   = "instances"   // number of instances
 )
 
 var (
 	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage, NameSUT,
 		NameClient, NameNoise, NameNode, NameIndex, NameInstances}
 	laneNames = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink, NameCPUs}
-	// Of clients' lanes; the server's control group and processors are not theirs.
+	// Names in clients' lanes: the server's control group and processors do not exist there.
 	clientLaneNames = []string{NameDevice, NameAddress, NamePort, NameLink}
 	objectNames     = []string{NameNumber}
 )
@@ -76,7 +75,7 @@ func known(values map[string]string) string {
 	return strings.Join(out, " ")
 }
 
-// samples are values for the names, to check a text with.
+// samples returns example values for the names, to check a text.
 func samples(names []string) map[string]string {
 	out := map[string]string{}
 	for _, name := range names {

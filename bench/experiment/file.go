@@ -4,13 +4,13 @@ package experiment
 
 import y "github.com/niclane/niclane/internal/strictyaml"
 
-// An Error is one problem in a file, Errors are all of one file.
+// An Error is one problem in a file. Errors are all problems of one file.
 type (
 	Error  = y.Error
 	Errors = y.Errors
 )
 
-// A File is a file that was read: what it asks for, and where it says so.
+// A File is a parsed file: the experiment and its positions in the file.
 type File struct {
 	Name       string
 	Experiment *Experiment
@@ -22,21 +22,21 @@ type File struct {
 // The error, if any, is an Errors with every problem of the file.
 func Parse(name string, data []byte) (*File, error) { return ParseOn(name, data, nil) }
 
-// ParseOn is Parse for an experiment that runs on hosts: they take the place of
-// its lab and of the processors and generators that it names. nil is the lab.
+// ParseOn is Parse for an experiment that runs on hosts. They replace its lab, and its
+// processors and generators. nil is the lab.
 func ParseOn(name string, data []byte, on *Hosts) (*File, error) {
 	return ParseWith(name, data, Options{Hosts: on})
 }
 
-// Options of a run that change what a file says.
+// Options are options of a run that change the experiment.
 type Options struct {
-	// Hosts take the place of the lab; nil: the lab.
+	// Hosts replace the lab; nil: the lab.
 	Hosts *Hosts
-	// Quick takes the file's sizes.quick.
+	// Quick applies the file's sizes.quick.
 	Quick bool
-	// Trial leaves one short window of each variant: see Experiment.Trial.
+	// Trial keeps one short window of each variant: see Experiment.Trial.
 	Trial bool
-	// Scale of all numbers of connections, permille; 0: as they are.
+	// Scale multiplies all numbers of connections, permille; 0: unchanged.
 	Scale int
 }
 
@@ -53,10 +53,10 @@ func ParseWith(name string, data []byte, o Options) (*File, error) {
 	return &File{Name: name, Experiment: &r.e, at: r.Positions()}, nil
 }
 
-// Locate returns the file and line of a path such as "variants[2].lanes". What
-// the file does not give is found at the nearest thing around it that it does.
+// Locate returns the file and line of a path such as "variants[2].lanes". For a path that the
+// file does not have, it returns the nearest enclosing one that it has.
 func (f *File) Locate(path string) (file string, line int) { return f.Name, f.at.Of(path).Line }
 
-// Problem makes an Error with position of a problem that was found later, by
-// somebody who knows its path only.
+// Problem makes an Error, with its position, of a problem that a caller found later and knows
+// by path only.
 func (f *File) Problem(path, message string) Error { return f.at.Problem(f.Name, path, message) }

@@ -10,20 +10,20 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// Gates that a window has to pass, by name.
+// Gates that a window must pass, by name.
 const (
-	GateHits       = "hits"       // the cache had the share that it should have
-	GateTier       = "tier"       // from memory, or from disk, as it should be
-	GateReclaim    = "reclaim"    // the kernel took no pages from anybody
-	GateClient     = "client"     // the generators had time left
-	GateLate       = "late"       // and came to their requests when these were due
-	GateOrigin     = "origin"     // the origin had time left
+	GateHits       = "hits"       // the cache had the required share of hits
+	GateTier       = "tier"       // the objects came from the required tier: memory or disk
+	GateReclaim    = "reclaim"    // the kernel reclaimed no pages
+	GateClient     = "client"     // the generators had spare processor time
+	GateLate       = "late"       // the generators sent requests when they were due
+	GateOrigin     = "origin"     // the origin had spare processor time
 	GateTLS        = "tls"        // every connection was TLS
-	GateProcessors = "processors" // nobody else had the processors
-	GateLink       = "link"       // what was received came over the link
+	GateProcessors = "processors" // no other process used the processors
+	GateLink       = "link"       // the received data came over the link
 )
 
-// Gates are all of them.
+// Gates are the names of all gates.
 var Gates = []string{GateHits, GateTier, GateReclaim, GateClient, GateLate, GateOrigin, GateTLS, GateProcessors,
 	GateLink}
 
@@ -33,16 +33,14 @@ const (
 	TierDisk   = "disk"
 )
 
-// Gating is what every window has to pass; what it says nothing about cannot
-// fail.
+// Gating is the set of gates that every window must pass. A gate that is not set cannot fail.
 type Gating struct {
-	// Hits is the share of requests, in permille, that the cache answers by
-	// itself; 0: not looked at.
+	// Hits is the share of requests, in permille, that the cache answers by itself; 0: not
+	// checked.
 	Hits int `json:"hitsPermille,omitempty"`
-	// Tier that the cache answers from, one of the Tier constants; "": not
-	// looked at.
+	// Tier is where the cache has the objects, one of the Tier constants; "": not checked.
 	Tier string `json:"tier,omitempty"`
-	// Warn are gates that warn in the place of refusing.
+	// Warn are gates that only warn.
 	Warn []string `json:"warn,omitempty"`
 }
 
@@ -80,21 +78,21 @@ func (r *reader) checkGates() {
 	}
 }
 
-// Warns reports whether a gate warns only.
+// Warns reports whether a gate only warns.
 func (g *Gating) Warns(gate string) bool { return slices.Contains(g.Warn, gate) }
 
-// Kinds of cache, whose counters are known.
+// Kinds of cache with known counters.
 const (
 	CacheVarnish       = "varnish"
 	CacheTrafficServer = "trafficserver"
 	CacheNginx         = "nginx"
 )
 
-// A Cache is where a cache counts what it has.
+// A Cache is the place of a cache's counters.
 type Cache struct {
 	Kind string `json:"kind"`
-	// At is the directory of Varnish, the log of nginx, or the path of Traffic
-	// Server's stats_over_http, for Expand.
+	// At is the directory of Varnish, the log of nginx, or the path of Traffic Server's
+	// stats_over_http, for Expand.
 	At string `json:"at"`
 	// Address of the cache, HOST:PORT, for Expand; "": the server's.
 	Address string `json:"address,omitempty"`
@@ -120,16 +118,16 @@ func cache() y.Kind[Cache] {
 	return y.Nested("cache", "a mapping of keys: kind, at", cacheKeys, func() Cache { return Cache{} })
 }
 
-// A VariantServer is what a variant's server has that the others' have not.
+// A VariantServer is how a variant's server differs from Server.
 type VariantServer struct {
 	Threads   int      `json:"threads,omitempty"`
 	Arguments []string `json:"arguments,omitempty"`
-	// Files in the place of those of Server, by path.
+	// Files replace those of Server, by path.
 	Files map[string]string `json:"files,omitempty"`
-	// KernelTLS is whether it leaves encryption to the kernel: a run proves it.
+	// KernelTLS says that the server leaves encryption to the kernel. The run verifies it.
 	KernelTLS bool `json:"kernelTLS,omitempty"`
-	// Limits of a pod's first container, beyond those of its manifest: amounts
-	// by resource.
+	// Limits are limits of a pod's first container, in addition to those of its manifest:
+	// amounts by resource.
 	Limits map[string]string `json:"limits,omitempty"`
 }
 
@@ -161,14 +159,13 @@ func variantServer() y.Kind[VariantServer] {
 		variantServerKeys, func() VariantServer { return VariantServer{} })
 }
 
-// A Tune is what somebody who knows the host does for the server without
-// lanes, in the SUT's network namespace.
+// A Tune is manual tuning for the server, without lanes, in the SUT's network namespace.
 type Tune struct {
-	// Sysctls by name, below net.
+	// Sysctls are set by name, below net.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// Symmetric: each transmit queue sends what its receive queue received.
+	// Symmetric says that transmit queue i sends for the connections of receive queue i.
 	Symmetric bool `json:"symmetricQueues,omitempty"`
-	// NAPIThreads: the device is polled by kernel threads.
+	// NAPIThreads says that kernel threads poll the device.
 	NAPIThreads bool `json:"napiThreads,omitempty"`
 }
 
@@ -193,7 +190,7 @@ func tune() y.Kind[Tune] {
 		func() Tune { return Tune{} })
 }
 
-// checkVariantServer refuses what a server cannot have in one variant only.
+// checkVariantServer refuses settings that a single variant's server cannot have.
 func (r *reader) checkVariantServer(path string, v *Variant) {
 	if v.Tune != nil && !v.noLanes() {
 		r.Failf(path+".tune", "found beside lanes, want one of the two: what lanes set is theirs")

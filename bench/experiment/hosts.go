@@ -15,9 +15,8 @@ import (
 
 const hostsWant = "version, sut, clients, authority, certificate and key"
 
-// ParseHosts reads the content of a hosts file: the machines that experiments
-// run on. name is used in messages only. The error, if any, is an Errors with
-// every problem of the file.
+// ParseHosts reads the content of a hosts file: the machines on which experiments run. name is
+// used in messages only. The error, if any, is an Errors with every problem of the file.
 func ParseHosts(name string, data []byte) (*Hosts, error) {
 	r := &reader{Reader: y.NewReader(name), e: Experiment{Hosts: &Hosts{}}}
 	if root, ok := r.Document(data, hostsWant); ok {
@@ -67,7 +66,7 @@ func (r *reader) hosts(v y.Value) {
 	r.checkHosts()
 }
 
-// A hostAt is a host and where the file has it.
+// A hostAt is a host and its path in the file.
 type hostAt struct {
 	path string
 	Host
@@ -118,7 +117,7 @@ func (r *reader) checkHosts() {
 	}
 }
 
-// checkStorage refuses directories that are several nodes'.
+// checkStorage refuses a directory that several nodes have.
 func (r *reader) checkStorage() {
 	if !r.fine("sut.storage") {
 		return
@@ -139,15 +138,15 @@ func (r *reader) checkStorage() {
 	}
 }
 
-// same reports whether two texts are one address; those that cannot be read
-// were complained about.
+// same reports whether two texts are one address. It ignores texts that cannot be parsed: they
+// were reported before.
 func same(a, b string) bool {
 	x, err1 := netip.ParseAddr(a)
 	z, err2 := netip.ParseAddr(b)
 	return err1 == nil && err2 == nil && x == z
 }
 
-// hostsSections are those of a hosts file. The first is the file.
+// hostsSections are the sections of a hosts file. The first is the file itself.
 func hostsSections() []section {
 	return []section{
 		describe("hosts", "TOP LEVEL", "A file has these keys.", fileKeys(), "version", "sut", "clients", "authority",
@@ -174,9 +173,9 @@ func HostsReference() string {
 	return text
 }
 
-// settle puts the hosts into an experiment, in the place of its lab: where
-// things run is theirs to say, and how many generators there are. The lab's
-// switch is none of theirs.
+// settle puts the hosts into an experiment in place of its lab. The hosts file determines where
+// processes run and how many generators there are. It has no switch, so the lab's switch is
+// dropped.
 func (h *Hosts) settle(e *Experiment) {
 	e.Lab, e.Hosts = nil, h
 	e.Load.Generators = 0

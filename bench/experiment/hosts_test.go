@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 )
 
-// TestHostsGolden reads testdata/hosts/*.txtar: each hosts.yaml against
-// hosts.json or errors.txt beside it, named as in TestGolden.
+// TestHostsGolden reads testdata/hosts/*.txtar: it compares each hosts.yaml with hosts.json or
+// errors.txt, named as in TestGolden.
 func TestHostsGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/hosts/*.txtar")
 	if err != nil || len(files) < 3 {
@@ -47,7 +47,7 @@ func TestHostsGolden(t *testing.T) {
 
 var compiledHosts = sync.OnceValues(func() (*jsonschema.Schema, error) { return compile(experiment.HostsSchema()) })
 
-// validateHosts holds a hosts file to its schema.
+// validateHosts checks a hosts file against its schema.
 func validateHosts(t *testing.T, text []byte) error {
 	t.Helper()
 	return validateBy(t, compiledHosts, text)
@@ -89,8 +89,8 @@ func TestHostsDocumentsAreCurrent(t *testing.T) {
 	}
 }
 
-// TestHostsExample: the example is a hosts file, and every experiment that runs
-// in a lab runs on its hosts too.
+// TestHostsExample: the example is a valid hosts file, and every experiment that runs in a lab
+// also runs on its hosts.
 func TestHostsExample(t *testing.T) {
 	for _, name := range experiments(t) {
 		h := exampleHosts(t)

@@ -10,7 +10,7 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// version of the file format.
+// version is that of the file format.
 const version = 1
 
 const topWant = "version, title, lab, server, workload, load and variants"
@@ -22,10 +22,10 @@ type reader struct {
 	on    *Hosts // nil: in the lab
 	quick bool
 	trial bool
-	scale int         // of connections, permille; 0: as they are
-	left  []string    // variants that a size has left, nil: all
-	texts []laneTexts // of the variants
-	// broken are the paths of what could not be read or is missing.
+	scale int         // scale of connections, permille; 0: unchanged
+	left  []string    // variants that a size keeps, nil: all
+	texts []laneTexts // positions of the variants' lanes
+	// broken are the paths of values that could not be read or are missing.
 	broken []string
 }
 
@@ -128,7 +128,7 @@ func (r *reader) top(v y.Value) {
 	r.try()
 }
 
-// otherVersion is the version of a file, if it is a number and not ours.
+// otherVersion returns the version of a file if it is a number and not ours.
 func otherVersion(v y.Value) (y.Value, bool) {
 	for _, e := range v.Entries() {
 		if e.Name != "version" {

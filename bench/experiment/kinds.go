@@ -10,12 +10,12 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// Limits that keep a mistyped zero from becoming a week, and a run's result in
-// memory.
+// Limits: they catch a mistyped zero that would make a run last a week, and keep a run's result
+// in memory.
 const (
 	maxRate        = 100_000_000
 	maxConnections = 1_000_000
-	maxPoints      = 1000 // of one series
+	maxPoints      = 1000 // points of one series
 	maxRepeats     = 1000
 	maxGenerators  = 1024
 	maxProcessors  = 8192
@@ -28,7 +28,7 @@ const (
 
 func name() y.Kind[string] { return y.Pattern(nameWant, namePattern, nil) }
 
-// line is text of one line.
+// line is a text of one line.
 func line(what string, limit int) y.Kind[string] {
 	want := what + " of one line, at most " + strconv.Itoa(limit) + " bytes"
 	k := y.Text(want, limit)
@@ -50,7 +50,7 @@ func cpus() y.Kind[[]int] { return y.Integers("a processor", 0, maxProcessors-1,
 
 func percentile() y.Kind[float64] { return y.Number(1, 99.999) }
 
-// address is one that packets can have.
+// address is an address that packets can have, without a port.
 func address() y.Kind[string] {
 	const want = "an IPv4 or IPv6 address, without a port"
 	return y.Pattern(want, `^[0-9A-Fa-f:.]{2,45}$`, func(s string) string {
@@ -61,7 +61,7 @@ func address() y.Kind[string] {
 	})
 }
 
-// agent is where an agent listens.
+// agent is the address on which an agent listens.
 func agent() y.Kind[string] {
 	const want = "HOST:PORT, the host by name or address ([fd00::1]:7411)"
 	return y.Pattern(want, `^(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?):[1-9][0-9]{0,4}$`,
@@ -83,7 +83,7 @@ func serverName() y.Kind[string] {
 	return y.Pattern("a host name or address", `^[0-9A-Za-z]([0-9A-Za-z:.-]{0,251}[0-9A-Za-z])?$`, nil)
 }
 
-// argument of a command, in which names are expanded.
+// argument is an argument of a command, in which names are expanded.
 func argument() y.Kind[string] {
 	k := y.Text("an argument, as text", 4096)
 	read := k.Read
@@ -94,7 +94,7 @@ func argument() y.Kind[string] {
 	return k
 }
 
-// expands reports whether a text uses no other names than these.
+// expands reports whether a text uses only these names.
 func expands(v y.Value, s string, names []string) bool {
 	n := 0
 	for line := range strings.Lines(s) {
@@ -145,7 +145,7 @@ func environment() y.Kind[map[string]string] {
 		"letters, digits and _, at most 64, the first no digit", argument())
 }
 
-// httpPath is a path with its query.
+// httpPath is an HTTP path and its query.
 func httpPath(names []string) y.Kind[string] {
 	k := y.Pattern("a path that begins with a slash", `^/[!-~]{0,999}$`, nil)
 	read := k.Read
@@ -156,7 +156,7 @@ func httpPath(names []string) y.Kind[string] {
 	return k
 }
 
-// ratio is "4:1".
+// ratio is a ratio such as "4:1".
 func ratio() y.Kind[[2]int] {
 	k := y.Kind[[2]int]{
 		Want:   "a ratio of gets to sets, each from 0 to 1000: 4:1",
@@ -177,7 +177,7 @@ func ratio() y.Kind[[2]int] {
 	return k
 }
 
-// tlsVersion may be written as the number that it looks like.
+// tlsVersion is a TLS version. The file may have it as a YAML number.
 func tlsVersion() y.Kind[string] {
 	k := y.Word("1.2", "1.3")
 	k.Schema = y.Schema{"enum": []any{"1.2", "1.3", 1.2, 1.3}}

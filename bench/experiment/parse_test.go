@@ -21,9 +21,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite goldens and generated documents")
 
-// TestGolden reads testdata/*.txtar: each experiment.yaml against
-// experiment.json or errors.txt beside it. Names say what is wrong: structure_
-// is for the schema to see too, meaning_ is beyond it, all others are good.
+// TestGolden reads testdata/*.txtar: it compares each experiment.yaml with experiment.json or
+// errors.txt. The schema must also find the errors in structure_ files. It cannot find those in
+// meaning_ files. All other files are valid.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) < 3 {
@@ -56,9 +56,8 @@ func golden(t *testing.T, name string) {
 	holdGolden(t, name, ar, inputs, "experiment.json", value, err, validate(t, input.Data))
 }
 
-// holdGolden compares what became of the inputs, the first files of ar, with the
-// file behind them: kind, which has value, or errors.txt. invalid is what the
-// schema says.
+// holdGolden compares the result of the inputs, the first files of ar, with the file after
+// them: kind, which contains value, or errors.txt. invalid is the schema's error.
 func holdGolden(t *testing.T, name string, ar *txtar.Archive, inputs int, kind string, value any, err, invalid error) {
 	t.Helper()
 	result := txtar.File{Name: kind}
@@ -110,7 +109,7 @@ func sameAgain(t *testing.T, e *experiment.Experiment) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	// The file that is written has the numbers that a size has put in.
+	// The file that is written has the numbers of the applied sizes.
 	resized := *e
 	resized.Sizes, resized.Sized = nil, nil
 	if diff := cmp.Diff(&resized, again.Experiment); diff != "" {
@@ -120,14 +119,14 @@ func sameAgain(t *testing.T, e *experiment.Experiment) {
 
 const experimentsDir = "../../experiments"
 
-// experiments are the files that people name.
+// experiments returns the experiment files for users.
 func experiments(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(experimentsDir + "/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = slices.DeleteFunc(files, func(name string) bool { return name == hostsExample }) // where they run
+	files = slices.DeleteFunc(files, func(name string) bool { return name == hostsExample }) // these are hosts
 	if len(files) < 4 {
 		t.Fatalf("%d experiments", len(files))
 	}
@@ -143,8 +142,8 @@ func readFile(t testing.TB, name string) []byte {
 	return text
 }
 
-// TestExperiments: every experiment parses, is what the schema describes, means
-// the same when it is written anew, and ends within its time limit.
+// TestExperiments: every experiment parses, matches the schema, means the same after it is
+// written again, and ends within its time limit.
 func TestExperiments(t *testing.T) {
 	var names []string
 	for _, name := range experiments(t) {
@@ -198,9 +197,9 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// FuzzParse holds Parse to: no panic, the same answer twice, errors that are in
-// the file, each on one line. What Parse takes the schema takes, and written
-// anew it means the same.
+// FuzzParse checks that Parse does not panic, gives the same answer twice, and reports errors
+// inside the file, one line each. What Parse accepts, the schema accepts; written again, it
+// means the same.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/*.txtar", experimentsDir + "/*.yaml"} {
 		files, err := filepath.Glob(pattern)

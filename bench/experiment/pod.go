@@ -18,20 +18,20 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// KindPod is a pod of a Kubernetes cluster, made from Server.Manifest for each
-// start of the server.
+// KindPod is a pod of a Kubernetes cluster, created from Server.Manifest at each start of the
+// server.
 const KindPod = "pod"
 
-// podNames are those that a manifest can have. The pod's address is nobody's
-// before it runs.
+// podNames are the names that a manifest can have. The pod's address is not known before it
+// runs.
 var podNames = []string{NamePort, NameThreads, NameConnections, NameSUT, NameClient, NameNoise}
 
-// podReady is how long a pod may take: its image may have to be fetched.
+// podReady is the time limit of a pod's start: its image may have to be fetched.
 const podReady = int64(2 * time.Minute)
 
 func manifest() y.Kind[string] { return manifestOf("a Pod", podNames, ParsePod) }
 
-// manifestOf is the text of an object of Kubernetes that can have names.
+// manifestOf is the text of a Kubernetes object, in which names are expanded.
 func manifestOf(what string, names []string, parse func(string) (map[string]any, error)) y.Kind[string] {
 	k := y.Text("the manifest of "+what+", as text, under |", maxFile)
 	read := k.Read
@@ -55,7 +55,7 @@ const (
 	quantityPattern = `^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|[MGTPE]i?|Ki)?$`
 )
 
-// limits are amounts by resource, as Kubernetes writes them.
+// limits are amounts by resource, in Kubernetes' format.
 func limits() y.Kind[map[string]string] {
 	amount := y.Kind[string]{
 		Want:   "an amount of Kubernetes: 1, 500m, 2Gi",
@@ -74,7 +74,7 @@ func limits() y.Kind[map[string]string] {
 		"the name of a resource: niclane.dev/redis", amount)
 }
 
-// policyNames are those that a LanePolicy can have.
+// policyNames are the names that a LanePolicy can have.
 var policyNames = []string{NameDevice, NameLink}
 
 func lanePolicy() y.Kind[string] {
@@ -95,12 +95,12 @@ func ParseLanePolicy(text string) (map[string]any, error) {
 	return policy, nil
 }
 
-// SameServer reports whether two variants can have one start of the server.
+// SameServer reports whether two variants can share one start of the server.
 func (v *Variant) SameServer(o *Variant) bool {
 	return v.LanePolicy == o.LanePolicy && reflect.DeepEqual(v.Server, o.Server)
 }
 
-// object is the only one of a manifest, whose metadata and spec are mappings.
+// object returns the only object of a manifest. Its metadata and spec must be mappings.
 func object(text, want string) (map[string]any, error) {
 	var documents []map[string]any
 	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
@@ -127,8 +127,8 @@ func object(text, want string) (map[string]any, error) {
 	return documents[0], nil
 }
 
-// ParsePod reads the manifest of a Pod, after Expand, and refuses what a run
-// cannot measure. What else is wrong the cluster has to say.
+// ParsePod reads the manifest of a Pod, after Expand, and refuses what a run cannot measure.
+// Other errors in it are for the cluster to report.
 func ParsePod(text string) (map[string]any, error) {
 	pod, err := object(text, "Pod")
 	if err != nil {
@@ -155,14 +155,13 @@ func ParsePod(text string) (map[string]any, error) {
 	return pod, nil
 }
 
-// firstLine of what a YAML reader says, without the text around the place.
+// firstLine is the first line of a YAML reader's error, without the quoted source.
 func firstLine(err error) string {
 	line, _, _ := bytes.Cut([]byte(err.Error()), []byte("\n"))
 	return string(line)
 }
 
-// completePod fills in what holds for pods only: where they run is kubelet's
-// to say.
+// completePod fills in the defaults of pods: kubelet chooses their processors.
 func (r *reader) completePod() {
 	s := &r.e.Server
 	if s.Kind != KindPod {
@@ -173,7 +172,7 @@ func (r *reader) completePod() {
 	}
 	r.e.Placement.Server = Place{}
 	if n := len(r.e.Load.Connections); n > 0 && s.Connections == 0 {
-		// One more for whoever reads the counters.
+		// At least one more connection, to read the counters.
 		s.Connections = slices.Max(r.e.Load.Connections) + 64
 	}
 }
@@ -205,8 +204,8 @@ func (r *reader) checkPod() {
 	}
 }
 
-// checkLimits refuses a resource that the manifest has too: whose amount holds
-// would be a guess.
+// checkLimits refuses a resource that the manifest also limits: it would be unclear which
+// amount holds.
 func (r *reader) checkLimits(path string, v *VariantServer) {
 	if v == nil || !r.fine("server.manifest", path) || r.e.Server.Manifest == "" {
 		return

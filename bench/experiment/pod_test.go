@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 )
 
-// TestParsePod: what is no Pod that can be measured is said in one line.
+// TestParsePod: a Pod that cannot be measured is refused in one line.
 func TestParsePod(t *testing.T) {
 	const head = "apiVersion: v1\nkind: Pod\n"
 	for text, want := range map[string]string{
@@ -35,8 +35,8 @@ func TestParsePod(t *testing.T) {
 	}
 }
 
-// TestSameServer: what a pod is made of, and what its cluster has, decides
-// whether it is made anew.
+// TestSameServer: a difference in the pod's settings or in the cluster's LanePolicy needs a new
+// pod.
 func TestSameServer(t *testing.T) {
 	limits := func(n string) *experiment.VariantServer {
 		return &experiment.VariantServer{Limits: map[string]string{"niclane.dev/redis": n}}

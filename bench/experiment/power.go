@@ -9,7 +9,7 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// maxSensors of a source; package power has it too.
+// maxSensors is the largest number of sensors of a source; package power has the same limit.
 const maxSensors = 12
 
 func powerKeys() []y.Key[power.Config] {
@@ -112,7 +112,7 @@ func oidKeys() []y.Key[power.OID] {
 	}
 }
 
-// snmpVersion may be written as the number that it looks like.
+// snmpVersion is an SNMP version. The file may have it as a YAML number.
 func snmpVersion() y.Kind[string] {
 	k := y.Word("3", "2c")
 	k.Schema = y.Schema{"enum": []any{"3", "2c", 3}}
@@ -125,8 +125,8 @@ func powerSources() y.Kind[[]power.Config] {
 	return y.OneOrList(one, 8)
 }
 
-// checkPower holds keys of a source against each other: package power knows
-// which mean something.
+// checkPower checks the keys of a source against each other. Package power knows which of them
+// apply.
 func (r *reader) checkPower() {
 	for i, c := range r.e.Power {
 		path := item(r, "power", i)

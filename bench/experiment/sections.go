@@ -6,12 +6,12 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// A section is a mapping of the file, as the schema and the reference have it.
+// A section is a mapping of the file, for the schema and the reference.
 type section struct {
 	ref      string
-	part     string // of the reference
+	part     string // part of the reference
 	object   y.Schema
-	wants    map[string]string // what is allowed, by key
+	wants    map[string]string // allowed values, by key
 	required []string
 }
 
@@ -26,7 +26,8 @@ func describe[T any](ref, title, text string, keys []y.Key[T], required ...strin
 	}
 }
 
-// sections of a file, in the order of the reference. The first is the file.
+// sections are the sections of a file, in the order of the reference. The first is the file
+// itself.
 func sections() []section {
 	return []section{
 		describe("experiment", "TOP LEVEL", "A file has these keys.", topKeys(), "version", "title", "server",
@@ -74,9 +75,9 @@ func sections() []section {
 	}
 }
 
-// Schema returns the JSON Schema (draft 2020-12) of a file, for editors. It has
-// each key in one spelling, and what follows from the shape of a file; what
-// keys mean for each other only Parse can check.
+// Schema returns the JSON Schema (draft 2020-12) of a file, for editors. It has each key in one
+// spelling, and the rules that follow from a file's structure. Only Parse can check keys
+// against each other.
 func Schema() []byte {
 	defs := y.Schema{}
 	all := sections()

@@ -15,15 +15,15 @@ import (
 
 // A Change gives a key of a file another value.
 type Change struct {
-	// Path as in messages: "load.rates", "noise[0].flows". The file may lack
-	// the last key, and nothing before it.
+	// Path is as in messages: "load.rates", "noise[0].flows". The last key may be missing from
+	// the file; the ones before it must be there.
 	Path string
-	// Value in YAML, on one line; "" takes the key away.
+	// Value is YAML on one line; "" removes the key.
 	Value string
 }
 
-// Set returns the text of a file with changes; the rest, comments included, is
-// as it was. Whether what comes out is an experiment Parse has to say.
+// Set returns the text of a file with changes. The rest, comments included, stays the same.
+// Only Parse can say whether the new text is a valid experiment.
 func Set(text string, changes ...Change) (string, error) {
 	f, err := parser.ParseBytes([]byte(text), parser.ParseComments)
 	if err != nil {

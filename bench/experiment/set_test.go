@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/bench/part/errtest"
 )
 
-// Changes of every kind, in blocks and in flow; comments stay.
+// TestSet: changes of every kind, in block and flow style; comments stay.
 func TestSet(t *testing.T) {
 	text := readFile(t, experimentsDir+"/first-lane.yaml")
 	changed, err := experiment.Set(string(text),

@@ -10,35 +10,35 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// Sizes are how a file is made smaller: its own numbers are those of hosts.
+// Sizes reduce an experiment: the file's own numbers are meant for real hosts.
 type Sizes struct {
-	// Lab is taken where the experiment runs in the lab, Quick with
-	// Options.Quick, after it.
+	// Lab applies if the experiment runs in the lab. Quick applies with Options.Quick, after
+	// Lab.
 	Lab   *Size `json:"lab,omitempty"`
 	Quick *Size `json:"quick,omitempty"`
 }
 
-// A Size takes the place of numbers of a file. Zeros leave them as they are.
+// A Size replaces numbers of a file. A zero leaves the number unchanged.
 type Size struct {
 	Connections []int  `json:"connections,omitempty"`
 	Rates       []int  `json:"ratesPerSecond,omitempty"`
 	Generators  int    `json:"generators,omitempty"`
 	Keys        int    `json:"keys,omitempty"`
-	Copies      int    `json:"copies,omitempty"` // of objects that have several
+	Copies      int    `json:"copies,omitempty"` // of objects with several copies
 	Threads     int    `json:"threads,omitempty"`
 	Memory      int64  `json:"memoryBytes,omitempty"`
 	Warmup      *int64 `json:"warmupNs,omitempty"`
 	Window      int64  `json:"windowNs,omitempty"`
-	// FIFO is a SCHED_FIFO priority of server and generators.
+	// FIFO is the SCHED_FIFO priority of server and generators.
 	FIFO int `json:"fifoPriority,omitempty"`
-	// Repeats of each variant, exactly.
+	// Repeats is the exact number of repeats of each variant.
 	Repeats int `json:"repeats,omitempty"`
-	// Variants that are measured, all others are not.
+	// Variants are the only ones that are measured.
 	Variants []string `json:"variants,omitempty"`
-	// MaxRate are the bounds of the search; NoSearch leaves it out.
+	// MaxRate are the bounds of the search; NoSearch removes the search.
 	MaxRate  *Bounds `json:"maxRate,omitempty"`
 	NoSearch bool    `json:"noSearch,omitempty"`
-	// Warn are gates that warn in the place of refusing.
+	// Warn are gates that only warn.
 	Warn []string `json:"warn,omitempty"`
 }
 
@@ -46,11 +46,11 @@ type Size struct {
 type Bounds struct {
 	From int `json:"fromPerSecond"`
 	To   int `json:"toPerSecond"`
-	// Resolution as a share of the rate.
+	// Resolution is a share of the rate, permille.
 	Resolution int `json:"resolutionPermille"`
 }
 
-// QuickLimit is what a quick form may take, ns, by Estimate.
+// QuickLimit is the longest time of a quick form, ns, by Estimate.
 const QuickLimit = int64(3 * time.Minute)
 
 func sizesKeys() []y.Key[Sizes] {
@@ -124,8 +124,8 @@ func size() y.Kind[Size] {
 		func() Size { return Size{} })
 }
 
-// resize puts the sizes that the run has asked for into the experiment, before
-// anything is completed.
+// resize applies the sizes that the run asked for to the experiment, before defaults are
+// completed.
 func (r *reader) resize() {
 	s := r.e.Sizes
 	if s != nil {
@@ -151,7 +151,7 @@ func (r *reader) resize() {
 	}
 }
 
-// checkSizes says which names of variants there are not.
+// checkSizes reports names of variants that do not exist.
 func (r *reader) checkSizes() {
 	for _, x := range []struct {
 		path string
@@ -219,11 +219,10 @@ func (r *reader) take(s *Size, path string) {
 	}
 }
 
-// only leaves these variants, and of goals those that are about them. The
-// others are checked like them, before.
+// only keeps these variants, and the goals about them. All variants are checked before.
 func (r *reader) only(names []string) {
 	e := &r.e
-	r.left = slices.Clone(names) // what quick names is instead of what lab does
+	r.left = slices.Clone(names) // quick's list replaces lab's
 	keep := func(n string) bool { return n == "" || slices.Contains(names, n) }
 	if !keep(e.Base) {
 		e.Base = ""
@@ -243,7 +242,7 @@ func (r *reader) only(names []string) {
 	}
 }
 
-// leave takes the variants away that no size wants, once they are checked.
+// leave removes the variants that no size keeps, after they are checked.
 func (r *reader) leave() {
 	if r.left == nil || len(r.Errors()) > 0 {
 		return
@@ -261,7 +260,7 @@ func set[T comparable](to *T, x T) {
 	}
 }
 
-// checkQuick refuses a quick form that is none.
+// checkQuick refuses a quick form that takes too long.
 func (r *reader) checkQuick() {
 	if !r.quick || len(r.Errors()) > 0 {
 		return

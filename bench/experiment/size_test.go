@@ -75,7 +75,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestVariantsOfQuick: the variants of quick stand in the place of those of lab.
+// TestVariantsOfQuick: the variants of quick replace those of lab.
 func TestVariantsOfQuick(t *testing.T) {
 	text := strings.Replace(sized, "lab: {connections", "lab: {variants: [off, tuned, threads], connections", 1)
 	f, err := experiment.ParseWith("experiment.yaml", []byte(text), experiment.Options{Quick: true})
@@ -87,7 +87,7 @@ func TestVariantsOfQuick(t *testing.T) {
 	}
 }
 
-// TestSearchOfASize: a size that leaves variants out leaves their searches out.
+// TestSearchOfASize: a size that removes variants removes their searches.
 func TestSearchOfASize(t *testing.T) {
 	open := strings.NewReplacer("mode: closed, connections: [110, 2200, 4400], generators: 100",
 		"mode: open, rates: 1000, connections: 8",
@@ -146,7 +146,7 @@ func TestSizesAreChecked(t *testing.T) {
 	}
 }
 
-// exampleHosts are those of the papers.
+// exampleHosts returns the hosts of the papers.
 func exampleHosts(t *testing.T) *experiment.Hosts {
 	t.Helper()
 	on, err := experiment.ParseHosts("hosts.example.yaml", readFile(t, hostsExample))
@@ -156,7 +156,7 @@ func exampleHosts(t *testing.T) *experiment.Hosts {
 	return on
 }
 
-// labOr is the lab, or the hosts for an experiment that has none.
+// labOr returns the lab, or the hosts for an experiment without a lab.
 func labOr(text []byte, on *experiment.Hosts) *experiment.Hosts {
 	if bytes.Contains(text, []byte("\nlab:")) {
 		return nil
@@ -181,8 +181,8 @@ func TestPapers(t *testing.T) {
 	}
 }
 
-// TestTrial: of every form of every experiment of the papers the variants are
-// all there, once, at the highest load.
+// TestTrial: a trial of every form of every paper's experiment has all variants, once, at the
+// highest load.
 func TestTrial(t *testing.T) {
 	for _, name := range experiments(t) {
 		text := readFile(t, name)

@@ -8,8 +8,8 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// SplitNUMA is an instance of the server on each NUMA node that the server has
-// processors of, as "niclane split --content duplicate" has them.
+// SplitNUMA is one instance of the server on each NUMA node on which the server has processors,
+// as "niclane split --content duplicate" makes them.
 const SplitNUMA = "numa"
 
 func splitKey() y.Key[Server] {
@@ -24,8 +24,8 @@ func splitKey() y.Key[Server] {
 		func(s *Server, x string) { s.Split = x })
 }
 
-// checkSplit refuses servers of which instances cannot be filled with the same,
-// or told apart.
+// checkSplit refuses servers whose instances cannot be filled with the same content, or cannot
+// be told apart.
 func (r *reader) checkSplit() {
 	s := &r.e.Server
 	if s.Split == "" || !r.fine("server.split") {

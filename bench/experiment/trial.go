@@ -4,26 +4,26 @@ package experiment
 
 import "time"
 
-// sizedTrial is in Sized of an experiment that is only tried.
+// sizedTrial is the entry in Sized that marks a trial.
 const sizedTrial = "trial"
 
-// What a trial makes of a window.
+// A trial's window.
 const (
 	trialWindow = int64(time.Second)
 	trialWarmup = int64(200 * time.Millisecond)
 	trialHost   = int64(100 * time.Millisecond)
 )
 
-// Trial reports whether an experiment is only tried: one short window of each
-// variant, at the highest load.
+// Trial reports whether an experiment is a trial: one short window of each variant, at the
+// highest load.
 func (e *Experiment) Trial() bool {
 	n := len(e.Sized)
 	return n > 0 && e.Sized[n-1] == sizedTrial
 }
 
-// try leaves of an experiment that has passed every check what shows that all
-// of it starts: each variant with its server, lanes and tuning, the noise, and
-// the highest load. It shows nothing else.
+// try reduces an experiment that has passed every check to the windows that show that
+// everything starts: each variant with its server, lanes and tuning, the noise, and the highest
+// load. A trial shows nothing else.
 func (r *reader) try() {
 	if !r.trial || len(r.Errors()) > 0 {
 		return

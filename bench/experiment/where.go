@@ -11,11 +11,11 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// LabName is the lab's, unless the file gives another: a user's own lab has
-// another name.
+// LabName is the lab's name unless the file gives another, so that it differs from a user's own
+// lab.
 const LabName = "niclane-bench"
 
-// Ports of the noise, unless the file gives others.
+// noisePort is the first port of the noise, unless the file gives another.
 const noisePort = 5001
 
 func labKeys() []y.Key[Lab] {
@@ -105,8 +105,8 @@ func hostKeys() []y.Key[Host] {
 	}
 }
 
-// maxStorage is how many nodes can have storage, and storageText how long a
-// path may be, bytes: agents take no more.
+// maxStorage is the largest number of nodes with storage. storageText is the longest path,
+// bytes. Agents have the same limits.
 const (
 	maxStorage  = 16
 	storageText = 200
@@ -128,7 +128,7 @@ func storage() y.Kind[map[int]string] {
 	return y.Mapped(k, func(m map[string]string) map[int]string {
 		out := map[int]string{}
 		for name, dir := range m {
-			node, _ := strconv.Atoi(name) // as Mapping's pattern has it
+			node, _ := strconv.Atoi(name) // matches Mapping's pattern
 			out[node] = dir
 		}
 		return out

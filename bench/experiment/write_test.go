@@ -12,8 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// A mapping is keys and values in order, without the values that are zero:
-// those are what holds when a key is not given.
+// A mapping is keys and values in order, without zero values, which are the defaults.
 type mapping yaml.MapSlice
 
 func (m *mapping) put(key string, value any, given bool) {
@@ -48,7 +47,7 @@ func each[T any](xs []T, f func(T) mapping) []mapping {
 	return out
 }
 
-// write gives an experiment as a file, every value in one spelling.
+// write returns an experiment as a file, every value in one spelling.
 func write(t testing.TB, e *experiment.Experiment) []byte {
 	t.Helper()
 	m := mapping{}
@@ -103,7 +102,7 @@ func write(t testing.TB, e *experiment.Experiment) []byte {
 		m.nested("gates", n)
 	}
 	m.time("time-limit", e.TimeLimit)
-	// Quoted, or a text that looks like a number would become one.
+	// Quoted, because a text that looks like a number would become one.
 	text, err := yaml.MarshalWithOptions(m, yaml.Indent(2), yaml.UseJSONMarshaler(), yaml.JSON())
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +135,7 @@ func writeLab(l *experiment.Lab) (m mapping) {
 	return m
 }
 
-// hostsText gives hosts as a file.
+// hostsText returns hosts as a file.
 func hostsText(t testing.TB, h *experiment.Hosts) []byte {
 	t.Helper()
 	m := mapping{}
