@@ -13,16 +13,16 @@ import (
 // pending is a request that is due and not yet answered.
 type pending struct {
 	intended int64
-	noticed  int64 // by the generator
-	actual   int64 // of the send, once sent
-	first    int64 // byte of the reply, once received; 0 before
+	noticed  int64 // when the generator came to it
+	actual   int64 // time of the send, once sent
+	first    int64 // time of the reply's first byte, once received; 0 before
 	ticket   proto.Ticket
 	counted  bool
 }
 
-// account is one step's measurement of one worker. Times are relative to the
-// step's clock. Nothing in it allocates between open and close, but windows of
-// unusually wide distributions.
+// account is the measurement of one step by one worker. Times are relative to the step's clock.
+// Between open and close, nothing in it allocates, except windows with unusually wide
+// distributions.
 type account struct {
 	open, spins      bool
 	from             int64
@@ -35,14 +35,14 @@ type account struct {
 	statuses         [600]int64
 	stalls           stalls
 	gaps             *stats.Histogram
-	last             int64   // request that the generator came to, 0: none
-	sends            []int64 // requests by window
+	last             int64   // time of the last request that the generator came to, 0: none
+	sends            []int64 // number of requests, by window
 }
 
-// maxPrepared windows are allocated beforehand: 10 minutes of 100 ms, 36 MB.
+// maxPrepared is the number of windows allocated beforehand: 10 minutes of 100 ms, 36 MB.
 const maxPrepared = 6000
 
-// newAccount counts from the time from, for the given duration.
+// newAccount returns an account that counts from the time from, for the given duration.
 func newAccount(c *Config, from, duration int64) *account {
 	a := &account{open: c.Mode == Open, spins: c.Spin > 0, from: from, window: c.Window, timeout: c.Timeout}
 	windows := int(min(duration/c.Window+8, maxPrepared))
@@ -72,7 +72,7 @@ func (a *account) due(p *pending) {
 	}
 }
 
-// arrival accounts for the time at which the generator came to a request.
+// arrival records the time at which the generator came to a request.
 func (a *account) arrival(now int64) {
 	if a.last > 0 {
 		a.gaps.Record(now - a.last)
@@ -85,7 +85,7 @@ func (a *account) arrival(now int64) {
 	a.sends[w]++
 }
 
-// sent accounts for a request that is on its way.
+// sent accounts for a request that was sent.
 func (a *account) sent(p *pending, waited bool) {
 	if p.ticket.Op == proto.Set {
 		a.res.Work.Sets++
@@ -103,7 +103,7 @@ func (a *account) sent(p *pending, waited bool) {
 	}
 }
 
-// done accounts for a reply that was complete at the time now.
+// done accounts for a reply that was complete at time now.
 func (a *account) done(p *pending, r proto.Reply, now int64) {
 	switch {
 	case p.ticket.Op == proto.Set:
@@ -141,9 +141,8 @@ func (a *account) done(p *pending, r proto.Reply, now int64) {
 	}
 }
 
-// lost accounts for a request that will not be answered. It is as slow as it
-// has waited, and at least as slow as the timeout: a server must not look
-// faster by breaking connections.
+// lost accounts for a request that will not be answered. Its latency is the time it has waited,
+// at least the timeout: a server must not look faster because it breaks connections.
 func (a *account) lost(p *pending, wasSent bool, now int64) {
 	if wasSent {
 		a.res.Work.Unanswered++
@@ -183,8 +182,8 @@ func (a *account) fault(text string) {
 	}
 }
 
-// close returns the result of a step that was counted for duration. The
-// account must not be used any more.
+// close returns the result of a step that counted for duration. The account must not be used
+// after.
 func (a *account) close(duration int64) Result {
 	r := a.res
 	r.Duration = duration
@@ -201,7 +200,7 @@ func (a *account) close(duration int64) Result {
 	r.Stalls, r.StallsLeft = a.stalls.list(), a.stalls.left
 	if a.open {
 		r.Gaps = a.gaps
-		// One that is cut, or lies after the end, says nothing of the rate.
+		// A window that is cut, or lies after the end, says nothing about the rate.
 		r.Sends = a.sends[:min(len(a.sends), int(duration/a.window))]
 	}
 	for status, n := range a.statuses {
@@ -222,8 +221,8 @@ func (r *Result) rates() {
 	r.AchievedRate = float64(r.Completed) / seconds
 }
 
-// add adds what o counted to r, but for times and series, which mean different
-// things beside each other and after each other.
+// add adds the counts of o to r, except times and series, which add up differently for parallel
+// and for successive parts.
 func (r *Result) add(o *Result) {
 	r.Intended += o.Intended
 	r.Sent += o.Sent
@@ -298,8 +297,8 @@ func (r *Result) warn(c *Config, threads int) {
 		c.Mode == Open {
 		warn("the generator used %.0f %% of its processor: it is saturated", 100*busy)
 	}
-	// The generator's own share of the latency: above a half it, not the
-	// server, shapes the result.
+	// If the generator itself causes more than half of the latency, it determines the result,
+	// not the server.
 	if w, l := r.Wakeup.ValueAt(50), r.Latency.ValueAt(50); l > 0 && 2*w > l {
 		warn("the generator noticed half of the requests more than %.1f us after they were due; P50 latency is %.1f us",
 			float64(w)/1e3, float64(l)/1e3)

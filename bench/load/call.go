@@ -18,20 +18,18 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// A Call does one request by a library's client and blocks until it is
-// answered. An error means that it was not: the request is lost. For a Failed
-// reply problem says why.
+// A Call makes one request with a library's client and blocks until the answer. After an error
+// the request is lost. For a Failed reply, problem says why.
 type Call func(t proto.Ticket) (r proto.Reply, problem string, err error)
 
-// RunCalls is Run for protocols whose client is a library: c.Connections
-// goroutines, each with a Call of its own made by newCall, each with one
-// request at a time. The account is the same: latency from the intended time,
-// requests that find no goroutine free wait, and what the hand-over between
-// goroutines takes counts as the generator's own (Result.Wakeup). It is some µs
-// dearer than Run's, and the collector stays on, because clients need it.
+// RunCalls is Run for protocols whose client is a library. It starts c.Connections goroutines.
+// Each has a Call of its own, made by newCall, and one request at a time. The accounting is the
+// same: latency counts from the intended time, requests wait if no goroutine is free, and the
+// hand-over between goroutines counts as the generator's own time (Result.Wakeup). A request
+// costs some µs more than with Run. The garbage collector stays on, because clients need it.
 //
-// Work in the Result has no bytes: the client does not tell. filled is the
-// work that has been done before.
+// Work in the Result has no bytes: the client does not report them. filled is the work done
+// before.
 func RunCalls(ctx context.Context, c Config, filled Work, newCall func(keys *proto.Keys) Call) (Result, error) {
 	c, _, err := c.withDefaults()
 	if err != nil {
@@ -39,7 +37,7 @@ func RunCalls(ctx context.Context, c Config, filled Work, newCall func(keys *pro
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if runtime.GOMAXPROCS(0) < 2 {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // the pacer keeps its own
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // the pacer keeps its own P
 	}
 	r, err := runCalls(ctx, &c, filled, newCall)
 	if err != nil {
@@ -83,7 +81,7 @@ type callers struct {
 	cfg       *Config
 	step      Step
 	clock     thread.Clock
-	keys      *proto.Keys // the pacer's, to choose
+	keys      *proto.Keys // the pacer's, to choose requests
 	rng       *rand.Rand
 	cancelled *atomic.Bool
 	counted   int64
@@ -95,15 +93,15 @@ type callers struct {
 	idle    []*slot
 	waiting queue
 	account *account
-	over    bool // what is answered from now on is not accounted
+	over    bool // later answers are not counted
 }
 
-// A slot is one goroutine's: it calls p and is woken when there is one.
+// A slot belongs to one goroutine, which is woken when p is set, and makes the call.
 type slot struct {
 	call Call
 	wake chan struct{}
 	p    pending
-	on   bool // p is to be answered
+	on   bool // p must be answered
 	sent bool
 }
 
@@ -126,7 +124,7 @@ func (p *callers) close() {
 	}
 }
 
-// serve calls what the slot is given.
+// serve makes the calls given to a slot.
 func (p *callers) serve(s *slot) {
 	for range s.wake {
 		for p.serveOne(s) {
@@ -134,7 +132,7 @@ func (p *callers) serve(s *slot) {
 	}
 }
 
-// serveOne makes one call and says whether there is another.
+// serveOne makes one call and reports whether there is another.
 func (p *callers) serveOne(s *slot) bool {
 	p.mu.Lock()
 	if p.over {
@@ -186,12 +184,12 @@ func (p *callers) serveOne(s *slot) bool {
 	return false
 }
 
-// another is the next request of a closed loop.
+// another returns the next request of a closed loop.
 func (p *callers) another(now int64) pending {
 	return pending{intended: now, ticket: p.keys.Pick(p.rng.Uint64()), counted: now >= p.counted}
 }
 
-// give hands q to an idle slot, of which there is one.
+// give hands q to an idle slot. There must be one.
 func (p *callers) give(q pending) {
 	s := p.idle[len(p.idle)-1]
 	p.idle = p.idle[:len(p.idle)-1]
@@ -231,8 +229,8 @@ func (p *callers) run() (Result, error) {
 	return p.finish(used, err)
 }
 
-// pace gives requests away when they are due. It returns the processor time
-// at the first that counts.
+// pace hands out requests when they are due. It returns the processor time at the first one
+// that counts.
 func (p *callers) pace(first int64) (int64, error) {
 	due := (&worker{cfg: p.cfg, rng: p.rng, of: 1}).arrivals(p.step.Rate)
 	cpu := processTime()
@@ -261,7 +259,7 @@ func (p *callers) pace(first int64) (int64, error) {
 	}
 }
 
-// sleep until t, or an error if cancelled.
+// sleep sleeps until t; it returns an error if cancelled.
 func (p *callers) sleep(t int64) error {
 	for {
 		if p.cancelled.Load() {
@@ -270,7 +268,7 @@ func (p *callers) sleep(t int64) error {
 		left := t - p.clock.Now() - p.cfg.Spin
 		if left > 0 {
 			ts := unix.NsecToTimespec(min(left, longestSleep))
-			_ = unix.Nanosleep(&ts, nil) // EINTR: looks again
+			_ = unix.Nanosleep(&ts, nil) // after EINTR, checks again
 			continue
 		}
 		if p.clock.Now() >= t {
@@ -296,7 +294,7 @@ func (p *callers) drain() {
 	}
 }
 
-// finish gives up what is not answered and closes the account.
+// finish gives up the unanswered requests and closes the account.
 func (p *callers) finish(used int64, err error) (Result, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,7 +302,7 @@ func (p *callers) finish(used int64, err error) (Result, error) {
 	now := p.clock.Now()
 	for _, s := range p.slots {
 		if s.on {
-			if !s.sent && s.p.noticed == 0 { // no goroutine has come to it
+			if !s.sent && s.p.noticed == 0 { // no goroutine has taken it
 				s.p.noticed = now
 				p.account.due(&s.p)
 			}
@@ -327,7 +325,7 @@ func (p *callers) finish(used int64, err error) (Result, error) {
 	return r, err
 }
 
-// processTime is the processor time of the whole process, ns.
+// processTime returns the processor time of the whole process, ns.
 func processTime() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {

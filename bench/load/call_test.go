@@ -65,7 +65,7 @@ func TestRunCalls(t *testing.T) {
 	}
 }
 
-// What fails, is lost or hangs must stay in the distribution.
+// TestRunCallsFaults: requests that fail, are lost or hang must stay in the distribution.
 func TestRunCallsFaults(t *testing.T) {
 	c := calls(Open)
 	c.Timeout = 100e6
@@ -98,7 +98,7 @@ func TestRunCallsFaults(t *testing.T) {
 	if r.Latency.Max() < c.Timeout*99/100 {
 		t.Errorf("slowest %d, want at least the timeout", r.Latency.Max())
 	}
-	// All hang: the rest waits for nothing, and the next step is not harmed.
+	// All calls hang: the rest does not wait, and the next step works.
 	n.Store(0)
 	c.Steps = []Step{{}, {}}
 	r, err = RunCalls(t.Context(), c, Work{}, func(*proto.Keys) Call {
@@ -138,10 +138,10 @@ func TestRunCallsCancelled(t *testing.T) {
 	}
 }
 
-// Requests that wait for a goroutine must come in turn, each once.
+// TestRunCallsWaiting: requests that wait for a goroutine must be sent in turn, each once.
 func TestRunCallsWaiting(t *testing.T) {
 	c := calls(Open)
-	c.Connections, c.Keys = 1, 1_000_000_000 // so that no two are of one key
+	c.Connections, c.Keys = 1, 1_000_000_000 // so that no two have the same key
 	var asked []uint32
 	r, err := RunCalls(t.Context(), c, Work{}, func(*proto.Keys) Call {
 		return func(p proto.Ticket) (proto.Reply, string, error) {

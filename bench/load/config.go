@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load generates requests and measures them: in an open loop each from
-// the time at which it was due, in a closed loop each from its send.
+// Package load generates requests and measures their latency: in an open loop from the time at
+// which a request was due, in a closed loop from its send.
 //
-// A worker is one OS thread with one epoll set; it sleeps until the next
-// intended send and does not spin unless asked to. A stall of the server or of
-// the generator itself therefore shows in full: requests queue, none is left
-// out. What a codec of package proto speaks, it measures; protocols whose
-// client is a library run in goroutines, with the same account (RunCalls).
+// A worker is one OS thread with one epoll set. It sleeps until the next intended send, and
+// spins only if configured. A stall of the server or of the generator itself is fully visible:
+// requests queue, none is left out. The package measures every protocol that has a codec in
+// package proto. Protocols whose client is a library run in goroutines, with the same
+// accounting (RunCalls).
 //
-// It refuses to run with parameters that cannot be right, keeps what failed in
-// the distribution (a lost request is at least as slow as the timeout) and
-// does not judge: see package stats.
+// It refuses invalid parameters. It keeps failed requests in the distribution (a lost request
+// is at least as slow as the timeout). It does not judge: see package stats.
 package load
 
 import (
@@ -35,10 +34,10 @@ const (
 
 // Modes.
 const (
-	// Open sends at a rate, whatever the answers do.
+	// Open sends at a rate, whether or not requests are answered.
 	Open = "open"
-	// Closed sends the next request of a connection when one is answered. A
-	// stalled server is then asked less, which hides the stall.
+	// Closed sends the next request of a connection when the previous one is answered. A
+	// stalled server then gets fewer requests, which hides the stall.
 	Closed = "closed"
 )
 
@@ -48,13 +47,13 @@ const (
 	Poisson  = "poisson"  // exponential gaps with mean 1/rate, from Seed
 )
 
-// Config is what Run does. Durations are in ns.
+// Config is the configuration of Run. Durations are in ns.
 type Config struct {
 	// Protocol is Memcached (default), HTTP, Redis or Aerospike.
 	Protocol string `json:"protocol,omitempty"`
 	// Address of the server, "10.0.0.1:11211" or "[fd00::1]:11211".
 	Address string `json:"address"`
-	// TLS is spoken below the protocol if set.
+	// TLS below the protocol; nil: none.
 	TLS *TLS `json:"tls,omitempty"`
 
 	// Mode is Open (default) or Closed.
@@ -66,22 +65,23 @@ type Config struct {
 	Arrivals string `json:"arrivals,omitempty"`
 	// Seed of the arrivals and of the choice of keys.
 	Seed uint64 `json:"seed,omitempty"`
-	// Connections, 1 to 50,000 (default 1). In an open loop requests take
-	// those with room in turn, and wait in one queue while none has room.
+	// Connections, 1 to 50,000 (default 1). In an open loop, requests use the connections with
+	// room in turn. If none has room, they wait in one queue.
 	Connections int `json:"connections,omitempty"`
-	// Pipeline is how many requests may be outstanding on one connection. 0 is
-	// no limit in an open loop of Memcached and Redis, and 1 otherwise.
+	// Pipeline is the largest number of outstanding requests per connection. 0 is no limit in
+	// an open loop of Memcached and Redis, and 1 otherwise.
 	Pipeline int `json:"pipeline,omitempty"`
-	// Threads that generate, 1 to 256 (default 1). With more than one, CPUs
-	// is empty or holds one processor for each.
+	// Threads is the number of generating threads, 1 to 256 (default 1). With more than one,
+	// CPUs is empty or holds one processor for each.
 	Threads int `json:"threads,omitempty"`
 
-	// Keys of Memcached, Redis and Aerospike (default 1000), drawn uniformly.
+	// Keys is the number of keys of Memcached, Redis and Aerospike (default 1000), drawn
+	// uniformly.
 	Keys int `json:"keys,omitempty"`
 	// KeyBytes, up to 250 (default 16), and ValueBytes, 1 to 1 MiB (default 64).
 	KeyBytes   int `json:"keyBytes,omitempty"`
 	ValueBytes int `json:"valueBytes,omitempty"`
-	// SetShare of the requests are sets, 0 (default) to 1.
+	// SetShare is the share of requests that are sets, 0 (default) to 1.
 	SetShare float64 `json:"setShare,omitempty"`
 	// Prefill sets all keys before the start.
 	Prefill bool `json:"prefill,omitempty"`
@@ -90,46 +90,45 @@ type Config struct {
 	// Records of Aerospike.
 	Records *Records `json:"records,omitempty"`
 
-	// StartMono is the CLOCK_MONOTONIC time at which to begin, once connected,
-	// waited for a minute at most; one that has passed, as 0 has, is at once.
-	// Generators on several hosts begin together by it.
+	// StartMono is the CLOCK_MONOTONIC time at which to begin, at most a minute after all
+	// connections are open. A time in the past, such as 0, means at once. Generators on several
+	// hosts use it to begin together.
 	StartMono int64 `json:"startMonoNs,omitempty"`
-	// Warmup is sent but not counted, Duration is.
+	// Warmup is sent but not counted. Duration is the counted time.
 	Warmup   int64 `json:"warmupNs,omitempty"`
 	Duration int64 `json:"durationNs,omitempty"`
-	// Steps of a ramp, run one after the other on the same connections: each
-	// begins when all requests of the one before are answered or given up.
-	// Zeros are taken from the fields of the same name above.
+	// Steps of a ramp run one after the other on the same connections. Each begins when all
+	// requests of the previous one are answered or given up. Zeros are taken from the fields of
+	// the same name above.
 	Steps []Step `json:"steps,omitempty"`
 	// Window of the series in the Result (default 100 ms, at least 1 ms).
 	Window int64 `json:"windowNs,omitempty"`
 
-	// Timeout (default 2 s): a response later than this after its intended
-	// time counts as timed out, with its true latency. It is also how long Run
-	// waits for responses after the last request.
+	// Timeout (default 2 s): a response later than this after its intended time counts as timed
+	// out, with its true latency. Run also waits that long for responses after the last
+	// request.
 	Timeout int64 `json:"timeoutNs,omitempty"`
-	// ConnectTimeout (default 5 s) bounds connecting and prefilling each step.
+	// ConnectTimeout (default 5 s) limits connecting, and prefilling before each step.
 	ConnectTimeout int64 `json:"connectTimeoutNs,omitempty"`
-	// Reconnect opens lost connections again, after Backoff (default 10 ms),
-	// doubled for every failure up to 1 s, and gives up a connection whose
-	// oldest request is over the timeout. Without it a lost connection stays
-	// lost. Connections that the protocol ends, as HTTP's "Connection: close"
-	// does, are opened again at once in any case.
+	// Reconnect reopens lost connections after Backoff (default 10 ms), doubled at every
+	// failure up to 1 s. It also gives up a connection whose oldest request is over the
+	// timeout. Without it, a lost connection stays lost. Connections that the protocol ends,
+	// for example with HTTP's "Connection: close", are always reopened at once.
 	Reconnect bool  `json:"reconnect,omitempty"`
 	Backoff   int64 `json:"backoffNs,omitempty"`
 
 	// Thread placement of the generator.
 	thread.Setup
-	// Spin is how long before an intended send the thread stops sleeping and
-	// polls. 0, the default, never spins: on a small machine a spinning
-	// generator takes the processor from whatever shares it.
+	// Spin is how long before an intended send the thread stops sleeping and polls. 0, the
+	// default, never spins: on a small machine a spinning generator takes the processor from
+	// other threads.
 	Spin int64 `json:"spinNs,omitempty"`
 }
 
 // A Step of a ramp.
 type Step struct {
 	Rate        float64 `json:"ratePerSecond,omitempty"`
-	Connections int     `json:"connections,omitempty"` // in use; those of the largest step are open
+	Connections int     `json:"connections,omitempty"` // in use; the number open is that of the largest step
 	Warmup      int64   `json:"warmupNs,omitempty"`
 	Duration    int64   `json:"durationNs,omitempty"`
 }
@@ -144,7 +143,7 @@ type Objects struct {
 	Headers []string `json:"headers,omitempty"`
 }
 
-// Records of Aerospike: Keys records with one string bin.
+// Records are those of Aerospike: Keys records with one string bin.
 type Records struct {
 	Namespace string `json:"namespace,omitempty"` // default "test"
 	Set       string `json:"set,omitempty"`       // default "niclane"
@@ -157,11 +156,11 @@ const (
 	maxConnections = 50_000
 	maxThreads     = 256
 	maxSteps       = 10_000
-	maxRequests    = 1 << 30 // of an open loop's step
+	maxRequests    = 1 << 30 // of a step of an open loop
 	maxDuration    = 7 * 24 * 3600e9
 )
 
-// WithDefaults returns c with defaults in the place of zeros.
+// WithDefaults returns c with defaults in place of zeros.
 func (c Config) WithDefaults() Config {
 	def := func(p *int, v int) {
 		if *p == 0 {
@@ -232,7 +231,7 @@ func (c Config) steps() []Step {
 	return steps
 }
 
-// Check reports everything in c that cannot be right, defaults filled in.
+// Check reports every error in c, after defaults are filled in.
 func (c Config) Check() error {
 	_, _, err := c.withDefaults()
 	return err

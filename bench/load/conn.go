@@ -25,23 +25,23 @@ const (
 // conn is one connection with its outstanding requests in order.
 type conn struct {
 	fd       int
-	index    int32 // in worker.conns, and epoll's data
+	index    int32 // index in worker.conns, and epoll's data
 	state    state
-	offered  bool // in worker.free
-	blocked  bool // epoll is asked to say when it can be written to
-	more     bool // in worker.more
+	offered  bool // it is in worker.free
+	blocked  bool // waiting for epoll to report that it is writable
+	more     bool // it is in worker.more
 	ending   bool // the server will send no more, or there is an error
 	sent     queue
-	out      []byte // encoded
-	outAt    int    // of it, written
-	stash    []byte // received and not yet understood
+	out      []byte // encoded requests
+	outAt    int    // number of its bytes that are written
+	stash    []byte // received bytes that are not parsed yet
 	parser   proto.Parser
 	tls      *layer
-	failures int // to open, in a row
+	failures int // failed attempts to open, in a row
 }
 
-// issue encodes a request; flush sends it. waited says that it found no
-// connection free when it was due.
+// issue encodes a request; flush sends it. waited says that no connection was free when it was
+// due.
 func (w *worker) issue(c *conn, p pending, now int64, waited bool) {
 	p.actual = now
 	if c.tls == nil {
@@ -61,7 +61,7 @@ func (w *worker) issue(c *conn, p pending, now int64, waited bool) {
 	w.account.sent(&p, waited)
 }
 
-// flush writes what may be written now.
+// flush writes as much as the socket takes now.
 func (w *worker) flush(c *conn) {
 	for c.state == live && c.outAt < len(c.out) {
 		n, errno := send(c.fd, c.out[c.outAt:])
@@ -82,7 +82,7 @@ func (w *worker) flush(c *conn) {
 	w.block(c, false)
 }
 
-// block asks epoll to say when c can be written to, or no longer.
+// block starts or stops waiting for epoll to report that c is writable.
 func (w *worker) block(c *conn, on bool) {
 	if c.blocked == on || c.state != live {
 		return
@@ -97,13 +97,13 @@ func (w *worker) block(c *conn, on bool) {
 	}
 }
 
-// smallSkip is the least that is worth a system call of its own: less arrives
-// together with what must be looked at.
+// smallSkip is the smallest number of bytes worth a system call of their own. Fewer bytes
+// arrive together with bytes that must be parsed.
 const smallSkip = 16 << 10
 
-// receive reads once, takes every reply and gives the connection its next
-// requests. A read that was not filled was the last one (epoll(7)); after a full
-// one the connection is in worker.more.
+// receive reads once, takes every reply and gives the connection its next requests. A read that
+// did not fill the buffer was the last one (epoll(7)). After a full one, the connection is put
+// into worker.more.
 func (w *worker) receive(c *conn) {
 	if c.tls == nil && len(c.stash) == 0 {
 		if skip := c.parser.Skip(); skip >= smallSkip {
@@ -133,8 +133,8 @@ func (w *worker) receive(c *conn) {
 	w.next(c)
 }
 
-// arrived looks at what a system call has received of at most so many bytes and
-// says whether it was data.
+// arrived handles the result of a system call that could receive most bytes, and reports
+// whether it was data.
 func (w *worker) arrived(c *conn, n int, errno unix.Errno, most int) bool {
 	switch {
 	case errno == unix.EAGAIN:
@@ -156,7 +156,7 @@ func (w *worker) arrived(c *conn, n int, errno unix.Errno, most int) bool {
 	return true
 }
 
-// again has c read in the next turn, of which epoll will say nothing.
+// again makes the worker read c in the next turn, for which epoll will report nothing.
 func (w *worker) again(c *conn) {
 	if !c.more {
 		c.more = true
@@ -164,7 +164,7 @@ func (w *worker) again(c *conn) {
 	}
 }
 
-// decrypt takes what TLS makes of c.tls.in.
+// decrypt handles the data that TLS decrypts from c.tls.in.
 func (w *worker) decrypt(c *conn, now int64) {
 	for c.state == live {
 		have := copy(w.text, c.stash)
@@ -186,7 +186,7 @@ func (w *worker) decrypt(c *conn, now int64) {
 	}
 }
 
-// take consumes replies and keeps what is left of b.
+// take consumes replies and keeps the rest of b.
 func (w *worker) take(c *conn, b []byte, now int64) {
 	for len(b) > 0 {
 		if c.sent.len() == 0 {
@@ -228,7 +228,7 @@ func (w *worker) complete(c *conn, p *pending, r proto.Reply, now int64) {
 	}
 }
 
-// ended deals with a connection that the server has closed.
+// ended handles a connection that the server has closed.
 func (w *worker) ended(c *conn) {
 	if c.sent.len() > 0 {
 		if r := c.parser.End(); r.Outcome != proto.Incomplete {

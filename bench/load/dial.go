@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/part/sock"
 )
 
-// A target is what connections are opened to.
+// A target is the server to which connections are opened.
 type target struct {
 	addr    netip.AddrPort
 	tls     *tls.Config // nil: plain
@@ -56,7 +56,7 @@ func noDelay(fd int) error {
 	return nil
 }
 
-// An opened connection, or why there is none.
+// opened is a new connection, or the error.
 type opened struct {
 	index int32
 	fd    int
@@ -64,8 +64,8 @@ type opened struct {
 	err   error
 }
 
-// A dialer opens connections beside a worker's loop, which must not block, and
-// wakes it by an eventfd.
+// A dialer opens connections outside a worker's loop, which must not block, and wakes the loop
+// by an eventfd.
 type dialer struct {
 	target *target
 	event  int
@@ -86,7 +86,7 @@ func newDialer(t *target) (*dialer, error) {
 	return d, nil
 }
 
-// open opens connection index after a while.
+// open opens connection index after a delay.
 func (d *dialer) open(index int32, after time.Duration) {
 	d.wg.Go(func() {
 		if after > 0 {
@@ -104,11 +104,11 @@ func (d *dialer) open(index int32, after time.Duration) {
 		d.mu.Lock()
 		d.ready = append(d.ready, o)
 		d.mu.Unlock()
-		_, _ = unix.Write(d.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // only a full counter fails
+		_, _ = unix.Write(d.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the counter is full
 	})
 }
 
-// take returns what has become of connections since the last call.
+// take returns the connections opened, or failed, since the last call.
 func (d *dialer) take() []opened {
 	var b [8]byte
 	_, _ = unix.Read(d.event, b[:]) // EAGAIN: nothing new
@@ -131,8 +131,7 @@ func (d *dialer) close() {
 	unix.Close(d.event)
 }
 
-// Dial connects to the server of c, with TLS if c says so: for what is to be
-// asked of it beside the load.
+// Dial connects to the server of c, with TLS if c has it, for requests outside the load.
 func Dial(ctx context.Context, c Config) (net.Conn, error) {
 	c, addr, err := c.withDefaults()
 	if err != nil && !addr.IsValid() {
@@ -145,7 +144,7 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 	return t.dial(ctx)
 }
 
-// dial is open for those who block.
+// dial is open for callers that block.
 func (t *target) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: t.timeout}
 	conn, err := d.DialContext(ctx, "tcp", t.addr.String())

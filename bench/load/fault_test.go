@@ -16,15 +16,15 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// The point of an open loop: one stall of the server must show in the latency
-// of every request that was due meanwhile, not only in the one that met it. In
-// a closed loop it does not, nor in the uncorrected view of an open one. These
-// are counts that hold however slow the host is: it can only add to the first.
+// TestStallShows is the purpose of an open loop: one stall of the server must appear in the
+// latency of every request that was due meanwhile, not only in the one that met it. In a closed
+// loop, and in the uncorrected latency of an open one, it does not. The counts hold on a slow
+// host too: it can only increase the first one.
 func TestStallShows(t *testing.T) {
 	const (
 		stall = 400e6
 		rate  = 1000
-		// Requests due in the first half of the stall wait for the second.
+		// Requests due in the first half of the stall wait at least for the second.
 		least = rate * stall / 2 / 1e9
 	)
 	over := func(h *stats.Histogram) (n int64) { // requests slower than half the stall
@@ -56,7 +56,7 @@ func TestStallShows(t *testing.T) {
 	closed.Address, _, _ = serveHTTP(t, stalls)
 	closed.Mode, closed.Duration = Closed, 600e6
 	q := result(t, closed)
-	// One request met the stall; a host that stalls us too adds a few.
+	// One request met the stall. A host that stalls the generator adds a few.
 	for name, h := range map[string]*stats.Histogram{"uncorrected": r.Uncorrected, "closed loop": q.Latency} {
 		if n := over(h); n < 1 || n > least/4 {
 			t.Errorf("%s: %d requests slower than half the stall, want about 1", name, n)
@@ -65,7 +65,7 @@ func TestStallShows(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	// With every connection answered or lost nothing is left to wait for.
+	// When every connection is answered or lost, there is nothing to wait for.
 	base := Config{Rate: 1000, Duration: 100e6, Timeout: 3600e9}
 	reply := right(t, base)
 	for _, tt := range []struct {
@@ -151,7 +151,7 @@ func expect(what string, got, want int64) string {
 	return ""
 }
 
-// With a pipeline of n a server never finds more than n requests waiting.
+// TestPipeline: with a pipeline of n, a server never has more than n requests waiting.
 func TestPipeline(t *testing.T) {
 	most := make(chan int, 1)
 	address := servetest.Listen(t, func(c net.Conn, _ *bufio.Reader) {
@@ -159,7 +159,7 @@ func TestPipeline(t *testing.T) {
 		defer func() { most <- n }()
 		b := make([]byte, 1<<20)
 		for {
-			time.Sleep(10 * time.Millisecond) // let them queue, as a slow server does
+			time.Sleep(10 * time.Millisecond) // let them queue, as with a slow server
 			got, err := c.Read(b)
 			if err != nil {
 				return
@@ -177,7 +177,7 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// Requests that are never answered stay in the distribution with the time they
+// TestUnanswered: requests that are never answered stay in the distribution with the time they
 // have waited.
 func TestUnanswered(t *testing.T) {
 	release := make(chan struct{})

@@ -21,8 +21,8 @@ import (
 	"github.com/niclane/niclane/bench/part/servetest"
 )
 
-// serveHTTP starts an httpserver and returns where it listens, its certificate
-// as a file and what ends it.
+// serveHTTP starts an httpserver and returns its address, the file of its certificate and a
+// function that ends it.
 func serveHTTP(t testing.TB, c httpserver.Config) (addr, ca string, stop func() httpserver.Result) {
 	t.Helper()
 	c.Address = "127.0.0.1:0"
@@ -42,8 +42,8 @@ func serveHTTP(t testing.TB, c httpserver.Config) (addr, ca string, stop func() 
 
 func objects(paths ...http1.Path) *Objects { return &Objects{Paths: paths} }
 
-// Every way of speaking HTTP must answer every request, and the server must
-// have seen as many as the generator says.
+// TestHTTP: in every form of HTTP, every request must be answered, and the server must have
+// counted as many as the generator.
 func TestHTTP(t *testing.T) {
 	mixed := objects(http1.Path{Path: "/100", Weight: 3, Bytes: 100}, http1.Path{Path: "/chunked/70000", Bytes: 70_000},
 		http1.Path{Path: "/1000000", Bytes: 1_000_000})
@@ -106,7 +106,7 @@ func TestHTTP(t *testing.T) {
 			if s.Requests != r.Work.Gets {
 				t.Errorf("server saw %d requests, generator sent %d", s.Requests, r.Work.Gets)
 			}
-			// The tail of the last reopened connections may be in warm-up.
+			// The end of the last reopened connections may be in the warm-up.
 			if s.Bytes < r.Payload || tt.tls == nil && r.Work.GotBytes < s.Bytes {
 				t.Errorf("server sent %d bytes of bodies, generator counted %d, received %d", s.Bytes, r.Payload,
 					r.Work.GotBytes)
@@ -115,7 +115,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// What a server does wrong must be counted, by kind.
+// TestHTTPFaults: a server's errors must be counted, by kind.
 func TestHTTPFaults(t *testing.T) {
 	base := Config{Protocol: HTTP, Rate: 1000, Connections: 1, Duration: 100e6, Timeout: 20e9}
 	path := objects(http1.Path{Path: "/10", Bytes: 10})
@@ -158,7 +158,7 @@ func TestHTTPFaults(t *testing.T) {
 				t.Errorf("completed %d, lost %d, reconnects %d; want 96, 4, 3 or 4", r.Completed, r.ConnectionsLost,
 					r.Reconnects)
 			}
-			// A lost request is no faster than the timeout.
+			// A lost request is at least as slow as the timeout.
 			if lost := r.Latency.Max(); lost < c.Timeout {
 				t.Errorf("slowest %d, want at least the timeout %d", lost, c.Timeout)
 			}
@@ -198,13 +198,13 @@ func TestTLSRefusals(t *testing.T) {
 	errtest.Says(t, "plain server", err, "TLS handshake")
 }
 
-// An end that comes in one segment with the last bytes is one event of epoll:
-// nothing says it again.
+// TestEndWithTheLastBytes: an end that arrives in one segment with the last bytes is one event
+// of epoll, which is not repeated.
 func TestEndWithTheLastBytes(t *testing.T) {
 	address := servetest.Listen(t, func(c net.Conn, r *bufio.Reader) {
 		raw, err := c.(*net.TCPConn).SyscallConn()
 		if err == nil {
-			// tcp(7): what is written waits for the end.
+			// tcp(7): written data waits for the end.
 			_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, 1) })
 		}
 		if _, err := http.ReadRequest(r); err == nil {

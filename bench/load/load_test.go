@@ -23,7 +23,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// serve starts a memserver on address and returns where it listens.
+// serve starts a memserver on address and returns its address.
 func serve(t *testing.T, address string) string {
 	t.Helper()
 	s, err := memserver.Listen(memserver.Config{Address: address, Threads: 2})
@@ -37,8 +37,8 @@ func serve(t *testing.T, address string) string {
 	return s.Addr().String()
 }
 
-// fake answers gets as respond says; it returns the raw reply, "" closes the
-// connection. Sets are stored in nothing.
+// fake answers gets with the raw reply of respond; "" closes the connection. Sets have no
+// effect.
 func fake(t *testing.T, respond func(n int, key string) string) string {
 	t.Helper()
 	return servetest.Listen(t, func(c net.Conn, r *bufio.Reader) {
@@ -49,8 +49,8 @@ func fake(t *testing.T, respond func(n int, key string) string) string {
 			}
 			reply := respond(n, strings.TrimSpace(strings.TrimPrefix(line, "get ")))
 			if reply == "" {
-				// Closing with requests unread would reset the connection and take
-				// answers with it that the other side has not read yet.
+				// Closing with unread requests would reset the connection and discard answers
+				// that the other side has not read yet.
 				_ = c.(*net.TCPConn).CloseWrite()
 				_, _ = io.Copy(io.Discard, r)
 				return
@@ -62,7 +62,7 @@ func fake(t *testing.T, respond func(n int, key string) string) string {
 	})
 }
 
-// right is the reply a correct server gives to a get.
+// right returns the reply of a correct server to a get.
 func right(t testing.TB, c Config) func(key string) string {
 	t.Helper()
 	c, _, _ = c.withDefaults()
@@ -123,7 +123,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// result is that of a run without an error.
+// result returns the result of a run without an error.
 func result(t *testing.T, c Config) Result {
 	t.Helper()
 	r, err := Run(t.Context(), c)
@@ -133,7 +133,7 @@ func result(t *testing.T, c Config) Result {
 	return r
 }
 
-// some is result again while the host has kept a closed loop from sending anything.
+// some repeats result while the host keeps a closed loop from sending anything.
 func some(t *testing.T, c Config) Result {
 	t.Helper()
 	r := result(t, c)
@@ -146,7 +146,7 @@ func some(t *testing.T, c Config) Result {
 	return r
 }
 
-// The same seed must ask for the same keys at the same times.
+// TestPoissonIsSeeded: the same seed must request the same keys at the same times.
 func TestPoissonIsSeeded(t *testing.T) {
 	ask := func(seed uint64) (keys []string) {
 		var mu sync.Mutex
@@ -221,7 +221,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// The path of an answered request must not allocate: the collector is off.
+// TestHotPathDoesNotAllocate: the path of an answered request must not allocate, because the
+// collector is off.
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	c, _, err := Config{Address: "127.0.0.1:1", Rate: 1, Duration: 1, SetShare: 0.5}.withDefaults()
 	if err != nil {
@@ -262,8 +263,8 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A stall lets requests pile up beyond the first ring; none may be lost or
-// change places.
+// TestQueueGrows: during a stall, requests fill more than the first ring. None may be lost or
+// reordered.
 func TestQueueGrows(t *testing.T) {
 	q := newQueue(3)
 	next := int64(0)

@@ -10,11 +10,11 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Merge returns the results of generators that ran at the same time with the
-// same configuration, in other processes or on other hosts, as one: counts and
-// rates are added, histograms merged. Nothing is averaged but the RTT. Series
-// are merged window by window, which is right only if the generators began
-// together. It refuses results that cannot be of one run.
+// Merge returns the results of generators that ran at the same time with the same
+// configuration, in other processes or on other hosts, as one. It adds counts and rates and
+// merges histograms. It averages only the RTT. It merges series window by window, which is
+// right only if the generators began together. It refuses results that cannot belong to one
+// run.
 func Merge(rs ...Result) (Result, error) {
 	if len(rs) == 0 {
 		return Result{}, errors.New("merge: no results")
@@ -86,15 +86,15 @@ func Merge(rs ...Result) (Result, error) {
 	return sum, nil
 }
 
-// follow returns the results of steps as one that has them as its Steps. It
-// has no series, because the time between steps is not measured.
+// follow returns one result that has the results of steps as its Steps. It has no series,
+// because the time between steps is not measured.
 func follow(steps []Result) Result {
 	sum := Result{Mode: steps[0].Mode, StartMono: steps[0].StartMono}
 	for i := range steps {
 		s := &steps[i]
 		sum.add(s)
 		sum.Duration += s.Duration
-		sum.Retransmits, sum.RTT = s.Retransmits, s.RTT // since the connections were opened
+		sum.Retransmits, sum.RTT = s.Retransmits, s.RTT // counted since the connections were opened
 		for _, w := range s.Warnings {
 			sum.Warnings = append(sum.Warnings, fmt.Sprintf("step %d: %s", i+1, w))
 		}

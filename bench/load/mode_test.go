@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// fakeRedis is a map behind RESP2, as much of it as is asked here.
+// fakeRedis is a map with the part of RESP2 that the tests use.
 func fakeRedis(t *testing.T) string {
 	var mu sync.Mutex
 	values := map[string]string{}
@@ -61,8 +61,8 @@ func fakeRedis(t *testing.T) string {
 	})
 }
 
-// Gets and sets by both protocols that have them, in both modes: all must be
-// answered rightly, and nothing be counted twice.
+// TestGetsAndSets: with both protocols and in both modes, all requests must be answered
+// correctly, and none counted twice.
 func TestGetsAndSets(t *testing.T) {
 	for _, protocol := range []string{Memcached, Redis} {
 		for _, mode := range []string{Open, Closed} {
@@ -110,7 +110,7 @@ func TestMissesWithoutPrefill(t *testing.T) {
 	}
 }
 
-// Every step is a result of its own, on the same connections.
+// TestSteps: every step is a result of its own, on the same connections.
 func TestSteps(t *testing.T) {
 	addr := serve(t, "127.0.0.1:0")
 	r := result(t, Config{Address: addr, Prefill: true, Timeout: 20e9, Connections: 2, Threads: 2,
@@ -130,8 +130,8 @@ func TestSteps(t *testing.T) {
 		}
 		last = s.StartMono + s.Duration
 	}
-	// A sweep of connections in a closed loop: so many are asked at once, never
-	// more. The server answers when it has seen them.
+	// A sweep of connections in a closed loop: that many requests are outstanding at once,
+	// never more. The server answers only when it has seen them.
 	for _, n := range []int64{1, 4} {
 		var now, most atomic.Int64
 		all := make(chan bool)
@@ -157,7 +157,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// A step that is overloaded leaves nothing to the next.
+// TestStepAfterSilence: an overloaded step must not affect the next.
 func TestStepAfterSilence(t *testing.T) {
 	c := Config{Connections: 2, Timeout: 30e6,
 		Steps: []Step{{Rate: 1000, Duration: 20e6}, {Rate: 100, Duration: 200e6}}}
@@ -166,7 +166,7 @@ func TestStepAfterSilence(t *testing.T) {
 	held := make(chan bool)
 	defer close(held)
 	c.Address = fake(t, func(_ int, key string) string {
-		if asked.Add(1) <= 2 { // each connection's first
+		if asked.Add(1) <= 2 { // the first of each connection
 			<-held
 		}
 		return reply(key)
@@ -183,7 +183,7 @@ func TestStepAfterSilence(t *testing.T) {
 	}
 }
 
-// A server that comes back must be found again.
+// TestReconnect: the generator must reconnect to a server that comes back.
 func TestReconnect(t *testing.T) {
 	c := Config{Rate: 1000, Duration: 200e6, Timeout: 5e9, Reconnect: true, Backoff: 1e6}
 	reply := right(t, c)
@@ -205,7 +205,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// A connection whose answer does not come is given up after the timeout.
+// TestSilentConnection: a connection without an answer is given up after the timeout.
 func TestSilentConnection(t *testing.T) {
 	c := Config{Mode: Closed, Duration: 200e6, Timeout: 20e6, Reconnect: true, Backoff: 1}
 	reply := right(t, c)
@@ -225,7 +225,7 @@ func TestSilentConnection(t *testing.T) {
 	}
 }
 
-// Ctrl-C keeps what was measured.
+// TestPartial: Ctrl-C keeps the measurement so far.
 func TestPartial(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
@@ -322,7 +322,7 @@ func TestMoreConfigErrors(t *testing.T) {
 	}
 }
 
-// A generator that spins says how the host treated it, one that sleeps cannot.
+// TestHiccups: a spinning generator records hiccups of the host; a sleeping one cannot.
 func TestHiccups(t *testing.T) {
 	c := Config{Address: serve(t, "127.0.0.1:0"), Prefill: true, Rate: 100, Duration: 30e6, Timeout: 20e9}
 	r, err := Run(t.Context(), c)

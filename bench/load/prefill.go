@@ -11,8 +11,7 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// prefill sets all keys over one connection, a batch at a time, and checks
-// each answer.
+// prefill sets all keys over one connection, a batch at a time, and checks each answer.
 func prefill(ctx context.Context, t *target, c *Config) (Work, error) {
 	var work Work
 	fail := func(err error) (Work, error) { return work, fmt.Errorf("prefill: %w", err) }
@@ -30,8 +29,8 @@ func prefill(ctx context.Context, t *target, c *Config) (Work, error) {
 	in := make([]byte, 64<<10)
 	have := 0
 	var out []byte
-	// A batch small enough that its answers fit the server's send buffer: it
-	// never has to stop reading because we do.
+	// The batch is so small that its answers fit the server's send buffer. So the server never
+	// stops reading because prefill does not read.
 	batch := max(1, min(256, 64<<10/c.ValueBytes))
 	for from := 0; from < c.Keys; from += batch {
 		to := min(from+batch, c.Keys)

@@ -2,7 +2,7 @@
 
 package load
 
-// queue is a ring of requests. It grows only when a stall lets them pile up.
+// queue is a ring of requests. It grows only when requests accumulate during a stall.
 type queue struct {
 	ring       []pending // length is a power of two
 	head, tail uint64

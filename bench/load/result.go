@@ -4,20 +4,19 @@ package load
 
 import "github.com/niclane/niclane/bench/stats"
 
-// Result of a run. Counts and histograms cover requests whose intended time
-// lies after the warm-up; a closed loop's requests are intended when they are
-// sent. Times are in ns.
+// Result is that of a run. Counts and histograms cover requests whose intended time lies after
+// the warm-up. A closed loop's requests are intended when they are sent. Times are in ns.
 type Result struct {
-	// Mode is Config's.
+	// Mode is that of Config.
 	Mode string `json:"mode,omitempty"`
 	// StartMono is CLOCK_MONOTONIC at the first counted intended time.
 	StartMono int64 `json:"startMonoNs"`
-	// Duration counted. Results of several generators have one duration.
+	// Duration is the counted time. Results of several generators have the same one.
 	Duration int64 `json:"durationNs"`
 
 	Intended   int64 `json:"intended"`   // requests that were due
 	Sent       int64 `json:"sent"`       // handed to TCP
-	Completed  int64 `json:"completed"`  // answered, with whatever
+	Completed  int64 `json:"completed"`  // answered, with any reply
 	Hits       int64 `json:"hits"`       // as asked: right key and value, stored, wanted status and size
 	Misses     int64 `json:"misses"`     //
 	Errors     int64 `json:"errors"`     // error replies, wrong keys, values, statuses or sizes
@@ -26,13 +25,13 @@ type Result struct {
 
 	ConnectionsLost int    `json:"connectionsLost,omitempty"` // by an error or the timeout
 	Reconnects      int    `json:"reconnects,omitempty"`      // opened again, after a loss or "Connection: close"
-	ConnectErrors   int    `json:"connectErrors,omitempty"`   // attempts to that failed
+	ConnectErrors   int    `json:"connectErrors,omitempty"`   // failed attempts to reopen
 	FirstError      string `json:"firstError,omitempty"`
 
 	// Statuses of HTTP counts responses by status code.
 	Statuses map[int]int64 `json:"statuses,omitempty"`
-	// Ciphers of the connections that were open at the end, by protocol and
-	// cipher suite ("TLS 1.3 TLS_AES_128_GCM_SHA256"), or "plain".
+	// Ciphers of the connections that were open at the end, by protocol and cipher suite ("TLS
+	// 1.3 TLS_AES_128_GCM_SHA256"), or "plain".
 	Ciphers map[string]int64 `json:"ciphers,omitempty"`
 	// Payload is the bytes of values and bodies that were received.
 	Payload int64 `json:"payloadBytes,omitempty"`
@@ -43,54 +42,51 @@ type Result struct {
 
 	// Latency from the intended send time to the last byte of the response.
 	Latency *stats.Histogram `json:"latency"`
-	// Series is Latency by the time at which requests were completed, in
-	// windows from StartMono on; what was never answered lies in the last.
+	// Series is Latency by the time at which requests were completed, in windows from StartMono
+	// on. Requests that were never answered are in the last window.
 	Series *stats.Series `json:"series,omitempty"`
 	// FirstByte is from the intended send time to the first byte of the
 	// response, HTTP only, and FirstByteSeries as Series.
 	FirstByte       *stats.Histogram `json:"firstByte,omitempty"`
 	FirstByteSeries *stats.Series    `json:"firstByteSeries,omitempty"`
-	// Uncorrected latency from the actual send; it hides stalls and is here to
-	// show by how much. Answered requests only. Of a closed loop it is all
-	// there is to see, and Latency differs only by what was never answered.
+	// Uncorrected is the latency from the actual send, of answered requests only. It hides
+	// stalls; the difference to Latency shows by how much. In a closed loop, Latency differs
+	// from it only by the requests that were never answered.
 	Uncorrected *stats.Histogram `json:"uncorrected"`
-	// Lateness is actual minus intended send time, whatever the reason: the
-	// generator's (Wakeup) and the server's (Waiting). Open loop only.
+	// Lateness is actual minus intended send time, from both causes: the generator (Wakeup) and
+	// the server (Waiting). Open loop only.
 	Lateness *stats.Histogram `json:"lateness"`
-	// Wakeup is the intended-time error: from the intended send until the
-	// generator came to it, to send it or to find no connection free. It is
-	// the generator's own share of Lateness. Open loop only.
+	// Wakeup is the time from the intended send until the generator came to the request, and
+	// sent it or found no connection free. It is the generator's own share of Lateness. Open
+	// loop only.
 	Wakeup *stats.Histogram `json:"wakeup"`
-	// Waiting is from then until the send of those requests that found no
-	// connection free: what the server's slowness cost. Open loop only.
+	// Waiting is the time from then until the send, for requests that found no connection free:
+	// the cost of a slow server. Open loop only.
 	Waiting *stats.Histogram `json:"waiting,omitempty"`
 
-	// Hiccups are turns of a spinning generator's loop that had nothing to do
-	// and took longer than 5 µs all the same: the host had its processor. It
-	// sees those of the time in which it spins.
+	// Hiccups are turns of a spinning generator's loop that had nothing to do but took longer
+	// than 5 µs: the host had taken its processor. They are recorded only while the generator
+	// spins.
 	Hiccups *stats.Histogram `json:"hiccups,omitempty"`
 
-	// Away is how much of the time, from the warm-up on, the threads of a
-	// spinning generator had no processor: they slept beyond Config.Spin, waited
-	// for it, or the hypervisor had it. Linux takes that from a thread's processor
-	// time where the hypervisor tells it (steal; kernel/sched/core.c:
-	// update_rq_clock_task).
+	// Away is the time, from the warm-up on, in which the threads of a spinning generator had
+	// no processor: they slept beyond Config.Spin, waited for a processor, or the hypervisor
+	// had it. If the hypervisor reports steal time, Linux subtracts it from a thread's
+	// processor time (kernel/sched/core.c: update_rq_clock_task).
 	Away int64 `json:"awayNs,omitempty"`
 
-	// Stalls are stretches of the counted time, of at least 100 µs, in which a
-	// generator's thread got nothing done: it overslept, or took as long between
-	// two readings of its clock, where some µs are usual. Mostly it had lost its
-	// processor; deciphering large objects can take as long. They are in order
-	// of time, at most 256 of each thread, its longest; StallsLeft is how many
-	// more there were.
+	// Stalls are periods of the counted time, of at least 100 µs, in which a generator's thread
+	// made no progress: it overslept, or took that long between two readings of its clock,
+	// which usually takes some µs. Mostly it had lost its processor; decrypting large objects
+	// can take as long. They are in order of time, at most 256 per thread, its longest.
+	// StallsLeft is how many more there were.
 	Stalls     []Stall `json:"stalls,omitempty"`
 	StallsLeft int64   `json:"stallsLeftOut,omitempty"`
 
-	// Gaps are the times between one request and the next at which one thread
-	// came to them, whatever kept it from sending, and Sends how many it came to
-	// in each whole window of Series: what the arrival process really was.
-	// Threads and generators are merged, so Gaps are of one thread's share of
-	// the rate, and Sends of all of it. Open loop only.
+	// Gaps are the times between successive requests at which one thread came to them, whether
+	// or not it could send. Sends is how many it came to in each whole window of Series. They
+	// show the real arrival process. Threads and generators are merged: Gaps belong to one
+	// thread's share of the rate, Sends to the whole rate. Open loop only.
 	Gaps  *stats.Histogram `json:"gaps,omitempty"`
 	Sends []int64          `json:"sendsPerWindow,omitempty"`
 
@@ -98,25 +94,25 @@ type Result struct {
 	RTT         int64  `json:"rttNs"`       // mean of the smoothed RTTs at the end
 	CPUTime     int64  `json:"cpuTimeNs"`   // of the generator's threads, counted time
 
-	// Work is everything that was asked of the server, with prefill and
-	// warm-up: what the server's own counters can confirm.
+	// Work is everything that was requested from the server, prefill and warm-up included: the
+	// server's own counters can confirm it.
 	Work Work `json:"work"`
 
-	// Steps of a ramp; the fields above are then of all steps together.
+	// Steps of a ramp; the fields above are then those of all steps together.
 	Steps []Result `json:"steps,omitempty"`
-	// Partial is set when the run was ended before its time.
+	// Partial is set when the run ended early.
 	Partial bool `json:"partial,omitempty"`
 	// Warnings are reasons to doubt the result.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// A Stall of a generator's thread.
+// A Stall is one of a generator's thread.
 type Stall struct {
 	AtMono int64 `json:"atMonoNs"` // CLOCK_MONOTONIC when it began
 	Ns     int64 `json:"ns"`
 }
 
-// Work is what a generator asked of a server, counted from the first byte.
+// Work is the requests of a generator to a server, counted from the first byte.
 type Work struct {
 	Gets       int64 `json:"gets"`       // sent, also those of HTTP
 	Sets       int64 `json:"sets"`       // sent, with Prefilled
@@ -124,7 +120,7 @@ type Work struct {
 	GetHits    int64 `json:"getHits"`    // answered with a value
 	GetMisses  int64 `json:"getMisses"`  //
 	Stored     int64 `json:"stored"`     // sets that the server confirmed
-	Unanswered int64 `json:"unanswered"` // of Gets and Sets: the server may have seen them or not
+	Unanswered int64 `json:"unanswered"` // of Gets and Sets; the server may or may not have received them
 	SentBytes  int64 `json:"sentBytes"`  // on the wire above TCP
 	GotBytes   int64 `json:"gotBytes"`   //
 }

@@ -14,21 +14,20 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// settle is how long before its first request a step begins, ns: by then all
-// threads are in their loops.
+// settle is the delay of a step's first request, ns: by then all threads are in their loops.
 const settle = 2e6
 
-// memoryLimit is where the garbage collector comes back: crypto/tls leaves some
-// dozen bytes behind for each record, reconnecting more.
+// memoryLimit is the size at which the garbage collector runs again: crypto/tls leaves some
+// dozen bytes behind for each record, and reconnecting leaves more.
 const memoryLimit = 2 << 30
 
-// Run generates load as c says and returns what it measured. It fails on bad
-// parameters, when the server cannot be reached or filled, and when ctx ends
-// first; then it returns what it has measured until then as well, marked
-// Partial. Anything that goes wrong after the start is counted in the Result.
+// Run generates load as configured in c and returns the measurement. It fails on invalid
+// parameters, when the server cannot be reached or filled, and when ctx ends early. In the last
+// case it also returns the measurement until then, marked Partial. Errors after the start are
+// counted in the Result.
 //
-// It turns the garbage collector of the whole process off while it runs, and
-// is meant to have the process for itself.
+// It turns off the garbage collector of the whole process while it runs. The process should run
+// nothing else.
 func Run(ctx context.Context, c Config) (Result, error) {
 	c, addr, err := c.withDefaults()
 	if err != nil {
@@ -53,8 +52,8 @@ func run(ctx context.Context, c *Config, t *target) (Result, error) {
 			return Result{}, err
 		}
 	}
-	// A P for each generating thread, which never gives its own back, and one
-	// for the rest.
+	// A P for each generating thread, which never gives its own back, and one for the other
+	// goroutines.
 	if n := c.Threads + 1; runtime.GOMAXPROCS(0) < n {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
 	}
@@ -67,8 +66,8 @@ func run(ctx context.Context, c *Config, t *target) (Result, error) {
 	return c.each(ctx, filled, c.Threads, func(s Step) (Result, error) { return p.step(ctx, s) })
 }
 
-// each runs step for every step, until one fails, and returns what they measured
-// together. The first one's work is beside filled.
+// each runs step for every step, until one fails, and returns their combined result. filled is
+// the work done before; it is added to that of the first step.
 func (c *Config) each(ctx context.Context, filled Work, threads int, step func(Step) (Result, error)) (Result, error) {
 	var results []Result
 	var err error
@@ -100,28 +99,27 @@ func (c *Config) each(ctx context.Context, filled Work, threads int, step func(S
 	return r, err
 }
 
-// A pool is the workers of a run, each a goroutine on a thread of its own that
-// ends with it.
+// A pool is the workers of a run. Each is a goroutine on a thread of its own that ends with it.
 type pool struct {
 	clock     thread.Clock
 	workers   []chan func(*worker)
 	cancelled atomic.Bool
 	stop      func() bool
 	wg        sync.WaitGroup
-	errs      []error // of preparing
+	errs      []error // errors of preparing
 	target    *target
 	cfg       *Config
 }
 
-// maxAhead bounds Config.StartMono, ns.
+// maxAhead limits how far Config.StartMono may be ahead, ns.
 const maxAhead = 60e9
 
-// first is when a step begins that could begin now.
+// first returns the time at which a step that is ready now begins.
 func (c *Config) first(clock thread.Clock) int64 {
 	return max(clock.Now()+settle, min(c.StartMono-clock.Start(), clock.Now()+maxAhead))
 }
 
-// newPool connects in all workers; what fails is an error of the first step.
+// newPool connects in all workers. Errors are reported by the first step.
 func newPool(ctx context.Context, c *Config, t *target) *pool {
 	p := &pool{clock: thread.StartClock(), target: t, cfg: c, errs: make([]error, c.Threads)}
 	p.stop = context.AfterFunc(ctx, func() { p.cancelled.Store(true) })
@@ -158,7 +156,7 @@ func (p *pool) on(f func(i int, w *worker)) {
 	wg.Wait()
 }
 
-// step runs one step in all workers and merges.
+// step runs one step in all workers and merges their results.
 func (p *pool) step(ctx context.Context, s Step) (Result, error) {
 	if err := errors.Join(p.errs...); err != nil {
 		return Result{}, err

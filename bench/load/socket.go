@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls of the hot path go straight to the kernel: without the Go
-// runtime's book-keeping around blocking calls the thread keeps its P, so
-// there is no hand-over to delay its return.
+// The calls of the hot path go straight to the kernel. Without the Go runtime's book-keeping
+// around blocking calls, the thread keeps its P, so no hand-over delays its return.
 
 func recv(fd int, b []byte) (int, unix.Errno) {
 	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
@@ -18,7 +17,7 @@ func recv(fd int, b []byte) (int, unix.Errno) {
 	return int(n), e
 }
 
-// epollCtl and closeSocket do not block: the scheduler need not know of them.
+// epollCtl and closeSocket do not block, so the scheduler need not be informed.
 func epollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
 	if _, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd),
 		uintptr(unsafe.Pointer(ev)), 0, 0); e != 0 {

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// leastStall is far more than a thread that has its processor needs from
-	// one reading of its clock to the next: 1 to 10 µs, 60 µs to copy inBytes.
+	// leastStall is far more than a thread needs between two readings of its clock while it has
+	// a processor: 1 to 10 µs, or 60 µs to copy inBytes.
 	leastStall = 100e3
-	// maxStalls are kept of each thread and step.
+	// maxStalls is the number kept for each thread and step.
 	maxStalls = 256
 )
 
@@ -25,8 +25,7 @@ type stalls struct {
 
 func newStalls() stalls { return stalls{kept: make([]Stall, 0, maxStalls)} }
 
-// add takes one stall. It is called some times a second at most, and does not
-// allocate.
+// add adds one stall. It is called at most a few times a second, and does not allocate.
 func (s *stalls) add(from, ns int64) {
 	if len(s.kept) < cap(s.kept) {
 		s.kept = append(s.kept, Stall{from, ns})
@@ -44,7 +43,7 @@ func (s *stalls) add(from, ns int64) {
 	}
 }
 
-// list is those kept in order of time, nil if there are none.
+// list returns the kept stalls in order of time, nil if there are none.
 func (s *stalls) list() []Stall {
 	if len(s.kept) == 0 {
 		return nil
@@ -57,7 +56,7 @@ func sortStalls(s []Stall) {
 	slices.SortStableFunc(s, func(a, b Stall) int { return cmp.Compare(a.AtMono, b.AtMono) })
 }
 
-// addStalls adds those of another thread or step.
+// addStalls adds the stalls of another thread or step.
 func (r *Result) addStalls(o *Result) {
 	r.StallsLeft += o.StallsLeft
 	if len(o.Stalls) > 0 {
@@ -66,7 +65,7 @@ func (r *Result) addStalls(o *Result) {
 	}
 }
 
-// addArrivals adds, window by window, what another thread sent beside r.
+// addArrivals adds, window by window, the sends of another thread that ran in parallel with r.
 func (r *Result) addArrivals(o *Result) {
 	if o.Gaps != nil {
 		r.Gaps = stats.Merge(r.Gaps, o.Gaps)
@@ -80,8 +79,8 @@ func (r *Result) addArrivals(o *Result) {
 	}
 }
 
-// now reads the clock, and notices when too much has gone by since it last
-// did, or since the end of a sleep.
+// now reads the clock. It records a stall if too much time has passed since the last reading or
+// since the end of a sleep.
 func (w *worker) now() int64 { return w.at(w.clock.Now()) }
 
 func (w *worker) at(now int64) int64 {
@@ -93,7 +92,7 @@ func (w *worker) at(now int64) int64 {
 }
 
 func (w *worker) stalled(now int64) {
-	// The time before the step's account belongs to nobody.
+	// The time before the step's account is not counted.
 	if from := max(w.seen, w.counted); w.seen > 0 && from < w.end && now-from > leastStall {
 		w.account.stalls.add(w.clock.Start()+from, now-from)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/bench/stats/check"
 )
 
-// hog takes a processor from everything that is not SCHED_FIFO for so many ns,
-// and returns between which CLOCK_MONOTONIC times it had it.
+// hog takes a processor from all threads without SCHED_FIFO for ns, and returns the
+// CLOCK_MONOTONIC times between which it had the processor.
 func hog(cpu int, begin <-chan bool, ns int64) <-chan [2]int64 {
 	done := make(chan [2]int64, 1)
 	go func() {
@@ -32,8 +32,8 @@ func hog(cpu int, begin <-chan bool, ns int64) <-chan [2]int64 {
 	return done
 }
 
-// A thread that loses its processor says when and for how long, and the
-// cross-check of the arrivals sees that requests went out together.
+// TestStallsAreSeen: if a thread loses its processor, the result says when and for how long,
+// and the check of the arrivals finds that requests were sent together.
 func TestStallsAreSeen(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: no SCHED_FIFO")
@@ -61,8 +61,8 @@ func TestStallsAreSeen(t *testing.T) {
 		if h[1] == 0 {
 			t.Skip("SCHED_FIFO is refused")
 		}
-		// It may have slept for up to a ms when the processor was taken, and
-		// real-time throttling (sched(7)) may give it back for a moment.
+		// The thread may have slept for up to 1 ms when the processor was taken, and real-time
+		// throttling (sched(7)) may return it for a moment.
 		longest := Stall{}
 		for i, s := range r.Stalls {
 			if overlap := min(s.AtMono+s.Ns, h[1]) - max(s.AtMono, h[0]); overlap > length/4 && s.Ns > longest.Ns {
@@ -84,7 +84,7 @@ func TestStallsAreSeen(t *testing.T) {
 	}
 }
 
-// The longest are kept, and those that are not are counted.
+// TestStallsAreBounded: the longest stalls are kept, and the others are counted.
 func TestStallsAreBounded(t *testing.T) {
 	s := newStalls()
 	const more = 100
@@ -110,7 +110,7 @@ func TestStallsAreBounded(t *testing.T) {
 	}
 }
 
-// Time before the step and after it is nobody's.
+// TestStallsOfTheCountedTime: the time before and after the step is not counted.
 func TestStallsOfTheCountedTime(t *testing.T) {
 	c, _, err := Config{Address: "127.0.0.1:1", Rate: 1, Duration: 1}.withDefaults()
 	if err != nil {
@@ -118,8 +118,8 @@ func TestStallsOfTheCountedTime(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name               string
-		seen, counted, end int64 // ago
-		want               int64 // 0: none
+		seen, counted, end int64 // relative to now
+		want               int64 // 0: no stall
 	}{
 		{"whole", 5e9, 10e9, 0, 5e9},
 		{"cut", 5e9, 2e9, 0, 2e9},
@@ -167,7 +167,7 @@ func TestMergeArrivals(t *testing.T) {
 	if d := cmp.Diff([]int64{1, 2}, a.Sends); d != "" {
 		t.Errorf("merging changed what was merged: %s", d)
 	}
-	// Steps follow each other, at rates of their own.
+	// Steps follow each other, each with its own rate.
 	if r := follow([]Result{a, b}); r.Sends != nil || r.Gaps != nil || len(r.Stalls) != 3 {
 		t.Errorf("steps: %v, %v, %v", r.Sends, r.Gaps, r.Stalls)
 	}

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TLS below a protocol. Certificates are verified unless Insecure is set.
+// TLS is the TLS below a protocol. Certificates are verified unless Insecure is set.
 type TLS struct {
-	// Name the server's certificate must be for (default: its address).
+	// Name is the name in the server's certificate (default: its address).
 	Name string `json:"name,omitempty"`
 	// CAFile is a file of PEM certificates to trust (default: the system's).
 	CAFile string `json:"caFile,omitempty"`
@@ -33,7 +33,7 @@ type TLS struct {
 
 var tlsVersions = map[string]uint16{"": 0, "1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
-// config returns the client's configuration, or everything wrong in t.
+// config returns the client's configuration, or every error in t.
 func (t *TLS) config(addr netip.AddrPort) (*tls.Config, error) {
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
@@ -69,22 +69,21 @@ func (t *TLS) config(addr netip.AddrPort) (*tls.Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// A layer is TLS on one connection whose socket somebody else reads and
-// writes: crypto/tls works on what lies in memory. Its Read is not disturbed by
-// a net.Error that is Temporary (crypto/tls.Conn.readRecord keeps the part of a
-// record that has arrived), which is how it is told that nothing more is there;
-// what it writes is appended to out. The handshake cannot be interrupted like
-// that and blocks.
+// A layer is TLS on one connection. The worker reads and writes the socket; crypto/tls works on
+// data in memory. Its Read survives a net.Error that is Temporary: crypto/tls.Conn.readRecord
+// keeps the part of a record that has arrived. So layer returns such an error when there is no
+// more data. Data that crypto/tls writes is appended to out. The handshake cannot be
+// interrupted in this way, and blocks.
 type layer struct {
 	conn *tls.Conn
 	fd   int    // during the handshake, -1 after it
-	in   []byte // received and not yet taken
+	in   []byte // received and not yet read by crypto/tls
 	out  []byte // to be sent
 	end  bool   // the peer has closed
 	till time.Time
 }
 
-// handshake speaks TLS on the connected socket fd.
+// handshake performs the TLS handshake on the connected socket fd.
 func handshake(ctx context.Context, fd int, c *tls.Config, timeout time.Duration) (*layer, error) {
 	l := &layer{fd: fd, till: time.Now().Add(timeout)}
 	l.conn = tls.Client(l, c)
@@ -95,7 +94,7 @@ func handshake(ctx context.Context, fd int, c *tls.Config, timeout time.Duration
 	return l, nil
 }
 
-// cipher says what protects the connection; nil: nothing.
+// cipher names the protection of the connection; "plain" without TLS.
 func (l *layer) cipher() string {
 	if l == nil {
 		return "plain"
@@ -104,7 +103,7 @@ func (l *layer) cipher() string {
 	return tls.VersionName(s.Version) + " " + tls.CipherSuiteName(s.CipherSuite)
 }
 
-// again says that nothing more is there at the moment.
+// again is the temporary error that no more data is there now.
 type again struct{}
 
 func (again) Error() string   { return "resource temporarily unavailable" }
@@ -145,7 +144,7 @@ func (l *layer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// block does what must not return EAGAIN.
+// block calls do until it does not return EAGAIN.
 func (l *layer) block(events int16, do func() (int, error)) (int, error) {
 	for {
 		n, err := do()
@@ -168,7 +167,7 @@ func (l *layer) block(events int16, do func() (int, error)) (int, error) {
 	}
 }
 
-// The rest of net.Conn. The socket is not ours to close.
+// The rest of net.Conn. layer must not close the socket.
 func (l *layer) Close() error                     { return nil }
 func (l *layer) LocalAddr() net.Addr              { return &net.TCPAddr{} }
 func (l *layer) RemoteAddr() net.Addr             { return &net.TCPAddr{} }

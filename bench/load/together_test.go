@@ -10,13 +10,13 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// Generators that are told the same time begin at it, whenever they were
+// TestTogether: generators with the same start time begin at that time, whenever they were
 // started.
 func TestTogether(t *testing.T) {
 	address := serve(t, "127.0.0.1:0")
 	c := Config{Address: address, Rate: 1000, Arrivals: Constant, Connections: 2, Duration: 20e6, Warmup: 10e6,
 		Timeout: 20e9}
-	c.StartMono = thread.Monotonic() + 2e9 // a starved host takes long to connect
+	c.StartMono = thread.Monotonic() + 2e9 // a busy host takes long to connect
 	var wg sync.WaitGroup
 	var got [2]Result
 	var errs [2]error
@@ -32,14 +32,14 @@ func TestTogether(t *testing.T) {
 			t.Errorf("generator %d: its counted time begins %d ns after the time it was told", i, d)
 		}
 	}
-	// A time that has passed, or none, is now.
+	// A time in the past, or none, means now.
 	c.StartMono = 1
 	before := thread.Monotonic()
 	r := result(t, c)
 	if r.StartMono < before || r.StartMono > thread.Monotonic() {
 		t.Errorf("began at %d, it was %d", r.StartMono, before)
 	}
-	// One that is too far ahead is a minute ahead.
+	// A time too far ahead is limited to a minute.
 	var config Config
 	config.StartMono = math.MaxInt64
 	p := newPool(t.Context(), &Config{Threads: 0}, nil)

@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	// longestSleep bounds how late a cancelled context is noticed.
+	// longestSleep limits how late a cancelled context is noticed.
 	longestSleep = 50e6
-	// burst bounds how many due requests are sent before replies are read again.
+	// burst limits how many due requests are sent before replies are read again.
 	burst = 64
-	// batch bounds how many bytes of requests are encoded before they are sent.
+	// batch limits how many bytes of requests are encoded before they are sent.
 	batch = 64 << 10
-	// inBytes is what one read takes; larger replies stream through.
+	// inBytes is the size of one read; larger replies are parsed in pieces.
 	inBytes = 256 << 10
-	// scan bounds how many connections are looked at for requests over the
-	// timeout in one turn, every scanEvery ns.
+	// scan is how many connections are checked in one turn for requests over the timeout, every
+	// scanEvery ns.
 	scan      = 64
 	scanEvery = 5e6
 	maxWait   = time.Second // between attempts to connect
-	// leastHiccup is ten times what a turn of the loop takes that finds
-	// nothing to do: about 0.5 µs.
+	// leastHiccup is ten times the length of a turn of the loop that finds nothing to do: about
+	// 0.5 µs.
 	leastHiccup = 5e3
 )
 
-// worker is one generating thread; only that thread touches it.
+// worker is one generating thread. Only that thread uses it.
 type worker struct {
 	cfg        *Config
-	number, of int // this worker, all of them
+	number, of int // index of this worker, number of workers
 	codec      proto.Codec
 	clock      thread.Clock
 	rng        *rand.Rand
@@ -53,23 +53,23 @@ type worker struct {
 	free        []int32 // ring of connections with room
 	freeAt      int
 	freeLen     int
-	waiting     queue   // requests that no connection has room for
-	more        []int32 // connections that may have more to be read
+	waiting     queue   // requests for which no connection has room
+	more        []int32 // connections that may have more data to read
 	reading     []int32 // the same, in this turn
 	in          []byte
-	text, plain []byte // of TLS
+	text, plain []byte // buffers for TLS
 	scanned     int
 	scanAt      int64
-	seen        int64 // the clock, or the end of a sleep; 0: not in this step
-	first       int64 // the step's first request is due
-	dueAt       int64 // the next is
+	seen        int64 // the last reading of the clock, or the end of a sleep; 0: not in this step
+	first       int64 // when the step's first request is due
+	dueAt       int64 // when the next request is due
 	due         func() float64
-	end         int64 // of the step, when no request is due any more
+	end         int64 // end of the step: no request is due after it
 	counted     int64
 	account     *account
 }
 
-// share of n for worker i of t.
+// share returns the share of n for worker i of t.
 func share(n, i, t int) int { return (n + t - 1 - i) / t }
 
 // prepare ties the calling goroutine to its thread and connects.
@@ -130,7 +130,7 @@ func (w *worker) prepare(ctx context.Context, t *target, connections int) error 
 	return nil
 }
 
-// close frees everything; it may follow a prepare that failed.
+// close frees everything. It may be called after prepare failed.
 func (w *worker) close() {
 	if w.dialer != nil {
 		w.dialer.close()
@@ -145,7 +145,7 @@ func (w *worker) close() {
 	}
 }
 
-// adopt makes a connected socket c's.
+// adopt gives c a connected socket.
 func (w *worker) adopt(c *conn, fd int, l *layer) error {
 	c.fd, c.tls, c.state, c.failures = fd, l, live, 0
 	c.parser = w.codec.Parser()
@@ -157,19 +157,18 @@ func (w *worker) adopt(c *conn, fd int, l *layer) error {
 	return nil
 }
 
-// readable is what epoll is to say of a connection, once: it would poll one that
-// has been read a second time in every turn, to see that nothing is left
-// (ep_send_events(), tcp_poll()). With EPOLLRDHUP an end that comes with the last
-// bytes is seen too.
+// readable are the events of a connection, edge-triggered. A level-triggered epoll would poll a
+// connection that was read again in every turn, to see that nothing is left (ep_send_events(),
+// tcp_poll()). With EPOLLRDHUP, an end that comes with the last bytes is reported too.
 const readable = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
 
-// reopen connects c again after a number of ns.
+// reopen connects c again after a delay in ns.
 func (w *worker) reopen(c *conn, after int64) {
 	c.state = opening
 	w.dialer.open(c.index, time.Duration(after))
 }
 
-// reopened takes what the dialer has for us.
+// reopened takes the connections from the dialer.
 func (w *worker) reopened() {
 	for _, o := range w.dialer.take() {
 		c := &w.conns[o.index]
@@ -193,13 +192,13 @@ func (w *worker) reopened() {
 	}
 }
 
-// room says whether c may be given a request.
+// room reports whether c can take a request.
 func (w *worker) room(c *conn) bool {
 	return c.state == live && !c.blocked && int(c.index) < w.active && len(c.out)-c.outAt < batch &&
 		(w.cfg.Pipeline == 0 || c.sent.len() < w.cfg.Pipeline)
 }
 
-// offer puts c among the free connections if it has room.
+// offer adds c to the free connections if it has room.
 func (w *worker) offer(c *conn) {
 	if c.offered || !w.room(c) {
 		return
@@ -213,7 +212,7 @@ func (w *worker) offer(c *conn) {
 	w.freeLen++
 }
 
-// pick takes the connection that has been free for longest, nil if none is.
+// pick takes the connection that has been free the longest, nil if there is none.
 func (w *worker) pick() *conn {
 	for w.freeLen > 0 {
 		c := &w.conns[w.free[w.freeAt]]
@@ -229,11 +228,9 @@ func (w *worker) pick() *conn {
 	return nil
 }
 
-// next gives c, which has had an answer, an end or a beginning, what it is to
-// send next, and sends it at once. To read what has arrived on all connections
-// first was tried: the server then works in turn with the generator and not
-// beside it. It made fewer requests per second and none cheaper (64 connections,
-// nginx on the other processor), on a host too noisy to say by how much.
+// next gives c its next requests after an answer, a loss or a connect, and sends them at once.
+// Reading all connections first was slower: the server then works alternately with the
+// generator and not in parallel (64 connections, nginx on the other processor).
 func (w *worker) next(c *conn) {
 	switch {
 	case c.state != live:
@@ -260,10 +257,10 @@ func (w *worker) next(c *conn) {
 	}
 }
 
-// arrivals gives the intended times of one worker's requests in ns after the
-// first: of constant arrivals every of-th, so that those of all workers are
-// equally far apart; of Poisson arrivals an own process, because independent
-// ones add up to one.
+// arrivals returns a function that returns the intended times of one worker's requests, in ns
+// after the first. For constant arrivals, a worker has every of-th time, so that those of all
+// workers have equal distances. For Poisson arrivals, each worker has an independent process:
+// their sum is one, too.
 func (w *worker) arrivals(rate float64) func() float64 {
 	gap := 1e9 / rate
 	if w.cfg.Arrivals == Poisson {
@@ -281,9 +278,8 @@ func (w *worker) arrivals(rate float64) func() float64 {
 	}
 }
 
-// step sends and receives until everything is answered or given up. Its first
-// request is due at the time first. What it returns besides a result ends the
-// run.
+// step sends and receives until everything is answered or given up. Its first request is due at
+// time first. An error ends the run.
 func (w *worker) step(s Step, first int64) (Result, error) {
 	open := w.cfg.Mode == Open
 	w.counted = first + s.Warmup
@@ -300,7 +296,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 	}
 	started, idle := false, false
 	before := int64(0)
-	var began, from, to moment // of the step, and of the counted time
+	var began, from, to moment // at the start of the step, and at both ends of the counted time
 	var events [64]unix.EpollEvent
 	for {
 		now := w.now()
@@ -397,9 +393,9 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 	}
 }
 
-// sendDue sends what is due at the time now and returns the time after that.
-// The loop calls it after every connection it has read: 16 answers that arrive
-// together take 50 µs, and requests that are due meanwhile would be as late.
+// sendDue sends the requests that are due at time now and returns the time after that. The loop
+// calls it after every connection it has read: 16 answers that arrive together take 50 µs,
+// which would delay requests that become due meanwhile.
 func (w *worker) sendDue(now int64) int64 {
 	for n := 0; w.dueAt <= now && w.dueAt < w.end && n < burst; n++ {
 		p := pending{intended: w.dueAt, noticed: now, ticket: w.codec.Pick(w.rng.Uint64()),
@@ -418,7 +414,7 @@ func (w *worker) sendDue(now int64) int64 {
 	return now
 }
 
-// finished says that no answer can come any more.
+// finished reports that no more answers can come.
 func (w *worker) finished() bool {
 	if w.outstanding > 0 {
 		return false
@@ -445,8 +441,8 @@ func (w *worker) overdue(now int64) {
 	}
 }
 
-// result closes the account of a step: what is unanswered stays in the
-// distribution with the time it has waited, and its connection is useless.
+// result closes the account of a step. Unanswered requests stay in the distribution with the
+// time they have waited, and their connections cannot be used again.
 func (w *worker) result(s Step, now int64, began, from, to moment) Result {
 	var retransmits uint64
 	var rtt, measured int64
@@ -481,21 +477,21 @@ func (w *worker) result(s Step, now int64, began, from, to moment) Result {
 		}
 		r.CPUTime = to.cpu - from.cpu
 		if w.account.spins {
-			// Had it none when the step was to begin, that counts too.
+			// This includes a lack of processor when the step should begin.
 			r.Away = max(to.wall-w.first-(to.cpu-began.cpu), 0)
 		}
 	}
 	return r
 }
 
-// A moment is when the thread had used how much processor time, both ns.
+// A moment is a time and the processor time that the thread had used until then, both ns.
 type moment struct{ wall, cpu int64 }
 
 func (m moment) unset() bool { return m == moment{} }
 
 func (w *worker) moment() moment { return moment{w.now(), thread.CPUTime()} }
 
-// renew opens the connections that the last step has left useless.
+// renew reopens the connections that the last step left unusable.
 func (w *worker) renew(ctx context.Context, t *target) error {
 	for i := range w.conns {
 		c := &w.conns[i]

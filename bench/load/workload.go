@@ -12,12 +12,12 @@ import (
 	"github.com/niclane/niclane/bench/load/proto/resp"
 )
 
-// NewKeys returns c's keys, which one thread uses.
+// NewKeys returns c's keys, for use by one thread.
 func (c *Config) NewKeys() (*proto.Keys, error) {
 	return proto.NewKeys(c.Keys, c.KeyBytes, c.ValueBytes, c.SetShare)
 }
 
-// codec makes the codec of one worker.
+// codec returns the codec of one worker.
 func (c *Config) codec() (proto.Codec, error) {
 	if c.Protocol == HTTP {
 		return http1.New(c.Objects.Host, c.Objects.Paths, c.Objects.Headers)
@@ -35,8 +35,8 @@ func (c *Config) codec() (proto.Codec, error) {
 	return nil, fmt.Errorf("protocol %q runs by its client's library, not here", c.Protocol)
 }
 
-// checkWorkload reports what of the workload is not the protocol's or not in
-// range.
+// checkWorkload reports the settings of the workload that do not apply to the protocol or are
+// out of range.
 func (c *Config) checkWorkload() error {
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }

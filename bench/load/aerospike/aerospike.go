@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package aerospike generates load on Aerospike through its Go client: gets
-// and puts of records with one string bin, measured by package load from their
-// intended times. It is a package of its own so that nobody else needs the
-// client.
+// Package aerospike generates load on Aerospike through its Go client: gets and puts of records
+// with one string bin, measured by package load from their intended times. It is a separate
+// package so that other programs do not need the client.
 //
-// The client is a library: a request is a blocking call of a goroutine, which
-// costs some 10 µs more than package load's own protocols do, and is measured
-// as the generator's. The client finds the other nodes of a cluster by itself.
-// No authentication, no TLS.
+// The client is a library: a request is a blocking call of a goroutine. It costs some 10 µs
+// more than with package load's own protocols, which counts as the generator's time. The client
+// finds the other nodes of a cluster by itself. It uses no authentication and no TLS.
 package aerospike
 
 import (
@@ -29,10 +27,10 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// fillers is how many goroutines fill a namespace.
+// fillers is the number of goroutines that fill a namespace.
 const fillers = 32
 
-// Run generates load as c says, whose protocol is load.Aerospike; see load.Run.
+// Run generates load as configured in c with protocol load.Aerospike; see load.Run.
 func Run(ctx context.Context, c load.Config) (load.Result, error) {
 	c = c.WithDefaults()
 	if c.Protocol != load.Aerospike {
@@ -55,7 +53,7 @@ func Run(ctx context.Context, c load.Config) (load.Result, error) {
 	return load.RunCalls(ctx, c, filled, func(keys *proto.Keys) load.Call { return newCall(client, c, keys) })
 }
 
-// connect returns a client with as many connections as requests at a time.
+// connect returns a client with one connection for each concurrent request.
 func connect(c load.Config) (*as.Client, error) {
 	addr, err := netip.ParseAddrPort(c.Address)
 	if err != nil {
@@ -69,7 +67,7 @@ func connect(c load.Config) (*as.Client, error) {
 	p.Timeout = time.Duration(c.ConnectTimeout)
 	p.ConnectionQueueSize = max(connections, fillers)
 	p.LimitConnectionsToQueueSize = true
-	p.MaxErrorRate = 0 // a node that fails is to be measured, not left alone
+	p.MaxErrorRate = 0 // keep using a node that fails, because it is measured
 	client, aerr := as.NewClientWithPolicyAndHost(p, as.NewHost(addr.Addr().String(), int(addr.Port())))
 	if aerr != nil {
 		return nil, fmt.Errorf("aerospike: connect to %s: %w", c.Address, aerr)
@@ -81,8 +79,8 @@ func connect(c load.Config) (*as.Client, error) {
 	return client, nil
 }
 
-// one bounds a policy: one attempt, which takes as long as the timeout at most.
-// Attempts that the client repeats by itself would be measured as one.
+// one limits a policy to one attempt, with the timeout for all of it. Attempts that the client
+// repeats by itself would be measured as one request.
 func one(p *as.BasePolicy, timeout int64) {
 	p.TotalTimeout, p.SocketTimeout, p.MaxRetries = time.Duration(timeout), time.Duration(timeout), 0
 }
@@ -130,8 +128,8 @@ func newCall(client *as.Client, c load.Config, keys *proto.Keys) load.Call {
 	}
 }
 
-// answered says whether err is the server's word. The client's own result
-// codes are negative (types.ResultCode), but for its timeouts.
+// answered reports whether err is an answer of the server. The client's own result codes are
+// negative (types.ResultCode), except its timeouts.
 func answered(err as.Error) bool {
 	var e *as.AerospikeError
 	return errors.As(err, &e) && e.ResultCode > 0 && e.ResultCode != types.TIMEOUT
@@ -169,8 +167,8 @@ func prefill(ctx context.Context, client *as.Client, c load.Config) (load.Work, 
 	return load.Work{Sets: n, Prefilled: n, Stored: n}, nil
 }
 
-// Counters asks all nodes for the counters of c's namespace, as package
-// counters does other servers.
+// Counters asks all nodes for the counters of c's namespace, as package counters does for other
+// servers.
 func Counters(c load.Config) (counters.Counters, error) {
 	c = c.WithDefaults()
 	var sum counters.Counters
@@ -198,8 +196,8 @@ func Counters(c load.Config) (counters.Counters, error) {
 	return sum, nil
 }
 
-// add adds the counters in "name=value;name=value…" to sum. Aerospike counts
-// requests by their end: together they are those that were asked.
+// add adds the counters in "name=value;name=value…" to sum. Aerospike counts requests by their
+// outcome: the sum of the outcomes is the number of requests.
 func add(sum *counters.Counters, text string) error {
 	found := map[string]int64{}
 	for f := range strings.SplitSeq(text, ";") {

@@ -14,11 +14,11 @@ import (
 	"github.com/niclane/niclane/bench/part/errtest"
 )
 
-// What is tested here is tested against server_test.go's idea of the protocol,
-// not against Aerospike, but for TestServer.
+// Except for TestServer, these tests use server_test.go's implementation of the protocol, not
+// Aerospike.
 
-// TestServer runs against Aerospike itself, where somebody gives one with a
-// namespace "test": NICLANE_ASD=HOST:PORT.
+// TestServer runs against a real Aerospike with a namespace "test", if NICLANE_ASD=HOST:PORT is
+// set.
 func TestServer(t *testing.T) {
 	server := os.Getenv("NICLANE_ASD")
 	if server == "" {
@@ -27,8 +27,7 @@ func TestServer(t *testing.T) {
 	against(t, server)
 }
 
-// TestServerOnTheFake is TestServer's own path, on the fake: what is left for
-// Aerospike itself to show is Aerospike.
+// TestServerOnTheFake runs TestServer's code on the fake server.
 func TestServerOnTheFake(t *testing.T) {
 	_, port, err := net.SplitHostPort(serve(t).address)
 	if err != nil {
@@ -37,8 +36,7 @@ func TestServerOnTheFake(t *testing.T) {
 	against(t, net.JoinHostPort("localhost", port))
 }
 
-// against fills a server, HOST:PORT, and holds what it counted to what was
-// asked of it.
+// against fills a server, HOST:PORT, and compares its counters with the requests.
 func against(t *testing.T, server string) {
 	t.Helper()
 	at, err := net.ResolveTCPAddr("tcp4", server)
@@ -56,7 +54,7 @@ func against(t *testing.T, server string) {
 	}
 }
 
-// counted is a run, and what the server had counted before and after it.
+// counted returns a run, and the server's counters before and after it.
 func counted(t *testing.T, c load.Config) (before counters.Counters, r load.Result, after counters.Counters) {
 	t.Helper()
 	var errs [3]error
@@ -106,7 +104,7 @@ func TestFaults(t *testing.T) {
 	s.answer = func(n int64) int {
 		switch n - 100 {
 		case 10:
-			return 8 // server's memory is full
+			return 8 // the server's memory is full
 		case 20:
 			return -1
 		}
@@ -120,7 +118,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("errors %d, unanswered %d, misses %d, in latency %d up to %d: %s", r.Errors, r.Unanswered, r.Misses,
 			r.Latency.Count(), r.Latency.Max(), r.FirstError)
 	}
-	// Another size of values is a wrong answer.
+	// A value of another size is a wrong answer.
 	s.answer = nil
 	c.Prefill = true
 	if r, err = Run(t.Context(), c); err != nil || r.Hits != 100 {

@@ -16,20 +16,19 @@ import (
 	"github.com/niclane/niclane/bench/part/servetest"
 )
 
-// server speaks as much of Aerospike's wire protocol as the client needs to
-// take it for a node that has all partitions, and to read and write one bin.
+// server implements the part of Aerospike's wire protocol that the client needs to accept it as
+// a node with all partitions, and to read and write one bin.
 type server struct {
 	address string
 	mu      sync.Mutex
 	records map[string]op // by digest
 	n       map[string]int64
-	// answer, if set, may give a result code instead; a negative one breaks
-	// the connection.
+	// answer, if set, may return another result code; a negative one breaks the connection.
 	answer func(n int64) int
 	asked  int64
 }
 
-// Of the protocol: kinds of messages, fields, particles and bits of a request.
+// The protocol's kinds of messages, fields, particles and bits of a request.
 const (
 	kindInfo, kindMessage = 1, 3
 	fieldDigest           = 4
@@ -37,7 +36,7 @@ const (
 	notFound              = 2
 )
 
-// op is an operation with a bin's value.
+// op is an operation and a bin's value.
 type op struct {
 	particle byte
 	name     string
@@ -122,7 +121,7 @@ func (s *server) message(b []byte) ([]byte, error) {
 	read, write := b[1]&infoRead != 0, b[2]&infoWrite != 0
 	fields, ops := binary.BigEndian.Uint16(b[18:]), binary.BigEndian.Uint16(b[20:])
 	at := 22
-	part := func() []byte { // with its length before it
+	part := func() []byte { // preceded by its length
 		n := int(binary.BigEndian.Uint32(b[at:]))
 		p := b[at+4 : at+4+n]
 		at += 4 + n

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters proves the workload that really ran: it reads a server's
-// own counters before and after and holds the generator's count against them.
-// A generator that ignores its configuration, or a server that somebody else
-// uses meanwhile, is an error that names both numbers.
+// Package counters proves the workload that really ran. It reads a server's own counters before
+// and after and compares them with the generator's count. If the generator ignores its
+// configuration, or other clients use the server meanwhile, the result is an error that names
+// both numbers.
 //
-// It knows memcached's "stats" and Redis' INFO. HTTP servers have no counters
-// in common: with those the generator's statuses and sizes must do.
+// It reads memcached's "stats" and Redis' INFO. HTTP servers have no common counters: for them,
+// only the generator's statuses and sizes are checked.
 package counters
 
 import (
@@ -23,37 +23,36 @@ import (
 	"github.com/niclane/niclane/bench/load"
 )
 
-// Counters of a server since it was started, which count attempts.
+// Counters are those of a server since it was started. They count attempts.
 type Counters struct {
 	Gets   Counter `json:"gets"`
 	Sets   Counter `json:"sets"`
 	Hits   Counter `json:"hits"`
 	Misses Counter `json:"misses"`
-	// Keys are those that the server holds now. Received and Sent are the
-	// bytes of requests and answers of all connections. Not every server of
-	// either protocol has these three.
+	// Keys are those that the server holds now. Received and Sent are the bytes of requests and
+	// answers of all connections. Some servers of both protocols lack these three.
 	Keys     Counter `json:"keys"`
 	Received Counter `json:"received"`
 	Sent     Counter `json:"sent"`
-	// Asked and Answered are the bytes that this reading took itself: a server
-	// counts the question before it looks, and the answer after.
+	// Asked and Answered are the bytes of this reading itself. A server counts the question
+	// before it reads its counters, and the answer after.
 	Asked    int64 `json:"asked"`
 	Answered int64 `json:"answered"`
 }
 
-// optional are the counters that a server may not have, with their names.
+// optional returns the counters that a server may lack, by name.
 func (c *Counters) optional(keys, received, sent string) map[string]*Counter {
 	return map[string]*Counter{keys: &c.Keys, received: &c.Received, sent: &c.Sent}
 }
 
-// set gives a counter its name and value.
+// set sets a counter's name and value.
 func (c *Counter) set(name, value string) (err error) {
 	c.Name = name
 	c.Value, err = strconv.ParseInt(value, 10, 64)
 	return err
 }
 
-// A meter counts what goes through a connection.
+// A meter counts the bytes of a connection.
 type meter struct {
 	net.Conn
 	in, out int64
@@ -71,13 +70,13 @@ func (m *meter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A Counter has the name that the server gives it, "" if there is none.
+// A Counter has the name that the server gives it, "" if the server lacks it.
 type Counter struct {
 	Name  string `json:"name,omitempty"`
 	Value int64  `json:"value"`
 }
 
-// ErrNone says that a protocol has no counters that are known here.
+// ErrNone says that a protocol has no known counters.
 var ErrNone = errors.New("no counters")
 
 // Read asks the server of c for its counters, within c's ConnectTimeout.
@@ -116,7 +115,7 @@ func Read(ctx context.Context, c load.Config) (Counters, error) {
 	return got, nil
 }
 
-// maxLines is more than any server has to say.
+// maxLines is more than any server's answer has.
 const maxLines = 100_000
 
 // memcached reads "STAT NAME VALUE" up to END.
@@ -160,8 +159,8 @@ func memcached(r *bufio.Reader, w io.Writer) (Counters, error) {
 	return c, errors.New("stats: no end")
 }
 
-// redis reads the sections Stats, Commandstats and Keyspace of INFO. A command
-// that was never used is not listed, nor is an empty database.
+// redis reads the sections Stats, Commandstats and Keyspace of INFO. INFO does not list a
+// command that was never used, nor an empty database.
 func redis(r *bufio.Reader, w io.Writer) (Counters, error) {
 	c := Counters{Gets: Counter{Name: "cmdstat_get"}, Sets: Counter{Name: "cmdstat_set"},
 		Hits: Counter{Name: "keyspace_hits"}, Misses: Counter{Name: "keyspace_misses"}}
@@ -210,18 +209,17 @@ func redis(r *bufio.Reader, w io.Writer) (Counters, error) {
 	return c, nil
 }
 
-// Slack of the byte counters: a server counts an answer after it has sent it, and
-// may be kept from its processor in between.
+// Tolerance of the byte counters: a server counts an answer after it has sent it, and may lose
+// its processor in between.
 const (
 	slackBytes = 4096
-	slackShare = 1000 // one in so many
+	slackShare = 1000 // divisor: one in a thousand
 )
 
-// Compare holds what the server counted between before and after against what
-// the generators asked of it, w. Requests that were never answered may have
-// been counted or not; everything else must agree exactly, but bytes to one in a
-// thousand and 4 KiB, and not at all where requests were not answered. The error
-// names every counter that does not.
+// Compare compares the growth of the server's counters between before and after with the
+// generators' work w. Requests that were never answered may or may not have been counted.
+// Everything else must agree exactly. Bytes may differ by one in a thousand and 4 KiB, and are
+// not compared if requests were not answered. The error names every counter that disagrees.
 func Compare(before, after Counters, w load.Work) error {
 	var errs []error
 	for _, x := range []comparison{
@@ -252,8 +250,8 @@ func Compare(before, after Counters, w load.Work) error {
 	return errors.Join(errs...)
 }
 
-// A comparison is of what a server counted between two readings with the least and
-// the most that it may have.
+// A comparison is the growth of a counter between two readings, with the least and the most
+// that it may be.
 type comparison struct {
 	what          string
 	before, after Counter
@@ -268,8 +266,7 @@ func bytesOf(what string, before, after Counter, bytes int64, w load.Work) compa
 	return comparison{what, before, after, bytes - slack, bytes + slack}
 }
 
-// CheckKeys holds the keys that the server has against those that were to be
-// stored: it has at least so many, others may be there too.
+// CheckKeys checks that the server has at least want keys; it may have others.
 func CheckKeys(now Counters, want int64) error {
 	if now.Keys.Name == "" || now.Keys.Value >= want {
 		return nil

@@ -19,8 +19,7 @@ import (
 	"github.com/niclane/niclane/bench/part/servetest"
 )
 
-// What a generator says it has done must be what the server says, whichever
-// server it is.
+// TestServers: the generator's counts must equal the server's, for every server.
 func TestServers(t *testing.T) {
 	for _, tt := range []struct{ name, protocol, command string }{
 		{"memserver", load.Memcached, ""},
@@ -49,7 +48,7 @@ func TestServers(t *testing.T) {
 				after.Hits.Value == before.Hits.Value {
 				t.Errorf("before %+v, after %+v: nothing was counted", before, after)
 			}
-			// Somebody else's get must be noticed.
+			// Another client's get must be noticed.
 			after.Gets.Value++
 			after.Misses.Value++
 			err = Compare(before, after, r.Work)
@@ -64,7 +63,7 @@ func TestServers(t *testing.T) {
 			if tt.command == "" {
 				return
 			}
-			// Bytes are counted, and somebody else's are noticed.
+			// Bytes are counted, and another client's are noticed.
 			if after.Received.Value-before.Received.Value < r.Work.SentBytes ||
 				after.Sent.Value-before.Sent.Value < r.Work.GotBytes {
 				t.Errorf("before %+v, after %+v, generator %+v: bytes were not counted", before, after, r.Work)
@@ -175,7 +174,7 @@ func TestReadErrors(t *testing.T) {
 	if _, err := Read(t.Context(), load.Config{Protocol: load.HTTP, Address: "127.0.0.1:1"}); !errors.Is(err, ErrNone) {
 		t.Errorf("HTTP: %v", err)
 	}
-	// A server that says nothing must not be waited for for ever.
+	// A silent server must not block Read forever.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package generator runs load by any protocol, and reads the counters of its
-// server: packages load, load/aerospike and load/counters behind one door.
+// Package generator runs load with any protocol and reads the counters of its server. It
+// combines packages load, load/aerospike and load/counters.
 package generator
 
 import (
@@ -20,7 +20,7 @@ func Run(ctx context.Context, c load.Config) (load.Result, error) {
 	return load.Run(ctx, c)
 }
 
-// Counters is counters.Read for every protocol that has some.
+// Counters is counters.Read for every protocol with known counters.
 func Counters(ctx context.Context, c load.Config) (counters.Counters, error) {
 	if c.Protocol == load.Aerospike {
 		return aerospike.Counters(c)

@@ -16,25 +16,24 @@ const (
 	MaxValueBytes = 1 << 20
 )
 
-// Keys are the keys and values of a workload, made when they are needed: a
-// table of 20 million keys costs a cache miss for each, which is more than ten
-// divisions. Key i is "k" and its number with leading zeros, or the number
-// alone where the numbers need all bytes; its value starts with the key, so
-// that an answer with another key's value is noticed. One thread uses it.
+// Keys are the keys and values of a workload. They are made when needed: in a table of 20
+// million keys each access would be a cache miss, which costs more than ten divisions. Key i is
+// "k" and its number with leading zeros, or only the number if the numbers need all bytes. Its
+// value starts with the key, so that an answer with another key's value is noticed. Keys is for
+// use by one thread.
 type Keys struct {
 	n      int
-	value  int    // bytes of a value
+	value  int    // size of a value, bytes
 	filler []byte // a value without its head
-	gets   uint64 // of 2^32 requests
-	key    []byte // of index last
+	gets   uint64 // share of gets, in 2^32 requests
+	key    []byte // the key of index last
 	last   uint32
-	from   int // where the number of last begins, after its zeros
+	from   int // where the number of last begins, after its leading zeros
 }
 
-// NewKeys returns n keys (1 to MaxKeys) of keyBytes (as many as n needs to
-// MaxKeyBytes) with values of valueBytes (1 to MaxValueBytes), of which a
-// request is a set with the probability sets (0 to 1). It reports everything
-// that is out of range.
+// NewKeys returns n keys (1 to MaxKeys) of keyBytes (from the digits of n to MaxKeyBytes) with
+// values of valueBytes (1 to MaxValueBytes). A request is a set with probability sets (0 to 1).
+// It reports every parameter that is out of range.
 func NewKeys(n, keyBytes, valueBytes int, sets float64) (*Keys, error) {
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
@@ -69,9 +68,8 @@ func NewKeys(n, keyBytes, valueBytes int, sets float64) (*Keys, error) {
 func (k *Keys) Len() int        { return k.n }
 func (k *Keys) ValueBytes() int { return k.value }
 
-// Pick turns 64 random bits into a key and an operation: the upper half is the
-// key (multiplied and shifted, which prefers none by more than n in 2^32), the
-// lower the operation.
+// Pick turns 64 random bits into a key and an operation. The upper half is the key (multiplied
+// and shifted; the bias is at most n in 2^32), the lower half the operation.
 func (k *Keys) Pick(random uint64) Ticket {
 	t := Ticket{Index: uint32(random >> 32 * uint64(k.n) >> 32)}
 	if random&(1<<32-1) >= k.gets {
@@ -80,7 +78,7 @@ func (k *Keys) Pick(random uint64) Ticket {
 	return t
 }
 
-// Key returns key i. It is overwritten by the next call.
+// Key returns key i. The next call overwrites it.
 func (k *Keys) Key(i uint32) []byte {
 	if i == k.last {
 		return k.key
@@ -92,7 +90,7 @@ func (k *Keys) Key(i uint32) []byte {
 		k.key[at] = byte('0' + i%10)
 	}
 	from := at
-	for at > k.from { // what the last number wrote beyond this one
+	for at > k.from { // digits that the last number has more
 		at--
 		k.key[at] = '0'
 	}
@@ -100,8 +98,8 @@ func (k *Keys) Key(i uint32) []byte {
 	return k.key
 }
 
-// head is what the value of key i starts with: the key as far as it fits, its
-// last digits if it does not.
+// head returns the start of the value of key i: the key, or its last digits if the value is
+// shorter.
 func (k *Keys) head(i uint32) []byte {
 	key := k.Key(i)
 	return key[max(0, len(key)-k.value):]
@@ -114,8 +112,8 @@ func (k *Keys) AppendValue(b []byte, i uint32) []byte {
 	return append(b, k.filler[len(head):]...)
 }
 
-// Matches says whether b is the value of key i from byte offset on, as far as
-// b goes. It compares everything: a few ns for the sizes in use.
+// Matches reports whether b is the value of key i from byte offset on, as far as b goes. It
+// compares all bytes, which takes a few ns for the usual sizes.
 func (k *Keys) Matches(b []byte, i uint32, offset int) bool {
 	if offset+len(b) > k.value {
 		return false

@@ -17,7 +17,7 @@ func TestKeys(t *testing.T) {
 	}{
 		{1000, 16, 64, "k%015d"},
 		{1000, 4, 64, "k%03d"},
-		{20_000_000, 8, 64, "%08d"}, // the memcached paper's
+		{20_000_000, 8, 64, "%08d"}, // as in the memcached paper
 		{10, 250, 1, "k%0249d"},
 		{1, 1, 3, "%d"},
 	} {
@@ -53,7 +53,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Gets and sets, and keys, must come in the proportions asked for.
+// TestPick: gets, sets and keys must have the requested proportions.
 func TestPick(t *testing.T) {
 	k, err := NewKeys(10, 2, 1, 0.2)
 	if err != nil {

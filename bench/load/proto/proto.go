@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proto is what the generator knows of a protocol: how a request is
-// written and where its reply ends.
+// Package proto is the generator's view of a protocol: how a request is written and where its
+// reply ends.
 //
-// Codecs are pure: no sockets, no clock. They keep no request in memory that
-// they can write again, and no reply at all: a reply is judged while it
-// streams by, in whatever pieces it arrives.
+// Codecs are pure: no sockets, no clock. They keep no request in memory, because they can write
+// it again, and no reply: a parser judges a reply in the pieces in which it arrives.
 package proto
 
-// An Op is what a request does. The numbers are the index into Work's counts.
+// An Op is the operation of a request. The numbers are the index into Work's counts.
 type Op uint8
 
 // Operations.
@@ -17,13 +16,13 @@ const (
 	Set
 )
 
-// A Ticket names a request: all a Parser has to know to judge the reply.
+// A Ticket identifies a request: all that a Parser needs to judge the reply.
 type Ticket struct {
-	Index uint32 // of the key or path
+	Index uint32 // index of the key or path
 	Op    Op
 }
 
-// An Outcome of a request.
+// An Outcome is that of a request.
 type Outcome uint8
 
 // Outcomes.
@@ -31,19 +30,19 @@ const (
 	Incomplete Outcome = iota // more bytes of the reply are needed
 	Good                      // as asked: a hit with the right value, a set stored, a wanted status
 	Miss                      // the server has no such key
-	Failed                    // an error reply, a wrong key or value, an unwanted status; the stream is in step
+	Failed                    // an error reply, a wrong key or value, an unwanted status; the stream is still in step
 )
 
-// A Reply is what Parse found.
+// A Reply is the result of Parse.
 type Reply struct {
 	Used    int     // bytes consumed
 	Outcome Outcome // Incomplete until the last byte
 	Close   bool    // complete, and the server closes the connection now
-	Status  int     // of HTTP, once complete
+	Status  int     // HTTP status, once complete
 	Payload int64   // bytes of the value or body, once complete
 }
 
-// A Codec writes requests and makes parsers. It is used by one thread.
+// A Codec writes requests and makes parsers. It is for use by one thread.
 type Codec interface {
 	// Pick chooses a request by 64 uniformly random bits.
 	Pick(random uint64) Ticket
@@ -55,17 +54,17 @@ type Codec interface {
 
 // A Parser follows the replies on one connection.
 type Parser interface {
-	// Parse consumes bytes of the reply to t, from the start of b to the end
-	// of the reply at most. What it leaves of b while the reply is incomplete
-	// must be offered again with what follows. An error means that the stream
-	// cannot be one of replies: the connection is out of step.
+	// Parse consumes bytes of the reply to t, from the start of b to at most the end of the
+	// reply. While the reply is incomplete, the caller must pass the rest of b again, followed
+	// by the next bytes. An error means that the stream is not a sequence of replies: the
+	// connection is out of step.
 	Parse(b []byte, t Ticket) (Reply, error)
-	// Skip returns how many bytes of the reply come next that Parse would
-	// only count. They may be dropped and told to Skipped instead.
+	// Skip returns how many of the reply's next bytes Parse would only count. The caller may
+	// drop them and report their number to Skipped.
 	Skip() int64
 	Skipped(n int64)
-	// End is told that the server has closed the connection and returns the
-	// reply that ends with it, Incomplete if there is none.
+	// End reports that the server has closed the connection. It returns the reply that ends
+	// with it, Incomplete if there is none.
 	End() Reply
 	// Problem describes the last reply that Failed.
 	Problem() string

@@ -9,10 +9,10 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// maxHead bounds the header of a response; servers keep it below 16 KiB.
+// maxHead limits the header of a response; servers keep it below 16 KiB.
 const maxHead = 64 << 10
 
-// maxBody is more than any body: 1 EiB fits a counter.
+// maxBody is larger than any body; 1 EiB fits a counter.
 const maxBody = 1 << 60
 
 var (
@@ -26,20 +26,20 @@ var (
 	errSwitched = errors.New("101 Switching Protocols, which nobody asked for")
 )
 
-// A head is what a response's header says.
+// A head is the parsed header of a response.
 type head struct {
 	text    []byte // as received, with the empty line
 	status  int
-	length  int64 // of the body, -1 when it is not said
+	length  int64 // length of the body, -1 if not given
 	chunked bool
-	close   bool // after the body
+	close   bool // the server closes the connection after the body
 }
 
 var headEnd = []byte("\r\n\r\n")
 
-// parseHead fills h from b, which holds one header with its empty line.
+// parse fills h from b, which holds one header with its empty line.
 func (h *head) parse(b []byte) error {
-	// Room for a Date that changes: nothing is allocated after the first.
+	// The buffer is reused for headers with another Date: only the first one allocates.
 	h.text = append(h.text[:0], b...)
 	h.length, h.chunked, h.close = -1, false, false
 	line, rest := cutLine(b)
@@ -103,15 +103,15 @@ func (h *head) parse(b []byte) error {
 	return nil
 }
 
-// cutLine cuts a line off b that ends in CRLF. Lone line feeds, which RFC 9112
-// 2.2 lets one accept, are part of the line and refused with it: what follows
-// them would be read differently by others.
+// cutLine cuts a line that ends in CRLF off b. RFC 9112 2.2 allows a parser to accept lone line
+// feeds. Here they stay part of the line, so that the parser refuses it: other programs would
+// parse the following bytes differently.
 func cutLine(b []byte) (line, rest []byte) {
 	line, rest, _ = bytes.Cut(b, headEnd[:2])
 	return line, rest
 }
 
-// same compares with a lower case ASCII word, whatever the case of b.
+// same compares b with a lower case ASCII word, ignoring the case of b.
 func same(b []byte, word string) bool {
 	if len(b) != len(word) {
 		return false

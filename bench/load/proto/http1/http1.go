@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package http1 writes GET requests of HTTP/1.1 and reads their responses
-// (RFC 9112): Content-Length, chunked and until-close bodies, interim
-// responses, keep-alive and Connection: close.
+// Package http1 writes GET requests of HTTP/1.1 and reads their responses (RFC 9112):
+// Content-Length, chunked and until-close bodies, interim responses, keep-alive and Connection:
+// close.
 //
-// Bodies are counted, not kept. It refuses what makes the end of a body
-// doubtful: two lengths, a length beside chunks, other transfer codings.
+// Bodies are counted, not kept. It refuses headers that make the end of a body ambiguous: two
+// lengths, a length with chunks, other transfer codings.
 package http1
 
 import (
@@ -19,29 +19,28 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// A Path is one object to ask for.
+// A Path is one object to request.
 type Path struct {
-	// Path and query, "/video/4m?x=1".
+	// Path includes the query: "/video/4m?x=1".
 	Path string `json:"path"`
-	// Weight is how often it is asked for in relation to the others, 1 to
-	// 1,000,000 (default 1).
+	// Weight is the relative frequency of the object, 1 to 1,000,000 (default 1).
 	Weight int `json:"weight,omitempty"`
-	// Bytes the body must have; 0 does not check.
+	// Bytes is the required length of the body; 0: not checked.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Status wanted (default: any of 200 to 299).
+	// Status is the required status (default: any from 200 to 299).
 	Status int `json:"status,omitempty"`
 }
 
-// A Codec of GETs of some paths.
+// A Codec writes GET requests of some paths.
 type Codec struct {
 	requests [][]byte
-	until    []uint64 // of path i: the end of its share of 2^32
+	until    []uint64 // by path: the end of its share of 2^32
 	paths    []Path
-	heads    []head // of path i: the last header seen
+	heads    []head // by path: the last header seen
 }
 
-// New returns a codec that asks host for paths (1 to 65536) with further
-// header lines ("Name: value"). It reports everything that cannot be sent.
+// New returns a codec that requests paths (1 to 65536) from host, with additional header lines
+// ("Name: value"). It reports everything that cannot be sent.
 func New(host string, paths []Path, headers []string) (*Codec, error) {
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
@@ -98,7 +97,7 @@ func New(host string, paths []Path, headers []string) (*Codec, error) {
 	return c, nil
 }
 
-// token is a header's name, RFC 9110 5.6.2.
+// token reports whether s is a header's name, RFC 9110 5.6.2.
 func token(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)

@@ -30,7 +30,7 @@ func codec(t testing.TB, paths ...Path) *Codec {
 
 func first(int) proto.Ticket { return proto.Ticket{} }
 
-// The standard library must understand what is sent.
+// TestAppend: the standard library must parse the requests.
 func TestAppend(t *testing.T) {
 	c := codec(t, Path{Path: "/a"}, Path{Path: "/b?c=d"})
 	b := c.Append(c.Append(nil, proto.Ticket{}), proto.Ticket{Index: 1})
@@ -141,7 +141,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A body without a length ends with the connection, and only such a one does.
+// TestEnd: a body without a length ends with the connection; no other body does.
 func TestEnd(t *testing.T) {
 	for in, want := range map[string]proto.Reply{
 		"HTTP/1.1 200 OK\r\n\r\nabc":                      {Outcome: proto.Good, Status: 200, Payload: 3, Close: true},
@@ -188,8 +188,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// However the bytes arrive, the same replies must come out, and a response
-// that the standard library accepts as well must have the body that it sees.
+// FuzzParse: however the bytes arrive, the replies must be the same. If the standard library
+// accepts a response too, it must find the same body.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 X\r\n\r\n"))
 	f.Add([]byte("HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\nA: " +
@@ -207,7 +207,7 @@ func FuzzParse(f *testing.F) {
 			resp, err = http.ReadResponse(r, q)
 		}
 		if err != nil {
-			return // stricter than we are, about what we do not look at
+			return // stricter than parse, about fields that parse ignores
 		}
 		n, err := io.Copy(io.Discard, resp.Body)
 		if err == nil && (n != got.Replies[0].Payload || resp.StatusCode != got.Replies[0].Status) {

@@ -20,9 +20,9 @@ type phase uint8
 const (
 	inHead    phase = iota
 	inBody          // left bytes of it, or -1: until the connection is closed
-	inSize          // line of a chunk
+	inSize          // size line of a chunk
 	inChunk         // left bytes of it
-	afterData       // CRLF behind a chunk
+	afterData       // CRLF after a chunk
 	inTrailer       // lines up to an empty one
 )
 
@@ -30,12 +30,12 @@ type parser struct {
 	codec   *Codec
 	phase   phase
 	left    int64
-	body    int64 // bytes of it so far
-	trailer int   // bytes of it so far
+	body    int64 // number of bytes so far
+	trailer int   // number of bytes so far
 	status  int
 	close   bool
 	index   uint32
-	wrong   bool // number of bytes
+	wrong   bool // the number of bytes is wrong
 }
 
 func (p *parser) Parse(b []byte, t proto.Ticket) (proto.Reply, error) {
@@ -88,12 +88,11 @@ func (p *parser) Parse(b []byte, t proto.Ticket) (proto.Reply, error) {
 	}
 }
 
-// head reads the header at the start of b and returns its length, 0 while
-// bytes are missing.
+// head reads the header at the start of b and returns its length, 0 while bytes are missing.
 func (p *parser) head(b []byte, index uint32) (int, error) {
 	h := &p.codec.heads[index]
-	// A server's headers for one object differ in nothing but Date, which
-	// changes once a second: comparing is cheaper than looking for the end.
+	// A server's headers for one object differ only in Date, which changes once a second:
+	// comparing is cheaper than searching for the end.
 	if len(h.text) == 0 || !bytes.HasPrefix(b, h.text) {
 		n := bytes.Index(b[:min(len(b), maxHead)], headEnd)
 		if n < 0 {
@@ -121,7 +120,7 @@ func (p *parser) head(b []byte, index uint32) (int, error) {
 	return len(h.text), nil
 }
 
-// line takes a line of a chunked body and says whether it was the last.
+// line parses a line of a chunked body and reports whether it was the last.
 func (p *parser) line(line []byte) (bool, error) {
 	switch p.phase {
 	case inSize:
@@ -137,7 +136,7 @@ func (p *parser) line(line []byte) (bool, error) {
 			}
 			n = n<<4 | d
 		}
-		// An extension may follow; nobody sends them, all must ignore them.
+		// An extension may follow. No server sends one, but a client must ignore it.
 		if digits == 0 || digits < len(line) && line[digits] != ';' && line[digits] != ' ' && line[digits] != '\t' {
 			return false, errChunk
 		}
@@ -171,7 +170,7 @@ func hex(c byte) int64 {
 	return -1
 }
 
-// done judges the response and gets ready for the next.
+// done judges the response and prepares for the next.
 func (p *parser) done(used int) proto.Reply {
 	want := &p.codec.paths[p.index]
 	good := p.status == want.Status || want.Status == 0 && p.status/100 == 2

@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// maxLine is the longest status line accepted: memcached's longest value
-// header is below 300 bytes, its error messages too.
+// maxLine is the longest status line accepted. memcached's longest value header is below 300
+// bytes, and so are its error messages.
 const maxLine = 1024
 
 // Errors of a stream that is out of step.
@@ -25,7 +25,7 @@ var (
 	errEnd   = errors.New("value not followed by END")
 )
 
-// A Codec of gets and sets of one Keys.
+// A Codec writes gets and sets of one Keys.
 type Codec struct {
 	keys *proto.Keys
 	size []byte // " 0 0 BYTES\r\n" of a set
@@ -65,15 +65,15 @@ const (
 	wrongValue
 )
 
-// parser is between replies while inValue is false; then it has size bytes
-// of value and the trailer before it, of which at are consumed.
+// parser is between replies while inValue is false. Otherwise it has size bytes of value and
+// trailer before it, and has consumed at of them.
 type parser struct {
 	keys     *proto.Keys
 	inValue  bool
 	size, at int64
 	problem  problem
 	index    uint32
-	text     []byte // of a server error, or the wrong key
+	text     []byte // text of a server error, or the wrong key
 }
 
 var (
@@ -170,7 +170,7 @@ func (p *parser) fail(what problem, text []byte) {
 	p.text = append(p.text[:0], text...)
 }
 
-// Values are compared, none is skipped.
+// Values are compared, so no bytes are skipped.
 func (p *parser) Skip() int64      { return 0 }
 func (p *parser) Skipped(int64)    {}
 func (p *parser) End() proto.Reply { return proto.Reply{} }

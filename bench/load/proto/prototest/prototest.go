@@ -12,22 +12,22 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// A Transcript is what a parser made of a stream.
+// A Transcript is the result of parsing a stream.
 type Transcript struct {
-	Replies  []proto.Reply // complete ones; Used is of the whole reply
-	Problems []string      // of those that failed
-	Left     int           // bytes behind the last complete reply
+	Replies  []proto.Reply // complete ones; Used is that of the whole reply
+	Problems []string      // problems of the replies that failed
+	Left     int           // bytes after the last complete reply
 	Err      error
 }
 
-// Feed gives stream to p as the generator does: in pieces of at most size
-// bytes, with what was left before them, and skipping what may be skipped if
-// skip is set. Request i is ask(i).
+// Feed passes stream to p as the generator does: in pieces of at most size bytes, after the
+// rest of the piece before. If skip is set, it skips the bytes that may be skipped. Request i
+// is ask(i).
 func Feed(t testing.TB, p proto.Parser, stream []byte, size int, skip bool, ask func(i int) proto.Ticket) Transcript {
 	t.Helper()
 	var got Transcript
 	var stash []byte
-	used := 0 // of the reply that is being read
+	used := 0 // bytes of the reply that is being read
 	for len(stream) > 0 && got.Err == nil {
 		if n := min(int(min(p.Skip(), 1<<30)), len(stream)); skip && n > 0 && len(stash) == 0 {
 			p.Skipped(int64(n))
@@ -64,14 +64,13 @@ func Feed(t testing.TB, p proto.Parser, stream []byte, size int, skip bool, ask 
 	return got
 }
 
-// Same feeds stream whole, in pieces of several sizes and with skipping, to
-// parsers of codec, and fails unless all make the same of it. It returns what
-// that is.
+// Same passes stream as a whole, in pieces of several sizes and with skipping, to parsers of
+// codec. It fails unless all results are equal, and returns the result.
 func Same(t testing.TB, codec proto.Codec, stream []byte, ask func(i int) proto.Ticket) Transcript {
 	t.Helper()
 	whole := Feed(t, codec.Parser(), stream, max(len(stream), 1), false, ask)
 	for _, size := range []int{1, 2, 7, 1000} {
-		if len(stream) > 1000*size { // quadratic, and nothing new
+		if len(stream) > 1000*size { // quadratic, and shows nothing new
 			continue
 		}
 		for _, skip := range []bool{false, true} {
@@ -88,7 +87,7 @@ func Same(t testing.TB, codec proto.Codec, stream []byte, ask func(i int) proto.
 	return whole
 }
 
-// Keys are ten, "k0" to "k9", with the values "k0c" to "k9c".
+// Keys returns ten keys, "k0" to "k9", with the values "k0c" to "k9c".
 func Keys(t testing.TB) *proto.Keys {
 	t.Helper()
 	k, err := proto.NewKeys(10, 2, 3, 0.5)
@@ -98,7 +97,7 @@ func Keys(t testing.TB) *proto.Keys {
 	return k
 }
 
-// Get and Set are what is asked for of key 1.
+// Get and Set are requests for key 1.
 func Get(int) proto.Ticket { return proto.Ticket{Index: 1} }
 func Set(int) proto.Ticket { return proto.Ticket{Index: 1, Op: proto.Set} }
 
@@ -112,7 +111,7 @@ type Case struct {
 	Err      error
 }
 
-// Run holds parsers of the codecs that codec makes to each case.
+// Run runs each case with parsers of new codecs.
 func Run(t *testing.T, codec func(testing.TB) proto.Codec, cases []Case) {
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resp writes GET and SET in RESP, the protocol of Redis, version 2,
-// and reads their replies (redis.io, "Redis serialization protocol
-// specification"). It never sends HELLO, so a server has no reason to answer
-// in version 3.
+// Package resp writes GET and SET in RESP, the protocol of Redis, version 2, and reads their
+// replies (redis.io, "Redis serialization protocol specification"). It never sends HELLO, so a
+// server does not answer in version 3.
 package resp
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// maxLine is the longest line accepted: an error's text.
+// maxLine is the longest line accepted: the text of an error.
 const maxLine = 4096
 
 var (
@@ -25,7 +24,7 @@ var (
 	errEnd   = errors.New("bulk string not followed by CRLF")
 )
 
-// A Codec of GET and SET of one Keys.
+// A Codec writes GET and SET of one Keys.
 type Codec struct {
 	keys     *proto.Keys
 	get, set []byte // up to the key
@@ -63,15 +62,15 @@ func (c *Codec) Append(b []byte, t proto.Ticket) []byte {
 // Parser implements proto.Codec.
 func (c *Codec) Parser() proto.Parser { return &parser{keys: c.keys} }
 
-// parser is between replies while inValue is false; then it has size bytes of
-// value and CRLF before it, of which at are consumed.
+// parser is between replies while inValue is false. Otherwise it has size bytes of value and
+// CRLF before it, and has consumed at of them.
 type parser struct {
 	keys     *proto.Keys
 	inValue  bool
 	size, at int64
 	wrong    bool
 	index    uint32
-	text     []byte // of an error reply
+	text     []byte // text of an error reply
 }
 
 var (
@@ -135,7 +134,7 @@ func (p *parser) value(b []byte, used int, t proto.Ticket) (proto.Reply, error) 
 	return proto.Reply{Used: used}, nil
 }
 
-// Values are compared, none is skipped.
+// Values are compared, so no bytes are skipped.
 func (p *parser) Skip() int64      { return 0 }
 func (p *parser) Skipped(int64)    {}
 func (p *parser) End() proto.Reply { return proto.Reply{} }
