@@ -24,35 +24,35 @@ import (
 	"github.com/niclane/niclane/internal/few"
 )
 
-// Config is what Serve does.
+// Config is the configuration of an Agent.
 type Config struct {
-	// Files are this side's; Clients the names of those who may come.
+	// Files are this side's. Clients are the names of the clients that may connect.
 	Files   Files
 	Clients []string
-	// Version of niclane, which the orchestrator's has to equal.
+	// Version is niclane's. The orchestrator must have the same.
 	Version string
-	// Self is the path of niclane-bench, which jobs are.
+	// Self is the path of niclane-bench, from which jobs are started.
 	Self string
-	// Dir is the agent's own directory, which it makes.
+	// Dir is the agent's own directory, which it creates.
 	Dir string
-	// StateDir and RunDir are those of niclane's journals and lock.
+	// StateDir and RunDir are the directories of niclane's journals and lock.
 	StateDir, RunDir string
-	// Commands that may be started, by their paths; Any: whatever.
+	// Commands are the paths of the commands that may be started; Any allows all.
 	Commands []string
 	Any      bool
-	// User whose rights the jobs have, if the agent is root: USER or USER:GROUP.
+	// User is the user of the jobs if the agent is root: USER or USER:GROUP.
 	User string
-	// Devices that lanes may be made on; needs root.
+	// Devices on which lanes may be made; needs root.
 	Devices []string
-	// Lease and Limit of a session.
+	// Lease and Limit are those of a session.
 	Lease, Limit time.Duration
-	// Log has a line for whatever happens; nil: nobody.
+	// Log gets a line for each event; nil: no log.
 	Log io.Writer
-	// Sysfs is where its power sensors are; "" is /sys. Tests have their own.
+	// Sysfs is the directory of the power sensors; "" is /sys. Tests use another.
 	Sysfs string
 }
 
-// An Agent serves.
+// An Agent serves sessions on a host.
 type Agent struct {
 	Config
 	root, drop bool
@@ -67,15 +67,15 @@ type Agent struct {
 	broken  error // why the host could not be restored
 }
 
-// DefaultUser has no rights of its own.
+// DefaultUser is a user without privileges.
 const DefaultUser = "nobody"
 
-// Listening is what a program that serves says on standard output, before the address,
-// when it does.
+// Listening is what a serving program prints on standard output, before the address, when it
+// listens.
 const Listening = "listening on "
 
-// New checks what an agent is to be, takes its directory, and restores what an
-// earlier one has left there.
+// New checks the configuration, locks the agent's directory, and restores what an earlier agent
+// left there.
 func New(c Config) (*Agent, error) {
 	if c.Log == nil {
 		c.Log = io.Discard
@@ -142,7 +142,7 @@ func (a *Agent) findUser() error {
 	return nil
 }
 
-// allowed returns the path of a program that may be started.
+// allowed returns the path of a program if it may be started.
 func (a *Agent) allowed(program string) (string, error) {
 	path, err := find(program)
 	if err != nil {
@@ -158,7 +158,7 @@ func (a *Agent) allowed(program string) (string, error) {
 		strings.Join(a.Commands, ","))
 }
 
-// find looks for a program where commands are started from.
+// find looks for a program in commandPath.
 func find(program string) (string, error) {
 	if strings.ContainsRune(program, '/') {
 		if !filepath.IsAbs(program) || filepath.Clean(program) != program {
@@ -174,14 +174,14 @@ func find(program string) (string, error) {
 	return "", fmt.Errorf("%.100q: %w in %s", program, exec.ErrNotFound, commandPath)
 }
 
-// Bounds of a connection.
+// Limits of a connection.
 const (
 	headerTime = 10 * time.Second
 	bodyTime   = time.Minute
 	maxHeader  = 16 << 10
 )
 
-// Close gives up an agent that never served.
+// Close closes an agent that has not served.
 func (a *Agent) Close() error {
 	a.spawner.close()
 	return a.lock.Close()
@@ -196,11 +196,11 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	s := &http.Server{
 		Handler: a.handler(), TLSConfig: a.tls, Protocols: protocols,
 		ErrorLog: log.New(a.Log, "", log.LstdFlags|log.LUTC),
-		// Read and write timeouts would end a session; each request has its own.
+		// Read and write timeouts would end a session. Each request has its own.
 		ReadHeaderTimeout: headerTime, MaxHeaderBytes: maxHeader, IdleTimeout: time.Minute,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: a.Lease, PingTimeout: a.Lease},
 		ConnState: func(c net.Conn, s http.ConnState) {
-			if s == http.StateActive { // after the handshake: it has shown a certificate
+			if s == http.StateActive { // after the handshake: it has a verified certificate
 				few.Heard(c)
 			}
 		},

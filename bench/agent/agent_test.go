@@ -26,8 +26,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// TestMain is niclane-bench for the agent's own processes: a part does what its
-// configuration says.
+// TestMain is niclane-bench for the agent's own processes: a fake part follows its
+// configuration.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 || len(os.Args) == 2 && strings.HasPrefix(os.Args[1], "internal-") {
 		switch os.Args[1] {
@@ -56,13 +56,13 @@ func self() string {
 	return path
 }
 
-// partConfig is what the fake part does.
+// partConfig is the configuration of the fake part.
 type partConfig struct {
-	Say   string `json:"say,omitempty"`   // to standard error
-	Bytes int    `json:"bytes,omitempty"` // of a result
+	Say   string `json:"say,omitempty"`   // text for standard error
+	Bytes int    `json:"bytes,omitempty"` // size of the result
 	Fail  bool   `json:"fail,omitempty"`
 	Hang  bool   `json:"hang,omitempty"`
-	Deaf  bool   `json:"deaf,omitempty"` // and ends for no signal that can be ignored
+	Deaf  bool   `json:"deaf,omitempty"` // ignores every signal that can be ignored
 }
 
 func part() {
@@ -84,8 +84,8 @@ func part() {
 	os.Exit(0)
 }
 
-// agentProcess is an agent that can be killed: its configuration in, where it
-// listens out.
+// agentProcess is an agent that can be killed. It reads its configuration and prints its
+// address.
 func agentProcess(config string) {
 	var c Config
 	err := json.Unmarshal([]byte(config), &c)
@@ -112,13 +112,13 @@ var up = sync.OnceFunc(func() {
 	}
 })
 
-// pki makes certificates for the loopback address.
+// pki returns a directory with certificates for the loopback address.
 func pki(t *testing.T) string {
 	t.Helper()
 	return certified(t, "127.0.0.1", DefaultClient, time.Now())
 }
 
-// certified is a directory with certificates that are valid for an hour.
+// certified returns a directory with certificates that are valid for an hour.
 func certified(t *testing.T, host, client string, from time.Time) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -141,7 +141,7 @@ func configured(t *testing.T, dir string) Config {
 	}
 }
 
-// serve runs an agent until the test ends, and returns where.
+// serve runs an agent until the test ends, and returns its address.
 func serve(t *testing.T, c Config) (string, *Agent) {
 	t.Helper()
 	up()
@@ -192,7 +192,7 @@ func open(t *testing.T, d Dial) *Client {
 	return c
 }
 
-// served is how an agent is reached.
+// served returns the connection data of a running agent.
 func served(t *testing.T, change func(*Config)) (Dial, *Agent) {
 	t.Helper()
 	dir := pki(t)
@@ -204,7 +204,7 @@ func served(t *testing.T, change func(*Config)) (Dial, *Agent) {
 	return dial(t, dir, address), a
 }
 
-// started is an agent with a session.
+// started returns an agent with a session.
 func started(t *testing.T, change func(*Config)) (*Client, *Agent) {
 	t.Helper()
 	d, a := served(t, change)
@@ -249,7 +249,7 @@ func start(t *testing.T, c *Client, r Request) *Job {
 	return j
 }
 
-// ends waits for a job.
+// ends waits for the end of a job.
 func ends(t *testing.T, j *Job) End {
 	t.Helper()
 	select {
@@ -264,7 +264,7 @@ func ends(t *testing.T, j *Job) End {
 	return e
 }
 
-// wantError holds an error to all of some texts.
+// wantError checks that an error contains all texts.
 func wantError(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if err == nil {
@@ -394,7 +394,7 @@ func TestLargeResult(t *testing.T) {
 	}
 }
 
-// processes lists those whose command line has a text.
+// processes lists the processes whose command line contains a text.
 func processes(text string) (out []int) {
 	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range names {
@@ -407,10 +407,10 @@ func processes(text string) (out []int) {
 	return out
 }
 
-// sleeper is a duration that no other test's sleep has.
+// sleeper returns a duration that no other test's sleep has.
 func sleeper() string { return fmt.Sprintf("1%d.%d", os.Getpid(), time.Now().UnixNano()) }
 
-// noProcesses holds that none has a text in its command line.
+// noProcesses checks that no process has a text in its command line.
 func noProcesses(t *testing.T, text string) {
 	t.Helper()
 	if p := processes(text); len(p) > 0 {
@@ -418,7 +418,7 @@ func noProcesses(t *testing.T, text string) {
 	}
 }
 
-// absent holds that there is nothing at a path.
+// absent checks that nothing exists at a path.
 func absent(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -435,7 +435,7 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// asleep starts the shell that waits for a sleep, which it returns.
+// asleep starts the shell and waits until its sleep, which it returns, runs.
 func asleep(t *testing.T, c *Client) (j *Job, sleep string) {
 	t.Helper()
 	sleep = sleeper()
@@ -444,8 +444,8 @@ func asleep(t *testing.T, c *Client) (j *Job, sleep string) {
 	return j, sleep
 }
 
-// shell is a command that starts another in a session of its own and ends or
-// waits: what it leaves behind is to be found all the same.
+// shell is a command that starts another in a session of its own and ends or waits. The agent
+// must also find what it leaves behind.
 func shell(ending, sleep string) Request {
 	return Request{What: "forks", Command: []string{"/usr/bin/sh", "-c",
 		"setsid sleep " + sleep + " & trap '' TERM; " + ending}}
@@ -464,7 +464,7 @@ func TestEndOfSessionRestores(t *testing.T) {
 	if _, err := c.Start(t.Context(), request("late", partConfig{})); err == nil {
 		t.Error("a job after the end")
 	}
-	// And it is free again.
+	// The agent is free again.
 	ends(t, start(t, open(t, c.dial), request("again", partConfig{})))
 }
 
@@ -479,7 +479,7 @@ func TestSecondOrchestrator(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Status != 409 {
 		t.Errorf("%#v", err)
 	}
-	// Nobody may use a session that is not his.
+	// A client must not use another client's session.
 	thief := &Client{dial: c.dial, http: c.http, url: c.url, ctx: t.Context(), Welcome: Welcome{Session: "guessed"}}
 	_, err = thief.Start(t.Context(), request("theft", partConfig{}))
 	wantError(t, err, "the session has ended")
@@ -517,7 +517,7 @@ func TestClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One machine has one clock.
+	// Both sides have the same clock.
 	if o.Uncertainty <= 0 || o.Uncertainty > 1e9 || max(o.Ns, -o.Ns) > o.Uncertainty {
 		t.Errorf("%+v", o)
 	}
@@ -561,7 +561,7 @@ func TestFiles(t *testing.T) {
 	put(t, c, "a/b/c.conf", "text", false)
 	put(t, c, "key.pem", "secret", true)
 	var st unix.Stat_t
-	// Jobs write beside their files, nobody else, and not over them.
+	// Only jobs can write next to their files, but they cannot overwrite them.
 	if err := unix.Stat(c.Host.Scratch, &st); err != nil || a.drop &&
 		(st.Mode&0o7777 != unix.S_ISVTX|0o770 || st.Uid != 0 || int(st.Gid) != a.gid) {
 		t.Errorf("mode %o, user %d, group %d: %v", st.Mode, st.Uid, st.Gid, err)
@@ -576,7 +576,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("file %q was written", name)
 		}
 	}
-	// Jobs can write there too, and may have put a link.
+	// Jobs can write there too, and may have created a link.
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.Symlink(outside, filepath.Join(c.Host.Scratch, "link")); err != nil {
 		t.Fatal(err)
@@ -691,7 +691,7 @@ func TestNewRefuses(t *testing.T) {
 	wantError(t, err, "another agent uses it")
 }
 
-// A leftover of an agent that was killed with its keeper is undone by the next.
+// TestNewRestores: the next agent restores what an agent left that was killed with its keeper.
 func TestNewRestores(t *testing.T) {
 	dir := pki(t)
 	c := configured(t, dir)
@@ -716,7 +716,7 @@ func TestNewRestores(t *testing.T) {
 	noProcesses(t, "sleep\x00"+sleep)
 }
 
-// TestKeeperMakesNothing: it comes after the agent, whose directory may be gone.
+// TestKeeperMakesNothing: the keeper runs after the agent, whose directory may be gone.
 func TestKeeperMakesNothing(t *testing.T) {
 	there := t.TempDir()
 	gone := filepath.Join(t.TempDir(), "gone")

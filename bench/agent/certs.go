@@ -20,10 +20,10 @@ import (
 	"time"
 )
 
-// Certificates that MakeCertificates makes.
+// Names of the files that MakeCertificates writes.
 const (
-	// DefaultClient is the orchestrator's name, and AuthorityFile and so on
-	// the names of the files.
+	// DefaultClient is the orchestrator's name. AuthorityFile and the following are names of
+	// files.
 	DefaultClient = "niclane-bench"
 	AuthorityFile = "ca.pem"
 	MaxValidity   = 366 * 24 * time.Hour
@@ -31,11 +31,11 @@ const (
 
 var hostName = regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?$`)
 
-// MakeCertificates writes an authority of its own, a certificate and key for
-// each host (a name or an address) and one for the orchestrator into dir, which
-// it makes: NAME.pem and NAME.key, readable by the owner only. The authority's
-// key is used and forgotten, so that nothing else can be signed with it. It
-// refuses to overwrite anything, and returns the names of the files.
+// MakeCertificates writes a new authority, a certificate and key for each host (a name or an
+// address) and one for the orchestrator into dir. It creates dir. The files are NAME.pem and
+// NAME.key, readable by the owner only. It does not keep the authority's key, so that nothing
+// else can be signed with it. It refuses to overwrite files, and returns the names of the
+// files.
 func MakeCertificates(dir string, hosts []string, client string, valid time.Duration, now time.Time) ([]string, error) {
 	if valid < time.Minute || valid > MaxValidity {
 		return nil, fmt.Errorf("certificates valid for %v: want 1m to %v", valid, MaxValidity)
@@ -67,7 +67,7 @@ func MakeCertificates(dir string, hosts []string, client string, valid time.Dura
 			}
 		}
 	}
-	from, to := now.Add(-time.Hour), now.Add(valid) // an hour: clocks differ
+	from, to := now.Add(-time.Hour), now.Add(valid) // an hour, because clocks differ
 	ca, caKey, err := sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "niclane bench certs"}, NotBefore: from, NotAfter: to, IsCA: true,
 		BasicConstraintsValid: true,
@@ -91,7 +91,7 @@ func MakeCertificates(dir string, hosts []string, client string, valid time.Dura
 		} else {
 			c.DNSNames = []string{name}
 		}
-		if name == client { // and agents are no clients of each other
+		if name == client { // an agent must not be a client of another agent
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 		}
 		made, key, err := sign(c, ca, caKey)
@@ -124,7 +124,7 @@ func MakeCertificates(dir string, hosts []string, client string, valid time.Dura
 	return written, nil
 }
 
-// writeNew writes a file that does not exist yet.
+// writeNew writes a file that must not exist yet.
 func writeNew(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -137,7 +137,7 @@ func writeNew(path string, text []byte) error {
 	return nil
 }
 
-// sign makes a certificate with a new key; without a parent it signs itself.
+// sign makes a certificate with a new key. Without a parent it is self-signed.
 func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey,
 	error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

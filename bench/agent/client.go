@@ -22,15 +22,15 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// A Dial says which agent to take.
+// A Dial says which agent to connect to.
 type Dial struct {
-	// Name of the host, for errors, and where its agent listens.
+	// Name of the host, for errors, and Address of its agent.
 	Name, Address string
 	// ServerName in the agent's certificate, "": the host of Address.
 	ServerName string
-	TLS        *tls.Config // of Files.Client
-	Version    string      // of niclane
-	// Connect makes the connections; nil: as net.Dialer does.
+	TLS        *tls.Config // from Files.Client
+	Version    string      // version of niclane
+	// Connect opens connections; nil: as net.Dialer does.
 	Connect func(ctx context.Context, network, address string) (net.Conn, error)
 	Opening
 }
@@ -46,16 +46,16 @@ type Client struct {
 	ctx    context.Context // ends when the agent is lost
 	cancel context.CancelCauseFunc
 	heard  chan struct{}
-	ended  chan ending // the agent's last word
+	ended  chan ending // the agent's last message
 	read   chan struct{}
 	once   sync.Once
 }
 
-// connectTime bounds the beginning of a session: the agent may have to restore
-// something first.
+// connectTime limits the start of a session. The agent may first have to restore an earlier
+// session.
 const connectTime = 30 * time.Second
 
-// Open begins a session.
+// Open starts a session.
 func Open(ctx context.Context, d Dial) (*Client, error) {
 	c := &Client{dial: d, url: url.URL{Scheme: "https", Host: d.Address}, heard: make(chan struct{}, 1),
 		ended: make(chan ending, 1), read: make(chan struct{})}
@@ -72,10 +72,10 @@ func Open(ctx context.Context, d Dial) (*Client, error) {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
-	// How long the agent may be silent is the lease's to say, which hear holds it
-	// to; the connection's own patience only has to be no shorter.
+	// The lease determines how long the agent may be silent, and hear enforces it. The
+	// connection's own timeouts must only be no shorter.
 	c.http = &http.Client{
-		// One connection for all: the session ends with it.
+		// One connection for everything: the session ends with it.
 		Transport: &http.Transport{
 			TLSClientConfig: config, Protocols: protocols, TLSHandshakeTimeout: headerTime,
 			MaxResponseHeaderBytes: maxHeader, DialContext: c.dial.Connect, DisableCompression: true,
@@ -84,7 +84,7 @@ func Open(ctx context.Context, d Dial) (*Client, error) {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	// The session outlives ctx, which is its beginning's: Close ends it.
+	// ctx limits the start only. The session lasts until Close.
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	err := c.greet(ctx, config)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *Client) listen(in *bufio.Reader, body io.Closer) {
 	}
 }
 
-// hear gives the agent up when it is silent.
+// hear ends the session when the agent is silent for longer than the lease.
 func (c *Client) hear() {
 	lease := time.Duration(c.Lease)
 	quiet := time.NewTimer(lease)
@@ -181,14 +181,14 @@ func (c *Client) hear() {
 	}
 }
 
-// beat says that this side is there.
+// beat sends the heartbeats of this side.
 func (c *Client) beat() {
 	tick := time.NewTicker(Beat)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			// A failure is listen's to tell.
+			// listen reports an error.
 			if _, err := c.body.Write([]byte{'\n'}); err != nil {
 				return
 			}
@@ -198,10 +198,10 @@ func (c *Client) beat() {
 	}
 }
 
-// Lost is closed when there is no agent any more, and Err says why.
+// Lost is closed when the agent is lost. Err says why.
 func (c *Client) Lost() <-chan struct{} { return c.ctx.Done() }
 
-// Err is nil while the session lasts.
+// Err returns nil while the session lasts.
 func (c *Client) Err() error {
 	if c.ctx.Err() == nil {
 		return nil
@@ -209,8 +209,8 @@ func (c *Client) Err() error {
 	return c.fault(context.Cause(c.ctx))
 }
 
-// Close ends the session and waits until the host is restored, or ctx ends.
-// The error is what the agent could not restore, or that it is not known.
+// Close ends the session and waits until the host is restored, or ctx ends. The error says what
+// the agent could not restore, or that this is not known.
 func (c *Client) Close(ctx context.Context) error {
 	var err error
 	c.once.Do(func() {
@@ -236,12 +236,12 @@ func (c *Client) Close(ctx context.Context) error {
 	return err
 }
 
-// fault names the host in an error.
+// fault adds the host's name to an error.
 func (c *Client) fault(err error) error {
 	return fmt.Errorf("host %s (agent %s): %w", c.dial.Name, c.dial.Address, err)
 }
 
-// request sends one and returns its answer if it is 200.
+// request sends a request and returns its answer if the status is 200.
 func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	u := c.url
 	u.Path, u.RawQuery, _ = strings.Cut(path, "?")
@@ -274,9 +274,9 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 	return nil, c.fault(&RefusedError{a.StatusCode, f.Error})
 }
 
-// A RefusedError is what an agent answers to what it does not do.
+// A RefusedError is an agent's refusal.
 type RefusedError struct {
-	Status int // of HTTP
+	Status int // HTTP status
 	Text   string
 }
 
@@ -289,7 +289,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		err = u.Err
 	}
 	if c.Session != "" {
-		// The session has the same connection: its end says more.
+		// The session uses the same connection. Its error says more.
 		noticed := time.NewTimer(time.Second)
 		defer noticed.Stop()
 		select {
@@ -307,10 +307,9 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// greet makes a connection of its own and hears whether the agent takes it:
-// with TLS 1.3 a certificate is refused after this side's handshake is done,
-// and what is sent meanwhile would end in a broken pipe. An agent speaks first,
-// as servers of HTTP/2 do.
+// greet opens a separate connection to learn whether the agent accepts the certificate. With
+// TLS 1.3 the agent refuses a certificate after this side's handshake is done, and data sent
+// meanwhile would end in a broken pipe. An agent speaks first, as servers of HTTP/2 do.
 func (c *Client) greet(ctx context.Context, config *tls.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, headerTime, fmt.Errorf("no answer within %v", headerTime))
 	defer cancel()
@@ -342,7 +341,7 @@ func (c *Client) greet(ctx context.Context, config *tls.Config) error {
 	return err
 }
 
-// do sends a value and reads the answer into another.
+// do sends a value and decodes the answer into another.
 func (c *Client) do(ctx context.Context, method, path string, send, into any) error {
 	var body io.Reader
 	switch x := send.(type) {
@@ -389,7 +388,7 @@ type Job struct {
 	err  error
 }
 
-// Start starts a job, which ends with the session if not before.
+// Start starts a job. It ends with the session at the latest.
 func (c *Client) Start(ctx context.Context, r Request) (*Job, error) {
 	var s Started
 	if err := c.do(ctx, http.MethodPost, "/jobs", r, &s); err != nil {
@@ -408,10 +407,10 @@ func (j *Job) path() string { return fmt.Sprintf("/jobs/%d", j.id) }
 // Done is closed when the job has ended, or the agent is lost.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
-// End is how it ended, once Done.
+// End returns how the job ended, once Done.
 func (j *Job) End() (End, error) { return j.end, j.err }
 
-// Stop asks the job to end, and makes it, and waits until it has.
+// Stop asks the job to end, kills it if needed, and waits until it has ended.
 func (j *Job) Stop(ctx context.Context) error {
 	select {
 	case <-j.done:
@@ -422,7 +421,7 @@ func (j *Job) Stop(ctx context.Context) error {
 	var refused *RefusedError
 	if errors.As(err, &refused) {
 		select {
-		case <-j.done: // it had ended meanwhile
+		case <-j.done: // it ended meanwhile
 			return nil
 		default:
 		}
@@ -439,7 +438,7 @@ func (j *Job) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Log copies what the job says to out until it ends.
+// Log copies the job's output to out until the job ends.
 func (j *Job) Log(ctx context.Context, out io.Writer) error {
 	a, err := j.c.request(ctx, http.MethodGet, j.path()+"/log", nil)
 	if err != nil {
@@ -452,8 +451,7 @@ func (j *Job) Log(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// Put writes a file below the session's directory; a private one can be read
-// by jobs only.
+// Put writes a file below the session's directory. Only jobs can read a private one.
 func (c *Client) Put(ctx context.Context, name string, text []byte, private bool) error {
 	if err := checkName(name); err != nil {
 		return c.fault(err)
@@ -474,13 +472,13 @@ func (c *Client) Find(ctx context.Context, q Search) (p Program, err error) {
 	return p, err
 }
 
-// Ask asks a server once, from the agent's host.
+// Ask sends one question to a server from the agent's host.
 func (c *Client) Ask(ctx context.Context, q Asking) error {
 	return c.do(ctx, http.MethodPost, "/ask", q, nil)
 }
 
-// Apply makes lanes in the place of those that are there. They are undone
-// unless Confirm follows in time.
+// Apply applies lanes in place of those that are applied. They are undone unless Confirm
+// follows in time.
 func (c *Client) Apply(ctx context.Context, l Lanes) (a Applied, err error) {
 	err = c.do(ctx, http.MethodPost, "/lanes", l, &a)
 	return a, err
@@ -491,13 +489,13 @@ func (c *Client) Confirm(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/lanes/confirm", nil, nil)
 }
 
-// Rollback undoes the lanes, if there are some.
+// Rollback undoes the lanes, if any.
 func (c *Client) Rollback(ctx context.Context) error {
 	return c.do(ctx, http.MethodDelete, "/lanes", nil, nil)
 }
 
-// Count reads the host's counters, and the function that it returns reads them
-// again and gives the difference.
+// Count reads the host's counters. The function that it returns reads them again and returns
+// the difference.
 func (c *Client) Count(ctx context.Context, device string, jobs map[string]*Job) (func(context.Context) (machine.Diff,
 	error), error) {
 	q := Counting{Device: device, Jobs: map[string]int{}}
@@ -507,8 +505,7 @@ func (c *Client) Count(ctx context.Context, device string, jobs map[string]*Job)
 	return begun[machine.Diff](ctx, c, "/countings", q)
 }
 
-// begun begins something on the agent's host, and the function that it returns
-// ends that.
+// begun starts an activity on the agent's host. The function that it returns ends it.
 func begun[A any](ctx context.Context, c *Client, path string, q any) (func(context.Context) (A, error), error) {
 	var s Started
 	if err := c.do(ctx, http.MethodPost, path, q, &s); err != nil {
@@ -520,8 +517,8 @@ func begun[A any](ctx context.Context, c *Client, path string, q any) (func(cont
 	}, nil
 }
 
-// Meter begins to read a power source of the agent's host, and the function that
-// it returns ends that and says what was measured, on the host's own clock.
+// Meter starts to read a power source of the agent's host. The function that it returns stops
+// reading and returns the measurement, on the host's own clock.
 func (c *Client) Meter(ctx context.Context, config power.Config) (func(context.Context) (power.Result, error), error) {
 	return begun[power.Result](ctx, c, "/meters", config)
 }

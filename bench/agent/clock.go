@@ -12,18 +12,17 @@ import (
 // An Offset is how far the agent's CLOCK_MONOTONIC is ahead of this host's, ns.
 type Offset struct {
 	Ns int64
-	// Uncertainty: the true offset at At lies within Ns ± Uncertainty. It is
-	// half the time that the question and its answer took, because either may
-	// have taken all of it.
+	// Uncertainty: the true offset at At lies within Ns ± Uncertainty. It is half of the round
+	// trip, because either direction may have taken all of it.
 	Uncertainty int64
 	At          int64 // on this host's CLOCK_MONOTONIC
 }
 
-// clockAsks is how often the clock is asked for: the quickest answer counts
-// (Cristian, "Probabilistic clock synchronization", 1989).
+// clockAsks is how often the clock is read. The quickest answer counts (Cristian,
+// "Probabilistic clock synchronization", 1989).
 const clockAsks = 9
 
-// Offset asks for the agent's clock.
+// Offset measures the offset of the agent's clock.
 func (c *Client) Offset(ctx context.Context) (Offset, error) {
 	var best Offset
 	for i := range clockAsks {
@@ -40,15 +39,15 @@ func (c *Client) Offset(ctx context.Context) (Offset, error) {
 	return best, nil
 }
 
-// offset of a clock that was read between two times of ours.
+// offset returns the offset of a clock that was read between two times of this host.
 func offset(before, theirs, after int64) Offset {
 	middle := before + (after-before)/2
 	return Offset{Ns: theirs - middle, Uncertainty: (after - before + 1) / 2, At: middle}
 }
 
-// Between is the offset at a time between two readings, by a straight line. Its
-// uncertainty has that of both: clocks of two hosts differ by some ten parts in
-// a million, which between two readings is nearly constant.
+// Between interpolates the offset at a time between two readings, linearly. Its uncertainty
+// covers those of both. Clocks of two hosts differ by some ten parts in a million, which is
+// nearly constant between two readings.
 func Between(a, b Offset, at int64) Offset {
 	o := Offset{Ns: a.Ns, Uncertainty: max(a.Uncertainty, b.Uncertainty), At: at}
 	if b.At > a.At {

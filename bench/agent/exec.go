@@ -17,27 +17,27 @@ import (
 	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
-// JobCommand is the argument with which niclane becomes the process that
-// prepares itself and then turns into a job: niclane JobCommand SPEC ARG...
+// JobCommand is the argument with which niclane becomes the process that prepares itself and
+// then executes a job: niclane JobCommand SPEC ARG...
 const JobCommand = "internal-bench-job"
 
-// spec is what that process is told.
+// spec is the input of that process.
 type spec struct {
-	Agent   int      `json:"agent"` // its process, with which the job dies
+	Agent   int      `json:"agent"` // PID of the agent; the job dies with it
 	CPUs    []int    `json:"cpus,omitempty"`
 	Mems    []int    `json:"mems,omitempty"`
 	FIFO    int      `json:"fifo,omitempty"`
 	MayFIFO int      `json:"mayFIFO,omitempty"`
 	Cgroups []string `json:"cgroups,omitempty"` // directories
-	Part    bool     `json:"part,omitempty"`    // of niclane
-	// User and Group to become, if Drop.
+	Part    bool     `json:"part,omitempty"`    // it is a part of niclane
+	// User and Group of the job, if Drop is set.
 	Drop  bool `json:"drop,omitempty"`
 	User  int  `json:"user,omitempty"`
 	Group int  `json:"group,omitempty"`
 }
 
-// JobMain is the process: args are what follows JobCommand. It replaces itself
-// and returns only an error.
+// JobMain is that process: args are the arguments after JobCommand. It replaces itself and
+// returns only on an error.
 func JobMain(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("%s: want SPEC and a command", JobCommand)
@@ -46,8 +46,8 @@ func JobMain(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
 		return fmt.Errorf("%s: %w", JobCommand, err)
 	}
-	// Scheduling and rights belong to the thread, and execve keeps those of
-	// the thread that calls it.
+	// Scheduling and capabilities belong to the thread, and execve keeps those of the calling
+	// thread.
 	runtime.LockOSThread()
 	if err := s.become(); err != nil {
 		return err
@@ -55,7 +55,7 @@ func JobMain(args []string) error {
 	path := args[1]
 	err := unix.Exec(path, args[1:], os.Environ())
 	if s.Part && errors.Is(err, unix.EACCES) {
-		// The user may not look into the directory that niclane is in.
+		// The job's user may have no access to niclane's directory.
 		err = unix.Exec("/proc/self/exe", args[1:], os.Environ())
 	}
 	return fmt.Errorf("%s: %w", path, err)
@@ -63,7 +63,7 @@ func JobMain(args []string) error {
 
 func (s spec) become() error {
 	for _, dir := range s.Cgroups {
-		// The whole process, which has threads by now.
+		// The whole process, because it already has several threads.
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 			return err
 		}
@@ -84,8 +84,8 @@ func (s spec) become() error {
 		if err != nil && (!capable(capNice) || s.MayFIFO > 0 && !s.Part) {
 			return err
 		}
-		// Where root may not raise limits, as in many containers, the right itself goes
-		// along to what takes the priority itself: niclane's own parts.
+		// If root may not raise limits, as in many containers, the capability itself is passed
+		// on, but only to niclane's own parts, which set the priority themselves.
 		nice = err != nil && s.MayFIFO > 0 && s.Part && s.Drop
 	}
 	if s.FIFO > 0 {
@@ -101,7 +101,7 @@ func (s spec) become() error {
 		}
 	}
 	if s.Drop {
-		// This thread's only, which is what execve keeps.
+		// For this thread only, which is the one that execve keeps.
 		if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
 			return fmt.Errorf("setgroups: %w", e)
 		}
@@ -118,11 +118,12 @@ func (s spec) become() error {
 			return fmt.Errorf("keep CAP_SYS_NICE: %w", err)
 		}
 	}
-	// No program gives rights that the agent did not.
+	// No program, such as one with set-user-ID, may gain privileges that the agent did not
+	// give.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	// After the change of users, which clears it.
+	// After the change of users, because that clears it.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("signal at the agent's death: %w", err)
 	}
@@ -132,7 +133,7 @@ func (s spec) become() error {
 	return nil
 }
 
-// raiseFIFO lets this process take a SCHED_FIFO priority without a capability.
+// raiseFIFO lets this process use a SCHED_FIFO priority without a capability.
 func raiseFIFO(p int) error {
 	var have unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_RTPRIO, nil, &have); err != nil {
@@ -145,7 +146,7 @@ func raiseFIFO(p int) error {
 	return nil
 }
 
-// capNice is the set of CAP_SYS_NICE alone, of the first 32 capabilities.
+// capNice is the set with only CAP_SYS_NICE, of the first 32 capabilities.
 const capNice = 1 << unix.CAP_SYS_NICE
 
 // capable reports whether this thread has the capabilities of set.
@@ -155,7 +156,7 @@ func capable(set uint32) bool {
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&set == set
 }
 
-// keepNice gives up all capabilities but CAP_SYS_NICE, which is kept over execve
+// keepNice drops all capabilities except CAP_SYS_NICE, which is kept over execve
 // (capabilities(7), ambient).
 func keepNice() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -20,12 +20,12 @@ import (
 	"time"
 )
 
-// TestCertificatesThatDoNotVerify: each side's, and nobody gets further than
-// the handshake but one whose name is not allowed, who is told so.
+// TestCertificatesThatDoNotVerify covers each side's certificates. All fail in the handshake,
+// except a client whose name is not allowed: it gets an answer that says so.
 func TestCertificatesThatDoNotVerify(t *testing.T) {
 	dir, other := pki(t), pki(t)
 	old := certified(t, "127.0.0.1", DefaultClient, time.Now().Add(-3*time.Hour))
-	// The agent is reached by an address, which is not in it.
+	// The agent's address is not in this certificate.
 	named := certified(t, "agent.example", DefaultClient, time.Now())
 	address, a := serve(t, configured(t, dir))
 	at := func(dir, name string) string {
@@ -44,7 +44,7 @@ func TestCertificatesThatDoNotVerify(t *testing.T) {
 		}
 		return c
 	}
-	under := func(dir, authority string) Files { // a client's, and whose agents it trusts
+	under := func(dir, authority string) Files { // a client's certificate, and the authority of the agents that it trusts
 		f := filesOf(dir, DefaultClient)
 		f.Authority = filepath.Join(authority, AuthorityFile)
 		return f
@@ -83,8 +83,7 @@ func TestCertificatesThatDoNotVerify(t *testing.T) {
 			wantError(t, refusal(x.address, x.config), "host sut (agent "+x.address+"): ", x.want)
 		})
 	}
-	// An expired certificate of the client's, of an authority that the agent
-	// trusts.
+	// An expired certificate of a client, from an authority that the agent trusts.
 	c := configured(t, dir)
 	c.Files.Authority = filepath.Join(old, AuthorityFile)
 	address2, _ := serve(t, c)
@@ -110,7 +109,7 @@ func TestNoTLS(t *testing.T) {
 	defer s.Close()
 	_, err = Open(t.Context(), dial(t, dir, l.Addr().String()))
 	wantError(t, err, "host sut", "no agent there: it does not speak TLS")
-	// An agent talks to nobody without TLS, nor below 1.3.
+	// An agent accepts no connection without TLS, or with TLS below 1.3.
 	address, _ := serve(t, configured(t, dir))
 	if r, err := http.Get("http://" + address + "/clock"); err == nil {
 		text, _ := io.ReadAll(r.Body)
@@ -175,7 +174,7 @@ func (w *way) pass(from, to net.Conn) {
 		n, err := from.Read(b)
 		select {
 		case <-w.still:
-			continue // swallowed, until the connection is closed
+			continue // dropped, until the connection is closed
 		default:
 		}
 		if err == nil {
@@ -187,7 +186,7 @@ func (w *way) pass(from, to net.Conn) {
 	}
 }
 
-// stop lets nothing pass, and says nothing about it.
+// stop drops all data without an error.
 func (w *way) stop() { w.once.Do(func() { close(w.still) }) }
 
 func (w *way) cut() {
@@ -206,7 +205,7 @@ func TestLost(t *testing.T) {
 	}{
 		"cut":    {(*way).cut, MinLease, "the agent is lost: ", "its orchestrator is lost: "},
 		"silent": {(*way).stop, MinLease, "the agent is lost: silent for 2s", "its orchestrator "},
-		// Longer than by default, which the connection has to leave it.
+		// Longer than the default: the connection's own timeouts must allow it.
 		"a longer lease": {(*way).stop, 9 * time.Second, "the agent is lost: silent for 9s", "its orchestrator "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +225,7 @@ func TestLost(t *testing.T) {
 			s := open(t, dial(t, dir, way.l.Addr().String()))
 			j, sleep := asleep(t, s)
 			x.lose(way)
-			// The orchestrator learns of it, whatever it waits for.
+			// The orchestrator notices it in every wait.
 			select {
 			case <-s.Lost():
 			case <-time.After(30 * time.Second):
@@ -255,13 +254,13 @@ func TestLost(t *testing.T) {
 					break
 				}
 			}
-			// A new orchestrator is welcome.
+			// A new orchestrator is accepted.
 			open(t, dial(t, dir, address))
 		})
 	}
 }
 
-// TestAgentKilled: its keeper restores the host.
+// TestAgentKilled: the keeper of a killed agent restores the host.
 func TestAgentKilled(t *testing.T) {
 	up()
 	dir := pki(t)
@@ -305,7 +304,7 @@ func TestAgentKilled(t *testing.T) {
 	waitFor(t, "the keeper has ended", func() bool { return len(processes(KeeperCommand+"\x00"+c.Dir)) == 0 })
 }
 
-// TestAgentEnds: one that is told to end restores the host first.
+// TestAgentEnds: an agent that is asked to end restores the host first.
 func TestAgentEnds(t *testing.T) {
 	up()
 	dir := pki(t)

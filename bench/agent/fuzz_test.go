@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// FuzzRequests: whatever an agent is sent is read without a panic, and what is
-// taken is within its bounds.
+// FuzzRequests: an agent parses any request without a panic, and accepts only requests within
+// its limits.
 func FuzzRequests(f *testing.F) {
 	for _, s := range []string{
 		`{"what":"x","part":"load","config":{"a":1}}`,
@@ -96,7 +96,7 @@ func FuzzFileNames(f *testing.F) {
 	})
 }
 
-// FuzzSession: whatever an agent says, its client ends with a reason.
+// FuzzSession: for any answer of an agent, its client ends with a reason.
 func FuzzSession(f *testing.F) {
 	for _, s := range []string{"{}\n{}\n", `{"ended":{"reason":"x","errors":["y"]}}` + "\n", "{}\n\n",
 		strings.Repeat("x", 5000), `{"ended":null}` + "\n", "[]\n"} {

@@ -17,22 +17,20 @@ import (
 	"github.com/niclane/niclane/internal/kernel/cgroup"
 )
 
-// groupName is what the control groups of agents' members begin with.
+// groupName is the prefix of the control groups of agents' members.
 const groupName = "/niclane-bench-"
 
-// A group is the control group of a session's members, in the hierarchies that
-// lanes look at: the unified one, and those of version 1 with cpuset and
-// net_prio.
+// A group is the control group of a session's members, in the hierarchies that lanes use: the
+// unified one, and those of version 1 with cpuset and net_prio.
 type group struct {
 	Path string   `json:"path,omitempty"`
 	Dirs []string `json:"dirs,omitempty"`
-	// Enabled is the unified hierarchy's root if cpuset was not enabled below
-	// it before.
+	// Enabled is the unified hierarchy's root if cpuset was not enabled below it before.
 	Enabled string `json:"enabled,omitempty"`
 }
 
-// of are the directories that a job joins: with a name, a group of its own below,
-// with its processors and memory.
+// of returns the directories that a job joins. A request with a group name gets a subgroup of
+// its own, with its processors and memory.
 func (g group) of(r Request) ([]string, error) {
 	if r.Group == "" {
 		return g.Dirs, nil
@@ -48,7 +46,7 @@ func (g group) of(r Request) ([]string, error) {
 	return out, nil
 }
 
-// planGroup says what makeGroup will make; nothing where there is no hierarchy.
+// planGroup returns the group that makeGroup will make; it is empty if there is no hierarchy.
 func planGroup(session string) (group, error) {
 	have, err := cgroup.Find(nil)
 	if err != nil {
@@ -85,7 +83,7 @@ func (g group) make() error {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
-		// A new cpuset of version 1 is empty, and no process may enter it.
+		// A new cpuset of version 1 is empty, and no process can enter it.
 		for _, file := range []string{"cpuset.mems", "cpuset.cpus"} {
 			above, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
 			if errors.Is(err, fs.ErrNotExist) { // not of this hierarchy, or the unified one's root
@@ -102,7 +100,7 @@ func (g group) make() error {
 	return nil
 }
 
-// remove removes the group, whose processes have been ended.
+// remove removes the group after its processes have ended.
 func (g group) remove() error {
 	var errs []error
 	for _, dir := range g.Dirs {
@@ -110,7 +108,7 @@ func (g group) remove() error {
 	}
 	if g.Enabled != "" {
 		err := os.WriteFile(filepath.Join(g.Enabled, "cgroup.subtree_control"), []byte("-cpuset"), 0)
-		if err != nil && !errors.Is(err, unix.EBUSY) { // somebody else has come to use it
+		if err != nil && !errors.Is(err, unix.EBUSY) { // another program uses it
 			errs = append(errs, fmt.Errorf("disable cpuset: %w", err))
 		}
 	}

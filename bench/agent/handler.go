@@ -26,14 +26,14 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// heldError says who has the agent.
+// heldError says which client holds the agent.
 type heldError struct{ by string }
 
 func (e *heldError) Error() string {
 	return "the agent is held by " + e.by + "; one orchestrator at a time"
 }
 
-// handler checks who asks, and in which version, before anything else is read.
+// handler checks the client and its version before it reads anything else.
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /session", a.serveSession)
@@ -91,10 +91,10 @@ func (a *Agent) handler() http.Handler {
 	})
 }
 
-// A service is what a session does for one kind of request.
+// A service handles one kind of request of a session.
 type service func(*session, *http.Request) (any, error)
 
-// reads has do take what the request's body holds.
+// reads passes the request's decoded body to do.
 func reads[Q, A any](do func(*session, context.Context, Q) (A, error)) service {
 	return func(s *session, r *http.Request) (any, error) {
 		q, err := decode[Q](r.Body)
@@ -105,7 +105,7 @@ func reads[Q, A any](do func(*session, context.Context, Q) (A, error)) service {
 	}
 }
 
-// begins answers with the number of what begin has begun.
+// begins answers with the number of the activity that begin has started.
 func begins[Q any](begin func(*session, Q) (int, error)) service {
 	return reads(func(s *session, _ context.Context, q Q) (Started, error) {
 		id, err := begin(s, q)
@@ -113,7 +113,7 @@ func begins[Q any](begin func(*session, Q) (int, error)) service {
 	})
 }
 
-// numbered has do take the number in the request's path.
+// numbered passes the number in the request's path to do.
 func numbered[A any](do func(*session, int) (A, error)) service {
 	return func(s *session, r *http.Request) (any, error) {
 		id, err := number(r)
@@ -124,7 +124,7 @@ func numbered[A any](do func(*session, int) (A, error)) service {
 	}
 }
 
-// held returns the session of that name.
+// held returns the session with that ID.
 func (a *Agent) held(id string) *session {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -134,7 +134,7 @@ func (a *Agent) held(id string) *session {
 	return a.session
 }
 
-// sameVersion holds the other side's version against ours.
+// sameVersion compares the other side's version with ours.
 func sameVersion(h http.Header, version string) error {
 	protocol, theirs := h.Get(headerProtocol), h.Get(headerVersion)
 	if protocol == Protocol && theirs == version {
@@ -153,7 +153,7 @@ func answer(w http.ResponseWriter, status int, x any) {
 	if x == nil {
 		x = struct{}{}
 	}
-	_ = json.NewEncoder(w).Encode(x) // whoever it was for is gone
+	_ = json.NewEncoder(w).Encode(x) // the client is gone
 }
 
 func fail(w http.ResponseWriter, err error) {
@@ -174,7 +174,7 @@ func fail(w http.ResponseWriter, err error) {
 	answer(w, status, failure{err.Error()})
 }
 
-// decode reads one JSON value and nothing else.
+// decode reads exactly one JSON value.
 func decode[T any](in io.Reader) (T, error) {
 	var x T
 	d := json.NewDecoder(in)
@@ -188,11 +188,11 @@ func decode[T any](in io.Reader) (T, error) {
 	return x, nil
 }
 
-// serveSession is the request that lasts as long as its session.
+// serveSession serves the request that lasts as long as its session.
 func (a *Agent) serveSession(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	owner, _ := known(r.TLS, a.Clients)
-	// The beats would be too much for one body in the end.
+	// The heartbeats would exceed a limit on one body.
 	body := bufio.NewReaderSize(r.Body, 4<<10)
 	_ = rc.SetReadDeadline(time.Now().Add(headerTime))
 	first, err := body.ReadSlice('\n')
@@ -229,10 +229,10 @@ func (a *Agent) serveSession(w http.ResponseWriter, r *http.Request) {
 	_ = rc.Flush()
 }
 
-// errEnded is the orderly end of a session.
+// errEnded is the regular end of a session.
 var errEnded = errors.New("its orchestrator has ended it")
 
-// hold keeps a session until there is a reason not to.
+// hold keeps a session until it must end.
 func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body *bufio.Reader, r *http.Request,
 	o Opening, warnings []string) error {
 	a := s.agent
@@ -251,7 +251,7 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 	heard, ended := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
 		for {
-			// No bound on the number of beats, but on the time between them.
+			// The number of heartbeats is not limited, but the time between them is.
 			_ = rc.SetReadDeadline(time.Now().Add(a.Lease))
 			_, err := body.Discard(1)
 			if err != nil {
@@ -298,7 +298,7 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 	}
 }
 
-// describe says what the host is.
+// describe describes the host.
 func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []string) {
 	h := Host{Host: machine.Describe(), Root: a.root, Scratch: s.files(), Storage: s.storage, Cgroup: s.group.Path,
 		Awake: s.latency != nil, User: strconv.Itoa(a.uid)}
@@ -338,7 +338,7 @@ func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []s
 	return h, warnings
 }
 
-// number of a job, a counting or a meter in a path.
+// number returns the number of a job, a counting or a meter in a path.
 func number(r *http.Request) (int, error) {
 	text := r.PathValue("id")
 	n, err := strconv.Atoi(text)
@@ -379,7 +379,7 @@ func serveStop(s *session, r *http.Request) (any, error) {
 	return nil, j.stop()
 }
 
-// serveLog streams what a job says until it has ended.
+// serveLog streams a job's output until it has ended.
 func (a *Agent) serveLog(w http.ResponseWriter, r *http.Request) {
 	s := a.held(r.Header.Get(headerSession))
 	if s == nil {
@@ -422,7 +422,7 @@ func servePut(s *session, r *http.Request) (any, error) {
 	return nil, s.put(r.PathValue("name"), r.URL.Query().Has("private"), text)
 }
 
-// versionTime bounds a program that is asked for its version.
+// versionTime limits a program that is asked for its version.
 const versionTime = 5 * time.Second
 
 // find looks for a program that the agent may start.
@@ -434,7 +434,7 @@ func (s *session) find(ctx context.Context, q Search) (Program, error) {
 	return Program{path, s.version(ctx, path, q.Flag)}, nil
 }
 
-// version is the first line of a program's own answer.
+// version returns the first line of a program's answer.
 func (s *session) version(ctx context.Context, path, flag string) string {
 	id, err := s.add(Request{What: "version", Command: []string{path, flag}})
 	if err != nil {
@@ -459,7 +459,7 @@ func (s *session) version(ctx context.Context, path, flag string) string {
 	return line
 }
 
-// ask asks a server once, from this host.
+// ask sends one question to a server from this host.
 func (s *session) ask(ctx context.Context, q Asking) (any, error) {
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", address)

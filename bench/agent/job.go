@@ -26,13 +26,13 @@ type job struct {
 	stdout limited
 	log    tail
 	done   chan struct{} // closed when it has ended
-	err    error         // how, once done
+	err    error         // how it ended, once done
 	part   bool
 }
 
-// limited keeps what is written up to a size, its own and that of all.
+// limited keeps what is written up to two limits: its own and that of all results.
 type limited struct {
-	buf  bytes.Buffer // not embedded: its ReadFrom knows no bounds
+	buf  bytes.Buffer // not embedded: its ReadFrom ignores the limits
 	all  *atomic.Int64
 	over bool
 }
@@ -47,11 +47,11 @@ func (l *limited) Write(b []byte) (int, error) {
 
 var errOver = errors.New("a result that is too large")
 
-// tail keeps the end of what is written and tells who follows it.
+// tail keeps the end of what is written and informs followers.
 type tail struct {
 	mu      sync.Mutex
 	b       []byte
-	written int64 // in all
+	written int64 // number of bytes in all
 	more    chan struct{}
 }
 
@@ -70,8 +70,8 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// since returns what was written after the first n bytes, as far as it is kept,
-// how much was written in all, and what is closed when there is more.
+// since returns the kept part of what was written after the first n bytes, the number of bytes
+// written in all, and a channel that is closed when there is more.
 func (t *tail) since(n int64) ([]byte, int64, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,9 +92,9 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// A spawner starts processes from one thread that lasts as long as the agent:
-// the signal at a parent's death is sent when the thread ends that was the
-// parent (prctl(2), PR_SET_PDEATHSIG).
+// A spawner starts processes from one thread that lasts as long as the agent. The kernel sends
+// the signal at a parent's death when the thread that started the process ends (prctl(2),
+// PR_SET_PDEATHSIG).
 type spawner struct{ do chan func() }
 
 func newSpawner() *spawner {
@@ -116,7 +116,7 @@ func (s *spawner) start(cmd *exec.Cmd) error {
 
 func (s *spawner) close() { close(s.do) }
 
-// start starts what r says; the session's lock is held.
+// start starts the process of r. The caller holds the session's lock.
 func (s *session) start(r Request) (*job, error) {
 	a := s.agent
 	at := spec{Agent: os.Getpid(), CPUs: r.CPUs, Mems: r.Mems, FIFO: r.FIFO, MayFIFO: r.MayFIFO, Drop: a.drop,
@@ -164,8 +164,8 @@ func (s *session) start(r Request) (*job, error) {
 	if r.Part == PartLed {
 		j.cmd.Env = append(j.cmd.Env, GroupVariable+"="+s.group.Path)
 	}
-	// A session of its own, so that the scheduler's autogroup does not share
-	// its processors with the agent's.
+	// A session of its own, so that the scheduler's autogroup does not put it into one group
+	// with the agent.
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	j.cmd.Stderr = &j.log
 	if j.part {
@@ -173,7 +173,7 @@ func (s *session) start(r Request) (*job, error) {
 	} else {
 		j.cmd.Stdout = &j.log
 	}
-	// What a process leaves behind may hold its pipes open.
+	// Processes that the job leaves behind may hold its pipes open.
 	j.cmd.WaitDelay = time.Second
 	if err := a.spawner.start(j.cmd); err != nil {
 		return nil, err
@@ -185,10 +185,10 @@ func (s *session) start(r Request) (*job, error) {
 	return j, nil
 }
 
-// commandPath is where programs are looked for.
+// commandPath is the list of directories in which programs are searched.
 const commandPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// end is what became of a job that has ended.
+// end returns the result of a job that has ended.
 func (j *job) end() End {
 	e := End{Log: j.log.String()}
 	switch {
@@ -208,11 +208,11 @@ func (j *job) end() End {
 	return e
 }
 
-// stopTime is how long a job may take to end when asked: one that gets a
-// hundredth of a processor takes two seconds.
+// stopTime is how long a job may take to end when asked: with a hundredth of a processor, it
+// takes two seconds.
 const stopTime = 10 * time.Second
 
-// stop asks the job to end, and after stopTime makes it.
+// stop asks the job to end, and kills it after stopTime.
 func (j *job) stop() error { return j.endWithin(stopTime) }
 
 func (j *job) endWithin(patience time.Duration) error {

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// A job that does not end when it is asked is killed, with what it has started, and
-// named.
+// TestJobIsKilled: a job that does not end when asked is killed, with its children, and named.
 func TestJobIsKilled(t *testing.T) {
 	j := &job{what: "the script", done: make(chan struct{}),
 		cmd: exec.Command("sh", "-c", `trap '' TERM; echo; while :; do :; done`)}
@@ -42,8 +41,8 @@ func TestJobIsKilled(t *testing.T) {
 	}
 }
 
-// A job has the user and the group that the agent was given, and may take the priority
-// that it was allowed, also where root may not raise limits.
+// TestJobRights: a job has the user and the group of the agent's configuration, and may use its
+// priority, also if root may not raise limits.
 func TestJobRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")

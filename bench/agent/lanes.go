@@ -15,18 +15,17 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// PartTune is the part of niclane that sets what is the whole host's.
+// PartTune is the part of niclane that changes settings of the whole host.
 const PartTune = "tune"
 
-// PartLed is the part of niclane that has connections go to one of the session's
-// listeners.
+// PartLed is the part of niclane that directs connections to one of the session's listeners.
 const PartLed = "led"
 
-// GroupVariable is in the environment of that part: the session's control group,
-// whose listeners are the only ones that it reaches.
+// GroupVariable names the environment variable of that part with the session's control group.
+// The part can reach the listeners of that group only.
 const GroupVariable = "NICLANE_BENCH_GROUP"
 
-// mayLead refuses what the agent was not started for.
+// mayLead refuses PartLed if the agent was not started for it.
 func (s *session) mayLead() error {
 	switch {
 	case len(s.agent.Devices) == 0:
@@ -37,7 +36,8 @@ func (s *session) mayLead() error {
 	return nil
 }
 
-// mayTune refuses what the agent was not started for. Lanes set as much.
+// mayTune refuses PartTune if the agent was not started for it. It needs the same permission as
+// lanes.
 func (s *session) mayTune(r Request) error {
 	if len(s.agent.Devices) == 0 {
 		return errors.New("this agent tunes nothing: it was started without --lanes")
@@ -55,8 +55,8 @@ func (s *session) mayTune(r Request) error {
 	return nil
 }
 
-// apply makes lanes in the place of those that are there, as "niclane apply"
-// does: journalled, and undone by a process of their own unless confirmed.
+// apply applies lanes in place of those that are applied, as "niclane apply" does: with a
+// journal, and undone by a separate process unless confirmed.
 func (s *session) apply(ctx context.Context, l Lanes) (Applied, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (s *session) confirm(ctx context.Context) error {
 	return err
 }
 
-// rollback undoes the lanes, if there are some.
+// rollback undoes the lanes, if any.
 func (s *session) rollback() error {
 	s.lanes.Lock()
 	defer s.lanes.Unlock()

@@ -8,16 +8,14 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// maxMeters under way.
+// maxMeters is the largest number of active meters.
 const maxMeters = 16
 
-// meter begins to read a power source of this host, with the agent's own
-// rights: the kernel has shown RAPL's counters to root only since 5.10. metered
-// ends it.
+// meter starts to read a power source of this host, with the agent's own privileges: since
+// Linux 5.10 only root can read RAPL's counters. metered ends it.
 func (s *session) meter(c power.Config) (int, error) {
 	if !c.Local() {
-		// Else whoever holds the agent could have it open connections and read
-		// credentials.
+		// Otherwise a client of the agent could make it open connections and read credentials.
 		return 0, fmt.Errorf("power source %.40q: an agent reads its own host's sensors only, want %s, %s, or %s "+
 			"with a device", c.Source, power.RAPL, power.Hwmon, power.IPMI)
 	}
@@ -26,7 +24,7 @@ func (s *session) meter(c power.Config) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Not under the lock: finding out how often a sensor changes takes a while.
+	// Not under the lock: finding a sensor's update interval takes time.
 	m, err := source.Start(s.ctx)
 	if err != nil {
 		return 0, err

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/bench/power/powertest"
 )
 
-// The agent reads the sensors of its own host, and nothing else for anybody.
+// TestMeter: the agent reads only the sensors of its own host.
 func TestMeter(t *testing.T) {
 	root, step := powertest.RAPL(t)
 	c, _ := started(t, func(c *Config) { c.Sysfs = root })
@@ -40,7 +40,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// A meter that nobody has ended ends with its session.
+// TestMeterEndsWithItsSession: a meter that was not ended ends with its session.
 func TestMeterEndsWithItsSession(t *testing.T) {
 	root, _ := powertest.RAPL(t)
 	c, a := started(t, func(c *Config) { c.Sysfs = root })

@@ -17,8 +17,8 @@ import (
 	"github.com/niclane/niclane/bench/part/ready"
 )
 
-// Protocol is the number of the language that agent and orchestrator speak. It
-// grows with every change.
+// Protocol is the version of the protocol between agent and orchestrator. It grows with every
+// change.
 const Protocol = "5"
 
 // Headers of requests and answers.
@@ -28,50 +28,47 @@ const (
 	headerSession  = "Niclane-Session"
 )
 
-// Bounds of what either side takes.
+// Limits of what either side accepts.
 const (
-	// MaxRequest is how much JSON a request may be, a job's configuration with
-	// it, bytes.
+	// MaxRequest is the largest JSON body of a request, with a job's configuration, bytes.
 	MaxRequest = 1 << 20
 
 	maxFile     = 1 << 20   // bytes of a file
 	maxFiles    = 64 << 20  // bytes of a session's files
 	maxResult   = 64 << 20  // bytes of a job's result, and of any answer
-	maxResults  = 256 << 20 // bytes of the results of a session that nobody has fetched
-	maxLog      = 16 << 10  // bytes that are kept of what a job says
-	maxJobs     = 256       // of a session at once
+	maxResults  = 256 << 20 // bytes of the results of a session that were not fetched
+	maxLog      = 16 << 10  // bytes that are kept of a job's output
+	maxJobs     = 256       // jobs of a session at the same time
 	maxArgument = 64 << 10  // bytes of a command with its environment
-	maxText     = 200       // bytes of names for messages
+	maxText     = 200       // bytes of names in messages
 	maxConns    = 64        // connections of an agent
-	// Connections that have not shown a certificate yet: the oldest is closed
-	// for one more. More than can be made anew in the time of a handshake.
+	// maxStrangers is the largest number of connections that have not shown a certificate. A
+	// further one closes the oldest. It is more than one can open in the time of a handshake.
 	maxStrangers = 1024
 	maxStreams   = maxJobs*2 + 64
 )
 
-// Beat is how often both sides say that they are there.
+// Beat is the interval of the heartbeats of both sides.
 const Beat = time.Second
 
-// Lease is how long the other side may be silent. The default outlasts a card's reset
-// and TCP's retransmissions after it: the link between the two may be the one that gets
-// lanes.
+// Lease is how long the other side may be silent. The default outlasts a card's reset and TCP's
+// retransmissions after it: the session may use the same link that gets lanes.
 const (
 	DefaultLease = 30 * time.Second
 	MinLease     = 2 * time.Second
 	MaxLease     = 5 * time.Minute
 )
 
-// An Opening begins a session; it is the first line of its request.
+// An Opening starts a session. It is the first line of its request.
 type Opening struct {
-	// Purpose is the experiment's title, which others are told who want a
-	// session meanwhile.
+	// Purpose is the experiment's title. Other clients that want a session are told it.
 	Purpose string `json:"purpose"`
 	// Limit of the session, ns.
 	Limit int64 `json:"limitNs"`
 	// Device to describe, "" for none.
 	Device string `json:"device,omitempty"`
-	// Storage are directories of the host in each of which the session gets one
-	// of its own, which ends with it.
+	// Storage are directories of the host. The session gets a directory of its own in each,
+	// which is removed at its end.
 	Storage []string `json:"storage,omitempty"`
 }
 
@@ -96,34 +93,34 @@ type Welcome struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Host is what an agent says of its host.
+// Host is the agent's description of its host.
 type Host struct {
 	Hostname string `json:"hostname"`
 	machine.Host
-	// Root is whether the agent has root's rights: lanes need them.
+	// Root says whether the agent runs as root, which lanes need.
 	Root bool `json:"root"`
-	// User that jobs run as.
+	// User is the user of the jobs.
 	User string `json:"user"`
-	// Processors that jobs may run on.
+	// Processors on which jobs may run.
 	Processors []int `json:"processors"`
-	// Awake is whether the processors do not sleep deeply during the session.
+	// Awake says that deep sleep states of the processors are disabled during the session.
 	Awake bool `json:"awake"`
 	// Scratch is the directory of the session's files.
 	Scratch string `json:"scratch"`
-	// Storage are its directories in those of the opening, in their order.
+	// Storage are the session's directories in those of the opening, in the same order.
 	Storage []string `json:"storage,omitempty"`
-	// Cgroup is the control group that members run in, "" if there is none.
+	// Cgroup is the control group of members, "" if there is none.
 	Cgroup string `json:"cgroup,omitempty"`
-	// Device that was asked for.
+	// Device is the one that the opening asked for.
 	Device *Device `json:"device,omitempty"`
 }
 
-// A Device of an agent's host.
+// A Device is a network device of an agent's host.
 type Device struct {
 	Name  string `json:"name"`
 	MTU   int    `json:"mtu"`
-	Speed uint64 `json:"speedBitsPerSecond,omitempty"` // 0: it does not say
-	// As ETHTOOL_GDRVINFO has it.
+	Speed uint64 `json:"speedBitsPerSecond,omitempty"` // 0: not reported
+	// From ETHTOOL_GDRVINFO.
 	Driver   string `json:"driver,omitempty"`
 	Version  string `json:"version,omitempty"`
 	Firmware string `json:"firmware,omitempty"`
@@ -131,9 +128,9 @@ type Device struct {
 	Queues   int    `json:"queues,omitempty"`
 }
 
-// A line of a session after the first, from the agent.
+// A line is one of a session after the first, sent by the agent.
 type line struct {
-	// Ended is set in the last one: the host is restored, or why not.
+	// Ended is set in the last line: the host is restored, or why it is not.
 	Ended *ending `json:"ended,omitempty"`
 }
 
@@ -142,34 +139,32 @@ type ending struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// Parts of niclane that a job can be, each a process "niclane internal-PART"
-// that reads its configuration from standard input and writes its result to
-// standard output.
+// Parts are the parts of niclane that a job can be. Each is a process "niclane internal-PART"
+// that reads its configuration from standard input and writes its result to standard output.
 var Parts = []string{"load", "noise", "server", "http", "counters", "hiccup", PartTune, "cache", "fetch", "nodes",
 	PartLed}
 
 // A Request starts a job: a part of niclane, or a command.
 type Request struct {
-	// What is for messages.
+	// What is the name in messages.
 	What   string          `json:"what"`
 	Part   string          `json:"part,omitempty"`
 	Config json.RawMessage `json:"config,omitempty"`
-	// Command is the program and its arguments, Environment NAME=VALUE.
+	// Command is the program and its arguments. Environment has NAME=VALUE.
 	Command     []string `json:"command,omitempty"`
 	Environment []string `json:"environment,omitempty"`
-	// CPUs that the process may run on, none: all that the agent has, and its
-	// SCHED_FIFO priority. A part's threads take SCHED_FIFO themselves.
+	// CPUs on which the process may run; none: all that the agent has. FIFO is its SCHED_FIFO
+	// priority. A part's threads set SCHED_FIFO themselves.
 	CPUs []int `json:"cpus,omitempty"`
 	FIFO int   `json:"fifoPriority,omitempty"`
-	// Mems are the NUMA nodes that its memory is from, none: as the kernel
-	// chooses. With CPUs only.
+	// Mems are the NUMA nodes of its memory; none: the kernel chooses. With CPUs only.
 	Mems []int `json:"mems,omitempty"`
-	// MayFIFO is the priority that its threads may take themselves.
+	// MayFIFO is the priority that its threads may set themselves.
 	MayFIFO int `json:"mayFIFOPriority,omitempty"`
-	// Member of the session's control group.
+	// Member says that the job joins the session's control group.
 	Member bool `json:"member,omitempty"`
-	// Group is the name of a group below it, which keeps the job to CPUs and
-	// Mems even where it places its threads itself; "": none.
+	// Group is the name of a subgroup, which keeps the job to CPUs and Mems even if it places
+	// its threads itself; "": none.
 	Group string `json:"group,omitempty"`
 }
 
@@ -236,21 +231,21 @@ func (r Request) check() error {
 	return errors.Join(errs...)
 }
 
-// reserved names are the agent's own.
+// reserved are names that the agent sets itself.
 var reserved = []string{marker, GroupVariable, "PATH"}
 
-// A Started job.
+// A Started is a job that was started.
 type Started struct {
 	ID int `json:"id"`
 }
 
-// An End of a job.
+// An End is how a job ended.
 type End struct {
-	// Error is how it ended, "" if well: "exit status 1: the last line".
+	// Error is how it failed, "" if it did not: "exit status 1: the last line".
 	Error string `json:"error,omitempty"`
-	// Result of a part that ended well.
+	// Result is that of a part that ended well.
 	Result json.RawMessage `json:"result,omitempty"`
-	// Log is the end of what it said.
+	// Log is the end of its output.
 	Log string `json:"log,omitempty"`
 }
 
@@ -260,24 +255,24 @@ type Asking struct {
 	ready.Question
 }
 
-// A Search is for a program.
+// A Search is a request to find a program.
 type Search struct {
 	Program string `json:"program"`
-	// Flag that it is asked with for its version, "" for not at all.
+	// Flag is the argument with which it prints its version, "": not asked.
 	Flag string `json:"flag,omitempty"`
 }
 
-// A Program that was found.
+// A Program is one that was found.
 type Program struct {
 	Path string `json:"path"`
 	// Version is the first line of its answer, "" if there was none.
 	Version string `json:"version,omitempty"`
 }
 
-// Lanes to apply.
+// Lanes are lanes to apply.
 type Lanes struct {
 	Text string `json:"text"`
-	// ConfirmWithin is when they are undone unless confirmed, ns.
+	// ConfirmWithin is the time after which they are undone unless confirmed, ns.
 	ConfirmWithin int64 `json:"confirmWithinNs"`
 }
 
@@ -288,27 +283,27 @@ func (l Lanes) check() error {
 	return nil
 }
 
-// Applied is what was made of Lanes: what "niclane apply --json" says.
+// Applied is the result of applying Lanes: the output of "niclane apply --json".
 type Applied = json.RawMessage
 
-// A Counting is what is counted between two readings.
+// A Counting is the set of counters read twice.
 type Counting struct {
 	Device string `json:"device,omitempty"`
-	// Jobs by name, whose processes are counted.
+	// Jobs are those whose processes are counted, by name.
 	Jobs map[string]int `json:"jobs,omitempty"`
 }
 
-// A Time is the agent's clock.
+// A Time is a reading of the agent's clock.
 type Time struct {
 	Mono int64 `json:"monoNs"` // CLOCK_MONOTONIC
 }
 
-// A failure is the body of an answer that is not 2xx.
+// A failure is the body of an answer whose status is not 2xx.
 type failure struct {
 	Error string `json:"error"`
 }
 
-// checkName refuses paths of files that leave the session's directory.
+// checkName refuses paths that leave the session's directory.
 func checkName(name string) error {
 	if name == "" || len(name) > 500 || !fs.ValidPath(name) || name == "." ||
 		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '\\' }) ||
@@ -325,7 +320,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkText takes what is printed on terminals and in logs.
+// checkText refuses text that is not safe for terminals and logs.
 func checkText(name, s string) error {
 	if s == "" || len(s) > maxText || strings.ContainsFunc(s,
 		func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) {

@@ -25,27 +25,27 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// marker is in the environment of every process of a session, and of what
-// these start: by it they are found.
+// marker is the environment variable of every process of a session, and of their children, by
+// which they are found.
 const marker = "NICLANE_BENCH_SESSION"
 
-// A record is what a session has to put back. It is on disk before anything is
-// made.
+// A record is what a session must restore. It is written to disk before the session changes
+// anything.
 type record struct {
 	Session string `json:"session"`
-	// Lanes is the lanes file, which niclane's journal names, with the
+	// Lanes is the lanes file, which niclane's journal names. StateDir and RunDir are the
 	// directories of journal and lock.
 	Lanes    string `json:"lanes"`
 	StateDir string `json:"stateDir"`
 	RunDir   string `json:"runDir"`
 	Files    string `json:"files"`
-	// Storage are its directories in others.
+	// Storage are the session's directories for large files.
 	Storage []string `json:"storage,omitempty"`
 	Group   group    `json:"group"`
 }
 
-// niclane runs a command of niclane's, with the directories of the record. It is looked
-// for each time: after an upgrade it may be somewhere else.
+// niclane runs a niclane command with the directories of the record. It looks for niclane each
+// time: after an upgrade the path may differ.
 func (r record) niclane(ctx context.Context, verb ...string) ([]byte, error) {
 	path, err := program.Find(program.Niclane)
 	if err != nil {
@@ -68,8 +68,8 @@ func (r record) write(dir string) error {
 	return os.Rename(tmp, recordPath(dir))
 }
 
-// restore puts back what the record in dir, an agent's, names; without one
-// there is nothing to do. The record goes when everything is done.
+// restore restores what the record in an agent's directory names; without a record it does
+// nothing. It removes the record when everything is done.
 func restore(dir string) error {
 	b, err := os.ReadFile(recordPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,10 +97,10 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// rollbackTime bounds a rollback, which may have to wait for an apply.
+// rollbackTime limits a rollback, which may have to wait for an apply.
 const rollbackTime = time.Minute
 
-// rollback undoes the lanes, if niclane's journal has them.
+// rollback undoes the lanes if niclane's journal has them.
 func (r record) rollback() error {
 	if r.Lanes == "" {
 		return nil
@@ -116,11 +116,11 @@ func (r record) rollback() error {
 		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "another niclane is changing this host") {
 			return err
 		}
-		time.Sleep(100 * time.Millisecond) // the lock says who, not when
+		time.Sleep(100 * time.Millisecond) // the lock says which process holds it, not for how long
 	}
 }
 
-// applied says whether the journal has the lanes.
+// applied reports whether the journal has the lanes.
 func (r record) applied() (bool, error) {
 	here, err := journal.Here()
 	if err != nil {
@@ -146,11 +146,10 @@ func (r record) applied() (bool, error) {
 	return false, nil
 }
 
-// killTime bounds the end of processes that are killed.
+// killTime limits the wait for killed processes.
 const killTime = 5 * time.Second
 
-// endMarked ends the processes of a session: asks them, and after a while
-// makes them.
+// endMarked ends the processes of a session: it asks them first, and kills them after a while.
 func endMarked(session string) error {
 	begin := time.Now()
 	sent := map[int]bool{}
@@ -176,7 +175,7 @@ func endMarked(session string) error {
 	}
 }
 
-// signalMarked signals a process of a session, and no other that has its PID by now.
+// signalMarked signals a process of a session, but not another process that now has its PID.
 func signalMarked(pid int, session string, sig unix.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -188,14 +187,14 @@ func signalMarked(pid int, session string, sig unix.Signal) {
 	}
 }
 
-// isMarked reports whether a process is of a session. One that has ended, or is
-// somebody else's, cannot be read; a zombie's environment is empty.
+// isMarked reports whether a process belongs to a session. A process that has ended, or belongs
+// to another user, cannot be read. A zombie's environment is empty.
 func isMarked(pid, session string) bool {
 	env, err := readSome(filepath.Join("/proc", pid, "environ"))
 	return err == nil && has(env, []byte(marker+"="+session))
 }
 
-// marked lists the processes of a session that have not ended.
+// marked lists the running processes of a session.
 func marked(session string) ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -219,7 +218,7 @@ func marked(session string) ([]int, error) {
 	return out, nil
 }
 
-// readSome reads at most what a process can start with.
+// readSome reads at most the largest environment with which a process can start.
 func readSome(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -238,12 +237,12 @@ func has(env, want []byte) bool {
 	return false
 }
 
-// KeeperCommand is the argument with which niclane-bench becomes an agent's
-// keeper: niclane-bench KeeperCommand DIR.
+// KeeperCommand is the argument with which niclane-bench becomes an agent's keeper:
+// niclane-bench KeeperCommand DIR.
 const KeeperCommand = "internal-bench-keeper"
 
-// startKeeper starts the process that restores the host if this one is killed.
-// What is returned is its standard input.
+// startKeeper starts the process that restores the host if this one is killed. It returns the
+// keeper's standard input.
 func startKeeper(dir, self string) (*os.File, error) {
 	ours, theirs, err := pipe()
 	if err != nil {
@@ -267,10 +266,10 @@ func pipe() (r, w *os.File, err error) {
 	return os.Pipe() // close-on-exec: no job holds it open
 }
 
-// KeeperMain waits for its standard input to end. Without a word that is the
-// agent's end, and it restores what the agent has left.
+// KeeperMain waits until its standard input is closed. If nothing was written to it, the agent
+// was killed, and KeeperMain restores the host.
 func KeeperMain(dir string) error {
-	// Who ends the agent's control group means the agent.
+	// A signal to the agent's control group is meant for the agent.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	if n, err := io.Copy(io.Discard, os.Stdin); err != nil || n > 0 {
 		return err
@@ -282,9 +281,9 @@ func KeeperMain(dir string) error {
 			return restore(dir)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a directory that somebody has removed is not made again
+			return nil // a directory that was removed is not created again
 		}
-		// The agent is about to end, or another one has come and restores.
+		// The agent is about to end, or another one has started and restores.
 		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
 			return err
 		}
@@ -292,21 +291,21 @@ func KeeperMain(dir string) error {
 	}
 }
 
-// lockDir takes an agent's directory, which it makes. The kernel lets go of it
-// with the process.
+// lockDir locks an agent's directory, which it creates. The kernel releases the lock with the
+// process.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return nil, err
 	}
-	// Jobs of another user have to get to their files.
+	// Jobs of another user need access to their files.
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	return lockMade(dir, os.O_CREATE)
 }
 
-// lockMade takes an agent's directory that is there, and its lock too without
-// os.O_CREATE in flags.
+// lockMade locks an agent's directory that exists. Without os.O_CREATE in flags, its lock file
+// must exist too.
 func lockMade(dir string, flags int) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {

@@ -23,29 +23,29 @@ import (
 	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
-// A session is what one orchestrator has of the agent.
+// A session is the state of one orchestrator's use of the agent.
 type session struct {
 	agent   *Agent
 	id      string
-	owner   string // by its certificate
+	owner   string // name in its certificate
 	remote  string
 	purpose string
 	began   time.Time
 	group   group
-	storage []string // its own directories
+	storage []string // the session's own directories
 	keeper  *os.File
-	latency *os.File // holds the processors awake while it is open
+	latency *os.File // keeps the processors awake while it is open
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
 
-	mu        sync.Mutex // of what follows
+	mu        sync.Mutex // protects the following fields
 	closed    bool
 	jobs      map[int]*job
 	countings map[int]*counting
 	meters    map[int]power.Meter
-	last      int   // number of a job, a counting or a meter
-	bytes     int64 // of files
+	last      int   // last number of a job, a counting or a meter
+	bytes     int64 // size of the files
 	results   atomic.Int64
 
 	lanes sync.Mutex // held while niclane runs
@@ -56,14 +56,14 @@ type counting struct {
 	before *machine.Snapshot
 }
 
-// String says who holds the agent.
+// String names the holder of the agent.
 func (s *session) String() string {
 	return fmt.Sprintf("%s at %s, since %s, for %q", s.owner, s.remote, s.began.UTC().Format(time.RFC3339), s.purpose)
 }
 
 func (s *session) files() string { return filepath.Join(s.agent.Dir, "files") }
 
-// open prepares the host for a session. What is made is in the record before.
+// open prepares the host for a session. The record names everything before it is made.
 func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error) {
 	s := &session{
 		agent: a, id: rand.Text(), owner: owner, remote: remote, purpose: o.Purpose, began: time.Now(),
@@ -131,9 +131,8 @@ func (s *session) prepare() (err error) {
 	return err
 }
 
-// holdLatency asks the processors to stay awake for as long as the file is
-// open (Documentation/power/pm_qos_interface.rst), as tuned's
-// latency-performance profile does.
+// holdLatency keeps the processors out of deep sleep states as long as the file is open
+// (Documentation/power/pm_qos_interface.rst), as tuned's latency-performance profile does.
 func holdLatency() (*os.File, error) {
 	f, err := os.OpenFile("/dev/cpu_dma_latency", os.O_WRONLY, 0)
 	if err != nil {
@@ -151,12 +150,12 @@ func (s *session) close(why error) error {
 	s.closed = true
 	s.mu.Unlock()
 	s.cancel(why)
-	s.lanes.Lock() // until niclane has ended
+	s.lanes.Lock() // waits until niclane has ended
 	defer s.lanes.Unlock()
 	err := restore(s.agent.Dir)
 	s.mu.Lock()
 	jobs := slices.Collect(maps.Values(s.jobs))
-	for _, c := range s.countings { // that nobody has ended
+	for _, c := range s.countings { // those that were not ended
 		err = errors.Join(err, c.config.Polls.Close())
 	}
 	clear(s.countings)
@@ -166,15 +165,15 @@ func (s *session) close(why error) error {
 	clear(s.meters)
 	s.mu.Unlock()
 	for _, j := range jobs {
-		if err == nil { // else somebody cannot be ended
+		if err == nil { // otherwise some process could not be ended
 			<-j.done
 		}
 	}
 	if s.latency != nil {
 		err = errors.Join(err, s.latency.Close())
 	}
-	// Not before: if this process is killed meanwhile, the keeper goes on.
-	_, _ = s.keeper.Write([]byte("done")) // if it was killed, it is not needed any more
+	// Not earlier: if this process is killed meanwhile, the keeper must continue.
+	_, _ = s.keeper.Write([]byte("done")) // after a kill it is not needed any more
 	err = errors.Join(err, s.keeper.Close())
 	s.agent.mu.Lock()
 	defer s.agent.mu.Unlock()
@@ -182,7 +181,7 @@ func (s *session) close(why error) error {
 	return err
 }
 
-// errClosed is the answer to what comes after the end.
+// errClosed is the answer to requests after the end.
 var errClosed = errors.New("the session has ended")
 
 // add starts a job.
@@ -217,7 +216,7 @@ func (s *session) job(id int) (*job, error) {
 	return j, nil
 }
 
-// forget drops a job that has ended and whose end was told.
+// forget drops a job that has ended and whose end was reported.
 func (s *session) forget(id int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,8 +226,7 @@ func (s *session) forget(id int) {
 	}
 }
 
-// put writes a file below the session's directory; a private one is for the
-// jobs' user only.
+// put writes a file below the session's directory. Only the jobs' user can read a private one.
 func (s *session) put(name string, private bool, text []byte) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -241,8 +239,7 @@ func (s *session) put(name string, private bool, text []byte) error {
 	if s.bytes += int64(len(text)); s.bytes > maxFiles {
 		return fmt.Errorf("file %s: more than %d bytes of files in one session", name, maxFiles)
 	}
-	// The directory is open to the servers' user: nothing that it puts there
-	// must lead elsewhere.
+	// The servers' user can write to the directory: a link there must not lead elsewhere.
 	root, err := os.OpenRoot(s.files())
 	if err != nil {
 		return err
@@ -252,7 +249,7 @@ func (s *session) put(name string, private bool, text []byte) error {
 		if err := root.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		// Servers write beside the files that they are given, as at the top.
+		// Servers write next to their files, as at the top level.
 		for ; s.agent.drop && dir != "."; dir = filepath.Dir(dir) {
 			if err := root.Lchown(dir, s.agent.uid, s.agent.gid); err != nil {
 				return err
@@ -277,10 +274,10 @@ func (s *session) put(name string, private bool, text []byte) error {
 	return nil
 }
 
-// maxCountings under way.
+// maxCountings is the largest number of active countings.
 const maxCountings = 16
 
-// count begins a counting, and counted ends it.
+// count starts a counting, and counted ends it.
 func (s *session) count(c Counting) (int, error) {
 	config := machine.Config{Device: c.Device, Processes: map[string]int{}}
 	s.mu.Lock()
@@ -296,8 +293,8 @@ func (s *session) count(c Counting) (int, error) {
 		return 0, fmt.Errorf("more than %d countings under way", maxCountings)
 	}
 	if link, err := net.InterfaceByName(c.Device); err == nil {
-		// Without the right to count polls, or a kernel that has them, the
-		// counting has none.
+		// If polls cannot be counted, for lack of privileges or on an old kernel, the counting
+		// has none.
 		config.Polls, _ = napi.Open(link.Index)
 	}
 	before, err := machine.Take(config)

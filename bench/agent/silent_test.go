@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSilentClients: as many connections that say nothing as anybody likes do not
-// keep an orchestrator out, nor end the session of one.
+// TestSilentClients: any number of silent connections neither keeps an orchestrator out nor
+// ends a session.
 func TestSilentClients(t *testing.T) {
 	first, _ := started(t, nil)
 	silent := func() net.Conn {

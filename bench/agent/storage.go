@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxStorage is how many directories a session can have storage in: with
-// maxText bytes each they fit the first line of its request.
+// maxStorage is how many directories a session can have storage in: with maxText bytes each
+// they fit the first line of its request.
 const maxStorage = 16
 
-// storageName is what a session's own directories in those begin with.
+// storageName is the prefix of a session's own directories.
 const storageName = "niclane-bench-"
 
-// checkStorage takes the directories that an orchestrator names.
+// checkStorage checks the directories that an orchestrator names.
 func checkStorage(dirs []string) error {
 	if len(dirs) > maxStorage {
 		return fmt.Errorf("storage in %d directories, want at most %d", len(dirs), maxStorage)
@@ -40,8 +40,7 @@ func checkStorage(dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// planStorage looks at directories and says which ones a session will make, one
-// in each.
+// planStorage checks directories and returns the ones that a session will make, one in each.
 func (a *Agent) planStorage(session string, dirs []string) (out []string, err error) {
 	var errs []error
 	for _, dir := range dirs {
@@ -53,9 +52,8 @@ func (a *Agent) planStorage(session string, dirs []string) (out []string, err er
 	return out, errors.Join(errs...)
 }
 
-// mayStore refuses a directory in whose place somebody else could put another
-// one, so that root would make and remove things elsewhere, and one that jobs do
-// not get to.
+// mayStore refuses a directory that another user could replace, because root would then create
+// and remove files elsewhere. It also refuses a directory that jobs cannot reach.
 func (a *Agent) mayStore(dir string) error {
 	to, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -88,8 +86,8 @@ func (a *Agent) mayStore(dir string) error {
 	}
 }
 
-// makeDir makes a directory that jobs write in too, by the group that they have.
-// Sticky: they cannot put another file in the place of the agent's.
+// makeDir makes a directory in which jobs write too, by their group. It is sticky: they cannot
+// replace the agent's files.
 func (a *Agent) makeDir(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil || !a.drop {
 		return err
@@ -100,8 +98,8 @@ func (a *Agent) makeDir(path string) error {
 	return os.Chmod(path, os.ModeSticky|0o770)
 }
 
-// removeStorage removes what a session has made of it. The record may be
-// somebody's mistake: nothing of another name is removed.
+// removeStorage removes the session's directories. The record may be wrong, so it removes
+// nothing with another name.
 func removeStorage(session string, dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {
@@ -109,8 +107,7 @@ func removeStorage(session string, dirs []string) error {
 			errs = append(errs, fmt.Errorf("storage %s: not this session's", dir))
 			continue
 		}
-		// What was never made need not be removed, which a file system that is
-		// read only would refuse.
+		// A directory that was never made is not removed: a read-only file system would refuse.
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, os.RemoveAll(dir))
 		}

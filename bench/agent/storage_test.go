@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drives are directories that sessions can have storage in.
+// drives returns directories in which sessions can have storage.
 func drives(t *testing.T, n int) (out []string) {
 	t.Helper()
 	dir := t.TempDir()
-	// Of its own only: the one above is the system's.
+	// Only the test's own directories: the one above is the system's.
 	for at := dir; at != filepath.Clean(os.TempDir()); at = filepath.Dir(at) {
 		if err := os.Chmod(at, 0o755); err != nil {
 			t.Fatal(err)
@@ -31,7 +31,7 @@ func drives(t *testing.T, n int) (out []string) {
 	return out
 }
 
-// empty says whether there is nothing in directories.
+// empty checks that directories are empty.
 func empty(t *testing.T, dirs []string) {
 	t.Helper()
 	for _, dir := range dirs {
@@ -42,8 +42,8 @@ func empty(t *testing.T, dirs []string) {
 	}
 }
 
-// TestStorage: a session has a directory in each that it asks for, which jobs
-// write in, and which ends with it, whatever is in there.
+// TestStorage: a session has a directory in each of the requested ones. Jobs write to it, and
+// it is removed at the session's end with all its content.
 func TestStorage(t *testing.T) {
 	dirs := drives(t, 2)
 	d, a := served(t, func(c *Config) { c.Any = true })
@@ -69,8 +69,8 @@ func TestStorage(t *testing.T) {
 	empty(t, dirs)
 }
 
-// TestStorageIsRefused: what is not a directory that only root writes, and that
-// servers get to, and nothing is made.
+// TestStorageIsRefused: a directory must be writable by root only and accessible to servers.
+// Otherwise nothing is made.
 func TestStorageIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: directories of other users are needed")
@@ -148,8 +148,8 @@ func TestStorageIsRefused(t *testing.T) {
 	}
 }
 
-// A disk that is full, or read only, costs the session, and what was made
-// before goes again.
+// TestStorageCannotBeMade: a full or read-only disk ends the session, and what was made before
+// is removed.
 func TestStorageCannotBeMade(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: cannot mount")
@@ -171,7 +171,8 @@ func TestStorageCannotBeMade(t *testing.T) {
 	absent(t, recordPath(a.Dir))
 }
 
-// What a record names is removed only if it is its session's.
+// TestForeignStorageStays: a path in a record is removed only if it belongs to the record's
+// session.
 func TestForeignStorageStays(t *testing.T) {
 	dirs := drives(t, 1)
 	mine := filepath.Join(dirs[0], storageName+"A")

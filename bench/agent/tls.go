@@ -11,14 +11,14 @@ import (
 	"slices"
 )
 
-// Files are PEM files of one side: its own certificate and key, and who vouches
-// for the other's.
+// Files are PEM files of one side: its own certificate and key, and the authority of the other
+// side's certificate.
 type Files struct {
 	Certificate, Key, Authority string
 }
 
-// config is what both sides have in common: nothing below TLS 1.3, and no
-// resumption, so that every connection is verified.
+// config is the part that both sides share: at least TLS 1.3, and no resumption, so that every
+// connection is verified.
 func (f Files) config() (*tls.Config, *x509.CertPool, error) {
 	own, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
 	if err != nil {
@@ -41,7 +41,7 @@ func (f Files) config() (*tls.Config, *x509.CertPool, error) {
 	}, pool, nil
 }
 
-// server is the agent's side.
+// server returns the agent's configuration.
 func (f Files) server() (*tls.Config, error) {
 	c, pool, err := f.config()
 	if err != nil {
@@ -51,7 +51,7 @@ func (f Files) server() (*tls.Config, error) {
 	return c, nil
 }
 
-// Client is the orchestrator's side, for Dial. The name is set there.
+// Client returns the orchestrator's configuration, for Dial, which sets the name.
 func (f Files) Client() (*tls.Config, error) {
 	c, pool, err := f.config()
 	if err != nil {
@@ -61,8 +61,7 @@ func (f Files) Client() (*tls.Config, error) {
 	return c, nil
 }
 
-// names of a certificate's owner: subject alternative names, never the common
-// name.
+// names returns the names in a certificate: subject alternative names, never the common name.
 func names(c *x509.Certificate) []string { return slices.Clone(c.DNSNames) }
 
 // known returns the name of a client if it is one of allowed.

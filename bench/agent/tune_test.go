@@ -28,7 +28,7 @@ func TestMayTune(t *testing.T) {
 	}
 }
 
-// Connections are led by root, which only an agent that makes lanes does.
+// TestMayLead: directing connections needs root, so only an agent that makes lanes does it.
 func TestMayLead(t *testing.T) {
 	s := &session{agent: &Agent{}}
 	wantError(t, s.mayLead(), "started without --lanes")
