@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// batchSize is how many datagrams one system call takes.
+// batchSize is the number of datagrams per system call.
 const batchSize = 64
 
 // mmsghdr is struct mmsghdr of recvmmsg(2) and sendmmsg(2).
@@ -21,8 +21,8 @@ type mmsghdr struct {
 	len uint32
 }
 
-// A batch is what recvmmsg(2) fills: of each datagram the header, where it came
-// from and when. It must not move or be copied: it points into itself.
+// A batch is a buffer for recvmmsg(2): the header, the sender and the arrival time of each
+// datagram. It must not be moved or copied: it points into itself.
 type batch struct {
 	msgs    [batchSize]mmsghdr
 	iov     [batchSize]unix.Iovec
@@ -41,8 +41,8 @@ func newBatch() *batch {
 	return b
 }
 
-// receive takes what has arrived at fd. With MSG_TRUNC the kernel tells how
-// long a datagram was and copies no more than its header.
+// receive receives what has arrived at fd. With MSG_TRUNC the kernel reports a datagram's
+// length and copies only its header.
 func (b *batch) receive(fd int) (int, unix.Errno) {
 	for i := range b.msgs {
 		m := &b.msgs[i].msg
@@ -53,16 +53,16 @@ func (b *batch) receive(fd int) (int, unix.Errno) {
 	return int(n), e
 }
 
-// header of datagram i.
+// header returns the header of datagram i.
 func (b *batch) header(i int) (header, error) {
 	return parse(b.heads[i][:min(b.msgs[i].len, headerBytes)])
 }
 
 func (b *batch) bytes(i int) int64 { return int64(b.msgs[i].len) }
 
-// arrived is the kernel's stamp of datagram i, CLOCK_REALTIME in ns, 0 if it
-// has none: one control message, which socket(7) and time stamps in the
-// kernel's networking documentation describe.
+// arrived returns the kernel's timestamp of datagram i, CLOCK_REALTIME in ns, 0 if it has none.
+// It is in one control message (socket(7), and timestamping in the kernel's networking
+// documentation).
 func (b *batch) arrived(i int) int64 {
 	c := b.control[i][:min(b.msgs[i].msg.Controllen, uint64(len(b.control[i])))]
 	at := unix.CmsgLen(0)
@@ -76,18 +76,18 @@ func (b *batch) arrived(i int) int64 {
 	return int64(binary.NativeEndian.Uint64(c[at:]))*1e9 + int64(binary.NativeEndian.Uint64(c[at+8:]))
 }
 
-// answer sends a header back to where datagram i came from.
+// answer sends a header back to the sender of datagram i.
 func (b *batch) answer(fd, i int, h header) {
 	var out [headerBytes]byte
 	h.put(out[:])
 	m := &b.msgs[i].msg
-	// What is lost is asked for again.
+	// If it is lost, the sender asks again.
 	_, _, _ = unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&out[0])), headerBytes,
 		unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(m.Name)), uintptr(m.Namelen))
 }
 
-// realOffset is CLOCK_REALTIME minus CLOCK_MONOTONIC at this moment, to a µs
-// or, where three attempts were interrupted, as close as they came.
+// realOffset returns CLOCK_REALTIME minus CLOCK_MONOTONIC now, to a µs. If three attempts were
+// interrupted, it returns the best of them.
 func realOffset() (offset int64) {
 	closest := int64(math.MaxInt64)
 	for i := 0; i < 3 && closest > 2000; i++ {
@@ -102,7 +102,7 @@ func realOffset() (offset int64) {
 	return offset
 }
 
-// A volley is what sendmmsg(2) sends: datagrams of one flow.
+// A volley is a buffer for sendmmsg(2): datagrams of one flow.
 type volley struct {
 	msgs  [batchSize]mmsghdr
 	iov   [batchSize][2]unix.Iovec
@@ -120,7 +120,7 @@ func newVolley(datagram int) *volley {
 	return v
 }
 
-// send sends the first n and returns how many the socket took.
+// send sends the first n and returns how many the socket accepted.
 func (v *volley) send(fd, n int) (int, unix.Errno) {
 	sent, _, e := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.msgs[0])), uintptr(n),
 		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)

@@ -1,29 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package noise sends or receives bulk TCP or UDP at a set rate: the traffic a
-// lane is to be shielded from. One run is one direction; for both ways there are
-// two.
+// Package noise sends or receives bulk TCP or UDP at a set rate: the traffic from which a lane
+// must be protected. One run is one direction; two directions take two runs.
 //
-// The sender of TCP is paced inside TCP (SO_MAX_PACING_RATE; TCP paces by itself where
-// there is no fq qdisc), not by sleeping between writes, so it does not emit a
-// write's worth of packets at line rate. The sender of UDP sends what is due at
-// most every 100 µs, and forgoes what it could not send within 2 ms rather than
-// send it in one burst. Neither role copies payload. Nothing shapes anything
-// outside its own sockets, and nobody claims that the rate was reached: the
-// Result says what was.
+// The sender of TCP is paced inside TCP (SO_MAX_PACING_RATE; TCP paces by itself if there is no
+// fq qdisc). It does not sleep between writes, so it does not emit a write's worth of packets
+// at line rate. The sender of UDP sends what is due at most every 100 µs. It gives up datagrams
+// that it could not send within 2 ms, rather than send them in one burst. Neither role copies
+// payload. The package shapes only its own sockets, and does not claim that the rate was
+// reached: the Result has the rate that was.
 //
-// Datagrams are numbered, so the receiver knows which were lost, came twice or
-// were overtaken. They carry the sender's CLOCK_MONOTONIC. If the receiver is on
-// the same machine, it takes the time from there to the kernel's stamp of their
-// arrival (SO_TIMESTAMPNS), so its own waking up is not in it; else it sends one
-// in a ms back, and the sender takes the time of the round trip.
+// Datagrams are numbered, so the receiver knows which were lost, duplicated or reordered. They
+// carry the sender's CLOCK_MONOTONIC. If the receiver is on the same machine, it measures the
+// time from the send to the kernel's timestamp of the arrival (SO_TIMESTAMPNS), without its own
+// wake-up. Otherwise it sends one datagram per ms back, and the sender measures the round trip.
 //
-// How large the bursts are that TCP emits is decided outside the socket: about
-// 1 ms of the flow's rate, and up to the device's gso_max_size while the round
-// trip time is below 0.5 ms (tcp_tso_autosize(), sysctl net.ipv4.tcp_tso_rtt_log).
-// Set the namespace's tcp_tso_rtt_log to 0 or the device's gso_max_size to a
-// few segments. Seen at 712 Mbit/s through 1 Gbit/s, Linux 6.18, veth, as the
-// backlog that a packet of the noise meets at the port, in bytes:
+// The size of the bursts that TCP emits depends on settings outside the socket: about 1 ms of
+// the flow's rate, and up to the device's gso_max_size while the round trip time is below 0.5
+// ms (tcp_tso_autosize(), sysctl net.ipv4.tcp_tso_rtt_log). For small bursts, set the
+// namespace's tcp_tso_rtt_log to 0 or the device's gso_max_size to a few segments. Measured at
+// 712 Mbit/s through 1 Gbit/s, Linux 6.18, veth, as the backlog that a packet of the noise
+// meets at the port, in bytes:
 //
 //	flows  tcp_tso_rtt_log  gso_max_size  burst   P50    P99    P99.9
 //	1      9 (default)      65536         65226   65226  65226  66952
@@ -56,52 +53,51 @@ const (
 	UDP = "udp"
 )
 
-// Config is what Run does. Durations are in ns.
+// Config is the configuration of Run. Durations are in ns.
 type Config struct {
 	// Protocol is TCP (default) or UDP.
 	Protocol string `json:"protocol,omitempty"`
 	// Role is Send or Receive.
 	Role string `json:"role"`
-	// Address to connect to or to listen on.
+	// Address to connect to, or to listen on.
 	Address string `json:"address"`
-	// Flows to open, 1 to 1000 (default 1). A receiver ends when it has had
-	// that many and all are closed.
+	// Flows is the number of flows, 1 to 1000 (default 1). A receiver ends when it has had that
+	// many and all are closed.
 	Flows int `json:"flows,omitempty"`
-	// Rate of the payload over all flows in bits/s, at least 8000; see
-	// PayloadRate and DatagramRate. Send only; 0 means unpaced, of TCP.
+	// Rate is the payload rate over all flows in bits/s, at least 8000; see PayloadRate and
+	// DatagramRate. For Send only; 0 means unpaced, TCP only.
 	Rate int64 `json:"rateBitsPerSecond,omitempty"`
 	// Duration from the first connection; 0 means until ctx ends.
 	Duration int64 `json:"durationNs,omitempty"`
 	// Interval of the time line (default 100 ms, at least 1 ms).
 	Interval int64 `json:"intervalNs,omitempty"`
-	// Datagram is the payload of one in bytes, 40 to 65507 (default 1200, which
-	// fits every path). Of UDP; they are not fragmented.
+	// Datagram is the payload of a UDP datagram in bytes, 40 to 65507 (default 1200, which fits
+	// every path). Datagrams are not fragmented.
 	Datagram int `json:"datagramBytes,omitempty"`
 	// SendBuffer is SO_SNDBUF in bytes, 0 leaves it to the kernel.
 	SendBuffer int `json:"sendBufferBytes,omitempty"`
-	// MSS is TCP_MAXSEG in bytes, 88 to 32767; 0 leaves it to the kernel.
-	// Of TCP.
+	// MSS is TCP_MAXSEG in bytes, 88 to 32767; 0 leaves it to the kernel. TCP only.
 	MSS int `json:"mssBytes,omitempty"`
-	// Congestion names the congestion control, "" leaves the default. Of TCP.
+	// Congestion names the congestion control, "" leaves the default. TCP only.
 	Congestion string `json:"congestion,omitempty"`
-	// ConnectTimeout (default 5 s) covers refused attempts too: the receiver
-	// may start after the sender.
+	// ConnectTimeout (default 5 s) includes refused attempts: the receiver may start after the
+	// sender.
 	ConnectTimeout int64 `json:"connectTimeoutNs,omitempty"`
 	// Placement of the thread.
 	thread.Setup
 }
 
-// Result of a run.
+// Result is that of a run.
 type Result struct {
 	Role     string `json:"role"`
 	Protocol string `json:"protocol,omitempty"`
 	// StartMono is CLOCK_MONOTONIC when the first interval began, ns.
 	StartMono int64 `json:"startMonoNs"`
-	// Duration from there to the end, ns.
+	// Duration is from there to the end, ns.
 	Duration int64 `json:"durationNs"`
-	Flows    int   `json:"flows"` // that were open at some time
-	// Bytes of payload acknowledged (Send; of UDP: sent) or received (Receive),
-	// duplicates not counted.
+	Flows    int   `json:"flows"` // those that were open at some time
+	// Bytes of payload: acknowledged (TCP sender), sent (UDP sender) or received (Receive),
+	// without duplicates.
 	Bytes int64 `json:"bytes"`
 	// Goodput is Bytes over Duration in bits/s.
 	Goodput int64 `json:"goodputBitsPerSecond"`
@@ -109,37 +105,35 @@ type Result struct {
 	Interval  int64   `json:"intervalNs"`
 	Intervals []int64 `json:"intervalBytes"`
 
-	// Of a sender of TCP, from TCP_INFO: segments sent again, and the smoothed
-	// round trip time sampled once per interval and flow.
+	// From TCP_INFO, for a sender of TCP: retransmitted segments, and the smoothed round trip
+	// time, sampled once per interval and flow.
 	Retransmits uint64 `json:"retransmits"`
 	RTTMin      int64  `json:"rttMinNs"`
 	RTTMean     int64  `json:"rttMeanNs"`
 	RTTMax      int64  `json:"rttMaxNs"`
-	// The same on the time axis of Intervals: the mean of the smoothed round
-	// trip times at the end of each, 0 if there is none, and the segments sent
-	// again in it. A sender of UDP whose receiver is on another machine has the
-	// mean of its round trips here.
+	// The same by interval: the mean of the smoothed round trip times at the end of each, 0 if
+	// there is none, and the segments retransmitted in it. For a sender of UDP with the
+	// receiver on another machine, IntervalRTT is the mean of its round trips.
 	IntervalRTT         []int64  `json:"intervalRTTNs,omitempty"`
 	IntervalRetransmits []uint64 `json:"intervalRetransmits,omitempty"`
 
 	// Datagrams of UDP that were sent, or received without Duplicates.
 	Datagrams int64 `json:"datagrams,omitempty"`
-	// Forgone are those that a sender had no time to send, or no room in its
-	// socket: they were due and never sent.
+	// Forgone datagrams were due but never sent: the sender had no time, or the socket had no
+	// room.
 	Forgone int64 `json:"forgone,omitempty"`
-	// Of a receiver of UDP: Lost were sent, by the sender's own count, and never
-	// came; Duplicates came again; Reordered came after one that was sent later.
-	// SocketDrops of the Lost found the receiver's own socket full.
+	// For a receiver of UDP. Lost datagrams were sent, by the sender's count, and never
+	// arrived. Duplicates arrived again. Reordered ones arrived after one that was sent later.
+	// SocketDrops are those of Lost that found the receiver's own socket full.
 	Lost        int64 `json:"lost,omitempty"`
 	Duplicates  int64 `json:"duplicates,omitempty"`
 	Reordered   int64 `json:"reordered,omitempty"`
 	SocketDrops int64 `json:"socketDrops,omitempty"`
-	// IntervalLost is by how many Lost grew in each interval: it falls where one
-	// that was overtaken comes after all.
+	// IntervalLost is the growth of Lost in each interval. It is negative if a reordered
+	// datagram arrives after all.
 	IntervalLost []int64 `json:"intervalLost,omitempty"`
-	// Latency of datagrams, or samples of the smoothed round trip time of TCP,
-	// as LatencyOf says, and IntervalLatency their mean in each interval of a
-	// receiver's, 0 if there is none.
+	// Latency of datagrams, or samples of the smoothed round trip time of TCP; LatencyOf says
+	// which. IntervalLatency is the mean in each interval of a receiver, 0 if there is none.
 	Latency         *stats.Histogram `json:"latency,omitempty"`
 	LatencyOf       string           `json:"latencyOf,omitempty"`
 	IntervalLatency []int64          `json:"intervalLatencyNs,omitempty"`
@@ -149,16 +143,16 @@ type Result struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// What a Latency is of.
+// Values of LatencyOf.
 const (
-	OneWay    = "one way"             // of every datagram
-	RoundTrip = "round trip"          // of a datagram in a ms
-	Smoothed  = "smoothed round trip" // of TCP, once per interval and flow
+	OneWay    = "one way"             // latency of every datagram
+	RoundTrip = "round trip"          // latency of one datagram per ms
+	Smoothed  = "smoothed round trip" // TCP only, once per interval and flow
 )
 
-// Over returns the goodput in bits/s between two CLOCK_MONOTONIC times (ns),
-// from the whole intervals inside them: noise outlives the window in which
-// latency is counted. It returns false when no whole interval lies inside.
+// Over returns the goodput in bits/s between two CLOCK_MONOTONIC times (ns), from the whole
+// intervals between them, because noise lasts longer than the window in which latency is
+// counted. It returns false if there is no whole interval.
 func (r Result) Over(from, to int64) (int64, bool) {
 	var bytes, n int64
 	for i, b := range r.Intervals {
@@ -174,9 +168,9 @@ func (r Result) Over(from, to int64) (int64, bool) {
 	return int64(float64(bytes) * 8e9 / float64(n*r.Interval)), true
 }
 
-// PayloadRate converts a share of a link, counted as Ethernet counts it at
-// layer 2 without FCS (what tc and interface counters see), into the payload
-// rate that fills it. mtu is the IP MTU in bytes; TCP has timestamps.
+// PayloadRate converts a rate on the link, counted as Ethernet counts it at layer 2 without FCS
+// (what tc and interface counters see), into the payload rate that fills it. mtu is the IP MTU
+// in bytes; TCP has timestamps.
 func PayloadRate(linkBits int64, mtu int, ipv6 bool) int64 {
 	headers := 20 + 32
 	if ipv6 {
@@ -185,7 +179,7 @@ func PayloadRate(linkBits int64, mtu int, ipv6 bool) int64 {
 	return int64(float64(linkBits) * float64(mtu-headers) / float64(mtu+14))
 }
 
-// DatagramRate is PayloadRate for datagrams of so many bytes of payload.
+// DatagramRate is PayloadRate for datagrams with the given bytes of payload.
 func DatagramRate(linkBits int64, datagram int, ipv6 bool) int64 {
 	headers := 20 + 8 + 14
 	if ipv6 {

@@ -10,37 +10,36 @@ import (
 	"os"
 )
 
-// A kind of datagram.
+// A kind is that of a datagram.
 type kind uint8
 
 const (
-	hello   kind = iota + 1 // to the receiver, again until it is welcome
-	welcome                 // back
-	data                    // one of those that are counted
-	echo                    // the same, to be sent back if the clocks are two
-	reply                   // back
-	end                     // to the receiver, again until it is ended: seq is how many were sent
-	ended                   // back
+	hello   kind = iota + 1 // to the receiver, repeated until welcome
+	welcome                 // the answer to hello
+	data                    // counted
+	echo                    // counted, and sent back if the two clocks differ
+	reply                   // the answer to echo
+	end                     // to the receiver, repeated until ended; seq is the number of datagrams sent
+	ended                   // the answer to end
 	kinds
 )
 
 const (
 	magic       = 0x6e6c6e31 // "nln1"
 	headerBytes = 40
-	maxDatagram = 65507 // of IPv4
+	maxDatagram = 65507 // the maximum of IPv4
 	maxFlows    = 1000
-	// maxSeq is more than a run can have: 2^48 datagrams at 100 million a
-	// second are a month.
+	// maxSeq is more than a run can have: 2^48 datagrams at 100 million a second take a month.
 	maxSeq = 1 << 48
 )
 
-// A header is what stands at the start of each datagram, big endian.
+// A header is the start of each datagram, big endian.
 type header struct {
 	kind  kind
 	flow  uint16
-	run   uint64 // drawn by the sender, so that nobody else's are counted
-	clock uint64 // whose CLOCK_MONOTONIC stamp is
-	seq   uint64 // of the flow, from 0
+	run   uint64 // drawn by the sender, so that other senders' datagrams are not counted
+	clock uint64 // identity of the clock of stamp
+	seq   uint64 // number within the flow, from 0
 	stamp int64  // CLOCK_MONOTONIC of the send, ns
 }
 
@@ -62,7 +61,7 @@ func (h *header) put(b []byte) {
 	binary.BigEndian.PutUint64(b[32:], uint64(h.stamp))
 }
 
-// parse reads the header at the start of b. Anybody may have sent b.
+// parse reads the header at the start of b, which may come from any sender.
 func parse(b []byte) (h header, err error) {
 	if len(b) < headerBytes {
 		return h, errShort
@@ -81,9 +80,8 @@ func parse(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// clockIdentity tells CLOCK_MONOTONICs apart: each boot of a kernel has one
-// (proc_sys_kernel(5)), and each time namespace an offset to it
-// (time_namespaces(7)).
+// clockIdentity identifies a CLOCK_MONOTONIC: each boot of a kernel has its own
+// (proc_sys_kernel(5)), and each time namespace an offset to it (time_namespaces(7)).
 func clockIdentity() (uint64, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/part/errtest"
 )
 
-// free returns a loopback address nobody listens on.
+// free returns a loopback address on which nothing listens.
 func free(t *testing.T, host string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -30,8 +30,8 @@ func free(t *testing.T, host string) string {
 	return l.Addr().String()
 }
 
-// noIPv6 says whether an error is that of a host without it: the kernel's, or
-// package net's, which looks for it first.
+// noIPv6 reports whether an error comes from a host without IPv6: from the kernel, or from
+// package net, which checks first.
 func noIPv6(err error) bool {
 	var address *net.AddrError
 	return errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT) || errors.As(err, &address)
@@ -48,7 +48,7 @@ func start(ctx context.Context, c Config) <-chan outcome {
 	return ch
 }
 
-// both returns the results of a sender and a receiver that had no error.
+// both returns the results of a sender and a receiver, which must not fail.
 func both(t *testing.T, tx, rx <-chan outcome) (Result, Result) {
 	t.Helper()
 	s, r := <-tx, <-rx
@@ -58,7 +58,7 @@ func both(t *testing.T, tx, rx <-chan outcome) (Result, Result) {
 	return s.Result, r.Result
 }
 
-// endsEarly has the end of the context before any flow as an error.
+// endsEarly checks that the end of the context before any flow is an error.
 func endsEarly(t *testing.T, protocol, address string) {
 	t.Helper()
 	for _, role := range []string{Send, Receive} {
@@ -88,12 +88,12 @@ func TestBothRoles(t *testing.T) {
 				Interval: 50e6, ConnectTimeout: 30e9, MSS: 1000, Congestion: "reno"})
 			rx := start(t.Context(), Config{Role: Receive, Address: addr, Flows: 3, Interval: 50e6})
 			s, r := both(t, tx, rx)
-			// 80 Mbit/s for 0.5 s are 5 MB. TCP paces the start of a flow faster
-			// and a busy host slows it down; far more would mean it is not paced.
+			// 80 Mbit/s for 0.5 s are 5 MB. TCP paces the start of a flow faster, and a busy
+			// host slows it down. Far more would mean that it is not paced.
 			if s.Bytes == 0 || s.Bytes > 10e6 {
 				t.Errorf("%d bytes were acknowledged, want at most about 5 MB", s.Bytes)
 			}
-			// What is on its way when the sender resets is not acknowledged.
+			// Bytes in flight when the sender resets are not acknowledged.
 			if r.Bytes < s.Bytes {
 				t.Errorf("%d bytes received, %d acknowledged", r.Bytes, s.Bytes)
 			}
@@ -122,8 +122,8 @@ func TestBothRoles(t *testing.T) {
 	}
 }
 
-// The end of the context is how the orchestrator stops noise; it must give the
-// result, and promptly although the receiver is asleep.
+// TestContextEnds: the orchestrator stops noise by ending the context. It must get the result
+// promptly, even while the receiver sleeps.
 func TestContextEnds(t *testing.T) {
 	addr := free(t, "127.0.0.1")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -138,8 +138,7 @@ func TestContextEnds(t *testing.T) {
 	if _, err := conn.Write(make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	// Less than SO_RCVLOWAT: no event announces it, the account must still have
-	// it.
+	// Less than SO_RCVLOWAT: there is no event, but the result must still count it.
 	for deadline := time.Now().Add(30 * time.Second); accepted(t, conn) != 1000; {
 		if time.Now().After(deadline) {
 			t.Fatal("1000 bytes were not acknowledged")
@@ -177,7 +176,7 @@ func accepted(t *testing.T, c net.Conn) int {
 	return n
 }
 
-// Who is asked to end before there is anything to tell says so.
+// TestAskedToEndEarly: if Run is asked to end before there is a result, it says so.
 func TestAskedToEndEarly(t *testing.T) {
 	for _, protocol := range []string{TCP, UDP} {
 		for _, role := range []string{Send, Receive} {

@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// run is the state of one Run; only its own thread touches it.
+// run is the state of one Run. Only its own thread uses it.
 type run struct {
 	cfg      Config
 	addr     netip.AddrPort
@@ -25,27 +25,27 @@ type run struct {
 	epfd     int
 	wake     int // eventfd: ctx has ended
 	listener int // -1 unless receiving
-	source   int // memfd the sender sends from
+	source   int // memfd from which the sender sends
 	flows    []*flow
 	open     int
 	res      Result
 
 	started bool
-	start   int64 // of the first interval
-	next    int64 // end of the interval under way
+	start   int64 // start of the first interval
+	next    int64 // end of the current interval
 	bytes   int64 // received, or acknowledged at the last sample
-	marked  int64 // bytes at the start of the interval
-	rtts    mean  // of the run, of TCP
-	latency mean  // of the interval, whatever it is of
+	marked  int64 // bytes at the start of the current interval
+	rtts    mean  // over the run, TCP only
+	latency mean  // over the current interval, of any kind
 	resent  uint64
-	lost    int64 // at the start of the interval
+	lost    int64 // lost at the start of the current interval
 }
 
 type mean struct{ sum, n int64 }
 
 func (m *mean) add(v int64) { m.sum += v; m.n++ }
 
-// take returns the mean, 0 of nothing, and begins anew.
+// take returns the mean, 0 if there were no values, and resets it.
 func (m *mean) take() int64 {
 	v := m.sum / max(m.n, 1)
 	*m = mean{}
@@ -59,12 +59,12 @@ type flow struct {
 	closed      bool
 }
 
-// sourceSize is the memory all flows are sent from, again and again.
+// sourceSize is the size of the memory from which all flows send repeatedly.
 const sourceSize = 1 << 20
 
-// Run plays the role c gives until c.Duration has passed, all flows have
-// closed, or ctx ends, and returns what was carried; the end of ctx is not an
-// error once a flow was open.
+// Run acts in the role of c until c.Duration has passed, all flows have closed, or ctx ends,
+// and returns the traffic that was carried. The end of ctx is not an error once a flow was
+// open.
 func Run(ctx context.Context, c Config) (Result, error) {
 	c, addr, err := c.withDefaults()
 	if err != nil {
@@ -111,8 +111,8 @@ func (r *run) close() {
 	}
 }
 
-// onThread prepares the calling goroutine's thread and runs on it. The thread
-// ends with the goroutine.
+// onThread prepares the calling goroutine's thread and runs on it. The thread ends with the
+// goroutine.
 func (r *run) onThread() error {
 	if err := r.cfg.Setup.Lock(); err != nil {
 		return err
@@ -154,8 +154,8 @@ func (r *run) onThread() error {
 	return r.loop()
 }
 
-// early is why there is no result: on a host that is short of processors, flows
-// may not be open yet when whoever measures beside them is done.
+// early is the error without a result: on a host with few processors, flows may not be open yet
+// when the caller ends the run.
 func (r *run) early() error {
 	return fmt.Errorf("asked to end when %d of %d flows were open: %w", r.res.Flows, r.cfg.Flows, context.Cause(r.ctx))
 }
@@ -223,7 +223,7 @@ func (r *run) loop() error {
 		for _, ev := range events[:max(n, 0)] {
 			switch int(ev.Fd) {
 			case r.wake:
-				ended = true // after what happened before it
+				ended = true // after the events before it
 			case r.listener:
 				if err := r.accept(); err != nil {
 					return err
@@ -249,8 +249,8 @@ func (r *run) loop() error {
 	return nil
 }
 
-// tick closes the intervals that have ended by the time now, which it returns.
-// What is counted since the last call belongs to the first of them.
+// tick closes the intervals that have ended by time now, and returns now. Everything counted
+// since the last call belongs to the first of them.
 func (r *run) tick(now int64) int64 {
 	for ; now >= r.next; r.next += r.cfg.Interval {
 		r.mark()
@@ -258,7 +258,7 @@ func (r *run) tick(now int64) int64 {
 	return now
 }
 
-// mark closes the interval under way.
+// mark closes the current interval.
 func (r *run) mark() {
 	res := &r.res
 	res.Intervals = append(res.Intervals, r.bytes-r.marked)
@@ -278,7 +278,7 @@ func (r *run) mark() {
 	}
 }
 
-// total closes the account as of the time now.
+// total completes the result at time now.
 func (r *run) total(cpu, now int64) {
 	res := &r.res
 	if n := len(res.Intervals); r.cfg.Interval-(r.next-now) > 1e6 || n == 0 {
@@ -314,8 +314,7 @@ func (r *run) finish(cpu int64) {
 		if f.closed {
 			continue
 		}
-		// Abort rather than let a full send buffer trickle into whatever is
-		// measured next.
+		// Abort the connection: a full send buffer must not drain into the next measurement.
 		if r.cfg.Role == Send {
 			_ = unix.SetsockoptLinger(f.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		}
@@ -324,7 +323,7 @@ func (r *run) finish(cpu int64) {
 	}
 }
 
-// dial opens one paced connection, again while it is refused.
+// dial opens one paced connection; it tries again while it is refused.
 func (r *run) dial() (int, error) {
 	deadline := r.clock.Now() + r.cfg.ConnectTimeout
 	for {

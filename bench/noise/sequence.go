@@ -2,24 +2,24 @@
 
 package noise
 
-// behind is how far a datagram may be overtaken and still be told from a
-// duplicate: 0.7 s at a Gbit/s of 1472 bytes.
+// behind is how late a datagram may arrive and still be distinguished from a duplicate: 0.7 s
+// at 1 Gbit/s of 1472 bytes.
 const behind = 1 << 16
 
-// A sequence is what has come of one flow's datagrams 0, 1, 2, ... The numbers
-// may be anybody's: nothing here is as large as they say.
+// A sequence tracks the arrival of one flow's datagrams 0, 1, 2, ... The numbers may be forged,
+// so no memory is allocated by them.
 type sequence struct {
-	next       uint64 // after the highest that has come
-	came       uint64 // without duplicates
+	next       uint64 // one after the highest that has arrived
+	came       uint64 // number without duplicates
 	duplicates int64
 	reordered  int64
-	seen       [behind / 64]uint64 // of next-behind to next-1, a bit each, by number modulo behind
+	seen       [behind / 64]uint64 // bits for next-behind to next-1, by number modulo behind
 }
 
-// take accounts for one number and says whether it is new.
+// take accounts for one number and reports whether it is new.
 func (s *sequence) take(n uint64) bool {
 	if n >= s.next {
-		// Those between are missing until they come.
+		// Those between are missing until they arrive.
 		if n-s.next >= behind {
 			clear(s.seen[:])
 		} else {
@@ -33,8 +33,8 @@ func (s *sequence) take(n uint64) bool {
 		return true
 	}
 	bit := uint64(1) << (n % 64)
-	// One that is too old to be told counts as a duplicate: then something is
-	// missing that may have come, and not the other way round.
+	// A datagram that is too old to be distinguished counts as a duplicate. Lost may then be
+	// too high, but never too low.
 	if s.next-n > behind || s.seen[n%behind/64]&bit != 0 {
 		s.duplicates++
 		return false
@@ -45,6 +45,6 @@ func (s *sequence) take(n uint64) bool {
 	return true
 }
 
-// lost is how many of those up to the highest that came, or of the sent ones
-// if that is known, have not come.
+// lost returns how many have not arrived, up to the highest that has arrived, or of the sent
+// ones if their number is known.
 func (s *sequence) lost(sent uint64) int64 { return int64(max(s.next, sent)) - int64(s.came) }

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// options of a sending socket, set before it connects.
+// options sets the options of a sending socket before it connects.
 func (r *run) options(fd int) error {
 	if r.cfg.Rate > 0 {
-		// Bytes/s; a 64-bit value is accepted since Linux 4.20.
+		// In bytes/s; Linux accepts a 64-bit value since 4.20.
 		rate := uint64(r.cfg.Rate) / 8 / uint64(r.cfg.Flows)
 		_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE,
 			uintptr(unsafe.Pointer(&rate)), unsafe.Sizeof(rate), 0)
@@ -38,8 +38,8 @@ func (r *run) options(fd int) error {
 	return nil
 }
 
-// fillSource makes the memory file that is sent from. Its pages go to the
-// network by reference, so sending costs no copy.
+// fillSource makes the memory file from which flows send. Its pages go to the network by
+// reference, so sending needs no copy.
 func (r *run) fillSource() error {
 	fd, err := unix.MemfdCreate("niclane-noise", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *run) fillSource() error {
 	return nil
 }
 
-// send gives f all it takes now.
+// send sends as much as f accepts now.
 func (r *run) send(f *flow) {
 	for {
 		var off int64
@@ -70,11 +70,10 @@ func (r *run) send(f *flow) {
 	}
 }
 
-// discard is how much one receive may throw away.
+// discard is the largest number of bytes that one receive discards.
 const discard = 4 << 20
 
-// receive throws away what has arrived: with MSG_TRUNC TCP does not copy it
-// (tcp(7)).
+// receive discards what has arrived: with MSG_TRUNC, TCP does not copy it (tcp(7)).
 func (r *run) receive(f *flow) {
 	for {
 		n, _, e := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.fd), 0, discard, unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
@@ -141,7 +140,7 @@ func (r *run) accept() error {
 	}
 }
 
-// sample brings bytes up to date.
+// sample updates the byte counts.
 func (r *run) sample() {
 	for _, f := range r.flows {
 		if f.closed {

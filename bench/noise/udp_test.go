@@ -36,7 +36,7 @@ func freeUDP(t *testing.T, host string) string {
 	return c.LocalAddr().String()
 }
 
-// What is sent arrives, is counted once, and its way is timed.
+// TestDatagrams: datagrams arrive, are counted once, and their latency is measured.
 func TestDatagrams(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		t.Run(host, func(t *testing.T) {
@@ -48,8 +48,7 @@ func TestDatagrams(t *testing.T) {
 			// The sender starts first: it must wait for the receiver.
 			tx, rx := start(t.Context(), send), start(t.Context(), c)
 			s, r := both(t, tx, rx)
-			// 16 Mbit/s for 0.4 s are 800 datagrams of 1000 bytes; what a busy host
-			// has no time for is forgone.
+			// 16 Mbit/s for 0.4 s are 800 datagrams of 1000 bytes. A busy host forgoes some.
 			if s.Datagrams == 0 || s.Datagrams > 802 || s.Datagrams+s.Forgone < 780 {
 				t.Errorf("%d datagrams sent and %d forgone, want 800 in all", s.Datagrams, s.Forgone)
 			}
@@ -78,8 +77,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// A relay passes datagrams on, as change says: to the receiver those that it
-// returns for each, back all as they are.
+// A relay forwards datagrams to the receiver as change returns them, and all answers unchanged.
 func relay(t *testing.T, to string, change func(b []byte) [][]byte) string {
 	t.Helper()
 	in, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -117,7 +115,7 @@ func relay(t *testing.T, to string, change func(b []byte) [][]byte) string {
 						if errors.Is(err, net.ErrClosed) {
 							return
 						}
-						if err == nil { // else nobody listens yet
+						if err == nil { // otherwise the receiver does not listen yet
 							_, _ = in.WriteToUDPAddrPort(b[:n], from)
 						}
 					}
@@ -131,7 +129,8 @@ func relay(t *testing.T, to string, change func(b []byte) [][]byte) string {
 	return in.LocalAddr().String()
 }
 
-// What the way does to datagrams is in the result, to the last one.
+// TestDatagramsLostTwiceAndOvertaken: the result shows exactly what happens to datagrams on the
+// way.
 func TestDatagramsLostTwiceAndOvertaken(t *testing.T) {
 	for range 20 {
 		if n := lostTwiceAndOvertaken(t); n == 0 || t.Failed() {
@@ -141,8 +140,8 @@ func TestDatagramsLostTwiceAndOvertaken(t *testing.T) {
 	t.Error("the host lost datagrams of its own in each of twenty attempts")
 }
 
-// lostTwiceAndOvertaken returns how many datagrams the host lost: then the test
-// has to be made again.
+// lostTwiceAndOvertaken returns how many datagrams the host lost. If it lost any, the test must
+// be repeated.
 func lostTwiceAndOvertaken(t *testing.T) int64 {
 	addr := freeUDP(t, "127.0.0.1")
 	var lost, twice, overtaken int64
@@ -150,7 +149,7 @@ func lostTwiceAndOvertaken(t *testing.T) int64 {
 	n := 0
 	way := relay(t, addr, func(b []byte) [][]byte {
 		if h, err := parse(b); err != nil || h.kind != data && h.kind != echo {
-			all := append(held, b) // what was held goes first
+			all := append(held, b) // held datagrams go first
 			held = nil
 			return all
 		}
@@ -180,7 +179,7 @@ func lostTwiceAndOvertaken(t *testing.T) int64 {
 		t.Fatalf("of %d datagrams %d were lost, %d came twice, %d were overtaken: nothing to see", n, lost, twice,
 			overtaken)
 	}
-	// Where the host was too slow, the sockets on the way lost some too.
+	// On a slow host, the sockets on the way lost some too.
 	if got := s.Datagrams - r.Datagrams; r.Lost != got || r.Lost < lost {
 		t.Errorf("lost %d, want %d, of which %d on the way", r.Lost, got, lost)
 	}
@@ -196,11 +195,11 @@ func lostTwiceAndOvertaken(t *testing.T) int64 {
 	return 0
 }
 
-// A sender whose clock is another machine's times round trips.
+// TestDatagramsOfAnotherClock: a sender measures round trips if the receiver has another clock.
 func TestDatagramsOfAnotherClock(t *testing.T) {
 	addr := freeUDP(t, "127.0.0.1")
 	way := relay(t, addr, func(b []byte) [][]byte {
-		b[16] ^= 1 // of the clock's identity
+		b[16] ^= 1 // part of the clock's identity
 		return [][]byte{b}
 	})
 	rx := start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Flows: 2})
@@ -209,7 +208,7 @@ func TestDatagramsOfAnotherClock(t *testing.T) {
 	if r.Latency != nil {
 		t.Errorf("%d one-way times between two clocks", r.Latency.Count())
 	}
-	// One in a ms at most.
+	// At most one per ms.
 	if s.LatencyOf != RoundTrip || s.Latency.Count() < 10 || s.Latency.Count() > s.Duration/echoEvery+1 ||
 		s.Latency.Min() < 1000 {
 		t.Errorf("%q: %d samples from %d ns", s.LatencyOf, s.Latency.Count(), s.Latency.Min())
@@ -219,7 +218,7 @@ func TestDatagramsOfAnotherClock(t *testing.T) {
 	}
 }
 
-// What comes from others is not counted, whatever it is.
+// TestDatagramsOfOthers: datagrams of other programs are not counted.
 func TestDatagramsOfOthers(t *testing.T) {
 	addr := freeUDP(t, "127.0.0.1")
 	rx := start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr})
@@ -248,11 +247,11 @@ func TestDatagramsOfOthers(t *testing.T) {
 }
 
 func TestDatagramsEnd(t *testing.T) {
-	// Nobody listens.
+	// There is no receiver.
 	_, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: freeUDP(t, "127.0.0.1"), Rate: 1e6,
 		ConnectTimeout: 50e6})
 	errtest.Says(t, "nobody listens", err, "refused")
-	// Somebody does, and does not answer.
+	// A socket receives, but does not answer.
 	mute, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +260,7 @@ func TestDatagramsEnd(t *testing.T) {
 	_, err = Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: mute.LocalAddr().String(), Rate: 1e6,
 		ConnectTimeout: 50e6})
 	errtest.Says(t, "a mute one", err, "nobody answers")
-	// Before any flow the end of the context is an error, after it the end.
+	// If the context ends before any flow is open, that is an error; after it, it is not.
 	endsEarly(t, UDP, freeUDP(t, "127.0.0.1"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -283,7 +282,7 @@ func TestDatagramsEnd(t *testing.T) {
 	if s, r := both(t, tx, rx); s.Datagrams < 11 || r.Datagrams != s.Datagrams {
 		t.Errorf("%d of %d datagrams", r.Datagrams, s.Datagrams)
 	}
-	// A receiver that goes first is the end of the sender.
+	// If the receiver ends first, the sender ends.
 	addr = freeUDP(t, "127.0.0.1")
 	rx = start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Duration: 50e6})
 	s, _ := both(t, start(t.Context(), Config{Role: Send, Protocol: UDP, Address: addr, Rate: 1e6, Datagram: 100,
@@ -293,7 +292,7 @@ func TestDatagramsEnd(t *testing.T) {
 	}
 }
 
-// A sender that was kept from sending catches up with 2 ms and forgoes the rest.
+// TestForgone: a sender that was delayed catches up with 2 ms and forgoes the rest.
 func TestForgone(t *testing.T) {
 	mute, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -398,7 +397,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// Against a list of all that came.
+// FuzzSequence compares with a list of all numbers that arrived.
 func FuzzSequence(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0, 3, 0, 2, 0, 2, 255, 255, 0, 9})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -406,7 +405,7 @@ func FuzzSequence(f *testing.F) {
 		came := map[uint64]bool{}
 		high, duplicates, reordered := uint64(0), int64(0), int64(0)
 		for ; len(b) >= 2; b = b[2:] {
-			n := uint64(binary.BigEndian.Uint16(b)) * 3 // to three windows
+			n := uint64(binary.BigEndian.Uint16(b)) * 3 // up to three windows
 			fresh := !came[n] && (n >= high || high-n <= behind)
 			switch {
 			case !fresh:
@@ -430,8 +429,8 @@ func FuzzSequence(f *testing.F) {
 	})
 }
 
-// A receiver that datagrams reach faster than it takes them looks up now and
-// then: there may never be a moment with none left, and it could not be ended.
+// TestDrainLooksUp: a receiver for which datagrams arrive faster than it takes them must check
+// its context regularly: there may never be a moment without datagrams.
 func TestDrainLooksUp(t *testing.T) {
 	address := freeUDP(t, "127.0.0.1")
 	to := netip.MustParseAddrPort(address)
@@ -475,7 +474,7 @@ func TestDrainLooksUp(t *testing.T) {
 		sequences: make([]*incoming, 1)}
 	for i := range turns {
 		busy, err := r.drain()
-		if want := int64((i+1)*turn*batchSize - 1); !busy || err != nil || r.res.Datagrams != want { // but hello
+		if want := int64((i+1)*turn*batchSize - 1); !busy || err != nil || r.res.Datagrams != want { // without hello
 			t.Fatalf("after turn %d: %d datagrams, want %d; busy %v, %v", i+1, r.res.Datagrams, want, busy, err)
 		}
 	}
@@ -484,8 +483,9 @@ func TestDrainLooksUp(t *testing.T) {
 	}
 }
 
-// All flows say goodbye at the same time, each until it was heard: one after the
-// other, eighty that each have to say it twice take longer than there is.
+// TestGoodbyeOfManyFlows: all flows end at the same time, each until its end is acknowledged.
+// One after the other, eighty flows that each need two attempts would take longer than the
+// limit.
 func TestGoodbyeOfManyFlows(t *testing.T) {
 	address := freeUDP(t, "127.0.0.1")
 	lost := map[uint16]bool{}

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// nap is how long a receiver lets datagrams gather, ns: it would wake for
-	// each otherwise, 85,000 times a second at 1 Gbit/s.
+	// nap is how long a receiver lets datagrams accumulate, ns. Without it, it would wake for
+	// each, 85,000 times a second at 1 Gbit/s.
 	nap = 500e3
-	// receiveBuffer holds what 1 Gbit/s of 1472 bytes brings in 40 ms, as the
-	// kernel counts its memory.
+	// receiveBuffer holds 40 ms of 1 Gbit/s with 1472 bytes, in the kernel's accounting of
+	// memory.
 	receiveBuffer = 8 << 20
-	// grace is how long overtaken datagrams are waited for at the end, and
-	// silence after how long without any the sender is given up, ns.
+	// grace is how long the receiver waits for reordered datagrams at the end. silence is how
+	// long it waits for a silent sender. Both in ns.
 	grace   = 50e6
 	silence = 10e9
 )
@@ -49,30 +49,29 @@ func (r *run) datagrams() error {
 	return (&receiver{run: r, self: self, in: newBatch(), sequences: make([]*incoming, r.cfg.Flows)}).loop()
 }
 
-// roomy gives a socket the receive buffer, without CAP_NET_ADMIN at most
-// net.core.rmem_max.
+// roomy gives a socket the receive buffer; without CAP_NET_ADMIN, at most net.core.rmem_max.
 func roomy(fd int) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
 }
 
-// A receiver of datagrams.
+// A receiver receives datagrams.
 type receiver struct {
 	*run
-	self      uint64 // clock
+	self      uint64 // identity of its own clock
 	in        *batch
-	sender    uint64      // its run, once it has said hello
-	sequences []*incoming // by flow, nil until it has said hello
-	over      int         // flows that have ended
+	sender    uint64      // the sender's run, after hello
+	sequences []*incoming // by flow, nil until hello
+	over      int         // number of flows that have ended
 	overAt    int64
-	heard     int64 // of the sender
+	heard     int64 // when the sender was last heard
 }
 
 // incoming is one flow.
 type incoming struct {
 	sequence
-	sent uint64 // by the sender's own count, 0: not told yet
+	sent uint64 // the sender's count, 0: not known yet
 	over bool
 }
 
@@ -112,8 +111,7 @@ func (r *receiver) loop() error {
 	}
 }
 
-// pause waits for datagrams, after some for a nap, and says whether ctx has
-// ended.
+// pause waits for datagrams, or naps if there were some. It reports whether ctx has ended.
 func (r *receiver) pause(busy bool) (bool, error) {
 	fds := [2]unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}, {Fd: int32(r.listener), Events: unix.POLLIN}}
 	watched, ns := fds[:], r.cfg.Interval
@@ -128,12 +126,12 @@ func (r *receiver) pause(busy bool) (bool, error) {
 	return fds[0].Revents != 0, nil
 }
 
-// turn is how many batches a receiver takes before it looks at anything else,
-// such as whether it is to end. What arrives in less time than it takes to count
-// it would keep it busy for ever.
+// turn is the number of batches that a receiver takes before it checks anything else, such as
+// whether it must end. Datagrams that arrive faster than it counts them would otherwise keep it
+// busy forever.
 const turn = 32
 
-// drain takes what has arrived and says whether there was any.
+// drain takes what has arrived and reports whether there was any.
 func (r *receiver) drain() (busy bool, err error) {
 	for range turn {
 		n, errno := r.in.receive(r.listener)
@@ -157,12 +155,12 @@ func (r *receiver) drain() (busy bool, err error) {
 	return busy, nil
 }
 
-// take accounts for datagram i of the batch. offset turns the kernel's stamps
-// into CLOCK_MONOTONIC.
+// take accounts for datagram i of the batch. offset converts the kernel's timestamps to
+// CLOCK_MONOTONIC.
 func (r *receiver) take(i int, offset int64) {
 	h, err := r.in.header(i)
 	if err != nil || int(h.flow) >= len(r.sequences) || r.sender != 0 && h.run != r.sender {
-		return // not for us
+		return // another program's
 	}
 	f := r.sequences[h.flow]
 	if f == nil {
@@ -215,7 +213,7 @@ func (r *receiver) take(i int, offset int64) {
 	}
 }
 
-// countLost brings what is lost up to date.
+// countLost updates the number of lost datagrams.
 func (r *receiver) countLost() {
 	res := &r.res
 	res.Lost, res.Duplicates, res.Reordered = 0, 0, 0
@@ -242,8 +240,8 @@ func (r *receiver) ended(cpu int64) error {
 	return nil
 }
 
-// drops is how many packets a socket had no room for: SO_MEMINFO's
-// SK_MEMINFO_DROPS (linux/sock_diag.h), 0 before Linux 4.12.
+// drops returns how many packets a socket had no room for: SO_MEMINFO's SK_MEMINFO_DROPS
+// (linux/sock_diag.h), 0 before Linux 4.12.
 func drops(fd int) int64 {
 	var info [9]uint32
 	size := uint32(unsafe.Sizeof(info))

@@ -15,33 +15,33 @@ import (
 )
 
 const (
-	// least is between two turns of a sender: what is due meanwhile goes out
-	// together, 8 datagrams of 1472 bytes at 1 Gbit/s.
+	// least is the time between two turns of a sender. Datagrams that become due meanwhile are
+	// sent together: 8 datagrams of 1472 bytes at 1 Gbit/s.
 	least = 100e3
-	// late is what a sender catches up with; the rest is forgone.
+	// late is how much delay a sender makes up for. It forgoes older datagrams.
 	late = 2e6
-	// echoEvery is between datagrams that are sent back, over all flows.
+	// echoEvery is the time between datagrams that are sent back, over all flows.
 	echoEvery = 1e6
-	// again is between attempts of a handshake, goodbye all that it may take.
+	// again is the time between attempts of a handshake. goodbye is the limit of the last one.
 	again   = 20e6
 	goodbye = 1e9
 )
 
-// A sender of datagrams.
+// A sender sends datagrams.
 type sender struct {
 	*run
-	self   uint64 // clock
-	id     uint64 // of this run
+	self   uint64 // identity of its own clock
+	id     uint64 // identity of this run
 	flows  []*outgoing
 	out    *volley
 	in     *batch
 	gap    float64 // between datagrams, ns
-	due    float64 // the next is
-	turn   int     // flow that comes first
-	echoed int64   // the last one to be sent back
+	due    float64 // when the next one is due
+	turn   int     // the flow that comes first
+	echoed int64   // when the last one to be sent back was sent
 }
 
-// outgoing is one flow. fd is -1 when it has ended.
+// outgoing is one flow. fd is -1 after it has ended.
 type outgoing struct {
 	fd   int
 	flow uint16
@@ -83,8 +83,8 @@ func (f *outgoing) close() {
 	}
 }
 
-// open connects a flow, and says hello until it is welcome: the receiver may
-// start after the sender.
+// open connects a flow and repeats hello until it is welcome, because the receiver may start
+// after the sender.
 func (s *sender) open(flow uint16) error {
 	fd, err := sock.DialUDP(s.addr)
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *sender) open(flow uint16) error {
 	}
 }
 
-// say sends a header without payload. That nobody listens may be an answer to
-// an earlier one (ICMP), and is an error of this.
+// say sends a header without payload. An ICMP error that nothing listens may belong to an
+// earlier datagram, but is reported by this send.
 func (s *sender) say(f *outgoing, k kind) error {
 	var b [headerBytes]byte
 	h := header{kind: k, flow: f.flow, run: s.id, clock: s.self, seq: f.sent, stamp: thread.Monotonic()}
@@ -150,8 +150,7 @@ func (s *sender) say(f *outgoing, k kind) error {
 	return err
 }
 
-// poll waits until fd can be read or a time has come, and says whether ctx has
-// ended.
+// poll waits until fd is readable or the time has come, and reports whether ctx has ended.
 func (s *sender) poll(fd int, until int64) (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(s.wake), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(max(until-s.clock.Now(), 0))
@@ -161,7 +160,7 @@ func (s *sender) poll(fd int, until int64) (bool, error) {
 	return fds[0].Revents != 0, nil
 }
 
-// heard takes what the receiver has sent and says whether one was of a kind.
+// heard takes the receiver's datagrams and reports whether one was of kind k.
 func (s *sender) heard(f *outgoing, k kind) (came bool, err error) {
 	n, errno := s.in.receive(f.fd)
 	if errno != 0 {
@@ -235,7 +234,7 @@ func (s *sender) loop() error {
 	}
 }
 
-// send sends what is due at the time now, over the flows in turn.
+// send sends what is due at time now, over the flows in turn.
 func (s *sender) send(now int64) error {
 	if over := float64(now-late) - s.due; over > 0 {
 		n := int64(over/s.gap) + 1
@@ -260,7 +259,7 @@ func (s *sender) send(now int64) error {
 	return nil
 }
 
-// some sends up to n datagrams of f and says how many.
+// some sends up to n datagrams of f and returns how many it sent.
 func (s *sender) some(f *outgoing, n int) (sent int, err error) {
 	for sent < n && f.fd >= 0 {
 		m := min(n-sent, batchSize)
@@ -296,14 +295,14 @@ func (s *sender) some(f *outgoing, n int) (sent int, err error) {
 	return sent, nil
 }
 
-// drop gives up a flow.
+// drop ends a flow with an error.
 func (s *sender) drop(f *outgoing, err error) {
 	f.close()
 	s.warn("a flow ended early: %v", err)
 }
 
-// leave tells the receiver how many datagrams of each flow it should have had.
-// It is no error when nobody is there any more: then nobody counts.
+// leave tells the receiver how many datagrams of each flow were sent. A receiver that is gone
+// is not an error, because it does not count any more.
 func (s *sender) leave() error {
 	left := slices.DeleteFunc(slices.Clone(s.flows), func(f *outgoing) bool { return f.fd < 0 })
 	for deadline := s.clock.Now() + goodbye; len(left) > 0 && s.clock.Now() < deadline; {
