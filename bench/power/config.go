@@ -29,32 +29,31 @@ const (
 	None    = "none"    // not measured, and the result says so
 )
 
-// Config names a source and how to reach it. Durations are in ns. A key that
-// the source has no use for is an error: it would seem to do something.
+// Config names a source and its access. Durations are in ns. A key that the source does not use
+// is an error, because it would have no effect.
 type Config struct {
 	// Source is one of RAPL, Hwmon, IPMI, Redfish, Raritan, SNMP, None.
 	Source string `json:"source"`
-	// Interval between readings, 1 ms to 60 s, at least 10 ms over a network
-	// (default 1 s). A counter must be read more than twice per wrap.
+	// Interval between readings, 1 ms to 60 s, at least 10 ms over a network (default 1 s). A
+	// counter must be read more than twice per wrap.
 	Interval int64 `json:"intervalNs,omitempty"`
 	// Timeout of one exchange with the source, 1 ms to 60 s (default 2 s).
 	Timeout int64 `json:"timeoutNs,omitempty"`
-	// UpdateInterval of the sensor, if its data sheet gives one, up to 1 h: it
-	// takes precedence over what the sensor says and what is measured.
+	// UpdateInterval of the sensor, if its data sheet gives one, up to 1 h. It takes precedence
+	// over the sensor's own report and the measured interval.
 	UpdateInterval int64 `json:"updateIntervalNs,omitempty"`
-	// AccuracyPercent of the reading by the data sheet, 0 to 50 exclusive; 0
-	// means unknown, which the result says.
+	// AccuracyPercent of the reading by the data sheet, 0 to 50 exclusive; 0 means unknown,
+	// which the result states.
 	AccuracyPercent float64 `json:"accuracyPercent,omitempty"`
 
-	// Domains of RAPL: of "package", "dram", "psys", "core", "uncore". Default
-	// is package and, where there is one, dram. Combinations that count
-	// something twice are refused.
+	// Domains of RAPL: some of "package", "dram", "psys", "core", "uncore". Default is package
+	// and, if there is one, dram. Combinations that count something twice are refused.
 	Domains []string `json:"domains,omitempty"`
 
 	// Chip of Hwmon: its name, or hwmonN when several have that name.
 	Chip string `json:"chip,omitempty"`
-	// Sensors of that chip to add up: "power1_input", "power1_average" or
-	// "energy1_input", of one kind.
+	// Sensors of that chip to add up: "power1_input", "power1_average" or "energy1_input". All
+	// are of one kind.
 	Sensors []string `json:"sensors,omitempty"`
 
 	// Address of the BMC (IPMI) or PDU as HOST:PORT; the port may be left out.
@@ -63,18 +62,18 @@ type Config struct {
 	// read, or "env:PREFIX"; see package documentation.
 	Credentials string `json:"credentials,omitempty"`
 
-	// Device of IPMI in the place of Address: "/dev/ipmi0".
+	// Device of IPMI instead of Address: "/dev/ipmi0".
 	Device string `json:"device,omitempty"`
 	// CipherSuite of IPMI's RMCP+ session, 3 or 17 (default 17).
 	CipherSuite int `json:"cipherSuite,omitempty"`
-	// Privilege of IPMI's session: "user" (default), which is what DCMI asks
-	// for, "operator" or "administrator" where a BMC wants more.
+	// Privilege of IPMI's session: "user" (default), which DCMI requires, or "operator" or
+	// "administrator" if a BMC requires more.
 	Privilege string `json:"privilege,omitempty"`
 
 	// URL of Redfish: "https://bmc.example".
 	URL string `json:"url,omitempty"`
-	// CAFile is the absolute path of the PEM certificates that vouch for the
-	// BMC's (default: the system's).
+	// CAFile is the absolute path of PEM certificates of the authority of the BMC's certificate
+	// (default: the system's).
 	CAFile string `json:"caFile,omitempty"`
 	// SkipVerify accepts any certificate; the result carries a warning.
 	SkipVerify bool `json:"skipVerify,omitempty"`
@@ -90,23 +89,22 @@ type Config struct {
 
 	// PDU is the number of the unit in a cascade, 1 to 65535 (default 1).
 	PDU int `json:"pdu,omitempty"`
-	// Inlets (default [1]) or Outlets of a Raritan PDU to add up: those of
-	// all power supplies of the host, at most 12.
+	// Inlets (default [1]) or Outlets of a Raritan PDU to add up: those of all power supplies
+	// of the host, at most 12.
 	Inlets  []int `json:"inlets,omitempty"`
 	Outlets []int `json:"outlets,omitempty"`
 
 	// Model of an SNMP PDU whose OIDs are known: "apc".
 	Model string `json:"model,omitempty"`
-	// OIDs of an SNMP PDU in the place of Model, at most 12. Those of power
-	// are added up, and so are those of energy.
+	// OIDs of an SNMP PDU instead of Model, at most 12. Those of power are added up, and so are
+	// those of energy.
 	OIDs []OID `json:"oids,omitempty"`
 
-	// Sysfs is where sysfs is mounted; "" is /sys. Tests have their own.
+	// Sysfs is where sysfs is mounted; "" is /sys. Tests use another.
 	Sysfs string `json:"-"`
 }
 
-// Local says whether the source reads the machine that it is read on, and no
-// other.
+// Local reports whether the source can only measure the machine on which it is read.
 func (c Config) Local() bool { return c.Source == RAPL || c.Source == Hwmon || c.Device != "" }
 
 // OID is one reading of an SNMP agent.
@@ -115,12 +113,11 @@ type OID struct {
 	OID string `json:"oid"`
 	// Unit is "W" or "kW" for power, "J", "Wh" or "kWh" for energy.
 	Unit string `json:"unit"`
-	// Scale is what one count stands for in Unit (default 1): 0.1 where the
-	// agent reports tenths.
+	// Scale is the value of one count in Unit (default 1): 0.1 if the agent reports tenths.
 	Scale float64 `json:"scale,omitempty"`
 }
 
-// units by their names, in W or J.
+// units are the units by name, in W or J.
 var units = map[string]struct {
 	energy bool
 	si     float64
@@ -129,8 +126,8 @@ var units = map[string]struct {
 	"J": {true, 1}, "Wh": {true, 3600}, "kWh": {true, 3.6e6},
 }
 
-// usedBy says which sources read a key of an experiment's file; keys that are
-// not named belong to all.
+// usedBy has the sources that use a key of an experiment's file. Keys that are not listed are
+// for all sources.
 var usedBy = map[string][]string{
 	"domains": {RAPL},
 	"chip":    {Hwmon}, "sensors": {Hwmon},
@@ -144,11 +141,11 @@ var usedBy = map[string][]string{
 	"model": {SNMP}, "oids": {SNMP},
 }
 
-// Sources are all of them.
+// Sources are the names of all sources.
 var Sources = []string{RAPL, Hwmon, IPMI, Redfish, Raritan, SNMP, None}
 
-// maxSensors keeps a reading in one SNMP request of at most 60 OIDs, and a
-// misread list from becoming a scan.
+// maxSensors keeps a reading in one SNMP request of at most 60 OIDs. It also limits a wrong
+// list.
 const maxSensors = 12
 
 var (
@@ -159,7 +156,7 @@ var (
 	oidNumbers  = regexp.MustCompile(`^\.?1(\.(0|[1-9][0-9]{0,9})){3,60}$`)
 )
 
-// WithDefaults returns c with defaults in the place of zeros.
+// WithDefaults returns c with defaults in place of zeros.
 func (c Config) WithDefaults() Config {
 	str := func(p *string, v string) { *p = cmp.Or(*p, v) }
 	c.Sysfs = cmp.Or(c.Sysfs, "/sys")
@@ -198,13 +195,11 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// A Problem is something wrong in a Config. Key is the key of an experiment's
-// file, with the number of an item: "cipher-suite", "sensors[1]"; "" where
-// several contradict each other.
+// A Problem is an error in a Config. Key is the key of an experiment's file, with the number of
+// an item: "cipher-suite", "sensors[1]"; "" if several keys contradict each other.
 type Problem struct{ Key, Message string }
 
-// Problems returns everything that is wrong with c, each in the words of the
-// experiment's file. It reads no file.
+// Problems returns every error in c, in the terms of the experiment's file. It reads no file.
 func (c Config) Problems() []Problem {
 	_, errs := c.complete()
 	var out []Problem
@@ -280,7 +275,7 @@ func (c Config) complete() (Config, []error) {
 	return c, errs
 }
 
-// fileKey is the key of an experiment's file for a field's name in JSON.
+// fileKey returns the key of an experiment's file for a field's JSON name.
 func fileKey(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, "Ns"), "Percent")
 	return capital.ReplaceAllStringFunc(name, func(s string) string { return "-" + strings.ToLower(s) })
@@ -288,7 +283,7 @@ func fileKey(name string) string {
 
 var capital = regexp.MustCompile("[A-Z]")
 
-// misplaced reports keys that are set and that the source does not read.
+// misplaced reports keys that are set but not used by the source.
 func (c Config) misplaced(bad func(string, ...any)) {
 	v := reflect.ValueOf(c)
 	for i := range v.NumField() {
@@ -328,7 +323,7 @@ func (c Config) checkHwmon(bad func(string, ...any)) {
 	}
 }
 
-// channel is "power1" of "power1_average".
+// channel returns "power1" for "power1_average".
 func channel(sensor string) string {
 	c, _, _ := strings.Cut(sensor, "_")
 	return c
@@ -348,7 +343,7 @@ func (c Config) checkCredentials(bad func(string, ...any)) {
 			bad("credentials %q: want env:PREFIX with capital letters, digits and underscores", c.Credentials)
 		}
 	} else if !filepath.IsAbs(c.Credentials) {
-		// A password put here by mistake must not show.
+		// The error must not show a password that was put here by mistake.
 		bad("credentials: want the absolute path of a file, or env:PREFIX")
 	}
 }
@@ -386,7 +381,7 @@ func (c Config) checkIPMI(bad func(string, ...any)) {
 func (c Config) checkRedfish(bad func(string, ...any)) {
 	u, err := url.Parse(c.URL)
 	switch {
-	// The text may hold a password: url.Parse's error repeats it.
+	// url.Parse's error repeats the text, which may contain a password.
 	case err != nil:
 		bad("url: not a URL")
 	case u.User != nil:

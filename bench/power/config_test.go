@@ -103,7 +103,7 @@ func oids(n int) (out []OID) {
 	return out
 }
 
-// What is wrong with the files that a source names is said when it is opened.
+// TestOpenRefuses: Open reports errors in the files that a source names.
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -167,7 +167,7 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// A result survives being written and read.
+// TestResultJSON: a result is the same after writing and reading.
 func TestResultJSON(t *testing.T) {
 	in := Result{Duration: 10, Estimate: &Estimate{Method: Counter, Power: Interval{300, 299, 301}}}
 	text, err := json.Marshal(in)

@@ -37,7 +37,7 @@ var envPrefix = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,62}$`)
 // maxCredentials is the size in bytes of the largest credentials file.
 const maxCredentials = 4096
 
-// secrets hold credentials. They are printed as "[secret]" by everything.
+// secrets hold credentials. Every print function prints them as "[secret]".
 type secrets map[string]string
 
 func (secrets) String() string               { return "[secret]" }
@@ -45,8 +45,8 @@ func (secrets) GoString() string             { return "[secret]" }
 func (secrets) Format(f fmt.State, _ rune)   { io.WriteString(f, "[secret]") }
 func (secrets) MarshalJSON() ([]byte, error) { return []byte(`"[secret]"`), nil }
 
-// readSecrets reads what where names and insists that exactly want is there
-// (and may be optional).
+// readSecrets reads the secrets from where. It requires exactly the names in want, and allows
+// those in optional.
 func readSecrets(where string, want, optional []string) (secrets, error) {
 	var s secrets
 	if prefix, env := strings.CutPrefix(where, "env:"); env {
@@ -82,10 +82,9 @@ func readSecrets(where string, want, optional []string) (secrets, error) {
 	return s, nil
 }
 
-// readPrivate reads a file that nobody but its owner, who is this user or
-// root, can read or write.
+// readPrivate reads a file that only its owner (this user or root) can read or write.
 func readPrivate(path string) ([]byte, error) {
-	// O_NONBLOCK: a FIFO must not keep us waiting.
+	// O_NONBLOCK: opening a FIFO must not block.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%s: a symbolic link, want the file itself", path)
@@ -117,9 +116,9 @@ func readPrivate(path string) ([]byte, error) {
 	return b, nil
 }
 
-// parseSecrets reads lines of NAME=VALUE. Values run to the end of the line,
-// blanks included; empty lines and those that begin with # are skipped. Errors
-// give the line's number and nothing of its content.
+// parseSecrets reads lines of NAME=VALUE. Values run to the end of the line, blanks included.
+// It skips empty lines and those that begin with #. Errors have the line's number and nothing
+// of its content.
 func parseSecrets(b []byte) (secrets, error) {
 	s := secrets{}
 	var errs []error
@@ -149,8 +148,8 @@ func parseSecrets(b []byte) (secrets, error) {
 	return s, errors.Join(errs...)
 }
 
-// hide returns err without any of the secrets in its text: libraries and
-// servers repeat what they were given, as it is or encoded.
+// hide removes the secrets from the text of err. Libraries and servers repeat them in errors,
+// plain or encoded.
 func (s secrets) hide(err error) error {
 	if err == nil {
 		return nil
@@ -163,7 +162,7 @@ func (s secrets) hide(err error) error {
 			forms = append(forms, string(j[1:len(j)-1]))
 		}
 	}
-	// Longest first: one secret may begin like another.
+	// Longest first: one secret may be the prefix of another.
 	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
 	text := err.Error()
 	for _, f := range forms {
@@ -177,7 +176,7 @@ func (s secrets) hide(err error) error {
 	return &hidden{text, err}
 }
 
-// hidden keeps errors.Is working but gives the original to nobody.
+// hidden keeps errors.Is working but does not unwrap to the original error.
 type hidden struct {
 	text string
 	err  error
@@ -186,5 +185,5 @@ type hidden struct {
 func (h *hidden) Error() string        { return h.text }
 func (h *hidden) Is(target error) bool { return errors.Is(h.err, target) }
 
-// GoString keeps %#v from walking into err.
+// GoString keeps %#v from printing err.
 func (h *hidden) GoString() string { return h.text }

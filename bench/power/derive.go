@@ -9,26 +9,24 @@ import (
 	"time"
 )
 
-// Work is what was done in the window.
+// Work is the work that was done in the window.
 type Work struct {
-	// Duration in which it was counted, ns.
+	// Duration is the time in which it was counted, ns.
 	Duration int64 `json:"durationNs"`
-	// Bytes by the counters that BytesFrom names, and how many of them may
-	// belong outside the window: a card that updates its counters once a
-	// second is off by a second of traffic.
+	// Bytes by the counters that BytesFrom names. BytesError is how many of them may belong
+	// outside the window: a card that updates its counters once a second is off by a second of
+	// traffic.
 	Bytes      uint64 `json:"bytes"`
 	BytesError uint64 `json:"bytesError,omitempty"`
 	BytesFrom  string `json:"bytesFrom,omitempty"`
 	// Requests answered in the window, 0 if not counted.
 	Requests uint64 `json:"requests,omitempty"`
-	// SLA that held while the work was done, such as "P99 ≤ 1 ms": "at an SLA"
-	// means that this work is the highest rate that held it, which only the
-	// caller knows.
+	// SLA that held while the work was done, such as "P99 ≤ 1 ms". "at an SLA" means that this
+	// work is the highest rate that met it, which only the caller knows.
 	SLA string `json:"sla,omitempty"`
 }
 
-// Derived quantities of Work and the energy that it took. An absent one was
-// not counted.
+// Derived has quantities from Work and its energy. A nil one was not counted.
 type Derived struct {
 	Work Work `json:"work"`
 	// Rate of the bytes, Gbit/s (10^9 bit).
@@ -64,7 +62,7 @@ func (r Result) Derive(w Work) (Derived, error) {
 		d.Rate, d.RatePerWatt = &rate, &per
 	}
 	if n := float64(w.Requests); n > 0 {
-		// Power by duration and not Energy: the windows may differ by a little.
+		// Power times duration, not Energy: the windows may differ slightly in length.
 		each := r.Power.times(seconds / n)
 		per := Interval{1, 1, 1}.over(each)
 		d.JoulesPerRequest, d.RequestsPerJoule = &each, &per
@@ -72,8 +70,8 @@ func (r Result) Derive(w Work) (Derived, error) {
 	return d, nil
 }
 
-// AboveIdle returns r's mean power less idle's, in W. The two intervals are
-// taken as independent bounds, although errors that both share cancel.
+// AboveIdle returns r's mean power minus idle's, in W. It treats the two intervals as
+// independent bounds, although errors that both share cancel.
 func (r Result) AboveIdle(idle Result) (Interval, error) {
 	for _, x := range []Result{r, idle} {
 		if x.Estimate == nil {
@@ -86,8 +84,8 @@ func (r Result) AboveIdle(idle Result) (Interval, error) {
 
 func (i Interval) times(k float64) Interval { return Interval{i.Value * k, i.Low * k, i.High * k} }
 
-// over divides by positive d. Where d's low end is 0 the quotient has no
-// upper bound; the largest number stands for it, which JSON can carry.
+// over divides by positive d. If d's low end is 0, the quotient has no upper bound; over then
+// uses the largest number, which JSON can represent.
 func (i Interval) over(d Interval) Interval {
 	q := Interval{Value: i.Value / d.Value, Low: i.Low / d.High, High: math.MaxFloat64}
 	if d.Low > 0 {

@@ -1,102 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package power measures what a host draws while something else is measured,
-// and says how well it knows it.
+// Package power measures a host's electrical power during a measurement, and states the
+// uncertainty.
 //
-// A Source is one of: RAPL counters (powercap), hwmon sensors, a BMC by IPMI
-// DCMI or Redfish, a Raritan PDU or any other PDU by SNMP, or none, in which
-// case the result says that power was not measured. Measure reads it before,
-// during and after the work, and gives the energy of the window in J and its
-// mean power in W, each with bounds; Derive divides the work by it: Gbit/s per
-// W, joules per request. See Example.
+// A Source is one of: RAPL counters (powercap), hwmon sensors, a BMC by IPMI DCMI or Redfish, a
+// Raritan PDU or any other PDU by SNMP, or none. With none, the result says that power was not
+// measured. Measure reads the source before, during and after the work. It returns the energy
+// of the window in J and its mean power in W, each with bounds. Derive divides the work by
+// them: Gbit/s per W, joules per request. See Example.
 //
-// It refuses to give a number that the sensor cannot carry: when the window
-// holds fewer than ten updates of the sensor or ten steps of a counter (it
-// names the window that would do), when more than half of the readings
-// failed, when the sensor was silent at the end, when a counter was reset. It
-// changes nothing on any device, asks a BMC for no more privilege than a
-// user's unless told to, follows no link to another host, and keeps credentials out of
-// results and errors. It attributes nothing: the power is the host's, or the
-// PDU's, and not that of a process.
+// Package power refuses to state a number when the window holds fewer than ten updates of the
+// sensor or ten steps of a counter; it names a window that is long enough. It also refuses when
+// more than half of the readings failed, when the sensor was silent at the end, and when a
+// counter was reset. It changes nothing on any device, asks a BMC only for user privilege
+// unless configured otherwise, follows no link to another host, and keeps credentials out of
+// results and errors. It attributes nothing to processes: the power is that of the host or of
+// the PDU.
 //
 // # What a result means
 //
-// Each source covers something else. RAPL counts processors and memory: no
-// network card, no fan, no loss in a power supply. A BMC or a PDU has the whole
-// host. Provenance.Covers says which; Gbit/s per W of one must not be compared
-// with that of another. A host with two power supplies hangs on two inlets or
-// outlets: name both, they are added up.
+// Each source covers something else. RAPL counts processors and memory: no network card, no
+// fan, no loss in a power supply. A BMC or a PDU measures the whole host. Provenance.Covers
+// says which. Do not compare Gbit/s per W of one source with that of another. A host with two
+// power supplies has two inlets or outlets: name both, and Measure adds them up.
 //
-// Where there is a counter of energy, the energy is the difference of two
-// readings (Method Counter). Otherwise it is the area under the samples of
-// power (Method Samples). A PDU that has both is asked for both: the narrower
-// interval is the Estimate, the other one the CrossCheck, and when the two
-// exclude each other the result warns that the source contradicts itself.
+// If the source has an energy counter, the energy is the difference of two readings (Method
+// Counter). Otherwise it is the integral of the power samples (Method Samples). If a PDU has
+// both, Measure reads both: the narrower interval is the Estimate, the other one the
+// CrossCheck. When the two intervals do not overlap, the result warns that the source
+// contradicts itself.
 //
 // # Bounds
 //
-// The half-width of the interval is a sum (Uncertainty), of which all but
-// SamplingJ are bounds:
+// The half-width of the interval is a sum (Uncertainty). All its terms but SamplingJ are
+// bounds:
 //
 //   - resolution. A counter's difference is off by less than one step, however
-//     long the window. A gauge may round each reading the same way, so 1 W
-//     remains 1 W in any window: of a PDU that counts in 10 W, at 300 W, 3 %.
+//     long the window. A gauge may round each reading in the same direction, so an
+//     error of 1 W stays 1 W in any window. A PDU that counts in 10 W has 3 % at 300 W.
 //   - edges. A reading is as old as the update interval, takes time to fetch,
-//     and does not fall on the window's ends. For a counter this is the highest
-//     power seen times that time; for a gauge, the range of the readings times
-//     twice the update interval and the polling interval.
+//     and does not fall on the window's ends. For a counter, the bound is the
+//     highest power seen times that time. For a gauge, it is the range of the
+//     readings times the sum of twice the update interval and the polling interval.
 //   - sampling. A gauge that reads instants misses what is between them. The 95 %
 //     interval comes from the differences between successive updates (the error
-//     of systematic sampling), so that a slow ramp is no error and jumping is.
-//     Sensors that say they average have none.
+//     of systematic sampling): a slow ramp adds little to it, jumps add much.
+//     For sensors that report an average it is 0.
 //   - gaps. Readings that failed.
-//   - accuracy. No protocol says how far a sensor is from the truth. The data
-//     sheet does: accuracy. Without it the result carries a warning, and
+//   - accuracy. No protocol reports how far a sensor is from the truth. The data
+//     sheet does: set accuracy. Without it the result carries a warning, and
 //     the bounds are those of the reading and not of the power.
 //
-// Resolution and update interval come from the experiment's file, else from
-// the sensor, else from the readings (the smallest and the median change; a
-// counter of this machine is watched for 50 ms beforehand), else they are
-// assumed on the safe side. Sensor.ResolutionFrom and UpdateIntervalFrom say
-// which. Assumed are: 1 ms for RAPL (Intel's Software Developer's Manual,
-// volume 3B, 15.10), 3 s for Raritan PDUs, 2 s for hwmon, 10 s for everything
-// else, and 1 W where the protocol has no quantum of its own.
+// Resolution and update interval come from the experiment's file, else from the sensor, else
+// from the readings (the smallest and the median change; a counter of this machine is watched
+// for 50 ms beforehand). If none of these has them, package power assumes safe values.
+// Sensor.ResolutionFrom and UpdateIntervalFrom say which. The assumed intervals are 1 ms for
+// RAPL (Intel's Software Developer's Manual, volume 3B, 15.10), 3 s for Raritan PDUs, 2 s for
+// hwmon and 10 s for everything else. The assumed resolution is 1 W where the protocol has no
+// quantum of its own.
 //
-// An interval wider than ±5 % gets a warning with the window that would make
-// it that narrow, or with what would remain in any window.
+// An interval wider than ±5 % gets a warning. The warning names the window that would make it
+// that narrow, or the uncertainty that remains in any window.
 //
 // # Sources and their traps
 //
 //   - rapl: powercap shows dram below package, but package does not contain it;
-//     psys contains everything; intel-rapl-mmio is the same package again. What
-//     overlaps is refused (domains: [package, core]) or left out. Counters wrap
-//     after minutes at max_energy_range_uj; a step back that no wrap explains is
-//     a reset. Since Linux 5.10 only root reads them (CVE-2020-8694).
-//   - hwmon: drivers document neither wraps nor what a sensor is wired to, so
-//     chip and sensors are named, and a wrap at 2^32 is assumed only where the
+//     psys contains everything; intel-rapl-mmio is the same package again.
+//     Overlapping domains are refused (domains: [package, core]) or left out.
+//     Counters wrap after minutes at max_energy_range_uj. A step back that no wrap
+//     explains is a reset. Since Linux 5.10 only root reads them (CVE-2020-8694).
+//   - hwmon: drivers document neither wraps nor what a sensor is wired to. So the
+//     file names chip and sensors. A wrap at 2^32 is assumed only where the
 //     power stays plausible, with a warning.
 //   - ipmi: DCMI Get Power Reading, "current power", whole watts, over RMCP+ with
-//     cipher suite 17 or 3, or /dev/ipmiN. A BMC that wants more than a user's
-//     rights says so (privilege). What a BMC updates every 10 s it may
-//     claim to sample every second. 0 W and "not active" are errors.
+//     cipher suite 17 or 3, or /dev/ipmiN. A BMC that needs more than user
+//     privilege reports it (privilege). A BMC may claim to sample every second
+//     what it updates every 10 s. 0 W and "not active" are errors.
 //   - redfish: Chassis/…/EnvironmentMetrics, else Chassis/…/Power. PowerMetrics'
 //     averages are over minutes and not used. Several chassis that report power
-//     may contain each other, so they are named.
+//     may contain each other, so the file must name them.
 //   - raritan: PDU2-MIB, with the decimal digits and units that the PDU itself
-//     gives; active power and, where there is one, active energy.
+//     reports; active power and, if the PDU has it, active energy.
 //   - snmp: model apc (PowerNet-MIB, 10 W and 0.1 kWh), or OIDs with unit and
-//     scale. A Counter32 wraps at 2^32; anything else that goes back was reset.
+//     scale. A Counter32 wraps at 2^32. Any other step back is a reset.
 //
 // # Credentials
 //
-// Credentials names a file that only its owner, this user or root, can read
-// (0600 or 0400; no link), or "env:PREFIX". The file has lines NAME=VALUE with
-// NAME user and password (ipmi, redfish, SNMPv3), privacyPassword (SNMPv3,
-// password if absent) or community (SNMPv2c); the environment has PREFIX_USER,
-// PREFIX_PASSWORD, PREFIX_PRIVACYPASSWORD, PREFIX_COMMUNITY.
+// Credentials names a file that only its owner, this user or root, can read (0600 or 0400; no
+// link), or "env:PREFIX". The file has lines NAME=VALUE. NAME is user or password (ipmi,
+// redfish, SNMPv3), privacyPassword (SNMPv3, password if absent) or community (SNMPv2c). The
+// environment has PREFIX_USER, PREFIX_PASSWORD, PREFIX_PRIVACYPASSWORD, PREFIX_COMMUNITY.
 //
-// Redfish verifies the BMC's certificate; ca-file names who vouches for it, and
-// skip-verify puts a warning into the result. SNMP is version 3 with
-// authentication and privacy unless the experiment asks for less, which the
-// result shows in Provenance.Protocol.
+// Redfish verifies the BMC's certificate. ca-file names the authority. skip-verify puts a
+// warning into the result. SNMP is version 3 with authentication and privacy unless the
+// experiment asks for less, which the result shows in Provenance.Protocol.
 package power

@@ -11,34 +11,32 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// minUpdates is how many updates of a sensor, and how many of a counter's
-// smallest steps, a window must hold: with fewer, the ends of the window
-// decide more than a tenth of the result.
+// minUpdates is the least number of updates of a sensor, and of a counter's smallest steps, in
+// a window. With fewer, the ends of the window determine more than a tenth of the result.
 const minUpdates = 10
 
 const (
-	// maxUnseen is the share of the window for which the sensor may be silent
-	// at its end.
+	// maxUnseen is the share of the window for which the sensor may be silent at its end.
 	maxUnseen = 0.1
 	// maxMissed is the share of readings that may fail.
 	maxMissed = 0.5
-	// wide is the half-width, as a share of the value, that gets a warning.
+	// wide is the half-width, as a share of the value, from which on there is a warning.
 	wide = 0.05
-	// minSteps changes must be seen before the smallest counts as resolution.
+	// minSteps is the least number of changes before the smallest counts as the resolution.
 	minSteps = 10
-	// finest resolution in W or J that readings are searched for.
+	// finest is the finest resolution that is looked for in readings, in W or J.
 	finest = 1e-6
 )
 
-// point is one reading of all sensors: watts of gauges, joules of counters
-// since the first reading.
+// point is one reading of all sensors: watts of gauges, joules of counters since the first
+// reading.
 type point struct {
 	at     int64 // CLOCK_MONOTONIC at its middle, ns
-	spread int64 // half of what the reading took, ns
+	spread int64 // half of the time that the reading took, ns
 	v      []float64
 }
 
-// series is what a meter took.
+// series is the readings of a meter.
 type series struct {
 	sensors  []Sensor
 	points   []point
@@ -49,16 +47,15 @@ type series struct {
 // seconds between two times.
 func seconds(from, to int64) float64 { return float64(to-from) / 1e9 }
 
-// settle replaces resolutions and update intervals that are only assumed by
-// what the readings show. They can only show a change later and larger than
-// it was, so what they show is on the safe side.
+// settle replaces assumed resolutions and update intervals by those that the readings show.
+// Readings can only overstate both, so the values are safe.
 func (s *series) settle() {
 	for i := range s.sensors {
 		sn := &s.sensors[i]
 		gap, step := s.changes(i)
 		assumed := sn.UpdateIntervalFrom == FromDefault || sn.UpdateIntervalFrom == FromReadings
-		// A counter of something that runs moves with every update. A gauge
-		// may well read the same twice.
+		// A counter of something that runs changes with every update. A gauge may have the same
+		// value twice.
 		slower := sn.Quantity == Energy && gap > sn.UpdateInterval+s.interval
 		if assumed && gap > 0 && (gap < sn.UpdateInterval || slower) {
 			sn.UpdateInterval, sn.UpdateIntervalFrom = gap, FromReadings
@@ -67,17 +64,17 @@ func (s *series) settle() {
 		if sn.Quantity == Energy {
 			r = &sn.ResolutionJ
 		}
-		// The largest step a sensor of this kind has is the default; smaller
-		// ones that were seen prove it finer. For a counter, steps are energy
-		// between updates and prove nothing.
+		// The default is the coarsest resolution of this kind of sensor. Smaller steps in the
+		// readings prove a finer one. For a counter, steps are energy between updates and prove
+		// nothing.
 		if sn.ResolutionFrom == FromDefault && sn.Quantity == Power && step > 0 && step < *r {
 			*r, sn.ResolutionFrom = step, FromReadings
 		}
 	}
 }
 
-// changes returns the median time between changes of sensor i and the
-// smallest difference between successive readings, 0 where too few were seen.
+// changes returns the median time between changes of sensor i and the smallest difference
+// between successive readings, 0 if there were too few.
 func (s *series) changes(i int) (gap int64, step float64) {
 	var gaps []int64
 	var last int64
@@ -102,7 +99,7 @@ func (s *series) changes(i int) (gap int64, step float64) {
 	return gaps[len(gaps)/2], step
 }
 
-// slowest update interval among sensors of a quantity, ns.
+// slowest returns the longest update interval of the sensors of a quantity, ns.
 func (s *series) slowest(quantity string) (u int64) {
 	for _, sn := range s.sensors {
 		if sn.Quantity == quantity {
@@ -112,7 +109,7 @@ func (s *series) slowest(quantity string) (u int64) {
 	return u
 }
 
-// tooShort refuses a window, and says which would do.
+// tooShort refuses a window, and has the length that would be enough.
 type tooShort struct {
 	reason string
 	needed int64 // ns
@@ -122,7 +119,7 @@ func (e *tooShort) Error() string {
 	return fmt.Sprintf("%s: want a window of at least %v", e.reason, time.Duration(e.needed).Round(time.Millisecond))
 }
 
-// check refuses what no estimate can be made of.
+// check refuses series from which no estimate can be made.
 func (s *series) check(quantity string) error {
 	window := s.to - s.from
 	if u := s.slowest(quantity); window < minUpdates*u {
@@ -139,8 +136,7 @@ func (s *series) check(quantity string) error {
 	return nil
 }
 
-// estimate makes the Estimate from all sensors of one quantity; accuracy is
-// in percent.
+// estimate makes the Estimate from all sensors of one quantity; accuracy is in percent.
 func (s *series) estimate(quantity string, accuracy float64) (*Estimate, error) {
 	if err := s.check(quantity); err != nil {
 		return nil, err
@@ -174,11 +170,10 @@ func (s *series) estimate(quantity string, accuracy float64) (*Estimate, error) 
 
 // counter returns the energy of counter i in the window.
 //
-// A reading at t is the counter as it was at some time in [t-u, t], rounded
-// down by less than a resolution. The difference of two is therefore off by
-// less than one resolution, and by the energy of at most u plus the time for
-// which the readings are away from the window's ends. What flows then is
-// taken as the highest mean power between two readings.
+// A reading at t is the counter's value at some time in [t-u, t], rounded down by less than a
+// resolution. The difference of two readings is therefore off by less than one resolution, plus
+// the energy of at most u and of the distance of the readings from the window's ends. The power
+// in that time is taken as the highest mean power between two readings.
 func (s *series) counter(i int) (float64, Uncertainty, error) {
 	sn, first, last := s.sensors[i], s.points[0], s.points[len(s.points)-1]
 	total := last.v[i] - first.v[i]
@@ -194,8 +189,7 @@ func (s *series) counter(i int) (float64, Uncertainty, error) {
 	}
 	peak := mean
 	for k := 1; k < len(s.points); k++ {
-		// Readings closer together than a few updates show single updates as
-		// power.
+		// Readings closer together than a few updates would show single updates as power.
 		if d := s.points[k].at - s.points[k-1].at; d >= minUpdates*sn.UpdateInterval {
 			peak = max(peak, (s.points[k].v[i]-s.points[k-1].v[i])/(float64(d)/1e9))
 		}
@@ -207,13 +201,12 @@ func (s *series) counter(i int) (float64, Uncertainty, error) {
 	}, nil
 }
 
-// gauge returns the energy that gauge i saw in the window: the trapezoid rule
-// over the readings, the first and the last held to the window's ends.
+// gauge returns the energy that gauge i saw in the window: the trapezoid rule over the
+// readings, with the first and the last extended to the window's ends.
 //
-// A reading at t is the power, or its mean, at some time in [t-2u, t]: what it
-// is late by has the window's ends wrong, by at most the range of the
-// readings. It is rounded one way or another by at most a resolution; unlike a
-// counter's, this error does not shrink with the length of the window.
+// A reading at t is the power, or its mean, at some time in [t-2u, t]. This delay makes the
+// window's ends wrong by at most the range of the readings. Each reading is rounded by at most
+// a resolution. Unlike a counter's, this error does not shrink with the length of the window.
 func (s *series) gauge(i int) (float64, Uncertainty, error) {
 	sn := s.sensors[i]
 	lo, hi := s.points[0].v[i], s.points[0].v[i]
@@ -252,13 +245,11 @@ func (s *series) gauge(i int) (float64, Uncertainty, error) {
 	return joules, u, nil
 }
 
-// sampling returns the half-width in W of the 95 % interval of the mean power
-// that gauge i samples, from the differences between successive updates: the
-// error of systematic sampling (Cochran, Sampling Techniques, 8.11; von
-// Neumann's mean square successive difference). What is wanted is the mean of
-// this window and not of a process that it is taken from: a slow change that
-// the samples follow is no error, what jumps between them is. Readings closer
-// together than updates are one.
+// sampling returns the half-width in W of the 95 % interval of the mean power of gauge i, from
+// the differences between successive updates: the error of systematic sampling (Cochran,
+// Sampling Techniques, 8.11; von Neumann's mean square successive difference). It is the mean
+// of this window, not of a process behind it: a slow change that the samples follow is no
+// error, but jumps between samples are. Readings closer together than updates count as one.
 func (s *series) sampling(i int) float64 {
 	var x []float64
 	next := s.points[0].at
@@ -281,10 +272,10 @@ func (s *series) sampling(i int) float64 {
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: nu}.Quantile(0.975) * math.Sqrt(ss/(2*(n-1))/n)
 }
 
-// timelineMax bounds what a result carries.
+// timelineMax limits the samples in a result.
 const timelineMax = 4096
 
-// timeline of the summed power of one quantity.
+// timeline returns the summed power of one quantity over time.
 func (s *series) timeline(quantity string) []Sample {
 	stride := (len(s.points) + timelineMax - 1) / timelineMax
 	var out []Sample

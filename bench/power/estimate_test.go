@@ -14,8 +14,8 @@ import (
 
 const second = int64(time.Second)
 
-// sampled reads power(t) (t in ns) as a gauge would show it that holds its
-// value for update and rounds to resolution, every interval from 0 to end.
+// sampled reads power(t) (t in ns) like a gauge that holds its value for update and rounds to
+// resolution, every interval from 0 to end.
 func sampled(power func(t int64) float64, s Sensor, interval, end int64) *series {
 	out := &series{sensors: []Sensor{s}, from: 0, to: end, interval: interval}
 	for t := -interval / 2; t <= end+interval/2; t += interval {
@@ -33,8 +33,8 @@ func sampled(power func(t int64) float64, s Sensor, interval, end int64) *series
 	return out
 }
 
-// counted reads the energy of power(t), integrated in steps of 1 ms, as a
-// counter would show it, from phase on.
+// counted reads the energy of power(t), integrated in steps of 1 ms, like a counter, from phase
+// on.
 func counted(power func(t int64) float64, s Sensor, interval, end, phase int64) *series {
 	out := &series{sensors: []Sensor{s}, from: 0, to: end, interval: interval}
 	const step = int64(time.Millisecond)
@@ -73,7 +73,7 @@ var loads = map[string]func(t int64) float64{
 	"wave": func(t int64) float64 { return 300 + 80*math.Sin(float64(t)/2.3e9) },
 }
 
-// What the true power was must lie within the bounds that are given.
+// TestBoundsHoldTheTruth: the true power must lie within the stated bounds.
 func TestBoundsHoldTheTruth(t *testing.T) {
 	for name, load := range loads {
 		for _, s := range []Sensor{
@@ -102,7 +102,7 @@ func TestBoundsHoldTheTruth(t *testing.T) {
 							time.Duration(s.UpdateInterval), s.ResolutionW+s.ResolutionJ, phase, e.Energy, want,
 							e.Uncertainty)
 					}
-					// Bounds that hold everything say nothing.
+					// Bounds that are too wide would always hold.
 					if half := e.Uncertainty.sum() / want; half > 0.35 {
 						t.Errorf("%s %+v: ±%.0f %%", name, s, half*100)
 					}
@@ -112,8 +112,8 @@ func TestBoundsHoldTheTruth(t *testing.T) {
 	}
 }
 
-// A sensor that is no average, of a load that jumps around at several speeds:
-// the error of sampling must be covered in about 95 of 100 runs.
+// TestSamplingInterval: a sensor without averages, for a load that varies at several speeds:
+// the sampling error must be covered in about 95 of 100 runs.
 func TestSamplingInterval(t *testing.T) {
 	const step, end = second / 100, 60 * second
 	for _, tau := range []float64{0.01, 0.5, 5} { // s
@@ -172,7 +172,7 @@ func TestTooShort(t *testing.T) {
 	}
 }
 
-// A sensor that falls silent before the end does not carry the window.
+// TestSilentAtTheEnd: a sensor that falls silent before the end cannot support the window.
 func TestSilentAtTheEnd(t *testing.T) {
 	s := sampled(loads["constant"], Sensor{Quantity: Power, ResolutionW: 1, UpdateInterval: second}, second, 60*second)
 	s.points = s.points[:50] // of 62
@@ -182,7 +182,7 @@ func TestSilentAtTheEnd(t *testing.T) {
 	}
 }
 
-// What the config does not say is learned from the readings, on the safe side.
+// TestSettle: values that the config lacks are taken from the readings, with safe values.
 func TestSettle(t *testing.T) {
 	s := Sensor{Quantity: Power, ResolutionW: 0.1, UpdateInterval: 2 * second}
 	sr := sampled(loads["wave"], s, second/2, 60*second)
@@ -194,7 +194,7 @@ func TestSettle(t *testing.T) {
 		got.ResolutionW > 1 {
 		t.Errorf("%+v, want updates every 2 s and a resolution of 0.1 to 1 W", got)
 	}
-	// A constant load shows nothing: what was assumed stays.
+	// A constant load shows nothing: the assumed values stay.
 	sr = sampled(loads["constant"], s, second/2, 60*second)
 	sr.sensors[0].UpdateInterval, sr.sensors[0].UpdateIntervalFrom = 10*second, FromDefault
 	sr.settle()
@@ -211,13 +211,13 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// fake is a device that reads what a test says.
+// fake is a device with readings from the test.
 type fake struct{ read_ func() ([]float64, error) }
 
 func (f fake) read(context.Context) ([]float64, error) { return f.read_() }
 func (f fake) close(context.Context) error             { return nil }
 
-// feed gives a meter one reading after another, a second apart.
+// feed gives a meter successive readings, a second apart.
 func feed(t *testing.T, g gear, raw ...float64) *meter {
 	t.Helper()
 	var next float64
@@ -263,7 +263,7 @@ func TestCounterSteps(t *testing.T) {
 	}
 }
 
-// A long measurement stays within its memory and keeps both ends.
+// TestThin: a long measurement stays within its memory limit and keeps both ends.
 func TestThin(t *testing.T) {
 	m := &meter{interval: time.Second}
 	for i := range 9 {

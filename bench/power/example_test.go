@@ -21,7 +21,7 @@ func Example() {
 		AccuracyPercent: 1, // by its data sheet
 	})
 	if err != nil {
-		log.Fatal(err) // every mistake in the Config
+		log.Fatal(err) // every error in the Config
 	}
 	var bytes, requests uint64
 	r, err := power.Measure(context.Background(), src, func() error {

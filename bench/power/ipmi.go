@@ -17,15 +17,14 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
-// dcmiUpdate is assumed: DCMI does not say how often a reading changes. BMCs
-// take 1 s to 10 s.
+// dcmiUpdate is assumed: DCMI does not report how often a reading changes. BMCs take 1 s to 10
+// s.
 const dcmiUpdate = int64(10 * time.Second)
 
 // insufficientPrivilege is a completion code (IPMI 2.0, table 5-2).
 const insufficientPrivilege = 0xd4
 
-// connectExchanges is how many exchanges opening an RMCP+ session takes, its
-// retries included.
+// connectExchanges is the number of exchanges to open an RMCP+ session, retries included.
 const connectExchanges = 16
 
 var privileges = map[string]types.PrivilegeLevel{
@@ -66,14 +65,14 @@ func (s ipmi) describe() Provenance {
 	return p
 }
 
-// client returns one that is connected. It asks for the privileges of a user
-// unless told otherwise: an operator could switch the host off.
+// client returns a connected client. It requests user privilege unless configured otherwise: an
+// operator could switch the host off.
 func (s ipmi) client(ctx context.Context) (*ipmiclient.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectExchanges*time.Duration(s.c.Timeout))
 	defer cancel()
 	timeout := time.Duration(s.c.Timeout)
 	if s.c.Device != "" {
-		// go-ipmi's own error does not say why; this one does.
+		// go-ipmi's own error does not give the reason; this one does.
 		f, err := os.OpenFile(s.c.Device, os.O_RDWR, 0)
 		if err != nil {
 			return nil, fmt.Errorf("%w (the ipmi_devintf and ipmi_si modules make it)", err)
@@ -116,8 +115,8 @@ func (s ipmi) client(ctx context.Context) (*ipmiclient.Client, error) {
 	return cl, nil
 }
 
-// guard runs one exchange: no secret in its error, and none of the library's
-// panics over what it did not expect of a BMC.
+// guard runs one exchange. It removes secrets from the error and recovers from the library's
+// panics on unexpected BMC answers.
 func (s ipmi) guard(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -125,15 +124,15 @@ func (s ipmi) guard(do func() error) (err error) {
 		}
 	}()
 	err = s.secrets.hide(do())
-	// The library's errors have several lines, and this one is part of a list.
+	// The library's errors have several lines, but this one is part of a list.
 	if err != nil && strings.Contains(err.Error(), "\n") {
 		err = &hidden{strings.Join(strings.Fields(err.Error()), " "), err}
 	}
 	return err
 }
 
-// close tells the BMC, which has few sessions, but gives it little time: one
-// that forgets takes 60 s to close a session by itself.
+// close closes the session on the BMC, which has few sessions, but waits only a short time. A
+// BMC closes a session by itself after 60 s.
 func (s ipmi) close(cl *ipmiclient.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.c.Timeout))
 	defer cancel()

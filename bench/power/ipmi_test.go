@@ -36,7 +36,7 @@ func TestIPMI(t *testing.T) {
 				!strings.Contains(p.Device, "manufacturer 674") {
 				t.Errorf("provenance %+v", p)
 			}
-			// The session is closed: a BMC has only a few.
+			// The session is closed, because a BMC has only a few.
 			until(t, "the session's end", func() bool { return s.b.Sessions.Count() == 0 })
 		})
 	}
@@ -73,9 +73,8 @@ func TestIPMIRefuses(t *testing.T) {
 	}
 }
 
-// A BMC that is not there takes bounded time, and one that answers garbage
-// does not end the process: go-ipmi parses in a goroutine of its own, where
-// nobody could recover.
+// TestIPMIGarbage: a missing BMC takes limited time. Garbage does not end the process: go-ipmi
+// parses in a goroutine of its own, where the caller could not recover.
 func TestIPMIGarbage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for name, mangle := range map[string]func([]byte) []byte{
@@ -122,8 +121,8 @@ func TestIPMIDevice(t *testing.T) {
 	}
 }
 
-// What carries no integrity code of the session never reaches the library:
-// watts cannot be made up, and what does not decrypt cannot end the process.
+// TestIPMIForgery: a packet without the session's integrity code never reaches the library:
+// watts cannot be forged, and a packet that does not decrypt cannot end the process.
 func TestIPMIForgery(t *testing.T) {
 	s := &simBMC{watts: 412, active: true}
 	forged := 0
@@ -136,7 +135,7 @@ func TestIPMIForgery(t *testing.T) {
 			case 1:
 				b[payload20+20] ^= 1 // what it covers
 			case 2:
-				b[5] &^= 0x40 // claims to have none
+				b[5] &^= 0x40 // claims to have no code
 			}
 		}
 		return b

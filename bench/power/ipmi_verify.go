@@ -12,11 +12,10 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
-// verifier is a dialer of UDP connections that let through only what belongs
-// to an RMCP+ handshake or carries the session's integrity code. go-ipmi 0.9.1
-// checks neither the code nor a message's checksum, and a packet that decrypts
-// to nonsense makes it panic in a goroutine of its own: without this, anybody
-// who can send a packet could make up watts or end the run.
+// verifier is a dialer of UDP connections that pass only packets that belong to an RMCP+
+// handshake or carry the session's integrity code. go-ipmi 0.9.1 checks neither the code nor a
+// message's checksum, and panics in a goroutine of its own on a packet that decrypts to invalid
+// data. Without verifier, anyone who can send a packet could forge watts or end the run.
 type verifier struct {
 	user, password string
 	auth           types.AuthAlg
@@ -31,8 +30,8 @@ func newVerifier(user, password string, suite int) verifier {
 	return v
 }
 
-// Dial implements proxy.Dialer of golang.org/x/net, go-ipmi's only way to
-// bring one's own connection.
+// Dial implements proxy.Dialer of golang.org/x/net, go-ipmi's only way to use a caller's
+// connection.
 func (v verifier) Dial(network, address string) (net.Conn, error) {
 	c, err := net.Dial(network, address)
 	if err != nil {
@@ -41,20 +40,19 @@ func (v verifier) Dial(network, address string) (net.Conn, error) {
 	return &verified{Conn: c, verifier: v}, nil
 }
 
-// verified is one connection; reading and writing may overlap.
+// verified is one connection. Reads and writes may overlap.
 type verified struct {
 	net.Conn
 	verifier
 
 	mu      sync.Mutex
-	console [4]byte // our session ID, which the BMC puts into its packets
+	console [4]byte // our session ID, which is in the BMC's packets
 	random  [16]byte
 	role    byte
-	k1, k2  []byte // nil until RAKP message 2 has come
+	k1, k2  []byte // nil until RAKP message 2 has arrived
 }
 
-// Offsets of an RMCP+ packet (IPMI 2.0, table 13-8) and of what is needed of
-// its payloads (13.17 to 13.22).
+// Offsets in an RMCP+ packet (IPMI 2.0, table 13-8) and in its payloads (13.17 to 13.22).
 const (
 	rmcpPlus   = 0x06 // authentication type and format
 	rmcpHeader = 4
@@ -62,7 +60,7 @@ const (
 	payload20  = rmcpHeader + header20
 )
 
-// Write learns our half of the session's keys from what the library sends.
+// Write takes our half of the session's keys from the library's packets.
 func (c *verified) Write(b []byte) (int, error) {
 	if len(b) >= payload20 && b[4] == rmcpPlus {
 		p := b[payload20:]
@@ -84,7 +82,7 @@ func (c *verified) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read drops what accept refuses; the deadline bounds it.
+// Read drops the packets that accept refuses. The deadline limits it.
 func (c *verified) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
@@ -102,9 +100,8 @@ func (c *verified) accept(b []byte) bool {
 		return false
 	}
 	if b[4] != rmcpPlus {
-		// Only Get Channel Authentication Capabilities comes without a
-		// session: version 1.5's header without authentication, and 8 bytes
-		// around 8 of data.
+		// Without a session, only Get Channel Authentication Capabilities arrives: version
+		// 1.5's header without authentication, and 8 bytes around 8 of data.
 		return c.k1 == nil && b[4] == 0 && len(b) >= 14+16 && int(b[13]) >= 16 && len(b) >= 14+int(b[13])
 	}
 	n := int(binary.LittleEndian.Uint16(b[14:16]))
@@ -114,7 +111,7 @@ func (c *verified) accept(b []byte) bool {
 	p := b[payload20 : payload20+n]
 	switch kind := types.PayloadType(b[5]); kind {
 	case types.PayloadTypeRmcpOpenSessionResponse:
-		// A refusal has 8 bytes, all else 36.
+		// A refusal has 8 bytes, all others 36.
 		return c.k1 == nil && (len(p) >= 36 || len(p) >= 8 && p[1] != 0)
 	case types.PayloadTypeRAKPMessage2:
 		return c.k1 == nil && c.message2(p)
@@ -126,8 +123,8 @@ func (c *verified) accept(b []byte) bool {
 	return false
 }
 
-// message2 derives the session's keys. Whether the BMC knows the password is
-// the library's to check: it compares message 2's and 4's codes.
+// message2 derives the session's keys. The library checks whether the BMC knows the password:
+// it compares the codes of messages 2 and 4.
 func (c *verified) message2(p []byte) bool {
 	if len(p) >= 8 && p[1] != 0 {
 		return true // a refusal
@@ -144,8 +141,8 @@ func (c *verified) message2(p []byte) bool {
 	return true
 }
 
-// genuine checks session ID, integrity code (13.28.4), that the payload of n
-// bytes decrypts, and both checksums of the message in it (13.8).
+// genuine checks the session ID, the integrity code (13.28.4), that the payload of n bytes
+// decrypts, and both checksums of the message in it (13.8).
 func (c *verified) genuine(b []byte, n int) bool {
 	size, ok := crypto.IntegrityAuthCodeLen(c.integrity)
 	end := payload20 + n + types.IntegrityPadLen(header20, n) + 2

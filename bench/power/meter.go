@@ -12,30 +12,29 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// device is a source that has been found and can be read: what each kind of
-// source implements.
+// device is a source that has been found and can be read. Each kind of source implements it.
 type device interface {
 	// read returns one value per sensor, in counts.
 	read(ctx context.Context) ([]float64, error)
 	close(ctx context.Context) error
 }
 
-// gear is a sensor and how its counts are to be taken.
+// gear is a sensor and the meaning of its counts.
 type gear struct {
 	Sensor
 	unit float64 // of one count, in W or J
 	wrap float64 // count at which a counter starts again, 0 never
-	// guess: wrap is not documented; where it would explain a step back, the
-	// result says that it was assumed.
+	// guess says that wrap is not documented. If it would explain a step back, the result says
+	// that it was assumed.
 	guess bool
 }
 
-// maxPoints bounds the memory of a meter: when it is reached, every other
-// point goes and the interval doubles.
+// maxPoints limits the memory of a meter. When it is reached, the meter drops every other point
+// and doubles the interval.
 const maxPoints = 1 << 16
 
-// surge is how many times the highest power before a wrap the power across it
-// may be; a counter that was reset looks like more.
+// surge is the largest ratio of the power across a wrap to the highest power before it. More
+// means that the counter was reset.
 const surge = 10
 
 // meter reads a device until it is stopped.
@@ -53,15 +52,15 @@ type meter struct {
 	broken   []string  // why a counter's series ended
 	wraps    int
 	missed   int
-	first    string // error
+	first    string // the first error
 	warnings []string
 
 	halt chan struct{} // closed by Stop
-	done chan struct{} // closed when nobody reads any more
+	done chan struct{} // closed when reading has stopped
 }
 
-// start takes the first reading and goes on in the background until Stop or
-// the end of ctx. It closes dev when it fails.
+// start takes the first reading and continues in the background until Stop or the end of ctx.
+// It closes dev when it fails.
 func start(ctx context.Context, c Config, dev device, prov Provenance, gears []gear, warnings []string) (*meter,
 	error) {
 	m := &meter{
@@ -146,7 +145,7 @@ func (m *meter) take(ctx context.Context) error {
 	var last *point
 	if len(m.points) > 0 {
 		last = &m.points[len(m.points)-1]
-		// Equal times would divide by zero; a clock this coarse does not exist.
+		// Equal times would divide by zero.
 		if p.at <= last.at {
 			return errors.New("two readings at the same time")
 		}
@@ -162,7 +161,7 @@ func (m *meter) take(ctx context.Context) error {
 	return nil
 }
 
-// advance returns by how many J counter i moved, in dt seconds.
+// advance returns by how many J counter i has moved in dt seconds.
 func (m *meter) advance(i int, now, dt float64) float64 {
 	g := m.gears[i]
 	d := now - m.raw[i]
@@ -185,16 +184,16 @@ func (m *meter) advance(i int, now, dt float64) float64 {
 	return j
 }
 
-// close the device, for no longer than two exchanges take.
+// close closes the device, in at most the time of two exchanges.
 func (m *meter) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*m.timeout)
 	defer cancel()
 	return m.dev.close(ctx)
 }
 
-// Stop ends the window, takes the last reading and closes the source. The
-// last reading is taken even when ctx has ended, within the timeout: what was
-// measured until an interruption is kept. Stop is called once.
+// Stop ends the window, takes the last reading and closes the source. It takes the last reading
+// even after ctx has ended, within the timeout, so that an interrupted measurement is kept.
+// Stop must be called once.
 func (m *meter) Stop(ctx context.Context) Result {
 	to := thread.Monotonic()
 	close(m.halt)
@@ -209,7 +208,7 @@ func (m *meter) Stop(ctx context.Context) Result {
 	return m.result(to)
 }
 
-// result of the window that ends at to.
+// result returns the result of the window that ends at to.
 func (m *meter) result(to int64) Result {
 	s := &series{points: m.points, from: m.from, to: to, interval: int64(m.interval)}
 	r := Result{
@@ -260,7 +259,7 @@ func (m *meter) estimate(s *series, quantity string) (*Estimate, error) {
 	return e, err
 }
 
-// choose the narrower estimate and keep the other one as a check.
+// choose takes the narrower estimate and keeps the other one as a check.
 func (r *Result) choose(estimates map[string]*Estimate, s *series) {
 	a, b, quantity := estimates[Energy], estimates[Power], Energy
 	if a == nil || b != nil && b.Uncertainty.sum() < a.Uncertainty.sum() {
@@ -276,7 +275,7 @@ func (r *Result) choose(estimates map[string]*Estimate, s *series) {
 	}
 }
 
-// explain why nothing was measured.
+// explain sets why nothing was measured.
 func (r *Result) explain(reasons []error) {
 	for _, err := range reasons {
 		var short *tooShort
@@ -294,7 +293,7 @@ func (r *Result) explain(reasons []error) {
 	}
 }
 
-// warn of what limits the estimate.
+// warn adds warnings about what limits the estimate.
 func (r *Result) warn(s *series) {
 	e := r.Estimate
 	if e == nil {
@@ -316,15 +315,14 @@ func (r *Result) warn(s *series) {
 	r.warnWide()
 }
 
-// warnWide names the window that would make a wide interval narrow, if one
-// would.
+// warnWide names the window that would make a wide interval narrow, if there is one.
 func (r *Result) warnWide() {
 	e, u := r.Estimate, r.Uncertainty
 	half := u.sum() / e.Energy.Value
 	if !(half > wide) {
 		return
 	}
-	// What grows with the window stays as a share of the energy.
+	// Parts that grow with the window stay the same share of the energy.
 	stays := u.AccuracyJ
 	if e.Method == Samples {
 		stays += u.ResolutionJ
@@ -335,7 +333,7 @@ func (r *Result) warnWide() {
 		return
 	}
 	k := (u.sum() - stays) / (wide*e.Energy.Value - stays)
-	if u.SamplingJ > 0 { // shrinks with the square root only
+	if u.SamplingJ > 0 { // shrinks only with the square root
 		k *= k
 	}
 	r.Needed = int64(float64(r.Duration) * k)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asNobody runs do on a thread with the file system rights of nobody, who may
-// enter all directories above path. The thread ends with its goroutine.
+// asNobody runs do on a thread with the file system rights of user nobody, and makes all
+// directories above path accessible. The thread ends with its goroutine.
 func asNobody(t *testing.T, path string, do func()) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -26,9 +26,9 @@ func asNobody(t *testing.T, path string, do func()) {
 	go func() {
 		defer close(done)
 		if os.Geteuid() == 0 {
-			runtime.LockOSThread() // and never unlock
-			// setfsuid(2) tells no errors; it acts on this thread alone and
-			// takes CAP_DAC_OVERRIDE with it (capabilities(7)).
+			runtime.LockOSThread() // never unlocked
+			// setfsuid(2) returns no errors. It affects this thread only and removes
+			// CAP_DAC_OVERRIDE (capabilities(7)).
 			unix.SetfsuidRetUid(65534)
 			if was, _ := unix.SetfsuidRetUid(-1); was != 65534 {
 				t.Error("setfsuid did not work")

@@ -9,25 +9,25 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// A Source can be measured any number of times, one after another or at once.
+// A Source can be measured several times, one after another or at the same time.
 type Source interface {
-	// Describe says what is going to be read, as far as Config tells: nothing
-	// is asked for it. A Result's Provenance has the rest.
+	// Describe says what will be read, as far as Config tells; it contacts nothing. A Result's
+	// Provenance has the rest.
 	Describe() Provenance
 	// Start finds the sensors, takes a first reading and begins the window.
 	// Without an error, the Meter must be stopped.
 	Start(ctx context.Context) (Meter, error)
 }
 
-// A Meter is a window that has begun.
+// A Meter is a window that has started.
 type Meter interface {
-	// Stop ends the window. What goes wrong after Start is in the Result
-	// (NotMeasured, Warnings): the work that was measured is not lost for it.
+	// Stop ends the window. Errors after Start are in the Result (NotMeasured, Warnings), so
+	// that the measured work is not lost.
 	Stop(ctx context.Context) Result
 }
 
-// Open checks c, reports everything that is wrong with it, and reads the
-// credentials that it names. It asks no sensor and opens no connection.
+// Open checks c, reports every error in it, and reads the credentials that it names. It
+// contacts no sensor and opens no connection.
 func Open(c Config) (Source, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -40,20 +40,20 @@ func Open(c Config) (Source, error) {
 	return &source{c, s}, nil
 }
 
-// Validate reports everything that is wrong with c. It reads no file.
+// Validate reports every error in c. It reads no file.
 func (c Config) Validate() error {
 	_, err := c.withDefaults()
 	return err
 }
 
-// kind is what a source of one kind implements.
+// kind is implemented by each kind of source.
 type kind interface {
 	describe() Provenance
-	// find the sensors and be ready to read them.
+	// find finds the sensors and prepares to read them.
 	find(ctx context.Context) (sensorSet, error)
 }
 
-// A sensorSet is a device and what is known of it.
+// A sensorSet is a device and its description.
 type sensorSet struct {
 	dev      device
 	prov     Provenance
@@ -99,9 +99,9 @@ func (s *source) Start(ctx context.Context) (Meter, error) {
 	return m, nil
 }
 
-// Measure runs during and measures it. The error is Start's, before which
-// during does not run, or during's own: the Result is then what was measured
-// until it returned. To have several sources side by side, nest Measure.
+// Measure runs during and measures its power. An error of Start means that during did not run.
+// Otherwise the error is that of during, and the Result covers the time until it returned. To
+// measure several sources in parallel, nest Measure.
 func Measure(ctx context.Context, src Source, during func() error) (Result, error) {
 	m, err := src.Start(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func Measure(ctx context.Context, src Source, during func() error) (Result, erro
 	return m.Stop(ctx), err
 }
 
-// none is the source that measures nothing and says so.
+// none is the source that measures nothing.
 type none struct{ from int64 }
 
 func (none) describe() Provenance                    { return Provenance{Source: None} }

@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// What RAPL counts, by domain. What a domain contains is in Intel's Software
-// Developer's Manual, volume 3B, 15.10: package holds core and uncore but not
-// dram, although powercap shows all three below it; psys holds everything.
+// Domains of RAPL. Intel's Software Developer's Manual, volume 3B, 15.10, says what a domain
+// contains: package contains core and uncore but not dram, although powercap shows all three
+// below it; psys contains everything.
 const (
 	domainPackage = "package"
 	domainDRAM    = "dram"
@@ -28,18 +28,18 @@ const (
 
 var domains = []string{domainPackage, domainDRAM, domainPsys, domainCore, domainUncore}
 
-// contains names what is counted twice when both are added up.
+// contains names the domains that would be counted twice if added up.
 var contains = map[string][]string{
 	domainPackage: {domainCore, domainUncore},
 	domainPsys:    {domainPackage, domainDRAM, domainCore, domainUncore},
 }
 
 const (
-	// raplUpdate: the counters move about every millisecond (Software
-	// Developer's Manual 15.10.2).
+	// raplUpdate: the counters change about every millisecond (Software Developer's Manual
+	// 15.10.2).
 	raplUpdate = int64(time.Millisecond)
-	// raplResolution in J: 2^-14, the coarsest energy unit in use; most have
-	// 2^-14 or 2^-16. powercap shows whole uJ of it.
+	// raplResolution in J: 2^-14, the coarsest energy unit in use; most have 2^-14 or 2^-16.
+	// powercap shows it in whole uJ.
 	raplResolution = 1.0 / (1 << 14)
 )
 
@@ -80,9 +80,8 @@ func (r rapl) describe() Provenance {
 // zone is one directory of powercap.
 type zone struct{ dir, name, domain string }
 
-// zones returns all zones of the control type intel-rapl, which AMD's
-// processors have too. Those of intel-rapl-mmio are the same packages read in
-// another way.
+// zones returns all zones of the control type intel-rapl, which AMD's processors have too.
+// Those of intel-rapl-mmio are the same packages by another interface.
 func (r rapl) zones() ([]zone, error) {
 	dirs, err := entries(r.dir())
 	if errors.Is(err, os.ErrNotExist) {
@@ -172,13 +171,12 @@ func names(zones []zone) string {
 	return strings.Join(n, ", ")
 }
 
-// watchUpdates is how long local counters are watched to find their update
-// interval: fifty updates of RAPL, a twentieth of a second of one processor.
+// watchUpdates is how long local counters are watched to find their update interval: fifty
+// updates of RAPL.
 const watchUpdates = int64(50 * time.Millisecond)
 
-// observeUpdates replaces the assumed update interval of counters by the
-// longest seen between two changes. A counter that does not change while it is
-// watched is taken to need as long as that.
+// observeUpdates replaces the assumed update interval of counters by the longest time seen
+// between two changes. For a counter that does not change, it uses the whole time.
 func observeUpdates(ctx context.Context, gears []gear, paths files) {
 	last, err := paths.read(ctx)
 	if err != nil {
@@ -198,7 +196,7 @@ func observeUpdates(ctx context.Context, gears []gear, paths files) {
 			if v[i] == last[i] {
 				continue
 			}
-			if changed[i] != 0 { // else it was under way when we came
+			if changed[i] != 0 { // the first interval is incomplete
 				seen[i]++
 				longest[i] = max(longest[i], now-changed[i])
 			}
@@ -215,7 +213,7 @@ func observeUpdates(ctx context.Context, gears []gear, paths files) {
 	}
 }
 
-// processor is the model of the first one, "" if the machine does not say.
+// processor returns the model of the first processor, "" if it is not known.
 func processor(sysfs string) string {
 	if sysfs != "/sys" {
 		return ""

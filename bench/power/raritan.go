@@ -25,7 +25,7 @@ var (
 const (
 	pdu2Units      = "6." // SensorUnitsEnumeration
 	pdu2Digits     = "7." // decimal digits
-	pdu2Resolution = "9." // in the last of these digits
+	pdu2Resolution = "9." // in units of the last digit
 	pdu2State      = "3." // SensorStateEnumeration
 	pdu2Value      = "4." // Unsigned32
 )
@@ -77,7 +77,7 @@ func (s raritan) find(ctx context.Context) (sensorSet, error) {
 			return sensorSet{}, errors.Join(fmt.Errorf("%s %d: %w", name, n, err), a.close())
 		}
 		f.gears = append(f.gears, g)
-		// Cheaper models do not count energy. A sum needs all of them.
+		// Cheaper models do not count energy. A sum needs it from all sensors.
 		g, err = s.sensor(ctx, a, table, row+pdu2ActiveEnergy, fmt.Sprintf("%s %d active energy", name, n))
 		if err != nil {
 			f.warnings = append(f.warnings, fmt.Sprintf("no energy counters: %s %d: %v", name, n, err))
@@ -99,8 +99,8 @@ func (s raritan) find(ctx context.Context) (sensorSet, error) {
 	return f, nil
 }
 
-// sensor asks for the unit and the decimal digits of a row, and refuses what
-// is not what its type promises.
+// sensor reads the unit and the decimal digits of a row, and refuses a unit that does not match
+// its type.
 func (s raritan) sensor(ctx context.Context, a *agent, t pdu2Table, row, name string) (gear, error) {
 	oids := []string{t.configuration + pdu2Units + row, t.configuration + pdu2Digits + row,
 		t.configuration + pdu2Resolution + row, t.measurements + pdu2Value + row}
@@ -135,8 +135,7 @@ func (s raritan) sensor(ctx context.Context, a *agent, t pdu2Table, row, name st
 	}
 	resolution := g.unit * max(v[2], 1)
 	if energy {
-		// A 32-bit counter of Wh does not wrap in a lifetime; it is reset by
-		// hand.
+		// A 32-bit counter of Wh does not wrap in a device's lifetime. It is reset by hand.
 		g.Quantity, g.ResolutionJ, g.Averages = Energy, resolution, false
 	} else {
 		g.ResolutionW = resolution

@@ -26,14 +26,13 @@ import (
 )
 
 const (
-	// redfishUpdate is assumed where no sensor says more.
+	// redfishUpdate is assumed if no sensor reports its interval.
 	redfishUpdate = int64(10 * time.Second)
-	// maxBody and maxHeader in bytes: the largest chassis of a real BMC has
-	// some 50 KiB.
+	// maxBody and maxHeader in bytes: the largest chassis of a real BMC has some 50 KiB.
 	maxBody   = 1 << 20
 	maxHeader = 64 << 10
-	// maxRequests that finding the sensors may take; a collection that goes
-	// on forever ends here.
+	// maxRequests is the largest number of requests to find the sensors. It ends an infinite
+	// collection.
 	maxRequests = 256
 	// maxCA is the size in bytes of the largest file of certificates.
 	maxCA = 1 << 20
@@ -80,12 +79,12 @@ func (r redfish) describe() Provenance {
 	return p
 }
 
-// guard is a transport that sends requests to one host only, whatever links
-// the BMC gives, and bounds their number and what is read of each response.
+// guard is a transport that sends requests to one host only: it refuses links to others. It
+// limits their number and the size of each response.
 type guard struct {
 	host string
 	next *http.Transport
-	left atomic.Int64 // requests, while finding
+	left atomic.Int64 // requests left to find the sensors
 }
 
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -106,10 +105,10 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client looks for when it is told to.
+// CloseIdleConnections is the method that http.Client calls to close idle connections.
 func (g *guard) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
-// bounded is io.LimitReader with an error at its end.
+// bounded is io.LimitReader with an error at its limit.
 type bounded struct {
 	r io.Reader
 	n int
@@ -154,7 +153,7 @@ func (r redfish) client(ctx context.Context) (*gofish.APIClient, *guard, error) 
 	return cl, g, nil
 }
 
-// clean keeps secrets and a BMC's essays out of errors.
+// clean keeps secrets and long BMC messages out of errors.
 func (r redfish) clean(err error) error {
 	err = r.secrets.hide(err)
 	var cert *tls.CertificateVerificationError
@@ -185,7 +184,7 @@ func (r redfish) find(ctx context.Context) (sensorSet, error) {
 	return f, nil
 }
 
-// sensors finds what reports the power of each chassis.
+// sensors finds the power sensors of each chassis.
 func (r redfish) sensors(cl *gofish.APIClient, dev *chassisReader, f *sensorSet) error {
 	var list []*schemas.Chassis
 	for _, id := range r.c.Chassis {
@@ -200,7 +199,7 @@ func (r redfish) sensors(cl *gofish.APIClient, dev *chassisReader, f *sensorSet)
 		if list, err = cl.Service.Chassis(); err != nil {
 			return fmt.Errorf("list chassis: %w", err)
 		}
-		// gofish fetches them side by side.
+		// gofish fetches them in parallel, so their order varies.
 		slices.SortFunc(list, func(a, b *schemas.Chassis) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	var with, without []string
@@ -241,8 +240,7 @@ func (r redfish) sensors(cl *gofish.APIClient, dev *chassisReader, f *sensorSet)
 	return nil
 }
 
-// reader reads one property; it has the client to use, which carries a
-// context.
+// reader reads one property. Its argument is the client, which carries a context.
 type reader func(cl *gofish.APIClient) (*float64, error)
 
 type property struct {
@@ -250,8 +248,8 @@ type property struct {
 	reader
 }
 
-// chassis returns how to read the power, and the energy if it is counted; nil
-// where the chassis reports neither.
+// chassis returns the readers of the power and, if it is counted, the energy; nil if the
+// chassis reports neither.
 func (r redfish) chassis(cl *gofish.APIClient, ch *schemas.Chassis) (power, energy *property, err error) {
 	env, err := ch.EnvironmentMetrics()
 	if err != nil {
@@ -287,8 +285,8 @@ func (r redfish) chassis(cl *gofish.APIClient, ch *schemas.Chassis) (power, ener
 	if err != nil || old == nil || len(old.PowerControl) == 0 || old.PowerControl[0].PowerConsumedWatts == nil {
 		return nil, nil, err
 	}
-	// The first member is the chassis; others, where there are any, are parts
-	// of it. PowerMetrics' averages are over minutes and not used.
+	// The first member is the chassis; other members are parts of it. PowerMetrics' averages
+	// are over minutes and not used.
 	uri := old.ODataID
 	return &property{r.gear(uri+"#PowerControl/0/PowerConsumedWatts", Power, 1),
 		func(cl *gofish.APIClient) (*float64, error) {
@@ -312,7 +310,7 @@ func (r redfish) gear(path, quantity string, unit float64) gear {
 		g.Name = path[i+1:]
 	}
 	if quantity == Energy {
-		// Whole J, or whole Wh: kWh come with three decimals at best.
+		// Whole J, or whole Wh: kWh have at most three decimals.
 		g.ResolutionW, g.ResolutionJ, g.Unit = 0, max(1, unit/1000), "J"
 		if unit != 1 {
 			g.Unit = "kWh"
@@ -321,7 +319,7 @@ func (r redfish) gear(path, quantity string, unit float64) gear {
 	return g
 }
 
-// sensorDetails takes what the Sensor resource behind an excerpt tells.
+// sensorDetails reads the Sensor resource behind an excerpt.
 func sensorDetails(cl *gofish.APIClient, uri string, g *gear) error {
 	if uri == "" {
 		return nil
@@ -338,8 +336,8 @@ func sensorDetails(cl *gofish.APIClient, uri string, g *gear) error {
 
 var iso8601 = regexp.MustCompile(`^P(?:(\d{1,3})D)?(?:T(?:(\d{1,4})H)?(?:(\d{1,5})M)?(?:(\d{1,7}(?:\.\d{1,9})?)S)?)?$`)
 
-// duration reads what Redfish calls a duration (ISO 8601, days to seconds),
-// in ns. It returns false for anything else and for nothing.
+// duration parses a Redfish duration (ISO 8601, days to seconds), in ns. It returns false for
+// anything else and for "".
 func duration(text string) (int64, bool) {
 	m := iso8601.FindStringSubmatch(text)
 	if m == nil {
@@ -383,7 +381,7 @@ func (c *chassisReader) read(ctx context.Context) ([]float64, error) {
 	return out, nil
 }
 
-// close logs out; the HTTP client's timeout bounds it.
+// close logs out; the HTTP client's timeout limits it.
 func (c *chassisReader) close(ctx context.Context) error {
 	c.cl.WithContext(ctx).Logout()
 	return nil

@@ -21,8 +21,7 @@ import (
 	"time"
 )
 
-// simRedfish is a BMC: a service root, sessions, and whatever documents a
-// test puts there.
+// simRedfish is a BMC: a service root, sessions, and the documents of a test.
 type simRedfish struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -205,7 +204,8 @@ func TestRedfish(t *testing.T) {
 	}
 }
 
-// The sensor's own interval decides how long a window must be.
+// TestRedfishSensingInterval: the sensor's own interval determines the least length of a
+// window.
 func TestRedfishSensingInterval(t *testing.T) {
 	_, c := startRedfish(t, newBMC())
 	c.UpdateInterval = 0

@@ -16,8 +16,8 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
-// simBMC is go-ipmi's server with a DCMI Get Power Reading of ours: RMCP+
-// sessions over UDP as a BMC has them.
+// simBMC is go-ipmi's server with our own DCMI Get Power Reading, with RMCP+ sessions over UDP
+// like a BMC.
 type simBMC struct {
 	*net.UDPConn
 	b *bmc.BMC
@@ -27,7 +27,7 @@ type simBMC struct {
 	active bool
 	code   types.CompletionCode // OK unless set
 	reads  int
-	mangle func([]byte) []byte // of what is sent; nil sends nothing
+	mangle func([]byte) []byte // changes what is sent; nil sends nothing
 }
 
 const simUser = "meter"

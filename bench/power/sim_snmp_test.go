@@ -13,9 +13,8 @@ import (
 	"github.com/gosnmp/gosnmp"
 )
 
-// snmpAgent answers GET requests over UDP, in version 2c and, with a user, in
-// version 3: engine discovery, authentication and privacy by gosnmp's own
-// code for them.
+// snmpAgent answers GET requests over UDP, in version 2c or, with a user, in version 3: engine
+// discovery, authentication and privacy use gosnmp's own code.
 type snmpAgent struct {
 	conn      *net.UDPConn
 	community string
@@ -45,7 +44,7 @@ func startAgent(t *testing.T, a *snmpAgent) string {
 	return a.conn.LocalAddr().String()
 }
 
-// set a variable; v nil removes it.
+// set sets a variable; v nil removes it.
 func (a *snmpAgent) set(oid string, kind gosnmp.Asn1BER, v any) {
 	if a.vars == nil {
 		a.vars = map[string]gosnmp.SnmpPDU{}
@@ -90,7 +89,7 @@ func (a *snmpAgent) answer(request []byte) []byte {
 	}
 	in, err := g.SnmpDecodePacket(request)
 	if err != nil || in.Version != g.Version {
-		return nil // what does not decrypt is not answered
+		return nil // a request that does not decrypt is not answered
 	}
 	out := &gosnmp.SnmpPacket{
 		Version: in.Version, Community: in.Community, PDUType: gosnmp.GetResponse,
@@ -147,7 +146,7 @@ func (a *snmpAgent) answer(request []byte) []byte {
 	return b
 }
 
-// requests answered so far.
+// requests returns the number of answered requests.
 func (a *snmpAgent) requests() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

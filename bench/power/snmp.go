@@ -23,13 +23,12 @@ var authProtocols = map[string]gosnmp.SnmpV3AuthProtocol{
 	"sha512": gosnmp.SHA512,
 }
 
-// Of the two ways to stretch keys for aes192 and aes256, the one that
-// net-snmp and PDUs have.
+// Of the two ways to extend keys for aes192 and aes256, the one that net-snmp and PDUs use.
 var privProtocols = map[string]gosnmp.SnmpV3PrivProtocol{
 	"aes": gosnmp.AES, "aes192": gosnmp.AES192, "aes256": gosnmp.AES256, "none": gosnmp.NoPriv,
 }
 
-// models are PDUs whose OIDs are known; each ends in the number of the PDU.
+// models are PDUs with known OIDs; each OID ends in the number of the PDU.
 var models = map[string][]OID{
 	// PowerNet-MIB: rPDU2DeviceStatusPower in hundredths of kW,
 	// rPDU2DeviceStatusEnergy in tenths of kWh.
@@ -44,11 +43,11 @@ func modelNames() []string { return slices.Sorted(maps.Keys(models)) }
 const (
 	sysDescr = ".1.3.6.1.2.1.1.1.0" // SNMPv2-MIB
 
-	// pduUpdate is assumed for PDUs that do not say.
+	// pduUpdate is assumed for PDUs that do not report it.
 	pduUpdate = int64(10 * time.Second)
 	// raritanUpdate: PX2 and PX3 average over 3 s.
 	raritanUpdate = int64(3 * time.Second)
-	// maxText bounds what a device says about itself.
+	// maxText limits a device's description of itself.
 	maxText = 200
 	// maxCommunity: gosnmp writes its length into one byte.
 	maxCommunity = 127
@@ -71,7 +70,7 @@ func openSNMP(c Config) (kind, error) {
 	if len(s[community]) > maxCommunity {
 		return nil, fmt.Errorf("%s: community longer than %d bytes", c.Credentials, maxCommunity)
 	}
-	// RFC 3414, 11.2, asks for eight; agents refuse shorter ones.
+	// RFC 3414, 11.2, requires eight; agents refuse shorter ones.
 	if c.Version == "3" && len(s[password]) < 8 {
 		return nil, fmt.Errorf("%s: password shorter than the 8 bytes of SNMPv3", c.Credentials)
 	}
@@ -137,10 +136,10 @@ func (s snmp) connect(ctx context.Context) (*agent, error) {
 	return &agent{g, s.secrets}, nil
 }
 
-// get returns the variables named by oids, in their order. Those that the
-// agent does not have are nil.
+// get returns the variables of oids, in their order. Those that the agent does not have are
+// nil.
 func (a *agent) get(ctx context.Context, oids []string) (v []*gosnmp.SnmpPDU, err error) {
-	// A parser that meets what it does not expect must not end the run.
+	// A panic of the parser on unexpected data must not end the run.
 	defer func() {
 		if p := recover(); p != nil {
 			v, err = nil, a.secrets.hide(fmt.Errorf("SNMP response: %v", p))
@@ -176,7 +175,7 @@ func (a *agent) get(ctx context.Context, oids []string) (v []*gosnmp.SnmpPDU, er
 	return v, nil
 }
 
-// text of variables that name a device; nothing where it has none.
+// text returns a variable that describes the device, "" if it has none.
 func (a *agent) text(ctx context.Context, oid string) string {
 	v, err := a.get(ctx, []string{oid})
 	if err != nil || v[0] == nil {
@@ -189,7 +188,7 @@ func (a *agent) text(ctx context.Context, oid string) string {
 	return printable(string(b))
 }
 
-// printable keeps what a terminal and a report can show of a device's words.
+// printable keeps the characters that a terminal and a report can show.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\uFFFD' {
@@ -206,7 +205,7 @@ func printable(s string) string {
 
 func (a *agent) close() error { return a.g.Close() }
 
-// number of a variable, which must be of a numeric type.
+// number returns the value of a variable, which must be of a numeric type.
 func number(oid string, v *gosnmp.SnmpPDU) (float64, error) {
 	if v == nil {
 		return 0, fmt.Errorf("the agent has no %s", oid)
@@ -234,16 +233,16 @@ func number(oid string, v *gosnmp.SnmpPDU) (float64, error) {
 	return x, nil
 }
 
-// dotted is an OID with its leading dot.
+// dotted returns an OID with its leading dot.
 func dotted(oid string) string { return "." + strings.TrimPrefix(oid, ".") }
 
 // pdu reads OIDs of an agent.
 type pdu struct {
 	a    *agent
 	oids []string
-	// state has one OID per value where the agent tells whether it is valid.
+	// states has one OID per value, if the agent reports whether the value is valid.
 	states []string
-	// invalid states.
+	// unavailable is the invalid state.
 	unavailable float64
 }
 
@@ -257,7 +256,7 @@ func (p *pdu) read(ctx context.Context) ([]float64, error) {
 		if out[i], err = number(oid, vars[i]); err != nil {
 			return nil, err
 		}
-		// PDUs say -1 for what they cannot measure.
+		// PDUs report -1 for what they cannot measure.
 		if out[i] < 0 {
 			return nil, fmt.Errorf("%s: the agent answers %v: it does not measure this", oid, out[i])
 		}
@@ -299,8 +298,8 @@ func (s snmp) find(ctx context.Context) (sensorSet, error) {
 	}
 	f.prov.Device = a.text(ctx, sysDescr)
 	for i, o := range oids {
-		// A model may come without an energy counter or say -1 for it; who
-		// names an OID wants it.
+		// A model may lack an energy counter or report -1 for it. An OID that the experiment
+		// names is required.
 		n, err := number(names[i], vars[i])
 		if s.c.Model != "" && (err != nil || n < 0) && len(oids) > 1 && i > 0 {
 			f.warnings = append(f.warnings, fmt.Sprintf("%s: this PDU does not count energy", names[i]))
@@ -315,7 +314,7 @@ func (s snmp) find(ctx context.Context) (sensorSet, error) {
 	return f, nil
 }
 
-// gear of an OID whose variable has type t.
+// gear returns the gear of an OID whose variable has type t.
 func (o OID) gear(name string, t gosnmp.Asn1BER) gear {
 	scale := o.Scale
 	scale = cmp.Or(scale, 1)
@@ -324,7 +323,7 @@ func (o OID) gear(name string, t gosnmp.Asn1BER) gear {
 		Name: name, Path: name, Quantity: Power, Unit: strings.TrimPrefix(fmt.Sprintf("%g %s", scale, o.Unit), "1 "),
 		ResolutionFrom: FromSource, UpdateInterval: pduUpdate, UpdateIntervalFrom: FromDefault,
 	}, unit: scale * u.si}
-	// A count is the finest that the agent can say.
+	// The agent's resolution is one count.
 	if !u.energy {
 		g.ResolutionW = g.unit
 		return g

@@ -30,7 +30,7 @@ func credentials(t *testing.T, lines ...string) string {
 	return path
 }
 
-// until waits for a condition that the other side of a test brings about.
+// until waits for a condition that another goroutine fulfils.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -70,7 +70,7 @@ func raritanAgent() *snmpAgent {
 	return a
 }
 
-// measured is a measurement with an estimate, of what work takes.
+// measured returns a measurement with an estimate, during work.
 func measured(t *testing.T, c Config, work func()) Result {
 	t.Helper()
 	r, err := Measure(t.Context(), open(t, c), func() error { work(); return nil })
@@ -80,8 +80,8 @@ func measured(t *testing.T, c Config, work func()) Result {
 	return r
 }
 
-// refused holds that nothing is measured, and that the error has want, no secret
-// and none of others.
+// refused checks that nothing is measured, and that the error contains want, no secret and none
+// of others.
 func refused(t *testing.T, c Config, want string, others ...string) {
 	t.Helper()
 	_, err := Measure(t.Context(), open(t, c), func() error { t.Error("the work ran"); return nil })
@@ -96,13 +96,13 @@ func refused(t *testing.T, c Config, want string, others ...string) {
 	}
 }
 
-// fast lets a test have its updates in a fraction of a second.
+// fast sets intervals so short that a test gets its updates in a fraction of a second.
 func fast(c Config) Config {
 	c.Interval, c.UpdateInterval, c.Timeout = 10e6, 1e6, 20e9
 	return c
 }
 
-// pduConfig is that of an agent as a PDU.
+// pduConfig returns the configuration for an agent as a PDU.
 func pduConfig(t *testing.T, a *snmpAgent) Config {
 	t.Helper()
 	return fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c",
@@ -127,7 +127,7 @@ func TestRaritanAddsInlets(t *testing.T) {
 	if r.Method != Samples || math.Abs(r.Power.Value-500.5) > 1e-6 {
 		t.Errorf("%s: %v W, want 500.5", r.Method, r.Power)
 	}
-	// 0.1 W of each inlet, and 1 % accuracy; the power never changed.
+	// 0.1 W for each inlet, and 1 % accuracy; the power never changed.
 	if want := 0.2 + 5.005; math.Abs(r.Power.High-r.Power.Value-want) > 1e-6 {
 		t.Errorf("half-width %v W, want %v", r.Power.High-r.Power.Value, want)
 	}
@@ -137,7 +137,7 @@ func TestRaritanAddsInlets(t *testing.T) {
 		p.Sensors[2].Quantity != Energy || p.Sensors[2].ResolutionJ != 3600 {
 		t.Errorf("provenance %+v", p)
 	}
-	// The Wh counters stood still: no check, and the result says so.
+	// The Wh counters did not move: there is no cross-check, and the result says so.
 	if r.CrossCheck != nil || !strings.Contains(strings.Join(r.Warnings, "\n"),
 		"no cross-check: inlet 1 active energy: the counter did not move") {
 		t.Errorf("cross-check %v, warnings %q", r.CrossCheck, r.Warnings)
@@ -196,7 +196,7 @@ func TestSNMPv3(t *testing.T) {
 		Credentials: credentials(t, "user=meter", "password="+simSecret, "privacyPassword="+simSecret+"2")})
 	begin := a.requests()
 	r := measured(t, c, func() { until(t, "readings", func() bool { return a.requests() > begin+15 }) })
-	// Hundredths of kW: 62 are 620 W to 10 W.
+	// Hundredths of kW: 62 are 620 W, to 10 W.
 	if math.Abs(r.Power.Value-620) > 1e-6 || math.Abs(r.Power.Low-610) > 1e-6 {
 		t.Errorf("power %v, want 620 ± 10", r.Power)
 	}
@@ -212,7 +212,7 @@ func TestSNMPv3(t *testing.T) {
 	}
 }
 
-// A PDU that stops answering does not lose the work that was measured.
+// TestPDUGoesAway: if a PDU stops answering, the work that was measured is not lost.
 func TestPDUGoesAway(t *testing.T) {
 	a := raritanAgent()
 	c := pduConfig(t, a)
@@ -235,7 +235,7 @@ func TestPDUGoesAway(t *testing.T) {
 	}
 }
 
-// Garbage must be an error in bounded time, whatever it is.
+// TestPDUGarbage: any garbage must be an error in limited time.
 func TestPDUGarbage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	mangles := map[string]func(b []byte) []byte{
@@ -264,7 +264,7 @@ func TestPDUGarbage(t *testing.T) {
 			for range 20 {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				m, err := src.Start(ctx)
-				if err == nil { // flips that change nothing of importance
+				if err == nil { // the flipped bits do not matter
 					m.Stop(ctx)
 				} else if strings.Contains(err.Error(), simSecret) {
 					t.Errorf("the community is in %q", err)
@@ -309,7 +309,7 @@ func TestGenericCounter(t *testing.T) {
 	}
 }
 
-// Counters and gauges of one PDU that disagree are not believed in silence.
+// TestContradiction: if counters and gauges of one PDU disagree, there is a warning.
 func TestContradiction(t *testing.T) {
 	const watts, joules = ".1.3.6.1.4.1.99999.1.1", ".1.3.6.1.4.1.99999.1.2"
 	for _, tt := range []struct {
@@ -331,7 +331,7 @@ func TestContradiction(t *testing.T) {
 	}
 }
 
-// What was measured until an interruption is kept.
+// TestInterrupted: the measurement until an interruption is kept.
 func TestInterrupted(t *testing.T) {
 	a := raritanAgent()
 	src := open(t, pduConfig(t, a))
@@ -348,7 +348,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A panic of the work leaves no reader behind.
+// TestWorkPanics: after a panic of the work, no reader is left.
 func TestWorkPanics(t *testing.T) {
 	s, c := startRedfish(t, newBMC())
 	src := open(t, c)
@@ -363,7 +363,7 @@ func TestWorkPanics(t *testing.T) {
 	}
 }
 
-// A warning says how long a window would have to be.
+// TestWideInterval: a warning names the window that would be long enough.
 func TestWideInterval(t *testing.T) {
 	r := Result{Duration: 30 * second, Estimate: &Estimate{Method: Counter, Energy: Interval{Value: 9000},
 		Uncertainty: Uncertainty{EdgesJ: 900}}}

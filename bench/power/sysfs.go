@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// maxAttribute bounds what is read of a sysfs file; one number is far smaller.
+// maxAttribute limits a read of a sysfs file; one number is far smaller.
 const maxAttribute = 256
 
 // attribute reads a file of one line.
@@ -33,7 +33,7 @@ func attribute(path string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// count reads a file that holds one number from 0 to 2^64-1.
+// count reads a file with one number from 0 to 2^64-1.
 func count(path string) (float64, error) {
 	text, err := attribute(path)
 	if err != nil {
@@ -46,8 +46,8 @@ func count(path string) (float64, error) {
 	return float64(n), nil
 }
 
-// files is a device whose sensors are sysfs files. They are opened each time:
-// one that vanished is an error and not an old value.
+// files is a device whose sensors are sysfs files. They are opened for each reading, so that a
+// file that vanished is an error and not an old value.
 type files []string
 
 func (f files) read(ctx context.Context) ([]float64, error) {
@@ -69,7 +69,7 @@ func (f files) read(ctx context.Context) ([]float64, error) {
 
 func (files) close(context.Context) error { return nil }
 
-// entries of a directory of sysfs, with their full path.
+// entries returns the full paths of a sysfs directory's entries.
 func entries(dir string) ([]string, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {

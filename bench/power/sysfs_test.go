@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// tree writes files below a new directory that stands for /sys.
+// tree writes files below a new directory, which replaces /sys.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -23,7 +23,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// put replaces a file as a whole, as a reader of sysfs sees it.
+// put replaces a file atomically, as for a reader of sysfs.
 func put(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -37,8 +37,8 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// twoPackages is a machine with two packages; powercap shows dram inside package,
-// which does not count it, and the first package a second time over MMIO.
+// twoPackages is a machine with two packages. powercap shows dram below package, which does not
+// count it, and the first package a second time over MMIO.
 func twoPackages() map[string]string {
 	f := map[string]string{}
 	zone := func(dir, name, uj string) {
@@ -57,7 +57,7 @@ func twoPackages() map[string]string {
 	return f
 }
 
-// step moves each counter by its power in W for one second, around at wrap.
+// step moves each counter by its power in W for one second, with wraps at wrap.
 func step(t *testing.T, watts map[string]float64, wrap float64) {
 	t.Helper()
 	for path, w := range watts {
@@ -69,8 +69,7 @@ func step(t *testing.T, watts map[string]float64, wrap float64) {
 	}
 }
 
-// over measures over seconds that pass as fast as the files can be written:
-// move is called for each of them.
+// over measures over simulated seconds, and calls move for each.
 func over(t *testing.T, c Config, seconds int, move func()) Result {
 	t.Helper()
 	c, err := c.withDefaults()
@@ -98,7 +97,7 @@ func over(t *testing.T, c Config, seconds int, move func()) Result {
 			t.Fatal(err)
 		}
 	}
-	// What writing the files took is no part of these seconds.
+	// The time to write the files is not part of these seconds.
 	for p := range m.points {
 		m.points[p].at = int64(p) * second
 	}
@@ -157,7 +156,7 @@ func TestRAPLWrap(t *testing.T) {
 	}
 }
 
-// A counter that was reset, as by a driver that was loaded again, is no wrap.
+// TestRAPLReset: a counter that was reset, for example by reloading its driver, is no wrap.
 func TestRAPLReset(t *testing.T) {
 	root := tree(t, twoPackages())
 	path := filepath.Join(root, "class/powercap/intel-rapl:2/energy_uj")
@@ -210,8 +209,8 @@ func TestRAPLRefuses(t *testing.T) {
 	}
 }
 
-// Who may not read energy is told why. Root reads everything, so the reading
-// is done as another user.
+// TestRAPLPermission: a user without permission to read energy gets the reason. Root reads
+// everything, so the test reads as another user.
 func TestRAPLPermission(t *testing.T) {
 	root := tree(t, twoPackages())
 	if err := os.Chmod(filepath.Join(root, "class/powercap/intel-rapl:0/energy_uj"), 0); err != nil {
@@ -280,8 +279,8 @@ func TestHwmon(t *testing.T) {
 	}
 }
 
-// A 32-bit counter that goes back is a wrap where the power stays plausible,
-// and the result says that this was assumed.
+// TestHwmonWrap: a 32-bit counter that goes back is a wrap if the power stays plausible, and
+// the result says that this was assumed.
 func TestHwmonWrap(t *testing.T) {
 	root := tree(t, chips())
 	path := filepath.Join(root, "class/hwmon/hwmon2/energy1_input")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// RAPL is a powercap tree of one package, whose counter step moves on.
+// RAPL makes a powercap tree of one package; step moves its counter by J.
 func RAPL(t *testing.T) (root string, step func(joules int)) {
 	t.Helper()
 	root = t.TempDir()
