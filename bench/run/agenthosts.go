@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// What follows makes the agents hosts.
+// agentSite implements hosts with the methods below.
 
 func (s *agentSite) seats(n int) []seat {
 	var out []seat
@@ -66,8 +66,8 @@ func (s *agentSite) names() map[string]string {
 	}
 }
 
-// clientValues are the names in the lanes of a client. Its link is its own
-// where its device says so: clients' links may be slower than the SUT's.
+// clientValues are the names in the lanes of a client. Its link is its own device's, if that
+// reports its speed: clients' links may be slower than the SUT's.
 func (s *agentSite) clientValues(host string) map[string]string {
 	values := s.values(lab.SUT)
 	if d := s.agents[host].Host.Device; d != nil {
@@ -95,8 +95,8 @@ func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
 		Mems: l.mems, Group: l.group}
 	c := s.agents[l.host]
 	if l.part != "" {
-		// Its threads take SCHED_FIFO themselves: a whole Go process under it
-		// on one processor starves the thread that it waits for.
+		// Its threads set SCHED_FIFO themselves: if a whole Go process has it on one processor,
+		// it starves the thread that it waits for.
 		r.FIFO, r.MayFIFO = 0, l.FIFO
 		var err error
 		if r.Config, err = json.Marshal(l.config); err != nil {
@@ -140,7 +140,7 @@ func (s *agentSite) counting(ctx context.Context, processes map[string]task) (fu
 	return s.agents[lab.SUT].Count(ctx, s.h.SUT.Device, jobs)
 }
 
-// queueing samples nothing: agents do not read queues on the way.
+// queueing samples nothing: agents cannot read the queues on the way.
 func (s *agentSite) queueing(context.Context) func() ([]result.Hop, error) {
 	return func() ([]result.Hop, error) { return nil, nil }
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// ReadHosts reads a hosts file. The files that it names are then relative to
-// the working directory.
+// ReadHosts reads a hosts file. It makes the paths of the files that it names relative to the
+// working directory.
 func ReadHosts(path string) (*experiment.Hosts, error) {
 	text, err := readLimited(path)
 	if err != nil {
@@ -47,25 +47,25 @@ type agentSite struct {
 	measurement
 	h       *experiment.Hosts
 	version string
-	r       *result.Result // of the run, to say in it what the hosts are
+	r       *result.Result // the run's result, for the hosts' descriptions
 
-	// dialer makes the connections to a host's agent; nil: as package agent does.
+	// dialer opens connections to a host's agent; nil: as package agent does.
 	dialer func(host string) func(ctx context.Context, network, address string) (net.Conn, error)
 
-	agents  map[string]*agent.Client // by the name that the run has for the host
+	agents  map[string]*agent.Client // by the run's name of the host
 	anyLost chan struct{}
 	once    sync.Once
-	lanes   map[string]string // that are applied, by host
+	lanes   map[string]string // the lanes that are applied, by host
 }
 
-// HostsOptions are what a person says of the hosts beside the hosts file.
+// HostsOptions are options for the hosts in addition to the hosts file.
 type HostsOptions struct {
-	// Kubectl is how pods are made.
+	// Kubectl creates pods.
 	Kubectl pod.Kubectl
 }
 
-// OnHosts returns the site of an experiment that was read with hosts. version
-// is this niclane's.
+// OnHosts returns the site of an experiment that was read with hosts. version is that of this
+// niclane.
 func OnHosts(f *experiment.File, version string, o HostsOptions) Site {
 	s := newAgentSite(f, f.Experiment.Hosts, version)
 	s.pods.kubectl = o.Kubectl
@@ -79,11 +79,11 @@ func newAgentSite(f *experiment.File, h *experiment.Hosts, version string) *agen
 	return s
 }
 
-// sessionMargin is what a session may last beyond the experiment's time limit:
-// the way down.
+// sessionMargin is how much longer than the experiment's time limit a session may last, to
+// restore the hosts.
 const sessionMargin = 5 * time.Minute
 
-// names of the clients for the run: the first is lab.Client.
+// clientName returns the run's name of a client: the first is lab.Client.
 func clientName(i int, h experiment.Host) string {
 	if i == 0 {
 		return lab.Client
@@ -106,7 +106,7 @@ func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 	return s.describe(ctx, r)
 }
 
-// connect begins sessions with the agents of all hosts, and says what they cannot do.
+// connect starts sessions with the agents of all hosts, and reports what they cannot do.
 func (s *agentSite) connect(ctx context.Context, r *result.Result) error {
 	s.r = r
 	files := agent.Files{Certificate: s.h.Certificate, Key: s.h.Key, Authority: s.h.Authority}
@@ -156,12 +156,12 @@ func (s *agentSite) connect(ctx context.Context, r *result.Result) error {
 	return s.check()
 }
 
-// beside says whether something of the server runs on a host.
+// beside reports whether one of the server's additional processes runs on a host.
 func (s *agentSite) beside(host string) bool {
 	return slices.ContainsFunc(s.e.Server.Beside, func(b experiment.Process) bool { return b.Host == host })
 }
 
-// check says what the agents cannot do before anything is started.
+// check reports what the agents cannot do, before anything is started.
 func (s *agentSite) check() error {
 	var errs []error
 	sut := s.agents[lab.SUT]
@@ -186,7 +186,7 @@ func (s *agentSite) check() error {
 	return errors.Join(errs...)
 }
 
-// checkClients does so for the clients' lanes of a variant.
+// checkClients does the same for the clients' lanes of a variant.
 func (s *agentSite) checkClients(v experiment.Variant) error {
 	var errs []error
 	for i, h := range s.h.Clients {
@@ -204,7 +204,7 @@ func (s *agentSite) checkClients(v experiment.Variant) error {
 	return errors.Join(errs...)
 }
 
-// describe says in r what the hosts are.
+// describe puts the description of the hosts into r.
 func (s *agentSite) describe(ctx context.Context, r *result.Result) error {
 	sut := s.agents[lab.SUT].Host
 	rate, mtu := s.link()
@@ -256,7 +256,7 @@ func (s *agentSite) placements(r *result.Result) {
 		r.Environment.Placement = append(r.Environment.Placement, x)
 	}
 	p := s.e.Placement
-	if s.e.Server.Kind != experiment.KindPod { // else it is kubelet's to say
+	if s.e.Server.Kind != experiment.KindPod { // otherwise kubelet chooses them
 		add("server", lab.SUT, p.Server)
 	}
 	for i, at := range s.seats(s.e.Load.Generators) {
@@ -268,7 +268,7 @@ func (s *agentSite) placements(r *result.Result) {
 	}
 }
 
-// hostNames are those of the agents that there are, the SUT first.
+// hostNames are the hosts that have agents, the SUT first.
 func (s *agentSite) hostNames() []string {
 	out := []string{lab.SUT}
 	for i, c := range s.h.Clients {
@@ -298,8 +298,8 @@ func (s *agentSite) host(name string) experiment.Host {
 	return experiment.Host{}
 }
 
-// HostNoise is measured on all hosts at the same time. Of the others than the
-// SUT the worst processor is kept.
+// HostNoise is measured on all hosts at the same time. For hosts other than the SUT, only the
+// worst processor is kept.
 func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, error) {
 	var tasks []task
 	names := s.hostNames()
@@ -330,14 +330,14 @@ func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, err
 	return sut, nil
 }
 
-// judge holds the noise of a host to what the experiment allows.
+// judge compares the noise of a host with the experiment's limit.
 func (s *agentSite) judge(name string, r hiccup.Result) error {
 	h := s.e.HostNoise
 	host := s.host(name).Name
 	for _, c := range r.CPUs {
 		late, err := stats.Percentile(c.Late, h.Percentile)
 		if err != nil && h.AtMost == 0 {
-			continue // nobody has asked, and it was too short to tell
+			continue // no limit, and too short to tell
 		}
 		if err != nil {
 			return fmt.Errorf("host %s: processor %d: %w", host, c.CPU, err)
@@ -360,7 +360,7 @@ func (s *agentSite) judge(name string, r hiccup.Result) error {
 	return nil
 }
 
-// confirmWithin is how long a host keeps lanes that cut it off.
+// confirmWithin is how long a host keeps lanes that interrupt its connection.
 const confirmWithin = 30 * time.Second
 
 func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
@@ -398,8 +398,8 @@ func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, 
 	return out, nil
 }
 
-// setLanes applies lanes on a host in the place of those that are there. The
-// plan is nil where nothing was applied.
+// setLanes applies lanes on a host in place of those that are applied. The plan is nil if
+// nothing was applied.
 func (s *agentSite) setLanes(ctx context.Context, host, text string) (*plan.Plan, error) {
 	if text == s.lanes[host] {
 		return nil, nil
@@ -420,7 +420,7 @@ func (s *agentSite) setLanes(ctx context.Context, host, text string) (*plan.Plan
 	if err != nil {
 		return nil, err
 	}
-	// Over the network that the lanes have changed.
+	// Confirm uses the network that the lanes have changed.
 	if len(made.Steps) > 0 {
 		if err := c.Confirm(ctx); err != nil {
 			return nil, err
@@ -441,17 +441,17 @@ func (s *agentSite) Down(ctx context.Context) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error
-	// In order, while the sessions are there: they would end whatever runs at
-	// once, and a server starts workers anew that end before it.
+	// Stop in order while the sessions last: a session's end would stop everything at once, and
+	// a server restarts workers that end before it.
 	if s.gone() == nil {
 		errs = append(errs, s.untune(), s.stopServers())
 	}
-	// A pod is no agent's.
+	// Pods do not belong to an agent.
 	errs = append(errs, s.stopPods(), s.dropLanePolicy(ctx))
 	for _, c := range s.agents {
 		wg.Go(func() {
-			// One that is lost was said to be so; the agent, or its keeper,
-			// restores the host by itself.
+			// The loss of an agent was reported before. The agent, or its keeper, restores the
+			// host by itself.
 			lost := c.Err() != nil
 			if err := c.Close(ctx); err != nil && !lost {
 				mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/agent"
 )
 
-// An agentTask is a job as a task.
+// An agentTask is an agent's job as a task.
 type agentTask struct {
 	*agent.Job
 	host string
@@ -43,7 +43,7 @@ func (t *agentTask) result(ctx context.Context, into any) error {
 	return nil
 }
 
-// stopTime bounds the end of a job that is asked to.
+// stopTime limits how long a job may take to end when asked.
 const stopTime = 15 * time.Second
 
 func (t *agentTask) stop() error {
@@ -65,7 +65,7 @@ func (t *agentTask) ended() error {
 	}
 }
 
-// wait lets time pass, which is what a settling time is.
+// wait waits for d or the end of ctx.
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -17,14 +17,14 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// counts of the caches of all instances and of the origin behind them; none
-// where there is none.
+// cacheCounts are the counts of the caches of all instances and of the origin behind them; none
+// if there are none.
 type cacheCounts struct {
 	caches []*cache.Counters
 	origin *cache.Counters
 }
 
-// countCaches asks the cache and the origin, each by a process on its host.
+// countCaches reads the cache and the origin, each by a process on its host.
 func (m *measurement) countCaches(ctx context.Context) (c cacheCounts, err error) {
 	if m.e.Gates == nil {
 		return c, nil
@@ -46,7 +46,7 @@ func (m *measurement) readCache(ctx context.Context, host string, config cache.C
 		config: config}, x)
 }
 
-// readCaches asks the cache of each instance; none without server.cache.
+// readCaches reads the cache of each instance; none without server.cache.
 func (m *measurement) readCaches(ctx context.Context) (out []*cache.Counters, err error) {
 	x := m.e.Server.Cache
 	if x == nil {
@@ -72,8 +72,8 @@ func (m *measurement) readCaches(ctx context.Context) (out []*cache.Counters, er
 	return out, nil
 }
 
-// since is the growth, put into a window: of all instances together, and of each
-// where there are several.
+// since puts the growth into a window: for all instances together, and for each if there are
+// several.
 func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 	grown := func(a, b *cache.Counters) *cache.Counters {
 		if a == nil || b == nil {
@@ -95,8 +95,8 @@ func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 	}
 }
 
-// fetchAll fills a cache: every object that it may keep is asked for, and again
-// so that it is where the cache has what was read.
+// fetchAll fills a cache: it requests every object that may be cached, twice, so that the
+// object is also where the cache keeps what was read.
 func (m *measurement) fetchAll(ctx context.Context) (requests int64, err error) {
 	c := fetch.Config{Address: m.address(), Host: m.e.Workload.HostHeader, Passes: 2}
 	for _, o := range m.e.Workload.Objects {

@@ -25,8 +25,8 @@ const (
 	bundleFile      = "bundle.pem" // both
 )
 
-// makeCertificate writes a certificate for an address, and its key, into dir.
-// It vouches for itself and is valid for as long as the run may take.
+// makeCertificate writes a certificate for an address, and its key, into dir. It is self-signed
+// and valid for as long as the run may take.
 func makeCertificate(dir, address string, valid time.Duration) error {
 	ip := net.ParseIP(address)
 	if ip == nil {
@@ -43,7 +43,7 @@ func makeCertificate(dir, address string, valid time.Duration) error {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "niclane bench run"},
-		// A minute: the clock may be set back meanwhile.
+		// A minute, because the clock may be set back meanwhile.
 		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(valid + time.Minute),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{ip},

@@ -25,18 +25,17 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// maxFile is far above any sensible file; it keeps a wrong path (a device, a
-// log) from being read into memory.
+// maxFile is far above any sensible file. It prevents reading a wrong path (a device, a log)
+// into memory.
 const maxFile = 1 << 20
 
-// ReadOn reads an experiment's file, for one that runs on hosts, nil being its
-// lab, and checks all that can be known before anything is started. The errors
-// carry file and line.
+// ReadOn reads an experiment's file and checks everything that can be known before the start.
+// on are the hosts of the experiment; nil is its lab. The errors carry file and line.
 func ReadOn(path string, on *experiment.Hosts) (*experiment.File, string, error) {
 	return ReadWith(path, experiment.Options{Hosts: on})
 }
 
-// ReadWith is ReadOn with what a run asks for.
+// ReadWith is ReadOn with the run's options.
 func ReadWith(path string, o experiment.Options) (*experiment.File, string, error) {
 	text, err := readLimited(path)
 	if err != nil {
@@ -62,8 +61,8 @@ func readLimited(path string) ([]byte, error) {
 	return text, err
 }
 
-// Check says what this niclane cannot carry out on this machine. The error is
-// an experiment.Errors.
+// Check reports what this niclane cannot execute on this machine. The error is an
+// experiment.Errors.
 func Check(f *experiment.File) error {
 	var errs experiment.Errors
 	bad := func(path, format string, args ...any) {
@@ -86,7 +85,7 @@ func Check(f *experiment.File) error {
 	if s := e.Search; s != nil && !slices.Equal(s.LatencyAt, []int{100, 500, 900}) {
 		bad("search.latency-at", "other shares than 10%%, 50%%, 90%% are not there yet; leave it out")
 	}
-	if e.Hosts == nil { // else they are the agents' to look for
+	if e.Hosts == nil { // otherwise the agents look for them
 		checkPrograms(e, bad)
 		checkKernelTLS(e, bad)
 	}
@@ -107,7 +106,7 @@ func Check(f *experiment.File) error {
 	return nil
 }
 
-// powerPath is where the file has a source, which may stand alone.
+// powerPath is the path of a source in the file, which may have one without a list.
 func powerPath(f *experiment.File, i int) string {
 	if len(f.Experiment.Power) == 1 {
 		return "power"
@@ -115,18 +114,18 @@ func powerPath(f *experiment.File, i int) string {
 	return fmt.Sprintf("power[%d]", i)
 }
 
-// wanted is where programs come from that no Debian package has.
+// wanted says where to get programs that are in no Debian package.
 var wanted = map[string]string{
 	"asd": ": Aerospike's server has no Debian package; want Aerospike Community Edition's asd on the PATH, or the " +
 		"file with kind: running and --hosts, for a server that is there",
 }
 
-// checkPrograms looks for what is to be started; the lab's hosts have this
-// machine's files.
+// checkPrograms looks for the programs to be started. The lab's hosts have this machine's
+// files.
 func checkPrograms(e *experiment.Experiment, bad func(path, format string, args ...any)) {
 	look := func(path, program string) {
 		if strings.Contains(program, "$") {
-			return // known when it is started
+			return // known only at the start
 		}
 		if _, err := exec.LookPath(program); err != nil {
 			bad(path, "%v%s", err, wanted[filepath.Base(program)])
@@ -145,8 +144,8 @@ func checkPrograms(e *experiment.Experiment, bad func(path, format string, args 
 	}
 }
 
-// checkKernelTLS looks for the kernel's TLS where a variant wants it: a server
-// without rights cannot have the module loaded (net/ipv4/tcp_ulp.c).
+// checkKernelTLS looks for the kernel's TLS if a variant needs it: an unprivileged server
+// cannot load the module (net/ipv4/tcp_ulp.c).
 func checkKernelTLS(e *experiment.Experiment, bad func(path, format string, args ...any)) {
 	for i, v := range e.Variants {
 		if v.Server == nil || !v.Server.KernelTLS {
@@ -160,7 +159,7 @@ func checkKernelTLS(e *experiment.Experiment, bad func(path, format string, args
 	}
 }
 
-// beside is a path of the experiment's file, which is relative to it.
+// beside resolves a path relative to the experiment's file.
 func beside(f *experiment.File, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -168,7 +167,7 @@ func beside(f *experiment.File, path string) string {
 	return filepath.Join(filepath.Dir(f.Name), path)
 }
 
-// lanesOf is the lanes file of a variant, "" without lanes.
+// lanesOf returns the lanes file of a variant, "" without lanes.
 func lanesOf(f *experiment.File, v experiment.Variant, values map[string]string) (string, error) {
 	var text string
 	switch {
@@ -183,8 +182,7 @@ func lanesOf(f *experiment.File, v experiment.Variant, values map[string]string)
 	default:
 		lanes := v.Lanes
 		if values[experiment.NameCgroup] == "" {
-			// A host without cpuset has no group for the server: its lane is
-			// told by ports alone.
+			// A host without cpuset has no group for the server: only ports identify its lane.
 			lanes = cgroupLine.ReplaceAllString(lanes, "")
 		}
 		var err error
@@ -206,8 +204,7 @@ func lanesOf(f *experiment.File, v experiment.Variant, values map[string]string)
 
 var cgroupLine = regexp.MustCompile(`(?m)^[ \t]+cgroup:[ \t]*\$cgroup[ \t]*(#.*)?(\n|\z)`)
 
-// force puts the mechanisms into globals.force of a lanes file, in the place
-// of those that it has.
+// force puts the mechanisms into globals.force of a lanes file, in place of those that it has.
 func force(text string, mechanisms map[string]string) (string, error) {
 	var top yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions([]byte(text), &top, yaml.UseOrderedMap()); err != nil {
@@ -226,7 +223,7 @@ func force(text string, mechanisms map[string]string) (string, error) {
 	return "", errors.New("no globals, where force belongs")
 }
 
-// Describe says what a run of f will do, and how long it takes.
+// Describe prints what a run of f will do, and how long it takes.
 func Describe(out io.Writer, f *experiment.File) error {
 	e := f.Experiment
 	least, most := experiment.Estimate(e)

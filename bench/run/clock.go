@@ -29,17 +29,17 @@ func clocks() (t instants, err error) {
 }
 
 const (
-	// clockSlack is what readings one after the other may differ by, with a
-	// thread that loses its processor in between.
+	// clockSlack is the largest difference between successive readings, including a thread that
+	// loses its processor in between.
 	clockSlack = 50 * time.Millisecond
-	// clockSlew is how much faster or slower than the hardware a clock may run:
-	// twice what NTP does (MAXFREQ of include/linux/timex.h, 500 ppm).
+	// clockSlew is how much faster or slower than the hardware a clock may run: twice NTP's
+	// limit (MAXFREQ of include/linux/timex.h, 500 ppm).
 	clockSlew = 0.001
 )
 
-// since says what happened to the clocks since an earlier moment. Latencies are
-// differences of CLOCK_MONOTONIC: what bends it is an error, and a clock that
-// was set is not.
+// since checks what happened to the clocks since an earlier moment. Latencies are differences
+// of CLOCK_MONOTONIC: a change of its rate is an error, but a clock that was set is only a
+// warning.
 func (t instants) since(a instants) (warning string, err error) {
 	mono, wall, boot, raw := t.mono-a.mono, t.real-a.real, t.boot-a.boot, t.raw-a.raw
 	if asleep := time.Duration(boot - mono); asleep > clockSlack {

@@ -46,11 +46,11 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// A clock that was set is said of the window; one that cannot be measured with
-// ends the run, which keeps what was measured before.
+// TestRunLooksAtClocks: a window has a warning if a clock was set. A clock that cannot be used
+// for measuring ends the run, which keeps the earlier windows.
 func TestRunLooksAtClocks(t *testing.T) {
 	for name, c := range map[string]struct {
-		wall, boot time.Duration // of the second window, beyond its length
+		wall, boot time.Duration // change in the second window, beyond its length
 		want       string
 	}{
 		"set": {wall: time.Hour},

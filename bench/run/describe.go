@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// describe says in r what the lab is, and how it is tuned in every variant.
+// describe puts into r the description of the lab, and its tuning in every variant.
 func (s *labSite) describe(r *result.Result) {
 	c := s.lab.Config
 	r.Environment.Network = result.Network{
@@ -28,13 +28,13 @@ func (s *labSite) describe(r *result.Result) {
 	}
 }
 
-// cardOf is a device of a host, as the host's agent says.
+// cardOf returns a device of a host, as its agent reports it.
 func cardOf(host string, d *agent.Device) result.Card {
 	return result.Card{Host: host, Device: d.Name, Driver: d.Driver, Version: d.Version, Firmware: d.Firmware,
 		Bus: d.Bus, Speed: int64(d.Speed)}
 }
 
-// placements say what ran where in every variant.
+// placements lists what ran where in every variant.
 func placements(e *experiment.Experiment, c lab.Config) []result.Placement {
 	p := e.Placement
 	of := func(what string, at experiment.Place, host []int) result.Placement {
@@ -63,9 +63,8 @@ func classText(p experiment.Place) string {
 	return "SCHED_OTHER"
 }
 
-// baseline lists how the SUT is tuned in every variant: of what
-// "Application Device Queues for Apache Traffic Server" (Intel, 2022) lists as
-// its baseline, what the lab has.
+// baseline lists how the SUT is tuned in every variant: the parts of the baseline in
+// "Application Device Queues for Apache Traffic Server" (Intel, 2022) that the lab has.
 func baseline(e *experiment.Experiment, c lab.Config, awake bool) []string {
 	spread := "RSS over all of them"
 	if c.Card == lab.CardNone {
@@ -86,8 +85,8 @@ func baseline(e *experiment.Experiment, c lab.Config, awake bool) []string {
 	)
 }
 
-// versionFlags are what servers are asked for their version with. A program
-// that is not here is not run for it: its flags are not known.
+// versionFlags are the flags with which servers print their version. A program that is not
+// listed is not asked, because its flags are not known.
 var versionFlags = map[string]string{
 	"memcached": "-V", "redis-server": "--version", "valkey-server": "--version", "nginx": "-v", "haproxy": "-v",
 	"varnishd": "-V", "traffic_server": "-V", "lighttpd": "-v", "asd": "--version",

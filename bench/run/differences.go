@@ -14,9 +14,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// differences says what the file makes different in variant i from the one
-// before it; of the first, what it has at all. What the lanes do is known when
-// they are applied.
+// differences lists what differs in variant i from the one before it; for the first, all of its
+// settings. The effects of lanes are known when they are applied.
 func differences(e *experiment.Experiment, i int) []string {
 	v := e.Variants[i]
 	var before experiment.Variant
@@ -67,7 +66,7 @@ func differences(e *experiment.Experiment, i int) []string {
 	return out
 }
 
-// noiseText is one noise in words.
+// noiseText renders one noise.
 func noiseText(n experiment.Noise) string {
 	way := "to the SUT"
 	if n.Direction == experiment.FromSUT {
@@ -88,13 +87,13 @@ func noiseText(n experiment.Noise) string {
 	return text
 }
 
-// did takes from a plan what differs with its lanes: each reason once, in the
-// order of the plan.
+// did lists the differences that a plan's lanes make: each reason once, in the order of the
+// plan.
 func did(p *plan.Plan) []string {
 	out := []string{fmt.Sprintf("niclane apply has made the %d steps of the plan; nothing else differs. For each part:",
 		len(p.Steps))}
 	for _, s := range p.Steps {
-		// One for each queue says the same of all.
+		// Reasons of single transmit queues are all alike.
 		if line := fmt.Sprintf("%s: %s", s.Part, s.Reason); !strings.Contains(s.Reason, "transmit queue") &&
 			!slices.Contains(out, line) {
 			out = append(out, line)

@@ -39,7 +39,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// What the lanes do comes from the plan that was made, once.
+// TestDifferencesOfLanes: the effects of lanes come from the applied plan, once each.
 func TestDifferencesOfLanes(t *testing.T) {
 	step := func(part device.Part, reason string) plan.Step { return plan.Step{Part: part, Reason: reason} }
 	lanes := Lanes{Text: "x", Plan: "y", Did: did(&plan.Plan{
@@ -98,7 +98,7 @@ func TestBaselineSaysWhatIs(t *testing.T) {
 	}
 }
 
-// What a lane receives is its queues' only where packets are steered to them.
+// TestLaneQueues: a lane's queues show what it receives only if packets are steered to them.
 func TestLaneQueues(t *testing.T) {
 	p := plan.Plan{
 		Lanes: []plan.FittedLane{{Name: "default", Device: "a", Queues: []int{0, 1}, Class: "1:2"},

@@ -19,23 +19,23 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A division is how a server is split over the NUMA nodes of the SUT, the same
-// in every variant.
+// A division is the split of a server over the NUMA nodes of the SUT. It is the same in every
+// variant.
 type division struct {
 	machine   nodes.Machine
 	instances []split.Instance
-	// arrival are the processors of each instance's node, where its
-	// connections arrive, and others those of no instance's.
+	// arrival are the processors of each instance's node, on which its connections arrive.
+	// others are the processors of nodes without an instance.
 	arrival [][]int
 	others  []int
 	notes   []string
 }
 
-// serverLane is the lane that stands for the server where it has none: package
-// split divides lanes.
+// serverLane is the name of a placeholder lane for a server without one: package split divides
+// lanes.
 const serverLane = "server"
 
-// divide splits a server that has these processors and this port.
+// divide splits a server with these processors and this port.
 func divide(m nodes.Machine, cpus []int, port int) (*division, error) {
 	name := "none"
 	if len(m.Devices) > 0 {
@@ -66,8 +66,8 @@ func divide(m nodes.Machine, cpus []int, port int) (*division, error) {
 	return d, nil
 }
 
-// lanes divides the lane of a lanes file that the server is in, for several
-// instances. What is told besides are notes.
+// lanes divides the server's lane in a lanes file, if there are several instances. It also
+// returns notes.
 func (d *division) lanes(text string, cpus []int, port int) (string, []string, error) {
 	if d == nil || len(d.instances) < 2 || text == "" {
 		return text, nil, nil
@@ -82,7 +82,7 @@ func (d *division) lanes(text string, cpus []int, port int) (string, []string, e
 	}
 	r := split.Request{Lane: lane, Content: split.Duplicate, Devices: d.machine.Devices, DropGroups: true,
 		Command: []string{serverLane}}
-	for _, n := range d.machine.Nodes { // the queues' processors are among the server's
+	for _, n := range d.machine.Nodes { // only the queues' processors that the server has
 		n.CPUs = slices.DeleteFunc(slices.Clone(n.CPUs), func(id int) bool { return !slices.Contains(cpus, id) })
 		if len(n.CPUs) > 0 || n.Memory > 0 {
 			r.Nodes = append(r.Nodes, n)
@@ -98,8 +98,8 @@ func (d *division) lanes(text string, cpus []int, port int) (string, []string, e
 	return s.File, s.Notes, nil
 }
 
-// laneOf is the lane with the port, or the only one, which may be kept free of
-// the server on purpose.
+// laneOf returns the lane with the port, or else the only lane, which may exclude the server on
+// purpose.
 func laneOf(all []intent.Lane, port int) string {
 	for _, l := range all {
 		for _, m := range l.Members {
@@ -114,8 +114,8 @@ func laneOf(all []intent.Lane, port int) string {
 	return ""
 }
 
-// labProcessors are those of the lab's SUT and of its other hosts: as the file
-// has them, or, for a server that is split, half of each node's.
+// labProcessors are those of the lab's SUT and of its other hosts: as in the file, or, for a
+// split server, half of each node's.
 func (s *labSite) labProcessors() (sut, others []int, err error) {
 	x := s.e.Lab
 	if s.e.Server.Split == "" || x.SUTCPUs != nil || x.OtherCPUs != nil {
@@ -126,13 +126,13 @@ func (s *labSite) labProcessors() (sut, others []int, err error) {
 	return sut, others, err
 }
 
-// halves are the upper and the lower half of each node's processors; none, which
-// is the lab's own choice, where a node has one, or there is one node.
+// halves returns the upper and the lower half of each node's processors. It returns none, which
+// leaves the choice to the lab, if a node has only one processor, or there is only one node.
 func halves(all []numa.Node) (upper, lower []int) {
 	with := 0
 	for _, n := range all {
 		switch k := len(n.CPUs); k {
-		case 0: // memory alone
+		case 0: // memory only
 			continue
 		case 1:
 			return nil, nil
@@ -183,7 +183,7 @@ func (m *measurement) divide(ctx context.Context, r *result.Server) error {
 	return nil
 }
 
-// lanesOf is the lanes file of a variant, divided as the server is, and notes.
+// lanesOf returns the lanes file of a variant, divided like the server, and notes.
 func (m *measurement) lanesOf(v experiment.Variant) (string, []string, error) {
 	text, err := lanesOf(m.f, v, m.values(lab.SUT))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 const gib = 1 << 30
 
-// twoSockets have a card at the first.
+// twoSockets returns a machine with a card on the first node.
 func twoSockets() nodes.Machine {
 	return nodes.Machine{
 		Nodes: []numa.Node{
@@ -90,7 +90,7 @@ lanes:
   dns: {protocol: udp, queues: 1, ports: [53]}
 `
 
-// Only the server's lane is divided, over the server's processors.
+// TestLanesAreDivided: only the server's lane is divided, over the server's processors.
 func TestLanesAreDivided(t *testing.T) {
 	cpus := []int{1, 2, 3, 5, 6, 7}
 	d, err := divide(twoSockets(), cpus, 8443)
@@ -109,7 +109,7 @@ func TestLanesAreDivided(t *testing.T) {
 	if got := strings.Join(notes, "; "); !strings.Contains(got, "control group /server is left out") {
 		t.Errorf("notes %s", got)
 	}
-	// One that is kept free of the server, on purpose.
+	// A lane that excludes the server on purpose.
 	free := strings.NewReplacer("ports: [8443], cgroup: /server", "ports: [1]",
 		"  dns: {protocol: udp, queues: 1, ports: [53]}\n", "").Replace(serverLanes)
 	if text, _, err := d.lanes(free, cpus, 8443); err != nil || !strings.Contains(text, "cpus: 1-2,5-6") {
@@ -129,7 +129,7 @@ func TestLanesAreDivided(t *testing.T) {
 	}
 }
 
-// The lab's hosts have processors of each node where that can be.
+// TestHalves: the lab's hosts have processors of each node if possible.
 func TestHalves(t *testing.T) {
 	smt := twoSockets().Nodes
 	smt[0].CPUs, smt[1].CPUs = []int{0, 1, 4, 5}, []int{2, 3, 6}

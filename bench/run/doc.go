@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run carries an experiment out: it raises the hosts, starts the server
-// and proves that it answers, fills it, measures every variant at every load
-// point in interleaved repeats, proves from the server's own counters that the
-// workload was what the file says, and puts everything back.
+// Package run executes an experiment. It starts the hosts, starts the server and proves that it
+// answers, fills it, and measures every variant at every load point in interleaved repeats. It
+// proves from the server's own counters that the workload was what the file says. At the end it
+// restores everything.
 //
-// Whatever ends a run, an interrupt, a failure, the file's time limit, costs
-// what is under way and nothing else: the windows measured until then are kept,
-// marked partial with the phase and the reason.
+// An interrupt, a failure or the file's time limit costs only the window in progress. The
+// result keeps the windows measured until then, marked partial with the phase and the reason.
 //
-// Where it runs is a Site: package lab's hosts on this machine, or machines
-// with agents, package agent. It refuses a workload that the server's counters
-// do not confirm.
+// A run takes place on a Site: the hosts of package lab on this machine, or machines with
+// agents (package agent). It refuses a workload that the server's counters do not confirm.
 package run

@@ -14,21 +14,21 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// What a window may have and still be worth something.
+// Limits of the gates.
 const (
-	mostSteal    = 0.01 // of a processor's time, taken by the hypervisor
-	mostCPU      = 0.95 // of what a generator or an origin may use
-	mostWakeup   = 0.25 // of P99 of the latency, by which generators come late at P99
-	leastLink    = 0.97 // of the bodies, on the wire of the SUT's device
-	leastDisk    = 0.90 // of the bodies, read from disks, of the disk tier
-	mostDisk     = 0.05 // the same, of the memory tier
+	mostSteal    = 0.01 // share of a processor's time, taken by the hypervisor
+	mostCPU      = 0.95 // share of its processor time that a generator or an origin may use
+	mostWakeup   = 0.25 // P99 of the generators' delay, as a share of P99 of the latency
+	leastLink    = 0.97 // share of the bodies, sent by the SUT's device
+	leastDisk    = 0.90 // share of the bodies, read from disks, for the disk tier
+	mostDisk     = 0.05 // the same, for the memory tier
 	hitsOff      = 0.001
-	hitsDraws    = 4.0 // standard deviations of the draw of objects
+	hitsDraws    = 4.0 // standard deviations of the random choice of objects
 	leastPayload = 1 << 20
 )
 
-// gated holds a window to the gates of the experiment. What only warns is
-// added to the window's warnings.
+// gated checks a window against the gates of the experiment. It adds the texts of gates that
+// only warn to the window's warnings.
 func gated(e *experiment.Experiment, w *result.Window) error {
 	if e.Gates == nil {
 		return nil
@@ -49,8 +49,8 @@ func gated(e *experiment.Experiment, w *result.Window) error {
 	return errors.Join(errs...)
 }
 
-// gates by name: each returns why a window does not pass, "" if it does, or if
-// nothing is known of it.
+// gates are the checks by name. Each returns why a window does not pass, "" if it passes or if
+// that is not known.
 var gates = map[string]func(*experiment.Experiment, *result.Window) string{
 	experiment.GateHits: hitsGate, experiment.GateTier: tierGate, experiment.GateReclaim: reclaimGate,
 	experiment.GateClient: clientGate, experiment.GateLate: lateGate,
@@ -66,7 +66,7 @@ func hitsGate(e *experiment.Experiment, w *result.Window) string {
 	if c == nil || c.Requests <= 0 {
 		return "the cache has counted no requests"
 	}
-	// The cache counts what it has answered, the generator what it has asked.
+	// The cache counts its answers, the generator its requests.
 	asked, unanswered := w.Load.Work.Gets, w.Load.Work.Unanswered
 	if off := asked - c.Requests; off > unanswered+asked/100+2 || -off > asked/100+2 {
 		return fmt.Sprintf("the cache counted %d requests, the generators asked for %d", c.Requests, asked)
@@ -84,7 +84,7 @@ func tierGate(e *experiment.Experiment, w *result.Window) string {
 	if e.Gates.Tier == "" || w.Machine == nil || w.Load.Work.GotBytes < leastPayload {
 		return ""
 	}
-	read := w.Machine.Memory.DiskRead // somebody else's too, where the server is not known
+	read := w.Machine.Memory.DiskRead // includes other processes' reads if the server's are not known
 	for _, p := range w.Machine.Processes {
 		if p.Name == "server" {
 			read = p.DiskRead
@@ -123,8 +123,8 @@ func clientGate(e *experiment.Experiment, w *result.Window) string {
 	return ""
 }
 
-// lateGate: how late a generator came is in the latency too, so that it makes a
-// fast variant look slower than it is, and never faster.
+// lateGate checks the generators' delay. The delay is part of the latency, so it can make a
+// fast variant look slower, but never faster.
 func lateGate(_ *experiment.Experiment, w *result.Window) string {
 	l := &w.Load
 	if l.Mode == experiment.Open && l.Wakeup != nil && l.Latency != nil {
@@ -206,7 +206,7 @@ func linkGate(_ *experiment.Experiment, w *result.Window) string {
 	return ""
 }
 
-// tried is what a result says that is none.
+// tried returns the warning in a trial's result.
 func tried(e *experiment.Experiment) string {
 	if !e.Trial() {
 		return ""
@@ -214,7 +214,7 @@ func tried(e *experiment.Experiment) string {
 	return "a trial: one short window of each variant, to see that everything starts; its figures mean nothing"
 }
 
-// warnsOnly are gates that the experiment lets pass with a warning, in words.
+// warnsOnly returns a warning that names the gates that only warn.
 func warnsOnly(e *experiment.Experiment) string {
 	if e.Gates == nil || len(e.Gates.Warn) == 0 {
 		return ""

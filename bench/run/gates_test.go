@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// passing is an experiment and a window of it that passes every gate.
+// passing returns an experiment and a window of it that passes every gate.
 func passing() (*experiment.Experiment, *result.Window) {
 	e := &experiment.Experiment{
 		Gates:    &experiment.Gating{Hits: 988, Tier: experiment.TierMemory},

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// A measured is one generator's result, and where it ran.
+// A measured is one generator's result and its host.
 type measured struct {
 	host string
 	load.Result
@@ -60,7 +60,7 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 		if err := t.result(ctx, &r.Result); err != nil {
 			return nil, err
 		}
-		if r.Partial { // somebody has asked it to end
+		if r.Partial { // it was asked to end
 			return nil, fmt.Errorf("%s was interrupted", t.name())
 		}
 		results = append(results, r)
@@ -68,8 +68,8 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 	return results, nil
 }
 
-// together is when the generators begin, on each host's own clock; none where
-// one generator has nobody to wait for.
+// together returns when the generators begin, on each host's own clock; nil for a single
+// generator.
 func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[string]int64, error) {
 	if len(seats) < 2 {
 		return nil, nil
@@ -90,11 +90,11 @@ func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[st
 	return start, nil
 }
 
-// apart is how far generators may begin from each other without a word: 1 ms
-// of a window of the series, which has 100.
+// apart is how far apart generators may begin without a warning: 1 ms of a window of the
+// series, which has 100.
 const apart = 1e6
 
-// merge brings the results onto the common time axis and makes one of them.
+// merge converts the results to the common time axis and merges them.
 func merge(results []measured, x axis) (load.Result, error) {
 	var all []load.Result
 	var first, last, unsure int64
@@ -122,7 +122,7 @@ func merge(results []measured, x axis) (load.Result, error) {
 	return sum, nil
 }
 
-// shift takes from all times of a result what the host's clock is ahead.
+// shift subtracts the offset of the host's clock from all times of a result.
 func shift(r *load.Result, ahead int64) {
 	r.StartMono -= ahead
 	for i := range r.Stalls {

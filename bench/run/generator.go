@@ -12,9 +12,8 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// generators are the configurations of a window's generators, without where
-// they run: connections and rate are dealt out to them, and each has a seed of
-// its own.
+// generators returns the configurations of a window's generators, without their hosts.
+// Connections and rate are divided among them, and each has a seed of its own.
 func generators(f *experiment.File, address string, j Job) ([]load.Config, error) {
 	e := f.Experiment
 	n := max(1, e.Load.Generators)
@@ -39,8 +38,8 @@ func generators(f *experiment.File, address string, j Job) ([]load.Config, error
 	return out, nil
 }
 
-// place of generator i of n: one alone may use all processors, several have
-// one each.
+// place returns the place of generator i of n. A single one may use all processors; several
+// have one each.
 func place(p experiment.Place, i, n int) thread.Setup {
 	s := thread.Setup{CPUs: p.CPUs, FIFO: p.FIFO}
 	if n > 1 && len(p.CPUs) > 0 {
@@ -49,7 +48,7 @@ func place(p experiment.Place, i, n int) thread.Setup {
 	return s
 }
 
-// workload fills in what is asked for.
+// workload fills in the requests.
 func workload(f *experiment.File, c *load.Config) error {
 	w := f.Experiment.Workload
 	switch w.Protocol {
@@ -97,14 +96,14 @@ func paths(objects []experiment.Object) ([]http1.Path, error) {
 	return out, nil
 }
 
-// filler sets all keys and asks for a few.
+// filler sets all keys and reads a few.
 func filler(f *experiment.File, address string) (load.Config, error) {
 	c := load.Config{
 		Address: address, Mode: load.Open, Rate: 1000, Connections: 4, Seed: 1, Duration: 100e6,
 		Timeout: f.Experiment.Load.Timeout, Prefill: true,
 	}
 	err := workload(f, &c)
-	// Generous: 10,000 keys a second are few.
+	// Generous: even a slow server sets more than 10,000 keys a second.
 	c.ConnectTimeout = 30e9 + int64(c.Keys)*100e3
 	return c, err
 }

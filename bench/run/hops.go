@@ -17,8 +17,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// sampleEvery is how often the hops are read. A reading costs a few netlink
-// dumps, the same in every variant.
+// sampleEvery is the interval of the hops' samples. A reading costs a few netlink dumps, the
+// same in every variant.
 const sampleEvery = 20 * time.Millisecond
 
 func (s *labSite) queueing(ctx context.Context) func() ([]result.Hop, error) {
@@ -53,7 +53,7 @@ func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
 	for {
 		read, err := reader.Read()
 		switch {
-		case errors.Is(err, netlink.ErrDumpInterrupted): // one sample less
+		case errors.Is(err, netlink.ErrDumpInterrupted): // skip one sample
 		case err != nil:
 			return nil, fmt.Errorf("queues on the way: %w", err)
 		default:
@@ -67,16 +67,15 @@ func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
 	}
 }
 
-// A reading is a hop as the result names it, at one moment.
+// A reading is a hop of the result at one moment.
 type reading struct {
 	result.Hop
 	bytes int64
-	drops uint64 // since the hop was made
+	drops uint64 // since the hop was created
 }
 
-// groupHops sums the lab's hops into those that a reader of the result can
-// tell apart: what is out of the host's reach, what a lane has to itself, and
-// the rest. classes are the lanes' names by their classes.
+// groupHops sums the lab's hops into groups that a reader can distinguish: hops out of the
+// host's reach, a lane's own, and the rest. classes are the lanes' names by class.
 func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []reading {
 	var out []reading
 	add := func(name string, reach result.Reach, limit int, x lab.Hop) {
@@ -104,8 +103,8 @@ func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []readin
 		case strings.HasPrefix(x.Name, "card tx ring "):
 			add("card → link", result.ReachHost, c.Ring*c.Queues, x)
 		}
-		// What is left: the receive rings, whose filling cannot be read and
-		// whose drops the machine's counters have, and classes above others.
+		// The rest are receive rings and inner classes. The fill level of a ring cannot be
+		// read, and the machine's counters have its drops.
 	}
 	return out
 }
@@ -113,7 +112,7 @@ func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []readin
 // A hopTable collects readings.
 type hopTable struct {
 	hops  []result.Hop
-	first []uint64 // drops of each, before
+	first []uint64 // drops of each, before the window
 }
 
 func (t *hopTable) record(all []reading) {

@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// Every reading of a hop lands in the row that tells how far a lane reaches.
+// TestGroupHops: every reading of a hop is in the row for the lane's reach.
 func TestGroupHops(t *testing.T) {
 	c := lab.Config{LinkRate: 1e9, SwitchBuffer: 1000, Ring: 10, Queues: 2}
 	classes := map[string]string{"1:10": "memcached", "1:2": "default"}
@@ -42,8 +42,8 @@ func TestGroupHops(t *testing.T) {
 	}
 }
 
-// Drops are those since the first reading; a hop that comes later counts from
-// then.
+// TestHopTable: drops are counted from the first reading; for a hop that appears later, from
+// then on.
 func TestHopTable(t *testing.T) {
 	var table hopTable
 	of := func(name string, bytes int64, drops uint64) reading {

@@ -53,11 +53,11 @@ func onHosts(t *testing.T, replace ...string) *agentSite {
 	return OnHosts(f, "v1", HostsOptions{}).(*agentSite)
 }
 
-// on is the agent of a host.
+// on returns the client for an agent's host.
 func on(h agent.Host) *agent.Client { return &agent.Client{Welcome: agent.Welcome{Host: h}} }
 
-// One generator on each client before any client has a second, each on a
-// processor of its own where there are several.
+// TestSeats: each client gets one generator before any gets a second. Each generator has a
+// processor of its own if there are several.
 func TestSeats(t *testing.T) {
 	s := onHosts(t)
 	for n, want := range map[int]string{
@@ -86,7 +86,7 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// A client's lanes are on its own device and link.
+// TestClientValues: a client's lanes are on its own device and link.
 func TestClientValues(t *testing.T) {
 	s := onHosts(t)
 	s.agents[lab.SUT] = on(agent.Host{Device: &agent.Device{Name: "eth0", Speed: 100e9}})
@@ -125,7 +125,7 @@ func generated(start int64, at ...int64) load.Result {
 	return r
 }
 
-// What several hosts measured is one result on one time axis.
+// TestMergeOnOneAxis: the measurements of several hosts become one result on one time axis.
 func TestMergeOnOneAxis(t *testing.T) {
 	x := axis{ahead: map[string]int64{"a": 5_000_000_000, "b": -7_000_000_000},
 		uncertainty: map[string]int64{"a": 20_000, "b": 30_000}}
@@ -186,12 +186,13 @@ func TestNoiseOfOtherHosts(t *testing.T) {
 	errtest.Says(t, "refused", s.judge(lab.Client, late(20_000)), "host big: processor 2")
 }
 
-// What the agents cannot do is said of the host before anything is started.
+// TestAgentsCannot: errors that the agents report are found before anything is started, with
+// the host's name.
 func TestAgentsCannot(t *testing.T) {
 	const lanes = "  - {name: noisy}\n  - {name: lane, lanes: \"" + lanesText + "\"}\n"
 	for name, c := range map[string]struct {
 		host agent.Host
-		rate uint64 // of the hosts file
+		rate uint64 // in the hosts file
 		want string
 	}{
 		"everything":         {agent.Host{Root: true, Device: &agent.Device{Speed: 1e9}}, 0, ""},
@@ -234,8 +235,8 @@ func TestAgentsCannot(t *testing.T) {
 	}
 }
 
-// TestFullSizes: at their full size, on hosts, the generators of every
-// experiment can do what they are told, and an agent takes it.
+// TestFullSizes: at full size, on hosts, the generators of every experiment have a valid
+// configuration, and an agent accepts it.
 func TestFullSizes(t *testing.T) {
 	const dir = "../../experiments/"
 	files, err := filepath.Glob(dir + "*.yaml")

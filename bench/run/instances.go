@@ -17,15 +17,15 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// An instance is one of the server's: the only one, or that of a NUMA node.
+// An instance is the only instance of the server, or that of a NUMA node.
 type instance struct {
 	split.Instance
-	// dir of its files below $scratch, "" of the only one.
+	// dir of its files below $scratch, "" for the only instance.
 	dir    string
-	server task // nil where somebody else has started it
+	server task // nil if another program has started it
 }
 
-// file is where one of its files is below $scratch.
+// file returns the path of one of its files below $scratch.
 func (x *instance) file(name string) string {
 	if x == nil {
 		return name
@@ -33,7 +33,7 @@ func (x *instance) file(name string) string {
 	return path.Join(x.dir, name)
 }
 
-// of names what is the instance's.
+// of names something that belongs to the instance.
 func (x *instance) of(what string) string {
 	if x == nil || x.dir == "" {
 		return what
@@ -41,7 +41,7 @@ func (x *instance) of(what string) string {
 	return fmt.Sprintf("%s on node %d", what, x.Node)
 }
 
-// because says whose error it is.
+// because adds the instance's name to an error.
 func (x *instance) because(err error) error {
 	if x.dir == "" {
 		return err
@@ -49,7 +49,7 @@ func (x *instance) because(err error) error {
 	return fmt.Errorf("instance on node %d: %w", x.Node, err)
 }
 
-// servers are the instances' processes.
+// servers returns the instances' processes.
 func (m *measurement) servers() (out []task) {
 	for _, x := range m.instances {
 		if x.server != nil {
@@ -59,10 +59,10 @@ func (m *measurement) servers() (out []task) {
 	return out
 }
 
-// serverName is the server's process in what is counted, of all instances.
+// serverName is the name of the server's process in counts, summed over instances.
 const serverName = "server"
 
-// processes are the instances' by the names that they are counted by.
+// processes are the instances' processes, by their names in counts.
 func (m *measurement) processes() map[string]task {
 	out := map[string]task{}
 	for _, x := range m.instances {
@@ -73,8 +73,8 @@ func (m *measurement) processes() map[string]task {
 	return out
 }
 
-// tellInstances takes each instance's process out of a window's, and has their
-// sum in the place.
+// tellInstances moves each instance's process out of a window's processes, and puts their sum
+// in place.
 func (m *measurement) tellInstances(w *result.Window) {
 	if len(m.instances) < 2 {
 		return
@@ -99,7 +99,7 @@ func (m *measurement) tellInstances(w *result.Window) {
 	}
 }
 
-// placed puts a process where an instance is, or, with none, the server.
+// placed puts a process where instance x is, or, without one, where the server is.
 func (m *measurement) placed(l launch, x *instance) launch {
 	l.Place = m.e.Placement.Server
 	if x != nil && x.dir != "" {
@@ -108,7 +108,7 @@ func (m *measurement) placed(l launch, x *instance) launch {
 	return l
 }
 
-// valuesOf are the names' in an instance's command and files.
+// valuesOf returns the values of the names in an instance's command and files.
 func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 	values := m.values(host)
 	if x == nil || host != lab.SUT {
@@ -130,8 +130,8 @@ func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 	return values
 }
 
-// lead has connections go to one instance, or, with none, each to that of the
-// node where it arrives.
+// lead directs all connections to one instance, or, without one, each connection to the
+// instance of the node where it arrives.
 func (m *measurement) lead(ctx context.Context, only *instance) (r led.Result, err error) {
 	d := m.division
 	c := led.Config{Port: uint16(m.e.Server.Port), Nodes: d.arrival, Others: d.others,
@@ -145,8 +145,8 @@ func (m *measurement) lead(ctx context.Context, only *instance) (r led.Result, e
 	return r, m.because(err)
 }
 
-// each does something with each instance, to which all connections go
-// meanwhile; then they go where they arrive.
+// each calls do for each instance. Meanwhile all connections go to that instance; afterwards
+// they go to the node where they arrive.
 func (m *measurement) each(ctx context.Context, do func(*instance) error) error {
 	if len(m.instances) == 1 {
 		return do(m.instances[0])
@@ -163,8 +163,8 @@ func (m *measurement) each(ctx context.Context, do func(*instance) error) error 
 	return err
 }
 
-// fetchEach fills each instance, and has it proven by the instances' caches that
-// it was this one.
+// fetchEach fills each instance, and proves by the instances' caches that it filled the right
+// one.
 func (m *measurement) fetchEach(ctx context.Context) error {
 	return m.each(ctx, func(x *instance) error {
 		if len(m.instances) == 1 {
@@ -197,7 +197,7 @@ func (m *measurement) fetchEach(ctx context.Context) error {
 	})
 }
 
-// arrivals count how connections came to instances; nil where there is one.
+// arrivals count how connections were assigned to instances; nil if there is one.
 type arrivals struct{ *led.Result }
 
 func (m *measurement) arrived(ctx context.Context) (a arrivals, err error) {
@@ -209,7 +209,7 @@ func (m *measurement) arrived(ctx context.Context) (a arrivals, err error) {
 		config: led.Config{Port: uint16(m.e.Server.Port), Count: true}}, a.Result)
 }
 
-// since is the growth, put into a window, with what is doubtful about it.
+// since puts the growth into a window, with warnings.
 func (a arrivals) since(before arrivals, w *result.Window) {
 	if a.Result == nil || before.Result == nil {
 		return

@@ -45,7 +45,7 @@ lab: {}
 variants: [{name: off}]
 `
 
-// divided is a measurement on fake hosts of two nodes.
+// divided returns a measurement on fake hosts with two nodes.
 func divided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHosts, result.Server) {
 	t.Helper()
 	x, h := undivided(t, m, cpus)
@@ -56,7 +56,7 @@ func divided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHost
 	return x, h, r
 }
 
-// undivided is the same before the server is started.
+// undivided returns the same before the server is started.
 func undivided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHosts) {
 	t.Helper()
 	f, err := experiment.Parse("split.yaml", []byte(splitCaching))
@@ -69,7 +69,7 @@ func undivided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHo
 	return &measurement{f: f, e: f.Experiment, on: h}, h
 }
 
-// leads are the instances that connections were led to, in order.
+// leads returns the instances to which connections were directed, in order.
 func (h *fakeHosts) leads() (out []int) {
 	for _, c := range h.all["connections to instances"] {
 		out = append(out, c.(led.Config).Only)
@@ -104,7 +104,7 @@ func TestInstances(t *testing.T) {
 			t.Errorf("%s: processors %v, memory %v", what, got.CPUs, got.mems)
 		}
 	}
-	// Each was asked by itself, and then connections stay where they arrive.
+	// Each instance was asked alone; then connections stay where they arrive.
 	if diff := cmp.Diff([]int{1, 2, 0}, h.leads()); diff != "" {
 		t.Errorf("led (-want +got)\n%s", diff)
 	}
@@ -112,7 +112,7 @@ func TestInstances(t *testing.T) {
 		t.Errorf("asked %s, want %s", got, want)
 	}
 
-	// Filled one after the other, by their own counters.
+	// They are filled one after the other, checked by their own counters.
 	zero, full := cache.Counters{Requests: 1}, cache.Counters{Requests: 41}
 	h.series["counters of varnish"] = []any{zero, zero, full, zero, full, zero, full, full}
 	clear(h.all)
@@ -142,7 +142,7 @@ func TestInstances(t *testing.T) {
 	}
 }
 
-// What instances did is in a window of each and of all together.
+// TestInstancesOfAWindow: a window has the instances' work, for each and in total.
 func TestInstancesOfAWindow(t *testing.T) {
 	m, h, _ := divided(t, twoSockets(), []int{1, 5})
 	h.results["generator 1"] = generated(1e9)
@@ -181,9 +181,9 @@ func TestInstancesOfAWindow(t *testing.T) {
 	errtest.Says(t, "one has ended", err, "the server on node 1 has ended")
 }
 
-// A window ends with an instance, with what it needs, or with a host: at once,
-// by their own last words, and not when the generator's time is over. In a
-// bubble time stands still unless everybody waits for it.
+// TestMeasureEndsAtOnce: a window ends when an instance, an additional process, or a host is
+// lost: at once, with that process's own error, not when the generator's time is over. In a
+// synctest bubble, time advances only when all goroutines wait.
 func TestMeasureEndsAtOnce(t *testing.T) {
 	for who, want := range map[string]string{
 		"the server on node 0": "the server on node 0 has ended: signal: killed",
@@ -216,7 +216,8 @@ func TestMeasureEndsAtOnce(t *testing.T) {
 	}
 }
 
-// On one node it is one instance, as without split, and the result says so.
+// TestOneNodeIsOneInstance: on one node there is one instance, as without split, and the result
+// says so.
 func TestOneNodeIsOneInstance(t *testing.T) {
 	m, h, r := divided(t, nodes.Machine{Nodes: twoSockets().Nodes[:1],
 		Devices: []numa.Device{{Name: lab.Port, Node: -1}}}, []int{1, 2})
@@ -236,7 +237,7 @@ func TestOneNodeIsOneInstance(t *testing.T) {
 	}
 }
 
-// What a run takes on more nodes than one is said before it begins.
+// TestDescribeSplit: the extra time on several nodes is shown before the run.
 func TestDescribeSplit(t *testing.T) {
 	for text, want := range map[string]string{
 		splitCaching: " at most, and 1s more for each NUMA node beyond one that the server is on; limit ",

@@ -21,21 +21,21 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// A labSite is an agentSite whose hosts are package lab's, with an agent on each. What
-// is its own is what one machine knows better: the switch, the queues on the way, one
-// clock for all hosts, and the power that the machine itself draws.
+// A labSite is an agentSite whose hosts are package lab's, with an agent on each. It adds what
+// only a single machine has: the switch, the queues on the way, one clock for all hosts, and
+// the machine's own power.
 type labSite struct {
 	*agentSite
-	self string // the path of niclane-bench
+	self string // path of niclane-bench
 
 	reservation *reservation
 	lab         *lab.Lab
-	dir         string // of the agents, and their lanes and journals
+	dir         string // directory of the agents, with their lanes and journals
 	serving     []*labAgent
 }
 
-// InLab returns the site of an experiment in the lab. version is this niclane's, and
-// self the path of niclane-bench, which the agents are.
+// InLab returns the site of an experiment in the lab. version is that of this niclane, and self
+// the path of niclane-bench, which runs as the agents.
 func InLab(f *experiment.File, version, self string) Site {
 	s := &labSite{agentSite: newAgentSite(f, &experiment.Hosts{}, version), self: self}
 	s.on, s.dialer = s, s.enter
@@ -87,7 +87,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	if err := s.connect(ctx, r); err != nil {
 		return err
 	}
-	// What a veth says of its speed is no lab's link.
+	// The speed that a veth reports is not the lab's link rate.
 	for _, c := range s.agents {
 		if c.Host.Device != nil {
 			c.Host.Device.Speed = s.lab.Config.LinkRate
@@ -97,7 +97,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	return nil
 }
 
-// open lets the servers' user get to its files.
+// open gives the servers' user access to its files.
 func (s *labSite) open() error {
 	if err := os.Chmod(s.dir, 0o711); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s *labSite) open() error {
 	}
 }
 
-// HostNoise is this machine's, once for all hosts.
+// HostNoise is that of this machine, once for all hosts.
 func (s *labSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, error) {
 	return hiccup.Run(ctx, hiccup.Config{Duration: ns})
 }
@@ -140,26 +140,26 @@ func (s *labSite) Down(ctx context.Context) error {
 	if s.dir != "" {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
-	// What could not be removed the next run finds by the reservation.
+	// If something could not be removed, the next run finds it by the reservation.
 	if s.reservation != nil && errors.Join(errs...) == nil {
 		errs = append(errs, s.reservation.release())
 	}
 	return errors.Join(errs...)
 }
 
-// nodes are this machine's. The lab's port is on none.
+// nodes returns this machine's NUMA nodes. The lab's port is on none.
 func (s *labSite) nodes(ctx context.Context) (nodes.Machine, []int, error) {
 	m, err := nodes.Run(ctx, nodes.Config{})
 	m.Devices = []numa.Device{{Name: lab.Port, Node: -1}}
 	return m, s.lab.Config.SUTCPUs, err
 }
 
-// The hosts' clocks are one.
+// All hosts have the same clock.
 func (s *labSite) clocks(context.Context) (func(context.Context) (axis, error), error) {
 	return func(context.Context) (axis, error) { return axis{}, nil }, nil
 }
 
-// Generators are placed by the experiment.
+// The experiment places the generators.
 func (s *labSite) seats(n int) []seat {
 	var out []seat
 	for i := range n {
@@ -168,7 +168,7 @@ func (s *labSite) seats(n int) []seat {
 	return out
 }
 
-// user of the server, and of what is beside it.
+// user of the server, and of its additional processes.
 func (s *labSite) user() string {
 	if s.e.Server.User != "" {
 		return s.e.Server.User
@@ -176,7 +176,7 @@ func (s *labSite) user() string {
 	return agent.DefaultUser
 }
 
-// path of something of this run's.
+// path returns a path in the run's directory.
 func (s *labSite) path(elem ...string) string {
 	return filepath.Join(append([]string{s.dir}, elem...)...)
 }

@@ -22,35 +22,35 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// fakeHosts are hosts on which nothing runs: whatever is started has its result
-// at once, by what it is, or none.
+// fakeHosts are hosts on which nothing runs: each process that is started has its result at
+// once, by its name, or none.
 type fakeHosts struct {
-	results  map[string]any   // by what is started
-	fails    map[string]error // in the place of a result
-	refuses  map[string]error // to start it
+	results  map[string]any   // by the process's name
+	fails    map[string]error // instead of a result
+	refuses  map[string]error // errors of the start
 	readings []counters.Counters
 	lostNow  chan struct{}
 	hops     error
-	// machine and processors that a server can be split over.
+	// machine and processors over which a server can be split.
 	machine    nodes.Machine
 	processors []int
 	stored     map[int]string
-	// when something is started, this happens.
+	// when has functions that are called at a start, by name.
 	when map[string]func()
 
-	// series are results in the place of results, one for each start.
+	// series are used instead of results, one for each start.
 	series map[string][]any
-	diff   machine.Diff // that is counted
+	diff   machine.Diff // the result of counting
 
 	launched []string
-	all      map[string][]any  // configs, by what was started
-	places   map[string]launch // the same
-	files    map[string]string // that were put, by name
+	all      map[string][]any  // configs, by the process's name
+	places   map[string]launch // launches, by the process's name
+	files    map[string]string // files that were written, by name
 	asked    []string
-	argv     []string // of the command that was started last
+	argv     []string // of the last command that was started
 	configs  map[string]any
 	tasks    map[string]*fakeTask
-	read     int // counters
+	read     int // number of reads of the counters
 }
 
 func (h *fakeHosts) seats(n int) (out []seat) {
@@ -156,7 +156,7 @@ func (t *fakeTask) result(ctx context.Context, into any) error {
 	return json.Unmarshal(b, into)
 }
 
-// fakes are hosts on which what is started has these results.
+// fakes returns hosts on which processes have these results.
 func fakes(results map[string]any) *fakeHosts {
 	return &fakeHosts{results: results, fails: map[string]error{}, refuses: map[string]error{},
 		when: map[string]func(){}, series: map[string][]any{}, tasks: map[string]*fakeTask{},
@@ -164,15 +164,15 @@ func fakes(results map[string]any) *fakeHosts {
 		all: map[string][]any{}, places: map[string]launch{}}
 }
 
-// servedCounters are those of memcached after so many gets and sets, all hits.
+// servedCounters are those of memcached after the given gets and sets, all hits.
 func servedCounters(gets, sets int64) counters.Counters {
 	return counters.Counters{Gets: counters.Counter{Name: "cmd_get", Value: gets},
 		Sets: counters.Counter{Name: "cmd_set", Value: sets},
 		Hits: counters.Counter{Name: "get_hits", Value: gets}, Misses: counters.Counter{Name: "get_misses"}}
 }
 
-// faked is a measurement on fake hosts, whose server runs and whose generator
-// has sent 90 gets and 10 sets.
+// faked returns a measurement on fake hosts, whose server runs and whose generator has sent 90
+// gets and 10 sets.
 func faked(t *testing.T, replace ...string) (*measurement, *fakeHosts) {
 	t.Helper()
 	g := generated(1e9)
@@ -206,13 +206,13 @@ func TestMeasure(t *testing.T) {
 		w.Load.Completed != 100 || w.Machine == nil {
 		t.Errorf("%+v, %d completed", w.Counts, w.Load.Completed)
 	}
-	// Of 100 ms with 1 MB each, those of the window.
+	// Of intervals of 100 ms with 1 MB each, those in the window.
 	if len(w.Noise) != 1 || w.Noise[0].Achieved != 80_000_000 || !h.tasks["noise 1 to-sut, sender"].stopped {
 		t.Errorf("noise %+v", w.Noise)
 	}
 }
 
-// What ends a window is named, and what ran beside it is ended.
+// TestMeasureRefuses: the error names what ended the window, and the other processes are ended.
 func TestMeasureRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(m *measurement, h *fakeHosts)
@@ -225,7 +225,7 @@ func TestMeasureRefuses(t *testing.T) {
 			"cmd_get fell from 1000 to 3: the server was started again"},
 		"server died before": {func(_ *measurement, h *fakeHosts) { close(h.tasks["the server"].done) },
 			"the server has ended: signal: killed"},
-		// The generator waits for answers then.
+		// The generator then waits for answers.
 		"server dies": {func(_ *measurement, h *fakeHosts) {
 			delete(h.results, "generator 1")
 			h.when["generator 1"] = func() { close(h.tasks["the server"].done) }
@@ -266,7 +266,8 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 }
 
-// The keys of the workload are there and were set once, or nothing is measured.
+// TestPrefillIsProven: if the workload's keys are not there, or were not set exactly once,
+// nothing is measured.
 func TestPrefillIsProven(t *testing.T) {
 	filled := []counters.Counters{servedCounters(0, 0), servedCounters(0, 10_000)}
 	for name, c := range map[string]struct {
@@ -294,8 +295,8 @@ func TestPrefillIsProven(t *testing.T) {
 	}
 }
 
-// memcached takes its connections as the bound of its files, of which its
-// threads have some.
+// TestMemcachedHasFilesForItsThreads: memcached takes its limit of connections as the limit of
+// its files, and its threads need some files.
 func TestMemcachedHasFilesForItsThreads(t *testing.T) {
 	f := parse(t, "kind: niclane", "kind: memcached", "connections: 4", "connections: 4400")
 	f.Experiment.Server.Threads = 110
@@ -310,7 +311,7 @@ func TestMemcachedHasFilesForItsThreads(t *testing.T) {
 	}
 }
 
-// TestHashPower: a table for as many keys as memcached puts into it before it grows.
+// TestHashPower: the table holds the keys without growing, by memcached's own limit.
 func TestHashPower(t *testing.T) {
 	for keys, want := range map[int]int{1: 16, 98304: 16, 98305: 17, 500_000: 19, 786_432: 19, 786_433: 20} {
 		if got := hashPower(keys); got != want {

@@ -22,14 +22,14 @@ import (
 // labMTU is the default of lab.Config.MTU.
 const labMTU = 1500
 
-// noiseEnds are the two ends of one noise to address, without their threads,
-// on a link of so many bit/s and a path of that MTU.
+// noiseEnds returns the two ends of one noise to address, without their threads, for a link of
+// link bit/s and a path with that MTU.
 func noiseEnds(n experiment.Noise, address string, link int64, mtu int) (send, receive noise.Config) {
 	bits := int64(n.BitsPerSecond)
 	if bits == 0 {
 		bits = int64(n.Share) * link / 1000
 	}
-	at, _ := netip.ParseAddrPort(address) // package noise says what is wrong with it
+	at, _ := netip.ParseAddrPort(address) // package noise reports errors in it
 	ipv6 := at.Addr().Is6() && !at.Addr().Is4In6()
 	receive = noise.Config{Role: noise.Receive, Protocol: n.Protocol, Address: address, Flows: n.Flows}
 	send = receive
@@ -44,7 +44,7 @@ func noiseEnds(n experiment.Noise, address string, link int64, mtu int) (send, r
 	return send, receive
 }
 
-// largestDatagram is the payload of one that fits the MTU in one piece.
+// largestDatagram returns the largest payload that fits the MTU without fragmentation.
 func largestDatagram(mtu int, ipv6 bool) int {
 	if ipv6 {
 		return mtu - 40 - 8
@@ -52,7 +52,7 @@ func largestDatagram(mtu int, ipv6 bool) int {
 	return mtu - 20 - 8
 }
 
-// A flow is one noise, both ends.
+// A flow is both ends of one noise.
 type flow struct {
 	direction        string
 	asked            int64
@@ -71,8 +71,7 @@ func (m *measurement) startNoise(ctx context.Context, all []experiment.Noise) ([
 		send, receive := noiseEnds(n, net.JoinHostPort(m.on.addressOf(x.to), strconv.Itoa(n.Port)), rate, mtu)
 		send.Setup, receive.Setup = m.noiseThread(x.from), m.noiseThread(x.to)
 		x.asked = send.Rate
-		// Both run until they are asked to end, so that no window outlasts its
-		// noise.
+		// Both run until they are asked to end, so that no window outlasts its noise.
 		var err error
 		what := fmt.Sprintf("noise %d %s", i+1, n.Direction)
 		if x.receiver, err = m.on.launch(ctx, noiseEnd(what+", receiver", x.to, receive)); err != nil {
@@ -98,12 +97,13 @@ func (m *measurement) noiseThread(host string) thread.Setup {
 	return thread.Setup{CPUs: p.CPUs, FIFO: p.FIFO}
 }
 
-// collect ends the noise and says what arrived while latency was counted.
+// collect ends the noise and returns what arrived while latency was counted.
 func (x *flow) collect(ctx context.Context, l load.Result, a axis) (result.Noise, error) {
 	n := result.Noise{Direction: x.direction, Asked: x.asked}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("no end of the noise"))
 	defer cancel()
-	// Who has ended by itself is the one to name: the other ends for that.
+	// The error of the end that stopped by itself is the cause: the other one stops because of
+	// it.
 	if err := cmp.Or(x.receiver.ended(), x.sender.ended()); err != nil {
 		return n, err
 	}
@@ -126,7 +126,7 @@ func (x *flow) collect(ctx context.Context, l load.Result, a axis) (result.Noise
 	return n, nil
 }
 
-// abandon ends what has not ended.
+// abandon ends the processes that have not ended.
 func (x *flow) abandon() {
 	_ = x.sender.stop()
 	_ = x.receiver.stop()

@@ -15,7 +15,7 @@ func TestNoiseEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name, address string
 		n             experiment.Noise
-		want          noise.Config // of the sender
+		want          noise.Config // configuration of the sender
 	}{
 		{"TCP, a share", "10.0.0.1:5001", experiment.Noise{Protocol: "tcp", Share: 500, Flows: 3, Segment: 1000,
 			Congestion: "reno"},

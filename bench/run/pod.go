@@ -29,15 +29,15 @@ func (t *podTask) result(context.Context, any) error {
 	return errors.New(t.Name() + " has no result")
 }
 
-// stop deletes the pod, whatever became of the run.
+// stop deletes the pod, even after the run's context has ended.
 func (t *podTask) stop() error { return t.Delete(context.Background()) }
 
-// pods are what a measurement knows of a cluster.
+// pods is a measurement's use of a cluster.
 type pods struct {
 	kubectl pod.Kubectl
 	version string // the cluster's
-	run     string // value of the label of what this run makes
-	// policy is the LanePolicy that the cluster has, made of text.
+	run     string // the label's value on everything that this run creates
+	// policy is the LanePolicy in the cluster, created from text.
 	policy *pod.Policy
 	text   string
 }
@@ -52,8 +52,8 @@ func (p *pods) reach(ctx context.Context, r *result.Result) (err error) {
 	return nil
 }
 
-// setLanePolicy has the cluster follow the variant's, in the place of the one
-// that is there. No pod of the run is there meanwhile.
+// setLanePolicy replaces the LanePolicy in the cluster by the variant's. No pod of the run may
+// exist meanwhile.
 func (m *measurement) setLanePolicy(ctx context.Context, v experiment.Variant) error {
 	text, err := experiment.Expand(v.LanePolicy, m.values(lab.SUT))
 	if err != nil {
@@ -76,7 +76,7 @@ func (m *measurement) setLanePolicy(ctx context.Context, v experiment.Variant) e
 	return err
 }
 
-// dropLanePolicy takes away the one that is there.
+// dropLanePolicy removes the LanePolicy, if there is one.
 func (m *measurement) dropLanePolicy(ctx context.Context) error {
 	if m.pods.policy == nil {
 		return nil
@@ -88,7 +88,7 @@ func (m *measurement) dropLanePolicy(ctx context.Context) error {
 	return err
 }
 
-// stopPods deletes the pods that there are.
+// stopPods deletes the run's pods.
 func (m *measurement) stopPods() error {
 	var errs []error
 	for _, x := range m.instances {
@@ -99,8 +99,7 @@ func (m *measurement) stopPods() error {
 	return errors.Join(errs...)
 }
 
-// startPod makes the pod of the variant and waits until kubelet says that it is
-// ready.
+// startPod creates the variant's pod and waits until kubelet reports it ready.
 func (m *measurement) startPod(ctx context.Context, r *result.Server, one *instance) error {
 	text, err := experiment.Expand(m.e.Server.Manifest, m.values(lab.SUT))
 	if err != nil {
@@ -115,7 +114,7 @@ func (m *measurement) startPod(ctx context.Context, r *result.Server, one *insta
 	}
 	p, err := pod.Start(ctx, m.pods.kubectl, w)
 	if p != nil {
-		one.server = &podTask{p} // to be deleted, also after an error
+		one.server = &podTask{p} // it must be deleted, also after an error
 	}
 	if err != nil {
 		return err
@@ -130,7 +129,7 @@ func (m *measurement) startPod(ctx context.Context, r *result.Server, one *insta
 	return nil
 }
 
-// podText is a variant's pod in words.
+// podText describes a variant's pod.
 func podText(v experiment.Variant) string {
 	node := ", no LanePolicy"
 	if v.LanePolicy != "" {
@@ -146,7 +145,7 @@ func podText(v experiment.Variant) string {
 	return "a pod with " + strings.Join(limits, ", ") + node
 }
 
-// podAddress is that of the pod that runs, "" if none does.
+// podAddress returns the address of the running pod, "" if there is none.
 func (m *measurement) podAddress() string {
 	for _, s := range m.servers() {
 		if t, ok := s.(*podTask); ok {

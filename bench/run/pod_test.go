@@ -28,8 +28,7 @@ variants:
   - {name: lane, server: {limits: {niclane.dev/redis: 1}}, lane-policy: "{apiVersion: niclane.dev/v1, kind: LanePolicy, metadata: {name: p}}"}
 `
 
-// kubectl has a cluster whose pods are at once as status says. Its calls are in
-// the file that is returned.
+// kubectl is a cluster whose pods have status at once. The file that is returned has its calls.
 const kubectl = `#!/bin/sh
 echo "$*" >>"$0.calls"
 case "$*" in
@@ -62,8 +61,8 @@ func podRun(t *testing.T, status string) (*measurement, func() string) {
 	}
 }
 
-// TestPod: the server of a variant is a pod of its own, which everybody finds at
-// its address, and which is deleted when the server is stopped.
+// TestPod: the server of a variant is a pod of its own, which is used by its address, and
+// deleted when the server is stopped.
 func TestPod(t *testing.T) {
 	m, calls := podRun(t, `{"podIP": "10.1.2.3", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"name": "app", "image": "cache:1"}]}`)
 	var r result.Result
@@ -102,7 +101,7 @@ func TestPod(t *testing.T) {
 		`"niclane.dev/bench":"`+m.pods.run+`"`, "delete pod cache-")
 }
 
-// TestPodDescribed: before a run it is said which pods it makes.
+// TestPodDescribed: the description of a run lists its pods.
 func TestPodDescribed(t *testing.T) {
 	m, _ := podRun(t, "{}")
 	var b strings.Builder
@@ -114,8 +113,7 @@ func TestPodDescribed(t *testing.T) {
 		"lane: without noise, a pod with niclane.dev/redis: 1, a LanePolicy\n")
 }
 
-// TestPodEnds: a pod that ends is why everything else fails, and is deleted all
-// the same.
+// TestPodEnds: if a pod ends, it is named as the cause of all other errors, and it is deleted.
 func TestPodEnds(t *testing.T) {
 	m, calls := podRun(t, `{"phase": "Failed", "reason": "OutOfmemory"}`)
 	_, err := m.StartServer(t.Context(), m.e.Variants[0])

@@ -12,17 +12,17 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// powers are the power sources of an experiment. One that cannot be read is
-// asked once; each window then says why it has not measured.
+// powers are the power sources of an experiment. A source that cannot be read is tried only
+// once; each window then says why it has no measurement.
 type powers struct {
 	sources []power.Source
-	broken  []string // why, by source; "": it can be read
+	broken  []string // the reason by source; "": it can be read
 }
 
-// An opener opens a source; power.Open opens those that this machine reads.
+// An opener opens a source; power.Open opens the sources that this machine reads.
 type opener func(power.Config) (power.Source, error)
 
-// open the sources of an experiment; r is told what cannot be read.
+// open opens the sources of an experiment, and reports in r those that cannot be read.
 func (p *powers) open(ctx context.Context, all []power.Config, open opener, r *result.Result) error {
 	opened, unread, err := openPowers(ctx, all, open)
 	if err != nil {
@@ -35,7 +35,7 @@ func (p *powers) open(ctx context.Context, all []power.Config, open opener, r *r
 	return nil
 }
 
-// openPowers finds out what can be read. What cannot is a warning each.
+// openPowers finds out which sources can be read, with a warning for each of the others.
 func openPowers(ctx context.Context, all []power.Config, open opener) (p powers, warnings []string, err error) {
 	for i, c := range all {
 		s, err := open(c)
@@ -54,8 +54,8 @@ func openPowers(ctx context.Context, all []power.Config, open opener) (p powers,
 	return p, warnings, nil
 }
 
-// start begins a window and returns what ends it, once, and says what was
-// measured.
+// start begins a window. The function that it returns ends it, once, and returns the
+// measurements.
 func (p powers) start(ctx context.Context) func(context.Context) []power.Result {
 	meters := make([]power.Meter, len(p.sources))
 	out := make([]power.Result, len(p.sources))
@@ -65,7 +65,7 @@ func (p powers) start(ctx context.Context) func(context.Context) []power.Result 
 			continue
 		}
 		m, err := s.Start(ctx)
-		if err != nil { // it could be read before
+		if err != nil { // although it could be read before
 			out[i].NotMeasured = err.Error()
 			continue
 		}
@@ -81,23 +81,22 @@ func (p powers) start(ctx context.Context) func(context.Context) []power.Result 
 	}
 }
 
-// A remoteSource is one that the agent of a host reads: what a sensor in the
-// host itself shows.
+// A remoteSource is a source that a host's agent reads: a sensor in the host itself.
 type remoteSource struct {
-	power.Source // as it is described
+	power.Source // for its description
 	name         string
 	host         metering
 	config       power.Config
 }
 
-// metering is what of an agent.Client a remoteSource needs.
+// metering is the part of an agent.Client that a remoteSource needs.
 type metering interface {
 	Offset(context.Context) (agent.Offset, error)
 	Meter(context.Context, power.Config) (func(context.Context) (power.Result, error), error)
 }
 
-// openPower opens a source for hosts with agents: the SUT's sensors are its
-// agent's to read, and what is asked over a network is asked from here.
+// openPower opens a source for hosts with agents. The SUT's agent reads the SUT's own sensors;
+// sources on the network are read from here.
 func (s *agentSite) openPower(c power.Config) (power.Source, error) {
 	local, err := power.Open(c)
 	if err != nil || !c.Local() {
@@ -108,7 +107,7 @@ func (s *agentSite) openPower(c power.Config) (power.Source, error) {
 
 func (s remoteSource) Describe() power.Provenance { return s.there(s.Source.Describe()) }
 
-// there says that a source is on the host.
+// there adds the host's name to a source's address.
 func (s remoteSource) there(p power.Provenance) power.Provenance {
 	p.Address = "host " + s.name + ": " + p.Address
 	return p
@@ -132,7 +131,7 @@ type remoteMeter struct {
 	stop   func(context.Context) (power.Result, error)
 }
 
-// Stop brings the times onto the common axis, which is this machine's clock.
+// Stop converts the times to the common axis, which is this machine's clock.
 func (m remoteMeter) Stop(ctx context.Context) power.Result {
 	r, err := m.stop(ctx)
 	if err != nil {
@@ -140,7 +139,7 @@ func (m remoteMeter) Stop(ctx context.Context) power.Result {
 	}
 	r.Provenance = m.there(r.Provenance)
 	after, err := m.host.Offset(ctx)
-	if err != nil { // the run ends for it
+	if err != nil { // the error ends the run
 		after = m.before
 	}
 	ahead := agent.Between(m.before, after, m.before.At/2+after.At/2).Ns

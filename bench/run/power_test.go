@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// A source that cannot be read is asked once and says in each window why; one
-// that can has the energy of the window.
+// TestPowers: a source that cannot be read is tried once, and each window says why. The other
+// source has the energy of the window.
 func TestPowers(t *testing.T) {
 	root, step := powertest.RAPL(t)
 	ctx := context.Background()
@@ -70,8 +70,8 @@ func (h fakeHost) Meter(context.Context, power.Config) (func(context.Context) (p
 	return func(context.Context) (power.Result, error) { return h.result, h.fails }, nil
 }
 
-// What a host's own sensors show is on the run's time axis and says where it was
-// read; a host that does not answer costs the power and not the window.
+// TestPowersOfAHost: the measurement of a host's own sensors is on the run's time axis and
+// names the host. If a host does not answer, the window has no power, but is kept.
 func TestPowersOfAHost(t *testing.T) {
 	config := power.Config{Source: power.RAPL}
 	here, err := power.Open(config)
@@ -105,7 +105,7 @@ func TestPowersOfAHost(t *testing.T) {
 	}
 }
 
-// Sensors in the SUT are its agent's to read; a BMC is asked from here.
+// TestWhoReadsPower: the SUT's agent reads sensors in the SUT; a BMC is read from here.
 func TestWhoReadsPower(t *testing.T) {
 	s := onHosts(t)
 	for _, c := range []power.Config{{Source: power.RAPL},

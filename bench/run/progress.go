@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// progress tells how far the run is, and how long it will take at the pace so
-// far.
+// progress reports how far the run is, and how long it will take at the pace so far.
 type progress struct {
-	out         io.Writer // nil: nobody
+	out         io.Writer // nil: no reports
 	now         func() time.Time
-	began       time.Time // of the first window
-	done, total int       // windows
+	began       time.Time // start of the first window
+	done, total int       // numbers of windows
 }
 
 func (p *progress) sayf(format string, args ...any) {
@@ -23,7 +22,7 @@ func (p *progress) sayf(format string, args ...any) {
 	}
 }
 
-// window is told before each one.
+// window is called before each window.
 func (p *progress) window(what string) {
 	left := ""
 	if p.done == 0 {

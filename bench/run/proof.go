@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// counted is what both ends counted between two readings.
+// counted returns the counts that both ends have between two readings.
 func counted(before, after counters.Counters, w load.Work) []result.Count {
 	var out []result.Count
 	for _, x := range []struct {
@@ -36,8 +36,8 @@ const (
 	hits = "hits"
 )
 
-// prove holds the server's own counts of a window against the workload of the
-// file. That they agree with the generators' is package counters' to say.
+// prove compares the server's own counts of a window with the workload of the file. Package
+// counters checks that they agree with the generators'.
 func prove(w experiment.Workload, counts []result.Count, unanswered int64) error {
 	served := map[string]int64{}
 	for _, c := range counts {
@@ -46,7 +46,7 @@ func prove(w experiment.Workload, counts []result.Count, unanswered int64) error
 	g, s := served[gets], served[sets]
 	var errs []error
 	if n := float64(g + s); n > 0 {
-		// Gets and sets are drawn: five standard deviations of that, and one.
+		// Gets and sets are drawn: allow five standard deviations, plus one.
 		want := float64(w.Gets) / float64(w.Gets+w.Sets)
 		if off := math.Abs(float64(g) - n*want); off > 1+5*math.Sqrt(n*want*(1-want))+float64(unanswered) {
 			errs = append(errs, fmt.Errorf("the server had gets:sets of %d:%d, the workload says get-set: %d:%d", g, s,
@@ -61,7 +61,7 @@ func prove(w experiment.Workload, counts []result.Count, unanswered int64) error
 	return unproven(errors.Join(errs...))
 }
 
-// unproven says what an error is about.
+// unproven adds to an error that the workload is not proven.
 func unproven(err error) error {
 	if err == nil {
 		return nil

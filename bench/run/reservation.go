@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reservations are in the directory of the labs, a file for each lab that a run has
-// raised. It is locked while the run lives, and names the run's directory: what
-// a run that was killed has left, the next one of that lab removes.
+// reservations is the directory with a file for each lab that a run has started. The file is
+// locked while the run lives, and names the run's directory. If a run was killed, the next run
+// with that lab removes what it left.
 const reservations = "/run/niclane/bench"
 
-// A reservation of the name of a lab.
+// A reservation is that of a lab's name.
 type reservation struct{ f *os.File }
 
 // errReserved says that another run has the lab.
 var errReserved = errors.New("another run measures there now")
 
-// reserveLab takes a name for this run. left is the directory of a run that was
-// killed before it could take its lab down, "" if there was none.
+// reserveLab reserves a name for this run. left is the directory of a run that was killed
+// before it could remove its lab, "" if there was none.
 func reserveLab(in, name string) (c *reservation, left string, err error) {
 	path := filepath.Join(in, name)
 	for try := 0; ; try++ {
@@ -34,7 +34,7 @@ func reserveLab(in, name string) (c *reservation, left string, err error) {
 			return nil, "", err
 		}
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-		if errors.Is(err, fs.ErrNotExist) && try < 10 { // another run ends
+		if errors.Is(err, fs.ErrNotExist) && try < 10 { // another run is ending
 			continue
 		}
 		if err != nil {
@@ -47,7 +47,7 @@ func reserveLab(in, name string) (c *reservation, left string, err error) {
 			}
 			return nil, "", fmt.Errorf("lock %s: %w", path, err)
 		}
-		// Between open and lock the run that had it may have removed it.
+		// Between open and lock, the run that held the file may have removed it.
 		mine, err1 := f.Stat()
 		there, err2 := os.Stat(path)
 		if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
@@ -66,7 +66,7 @@ func reserveLab(in, name string) (c *reservation, left string, err error) {
 	}
 }
 
-// write says where the files of this run are.
+// write records where the files of this run are.
 func (c *reservation) write(dir string) error {
 	if err := c.f.Truncate(0); err != nil {
 		return err
@@ -75,14 +75,14 @@ func (c *reservation) write(dir string) error {
 	return err
 }
 
-// release gives the name back, when nothing is left of the run.
+// release frees the name, when nothing of the run is left.
 func (c *reservation) release() error {
 	err := os.Remove(c.f.Name())
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	err = errors.Join(err, c.f.Close())
-	// The directories too, unless somebody else has something there.
+	// The directories too, unless they have other files.
 	for dir := filepath.Dir(c.f.Name()); filepath.Base(dir) == "bench" ||
 		filepath.Base(dir) == "niclane"; dir = filepath.Dir(dir) {
 		if os.Remove(dir) != nil {
@@ -92,7 +92,7 @@ func (c *reservation) release() error {
 	return err
 }
 
-// tidy removes the directory that a run left, if that is what it is.
+// tidy removes the directory that a run left, after checking that it is one.
 func tidy(left string) error {
 	if filepath.Dir(left) != filepath.Clean(os.TempDir()) || !strings.HasPrefix(filepath.Base(left), dirPrefix) {
 		return nil // not written by a run
@@ -100,5 +100,5 @@ func tidy(left string) error {
 	return os.RemoveAll(left)
 }
 
-// dirPrefix of a run's directory.
+// dirPrefix is the prefix of a run's directory.
 const dirPrefix = "niclane-bench-"

@@ -32,7 +32,7 @@ func TestReservation(t *testing.T) {
 	if err := b.release(); err != nil {
 		t.Fatal(err)
 	}
-	// The run is killed: its lock goes, its file stays.
+	// The run is killed: its lock is released, its file stays.
 	if err := c.f.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// What does not look like a run's directory is nobody's to remove.
+// TestTidy: a directory that does not look like a run's is not removed.
 func TestTidy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), dirPrefix+"x")
 	if err := os.Mkdir(dir, 0o700); err != nil {

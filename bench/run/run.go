@@ -23,16 +23,16 @@ import (
 type Options struct {
 	// Version of niclane, for the result.
 	Version string
-	// Progress is told what happens, one line each; nil: nobody.
+	// Progress gets a line for each event; nil: none.
 	Progress io.Writer
-	// Save keeps the result so far: after each load point, marked partial, and
-	// at the end. nil: nobody keeps it.
+	// Save stores the result so far: after each load point, marked partial, and at the end.
+	// nil: it is not stored.
 	Save func(*result.Result) error
 
-	clocks func() (instants, error) // tests have their own
+	clocks func() (instants, error) // tests use another
 }
 
-// An Error is why a run ended before its end.
+// An Error is why a run ended early.
 type Error struct {
 	Phase string
 	Err   error
@@ -54,7 +54,7 @@ const (
 	PhaseTeardown = "teardown"
 )
 
-// errTimeLimit is the cause of a run's end by the file's time-limit.
+// errTimeLimit ends a run at the file's time-limit.
 var errTimeLimit = errors.New("the experiment's time-limit has passed")
 
 // A runner is one run.
@@ -67,14 +67,14 @@ type runner struct {
 	tell  progress
 	began time.Time
 	seed  uint64
-	// serving is the variant that the server was started for.
+	// serving is the variant for which the server was started.
 	serving experiment.Variant
-	// unsaved is set when a checkpoint has failed: the end says no more.
+	// unsaved is set when a checkpoint has failed, so that the error is reported once.
 	unsaved bool
 }
 
-// Run carries out what f says at site. text is the file's own. Whatever the
-// error, an Error, the result has what was measured until then.
+// Run executes f at site. text is that of the file. The error is an Error; in any case the
+// result has what was measured until then.
 func Run(ctx context.Context, f *experiment.File, text string, site Site, o Options) (*result.Result, error) {
 	e := f.Experiment
 	if o.clocks == nil {
@@ -101,7 +101,7 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 	}
 	err := run.all(ctx)
 	if err != nil {
-		if ctx.Err() != nil { // whatever failed then, failed because of it
+		if ctx.Err() != nil { // other errors are a consequence
 			err = context.Cause(ctx)
 			if errors.Is(err, context.Canceled) {
 				err = errors.New("interrupted")
@@ -118,7 +118,7 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 			err = errors.Join(err, &Error{PhaseSave, failed})
 		}
 	}
-	// The context may have ended; what was made is removed all the same.
+	// The context may have ended, but everything must still be removed.
 	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if failed := site.Down(down); failed != nil {
@@ -173,8 +173,8 @@ func (run *runner) save() error {
 	return run.o.Save(run.r)
 }
 
-// checkpoint saves what there is, marked partial: a run of hours should not be
-// lost with the machine, nor end with a full disk.
+// checkpoint saves the result so far, marked partial: a crash of the machine should not lose
+// hours of measurement, and a full disk should not end the run.
 func (run *runner) checkpoint() error {
 	run.r.Partial = &result.Partial{Phase: run.phase, Reason: "not ended yet"}
 	err := run.save()
@@ -199,7 +199,7 @@ func (run *runner) server(ctx context.Context) error {
 			name = filepath.Base(s.Command[0])
 		}
 		if c := run.e.Server.Command; run.e.Server.User != "" && len(c) > 0 {
-			name = filepath.Base(c[0]) // not who starts it as another user
+			name = filepath.Base(c[0]) // without the program that switches the user
 		}
 		if run.r.Environment.Versions == nil {
 			run.r.Environment.Versions = map[string]string{}
@@ -213,7 +213,7 @@ func (run *runner) warnf(format string, args ...any) {
 	run.r.Warnings = append(run.r.Warnings, fmt.Sprintf(format, args...))
 }
 
-// hostNoise is measured before and after; before, it may refuse the run.
+// hostNoise measures before and after the run. Before it, it may refuse the run.
 func (run *runner) hostNoise(ctx context.Context) error {
 	h := run.e.HostNoise
 	x, err := run.site.HostNoise(ctx, h.Window)
@@ -299,13 +299,13 @@ func (run *runner) point(ctx context.Context, i int) error {
 	}
 }
 
-// enough says whether to stop after so many rounds.
+// enough says whether to stop after this many rounds.
 func enough(e *experiment.Experiment, rounds int, series map[string][]*stats.Series) stats.Decision {
 	u := e.Repeats.Until
 	if u == nil {
 		return stats.Decision{Stop: rounds >= e.Repeats.Max, Rounds: e.Repeats.Max}
 	}
-	// Looked at earlier, the intervals would not hold what they say.
+	// With an earlier look, the intervals would not hold as stated.
 	rule := stats.Rule{Min: max(e.Repeats.Min, stats.MinRounds), Max: e.Repeats.Max, Width: float64(u.Width) / 1000}
 	if rule.Max < rule.Min {
 		return stats.Decision{Stop: rounds >= rule.Max, Rounds: rule.Max,
@@ -328,7 +328,7 @@ func enough(e *experiment.Experiment, rounds int, series map[string][]*stats.Ser
 	return rule.Decide(rounds, watched)
 }
 
-// window applies the lanes of a variant and measures one window of it.
+// window applies the lanes of a variant and measures one window.
 func (run *runner) window(ctx context.Context, v experiment.Variant, what string, j Job) (result.Window, error) {
 	if err := ctx.Err(); err != nil {
 		return result.Window{}, err
@@ -368,7 +368,7 @@ func (run *runner) window(ctx context.Context, v experiment.Variant, what string
 	return w, gated(run.e, &w)
 }
 
-// serve starts the server anew where the variant's is another one.
+// serve restarts the server if the variant needs another one.
 func (run *runner) serve(ctx context.Context, v experiment.Variant) error {
 	if v.SameServer(&run.serving) {
 		return nil
@@ -383,7 +383,7 @@ func (run *runner) serve(ctx context.Context, v experiment.Variant) error {
 	return run.site.Prefill(ctx)
 }
 
-// timed measures a window and looks at the clocks.
+// timed measures a window and checks the clocks.
 func (run *runner) timed(ctx context.Context, j Job) (result.Window, error) {
 	before, err := run.o.clocks()
 	if err != nil {
@@ -411,8 +411,7 @@ func noiseOf(e *experiment.Experiment, v experiment.Variant) []experiment.Noise 
 	return e.Noise
 }
 
-// anyRate stands for no rule about the achieved rate: 0 would be package
-// search's default.
+// anyRate disables the rule about the achieved rate: 0 would be package search's default.
 const anyRate = 1e-9
 
 func (run *runner) search(ctx context.Context) error {

@@ -39,7 +39,7 @@ variants:
 repeats: {min: 2}
 `
 
-// parse reads a file with some text in the place of other.
+// parse reads a file after replacing texts.
 func parse(t *testing.T, replace ...string) *experiment.File {
 	t.Helper()
 	text := strings.NewReplacer(replace...).Replace(file)
@@ -53,7 +53,7 @@ func parse(t *testing.T, replace ...string) *experiment.File {
 	return f
 }
 
-// ran is the result of a run without an error.
+// ran returns the result of a run without an error.
 func ran(t *testing.T, f *experiment.File, site *fakeSite) *result.Result {
 	t.Helper()
 	r, err := Run(context.Background(), f, file, site, Options{})
@@ -63,11 +63,11 @@ func ran(t *testing.T, f *experiment.File, site *fakeSite) *result.Result {
 	return r
 }
 
-// fakeSite writes down what is asked of it.
+// fakeSite records the calls.
 type fakeSite struct {
 	log     []string
 	windows int
-	// measure is asked before each window, from 1.
+	// measure is called before each window; n is from 1.
 	measure func(ctx context.Context, n int) error
 	lanes   Lanes
 	counts  []result.Count
@@ -75,8 +75,8 @@ type fakeSite struct {
 	logs    map[string]string
 	change  func(*result.Window)
 	late    int64
-	wakes   int  // of the host's noise; 0: enough
-	hangs   bool // Up, until it is told to end
+	wakes   int  // wake-ups for the host's noise; 0: enough
+	hangs   bool // Up hangs until it is told to end
 }
 
 func (s *fakeSite) say(format string, args ...any) {
@@ -135,7 +135,7 @@ func (s *fakeSite) Measure(ctx context.Context, j Job) (result.Window, error) {
 	return w, nil
 }
 
-// kept is what Save was given last.
+// kept records the last value given to Save.
 type kept struct {
 	saves int
 	last  result.Result
@@ -181,7 +181,7 @@ func TestRunKeepsWhatWasMeasured(t *testing.T) {
 	for name, c := range map[string]struct {
 		file    []string
 		site    *fakeSite
-		cancel  int // before this window
+		cancel  int // number of the window before which it is cancelled
 		full    bool
 		windows int
 		phase   string
@@ -215,7 +215,7 @@ func TestRunKeepsWhatWasMeasured(t *testing.T) {
 					return ctx.Err()
 				}
 			}
-			if c.site.hangs { // the file allows no limit that is short enough for a test
+			if c.site.hangs { // the file's shortest time limit is too long for a test
 				f.Experiment.TimeLimit = 1e6
 			}
 			k := &kept{}
@@ -272,8 +272,8 @@ func TestSweepSetsTheBufferBack(t *testing.T) {
 	}
 }
 
-// TestSearchWindows: at a low rate a window of the search is so long that it has
-// the requests that its percentile needs.
+// TestSearchWindows: at a low rate, a window of the search is so long that it has the requests
+// that its percentile needs.
 func TestSearchWindows(t *testing.T) {
 	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:",
 		"sla: {percentile: 99, at: 20ms}\nsearch: {max-rate: {from: 100, to: 4000}}\nrepeats:")
@@ -317,7 +317,7 @@ func TestSearchHoldsTheGoalOfTheFile(t *testing.T) {
 		t.Fatalf("%d searches, %d points, %d windows, the first %s at %v/s", len(r.Searches), len(r.Points),
 			len(r.Windows), r.Windows[0].Purpose, r.Windows[0].Rate)
 	}
-	// The fake answers 2000 requests a second, whatever is asked for.
+	// The fake answers 2000 requests a second at every rate.
 	for _, s := range r.Searches {
 		if g := s.Config.Goal; g.Achieved != 0.95 || g.Percentile != 90 || g.Limit != 20e6 {
 			t.Errorf("goal %+v", g)
@@ -382,9 +382,8 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// Noise of the host above what the file allows is a warning beside the result
-// where the file does not refuse it; so little of it that nothing can be said is
-// an error.
+// TestHostNoiseIsJudged: Host noise above the file's limit is a warning, unless the file
+// refuses it. Too few samples to judge are an error.
 func TestHostNoiseIsJudged(t *testing.T) {
 	f := parse(t, "repeats:", "host-noise: {at-most: 10us}\nrepeats:")
 	r := ran(t, f, &fakeSite{late: 20_000})

@@ -25,13 +25,13 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// proofs are the counters of servers by the protocol that they speak.
+// proofs are the names of servers' counters, by protocol.
 var proofs = map[string]string{
 	experiment.ProtocolMemcached: "memcached's stats", experiment.ProtocolRESP: "INFO",
 	experiment.ProtocolAerospike: "statistics of the namespace",
 }
 
-// StartServer starts the server and what it needs, and waits for its answer.
+// StartServer starts the server and its additional processes, and waits for its answer.
 func (m *measurement) StartServer(ctx context.Context, v experiment.Variant) (result.Server, error) {
 	if err := m.stopServers(); err != nil {
 		return result.Server{}, err
@@ -79,15 +79,15 @@ func (m *measurement) answers(ctx context.Context) error {
 	return until(ctx, by.Protocol+" at "+m.address(), ask, time.Duration(by.Timeout), m.alive)
 }
 
-// filesPerThread are what memcached has open for each of its threads: it takes
-// its connections as its bound of open files (memcached.c, RLIMIT_NOFILE).
+// filesPerThread is how many files memcached has open per thread. It sets its limit of
+// connections from the limit of open files (memcached.c, RLIMIT_NOFILE).
 const filesPerThread = 8
 
-// hashPower is of how many bits memcached's hash table has to be, so that it need not
-// grow once the keys are there: 1.5 for each of its buckets, and 16 by default
-// (assoc.c: assoc_start_expand). It grows by a thread that is woken each second,
-// doubles it and runs for 90 ms at 500,000 keys. Where a server is filled anew for each
-// window, that was in the window; and with SCHED_FIFO nobody serves meanwhile.
+// hashPower returns a number of bits for memcached's hash table, so that it does not grow while
+// the keys are set. It grows at 1.5 items per bucket, and has 16 bits by default (assoc.c:
+// assoc_start_expand). A thread that wakes each second doubles the table and runs for 90 ms at
+// 500,000 keys. In a freshly filled server, that would fall into the window, and with
+// SCHED_FIFO no request is served meanwhile.
 func hashPower(keys int) int {
 	return max(16, bits.Len(uint((keys-1)*2/3)))
 }
@@ -155,7 +155,7 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 	return err
 }
 
-// threads that serve, of the variant.
+// threads returns the number of serving threads of the variant.
 func (m *measurement) threads() int {
 	if m.variant != nil && m.variant.Threads > 0 {
 		return m.variant.Threads
@@ -169,8 +169,8 @@ func (m *measurement) address() string {
 	return net.JoinHostPort(ip, strconv.Itoa(m.e.Server.Port))
 }
 
-// values of the names in lanes, and in commands and files that are no
-// instance's.
+// values returns the values of the names in lanes, and in commands and files that do not belong
+// to an instance.
 func (m *measurement) values(host string) map[string]string {
 	ip, port, _ := net.SplitHostPort(m.address())
 	values := map[string]string{
@@ -187,8 +187,8 @@ func (m *measurement) values(host string) map[string]string {
 	return values
 }
 
-// expanded is an instance's command, or nobody's, and its environment with the
-// names replaced.
+// expanded returns a command and its environment with the names replaced. x is its instance;
+// nil if it belongs to none.
 func (m *measurement) expanded(host string, x *instance, argv []string, environment map[string]string) (out,
 	env []string, err error) {
 	values := m.valuesOf(host, x)
@@ -209,8 +209,7 @@ func (m *measurement) expanded(host string, x *instance, argv []string, environm
 	return out, env, nil
 }
 
-// startBeside starts what the server needs, each when the one before it
-// listens.
+// startBeside starts the additional processes, each when the one before it listens.
 func (m *measurement) startBeside(ctx context.Context) error {
 	for _, b := range m.e.Server.Beside {
 		of := []*instance{nil}
@@ -242,7 +241,7 @@ func (m *measurement) startBeside(ctx context.Context) error {
 	return nil
 }
 
-// besides is how one of them is started, of an instance or of all.
+// besides returns how one of them is started, for an instance or for all.
 func (m *measurement) besides(ctx context.Context, b experiment.Process, x *instance) (l launch, err error) {
 	l = launch{what: b.Name, host: b.Host}
 	if b.Origin {
@@ -253,7 +252,7 @@ func (m *measurement) besides(ctx context.Context, b experiment.Process, x *inst
 	if l.argv, l.env, err = m.expanded(b.Host, x, b.Command, nil); err != nil {
 		return l, err
 	}
-	// With the server on its host, that is with its processors and its lane.
+	// Processes on the server's host have the server's processors and lane.
 	if b.Host == lab.SUT {
 		l.member = true
 		l = m.placed(l, x)
@@ -262,8 +261,7 @@ func (m *measurement) besides(ctx context.Context, b experiment.Process, x *inst
 	return l, err
 }
 
-// alive returns how the server, or what it needs, has ended, or which host is
-// gone.
+// alive returns how the server, or an additional process, has ended, or which host is lost.
 func (m *measurement) alive() error {
 	if err := m.on.gone(); err != nil {
 		return err
@@ -275,7 +273,7 @@ func (m *measurement) alive() error {
 	return errors.Join(errs...)
 }
 
-// because prefers the reason for which everything else fails.
+// because replaces an error by the cause of all later errors, if there is one.
 func (m *measurement) because(err error) error {
 	if err == nil {
 		return nil
@@ -286,7 +284,7 @@ func (m *measurement) because(err error) error {
 	return err
 }
 
-// stopServers ends the server and then what it needs, the last one first.
+// stopServers ends the server and then its additional processes, in reverse order.
 func (m *measurement) stopServers() error {
 	var errs []error
 	for _, t := range m.servers() {
@@ -299,13 +297,13 @@ func (m *measurement) stopServers() error {
 	return errors.Join(errs...)
 }
 
-// Logs ends what runs, and says what it said.
+// Logs ends the processes, and returns their output.
 func (m *measurement) Logs() map[string]string {
 	out := map[string]string{}
 	for _, t := range append(m.servers(), m.beside...) {
 		switch p := t.(type) {
 		case *agentTask:
-			_ = p.stop() // the way down says so
+			_ = p.stop() // Down reports it
 			if end, err := p.End(); err == nil && end.Log != "" {
 				out[p.What] = end.Log
 			}
@@ -353,7 +351,8 @@ func (m *measurement) fill(ctx context.Context) error {
 		counters.CheckKeys(after, int64(m.e.Workload.Keys))))
 }
 
-// count reads the server's counters, from the SUT; none compare with anything.
+// count reads the server's counters from the SUT; without known counters, it returns zeros,
+// which agree with everything.
 func (m *measurement) count(ctx context.Context) (c counters.Counters, err error) {
 	if !m.counts {
 		return c, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// hostsOfServer are those on which the server or something beside it runs.
+// hostsOfServer returns the hosts of the server and its additional processes.
 func (m *measurement) hostsOfServer() []string {
 	out := []string{lab.SUT}
 	for _, b := range m.e.Server.Beside {
@@ -29,7 +29,7 @@ func (m *measurement) hostsOfServer() []string {
 	return out
 }
 
-// generatorHosts are those on which generators run.
+// generatorHosts returns the hosts of the generators.
 func (m *measurement) generatorHosts() (out []string) {
 	for _, s := range m.on.seats(m.e.Load.Generators) {
 		if !slices.Contains(out, s.host) {
@@ -39,11 +39,11 @@ func (m *measurement) generatorHosts() (out []string) {
 	return out
 }
 
-// authorityFile vouches for a server's certificate that the run has not made.
+// authorityFile has the authority of a server's certificate that the run has not made.
 const authorityFile = "authority.pem"
 
-// authorityOn is the file on a host that vouches for the server's certificate; "": none
-// does.
+// authorityOn returns the file on a host with the authority of the server's certificate; "":
+// none.
 func (m *measurement) authorityOn(host string) string {
 	switch t := m.e.Workload.TLS; {
 	case m.e.Server.Certificate:
@@ -54,7 +54,7 @@ func (m *measurement) authorityOn(host string) string {
 	return ""
 }
 
-// writeFiles puts the server's files onto the hosts that need them.
+// writeFiles writes the server's files to the hosts that need them.
 func (m *measurement) writeFiles(ctx context.Context) error {
 	if m.e.Server.Certificate {
 		if err := m.certify(ctx); err != nil {
@@ -86,7 +86,7 @@ func (m *measurement) writeFiles(ctx context.Context) error {
 	return nil
 }
 
-// writeFilesOf puts an instance's files, or those of what is no instance's.
+// writeFilesOf writes an instance's files, or those that belong to no instance.
 func (m *measurement) writeFilesOf(ctx context.Context, host string, x *instance) error {
 	for _, name := range slices.Sorted(maps.Keys(m.e.Server.Files)) {
 		text := m.e.Server.Files[name]
@@ -106,7 +106,7 @@ func (m *measurement) writeFilesOf(ctx context.Context, host string, x *instance
 	return nil
 }
 
-// certify makes the server a certificate, which the generators know.
+// certify makes a certificate for the server, which the generators trust.
 func (m *measurement) certify(ctx context.Context) (err error) {
 	host, _, err := net.SplitHostPort(m.address())
 	if err != nil {

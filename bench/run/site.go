@@ -16,53 +16,51 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Site is where an experiment runs: the hosts, and what is done on them.
+// A Site is the place of an experiment: the hosts, and the operations on them.
 type Site interface {
-	// Up makes the hosts ready and says in r what they are: Environment, and in
-	// the first variant's Differences how they are tuned in every variant.
+	// Up prepares the hosts. It puts their description into r.Environment, and their tuning in
+	// every variant into the first variant's Differences.
 	Up(ctx context.Context, r *result.Result) error
-	// StartServer returns when the server of a variant has answered in its own
-	// protocol. One that is running is ended before.
+	// StartServer returns when the server of a variant has answered in its own protocol. It
+	// first ends a running server.
 	StartServer(ctx context.Context, v experiment.Variant) (result.Server, error)
 	// Prefill sets every key of the workload, or fetches every object, once.
 	Prefill(ctx context.Context) error
-	// HostNoise measures what the hosts do to a thread that only wants to wake
-	// up, for ns.
+	// HostNoise measures for ns how late the hosts wake a thread that only sleeps.
 	HostNoise(ctx context.Context, ns int64) (hiccup.Result, error)
-	// SetTune sets what a variant tunes by hand, in the place of what is set.
+	// SetTune sets a variant's tuning, in place of the one that is set.
 	SetTune(ctx context.Context, v experiment.Variant) error
-	// SetLanes applies the lanes of a variant, or none, in the place of those
-	// that are applied. Of lanes that are applied already only the Text is
-	// returned.
+	// SetLanes applies the lanes of a variant, or none, in place of those that are applied. If
+	// the same lanes are already applied, it returns only the Text.
 	SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error)
-	// SetSwitchBuffer sets the buffer of the switch in bytes, 0: what it was.
+	// SetSwitchBuffer sets the buffer of the switch in bytes; 0: the original size.
 	SetSwitchBuffer(bytes int64) error
-	// Measure measures one window. It fills in what was measured.
+	// Measure measures one window and returns what was measured.
 	Measure(ctx context.Context, j Job) (result.Window, error)
-	// Logs are what the server and what is beside it said at last, by name.
+	// Logs returns the last output of the server and its additional processes, by name.
 	Logs() map[string]string
-	// Down ends and removes whatever there is, also after a failure of Up.
+	// Down ends and removes everything, also after a failure of Up.
 	Down(ctx context.Context) error
 }
 
 // Lanes are what was applied for a variant.
 type Lanes struct {
 	Text string   // the lanes file, "" without lanes
-	Plan string   // the steps that it took, as "niclane plan" prints them
-	Did  []string // what the steps do, a line each
-	// ClientPlan is the same as Plan for a client, where lanes were applied
-	// there; of several the last.
+	Plan string   // its steps, as "niclane plan" prints them
+	Did  []string // the effects of the steps, a line each
+	// ClientPlan is Plan for a client, if lanes were applied there; with several clients, the
+	// last one's.
 	ClientPlan string
 }
 
-// applied is what a plan that was made says of itself.
+// applied describes a plan that was applied.
 func applied(text string, p *plan.Plan) Lanes {
 	var b strings.Builder
 	plan.WriteText(&b, p.Steps)
 	return Lanes{Text: text, Plan: b.String(), Did: did(p)}
 }
 
-// planOf is the plan in what "niclane apply --json" printed.
+// planOf returns the plan from the output of "niclane apply --json".
 func planOf(out []byte) (*plan.Plan, error) {
 	var made struct {
 		Plan plan.Plan `json:"plan"`
@@ -73,9 +71,10 @@ func planOf(out []byte) (*plan.Plan, error) {
 	return &made.Plan, nil
 }
 
-// laneQueues are what of a device is whose, by a plan that was made.
+// laneQueues returns the queues and classes of each lane on a device, by a plan that was
+// applied.
 func laneQueues(p *plan.Plan, dev string) []machine.LaneQueues {
-	told := false // what a lane receives, by its queues
+	told := false // a lane's queues show what it receives
 	for _, c := range p.Choices {
 		if c.Part == device.PartQueueSet {
 			told = c.Mechanism == plan.ByMqprioChannel || c.Mechanism == plan.ByRSSContext ||
@@ -98,7 +97,7 @@ func laneQueues(p *plan.Plan, dev string) []machine.LaneQueues {
 
 // A Job is one window.
 type Job struct {
-	Rate        float64 // per second, of open loops
+	Rate        float64 // per second, for open loops
 	Connections int
 	Warmup      int64 // ns
 	Window      int64 // ns

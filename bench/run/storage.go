@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// storageOn are the directories of a host for the storage of a split server, in
-// the order of their nodes.
+// storageOn returns the directories of a host for the storage of a split server, in the order
+// of their nodes.
 func (s *agentSite) storageOn(host string) (dirs []string) {
 	if host != lab.SUT || s.e.Server.Split == "" {
 		return nil
@@ -26,7 +26,7 @@ func (s *agentSite) storageOn(host string) (dirs []string) {
 	return dirs
 }
 
-// storage are the directories that the SUT's agent has made in those.
+// storage returns the directories that the SUT's agent has made in those.
 func (s *agentSite) storage() map[int]string {
 	made := s.agents[lab.SUT].Host.Storage
 	out := map[int]string{}
@@ -38,8 +38,8 @@ func (s *agentSite) storage() map[int]string {
 	return out
 }
 
-// store gives each instance the directory of its node; drives are the nodes that
-// these are really on. Without directories there is nothing to give.
+// store gives each instance the directory of its node. drives are the nodes of the directories'
+// drives. Without directories it does nothing.
 func (d *division) store(dirs map[int]string, drives []numa.Storage) error {
 	if len(dirs) == 0 {
 		return nil

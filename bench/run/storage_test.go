@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// Each instance has the directory of its own node, and what the drives say
-// against that is a note.
+// TestStorageOfInstances: each instance has the directory of its own node. If the drive is on
+// another node, there is a note.
 func TestStorageOfInstances(t *testing.T) {
 	drives := func(a, b int) []numa.Storage {
 		return []numa.Storage{{Path: "/srv/a/run", Node: a}, {Path: "/srv/b/run", Node: b}}
@@ -26,7 +26,7 @@ func TestStorageOfInstances(t *testing.T) {
 		stored map[int]string
 		drives []numa.Storage
 		cpus   []int
-		want   []string // $storage of each
+		want   []string // $storage of each instance
 		notes  []string
 		err    string
 	}{
@@ -80,8 +80,8 @@ func TestStorageOfInstances(t *testing.T) {
 	}
 }
 
-// Only the SUT's agent is asked for storage, and only where instances can have
-// it; what it has made is told by node.
+// TestStorageOnHosts: only the SUT's agent is asked for storage, and only if instances can use
+// it. The directories it makes are listed by node.
 func TestStorageOnHosts(t *testing.T) {
 	s := onHosts(t)
 	s.h.SUT.Storage = map[int]string{3: "/srv/d", 0: "/srv/a", 1: "/srv/b"}

@@ -16,11 +16,11 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// tuneTime is when what a variant tunes has to be in force.
+// tuneTime is how long a variant's tuning may take to be in force.
 const tuneTime = 10 * time.Second
 
-// SetTune sets what a variant tunes, in the place of what another one did. A
-// process on the SUT holds it, so that it ends with its host's session too.
+// SetTune sets a variant's tuning, in place of the one before. A process on the SUT holds it,
+// so that it ends with the host's session at the latest.
 func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) error {
 	if reflect.DeepEqual(v.Tune, m.tuned) {
 		return nil
@@ -45,7 +45,7 @@ func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) error {
 	}, tuneTime, m.tuner.ended)
 }
 
-// untune puts back what was there.
+// untune restores the previous settings.
 func (m *measurement) untune() error {
 	if m.tuner == nil {
 		return nil
@@ -55,7 +55,7 @@ func (m *measurement) untune() error {
 	return err
 }
 
-// tuneText is what a variant tunes in words.
+// tuneText describes a variant's tuning.
 func tuneText(t *experiment.Tune) string {
 	var out []string
 	if t.Symmetric {
@@ -70,7 +70,7 @@ func tuneText(t *experiment.Tune) string {
 	return "tuned by hand: " + strings.Join(out, "; ")
 }
 
-// serverText is what a variant's server has in words.
+// serverText describes a variant's server settings.
 func serverText(s *experiment.VariantServer) string {
 	var out []string
 	if s.Threads > 0 {

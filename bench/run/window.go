@@ -10,14 +10,14 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// settle is how long noise runs before the generators start: TCP needs a few
-// round trips to reach its rate.
+// settle is how long noise runs before the generators start: TCP needs a few round trips to
+// reach its rate.
 const settle = 400 * time.Millisecond
 
-// patience with a generator beyond its warm-up, window and timeouts.
+// patience is how long a generator may take beyond its warm-up, window and timeouts.
 const patience = 30 * time.Second
 
-// Measure runs the noise, and beside it the generators.
+// Measure runs the noise and, in parallel, the generators.
 func (m *measurement) Measure(ctx context.Context, j Job) (result.Window, error) {
 	w, err := m.measure(ctx, j)
 	return w, m.because(err)
@@ -55,7 +55,7 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	if err != nil {
 		return w, err
 	}
-	// The same span for what was drawn and what was done with it.
+	// Power and work cover the same time.
 	drawn := m.power.start(ctx)
 	defer drawn(context.WithoutCancel(ctx))
 	arrived0, err := m.arrived(ctx)
@@ -119,7 +119,7 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	return w, m.alive()
 }
 
-// watch ends a window with the server, what it needs, or a host: a generator
+// watch ends a window when the server, an additional process, or a host is lost: a generator
 // would wait for answers.
 func (m *measurement) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is the fake kubectl too, under that name.
+// TestMain is also the fake kubectl, under that name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "kubectl" {
 		os.Exit(kubectl(os.Getenv("FAKE_KUBECTL"), os.Args[1:]))
@@ -26,10 +26,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kubectl does what files of dir say: calls are added to "calls", "fail-VERB"
-// has what it fails with, "watch-N" the events of watch N, after which it waits
-// for its end if there is "hold-N". What it makes is in "pod", with the process
-// group that it made it in in "group".
+// kubectl follows the files of dir. It appends calls to "calls". "fail-VERB" has the error of a
+// verb. "watch-N" has the events of watch N, which then waits for its end if there is "hold-N".
+// It stores what it creates in "pod", and its process group in "group".
 func kubectl(dir string, args []string) int {
 	read := func(name string) ([]byte, bool) {
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -98,7 +97,7 @@ func kubectl(dir string, args []string) int {
 	return 0
 }
 
-// A fake is a cluster of files.
+// A fake is a cluster in files.
 type fake struct {
 	t   *testing.T
 	dir string
@@ -132,7 +131,7 @@ func (f fake) read(name string) string {
 	return string(text)
 }
 
-// seen is an event of a watch, of a status in JSON.
+// seen returns a watch event with a status in JSON.
 func seen(kind, status string) string {
 	return fmt.Sprintf(`{"type": %q, "object": {"metadata": {"name": "NAME", "namespace": "bench", "uid": "u1"}, "spec": {"nodeName": "node1", "containers": [{"name": "app"}, {"name": "aside"}]}, "status": %s}}`+"\n", kind, status)
 }

@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kubectl is how the cluster is reached.
+// Kubectl is the access to the cluster.
 type Kubectl struct {
-	// Config is a kubeconfig; "": what kubectl takes by itself (KUBECONFIG,
-	// ~/.kube/config, the service account of a pod).
+	// Config is a kubeconfig; "": kubectl's default (KUBECONFIG, ~/.kube/config, the service
+	// account of a pod).
 	Config string
-	// Context of it; "": the current one.
+	// Context of the kubeconfig; "": the current one.
 	Context string
 }
 
-// callTime bounds a call that only asks.
+// callTime limits a call that only reads.
 const callTime = 30 * time.Second
 
-// command is a call of kubectl. No shell reads it. It is in a process group of
-// its own: Ctrl-C is the run's, which has to delete what it has made.
+// command returns a kubectl command without a shell. It is in a process group of its own: only
+// the run handles Ctrl-C, because it must delete what it has created.
 func (k Kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
 	var all []string
 	if k.Config != "" {
@@ -61,8 +61,7 @@ func (k Kubectl) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	return out, called(ctx, args[0], err)
 }
 
-// called says what went wrong in a call, in kubectl's own words where it has
-// some.
+// called explains a failed call, in kubectl's own words if there are any.
 func called(ctx context.Context, verb string, err error) error {
 	var exit *exec.ExitError
 	switch {
@@ -78,14 +77,14 @@ func called(ctx context.Context, verb string, err error) error {
 	return fmt.Errorf("kubectl %s: %w", verb, err)
 }
 
-// lastLine of what a program said: kubectl warns before.
+// lastLine returns the last line of a program's output: kubectl prints warnings first.
 func lastLine(text []byte) string {
 	s := strings.TrimSpace(string(text))
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// Version asks the cluster for its version: v1.36.3. That it can be reached is
-// known then.
+// Version returns the cluster's version, such as v1.36.3. It also shows that the cluster can be
+// reached.
 func (k Kubectl) Version(ctx context.Context) (string, error) {
 	out, err := k.call(ctx, nil, "version", "--output=json")
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// An object is what of a Pod is read.
+// An object has the fields of a Pod that are read.
 type object struct {
 	Metadata struct {
 		Name      string `json:"name"`
 		Namespace string `json:"namespace"`
 		UID       string `json:"uid"`
-		// DeletionTimestamp is there once somebody deletes it.
+		// DeletionTimestamp is set when the pod is being deleted.
 		DeletionTimestamp string `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
@@ -68,11 +68,10 @@ func (o *object) ready() bool {
 	return yes && o.Status.PodIP != "" && o.Metadata.DeletionTimestamp == ""
 }
 
-// over reports whether the pod has ended, by whomever.
+// over reports whether the pod has ended.
 func (o *object) over() bool { return o.Status.Phase == "Succeeded" || o.Status.Phase == "Failed" }
 
-// unschedulable is why no node takes the pod, "" if one has or nobody has
-// looked yet.
+// unschedulable is why no node accepts the pod, "" if a node has or if that is not known yet.
 func (o *object) unschedulable() string {
 	if c, yes := o.is("PodScheduled"); !yes && c.Reason == "Unschedulable" {
 		return cmp.Or(c.Message, c.Reason)
@@ -80,7 +79,7 @@ func (o *object) unschedulable() string {
 	return ""
 }
 
-// how the pod is, in its own words.
+// how describes the pod's state, in Kubernetes' words.
 func (o *object) how() string {
 	text := []string{cmp.Or(o.Status.Phase, "nobody has seen it yet")}
 	add := func(parts ...string) {
@@ -107,7 +106,7 @@ func (o *object) how() string {
 	return strings.Join(text, "; ")
 }
 
-// server is what runs in it: the first container's image, and where.
+// server describes what runs in it: the first container's image, and its node.
 func (o *object) server() string {
 	for _, c := range o.Status.ContainerStatuses {
 		if len(o.Spec.Containers) == 0 || c.Name != o.Spec.Containers[0].Name {
@@ -122,11 +121,11 @@ func (o *object) server() string {
 	return ""
 }
 
-// label of everything that a run makes, with its own value.
+// label is on everything that a run creates, with the run's own value.
 const label = "niclane.dev/bench"
 
-// grown is the manifest of one pod: with a name and a label of its own, the
-// limits of a variant, and what a server that is measured needs.
+// grown returns the manifest of one pod: with its own name and label, the limits of a variant,
+// and the settings that a measured server needs.
 func grown(manifest map[string]any, w Wanted, suffix string) ([]byte, error) {
 	text, err := json.Marshal(manifest) // a copy
 	if err != nil {
@@ -140,7 +139,7 @@ func grown(manifest map[string]any, w Wanted, suffix string) ([]byte, error) {
 	name, _ := metadata["name"].(string)
 	metadata["name"] = cmp.Or(name, "server") + "-" + suffix
 	under(metadata, "labels")[label] = w.Run
-	// One that came to its end and was started anew would have lost its keys.
+	// A server that ended and was restarted would have lost its keys.
 	spec["restartPolicy"] = "Never"
 	if w.Longest > 0 {
 		spec["activeDeadlineSeconds"] = int64((w.Longest + time.Second - 1) / time.Second)
@@ -162,7 +161,7 @@ func grown(manifest map[string]any, w Wanted, suffix string) ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// under is a mapping in a mapping, made if it is not there.
+// under returns a mapping in a mapping, and creates it if it is missing.
 func under(m map[string]any, name string) map[string]any {
 	inner, ok := m[name].(map[string]any)
 	if !ok {

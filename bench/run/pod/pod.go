@@ -14,41 +14,41 @@ import (
 	"time"
 )
 
-// Wanted is the pod of one start of a server.
+// Wanted is the pod for one start of a server.
 type Wanted struct {
 	// Manifest is a Pod as experiment.ParsePod returns it.
 	Manifest map[string]any
-	// Limits of the first container, beyond the manifest's: amounts by resource.
+	// Limits of the first container, in addition to the manifest's: amounts by resource.
 	Limits map[string]string
 	// Run is the value of the label that the pod gets.
 	Run string
-	// Patience is how long the pod may find no node: what the one before it had
-	// may take a moment to be free. 0: 15 seconds.
+	// Patience is how long the pod may wait for a node: the resources of the previous pod may
+	// take a moment to be free. 0: 15 seconds.
 	Patience time.Duration
-	// Longest is how long the pod may live; 0: for ever.
+	// Longest is how long the pod may live; 0: no limit.
 	Longest time.Duration
 }
 
-// A Pod is one that Start has made, until Delete.
+// A Pod is one that Start has created, until Delete.
 type Pod struct {
 	k               Kubectl
 	patience        time.Duration
 	namespace, name string // namespace "": that of kubectl's context
 	cancel          context.CancelFunc
-	watched         chan struct{} // closed when nobody watches any more
+	watched         chan struct{} // closed when the watch has ended
 
 	mu      sync.Mutex
 	last    object
-	trouble error         // of the watch
+	trouble error         // error of the watch
 	changed chan struct{} // closed at the next change
 	done    chan struct{} // closed when the pod has ended
-	end     error         // how, once done
+	end     error         // how it ended, once done
 }
 
-// Start makes the pod and does not wait for it. A pod that is returned has to
-// be deleted, also with an error: it may be there all the same.
+// Start creates the pod and does not wait for it. If it returns a pod, the caller must delete
+// it, also after an error: it may exist nevertheless.
 func Start(ctx context.Context, k Kubectl, w Wanted) (*Pod, error) {
-	// Lower case letters and digits, as names of objects are.
+	// Lower case letters and digits, as in the names of objects.
 	manifest, err := grown(w.Manifest, w, strings.ToLower(rand.Text()[:6]))
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func Start(ctx context.Context, k Kubectl, w Wanted) (*Pod, error) {
 	return p, nil
 }
 
-// Name is the pod's, with its namespace where it is known.
+// Name returns the pod's name, with its namespace if known.
 func (p *Pod) Name() string {
 	if p.namespace == "" {
 		return "pod " + p.name
@@ -83,7 +83,7 @@ func (p *Pod) Name() string {
 	return "pod " + p.namespace + "/" + p.name
 }
 
-// of are arguments about this pod.
+// of returns kubectl arguments about this pod.
 func (p *Pod) of(args ...string) []string {
 	if p.namespace != "" {
 		args = append(args, "--namespace="+p.namespace)
@@ -93,8 +93,8 @@ func (p *Pod) of(args ...string) []string {
 
 const patience = 15 * time.Second
 
-// Ready waits until the pod is ready and has an address. An error says how the
-// pod is and the last event about it.
+// Ready waits until the pod is ready and has an address. An error describes the pod's state and
+// the last event about it.
 func (p *Pod) Ready(ctx context.Context) error {
 	timer := time.NewTimer(p.patience)
 	defer timer.Stop()
@@ -129,7 +129,7 @@ func (p *Pod) Address() string {
 	return p.last.Status.PodIP
 }
 
-// Server is the image that runs, and the node that it runs on.
+// Server returns the image that runs, and its node.
 func (p *Pod) Server() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +139,7 @@ func (p *Pod) Server() string {
 // Over is closed when the pod has ended.
 func (p *Pod) Over() <-chan struct{} { return p.done }
 
-// Ended returns nil while the pod runs, and how it ended when it has.
+// Ended returns nil while the pod runs, and then how it ended.
 func (p *Pod) Ended() error {
 	select {
 	case <-p.done:
@@ -152,8 +152,7 @@ func (p *Pod) Ended() error {
 // deleteTime is how long a pod may take to end.
 const deleteTime = 90 * time.Second
 
-// Delete deletes the pod and waits until it is gone. It is done if there is
-// none.
+// Delete deletes the pod and waits until it is gone. It is no error if there is none.
 func (p *Pod) Delete(ctx context.Context) error {
 	p.cancel()
 	<-p.watched
@@ -167,7 +166,7 @@ func (p *Pod) Delete(ctx context.Context) error {
 	return nil
 }
 
-// Log is what the pod's containers have said at last.
+// Log returns the last output of the pod's containers.
 func (p *Pod) Log(ctx context.Context) (string, error) {
 	out, err := p.k.call(ctx, nil, p.of("logs", p.name, "--all-containers", "--tail=200")...)
 	return string(out), err

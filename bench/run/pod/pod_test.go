@@ -46,7 +46,7 @@ func manifest() map[string]any {
 	}
 }
 
-// begin makes a pod, which is deleted at the end.
+// begin creates a pod, which is deleted at the end.
 func begin(t *testing.T, w pod.Wanted) *pod.Pod {
 	t.Helper()
 	w.Manifest = manifest()
@@ -62,21 +62,21 @@ func begin(t *testing.T, w pod.Wanted) *pod.Pod {
 	return p
 }
 
-// ready waits for a pod, so long at most.
+// ready waits for a pod, at most for limit.
 func ready(t *testing.T, p *pod.Pod, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, errors.New("it took too long"))
 	defer cancel()
 	return p.Ready(ctx)
 }
 
-// start is a pod that has begun, and whether it is ready.
+// start creates a pod and waits until it is ready.
 func start(t *testing.T, w pod.Wanted) (*pod.Pod, error) {
 	t.Helper()
 	p := begin(t, w)
 	return p, ready(t, p, time.Minute)
 }
 
-// TestReady is a pod's life, and what is made of its manifest.
+// TestReady covers the life of a pod, and its changed manifest.
 func TestReady(t *testing.T) {
 	f := newFake(t, map[string]string{"watch-1": seen("ADDED", pending) + seen("MODIFIED", running), "hold-1": "",
 		"logs": "hello"})
@@ -124,7 +124,7 @@ func TestReady(t *testing.T) {
 		"delete pod "+name+" --ignore-not-found --wait --namespace=bench\n")
 }
 
-// TestManifestIsKept: a pod of a variant with limits leaves the others none.
+// TestManifestIsKept: the limits of one variant's pod do not affect the others.
 func TestManifestIsKept(t *testing.T) {
 	newFake(t, map[string]string{"watch-1": seen("ADDED", running), "hold-1": ""})
 	m := manifest()
@@ -141,7 +141,7 @@ func TestManifestIsKept(t *testing.T) {
 	}
 }
 
-// TestFailures: each names the pod, how it is, and the last event about it.
+// TestFailures: each error names the pod, its state, and the last event about it.
 func TestFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -196,7 +196,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestPatience: a pod that finds a node after a while is none that finds none.
+// TestPatience: a pod that finds a node after a while is no error.
 func TestPatience(t *testing.T) {
 	newFake(t, map[string]string{"watch-1": seen("ADDED", nowhere) + seen("MODIFIED", running), "hold-1": ""})
 	if _, err := start(t, pod.Wanted{Patience: time.Minute}); err != nil {
@@ -204,7 +204,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestWatchedAgain: the API server ends a watch, and the pod goes on.
+// TestWatchedAgain: the API server ends a watch, but the pod still runs.
 func TestWatchedAgain(t *testing.T) {
 	newFake(t, map[string]string{"watch-1": seen("ADDED", pending), "watch-2": seen("ADDED", running), "hold-2": ""})
 	p, err := start(t, pod.Wanted{})
@@ -213,7 +213,7 @@ func TestWatchedAgain(t *testing.T) {
 	}
 }
 
-// TestEndsLater: who waits for the end of a pod that was ready hears of it.
+// TestEndsLater: the end of a pod that was ready is noticed.
 func TestEndsLater(t *testing.T) {
 	newFake(t, map[string]string{"watch-1": seen("ADDED", running), "watch-2": seen("ADDED", failed)})
 	p, err := start(t, pod.Wanted{})
@@ -228,7 +228,7 @@ func TestEndsLater(t *testing.T) {
 	errtest.Says(t, "ended", p.Ended(), "exit code 71")
 }
 
-// TestInterrupted: the run's end is no reason to leave the pod.
+// TestInterrupted: the pod is deleted also after the run's end.
 func TestInterrupted(t *testing.T) {
 	f := newFake(t, map[string]string{"watch-1": seen("ADDED", pending), "hold-1": ""})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -249,7 +249,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestNotMade: a pod of which nobody knows whether it was made is deleted.
+// TestNotMade: a pod is deleted if it is not known whether it was created.
 func TestNotMade(t *testing.T) {
 	f := newFake(t, map[string]string{"fail-create": "Warning: something\nError from server (Forbidden): pods is " +
 		"forbidden\n"})
@@ -266,7 +266,7 @@ func TestNotMade(t *testing.T) {
 	}
 }
 
-// TestNotDeleted says what a person can do.
+// TestNotDeleted: the error says what the user can do.
 func TestNotDeleted(t *testing.T) {
 	f := newFake(t, map[string]string{"watch-1": seen("ADDED", running), "hold-1": "",
 		"fail-delete": "Unable to connect\n"})

@@ -13,25 +13,25 @@ import (
 	"time"
 )
 
-// A Policy is a LanePolicy that Follow has made, until Remove.
+// A Policy is a LanePolicy that Follow has created, until Remove.
 type Policy struct {
 	k    Kubectl
 	name string
 }
 
-// followTime is how long nodes may take to follow a policy. What pods stand on
-// stays until they are gone.
+// followTime is how long nodes may take to apply a policy. Lanes that pods use stay until the
+// pods are gone.
 const followTime = time.Minute
 
-// removeTime is how long they may take to give the lanes back.
+// removeTime is how long nodes may take to remove the lanes.
 const removeTime = 30 * time.Second
 
-// askAgain is how long nobody asks for a policy's status.
+// askAgain is the time between two reads of a policy's status.
 const askAgain = 200 * time.Millisecond
 
-// Follow makes a LanePolicy of the manifest, with a name and a label of its own,
-// and waits until the nodes that it selects have applied it. One that is
-// returned has to be removed, also with an error.
+// Follow creates a LanePolicy from the manifest, with its own name and label, and waits until
+// the nodes that it selects have applied it. If it returns a policy, the caller must remove it,
+// also after an error.
 func Follow(ctx context.Context, k Kubectl, manifest map[string]any, run string) (*Policy, error) {
 	text, err := json.Marshal(manifest) // a copy
 	if err != nil {
@@ -58,15 +58,15 @@ func Follow(ctx context.Context, k Kubectl, manifest map[string]any, run string)
 // Name of the policy, for messages.
 func (p *Policy) Name() string { return "lanepolicy " + p.name }
 
-// Remove has the nodes take the lanes away, and deletes the policy. It is done
-// if there is none.
+// Remove makes the nodes remove the lanes, and deletes the policy. It is no error if there is
+// none.
 func (p *Policy) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, removeTime, fmt.Errorf("its lanes are not gone after %v", removeTime))
 	defer cancel()
 	_, err := p.k.call(ctx, nil, "patch", "lanepolicy", p.name, "--type=merge", `--patch={"spec":{"classes":[]}}`)
 	gone := err != nil && strings.Contains(err.Error(), "NotFound")
 	if err == nil {
-		// What nodes make of a policy that is gone nobody says.
+		// Wait now: after the policy is deleted, its nodes' status is not reported.
 		var s policyStatus
 		if s, err = p.status(ctx); err == nil && len(s.Status.Nodes) > 0 {
 			err = p.applied(ctx)
@@ -75,7 +75,7 @@ func (p *Policy) Remove(ctx context.Context) error {
 	if gone {
 		err = nil
 	}
-	// Whoever has waited for too long deletes it all the same.
+	// Delete it even after a timeout.
 	if _, failed := p.k.call(context.WithoutCancel(ctx), nil, "delete", "lanepolicy", p.name, "--ignore-not-found",
 		"--wait"); failed != nil {
 		err = errors.Join(err, fmt.Errorf("%w; to delete it: kubectl delete lanepolicy %s", failed, p.name))
@@ -86,7 +86,7 @@ func (p *Policy) Remove(ctx context.Context) error {
 	return nil
 }
 
-// policyStatus is what of a LanePolicy is read.
+// policyStatus has the fields of a LanePolicy that are read.
 type policyStatus struct {
 	Metadata struct {
 		Generation int64 `json:"generation"`

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/run/pod"
 )
 
-// policyIs is a policy of generation 2 with one node's status.
+// policyIs returns a policy of generation 2 with one node's status.
 func policyIs(observed, applied string) string {
 	return `{"metadata": {"generation": 2}, "status": {"nodes": [{"name": "n1", "observedGeneration": ` + observed +
 		`, "conditions": [{"type": "Healthy", "status": "True"}, {"type": "Applied", ` + applied + `}]}]}}`
@@ -28,7 +28,7 @@ func follow(t *testing.T) (*pod.Policy, error) {
 		map[string]any{"kind": "LanePolicy", "metadata": map[string]any{"name": "cache"}}, "r1")
 }
 
-// TestFollow is a policy's life.
+// TestFollow covers the life of a policy.
 func TestFollow(t *testing.T) {
 	f := newFake(t, map[string]string{"policy": policyIs("2", applied)})
 	p, err := follow(t)
@@ -47,7 +47,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestNotFollowed: which node has not, and why.
+// TestNotFollowed: the error says which node has not applied it, and why.
 func TestNotFollowed(t *testing.T) {
 	for name, c := range map[string]struct{ status, want string }{
 		"nobody":  {`{"metadata": {"generation": 1}}`, "it took too long: no node follows it: no agent, "},
@@ -69,8 +69,8 @@ func TestNotFollowed(t *testing.T) {
 	}
 }
 
-// TestPolicyRemoved: it is deleted whatever nodes say, and that they kept their
-// lanes is said.
+// TestPolicyRemoved: the policy is deleted for any status of the nodes. If they kept their
+// lanes, the error says so.
 func TestPolicyRemoved(t *testing.T) {
 	f := newFake(t, map[string]string{
 		"policy":         policyIs("2", applied),

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// watchAgain is how long nobody looks after a watch has ended: the API server
-// ends each after some time.
+// watchAgain is the pause after a watch has ended: the API server ends each watch after some
+// time.
 const watchAgain = time.Second
 
-// watch follows the pod until ctx ends or it has.
+// watch follows the pod until ctx or the pod ends.
 func (p *Pod) watch(ctx context.Context) {
 	defer close(p.watched)
 	for {
@@ -79,7 +79,7 @@ func (p *Pod) follow(ctx context.Context) error {
 	return nil
 }
 
-// saw takes what is new, and reports whether it is the end.
+// saw handles an event, and reports whether it is the end.
 func (p *Pod) saw(kind string, o object) bool {
 	deleted := kind == "DELETED"
 	if o.Metadata.Name != p.name && !deleted {
@@ -106,13 +106,13 @@ func (p *Pod) saw(kind string, o object) bool {
 	return true
 }
 
-// finish says that the pod has ended.
+// finish records that the pod has ended.
 func (p *Pod) finish(how error) {
 	p.end = p.because(how)
 	close(p.done)
 }
 
-// because adds how the pod is, and the last event about it.
+// because adds the pod's state and the last event about it.
 func (p *Pod) because(err error) error {
 	p.mu.Lock()
 	how, uid, trouble := p.last.how(), p.last.Metadata.UID, p.trouble
@@ -127,7 +127,7 @@ func (p *Pod) because(err error) error {
 	return errors.New(text)
 }
 
-// An event as core/v1 has it; older and newer reporters give different times.
+// An event is that of core/v1; older and newer reporters set different times.
 type event struct {
 	Reason         string `json:"reason"`
 	Message        string `json:"message"`
@@ -144,11 +144,11 @@ func (e event) at() string {
 	if e.Series != nil {
 		at = max(at, e.Series.LastObservedTime)
 	}
-	return at // RFC 3339 in UTC: in the order of its text
+	return at // RFC 3339 in UTC, so the order of texts is that of times
 }
 
-// lastEvent about the pod, "" if there is none or it cannot be read. The run's
-// context may have ended: that is why somebody asks.
+// lastEvent returns the last event about the pod, "" if there is none or it cannot be read. It
+// does not use the run's context, which may have ended.
 func (p *Pod) lastEvent(uid string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
