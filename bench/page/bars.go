@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// A barGroup is one bar for each variant.
+// A barGroup has one bar for each variant.
 type barGroup struct {
 	name string
 	bars []bar
@@ -18,7 +18,7 @@ type barGroup struct {
 type bar struct {
 	key              key
 	value, low, high float64 // value 0: refused or nothing, no bar; low and high 0: no interval
-	behind           float64 // a shadow of what was asked for, 0: none
+	behind           float64 // the requested value, drawn behind the bar; 0: none
 	title, minus     string  // minus: what is missing, above the bar
 }
 
@@ -30,14 +30,14 @@ type barMean struct {
 }
 
 type barChart struct {
-	label, name string // name: of the horizontal axis
+	label, name string // name: that of the horizontal axis
 	groups      []barGroup
 	means       []barMean
 	text        func(float64) string
 	y           func(values []float64, from, to float64) scale
 }
 
-// fromZero is a scale for bars: what looks twice as long is twice as much.
+// fromZero is a scale for bars: twice the value is twice the length.
 func fromZero(values []float64, from, to float64) scale {
 	high := 0.0
 	for _, v := range values {
@@ -105,7 +105,7 @@ func (c barChart) draw(w float64) template.HTML {
 	return d.html()
 }
 
-// achieved are the bars of requested and achieved rates.
+// achieved draws the bars of requested and achieved rates.
 func (v *view) achieved() *figure {
 	c := barChart{label: "Requests per second that were asked for and achieved, by load point and variant; the " +
 		"values stand in the table", text: short, y: fromZero}
@@ -130,7 +130,7 @@ func (v *view) achieved() *figure {
 		}
 	}
 	if !open {
-		return nil // a closed loop is asked for nothing; what it achieved is a panel
+		return nil // a closed loop has no requested rate; its achieved rate is a panel
 	}
 	const rule = " More than 5 % short, by the papers' rule too much, is named."
 	if len(c.groups) > 1 {
@@ -154,10 +154,10 @@ func (v *view) achieved() *figure {
 	return &figure{ID: "achieved", Bars: []bars{one}, Caption: caption}
 }
 
-// fivePercent is the papers' rule for a rate that is not kept.
+// fivePercent is the papers' tolerance between requested and achieved rate.
 const fivePercent = 0.05
 
-// byteBars are the times to the first and to the last byte, side by side.
+// byteBars draws the times to the first and to the last byte, side by side.
 func (v *view) byteBars(p result.PointSummary) *figure {
 	if len(p.Variants) == 0 || len(p.Variants[0].FirstByte) == 0 {
 		return nil
@@ -200,7 +200,7 @@ func (v *view) byteBars(p result.PointSummary) *figure {
 		"95 % intervals. What is refused has no bar. Where times differ much the scale is logarithmic."}
 }
 
-// barScale is from zero, or logarithmic where nothing could be seen then.
+// barScale starts at zero, or is logarithmic if small bars would be invisible.
 func barScale(values []float64, from, to float64) scale {
 	s := scaleOf(values, from, to)
 	if s.log && s.high/s.low > 60 {

@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// What the template calls.
+// Methods for the template.
 
 // A pointScope is the view with one load point.
 type pointScope struct {
@@ -17,25 +17,25 @@ type pointScope struct {
 	Point pointView
 }
 
-// With is the view with a load point.
+// With returns the view with a load point.
 func (v *view) With(p pointView) pointScope { return pointScope{v, p} }
 
-// Columns of the table of percentiles.
+// Columns is the number of columns of the table of percentiles.
 func (v *view) Columns() int { return len(v.Summary.Percentiles) + 5 }
 
-// Of is the key of a variant.
+// Of returns the key of a variant.
 func (v *view) Of(name string) key { return keyOf(v.Keys, name) }
 
-// Step is a percentile among some.
+// Step renders a percentile from a list.
 func (v *view) Step(list []stats.Step, p float64) string { return stepText(list, p) }
 
-// Three are the percentiles of what has no interval.
+// Three are the percentiles of values without an interval.
 func (v *view) Three() []float64 { return []float64{50, 99, 99.9} }
 
 // A mean with its ends.
 type mean struct{ Mean, Ends string }
 
-// Bucketed is the mean of a variant's histogram with how far it can be off.
+// Bucketed renders the mean of a variant's histogram and its bounds.
 func (v *view) Bucketed(s result.VariantSummary) mean {
 	b := s.Bucketed
 	if b == nil {
@@ -48,13 +48,13 @@ func (v *view) Bucketed(s result.VariantSummary) mean {
 	return mean{result.DurationText(b.Mean), ends}
 }
 
-// A doubt as it is shown.
+// A doubt is a doubt as shown.
 type doubt struct {
 	Text, Places string
-	Windows      int // 0: not worth a word
+	Windows      int // 0: not shown
 }
 
-// Doubt is one of those.
+// Doubt renders a doubt.
 func (v *view) Doubt(d result.Doubt) doubt {
 	out := doubt{Text: grouped(d.Text), Places: grouped(d.Places(v.Summary.Points))}
 	if n := d.Windows(); n > 1 {
@@ -63,7 +63,7 @@ func (v *view) Doubt(d result.Doubt) doubt {
 	return out
 }
 
-// Levels are what a search measured at shares of the rate that it found.
+// Levels renders the latencies that a search measured at shares of the rate found.
 func (v *view) Levels(s result.Search) (out []string) {
 	for _, l := range s.Result.Levels {
 		if l.Test == nil {

@@ -10,26 +10,26 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// A key is how a variant is drawn: a class of the style sheet, and a shape for
-// those who do not see the colour.
+// A key is how a variant is drawn: a class of the style sheet, and a shape for readers who
+// cannot see the colour.
 type key struct {
 	Name, Title, Class string
 	shape              int
 }
 
-// Classes by what a variant is, so that a lane has one colour on every page:
-// nothing but the server, noise, lanes, lanes with nothing to keep out.
+// Classes by the kind of variant, so that a lane has one colour on every page: only the server;
+// noise; lanes; lanes without noise.
 var (
 	quiet = []string{"grey", "brown", "olive"}
 	noisy = []string{"orange", "pink", "red"}
 	laned = []string{"blue", "purple", "green"}
-	alone = []string{"teal", "grey"} // lanes, and no noise although others have it
-	// spare are for those of which there are more, as of a lane's parts.
+	alone = []string{"teal", "grey"} // lanes without noise, while other variants have noise
+	// spare are for additional variants of a kind.
 	spare = []string{"teal", "olive", "brown", "pink", "red", "grey", "orange", "green", "purple", "blue"}
 )
 
-// keys of all variants, in their order. No two have one colour as long as there are
-// colours.
+// keys returns the keys of all variants, in their order. Two variants share a colour only if
+// there are not enough colours.
 func keys(r *result.Result) []key {
 	meant := map[string]experiment.Variant{}
 	anyNoise := false

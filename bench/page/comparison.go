@@ -13,38 +13,38 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// A comparisonView is what the template of two runs sees.
+// A comparisonView is the template's input for two runs.
 type comparisonView struct {
 	*result.Comparison
 	CSS template.CSS
-	// Niclane is the version that measured both runs, "" for two.
+	// Niclane is the version that measured both runs, "" if they differ.
 	Niclane  string
 	Title    string
 	Keys     []key
 	Headline []string
-	Lead     []string // what both have in common
+	Lead     []string // statements that hold for both
 	Runs     []runView
 	Changes  []changes
 	Lines    []template.HTML
 	Points   []comparedPoint
 }
 
-// A runView is one of the two.
+// A runView is one of the two runs.
 type runView struct {
 	Letter, Title string
-	Lead          []string // what the other has not
+	Lead          []string // statements that hold for this run only
 	Partial       *result.Partial
 	Warnings      []string
 	Doubts        []doubt
 }
 
-// changes are those of one part of the runs.
+// changes are the differences in one part of the runs.
 type changes struct {
 	Name string
 	List []result.Change
 }
 
-// A comparedPoint is a load point that both have.
+// A comparedPoint is a load point that both runs have.
 type comparedPoint struct {
 	Name         string
 	Ratios       *figure
@@ -60,7 +60,7 @@ type comparedVariant struct {
 // A comparedRow is a line of the table.
 type comparedRow struct {
 	What, A, EndsA, B, EndsB string
-	RefusedA, RefusedB       string // in the place of A and B
+	RefusedA, RefusedB       string // shown instead of A and B
 	Ratio, Beside            comparedRatio
 }
 
@@ -69,14 +69,13 @@ type comparedRatio struct {
 	Same            bool
 }
 
-// A namedRatio is one with the head of its column.
+// A namedRatio is a ratio with the head of its column.
 type namedRatio struct {
 	Name string
 	comparedRatio
 }
 
-// WriteComparison writes the page of two runs, b beside a, that result.Compare
-// has compared.
+// WriteComparison writes the page of two runs, a and b, compared by result.Compare.
 func WriteComparison(w io.Writer, c *result.Comparison, a, b *result.Result) error {
 	v := &comparisonView{Comparison: c, CSS: CSS(), Keys: sharedKeys(a, b), Title: b.Title + ", two runs"}
 	if a.Title != b.Title {
@@ -105,8 +104,7 @@ func WriteComparison(w io.Writer, c *result.Comparison, a, b *result.Result) err
 	return t.Execute(w, v)
 }
 
-// sharedKeys are those of the variants that both runs have, as B's page has
-// them.
+// sharedKeys returns the keys of the variants that both runs have, as on B's page.
 func sharedKeys(a, b *result.Result) []key {
 	return slices.DeleteFunc(keys(b), func(k key) bool {
 		return !slices.ContainsFunc(a.Variants, func(v result.Variant) bool { return v.Name == k.Name })
@@ -123,7 +121,7 @@ func run(letter string, r *result.Result, s *result.Summary) runView {
 	return out
 }
 
-// share takes out of the runs what both say of themselves.
+// share moves the statements that hold for both runs to the page.
 func (v *comparisonView) share() {
 	a, b := &v.Runs[0], &v.Runs[1]
 	for _, line := range a.Lead {
@@ -136,9 +134,9 @@ func (v *comparisonView) share() {
 	}
 }
 
-// headline is the comparison in a sentence: at the highest load that both have,
-// for the percentile that the experiment names, or the highest below it that
-// both carry in all variants.
+// headline is the comparison in a sentence, at the highest load that both runs have. It is
+// about the percentile that the experiment names, or the highest below it that both can support
+// in all variants.
 func (v *comparisonView) headline(b *result.Result) []string {
 	if v.A.Partial != nil || v.B.Partial != nil {
 		return nil
@@ -168,13 +166,13 @@ func (v *comparisonView) headline(b *result.Result) []string {
 	return nil
 }
 
-// ratios of B to A at a load point.
+// ratios draws the ratios of B to A at a load point.
 func (v *comparisonView) ratios(p result.PointComparison) *figure {
 	var rows []ratioRow
 	for _, s := range p.Variants {
 		for _, t := range s.Percentiles {
 			if t.Ratio == nil || !narrowed(t.Ratio.Ratio) {
-				continue // said in the table
+				continue // the table has it
 			}
 			rows = append(rows, ratioRow{name: s.Name + " " + result.PercentileText(t.P), text: t.Ratio.String(),
 				key:   keyOf(v.Keys, s.Name),
@@ -187,7 +185,7 @@ func (v *comparisonView) ratios(p result.PointComparison) *figure {
 	return ratioFigure(rows, "Ratios of B to A", "B over A: to the left of the line B is faster.")
 }
 
-// pointOf a summary by its name.
+// pointOf returns a load point of a summary by its name.
 func pointOf(s *result.Summary, name string) result.PointSummary {
 	for _, p := range s.Points {
 		if p.Name == name {
@@ -197,7 +195,7 @@ func pointOf(s *result.Summary, name string) result.PointSummary {
 	return result.PointSummary{}
 }
 
-// variantOf a load point by its name.
+// variantOf returns a variant of a load point by its name.
 func variantOf(p result.PointSummary, name string) result.VariantSummary {
 	for _, s := range p.Variants {
 		if s.Name == name {
@@ -207,7 +205,7 @@ func variantOf(p result.PointSummary, name string) result.VariantSummary {
 	return result.VariantSummary{}
 }
 
-// distribution of both runs at a load point, A dashed.
+// distribution draws the distributions of both runs at a load point, A dashed.
 func (v *comparisonView) distribution(p result.PointComparison, a, b *result.Summary) *figure {
 	x, y := pointOf(a, p.Name), pointOf(b, p.Name)
 	var curves []curve
@@ -220,8 +218,7 @@ func (v *comparisonView) distribution(p result.PointComparison, a, b *result.Sum
 		"A curve ends where fewer than ten samples lie beyond it.")
 }
 
-// percentileLines are a panel for each percentile over the load points that
-// both have.
+// percentileLines draws a panel for each percentile over the load points that both runs have.
 func (v *comparisonView) percentileLines(a, b *result.Summary) (out []template.HTML) {
 	if len(v.Comparison.Points) < 2 {
 		return nil

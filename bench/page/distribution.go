@@ -11,12 +11,12 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// nines is where a percentile stands on an axis that gives P90, P99, P99.9 the
-// same distance.
+// nines is the position of a percentile on an axis on which P90, P99, P99.9 have the same
+// distance.
 func nines(p float64) float64 { return 1 / (1 - p/100) }
 
-// distribution is the latency at each percentile, as far as the samples carry
-// it, with the host's own floor.
+// distribution draws the latency at each percentile, as far as the samples can support it, with
+// the host's own floor.
 func (v *view) distribution(p result.PointSummary) *figure {
 	var curves []curve
 	for _, s := range p.Variants {
@@ -27,7 +27,7 @@ func (v *view) distribution(p result.PointSummary) *figure {
 		caption += " Dashed: how late the slowest processor woke a thread that only slept, with nothing of ours " +
 			"running; what lies near it or below is the host's."
 	}
-	return distributions(curves, worstFloor(v.Summary.Floor), caption) // that of the worst processor matters
+	return distributions(curves, worstFloor(v.Summary.Floor), caption) // the worst processor matters
 }
 
 // A curve is a distribution, with its colour and how its line is drawn.
@@ -36,8 +36,7 @@ type curve struct {
 	steps             []stats.Step
 }
 
-// distributions draws some, and the floor dashed; nil where there is nothing to
-// draw.
+// distributions draws curves, and the floor dashed; nil if there is nothing to draw.
 func distributions(curves []curve, floor []stats.Step, caption string) *figure {
 	return inTwoSizes("distribution", caption, func(w float64) template.HTML {
 		return drawDistribution(curves, floor, w)
@@ -65,7 +64,7 @@ func drawDistribution(curves []curve, floor []stats.Step, w float64) template.HT
 		return ""
 	}
 	for _, c := range floor {
-		if c.Percentile >= 50 && nines(c.Percentile) <= last && c.NS > 0 { // as far as it needs little room
+		if c.Percentile >= 50 && nines(c.Percentile) <= last && c.NS > 0 { // the floor widens the scale, within limits
 			low, high = min(low, max(float64(c.NS), low/4)), max(high, min(float64(c.NS), high*3))
 		}
 	}
@@ -95,13 +94,13 @@ func drawDistribution(curves []curve, floor []stats.Step, w float64) template.HT
 	return d.html()
 }
 
-// percentileOf names the percentile at a place of the axis: 10 is P90.
+// percentileOf names the percentile at a position of the axis: 10 is P90.
 func percentileOf(n float64) string {
 	p := 100 * (1 - 1/n)
 	return result.PercentileText(math.Round(p*1e6) / 1e6)
 }
 
-// worstFloor is the curve of the processor that woke latest.
+// worstFloor returns the curve of the processor that woke latest.
 func worstFloor(all []result.Floor) []stats.Step {
 	var worst []stats.Step
 	late := int64(-1)
@@ -113,8 +112,7 @@ func worstFloor(all []result.Floor) []stats.Step {
 	return worst
 }
 
-// exceed is the papers' histogram: the share of requests slower than each
-// threshold.
+// exceed draws the papers' histogram: the share of requests slower than each threshold.
 func (v *view) exceed(p result.PointSummary) *figure {
 	if len(p.Thresholds) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/bench/stats/fanout"
 )
 
-// fanOut is how many servers one request can ask, over the response time.
+// fanOut draws how many servers one request can ask, over the response time.
 func (v *view) fanOut(f result.FanOut) *figure {
 	caption := fmt.Sprintf("How many servers one request can ask in parallel and have all answers within the time "+
 		"on the horizontal axis with a probability of %s, if each is as the measured one and they are slow "+

@@ -26,8 +26,8 @@ const (
 	started   = int64(1e12)
 )
 
-// everything is a made-up result that has something for every figure, the same
-// every time. Its three variants are measured at two rates.
+// everything is an invented result with data for every figure, always the same. Its three
+// variants are measured at two rates.
 func everything() *result.Result {
 	r := &result.Result{
 		Schema: result.Schema, Title: "a made-up run", Niclane: "v0", Started: time.Unix(1_790_000_000, 0).UTC(),
@@ -92,7 +92,7 @@ func everything() *result.Result {
 	return r
 }
 
-// window of a second: noise without a lane makes it four times as slow.
+// window is a window of one second. Noise without a lane makes it four times as slow.
 func window(variant string, point, repeat, n int) result.Window {
 	mean := map[string]float64{"idle": 50e3, "no-lane": 200e3, "lane": 60e3}[variant]
 	random := rand.New(rand.NewPCG(uint64(repeat+1), uint64(len(variant)+10*point)))
@@ -123,7 +123,7 @@ func window(variant string, point, repeat, n int) result.Window {
 			Tx:      []device.QueueCounter{{Queue: 0, Packets: 6005, Bytes: 32e6}},
 			Classes: []device.ClassCounter{{ID: "1:10", Bytes: 12e6}}},
 	}
-	// So that nothing is twice something else.
+	// So that no value is twice another one.
 	backlog := statstest.Filled(2000, func(i int) int64 { return int64(i*i) / 97 })
 	w.Hops = []result.Hop{{Name: "switch → SUT", Reach: result.ReachNone, Rate: 1e9, Limit: 256e3, Bytes: backlog,
 		Drops: 3},

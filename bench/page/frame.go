@@ -4,8 +4,8 @@ package page
 
 import "unicode/utf8"
 
-// Sizes in CSS pixels: a figure on a desktop and on a phone, and one of several
-// side by side, which has the same size on both.
+// Sizes in CSS pixels: a figure on a desktop and on a phone, and a panel, which has the same
+// size on both.
 const (
 	wide   = 992.0
 	narrow = 358.0
@@ -17,20 +17,20 @@ type axis struct {
 	scale
 	text  func(float64) string
 	ticks []float64
-	name  string // below the labels
+	name  string // shown below the labels
 	bare  bool   // no grid lines
 }
 
-// axisOf a scale, with about as many ticks as there is room for.
+// axisOf returns the axis of a scale, with at most about the given number of ticks.
 func axisOf(s scale, text func(float64) string, most int) axis {
 	return axis{scale: s, text: text, ticks: s.ticks(most)}
 }
 
-// widthOf a text in the style sheet's tick font, estimated on the safe side:
-// nobody here knows the fonts of a reader.
+// widthOf estimates the width of a text in the style sheet's tick font, rather too wide: the
+// reader's fonts are not known.
 func widthOf(s string) float64 { return 6.9 * float64(utf8.RuneCountInString(s)) }
 
-// widest of the axis' labels.
+// widest returns the width of the axis' widest label.
 func (a axis) widest() (w float64) {
 	for _, t := range a.ticks {
 		w = max(w, widthOf(a.text(t)))
@@ -38,8 +38,8 @@ func (a axis) widest() (w float64) {
 	return w
 }
 
-// frame draws grid, labels and axis lines. Both scales have their pixels. The
-// labels of x stand below the plot, with a space between.
+// frame draws grid, labels and axis lines. Both scales must have their pixels. The labels of x
+// are below the plot, with a space between.
 func (d *drawing) frame(x, y axis, space float64) {
 	bottom := max(y.from, y.to)
 	d.rows(y, x.from, x.to)
@@ -48,7 +48,7 @@ func (d *drawing) frame(x, y axis, space float64) {
 	d.line("axis", x.from, bottom, x.to, bottom)
 }
 
-// rows are the labels and grid lines of a vertical axis.
+// rows draws the labels and grid lines of a vertical axis.
 func (d *drawing) rows(y axis, left, right float64) {
 	for _, t := range y.ticks {
 		at := y.at(t)
@@ -57,7 +57,7 @@ func (d *drawing) rows(y axis, left, right float64) {
 	}
 }
 
-// columns are the grid lines of a horizontal axis.
+// columns draws the grid lines of a horizontal axis.
 func (d *drawing) columns(x axis, top, bottom float64) {
 	for _, t := range x.ticks {
 		if !x.bare {
@@ -66,10 +66,10 @@ func (d *drawing) columns(x axis, top, bottom float64) {
 	}
 }
 
-// labels of a horizontal axis, without those that would run into their
-// neighbour or out of the picture.
+// labels draws the labels of a horizontal axis, except those that would overlap their neighbour
+// or leave the picture.
 func (d *drawing) labels(x axis, baseline float64) {
-	free := 0.0 // from where there is room
+	free := 0.0 // where the next label may start
 	for _, t := range x.ticks {
 		at, half := x.at(t), widthOf(x.text(t))/2
 		if at-half < free || at+half > d.w+2 {

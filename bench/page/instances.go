@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// instancesText says where the instances of a split server were, and what share
-// of all windows' requests each answered; "" where it is one.
+// instancesText describes the instances of a split server and the share of all windows'
+// requests that each answered; "" if there is one.
 func instancesText(r *result.Result) string {
 	requests, all := make([]int64, len(r.Server.Instances)), int64(0)
 	for _, w := range r.Windows {

@@ -15,9 +15,9 @@ import (
 // A linesPanel is one value of all variants over the load.
 type linesPanel struct {
 	title, xName string
-	text         func(float64) string // of the values
+	text         func(float64) string // renders a value
 	series       []lineSeries
-	// limit is the SLA's, 0: none.
+	// limit is that of the SLA, 0: none.
 	limit     float64
 	limitText string
 }
@@ -28,7 +28,7 @@ type lineSeries struct {
 	points []linePoint
 }
 
-// class of the style sheet, and that of the line.
+// class returns the classes of the style sheet for the group and for the line.
 func (s lineSeries) class() (group, line string) {
 	if s.hollow {
 		return s.key.Class + " hollow", "dashed"
@@ -38,10 +38,10 @@ func (s lineSeries) class() (group, line string) {
 
 type linePoint struct {
 	x, value, low, high float64
-	missing             string // in the place of a value
+	missing             string // shown instead of a value
 }
 
-// any says whether there is anything to draw.
+// any reports whether there is anything to draw.
 func (p linesPanel) any() bool {
 	return slices.ContainsFunc(p.series, func(s lineSeries) bool {
 		return slices.ContainsFunc(s.points, func(q linePoint) bool { return q.missing == "" })
@@ -52,7 +52,7 @@ func (p linesPanel) draw() template.HTML {
 	const top, bottom = 26.0, 190.0
 	const right = panel - 16.0     // room for the last label
 	const strip, below = 15.0, 9.0 // for each variant with refused points, all of them below the labels of y
-	crosses := map[int]float64{}   // heights of those, between the plot and the labels below it
+	crosses := map[int]float64{}   // heights of the crosses, between the plot and its labels
 	var values, xs []float64
 	for i, s := range p.series {
 		for _, q := range s.points {
@@ -89,7 +89,7 @@ func (p linesPanel) draw() template.HTML {
 	d.frame(x, y, space)
 	if p.limit > 0 && len(values) > 0 {
 		d.line("limit", left, y.at(p.limit), right, y.at(p.limit))
-		// Its name stands beside the title, where it hides no point.
+		// The name is next to the title, where it hides no point.
 		name := right - widthOf(p.limitText)
 		d.line("limit", name-24, 9, name-4, 9)
 		d.text("limit-text", end, right, 13, p.limitText)
@@ -155,7 +155,7 @@ const (
 	rateName        = "requests per second asked for"
 )
 
-// loadAxis of load points: rates where they differ, else connections.
+// loadAxis returns the axis of load points: rates if they differ, else connections.
 func loadAxis(points []result.PointSummary) (string, func(result.PointSummary) float64) {
 	for _, p := range points {
 		if p.Rate != points[0].Rate || len(points) == 1 && p.Rate > 0 {
@@ -165,8 +165,7 @@ func loadAxis(points []result.PointSummary) (string, func(result.PointSummary) f
 	return connectionsName, func(p result.PointSummary) float64 { return float64(p.Connections) }
 }
 
-// percentileLines are a panel for each percentile, and one for the rate that
-// was achieved.
+// percentileLines draws a panel for each percentile, and one for the achieved rate.
 func (v *view) percentileLines() (out []template.HTML, refused []string) {
 	points := v.Summary.Points
 	if len(points) < 2 {
@@ -202,7 +201,7 @@ func (v *view) percentileLines() (out []template.HTML, refused []string) {
 		}
 	}
 	if points[0].Rate > 0 {
-		return out, refused // what was achieved of it has a figure of its own
+		return out, refused // another figure shows its achieved rate
 	}
 	rate := linesPanel{title: "achieved, requests per second", xName: name, text: short}
 	rate.series = series(func(x float64, s result.VariantSummary) linePoint { return exactPoint(x, s.Achieved) })
@@ -225,8 +224,8 @@ func estimatePoint(x float64, c result.Percentile) linePoint {
 		high: float64(c.Estimate.High)}
 }
 
-// searchLines are what the searches measured on their way, over the rate: the
-// percentile of the goal, and what was achieved.
+// searchLines draws the measurements of the searches over the rate: the percentile of the goal,
+// and the achieved rate.
 func (v *view) searchLines() (out []template.HTML) {
 	latency := linesPanel{xName: rateName, text: tickText}
 	achieved := linesPanel{title: "achieved, share of what was asked for", xName: rateName, text: tickShare}
@@ -236,7 +235,7 @@ func (v *view) searchLines() (out []template.HTML) {
 		tests := map[float64]*search.Test{}
 		for _, t := range s.Result.Tests {
 			if t.Rate > 0 {
-				tests[t.Rate] = t // of several at a rate the last counts: it confirmed
+				tests[t.Rate] = t // with several at one rate, the last counts: it is the confirmation
 			}
 		}
 		for _, rate := range slices.Sorted(maps.Keys(tests)) {
@@ -257,7 +256,7 @@ func (v *view) searchLines() (out []template.HTML) {
 		}
 	}
 	if len(rates) < 2 {
-		return nil // the table says it
+		return nil // the table has it
 	}
 	if latency.any() {
 		out = append(out, latency.draw())

@@ -16,7 +16,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// A view is what the template sees.
+// A view is the template's input.
 type view struct {
 	*result.Result
 	Summary *result.Summary
@@ -24,10 +24,10 @@ type view struct {
 	Keys    []key
 
 	Headline, Lead []string
-	Doubts, More   []result.Doubt // the first, and those that need a click
+	Doubts, More   []result.Doubt // the first ones, and those behind a click
 	Claims         []claim
 	Lines          []template.HTML
-	Refused        []string // percentiles that no load point carries
+	Refused        []string // percentiles that no load point can support
 	Achieved       *figure
 	Points         []pointView
 	Searching      []template.HTML
@@ -39,13 +39,13 @@ type view struct {
 	NotMeasured    string
 }
 
-// A figure is a picture, or some side by side.
+// A figure is a picture, or several side by side.
 type figure struct {
 	ID string
 	picture
 	Panels  []titled
 	Caption string
-	Bars    []bars // in the place of a picture
+	Bars    []bars // instead of a picture
 }
 
 // A picture is drawn for a desktop and for a phone.
@@ -56,7 +56,7 @@ type titled struct {
 	picture
 }
 
-// inTwoSizes is a figure with a picture, nil where there is nothing to draw.
+// inTwoSizes returns a figure with a picture, nil if there is nothing to draw.
 func inTwoSizes(id, caption string, draw func(w float64) template.HTML) *figure {
 	f := &figure{ID: id, Caption: caption, picture: picture{draw(wide), draw(narrow)}}
 	if f.Wide == "" {
@@ -87,7 +87,7 @@ type pointView struct {
 	Late         bool
 }
 
-// A row of the table of percentiles.
+// A row is one of the table of percentiles.
 type row struct {
 	Key   key
 	V     result.VariantSummary
@@ -99,13 +99,13 @@ type row struct {
 type cell struct {
 	Name, Value, Interval, Refused string
 	Ratio, Ends                    string
-	Same                           bool // noise may be all there is to the ratio
+	Same                           bool // noise may explain the ratio
 	Why                            string
 }
 
 // Options of a page; zeros are defaults.
 type Options struct {
-	// Probability with which all servers of a fan-out answer in time, default
+	// Probability with which all servers of a fan-out answer in time; the default is
 	// result.FanOutProbability.
 	Probability float64
 }
@@ -141,17 +141,16 @@ func Write(w io.Writer, r *result.Result, o Options) error {
 	return t.Execute(w, v)
 }
 
-// Head returns the templates of this package, for other pages of niclane:
-// {{template "head" .}} begins one, and takes Title, Niclane, CSS, Headline and
-// Lead from it.
+// Head returns the templates of this package, for other pages of niclane. {{template "head" .}}
+// begins a page, and uses Title, Niclane, CSS, Headline and Lead from its argument.
 func Head() (*template.Template, error) {
 	return template.New("page.html").Funcs(functions).Parse(asset("page.html"))
 }
 
-// CSS is the style of all pages, also of those of other packages.
+// CSS is the style of all pages, also those of other packages.
 func CSS() template.CSS { return template.CSS(asset("style.css")) }
 
-// shown is how many doubts the page opens with.
+// shown is the number of doubts at the top of the page.
 const shown = 6
 
 func asset(name string) string {

@@ -34,8 +34,8 @@ func render(t *testing.T, r *result.Result) string {
 
 var tag = regexp.MustCompile(`<(/?)([a-zA-Z0-9]+)((?:[^<>"]|"[^"]*")*?)(/?)>|<!doctype html>`)
 
-// wellFormed wants every element closed in order, and nothing that looks like
-// the beginning of one and is none.
+// wellFormed requires that every element is closed in order, and that no text looks like the
+// start of an element.
 func wellFormed(t *testing.T, page string) {
 	t.Helper()
 	var open []string
@@ -59,7 +59,7 @@ func wellFormed(t *testing.T, page string) {
 	}
 }
 
-// parts of the page, by what shows that they are there.
+// parts of the page, by the text that shows them.
 var parts = map[string]string{
 	"lines": "<h2>Latency over load</h2>", "limit": `class="limit"`, "achieved": `id="achieved"`,
 	"short":    `class="minus"`,
@@ -82,7 +82,8 @@ func TestPageHasWhatTheResultHas(t *testing.T) {
 	}
 }
 
-// What the result has not is not on the page, and no empty figure in its place.
+// TestPageHasNothingElse: the page leaves out parts that the result lacks, without empty
+// figures.
 func TestPageHasNothingElse(t *testing.T) {
 	windows := func(f func(w *result.Window)) func(*result.Result) {
 		return func(r *result.Result) {
@@ -159,7 +160,7 @@ func TestPageHasNothingElse(t *testing.T) {
 	}
 }
 
-// A page that loads or runs anything is not self-contained.
+// TestPageIsSelfContained: a page that loads or runs anything is not self-contained.
 func TestPageIsSelfContained(t *testing.T) {
 	page := render(t, everything())
 	for _, bad := range []string{"http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=",
@@ -170,7 +171,7 @@ func TestPageIsSelfContained(t *testing.T) {
 	}
 }
 
-// Whatever stands in the texts must stay text.
+// TestPageEscapes: text from the result must be escaped.
 func TestPageEscapes(t *testing.T) {
 	r := everything()
 	const evil = `</style></svg><script>alert(1)</script><b a="'>`
@@ -190,8 +191,8 @@ func TestPageEscapes(t *testing.T) {
 	errtest.Lacks(t, "text that became markup", page, "<script", `<b a=`)
 }
 
-// What the sample does not carry is marked as refused, and has no point, no
-// interval and no line.
+// TestRefusedIsNotDrawn: a value that the sample cannot support is marked as refused, and has
+// no point, no interval and no line.
 func TestRefusedIsNotDrawn(t *testing.T) {
 	panel := linesPanel{title: "P99.9", xName: rateName, text: tickText,
 		series: []lineSeries{{key: key{Name: "lane", Class: "blue"}, points: []linePoint{
@@ -211,8 +212,8 @@ func TestRefusedIsNotDrawn(t *testing.T) {
 	}
 }
 
-// The other figures leave out what is not known, too: a bar, a stretch of a
-// line with its band, and the moments in which nothing was answered.
+// TestUnknownIsNotDrawn: the other figures also leave out unknown values: a bar, a part of a
+// line with its band, and moments without an answer.
 func TestUnknownIsNotDrawn(t *testing.T) {
 	bars := barChart{label: "bars", text: tickText, y: fromZero, groups: []barGroup{{name: "P99", bars: []bar{
 		{value: 5e5, low: 4e5, high: 6e5, title: "idle"}, {}}}}}
@@ -224,7 +225,7 @@ func TestUnknownIsNotDrawn(t *testing.T) {
 		a := fanout.Answer{Servers: 3 + i, Low: 2 + i, High: 5 + i}
 		if i == 3 {
 			a = fanout.Answer{Missing: "needs 77 more", Low: 2}
-		} else { // nothing was answered in the fourth second, and too little for a median in the second
+		} else { // no answers in the fourth second, and too few for a median in the second
 			in.Latency = append(in.Latency, result.Instant{At: i * 1e9, Count: 9, Median: 2e5 - i%2*3e5, Slowest: 1e6})
 		}
 		fan.Variants[0].Answers = append(fan.Variants[0].Answers, a)
@@ -272,7 +273,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// No text of a picture lies over another.
+// TestTextsDoNotOverlap: the texts of a picture do not overlap.
 func TestTextsDoNotOverlap(t *testing.T) {
 	text := regexp.MustCompile(`<text class="([^"]*)" text-anchor="([a-z]+)" x="([-0-9.]+)" y="([-0-9.]+)">([^<]*)`)
 	type box struct {
@@ -286,7 +287,7 @@ func TestTextsDoNotOverlap(t *testing.T) {
 			b := box{text: m[5]}
 			fmt.Sscan(m[3], &b.left)
 			fmt.Sscan(m[4], &b.y)
-			w := 0.9 * widthOf(html.UnescapeString(m[5])) // which is on the safe side
+			w := 0.9 * widthOf(html.UnescapeString(m[5])) // a safe estimate
 			b.left -= map[string]float64{start: 0, middle: w / 2, end: w}[m[2]]
 			b.right = b.left + w
 			for _, o := range all {
@@ -302,7 +303,8 @@ func TestTextsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Every number on the page comes from the result or from its summary.
+// TestNumbersComeFromTheResult: every number on the page comes from the result or from its
+// summary.
 func TestNumbersComeFromTheResult(t *testing.T) {
 	r := everything()
 	page := render(t, r)
@@ -312,7 +314,7 @@ func TestNumbersComeFromTheResult(t *testing.T) {
 			known[n] = true
 		}
 	}
-	// The page's own words: "95 % intervals", "5 % rule".
+	// The page's own text: "95 % intervals", "5 % rule".
 	for _, own := range []string{"95 5", asset("page.html")} {
 		learn(own)
 	}
@@ -356,7 +358,7 @@ func TestNumbersComeFromTheResult(t *testing.T) {
 		learn(grouped(d.Places(summary.Points)))
 	}
 	learn(r.Started.Format("2 January 2006, 15:04 MST"))
-	// Axes have round numbers of their own, and <pre> is the files' text.
+	// Axes have round numbers of their own, and <pre> has the text of files.
 	body := page[strings.Index(page, "<body>"):]
 	body = regexp.MustCompile(`(?s)<svg .*?</svg>|<pre>.*?</pre>`).ReplaceAllString(body, " ")
 	body = html.UnescapeString(tag.ReplaceAllString(body, " "))
@@ -390,7 +392,7 @@ func leaves(v any, yield func(any)) {
 	}
 }
 
-// The same result has the same page, also after it was written and read.
+// TestPageFromTheFile: the same result has the same page, also after it was written and read.
 func TestPageFromTheFile(t *testing.T) {
 	r := everything()
 	page := render(t, r)
@@ -433,7 +435,7 @@ func TestColours(t *testing.T) {
 		}
 		seen[k.Class] = true
 	}
-	r.Experiment.Noise = nil // then nobody is quiet
+	r.Experiment.Noise = nil // then no variant counts as quiet
 	if k := keys(r)[0]; k.Class != "orange" {
 		t.Errorf("the variant without lanes of an experiment without noise is %s", k.Class)
 	}

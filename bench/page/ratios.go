@@ -12,8 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// ratios are the ratios to the base with their intervals and the pairs that
-// they come from.
+// ratios draws the ratios to the base with their intervals and the pairs behind them.
 func (v *view) ratios(p result.PointSummary) *figure {
 	rows := v.ratioRows(p)
 	if len(rows) == 0 {
@@ -22,7 +21,7 @@ func (v *view) ratios(p result.PointSummary) *figure {
 	return ratioFigure(rows, "Ratios to "+p.Base, "Ratio to "+p.Base+". Dots: one pair of neighbouring repeats each.")
 }
 
-// ratioFigure of some rows, at least one.
+// ratioFigure draws rows, at least one.
 func ratioFigure(rows []ratioRow, label, caption string) *figure {
 	caption += " Bar: 95 % interval (" + rows[0].ratio.Method + "). Pale: ~, noise may be all there is to it."
 	return inTwoSizes("ratios", caption, func(w float64) template.HTML {
@@ -35,7 +34,7 @@ type ratioRow struct {
 	name, text string
 	key        key
 	ratio      stats.Ratio
-	same       bool // noise may be all there is to it
+	same       bool // noise may explain it
 	pairs      []result.PairRatio
 	goal       float64 // 0: none
 }
@@ -44,7 +43,7 @@ func (v *view) ratioRows(p result.PointSummary) (rows []ratioRow) {
 	for _, s := range p.Variants {
 		for i, c := range s.Percentiles {
 			if c.Ratio == nil || !narrowed(*c.Ratio) {
-				continue // said in the table
+				continue // the table has it
 			}
 			r := ratioRow{name: s.Name + " " + result.PercentileText(c.P), text: c.RatioText(),
 				key: keyOf(v.Keys, s.Name), ratio: *c.Ratio,
@@ -58,10 +57,10 @@ func (v *view) ratioRows(p result.PointSummary) (rows []ratioRow) {
 	return rows
 }
 
-// narrowed says whether a ratio's interval says anything.
+// narrowed reports whether a ratio's interval is narrow enough to be useful.
 func narrowed(r stats.Ratio) bool { return r.High <= 100*r.Low }
 
-// drawRatios draws a line for each of some rows.
+// drawRatios draws a line for each row.
 func drawRatios(rows []ratioRow, label string, w float64) template.HTML {
 	values, left := []float64{1}, 0.0
 	for _, r := range rows {
@@ -121,7 +120,7 @@ func drawRatios(rows []ratioRow, label string, w float64) template.HTML {
 	return d.html()
 }
 
-// goalOf is the ratio that a percentile may have, 0: no goal.
+// goalOf is the ratio that the goal of a percentile allows, 0: no goal.
 func (v *view) goalOf(variant, base string, p float64) float64 {
 	for _, g := range v.Experiment.Goals {
 		if g.Measure == experiment.MeasureLatency && g.Variant == variant && g.Base == base && g.Percentile == p {

@@ -6,7 +6,7 @@ import "math"
 
 // A scale maps values to pixels.
 type scale struct {
-	low, high float64 // of the values
+	low, high float64 // lowest and highest value
 	from, to  float64 // their pixels
 	log       bool
 }
@@ -22,14 +22,14 @@ func (s scale) at(v float64) float64 {
 	return s.from + (f(v)-f(s.low))/(f(s.high)-f(s.low))*(s.to-s.from)
 }
 
-// inside keeps a value within the scale.
+// inside limits a value to the scale.
 func (s scale) inside(v float64) float64 { return min(max(v, s.low), s.high) }
 
-// logFrom is how many times the largest value is the smallest for a scale to
-// be logarithmic.
+// logFrom is the ratio of the largest to the smallest value from which on a scale is
+// logarithmic.
 const logFrom = 8
 
-// ends of the values that are more than 0; 0 and 0 where none is.
+// ends returns the smallest and the largest of the values above 0; 0 and 0 if there are none.
 func ends(values []float64) (low, high float64) {
 	for _, v := range values {
 		if v > 0 && (low == 0 || v < low) {
@@ -40,8 +40,8 @@ func ends(values []float64) (low, high float64) {
 	return low, high
 }
 
-// scaleOf values that are more than 0: logarithmic where they differ much, from
-// 0 otherwise, with some room.
+// scaleOf returns a scale for the values above 0: logarithmic if they differ much, otherwise
+// from 0, with some room.
 func scaleOf(values []float64, from, to float64) scale {
 	low, high := ends(values)
 	switch {
@@ -58,14 +58,14 @@ func logScale(low, high, from, to float64) scale {
 	return scale{low / room, high * room, from, to, true}
 }
 
-// ticks are round values, about as many as there is room for.
+// ticks returns round values, at most about most of them.
 func (s scale) ticks(most int) []float64 {
 	if s.high <= s.low {
 		return []float64{s.low}
 	}
 	if s.log {
 		factors := [][]float64{{1, 2, 5}, {1, 3}, {1}}
-		if s.high < 12*s.low { // within a decade those would be few
+		if s.high < 12*s.low { // powers of ten would be too few
 			factors = append([][]float64{{1, 1.5, 2, 3, 4, 5, 6, 8}}, factors...)
 		}
 		return s.logTicks(most, 10, factors...)
@@ -81,13 +81,13 @@ func (s scale) ticks(most int) []float64 {
 	}
 	var out []float64
 	for i := math.Ceil(s.low/step - 1e-9); i*step <= s.high+step*1e-9; i++ {
-		out = append(out, i*step+0) // and not -0
+		out = append(out, i*step+0) // not -0
 	}
 	return out
 }
 
-// logTicks are the powers of a base times the first factors that do not make
-// too many, or every so many powers.
+// logTicks returns the powers of a base times the first factors that do not make too many
+// ticks, or only every n-th power.
 func (s scale) logTicks(most int, base float64, factors ...[]float64) []float64 {
 	first, last := math.Log(s.low)/math.Log(base), math.Log(s.high)/math.Log(base)
 	powers := func(every float64, factors []float64) (out []float64) {

@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// A drawing is an SVG picture in the making. Colours and fonts are those of
-// the page's style sheet, by class.
+// A drawing is an SVG picture under construction. Colours and fonts come from the page's style
+// sheet, by class.
 type drawing struct {
 	b    strings.Builder
 	w, h float64
 }
 
-// newDrawing begins a picture of a size in CSS pixels at its natural width.
-// label is read out in the place of the picture.
+// newDrawing starts a picture of a size in CSS pixels at its natural width. label is for screen
+// readers.
 func newDrawing(w, h float64, label string) *drawing {
 	d := &drawing{w: w, h: h}
 	fmt.Fprintf(&d.b, `<svg viewBox="0 0 %s %s" role="img" aria-label="%s">`, num(w), num(h), html.EscapeString(label))
@@ -31,7 +31,7 @@ func (d *drawing) html() template.HTML {
 	return template.HTML(d.b.String() + "</svg>")
 }
 
-// num is a coordinate to a tenth of a pixel.
+// num renders a coordinate to a tenth of a pixel.
 func num(v float64) string {
 	s := strconv.FormatFloat(v, 'f', 1, 64)
 	return strings.TrimSuffix(s, ".0")
@@ -45,7 +45,7 @@ func (d *drawing) rect(class string, x, y, w, h float64) {
 	fmt.Fprintf(&d.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, num(x), num(y), num(w), num(h))
 }
 
-// Where a text stands at its point.
+// Which end of a text is at its point.
 const (
 	start  = "start"
 	middle = "middle"
@@ -59,12 +59,12 @@ func (d *drawing) text(class, anchor string, x, y float64, text string) {
 
 type point struct{ x, y float64 }
 
-// gap is the point of a value that is not known: no line goes through it.
+// gap is the point of an unknown value: no line goes through it.
 func gap() point { return point{math.NaN(), math.NaN()} }
 
 func (p point) unknown() bool { return math.IsNaN(p.x) }
 
-// stretches of points between gaps.
+// stretches returns the sequences of points between gaps.
 func stretches(points []point) [][]point {
 	for i, p := range points {
 		if p.unknown() {
@@ -74,7 +74,7 @@ func stretches(points []point) [][]point {
 	return [][]point{points}
 }
 
-// path through points.
+// path draws a line through points.
 func (d *drawing) path(class string, points []point) {
 	for _, s := range stretches(points) {
 		if len(s) > 1 {
@@ -83,7 +83,7 @@ func (d *drawing) path(class string, points []point) {
 	}
 }
 
-// area between two lines with the same x, and the same gaps.
+// area fills the area between two lines with the same x, and the same gaps.
 func (d *drawing) area(class string, upper, lower []point) {
 	below := stretches(lower)
 	for i, s := range stretches(upper) {
@@ -103,7 +103,7 @@ func through(points []point) string {
 	return b.String()
 }
 
-// group has a colour and a title, which a pointer resting on it brings up.
+// group draws elements with one colour and a title, which is shown under the pointer.
 func (d *drawing) group(class, title string, draw func()) {
 	fmt.Fprintf(&d.b, `<g class="%s">`, class)
 	if title != "" {
@@ -113,7 +113,7 @@ func (d *drawing) group(class, title string, draw func()) {
 	d.b.WriteString("</g>")
 }
 
-// marker tells variants apart without colour.
+// marker distinguishes variants without colour.
 func (d *drawing) marker(shape int, x, y, r float64) {
 	k := r * 1.35
 	corners := [][]point{nil,
@@ -128,7 +128,7 @@ func (d *drawing) marker(shape int, x, y, r float64) {
 	fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through(corners))
 }
 
-// cross marks what was refused.
+// cross marks a refused value.
 func (d *drawing) cross(x, y, r float64) {
 	d.line("cross", x-r, y-r, x+r, y+r)
 	d.line("cross", x-r, y+r, x+r, y-r)

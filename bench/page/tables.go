@@ -29,7 +29,7 @@ func (v *view) exceedRows(p result.PointSummary) (out []exceedRow) {
 			if i < len(s.Exceed) {
 				e := s.Exceed[i]
 				c = exceedCell{Share: share(1 - e.Within), Interval: share(1-e.High) + " to " + share(1-e.Low)}
-				if e.Missing != "" { // an upper bound holds all the same
+				if e.Missing != "" { // the upper bound holds nevertheless
 					c = exceedCell{Refused: "at most " + share(1-e.Low)}
 				}
 			}
@@ -40,7 +40,7 @@ func (v *view) exceedRows(p result.PointSummary) (out []exceedRow) {
 	return out
 }
 
-// bars are horizontal ones with a common scale.
+// bars are horizontal bars with a common scale.
 type bars struct {
 	Name, Note string
 	Bars       []hbar
@@ -49,7 +49,7 @@ type bars struct {
 type hbar struct {
 	Key           key
 	Text, Detail  string
-	Percent, Mark float64 // of the scale; Mark below 0: none
+	Percent, Mark float64 // in percent of the scale; Mark below 0: none
 	MarkTitle     string
 }
 
@@ -97,7 +97,7 @@ func (v *view) noiseBars(p result.PointSummary) (out []bars) {
 	return out
 }
 
-// hopBars are the queues, and the names of those that were always empty.
+// hopBars returns the queues, and the names of those that were always empty.
 func (v *view) hopBars(p result.PointSummary) (out []bars, empty []string) {
 	top := 0.0
 	used := map[string]bool{}
@@ -149,7 +149,7 @@ func (v *view) hopBars(p result.PointSummary) (out []bars, empty []string) {
 	return out, empty
 }
 
-// A useRow is one thing that the machine did.
+// A useRow is one counter of the machine.
 type useRow struct {
 	Name   string
 	Values []string
@@ -188,7 +188,7 @@ func useText(v *float64, unit string) string {
 	return number(*v)
 }
 
-// A powerRow is one source of power in one variant.
+// A powerRow is one power source in one variant.
 type powerRow struct {
 	Key                                      key
 	Source, Covers                           string
@@ -233,7 +233,7 @@ func boundsText(i power.Interval, unit string, k float64) string {
 	return fmt.Sprintf("%s (%s to %s)", text, number(i.Low*k), high)
 }
 
-// powerMissing is why there is no power in the whole result.
+// powerMissing is why the whole result has no power.
 func (v *view) powerMissing() string {
 	why := "the experiment names no power source"
 	for _, p := range v.Summary.Points {
@@ -275,7 +275,7 @@ func fanOutRows(f result.FanOut) (out []fanOutRow) {
 	return out
 }
 
-// A heat is a table of a sweep.
+// A heat is one table of a sweep.
 type heat struct {
 	Key  key
 	Rows []heatRow
@@ -291,7 +291,7 @@ type heatCell struct {
 	Heat              float64 // 0 to 1
 }
 
-// sweeps are a table for each variant, with the buffers as heads.
+// sweeps returns a table for each variant, with the buffers as heads.
 func (v *view) sweeps() ([]heat, []string) {
 	var buffers []int64
 	var shares []int
@@ -343,7 +343,7 @@ func heatOf(list []result.Percentile, top int64) (c heatCell) {
 			c.P50 = result.DurationText(float64(x.Estimate.Value))
 		case x.P == 99 && x.Estimate != nil:
 			c.P99 = result.DurationText(float64(x.Estimate.Value))
-			// Two decades below the highest.
+			// The scale covers two decades below the highest value.
 			c.Heat = math.Min(1, math.Max(0, 1+math.Log10(float64(x.Estimate.Value)/float64(top))/2))
 		case x.P == 99:
 			c.Refused = grouped(x.Missing)
@@ -352,7 +352,7 @@ func heatOf(list []result.Percentile, top int64) (c heatCell) {
 	return c
 }
 
-// stepText is the value at a percentile of some, "-" if the sample has none.
+// stepText renders the value at a percentile, "-" if the list does not have it.
 func stepText(list []stats.Step, p float64) string {
 	for _, s := range list {
 		if s.Percentile == p {

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// timeLine is one round: what happened in it, variant below variant.
+// timeLine draws one round, variant below variant.
 func (v *view) timeLine() *figure {
 	t := v.Summary.Slowest
 	if t == nil || len(t.Variants) == 0 {
@@ -85,7 +85,7 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 		var slowest, median []point
 		for i, l := range variant.Latency {
 			if i > 0 && l.At-variant.Latency[i-1].At > t.Interval {
-				slowest, median = append(slowest, gap()), append(median, gap()) // nothing was answered in between
+				slowest, median = append(slowest, gap()), append(median, gap()) // no request was answered in between
 			}
 			at := mid(l.At, t.Interval)
 			slowest, median = append(slowest, point{at, y.at(float64(l.Slowest))}), append(median, gap())

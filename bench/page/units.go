@@ -11,14 +11,14 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// tickText is a time on an axis: round, so without what three digits would add.
+// tickText renders a time on an axis, where values are round: without trailing zeros.
 func tickText(ns float64) string { return trimmed(result.DurationText(ns)) }
 
 func tickBits(v float64) string { return trimmed(result.BitsText(v)) }
 
 func tickShare(v float64) string { return trimmed(share(v)) }
 
-// trimmed takes ".00" and ".50"'s last zero away.
+// trimmed removes ".00", and the last zero of ".50".
 func trimmed(s string) string {
 	number, unit, ok := strings.Cut(s, " ")
 	if strings.Contains(number, ".") {
@@ -30,7 +30,7 @@ func trimmed(s string) string {
 	return number + " " + unit
 }
 
-// count groups thousands: "1,234,567".
+// count renders a number with grouped thousands: "1,234,567".
 func count(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	sign := ""
@@ -43,7 +43,7 @@ func count(n int64) string {
 	return sign + s
 }
 
-// long numbers within a text.
+// long matches long numbers in a text.
 var long = regexp.MustCompile(`\b[0-9]{5,15}\b`)
 
 // grouped groups the thousands of the numbers in a text.
@@ -57,7 +57,7 @@ func grouped(text string) string {
 	})
 }
 
-// number has three significant digits, whole above that.
+// number renders three significant digits, or all digits before the point.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == math.Trunc(v) && a < 1e15:
@@ -72,7 +72,7 @@ func number(v float64) string {
 	return small(v)
 }
 
-// small has two significant digits and no exponent.
+// small renders two significant digits without an exponent.
 func small(v float64) string {
 	r, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
 	if err != nil {
@@ -81,7 +81,7 @@ func small(v float64) string {
 	return strconv.FormatFloat(r, 'f', -1, 64)
 }
 
-// short is a number on an axis or a bar: "1.5 k".
+// short renders a number on an axis or a bar: "1.5 k".
 func short(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 999_500:
@@ -92,7 +92,7 @@ func short(v float64) string {
 	return trimmed(number(v))
 }
 
-// times is a ratio: "1.07".
+// times renders a ratio: "1.07".
 func times(v float64) string {
 	switch {
 	case v < 0.0995:
@@ -105,7 +105,7 @@ func times(v float64) string {
 	return count(int64(math.Round(v)))
 }
 
-// share is a part of a whole: "12.3 %".
+// share renders a part of a whole: "12.3 %".
 func share(v float64) string {
 	p := 100 * v
 	switch a := math.Abs(p); {

@@ -14,9 +14,9 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// headline is the result in a sentence, for the highest load: the percentile
-// that the experiment names, or the highest below it that all variants carry,
-// so that nobody chooses it after seeing the numbers.
+// headline is the result in a sentence, for the highest load. It is about the percentile that
+// the experiment names, or the highest below it that all variants can support, so that it is
+// not chosen after the numbers are known.
 func (v *view) headline() (out []string) {
 	if v.Partial != nil || len(v.Summary.Points) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (v *view) headline() (out []string) {
 	return nil
 }
 
-// sameText says of which variants noise may be all there is.
+// sameText names the variants whose difference noise may explain.
 func sameText(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -72,7 +72,7 @@ func sameText(names []string) string {
 	return "; for " + who + ", noise may be all there is to it"
 }
 
-// named is the percentile that an experiment is about.
+// named is the percentile that the experiment names.
 func named(e *experiment.Experiment) float64 {
 	if e.SLA != nil {
 		return e.SLA.Percentile
@@ -89,7 +89,7 @@ func named(e *experiment.Experiment) float64 {
 	return cmp.Or(highest, 99)
 }
 
-// lead says what was measured, in what way and where.
+// lead says what was measured, how and where.
 func (v *view) lead() (out []string) {
 	e := v.Experiment
 	out = append(out, serverLine(v.Result), loadLine(e))
@@ -196,7 +196,7 @@ func (v *view) claims() (out []claim) {
 	return out
 }
 
-// variantView is a variant with what it has of its own.
+// variantView is a variant with its own settings.
 type variantView struct {
 	result.Variant
 	Key key
