@@ -7,33 +7,33 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Diff is what happened between two snapshots.
+// A Diff is the change between two snapshots.
 type Diff struct {
 	Duration int64 `json:"durationNs"`
 	CPUs     []CPU `json:"cpus"`
-	// Of the whole host.
+	// For the whole host.
 	ContextSwitches uint64    `json:"contextSwitches"`
 	Interrupts      uint64    `json:"interrupts"`
 	SoftIRQs        SoftIRQs  `json:"softirqs"`
 	Softnet         []Softnet `json:"softnet"`
-	// Of the network namespace.
+	// For the network namespace.
 	TCP    TCP     `json:"tcp"`
 	UDP    UDP     `json:"udp"`
 	Device *Device `json:"device,omitempty"`
-	// KernelTLS is nil where the kernel has no TLS.
+	// KernelTLS is nil if the kernel has no TLS.
 	KernelTLS *KernelTLS `json:"kernelTLS,omitempty"`
 	// Memory of the whole host, and its disks.
 	Memory Memory `json:"memory"`
-	// Lanes of the device that were applied, the default lane among them.
+	// Lanes that were applied on the device, the default lane included.
 	Lanes []Lane `json:"lanes,omitempty"`
-	// NAPIs of the device that were polled; none where polls are not counted.
+	// NAPIs of the device that were polled; none if polls are not counted.
 	NAPIs     []napi.Count `json:"napis,omitempty"`
 	Processes []Process    `json:"processes,omitempty"`
 }
 
-// CPU is a processor's time by kind, in the kernel's ticks of 10 ms, as ns
-// (proc_stat(5)). User has nice's, Idle what waited for disks. Where the kernel
-// accounts by tick, a kind that is short and frequent is misjudged.
+// CPU is a processor's time by kind, counted in the kernel's ticks of 10 ms, as ns
+// (proc_stat(5)). User includes nice, Idle includes waiting for disks. If the kernel accounts
+// by tick, short and frequent activity is counted wrongly.
 type CPU struct {
 	CPU     int   `json:"cpu"`
 	User    int64 `json:"userNs"`
@@ -44,7 +44,7 @@ type CPU struct {
 	Idle    int64 `json:"idleNs"`
 }
 
-// SoftIRQs are how many softirqs ran, on all processors.
+// SoftIRQs are the numbers of softirqs that ran, on all processors.
 type SoftIRQs struct {
 	NetRx uint64 `json:"netRx"`
 	NetTx uint64 `json:"netTx"`
@@ -70,11 +70,11 @@ type TCP struct {
 	Retransmits uint64 `json:"retransmits"`
 	Timeouts    uint64 `json:"timeouts"` // retransmission timers that fired
 	ListenDrops uint64 `json:"listenDrops"`
-	// BusyPolled packets were received by a thread that polled for them.
+	// BusyPolled packets were received by a busy-polling thread.
 	BusyPolled uint64 `json:"busyPolled"`
 }
 
-// UDP counts datagrams; errors are for want of room in a socket's buffer.
+// UDP counts datagrams. Errors are due to full socket buffers.
 type UDP struct {
 	InDatagrams   uint64 `json:"inDatagrams"`
 	OutDatagrams  uint64 `json:"outDatagrams"`
@@ -94,36 +94,37 @@ type Device struct {
 // A Lane is the growth of the counters of a lane's queues and class.
 type Lane struct {
 	Name string `json:"name"`
-	// Rx and Tx are nil where the device does not count by queue, or what the
-	// lane receives is not told apart by queue.
+	// Rx and Tx are nil if the device does not count by queue. Rx is also nil if the lane's
+	// received packets are not identified by queue.
 	Rx *Traffic `json:"rx,omitempty"`
 	Tx *Traffic `json:"tx,omitempty"`
-	// Class is what passed the lane's HTB class, nil without one.
+	// Class is the traffic of the lane's HTB class, nil without one.
 	Class *Traffic `json:"class,omitempty"`
 }
 
-// Traffic of queues or of a class.
+// Traffic is that of queues or of a class.
 type Traffic struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 	Drops   uint64 `json:"drops"`
 }
 
-// A Process is what a process, its threads and those of its children used. Threads that ended in
-// between are in User and System, in ticks of 10 ms, but not in the others.
+// A Process is the resource use of a process, its threads and those of its children. Threads
+// that ended in between count in User and System, in ticks of 10 ms, but not in the other
+// fields.
 type Process struct {
 	Name    string `json:"name"`
 	PID     int    `json:"pid"`
 	Threads int    `json:"threads"`
 	User    int64  `json:"userNs"`
 	System  int64  `json:"systemNs"`
-	// Running is the time on a processor and Waiting that in which a thread
-	// could have run and did not (proc_pid_schedstat(5)), exact.
+	// Running is the time on a processor. Waiting is the time in which a thread was ready but
+	// had no processor (proc_pid_schedstat(5)). Both are exact.
 	Running     int64  `json:"runningNs"`
 	Waiting     int64  `json:"waitingNs"`
 	Voluntary   uint64 `json:"voluntarySwitches"`
 	Involuntary uint64 `json:"involuntarySwitches"`
 	MinorFaults uint64 `json:"minorFaults"`
-	// DiskRead is what it had disks deliver (proc_pid_io(5): read_bytes).
+	// DiskRead is what disks delivered for it (proc_pid_io(5): read_bytes).
 	DiskRead uint64 `json:"diskReadBytes"`
 }

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Host is what somebody needs of a host to judge or repeat a result; what it
-// does not say is empty.
+// A Host describes a host, as needed to judge or repeat a result. Unknown fields are empty.
 type Host struct {
 	Kernel, Distribution, CPUModel string
 	CPUs                           int
@@ -58,7 +57,7 @@ func Describe() Host {
 	return e
 }
 
-// line is the first line of a file, "" if it cannot be read.
+// line returns the first line of a file, "" if it cannot be read.
 func line(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -68,7 +67,7 @@ func line(path string) string {
 	return strings.TrimSpace(first)
 }
 
-// field is the value of the first line "name SEPARATOR value" of a file.
+// field returns the value of the first line "name SEPARATOR value" of a file.
 func field(path, name, sep string) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine records what a host did during a measurement: processor time
-// by kind, interrupts, softirqs, context switches, what the network stack and
-// TCP counted, a device's queues, lanes and polls, and what each process of interest used and
-// waited for. It reads counters before and after and changes nothing; it does
-// not judge.
+// Package machine records what a host did during a measurement. It has processor time by kind,
+// interrupts, softirqs, context switches, and the counters of the network stack and TCP. It
+// also has a device's queues, lanes and polls, and the use and waiting time of selected
+// processes. It reads counters before and after and changes nothing; it does not judge.
 package machine
 
 import (
@@ -23,22 +22,21 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// Config says what to read beside the host itself.
+// Config says what to read in addition to the host itself.
 type Config struct {
-	// Processes by name: their PIDs. They are read with all their threads.
+	// Processes are PIDs by name. They are read with all their threads.
 	Processes map[string]int
-	// Device, "" for none, whose queues and classes are read in the calling
-	// thread's network namespace, as TCP's and UDP's counters are.
+	// Device, "" for none, whose queues and classes are read in the calling thread's network
+	// namespace, like the counters of TCP and UDP.
 	Device string
 	// Polls of the device, nil: not counted.
 	Polls *napi.Counter
 }
 
-// LaneQueues says what of a device is a lane's.
+// LaneQueues are a lane's queues and class on a device.
 type LaneQueues struct {
 	Name string
-	// Rx and Tx queues; Rx is nil where what a lane receives is not told by
-	// queue.
+	// Rx and Tx queues. Rx is nil if the lane's received packets are not identified by queue.
 	Rx, Tx []int
 	Class  string // "1:10", "" for none
 }
@@ -58,8 +56,7 @@ type Snapshot struct {
 	tls       *KernelTLS
 }
 
-// process is a process's use, of all its threads, and those of processes that
-// it has started, that are there now.
+// process is the use of a process and its descendants, over all threads that exist now.
 type process struct {
 	user, system       float64 // s
 	diskRead           uint64  // bytes
@@ -72,7 +69,7 @@ type threadUse struct {
 	voluntary, involuntary uint64
 }
 
-// Take reads the counters. A process that has ended is fs.ErrNotExist.
+// Take reads the counters. For a process that has ended, the error is fs.ErrNotExist.
 func Take(c Config) (*Snapshot, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -82,8 +79,8 @@ func Take(c Config) (*Snapshot, error) {
 	if s.stat, err = fs.Stat(); err != nil {
 		return nil, fmt.Errorf("/proc/stat: %w", err)
 	}
-	// /proc/thread-self is of the calling thread's network namespace; the
-	// process's own may be another.
+	// /proc/thread-self shows the calling thread's network namespace; the process's own may
+	// differ.
 	self, err := fs.Proc(unix.Gettid())
 	if err != nil {
 		return nil, err
@@ -139,7 +136,7 @@ func readProcess(fs procfs.FS, pid int) (process, error) {
 	return p, nil
 }
 
-// family is a process and all that come from it: servers have workers.
+// family returns a process and all its descendants: servers have workers.
 func family(fs procfs.FS, of procfs.Proc) []procfs.Proc {
 	all, err := fs.AllProcs()
 	if err != nil {
@@ -158,7 +155,7 @@ func family(fs procfs.FS, of procfs.Proc) []procfs.Proc {
 	return out
 }
 
-// add adds a process that may have ended meanwhile.
+// add adds a process, which may have ended meanwhile.
 func (p *process) add(fs procfs.FS, one procfs.Proc) {
 	st, err := one.Stat()
 	if err != nil {
@@ -186,15 +183,15 @@ func (p *process) add(fs procfs.FS, one procfs.Proc) {
 	}
 }
 
-// userHZ is what the kernel's ABI counts processor time in (getconf CLK_TCK).
+// userHZ is the unit of processor time in the kernel's ABI (getconf CLK_TCK).
 const userHZ = 100
 
 func seconds(ticks uint) float64 { return float64(ticks) / userHZ }
 
 func nanoseconds(s float64) int64 { return int64(s*1e9 + 0.5) }
 
-// Since is what happened between before and s, which were taken with the same
-// Config. It is an error if a process is another one.
+// Since returns the change from before to s. Both must have been taken with the same Config. It
+// is an error if a PID belongs to another process.
 func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 	d := Diff{
 		Duration:        s.at - before.at,
@@ -242,10 +239,11 @@ func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 	return d, nil
 }
 
-// errAnother says that a PID stands for another process than before.
+// errAnother says that a PID belongs to another process than before.
 var errAnother = errors.New("the process has ended, and another one has its number")
 
-// less is the growth of a counter that loses what a process had that has ended.
+// less is the growth of a counter, 0 if it fell. A counter falls when a process that has ended
+// no longer counts.
 func less(now, was uint64) uint64 {
 	if now < was {
 		return 0
@@ -281,7 +279,7 @@ func cpuBetween(id int, a, b procfs.CPUStat) CPU {
 	}
 }
 
-// count is a counter's growth; one that the kernel does not have is 0.
+// count is a counter's growth, 0 if the kernel does not have it.
 func count(now, was *float64) uint64 {
 	if now == nil || was == nil {
 		return 0
@@ -304,8 +302,7 @@ func (s *Snapshot) protocols(b *Snapshot) (TCP, UDP) {
 		}
 }
 
-// deviceBetween is the growth of a device's counters; queues and classes that
-// were not there before are left out.
+// deviceBetween is the growth of a device's counters. It leaves out new queues and classes.
 func deviceBetween(a, b *device.Counters) *Device {
 	d := &Device{Name: b.Device, Source: b.Source}
 	queues := func(was, now []device.QueueCounter) (out []device.QueueCounter) {
@@ -340,7 +337,7 @@ func (d *Diff) Tell(lanes []LaneQueues) {
 	}
 }
 
-// lane adds up what is a lane's.
+// lane adds up the counters of one lane.
 func (d *Device) lane(l LaneQueues) Lane {
 	add := func(all []device.QueueCounter, mine []int) *Traffic {
 		if mine == nil || len(all) == 0 {
@@ -363,7 +360,7 @@ func (d *Device) lane(l LaneQueues) Lane {
 	return out
 }
 
-// pollsBetween is the growth of counts; a NAPI that is new begins at 0.
+// pollsBetween is the growth of counts; a new NAPI starts at 0.
 func pollsBetween(a, b []napi.Count) (out []napi.Count) {
 	for _, n := range b {
 		i := slices.IndexFunc(a, func(w napi.Count) bool { return w.NAPI == n.NAPI })
@@ -379,7 +376,7 @@ func pollsBetween(a, b []napi.Count) (out []napi.Count) {
 	return out
 }
 
-// Plus is what two processes used together, by the name of the first.
+// Plus adds up two processes, under the name of the first.
 func (p Process) Plus(o Process) Process {
 	p.Threads += o.Threads
 	p.User, p.System = p.User+o.User, p.System+o.System
@@ -389,7 +386,7 @@ func (p Process) Plus(o Process) Process {
 	return p
 }
 
-// CPUPerRequest is the processor time of a process for each of n requests, ns.
+// CPUPerRequest is the processor time of a process per request, for n requests.
 func (p Process) CPUPerRequest(n int64) time.Duration {
 	if n <= 0 {
 		return 0

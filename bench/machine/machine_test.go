@@ -31,7 +31,7 @@ func take(t *testing.T, c Config) *Snapshot {
 	return s
 }
 
-// A process that works is seen to, by the thread that did it.
+// TestProcess: the use of a busy process is counted, by its busy thread.
 func TestProcess(t *testing.T) {
 	c := Config{Processes: map[string]int{"self": os.Getpid()}}
 	before := take(t, c)
@@ -70,7 +70,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// Protocols are those of the calling thread's network namespace.
+// TestNamespace: TCP and UDP are those of the calling thread's network namespace.
 func TestNamespace(t *testing.T) {
 	vethtest.Run(t, 2, func(t *testing.T) {
 		c := Config{Device: vethtest.Dev}

@@ -11,15 +11,14 @@ import (
 	"strings"
 )
 
-// Memory is what the kernel did to find free pages (/proc/vmstat), on all
-// nodes together, and what was read from disks (/proc/diskstats).
+// Memory is the kernel's search for free pages (/proc/vmstat), on all nodes together, and the
+// reads from disks (/proc/diskstats).
 type Memory struct {
-	// Scanned are pages that were looked at, by kswapd and by threads that
-	// wanted memory; Stalls is how often one of those had to.
+	// Scanned are the pages scanned by kswapd and by allocating threads. Stalls is how often an
+	// allocating thread had to scan.
 	Scanned uint64 `json:"pagesScanned"`
 	Stalls  uint64 `json:"allocationStalls"`
-	// DiskRead is what all disks delivered, bytes; partitions and stacked
-	// devices are left out.
+	// DiskRead is what all disks delivered, bytes, without partitions and stacked devices.
 	DiskRead uint64 `json:"diskReadBytes"`
 }
 
@@ -66,15 +65,14 @@ func (m *Memory) vmstat(in io.Reader) error {
 	return lines.Err()
 }
 
-// sector is the unit of diskstats, whatever the disk's own
-// (Documentation/admin-guide/iostats.rst).
+// sector is the unit of diskstats for every disk (Documentation/admin-guide/iostats.rst).
 const sector = 512
 
-// diskRead adds up the sectors that whole disks have read. Stacked devices
-// (dm, md, loop) would count twice what the disks below them deliver.
+// diskRead adds up the sectors that were read from whole disks. Stacked devices (dm, md, loop)
+// would count the reads of the disks below them again.
 func diskRead(in io.Reader) (uint64, error) {
 	sum := uint64(0)
-	disk := "" // the one above, of whose partitions the names begin with its
+	disk := "" // the last whole disk: the names of its partitions begin with its name
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())

@@ -39,7 +39,7 @@ func TestMemoryText(t *testing.T) {
 	}
 }
 
-// TestDiskRead reads what is not in the page cache.
+// TestDiskRead reads a file that is not in the page cache.
 func TestDiskRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, make([]byte, 8<<20), 0o600); err != nil {
@@ -79,7 +79,7 @@ func TestDiskRead(t *testing.T) {
 	}
 }
 
-// TestChildren: what a process has started counts for it.
+// TestChildren: the children of a process count as part of it.
 func TestChildren(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "while :; do :; done & wait")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

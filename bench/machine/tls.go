@@ -13,15 +13,14 @@ import (
 	"strings"
 )
 
-// TLSFile is where the kernel counts the connections that it encrypts, of the
-// calling thread's network namespace. It is there once the module tls is
-// (Documentation/networking/tls.rst).
+// TLSFile has the kernel's count of connections that it encrypts, in the calling thread's
+// network namespace. It exists if the module tls is loaded (Documentation/networking/tls.rst).
 const TLSFile = "/proc/thread-self/net/tls_stat"
 
-// KernelTLS are connections whose TLS the kernel took over.
+// KernelTLS counts connections for which the kernel does TLS.
 type KernelTLS struct {
-	// Software and Device are those that it has begun to send on, encrypted by
-	// a processor or by the card.
+	// Software and Device count the connections on which it started to send, encrypted by a
+	// processor or by the card.
 	Software uint64 `json:"software"`
 	Device   uint64 `json:"device"`
 }
@@ -77,8 +76,7 @@ func parseTLS(in io.Reader) (*KernelTLS, error) {
 	return t, nil
 }
 
-// since is the growth; nil where the kernel has no TLS. The module may have
-// come meanwhile.
+// since is the growth; nil if the kernel has no TLS. The module may have been loaded meanwhile.
 func (t *KernelTLS) since(before *KernelTLS) *KernelTLS {
 	if t == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// tlsStat is Linux 6.12's.
+// tlsStat is from Linux 6.12.
 const tlsStat = `TlsCurrTxSw                     	1
 TlsCurrRxSw                     	0
 TlsCurrTxDevice                 	0

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cache reads what a cache, or the origin behind it, counts of itself:
-// how many requests it had, and how many of them it answered by itself. It
-// takes a cache's word for that; that requests and bytes agree with what was
-// asked for is for those who have both.
+// Package cache reads the counters of a cache, or of the origin behind it: how many requests it
+// had, and how many of them it answered by itself. It does not verify them. The caller compares
+// requests and bytes with those of the load.
 package cache
 
 import (
@@ -25,15 +24,15 @@ import (
 	"github.com/niclane/niclane/bench/part/httpserver"
 )
 
-// Kinds of what is read.
+// Kinds of cache.
 const (
 	Varnish       = "varnish"       // varnishstat(1)
 	TrafficServer = "trafficserver" // its plugin stats_over_http
-	Nginx         = "nginx"         // its log: $upstream_cache_status first
-	Origin        = "origin"        // niclane's own
+	Nginx         = "nginx"         // its log, which has $upstream_cache_status first
+	Origin        = "origin"        // its log, with $upstream_cache_status first in each line
 )
 
-// Config says where to read.
+// Config says what to read.
 type Config struct {
 	Kind string `json:"kind"`
 	// At is varnishd's directory (-n), the path of Traffic Server's plugin, or
@@ -43,24 +42,24 @@ type Config struct {
 	Address string `json:"address,omitempty"`
 }
 
-// Counters since the cache was started.
+// Counters are those since the cache was started.
 type Counters struct {
-	// Requests that it answered, and Hits among them that it had by itself.
+	// Requests is the number that it answered, and Hits those that it had in the cache.
 	Requests int64 `json:"requests"`
 	Hits     int64 `json:"hits"`
-	// Bytes, CPU time in ns and Processors are an origin's.
+	// Bytes, CPU time in ns and Processors are set for an origin only.
 	Bytes      int64 `json:"bytes,omitempty"`
 	CPU        int64 `json:"cpuNs,omitempty"`
 	Processors int   `json:"processors,omitempty"`
 }
 
-// trafficServerSync is longer than the experiments have its threads wait.
+// trafficServerSync is longer than the threads' interval in the experiments' configurations.
 const trafficServerSync = 250 * time.Millisecond
 
-// patience with one reading.
+// patience is the time limit of one reading.
 const patience = 10 * time.Second
 
-// Run reads once.
+// Run reads the counters once.
 func Run(ctx context.Context, c Config) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -77,7 +76,7 @@ func Run(ctx context.Context, c Config) (Counters, error) {
 	return out, nil
 }
 
-// varnish has a counter for each way to deliver (varnish-counters(7)).
+// varnish adds up counters: Varnish has one for each kind of delivery (varnish-counters(7)).
 func varnish(ctx context.Context, c Config) (Counters, error) {
 	out, err := exec.CommandContext(ctx, "varnishstat", "-n", c.At, "-1", "-j").Output()
 	if err != nil {
@@ -110,17 +109,16 @@ func varnishText(text []byte) (c Counters, err error) {
 	return c, nil
 }
 
-// missed are Traffic Server's counters of requests that it did not answer by
-// itself (admin-guide/monitoring/statistics/core/http-transaction).
-// cache_miss_client_not_cacheable is left out: each question for the counters
-// is one, and a load of GETs without a query has no others.
+// missed are Traffic Server's counters of requests that it did not answer by itself
+// (admin-guide/monitoring/statistics/core/http-transaction). cache_miss_client_not_cacheable is
+// left out: each request for the counters is one, and a load of GETs without a query has no
+// others.
 var missed = []string{"cache_miss_cold", "cache_miss_changed", "cache_miss_client_no_cache", "cache_miss_ims",
 	"cache_read_error"}
 
 func trafficServer(ctx context.Context, c Config) (Counters, error) {
-	// Its threads hand their counts in from time to time
-	// (proxy.config.raw_stat_sync_interval_ms): those that agree twice in a row,
-	// further apart than that, are all.
+	// Its threads add up their counts periodically (proxy.config.raw_stat_sync_interval_ms). If
+	// two readings further apart than that agree, they are complete.
 	var last Counters
 	for {
 		text, err := get(ctx, c.Address, c.At)
@@ -154,7 +152,7 @@ func trafficServerText(text []byte) (c Counters, err error) {
 		}
 		return n
 	}
-	// cache_hit_mem_fresh is part of the first.
+	// cache_hit_mem_fresh is part of cache_hit_fresh.
 	for _, name := range []string{"cache_hit_fresh", "cache_hit_revalidated", "cache_hit_ims",
 		"cache_hit_stale_served"} {
 		c.Hits += of(name)
@@ -166,7 +164,7 @@ func trafficServerText(text []byte) (c Counters, err error) {
 	return c, err
 }
 
-// nginx has no counters of its cache: the log is what it says of itself.
+// nginx has no counters of its cache, so nginx counts the lines of the log.
 func nginx(_ context.Context, c Config) (Counters, error) {
 	f, err := os.Open(c.At)
 	if err != nil {
@@ -204,7 +202,7 @@ func origin(ctx context.Context, c Config) (Counters, error) {
 	return Counters{Requests: s.Requests, Bytes: s.Bytes, CPU: s.CPU, Processors: s.Processors}, nil
 }
 
-// maxAnswer is more than any server has to say.
+// maxAnswer is more than any server's answer.
 const maxAnswer = 4 << 20
 
 func get(ctx context.Context, address, path string) ([]byte, error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package errtest holds the errors and texts of tests to what they have to say.
+// Package errtest checks errors and texts in tests.
 package errtest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Says fails the test unless err says each of wants; where one is "" there has to
-// be no error. what names the case.
+// Says fails the test unless err contains each of wants. If one is "", there must be no error.
+// what names the case.
 func Says(t testing.TB, what string, err error, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
@@ -19,7 +19,7 @@ func Says(t testing.TB, what string, err error, wants ...string) {
 	}
 }
 
-// Has fails the test unless text has each of wants. what names the text.
+// Has fails the test unless text contains each of wants. what names the text.
 func Has(t testing.TB, what, text string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
@@ -29,7 +29,7 @@ func Has(t testing.TB, what, text string, wants ...string) {
 	}
 }
 
-// Lacks fails the test where text has one of bad.
+// Lacks fails the test if text contains one of bad.
 func Lacks(t testing.TB, what, text string, bad ...string) {
 	t.Helper()
 	for _, b := range bad {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fetch fills a cache: it asks for each object once, so that what is
-// measured then are hits, or misses on purpose. It measures nothing.
+// Package fetch fills a cache: it requests each object once, so that the measured requests are
+// hits, or intended misses. It measures nothing.
 package fetch
 
 import (
@@ -21,24 +21,24 @@ import (
 	"sync/atomic"
 )
 
-// Config is what Run asks for.
+// Config is the configuration of Run.
 type Config struct {
-	// Address of the cache, HOST:PORT, and Host in the requests.
+	// Address of the cache, HOST:PORT. Host is the Host header.
 	Address string `json:"address"`
 	Host    string `json:"host,omitempty"`
-	// Objects by path; "$n" stands for the number of a copy from 1.
+	// Objects by path; "$n" is replaced by the number of a copy from 1.
 	Objects []Object `json:"objects"`
-	// TLS: with certificates of CAFile, "" for any.
+	// TLS verifies with the certificates of CAFile; "": not at all.
 	TLS    bool   `json:"tls,omitempty"`
 	CAFile string `json:"caFile,omitempty"`
-	// Connections at once, default 4.
+	// Connections is the number at the same time, default 4.
 	Connections int `json:"connections,omitempty"`
-	// Passes over all objects, default 1. A cache that keeps in memory what it
-	// has read, and not what it has written, wants 2.
+	// Passes is the number of passes over all objects, default 1. Use 2 for a cache that keeps
+	// in memory only what it has read, not what it has written.
 	Passes int `json:"passes,omitempty"`
 }
 
-// An Object and how often there is one.
+// An Object is an HTTP object and its number of copies.
 type Object struct {
 	Path   string `json:"path"`
 	Copies int    `json:"copies"`
@@ -51,7 +51,7 @@ type Result struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// Run fetches all objects; the first that is not as it should be ends it.
+// Run fetches all objects. It ends at the first one that is wrong.
 func Run(ctx context.Context, c Config) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

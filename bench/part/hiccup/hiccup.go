@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hiccup measures what the host does to a thread that only wants to
-// wake up on time: the floor below which no latency can be measured.
+// Package hiccup measures how late the host wakes a thread that only sleeps: no latency below
+// that can be measured.
 //
-// On each CPU a pinned thread sleeps to absolute deadlines and records how late
-// it woke, as cyclictest does. It names what may be the cause (steal time, load,
-// autogroup, busy processes) and does not claim to know it. It changes nothing
-// on the host.
+// On each CPU a pinned thread sleeps to absolute deadlines and records how late it woke, as
+// cyclictest does. The package reports possible causes (steal time, load, autogroup, busy
+// processes), but does not determine the cause. It changes nothing on the host.
 package hiccup
 
 import (
@@ -23,33 +22,33 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Config is what Run does. Durations are in ns.
+// Config is the configuration of Run. Durations are in ns.
 type Config struct {
-	// CPUs to measure; empty means all this process may use.
+	// CPUs to measure; empty means all that this process may use.
 	CPUs []int `json:"cpus,omitempty"`
 	// Duration, at most 60 s: it is a snapshot, not a monitor.
 	Duration int64 `json:"durationNs"`
 	// Interval between deadlines (default 500 us, at least 10 us).
 	Interval int64 `json:"intervalNs,omitempty"`
-	// FIFO is the SCHED_FIFO priority of the threads, 0 for the inherited class:
-	// then the floor includes what ordinary threads do to each other.
+	// FIFO is the SCHED_FIFO priority of the threads, 0 for the inherited class. With the
+	// inherited class, delays by other ordinary threads are included.
 	FIFO int `json:"fifoPriority,omitempty"`
 }
 
-// CPU is what one processor did.
+// CPU is the result of one processor.
 type CPU struct {
 	CPU int `json:"cpu"`
-	// Late is the time from the deadline to the return from the sleep, with
-	// every deadline missed meanwhile recorded too.
+	// Late is the time from the deadline to the return from the sleep. Every deadline missed
+	// meanwhile is recorded too.
 	Late *stats.Histogram `json:"late"`
-	// Steal, Busy and Total from /proc/stat over the window, ns (in the
-	// kernel's ticks). Busy is neither idle nor iowait nor steal.
+	// Steal, Busy and Total from /proc/stat over the window, ns (in the kernel's ticks). Busy
+	// is all time but idle, iowait and steal.
 	Steal int64 `json:"stealNs"`
 	Busy  int64 `json:"busyNs"`
 	Total int64 `json:"totalNs"`
 }
 
-// Result of a run.
+// Result is that of a run.
 type Result struct {
 	StartMono int64 `json:"startMonoNs"`
 	Duration  int64 `json:"durationNs"`
@@ -57,7 +56,7 @@ type Result struct {
 	Host      Host  `json:"host"`
 }
 
-// Run measures for c.Duration or until ctx ends, which is an error.
+// Run measures for c.Duration. If ctx ends first, that is an error.
 func Run(ctx context.Context, c Config) (Result, error) {
 	c.Interval = cmp.Or(c.Interval, 500e3)
 	var errs []error
@@ -110,7 +109,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	return res, nil
 }
 
-// measure is one thread; it ends with the goroutine.
+// measure runs on one thread, which ends with the goroutine.
 func measure(c Config, cpu int, late *stats.Histogram, stop *atomic.Bool) error {
 	if err := (thread.Setup{CPUs: []int{cpu}, FIFO: c.FIFO}).Lock(); err != nil {
 		return err
@@ -123,8 +122,8 @@ func measure(c Config, cpu int, late *stats.Histogram, stop *atomic.Bool) error 
 		ts := unix.NsecToTimespec(clock.Start() + deadline)
 		for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil) == unix.EINTR {
 		}
-		// A thread that slept through several deadlines records each: the next
-		// sleeps return at once.
+		// A thread that slept through several deadlines records each: the next sleeps return at
+		// once.
 		late.Record(max(clock.Now()-deadline, 0))
 	}
 	return nil

@@ -20,7 +20,7 @@ func TestRun(t *testing.T) {
 		t.Fatal("no cpu")
 	}
 	for _, c := range r.CPUs {
-		// Every deadline is recorded, also those slept through.
+		// Every deadline is recorded, also those that the thread slept through.
 		if n := c.Late.Count(); n != 49 {
 			t.Errorf("cpu %d: %d deadlines, want 49", c.CPU, n)
 		}

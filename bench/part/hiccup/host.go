@@ -21,23 +21,23 @@ import (
 type Host struct {
 	// Load1 is the 1-minute load average.
 	Load1 float64 `json:"load1"`
-	// Autogroup is whether sched_autogroup is on: it shares the CPU between
-	// sessions, so nice values do not act across them. "absent" if not built in.
+	// Autogroup is the state of sched_autogroup, which divides the CPU between sessions, so
+	// that nice values have no effect across them. "absent" if not built in.
 	Autogroup string `json:"autogroup"`
-	// Busy lists the processes, this one excepted, that used most CPU time,
-	// at most ten, at least 1 % of the window.
+	// Busy lists the processes that used most CPU time, without this one, at most ten, at least
+	// 1 % of the window.
 	Busy []Process `json:"busy"`
 }
 
-// Process used CPU time in the window.
+// Process is a process that used CPU time in the window.
 type Process struct {
 	PID     int    `json:"pid"`
 	Name    string `json:"name"`
 	CPUTime int64  `json:"cpuTimeNs"`
 }
 
-// tick of /proc/stat and /proc/PID/stat: USER_HZ is 100 on every architecture
-// Go supports.
+// tick is that of /proc/stat and /proc/PID/stat: USER_HZ is 100 on every architecture that Go
+// supports.
 const tick = 1e7
 
 type times struct{ steal, busy, total int64 }
@@ -143,8 +143,8 @@ func parseStat(b []byte) (map[int]times, error) {
 	return cpus, nil
 }
 
-// parseProcess reads /proc/PID/stat, proc_pid_stat(5). The name stands in
-// parentheses and may itself contain any character.
+// parseProcess reads /proc/PID/stat, proc_pid_stat(5). The name is in parentheses and may
+// itself contain any character.
 func parseProcess(b []byte) (Process, error) {
 	s := string(b)
 	from, to := strings.IndexByte(s, '('), strings.LastIndexByte(s, ')')

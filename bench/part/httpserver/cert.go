@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// selfSigned makes a certificate for an address, valid for a day, and returns
-// it in PEM form as well.
+// selfSigned makes a certificate for an address, valid for a day, and also returns it in PEM
+// form.
 func selfSigned(ip net.IP) (tls.Certificate, []byte, error) {
 	fail := func(err error) (tls.Certificate, []byte, error) {
 		return tls.Certificate{}, nil, fmt.Errorf("make a certificate: %w", err)

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpserver is a small HTTP/1.1 server to measure against, over
-// net/http: objects of any size, plain or by TLS, that can be told to sleep, to
-// stall, to fail and to close connections by a script. What it does is known
-// exactly, so that what a generator says of it can be checked.
+// Package httpserver is a small HTTP/1.1 server for measurements, over net/http: objects of any
+// size, plain or by TLS. A script can make it sleep, stall, fail and close connections. Its
+// behaviour is known exactly, so that a generator's results can be checked.
 //
-// It is no server for anything else: it serves no files, and everybody.
+// It is for nothing else: it serves no files, and has no access control.
 package httpserver
 
 import (
@@ -27,48 +26,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is what Run serves. Durations are in ns; requests are numbered from 1
-// in the order in which they arrive.
+// Config is the configuration of Run. Durations are in ns. Requests are numbered from 1 in the
+// order in which they arrive.
 //
-// "/N" is an object of N bytes with a Content-Length, "/chunked/N" one in
-// chunks; "/status/N" answers with that status and no body. A query is ignored.
+// "/N" is an object of N bytes with a Content-Length, "/chunked/N" one in chunks. "/status/N"
+// answers with that status and no body. A query is ignored.
 type Config struct {
-	// Address to listen on. Port 0 takes a free one, see Server.Addr.
+	// Address to listen on. Port 0 chooses a free one, see Server.Addr.
 	Address string `json:"address"`
-	// CertFile and KeyFile (PEM) make it speak TLS, 1.2 or 1.3; SelfSigned does
-	// so with a certificate for its address made at the start, see Server.CA.
+	// CertFile and KeyFile (PEM) enable TLS 1.2 and 1.3. SelfSigned does the same with a
+	// certificate for its address made at the start, see Server.CA.
 	CertFile   string `json:"certFile,omitempty"`
 	KeyFile    string `json:"keyFile,omitempty"`
 	SelfSigned bool   `json:"selfSigned,omitempty"`
 
-	// Sleeps are taken in turn: request n sleeps for the n-th before it is
-	// answered, then they begin again.
+	// Sleeps are used in turn: request n is answered after the n-th one. After the last, they
+	// start again.
 	Sleeps []int64 `json:"sleepsNs,omitempty"`
 	// Stalls stop the whole server.
 	Stalls []Stall `json:"stalls,omitempty"`
-	// CloseEvery answers every n-th request with "Connection: close",
-	// FailEvery with status 500, AbortEvery not at all: the connection ends.
+	// CloseEvery answers every n-th request with "Connection: close". FailEvery answers with
+	// status 500. AbortEvery closes the connection without an answer.
 	CloseEvery int64 `json:"closeEvery,omitempty"`
 	FailEvery  int64 `json:"failEvery,omitempty"`
 	AbortEvery int64 `json:"abortEvery,omitempty"`
 
-	// Origin makes it one for caches: "/N/ANYTHING" is an object of N bytes,
-	// cacheable for a year, "/N/miss..." one that must not be cached, and
-	// "/stats" answers with its Stats.
+	// Origin makes it an origin for caches: "/N/ANYTHING" is an object of N bytes, cacheable
+	// for a year, "/N/miss..." one that must not be cached, and "/stats" answers with its
+	// Stats.
 	Origin bool `json:"origin,omitempty"`
 }
 
-// Stats are what an origin has done since it was started.
+// Stats are counters of an origin since it was started.
 type Stats struct {
-	Requests int64 `json:"requests"` // of objects
+	Requests int64 `json:"requests"` // for objects
 	Bytes    int64 `json:"bytes"`
-	// CPU time that its process took, ns, of Processors that it may use.
+	// CPU time of its process, ns, and the number of Processors that it may use.
 	CPU        int64 `json:"cpuNs"`
 	Processors int   `json:"processors"`
 }
 
-// A Stall begins when request Request arrives: it and all later ones are
-// answered only Length later.
+// A Stall begins when request Request arrives. That request and all later ones are answered
+// only after Length.
 type Stall struct {
 	Request int64 `json:"request"`
 	Length  int64 `json:"lengthNs"`
@@ -81,7 +80,7 @@ type Result struct {
 	Bytes       int64 `json:"bytes"` // of bodies
 }
 
-// maxObject is larger than any object that makes sense.
+// maxObject is larger than any sensible object.
 const maxObject = 1 << 40
 
 func (c Config) check() (netip.AddrPort, error) {
@@ -117,7 +116,7 @@ func (c Config) check() (netip.AddrPort, error) {
 	return addr, nil
 }
 
-// A Server listens and, once told to, serves.
+// A Server listens and, after Serve, serves.
 type Server struct {
 	c           Config
 	l           net.Listener
@@ -150,14 +149,15 @@ func Listen(c Config) (*Server, error) {
 		return nil, fmt.Errorf("httpserver: %w", err)
 	}
 	if cert.Certificate != nil {
-		// "http/1.1" alone: the generator does not speak HTTP/2.
+		// Only "http/1.1": the generator does not speak HTTP/2.
 		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12,
 			NextProtos: []string{"http/1.1"}}
 	}
 	return s, nil
 }
 
-// Addr is where s listens, CA its own certificate in PEM form, if it made one.
+// Addr is the address on which s listens. CA is its own certificate in PEM form, if it made
+// one.
 func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
 func (s *Server) CA() []byte           { return s.ca }
 
@@ -199,7 +199,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	return s.Serve(ctx)
 }
 
-// block is what bodies are made of.
+// block is the content of bodies.
 var block [64 << 10]byte
 
 // ServeHTTP implements http.Handler.
@@ -249,13 +249,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if size -= int64(k); chunked {
-			_ = http.NewResponseController(w).Flush() // a chunk of its own; an error is the next Write's too
+			_ = http.NewResponseController(w).Flush() // a chunk of its own; the next Write returns the error too
 		}
 	}
 }
 
-// cacheable says of an object of an origin whether it is, and returns the part
-// of its path that is its length.
+// cacheable sets the caching headers of an origin's object, and returns the part of its path
+// that is its length.
 func cacheable(w http.ResponseWriter, path string) string {
 	length, name, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if strings.HasPrefix(name, "miss") {
@@ -278,10 +278,10 @@ func (s *Server) stats(w http.ResponseWriter) {
 	x.CPU = use.Utime.Nano() + use.Stime.Nano()
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(x) // whoever has asked has gone
+	_ = json.NewEncoder(w).Encode(x) // the client is gone
 }
 
-// arrive numbers a request, and holds it and all later ones if it is a stall's.
+// arrive numbers a request. If it starts a stall, it delays this one and all later ones.
 func (s *Server) arrive(ctx context.Context) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

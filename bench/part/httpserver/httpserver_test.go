@@ -74,8 +74,8 @@ func TestObjects(t *testing.T) {
 func TestScript(t *testing.T) {
 	client, base, _ := start(t, Config{CloseEvery: 2, FailEvery: 3, AbortEvery: 5})
 	for n := 1; n <= 6; n++ {
-		// A new connection for each: the client tries again by itself when one
-		// that it has used before is aborted.
+		// A new connection for each: the client retries if a connection that it has used before
+		// is aborted.
 		client.Transport.(*http.Transport).DisableKeepAlives = n == 5
 		r, err := client.Get(base + "/1")
 		if n == 5 {
@@ -94,7 +94,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// A stall must hold requests of others too, and sleeps be taken in turn.
+// TestStall: a stall must also delay other clients' requests, and sleeps must be used in turn.
 func TestStall(t *testing.T) {
 	const stall, sleep = 100 * time.Millisecond, 20 * time.Millisecond
 	client, base, _ := start(t, Config{Stalls: []Stall{{2, int64(stall)}}, Sleeps: []int64{0, 0, 0, int64(sleep)}})
@@ -135,7 +135,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// TestOrigin: what caches may keep, and what an origin says of itself.
+// TestOrigin: which objects caches may store, and the origin's statistics.
 func TestOrigin(t *testing.T) {
 	client, base, _ := start(t, Config{Origin: true})
 	for _, tt := range []struct{ path, control string }{{"/1000/17", "public, max-age=31536000"},

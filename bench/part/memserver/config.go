@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memserver is a small memcached-protocol server to measure against
-// where memcached itself cannot be installed.
+// Package memserver is a small memcached-protocol server for measurements where memcached
+// itself cannot be installed.
 //
-// It answers get, gets, set, delete, stats, version, verbosity and quit of the
-// text protocol from memory. It bounds everything a client can make it hold
-// (connections, values, total memory, unread output) and refuses what it cannot
-// hold. It is not a memcached: no eviction, no persistence, no UDP, no
-// authentication, no binary or meta protocol.
+// It answers get, gets, set, delete, stats, version, verbosity and quit of the text protocol
+// from memory. It limits everything that a client can make it hold (connections, values, total
+// memory, unread output) and refuses more. It lacks memcached's eviction, persistence, UDP,
+// authentication, and binary and meta protocols.
 package memserver
 
 import (
@@ -19,17 +18,17 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// Config is what Run serves.
+// Config is the configuration of Run.
 type Config struct {
-	// Address to listen on, "10.0.0.2:11211" or "[::]:11211". Port 0 takes a
-	// free one, see Server.Addr.
+	// Address to listen on, "10.0.0.2:11211" or "[::]:11211". Port 0 chooses a free one, see
+	// Server.Addr.
 	Address string `json:"address"`
-	// Threads that serve connections, 1 to 256 (default 1).
+	// Threads is the number of serving threads, 1 to 256 (default 1).
 	Threads int `json:"threads,omitempty"`
-	// MaxConnections at once (default 1024); further ones are closed at once.
+	// MaxConnections at the same time (default 1024); further ones are closed at once.
 	MaxConnections int `json:"maxConnections,omitempty"`
-	// MaxMemory for keys and values in bytes (default 64 MiB); a set beyond it
-	// is refused with "SERVER_ERROR out of memory storing object".
+	// MaxMemory for keys and values in bytes (default 64 MiB). A set that exceeds it is refused
+	// with "SERVER_ERROR out of memory storing object".
 	MaxMemory int64 `json:"maxMemoryBytes,omitempty"`
 	// MaxValue in bytes (default 1 MiB), as memcached's item size limit.
 	MaxValue int `json:"maxValueBytes,omitempty"`

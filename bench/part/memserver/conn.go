@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// outLimit is how much unread output a connection may have before its
-	// requests wait: a get of many large values is answered piece by piece.
+	// outLimit is the unread output from which on a connection's requests wait: a get of many
+	// large values is answered in parts.
 	outLimit = 64 << 10
 	inSize   = 16 << 10
 )
 
-// monthSeconds is where memcached takes an expiry time as absolute.
+// monthSeconds is the limit from which on memcached takes an expiry time as absolute.
 const monthSeconds = 60 * 60 * 24 * 30
 
 type conn struct {
 	fd       int
 	in       []byte // read and not yet answered
 	out      []byte // answered and not yet sent
-	sent     int    // of out
+	sent     int    // number of bytes of out
 	skip     int    // bytes of data to discard
-	keysDone int    // of the get at the start of in
+	keysDone int    // keys answered of the get at the start of in
 	quit     bool   // close when out is sent
-	polled   uint32 // events asked of epoll
+	polled   uint32 // events requested from epoll
 	keys     [][]byte
 }
 
-// pump reads, answers and writes until nothing more is possible now. It
-// returns false when the connection is over.
+// pump reads, answers and writes until it would block. It returns false when the connection is
+// over.
 func (t *worker) pump(c *conn) bool {
 	for {
 		for t.answer(c) {
@@ -51,7 +51,7 @@ func (t *worker) pump(c *conn) bool {
 		if held {
 			continue
 		}
-		if len(c.in) == cap(c.in) { // parse wants more: a value is arriving
+		if len(c.in) == cap(c.in) { // parse needs more: a value is arriving
 			bigger := make([]byte, len(c.in), max(inSize, 2*cap(c.in)))
 			copy(bigger, c.in)
 			c.in = bigger
@@ -60,7 +60,7 @@ func (t *worker) pump(c *conn) bool {
 		switch {
 		case err == unix.EAGAIN:
 			if len(c.in) == 0 && cap(c.in) > 4*inSize {
-				c.in = make([]byte, 0, inSize) // one large value is not for ever
+				c.in = make([]byte, 0, inSize) // do not keep the buffer of one large value
 			}
 			return t.poll(c, unix.EPOLLIN)
 		case err == unix.EINTR:
@@ -72,7 +72,7 @@ func (t *worker) pump(c *conn) bool {
 	}
 }
 
-// write sends what it can and returns false when the peer is gone.
+// write sends as much as possible and returns false when the peer is gone.
 func (c *conn) write() bool {
 	for c.sent < len(c.out) {
 		n, err := unix.SendmsgN(c.fd, c.out[c.sent:], nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
@@ -94,8 +94,8 @@ func (c *conn) write() bool {
 	return true
 }
 
-// answer takes one request from in and returns false when it cannot: bytes or
-// room for the answer are missing, or the connection is to be closed.
+// answer handles one request from in. It returns false when it cannot: the request is
+// incomplete, there is no room for the answer, or the connection must be closed.
 func (t *worker) answer(c *conn) bool {
 	if c.quit || len(c.out)-c.sent >= outLimit {
 		return false
@@ -133,7 +133,7 @@ func (t *worker) answer(c *conn) bool {
 			t.store.remove(r.key)
 		} else if !t.store.set(r.key, r.value, r.flags, expires) {
 			reply = "SERVER_ERROR out of memory storing object\r\n"
-			t.store.remove(r.key) // memcached leaves no stale value either
+			t.store.remove(r.key) // memcached also removes the old value
 		}
 		c.reply(r, reply)
 	case verbDelete:
@@ -188,7 +188,7 @@ func (t *worker) appendItem(c *conn, key []byte, cas bool, now int64) {
 	c.out = append(c.out, "\r\n"...)
 }
 
-// expiry turns memcached's expiry time into s since the epoch (0 never).
+// expiry converts memcached's expiry time to s since the epoch (0: never).
 func expiry(t int64) (expires int64, dead bool) {
 	now := time.Now().Unix()
 	switch {

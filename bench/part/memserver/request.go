@@ -28,7 +28,7 @@ const (
 	verbBad // answered with request.reply
 )
 
-// A request points into the buffer it was parsed from.
+// A request points into the buffer from which it was parsed.
 type request struct {
 	verb    verb
 	size    int      // bytes of the whole request
@@ -53,15 +53,15 @@ const (
 
 func bad(size int, reply string) request { return request{verb: verbBad, size: size, reply: reply} }
 
-// parse reads the request at the start of b. keys is scratch space for the
-// keys of a get. It returns verbNone while bytes are missing and never reads
-// beyond b; every other request has a size above 0.
+// parse reads the request at the start of b. keys is scratch space for the keys of a get. It
+// returns verbNone while bytes are missing and never reads beyond b. Every other request has a
+// size above 0.
 func parse(b []byte, maxValue int, keys [][]byte) request {
 	n := bytes.IndexByte(b[:min(len(b), maxLine)], '\n')
 	if n < 0 {
 		if len(b) >= maxLine {
 			r := bad(len(b), replyTooLong)
-			r.fatal = true // where the next command starts is unknown
+			r.fatal = true // the start of the next command is unknown
 			return r
 		}
 		return request{}
@@ -98,7 +98,7 @@ func parse(b []byte, maxValue int, keys [][]byte) request {
 		r := request{verb: verbDelete, size: size}
 		r.key, rest = token(rest)
 		arg, rest := token(rest)
-		if string(arg) == "0" { // an obsolete time, still accepted by memcached
+		if string(arg) == "0" { // an obsolete argument, still accepted by memcached
 			arg, rest = token(rest)
 		}
 		r.noreply = string(arg) == "noreply"

@@ -103,8 +103,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// However TCP cuts a conversation, the answers must be the same, and what is
-// held must stay bounded.
+// FuzzConversation: however TCP splits a conversation, the answers must be the same, and the
+// memory must stay limited.
 func FuzzConversation(f *testing.F) {
 	f.Add([]byte("set a 1 0 3\r\nabc\r\nget a b\r\ndelete a\r\nquit\r\nget a\r\n"), uint8(3))
 	f.Add([]byte("set a 0 0 2000\r\nxx\r\nget a\r\n"), uint8(1))

@@ -19,7 +19,7 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// A Server listens and has not served yet, or serves.
+// A Server is a listening socket and, after Serve, its threads.
 type Server struct {
 	cfg      Config
 	store    *store
@@ -38,11 +38,11 @@ type Server struct {
 type worker struct {
 	*Server
 	epfd, wake int
-	mu         sync.Mutex // conns: worker 0 adds to all
+	mu         sync.Mutex // for conns: worker 0 adds to all
 	conns      map[int32]*conn
 }
 
-// Run listens and serves until ctx ends, then returns what it counted.
+// Run listens and serves until ctx ends, then returns its counters.
 func Run(ctx context.Context, c Config) (Result, error) {
 	s, err := Listen(c)
 	if err != nil {
@@ -51,7 +51,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	return s.Serve(ctx)
 }
 
-// Listen opens the socket. Connections queue from here on; Serve answers them.
+// Listen opens the socket. Connections queue from then on; Serve answers them.
 func Listen(c Config) (*Server, error) {
 	c, addr, err := c.withDefaults()
 	if err != nil {
@@ -134,7 +134,7 @@ func (t *worker) add(fd int, events uint32) error {
 		unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}))
 }
 
-// poll makes events the ones c waits for.
+// poll sets the events for which c waits.
 func (t *worker) poll(c *conn, events uint32) bool {
 	if c.polled == events {
 		return true
@@ -143,7 +143,7 @@ func (t *worker) poll(c *conn, events uint32) bool {
 	return unix.EpollCtl(t.epfd, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: events, Fd: int32(c.fd)}) == nil
 }
 
-// serve is the thread; it ends with the goroutine, which never unlocks it.
+// serve runs on one thread, which ends with the goroutine, because it is never unlocked.
 func (t *worker) serve() error {
 	if err := t.cfg.Setup.Lock(); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (t *worker) drop(c *conn) {
 	t.open.Add(-1)
 }
 
-// accept takes waiting connections and deals them out in turn.
+// accept accepts waiting connections and distributes them in turn.
 func (t *worker) accept() {
 	for range 64 {
 		fd, _, err := unix.Accept4(t.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
@@ -195,7 +195,7 @@ func (t *worker) accept() {
 		case unix.EINTR, unix.ECONNABORTED:
 			continue
 		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
-			// The listener stays readable: give others a chance to close.
+			// The listener stays readable: give other threads time to close connections.
 			time.Sleep(time.Millisecond)
 			return
 		default:

@@ -41,7 +41,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// talk sends in, closes its half and returns everything answered.
+// talk sends in, closes its half and returns all answers.
 func talk(t *testing.T, addr, in string) string {
 	t.Helper()
 	c := dial(t, addr)
@@ -97,7 +97,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// A request must be understood however TCP cuts it.
+// TestByteByByte: the server must parse a request however TCP splits it.
 func TestByteByByte(t *testing.T) {
 	addr, _ := start(t, Config{})
 	c := dial(t, addr)
@@ -128,7 +128,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// A refused set must not leave the older value to be served.
+// TestRefusedSetRemoves: after a refused set, the server must not serve the older value.
 func TestRefusedSetRemoves(t *testing.T) {
 	addr, _ := start(t, Config{MaxMemory: 200, MaxValue: 4000})
 	got := talk(t, addr, "set a 0 0 1\r\nx\r\nset a 0 0 100\r\n"+strings.Repeat("v", 100)+"\r\nget a\r\n")
@@ -167,8 +167,8 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// A client that asks for much and reads nothing must not make the server hold
-// the answers.
+// TestSlowReader: if a client requests much and reads nothing, the server must not store the
+// answers.
 func TestSlowReader(t *testing.T) {
 	const value = 256 << 10
 	s := &Server{cfg: Config{MaxValue: 1 << 20}, store: newStore(1 << 30)}
@@ -205,8 +205,8 @@ func TestLargeValues(t *testing.T) {
 	}
 }
 
-// Requests that waited for room in the output must be answered when there is
-// some, without another one having to arrive.
+// TestPipelinedLargeValues: requests that waited for room in the output must be answered when
+// there is room, without another request.
 func TestPipelinedLargeValues(t *testing.T) {
 	addr, _ := start(t, Config{})
 	v := strings.Repeat("v", 100_000)

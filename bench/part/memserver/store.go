@@ -17,7 +17,7 @@ type item struct {
 	value   []byte
 }
 
-// store is a sharded map with a bound on what it holds.
+// store is a sharded map with a size limit.
 type store struct {
 	max    int64
 	used   atomic.Int64
@@ -37,7 +37,7 @@ func newStore(limit int64) *store {
 	return s
 }
 
-// shard is picked by FNV-1a of the key.
+// shard returns the shard of a key by FNV-1a.
 func (s *store) shard(key []byte) int {
 	h := uint32(2166136261)
 	for _, c := range key {
@@ -61,7 +61,7 @@ func (s *store) get(key []byte, now int64) (item, bool) {
 	return it, ok
 }
 
-// set stores a copy of value and says whether there was room.
+// set stores a copy of value and reports whether there was room.
 func (s *store) set(key, value []byte, flags uint32, expires int64) bool {
 	sh := &s.shards[s.shard(key)]
 	sh.Lock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodes says which NUMA nodes a host has, and on which its card and its
-// drives are: what package split divides a server over. It decides nothing.
+// Package nodes lists the NUMA nodes of a host, and the nodes of its card and its drives, over
+// which package split divides a server. It decides nothing.
 package nodes
 
 import (
@@ -14,22 +14,22 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// Config is what Run looks at.
+// Config says what Run looks up.
 type Config struct {
-	// Device of the measured network, a bond for instance; "": none.
+	// Device of the measured network, such as a bond; "": none.
 	Device string `json:"device,omitempty"`
-	// Storage are paths.
+	// Storage are paths, whose drives are looked up.
 	Storage []string `json:"storage,omitempty"`
 }
 
-// A Machine is what there is.
+// A Machine is the nodes, devices and drives of a host.
 type Machine struct {
 	Nodes   []numa.Node    `json:"nodes"`
 	Devices []numa.Device  `json:"devices,omitempty"`
 	Storage []numa.Storage `json:"storage,omitempty"`
 }
 
-// Run looks.
+// Run reads the nodes.
 func Run(ctx context.Context, c Config) (m Machine, err error) {
 	sys := numa.Sys("/")
 	if m.Nodes, err = sys.Nodes(); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ready asks a server whether it answers, in its own protocol.
+// Package ready checks whether a server answers, in its own protocol.
 package ready
 
 import (
@@ -19,14 +19,14 @@ import (
 // A Dialer opens a connection.
 type Dialer func(ctx context.Context, address string) (net.Conn, error)
 
-// A Question is how a server is asked whether it is ready.
+// A Question is a request that shows that a server is ready.
 type Question struct {
-	Protocol string `json:"protocol"`       // of experiment.Ready
+	Protocol string `json:"protocol"`       // as in experiment.Ready
 	Host     string `json:"host,omitempty"` // Host header
 	Path     string `json:"path,omitempty"`
 }
 
-// timeout bounds one attempt.
+// timeout limits one attempt.
 const timeout = 2 * time.Second
 
 // Ask asks once.
@@ -49,7 +49,7 @@ func Ask(ctx context.Context, dial Dialer, address string, q Question) error {
 	case experiment.ProtocolRESP:
 		return exchange(conn, "*1\r\n$4\r\nPING\r\n", "+PONG")
 	case experiment.ProtocolHTTPS:
-		// Whether it is the right certificate the generator says.
+		// The generator verifies the certificate.
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 		return get(conn, q)
 	case experiment.ProtocolHTTP:
@@ -58,7 +58,7 @@ func Ask(ctx context.Context, dial Dialer, address string, q Question) error {
 	return nil // tcp: the connection is the answer
 }
 
-// exchange sends a request and wants an answer that begins with want.
+// exchange sends a request and requires an answer that begins with want.
 func exchange(conn net.Conn, send, want string) error {
 	if _, err := conn.Write([]byte(send)); err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servetest runs servers beside tests.
+// Package servetest runs servers for tests.
 package servetest
 
 import (
@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Start runs serve until the test ends or stop is called. stop returns its
-// result; an error of it fails the test.
+// Start runs serve until the test ends or stop is called. stop returns its result. An error of
+// serve fails the test.
 func Start[R any](t testing.TB, serve func(context.Context) (R, error)) (stop func() R) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan R, 1)
@@ -31,8 +31,8 @@ func Start[R any](t testing.TB, serve func(context.Context) (R, error)) (stop fu
 	return stop
 }
 
-// Listen calls talk with each connection, which is closed when talk returns, and
-// returns the address.
+// Listen calls talk for each connection, closes the connection when talk returns, and returns
+// the address.
 func Listen(t testing.TB, talk func(c net.Conn, r *bufio.Reader)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

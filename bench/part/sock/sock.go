@@ -30,7 +30,7 @@ func Dial(addr netip.AddrPort, timeout time.Duration, before func(fd int) error)
 		unix.Close(fd)
 		return -1, fmt.Errorf("%s %s: %w", what, addr, err)
 	}
-	// SO_SNDTIMEO bounds connect(2), socket(7).
+	// SO_SNDTIMEO limits connect(2), socket(7).
 	tv := unix.NsecToTimeval(int64(timeout))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv); err != nil {
 		return fail("set SO_SNDTIMEO", err)
@@ -50,7 +50,7 @@ func Dial(addr netip.AddrPort, timeout time.Duration, before func(fd int) error)
 	return fd, nil
 }
 
-// sockaddr is addr in the kernel's form.
+// sockaddr returns addr in the kernel's form.
 func sockaddr(addr netip.AddrPort) (family int, sa unix.Sockaddr, err error) {
 	ip := addr.Addr().Unmap()
 	if ip.Is4() {
@@ -93,7 +93,7 @@ func connect(fd int, sa unix.Sockaddr) error {
 			return nil
 		}
 	}
-	if err == unix.EINPROGRESS { // SO_SNDTIMEO ran out, socket(7)
+	if err == unix.EINPROGRESS { // SO_SNDTIMEO expired, socket(7)
 		return unix.ETIMEDOUT
 	}
 	return err
@@ -114,8 +114,8 @@ func zone(name string) (uint32, error) {
 	return uint32(link.Index), nil
 }
 
-// Listen returns a non-blocking listening socket and the address it got. The
-// net package opens it: it knows zones, IPV6_V6ONLY and the backlog.
+// Listen returns a non-blocking listening socket and its address. The net package opens it,
+// because it handles zones, IPV6_V6ONLY and the backlog.
 func Listen(addr netip.AddrPort) (int, netip.AddrPort, error) {
 	fail := func(err error) (int, netip.AddrPort, error) { return -1, netip.AddrPort{}, err }
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr.String())

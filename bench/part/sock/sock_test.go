@@ -66,7 +66,7 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
-// A connection that nobody answers must end by its timeout: a full backlog on
+// TestDialTimeout: an unanswered connection attempt must end at its timeout: a full backlog on
 // loopback drops the SYN.
 func TestDialTimeout(t *testing.T) {
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -85,7 +85,7 @@ func TestDialTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*unix.SockaddrInet4).Port))
-	for range 4 { // a backlog of 0 takes one
+	for range 4 { // a backlog of 0 accepts one
 		fd, err := Dial(addr, 50*time.Millisecond, nil)
 		if err != nil {
 			if !errors.Is(err, unix.ETIMEDOUT) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package thread prepares the calling OS thread for a measurement: processors,
-// scheduling class, timer slack, CPU time.
+// Package thread prepares the calling OS thread for a measurement: processors, scheduling
+// class, timer slack, CPU time.
 //
-// It acts on the calling thread only and does not undo anything: callers lock
-// the goroutine to its thread and let the thread die with it. It does not touch
-// other threads, cgroups or the system.
+// It acts on the calling thread only and undoes nothing: callers lock the goroutine to its
+// thread and let the thread end with it. It does not touch other threads, cgroups or the
+// system.
 package thread
 
 import (
@@ -20,22 +20,21 @@ import (
 	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
-// A Setup says how a measuring thread is to run.
+// A Setup is the configuration of a measuring thread.
 type Setup struct {
-	// CPUs the thread may run on; empty leaves the inherited set.
+	// CPUs on which the thread may run; empty keeps the inherited set.
 	CPUs []int `json:"cpus,omitempty"`
-	// FIFO is the SCHED_FIFO priority, 1 to 99; 0 leaves the inherited class.
-	// It needs CAP_SYS_NICE or RLIMIT_RTPRIO.
+	// FIFO is the SCHED_FIFO priority, 1 to 99; 0 keeps the inherited class. It needs
+	// CAP_SYS_NICE or RLIMIT_RTPRIO.
 	FIFO int `json:"fifoPriority,omitempty"`
 }
 
-// Lock ties the calling goroutine to its thread and applies s to it. The
-// goroutine must not unlock: the Go runtime then ends the thread together with
-// the goroutine and no other one inherits the settings.
+// Lock ties the calling goroutine to its thread and applies s to it. The goroutine must not
+// unlock: the Go runtime then ends the thread together with the goroutine, and no other one
+// inherits the settings.
 func (s Setup) Lock() error {
 	runtime.LockOSThread()
-	// 1 ns instead of 50 us: sleeps end when asked (prctl(2)). Real-time
-	// classes have no slack to begin with.
+	// 1 ns instead of 50 us: sleeps end when asked (prctl(2)). Real-time classes have no slack.
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("timer slack: %w", err)
 	}
@@ -65,8 +64,8 @@ func BlockPreemption() error {
 	return unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil)
 }
 
-// A Clock reads CLOCK_MONOTONIC relative to its start. It goes through the
-// vDSO (time.Since reads the same clock): a tenth of the system call's cost.
+// A Clock reads CLOCK_MONOTONIC relative to its start. It uses the vDSO (time.Since reads the
+// same clock), at a tenth of the system call's cost.
 type Clock struct {
 	start time.Time
 	mono  int64
@@ -74,8 +73,8 @@ type Clock struct {
 
 // StartClock returns a clock that now reads 0.
 func StartClock() Clock {
-	// A thread that loses its processor between two readings would be wrong by
-	// that much in all it says to others: the closest of some counts.
+	// If the thread loses its processor between two readings, the offset between the clocks is
+	// wrong by that time. So the closest of several readings counts.
 	var c Clock
 	closest := int64(math.MaxInt64)
 	for range 5 {
@@ -108,7 +107,7 @@ func (c Clock) Start() int64 { return c.mono }
 // CPUTime returns the CPU time of the calling thread in ns, user and system.
 func CPUTime() int64 {
 	var ts unix.Timespec
-	// Raw: it does not block, and is asked for beside a generator's requests.
+	// Raw: it does not block, and is called between a generator's requests.
 	if _, _, e := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)),
 		0); e != 0 {
 		panic(e) // cannot fail with a valid clock and pointer
@@ -116,5 +115,5 @@ func CPUTime() int64 {
 	return ts.Nano()
 }
 
-// Allowed returns the CPUs the calling thread may run on, ascending.
+// Allowed returns the CPUs on which the calling thread may run, ascending.
 func Allowed() ([]int, error) { return sched.Affinity(0) }

@@ -64,7 +64,7 @@ func TestLockErrors(t *testing.T) {
 	for want, s := range map[string]Setup{
 		"CPU -1":             {CPUs: []int{-1}},
 		"CPU 100000":         {CPUs: []int{100_000}},
-		"to CPUs 8191":       {CPUs: []int{8191}}, // more than a set of 1024 has
+		"to CPUs 8191":       {CPUs: []int{8191}}, // beyond a set of 1024
 		"fifo priority 100":  {FIFO: 100},
 		"fifo priority -300": {FIFO: -300},
 	} {

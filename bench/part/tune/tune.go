@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tune sets what somebody who knows a host sets for a server without
-// lanes: sysctls of the network, symmetric queues, NAPI threads. It holds them
-// for as long as it runs and puts back what was there; it touches nothing
-// outside /proc/sys/net and the device's own files.
+// Package tune tunes a host for a server without lanes, as an experienced administrator would:
+// sysctls of the network, symmetric queues, NAPI threads. It keeps the settings for as long as
+// it runs and restores the previous ones. It touches nothing outside /proc/sys/net and the
+// device's own files.
 package tune
 
 import (
@@ -20,37 +20,37 @@ import (
 	"strings"
 )
 
-// Config is what Run sets, in the network namespace that it runs in.
+// Config is the configuration of Run, for the network namespace in which it runs.
 type Config struct {
-	// Sysctls by name, below net.
+	// Sysctls are set by name, below net.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// Device whose transmit queue i sends what receive queue i has received
-	// (xps_rxqs), and which kernel threads poll.
+	// Device is the one that Symmetric and NAPIThreads set. With Symmetric, transmit queue i
+	// sends what receive queue i has received (xps_rxqs). With NAPIThreads, kernel threads poll
+	// it.
 	Device      string `json:"device"`
 	Symmetric   bool   `json:"symmetricQueues,omitempty"`
 	NAPIThreads bool   `json:"napiThreads,omitempty"`
-	// Check looks whether all of that is set, and sets nothing.
+	// Check checks whether all of that is set, and sets nothing.
 	Check bool `json:"check,omitempty"`
 
-	root string // of the file system; tests have their own
+	root string // root of the file system; tests use another
 }
 
-// Result says what was there before.
+// Result has the previous values.
 type Result struct {
 	Before map[string]string `json:"before"` // by file
 }
 
-// Compiled when they are wanted: the command has this package in it, and mostly
-// does something else.
+// Compiled when needed: the command contains this package, but rarely uses it.
 var (
 	sysctl = regexp.MustCompile(`^net\.[a-z0-9_]+(\.[a-z0-9_]+)+$`)
 	device = regexp.MustCompile(`^[^/\s.][^/\s]{0,14}$`)
 )
 
-// A setting is a file and what is to be in it.
+// A setting is a file and its wanted content.
 type setting struct{ path, value string }
 
-// settings in the order in which they are made.
+// settings returns the settings in the order in which they are made.
 func (c Config) settings() ([]setting, error) {
 	var out []setting
 	for _, name := range slices.Sorted(maps.Keys(c.Sysctls)) {
@@ -89,12 +89,12 @@ func (c Config) settings() ([]setting, error) {
 	return out, nil
 }
 
-// mask of one queue, in the kernel's words of 32 bits.
+// mask returns the mask of one queue, in the kernel's words of 32 bits.
 func mask(queue int) string {
 	return strconv.FormatUint(1<<(queue%32), 16) + strings.Repeat(",00000000", queue/32)
 }
 
-// Run sets all of it, waits for ctx to end and puts back what was there.
+// Run makes all settings, waits for ctx to end and restores the previous values.
 func Run(ctx context.Context, c Config) (r Result, err error) {
 	all, err := c.settings()
 	if err != nil {
@@ -141,8 +141,8 @@ func check(all []setting) error {
 	return nil
 }
 
-// normal is a value as the kernel prints it: 00,00000001 and 1 are one mask, as
-// are the numbers of a sysctl whatever stands between them.
+// normal returns a value in a form that can be compared: 00,00000001 and 1 are one mask, and
+// white space between the numbers of a sysctl does not matter.
 func normal(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	return strings.TrimLeft(strings.ReplaceAll(s, ",", ""), "0")

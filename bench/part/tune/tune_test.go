@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/part/errtest"
 )
 
-// tree is a root with two queues and a sysctl.
+// tree returns a root with two queues and a sysctl.
 func tree(t *testing.T) (root string, read func(string) string) {
 	t.Helper()
 	root = t.TempDir()
@@ -74,7 +74,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestFailure: what was set before something that cannot be set is put back.
+// TestFailure: if a setting fails, the settings before it are restored.
 func TestFailure(t *testing.T) {
 	root, read := tree(t)
 	_, err := Run(t.Context(), Config{root: root, Sysctls: map[string]string{"net.ipv4.tcp_notsent_lowat": "1",
