@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package papers sets what five published papers claim beside what was measured
-// here: one page from the results of the experiments that repeat them. It
-// claims nothing of its own: what a paper says stands in one table with where
-// it says it, what was measured comes from result.json alone, and where a run
-// failed or a sample does not carry a figure, that is what the page shows.
+// Package papers compares the claims of five published papers with niclane's measurements: one
+// page from the results of the experiments that repeat the papers. It claims nothing of its
+// own. One table holds each claim and its place in the paper. Measured values come from
+// result.json alone. Where a run failed or a sample cannot support a figure, the page says so.
 package papers
 
 // Measures of a claim.
@@ -14,34 +13,33 @@ const (
 	FirstByte  = "first-byte" // percentile of the latency to the first byte
 	Rate       = "rate"       // requests per second
 	RateInSLA  = "rate-in-sla"
-	LinkShare  = "link-share" // bodies, of the link's rate
+	LinkShare  = "link-share" // payload as a share of the link's rate
 )
 
 // A Claim is one figure of a paper.
 type Claim struct {
 	Measure string
-	P       float64 // of percentiles
-	Text    string  // as the paper has it
-	// Paper is the ratio of with to without, or with LinkShare the share.
+	P       float64 // percentile, 0 to 100
+	Text    string  // as written in the paper
+	// Paper is the ratio of with to without; for LinkShare, the share itself.
 	Paper float64
 }
 
-// A Study is an experiment and what its paper says.
+// A Study is an experiment and the claims of its paper.
 type Study struct {
-	Experiment string // its file
-	// Hosts: it has no lab, and is run with a hosts file only.
+	Experiment string // name of its file
+	// Hosts says that the study runs only with a hosts file, not in the lab.
 	Hosts  bool
 	Paper  string
 	Claims []Claim
-	// Lane is the variant that is the paper's "with", Bases what it is compared
-	// with: the paper's "without" first, and what a good engineer does then.
+	// Lane is the variant that corresponds to the paper's "with". Bases are the variants that
+	// it is compared with: the paper's "without" first, then a well-tuned host without lanes.
 	Lane  string
 	Bases []string
-	// WhyInLab says why it is as it is in the lab, by the counters; "" where
-	// they do not tell.
+	// WhyInLab explains the lab's result by the counters; "" where they do not explain it.
 	WhyInLab string
-	// Differences from the paper's set-up, beyond the machine's size, and those
-	// that the lab has besides.
+	// Differences are the differences from the paper's set-up, apart from the machine's size.
+	// DifferencesInLab are the additional ones of the lab.
 	Differences, DifferencesInLab []string
 }
 
@@ -67,7 +65,7 @@ var (
 	}
 )
 
-// Studies in the order of the page.
+// Studies are in the order of the page.
 var Studies = []Study{
 	{
 		Experiment: "memcached-connections", Paper: "ADQ with memcached (Intel, 2020)", Lane: "lane",

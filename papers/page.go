@@ -21,16 +21,16 @@ import (
 //go:embed assets/index.html
 var assets embed.FS
 
-// A view is what the template sees.
+// A view is the template's input.
 type view struct {
 	CSS     template.CSS
 	Version string
-	// Environment and Where are true of every study, or "" where each says its
-	// own, as Differ says.
+	// Environment and Where hold for every study. They are "" where studies differ; then Differ
+	// is true and each study states its own.
 	Environment, Where string
 	Differ             bool
 	Studies            []studyView
-	Missing            int // studies of which nothing was measured
+	Missing            int // number of studies without a measurement
 }
 
 type studyView struct {
@@ -47,7 +47,7 @@ type studyView struct {
 	HTTP     bool
 	Sized    string
 	Other    []string // differences from the paper
-	// Environment and Where it was measured; "" if the page says it of all.
+	// Environment and Where it was measured; "" if the page states them for all studies.
 	Environment, Where string
 }
 
@@ -64,7 +64,7 @@ type row struct {
 	Name, Title, Mean, P50, P99, P999, FirstByte, Rate, Errors string
 }
 
-// A delivered row is one of the Varnish paper's table, with what it lacks.
+// A delivered is a row of the Varnish paper's table, with columns that the paper lacks.
 type delivered struct {
 	Connections                                                            int
 	Variant, Sent, Payload, Share, PerWatt, Hits, First50, First99, Last50 string
@@ -116,7 +116,7 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 	return t.Execute(out, v)
 }
 
-// gather says of the page what is true of all studies that were measured.
+// gather moves what is true of all measured studies to the page.
 func (v *view) gather() {
 	for _, x := range []struct {
 		all *string
@@ -142,7 +142,7 @@ func (v *view) gather() {
 	}
 }
 
-// where says what the hosts were.
+// where describes the hosts.
 func where(r *result.Result) string {
 	if r.Experiment.Lab != nil {
 		return "All hosts are network namespaces of one machine with an emulated card (docs/lab.md): absolute " +
@@ -164,9 +164,8 @@ func where(r *result.Result) string {
 	return text
 }
 
-// oneMachine reports whether two hosts have one name and one clock, which
-// namespaces of one machine share: CLOCK_MONOTONIC of two machines, even of one
-// name, is as far apart as their boots.
+// oneMachine reports whether two hosts have the same name and the same clock, as namespaces of
+// one machine do. CLOCK_MONOTONIC of two machines differs by the time between their boots.
 func oneMachine(a, b result.Host) bool {
 	apart := a.ClockAhead - b.ClockAhead
 	return a.Hostname != "" && a.Hostname == b.Hostname && max(apart, -apart) <= a.ClockUncertainty+b.ClockUncertainty
@@ -184,7 +183,7 @@ func environment(r *result.Result) string {
 	return strings.Join(out, ", ")
 }
 
-// sized says which form was run.
+// sized says which of the file's sizes was run.
 func sized(r *result.Result) string {
 	switch n := len(r.Experiment.Sized); {
 	case r.Experiment.Trial():
@@ -197,10 +196,10 @@ func sized(r *result.Result) string {
 	return "full size"
 }
 
-// most warnings of a run that are shown.
+// most is the largest number of warnings shown per run.
 const most = 8
 
-// warnings of a run, and of its windows each kind once.
+// warnings returns the warnings of a run, and each kind of its windows' warnings once.
 func warnings(r *result.Result) []string {
 	out := slices.Clone(r.Warnings)
 	seen := map[string]int{}
@@ -256,7 +255,7 @@ func claim(m Measured) claimView {
 	return c
 }
 
-// change is a ratio in the papers' words: −60 %.
+// change renders a ratio in the papers' form: −60 %.
 func change(ratio float64) string {
 	if ratio >= 10 {
 		return fmt.Sprintf("×%.0f", ratio)
@@ -281,7 +280,7 @@ func ends(r stats.Ratio) string {
 	return change(r.Low) + " to " + change(r.High)
 }
 
-// merged is what a variant's windows have.
+// merged adds up a variant's windows.
 func merged(windows map[int]*result.Window) (all, first *stats.Histogram, rate float64, failed, intended int64) {
 	all, first = stats.NewHistogram(), stats.NewHistogram()
 	for _, w := range windows {
@@ -314,7 +313,7 @@ func (o *Outcome) row(v result.Variant, windows map[int]*result.Window) row {
 	}
 }
 
-// perWatt is what the first source of power says, nil if there is none.
+// perWatt returns the work per watt by the first power source, nil if there is none.
 func (o *Outcome) perWatt(point int, variant string) *power.Interval {
 	s := o.summary(o.Result.Experiment.Base)
 	for _, v := range s.Points[point].Variants {
@@ -325,8 +324,8 @@ func (o *Outcome) perWatt(point int, variant string) *power.Interval {
 	return nil
 }
 
-// delivery is the Varnish paper's Table 2 of this result: a row for each number
-// of connections and variant.
+// delivery returns Table 2 of the Varnish paper for this result: a row for each number of
+// connections and variant.
 func (o *Outcome) delivery() []delivered {
 	var out []delivered
 	for i, p := range o.Result.Points {

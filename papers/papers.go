@@ -12,38 +12,37 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// An Outcome is what came of a study here.
+// An Outcome is the result of a study here.
 type Outcome struct {
 	Study
-	// Result is nil where nothing was measured, and Failure says why a run
-	// ended before its end.
+	// Result is nil if nothing was measured. Failure says why a run ended early.
 	Result  *result.Result
 	Failure string
 	// Report is the path of the run's own page, "" for none.
 	Report string
 
-	summaries map[string]*result.Summary // by base
+	summaries map[string]*result.Summary // by base variant
 }
 
-// A Measured is a claim beside what was measured.
+// A Measured is a claim and the measurement.
 type Measured struct {
 	Claim Claim
-	// Value is the lane's own.
+	// Value is the lane variant's value.
 	Value string
 	// Against is the lane's ratio to each of the study's bases.
 	Against []Ratio
-	// Verdict in words.
+	// Verdict is the verdict in words.
 	Verdict Verdict
 }
 
-// A Ratio is one to a base.
+// A Ratio is the ratio to one base.
 type Ratio struct {
 	Base string
 	*stats.Ratio
 	Missing string
 }
 
-// A Verdict is what the measurement says of a claim.
+// A Verdict says whether the measurement confirms a claim.
 type Verdict string
 
 // Verdicts.
@@ -56,8 +55,8 @@ const (
 	NoFigure   Verdict = "a gain; the paper has no figure"
 )
 
-// Point is the load point that the claims are held to: the last, which is the
-// highest load of the form that was run; fixed before anything is measured.
+// Point returns the load point at which claims are judged: the last, which has the highest
+// load. The choice is fixed before anything is measured.
 func (o *Outcome) Point() (int, bool) {
 	if o.Result == nil || len(o.Result.Points) == 0 {
 		return 0, false
@@ -70,7 +69,7 @@ func (o *Outcome) Point() (int, bool) {
 	return 0, false
 }
 
-// windows of a variant at a point, by round.
+// windows returns the windows of a variant at a point, by round.
 func (o *Outcome) windows(point int, variant string) map[int]*result.Window {
 	out := map[int]*result.Window{}
 	for i := range o.Result.Windows {
@@ -87,7 +86,7 @@ func (o *Outcome) has(variant string) bool {
 		func(w result.Window) bool { return w.Variant == variant })
 }
 
-// Measure holds every claim of the study to the result.
+// Measure compares every claim of the study with the result.
 func (o *Outcome) Measure() []Measured {
 	var out []Measured
 	for _, c := range o.Claims {
@@ -112,7 +111,7 @@ func (o *Outcome) Measure() []Measured {
 	return out
 }
 
-// verdict is that against the paper's own baseline, the first.
+// verdict judges against the paper's own baseline, the first base.
 func (o *Outcome) verdict(m Measured, point int) Verdict {
 	if m.Claim.Measure == LinkShare {
 		share, ok := o.linkShare(point, o.Lane)
@@ -132,7 +131,7 @@ func (o *Outcome) verdict(m Measured, point int) Verdict {
 	r := m.Against[0].Ratio
 	low, high, better := r.Low, r.High, r.Estimate
 	paper := m.Claim.Paper
-	if m.Claim.higherIsBetter() { // turned round, less is better in both
+	if m.Claim.higherIsBetter() { // inverted, so that less is better in both
 		low, high, better, paper = 1/r.High, 1/r.Low, 1/r.Estimate, 1/paper
 	}
 	switch {
@@ -152,8 +151,8 @@ func (c Claim) higherIsBetter() bool {
 	return c.Measure == Rate || c.Measure == RateInSLA || c.Measure == LinkShare
 }
 
-// of is the claim's measure of one window, in a unit that makes it a large
-// integer, 0 if the window does not carry it.
+// of returns the claim's measure of one window as an integer, in a unit that makes it large; 0
+// if the window cannot support it.
 func (c Claim) of(w *result.Window) int64 {
 	percentile := func(h *stats.Histogram) int64 {
 		if h == nil {
@@ -180,10 +179,10 @@ func (c Claim) of(w *result.Window) int64 {
 	return 0
 }
 
-// errFew says that one repeat does not carry a percentile.
+// errFew says that one repeat cannot support a percentile.
 var errFew = errors.New("a repeat has too few requests for it")
 
-// ratio of the lane to a base, repeat by repeat.
+// ratio returns the ratio of the lane to a base, repeat by repeat.
 func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 	if c.Measure == RateInSLA {
 		a, b := o.rateInSLA(o.Lane), o.rateInSLA(base)
@@ -233,8 +232,8 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 	return &r, nil
 }
 
-// summarized is the ratio that the report has too, which knows percentiles that
-// only all repeats together carry; not ok, if it does not know this one.
+// summarized returns the ratio from the report, which also has percentiles that only all
+// repeats together support. ok is false if the report does not have this one.
 func (o *Outcome) summarized(point int, base string, c Claim) (*stats.Ratio, error, bool) {
 	s := o.summary(base)
 	i := slices.IndexFunc(s.Points[point].Variants, func(v result.VariantSummary) bool { return v.Name == o.Lane })
@@ -257,7 +256,7 @@ func (o *Outcome) summarized(point int, base string, c Claim) (*stats.Ratio, err
 	return nil, errors.New(list[j].RatioMissing), true
 }
 
-// summary of the result as if base were the experiment's.
+// summary summarizes the result as if base were the experiment's base.
 func (o *Outcome) summary(base string) *result.Summary {
 	if o.summaries == nil {
 		o.summaries = map[string]*result.Summary{}
@@ -270,8 +269,8 @@ func (o *Outcome) summary(base string) *result.Summary {
 	return o.summaries[base]
 }
 
-// rateInSLA is the highest rate that a variant achieved within the SLA, found
-// by the search, or else among the load points.
+// rateInSLA is the highest rate that a variant achieved within the SLA: from the search, or
+// else from the load points.
 func (o *Outcome) rateInSLA(variant string) float64 {
 	sla := o.Result.Experiment.SLA
 	if sla == nil {
@@ -302,7 +301,7 @@ func (o *Outcome) rateInSLA(variant string) float64 {
 	return best
 }
 
-// linkShare is what bodies had of the link's rate.
+// linkShare returns the payload rate as a share of the link's rate.
 func (o *Outcome) linkShare(point int, variant string) (float64, bool) {
 	link := o.Result.Environment.Network.LinkRate
 	bits, ns := 0.0, 0.0
@@ -316,7 +315,7 @@ func (o *Outcome) linkShare(point int, variant string) (float64, bool) {
 	return bits / ns * 1e9 / float64(link), true
 }
 
-// value of a variant in words, over all repeats.
+// value renders a variant's value, over all repeats.
 func (o *Outcome) value(point int, variant string, c Claim) string {
 	all, first := stats.NewHistogram(), stats.NewHistogram()
 	rate, n := 0.0, 0

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refresh is the consolidation arithmetic of server vendors: how many
-// racks, servers and watts one kind of server needs where another kind did the
-// work before. It is no measurement. What goes in is measured, by niclane or by
-// the paper of Varnish Software and Intel (papers' Table 2), and every rule and
-// assumption is part of what comes out.
+// Package refresh computes the consolidation that server vendors advertise: how many racks,
+// servers and watts one kind of server needs to replace another kind. It measures nothing. Its
+// inputs are measured by niclane or come from the paper of Varnish Software and Intel (Table 2
+// in package papers). The output contains every rule and assumption.
 package refresh

@@ -9,12 +9,12 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// PaperSource says where the paper's rows are from.
+// PaperSource is the source of the paper's rows.
 const PaperSource = `Table 2 of "Varnish Enterprise on Intel Xeon 6": throughput at the server by dstat, ` +
 	`power at the inlets by a Raritan PDU, one run each`
 
-// A row is one of Table 2: Gbit/s and Gbit/s per W of live-linear and VoD, as
-// printed, with two decimals.
+// A row is one of Table 2: Gbit/s and Gbit/s per W of live-linear and VoD, as printed, with two
+// decimals.
 type row struct {
 	server      string
 	units       int // rack units of the chassis
@@ -49,8 +49,8 @@ var table2 = []row{
 	{"2x6780E", 2, 800, [2]float64{1380.82, 1.33}, [2]float64{841.75, 0.78}},
 }
 
-// Paper returns all rows of the paper's table, live-linear first, by the names
-// that FromPaper takes.
+// Paper returns all rows of the paper's table, live-linear first, with the names that FromPaper
+// accepts.
 func Paper() []Server {
 	var out []Server
 	for _, vod := range []bool{false, true} {
@@ -61,8 +61,8 @@ func Paper() []Server {
 	return out
 }
 
-// FromPaper returns a row by its name, such as "2x6252N/live/48": processors,
-// live or vod, and connections per client.
+// FromPaper returns a row by its name, such as "2x6252N/live/48": processors, live or vod, and
+// connections per client.
 func FromPaper(name string) (Server, error) {
 	for _, s := range Paper() {
 		if s.Name == name {
@@ -90,7 +90,7 @@ func (r row) of(vod bool) Server {
 	}
 }
 
-// rounded is what a number that is printed with two decimals may have been.
+// rounded returns the interval of a number that is printed with two decimals.
 func rounded(v float64) power.Interval {
 	const half = 0.005
 	return power.Interval{Value: v, Low: v - half, High: v + half}

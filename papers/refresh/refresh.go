@@ -14,59 +14,59 @@ import (
 type Server struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
-	// Rate of one server, Gbit/s, and RatePerWatt, Gbit/s per W, more than 0.
+	// Rate of one server, Gbit/s, and RatePerWatt, Gbit/s per W. Both are above 0.
 	Rate        power.Interval `json:"rateGbitPerSecond"`
 	RatePerWatt power.Interval `json:"gbitPerSecondPerWatt"`
-	// Units of a rack that it takes, 0 if not known.
+	// Units is its height in rack units, 0 if not known.
 	Units int `json:"rackUnits,omitempty"`
 }
 
-// Power of one server, W.
+// Power returns the power of one server, W.
 func (s Server) Power() power.Interval { return over(s.Rate, s.RatePerWatt) }
 
-// A Rule says what a rack is full of.
+// A Rule says what limits a rack.
 type Rule string
 
 // Rules.
 const (
-	// ByPower fills racks to the same power, of old servers and of new.
+	// ByPower fills racks of old and of new servers to the same power.
 	ByPower Rule = "power"
 	// ByUnits fills racks to the same number of rack units.
 	ByUnits Rule = "units"
 )
 
-// Rules are all of them.
+// Rules are the names of all rules.
 var Rules = []Rule{ByPower, ByUnits}
 
-// Assumptions are what nobody has measured.
+// Assumptions are the inputs that are not measured.
 type Assumptions struct {
 	Rule Rule `json:"rule"`
-	// Racks of old servers, at least 1.
+	// Racks is the number of racks of old servers, at least 1.
 	Racks int `json:"racks"`
-	// RackPower is the power of a full rack's servers, W; 0: not known, and
-	// then only ratios come out of ByPower.
+	// RackPower is the power of a full rack's servers, W; 0: not known, and then ByPower
+	// returns only ratios.
 	RackPower float64 `json:"rackPowerW,omitempty"`
-	// RackUnits of a rack that servers may take.
+	// RackUnits is the number of rack units available to servers.
 	RackUnits int `json:"rackUnits"`
-	// PUE is the power of the site over that of its servers, at least 1.
+	// PUE is the power of the site divided by that of its servers, at least 1.
 	PUE float64 `json:"pue"`
-	// Price of 1 kWh, in a currency of one's own; 0: not given.
+	// Price of 1 kWh, in any currency; 0: not given.
 	Price float64 `json:"pricePerKWh,omitempty"`
 }
 
-// A Result is what follows. What cannot be known is nil.
+// A Result is that of a replacement. Unknown values are nil.
 type Result struct {
 	Old         Server      `json:"old"`
 	New         Server      `json:"new"`
 	Assumptions Assumptions `json:"assumptions"`
-	// Formula is the one for Racks.
+	// Formula is that of Racks.
 	Formula string `json:"formula"`
-	// Racks of new servers that do what the old ones did, and Whole is their
-	// number when the last one counts in full.
+	// Racks is the number of racks of new servers that do the same work. Whole is Racks rounded
+	// up.
 	Racks power.Interval `json:"racks"`
 	Whole int            `json:"wholeRacks"`
-	// Rate of all, Gbit/s, Servers before and after, and Power of all, W,
-	// with the site's share (PUE).
+	// Rate is the total, Gbit/s. Servers are the numbers before and after. Power is the total,
+	// W, with the site's share (PUE).
 	Rate     *power.Interval    `json:"rateGbitPerSecond,omitempty"`
 	Servers  *[2]power.Interval `json:"servers,omitempty"`
 	Power    *[2]power.Interval `json:"powerW,omitempty"`
@@ -78,8 +78,8 @@ type Result struct {
 
 const hoursPerYear = 365 * 24
 
-// Replace says what new servers in place of old ones come to. The two rates have
-// to be of the same work, which only the caller knows.
+// Replace computes the replacement of old servers by new ones. The caller must ensure that both
+// rates are for the same work.
 func Replace(old, next Server, a Assumptions) (*Result, error) {
 	if err := a.check(old, next); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func Replace(old, next Server, a Assumptions) (*Result, error) {
 	case ByPower:
 		r.Formula = "racks x old Gbit/s per W / new Gbit/s per W"
 		r.Racks = over(times(racks, old.RatePerWatt), next.RatePerWatt)
-		// What full racks fewer by these save, where each has the same power.
+		// The power of a full rack with which the racks that are saved take 1 MW.
 		if fewer := float64(a.Racks) - math.Ceil(r.Racks.Value); fewer > 0 {
 			r.Megawatt = 1e6 / fewer / a.PUE
 		}
@@ -114,7 +114,7 @@ func Replace(old, next Server, a Assumptions) (*Result, error) {
 	return r, nil
 }
 
-// power sets what follows from the servers' power before and after, W.
+// power sets the fields that follow from the servers' power before and after, W.
 func (r *Result) power(before, after power.Interval) {
 	pue := exactly(r.Assumptions.PUE)
 	before, after = times(before, pue), times(after, pue)
@@ -158,8 +158,8 @@ func (a Assumptions) check(old, next Server) error {
 
 func exactly(v float64) power.Interval { return power.Interval{Value: v, Low: v, High: v} }
 
-// times and over are of positive numbers, and of differences that exact ones
-// multiply.
+// times and over are for positive numbers; times also multiplies a difference by an exact
+// number.
 func times(a, b power.Interval) power.Interval {
 	return power.Interval{Value: a.Value * b.Value, Low: a.Low * b.Low, High: a.High * b.High}
 }

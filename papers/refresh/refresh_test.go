@@ -24,8 +24,8 @@ func paper(t *testing.T, name string) Server {
 	return s
 }
 
-// TestPaperClaim: "200 racks become 72, and more than 1 MW is saved" follows from
-// the paper's own table by constant power of a rack, of these two rows.
+// TestPaperClaim: "200 racks become 72, and more than 1 MW is saved" follows from these two
+// rows of the paper's own table, at constant power of a rack.
 func TestPaperClaim(t *testing.T) {
 	r, err := Replace(paper(t, "2x6252N/live/48"), paper(t, "2x6710E/live/48"),
 		Assumptions{Rule: ByPower, Racks: 200, RackPower: 8000, RackUnits: 42, PUE: 1})
@@ -44,8 +44,8 @@ func TestPaperClaim(t *testing.T) {
 	golden(t, "paper", r)
 }
 
-// TestUnits: by rack units the same pair comes to less, for a server of two units
-// has to do twice as much.
+// TestUnits: by rack units the same pair saves less, because a server of two units must do
+// twice as much.
 func TestUnits(t *testing.T) {
 	r, err := Replace(paper(t, "2x6252N/live/48"), paper(t, "2x6780E/live/100"),
 		Assumptions{Rule: ByUnits, Racks: 10, RackUnits: 43, PUE: 1.5, Price: 0.2})
@@ -94,8 +94,8 @@ func TestRefused(t *testing.T) {
 	errtest.Says(t, "not a row", err, "1x6252N, 2x6252N, 1x6710E")
 }
 
-// TestPaperIsConsistent: the watts that follow from the table's two columns are
-// those of servers, and of one server nearly the same at any load.
+// TestPaperIsConsistent: the watts that follow from the table's two columns are plausible for
+// servers, and nearly the same for one server at any load.
 func TestPaperIsConsistent(t *testing.T) {
 	if n := len(Paper()); n != 48 {
 		t.Fatalf("%d rows, want 8 servers x 3 x 2", n)

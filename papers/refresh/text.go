@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// WriteText writes a result for people.
+// WriteText writes a result as text.
 func (r *Result) WriteText(w io.Writer) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -50,7 +50,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	return err
 }
 
-// assumed are the assumptions in words.
+// assumed describes the assumptions.
 func (r *Result) assumed() []string {
 	a := r.Assumptions
 	var out []string
@@ -70,7 +70,7 @@ func (r *Result) assumed() []string {
 	return out
 }
 
-// short is a value with its bounds where they differ from it in what is shown.
+// short renders a value, with its bounds if they differ in the digits shown.
 func short(i power.Interval) string {
 	v, low, high := number(i.Value), number(i.Low), number(i.High)
 	if low == v && high == v {
@@ -83,7 +83,7 @@ func kilo(i power.Interval) string {
 	return short(power.Interval{Value: i.Value / 1000, Low: i.Low / 1000, High: i.High / 1000})
 }
 
-// number shows four significant digits, and all of them before the point.
+// number renders four significant digits, or all digits before the point.
 func number(v float64) string {
 	if v >= 1000 || v <= -1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
