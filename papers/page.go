@@ -41,7 +41,7 @@ type studyView struct {
 	Repeats  string
 	Warnings []string
 	Rows     []row
-	Delivery []delivered
+	Delivery []varnishRow
 	Spent    []spent
 	Why      string
 	HTTP     bool
@@ -64,8 +64,8 @@ type row struct {
 	Name, Title, Mean, P50, P99, P999, FirstByte, Rate, Errors string
 }
 
-// A delivered is a row of the Varnish paper's table, with columns that the paper lacks.
-type delivered struct {
+// A varnishRow is a row of the Varnish paper's table, with columns that the paper lacks.
+type varnishRow struct {
 	Connections                                                            int
 	Variant, Sent, Payload, Share, PerWatt, Hits, First50, First99, Last50 string
 	Last99, Errors                                                         string
@@ -326,8 +326,8 @@ func (o *Outcome) perWatt(point int, variant string) *power.Interval {
 
 // delivery returns Table 2 of the Varnish paper for this result: a row for each number of
 // connections and variant.
-func (o *Outcome) delivery() []delivered {
-	var out []delivered
+func (o *Outcome) delivery() []varnishRow {
+	var out []varnishRow
 	for i, p := range o.Result.Points {
 		for _, v := range o.Result.Variants {
 			windows := o.windows(i, v.Name)
@@ -335,7 +335,7 @@ func (o *Outcome) delivery() []delivered {
 				continue
 			}
 			all, first, _, failed, intended := merged(windows)
-			d := delivered{
+			d := varnishRow{
 				Connections: p.Connections, Variant: v.Name, Sent: "not counted", Share: "-", PerWatt: "not measured",
 				Hits:    "not counted",
 				First50: percentileText(first, 50), First99: percentileText(first, 99), Last50: percentileText(all, 50),

@@ -15,7 +15,7 @@ import (
 // queues finds the NAPIs of a device's receive queues. It keeps the device's index, which stays
 // when the device is renamed.
 type queues struct {
-	links  *fixed
+	links  *singleDevice
 	client *netdev.Client
 	dev    string
 	queues []int
@@ -28,7 +28,7 @@ func openQueues(dev string, of []int) (*queues, error) {
 		return nil, err
 	}
 	defer e.Close()
-	q := &queues{links: &fixed{}, dev: dev, queues: of}
+	q := &queues{links: &singleDevice{}, dev: dev, queues: of}
 	if q.links.index, err = e.Index(dev); err != nil {
 		return nil, fmt.Errorf("%s: %w", dev, err)
 	}
@@ -41,14 +41,14 @@ func openQueues(dev string, of []int) (*queues, error) {
 	return q, nil
 }
 
-// fixed resolves every name to one device.
-type fixed struct {
+// singleDevice resolves every name to one device.
+type singleDevice struct {
 	index  int
 	driver string
 }
 
-func (f *fixed) Index(string) (int, error)     { return f.index, nil }
-func (f *fixed) Driver(string) (string, error) { return f.driver, nil }
+func (f *singleDevice) Index(string) (int, error)     { return f.index, nil }
+func (f *singleDevice) Driver(string) (string, error) { return f.driver, nil }
 
 // errGone means that the device no longer exists in this network namespace.
 var errGone = errors.New("the device is gone")

@@ -23,21 +23,21 @@ import (
 type job struct {
 	what   string
 	cmd    *exec.Cmd
-	stdout limited
+	stdout limitedWriter
 	log    tail
 	done   chan struct{} // closed when it has ended
 	err    error         // how it ended, once done
 	part   bool
 }
 
-// limited keeps what is written up to two limits: its own and that of all results.
-type limited struct {
+// limitedWriter keeps what is written up to two limits: its own and that of all results.
+type limitedWriter struct {
 	buf  bytes.Buffer // not embedded: its ReadFrom ignores the limits
 	all  *atomic.Int64
 	over bool
 }
 
-func (l *limited) Write(b []byte) (int, error) {
+func (l *limitedWriter) Write(b []byte) (int, error) {
 	if l.over || l.buf.Len()+len(b) > maxResult || l.all.Add(int64(len(b))) > maxResults {
 		l.over = true
 		return 0, errOver
@@ -122,7 +122,7 @@ func (s *session) start(r Request) (*job, error) {
 	at := spec{Agent: os.Getpid(), CPUs: r.CPUs, Mems: r.Mems, FIFO: r.FIFO, MayFIFO: r.MayFIFO, Drop: a.drop,
 		User: a.uid, Group: a.gid}
 	argv := r.Command
-	j := &job{what: r.What, done: make(chan struct{}), part: r.Part != "", stdout: limited{all: &s.results}}
+	j := &job{what: r.What, done: make(chan struct{}), part: r.Part != "", stdout: limitedWriter{all: &s.results}}
 	if at.Part = j.part; j.part {
 		argv = []string{a.Self, "internal-" + r.Part}
 		if r.Part == PartTune {

@@ -56,8 +56,8 @@ func noDelay(fd int) error {
 	return nil
 }
 
-// opened is a new connection, or the error.
-type opened struct {
+// dialResult is a new connection, or the error.
+type dialResult struct {
 	index int32
 	fd    int
 	tls   *layer
@@ -71,7 +71,7 @@ type dialer struct {
 	event  int
 	wg     sync.WaitGroup
 	mu     sync.Mutex
-	ready  []opened
+	ready  []dialResult
 	ctx    context.Context
 	cancel context.CancelFunc
 }
@@ -97,7 +97,7 @@ func (d *dialer) open(index int32, after time.Duration) {
 			case <-d.ctx.Done():
 			}
 		}
-		o := opened{index: index, fd: -1, err: d.ctx.Err()}
+		o := dialResult{index: index, fd: -1, err: d.ctx.Err()}
 		if o.err == nil {
 			o.fd, o.tls, o.err = d.target.open(d.ctx)
 		}
@@ -109,7 +109,7 @@ func (d *dialer) open(index int32, after time.Duration) {
 }
 
 // take returns the connections opened, or failed, since the last call.
-func (d *dialer) take() []opened {
+func (d *dialer) take() []dialResult {
 	var b [8]byte
 	_, _ = unix.Read(d.event, b[:]) // EAGAIN: nothing new
 	d.mu.Lock()

@@ -173,17 +173,17 @@ func (s secrets) hide(err error) error {
 	if text == err.Error() {
 		return err
 	}
-	return &hidden{text, err}
+	return &redactedError{text, err}
 }
 
-// hidden keeps errors.Is working but does not unwrap to the original error.
-type hidden struct {
+// redactedError keeps errors.Is working but does not unwrap to the original error.
+type redactedError struct {
 	text string
 	err  error
 }
 
-func (h *hidden) Error() string        { return h.text }
-func (h *hidden) Is(target error) bool { return errors.Is(h.err, target) }
+func (h *redactedError) Error() string        { return h.text }
+func (h *redactedError) Is(target error) bool { return errors.Is(h.err, target) }
 
 // GoString keeps %#v from printing err.
-func (h *hidden) GoString() string { return h.text }
+func (h *redactedError) GoString() string { return h.text }

@@ -126,7 +126,7 @@ func (s ipmi) guard(do func() error) (err error) {
 	err = s.secrets.hide(do())
 	// The library's errors have several lines, but this one is part of a list.
 	if err != nil && strings.Contains(err.Error(), "\n") {
-		err = &hidden{strings.Join(strings.Fields(err.Error()), " "), err}
+		err = &redactedError{strings.Join(strings.Fields(err.Error()), " "), err}
 	}
 	return err
 }

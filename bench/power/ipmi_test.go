@@ -156,7 +156,7 @@ func FuzzIPMIAccept(f *testing.F) {
 	f.Add([]byte{6, 0, 255, 7, 6, 0x13, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0}, false)
 	f.Add([]byte{6, 0, 255, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16}, false)
 	f.Fuzz(func(t *testing.T, b []byte, keys bool) {
-		c := &verified{verifier: newVerifier("u", "p", 17)}
+		c := &verifiedConn{verifier: newVerifier("u", "p", 17)}
 		if keys {
 			c.k1, c.k2 = make([]byte, 32), make([]byte, 32)
 		}

@@ -37,11 +37,11 @@ func (v verifier) Dial(network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &verified{Conn: c, verifier: v}, nil
+	return &verifiedConn{Conn: c, verifier: v}, nil
 }
 
-// verified is one connection. Reads and writes may overlap.
-type verified struct {
+// verifiedConn is one connection. Reads and writes may overlap.
+type verifiedConn struct {
 	net.Conn
 	verifier
 
@@ -61,7 +61,7 @@ const (
 )
 
 // Write takes our half of the session's keys from the library's packets.
-func (c *verified) Write(b []byte) (int, error) {
+func (c *verifiedConn) Write(b []byte) (int, error) {
 	if len(b) >= payload20 && b[4] == rmcpPlus {
 		p := b[payload20:]
 		c.mu.Lock()
@@ -83,7 +83,7 @@ func (c *verified) Write(b []byte) (int, error) {
 }
 
 // Read drops the packets that accept refuses. The deadline limits it.
-func (c *verified) Read(b []byte) (int, error) {
+func (c *verifiedConn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
 		if err != nil || c.accept(b[:n]) {
@@ -93,7 +93,7 @@ func (c *verified) Read(b []byte) (int, error) {
 }
 
 // accept reports whether a packet may reach the library.
-func (c *verified) accept(b []byte) bool {
+func (c *verifiedConn) accept(b []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(b) < payload20 || b[3]&0x1f != 0x07 {
@@ -125,7 +125,7 @@ func (c *verified) accept(b []byte) bool {
 
 // message2 derives the session's keys. The library checks whether the BMC knows the password:
 // it compares the codes of messages 2 and 4.
-func (c *verified) message2(p []byte) bool {
+func (c *verifiedConn) message2(p []byte) bool {
 	if len(p) >= 8 && p[1] != 0 {
 		return true // a refusal
 	}
@@ -143,7 +143,7 @@ func (c *verified) message2(p []byte) bool {
 
 // genuine checks the session ID, the integrity code (13.28.4), that the payload of n bytes
 // decrypts, and both checksums of the message in it (13.8).
-func (c *verified) genuine(b []byte, n int) bool {
+func (c *verifiedConn) genuine(b []byte, n int) bool {
 	size, ok := crypto.IntegrityAuthCodeLen(c.integrity)
 	end := payload20 + n + types.IntegrityPadLen(header20, n) + 2
 	if !ok || len(b) != end+size || !bytes.Equal(b[6:10], c.console[:]) {

@@ -101,20 +101,20 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{&bounded{resp.Body, maxBody}, resp.Body}
+	}{&boundedReader{resp.Body, maxBody}, resp.Body}
 	return resp, nil
 }
 
 // CloseIdleConnections is the method that http.Client calls to close idle connections.
 func (g *guard) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
-// bounded is io.LimitReader with an error at its limit.
-type bounded struct {
+// boundedReader is io.LimitReader with an error at its limit.
+type boundedReader struct {
 	r io.Reader
 	n int
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.n < 0 {
 		return 0, fmt.Errorf("a response of more than %d bytes", maxBody)
 	}
@@ -161,7 +161,7 @@ func (r redfish) clean(err error) error {
 		return fmt.Errorf("%w: ca-file names who vouches for the BMC", err)
 	}
 	if text := printable(err.Error()); text != err.Error() {
-		return &hidden{text, err}
+		return &redactedError{text, err}
 	}
 	return err
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// A measured is one generator's result and its host.
-type measured struct {
+// A generatorResult is one generator's result and its host.
+type generatorResult struct {
 	host string
 	load.Result
 }
 
 // generate runs the generators of a window.
-func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
+func (m *measurement) generate(ctx context.Context, j Job) ([]generatorResult, error) {
 	configs, err := generators(m.f, m.address(), j)
 	if err != nil {
 		return nil, err
@@ -54,9 +54,9 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 		}
 		running = append(running, t)
 	}
-	var results []measured
+	var results []generatorResult
 	for i, t := range running {
-		r := measured{host: seats[i].host}
+		r := generatorResult{host: seats[i].host}
 		if err := t.result(ctx, &r.Result); err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[st
 const apart = 1e6
 
 // merge converts the results to the common time axis and merges them.
-func merge(results []measured, x axis) (load.Result, error) {
+func merge(results []generatorResult, x axis) (load.Result, error) {
 	var all []load.Result
 	var first, last, unsure int64
 	for i, r := range results {

@@ -129,7 +129,7 @@ func generated(start int64, at ...int64) load.Result {
 func TestMergeOnOneAxis(t *testing.T) {
 	x := axis{ahead: map[string]int64{"a": 5_000_000_000, "b": -7_000_000_000},
 		uncertainty: map[string]int64{"a": 20_000, "b": 30_000}}
-	r, err := merge([]measured{{"a", generated(6_000_000_000, 6_100_000_000)},
+	r, err := merge([]generatorResult{{"a", generated(6_000_000_000, 6_100_000_000)},
 		{"b", generated(-6_000_000_500, -5_950_000_000)}}, x)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestMergeOnOneAxis(t *testing.T) {
 		t.Errorf("warnings %q", r.Warnings)
 	}
 	x.uncertainty["b"] = 2_000_000
-	r, err = merge([]measured{{"a", generated(6_000_000_000)}, {"b", generated(-5_995_000_000)}}, x)
+	r, err = merge([]generatorResult{{"a", generated(6_000_000_000)}, {"b", generated(-5_995_000_000)}}, x)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,21 +94,21 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 	}, nil
 }
 
-// cumulated is, for each repeat, the number of samples up to each bucket that is occupied in
+// cumulativeCounts is, for each repeat, the number of samples up to each bucket that is occupied in
 // any repeat.
-type cumulated struct {
+type cumulativeCounts struct {
 	cells []int // rising
 	upTo  [][]int64
 }
 
-func cumulate(repeats []*Series) cumulated {
+func cumulate(repeats []*Series) cumulativeCounts {
 	var seen [buckets]bool
 	for _, r := range repeats {
 		for _, b := range r.cells {
 			seen[b] = true
 		}
 	}
-	var c cumulated
+	var c cumulativeCounts
 	var at [buckets]int // in c.cells
 	for b, is := range seen {
 		if is {
@@ -131,7 +131,7 @@ func cumulate(repeats []*Series) cumulated {
 
 // percentile returns the percentile of all repeats together, with each repeat taken times[i]
 // times; it is the middle of its bucket.
-func (c cumulated) percentile(p float64, times []int64) float64 {
+func (c cumulativeCounts) percentile(p float64, times []int64) float64 {
 	upTo := func(cell int) (n int64) {
 		for i, t := range times {
 			n += t * c.upTo[i][cell]

@@ -27,7 +27,7 @@ type Client struct {
 	last *maps
 	uses int
 	// loading holds, for each variant, the channels that deliver what Prepare loads.
-	loading map[variant][]chan loaded
+	loading map[variant][]chan programSet
 	// nl reads and writes XDP slots; it is nil until the first use.
 	nl *netlink.Conn
 	// lastXDP and usesXDP are the same as last and uses, for XDP programs.

@@ -24,13 +24,13 @@ const (
 // prefix begins the names of all niclane programs.
 const prefix = "niclane_"
 
-// loaded is a program and its maps in the kernel, not attached, or the error of loading.
-type loaded struct {
+// programSet is a program and its maps in the kernel, not attached, or the error of loading.
+type programSet struct {
 	*ebpf.Collection
 	err error
 }
 
-func (l loaded) close() {
+func (l programSet) close() {
 	if l.Collection != nil {
 		l.Collection.Close()
 	}
@@ -57,7 +57,7 @@ func variantOfFilter(f device.Filter) variant {
 	return variant{program: f.Program, translated: f.Program == EgressProgram}
 }
 
-func loadProgram(v variant) (l loaded) {
+func loadProgram(v variant) (l programSet) {
 	spec, err := v.spec()
 	if err == nil {
 		l.Collection, err = bpfload.Collection(spec, ebpf.CollectionOptions{})
@@ -107,15 +107,15 @@ func (c *Client) Prepare(objects ...device.Object) {
 
 func (c *Client) prepare(v variant) {
 	if c.loading == nil {
-		c.loading = map[variant][]chan loaded{}
+		c.loading = map[variant][]chan programSet{}
 	}
-	to := make(chan loaded, 1)
+	to := make(chan programSet, 1)
 	c.loading[v] = append(c.loading[v], to)
 	go func() { to <- loadProgram(v) }()
 }
 
 // load returns a program, which the caller closes.
-func (c *Client) load(v variant) loaded {
+func (c *Client) load(v variant) programSet {
 	if len(c.loading[v]) == 0 {
 		return loadProgram(v)
 	}
