@@ -36,8 +36,8 @@ type bench struct {
 func (b *bench) flags(cmd *cobra.Command) {
 	b.name = "bench " + cmd.Name()
 	f := cmd.Flags()
-	f.StringVar(&b.out, "out", "", "directory for result.json and report.html")
-	f.StringVar(&b.format, "format", result.Text, "of standard output: "+strings.Join(result.Formats, ", "))
+	f.StringVar(&b.out, "out", "", "`directory` for result.json and report.html")
+	f.StringVar(&b.format, "format", result.Text, "`format` of standard output: "+strings.Join(result.Formats, ", "))
 	f.BoolVar(&b.dry, "dry-run", false, "check, say what would be done and how long it takes, and end")
 }
 

@@ -29,7 +29,7 @@ const (
 func (a *app) papersCommand() *cobra.Command {
 	p := &papersRun{app: a}
 	cmd := &cobra.Command{
-		Use:   "papers DIR",
+		Use:   "papers DIR --out DIR",
 		Short: "Run the papers' experiments, and set their claims beside what was measured",
 		Long: `Papers runs the experiments of the five papers, which are files of DIR, one
 after the other as "bench run" does, and writes one page with each claim beside
@@ -40,12 +40,12 @@ failure.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.out, "out", "", "directory for the page, and for each experiment's own below it")
+	f.StringVar(&p.out, "out", "", "`directory` for the page, and for each experiment's own below it")
 	f.BoolVar(&p.quick, "quick", false, "the quick forms, of less than 3 minutes each")
 	f.BoolVar(&p.trial, "trial", false, "one short window of each variant: to see that the forms start")
 	f.BoolVar(&p.pageOnly, "page-only", false, "run nothing: the page of what is in --out")
-	f.StringSliceVar(&p.only, "only", nil, "run these experiments, and make the page of all that is in --out")
-	f.StringVar(&p.hosts, "hosts", "", "hosts file: run on these hosts' agents, not in the lab")
+	f.StringSliceVar(&p.only, "only", nil, "run these `experiments`, and make the page of all that is in --out")
+	f.StringVar(&p.hosts, "hosts", "", "hosts `file`: run on these hosts' agents, not in the lab")
 	return cmd
 }
 

@@ -51,9 +51,9 @@ be all there is to one.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.format, "format", "", strings.Join(append([]string{html}, result.Formats...), ", ")+
-		" (default: by the name of --out, else text)")
-	f.StringVar(&r.out, "out", "", "file, or directory for report.html and the like (default: standard output)")
+	f.StringVar(&r.format, "format", "", "`format` of the output: "+
+		strings.Join(append([]string{html}, result.Formats...), ", ")+" (default: by the name of --out, else text)")
+	f.StringVar(&r.out, "out", "", "`file`, or directory for report.html and the like (default: standard output)")
 	f.BoolVar(&r.fanOut, "fan-out", false, "how many servers one request can ask in parallel")
 	f.Float64Var(&r.probability, "probability", result.FanOutProbability,
 		"with which all servers answer in time, for --fan-out")

@@ -54,15 +54,16 @@ serve", in the place of the lab, and needs no root on this one.`,
 		},
 	}
 	b.flags(cmd)
-	cmd.Flags().StringVar(&hosts, "hosts", "", "hosts file: run on these hosts' agents, not in the lab")
+	cmd.Flags().StringVar(&hosts, "hosts", "", "hosts `file`: run on these hosts' agents, not in the lab")
 	cmd.Flags().BoolVar(&quick, "quick", false,
 		"the file's quick form, of less than 3 minutes: to see that it runs, and roughly what")
 	cmd.Flags().BoolVar(&trial, "trial", false,
 		"one short window of each variant at the highest load: to see that everything starts, before hours of it")
 	cmd.Flags().StringVar(&b.kubectl.Config, "kubeconfig", "",
-		"kubeconfig of the cluster that server.kind: pod is made in (default: what kubectl takes by itself)")
-	cmd.Flags().StringVar(&b.kubectl.Context, "kube-context", "", "context of it (default: the current one)")
-	cmd.Flags().StringVar(&scale, "connections", "", "share of the file's numbers of connections to take: 10%")
+		"kubeconfig `file` of the cluster that server.kind: pod is made in (default: what kubectl takes by itself)")
+	cmd.Flags().StringVar(&b.kubectl.Context, "kube-context", "",
+		"`context` in the kubeconfig (default: the current one)")
+	cmd.Flags().StringVar(&scale, "connections", "", "`share` of the file's numbers of connections to take: 10%")
 	return cmd
 }
 

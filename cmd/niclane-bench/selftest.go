@@ -91,7 +91,7 @@ nothing failed, 3 when a lane did not hold, 1 when something else went wrong.`,
 	f := cmd.Flags()
 	f.StringVar(&s.peer, "peer", "", "host, or HOST:PORT, where niclane bench serve listens (port "+agentPort+")")
 	f.StringArrayVar(&s.addresses, "peer-address", nil,
-		"the peer's address on the way through DEV, repeated for the other family (default: where --peer is)")
+		"the peer's `address` on the way through DEV, repeated for the other family (default: where --peer is)")
 	f.StringVar(&s.files.Certificate, "cert", "", "certificate of this side (PEM)")
 	f.StringVar(&s.files.Key, "key", "", "its private key (PEM, mode 0600)")
 	f.StringVar(&s.files.Authority, "ca", "", "who vouches for the peer's (PEM)")
@@ -103,8 +103,8 @@ nothing failed, 3 when a lane did not hold, 1 when something else went wrong.`,
 	f.Float64Var(&s.rate, "rate", 2000, "requests per second while latency is measured")
 	cli.RateVar(f, &s.noise, "noise", "bulk traffic toward this host while latency is measured, as 500mbit (default none)")
 	cli.RateVar(f, &s.linkRate, "link-rate", "rate of the link, as 10gbit, if the device does not say it")
-	f.StringArrayVar(&s.cases, "case", nil, "try only this case, by its name in the plan; can be repeated")
-	f.StringVar(&s.out, "out", "selftest", "directory for the record")
+	f.StringArrayVar(&s.cases, "case", nil, "try only this `case`, by its name in the plan; can be repeated")
+	f.StringVar(&s.out, "out", "selftest", "`directory` for the record")
 	f.BoolVar(&s.yes, "yes", false, "do not ask")
 	f.BoolVar(&s.notry, "dry-run", false, "show what would be tried, and end")
 	f.BoolVar(&s.force, "force", false, "also a device that carries the default route or this login")
@@ -407,6 +407,6 @@ or as its row of the table in docs/hardware.md.`,
 			return write(a.Stdout, r)
 		},
 	}
-	cmd.Flags().StringVar(&format, "format", format, "text, html or row")
+	cmd.Flags().StringVar(&format, "format", format, "`format`: text, html or row")
 	return cmd
 }

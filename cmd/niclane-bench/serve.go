@@ -75,11 +75,11 @@ run as --user even then. Other programs than niclane are started only if
 	f.StringVar(&c.Files.Certificate, "cert", "", "certificate of this host (PEM)")
 	f.StringVar(&c.Files.Key, "key", "", "its private key (PEM, mode 0600)")
 	f.StringVar(&c.Files.Authority, "ca", "", "who vouches for orchestrators (PEM)")
-	f.StringSliceVar(&c.Clients, "client", c.Clients, "names in the certificates of those who may come")
-	f.StringSliceVar(&commands, "allow-commands", nil, "paths of programs that may be started, or all")
-	f.StringSliceVar(&c.Devices, "lanes", nil, "devices that lanes may be made on")
-	f.StringVar(&c.User, "user", c.User, "whose rights jobs have, if the agent is root: USER or USER:GROUP")
-	f.StringVar(&c.Dir, "dir", "", "the agent's directory (default /run/niclane-bench, or one of the user's)")
+	f.StringSliceVar(&c.Clients, "client", c.Clients, "`names` in the certificates of those who may come")
+	f.StringSliceVar(&commands, "allow-commands", nil, "`paths` of programs that may be started, or all")
+	f.StringSliceVar(&c.Devices, "lanes", nil, "`devices` that lanes may be made on")
+	f.StringVar(&c.User, "user", c.User, "whose rights jobs have, if the agent is root: `USER[:GROUP]`")
+	f.StringVar(&c.Dir, "dir", "", "the agent's `directory` (default /run/niclane-bench, or one of the user's)")
 	cli.TimeVar(f, &c.Lease, "lease", "how long an orchestrator may be silent")
 	cli.TimeVar(f, &c.Limit, "limit", "how long a session may last")
 	return cmd
@@ -155,7 +155,7 @@ else with it, and who needs one more host makes all of them anew.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&hosts, "hosts", nil, "names or addresses by which the agents are reached")
-	cmd.Flags().StringVar(&client, "client", client, "name of the orchestrator")
+	cmd.Flags().StringVar(&client, "client", client, "`name` of the orchestrator")
 	cli.TimeVar(cmd.Flags(), &valid, "valid", "how long, at most 366 days")
 	return cmd
 }

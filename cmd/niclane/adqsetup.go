@@ -30,18 +30,18 @@ var adqOptions = []struct {
 	takes       int
 	usage       string
 }{
-	{"dev", "d", takesText, "the network device"},
+	{"dev", "d", takesText, "the network `device`"},
 	{"queues", "q", takesNumber, "queues of the default lane"},
 	{"cpus", "", takesText, "processors of the default lane"},
-	{"optimize", "o", takesOnOff, "taken, and left out: a private flag of Intel's own driver (on or off)"},
-	{"bpstop", "s", takesOnOff, "taken, and left out: a private flag of Intel's own driver (on or off)"},
-	{"bpstop-cfg", "", takesOnOff, "taken, and left out: a private flag of Intel's own driver (on or off)"},
+	{"optimize", "o", takesOnOff, "taken, and left out: a private flag of Intel's own driver (`on|off`)"},
+	{"bpstop", "s", takesOnOff, "taken, and left out: a private flag of Intel's own driver (`on|off`)"},
+	{"bpstop-cfg", "", takesOnOff, "taken, and left out: a private flag of Intel's own driver (`on|off`)"},
 	{"busypoll", "b", takesNumber, "net.core.busy_poll in microseconds"},
 	{"busyread", "", takesNumber, "net.core.busy_read in microseconds"},
-	{"rxadapt", "", takesOnOff, "adaptive moderation on receive (on or off)"},
+	{"rxadapt", "", takesOnOff, "adaptive moderation on receive (`on|off`)"},
 	{"rxusecs", "", takesNumber, "moderation on receive in microseconds"},
 	{"rxring", "", takesNumber, "descriptors of a receive ring"},
-	{"txadapt", "", takesOnOff, "adaptive moderation on transmit (on or off)"},
+	{"txadapt", "", takesOnOff, "adaptive moderation on transmit (`on|off`)"},
 	{"txusecs", "", takesNumber, "moderation on transmit in microseconds"},
 	{"txring", "", takesNumber, "descriptors of a transmit ring"},
 	{"arpfilter", "f", takesNothing, "answer ARP for the device's own addresses only"},
@@ -112,14 +112,14 @@ docs/migrating-from-adqsetup.md has what niclane does otherwise.`,
 	f.BoolVarP(&r.debug, "debug", "D", false, "as --verbose")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "print the lanes file and the plan first")
 	f.StringVar(&r.driver, "driver", "", "not taken: niclane loads no driver")
-	f.StringVarP(&r.log, "log", "l", "", "write command lines that would do the same to this file")
+	f.StringVarP(&r.log, "log", "l", "", "write command lines that would do the same to this `file`")
 	f.BoolVarP(&r.json, "json", "j", false, "the file is JSON (which is seen without it, too)")
 	f.BoolVarP(&r.reload, "reload", "r", false, "not taken: niclane loads no driver")
 	f.BoolVarP(&r.version, "version", "V", false, "print the version")
 	f.BoolVar(&r.dryRun, "dry-run", false, "niclane's: show what apply and create would do, and do nothing")
 	cli.TimeVar(f, &r.within, "confirm-within",
 		`niclane's: undo after this time unless niclane confirm comes first ("60s")`)
-	f.StringVar(&r.directory, "unit-dir", systemd.DefaultDir, "niclane's: where persist writes units")
+	f.StringVar(&r.directory, "unit-dir", systemd.DefaultDir, "niclane's: `directory` into which persist writes units")
 	return cmd
 }
 

@@ -44,7 +44,7 @@ changes nothing.`,
 		},
 	}
 	cmd.Flags().StringVar(&lane, "lane", "", "the lane's name (required)")
-	cmd.Flags().StringVar(&application, "for", "", "one application ("+strings.Join(niclaneapp.Applications(), ", ")+
+	cmd.Flags().StringVar(&application, "for", "", "one `application` ("+strings.Join(niclaneapp.Applications(), ", ")+
 		")")
 	return cmd
 }

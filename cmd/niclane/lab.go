@@ -28,7 +28,8 @@ namespaces, joined by a switch, with a link of finite rate to the sut in each
 direction. The sut's port, lane0, behaves as a card with steering hardware does;
 docs/lab.md says what of it is emulated and what is real.`,
 	}
-	cmd.PersistentFlags().StringVar(&name, "name", "niclane", "name of the lab; its namespaces are NAME-sut and so on")
+	cmd.PersistentFlags().StringVar(&name, "name", "niclane",
+		"`name` of the lab; its namespaces are NAME-sut and so on")
 	cmd.AddCommand(a.labUpCommand(&name), a.labExecCommand(&name), a.labStatusCommand(&name), a.labDownCommand(&name))
 	return cmd
 }

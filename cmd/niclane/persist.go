@@ -40,8 +40,9 @@ rollback. A unit that somebody has edited is neither overwritten nor removed.`,
 		},
 	}
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the unit of a device away")
-	cmd.Flags().StringVar(&dir, "unit-dir", systemd.DefaultDir, "where units are kept")
-	cmd.Flags().StringVar(&listen, "listen", "", "where the watch shows metrics and health, as niclane watch --listen")
+	cmd.Flags().StringVar(&dir, "unit-dir", systemd.DefaultDir, "`directory` of the units")
+	cmd.Flags().StringVar(&listen, "listen", "",
+		"`address` at which the watch shows metrics and health, as niclane watch --listen")
 	return cmd
 }
 

@@ -45,7 +45,7 @@ fixtures. One such file adds a card to the tests.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&groups, "cgroup", nil,
-		"also read the cpuset of this control group, for --json (repeatable)")
+		"also read the cpuset of this control `group`, for --json (repeatable)")
 	return cmd
 }
 

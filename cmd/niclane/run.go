@@ -42,7 +42,7 @@ type laneFlags struct {
 func (f *laneFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.lane, "lane", "", "the lane's name (required)")
 	cmd.Flags().StringVar(&f.member, "member", "",
-		"the lane's member whose control group is joined, where the file gives several")
+		"the lane's `member` whose control group is joined, where the file gives several")
 	cmd.Flags().BoolVar(&f.listeners, "listeners", false,
 		"lead each connection to the listener whose thread sits on its queue's processor")
 	cmd.Flags().BoolVar(&f.pin, "pin", false,

@@ -58,7 +58,7 @@ It repairs nothing. It exits 0 when no drift is found, 3 when some is.`,
 	}
 	cli.TimeVar(cmd.Flags(), &during, "for", "how long to watch the traffic; 0 looks at settings only")
 	cmd.Flags().StringArrayVar(&addrs, "probe", nil,
-		"an address of another host, or ADDR:PORT, to send packets of the lanes to; can be repeated")
+		"an `address` of another host, or ADDR:PORT, to send packets of the lanes to; can be repeated")
 	return cmd
 }
 

@@ -66,7 +66,7 @@ tells systemd when it is ready and alive.`,
 			return a.watch(ctx, r, at)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "", "where metrics and health are shown; none: nowhere")
+	cmd.Flags().StringVar(&listen, "listen", "", "where metrics and health are shown: `unix:PATH|IP:PORT|none`")
 	return cmd
 }
 

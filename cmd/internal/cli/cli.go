@@ -70,8 +70,9 @@ func (a *App) Setup(root *cobra.Command, program, version string) {
 	})
 	f := root.PersistentFlags()
 	f.BoolVar(&a.JSON, "json", false, "print JSON, for programs; errors too, on standard error")
-	f.StringVar(&a.StateDir, "state-dir", engine.DefaultStateDir, "where journals are kept")
-	f.StringVar(&a.RunDir, "run-dir", engine.DefaultRunDir, "where the lock, the lab and the pollers' sockets live")
+	f.StringVar(&a.StateDir, "state-dir", engine.DefaultStateDir, "`directory` of the journals")
+	f.StringVar(&a.RunDir, "run-dir", engine.DefaultRunDir,
+		"`directory` of the lock, the lab's record and the pollers' sockets")
 }
 
 // subcommands makes a command without a function of its own print its help, and refuse
