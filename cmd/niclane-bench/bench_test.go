@@ -34,6 +34,8 @@ func TestLab(t *testing.T) {
 		map[string]func(*testscript.TestScript, bool, []string){"certificate": certificate})
 }
 
+func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }
+
 // certificate NAME makes NAME.pem and NAME.key, a self-signed certificate.
 func certificate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {

@@ -2,7 +2,7 @@
 
 // Command niclane-bench measures the gain of a lane. Users call it through niclane, which
 // executes it: "niclane bench run" is "niclane-bench run". report, refresh and selftest have
-// the same name in both. See docs/niclane.8.md.
+// the same name in both. See docs/niclane-bench.8.md.
 package main
 
 import (
@@ -44,5 +44,6 @@ func (a *app) command() *cobra.Command {
 	}
 	root.AddCommand(a.firstLaneCommand(), a.runCommand(), a.papersCommand(), a.serveCommand(), a.certsCommand(),
 		a.reportCommand(), a.refreshCommand(), a.selftestCommand(), a.VersionCommand("niclane-bench", version))
+	cli.AddExamples(root, examples)
 	return root
 }

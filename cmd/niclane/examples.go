@@ -2,12 +2,6 @@
 
 package main
 
-import (
-	"strings"
-
-	"github.com/spf13/cobra"
-)
-
 // examples are the examples in the help, by command name.
 var examples = map[string]string{
 	"probe": `
@@ -87,15 +81,4 @@ niclane convert --dev eth0 - < adq.json`,
 	"version": `
 niclane version
 niclane version --json`,
-}
-
-// addExamples sets the examples of the commands below cmd.
-func addExamples(cmd *cobra.Command) {
-	for _, c := range cmd.Commands() {
-		_, words, _ := strings.Cut(c.CommandPath(), " ")
-		if text, ok := examples[words]; ok {
-			c.Example = strings.ReplaceAll(text, "\n", "\n  ")[1:]
-		}
-		addExamples(c)
-	}
 }

@@ -51,7 +51,7 @@ func (a *app) command() *cobra.Command {
 	cli.Group(root, "Try and measure", append([]*cobra.Command{a.labCommand()}, parts...)...)
 	cli.Group(root, "Move from adqsetup", a.convertCommand(), a.adqsetupCommand())
 	root.AddCommand(a.VersionCommand("niclane", version))
-	addExamples(root)
+	cli.AddExamples(root, examples)
 	a.addCompletion(root)
 	return root
 }

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/cmd/internal/clitest"
@@ -74,26 +72,4 @@ func TestScripts(t *testing.T) { clitest.Scripts(t, "") }
 // TestLab uses niclane-bench for traffic.
 func TestLab(t *testing.T) { clitest.Lab(t, programs.Readable(t, program.Bench), nil) }
 
-// TestExamples: each command's help has at least two examples of that command.
-func TestExamples(t *testing.T) {
-	a := &app{}
-	var check func(c *cobra.Command)
-	check = func(c *cobra.Command) {
-		for _, sub := range c.Commands() {
-			check(sub)
-		}
-		if _, words, below := strings.Cut(c.CommandPath(), " "); below && c.IsAvailableCommand() {
-			lines := strings.Split(c.Example, "\n")
-			of := slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, words[strings.LastIndex(words, " ")+1:]) })
-			if len(lines) < 2 && !c.DisableFlagParsing || !of && !c.DisableFlagParsing {
-				t.Errorf("%s: examples %q, want two and more", c.CommandPath(), c.Example)
-			}
-		}
-	}
-	check(a.command())
-	for words := range examples {
-		if c, _, err := a.command().Find(strings.Fields(words)); err != nil || c.CommandPath() != "niclane "+words {
-			t.Errorf("examples of %q, which is no command: %v", words, err)
-		}
-	}
-}
+func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }

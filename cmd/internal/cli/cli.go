@@ -128,6 +128,25 @@ func Group(root *cobra.Command, title string, commands ...*cobra.Command) {
 	}
 }
 
+// AddExamples gives the commands below root their examples, by the commands' words.
+func AddExamples(root *cobra.Command, examples map[string]string) {
+	var add func(c *cobra.Command)
+	add = func(c *cobra.Command) {
+		if text, ok := examples[Words(root, c)]; ok {
+			c.Example = strings.ReplaceAll(text, "\n", "\n  ")[1:]
+		}
+		for _, sub := range c.Commands() {
+			add(sub)
+		}
+	}
+	add(root)
+}
+
+// Words is the words of a command below root: "lab up".
+func Words(root, c *cobra.Command) string {
+	return strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), root.CommandPath()), " ")
+}
+
 // VersionCommand returns the command that prints a program's version.
 func (a *App) VersionCommand(program, version string) *cobra.Command {
 	return &cobra.Command{

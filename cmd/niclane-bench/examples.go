@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+// examples are those of the commands' help, by the command's words.
+var examples = map[string]string{
+	"first-lane": `
+niclane bench first-lane --out demo
+niclane bench first-lane --pairs 4 --card none
+niclane bench first-lane --rate 20000 --print-file > my.yaml`,
+	"run": `
+niclane bench run --dry-run my.yaml
+niclane bench run --out result my.yaml
+niclane bench run --hosts hosts.yaml --out result my.yaml`,
+	"papers": `
+niclane bench papers experiments --out papers --quick
+niclane bench papers experiments --out papers --page-only`,
+	"serve": `
+niclane bench serve --listen 192.0.2.7:7411 --cert sut.pem --key sut.key --ca ca.pem
+niclane bench serve --listen 192.0.2.7:7411 --cert sut.pem --key sut.key --ca ca.pem --lanes eth0`,
+	"certs": `
+niclane bench certs pki --hosts sut.example,client.example
+niclane bench certs pki --hosts 192.0.2.7,192.0.2.8 --valid 24h`,
+	"report": `
+niclane report result
+niclane report result --format html --out report.html
+niclane report before after`,
+	"refresh": `
+niclane refresh --list
+niclane refresh --rack-power 8 paper:2x6252N/live/48 paper:2x6710E/live/48
+niclane refresh old#lane new#lane`,
+	"selftest": `
+niclane selftest eth0 --peer 192.0.2.8 --cert sut.pem --key sut.key --ca ca.pem --dry-run
+niclane selftest eth0 --peer 192.0.2.8 --cert sut.pem --key sut.key --ca ca.pem`,
+	"selftest show": `
+niclane selftest show selftest/selftest.json
+niclane selftest show --format row selftest/selftest.json`,
+	"version": `
+niclane-bench version
+niclane-bench version --json`,
+}
