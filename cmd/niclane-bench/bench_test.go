@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,6 +36,26 @@ func TestLab(t *testing.T) {
 }
 
 func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }
+
+// TestManual: niclane-bench(8) and a page for each command are what make generate writes.
+func TestManual(t *testing.T) {
+	m := clitest.Manual{
+		Program: program.Bench, Root: (&app{}).command(), Limit: 400,
+		Typed: func(name string) string {
+			if slices.Contains([]string{"report", "refresh", "selftest"}, name) { // niclane has these too
+				return "niclane " + name
+			}
+			return "niclane bench " + name
+		},
+		Page: func(name string) string {
+			if name == "version" {
+				return ""
+			}
+			return "man/niclane-bench-" + name + ".8.md"
+		},
+	}
+	m.Test(t)
+}
 
 // certificate NAME makes NAME.pem and NAME.key, a self-signed certificate.
 func certificate(ts *testscript.TestScript, neg bool, args []string) {

@@ -2,6 +2,8 @@
 
 package main
 
+//go:generate go test . -run Manual -update
+
 // examples are those of the commands' help, by the command's words.
 var examples = map[string]string{
 	"first-lane": `

@@ -2,6 +2,8 @@
 
 package main
 
+//go:generate go test . -run Manual -update
+
 // examples are the examples in the help, by command name.
 var examples = map[string]string{
 	"probe": `

@@ -73,3 +73,23 @@ func TestScripts(t *testing.T) { clitest.Scripts(t, "") }
 func TestLab(t *testing.T) { clitest.Lab(t, programs.Readable(t, program.Bench), nil) }
 
 func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }
+
+// TestManual: niclane(8) and a page for each command are what make generate writes.
+func TestManual(t *testing.T) {
+	pages := map[string]string{"version": ""}
+	for _, c := range partCommands() {
+		pages[c.Name()] = "man/niclane-bench-" + c.Name() + ".8.md"
+	}
+	pages["bench"] = "niclane-bench.8.md"
+	m := clitest.Manual{
+		Program: program.Niclane, Root: (&app{}).command(), Limit: 600,
+		Typed: func(name string) string { return "niclane " + name },
+		Page: func(name string) string {
+			if page, ok := pages[name]; ok {
+				return page
+			}
+			return "man/niclane-" + name + ".8.md"
+		},
+	}
+	m.Test(t)
+}
