@@ -170,7 +170,15 @@ func installRunPurge(t *testing.T, deb, bench string) {
 	command(t, "cp", bench, filepath.Join(string(r), "bench.deb"))
 	r.do(t, "dpkg -i /bench.deb && rm /bench.deb")
 
-	for _, page := range []string{"8 niclane", "8 niclane-bench", "5 lanes.yaml", "5 experiment.yaml", "5 hosts.yaml"} {
+	pages := []string{"8 niclane", "8 niclane-bench", "5 lanes.yaml", "5 experiment.yaml", "5 hosts.yaml"}
+	commands, err := filepath.Glob("../docs/man/*.8.md")
+	if err != nil || len(commands) == 0 {
+		t.Fatal("no manual pages of commands", err)
+	}
+	for _, c := range commands {
+		pages = append(pages, "8 "+strings.TrimSuffix(filepath.Base(c), ".8.md"))
+	}
+	for _, page := range pages {
 		section, name, _ := strings.Cut(page, " ")
 		out := r.do(t, "MANWIDTH=80 man "+page)
 		for _, want := range []string{name + "(" + section + ")", "NAME", "SEE ALSO"} {
