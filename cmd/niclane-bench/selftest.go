@@ -101,7 +101,7 @@ nothing failed, 3 when a lane did not hold, 1 when something else went wrong.`,
 	f.IntVar(&s.rounds, "rounds", 6, "rounds of latency, 0 for none")
 	cli.TimeVar(f, &s.window, "window", "length of each measurement of latency")
 	f.Float64Var(&s.rate, "rate", 2000, "requests per second while latency is measured")
-	cli.RateVar(f, &s.noise, "noise", "bulk traffic toward this host while latency is measured, as 500mbit (default none)")
+	cli.RateVar(f, &s.noise, "noise", "bulk traffic toward this host while latency is measured, as 500mbit")
 	cli.RateVar(f, &s.linkRate, "link-rate", "rate of the link, as 10gbit, if the device does not say it")
 	f.StringArrayVar(&s.cases, "case", nil, "try only this `case`, by its name in the plan; can be repeated")
 	f.StringVar(&s.out, "out", "selftest", "`directory` for the record")
