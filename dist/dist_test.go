@@ -83,3 +83,19 @@ func TestUnit(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// TestDocumentsPackaged: the package of niclane contains every folder of documents. The
+// manual pages are in folders of their own.
+func TestDocumentsPackaged(t *testing.T) {
+	text, err := os.ReadFile("niclane.yaml")
+	must.Do(t, err)
+	folders, err := filepath.Glob("../docs/*/")
+	must.Do(t, err)
+	for _, folder := range folders {
+		name := filepath.Base(folder)
+		want := "src: docs/" + name + "/*.md\n    dst: /usr/share/doc/niclane/" + name + "\n"
+		if name != "man" && !strings.Contains(string(text), want) {
+			t.Errorf("niclane.yaml has no %q", want)
+		}
+	}
+}
