@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -133,11 +132,7 @@ func (r *report) run(args []string) error {
 // writer returns the function that writes the requested report.
 func (r *report) writer(read []*result.Result, format string) (func(io.Writer) error, error) {
 	asJSON := func(v any) func(io.Writer) error {
-		return func(out io.Writer) error {
-			enc := json.NewEncoder(out)
-			enc.SetIndent("", "  ")
-			return enc.Encode(v)
-		}
+		return func(out io.Writer) error { return cli.WriteJSON(out, v) }
 	}
 	if len(read) == 2 {
 		c, err := result.Compare(read[0], read[1])

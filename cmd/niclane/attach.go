@@ -94,9 +94,6 @@ lane, or one. Connections stay; new ones go to listeners by the kernel's hash.`,
 			}
 			done, err := niclaneapp.Detach(a.RunDir, c)
 			if a.JSON {
-				if done == nil {
-					done = []*niclaneapp.Record{}
-				}
 				return errors.Join(err, a.PrintJSON(done))
 			}
 			for _, r := range done {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,7 +85,7 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 
 func (a *app) printRates(r rated) error {
 	if a.JSON {
-		return json.NewEncoder(a.Stdout).Encode(r)
+		return a.PrintJSONLine(r)
 	}
 	if cli.IsTerminal(a.Stdout) {
 		fmt.Fprint(a.Stdout, "\x1b[H\x1b[J") // cursor home, clear screen

@@ -50,14 +50,6 @@ func (a *App) Engine() *engine.Engine {
 // Warn prints a warning to standard error.
 func (a *App) Warn(what string) { fmt.Fprintln(a.Stderr, "niclane: warning:", what) }
 
-// PrintJSON prints v as indented JSON.
-func (a *App) PrintJSON(v any) error {
-	enc := json.NewEncoder(a.Stdout)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
 // Setup gives a program's root command the options and settings that both programs share.
 func (a *App) Setup(root *cobra.Command, program, version string) {
 	root.SilenceUsage, root.SilenceErrors = true, true
