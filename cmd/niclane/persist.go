@@ -58,7 +58,7 @@ func (a *app) persist(dir, file, listen string) error {
 	if err != nil {
 		return err
 	}
-	if err := onlyRoots(r.config); err != nil {
+	if err := onlyRoots(r.config, "/etc/niclane"); err != nil {
 		return err
 	}
 	u := systemd.Unit{Devices: r.file().Devices(), Config: r.config, Groups: a.needsGroups(r)}
@@ -79,7 +79,7 @@ func (a *app) persist(dir, file, listen string) error {
 	if u.Command, err = os.Executable(); err != nil {
 		return err
 	}
-	if err := u.Check(); err != nil {
+	if err := errors.Join(u.Check(), onlyRoots(u.Command, "/usr/local/sbin")); err != nil {
 		return err
 	}
 	path, changed, err := u.Write(dir)
@@ -100,8 +100,8 @@ func (a *app) persist(dir, file, listen string) error {
 }
 
 // onlyRoots refuses a file that users other than root can change, because root acts on it at
-// boot.
-func onlyRoots(path string) error {
+// boot. The error names a directory for such files.
+func onlyRoots(path, instead string) error {
 	for p := path; ; p = filepath.Dir(p) {
 		st, err := os.Stat(p)
 		if err != nil {
@@ -111,8 +111,8 @@ func onlyRoots(path string) error {
 		sticky := st.IsDir() && st.Mode()&os.ModeSticky != 0
 		if owner != 0 && owner != uint32(os.Geteuid()) || st.Mode()&0o022 != 0 && !sticky {
 			return fmt.Errorf("%s: %s belongs to user %d and has mode %#o: others could change what root does at "+
-				"boot; put it where root alone writes, as /etc/niclane",
-				path, p, owner, st.Mode().Perm())
+				"boot; put it where root alone writes, as %s",
+				path, p, owner, st.Mode().Perm(), instead)
 		}
 		if p == "/" {
 			return nil
