@@ -60,8 +60,8 @@ device carries the default route or this login, apply makes no step without
 	return cmd
 }
 
-// applied is the JSON output of apply.
-type applied struct {
+// applyOutput is the JSON output of apply.
+type applyOutput struct {
 	Plan *plan.Plan `json:"plan"`
 	// Report is absent if there was nothing to do.
 	Report  *apply.Report `json:"report,omitempty"`
@@ -89,7 +89,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 		return err
 	}
 	if a.JSON {
-		result := applied{Plan: made.Plan, Report: made.Report, Journal: made.Journal, ConfirmBy: made.ConfirmBy}
+		result := applyOutput{Plan: made.Plan, Report: made.Report, Journal: made.Journal, ConfirmBy: made.ConfirmBy}
 		if failed, ok := errors.AsType[*engine.FailedError](err); ok {
 			result.Error = failed.Err.Error()
 		}

@@ -46,8 +46,8 @@ rollback. A unit that somebody has edited is neither overwritten nor removed.`,
 	return cmd
 }
 
-// persisted is the JSON output of persist.
-type persisted struct {
+// persistOutput is the JSON output of persist.
+type persistOutput struct {
 	Unit    string `json:"unit"`
 	Path    string `json:"path"`
 	Changed bool   `json:"changed"`
@@ -88,7 +88,7 @@ func (a *app) persist(dir, file, listen string) error {
 	}
 	name := systemd.Name(u.Devices[0])
 	if a.JSON {
-		return a.PrintJSON(persisted{name, path, changed})
+		return a.PrintJSON(persistOutput{name, path, changed})
 	}
 	if !changed {
 		fmt.Fprintf(a.Stdout, "nothing to do: %s is there\n", path)
@@ -129,7 +129,7 @@ func (a *app) unpersist(dir, device string) error {
 		return err
 	}
 	if a.JSON {
-		return a.PrintJSON(persisted{systemd.Name(device), path, true})
+		return a.PrintJSON(persistOutput{systemd.Name(device), path, true})
 	}
 	fmt.Fprintf(a.Stdout, "%s removed; its lanes stay until niclane rollback\nnow: systemctl stop %s && systemctl "+
 		"daemon-reload\n", path, systemd.Name(device))

@@ -52,8 +52,8 @@ type laneRun struct {
 	Command []string
 }
 
-// A placed is an instance that internal-instances runs.
-type placed struct {
+// An instanceRun is an instance that internal-instances runs.
+type instanceRun struct {
 	Name    string
 	Place   place
 	Command []string
@@ -86,10 +86,10 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 		return nil, err
 	}
 	r := laneRun{Parent: os.Getpid(), RunDir: a.RunDir, StateDir: a.StateDir, Lane: s.Lane, File: file}
-	var all []placed
+	var all []instanceRun
 	for _, x := range s.Instances {
 		r.CPUs, r.Mems = append(r.CPUs, x.CPUs...), append(r.Mems, x.Mems...)
-		all = append(all, placed{called(x), place{CPUs: x.CPUs, Mems: x.Mems}, x.Command, x.Env})
+		all = append(all, instanceRun{called(x), place{CPUs: x.CPUs, Mems: x.Mems}, x.Command, x.Env})
 	}
 	slices.Sort(r.CPUs)
 	slices.Sort(r.Mems)
@@ -149,7 +149,7 @@ func becomeInLane(args []string) error {
 }
 
 func runInstances(args []string) error {
-	var all []placed
+	var all []instanceRun
 	if err := json.Unmarshal([]byte(args[0]), &all); err != nil {
 		return err
 	}

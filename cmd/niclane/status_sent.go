@@ -39,7 +39,7 @@ type sentCounter interface {
 func (a *app) countSent(js []*journal.Journal, st *device.State, devices []string, exact bool) (s sentCounter,
 	notCounted []string, err error) {
 	var senders senders
-	var classified classified
+	var classified classifierCounts
 	for _, j := range js {
 		applied := a.Engine().Applied(j)
 		var done []string
@@ -56,7 +56,7 @@ func (a *app) countSent(js []*journal.Journal, st *device.State, devices []strin
 			if d == nil {
 				continue
 			}
-			w := &watched{applied: applied, device: l.Device}
+			w := &deviceWatch{applied: applied, device: l.Device}
 			if w.open(d, count.OpenTransmit); w.err != nil {
 				notCounted = append(notCounted, fmt.Sprintf("what leaves %s is not counted by lane and queue: %v: %s",
 					l.Device, w.err, cannotWatch(w.err)))
@@ -79,14 +79,14 @@ func (a *app) countSent(js []*journal.Journal, st *device.State, devices []strin
 	return &classified, nil, nil
 }
 
-// classified reads the classifiers' counters.
-type classified struct {
+// classifierCounts reads the classifiers' counters.
+type classifierCounts struct {
 	countings map[string][]verify.Counting // by device
 	tc        *tc.Client
 	bpf       *bpf.Client
 }
 
-func (c *classified) add(applied verify.Applied, dev string) {
+func (c *classifierCounts) add(applied verify.Applied, dev string) {
 	if cs := verify.Countings(applied, dev); len(cs) > 0 {
 		if c.countings == nil {
 			c.countings = map[string][]verify.Counting{}
@@ -95,12 +95,12 @@ func (c *classified) add(applied verify.Applied, dev string) {
 	}
 }
 
-func (c *classified) close() {
+func (c *classifierCounts) close() {
 	_ = c.bpf.Close() // nothing was written
 	_ = c.tc.Close()
 }
 
-func (c *classified) read() (map[string]map[status.LaneQueue]device.QueueCounter, error) {
+func (c *classifierCounts) read() (map[string]map[status.LaneQueue]device.QueueCounter, error) {
 	out := map[string]map[status.LaneQueue]device.QueueCounter{}
 	for dev, cs := range c.countings {
 		var rows []int
@@ -137,7 +137,7 @@ func add(to map[status.LaneQueue]device.QueueCounter, at status.LaneQueue, packe
 }
 
 // senders counts at the tracepoint.
-type senders []*watched
+type senders []*deviceWatch
 
 func (ss senders) close() { _ = watching(ss).close() } // nothing was written
 

@@ -23,8 +23,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// rated is the JSON output of status --watch: one document on each line.
-type rated struct {
+// rateOutput is the JSON output of status --watch: one document on each line.
+type rateOutput struct {
 	Time time.Time    `json:"time"`
 	Rows []status.Row `json:"rows"`
 	// NotCounted says which sent packets --sent does not count, and why.
@@ -75,7 +75,7 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 			return err
 		}
 		rows := status.Rates(fitted, st, before, now, then.Sub(at).Nanoseconds())
-		if err := a.printRates(rated{then, rows, r.notCounted}); err != nil {
+		if err := a.printRates(rateOutput{then, rows, r.notCounted}); err != nil {
 			return err
 		}
 		before, at = now, then
@@ -83,7 +83,7 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 	return nil
 }
 
-func (a *app) printRates(r rated) error {
+func (a *app) printRates(r rateOutput) error {
 	if a.JSON {
 		return a.PrintJSONLine(r)
 	}

@@ -62,8 +62,8 @@ It repairs nothing. It exits 0 when no drift is found, 3 when some is.`,
 	return cmd
 }
 
-// verified is the JSON output of verify, one for each lanes file.
-type verified struct {
+// verifyOutput is the JSON output of verify, one for each lanes file.
+type verifyOutput struct {
 	Config   string           `json:"config"`
 	Devices  []string         `json:"devices"`
 	Findings []verify.Finding `json:"findings"`
@@ -121,7 +121,7 @@ func (a *app) verify(ctx context.Context, args []string, during time.Duration, t
 
 // compare compares the lanes with the kernel while no apply runs, and starts to watch their
 // traffic.
-func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watching) ([]verified, error) {
+func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watching) ([]verifyOutput, error) {
 	compared, err := a.Engine().Compare(ctx, first(args), func(i int, c *engine.Comparison) {
 		if traffic {
 			ws.begin(i, c.Applied, c.Now)
@@ -130,15 +130,15 @@ func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watc
 	if err != nil {
 		return nil, err
 	}
-	results := []verified{}
+	results := []verifyOutput{}
 	for _, c := range compared {
 		h := c.Journal.Head()
-		results = append(results, verified{Config: h.Config, Devices: h.Devices, Findings: c.Findings})
+		results = append(results, verifyOutput{Config: h.Config, Devices: h.Devices, Findings: c.Findings})
 	}
 	return results, nil
 }
 
-func (a *app) printVerified(results []verified) {
+func (a *app) printVerified(results []verifyOutput) {
 	if len(results) == 0 {
 		fmt.Fprintln(a.Stdout, "nothing to verify: no lanes are applied here")
 	}

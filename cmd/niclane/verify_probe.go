@@ -60,7 +60,7 @@ func find(targets []target) error {
 }
 
 // probe sends packets of the watched lanes and adds the outcome to the results.
-func (ws watching) probe(ctx context.Context, targets []target, results []verified) error {
+func (ws watching) probe(ctx context.Context, targets []target, results []verifyOutput) error {
 	if err := ws.reached(targets); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (ws watching) reached(targets []target) error {
 }
 
 // paths returns the paths to the targets that are reached through a device.
-func (w *watched) paths(targets []target) []verify.Path {
+func (w *deviceWatch) paths(targets []target) []verify.Path {
 	var out []verify.Path
 	for _, t := range targets {
 		if vlan, ok := t.path.Through(w.device); ok {

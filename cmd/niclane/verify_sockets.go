@@ -73,7 +73,7 @@ func (s *sockets) served(threads bool) []verify.Connection {
 }
 
 // findings adds the findings about sockets to the results. Lanes that are gone by now get none.
-func (s *sockets) findings(ctx context.Context, a *app, results []verified) {
+func (s *sockets) findings(ctx context.Context, a *app, results []verifyOutput) {
 	if s == nil {
 		return
 	}

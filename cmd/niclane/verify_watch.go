@@ -19,10 +19,10 @@ import (
 )
 
 // watching is the watch of the traffic on all devices with lanes, at the same time.
-type watching []*watched
+type watching []*deviceWatch
 
-// A watched is the watch of one device of a lanes file.
-type watched struct {
+// A deviceWatch is the watch of one device of a lanes file.
+type deviceWatch struct {
 	result  int // index of the lanes file's result
 	applied verify.Applied
 	device  string
@@ -41,14 +41,14 @@ func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
 			continue
 		}
 		done = append(done, l.Device)
-		w := &watched{result: result, applied: a, device: l.Device}
+		w := &deviceWatch{result: result, applied: a, device: l.Device}
 		w.open(d, count.Open)
 		*ws = append(*ws, w)
 	}
 }
 
 // open starts to watch the device.
-func (w *watched) open(d *device.Device, open func(*device.Device, []count.Lane) (*count.Watcher, error)) {
+func (w *deviceWatch) open(d *device.Device, open func(*device.Device, []count.Lane) (*count.Watcher, error)) {
 	var lanes []count.Lane
 	matches, named := verify.Matches(w.applied, w.device), verify.Named(w.applied, w.device)
 	for _, l := range w.applied.Lanes {
@@ -154,7 +154,7 @@ func (ws watching) drain() {
 	}
 }
 
-func (w *watched) findings(during time.Duration) []verify.Finding {
+func (w *deviceWatch) findings(during time.Duration) []verify.Finding {
 	var counts count.Counts
 	if w.err == nil {
 		counts, w.err = w.watcher.Counts()
@@ -172,7 +172,7 @@ func (w *watched) findings(during time.Duration) []verify.Finding {
 }
 
 // seen converts the counts so far.
-func (w *watched) seen(counts count.Counts) verify.Watched {
+func (w *deviceWatch) seen(counts count.Counts) verify.Watched {
 	var fragments uint64
 	for _, c := range slices.Concat(counts.Received, counts.Sent) {
 		if c.Lane == len(w.lanes)+1 {
@@ -195,7 +195,7 @@ func cannotWatch(err error) string {
 }
 
 // name returns the lane of a watcher's lane number, "" for packets that match no lane.
-func (w *watched) name(i int) string {
+func (w *deviceWatch) name(i int) string {
 	switch {
 	case i == count.Unread:
 		return verify.LaneUnread
@@ -205,7 +205,7 @@ func (w *watched) name(i int) string {
 	return w.lanes[i-1]
 }
 
-func (w *watched) cells(cs []count.Cell, classes bool) []verify.Cell {
+func (w *deviceWatch) cells(cs []count.Cell, classes bool) []verify.Cell {
 	out := make([]verify.Cell, len(cs))
 	for i, c := range cs {
 		out[i] = verify.Cell{Lane: w.name(c.Lane), Queue: c.Column, Packets: c.Packets, Bare: c.Bare}
