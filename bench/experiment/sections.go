@@ -47,7 +47,8 @@ func sections() []section {
 		describe("placement", "PLACEMENT", "`placement` has a place for each kind of process.", placementKeys()),
 		describe("place", "A PLACE", "Each place has these keys.", placeKeys()),
 		describe("variant", "VARIANTS", "Each item of `variants` has these keys. Variants differ in these keys "+
-			"and in nothing else. Their repeats are interleaved, in rounds A B C, C B A and so on.", variantKeys(), "name"),
+			"and in nothing else. Their repeats are interleaved, in rounds A B C, C B A and so on.",
+			variantKeys(), "name"),
 		describe("variant-server", "A VARIANT'S SERVER", "`variants[].server` has these keys.", variantServerKeys()),
 		describe("tune", "TUNE", "`variants[].tune` has settings of the SUT's network namespace. The run makes "+
 			"them before a window of the variant and restores the old ones after it.", tuneKeys()),
@@ -57,17 +58,19 @@ func sections() []section {
 		describe("search", "SEARCH", "`search` has these keys.", searchKeys(), "max-rate"),
 		describe("bounds", "MAX-RATE", "`search.max-rate` has these keys.", boundsKeys(), "from", "to"),
 		describe("sweep", "SWEEP", "`sweep` measures one window for each variant, share and buffer, after the "+
-			"repeats. It shows where a gain comes from. It is too short to claim one.", sweepKeys(), "variants", "noise"),
+			"repeats. It shows where a gain comes from. It is too short to claim one.",
+			sweepKeys(), "variants", "noise"),
 		describe("goal", "GOALS", "Each item of `goals` has these keys.", goalKeys(), "variant"),
 		describe("power", "POWER", "`power`, or each item of it, has these keys. The run reads the SUT's power in "+
 			"every window. On hosts with agents, the SUT's agent reads sensors in the SUT itself (rapl, hwmon, "+
 			"ipmi by its device). A BMC or PDU measures the whole host, RAPL only processors and memory. "+
-			"`go doc ./bench/power` has the bounds of a reading, and the windows that are too short for a sensor.", powerKeys(),
-			"source"),
+			"`go doc ./bench/power` has the bounds of a reading, and the windows that are too short for a sensor.",
+			powerKeys(), "source"),
 		describe("oid", "OIDS", "Each item of `power.oids` has these keys.", oidKeys(), "oid", "unit"),
 		describe("gates", "GATES", "`gates` checks every window for what makes it worthless: page reclaim on the SUT, "+
 			"generators or an origin without spare time, https connections that are not TLS, processors that other "+
-			"work used, and answers that did not come over the link. A failed gate ends the run with its reason.", gatesKeys()),
+			"work used, and answers that did not come over the link. A failed gate ends the run with its reason.",
+			gatesKeys()),
 		describe("sizes", "SIZES", "`sizes` has these keys.", sizesKeys()),
 		describe("size", "A SIZE", "Each size has these keys. They replace other keys of the file.",
 			sizeKeys()),

@@ -20,7 +20,8 @@ func Reference() string {
 		"It has these keys and those under GLOBALS AND LANES.", hostKeys())
 	part("LANES", fmt.Sprintf("`lanes` maps names (%s) to lanes.\nThe name `default` is reserved. "+
 		"A lane has these keys, those under GLOBALS AND LANES, and those under MEMBERS.", nameWant), shapeKeys())
-	part("GLOBALS AND LANES", "In a lane these keys set the lane; in `globals` they set the default lane.", tuningKeys())
+	part("GLOBALS AND LANES", "In a lane these keys set the lane; in `globals` they set the default lane.",
+		tuningKeys())
 	part("MEMBERS", "A packet belongs to a member if it matches every given key; the items of a list are "+
 		"alternatives.\n"+
 		"A member needs `ports`, `addrs`, `remote-ports` or `remote-addrs`. "+
