@@ -84,7 +84,7 @@ func (e *Engine) all() ([]*journal.Journal, journal.Host, error) {
 	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return elsewhere(j, here) }), here, nil
 }
 
-// Fitted returns the lanes in force, of one device or of all (""), and their devices. It
+// Fitted returns the lanes in force, of one device, of one bond or of all (""), and their devices. It
 // skips lanes of an unfinished rollback, and lanes of a device that has another name now.
 func (e *Engine) Fitted(dev string) (fitted []plan.FittedLane, devices []string, err error) {
 	js, err := e.Journals()
@@ -97,7 +97,8 @@ func (e *Engine) Fitted(dev string) (fitted []plan.FittedLane, devices []string,
 			return nil, nil, err
 		}
 		for _, l := range j.Head().Plan.Lanes {
-			if j.RolledBack() || displaced[l.Device] != "" || dev != "" && l.Device != dev {
+			other := dev != "" && l.Device != dev && bondOf(j.Head()) != dev
+			if j.RolledBack() || displaced[l.Device] != "" || other {
 				continue
 			}
 			fitted = append(fitted, l)
