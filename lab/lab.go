@@ -16,11 +16,12 @@ import (
 
 // A Lab is a lab that is up.
 type Lab struct {
-	Config Config
+	Config Config `json:"config"`
 	// Cgroup is the control group made for the SUT's application, as a lane names it
 	// ("/niclane-lab-sut"). CgroupDir is its directory in the hierarchy with the cpuset
 	// controller. Both are "" if there is no such hierarchy.
-	Cgroup, CgroupDir string
+	Cgroup    string `json:"cgroup"`
+	CgroupDir string `json:"cgroupDir"`
 }
 
 // builder is a lab under construction.

@@ -27,11 +27,11 @@ func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
 // TestScripts and TestLab run both programs as make builds them, because each starts the other.
 func TestScripts(t *testing.T) {
-	clitest.Scripts(t, programs.Readable(t, program.Niclane, program.Bench))
+	clitest.Scripts(t, programs.Readable(t, program.Niclane, program.Bench), nil)
 }
 
 func TestLab(t *testing.T) {
-	clitest.Lab(t, programs.Readable(t, program.Niclane, program.Bench),
+	clitest.Lab(t, programs.Readable(t, program.Niclane, program.Bench), nil,
 		map[string]func(*testscript.TestScript, bool, []string){"certificate": certificate})
 }
 

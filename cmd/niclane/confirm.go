@@ -25,7 +25,7 @@ func (a *app) confirmCommand() *cobra.Command {
 				return err
 			}
 			if a.JSON {
-				return a.PrintJSON(map[string]bool{"confirmed": true})
+				return a.PrintJSON(confirmOutput{true})
 			}
 			fmt.Fprintln(a.Stdout, "confirmed: the lanes stay")
 			return nil
@@ -65,4 +65,9 @@ func (a *app) noteUnconfirmed() {
 	if u := a.Engine().Unconfirmed(); u != "" {
 		a.Warn(u)
 	}
+}
+
+// confirmOutput is the JSON output of confirm.
+type confirmOutput struct {
+	Confirmed bool `json:"confirmed"`
 }

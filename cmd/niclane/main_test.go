@@ -67,10 +67,10 @@ func (i *isolated) visible() (err error) {
 	return errors.Join(os.Setenv("TMPDIR", own), os.Setenv(made, "1"))
 }
 
-func TestScripts(t *testing.T) { clitest.Scripts(t, "") }
+func TestScripts(t *testing.T) { clitest.Scripts(t, "", conforms(t)) }
 
 // TestLab uses niclane-bench for traffic.
-func TestLab(t *testing.T) { clitest.Lab(t, programs.Readable(t, program.Bench), nil) }
+func TestLab(t *testing.T) { clitest.Lab(t, programs.Readable(t, program.Bench), conforms(t), nil) }
 
 func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }
 

@@ -4,6 +4,7 @@ package device
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 )
 
@@ -37,6 +38,9 @@ var kinds = table(
 	made(listed(func(d *Device) *[]CPULane { return &d.CPULanes })),
 	made(listed(func(d *Device) *[]XDPEntry { return &d.XDPEntries })),
 )
+
+// Kinds returns the names of all kinds, ascending.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // A kind describes one kind of objects.
 type kind struct {

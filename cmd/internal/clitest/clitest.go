@@ -17,10 +17,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
+// A Check checks the output of a command line of a script.
+type Check func(args []string, stdout, stderr string) error
+
 // Scripts runs the archives in testdata/script, which need no kernel state: one for each
 // behaviour, named <command>_<case>. dir is the directory of the commands. It is "" if
-// testscript.Main has made them.
-func Scripts(t *testing.T, dir string) {
+// testscript.Main has made them. check may be nil.
+func Scripts(t *testing.T, dir string, check Check) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
@@ -34,7 +37,7 @@ func Scripts(t *testing.T, dir string) {
 			return cond == "root" && os.Geteuid() == 0, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits,
+			"exits": exits(check),
 			"json":  isJSON,
 		},
 		RequireExplicitExec: true,
@@ -63,14 +66,19 @@ func readable(env *testscript.Env) error {
 	return nil
 }
 
-// exits CODE COMMAND ARG... runs a command and checks its exit code.
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits CODE COMMAND ARG...")
-	}
-	got := CodeOf(ts.Exec(args[1], args[2:]...))
-	if got != args[0] {
-		ts.Fatalf("exit code %s, want %s", got, args[0])
+// exits CODE COMMAND ARG... runs a command and checks its exit code and its output.
+func exits(check Check) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) < 2 {
+			ts.Fatalf("usage: exits CODE COMMAND ARG...")
+		}
+		got := CodeOf(ts.Exec(args[1], args[2:]...))
+		if got != args[0] {
+			ts.Fatalf("exit code %s, want %s", got, args[0])
+		}
+		if check != nil {
+			ts.Check(check(args[1:], ts.ReadFile("stdout"), ts.ReadFile("stderr")))
+		}
 	}
 }
 

@@ -23,15 +23,15 @@ import (
 
 // Lab runs the archives in testdata/lab, which need a device. Each runs in its own lab, on the
 // emulated card, with the real commands. dir is the directory of the commands, as for Scripts.
-// more are additional script commands.
-func Lab(t *testing.T, dir string, more map[string]func(*testscript.TestScript, bool, []string)) {
+// check may be nil. more are additional script commands.
+func Lab(t *testing.T, dir string, check Check, more map[string]func(*testscript.TestScript, bool, []string)) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the lab makes network namespaces")
 	}
 	// The lab's name and namespaces belong to the host, so only one script runs at a time.
 	var one sync.Mutex // testscript runs scripts in parallel
 	words := map[string]func(*testscript.TestScript, bool, []string){
-		"exits": exits, "sut": sut, "until": until, "json": isJSON, "killed": killIn,
+		"exits": exits(check), "sut": sut(check), "until": until, "json": isJSON, "killed": killIn,
 	}
 	maps.Copy(words, more)
 	testscript.Run(t, testscript.Params{
@@ -115,13 +115,16 @@ func labCommand(env *testscript.Env, verb string) *exec.Cmd {
 	return exec.Command(path, "lab", "--name", testLab, verb)
 }
 
-// sut CODE COMMAND ARG... runs a command in the lab's system under test and checks its exit
-// code. Journals and lock are the script's own.
-func sut(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: sut CODE COMMAND ARG...")
+// sut CODE COMMAND ARG... runs a command in the lab's system under test, as exits does. Journals
+// and lock are the script's own.
+func sut(check Check) func(*testscript.TestScript, bool, []string) {
+	run := exits(check)
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) < 2 {
+			ts.Fatalf("usage: sut CODE COMMAND ARG...")
+		}
+		run(ts, false, append(args[:1:1], sutCommand(ts, args[1:])...))
 	}
-	exits(ts, false, append(args[:1:1], sutCommand(ts, args[1:])...))
 }
 
 // sutCommand returns the command line that runs args in the system under test.

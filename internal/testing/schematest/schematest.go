@@ -7,6 +7,7 @@ package schematest
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path"
 	"reflect"
@@ -26,10 +27,15 @@ type Record struct {
 	// relative to the top of the source tree.
 	File string
 	Dirs []string
-	// Value is a pointer to the record's type; its key "schema" holds Version.
+	// Value is a pointer to the record's type; its key "schema" holds Version. Without a Version
+	// it has no such key.
 	Value              any
 	Version            string
 	Title, Description string
+	// More are values of types that only the schemas from Mapper name.
+	More []any
+	// Lists is true if no list and no map is ever null.
+	Lists bool
 	// Mapper returns the schemas of types with their own JSON form; it may be nil.
 	Mapper func(reflect.Type) *reflecting.Schema
 	// Nullable reports other types than lists and maps that Go may write as null; it may be
@@ -55,6 +61,9 @@ func (r *Record) generate(t *testing.T) []byte {
 		from.CommentMap[k] = strings.Join(strings.Fields(text), " ")
 	}
 	s := from.Reflect(r.Value)
+	for _, v := range r.More {
+		maps.Copy(s.Definitions, from.Reflect(v).Definitions)
+	}
 	s.Title, s.Description = r.Title, r.Description
 	top := qualified(reflect.TypeOf(r.Value).Elem())
 	for name, d := range s.Definitions {
@@ -62,10 +71,11 @@ func (r *Record) generate(t *testing.T) []byte {
 			continue
 		}
 		for p := d.Properties.Oldest(); p != nil; p = p.Next() {
-			if name == top && p.Key == "schema" {
+			if name == top && p.Key == "schema" && r.Version != "" {
 				p.Value.Const = r.Version
 			}
-			if x := p.Value; x.Type == "array" || x.Type == "object" || r.Nullable != nil && r.Nullable(x) {
+			x := p.Value
+			if !r.Lists && (x.Type == "array" || x.Type == "object") || r.Nullable != nil && r.Nullable(x) {
 				old := *x
 				old.Description = ""
 				*x = reflecting.Schema{Description: x.Description, AnyOf: []*reflecting.Schema{&old, {Type: "null"}}}
