@@ -148,7 +148,7 @@ func Head() (*template.Template, error) {
 }
 
 // CSS is the style of all pages, also those of other packages.
-func CSS() template.CSS { return template.CSS(asset("style.css")) }
+func CSS() template.CSS { return template.CSS(asset("chart.css") + asset("style.css")) }
 
 // shown is the number of doubts at the top of the page.
 const shown = 6

@@ -19,8 +19,11 @@ import (
 	"github.com/niclane/niclane/cmd/internal/cli"
 )
 
-// html is the page's format, which package result does not write.
-const html = "html"
+// Formats that package result does not write.
+const (
+	html = "html" // the page
+	svg  = "svg"  // its main picture
+)
 
 // A report holds the command's arguments.
 type report struct {
@@ -37,7 +40,8 @@ func (a *app) reportCommand() *cobra.Command {
 		Short: "Say what a result says, or compare two",
 		Long: `Report reads the result.json of "niclane bench run" (or the directory that has it)
 and writes it as a table, as CSV, Markdown, in the format of Go's benchmarks for
-benchstat, or as an HTML page that needs nothing else. With two results it
+benchstat, as an HTML page that needs nothing else, or as an SVG picture of
+latency by percentile. With two results it
 compares the second with the first: what differs in the environment and in the
 experiment comes first, then ratios with their intervals, and ~ where noise may
 be all there is to one.`,
@@ -51,7 +55,7 @@ be all there is to one.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&r.format, "format", "", "`format` of the output: "+
-		strings.Join(append([]string{html}, result.Formats...), ", ")+" (default: by the name of --out, else text)")
+		strings.Join(formats, ", ")+" (default: by the name of --out, else text)")
 	f.StringVar(&r.out, "out", "", "`file`, or directory for report.html and the like (default: standard output)")
 	f.BoolVar(&r.fanOut, "fan-out", false, "how many servers one request can ask in parallel")
 	f.Float64Var(&r.probability, "probability", result.FanOutProbability,
@@ -59,8 +63,10 @@ be all there is to one.`,
 	return cmd
 }
 
+var formats = append([]string{html, svg}, result.Formats...)
+
 // extensions are the file name extensions of the formats.
-var extensions = map[string]string{html: ".html", result.Text: ".txt", result.CSV: ".csv", result.Markdown: ".md",
+var extensions = map[string]string{html: ".html", svg: ".svg", result.Text: ".txt", result.CSV: ".csv", result.Markdown: ".md",
 	result.GoBench: ".bench"}
 
 // place returns the output path, "" for standard output, and the format.
@@ -85,7 +91,7 @@ func (r *report) place() (path, format string) {
 
 func (r *report) run(args []string) error {
 	path, format := r.place()
-	allowed := append([]string{html}, result.Formats...)
+	allowed := formats
 	switch {
 	case len(args) == 2:
 		allowed = append([]string{html}, result.ComparisonFormats...)
@@ -163,6 +169,9 @@ func (r *report) writer(read []*result.Result, format string) (func(io.Writer) e
 	if format == html {
 		return func(out io.Writer) error { return page.Write(out, read[0], page.Options{Probability: r.probability}) },
 			nil
+	}
+	if format == svg {
+		return func(out io.Writer) error { return page.WritePicture(out, read[0]) }, nil
 	}
 	return func(out io.Writer) error { return result.WriteFormat(out, read[0], format) }, nil
 }
