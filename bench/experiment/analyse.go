@@ -81,8 +81,8 @@ func variants() y.Kind[[]variantText] {
 func repeatsKeys() []y.Key[Repeats] {
 	return []y.Key[Repeats]{
 		y.Of("min", y.Integer(1, maxRepeats), "10, or `max` if that is less",
-			"Minimum of repeats of each variant at each load point. To tell any of m ratios that are shown "+
-				"together from chance takes log2(40 m) repeats: 10 for 24 ratios (7 variants, 4 percentiles). "+
+			"Minimum of repeats of each variant at each load point. If m ratios are shown together, the report needs "+
+				"log2(40 m) repeats to tell any of them from chance: 10 for 24 ratios (7 variants, 4 percentiles). "+
 				"Fewer than 6 are judged by t intervals.",
 			func(r *Repeats, x int) { r.Min = x }),
 		y.Of("max", y.Integer(1, maxRepeats), "`min`",
@@ -134,7 +134,7 @@ func boundsKeys() []y.Key[Bounds] {
 	rate := y.Integer(1, maxRate)
 	return []y.Key[Bounds]{
 		y.Of("from", rate, "required",
-			"Requests per second that hold. If they do not, that is the result.",
+			"Requests per second at which the search begins. If they do not hold, that is the result.",
 			func(b *Bounds, x int) { b.From = x }),
 		y.Of("to", rate, "required",
 			"Requests per second at which the search ends, whether they hold or not.",
@@ -164,7 +164,7 @@ func searchKeys() []y.Key[Search] {
 			"Shares of the found rate at which the run then measures latency, with `repeats`.",
 			func(s *Search, x []int) { s.LatencyAt = x }),
 		y.Of("variants", y.OneOrList(name(), 32), "all of them",
-			"Variants whose highest rate the run looks for. The search takes as many windows as all else.",
+			"Variants whose highest rate the run looks for. The search takes as many windows as the rest of the run.",
 			func(s *Search, x []string) { s.Variants = x }),
 	}
 }

@@ -107,7 +107,7 @@ func (r *reader) checkTime() {
 
 func (r *reader) checkWhere() {
 	if r.on != nil && r.on.Noise == nil && len(r.e.Noise) > 0 {
-		r.Failf("noise", "found with hosts of which none is for noise, want noise in the hosts file")
+		r.Failf("noise", "found, but the hosts file has no host for noise; want noise in the hosts file")
 	}
 }
 
@@ -144,13 +144,13 @@ func (r *reader) checkRepeats() {
 	}
 	if p.Until == nil {
 		if p.Max > p.Min {
-			r.Failf("repeats.max", "found %d above min: %d without until, which would end the repeats earlier; want "+
-				"until, or min only", p.Max, p.Min)
+			r.Failf("repeats.max", "found %d above min: %d without until; only until can end the repeats before max; "+
+				"want until, or min only", p.Max, p.Min)
 		}
 		return
 	}
 	if p.Max == p.Min {
-		r.Failf("repeats.until", "found with max: %d and as many at least, want max above min", p.Max)
+		r.Failf("repeats.until", "found with max: %d and the same min, want max above min", p.Max)
 		return
 	}
 	r.enough("repeats.until", p.Until.Percentile, r.lowest())
@@ -192,8 +192,8 @@ func (r *reader) checkSearch() {
 	}
 	if r.e.SLA != nil && r.fine("sla", "load.window", "search.max-rate") {
 		if w := SearchWindow(&r.e, float64(s.From)); w > max(longestSearch, r.e.Load.Window) {
-			r.Failf("search.max-rate.from", "P%s needs windows of %s at %d/s, want at most %s: a higher rate",
-				y.NumberText(r.e.SLA.Percentile), roundUp(w), s.From, time.Duration(longestSearch))
+			r.Failf("search.max-rate.from", "P%s needs windows of %s at %d/s, want at most %s; a higher rate needs "+
+				"shorter windows", y.NumberText(r.e.SLA.Percentile), roundUp(w), s.From, time.Duration(longestSearch))
 		}
 	}
 }

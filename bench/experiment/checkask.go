@@ -29,7 +29,7 @@ func (r *reader) checkServer() {
 		r.refuse(kind+", want kind: command", "server.command", "server.environment", "server.user")
 	}
 	if s.Kind == KindRunning {
-		r.refuse(kind+", which reads none of niclane's", "server.files", "server.certificate")
+		r.refuse(kind+", which gets no files from the run", "server.files", "server.certificate")
 	}
 	for _, name := range []string{"certificate.pem", "key.pem", "bundle.pem"} {
 		if _, both := s.Files[name]; both && s.Certificate && r.fine("server.files") {
@@ -44,7 +44,7 @@ func (r *reader) checkServer() {
 		r.refuse(kind+", whose memory niclane does not set", "server.memory")
 	}
 	if s.Kind == KindRunning {
-		r.refuse(kind+", which somebody else has started", "server.threads", "server.connections", "server.beside")
+		r.refuse(kind+", which another program has started", "server.threads", "server.connections", "server.beside")
 		if r.on == nil {
 			r.Failf("server.kind",
 				"found running in a lab, which is raised for this run only; want a run with --hosts, or another kind")
@@ -74,7 +74,7 @@ func (r *reader) checkServer() {
 			r.Failf(path, "want command, or origin: on, one of the two")
 		}
 		if p.Origin && p.Port == 0 && r.fine(path) {
-			r.Failf(path, "port is missing, want the one that the origin listens on")
+			r.Failf(path, "port is missing, want the port on which the origin listens")
 		}
 		if p.Host == "noise" && r.e.Hosts != nil && r.e.Hosts.Noise == nil {
 			r.Failf(path+".host", "found noise, want a host that the hosts file has")
@@ -154,7 +154,7 @@ func (r *reader) checkWorkload() {
 		r.refuse("server.certificate (line "+strconv.Itoa(r.Line("server.certificate"))+
 			"), which generators take instead", "workload.tls.authority", "workload.tls.server-name")
 	} else if t := w.TLS; t != nil && t.Authority == "" {
-		r.refuse("a certificate that nobody looks at; want authority", "workload.tls.server-name")
+		r.refuse("a certificate that generators do not check; want authority", "workload.tls.server-name")
 	}
 }
 
@@ -186,7 +186,8 @@ func (r *reader) checkLoad() {
 		r.Failf("load.generators", "found %d, want at most the connections: %d", l.Generators, l.Connections[0])
 	}
 	if r.fine("load.generators", "load.rates") && len(l.Rates) > 0 && l.Generators > l.Rates[0] {
-		r.Failf("load.generators", "found %d, want at most one per request and second: %d", l.Generators, l.Rates[0])
+		r.Failf("load.generators", "found %d, want at most one for each request per second: %d", l.Generators,
+			l.Rates[0])
 	}
 }
 
@@ -220,7 +221,7 @@ func (r *reader) checkNoise() {
 	for i, n := range r.e.Noise {
 		path := fmt.Sprintf("noise[%d]", i)
 		if n.Protocol == "udp" {
-			r.refuse("protocol: udp, which has none", path+".congestion")
+			r.refuse("protocol: udp, which has no congestion control", path+".congestion")
 		} else if n.Segment > 32767 { // MAX_TCP_WINDOW
 			r.Failf(path+".segment", "found %d with protocol: tcp, want at most 32767", n.Segment)
 		}
@@ -247,7 +248,7 @@ func (r *reader) checkNoise() {
 	}
 	if len(r.e.Noise) > 0 && r.fine("variants") && len(r.e.Variants) > 0 &&
 		!slices.ContainsFunc(r.e.Variants, func(v Variant) bool { return v.Noise }) {
-		r.Failf("noise", "found, and off in every variant; want it on in one, or left out")
+		r.Failf("noise", "found, but every variant has noise: off; want noise: on in one variant, or no noise")
 	}
 }
 

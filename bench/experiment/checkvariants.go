@@ -78,8 +78,8 @@ func (r *reader) checkVariants() {
 			case o.Name == v.Name:
 				r.Failf(path+".name", "found %s a second time, first in line %d", y.Quote(v.Name), line)
 			case o.same(v):
-				r.Failf(path, "differs from %s (line %d) in nothing, want other lanes, lane-policy, force, noise, "+
-					"server or tune", o.Name, line)
+				r.Failf(path, "does not differ from %s (line %d), want other lanes, lane-policy, force, noise, server "+
+					"or tune", o.Name, line)
 			}
 		}
 	}
@@ -130,8 +130,7 @@ func (r *reader) checkClientDevices(path string) {
 	}
 	for _, c := range r.e.Hosts.Clients {
 		if c.Device == "" {
-			r.Failf(path, "found with client %s, of which the hosts file has no device, want one for each client",
-				c.Name)
+			r.Failf(path, "found, but the hosts file has no device for client %s; want one for each client", c.Name)
 		}
 	}
 }

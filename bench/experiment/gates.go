@@ -74,7 +74,7 @@ func (r *reader) checkGates() {
 		return
 	}
 	if g.Hits > 0 && r.e.Server.Cache == nil {
-		r.Failf("gates.hits", "found without server.cache, want it: where the cache counts what it has")
+		r.Failf("gates.hits", "found without server.cache, want server.cache, the place of the cache's counters")
 	}
 }
 
@@ -106,7 +106,7 @@ func cacheKeys() []y.Key[Cache] {
 			func(c *Cache, x string) { c.Kind = x }),
 		y.Of("at", argument(), "required",
 			"The directory that varnishd has as `-n`, the path of the plugin (`/_stats`), or the log. `$scratch` "+
-				"and the like are replaced.",
+				"and similar names are replaced.",
 			func(c *Cache, x string) { c.At = x }),
 		y.Of("address", argument(), "the server's",
 			"HOST:PORT of Traffic Server's plugin, if the server's port does not speak plain HTTP.",
@@ -193,14 +193,14 @@ func tune() y.Kind[Tune] {
 // checkVariantServer refuses settings that a single variant's server cannot have.
 func (r *reader) checkVariantServer(path string, v *Variant) {
 	if v.Tune != nil && !v.noLanes() {
-		r.Failf(path+".tune", "found beside lanes, want one of the two: what lanes set is theirs")
+		r.Failf(path+".tune", "found beside lanes, want one of the two: lanes may set the same settings")
 	}
 	if v.Server == nil {
 		return
 	}
 	kind := r.e.Server.Kind
 	if kind == KindRunning {
-		r.refuse("kind: running, which somebody else has started", path+".server")
+		r.refuse("kind: running, which another program has started", path+".server")
 	}
 	if kind != KindCommand && kind != KindMemcached {
 		r.refuse("kind: "+kind+", want kind: command or memcached", path+".server.arguments")
@@ -210,15 +210,15 @@ func (r *reader) checkVariantServer(path string, v *Variant) {
 	}
 	if v.Server.KernelTLS && r.e.Gates == nil && r.fine("gates") {
 		r.Failf(path+".server.kernel-tls",
-			"found on without gates, want gates, which hold it to what the kernel counts")
+			"found on without gates, want gates, which compare the connections with the kernel's count")
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Server.Files)) {
 		if _, ok := r.e.Server.Files[name]; !ok {
 			r.Failf(y.Join(path+".server.files", name),
-				"found a file that server.files has not, want the path of one of those")
+				"found a file that server.files does not have, want the path of one that it has")
 		}
 	}
 	if fmt.Sprint(*v.Server) == fmt.Sprint(VariantServer{}) {
-		r.Failf(path+".server", "found nothing in it, want threads, arguments, files or limits")
+		r.Failf(path+".server", "found no keys, want threads, arguments, files or limits")
 	}
 }

@@ -91,13 +91,13 @@ func (r *reader) checkHosts() {
 		}
 		if i > 0 {
 			r.refuse("a host that is not the SUT: its noise runs on cpus", a.path+".noise-cpus")
-			r.refuse("a host that is not the SUT, which has the server", a.path+".storage")
+			r.refuse("a host that is not the SUT: only the SUT has the server", a.path+".storage")
 		}
 		if i > len(h.Clients) {
 			r.refuse("a host that has no lanes, want it on the SUT and clients only", a.path+".device")
 		}
 		if i == 0 || i > len(h.Clients) {
-			r.refuse("a host that is no client", a.path+".generators")
+			r.refuse("a host that is not a client", a.path+".generators")
 		}
 		if n := len(a.CPUs); a.Generators > 1 && n > 0 && n < a.Generators {
 			r.Failf(a.path+".cpus", "found %d for %d generators, want one for each", n, a.Generators)

@@ -142,7 +142,7 @@ const environmentPattern = `^[A-Za-z_][A-Za-z0-9_]{0,63}$`
 
 func environment() y.Kind[map[string]string] {
 	return y.Mapping("a mapping from names of environment variables to their values", environmentPattern,
-		"letters, digits and _, at most 64, the first no digit", argument())
+		"letters, digits and _, at most 64, the first not a digit", argument())
 }
 
 // httpPath is an HTTP path and its query.

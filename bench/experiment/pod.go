@@ -110,7 +110,7 @@ func object(text, want string) (map[string]any, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("found what is no mapping in YAML: %s", firstLine(err))
+			return nil, fmt.Errorf("found text that is not a mapping in YAML: %s", firstLine(err))
 		}
 		if len(one) > 0 {
 			documents = append(documents, one)
@@ -149,8 +149,8 @@ func ParsePod(text string) (map[string]any, error) {
 		}
 	}
 	if policy := spec["restartPolicy"]; policy != nil && policy != "Never" {
-		return nil, fmt.Errorf("spec.restartPolicy: found %v, want it left out: a server that is started anew has "+
-			"forgotten its keys", policy)
+		return nil, fmt.Errorf("spec.restartPolicy: found %v, want it left out: a restarted server has lost its keys",
+			policy)
 	}
 	return pod, nil
 }
@@ -193,13 +193,14 @@ func (r *reader) checkPod() {
 	if r.on == nil && r.Given("lab") {
 		r.Failf("server.kind", "found pod in a lab, which has no cluster; want a run with --hosts, or another kind")
 	}
-	r.refuse("kind: pod, which reads none of niclane's", "server.files", "server.certificate")
-	r.refuse("kind: pod, which runs where kubelet has it run", "placement.server.cpus", "placement.server.fifo")
+	r.refuse("kind: pod, which gets no files from the run", "server.files", "server.certificate")
+	r.refuse("kind: pod, whose processors and priority kubelet decides", "placement.server.cpus",
+		"placement.server.fifo")
 	for i := range r.e.Variants {
 		path := fmt.Sprintf("variants[%d].", i)
-		r.refuse("kind: pod, whose lane is its cluster's to make; want lane-policy and server.limits", path+"lanes",
+		r.refuse("kind: pod, whose lane the cluster makes; want lane-policy and server.limits", path+"lanes",
 			path+"lanes-file", path+"force")
-		r.refuse("kind: pod, whose node is the cluster's to tune", path+"tune")
+		r.refuse("kind: pod, whose node only the cluster tunes", path+"tune")
 		r.checkLimits(path+"server.limits", r.e.Variants[i].Server)
 	}
 }
@@ -223,7 +224,7 @@ func (r *reader) checkLimits(path string, v *VariantServer) {
 	has, _ := resources["limits"].(map[string]any)
 	for name := range v.Limits {
 		if _, both := has[name]; both {
-			r.Failf(y.Join(path, name), "found beside the manifest's own (line %d), want it in one of the two",
+			r.Failf(y.Join(path, name), "found beside the manifest's own limit (line %d), want it in one of the two",
 				r.Line("server.manifest"))
 		}
 	}

@@ -28,7 +28,7 @@ func powerKeys() []y.Key[power.Config] {
 		y.Of("update-interval", y.Duration(time.Microsecond, time.Hour), "what the sensor reports or its readings show",
 			"Time between new values of the sensor, by its data sheet.",
 			func(c *power.Config, x int64) { c.UpdateInterval = x }),
-		y.Of("accuracy", y.Share(1, 499), "unknown, which the result says",
+		y.Of("accuracy", y.Share(1, 499), "unknown; the result says so",
 			"Error of a reading, by the data sheet.",
 			func(c *power.Config, x int) { c.AccuracyPercent = float64(x) / 10 }),
 		y.Of("domains", y.OneOrList(y.Word("package", "dram", "psys", "core", "uncore"), 5),

@@ -98,8 +98,8 @@ func sizeKeys() []y.Key[Size] {
 			"`load.window`.",
 			func(s *Size, x int64) { s.Window = x }),
 		y.Of("fifo", y.Integer(1, 99), "as it is",
-			"`fifo` of server and generator in `placement`. On few processors they share these with the noise, "+
-				"which has its own on hosts.",
+			"`fifo` of server and generator in `placement`. With few processors, they share processors with the "+
+				"noise. On hosts, the noise has its own.",
 			func(s *Size, x int) { s.FIFO = x }),
 		y.Of("repeats", y.Integer(1, maxRepeats), "as they are",
 			"Exact number of `repeats`.",

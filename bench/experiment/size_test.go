@@ -131,7 +131,7 @@ func TestSizesAreChecked(t *testing.T) {
 		{"kernel TLS that nobody holds", sized[strings.Index(sized, "arguments:"):strings.Index(sized, "sizes:")],
 			"kernel-tls: on}}\n", "variants[2].server.kernel-tls: found on without gates, want gates"},
 		{"files of nobody", "arguments: [-N, \"2\"]", "files: {a.conf: b}",
-			`variants[2].server.files."a.conf": found a file that server.files has not`},
+			`variants[2].server.files."a.conf": found a file that server.files does not have`},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			text := strings.Replace(sized, x.old, x.new, 1)

@@ -15,7 +15,7 @@ const SplitNUMA = "numa"
 func splitKey() y.Key[Server] {
 	return y.Of("split", y.Word(SplitNUMA), "one instance, on any nodes of its processors",
 		"`numa`: one instance on each NUMA node on which the server has processors, as `niclane split` starts "+
-			"duplicates. See numa.md. Each instance has its own copy of what is beside it on the SUT, except "+
+			"duplicates. See numa.md. Each instance has its own copies of the SUT's processes in `beside`, except "+
 			"niclane's own origin, and its own `$scratch` with `files`. `$threads` are divided among them. "+
 			"Listeners have SO_REUSEPORT. In every variant, a connection goes to the instance on the node where "+
 			"it arrives; a lane with the server's port is divided too. The run fills each instance and proves "+
@@ -35,13 +35,13 @@ func (r *reader) checkSplit() {
 		r.Failf("server.split", "found with kind: %s, want kind: command, whose listeners have SO_REUSEPORT", s.Kind)
 	}
 	if p := r.e.Workload.Protocol; p != "" && !isHTTP(p) && r.fine("workload.protocol") {
-		r.Failf("server.split", "found with protocol: %s (line %d), want http or https: instances have duplicates "+
-			"of what is read, and nobody writes", p, r.Line("workload.protocol"))
+		r.Failf("server.split", "found with protocol: %s (line %d), want http or https: each instance has its own "+
+			"copy of the content, which requests must not change", p, r.Line("workload.protocol"))
 	}
 	for i, b := range s.Beside {
 		if b.Host == "sut" && !b.Origin && b.Port != 0 {
-			r.Failf(fmt.Sprintf("server.beside[%d].port", i), "found with server.split (line %d), want none: an "+
-				"instance's port is not the SUT's alone", r.Line("server.split"))
+			r.Failf(fmt.Sprintf("server.beside[%d].port", i), "found with server.split (line %d), want none: each "+
+				"instance has a copy of the process, and all copies have this port", r.Line("server.split"))
 		}
 	}
 }

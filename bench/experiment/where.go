@@ -212,7 +212,7 @@ func noiseKeys() []y.Key[Noise] {
 			"Direction of the noise.",
 			func(n *Noise, x string) { n.Direction = x }),
 		y.Of("protocol", y.Word("tcp", "udp"), "tcp",
-			"TCP that is paced by itself, or UDP at a constant rate.",
+			"TCP that the kernel paces, or UDP at a constant rate.",
 			func(n *Noise, x string) { n.Protocol = x }),
 		y.Of("rate", y.RateOrShare(), "required",
 			"Rate on the link over all flows, including Ethernet headers.",
