@@ -85,11 +85,11 @@ func parse(b []byte) (h header, err error) {
 func clockIdentity() (uint64, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return 0, fmt.Errorf("whose clock it is: %w", err)
+		return 0, fmt.Errorf("identify the clock: %w", err)
 	}
 	space, err := os.Readlink("/proc/self/ns/time")
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // before Linux 5.6, or not built in
-		return 0, fmt.Errorf("whose clock it is: %w", err)
+		return 0, fmt.Errorf("identify the clock: %w", err)
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(boot) // never fails

@@ -152,7 +152,7 @@ func TestContextEnds(t *testing.T) {
 	if r.Bytes != 1000 || r.Flows != 1 {
 		t.Errorf("%d bytes of %d flows, want 1000 of 1", r.Bytes, r.Flows)
 	}
-	if d := cmp.Diff([]string{"1 of 2 flows came"}, r.Warnings); d != "" {
+	if d := cmp.Diff([]string{"1 of 2 flows opened"}, r.Warnings); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
 	endsEarly(t, TCP, free(t, "127.0.0.1"))

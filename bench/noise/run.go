@@ -294,7 +294,7 @@ func (r *run) total(cpu, now int64) {
 		res.Latency, res.LatencyOf = nil, ""
 	}
 	if res.Flows < r.cfg.Flows {
-		r.warn("%d of %d flows came", res.Flows, r.cfg.Flows)
+		r.warn("%d of %d flows opened", res.Flows, r.cfg.Flows)
 	}
 	if r.cfg.Role == Send && r.cfg.Rate > 0 && res.Goodput < r.cfg.Rate*95/100 {
 		r.warn("goodput %d bit/s is %.1f %% of the %d asked for", res.Goodput,

@@ -259,7 +259,7 @@ func TestDatagramsEnd(t *testing.T) {
 	defer mute.Close()
 	_, err = Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: mute.LocalAddr().String(), Rate: 1e6,
 		ConnectTimeout: 50e6})
-	errtest.Says(t, "a mute one", err, "nobody answers")
+	errtest.Says(t, "a mute one", err, "no receiver answers")
 	// If the context ends before any flow is open, that is an error; after it, it is not.
 	endsEarly(t, UDP, freeUDP(t, "127.0.0.1"))
 	ctx, cancel := context.WithCancel(t.Context())

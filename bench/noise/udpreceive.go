@@ -90,7 +90,7 @@ func (r *receiver) loop() error {
 			case r.over == r.cfg.Flows && now >= r.overAt+grace:
 				return r.ended(cpu)
 			case now-r.heard > silence:
-				r.warn("nothing came for %d s, and %d of %d flows have not ended", int64(silence/1e9),
+				r.warn("no datagram came for %d s, and %d of %d flows have not ended", int64(silence/1e9),
 					r.cfg.Flows-r.over, r.cfg.Flows)
 				return r.ended(cpu)
 			}
@@ -230,7 +230,7 @@ func (r *receiver) ended(cpu int64) error {
 	r.countLost()
 	r.res.SocketDrops = drops(r.listener)
 	if n := r.res.SocketDrops; n > 0 {
-		r.warn("%d of %d lost datagrams found the receiver's own socket full: it is too slow", n, r.res.Lost)
+		r.warn("%d of %d lost datagrams found the receiver's own socket full: the receiver is too slow", n, r.res.Lost)
 	}
 	now := r.clock.Now()
 	if r.over == r.cfg.Flows {

@@ -130,7 +130,7 @@ func (s *sender) open(flow uint16) error {
 		}
 		if s.clock.Now() >= deadline {
 			if err == nil {
-				err = errors.New("nobody answers")
+				err = errors.New("no receiver answers")
 			}
 			return fmt.Errorf("flow %d to %s: %w", flow, s.addr, err)
 		}
@@ -279,7 +279,7 @@ func (s *sender) some(f *outgoing, n int) (sent int, err error) {
 		case unix.EAGAIN, unix.ENOBUFS: // no room: they stay due
 			return sent, nil
 		case unix.EMSGSIZE:
-			return sent, fmt.Errorf("datagramBytes %d: longer than the path takes in one piece", s.cfg.Datagram)
+			return sent, fmt.Errorf("datagramBytes %d: longer than the path carries without fragments", s.cfg.Datagram)
 		default:
 			s.drop(f, errno)
 			return sent, nil

@@ -93,7 +93,7 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 			"sends of 100 windows have an index of dispersion of "},
 		{"client late", func(r *Result) {
 			every(r, func(w *Window) { w.Load.Wakeup = w.Load.Latency })
-		}, "P50 is the generator's: it noticed requests "},
+		}, "P50 is the generator's own delay: it noticed requests "},
 		{"client busy", func(r *Result) { every(r, func(w *Window) { w.Load.CPUTime = 95e7 }) },
 			"the generator used 95 % of its processor: it is saturated"},
 		{"Little's law", func(r *Result) {
@@ -106,7 +106,7 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 		{"other load", func(r *Result) {
 			r.HostNoise[0].CPUs[0].Busy = 5e8
 			r.HostNoise[0].Host.Busy = []hiccup.Process{{Name: "compiler"}}
-		}, "others used 50 % of cpu 3, most of it compiler"},
+		}, "other processes used 50 % of cpu 3, most of it compiler"},
 		{"autogroup", func(r *Result) { r.HostNoise[0].CPUs[0].Busy = 5e8 }, "sched_autogroup is on"},
 		{"the generator's own words", func(r *Result) {
 			r.Windows[0].Load.Warnings = []string{"3 of 10 connections " +

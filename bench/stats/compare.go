@@ -48,11 +48,11 @@ func Compare(family []Comparison) []Difference {
 			d.Reason = "the 95 % interval " + interval + " includes 1"
 		case c.Floor != nil && math.Abs(math.Log(r.Estimate)) < math.Log(c.Floor.Detectable):
 			d.Reason = fmt.Sprintf("repeats of one variant differ so much that %d pairs cannot tell ratios within "+
-				"%.3f of 1, and this is %.3f",
+				"a factor of %.3f from 1, and this ratio is %.3f",
 				c.Floor.ForPairs, c.Floor.Detectable, r.Estimate)
 		case !(adjusted[i] <= 0.05):
-			d.Reason = fmt.Sprintf("among %d comparisons chance alone makes one like this with probability %.2g "+
-				"(%.2g alone)", len(family), adjusted[i], r.Chance)
+			d.Reason = fmt.Sprintf("among %d comparisons, chance alone makes a ratio like this with probability %.2g "+
+				"(in a single comparison: %.2g)", len(family), adjusted[i], r.Chance)
 		default:
 			d.Text = fmt.Sprintf("%+.1f%%", 100*(r.Estimate-1))
 			d.Reason = fmt.Sprintf("95 %% interval %s; chance %.2g among %d comparisons", interval, adjusted[i],

@@ -37,8 +37,9 @@ func TestCompare(t *testing.T) {
 	want := []struct{ text, reason string }{
 		{"-50.0%", "95 % interval 0.450 to 0.550; chance 0.012 among 6"},
 		{Same, "includes 1"},
-		{Same, "among 6 comparisons chance alone makes one like this with probability 0.09 (0.03 alone)"},
-		{Same, "cannot tell ratios within 2.500 of 1"},
+		{Same, "among 6 comparisons, chance alone makes a ratio like this with probability 0.09 (in a single " +
+			"comparison: 0.03)"},
+		{Same, "cannot tell ratios within a factor of 2.500 from 1"},
 		{"-50.0%", "0.450"},
 		{Same, "no interval"},
 	}

@@ -71,7 +71,7 @@ func Gaps(p Process, rate float64, gaps *stats.Histogram) []Warning {
 		return []Warning{{
 			Check: "off-schedule",
 			Text: fmt.Sprintf("gaps between sends are not exponential with mean %s: Kolmogorov-Smirnov distance "+
-				"%.3f of %.0f gaps (%.3f would do)",
+				"%.3f of %.0f gaps, want at most %.3f",
 				ns(mean), distance, n, max(gapTolerance, critical)),
 			Values: map[string]float64{"distance": distance, "gaps": n, "critical": critical},
 		}}

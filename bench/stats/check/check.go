@@ -53,7 +53,7 @@ func Little(inFlight, rate, meanLatency float64) []Warning {
 	}
 	why := "latency leaves something out, or connections were idle"
 	if off > 0 {
-		why = "latency holds time in which nothing was in flight, or is of other requests than the rate"
+		why = "latency includes time in which nothing was in flight, or latency and rate are of different requests"
 	}
 	return []Warning{{
 		Check: "littles-law",
@@ -94,7 +94,7 @@ func Saturated(c Client) (warnings []Warning) {
 		if all > 0 && float64(own) > ownShare*float64(all) {
 			warnings = append(warnings, Warning{
 				Check: "client-saturated",
-				Text: fmt.Sprintf("P%v is the generator's: it noticed requests %s late, and latency is %s",
+				Text: fmt.Sprintf("P%v is the generator's own delay: it noticed requests %s late, and latency is %s",
 					p, ns(float64(own)), ns(float64(all))),
 				Values: map[string]float64{"p": p, "ownNs": float64(own), "latencyNs": float64(all)},
 			})
@@ -133,8 +133,8 @@ func Counters(counts []Count, tolerance float64) (warnings []Warning) {
 		}
 		warnings = append(warnings, Warning{
 			Check: "server-counters",
-			Text: fmt.Sprintf("%s: the client counted %d, the server %d%s: another workload ran than the one "+
-				"asked for, or somebody else used the server", c.Name, c.Sent, c.Served, share),
+			Text: fmt.Sprintf("%s: the client counted %d, the server %d%s: the workload was not the one asked for, or "+
+				"another program used the server", c.Name, c.Sent, c.Served, share),
 			Values: map[string]float64{"client": float64(c.Sent), "server": float64(c.Served)},
 		})
 	}

@@ -34,7 +34,7 @@ func TestLittle(t *testing.T) {
 	want(t, "4 % off", Little(64, 12_800, 5.2e6))
 	// The Aerospike paper: 2556 in flight, 15.3 M/s, 190.8 µs; and 8.6 M/s, 234.9 µs.
 	want(t, "on", Little(2556, 15.3e6, 190_800), "Little's law: 15300000 requests/s × 190.8µs mean latency are "+
-		"2919.2 in flight, but 2556.0 were (+14 %): latency holds")
+		"2919.2 in flight, but 2556.0 were (+14 %): latency includes")
 	want(t, "off", Little(2556, 8.6e6, 234_949),
 		"2020.6 in flight, but 2556.0 were (-21 %): latency leaves something out")
 }
@@ -52,7 +52,8 @@ func TestSaturated(t *testing.T) {
 	c := Client{Own: quick, Latency: latency, CPUTime: 5e8, Duration: 1e9}
 	want(t, "fine", Saturated(c))
 	c.Own = late
-	want(t, "late", Saturated(c), "P99.9 is the generator's: it noticed requests 500.2", "P99.99 is the generator's")
+	want(t, "late", Saturated(c), "P99.9 is the generator's own delay: it noticed requests 500.2",
+		"P99.99 is the generator's own delay")
 	c.Own, c.CPUTime = quick, 95e7
 	want(t, "busy", Saturated(c), "the generator used 95 % of its processor")
 	c.Spins = true
@@ -79,7 +80,7 @@ func TestHostNoise(t *testing.T) {
 	want(t, "loud", HostNoise(Host{CPUs: []CPU{quiet, loud}, Autogroup: "on", Others: []string{"cc1", "ld"}}, 99,
 		100e3),
 		"cpu 3 wakes a thread that only sleeps 1.979", "the hypervisor took 5.0 % of cpu 3",
-		"others used 30 % of cpu 3, most of it cc1, ld", "sched_autogroup is on")
+		"other processes used 30 % of cpu 3, most of it cc1, ld", "sched_autogroup is on")
 	loud.Steal, loud.Busy = 0, 0
 	want(t, "too few wake-ups", HostNoise(Host{CPUs: []CPU{loud}}, 99.9, 100e3),
 		"late (at worst); the effect at P99.9 is 100µs")

@@ -71,7 +71,7 @@ func HostNoise(h Host, p float64, effect int64) (warnings []Warning) {
 		})
 	}
 	if len(busy) > 0 {
-		text := "others used " + strings.Join(busy, " and ")
+		text := "other processes used " + strings.Join(busy, " and ")
 		if len(h.Others) > 0 {
 			text += ", most of it " + strings.Join(h.Others, ", ")
 		}
@@ -81,8 +81,8 @@ func HostNoise(h Host, p float64, effect int64) (warnings []Warning) {
 			// sched(7): with autogroup, nice values act only within a session.
 			warnings = append(warnings, Warning{
 				Check: "autogroup",
-				Text: "sched_autogroup is on: the scheduler divides processors between sessions, whatever their " +
-					"number of threads and nice values",
+				Text: "sched_autogroup is on: the scheduler divides processors equally between sessions, independent " +
+					"of their number of threads and nice values",
 				Values: map[string]float64{},
 			})
 		}
