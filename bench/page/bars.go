@@ -132,9 +132,9 @@ func (v *view) achieved() *figure {
 	if !open {
 		return nil // a closed loop has no requested rate; its achieved rate is a panel
 	}
-	const rule = " More than 5 % short, by the papers' rule too much, is named."
+	const rule = " A bar that is more than 5 % short has a label: the papers' rule allows no more."
 	if len(c.groups) > 1 {
-		caption := ": bars are what was achieved, the pale ones behind them what was asked for." + rule
+		caption := ": bars are the achieved rates, the pale bars behind them the rates asked for." + rule
 		return inTwoSizes("achieved", "Requests per second, by "+name+caption, c.draw)
 	}
 	top := 0.0
@@ -146,11 +146,11 @@ func (v *view) achieved() *figure {
 		h := hbar{Key: b.key, Text: number(b.value) + "/s", Percent: percentOf(b.value, top)}
 		h.Mark, h.MarkTitle = percentOf(b.behind, top), "asked for"
 		if b.minus != "" {
-			h.Detail = b.minus + " of what was asked for"
+			h.Detail = b.minus + " of the rate asked for"
 		}
 		one.Bars = append(one.Bars, h)
 	}
-	caption := "Requests per second that were achieved; the tick is what was asked for." + rule
+	caption := "Requests per second that were achieved; the tick is the rate asked for." + rule
 	return &figure{ID: "achieved", Bars: []bars{one}, Caption: caption}
 }
 
@@ -197,7 +197,7 @@ func (v *view) byteBars(p result.PointSummary) *figure {
 		return s.Mean, s.Percentiles
 	})
 	return &figure{ID: "bytes", Panels: []titled{first, last}, Caption: "From the intended send time. Thin lines: " +
-		"95 % intervals. What is refused has no bar. Where times differ much the scale is logarithmic."}
+		"95 % intervals. A refused value has no bar. Where times differ much the scale is logarithmic."}
 }
 
 // barScale starts at zero, or is logarithmic if small bars would be invisible.

@@ -61,7 +61,7 @@ func TestComparison(t *testing.T) {
 	for name, sign := range map[string]string{
 		"title": "a made-up run, two runs", "headline": "At 2400/s, 8 connections, P99 of B beside that of A: idle " +
 			"×1.00", "half": "lane ×0.50",
-		"doubt": "measured apart: what the host did in between", "own doubts": "What B has against itself",
+		"doubt": "measured apart: changes of the host between", "own doubts": "Doubts about B alone",
 		"kernel": `<td class="text" data-name="B">6.19.0</td>`,
 		"lanes":  "&#43; lanes: {a: {}}\n", "nothing else": "lanes of lane", "legend": `class="legend"`,
 		"lines": "<h2>Latency over load</h2>", "A dashed": `class="blue hollow"`,

@@ -24,8 +24,8 @@ func (v *view) distribution(p result.PointSummary) *figure {
 	}
 	caption := "Latency up to each percentile. A curve ends where fewer than ten samples lie beyond it."
 	if len(v.Summary.Floor) > 0 {
-		caption += " Dashed: how late the slowest processor woke a thread that only slept, with nothing of ours " +
-			"running; what lies near it or below is the host's."
+		caption += " Dashed: how late the slowest processor woke a thread that only slept, with nothing of niclane " +
+			"running. Latencies near this line or below it are the host's."
 	}
 	return distributions(curves, worstFloor(v.Summary.Floor), caption) // the worst processor matters
 }
@@ -140,7 +140,7 @@ func (v *view) exceed(p result.PointSummary) *figure {
 		}
 	}
 	return inTwoSizes("exceed", "Share of the requests that took longer than each threshold. "+
-		"Dashed: the mean that follows from such a histogram, each bucket's middle by the share in it; "+
-		"how far that is from the true mean stands in the table. A share of fewer than ten requests, "+
+		"Dashed: the mean that such a histogram gives, from the middle of each bucket and its share. "+
+		"The table has the true mean beside it. A share of fewer than ten requests, "+
 		"or of too few independent ones, has no bar.", c.draw)
 }

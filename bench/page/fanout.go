@@ -12,10 +12,10 @@ import (
 
 // fanOut draws how many servers one request can ask, over the response time.
 func (v *view) fanOut(f result.FanOut) *figure {
-	caption := fmt.Sprintf("How many servers one request can ask in parallel and have all answers within the time "+
-		"on the horizontal axis with a probability of %s, if each is as the measured one and they are slow "+
-		"independently of each other. Bands: 95 %% interval. A line ends where the sample "+
-		"says no more than that it is at least as many.",
+	caption := fmt.Sprintf("How many servers one request can ask in parallel so that, with a probability of %s, all "+
+		"answers arrive within the time on the horizontal axis. It assumes that each server is like the measured "+
+		"one, and that servers are slow independently of each other. Bands: 95 %% interval. A line ends where the "+
+		"sample gives only a lower bound.",
 		tickShare(f.Probability))
 	return inTwoSizes("fan-out", caption, func(w float64) template.HTML { return v.drawFanOut(f, w) })
 }

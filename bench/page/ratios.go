@@ -23,7 +23,7 @@ func (v *view) ratios(p result.PointSummary) *figure {
 
 // ratioFigure draws rows, at least one.
 func ratioFigure(rows []ratioRow, label, caption string) *figure {
-	caption += " Bar: 95 % interval (" + rows[0].ratio.Method + "). Pale: ~, noise may be all there is to it."
+	caption += " Bar: 95 % interval (" + rows[0].ratio.Method + "). Pale: ~, noise may explain it."
 	return inTwoSizes("ratios", caption, func(w float64) template.HTML {
 		return drawRatios(rows, label+" with their 95 % intervals; the values stand in the table", w)
 	})

@@ -25,11 +25,11 @@ func (v *view) timeLine() *figure {
 		noise, stalls = noise || len(x.Noise) > 0, stalls || len(x.Stalls) > 0
 	}
 	if noise {
-		caption += " Below: what arrived of the noise to the SUT and, dashed, from it; " +
-			"red ticks: segments or datagrams of it were lost."
+		caption += " Below: the received rate of the noise to the SUT and, dashed, from it; " +
+			"red ticks: segments or datagrams of the noise were lost."
 	}
 	if stalls {
-		caption += " Red blocks at the bottom: a thread of the generator itself got nothing done, " +
+		caption += " Red blocks at the bottom: a thread of the generator itself made no progress, " +
 			"mostly because it had lost its processor."
 	}
 	return inTwoSizes("timeline", caption, func(w float64) template.HTML { return v.drawTimeLine(t, w) })

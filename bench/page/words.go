@@ -69,7 +69,7 @@ func sameText(names []string) string {
 	if i := strings.LastIndex(who, ", "); i >= 0 {
 		who = who[:i] + " and" + who[i+1:]
 	}
-	return "; for " + who + ", noise may be all there is to it"
+	return "; for " + who + ", noise may explain it"
 }
 
 // named is the percentile that the experiment names.

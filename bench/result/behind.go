@@ -76,7 +76,7 @@ func hopsText(b *strings.Builder, variants []VariantSummary) {
 			}
 		}
 	}
-	table(b, "queues on the way; a lane shortens only those that it has to itself, and none beyond the host", rows)
+	table(b, "queues on the way; a lane shortens only its own queues, and none beyond the host", rows)
 }
 
 // useText leaves out the lines of single queues, which the page has.
@@ -144,7 +144,7 @@ func differencesText(b *strings.Builder, variants []Variant) {
 	if !some {
 		return
 	}
-	fmt.Fprint(b, "\nwhat differs from the variant before; of the first, how the host is tuned in all of them\n")
+	fmt.Fprint(b, "\neach variant's differences from the one before; at the first: the host's tuning in all variants\n")
 	for _, v := range variants {
 		fmt.Fprintln(b, strings.TrimRight(v.Name+": "+v.Title, " "))
 		for _, d := range v.Differences {

@@ -99,7 +99,7 @@ func Compare(a, b *Result) (*Comparison, error) {
 		B:           RunID{b.Title, b.Niclane, b.Started, b.Partial},
 		Environment: environmentChanges(a, b),
 		Notes: []string{
-			"measured apart: what the host did in between is in the ratios and not in their intervals",
+			"measured apart: changes of the host between the runs affect the ratios, but not their intervals",
 		},
 	}
 	var errs []string
@@ -130,8 +130,8 @@ func Compare(a, b *Result) (*Comparison, error) {
 		for _, v := range p.Variants {
 			for _, x := range v.Percentiles {
 				if v.Base && x.Ratio != nil && x.Ratio.Difference.Text != stats.Same {
-					c.Notes = append(c.Notes, fmt.Sprintf("%s: %s of %s, the base, is %s itself: of the other "+
-						"variants, look at what they are beside it", p.Name, PercentileText(x.P), v.Name,
+					c.Notes = append(c.Notes, fmt.Sprintf("%s: %s of %s, the base, itself changed by %s: for the other "+
+						"variants, look at the ratio beside the base", p.Name, PercentileText(x.P), v.Name,
 						x.Ratio.Difference.Text))
 				}
 			}

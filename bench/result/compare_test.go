@@ -73,7 +73,7 @@ func TestCompareBesideTheBase(t *testing.T) {
 	if twin.BesideBase == nil || twin.BesideBase.Difference.Text != stats.Same {
 		t.Errorf("beside the base: %+v", twin.BesideBase)
 	}
-	if n := len(c.Notes); n < 2 || !strings.Contains(c.Notes[1], "the base, is +") {
+	if n := len(c.Notes); n < 2 || !strings.Contains(c.Notes[1], "the base, itself changed by +") {
 		t.Errorf("notes: %q", c.Notes)
 	}
 }

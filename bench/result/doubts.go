@@ -62,7 +62,7 @@ func (w *Window) doubts() (out []string) {
 		out = append(out, "first error: "+w.Load.FirstError)
 	}
 	if n := w.Load.Latency.Clamped(); n > 0 {
-		out = append(out, fmt.Sprintf("%d latencies beyond what the histogram holds (137 s) count as that", n))
+		out = append(out, fmt.Sprintf("%d latencies above the histogram's limit (137 s) count as 137 s", n))
 	}
 	for _, p := range w.Power {
 		for _, text := range p.Warnings {
@@ -106,8 +106,8 @@ func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
 	inFlight := float64(p.Connections * max(1, r.Experiment.Load.Pipeline))
 	if n := float64(len(windows)); float64(completed) < inFlight*n {
 		return []check.Warning{{Check: "short-windows", Text: fmt.Sprintf(
-			"windows of %s are too short: %.0f requests were in flight and %.1f were answered in each, so that rate "+
-				"and latency are of the quickest alone",
+			"windows of %s are too short: %.0f requests were in flight and %.1f were answered in each, so rate and "+
+				"latency cover only the quickest",
 			time.Duration(duration/int64(len(windows))).Round(time.Millisecond), inFlight, float64(completed)/n)}}
 	}
 	return check.Little(inFlight, float64(completed)/float64(duration)*1e9, latency.Mean())

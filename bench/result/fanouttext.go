@@ -64,7 +64,7 @@ func fanOutText(out io.Writer, all []FanOut) error {
 		}
 		fmt.Fprintln(&b, f.title())
 		if len(f.Times) == 0 {
-			fmt.Fprintln(&b, "no response time that a sample carries")
+			fmt.Fprintln(&b, "no response times: the samples have too few requests")
 			continue
 		}
 		inColumns(&b, f.rows())

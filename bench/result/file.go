@@ -61,7 +61,7 @@ func decodeParts(b []byte, r *Result) error {
 		return err
 	}
 	if len(r.Windows) > 0 {
-		return errors.New("windows: there are two of them")
+		return errors.New("windows: found twice, want one")
 	}
 	r.Windows = make([]Window, len(windows))
 	errs := make([]error, len(windows))
@@ -81,7 +81,7 @@ func strict(b []byte, v any) error {
 		return err
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return errors.New("more after its end")
+		return errors.New("found data after the end")
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (r *Result) Check() error {
 	for i, w := range r.Windows {
 		at := fmt.Sprintf("windows[%d]", i)
 		if !slices.ContainsFunc(r.Variants, func(v Variant) bool { return v.Name == w.Variant }) {
-			bad("%s: variant %q is none of the result's", at, w.Variant)
+			bad("%s: variant %q is not one of the result's", at, w.Variant)
 		}
 		if !slices.Contains([]string{Repeat, Searching, Sweeping}, w.Purpose) {
 			bad("%s: purpose %q, want %s, %s or %s", at, w.Purpose, Repeat, Searching, Sweeping)
@@ -143,7 +143,7 @@ func (r *Result) Check() error {
 			bad("%s: load point %d of %d", at, w.Point, len(r.Points))
 		}
 		if w.Purpose == Sweeping && w.Sweep == nil {
-			bad("%s: a sweep that does not say of what", at)
+			bad("%s: purpose %q, but sweep is missing", at, w.Purpose)
 		}
 		if w.Load.Latency == nil || w.Load.Duration <= 0 {
 			bad("%s: no latency, or no duration", at)

@@ -131,7 +131,7 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 			h := stats.Merge(r.Windows[1].Load.Latency)
 			h.Record(1 << 40)
 			r.Windows[1].Load.Latency = h
-		}, "1 latencies beyond what the histogram holds (137 s) count as that"},
+		}, "1 latencies above the histogram's limit (137 s) count as 137 s"},
 		{"a clock that was set", func(r *Result) { r.Windows[1].Warnings = []string{"the clock was set by 1h0m0s"} },
 			"the clock was set by 1h0m0s"},
 	} {

@@ -107,8 +107,10 @@ func TestFewRepeats(t *testing.T) {
 		same    bool
 		doubt   string
 	}{
-		{6, true, "6 repeats tell none of 8 comparisons from chance, however plain it is; 9 do [no-lane, twin]"},
-		{8, true, "8 repeats tell none of 8 comparisons from chance, however plain it is; 9 do [no-lane, twin]"},
+		{6, true, "6 repeats cannot tell any of 8 comparisons from chance, however large the difference; 9 repeats can " +
+			"[no-lane, twin]"},
+		{8, true, "8 repeats cannot tell any of 8 comparisons from chance, however large the difference; 9 repeats can " +
+			"[no-lane, twin]"},
 		{9, false, ""},
 		{5, false, ""}, // by t intervals
 	} {
@@ -139,7 +141,7 @@ func TestShortWindows(t *testing.T) {
 		want := ""
 		if tt.inFlight > 0 {
 			want = fmt.Sprintf("windows of 1s are too short: %d requests were in flight and 2000.0 were answered in "+
-				"each, so that rate and latency are of the quickest alone [idle, no-lane, twin]", tt.inFlight)
+				"each, so rate and latency cover only the quickest [idle, no-lane, twin]", tt.inFlight)
 		}
 		r := fixture()
 		r.Experiment.Load.Pipeline = tt.pipeline
@@ -269,11 +271,11 @@ func TestReadRefuses(t *testing.T) {
 		"a key of a window": {strings.Replace(good, `"purpose"`, `"porpoise"`, 1),
 			`windows[0]: json: unknown field "porpoise"`},
 		"windows twice": {strings.Replace(good, `"windows"`, `"windows": [], "windows"`, 1),
-			"windows: there are two of them"},
+			"windows: found twice, want one"},
 		"damaged buckets": {regexp.MustCompile(`"hdr": "HISTFAAA....`).ReplaceAllString(good,
 			`"hdr": "HISTFAAAAAAA`), "windows[0]: "},
 		"no experiment":        {`{"schema": "niclane.result/2", "windows": []}`, "experiment is missing"},
-		"a sweep of nothing":   {written(t, sweeping), "windows[0]: a sweep that does not say of what"},
+		"a sweep of nothing":   {written(t, sweeping), "windows[0]: purpose \"sweep\", but sweep is missing"},
 		"a search of nothing":  {written(t, searched), "searches[0]: no result"},
 		"not even an object":   {`[1]`, "not a result of niclane"},
 		"schema is no text":    {`{"schema": 2}`, "not a result of niclane"},

@@ -268,8 +268,8 @@ func (f *family) few() string {
 	if repeats == 0 || repeats >= need {
 		return ""
 	}
-	return fmt.Sprintf("%d repeats tell none of %d comparisons from chance, however plain it is; %d do", repeats,
-		len(f.members), need)
+	return fmt.Sprintf("%d repeats cannot tell any of %d comparisons from chance, however large the difference; "+
+		"%d repeats can", repeats, len(f.members), need)
 }
 
 // pairs returns the ratios of neighbouring repeats, for each percentile that all of them can

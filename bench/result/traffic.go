@@ -107,7 +107,7 @@ func powerOf(windows map[int]*Window, source int) (s PowerSummary) {
 		sum.Energy.Low += p.Energy.Low
 		sum.Energy.High += p.Energy.High
 		if w.Machine == nil {
-			skipped = errors.New("nothing counted what was done meanwhile")
+			skipped = errors.New("a window has no counters of the SUT")
 			continue
 		}
 		received, sent, _ := w.carried()

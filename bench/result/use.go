@@ -136,7 +136,7 @@ func newColumn(windows map[int]*Window) *column {
 	c.put("TCP timers that fired", sum(func(d *machine.Diff) float64 { return float64(d.TCP.Timeouts) }), Times)
 	c.put("connections dropped by a full backlog",
 		sum(func(d *machine.Diff) float64 { return float64(d.TCP.ListenDrops) }), Times)
-	c.put("UDP datagrams lost for want of room",
+	c.put("UDP datagrams dropped by a full buffer",
 		sum(func(d *machine.Diff) float64 { return float64(d.UDP.ReceiveErrors + d.UDP.SendErrors) }), Times)
 	c.napis(all, ns)
 	c.lanes(all, ns)

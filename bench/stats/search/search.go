@@ -168,8 +168,8 @@ func Run(ctx context.Context, c Config, measure Measure) (*Result, error) {
 		err = nil
 	}
 	if s.res.Rate > 0 && s.res.Rate > s.res.Crossing*(1+c.Resolution) {
-		s.warnf("%s was confirmed, but all windows together put the limit at %s: it moves, or latency does not grow "+
-			"with the rate", perSecond(s.res.Rate), perSecond(s.res.Crossing))
+		s.warnf("%s was confirmed, but all windows together put the limit at %s: the limit moves, or latency does not "+
+			"grow with the rate", perSecond(s.res.Rate), perSecond(s.res.Crossing))
 	}
 	if err != nil {
 		err = fmt.Errorf("search: %w", err)
