@@ -45,22 +45,22 @@ type Study struct {
 
 var (
 	webCache = []string{
-		"the paper names no other traffic; here 30 % of the link is noise in both directions, and “idle” and " +
-			"“idle-lane” are without",
-		"arrivals are a Poisson process; vegeta's are at equal distances",
-		"times to the first byte are measured; vegeta has none, so how the paper got them is not known",
+		"the paper names no other traffic; here noise takes 30 % of the link in each direction, except in “idle” " +
+			"and “idle-lane”",
+		"arrivals are a Poisson process; vegeta sends at equal intervals",
+		"times to the first byte are measured; vegeta does not measure them, so how the paper got them is not known",
 	}
 	memcached = []string{
 		"the paper's baseline had busy polling, NAPI IDs and symmetric queues on and lacked only the traffic class " +
 			"and the filter: its “off” lies between our “off” and “tuned”",
 	}
 	delivery = []string{
-		"the paper has no lanes: what it claims is throughput and watts of a server, so that the share of the link " +
-			"is all that can be set beside it",
+		"the paper has no lanes: it claims the throughput and the watts of a server, so only the share of the link " +
+			"can be compared",
 	}
 	deliveryInLab = []string{
 		"the lab's link is thousands of times slower than the paper's, its disk and processors are not: a share of " +
-			"it says that nothing broke, and nothing about a large server",
+			"the link shows that nothing broke; it says nothing about a large server",
 		"watts are not measured in the lab: there is no sensor",
 	}
 )
@@ -77,12 +77,12 @@ var Studies = []Study{
 			{RateInSLA, 0, "throughput within the SLA 142 % higher", 2.42},
 		},
 		WhyInLab: "Seen on a quiet machine of two processors (docs/papers.md): receive queues and steering cost " +
-			"nothing. What costs is transmit: the lab's card can rank lanes only by HTB in front of all its queues, " +
-			"under one lock, and packets come in smaller batches then. Then the pollers' threads: they have no " +
-			"processor of their own and go before the server. Without other traffic there is nobody to be ranked " +
-			"before, so that all of it is loss.",
+			"nothing. The first cost is transmit: the lab's card can rank lanes only by HTB in front of all its " +
+			"queues, under one lock, and packets then come in smaller batches. The second cost is the pollers' " +
+			"threads: they have no processor of their own and run before the server. Without other traffic the lane " +
+			"has nothing to overtake, so both costs are pure loss.",
 		Differences: append(memcached,
-			"no noise, as in the paper: the lane keeps nobody away here, it only steers and polls"),
+			"no noise, as in the paper: the lane has no other traffic to keep away, it only steers and polls"),
 	},
 	{
 		Experiment: "memcached-shared-link", Paper: "ADQ in Kubernetes (Intel, 2022)", Lane: "lane",
@@ -92,11 +92,11 @@ var Studies = []Study{
 			{Percentile, 99.9, "P99.9 within 1 ms in both", 0},
 		},
 		Differences: []string{
-			"an open loop; the paper's generator was a closed one, so that its three times is the ratio of mean " +
+			"an open loop; the paper's generator was a closed loop, so its “three times” is the ratio of mean " +
 				"latencies",
 			"4:1 gets to sets over the keys of the file, proven by the server; the paper's generator ignored its " +
 				"file and measured misses",
-			"no Kubernetes: the lane, not how a pod gets one",
+			"no Kubernetes: this measures the lane, not how a pod gets one",
 		},
 	},
 	{
@@ -108,23 +108,24 @@ var Studies = []Study{
 		},
 		Differences: []string{
 			"an open loop, and the mix that the paper's file asks for, as in memcached-shared-link",
-			"one pod at a time, made anew for each window; the paper had both beside each other",
-			"clients are outside of the cluster, at the pod's address; the paper's were pods of another node, " +
-				"behind a service",
+			"one pod at a time, a new one for each window; the paper ran both at the same time",
+			"clients are outside the cluster and use the pod's address; the paper's were pods of another node and " +
+				"used a service",
 		},
 	},
 	{
 		Experiment: "memcached-client-lane", Paper: "Aerospike with ADQ (Intel, 2020), its outlook", Lane: "both",
 		Bases: []string{"off", "tuned", "lane"},
 		Claims: []Claim{{Percentile, 99, "a further gain from a lane on the clients is expected, without " +
-			"a figure", 0}, {Rate, 0, "the same of throughput", 0}},
-		DifferencesInLab: []string{"nothing but the load leaves the lab's client, so that its lane has nobody to " +
+			"a figure", 0}, {Rate, 0, "the same for throughput", 0}},
+		DifferencesInLab: []string{"only the load leaves the lab's client, so its lane has no other traffic to " +
 			"keep away"},
 	},
 	{
-		Experiment: "redis-mixed", Paper: "none: a server of one thread, which the papers say needs no change",
-		Lane: "lane", Bases: []string{"off", "tuned"},
-		Claims: []Claim{{Percentile, 99, "P99, of which they give no figure", 0},
+		Experiment: "redis-mixed", Lane: "lane",
+		Paper: "none: a single-threaded server; the papers say that such servers need no change",
+		 Bases: []string{"off", "tuned"},
+		Claims: []Claim{{Percentile, 99, "P99; they give no figure", 0},
 			{Percentile, 99.9, "P99.9, likewise", 0}, {Rate, 0, "throughput, likewise", 0}},
 	},
 	{
@@ -139,7 +140,7 @@ var Studies = []Study{
 		Differences: webCache,
 	},
 	{
-		Experiment: "web-cache-small-tls", Paper: "the same under TLS, of which it gives no figures apart",
+		Experiment: "web-cache-small-tls", Paper: "the same under TLS; it gives no separate figures",
 		Lane: "lane", Bases: []string{"off", "tuned"},
 		Claims: []Claim{{Mean, 0, "10 KB: mean 52 % lower", 0.48}, {Percentile, 99, "10 KB: P99 83 % lower", 0.17},
 			{FirstByte, 99, "time to first byte: P99 83 % lower", 0.17}},
@@ -153,7 +154,7 @@ var Studies = []Study{
 		Differences: append(webCache, "the paper gives no rate for these objects"),
 	},
 	{
-		Experiment: "web-cache-video-tls", Paper: "the same under TLS, of which it gives no figures apart",
+		Experiment: "web-cache-video-tls", Paper: "the same under TLS; it gives no separate figures",
 		Lane: "lane", Bases: []string{"off", "tuned"},
 		Claims:      []Claim{{Mean, 0, "4 MB: mean 13 % lower", 0.87}, {Percentile, 99, "4 MB: P99 37 % lower", 0.63}},
 		Differences: webCache,
@@ -166,13 +167,13 @@ var Studies = []Study{
 			{Mean, 0, "weighted mean of buckets 18.8 % lower", 0.812}, {Rate, 0,
 				"15.3 instead of 8.6 million transactions per second", 1.78},
 		},
-		Differences: []string{"the mean is that of all requests; the paper's is of buckets of 40 µs, ± 20 µs"},
+		Differences: []string{"the mean is that of all requests; the paper's comes from buckets of 40 µs, ± 20 µs"},
 	},
 	{
 		Experiment: "live-linear", Paper: "Varnish on Xeon 6 (Varnish Software, 2024)", Lane: "lane",
 		Bases:            []string{"off", "tuned"},
 		Claims:           []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}},
-		Differences:      append(delivery, "TLS by hitch, a process of its own; the paper's Varnish has TLS inside"),
+		Differences:      append(delivery, "a separate process, hitch, does TLS; the paper's Varnish has TLS built in"),
 		DifferencesInLab: deliveryInLab,
 	},
 	{
@@ -196,7 +197,7 @@ var Studies = []Study{
 		Experiment: "vod", Paper: "Varnish on Xeon 6 (Varnish Software, 2024)", Lane: "lane",
 		Bases:  []string{"off", "tuned"},
 		Claims: []Claim{{LinkShare, 0, "VoD: 838.93 Gbit/s from NVMe, 52 to 70 % of the link", 0.70}},
-		Differences: append(delivery, "Traffic Server without a cache in memory in the place of Varnish Enterprise "+
-			"and its own store"), DifferencesInLab: deliveryInLab,
+		Differences: append(delivery, "Traffic Server without a cache in memory replaces Varnish Enterprise and its "+
+			"own store"), DifferencesInLab: deliveryInLab,
 	},
 }

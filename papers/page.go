@@ -146,7 +146,7 @@ func (v *view) gather() {
 func where(r *result.Result) string {
 	if r.Experiment.Lab != nil {
 		return "All hosts are network namespaces of one machine with an emulated card (docs/lab.md): absolute " +
-			"figures are its own, only ratios within a run are comparable"
+			"figures hold for this machine only; only ratios within a run are comparable"
 	}
 	hosts := r.Environment.Hosts
 	var names, shared []string
@@ -158,7 +158,7 @@ func where(r *result.Result) string {
 	}
 	text := fmt.Sprintf("Measured with agents on %d hosts: %s", len(hosts), strings.Join(names, ", "))
 	if len(shared) > 0 {
-		text += fmt.Sprintf(". Of these %s are one machine, by its name and its clock: absolute figures are its own",
+		text += fmt.Sprintf(". %s are one machine, as its name and its clock show: absolute figures hold for it only",
 			strings.Join(shared, ", "))
 	}
 	return text
@@ -189,7 +189,7 @@ func sized(r *result.Result) string {
 	case r.Experiment.Trial():
 		return "a trial: to see that everything starts; its figures mean nothing"
 	case n > 0 && strings.HasSuffix(r.Experiment.Sized[n-1], "quick"):
-		return "quick form: to see that it runs, and roughly what; too short for a claim"
+		return "quick form: shows that it runs, and rough figures; too short for a claim"
 	case n > 0:
 		return "the lab's form"
 	}

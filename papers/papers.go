@@ -197,7 +197,7 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 			return nil, fmt.Errorf("%s is within the SLA at no rate that was measured", base)
 		}
 		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1,
-			Method: "of the highest rates that were measured within the SLA; no interval"}, nil
+			Method: "ratio of the highest rates that were measured within the SLA; no interval"}, nil
 	}
 	if c.Measure == LinkShare {
 		a, ok1 := o.linkShare(point, o.Lane)
@@ -205,7 +205,7 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 		if !ok1 || !ok2 || b == 0 {
 			return nil, errors.New("the link's rate is not known")
 		}
-		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1, Method: "of the means; no interval"}, nil
+		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1, Method: "ratio of the means; no interval"}, nil
 	}
 	if c.Measure == Percentile || c.Measure == FirstByte {
 		if r, missing, ok := o.summarized(point, base, c); ok {

@@ -151,10 +151,10 @@ func TestWrite(t *testing.T) {
 	}
 	text := b.String()
 	errtest.Has(t, "the page", text,
-		"P99 half", "−50 %", "as the paper, or better", "80.0 % of the link", "quick form: to see that it runs",
+		"P99 half", "−50 %", "as the paper, or better", "80.0 % of the link", "quick form: shows that it runs",
 		"made-up/report.html",
 		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)",
-		"Studies of which nothing was measured: 1", "10 connections, closed loop", "<td>10.0 µs</td>",
+		"Studies without a measurement: 1", "10 connections, closed loop", "<td>10.0 µs</td>",
 		"75 % threads, 25 % interrupts", "because of the lab")
 	errtest.Lacks(t, "what the template could not fill in", text, "ZgotmplZ", "<no value>", "NaN")
 }
@@ -165,9 +165,9 @@ func TestWhere(t *testing.T) {
 	const (
 		inLab    = "network namespaces of one machine with an emulated card"
 		onHosts  = "Measured with agents on 3 hosts: dut (sut), left (client), far (noise)"
-		together = "Of these dut, left are one machine"
+		together = "dut, left are one machine"
 		labOnly  = "other in the lab"
-		differ   = "What differs between the studies each of them says."
+		differ   = "Studies ran in different environments: each study names its own."
 		link     = "link of 1.00 Mbit/s"
 	)
 	latency, rate := map[string]int64{"off": 10e6, "lane": 4e6}, map[string]float64{"off": 40_000, "lane": 100_000}

@@ -139,7 +139,7 @@ func (a Assumptions) check(old, next Server) error {
 	case a.Racks < 1:
 		return fmt.Errorf("%d racks: want at least 1", a.Racks)
 	case a.RackPower < 0 || a.Price < 0:
-		return errors.New("a power and a price are not negative")
+		return errors.New("rack power and price: want 0 or more")
 	case !(a.PUE >= 1):
 		return fmt.Errorf("PUE %v: want at least 1, the power of the servers themselves", a.PUE)
 	case a.Rule != ByPower && a.Rule != ByUnits:

@@ -78,7 +78,7 @@ func TestRefused(t *testing.T) {
 		"pue":        {func(_ *Server, a *Assumptions) { a.PUE = 0.9 }, "PUE 0.9"},
 		"pue nan":    {func(_ *Server, a *Assumptions) { a.PUE = math.NaN() }, "PUE NaN"},
 		"rule":       {func(_ *Server, a *Assumptions) { a.Rule = "hope" }, `rule "hope"`},
-		"price":      {func(_ *Server, a *Assumptions) { a.Price = -1 }, "not negative"},
+		"price":      {func(_ *Server, a *Assumptions) { a.Price = -1 }, "rack power and price: want 0 or more"},
 		"efficiency": {func(s *Server, _ *Assumptions) { s.RatePerWatt = power.Interval{} }, "want more than 0"},
 		"units": {func(s *Server, a *Assumptions) { a.Rule, s.Units = ByUnits, 0 },
 			"takes 0 of a rack's 42 units"},

@@ -28,7 +28,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	a := r.Assumptions
 	b.WriteString("\n")
 	line("racks", "%d become %d: %s", a.Racks, r.Whole, short(r.Racks))
-	line("", "= %s, the last rack in full", r.Formula)
+	line("", "= %s, rounded up to whole racks", r.Formula)
 	if r.Servers != nil {
 		line("servers", "%s become %s, for %s Gbit/s", short(r.Servers[0]), short(r.Servers[1]), short(*r.Rate))
 	}
@@ -56,17 +56,17 @@ func (r *Result) assumed() []string {
 	var out []string
 	switch a.Rule {
 	case ByPower:
-		out = append(out, "a rack is full when its servers take the same power as a rack of the others (--rule power)")
+		out = append(out, "full racks of old and of new servers take the same power (--rule power)")
 		if a.RackPower > 0 {
-			out = append(out, fmt.Sprintf("which is %s kW (--rack-power)", number(a.RackPower/1000)))
+			out = append(out, fmt.Sprintf("that power is %s kW (--rack-power)", number(a.RackPower/1000)))
 		}
 	case ByUnits:
-		out = append(out, fmt.Sprintf("a rack is full when its %d units are (--rule units, --rack-units); its power "+
-			"and cooling suffice", a.RackUnits))
+		out = append(out, fmt.Sprintf("a rack is full when its %d units are used (--rule units, --rack-units); its "+
+			"power and cooling suffice", a.RackUnits))
 	}
-	out = append(out, fmt.Sprintf("the site takes %v times what its servers take (--pue)", a.PUE),
-		"every server does what was measured, all the time, at the power that was measured then",
-		"the work can be divided among any number of servers; spares, switches and the servers' price are not in it")
+	out = append(out, fmt.Sprintf("the site takes %v times the power of its servers (--pue)", a.PUE),
+		"every server does the measured work all the time, at the power that was measured with it",
+		"the work can be divided among any number of servers; spares, switches and the servers' price are not included")
 	return out
 }
 
