@@ -32,7 +32,7 @@ func (c *Config) codec() (proto.Codec, error) {
 	case Redis:
 		return resp.New(k), nil
 	}
-	return nil, fmt.Errorf("protocol %q runs by its client's library, not here", c.Protocol)
+	return nil, fmt.Errorf("protocol %q runs in its client library, not here", c.Protocol)
 }
 
 // checkWorkload reports the settings of the workload that do not apply to the protocol or are

@@ -385,7 +385,7 @@ func (c Config) checkRedfish(bad func(string, ...any)) {
 	case err != nil:
 		bad("url: not a URL")
 	case u.User != nil:
-		bad("url: holds a user or password; they belong into credentials")
+		bad("url: holds a user or password; they belong in credentials")
 	case u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
 		bad("url %q: want https://HOST or https://HOST:PORT", c.URL)
 	}
@@ -431,7 +431,7 @@ func (c Config) checkSNMP(bad func(string, ...any)) {
 	}
 	if c.Source == Raritan {
 		if len(c.Inlets) > 0 && len(c.Outlets) > 0 {
-			bad("inlets, outlets: what an outlet draws is in its inlet; want one of them")
+			bad("inlets, outlets: an inlet includes what its outlets draw; want one of them")
 		}
 		c.checkNumbers(bad, "inlets", c.Inlets)
 		c.checkNumbers(bad, "outlets", c.Outlets)
@@ -444,7 +444,7 @@ func (c Config) checkSNMP(bad func(string, ...any)) {
 	case c.Model != "" && !known:
 		bad("model %q: want %s", c.Model, strings.Join(modelNames(), ", "))
 	case c.Model == "" && c.PDU != 0:
-		bad("pdu: oids name their instance themselves")
+		bad("pdu: want none with oids, which name their instance")
 	}
 	if len(c.OIDs) > maxSensors {
 		bad("oids: %d named, want at most %d", len(c.OIDs), maxSensors)

@@ -44,7 +44,7 @@ func TestConfigListsAllMistakes(t *testing.T) {
 			[]string{`url "http://bmc": want https://HOST`}},
 		{Config{Source: Raritan, Address: "pdu", Credentials: "/c", Inlets: []int{0, 1, 1}, Outlets: []int{1},
 			Auth: "md5", Privacy: "des", Model: "apc"}, []string{
-			"model: not a key of source raritan, only of snmp", "inlets, outlets: what an outlet draws is in its inlet",
+			"model: not a key of source raritan, only of snmp", "inlets, outlets: an inlet includes what its outlets draw",
 			"inlets[0] 0: want 1 to 65535", "inlets[2] 1: named twice", `auth "md5": want sha`,
 			`privacy "des": want aes`}},
 		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Version: "2c", Privacy: "aes"},
@@ -52,7 +52,8 @@ func TestConfigListsAllMistakes(t *testing.T) {
 		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Version: "1", PDU: 1,
 			OIDs: []OID{{OID: "1.3.6.1.4.1.1", Unit: "VA", Scale: -1}, {OID: ".1.3.6.1.4.1.1", Unit: "W"},
 				{OID: "iso.3", Unit: "W"}}}, []string{
-			`version "1": want 3 or 2c`, "pdu: oids name their instance themselves", `oids[0].unit "VA": want W or kW`,
+			`version "1": want 3 or 2c`, "pdu: want none with oids, which name their instance",
+			`oids[0].unit "VA": want W or kW`,
 			"oids[0].scale -1", `oids[1].oid ".1.3.6.1.4.1.1": named twice`, `oids[2].oid "iso.3": want numbers`}},
 		{Config{Source: Hwmon, Chip: "x"}, []string{"sensors: 0 named, want 1 to 12"}},
 		{Config{Source: Redfish, URL: "https://bmc\x7f", Credentials: "/c", Chassis: someIDs(13)},

@@ -73,7 +73,7 @@ func readSecrets(where string, want, optional []string) (secrets, error) {
 	}
 	for _, name := range credentialNames {
 		if _, ok := s[name]; ok && !slices.Contains(want, name) && !slices.Contains(optional, name) {
-			errs = append(errs, fmt.Errorf("%s: %s is of no use here, want %s", where, name, strings.Join(want, ", ")))
+			errs = append(errs, fmt.Errorf("%s: %s is not used here, want %s", where, name, strings.Join(want, ", ")))
 		}
 	}
 	if len(errs) > 0 {
@@ -101,7 +101,7 @@ func readPrivate(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	if m := info.Mode().Perm(); m&0o077 != 0 {
-		return nil, fmt.Errorf("%s: mode %04o lets others at the credentials, want 0600 or 0400", path, m)
+		return nil, fmt.Errorf("%s: mode %04o gives other users access to the credentials, want 0600 or 0400", path, m)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return nil, fmt.Errorf("%s: belongs to user %d, want this user or root", path, st.Uid)
@@ -135,7 +135,7 @@ func parseSecrets(b []byte) (secrets, error) {
 			errs = append(errs, fmt.Errorf("line %d: want NAME=VALUE with NAME one of %s", n,
 				strings.Join(credentialNames, ", ")))
 		case twice:
-			errs = append(errs, fmt.Errorf("line %d: %s a second time", n, name))
+			errs = append(errs, fmt.Errorf("line %d: %s is set twice", n, name))
 		case value == "" || strings.ContainsRune(value, 0):
 			errs = append(errs, fmt.Errorf("line %d: %s is empty or has a zero byte", n, name))
 		default:

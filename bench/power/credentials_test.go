@@ -25,15 +25,15 @@ func TestCredentialsFile(t *testing.T) {
 		{"fine", "# of the BMC\n\nuser=meter\npassword= with = and blanks \r\n", "", 0o600},
 		{"read-only", "user=meter\npassword=x", "", 0o400},
 		{"others read", "user=meter\npassword=" + simSecret,
-			"mode 0604 lets others at the credentials, want 0600 or 0400", 0o604},
+			"mode 0604 gives other users access to the credentials, want 0600 or 0400", 0o604},
 		{"group writes", "user=meter\npassword=" + simSecret, "mode 0620", 0o620},
 		{"unknown name", "user=meter\npassword=x\npin=" + simSecret,
 			"line 3: want NAME=VALUE with NAME one of user, password", 0o600},
 		{"no equals sign", simSecret, "line 1: want NAME=VALUE", 0o600},
-		{"twice", "user=meter\nuser=" + simSecret, "line 2: user a second time", 0o600},
+		{"twice", "user=meter\nuser=" + simSecret, "line 2: user is set twice", 0o600},
 		{"empty", "user=\npassword=" + simSecret, "line 1: user is empty", 0o600},
 		{"missing", "user=meter", "no password", 0o600},
-		{"of no use", "user=meter\npassword=x\ncommunity=" + simSecret, "community is of no use here", 0o600},
+		{"of no use", "user=meter\npassword=x\ncommunity=" + simSecret, "community is not used here", 0o600},
 		{"large", strings.Repeat("#", 5000), "more than 4096 bytes", 0o600},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

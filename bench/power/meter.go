@@ -305,7 +305,7 @@ func (r *Result) warn(s *series) {
 			e.Energy.Low, e.Energy.High, e.Method, c.Energy.Low, c.Energy.High, c.Method))
 	}
 	if r.Provenance.AccuracyPercent == 0 {
-		r.Warnings = append(r.Warnings, "nobody states the sensor's accuracy (accuracy): the interval is that of "+
+		r.Warnings = append(r.Warnings, "the sensor's accuracy is not stated (accuracy): the interval is that of "+
 			"resolution, timing and sampling alone")
 	}
 	if r.Missed > 0 {

@@ -89,7 +89,7 @@ type guard struct {
 
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "https" || req.URL.Host != g.host || req.URL.User != nil {
-		return nil, fmt.Errorf("the BMC leads away from %s", g.host)
+		return nil, fmt.Errorf("the BMC links to a host other than %s", g.host)
 	}
 	if g.left.Add(-1) < 0 {
 		return nil, fmt.Errorf("more than %d requests to find a power sensor", maxRequests)
@@ -158,7 +158,7 @@ func (r redfish) clean(err error) error {
 	err = r.secrets.hide(err)
 	var cert *tls.CertificateVerificationError
 	if errors.As(err, &cert) {
-		return fmt.Errorf("%w: ca-file names who vouches for the BMC", err)
+		return fmt.Errorf("%w: ca-file names the authority of the BMC's certificate", err)
 	}
 	if text := printable(err.Error()); text != err.Error() {
 		return &redactedError{text, err}
@@ -174,8 +174,8 @@ func (r redfish) find(ctx context.Context) (sensorSet, error) {
 	dev := &chassisReader{r: r, cl: cl}
 	f := sensorSet{dev: dev, prov: r.describe()}
 	if r.c.SkipVerify {
-		f.warnings = append(f.warnings, "the BMC's certificate was not verified (skip-verify): anybody on the way "+
-			"could have read the password or made up the watts")
+		f.warnings = append(f.warnings, "the BMC's certificate was not verified (skip-verify): an attacker on the "+
+			"network path could have read the password or forged the watts")
 	}
 	if err := r.sensors(cl, dev, &f); err != nil {
 		return sensorSet{}, errors.Join(r.clean(err), dev.close(ctx))

@@ -222,7 +222,7 @@ func TestRedfishRefuses(t *testing.T) {
 		name, want string
 		edit       func(t *testing.T, s *simRedfish, c *Config)
 	}{
-		{"certificate", "ca-file names who vouches", func(_ *testing.T, _ *simRedfish, c *Config) { c.CAFile = "" }},
+		{"certificate", "ca-file names the authority", func(_ *testing.T, _ *simRedfish, c *Config) { c.CAFile = "" }},
 		{"password", "[secret]", func(t *testing.T, _ *simRedfish, c *Config) {
 			c.Credentials = credentials(t, "user="+simUser, "password=not-"+simSecret)
 		}},
@@ -260,12 +260,12 @@ func TestRedfishRefuses(t *testing.T) {
 			c.Timeout = 50e6
 			s.handle[env] = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 		}},
-		{"redirect", "leads away from", func(_ *testing.T, s *simRedfish, _ *Config) {
+		{"redirect", "links to a host other than", func(_ *testing.T, s *simRedfish, _ *Config) {
 			s.handle[env] = func(w http.ResponseWriter, r *http.Request) {
 				http.Redirect(w, r, "https://127.0.0.1:1/steal", http.StatusFound)
 			}
 		}},
-		{"link elsewhere", "leads away from", func(_ *testing.T, s *simRedfish, _ *Config) {
+		{"link elsewhere", "links to a host other than", func(_ *testing.T, s *simRedfish, _ *Config) {
 			s.docs["/redfish/v1/Chassis/1"].(obj)["EnvironmentMetrics"] = link("@127.0.0.1:1/steal")
 		}},
 	} {

@@ -271,6 +271,6 @@ func CheckKeys(now Counters, want int64) error {
 	if now.Keys.Name == "" || now.Keys.Value >= want {
 		return nil
 	}
-	return fmt.Errorf("server holds %d %s, %d keys were stored: it has let go of the others (its memory?)",
+	return fmt.Errorf("server holds %d %s, %d keys were stored: it has dropped the others (too little memory?)",
 		now.Keys.Value, now.Keys.Name, want)
 }

@@ -132,7 +132,7 @@ func trafficServer(ctx context.Context, c Config) (Counters, error) {
 		last = now
 		select {
 		case <-ctx.Done():
-			return now, fmt.Errorf("they do not come to rest: %w", ctx.Err())
+			return now, fmt.Errorf("they keep changing: %w", ctx.Err())
 		case <-time.After(trafficServerSync):
 		}
 	}

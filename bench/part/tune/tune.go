@@ -64,7 +64,7 @@ func (c Config) settings() ([]setting, error) {
 		return out, nil
 	}
 	if !device.MatchString(c.Device) {
-		return nil, fmt.Errorf("device %q: want the name of one", c.Device)
+		return nil, fmt.Errorf("device %q: want the name of a network device", c.Device)
 	}
 	dir := filepath.Join(c.root, "/sys/class/net", c.Device)
 	if c.NAPIThreads {

@@ -23,7 +23,7 @@ var (
 	errBoth     = errors.New("both Content-Length and Transfer-Encoding")
 	errOld      = errors.New("Transfer-Encoding in HTTP/1.0")
 	errCoding   = errors.New("transfer coding other than chunked")
-	errSwitched = errors.New("101 Switching Protocols, which nobody asked for")
+	errSwitched = errors.New("101 Switching Protocols, which was not requested")
 )
 
 // A head is the parsed header of a response.

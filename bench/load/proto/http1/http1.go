@@ -60,7 +60,7 @@ func New(host string, paths []Path, headers []string) (*Codec, error) {
 		}
 		switch http.CanonicalHeaderKey(name) {
 		case "Host", "Content-Length", "Transfer-Encoding", "Expect", "Upgrade":
-			bad("headers[%d] %q: %s is the generator's to set", i, h, name)
+			bad("headers[%d] %q: the generator itself sets %s", i, h, name)
 		}
 		fmt.Fprintf(&extra, "%s: %s\r\n", name, strings.TrimSpace(value))
 	}
