@@ -83,7 +83,7 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{Config: c, root: os.Geteuid() == 0, uid: os.Getuid(), gid: os.Getgid(),
 		log: log.New(c.Log, "", log.LstdFlags|log.LUTC)}
 	if len(c.Clients) == 0 {
-		return nil, errors.New("no clients: want the names in the certificates of those who may come")
+		return nil, errors.New("no clients: want the names in the certificates of the orchestrators that may connect")
 	}
 	if c.Lease < MinLease || c.Lease > MaxLease {
 		return nil, fmt.Errorf("lease %v: want %v to %v", c.Lease, MinLease, MaxLease)
@@ -108,7 +108,7 @@ func New(c Config) (*Agent, error) {
 	}
 	if err := restore(c.Dir); err != nil {
 		a.lock.Close()
-		return nil, fmt.Errorf("restore what an earlier agent has left: %w", err)
+		return nil, fmt.Errorf("restore the host after an earlier agent: %w", err)
 	}
 	a.spawner = newSpawner()
 	return a, nil
@@ -136,7 +136,7 @@ func (a *Agent) findUser() error {
 		return err
 	}
 	if uid == 0 {
-		return fmt.Errorf("user %s is root: jobs run as somebody without rights", a.User)
+		return fmt.Errorf("user %s is root: want an unprivileged user for jobs", a.User)
 	}
 	a.drop, a.uid, a.gid = true, uid, gid
 	return nil

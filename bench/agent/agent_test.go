@@ -345,12 +345,12 @@ func TestRefusedJobs(t *testing.T) {
 		"no part": {Request{What: "x", Part: "nsexec", Config: []byte("{}")},
 			`part "nsexec": want one of load noise`},
 		"both": {Request{What: "x", Part: "load", Config: []byte("{}"), Command: []string{"sleep"}},
-			"one of the two"},
-		"neither": {Request{What: "x"}, "one of the two"},
+			"want either a part or a command"},
+		"neither": {Request{What: "x"}, "want either a part or a command"},
 		"preload": {Request{What: "x", Command: []string{"sleep"}, Environment: []string{"LD_PRELOAD=/x"}},
-			"LD_PRELOAD is not for an experiment to set"},
+			"environment: an experiment cannot set LD_PRELOAD"},
 		"path": {Request{What: "x", Command: []string{"sleep"}, Environment: []string{"PATH=/x"}},
-			"PATH is not for an experiment to set"},
+			"an experiment cannot set PATH"},
 		"environment": {Request{What: "x", Command: []string{"sleep"}, Environment: []string{"=1"}},
 			"want NAME=VALUE"},
 		"processor":      {Request{What: "x", Command: []string{"sleep"}, CPUs: []int{9999}}, "processor 9999"},
@@ -508,7 +508,7 @@ func TestSessionLimit(t *testing.T) {
 	d.Limit = 1e8
 	c := open(t, d)
 	<-c.Lost()
-	wantError(t, c.Err(), "host sut", "the agent has ended the session: the 100ms that it was to last have passed")
+	wantError(t, c.Err(), "host sut", "the agent has ended the session: its limit of 100ms has passed")
 }
 
 func TestClock(t *testing.T) {
@@ -665,7 +665,7 @@ func TestNewRefuses(t *testing.T) {
 		"other key": {func(c *Config) { c.Files.Key = filesOf(dir, DefaultClient).Key },
 			"private key does not match public key"},
 		"authority":      {func(c *Config) { c.Files.Authority = c.Files.Key }, "no certificate in it"},
-		"open directory": {func(c *Config) { c.Dir = open }, "must be a directory of user"},
+		"open directory": {func(c *Config) { c.Dir = open }, "want a directory of user"},
 		"root":           {func(c *Config) { c.User = "root" }, "user root is root"},
 		"no user":        {func(c *Config) { c.User = "no-such-user" }, "no-such-user"},
 		"no group":       {func(c *Config) { c.User = "nobody:no-such-group" }, "no-such-group"},

@@ -148,7 +148,7 @@ func (c *Client) listen(in *bufio.Reader, body io.Closer) {
 		}
 		var l line
 		if err := json.Unmarshal(text, &l); err != nil {
-			c.cancel(fmt.Errorf("the agent says what is no part of a session: %w", err))
+			c.cancel(fmt.Errorf("the agent sent something that is no part of a session: %w", err))
 			return
 		}
 		if l.Ended != nil {
@@ -219,7 +219,7 @@ func (c *Client) Close(ctx context.Context) error {
 		select {
 		case <-c.read:
 		case <-ctx.Done():
-			err = c.fault(fmt.Errorf("whether it is restored is not known: %w", context.Cause(ctx)))
+			err = c.fault(fmt.Errorf("it is not known whether the host is restored: %w", context.Cause(ctx)))
 			c.cancel(err)
 			return
 		}

@@ -141,7 +141,7 @@ func raiseFIFO(p int) error {
 	}
 	want := unix.Rlimit{Cur: uint64(p), Max: max(uint64(p), have.Max)}
 	if err := unix.Prlimit(0, unix.RLIMIT_RTPRIO, &want, nil); err != nil {
-		return fmt.Errorf("SCHED_FIFO priority %d is not for this agent: RLIMIT_RTPRIO is %d: %w", p, have.Max, err)
+		return fmt.Errorf("SCHED_FIFO priority %d: RLIMIT_RTPRIO of this agent is %d: %w", p, have.Max, err)
 	}
 	return nil
 }

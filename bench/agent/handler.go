@@ -141,7 +141,7 @@ func sameVersion(h http.Header, version string) error {
 		return nil
 	}
 	if protocol == "" {
-		return errors.New("the other side is no niclane")
+		return errors.New("the other side is not niclane")
 	}
 	return fmt.Errorf("niclane %.100s (protocol %.20s) on the other side, niclane %s (protocol %s) here: both have "+
 		"to be the same", theirs, protocol, version, Protocol)
@@ -285,7 +285,7 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 		case <-quiet.C:
 			return fmt.Errorf("its orchestrator was silent for %v", a.Lease)
 		case <-limit.C:
-			return fmt.Errorf("the %v that it was to last have passed", time.Duration(o.Limit))
+			return fmt.Errorf("its limit of %v has passed", time.Duration(o.Limit))
 		case <-s.ctx.Done():
 			return context.Cause(s.ctx)
 		case <-r.Context().Done():

@@ -193,7 +193,7 @@ func (j *job) end() End {
 	e := End{Log: j.log.String()}
 	switch {
 	case j.stdout.over:
-		e.Error = fmt.Sprintf("its result is larger than %d bytes, or those of all jobs are than %d", maxResult,
+		e.Error = fmt.Sprintf("its result is larger than %d bytes, or all results together are larger than %d", maxResult,
 			maxResults)
 	case j.err != nil:
 		e.Error = j.err.Error()
@@ -202,7 +202,7 @@ func (j *job) end() End {
 		}
 	case j.part:
 		if e.Result = json.RawMessage(j.stdout.buf.Bytes()); !json.Valid(e.Result) {
-			e.Result, e.Error = nil, "its result is no JSON"
+			e.Result, e.Error = nil, "its result is not JSON"
 		}
 	}
 	return e

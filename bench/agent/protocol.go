@@ -78,7 +78,7 @@ func (o Opening) check(most time.Duration) error {
 		errs = append(errs, err)
 	}
 	if o.Limit <= 0 || o.Limit > int64(most) {
-		errs = append(errs, fmt.Errorf("a session of %v: want at most %v, what this agent was started with",
+		errs = append(errs, fmt.Errorf("a session of %v: want at most %v, the limit of this agent",
 			time.Duration(o.Limit), most))
 	}
 	return errors.Join(append(errs, checkStorage(o.Storage))...)
@@ -180,7 +180,7 @@ func (r Request) check() error {
 	}
 	switch {
 	case (r.Part == "") == (len(r.Command) == 0):
-		bad("want a part or a command, one of the two")
+		bad("want either a part or a command")
 	case r.Part != "" && !slices.Contains(Parts, r.Part):
 		bad("part %.40q: want one of %s", r.Part, strings.Join(Parts, " "))
 	case r.Part != "" && len(r.Config) == 0:
@@ -200,7 +200,7 @@ func (r Request) check() error {
 		if !environment.MatchString(e) {
 			bad("environment: %.60q: want NAME=VALUE", e)
 		} else if name, _, _ := strings.Cut(e, "="); slices.Contains(reserved, name) || strings.HasPrefix(name, "LD_") {
-			bad("environment: %s is not for an experiment to set", name)
+			bad("environment: an experiment cannot set %s", name)
 		}
 	}
 	if size > maxArgument || len(r.Command)+len(r.Environment) > 1024 {

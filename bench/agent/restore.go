@@ -312,7 +312,7 @@ func lockMade(dir string, flags int) (*os.File, error) {
 		return nil, &fs.PathError{Op: "lstat", Path: dir, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
-		return nil, fmt.Errorf("%s: must be a directory of user %d that nobody else can write", dir, os.Geteuid())
+		return nil, fmt.Errorf("%s: want a directory of user %d that no other user can write", dir, os.Geteuid())
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|unix.O_NOFOLLOW|flags, 0o600)
 	if err != nil {

@@ -76,7 +76,7 @@ func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error
 	}
 	if a.broken != nil {
 		if a.broken = restore(a.Dir); a.broken != nil {
-			return nil, nil, fmt.Errorf("the session before could not be undone: %w", a.broken)
+			return nil, nil, fmt.Errorf("the previous session could not be undone: %w", a.broken)
 		}
 	}
 	var warnings []string

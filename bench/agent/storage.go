@@ -60,7 +60,7 @@ func (a *Agent) mayStore(dir string) error {
 		return err
 	}
 	if to != dir {
-		return fmt.Errorf("a symbolic link leads to %s, want that", to)
+		return fmt.Errorf("a symbolic link leads to %s, want that path", to)
 	}
 	for at := dir; ; at = filepath.Dir(at) {
 		var st unix.Stat_t
@@ -70,14 +70,14 @@ func (a *Agent) mayStore(dir string) error {
 		open := st.Mode&0o022 != 0 && (at == dir || st.Mode&unix.S_ISVTX == 0)
 		switch {
 		case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-			return fmt.Errorf("%s is no directory", at)
+			return fmt.Errorf("%s is not a directory", at)
 		case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-			return fmt.Errorf("%s is user %d's, who could put another in its place; want root's or user %d's", at,
+			return fmt.Errorf("%s belongs to user %d, which could replace it; want root or user %d", at,
 				st.Uid, os.Geteuid())
 		case open:
-			return fmt.Errorf("others than its owner can write %s (mode %04o), want mode 0755", at, st.Mode&0o7777)
+			return fmt.Errorf("other users than its owner can write %s (mode %04o), want mode 0755", at, st.Mode&0o7777)
 		case a.drop && st.Mode&0o001 == 0:
-			return fmt.Errorf("user %s, whom servers run as, does not get through %s (mode %04o), want mode 0755",
+			return fmt.Errorf("user %s, which servers run as, cannot enter %s (mode %04o), want mode 0755",
 				a.User, at, st.Mode&0o7777)
 		}
 		if at == "/" {
