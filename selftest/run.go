@@ -75,7 +75,7 @@ type runner struct {
 }
 
 // errLeft ends a selftest if an undo was incomplete.
-var errLeft = errors.New("what a case did could not be undone entirely: niclane rollback tries again")
+var errLeft = errors.New("the changes of a case could not be undone entirely: niclane rollback tries again")
 
 // Run tries all cases. If it ends early, the record has the cases tried until then, and all
 // changes are undone.
@@ -483,6 +483,6 @@ func (c *Case) judge(failed error, k kind) {
 		bad(Failed, fmt.Sprintf("%d objects are not as before", len(c.Differences)))
 	}
 	if failed == nil && len(c.Findings) == 0 {
-		bad(Unproven, "nothing was seen")
+		bad(Unproven, "niclane verify reported nothing")
 	}
 }

@@ -146,7 +146,7 @@ func TestOutcomes(t *testing.T) {
 		"drift, unseen": {func(m *fakeMachine) { m.finds = append(m.finds, drift, unseen) }, Failed,
 			"steering: others' packets arrived there", nil},
 		"others' unseen":  {func(m *fakeMachine) { m.finds = append(m.finds, others) }, OK, "", nil},
-		"nothing watched": {func(m *fakeMachine) { m.finds = nil }, Unproven, "nothing was seen", nil},
+		"nothing watched": {func(m *fakeMachine) { m.finds = nil }, Unproven, "niclane verify reported nothing", nil},
 		"refused":         {func(m *fakeMachine) { m.refuse = "lanes:" }, Refused, "not on this card", nil},
 		"apply fails": {func(m *fakeMachine) { m.apply = errors.New("device or resource busy") }, Failed,
 			"apply: device or resource busy", nil},

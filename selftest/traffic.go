@@ -198,7 +198,7 @@ func (t *traffic) end(ctx context.Context) error {
 // account stops everything and returns the results of the connections.
 func (t *traffic) account(ctx context.Context) (out []Connections, err error) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience,
-		errors.New("no account of the connections"))
+		errors.New("no results of the connections in time"))
 	defer cancel()
 	var errs []error
 	for _, x := range []struct {
