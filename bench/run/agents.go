@@ -311,7 +311,7 @@ func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, err
 		}
 		tasks = append(tasks, t)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(ns)+patience, errors.New("no end of it"))
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(ns)+patience, errors.New("it did not end in time"))
 	defer cancel()
 	var sut hiccup.Result
 	for i, t := range tasks {
@@ -432,7 +432,7 @@ func (s *agentSite) setLanes(ctx context.Context, host, text string) (*plan.Plan
 
 func (s *agentSite) SetSwitchBuffer(bytes int64) error {
 	if bytes != 0 {
-		return errors.New("only the lab's switch can be told its buffer")
+		return errors.New("the buffer can be set only on the lab's switch")
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func Check(f *experiment.File) error {
 		if n.Protocol == noise.UDP && e.Lab != nil {
 			if most := largestDatagram(cmp.Or(e.Lab.MTU, labMTU), false); n.Segment > most {
 				bad(fmt.Sprintf("noise[%d].segment", i),
-					"found %d with protocol: udp, want at most %d, which the MTU takes in one piece", n.Segment, most)
+					"found %d with protocol: udp, want at most %d, which fits the MTU in one packet", n.Segment, most)
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func Check(f *experiment.File) error {
 		}
 	}
 	if s := e.Search; s != nil && !slices.Equal(s.LatencyAt, []int{100, 500, 900}) {
-		bad("search.latency-at", "other shares than 10%%, 50%%, 90%% are not there yet; leave it out")
+		bad("search.latency-at", "only 10%%, 50%%, 90%% are supported; leave it out")
 	}
 	if e.Hosts == nil { // otherwise the agents look for them
 		checkPrograms(e, bad)
@@ -117,7 +117,7 @@ func powerPath(f *experiment.File, i int) string {
 // wanted says where to get programs that are in no Debian package.
 var wanted = map[string]string{
 	"asd": ": Aerospike's server has no Debian package; want Aerospike Community Edition's asd on the PATH, or the " +
-		"file with kind: running and --hosts, for a server that is there",
+		"file with kind: running and --hosts, for a server that already runs",
 }
 
 // checkPrograms looks for the programs to be started. The lab's hosts have this machine's
@@ -264,7 +264,7 @@ func Describe(out io.Writer, f *experiment.File) error {
 	fmt.Fprintf(&b, "time: at least %v, about %v at most", time.Duration(least).Round(time.Second),
 		time.Duration(most).Round(time.Second))
 	if more := experiment.PerInstance(e); more > 0 {
-		fmt.Fprintf(&b, ", and %v more for each NUMA node beyond one that the server is on",
+		fmt.Fprintf(&b, ", and %v more for each further NUMA node that the server is on",
 			time.Duration(more).Round(time.Second))
 	}
 	fmt.Fprintf(&b, "; limit %v\n", time.Duration(e.TimeLimit))

@@ -38,7 +38,7 @@ func TestReadRefuses(t *testing.T) {
 		"too large": {"title: a test", "title: a test\n#" + strings.Repeat("x", maxFile),
 			"test.yaml: larger than 1048576 bytes"},
 		"shares": {"repeats:", "search: {max-rate: {from: 1000, to: 4000}, latency-at: [20%]}\nrepeats:",
-			"search.latency-at: other shares than 10%, 50%, 90% are not there yet"},
+			"search.latency-at: only 10%, 50%, 90% are supported"},
 		"lanes": {"{name: noisy}", "{name: noisy, lanes: \"version: 1\\nlane: {}\\n\"}",
 			"test.yaml:14: variants[1].lanes: lane"},
 	} {

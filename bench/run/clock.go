@@ -50,7 +50,7 @@ func (t instants) since(a instants) (warning string, err error) {
 			100*off/float64(raw))
 	}
 	if step := time.Duration(wall - mono); math.Abs(float64(step)) > float64(clockSlack)+clockSlew*float64(mono) {
-		return fmt.Sprintf("the clock was set by %v: latencies are of CLOCK_MONOTONIC and hold, times of day do not",
+		return fmt.Sprintf("the clock was set by %v: latencies use CLOCK_MONOTONIC and hold, times of day do not",
 			step.Round(time.Millisecond)), nil
 	}
 	return "", nil

@@ -46,7 +46,7 @@ func differences(e *experiment.Experiment, i int) []string {
 	if v.Server != nil {
 		out = append(out, serverText(v.Server))
 	} else if before.Server != nil {
-		out = append(out, "server: as the first variant's")
+		out = append(out, "server: as in the first variant")
 	}
 	if v.Tune != nil {
 		out = append(out, tuneText(v.Tune))

@@ -93,10 +93,10 @@ func tierGate(e *experiment.Experiment, w *result.Window) string {
 	share := float64(read) / float64(w.Load.Work.GotBytes)
 	switch {
 	case e.Gates.Tier == experiment.TierDisk && share < leastDisk:
-		return fmt.Sprintf("wrong storage tier: %.0f %% of what was delivered was read from disks, want at least "+
+		return fmt.Sprintf("wrong storage tier: %.0f %% of the delivered bytes were read from disks, want at least "+
 			"%.0f %%", 100*share, 100*leastDisk)
 	case e.Gates.Tier == experiment.TierMemory && share > mostDisk:
-		return fmt.Sprintf("wrong storage tier: %.0f %% of what was delivered was read from disks, "+
+		return fmt.Sprintf("wrong storage tier: %.0f %% of the delivered bytes were read from disks, "+
 			"want at most %.0f %%", 100*share, 100*mostDisk)
 	}
 	return ""
@@ -107,7 +107,7 @@ func reclaimGate(_ *experiment.Experiment, w *result.Window) string {
 		return ""
 	}
 	if m := w.Machine.Memory; m.Scanned > 0 || m.Stalls > 0 {
-		return fmt.Sprintf("page reclaim during the window: %d pages looked at, %d allocations had to wait", m.Scanned,
+		return fmt.Sprintf("page reclaim during the window: %d pages scanned, %d allocations had to wait", m.Scanned,
 			m.Stalls)
 	}
 	return ""
@@ -131,7 +131,7 @@ func lateGate(_ *experiment.Experiment, w *result.Window) string {
 		late, err1 := stats.Percentile(l.Wakeup, 99)
 		latency, err2 := stats.Percentile(l.Latency, 99)
 		if err1 == nil && err2 == nil && latency > 0 && float64(late) > mostWakeup*float64(latency) {
-			return fmt.Sprintf("generators at P99 come %s late to a request, P99 of the latency is %s",
+			return fmt.Sprintf("the generators are %s late at P99, P99 of the latency is %s",
 				result.DurationText(float64(late)), result.DurationText(float64(latency)))
 		}
 	}

@@ -76,7 +76,7 @@ func TestGates(t *testing.T) {
 			func(_ *experiment.Experiment, w *result.Window) { w.Machine.Memory.Stalls = 1 }},
 		{"generators at work", "client", "saturated client: its generators used 98 %",
 			func(_ *experiment.Experiment, w *result.Window) { w.Load.CPUTime = 196e7 }},
-		{"generators late", "late", "generators at P99 come", func(_ *experiment.Experiment, w *result.Window) {
+		{"generators late", "late", "late at P99, P99 of the latency is", func(_ *experiment.Experiment, w *result.Window) {
 			for range 1000 {
 				w.Load.Wakeup.Record(4e5)
 			}

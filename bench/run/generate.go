@@ -32,7 +32,7 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]generatorResult, e
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx,
 		time.Duration(experiment.Lead(j.Connections)+j.Warmup+j.Window+2*m.e.Load.Timeout)+patience,
-		errors.New("no end of the generator"))
+		errors.New("the generator did not end in time"))
 	defer cancel()
 	var running []task
 	defer func() {
@@ -112,12 +112,12 @@ func merge(results []generatorResult, x axis) (load.Result, error) {
 		return sum, err
 	}
 	if last-first > apart {
-		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the generators began %v apart: windows of the series mix "+
-			"what is that far apart", time.Duration(last-first).Round(time.Microsecond)))
+		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the generators began %v apart: windows of the series "+
+			"mix moments that are this far apart", time.Duration(last-first).Round(time.Microsecond)))
 	}
 	if unsure > apart {
-		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the hosts' clocks are known to ± %v only: noise and stalls "+
-			"may stand that far off on the time axis", time.Duration(unsure).Round(time.Microsecond)))
+		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the hosts' clocks are known only to ± %v: noise and stalls "+
+			"may be off by this much on the time axis", time.Duration(unsure).Round(time.Microsecond)))
 	}
 	return sum, nil
 }

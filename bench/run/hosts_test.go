@@ -154,7 +154,7 @@ func TestMergeOnOneAxis(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := strings.Join(r.Warnings, "\n"); !strings.Contains(text, "the generators began 5ms apart") ||
-		!strings.Contains(text, "known to ± 2ms only") {
+		!strings.Contains(text, "known only to ± 2ms") {
 		t.Errorf("warnings %q", r.Warnings)
 	}
 }

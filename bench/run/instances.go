@@ -189,8 +189,8 @@ func (m *measurement) fetchEach(ctx context.Context) error {
 				want = fetched
 			}
 			if had != want {
-				return unproven(fmt.Errorf("while it was filled by %d requests, the cache of the instance on node "+
-					"%d counted %d, want %d", fetched, m.instances[i].Node, had, want))
+				return unproven(fmt.Errorf("while %d requests filled one instance's cache, the cache of the "+
+					"instance on node %d counted %d, want %d", fetched, m.instances[i].Node, had, want))
 			}
 		}
 		return nil
@@ -217,8 +217,8 @@ func (a arrivals) since(before arrivals, w *result.Window) {
 	x := result.Arrival{Node: a.Arrival - before.Arrival, Hash: a.Hash - before.Hash}
 	w.Arrival = &x
 	if x.Hash > 0 {
-		w.Warnings = append(w.Warnings, fmt.Sprintf("%d of %d connections went to an instance by the kernel's hash, "+
-			"and not to that of the node where they arrived", x.Hash, x.Hash+x.Node))
+		w.Warnings = append(w.Warnings, fmt.Sprintf("the kernel's hash chose the instance of %d of %d connections, "+
+			"not the node where they arrived", x.Hash, x.Hash+x.Node))
 	}
 	for _, i := range w.Instances {
 		if i.Cache != nil && i.Cache.Requests == 0 {

@@ -125,7 +125,7 @@ func TestInstances(t *testing.T) {
 	h.series["counters of varnish"] = []any{zero, zero, full, zero, full, zero, cache.Counters{Requests: 45},
 		cache.Counters{Requests: 37}}
 	errtest.Says(t, "another instance had some", m.Prefill(t.Context()), "instance on node 1: the workload is "+
-		"not proven: while it was filled by 40 requests, the cache of the instance on node 0 counted 4, want 0")
+		"not proven: while 40 requests filled one instance's cache, the cache of the instance on node 0 counted 4, want 0")
 	few := cache.Counters{Requests: 38}
 	h.series["counters of varnish"] = []any{zero, zero, few, zero, few, zero, few, full}
 	errtest.Says(t, "some went elsewhere", m.Prefill(t.Context()),
@@ -174,7 +174,7 @@ func TestInstancesOfAWindow(t *testing.T) {
 		t.Errorf("arrival %+v", w.Arrival)
 	}
 	warnings := strings.Join(w.Warnings, "; ")
-	errtest.Has(t, "warnings", warnings, "2 of 6 connections went to an instance by the kernel's hash",
+	errtest.Has(t, "warnings", warnings, "the kernel's hash chose the instance of 2 of 6 connections",
 		"the instance on node 1 had no request")
 	close(h.tasks["the server on node 1"].done)
 	_, err = m.Measure(t.Context(), Job{Connections: 4, Window: 2e8})
@@ -240,7 +240,7 @@ func TestOneNodeIsOneInstance(t *testing.T) {
 // TestDescribeSplit: the extra time on several nodes is shown before the run.
 func TestDescribeSplit(t *testing.T) {
 	for text, want := range map[string]string{
-		splitCaching: " at most, and 1s more for each NUMA node beyond one that the server is on; limit ",
+		splitCaching: " at most, and 1s more for each further NUMA node that the server is on; limit ",
 		strings.Replace(splitCaching, "  split: numa\n", "", 1): " at most; limit ",
 	} {
 		f, err := experiment.Parse("split.yaml", []byte(text))

@@ -52,7 +52,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	}
 	if left != "" {
 		if err := errors.Join(lab.Down(ctx, s.e.Lab.Name), tidy(left)); err != nil {
-			return fmt.Errorf("what a run that was killed has left: %w", err)
+			return fmt.Errorf("remove the rest of a killed run: %w", err)
 		}
 	}
 	if err := s.reservation.write(s.dir); err != nil {
@@ -76,7 +76,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 		SUTCPUs: sut, OtherCPUs: others,
 	})
 	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("%w; somebody has raised it by niclane lab up: niclane lab down --name %s", err, x.Name)
+		return fmt.Errorf("%w; niclane lab up has started it: niclane lab down --name %s ends it", err, x.Name)
 	}
 	if err != nil {
 		return err
@@ -108,8 +108,8 @@ func (s *labSite) open() error {
 			return err
 		}
 		if st.Mode()&1 == 0 {
-			return fmt.Errorf("TMPDIR %s: user %s does not get through %s (mode %04o), want a directory that every "+
-				"user can enter, as /tmp is", os.TempDir(), s.user(), dir, st.Mode().Perm())
+			return fmt.Errorf("TMPDIR %s: user %s cannot enter %s (mode %04o), want a directory that every user "+
+				"can enter, as /tmp is", os.TempDir(), s.user(), dir, st.Mode().Perm())
 		}
 		if dir == filepath.Dir(dir) {
 			return nil

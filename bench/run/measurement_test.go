@@ -252,7 +252,7 @@ func TestMeasureRefuses(t *testing.T) {
 			"queues on the way: gone"},
 		"noise too late": {func(_ *measurement, h *fakeHosts) {
 			h.results["noise 1 to-sut, receiver"] = noise.Result{StartMono: 9e9, Interval: 1e8, Intervals: []int64{1}}
-		}, "noise 1 to-sut, receiver: nothing in the time in which latency was counted"},
+		}, "noise 1 to-sut, receiver: no noise in the time in which latency was counted"},
 	} {
 		m, h := faked(t)
 		c.spoil(m, h)

@@ -100,7 +100,7 @@ func (m *measurement) noiseThread(host string) thread.Setup {
 // collect ends the noise and returns what arrived while latency was counted.
 func (x *flow) collect(ctx context.Context, l load.Result, a axis) (result.Noise, error) {
 	n := result.Noise{Direction: x.direction, Asked: x.asked}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("no end of the noise"))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the noise did not end in time"))
 	defer cancel()
 	// The error of the end that stopped by itself is the cause: the other one stops because of
 	// it.
@@ -121,7 +121,7 @@ func (x *flow) collect(ctx context.Context, l load.Result, a axis) (result.Noise
 	n.Receiver.StartMono -= a.ahead[x.to]
 	var ok bool
 	if n.Achieved, ok = n.Receiver.Over(l.StartMono, l.StartMono+l.Duration); !ok {
-		return n, fmt.Errorf("%s: nothing in the time in which latency was counted", x.receiver.name())
+		return n, fmt.Errorf("%s: no noise in the time in which latency was counted", x.receiver.name())
 	}
 	return n, nil
 }

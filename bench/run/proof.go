@@ -54,7 +54,7 @@ func prove(w experiment.Workload, counts []result.Count, unanswered int64) error
 		}
 	}
 	if have, least := served[hits], int64(w.LeastHits); least > 0 && (have+unanswered)*1000 < g*least {
-		errs = append(errs, fmt.Errorf("the server had what was asked for in %d of %d gets (%.1f %%), the workload "+
+		errs = append(errs, fmt.Errorf("the server had the value for %d of %d gets (%.1f %%), the workload "+
 			"wants least-hits: %.1f%% (does the server have the memory for all keys?)",
 			have, g, 100*float64(have)/float64(g), float64(least)/10))
 	}

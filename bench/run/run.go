@@ -309,7 +309,7 @@ func enough(e *experiment.Experiment, rounds int, series map[string][]*stats.Ser
 	rule := stats.Rule{Min: max(e.Repeats.Min, stats.MinRounds), Max: e.Repeats.Max, Width: float64(u.Width) / 1000}
 	if rule.Max < rule.Min {
 		return stats.Decision{Stop: rounds >= rule.Max, Rounds: rule.Max,
-			Reason: fmt.Sprintf("stopped at %d rounds: until is looked at from %d rounds on", rule.Max,
+			Reason: fmt.Sprintf("stopped at %d rounds: until is checked from %d rounds on", rule.Max,
 				stats.MinRounds)}
 	}
 	if rounds < rule.Min {

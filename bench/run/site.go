@@ -66,7 +66,7 @@ func planOf(out []byte) (*plan.Plan, error) {
 		Plan plan.Plan `json:"plan"`
 	}
 	if err := json.Unmarshal(out, &made); err != nil {
-		return nil, fmt.Errorf("niclane apply: what it printed: %w", err)
+		return nil, fmt.Errorf("niclane apply: its output: %w", err)
 	}
 	return &made.Plan, nil
 }

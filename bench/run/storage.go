@@ -59,9 +59,9 @@ func (d *division) store(dirs map[int]string, drives []numa.Storage) error {
 		}
 		switch {
 		case on < 0:
-			d.notef("storage %s of node %d: on no drive of one NUMA node that is known", filepath.Dir(dir), x.Node)
+			d.notef("storage %s of node %d: not on a drive of one known NUMA node", filepath.Dir(dir), x.Node)
 		case on != x.Node:
-			d.notef("storage %s of node %d: its drive is on node %d, what is read crosses from there",
+			d.notef("storage %s of node %d: its drive is on node %d, reads cross from there",
 				filepath.Dir(dir), x.Node, on)
 		}
 	}

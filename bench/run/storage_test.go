@@ -36,13 +36,13 @@ func TestStorageOfInstances(t *testing.T) {
 			[]string{"/srv/b/run", "/srv/a/run"}, []string{crosses}, ""},
 		{"none", nil, nil, []int{1, 5}, []string{"/scratch/instance0", "/scratch/instance1"}, []string{crosses}, ""},
 		{"of another node", both, drives(0, 0), []int{1, 5}, []string{"/srv/a/run", "/srv/b/run"},
-			[]string{crosses, "storage /srv/b of node 1: its drive is on node 0, what is read crosses from there"}, ""},
+			[]string{crosses, "storage /srv/b of node 1: its drive is on node 0, reads cross from there"}, ""},
 		{"of no node", both, drives(-1, 1), []int{1, 5}, []string{"/srv/a/run", "/srv/b/run"},
-			[]string{crosses, "storage /srv/a of node 0: on no drive of one NUMA node that is known"}, ""},
+			[]string{crosses, "storage /srv/a of node 0: not on a drive of one known NUMA node"}, ""},
 		{"nobody has looked", both, nil, []int{5}, []string{"/srv/b/run"}, []string{
 			"node 0 gets no instance: the server has none of its processors (0-3)",
 			"there is one node with processors for it: one instance, nothing is divided",
-			"storage /srv/b of node 1: on no drive of one NUMA node that is known",
+			"storage /srv/b of node 1: not on a drive of one known NUMA node",
 			"storage /srv/a of node 0: there is no instance"}, ""},
 		{"one too few", map[int]string{0: "/srv/a/run"}, drives(0, 1), []int{1, 5}, nil, nil,
 			"server.split: sut.storage of the hosts file has nothing for node 1, want a directory for each node " +

@@ -41,7 +41,7 @@ func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) error {
 	c.Check = true
 	return until(ctx, "tune", func(ctx context.Context) error {
 		var r tune.Result
-		return outcome(ctx, m.on, launch{what: "tune, looked at", host: lab.SUT, part: "tune", config: c}, &r)
+		return outcome(ctx, m.on, launch{what: "tune, check", host: lab.SUT, part: "tune", config: c}, &r)
 	}, tuneTime, m.tuner.ended)
 }
 

@@ -60,14 +60,14 @@ func TestRunGates(t *testing.T) {
 
 func TestSetTune(t *testing.T) {
 	m, h := faked(t)
-	h.results["tune, looked at"] = tune.Result{}
+	h.results["tune, check"] = tune.Result{}
 	v := experiment.Variant{Tune: &experiment.Tune{Symmetric: true}}
 	for range 2 {
 		if err := m.SetTune(t.Context(), v); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := strings.Join(h.launched, "; "); got != "tune; tune, looked at" {
+	if got := strings.Join(h.launched, "; "); got != "tune; tune, check" {
 		t.Errorf("started: %s", got)
 	}
 	if err := m.SetTune(t.Context(), experiment.Variant{}); err != nil || !h.tasks["tune"].stopped {

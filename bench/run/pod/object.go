@@ -81,7 +81,7 @@ func (o *object) unschedulable() string {
 
 // how describes the pod's state, in Kubernetes' words.
 func (o *object) how() string {
-	text := []string{cmp.Or(o.Status.Phase, "nobody has seen it yet")}
+	text := []string{cmp.Or(o.Status.Phase, "no component of the cluster has seen it yet")}
 	add := func(parts ...string) {
 		parts = slices.DeleteFunc(parts, func(p string) bool { return p == "" })
 		if len(parts) > 0 {

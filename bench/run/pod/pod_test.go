@@ -162,7 +162,7 @@ func TestFailures(t *testing.T) {
 		"being deleted": {map[string]string{"hold-1": "",
 			"watch-1": strings.Replace(seen("MODIFIED", running), `"uid": "u1"`,
 				`"uid": "u1", "deletionTimestamp": "2026-11-22T08:00:03Z"`, 1),
-		}, []string{"somebody deletes it: Running"}},
+		}, []string{"it is being deleted: Running"}},
 		"deleted": {map[string]string{"watch-1": seen("ADDED", pending) + seen("DELETED", pending), "hold-1": ""},
 			[]string{
 				"it was deleted: Pending",
@@ -171,7 +171,7 @@ func TestFailures(t *testing.T) {
 			"it was deleted: Pending",
 		}},
 		"nobody watches": {map[string]string{"fail-get": "Unable to connect to the server: EOF\n"}, []string{
-			"not ready: it took too long", "nobody can watch it: kubectl get: Unable to connect to the server: EOF",
+			"not ready: it took too long", "it cannot be watched: kubectl get: Unable to connect to the server: EOF",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

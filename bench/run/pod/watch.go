@@ -97,7 +97,7 @@ func (p *Pod) saw(kind string, o object) bool {
 	case deleted:
 		p.finish(errors.New("it was deleted"))
 	case o.Metadata.DeletionTimestamp != "":
-		p.finish(errors.New("somebody deletes it"))
+		p.finish(errors.New("it is being deleted"))
 	case o.over():
 		p.finish(errors.New("it has ended"))
 	default:
@@ -122,7 +122,7 @@ func (p *Pod) because(err error) error {
 		text += "; its last event: " + event
 	}
 	if trouble != nil {
-		text += fmt.Sprintf("; nobody can watch it: %v", trouble)
+		text += fmt.Sprintf("; it cannot be watched: %v", trouble)
 	}
 	return errors.New(text)
 }

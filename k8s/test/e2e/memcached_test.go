@@ -181,7 +181,7 @@ func TestMemcached(t *testing.T) {
 		p := e.begin(t, short)
 		name := e.untilPod(t)
 		must(t, e.Client.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
-		e.fails(t, p, "pod default/"+name+": somebody deletes it: Running")
+		e.fails(t, p, "pod default/"+name+": it is being deleted: Running")
 	})
 	t.Run("no lane left", func(t *testing.T) {
 		e.take(t, "limits: {niclane.dev/memcached: 2}")
