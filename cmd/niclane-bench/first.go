@@ -27,12 +27,12 @@ func (a *app) firstLaneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "first-lane",
 		Short: "Measure memcached in the lab: idle, with noise, with noise and a lane",
-		Long: `First-lane carries out the experiment of experiments/first-lane.yaml, which
-niclane has with it, as "niclane bench run" does: it raises a lab of its own,
-starts memcached (or niclane's own server where there is none), and measures its
-latency from the intended send time in interleaved repeats of three variants:
-idle; bulk noise in both directions; the same noise and a lane. Options stand in
-the place of keys of that file; --print-file prints what it becomes.`,
+		Long: `First-lane carries out experiments/first-lane.yaml, which is built into niclane, as
+"niclane bench run" does. It starts a lab of its own and memcached (or niclane's
+own server if there is no memcached), and measures the server's latency from the
+intended send time. It measures three variants in interleaved repeats: idle; bulk
+noise in both directions; the same noise and a lane. Options replace keys of the
+file; --print-file prints the file that results.`,
 		Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := b.check(); err != nil {
@@ -54,11 +54,11 @@ the place of keys of that file; --print-file prints what it becomes.`,
 	f.Int("rate", 10_000, "gets per second")
 	f.Int("connections", 32, "connections of the generator")
 	f.Duration("window", 2500*time.Millisecond, "counted time of one repeat")
-	f.Duration("warmup", 500*time.Millisecond, "time before it")
+	f.Duration("warmup", 500*time.Millisecond, "time before the counted time")
 	f.Float64("noise", 0.75, "noise in each direction as a share of the link")
 	f.Int("flows-in", 1, "flows of noise to the server's host")
-	f.Int("flows-out", 16, "flows of noise from it")
-	f.String("lab", "niclane-demo", "`name` of the lab; two that run at once need two")
+	f.Int("flows-out", 16, "flows of noise from the server's host")
+	f.String("lab", "niclane-demo", "`name` of the lab; two runs at once need two names")
 	f.String("card", "", "what the server's port is: `emulated|none` (default: the lab's)")
 	f.StringToString("force", nil, "mechanism of a part of the lane, as `PART=MECHANISM`")
 	f.Uint64("link-rate", 0, "rate of the link in bit/s (default: the lab's)")

@@ -30,21 +30,21 @@ func (a *app) papersCommand() *cobra.Command {
 	p := &papersRun{app: a}
 	cmd := &cobra.Command{
 		Use:   "papers DIR --out DIR",
-		Short: "Run the papers' experiments, and set their claims beside what was measured",
-		Long: `Papers runs the experiments of the five papers, which are files of DIR, one
-after the other as "bench run" does, and writes one page with each claim beside
-the measurement to --out. One that fails costs itself only: the page says why.
-One that this machine cannot run, for want of a program, is named and is no
-failure.`,
+		Short: "Run the papers' experiments, and compare their claims with the measurements",
+		Long: `Papers runs the experiments of the five papers one after the other, as "bench run"
+does. The experiments are files in DIR. Papers writes one page to --out, with each
+claim beside the measurement. If an experiment fails, the others still run, and
+the page says why it failed. If a required program is missing on this machine, the
+page lists the experiment as not run; this is no failure.`,
 		Args: cli.Exactly(1, "the directory of the experiments"),
 		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.out, "out", "", "`directory` for the page, and for each experiment's own below it")
-	f.BoolVar(&p.quick, "quick", false, "the quick forms, of less than 3 minutes each")
-	f.BoolVar(&p.trial, "trial", false, "one short window of each variant: to see that the forms start")
-	f.BoolVar(&p.pageOnly, "page-only", false, "run nothing: the page of what is in --out")
-	f.StringSliceVar(&p.only, "only", nil, "run these `experiments`, and make the page of all that is in --out")
+	f.StringVar(&p.out, "out", "", "`directory` for the page, with one for each experiment below it")
+	f.BoolVar(&p.quick, "quick", false, "run the quick forms, of less than 3 minutes each")
+	f.BoolVar(&p.trial, "trial", false, "run one short window of each variant: shows that the forms start")
+	f.BoolVar(&p.pageOnly, "page-only", false, "run nothing: make the page from the results in --out")
+	f.StringSliceVar(&p.only, "only", nil, "run only these `experiments`, and make the page from all results in --out")
 	f.StringVar(&p.hosts, "hosts", "", "hosts `file`: run on these hosts' agents, not in the lab")
 	return cmd
 }

@@ -39,10 +39,10 @@ and prints its rule and what it assumes. OLD and NEW are results of "niclane ben
 run" that measured power, or rows of the content-delivery paper's table:
 
     DIR#VARIANT          a variant of a result with one load point
-    DIR#VARIANT#POINT    of that load point, as report names it
+    DIR#VARIANT#POINT    a variant at that load point, as report names it
     paper:2x6252N/live/48
 
-It is for the reader to see that both did the same work.`,
+Refresh does not check that both did the same work.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if list, _ := cmd.Flags().GetBool("list"); list {
 				return cli.Exactly(0, "none with --list")(cmd, args)
@@ -59,15 +59,15 @@ It is for the reader to see that both did the same work.`,
 	f := cmd.Flags()
 	f.Bool("list", false, "print the rows of the paper's table")
 	f.StringVar(&r.rule, "rule", string(refresh.ByPower),
-		fmt.Sprintf("what a rack is full of: one of %v", refresh.Rules))
+		fmt.Sprintf("what limits a rack: one of %v", refresh.Rules))
 	f.IntVar(&r.Racks, "racks", 200, "racks of old servers")
 	f.Float64Var(&r.RackPower, "rack-power", 0,
 		"power that the servers of a full rack take, kW, for --rule power (default: only ratios)")
 	f.IntVar(&r.RackUnits, "rack-units", 42, "units of a rack that servers may take, for --rule units")
 	f.IntSliceVar(&r.units, "units", nil,
 		"rack units of an old and a new server (\"1,2\"), for --rule units with results")
-	f.Float64Var(&r.PUE, "pue", 1, "power of the site over that of its servers")
-	f.Float64Var(&r.Price, "price", 0, "of 1 kWh")
+	f.Float64Var(&r.PUE, "pue", 1, "power of the site divided by that of its servers")
+	f.Float64Var(&r.Price, "price", 0, "price of 1 kWh")
 	return cmd
 }
 

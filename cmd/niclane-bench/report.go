@@ -37,14 +37,13 @@ func (a *app) reportCommand() *cobra.Command {
 	r := &report{app: a}
 	cmd := &cobra.Command{
 		Use:   "report RESULT | report A B",
-		Short: "Say what a result says, or compare two",
+		Short: "Print a result, or compare two",
 		Long: `Report reads the result.json of "niclane bench run" (or the directory that has it)
 and writes it as a table, as CSV, Markdown, in the format of Go's benchmarks for
-benchstat, as an HTML page that needs nothing else, or as an SVG picture of
-latency by percentile. With two results it
-compares the second with the first: what differs in the environment and in the
-experiment comes first, then ratios with their intervals, and ~ where noise may
-be all there is to one.`,
+benchstat, as an HTML page that needs no other file, or as an SVG picture of
+latency by percentile. With two results it compares the second with the first.
+The differences in the environment and in the experiment come first, then ratios
+with their intervals. A ~ marks a ratio that noise alone may explain.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return cli.Usagef("report: %d arguments, want a result, or two to compare", len(args))
@@ -59,7 +58,7 @@ be all there is to one.`,
 	f.StringVar(&r.out, "out", "", "`file`, or directory for report.html and the like (default: standard output)")
 	f.BoolVar(&r.fanOut, "fan-out", false, "how many servers one request can ask in parallel")
 	f.Float64Var(&r.probability, "probability", result.FanOutProbability,
-		"with which all servers answer in time, for --fan-out")
+		"probability that all servers answer in time, for --fan-out")
 	return cmd
 }
 
@@ -102,7 +101,7 @@ func (r *report) run(args []string) error {
 		return cli.Usagef("report: --format %s: want %s", format, strings.Join(allowed, ", "))
 	}
 	if len(args) == 2 && r.fanOut {
-		return cli.Usagef("report: --fan-out is of one result")
+		return cli.Usagef("report: --fan-out with two results, want one")
 	}
 	if !(r.probability > 0 && r.probability < 1) {
 		return cli.Usagef("report: --probability %v: want more than 0 and less than 1", r.probability)

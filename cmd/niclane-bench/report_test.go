@@ -104,7 +104,7 @@ func TestReport(t *testing.T) {
 		{"run other.json --format html --out none.html", 1, []string{"niclane: not the same experiment: " +
 			"workload.valueBytes: - → 7"}, ""},
 		{"run --fan-out --format gobench", 2, []string{"want text, csv, markdown"}, ""},
-		{"run b.JSON --fan-out", 2, []string{"--fan-out is of one result"}, ""},
+		{"run b.JSON --fan-out", 2, []string{"--fan-out with two results, want one"}, ""},
 		{"run --fan-out --probability 1", 2, []string{"--probability 1: want more than 0 and less than 1"}, ""},
 	} {
 		var out, errs bytes.Buffer

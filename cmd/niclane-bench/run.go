@@ -24,15 +24,16 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run carries out an experiment file, experiment.yaml(5): it raises the lab, starts
 the server and waits for its answer, measures every variant at every load point
 in interleaved repeats, and proves the workload from the server's own counters.
-It prints a table and writes result.json to --out. An interrupt or a failure
-keeps what was measured, marked partial; what it made in the machine it removes
-again in any case.
+It prints a table and writes result.json to --out. After an interrupt or a failure
+it keeps what was measured, marked partial. In any case it removes what it made in
+the machine.
 
-Its sizes.lab stands in the place of numbers for hosts; --quick takes sizes.quick
-too; --trial takes one short window of each variant. What servers said at last is in logs/ of --out when a run fails.
+In the lab, the file's sizes.lab replaces the numbers for hosts. --quick applies
+sizes.quick too; --trial measures one short window of each variant. If a run
+fails, logs/ in --out has the last output of the servers.
 
-With --hosts, hosts.yaml(5), it runs on machines that each have a "niclane bench
-serve", in the place of the lab, and needs no root on this one.`,
+With --hosts, hosts.yaml(5), it runs on hosts with "niclane bench serve" instead of
+the lab, and needs no root on this machine.`,
 		Args: cli.Exactly(1, "the experiment's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := b.check(); err != nil {
@@ -56,14 +57,14 @@ serve", in the place of the lab, and needs no root on this one.`,
 	b.flags(cmd)
 	cmd.Flags().StringVar(&hosts, "hosts", "", "hosts `file`: run on these hosts' agents, not in the lab")
 	cmd.Flags().BoolVar(&quick, "quick", false,
-		"the file's quick form, of less than 3 minutes: to see that it runs, and roughly what")
+		"the file's quick form, of less than 3 minutes: shows that it runs, and rough figures")
 	cmd.Flags().BoolVar(&trial, "trial", false,
-		"one short window of each variant at the highest load: to see that everything starts, before hours of it")
+		"one short window of each variant at the highest load: shows that everything starts, before a run of hours")
 	cmd.Flags().StringVar(&b.kubectl.Config, "kubeconfig", "",
-		"kubeconfig `file` of the cluster that server.kind: pod is made in (default: what kubectl takes by itself)")
+		"kubeconfig `file` of the cluster for server.kind: pod (default: the one that kubectl uses)")
 	cmd.Flags().StringVar(&b.kubectl.Context, "kube-context", "",
 		"`context` in the kubeconfig (default: the current one)")
-	cmd.Flags().StringVar(&scale, "connections", "", "`share` of the file's numbers of connections to take: 10%")
+	cmd.Flags().StringVar(&scale, "connections", "", "`share` of the file's numbers of connections to use, as 10%")
 	return cmd
 }
 

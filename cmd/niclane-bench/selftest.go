@@ -57,23 +57,23 @@ func (a *app) selftestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "selftest DEV --peer HOST[:PORT] --cert FILE --key FILE --ca FILE",
 		Short: "Try lanes on a card with real traffic, and put everything back",
-		Long: `Selftest tries every kind of rule that DEV can take, and every mechanism of a
-lane that it allows, with traffic from another host that runs "niclane bench
-serve": did the lane's packets arrive in its queues, all of them, and no others?
-How often did the link go down, how many connections were lost, was everything
-put back? Then it measures the latency of the lane's port with the lane and
-without, and writes one record of it all, selftest.json and selftest.html, from
-which addresses and names are taken out.
+		Long: `Selftest tries every kind of rule that DEV can take, and every mechanism of a lane
+that DEV allows, with traffic from another host that runs "niclane bench serve". In
+each case it checks that all packets of the lane, and no others, arrive in the
+lane's queues. It counts link flaps and lost connections, and checks that
+everything was put back. Then it measures the latency of the lane's port with the
+lane and without it. It writes one record, selftest.json and selftest.html,
+without addresses and names.
 
-It shows first what it would do, and asks; --yes answers. It refuses a device
-that the default route or this login's connection leads over unless --force is
-given, and one that has lanes. What it applies is rolled back after each case; if
-selftest is killed, or the connection lost, it undoes itself.
+Selftest first shows what it would do, and asks; --yes answers. It refuses a device
+that has lanes. Without --force, it also refuses a device that carries the default
+route or this login's connection. It rolls each case back after its test; if
+selftest is killed or the connection is lost, the lanes undo themselves.
 
-Packets of the lane go to --port, others' to the port after it, and --noise to the
-port after that. The peer is reached at --peer, its traffic goes to
---peer-address: with one of each family IPv4 and IPv6 are tried. It exits 0 when
-nothing failed, 3 when a lane did not hold, 1 when something else went wrong.`,
+Packets of the lane go to --port, other packets to the port after it, and --noise
+to the port after that. Selftest connects to the peer at --peer; the traffic uses
+--peer-address. With an address of each family, it tries IPv4 and IPv6. It exits 0
+when nothing failed, 3 when a lane did not hold, 1 on another error.`,
 		Args: cli.Exactly(1, "a network device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.dev = args[0]
@@ -91,23 +91,23 @@ nothing failed, 3 when a lane did not hold, 1 when something else went wrong.`,
 	f := cmd.Flags()
 	f.StringVar(&s.peer, "peer", "", "host, or HOST:PORT, where niclane bench serve listens (port "+agentPort+")")
 	f.StringArrayVar(&s.addresses, "peer-address", nil,
-		"the peer's `address` on the way through DEV, repeated for the other family (default: where --peer is)")
+		"the peer's `address` that DEV reaches, repeated for the other family (default: that of --peer)")
 	f.StringVar(&s.files.Certificate, "cert", "", "certificate of this side (PEM)")
 	f.StringVar(&s.files.Key, "key", "", "its private key (PEM, mode 0600)")
-	f.StringVar(&s.files.Authority, "ca", "", "who vouches for the peer's (PEM)")
+	f.StringVar(&s.files.Authority, "ca", "", "authority of the peer's certificate (PEM)")
 	f.IntVar(&s.port, "port", 17411, "port of the lane's traffic; the two after it are used too")
 	cli.TimeVar(f, &s.during, "for", "how long each case's traffic is watched")
-	cli.TimeVar(f, &s.within, "confirm-within", "when lanes undo themselves that selftest has not undone")
+	cli.TimeVar(f, &s.within, "confirm-within", "when lanes undo themselves if selftest has not undone them")
 	f.IntVar(&s.rounds, "rounds", 6, "rounds of latency, 0 for none")
 	cli.TimeVar(f, &s.window, "window", "length of each measurement of latency")
 	f.Float64Var(&s.rate, "rate", 2000, "requests per second while latency is measured")
 	cli.RateVar(f, &s.noise, "noise", "bulk traffic toward this host while latency is measured, as 500mbit")
-	cli.RateVar(f, &s.linkRate, "link-rate", "rate of the link, as 10gbit, if the device does not say it")
+	cli.RateVar(f, &s.linkRate, "link-rate", "rate of the link, as 10gbit, if the device does not report it")
 	f.StringArrayVar(&s.cases, "case", nil, "try only this `case`, by its name in the plan; can be repeated")
 	f.StringVar(&s.out, "out", "selftest", "`directory` for the record")
 	f.BoolVar(&s.yes, "yes", false, "do not ask")
 	f.BoolVar(&s.notry, "dry-run", false, "show what would be tried, and end")
-	f.BoolVar(&s.force, "force", false, "also a device that carries the default route or this login")
+	f.BoolVar(&s.force, "force", false, "test even a device that carries the default route or this login")
 	f.BoolVar(&s.identify, "identify", false, "leave addresses and names in the record")
 	cmd.AddCommand(a.selftestShowCommand())
 	return cmd

@@ -23,8 +23,8 @@ func (s *selfTest) path(addr netip.Addr) (probe.Path, error) {
 		return p, err
 	}
 	if _, ok := p.Through(s.dev); !ok {
-		return p, cli.Usagef("selftest: the route to %s leads over %s: want an address of the peer's that is "+
-			"reached by %s (--peer-address)", addr, p.Device, s.dev)
+		return p, cli.Usagef("selftest: the route to %s leads over %s: want an address of the peer that "+
+			"is reached through %s (--peer-address)", addr, p.Device, s.dev)
 	}
 	return p, nil
 }
@@ -39,7 +39,7 @@ func (s *selfTest) refuse() error {
 		return fmt.Errorf("%s is a bond: want one of its cards, which are tested one at a time", s.dev)
 	}
 	if link.Attrs().OperState == netlink.OperDown || link.Attrs().OperState == netlink.OperLowerLayerDown {
-		return fmt.Errorf("%s has no carrier: nothing can be shown on it", s.dev)
+		return fmt.Errorf("%s has no carrier: nothing can be tested on it", s.dev)
 	}
 	js, err := s.Engine().Journals()
 	if err != nil {

@@ -28,15 +28,15 @@ func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --listen ADDR:PORT --cert FILE --key FILE --ca FILE",
 		Short: "Let another host measure with this one",
-		Long: `Serve is the agent on each host of an experiment: "niclane bench run --hosts"
-on another host connects to it, by TLS 1.3 with certificates on both sides. For
-one orchestrator at a time it runs generators, noise and servers, and with
---lanes it applies and rolls back lanes. What it did it undoes when the
-orchestrator is done, says nothing for --lease, or loses its connection.
+		Long: `Serve is the agent on each host of an experiment: "niclane bench run --hosts" on
+another host connects to it, by TLS 1.3 with certificates on both sides. It serves
+one orchestrator at a time: it runs generators, noise and servers, and with --lanes
+it applies and rolls back lanes. It undoes its changes when the orchestrator is
+done, is silent for --lease, or loses its connection.
 
 It needs root only for --lanes and for counters of other users' processes; jobs
-run as --user even then. Other programs than niclane are started only if
---allow-commands names them.`,
+run as --user even then. It starts a program other than niclane only if
+--allow-commands names the program.`,
 		Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, f := range []struct{ flag, value string }{{"listen", listen}, {"cert", c.Files.Certificate},
@@ -74,11 +74,11 @@ run as --user even then. Other programs than niclane are started only if
 	f.StringVar(&listen, "listen", "", "address and port to listen on")
 	f.StringVar(&c.Files.Certificate, "cert", "", "certificate of this host (PEM)")
 	f.StringVar(&c.Files.Key, "key", "", "its private key (PEM, mode 0600)")
-	f.StringVar(&c.Files.Authority, "ca", "", "who vouches for orchestrators (PEM)")
-	f.StringSliceVar(&c.Clients, "client", c.Clients, "`names` in the certificates of those who may come")
+	f.StringVar(&c.Files.Authority, "ca", "", "authority of the orchestrators' certificates (PEM)")
+	f.StringSliceVar(&c.Clients, "client", c.Clients, "`names` in the certificates of the orchestrators that may connect")
 	f.StringSliceVar(&commands, "allow-commands", nil, "`paths` of programs that may be started, or all")
 	f.StringSliceVar(&c.Devices, "lanes", nil, "`devices` that lanes may be made on")
-	f.StringVar(&c.User, "user", c.User, "whose rights jobs have, if the agent is root: `USER[:GROUP]`")
+	f.StringVar(&c.User, "user", c.User, "user that jobs run as, if the agent is root: `USER[:GROUP]`")
 	f.StringVar(&c.Dir, "dir", "", "the agent's `directory` (default /run/niclane-bench, or one of the user's)")
 	cli.TimeVar(f, &c.Lease, "lease", "how long an orchestrator may be silent")
 	cli.TimeVar(f, &c.Limit, "limit", "how long a session may last")
@@ -134,11 +134,11 @@ func (a *app) certsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs DIR --hosts NAME,...",
 		Short: "Make certificates for agents and orchestrator",
-		Long: `Certs makes an authority, a certificate and key for each host and one for the
-orchestrator, for people without an authority of their own. HOST.pem, HOST.key
-and ca.pem go to the host; niclane-bench.pem, niclane-bench.key and ca.pem stay
-with the orchestrator. The authority's key is not kept: nobody can sign anything
-else with it, and who needs one more host makes all of them anew.`,
+		Long: `Certs makes an authority, a certificate and key for each host, and one for the
+orchestrator, for users without an authority of their own. HOST.pem, HOST.key and
+ca.pem go to the host; niclane-bench.pem, niclane-bench.key and ca.pem stay with
+the orchestrator. Certs does not keep the authority's key, so nothing else can be
+signed with it. To add a host, make all certificates again.`,
 		Args: cli.Exactly(1, "a directory"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			files, err := agent.MakeCertificates(args[0], hosts, client, valid, time.Now())
@@ -154,8 +154,8 @@ else with it, and who needs one more host makes all of them anew.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&hosts, "hosts", nil, "names or addresses by which the agents are reached")
+	cmd.Flags().StringSliceVar(&hosts, "hosts", nil, "names or addresses at which the agents are reached")
 	cmd.Flags().StringVar(&client, "client", client, "`name` of the orchestrator")
-	cli.TimeVar(cmd.Flags(), &valid, "valid", "how long, at most 366 days")
+	cli.TimeVar(cmd.Flags(), &valid, "valid", "how long the certificates are valid, at most 366 days")
 	return cmd
 }

@@ -20,7 +20,7 @@ import (
 func partCommands() []*cobra.Command {
 	parts := []*cobra.Command{
 		{Use: "bench first-lane|run|papers|serve|certs", Short: "Measure what a lane gains"},
-		{Use: "report RESULT | report A B", Short: "Say what a result says, or compare two"},
+		{Use: "report RESULT | report A B", Short: "Print a result, or compare two"},
 		{Use: "refresh OLD NEW | refresh --list", Short: "Count the racks, servers and watts that new servers save"},
 		{Use: "selftest DEV --peer HOST[:PORT] --cert FILE --key FILE --ca FILE",
 			Short: "Try lanes on a card with real traffic, and put everything back"},
