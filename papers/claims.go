@@ -124,7 +124,7 @@ var Studies = []Study{
 	{
 		Experiment: "redis-mixed", Lane: "lane",
 		Paper: "none: a single-threaded server; the papers say that such servers need no change",
-		 Bases: []string{"off", "tuned"},
+		Bases: []string{"off", "tuned"},
 		Claims: []Claim{{Percentile, 99, "P99; they give no figure", 0},
 			{Percentile, 99.9, "P99.9, likewise", 0}, {Rate, 0, "throughput, likewise", 0}},
 	},

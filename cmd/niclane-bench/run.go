@@ -61,7 +61,7 @@ the lab, and needs no root on this machine.`,
 	cmd.Flags().BoolVar(&trial, "trial", false,
 		"one short window of each variant at the highest load: shows that everything starts, before a run of hours")
 	cmd.Flags().StringVar(&b.kubectl.Config, "kubeconfig", "",
-		"kubeconfig `file` of the cluster for server.kind: pod (default: the one that kubectl uses)")
+		"kubeconfig `file` of the cluster for server.kind: pod (default: as kubectl chooses)")
 	cmd.Flags().StringVar(&b.kubectl.Context, "kube-context", "",
 		"`context` in the kubeconfig (default: the current one)")
 	cmd.Flags().StringVar(&scale, "connections", "", "`share` of the file's numbers of connections to use, as 10%")
