@@ -166,9 +166,9 @@ func (a *Agent) device() (string, error) {
 // events.
 func (a *Agent) handle(ctx context.Context, r *cni.Request, early func()) cni.Answer {
 	if r.Command == cni.Unchained {
-		a.o.Log.Warn("pods get no lanes by niclane-cni", "error", r.Reason)
+		a.o.Log.Warn("niclane-cni gives pods no lanes", "error", r.Reason)
 		a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, "NotChained",
-			"pods get no lanes by niclane-cni: "+r.Reason)
+			"niclane-cni gives pods no lanes: "+r.Reason)
 		return cni.Answer{}
 	}
 	return a.attacher.Handle(ctx, r, early)
@@ -279,7 +279,7 @@ func (a *Agent) follow(ctx context.Context) error {
 		all, err := a.cluster.Policies()
 		p, cerr := policy.Choose(all, labels)
 		if err != nil {
-			a.o.Log.Warn("not all policies can be read", "error", err)
+			a.o.Log.Warn("some policies cannot be read", "error", err)
 			a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, "PolicyUnreadable", err.Error())
 			if p == nil { // an unreadable policy may be the node's
 				cerr = errors.Join(err, cerr)
@@ -287,7 +287,7 @@ func (a *Agent) follow(ctx context.Context) error {
 		}
 		a.lanes.SetPolicy(ctx, p, cerr)
 		if err := a.attacher.Sweep(ctx, a.cluster.Pods(), a.cgroup); err != nil && ctx.Err() == nil {
-			a.o.Log.Warn("pods could not be compared with kubelet's", "error", err)
+			a.o.Log.Warn("pods could not be compared with kubelet's list", "error", err)
 		}
 		a.attacher.FollowServices(ctx, a.cluster.Pods())
 	}

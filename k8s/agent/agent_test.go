@@ -206,7 +206,7 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 	if sees, err := applier.SeeTranslated([]string{"up0"}); err != nil {
 		t.Fatal(err)
 	} else if sees {
-		where = "are answered in its lane and not received there, lane redis-0"
+		where = "only their answers are in its lane redis-0"
 	}
 	if len(said) != 1 || !strings.Contains(said[0], where) ||
 		!strings.Contains(said[0], `{"c": {"frontends": ["30379/TCP"]}}`) {
@@ -322,7 +322,7 @@ func TestStatus(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(events.Items, func(e unstructured.Unstructured) bool {
 		node, _, _ := unstructured.NestedString(e.Object, "involvedObject", "name")
 		return node == "n1" && e.Object["reason"] == "NotChained" &&
-			strings.HasSuffix(fmt.Sprint(e.Object["message"]), "by niclane-cni: 00-alone.conf: no list")
+			strings.HasSuffix(fmt.Sprint(e.Object["message"]), "gives pods no lanes: 00-alone.conf: no list")
 	}) {
 		t.Errorf("events %v, %v: none of the node says what cannot be chained", events, err)
 	}

@@ -25,7 +25,7 @@ func (a *Agent) newNRI() *nri.Plugin {
 		Failing: func(since time.Time, err error) {
 			if time.Since(since) > nriPatience && a.cluster.Synced() {
 				go a.cluster.Event(context.Background(), "Node", "", a.o.Node, a.o.Node, "NRINotConnected",
-					"pods are put into lanes only after they have started, by NRI: "+err.Error())
+					"NRI is not connected, so pods are put into lanes only after they have started: "+err.Error())
 			}
 		},
 	})

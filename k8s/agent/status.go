@@ -132,7 +132,7 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 	a.mu.Lock()
 	bypassed := a.bypassed.String()
 	a.mu.Unlock()
-	reason, message = "AddressesAreSeen", "no packets of pods in lanes were found that the node translates"
+	reason, message = "AddressesAreSeen", "the agent found no packets of pods in lanes that the node translates"
 	if bypassed != "" {
 		reason, message = "AddressesAreTranslated", bypassed
 	}

@@ -44,7 +44,7 @@ func (a *Agent) watchTranslated(ctx context.Context) error {
 			err := a.translated(now, nat.Flows)
 			next.Reset(pause(time.Since(now)))
 			if err != nil && err.Error() != failing {
-				a.o.Log.Warn("it is not known whether the node translates what pods in lanes send", "error", err)
+				a.o.Log.Warn("it is not known whether the node translates packets of pods in lanes", "error", err)
 			}
 			if failing = ""; err != nil {
 				failing = err.Error()

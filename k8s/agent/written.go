@@ -28,7 +28,7 @@ func (a *Agent) writePods(ctx context.Context) error {
 		}
 		err := a.writeKnown()
 		if err != nil && err.Error() != failing {
-			a.o.Log.Warn("pods could not be written down for niclane-cni", "error", err)
+			a.o.Log.Warn("the lists of pods for niclane-cni could not be written", "error", err)
 		}
 		if failing = ""; err != nil {
 			failing = err.Error()

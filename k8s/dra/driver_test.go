@@ -344,7 +344,7 @@ func TestRefused(t *testing.T) {
 		{claimFor("unknown", "redis-7"), "device redis-7: the class has no such unit"},
 		{claimFor("resource", "old-0"), "device old-0: the class has no such unit"},
 		{admin, "admin access"},
-		{elsewhere, `of pool "n2", not of this node's, "n1"`},
+		{elsewhere, `in pool "n2", want this node's pool, "n1"`},
 		{withParameters(claimFor("typo", "redis-0"), "FromClaim",
 			`{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters", "prots": []}`), `unknown field "prots"`},
 		{withParameters(claimFor("kind", "redis-0"), "FromClaim", `{"apiVersion": "v1", "kind": "LaneParameters"}`),
@@ -402,7 +402,7 @@ func TestHeld(t *testing.T) {
 	if r := k.prepare(plugin, a); r.Error != "" {
 		t.Fatal(r.Error)
 	}
-	if r := k.prepare(plugin, b); !strings.Contains(r.Error, "held by another: default/a") {
+	if r := k.prepare(plugin, b); !strings.Contains(r.Error, "another pod or claim holds the unit: default/a") {
 		t.Errorf("held twice: %q", r.Error)
 	}
 }
@@ -615,7 +615,7 @@ func TestStatus(t *testing.T) {
 			return ok, string(text)
 		})
 	}
-	is(metav1.ConditionTrue, "the lane is the claim's")
+	is(metav1.ConditionTrue, "the claim has the lane")
 	i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
 	is(metav1.ConditionFalse, "the link is down")
 }

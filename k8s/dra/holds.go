@@ -44,11 +44,11 @@ func holdOf(s *inventory.Snapshot, c *resourceapi.ResourceClaim) (inventory.Hold
 func heldOf(s *inventory.Snapshot, r *resourceapi.DeviceRequestAllocationResult) (inventory.Held, error) {
 	held := inventory.Held{Request: r.Request, Share: string(ptr.Deref(r.ShareID, ""))}
 	if r.Pool != s.Node {
-		return held, fmt.Errorf("device %s is of pool %q, not of this node's, %q", r.Device, r.Pool, s.Node)
+		return held, fmt.Errorf("device %s is in pool %q, want this node's pool, %q", r.Device, r.Pool, s.Node)
 	}
 	if ptr.Deref(r.AdminAccess, false) {
-		return held, fmt.Errorf("device %s is allocated with admin access, which a lane has not: a pod is in "+
-			"it or is not", r.Device)
+		return held, fmt.Errorf("device %s is allocated with admin access, which lanes do not have: a pod "+
+			"is in a lane or is not", r.Device)
 	}
 	for i := range s.Classes {
 		c := &s.Classes[i]

@@ -60,7 +60,7 @@ func (s *status) run(ctx context.Context) {
 	for {
 		var again <-chan time.Time
 		if err := s.write(ctx); err != nil && ctx.Err() == nil {
-			s.options.Log.ErrorContext(ctx, "status of claims", "error", err, "again", retry)
+			s.options.Log.ErrorContext(ctx, "status of claims could not be written", "error", err, "again", retry)
 			again = time.After(retry)
 		}
 		select {
@@ -131,11 +131,11 @@ func statusOf(s *inventory.Snapshot, h inventory.Hold) []resourceapi.AllocatedDe
 	var out []resourceapi.AllocatedDeviceStatus
 	for _, held := range h.Units {
 		data := laneData{Class: held.Class, Unit: held.Unit}
-		state, reason, message := metav1.ConditionTrue, reasonHeld, "the lane is the claim's"
+		state, reason, message := metav1.ConditionTrue, reasonHeld, "the claim has the lane"
 		c := s.Find(held.Class)
 		switch u := unitOf(c, held); {
 		case u == nil:
-			state, reason, message = metav1.ConditionFalse, reasonUnhealthy, "the node does not have it"
+			state, reason, message = metav1.ConditionFalse, reasonUnhealthy, "the node does not have the lane"
 		default:
 			data.Lane, data.Queues = u.Lane, u.Queues
 			if u.Unhealthy != "" {

@@ -109,7 +109,7 @@ func (a *Attacher) Handle(ctx context.Context, r *cni.Request, early func()) cni
 		err = a.Lanes.Keep(ctx, still)
 	}
 	if err != nil {
-		a.Log.Error("the runtime's request", "command", r.Command, "pod", r.Namespace+"/"+r.Pod, "error", err)
+		a.Log.Error("the runtime's request failed", "command", r.Command, "pod", r.Namespace+"/"+r.Pod, "error", err)
 		return cni.Answer{Lane: lane, Error: err.Error()}
 	}
 	return cni.Answer{Lane: lane}
@@ -237,17 +237,17 @@ func (a *Attacher) bandwidth(at *lanes.Attachment, r *cni.Request) error {
 		at.Ceilings = map[string]uint64{}
 		for _, g := range at.Grants {
 			if c := a.Lanes.Now().Find(g.Class); c != nil && c.Mode == intent.Shared {
-				return fmt.Errorf("kubernetes.io/egress-bandwidth: class %s is shared, and its pods have one "+
-					"ceiling together: leave the annotation out, or have the CNI plugin bandwidth honour it, and "+
-					"niclane-cni's entry without capabilities.bandwidth (by NRI: nri.bandwidth=false)", g.Class)
+				return fmt.Errorf("kubernetes.io/egress-bandwidth: class %s is shared, and its pods share one "+
+					"ceiling: leave the annotation out; or let the CNI plugin bandwidth honour it, and remove "+
+					"capabilities.bandwidth from niclane-cni's entry (with NRI: nri.bandwidth=false)", g.Class)
 			}
 			at.Ceilings[g.Lane] = r.EgressRate
 		}
 	}
 	if r.IngressRate > 0 {
 		if r.HostIf == "" || a.Limit == nil {
-			return errors.New("kubernetes.io/ingress-bandwidth: it is not known which interface of the host is the " +
-				"pod's (its end of a veth pair): leave the annotation out")
+			return errors.New("kubernetes.io/ingress-bandwidth: the pod's interface on the host (its end of " +
+				"a veth pair) is not known: leave the annotation out")
 		}
 		if err := a.Limit(r.HostIf, r.IngressRate); err != nil {
 			return fmt.Errorf("kubernetes.io/ingress-bandwidth: %w", err)
@@ -271,7 +271,7 @@ func (a *Attacher) check(ctx context.Context, r *cni.Request) (lane bool, err er
 		return at.Sandbox == r.Sandbox && at.IfName == r.IfName
 	})
 	if i < 0 {
-		return true, errors.New("the pod has lanes, and its packets are not steered to them")
+		return true, errors.New("the pod has lanes, but its packets are not steered to them")
 	}
 	snap := a.Lanes.Now()
 	for _, g := range all[i].Grants {
@@ -472,7 +472,7 @@ func declares(pod *corev1.Pod, grants []pods.Grant) error {
 		given := slices.ContainsFunc(grants, func(g pods.Grant) bool { return g.Container == c.Name })
 		if given && len(c.Ports) == 0 && !pods.Annotated(pod) {
 			return fmt.Errorf("container %s is in the host's network and names no port: its address is the node's, "+
-				"so that every packet of the node would be the lane's; give containerPorts or the annotation %s",
+				"so the lane would get every packet of the node; give containerPorts or the annotation %s",
 				c.Name, pods.Annotation)
 		}
 	}

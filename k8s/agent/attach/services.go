@@ -46,9 +46,9 @@ func (a *Attacher) try(ctx context.Context, at lanes.Attachment, pod *corev1.Pod
 
 // leftOut reports on a pod that its Services' packets do not take its lane.
 func (a *Attacher) leftOut(at *lanes.Attachment, err error) {
-	a.Log.Warn("packets of Services are not the lane's", "pod", at.Name(), "error", err)
+	a.Log.Warn("packets of Services do not go to the pod's lane", "pod", at.Name(), "error", err)
 	a.Event(at.Namespace, at.Pod, at.UID, "ServiceNotInLane",
-		"packets for the pod's Services are not its lane's: "+err.Error())
+		"packets for the pod's Services do not go to its lane: "+err.Error())
 }
 
 // FollowServices updates the pods in lanes to the Services that lead to them now. here has
@@ -76,7 +76,7 @@ func (a *Attacher) FollowServices(ctx context.Context, here map[string]*corev1.P
 			continue
 		}
 		if err := a.try(ctx, at, pod, where); err != nil {
-			a.Log.Error("packets of Services that are no more are the lane's still", "pod", at.Name(), "error", err)
+			a.Log.Error("packets of removed Services still go to the pod's lane", "pod", at.Name(), "error", err)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestServicesThatCannotBe(t *testing.T) {
 	said := func(n int) {
 		t.Helper()
 		if len(w.events) != n || !strings.Contains(w.events[n-1],
-			"two ServiceNotInLane packets for the pod's Services are not its lane's: tcp port 30379 of 192.0.2.1 "+
+			"two ServiceNotInLane packets for the pod's Services do not go to its lane: tcp port 30379 of 192.0.2.1 "+
 				"leads to lane redis-0, with pod default/one") {
 			t.Errorf("events %q", w.events)
 		}

@@ -40,7 +40,7 @@ type Inventory interface {
 var (
 	ErrNoClass   = errors.New("no such class on this node")
 	ErrNoUnit    = errors.New("the class has no such unit")
-	ErrHeld      = errors.New("the unit is held by another")
+	ErrHeld      = errors.New("another pod or claim holds the unit")
 	ErrUnhealthy = errors.New("the unit is not healthy")
 )
 

@@ -198,7 +198,7 @@ const maxPolicy = 1 << 20
 func readPolicy(o any) (*v1alpha1.LanePolicy, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
-		return nil, fmt.Errorf("a policy is a %T", o)
+		return nil, fmt.Errorf("a policy has the Go type %T, want %T", o, u)
 	}
 	spec, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec")
 	raw, err := json.Marshal(spec)
@@ -374,7 +374,7 @@ func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason,
 			metav1.CreateOptions{})
 	}
 	if err != nil {
-		c.log.Warn("event could not be told", "object", namespace+"/"+name, "reason", reason, "message", message,
+		c.log.Warn("event could not be sent", "object", namespace+"/"+name, "reason", reason, "message", message,
 			"error", err)
 	}
 }

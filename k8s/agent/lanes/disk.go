@@ -72,14 +72,14 @@ type podsJSON struct {
 func (d *disk) load() (*state, error) {
 	var lasting lastingJSON
 	if err := d.lasting.read(&lasting, &lasting.Schema); err != nil {
-		return nil, fmt.Errorf("%w: remove it, and the policy is applied as if it were new; pods that hold claims "+
-			"have to be started again", err)
+		return nil, fmt.Errorf("%w: remove this file, and niclane-agent applies the policy as if it were new; "+
+			"restart pods that hold claims", err)
 	}
 	s := (&state{Policy: lasting.Policy, Generation: lasting.Generation, Spec: lasting.Spec,
 		Holds: lasting.Holds}).clone()
 	var pods podsJSON
 	if err := d.boot.read(&pods, &pods.Schema); err != nil {
-		return nil, fmt.Errorf("%w: remove it, and pods that are in lanes now are found by their resources", err)
+		return nil, fmt.Errorf("%w: remove this file, and niclane-agent finds the pods in lanes by their resources", err)
 	}
 	for _, a := range pods.Attachments {
 		if a != nil {

@@ -156,7 +156,7 @@ func (m *Manager) restore(ctx context.Context) {
 		return
 	}
 	if err := m.make(ctx, st); err != nil {
-		m.o.Log.Error("lanes cannot be made as they were", "error", err)
+		m.o.Log.Error("the lanes cannot be restored", "error", err)
 		m.note(func() { m.problem = err.Error() })
 		return
 	}
@@ -194,7 +194,7 @@ func (m *Manager) handle(ctx context.Context, batch []*request) {
 		}
 		return
 	case taken[0].anyway:
-		m.o.Log.Error("the card does not follow yet", "error", err)
+		m.o.Log.Error("the change is not on the card yet", "error", err)
 		m.dirty = true
 		if serr := m.disk.save(next); serr != nil {
 			m.o.Log.Error("state", "error", serr)
