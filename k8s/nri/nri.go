@@ -103,15 +103,15 @@ var errLost = errors.New("the runtime has ended the connection")
 
 // advice returns what helps if no runtime listens on the socket.
 func (p *Plugin) advice() string {
-	const without = "leave nri.enabled out there, and cni.enabled in"
+	const without = "set nri.enabled=false and cni.enabled=true there"
 	var major, minor int
 	runtime := p.o.Runtime()
 	switch n, _ := fmt.Sscanf(runtime, "containerd://%d.%d", &major, &minor); {
 	case n == 2 && major < 2 && minor < 7:
 		return fmt.Sprintf("this node's %s has no NRI, which comes with containerd 2: %s", runtime, without)
 	case n == 2 && major < 2:
-		return fmt.Sprintf("this node's %s does not say the addresses of pods by NRI, and has it off: it takes "+
-			"containerd 2; %s", runtime, without)
+		return fmt.Sprintf("this node's %s has NRI off, and does not report the addresses of pods by it: "+
+			"containerd 2 is needed; %s", runtime, without)
 	case runtime == "":
 		return "NRI comes with containerd 2"
 	}

@@ -291,8 +291,8 @@ func TestRequired(t *testing.T) {
 func TestNoNRI(t *testing.T) {
 	for runtime, want := range map[string]string{
 		"containerd://1.6.20~ds1": "this node's containerd://1.6.20~ds1 has no NRI, which comes with containerd 2: " +
-			"leave nri.enabled out there, and cni.enabled in",
-		"containerd://1.7.28": "does not say the addresses of pods by NRI",
+			"set nri.enabled=false and cni.enabled=true there",
+		"containerd://1.7.28": "does not report the addresses of pods by it",
 		"containerd://2.3.7":  "is NRI on in the configuration of this node's containerd://2.3.7?",
 		"cri-o://1.36.0":      "is NRI on in the configuration of this node's cri-o://1.36.0?",
 		"":                    "NRI comes with containerd 2",

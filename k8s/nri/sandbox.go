@@ -127,7 +127,7 @@ func (p *Plugin) unknown(r *cni.Request, why error) error {
 	if p.o.Lanes.Asks(r.Namespace, r.Pod, r.UID) {
 		return fmt.Errorf("niclane: pod %s/%s asks for a lane and cannot start without it: %w", r.Namespace, r.Pod, why)
 	}
-	p.o.Log.Warn("a pod is let through", "pod", r.Namespace+"/"+r.Pod, "error", why)
+	p.o.Log.Warn("a pod starts, and it is not known whether it has a lane", "pod", r.Namespace+"/"+r.Pod, "error", why)
 	return nil
 }
 
@@ -211,7 +211,7 @@ func (s *session) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox,
 	s.within(ctx, func() {
 		err := s.o.Lanes.Keep(context.WithoutCancel(ctx), func(a lanes.Attachment) bool { return !gone[a.Sandbox] })
 		if err != nil {
-			s.o.Log.Error("NRI: pods that have ended are in lanes still", "error", err)
+			s.o.Log.Error("NRI: pods that have ended are still in lanes", "error", err)
 		}
 	})
 	s.mu.Lock()

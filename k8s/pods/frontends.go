@@ -42,7 +42,7 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Pa
 		addrs := []netip.Addr{f.Addr}
 		if !f.Addr.IsValid() {
 			if addrs = at.Node; len(addrs) == 0 {
-				return nil, fmt.Errorf("container %q: port %d of the node is the pod's, and the node's addresses "+
+				return nil, fmt.Errorf("container %q: port %d of the node leads to the pod, but the node's addresses "+
 					"are not known", g.Container, f.Ports.First)
 			}
 		}

@@ -59,7 +59,7 @@ func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error)
 		return nil, err
 	}
 	if len(at.Addrs) == 0 {
-		return nil, errors.New("the pod has no address that its packets could be told by")
+		return nil, errors.New("the pod has no address by which its packets can be recognised")
 	}
 	var all []packetSet
 	var errs []error
@@ -102,7 +102,7 @@ func annotated(pod *corev1.Pod) (map[string]params.Parameters, error) {
 	}
 	if text := annotation(pod, IntelAnnotation); text != "" {
 		if len(out) > 0 {
-			return nil, fmt.Errorf("annotations %s and %s: want one of the two", Annotation, IntelAnnotation)
+			return nil, fmt.Errorf("found both annotations %s and %s, want one of the two", Annotation, IntelAnnotation)
 		}
 		return intel(pod, text)
 	}
@@ -168,8 +168,8 @@ func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([
 		out = append(out, m)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("container %q: its ports and remotePorts have no protocol in common, so that no "+
-			"packet is the lane's", g.Container)
+		return nil, fmt.Errorf("container %q: its ports and remotePorts have no protocol in common, so no "+
+			"packet belongs to the lane", g.Container)
 	}
 	return out, nil
 }

@@ -41,7 +41,7 @@ func Choose(all []*v1alpha1.LanePolicy, node map[string]string) (*v1alpha1.LaneP
 		}
 		slices.Sort(names)
 		return nil, fmt.Errorf("the policies %s select this node with the same priority, %d: give one of them a "+
-			"higher one, or other nodes",
+			"higher priority, or let it select other nodes",
 			strings.Join(names, ", "), best[0].Spec.Priority)
 	}
 	if len(best) == 0 {

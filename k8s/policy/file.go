@@ -126,7 +126,7 @@ func (b *builder) file(spec *v1alpha1.LanePolicySpec, n Node) strictyaml.Map {
 	case n.Device != "":
 		globals.Set("dev", n.Device)
 	default:
-		b.failf("spec.uplink.dev: not given, and no device of this node has its InternalIP: give dev or bond")
+		b.failf("spec.uplink.dev: not given, and no device of this node has the node's InternalIP: give dev or bond")
 	}
 	if len(u.VLANs) > 0 {
 		vlans := make([]string, len(u.VLANs))
@@ -158,7 +158,7 @@ func (b *builder) file(spec *v1alpha1.LanePolicySpec, n Node) strictyaml.Map {
 		c := &spec.Classes[i]
 		if Offered(c) == v1alpha1.OfferedAsResource {
 			if other, twice := resources[ResourceName(c)]; twice {
-				b.failf("spec.classes[%d].resourceName: %s is that of class %s", i, ResourceName(c), other)
+				b.failf("spec.classes[%d].resourceName: class %[3]s already has %[2]s", i, ResourceName(c), other)
 			}
 			resources[ResourceName(c)] = c.Name
 		}
@@ -188,7 +188,7 @@ func (b *builder) class(c *v1alpha1.Class, path string, n Node, names map[string
 // lane adds one lane that consists of count units.
 func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, names map[string]string) {
 	if other, twice := names[name]; twice {
-		b.failf("%s.name: its lane %s would be called as one of class %s: choose another name", path, name, other)
+		b.failf("%s.name: its lane %s would have the same name as a lane of class %s: choose another name", path, name, other)
 		return
 	}
 	names[name] = c.Name

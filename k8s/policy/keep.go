@@ -41,7 +41,7 @@ func Keep(applied, wanted *v1alpha1.LanePolicySpec, use Use) (spec *v1alpha1.Lan
 		at := slices.IndexFunc(out.Classes, func(c v1alpha1.Class) bool { return c.Name == was.Name })
 		if at < 0 {
 			out.Classes = append(out.Classes, *was)
-			held[was.Name] = fmt.Sprintf("the policy has it no more; it stays until %s left it", who(used))
+			held[was.Name] = fmt.Sprintf("the policy no longer has it; it stays as long as pods are in it: %s", who(used))
 			continue
 		}
 		if why := keepClass(was, &out.Classes[at], used); why != "" {
@@ -92,7 +92,7 @@ func keepClass(was, is *v1alpha1.Class, used []UsedUnit) string {
 	if len(kept) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("has %s as long as %s has it", strings.Join(kept, ", "), who(used))
+	return fmt.Sprintf("keeps %s as long as pods are in it: %s", strings.Join(kept, ", "), who(used))
 }
 
 func modeOf(c *v1alpha1.Class) string {
@@ -126,7 +126,7 @@ func who(used []UsedUnit) string {
 	for _, u := range used {
 		name := u.Pod
 		if name == "" {
-			name = "who was given unit " + u.ID
+			name = "the pod that got unit " + u.ID
 		}
 		names = append(names, name)
 	}

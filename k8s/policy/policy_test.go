@@ -174,7 +174,7 @@ func TestFault7SeveralUnits(t *testing.T) {
 		t.Errorf("got %s", l)
 	}
 	if _, err := Join("redis", []string{"redis-0", "redis-2"}); err == nil ||
-		!strings.Contains(err.Error(), "do not follow") {
+		!strings.Contains(err.Error(), "are not consecutive") {
 		t.Errorf("got %v", err)
 	}
 	for _, id := range []string{"redis-01", "redis--1", "redis-", "redis-x", "web-0", "redis-0-0"} {

@@ -82,8 +82,8 @@ func Join(class string, ids []string) (Joining, error) {
 	slices.Sort(numbers)
 	for i, n := range numbers {
 		if n != numbers[0]+i {
-			return Joining{}, fmt.Errorf("units %s of class %s do not follow each other, so that they cannot "+
-				"become one lane: other pods are in those between; delete the pod, and it may get others",
+			return Joining{}, fmt.Errorf("units %s of class %s are not consecutive, so they cannot "+
+				"become one lane: other pods have the units between them; delete the pod, and a new pod may get others",
 				strings.Join(ids, ", "), class)
 		}
 	}

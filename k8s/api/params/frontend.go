@@ -31,7 +31,7 @@ func ParseFrontend(s string) (Frontend, error) {
 	}
 	ps, err := ParsePorts(text)
 	if err != nil || len(ps) != 1 || ps[0].First == 0 || ps[0].First != ps[0].Last {
-		return Frontend{}, fmt.Errorf("found %q, %s, ports being 1 to 65535", s, want)
+		return Frontend{}, fmt.Errorf("found %q, %s; ports are 1 to 65535", s, want)
 	}
 	f.Ports = ps[0]
 	return f, nil

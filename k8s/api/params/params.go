@@ -86,7 +86,7 @@ func StrictUpTo(raw []byte, v any, most int) error {
 		return fmt.Errorf("not the JSON that is wanted: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something stands after the JSON document")
+		return errors.New("found more text after the JSON document")
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func ParsePorts(s string) ([]Ports, error) {
 	p.First, err1 = parsePort(first)
 	p.Last, err2 = parsePort(last)
 	if err1 != nil || err2 != nil {
-		return nil, fmt.Errorf("found %q, %s, ports being 1 to 65535", s, want)
+		return nil, fmt.Errorf("found %q, %s; ports are 1 to 65535", s, want)
 	}
 	if p.First > p.Last {
 		return nil, fmt.Errorf("found %q, which ends before it begins", s)

@@ -119,17 +119,17 @@ func finding(at *lanes.Attachment, lane, protocol string, frontend netip.AddrPor
 
 // Message returns the problem and what helps. own are the node's addresses.
 func (f *Finding) Message(own []netip.Addr) string {
-	const masquerade = "Connections to the pod are not concerned. Except the destination from masquerading in the " +
+	const masquerade = "Connections to the pod are not affected. Exempt the destination from masquerading in the " +
 		"pod network's configuration, or put the pod into the host's network"
 	switch {
 	case !f.Frontend.IsValid() && f.Sent:
-		return fmt.Sprintf("what the pod sends to %s is in its lane %s, and what %[1]s answers is not: it comes to "+
-			"the node's address, because the node masquerades the pod's, "+
-			"and the card cannot tell it from other packets of the node. %s", f.Remote, f.Lane, masquerade)
+		return fmt.Sprintf("the pod's packets to %s are in its lane %s, but the answers of %[1]s are not. They come "+
+			"to the node's address, because the node masquerades the pod's, and the card cannot tell them "+
+			"from other packets of the node. %s", f.Remote, f.Lane, masquerade)
 	case !f.Frontend.IsValid():
-		return fmt.Sprintf("what the pod sends to %s leaves with the node's address, because the node masquerades "+
-			"it: neither lane %s nor the card can tell it from other packets of the node. %s", f.Remote, f.Lane,
-			masquerade)
+		return fmt.Sprintf("the pod's packets to %s leave with the node's address, because the node masquerades "+
+			"them: neither lane %s nor the card can tell them from other packets of the node. %s", f.Remote,
+			f.Lane, masquerade)
 	}
 	name := f.Frontend.String()
 	if slices.Contains(own, f.Frontend.Addr()) {
@@ -140,11 +140,11 @@ func (f *Finding) Message(own []netip.Addr) string {
 	if f.Container != "" {
 		where = fmt.Sprintf("the annotation %s: {%q: {%q: [%q]}}", pods.Annotation, f.Container, "frontends", name)
 	}
-	what := "are not in its lane"
+	what := "they are not in its lane"
 	if f.Sent {
-		what = "are answered in its lane and not received there, lane"
+		what = "only their answers are in its lane"
 	}
-	return fmt.Sprintf("connections to %s come to the pod and %s %s, because the node translates them behind the "+
+	return fmt.Sprintf("connections to %s come to the pod, but %s %s, because the node translates them behind the "+
 		"card: add the frontend %s to %s", f.Frontend, what, f.Lane, name, where)
 }
 
@@ -188,9 +188,9 @@ func (m *Memory) Add(now time.Time, found []Finding) (fresh []Finding, changed b
 func (m *Memory) String() string {
 	var out []string
 	for _, f := range m.seen {
-		what := "what it sends is masqueraded"
+		what := "its packets are masqueraded"
 		if f.Sent {
-			what = "what answers to it when it is masqueraded"
+			what = "answers to its packets, which are masqueraded"
 		}
 		if f.Frontend.IsValid() {
 			what = fmt.Sprintf("frontend %s/%s", f.Frontend, f.Protocol)

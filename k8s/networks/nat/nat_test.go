@@ -220,17 +220,17 @@ func TestNone(t *testing.T) {
 func TestMessage(t *testing.T) {
 	own := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	for want, f := range map[string]Finding{
-		`to 198.51.100.7 leaves with the node's address`: {Lane: "l",
+		`to 198.51.100.7 leave with the node's address`: {Lane: "l",
 			Remote: netip.MustParseAddr("198.51.100.7")},
 		`annotation niclane.dev/lanes: {"c": {"frontends": ["30379/TCP"]}}`: {Container: "c",
 			Protocol: "tcp", Frontend: netip.MustParseAddrPort("192.0.2.1:30379")},
 		`the frontend [2001:db8::7]:53/UDP to the parameters of its claim`: {Protocol: "udp",
 			Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
-		`what 198.51.100.8 answers is not`: {Lane: "l",
+		`the answers of 198.51.100.8 are not`: {Lane: "l",
 			Remote: netip.MustParseAddr("198.51.100.8"), Sent: true},
-		`come to the pod and are not in its lane l, because`: {Lane: "l", Protocol: "udp",
+		`come to the pod, but they are not in its lane l, because`: {Lane: "l", Protocol: "udp",
 			Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
-		`are answered in its lane and not received there, lane l, because`: {Lane: "l", Protocol: "udp",
+		`only their answers are in its lane l, because`: {Lane: "l", Protocol: "udp",
 			Frontend: netip.MustParseAddrPort("[2001:db8::7]:53"), Sent: true},
 		`the frontend 203.0.113.7:6379/TCP to the annotation niclane.dev/lanes: {"c`: {Container: "c",
 			Protocol: "tcp", Frontend: netip.MustParseAddrPort("203.0.113.7:6379")},
@@ -276,11 +276,11 @@ func TestMemory(t *testing.T) {
 		text    string
 	}{
 		{0, nil, 0, false, ""},
-		{time.Minute, []Finding{f}, 1, true, "pod default/a, lane l: what it sends is masqueraded"},
-		{time.Minute, []Finding{other}, 0, false, "pod default/a, lane l: what it sends is masqueraded"},
-		{Remembered, nil, 0, false, "pod default/a, lane l: what it sends is masqueraded"},
+		{time.Minute, []Finding{f}, 1, true, "pod default/a, lane l: its packets are masqueraded"},
+		{time.Minute, []Finding{other}, 0, false, "pod default/a, lane l: its packets are masqueraded"},
+		{Remembered, nil, 0, false, "pod default/a, lane l: its packets are masqueraded"},
 		{time.Second, nil, 0, true, ""},
-		{time.Minute, []Finding{f}, 1, true, "pod default/a, lane l: what it sends is masqueraded"},
+		{time.Minute, []Finding{f}, 1, true, "pod default/a, lane l: its packets are masqueraded"},
 	} {
 		now = now.Add(step.after)
 		fresh, changed := m.Add(now, step.found)

@@ -54,11 +54,11 @@ func tunnelled(addrs []netip.Addr) error {
 		switch t := l.(type) {
 		case *netlink.Vxlan:
 			if t.FlowBased {
-				carries = "what programs hand it"
+				carries = "packets that programs hand to it"
 			}
 		case *netlink.Geneve:
 			if t.FlowBased {
-				carries = "what programs hand it"
+				carries = "packets that programs hand to it"
 			}
 		}
 		if carries == "" {
@@ -67,8 +67,8 @@ func tunnelled(addrs []netip.Addr) error {
 			}
 		}
 		if carries != "" {
-			return fmt.Errorf("the pod network is an overlay: %s (%s) carries %s, so that the card sees the nodes' "+
-				"addresses and never the pod's; have the pod network route natively, or put the pod into the "+
+			return fmt.Errorf("the pod network is an overlay: %s (%s) carries %s, so the card sees the nodes' "+
+				"addresses and never the pod's; use native routing in the pod network, or put the pod into the "+
 				"host's network",
 				a.Name, l.Type(), carries)
 		}
@@ -91,8 +91,8 @@ func encrypted(addrs []netip.Addr) error {
 		}
 		for _, a := range addrs {
 			if p.Src.Contains(a.AsSlice()) {
-				return fmt.Errorf("IPsec of the node encrypts what %s sends to %s (ip xfrm policy), so that the "+
-					"card never sees the pod's packets; have the pod network leave encryption out, or put the pod "+
+				return fmt.Errorf("IPsec of the node encrypts packets from %s to %s (ip xfrm policy), so the "+
+					"card never sees the pod's packets; turn off encryption in the pod network, or put the pod "+
 					"into the host's network",
 					a, p.Dst)
 			}
@@ -186,7 +186,7 @@ func Limit(link string, bits uint64) error {
 			continue
 		}
 		if q.Attrs().Handle != tbfHandle {
-			return fmt.Errorf("%s has a root qdisc of somebody else's (%s %x:)", link, q.Type(), q.Attrs().Handle>>16)
+			return fmt.Errorf("%s has a root qdisc of another program (%s %x:)", link, q.Type(), q.Attrs().Handle>>16)
 		}
 		if bits == 0 {
 			return netlink.QdiscDel(q)

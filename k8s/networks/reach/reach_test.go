@@ -115,7 +115,7 @@ func TestOverlaysOfPodNetworks(t *testing.T) {
 			link set wireguard.cali up
 			-6 route add fd00:2::/64 dev wireguard.cali table 1`, "link del wireguard.cali", "wireguard.cali (tuntap) carries fd00:2::/64"},
 		"IPsec": {`xfrm policy add src 10.244.1.0/24 dst 10.244.2.0/24 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel`,
-			"xfrm policy flush", "encrypts what 10.244.1.5 sends to 10.244.2.0/24"},
+			"xfrm policy flush", "encrypts packets from 10.244.1.5 to 10.244.2.0/24"},
 		"IPsec of others": {`xfrm policy add src 192.0.2.0/24 dst 198.51.100.0/24 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel`,
 			"xfrm policy flush", ""},
 		"a VPN of the node's": {`tuntap add mode tun name tun0
@@ -188,7 +188,7 @@ func TestLimit(t *testing.T) {
 		t.Errorf("before %s, after %s", before, got)
 	}
 	vethtest.TC(t, "qdisc add dev pod0 root handle 7: pfifo")
-	if err := Limit("pod0", 1_000_000); err == nil || !strings.Contains(err.Error(), "somebody else's") {
+	if err := Limit("pod0", 1_000_000); err == nil || !strings.Contains(err.Error(), "of another program") {
 		t.Errorf("got %v", err)
 	}
 }

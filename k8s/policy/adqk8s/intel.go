@@ -112,7 +112,7 @@ func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error
 			to   **int
 		}{{"Busypoll", &u.BusyPoll}, {"Busyread", &u.BusyRead}} {
 			if *f.to != nil && **f.to != 0 {
-				note(".Globals.%s: found %d; 0 is what adqsetup sets where a class has pollers", f.name, **f.to)
+				note(".Globals.%s: found %d; adqsetup sets 0 if a class has pollers", f.name, **f.to)
 				*f.to = new(int)
 			}
 		}
@@ -132,8 +132,8 @@ func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error
 	case "", "skbedit":
 	case "netprio":
 		u.Force = map[string]string{"classifier": "net-prio"}
-		note(".EgressMode: netprio steers what pods of the host's network send, and no others': leave uplink.force " +
-			"out to have all told by address")
+		note(".EgressMode: netprio classifies only packets that pods of the host's network send: leave uplink.force " +
+			"out, and all pods are recognised by address")
 	default:
 		return fmt.Errorf("EgressMode: found %q, want skbedit or netprio", n.EgressMode)
 	}
@@ -153,7 +153,7 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 			return fmt.Errorf("TrafficClass[%d].Queues: found %d, want at least 1", i, tc.Queues)
 		}
 		if tc.PollerTimeout < 0 || tc.Pollers < 0 {
-			return fmt.Errorf("TrafficClass[%d]: Pollers and PollerTimeout are at least 0", i)
+			return fmt.Errorf("TrafficClass[%d]: want Pollers and PollerTimeout of at least 0", i)
 		}
 		c := v1alpha1.Class{Queues: tc.Queues,
 			Tuning: v1alpha1.Tuning{CPUs: tc.Cpus, NUMA: tc.Numa, Pollers: tc.Pollers}}
@@ -163,8 +163,8 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 		if i == last {
 			c.Name, c.Mode, c.ResourceName = "adq-shared", v1alpha1.Shared, SharedResource
 			c.Members = max(tc.Queues-1, 1) // one device for each queue except the last
-			note(".TrafficClass[%d]: shared by %d pods, as many as Intel's plugin offers; its queues are divided "+
-				"among all of them", i, c.Members)
+			note(".TrafficClass[%d]: shared by %d pods, the number that Intel's plugin offers; all of them share "+
+				"its queues", i, c.Members)
 			spec.Classes = append(spec.Classes, c)
 			continue
 		}
@@ -177,11 +177,11 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 			c.Name, c.ResourceName = "adq", Resource
 		} else {
 			c.Name = fmt.Sprintf("adq-%c", 'a'+named-1)
-			note(".TrafficClass[%d]: is not like the ones before, and pods could not tell which they get of %s: "+
+			note(".TrafficClass[%d]: differs from the classes before it, so pods that ask for %s could get either: "+
 				"ask for niclane.dev/%s", i, Resource, c.Name)
 		}
 		if mode := strings.ToLower(tc.Mode); mode != "" && mode != "exclusive" {
-			note(".TrafficClass[%d].Mode: %s is taken as exclusive, as Intel's plugin does of all but the last", i,
+			note(".TrafficClass[%d].Mode: %s is taken as exclusive, as Intel's plugin does for all except the last", i,
 				tc.Mode)
 		}
 		spec.Classes = append(spec.Classes, c)

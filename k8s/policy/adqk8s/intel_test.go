@@ -45,7 +45,7 @@ func TestConvert(t *testing.T) {
 		t.Errorf("%+v", u)
 	}
 	all := strings.Join(notes, "\n")
-	for _, want := range []string{"FilterPrio", "Busypoll: found 10000; 0", "TrafficClass[2]", "niclane.dev/adq-b"} {
+	for _, want := range []string{"FilterPrio", "Busypoll: found 10000; adqsetup sets 0", "TrafficClass[2]", "niclane.dev/adq-b"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no note of %s:\n%s", want, all)
 		}
