@@ -92,7 +92,7 @@ func Decode(raw []byte) (*Request, error) {
 	}
 	if r.Version != Version {
 		return nil, fmt.Errorf("version %d of the protocol, this niclane-agent knows %d: niclane-cni on this node "+
-			"is another release's", r.Version, Version)
+			"is of another release", r.Version, Version)
 	}
 	switch r.Command {
 	case Add, Check:
@@ -149,7 +149,7 @@ func Call(ctx context.Context, socket string, r Request, first time.Duration) (l
 		_ = c.SetDeadline(deadline)
 		lane := a.Lane
 		if a, err = answer(in); err != nil {
-			return lane, fmt.Errorf("niclane-agent has not said what became of it: %w", err)
+			return lane, fmt.Errorf("niclane-agent has not reported the result: %w", err)
 		}
 	}
 	if a.Error != "" {

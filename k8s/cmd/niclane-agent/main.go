@@ -61,28 +61,28 @@ func run(args []string) error {
 	name := f.String("node", os.Getenv("NODE_NAME"),
 		"name of the node in Kubernetes (default: the environment's NODE_NAME)")
 	kubeconfig := f.String("kubeconfig", "",
-		"kubeconfig file (default: the pod's service account, whose token is read anew as it expires)")
+		"kubeconfig file (default: the pod's service account; its token is read again when it expires)")
 	server := f.String("server", "", "address of the API server, instead of the kubeconfig's")
-	stateDir := f.String("state-dir", journal.DefaultDir, "what is applied; of niclane's commands too")
-	runDir := f.String("run-dir", apply.DefaultRunDir, "locks and sockets; of niclane's commands too")
-	socket := f.String("cni-socket", cni.DefaultSocket, "where niclane-cni asks")
+	stateDir := f.String("state-dir", journal.DefaultDir, "directory of the applied state; niclane's commands use it too")
+	runDir := f.String("run-dir", apply.DefaultRunDir, "directory of locks and sockets; niclane's commands use it too")
+	socket := f.String("cni-socket", cni.DefaultSocket, "socket on which the agent answers niclane-cni")
 	nriSocket := f.String("nri", "",
-		"the runtime's NRI socket (containerd's and CRI-O's: "+nri.DefaultSocket+"), by which pods come without "+
-			"niclane-cni (default: none)")
+		"the runtime's NRI socket (containerd and CRI-O: "+nri.DefaultSocket+"); with it, the runtime reports "+
+			"pods without niclane-cni (default: none)")
 	nriBandwidth := f.Bool("nri-bandwidth", true,
-		"honour kubernetes.io/ingress-bandwidth and egress-bandwidth of pods that come by NRI; false where the CNI "+
-			"plugin bandwidth does")
+		"honour kubernetes.io/ingress-bandwidth and egress-bandwidth of pods that NRI reports; false where the CNI "+
+			"plugin bandwidth does so")
 	kubelet := f.String("kubelet-dir", "/var/lib/kubelet", "kubelet's directory")
 	listen := f.String("listen", "unix:/run/niclane/agent.sock",
-		"where metrics and health are shown: unix:PATH, or IP:PORT of a loopback address")
+		"address that serves metrics and health: unix:PATH, or IP:PORT of a loopback address")
 	claims := f.Bool("claims", true, "offer classes with offeredAs: claim by Dynamic Resource Allocation")
 	services := f.Bool("services", false,
-		"put into lanes what comes by node ports, load balancers and external addresses of the Services that lead "+
-			"to their pods; takes the right to read all Services")
-	verbose := f.Bool("v", false, "say more")
+		"also put into lanes the packets that come by node ports, load balancers and external addresses of the "+
+			"pods' Services; needs the right to read all Services")
+	verbose := f.Bool("v", false, "log more")
 	show := f.Bool("version", false, "print the version")
 	convert := f.String("convert-adq", "",
-		"print the LanePolicies that a file adq-cluster-config.json of Intel's plugins means, and end")
+		"convert a file adq-cluster-config.json of Intel's plugins to LanePolicies, print them, and exit")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -100,7 +100,7 @@ func run(args []string) error {
 	case *name == "":
 		return fmt.Errorf("-node is missing: in the DaemonSet it comes from spec.nodeName; %w", errUsage)
 	case os.Geteuid() != 0:
-		return errors.New("not root: it reads and writes kernel state")
+		return errors.New("not root: niclane-agent reads and writes kernel state")
 	}
 	at, err := metrics.ParseAddress(*listen)
 	if err != nil {

@@ -29,7 +29,7 @@ func writable(dirs []string) error {
 		}
 		if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
 			""); err != nil {
-			errs = append(errs, fmt.Errorf("%s is mounted read-only, and mounting it read-write: %w", dir, err))
+			errs = append(errs, fmt.Errorf("%s is mounted read-only; remount it read-write: %w", dir, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -35,11 +35,11 @@ func run() error {
 	bin := flag.String("bin-dir", "/opt/cni/bin", "the node's directory of plugins")
 	dir := flag.String("conf-dir", "/etc/cni/net.d", "the node's directory of network configuration")
 	status := flag.Bool("status-of-agent", false,
-		"niclane-cni's STATUS fails while the agent does not answer or has no lanes, by which the runtime takes "+
-			"the node for NotReady")
+		"niclane-cni's STATUS fails while the agent does not answer or has no lanes; the runtime then reports "+
+			"the node as NotReady")
 	agent := flag.String("agent-socket", cni.DefaultSocket,
-		"where niclane-agent is told that niclane-cni cannot be chained")
-	remove := flag.Bool("remove", false, "take niclane-cni out of the node's network configuration and off the node")
+		"socket by which niclane-agent learns that niclane-cni cannot be chained")
+	remove := flag.Bool("remove", false, "remove niclane-cni from the node's network configuration and from the node")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("%q: no arguments are taken", flag.Args())

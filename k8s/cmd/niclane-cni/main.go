@@ -189,7 +189,8 @@ func ask(c *conf, r cni.Request) error {
 	case kerr != nil:
 		// It is not known whether the pod has a lane. kubelet runs, because it starts pods.
 		// When the agent is back, it puts the pod into its lane or sends an event about it.
-		fmt.Fprintf(os.Stderr, "niclane-cni: pod %s is let through: %v; %v\n", name, err, kerr)
+		fmt.Fprintf(os.Stderr, "niclane-cni: pod %s starts, and it is not known whether it has a lane: %v; %v\n",
+			name, err, kerr)
 		return nil
 	case given != "":
 		return types.NewError(errorTryAgain,

@@ -92,11 +92,11 @@ func edit(list []byte, how func([]json.RawMessage) []json.RawMessage) ([]byte, e
 	}
 	var before []json.RawMessage
 	if err := json.Unmarshal(all["plugins"], &before); err != nil || len(before) == 0 {
-		return nil, errors.New("plugins: want a list of at least one")
+		return nil, errors.New("plugins: want a list of at least one plugin")
 	}
 	after := how(before)
 	if len(after) == 0 {
-		return nil, errors.New("plugins: no plugin but niclane-cni, which gives pods no address")
+		return nil, errors.New("plugins: found only niclane-cni, which gives pods no address")
 	}
 	if slices.EqualFunc(before, after, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
 		return list, nil

@@ -40,7 +40,7 @@ func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger,
 		switch {
 		case err != nil && err.Error() != said:
 			said, untold, due = err.Error(), err, time.Now().Add(settled)
-			log.Warn("pods get no lanes by niclane-cni", "error", err)
+			log.Warn("niclane-cni gives pods no lanes", "error", err)
 			if errors.Is(err, ErrNoNetwork) {
 				untold = nil // the node itself reports that it is not ready
 			}

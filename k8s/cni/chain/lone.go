@@ -81,7 +81,7 @@ func targetOf(dir string, how func([]byte) ([]byte, error)) (target, error) {
 	case l.ClusterNetwork != "":
 		list, err := clusterNetwork(dir, l.ClusterNetwork)
 		if err != nil {
-			return target{}, fmt.Errorf("%s: clusterNetwork: %w; let the runtime tell of pods instead (NRI)", path, err)
+			return target{}, fmt.Errorf("%s: clusterNetwork: %w; let the runtime report pods instead (NRI)", path, err)
 		}
 		return within(list, how)
 	}
@@ -106,7 +106,7 @@ func clusterNetwork(dir, given string) (string, error) {
 	if strings.HasPrefix(given, "/") {
 		path := filepath.Join(dir, filepath.Base(given))
 		if filepath.Ext(path) != ".conflist" {
-			return "", fmt.Errorf("%s is no list (.conflist), which niclane-cni can be chained in", given)
+			return "", fmt.Errorf("%s is not a list (.conflist); niclane-cni can be chained only in a list", given)
 		}
 		_, err := os.Stat(path)
 		return path, err
@@ -159,8 +159,8 @@ func inDelegate(text []byte, l lone, how func([]byte) ([]byte, error)) ([]byte, 
 func inFront(dir, path string, text []byte, l lone, how func([]byte) ([]byte, error)) (target, error) {
 	out := target{path: filepath.Join(dir, wrapper), like: path}
 	if filepath.Base(path) < wrapper {
-		return out, fmt.Errorf("%s: one plugin's configuration, and no list can come before it: rename it to "+
-			"10-..., or let the runtime tell of pods instead (NRI)", path)
+		return out, fmt.Errorf("%s: this file configures one plugin, and no list can come before it: rename it to "+
+			"10-..., or let the runtime report pods instead (NRI)", path)
 	}
 	before, err := os.ReadFile(out.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

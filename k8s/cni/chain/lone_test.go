@@ -177,7 +177,7 @@ func TestLoneRefused(t *testing.T) {
 		"type is missing":                  {"10-a.conf": `{"name":"a"}`},
 		"not a JSON object":                {"10-a.conf": `[]`},
 		`has the name "nowhere"`:           {"00-m.conf": `{"type":"multus","clusterNetwork":"nowhere"}`},
-		"/x/10-a.conf is no list":          {"00-m.conf": `{"type":"multus","clusterNetwork":"/x/10-a.conf"}`},
+		"/x/10-a.conf is not a list":       {"00-m.conf": `{"type":"multus","clusterNetwork":"/x/10-a.conf"}`},
 		"00-m.conf: delegates[0]: type is": {"00-m.conf": `{"type":"multus","delegates":[{}]}`},
 	} {
 		dir := t.TempDir()

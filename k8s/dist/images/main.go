@@ -21,9 +21,9 @@ import (
 var programs = []string{"niclane-agent", "niclane-cni", "niclane-cni-install"}
 
 func main() {
-	name := flag.String("name", "localhost/niclane-agent:0.1.0", "of the image: REPOSITORY:TAG")
-	version := flag.String("version", "unknown", "that the programs print")
-	arches := flag.String("arch", runtime.GOARCH, "GOARCH of each image, divided by commas")
+	name := flag.String("name", "localhost/niclane-agent:0.1.0", "name of the image: REPOSITORY:TAG")
+	version := flag.String("version", "unknown", "version that the programs print")
+	arches := flag.String("arch", runtime.GOARCH, "GOARCH of each image, separated by commas")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "images: want a directory to write to")
