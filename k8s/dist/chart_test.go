@@ -116,14 +116,14 @@ func TestPlainManifests(t *testing.T) {
 
 // TestNotes checks that the notes name what is missing, and only that.
 func TestNotes(t *testing.T) {
-	for values, want := range map[string]string{"": "no lanes before there is a LanePolicy",
+	for values, want := range map[string]string{"": "only when a LanePolicy selects it",
 		"{policy: {classes: [{name: redis}]}}": "kubectl get lanepolicy niclane "} {
 		rendered, err := render(values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		notes := rendered["niclane/templates/NOTES.txt"]
-		if !strings.Contains(notes, want) || strings.Contains(notes, "LanePolicy that") == (values != "") ||
+		if !strings.Contains(notes, want) || strings.Contains(notes, "LanePolicy selects") == (values != "") ||
 			strings.Contains(notes, "SPDX") {
 			t.Errorf("with %q:\n%s", values, notes)
 		}

@@ -1,5 +1,5 @@
 {{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
-{{- /* niclane-cni-install needs two directories of root's, and nothing else of root. */ -}}
+{{- /* niclane-cni-install writes two directories of root, and needs no other right. */ -}}
 {{- define "niclane.files" -}}
 securityContext:
   allowPrivilegeEscalation: false
