@@ -238,7 +238,7 @@ func judgeTable(what, release string, caps device.Capabilities, table []expectat
 		}
 	}
 	for _, c := range slices.Sorted(maps.Keys(caps)) {
-		problems = append(problems, fmt.Sprintf("probe: %s: %s is %s (%s), and not in the table", what, c,
+		problems = append(problems, fmt.Sprintf("probe: %s: %s is %s (%s), but is not in the table", what, c,
 			caps[c].Answer, caps[c].Why))
 	}
 	return problems

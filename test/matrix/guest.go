@@ -62,7 +62,7 @@ func inGuest(names string) error {
 			err = runTests(ctx, top, filepath.Join(bin, s.file()), s)
 		}
 		if ctx.Err() != nil {
-			err = fmt.Errorf("not at its end after %s", s.within)
+			err = fmt.Errorf("not finished after %s", s.within)
 		}
 		cancel()
 		outcome := "ok"

@@ -207,7 +207,7 @@ func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 		return nil, errors.New("interrupted")
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("not at its end after %s", within)
+		return nil, fmt.Errorf("the guest has not finished after %s", within)
 	}
 	text, rerr := os.ReadFile(g.log)
 	if rerr != nil {

@@ -41,7 +41,7 @@ func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string
 		}
 		if d := known(defects, r.release, s.name); d != nil {
 			if s.outcome == "ok" {
-				problem("%s: passed, and is known to fail: %s", s.name, d.why)
+				problem("%s: passed, but is known to fail: %s", s.name, d.why)
 			}
 			continue
 		}
@@ -56,7 +56,7 @@ func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string
 				if k, ok := listed(skips, r.release, s.name, t); ok {
 					skipped[k] = true
 				} else {
-					problem("%s: %s was skipped, which this kernel does not need: %s", s.name, t.name, t.said)
+					problem("%s: %s was skipped, but this kernel should run it: %s", s.name, t.name, t.said)
 				}
 			}
 		}
@@ -80,7 +80,7 @@ func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string
 	}
 	for _, k := range skips {
 		if s := r.section(k.suite); s != nil && within(r.release, k.since, k.before) && !skipped[k] {
-			problem("%s: %s is listed as skipped (%s), and was not", k.suite, k.test, k.why)
+			problem("%s: %s is listed as skipped (%s), but was not skipped", k.suite, k.test, k.why)
 		}
 	}
 	return problems

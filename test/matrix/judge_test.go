@@ -40,7 +40,7 @@ FAIL
 
 func TestJudge(t *testing.T) {
 	const failed = "internal/kernel/tc: TestParts/one failed: netns_test.go:11: want 1, got 2"
-	const skippedText = "internal/kernel/tc: TestOld was skipped, which this kernel does not need: " +
+	const skippedText = "internal/kernel/tc: TestOld was skipped, but this kernel should run it: " +
 		"netns_test.go:12: no napi-set in this kernel"
 	old := skip{suite: "internal/kernel/tc", test: "TestOld", before: "6.13", said: "no napi-set",
 		why: "napi-set is new in 6.13"}
@@ -57,12 +57,12 @@ func TestJudge(t *testing.T) {
 		{name: "a skip for another reason", release: "6.12.0", skips: []skip{old},
 			edit: func(s string) string { return strings.ReplaceAll(s, "no napi-set in this kernel", "no veth") },
 			want: []string{failed,
-				"internal/kernel/tc: TestOld was skipped, which this kernel does not need: netns_test.go:12: no veth",
-				"internal/kernel/tc: TestOld is listed as skipped (napi-set is new in 6.13), and was not"}},
+				"internal/kernel/tc: TestOld was skipped, but this kernel should run it: netns_test.go:12: no veth",
+				"internal/kernel/tc: TestOld is listed as skipped (napi-set is new in 6.13), but was not skipped"}},
 		{name: "a listed skip that passed", release: "6.1.0", skips: []skip{old},
 			edit: func(s string) string { return strings.Replace(s, "--- SKIP: TestOld", "--- PASS: TestOld", 1) },
 			want: []string{failed,
-				"internal/kernel/tc: TestOld is listed as skipped (napi-set is new in 6.13), and was not"}},
+				"internal/kernel/tc: TestOld is listed as skipped (napi-set is new in 6.13), but was not skipped"}},
 		{name: "a test whose last words are not its own", release: "6.1.0", skips: []skip{old},
 			edit: func(s string) string {
 				a, b := strings.Index(s, "    netns_test.go:10"), strings.Index(s, "    time=")
@@ -73,8 +73,8 @@ func TestJudge(t *testing.T) {
 			edit: func(s string) string { return strings.ReplaceAll(s, "--- FAIL", "--- PASS") },
 			want: []string{"internal/kernel/tc: exit status 1"}},
 		{name: "a suite that hangs after a failure", release: "6.1.0", skips: []skip{old},
-			edit: func(s string) string { return strings.Replace(s, "exit status 1", "not at its end after 5m0s", 1) },
-			want: []string{failed, "internal/kernel/tc: not at its end after 5m0s"}},
+			edit: func(s string) string { return strings.Replace(s, "exit status 1", "not finished after 5m0s", 1) },
+			want: []string{failed, "internal/kernel/tc: not finished after 5m0s"}},
 		{name: "no test in it", release: "6.1.0",
 			edit: func(s string) string {
 				a, b := strings.Index(s, "=== RUN"), strings.Index(s, "\n=#= end internal/kernel/tc")
@@ -121,7 +121,7 @@ func TestJudgeKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.judge(tc, nil, odd); len(got) != 1 || !strings.Contains(got[0],
-		"passed, and is known to fail: the kernel is odd") {
+		"passed, but is known to fail: the kernel is odd") {
 		t.Errorf("a pass that was not expected: %q", got)
 	}
 }
@@ -189,7 +189,7 @@ func TestJudgeTable(t *testing.T) {
 		{"not in the table", "7.2.13", device.Capabilities{device.CapTCX: {Answer: device.Yes},
 			device.CapNAPIs: {Answer: device.Yes},
 			device.CapRules: {Answer: device.No}, device.CapXPS: {Answer: device.Yes, Why: "new"}},
-			[]string{"xps is yes (new), and not in the table"}},
+			[]string{"xps is yes (new), but is not in the table"}},
 		{"unknown for another reason", "6.1.0",
 			device.Capabilities{device.CapTCX: {Answer: device.No}, device.CapRules: {Answer: device.No},
 				device.CapNAPIs: {Answer: device.Unknown, Why: "operation not permitted"}},

@@ -45,8 +45,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, servePeer())
 		os.Exit(1)
 	}
-	kernels := flag.String("kernels", strings.Join(series, ","), "which kernels")
-	only := flag.String("only", "", "which suites, separated by semicolons; all if empty")
+	kernels := flag.String("kernels", strings.Join(series, ","), "kernels to run, separated by commas")
+	only := flag.String("only", "", "suites to run, separated by semicolons; all if empty")
 	benchmark := flag.Bool("bench", false, "measure, and print tables, instead of running the suites")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)

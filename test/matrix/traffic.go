@@ -190,7 +190,7 @@ func lossless(ctx context.Context, peer *rpc.Client, flow int, dev string) error
 	if err != nil {
 		return err
 	}
-	fmt.Printf("of %d packets %d came back, %d were dropped by cake, %d overtaken, %d by the lane\n", x.Sent,
+	fmt.Printf("of %d packets, %d came back, cake dropped %d, %d were overtaken, %d went by the lane\n", x.Sent,
 		x.Answered, dropped, x.Overtaken, byLane)
 	if x.Answered > x.Sent || x.Answered+dropped < x.Sent || x.Overtaken*1000 > x.Sent || byLane != x.Sent {
 		return errors.New("packets of the lane were lost, overtaken or took another way")

@@ -45,12 +45,12 @@ func main() {
 		}
 		return
 	}
-	kernels := flag.String("kernels", series, "which kernels")
-	tests := flag.String("run", "", "which tests, as go test -run has it")
+	kernels := flag.String("kernels", series, "kernels to run, separated by commas")
+	tests := flag.String("run", "", "regular expression of the tests to run, as for go test -run")
 	record := flag.Bool("record", false, "write what probe says of cards to out/simcard/SERIES-probes")
 	suites := flag.String("suites", "conformance lanes pods",
-		"which of the card's tests, of niclane's on it, and of pods' lanes on it")
-	show := flag.Bool("show", false, "print what the guests print, as they do: for people (make simcard-demo)")
+		"suites to run: tests of the card (conformance), of niclane on it (lanes), of pods' lanes on it (pods)")
+	show := flag.Bool("show", false, "print the guests' output as it comes (make simcard-demo)")
 	buildOnly := flag.Bool("build", false, "build the module and stop")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
@@ -267,7 +267,7 @@ func (g *guest) boot(ctx context.Context, tests string) error {
 	cancel()
 	<-seen
 	if cancelled {
-		return fmt.Errorf("not at its end after %s", within)
+		return fmt.Errorf("the guest has not finished after %s", within)
 	}
 	text, rerr := os.ReadFile(g.log)
 	if rerr != nil {
@@ -352,7 +352,7 @@ func judge(release, text string) error {
 		}
 	}
 	if !ended {
-		problems = append(problems, errors.New("the guest did not come to its end"))
+		problems = append(problems, errors.New("the guest did not finish"))
 	}
 	if count["PASS"] == 0 {
 		problems = append(problems, errors.New("no test passed"))
