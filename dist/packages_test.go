@@ -265,7 +265,7 @@ func installRunErase(t *testing.T, rpm string) {
 		inside 'tc qdisc del dev lane0 root'
 		rpm -e --nodeps niclane
 		inside '` + laneUndone + `'`)
-	if !strings.Contains(out, "niclane is kept: lanes are still there") || !strings.HasSuffix(out, "undone exactly\n") {
+	if !strings.Contains(out, "niclane is not removed: lanes are still there") || !strings.HasSuffix(out, "undone exactly\n") {
 		t.Errorf("erasing does not undo, or is not refused before: %s", out)
 	}
 	command(t, "rm", "-r", filepath.Join(string(r), "var/lib/rpm"))

@@ -12,17 +12,17 @@ module: niclane_lanes
 short_description: Lanes through a host's network cards
 description:
   - Puts a lanes file on the host and applies it with a time to confirm.
-  - What it would change is C(niclane plan), shown as the difference; in check mode nothing is written.
+  - Shows the changes of C(niclane plan) as the difference. In check mode nothing is written.
 options:
   path: {description: The lanes file on the host., type: path, required: true}
   lanes: {description: Its content; empty for no file (with undo)., type: str, required: true}
-  confirm_within: {description: Undone after this time unless confirmed., type: str, default: 60s}
+  confirm_within: {description: The host undoes the apply after this time unless it is confirmed., type: str, default: 60s}
   undo: {description: Roll back what is applied first., type: bool, default: false}
 """
 
 RETURN = r"""
-pending: {description: Something was applied that waits for niclane confirm., type: bool}
-before: {description: What the file had before; empty if it was not there., type: str}
+pending: {description: An apply waits for niclane confirm., type: bool}
+before: {description: The file's old content; empty if there was no file., type: str}
 """
 
 
@@ -35,7 +35,7 @@ def read(path):
 
 
 def write(module, path, text):
-    """Replaces the file as a whole, or removes it where there is no text."""
+    """Replaces the whole file, or removes it if there is no text."""
     if not text:
         if os.path.exists(path):
             os.remove(path)
@@ -56,12 +56,12 @@ def niclane(module, *args, ok=(0,), **kwargs):
 
 
 def undo(module, path, before):
-    """Rolls back what is applied and puts back the file, with its lanes."""
+    """Rolls back what is applied, and restores the old file and its lanes."""
     if module.check_mode:
         module.exit_json(changed=True)
     niclane(module, "rollback", path)
-    # Whoever waits for a confirmation is told that there is nothing left to
-    # confirm (exit code 1); until then nothing else can be applied.
+    # Ends the wait for a confirmation, which would block the next apply. Exit code
+    # 1: nothing is left to confirm.
     niclane(module, "confirm", ok=(0, 1))
     write(module, path, before)
     if before:
