@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# A checkout that belongs to somebody else makes git, and with it Go's VCS
-# stamping, fail: the version is stamped by hand instead.
+# git, and with it Go's VCS stamping, fails in a checkout that belongs to another
+# user. VERSION is stamped instead.
 export GOFLAGS := -buildvcs=false
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 
@@ -12,8 +12,8 @@ BIN := bin/niclane bin/niclane-bench
 
 all: $(BIN)
 
-# Go knows better than make what has changed. Without C, of which it needs
-# nothing, the command starts a millisecond sooner and runs on any C library.
+# Phony, because Go knows better than make what has changed. Without cgo, the
+# command starts a millisecond sooner and runs with any C library.
 $(BIN):
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o $@ ./cmd/$(notdir $@)
 
@@ -25,11 +25,11 @@ simcard-demo: ## a lane through a simulated card, in a guest with a kernel that 
 	@tools/packages ip:iproute2 ethtool unshare:util-linux qemu-system-x86_64:qemu-system-x86
 	@$(GO) run ./test/simcard/run -kernels unstable -suites demo -show
 
-papers: $(BIN) ## the papers' systems in their quick forms, their claims beside what is measured; writes out/papers; root, 20 minutes
+papers: $(BIN) ## quick experiments with the papers' systems, compared with the papers' claims; writes out/papers; root, 20 minutes
 	@tools/packages memcached redis-server trafficserver varnish hitch nginx:nginx-light setpriv:util-linux
 	@bin/niclane bench papers --quick --out out/papers experiments
 
-test: ## everything CI runs but the linters; root
+test: ## all tests that CI runs, without the linters; root
 	@tools/packages ip:iproute2 ethtool nft:nftables memcached redis-server bpftool strace util-linux xdp-filter:xdp-tools nginx:nginx-light haproxy runc curl qemu-system-x86_64:qemu-system-x86 systemd-analyze:systemd script:bsdutils promtool:prometheus
 	$(GO) vet ./...
 	$(GO) test -timeout 20m ./...
@@ -40,7 +40,7 @@ test-k8s-fast: ## the Kubernetes module, without a cluster; root
 	cd k8s/dist && ../../tools/go test ./...
 	cd k8s/test && ../../tools/go test ./machine
 
-test-k8s: ## pods with lanes on real clusters, of Kubernetes 1.36 and 1.34 (NICLANE_TEST_K8S=v1.36: of that); root; the first time it builds them, a quarter of an hour
+test-k8s: ## pods with lanes on clusters of Kubernetes 1.36 and 1.34 (NICLANE_TEST_K8S=v1.36: only that); root; the first run builds Kubernetes, a quarter of an hour
 	@tools/packages ip:iproute2 runc containerd procps memcached
 	cd k8s/test && NICLANE_TEST_K8S=$${NICLANE_TEST_K8S:-1} ../../tools/go test -count=1 -v -timeout 90m ./cluster ./e2e
 
@@ -48,7 +48,7 @@ images: ## the agent's container image, in out/images
 	cd k8s/dist && ../../tools/go run ./images -version $(VERSION) ../../out/images
 
 DURATION ?= 2h
-soak: ## every process that lives for long, under load for DURATION (2h), its garbage collected all the time; results in out/soak; root
+soak: ## every long-running process under load for DURATION (2h), with constant garbage collection; results in out/soak; root
 	@tools/packages ip:iproute2
 	@$(MAKE) --no-print-directory --jobs=2 soak-host soak-agent
 
@@ -63,7 +63,7 @@ matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool nft:nftables unshare:util-linux
 	@$(GO) run ./test/matrix
 
-matrix-bench: ## niclane's classifier beside tc's, and apply beside scripts on a simulated card, in guests, by ratio; root
+matrix-bench: ## ratios in guests: niclane's classifier to tc's, and apply on a simulated card to scripts; root
 	@tools/packages ip:iproute2 unshare:util-linux
 	@$(GO) run ./test/matrix -bench
 	@$(GO) run ./test/simcard/run -kernels unstable -suites bench -show
@@ -72,7 +72,7 @@ inject: ## errors at every system call of apply, rollback, guardian and watch, o
 	@tools/packages ip:iproute2 strace
 	$(GO) test -count=1 -v -timeout 24h -parallel 6 ./test/inject -args -every $${EVERY:-1}
 
-check: ## what needs no privileges
+check: ## the tests that need no privileges
 	$(GO) vet ./...
 	$(GO) test -short ./lane/config/... ./lane/intent/... ./lane/device/... ./lane/plan/... ./internal/strictyaml/... ./migrate/adqsetup/... ./bench/experiment/... ./bench/stats/... ./bench/result/... ./bench/page/...
 
@@ -84,16 +84,16 @@ test-packages: ## builds the packages twice, installs the deb into a fresh Debia
 	@tools/packages lintian || echo "no lintian: the deb is not checked by it" >&2
 	NICLANE_TEST_PACKAGES=1 $(GO) test -count=1 -v -timeout 20m ./dist
 
-test-systemd: ## installs the deb into a Debian with systemd in QEMU, reboots it, and takes lanes away; root, minutes
+test-systemd: ## installs the deb into a Debian with systemd in QEMU, reboots it, and removes lanes; root, minutes
 	@tools/packages debootstrap ip:iproute2 unshare:util-linux qemu-system-x86_64:qemu-system-x86 busybox-static kmod xz-utils zstd mkfs.ext4:e2fsprogs
 	NICLANE_TEST_SYSTEMD=$${NICLANE_TEST_SYSTEMD:-6.12} $(GO) test -count=1 -v -timeout 30m ./test/systemd
 
-test-ansible: ## rolls lanes out to two hosts over ssh, by the Ansible role; root, minutes
+test-ansible: ## the Ansible role rolls lanes out to two hosts over ssh; root, minutes
 	@tools/packages debootstrap ansible-playbook:ansible-core ssh:openssh-client ip:iproute2 pgrep:procps nsenter:util-linux
 	NICLANE_TEST_ANSIBLE=1 $(GO) test -count=1 -v -timeout 20m -run TestAnsible ./dist
 
 LINT = PATH="$$($(CURDIR)/$(GO) env GOROOT)/bin:$$PATH" $(CURDIR)/$(GO) tool -modfile=$(CURDIR)/tools/lint.mod golangci-lint run
-# A mistake that the documents show.
+# The documents quote this misspelling as an example.
 SPELLED := queus
 
 docs: ## the documents as a site, in out/site; links and spelling are checked
@@ -109,18 +109,18 @@ lint: ## golangci-lint, by .golangci.yml
 # The database is a module, pinned like any other.
 VULNDB := golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
-vuln: ## known vulnerabilities in what niclane calls; GOVULNDB=URL asks another database than the pinned one
+vuln: ## known vulnerabilities in code that niclane calls; GOVULNDB=URL replaces the pinned database
 	@db=$${GOVULNDB:-file://$$($(GO) mod download -json $(VULNDB) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/data/osv}; \
 	for dir in . k8s; do (cd $$dir && "$(CURDIR)/$(GO)" tool -modfile="$(CURDIR)/tools/go.mod" govulncheck -db "$$db" ./...) || failed=1; done; test -z "$$failed"
 
-bench: ## niclane beside the scripts people write instead, by ratio
+bench: ## ratios of niclane to scripts that do the same
 	@tools/packages ip:iproute2 ethtool pgrep:procps chrt:util-linux wrk nginx:nginx-light memcached memcslap:libmemcached-tools redis-server redis-benchmark:redis-tools
 	$(GO) test -run '^$$' -bench . ./lane/plan
 	$(GO) test -run '^$$' -bench . -benchtime 200ms ./internal/kernel/bpf
 	$(GO) test -run '^$$' -bench . -benchtime 100x ./cmd/niclane
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./poller ./test/listeners ./test/bench/...
 
-bench-k8s: ## what lanes cost a Kubernetes node: niclane-cni's calls, a pod among 110, the agent at rest for ten minutes; root
+bench-k8s: ## the cost of lanes on a Kubernetes node: niclane-cni's calls, a pod among 110, the agent at rest for ten minutes; root
 	@tools/packages ip:iproute2 nft:nftables runc procps
 	$(GO) test -run '^$$' -bench Members -benchtime 200ms ./internal/kernel/bpf
 	cd k8s && ../tools/go test -run '^$$' -bench . -benchtime 100x ./agent/applier ./cmd/niclane-cni
@@ -132,16 +132,16 @@ bench-k8s-memcached: ## the Kubernetes paper's experiment on a cluster of namesp
 	@tools/packages ip:iproute2 runc procps memcached
 	cd k8s/test && NICLANE_TEST_K8S=1 ../../tools/go test -run '^$$' -bench Memcached -benchtime 1x -timeout 30m ./e2e -out ../../../out/kubernetes-memcached
 
-record-wire: ## what adqsetup sends, into test/wire/testdata; then go test ./test/wire -update, and read the diff
+record-wire: ## records what adqsetup sends in test/wire/testdata; then run go test ./test/wire -update, and read the diff
 	@tools/packages python3-venv
 	test/wire/record
 
-generate: ## recompiles the eBPF programs and generated documents
+generate: ## recompiles the eBPF programs, and writes the generated documents
 	@tools/packages clang llvm libbpf-dev linux-libc-dev
 	$(GO) generate ./...
 
 clean: ## removes bin and out
 	rm -rf bin out
 
-help: ## this
+help: ## prints this list
 	@sed -n 's/^\([a-z0-9][a-z0-9-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done

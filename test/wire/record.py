@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# record.py FILE: what adqsetup, as its package on PyPI has it, sends to the kernel
-# to apply FILE to sim0. test/wire/record runs it. Nothing reaches the kernel: this
-# answers in its place, as a card of Intel's own driver with 8 queues and nothing
-# set up, in a host with 16 processors. One line for each request: "route HEX" is a
-# netlink message, "ioctl HEX" one of SIOCETHTOOL.
+# record.py FILE prints the requests by which adqsetup, the package on PyPI, applies
+# FILE to sim0. test/wire/record runs it. No request reaches the kernel: this program
+# answers like a card of Intel's own driver with 8 queues and nothing set up, in a
+# host with 16 processors. One line for each request: "route HEX" is a netlink
+# message, "ioctl HEX" a request of SIOCETHTOOL.
 import struct
 import sys
 import types
