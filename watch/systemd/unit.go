@@ -102,18 +102,18 @@ func Sandbox(groups bool, families string) string {
 	if groups {
 		capabilities, calls, writes = " CAP_SYS_PTRACE CAP_DAC_OVERRIDE", " pidfd_getfd", ""
 		text = strings.Replace(text, "CapabilityBoundingSet=",
-			`# For a control group: niclane sets the priority of its processes' sockets, also of
+			`# niclane sets the priority of the sockets of a control group's processes, also of
 # other users' (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, pidfd_getfd), and writes its files.
 CapabilityBoundingSet=`, 1)
 	}
 	return strings.NewReplacer(" CAPABILITIES", capabilities, " CALLS", calls, "\nWRITES", writes).Replace(text)
 }
 
-const sandbox = `# It writes to /sys and /proc/irq, follows what others write to /proc/irq, gives
-# pollers their scheduling, and makes network namespaces to try what the kernel can
-# do: no ProtectKernelTunables, ProtectProc, PrivateNetwork or RestrictRealtime. Nor
-# RestrictSUIDSGID: it takes openat2(2) away. CAP_SYS_ADMIN is also what programs and
-# their maps need; a poller gives up all of these by itself.
+const sandbox = `# niclane writes to /sys and /proc/irq, follows the writes of other programs to
+# /proc/irq, sets the scheduling of pollers, and probes the kernel in network
+# namespaces: no ProtectKernelTunables, ProtectProc, PrivateNetwork or
+# RestrictRealtime. RestrictSUIDSGID would take openat2(2) away. eBPF programs and
+# maps also need CAP_SYS_ADMIN. A poller gives up all of these by itself.
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_RESOURCE CAPABILITIES
 NoNewPrivileges=yes
 ProtectSystem=strict
@@ -134,7 +134,7 @@ LockPersonality=yes
 MemoryDenyWriteExecute=yes
 SystemCallArchitectures=native
 SystemCallFilter=~@clock @cpu-emulation @debug @module @mount @obsolete @raw-io @reboot @swap
-# A sysfs of its network namespace.
+# To mount a sysfs of the network namespace.
 SystemCallFilter=fsopen fsconfig fsmount CALLS
 SystemCallErrorNumber=EPERM
 UMask=0077
