@@ -5,8 +5,8 @@
  * An XDP program. It looks up the packet's flow as niclane_egress does, chooses
  * one CPU of the flow's lane by a hash of the flow, and redirects the packet to
  * that CPU's queue in a cpumap. The cpumap's kernel thread gives it to the stack.
- * Packets of no lane, or without such a queue, pass. It drops and changes none.
- * packet is dropped or changed here.
+ * Packets of no lane, or without such a queue, pass. The program drops and
+ * changes no packet.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
