@@ -6,7 +6,7 @@
 
 static unsigned int cards = 1;
 module_param(cards, uint, 0444);
-MODULE_PARM_DESC(cards, "how many cards, each with its wire (default 1)");
+MODULE_PARM_DESC(cards, "number of cards, each with its wire (default 1)");
 
 #define MAX_CARDS 16
 

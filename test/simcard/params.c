@@ -30,15 +30,15 @@ MODULE_PARM_DESC(indir_follows, "RSS tables have four entries for each channel, 
 
 unsigned int simcard_contexts = 16;
 module_param_named(contexts, simcard_contexts, uint, 0444);
-MODULE_PARM_DESC(contexts, "RSS contexts, the default one included; 1 for none but that (default 16)");
+MODULE_PARM_DESC(contexts, "number of RSS contexts, with the default one; 1: only the default one (default 16)");
 
 static unsigned int rules = 256;
 module_param(rules, uint, 0444);
-MODULE_PARM_DESC(rules, "ntuple rules that fit; 0 for a card without (default 256)");
+MODULE_PARM_DESC(rules, "number of ntuple rules that fit; 0: the card has no rules (default 256)");
 
 static unsigned int speed = 25000;
 module_param(speed, uint, 0444);
-MODULE_PARM_DESC(speed, "the link's speed in Mbit/s, which transmission obeys (default 25000)");
+MODULE_PARM_DESC(speed, "the link's speed in Mbit/s, which limits transmission (default 25000)");
 
 static bool any_location;
 module_param(any_location, bool, 0444);
@@ -54,11 +54,11 @@ MODULE_PARM_DESC(flower_or_rules, "flower filters and ntuple rules exclude each 
 
 static bool rx_classes = true;
 module_param(rx_classes, bool, 0444);
-MODULE_PARM_DESC(rx_classes, "mqprio's traffic classes own receive queues too, as on ice; off: they only send, as on mlx5 (default on)");
+MODULE_PARM_DESC(rx_classes, "mqprio's traffic classes also have receive queues, as on ice; off: only transmit queues, as on mlx5 (default on)");
 
 static bool pow2;
 module_param(pow2, bool, 0444);
-MODULE_PARM_DESC(pow2, "mqprio's queue counts are powers of two, but for the largest, as on ice");
+MODULE_PARM_DESC(pow2, "mqprio's queue counts are powers of two, except the largest, as on ice");
 
 static bool no_min_rate;
 module_param(no_min_rate, bool, 0444);
@@ -78,7 +78,7 @@ MODULE_PARM_DESC(no_shrink, "refuse to reduce channels");
 
 bool simcard_forgets;
 module_param_named(forgets, simcard_forgets, bool, 0644);
-MODULE_PARM_DESC(forgets, "when the link goes down, lose what was programmed");
+MODULE_PARM_DESC(forgets, "lose all settings when the link goes down");
 
 bool simcard_channel_is_dcb;
 module_param_named(channel_is_dcb, simcard_channel_is_dcb, bool, 0644);
@@ -94,7 +94,7 @@ MODULE_PARM_DESC(mqprio_resizes, "mqprio sets the channels to the sum of its que
 
 static unsigned int burst_us = 4000;
 module_param(burst_us, uint, 0644);
-MODULE_PARM_DESC(burst_us, "what a rate may send at once after a pause, in microseconds of that rate (default 4000)");
+MODULE_PARM_DESC(burst_us, "amount that a rate may send at once after a pause, in microseconds of that rate (default 4000)");
 
 static int fail_errno = EIO;
 module_param(fail_errno, int, 0644);
@@ -121,9 +121,9 @@ static int get_atomic(char *buffer, const struct kernel_param *kp)
 static const struct kernel_param_ops atomic_ops = { .set = set_atomic, .get = get_atomic };
 
 module_param_cb(fail_in, &atomic_ops, &fail_in, 0644);
-MODULE_PARM_DESC(fail_in, "fail the call that configures a card which comes so many calls from now; 0 for none");
+MODULE_PARM_DESC(fail_in, "fail this configuring call, counted from now: 1 is the next; 0: none");
 module_param_cb(calls, &atomic_ops, &calls, 0644);
-MODULE_PARM_DESC(calls, "calls that configured a card so far");
+MODULE_PARM_DESC(calls, "number of calls that have configured a card");
 
 static int wrong(const char *name, unsigned int value, unsigned int low, unsigned int high)
 {
