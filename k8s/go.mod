@@ -2,7 +2,7 @@ module github.com/niclane/niclane/k8s
 
 go 1.26.0
 
-// Not in what is tagged: CONTRIBUTING.md, Versions.
+// Tagged versions do not have this line: CONTRIBUTING.md, Versions.
 replace github.com/niclane/niclane => ../
 
 require (

@@ -1,4 +1,4 @@
-// Tools that build or check niclane and are no part of it.
+// Tools that build or check niclane but are not part of it.
 module github.com/niclane/niclane/tools
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// The linter, apart from the other tools: its modules are many.
+// The linter is apart from the other tools, because it has many modules.
 module github.com/niclane/niclane/tools/lint
 
 go 1.26.0
