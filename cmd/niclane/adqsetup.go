@@ -31,21 +31,21 @@ var adqOptions = []struct {
 	usage       string
 }{
 	{"dev", "d", takesText, "the network `device`"},
-	{"queues", "q", takesNumber, "queues of the default lane"},
+	{"queues", "q", takesNumber, "number of queues of the default lane"},
 	{"cpus", "", takesText, "processors of the default lane"},
-	{"optimize", "o", takesOnOff, "taken, and left out: a private flag of Intel's own driver (`on|off`)"},
-	{"bpstop", "s", takesOnOff, "taken, and left out: a private flag of Intel's own driver (`on|off`)"},
-	{"bpstop-cfg", "", takesOnOff, "taken, and left out: a private flag of Intel's own driver (`on|off`)"},
+	{"optimize", "o", takesOnOff, "accepted without effect: a private flag of Intel's own driver (`on|off`)"},
+	{"bpstop", "s", takesOnOff, "accepted without effect: a private flag of Intel's own driver (`on|off`)"},
+	{"bpstop-cfg", "", takesOnOff, "accepted without effect: a private flag of Intel's own driver (`on|off`)"},
 	{"busypoll", "b", takesNumber, "net.core.busy_poll in microseconds"},
 	{"busyread", "", takesNumber, "net.core.busy_read in microseconds"},
-	{"rxadapt", "", takesOnOff, "adaptive moderation on receive (`on|off`)"},
-	{"rxusecs", "", takesNumber, "moderation on receive in microseconds"},
-	{"rxring", "", takesNumber, "descriptors of a receive ring"},
-	{"txadapt", "", takesOnOff, "adaptive moderation on transmit (`on|off`)"},
-	{"txusecs", "", takesNumber, "moderation on transmit in microseconds"},
-	{"txring", "", takesNumber, "descriptors of a transmit ring"},
+	{"rxadapt", "", takesOnOff, "adaptive interrupt moderation on receive (`on|off`)"},
+	{"rxusecs", "", takesNumber, "interrupt moderation on receive, in microseconds"},
+	{"rxring", "", takesNumber, "size of each receive ring, in descriptors"},
+	{"txadapt", "", takesOnOff, "adaptive interrupt moderation on transmit (`on|off`)"},
+	{"txusecs", "", takesNumber, "interrupt moderation on transmit, in microseconds"},
+	{"txring", "", takesNumber, "size of each transmit ring, in descriptors"},
 	{"arpfilter", "f", takesNothing, "answer ARP for the device's own addresses only"},
-	{"priority", "p", takesText, "taken; niclane sends a lane's packets by its queues always (skbedit)"},
+	{"priority", "p", takesText, "only skbedit: niclane always sends a lane's packets by the lane's queues"},
 }
 
 // An adqRun is one run of adqsetup's command line.
@@ -63,24 +63,23 @@ func (a *app) adqsetupCommand() *cobra.Command {
 	r := &adqRun{app: a}
 	cmd := &cobra.Command{
 		Use:   "adqsetup [OPTION]... COMMAND [PARAMETER]...",
-		Short: "Take the command line of adqsetup",
-		Long: `Adqsetup takes the command line of Intel's adqsetup 2.0.2 and goes niclane's way:
-what it would set up becomes a lanes file, DEV.yaml in /var/lib/niclane/adqsetup,
-which is planned and applied as by niclane apply, and can be looked at and undone
-by status, verify and rollback.
+		Short: "Accept the command line of adqsetup",
+		Long: `Adqsetup accepts the command line of Intel's adqsetup 2.0.2. It writes the settings to
+a lanes file, adqsetup/DEV.yaml in the state directory, and plans and applies that file
+as niclane apply does. So status, verify and rollback work on these lanes.
 
-  apply [FILE|-]              apply a file of adqsetup's, or standard input
+  apply [FILE|-]              apply a file of adqsetup, or standard input
   create [NAME] KEY VALUE ... [NAME] KEY VALUE ...
-                              apply what the words say; NAME in brackets
-  reset                       undo what apply and create did here, or to --dev
-  persist [FILE|-]            have it made at boot, and kept
-  examples                    write adqsetup's examples, with the lanes files of
-                              them, into a new directory examples
-  install                     nothing: niclane is installed
-  help                        this
+                              apply the settings in the words; NAME in brackets
+  reset                       undo apply and create on this host, or on --dev
+  persist [FILE|-]            make the lanes at boot, and keep them
+  examples                    write adqsetup's examples and their lanes files to a
+                              new directory, examples
+  install                     do nothing: niclane is installed
+  help                        print this help
 
-Options of adqsetup's can stand anywhere and come in place of what the file says.
-docs/migrating-from-adqsetup.md has what niclane does otherwise.`,
+adqsetup's options can stand anywhere. They replace the values in the file.
+docs/migrating-from-adqsetup.md lists the differences from adqsetup.`,
 		Example: `  niclane adqsetup apply memcached.conf
   niclane adqsetup --dev=eth4 --dry-run apply nginx.conf
   niclane adqsetup create [app1] queues 6 ports 80,443
@@ -109,32 +108,32 @@ docs/migrating-from-adqsetup.md has what niclane does otherwise.`,
 			f.Lookup(o.name).NoOptDefVal = "on"
 		}
 	}
-	f.BoolVarP(&r.debug, "debug", "D", false, "as --verbose")
+	f.BoolVarP(&r.debug, "debug", "D", false, "the same as --verbose")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "print the lanes file and the plan first")
-	f.StringVar(&r.driver, "driver", "", "not taken: niclane loads no driver")
-	f.StringVarP(&r.log, "log", "l", "", "write command lines that would do the same to this `file`")
-	f.BoolVarP(&r.json, "json", "j", false, "the file is JSON (which is seen without it, too)")
-	f.BoolVarP(&r.reload, "reload", "r", false, "not taken: niclane loads no driver")
+	f.StringVar(&r.driver, "driver", "", "refused: niclane loads no driver")
+	f.StringVarP(&r.log, "log", "l", "", "write equivalent command lines to this `file`")
+	f.BoolVarP(&r.json, "json", "j", false, "the file is JSON; niclane detects this also without the option")
+	f.BoolVarP(&r.reload, "reload", "r", false, "refused: niclane loads no driver")
 	f.BoolVarP(&r.version, "version", "V", false, "print the version")
-	f.BoolVar(&r.dryRun, "dry-run", false, "niclane's: show what apply and create would do, and do nothing")
+	f.BoolVar(&r.dryRun, "dry-run", false, "niclane's own: show what apply and create would do, and change nothing")
 	cli.TimeVar(f, &r.within, "confirm-within",
-		`niclane's: undo after this time unless niclane confirm comes first ("60s")`)
-	f.StringVar(&r.directory, "unit-dir", systemd.DefaultDir, "niclane's: `directory` into which persist writes units")
+		`niclane's own: undo after this time unless niclane confirm comes first ("60s"; default: never)`)
+	f.StringVar(&r.directory, "unit-dir", systemd.DefaultDir, "niclane's own: `directory` to which persist writes units")
 	return cmd
 }
 
 // run runs one of adqsetup's commands.
 func (r *adqRun) run(cmd *cobra.Command, args []string) error {
 	if r.version {
-		fmt.Fprintf(r.Stdout, "niclane %s, by the command line of adqsetup 2.0.2\n", version)
+		fmt.Fprintf(r.Stdout, "niclane %s, with the command line of adqsetup 2.0.2\n", version)
 		return nil
 	}
 	if len(args) == 0 {
 		return cli.Usagef("adqsetup: no command, want apply, create, reset, persist, examples, install or help")
 	}
 	if r.driver != "" || r.reload {
-		return cli.Usagef("adqsetup: niclane loads no driver: load it, wait for the device, and leave --driver and " +
-			"--reload out")
+		return cli.Usagef("adqsetup: niclane loads no driver: load the driver, wait for its device, and leave out " +
+			"--driver and --reload")
 	}
 	if r.flags.Changed("confirm-within") && r.within < time.Second {
 		return cli.Usagef("adqsetup: --confirm-within %v: want at least 1s", r.within)
@@ -164,7 +163,7 @@ func (r *adqRun) run(cmd *cobra.Command, args []string) error {
 	case "examples":
 		return r.examples("examples")
 	case "install":
-		fmt.Fprintln(r.Stdout, "nothing to do: niclane is installed, and adqsetup is a command of it")
+		fmt.Fprintln(r.Stdout, "nothing to do: niclane is installed, and adqsetup is one of its commands")
 		return nil
 	}
 	return cmd.Help()
@@ -184,7 +183,7 @@ func (r *adqRun) options() ([]adqsetup.Option, error) {
 		case o.takes == takesOnOff && !adqsetup.IsBoolean(v):
 			return nil, cli.Usagef("adqsetup: --%s: found %q, want on or off", o.name, v)
 		case o.takes == takesNothing && v != "on":
-			return nil, cli.Usagef("adqsetup: --%s: found %q, want it alone", o.name, v)
+			return nil, cli.Usagef("adqsetup: --%s: found %q, want the option without a value", o.name, v)
 		case o.name == "priority" && v != "skbedit":
 			return nil, cli.Usagef("adqsetup: --priority: found %q, want skbedit", v)
 		case v == "":

@@ -25,12 +25,12 @@ func (r *adqRun) applyOrAnew(ctx context.Context, req *request) error {
 	if perr != nil || len(undo) == 0 {
 		return err
 	}
-	fmt.Fprintln(r.Stdout, "the lanes of before are taken away first: the device cannot change them as they are")
+	fmt.Fprintln(r.Stdout, "the previous lanes are rolled back first: the device cannot change them in place")
 	if err := r.rollback(ctx, engine.RollbackOptions{Choose: engine.Only(req.config)}); err != nil {
 		return err
 	}
 	if err := r.apply(ctx, req, r.within); err != nil {
-		return fmt.Errorf("%w\nthe lanes of before are gone: niclane apply %s makes them again", err, req.config)
+		return fmt.Errorf("%w\nthe previous lanes are gone: niclane apply %s makes them again", err, req.config)
 	}
 	return nil
 }

@@ -66,8 +66,8 @@ func (r *adqRun) undoable(req *request) error {
 	dev := req.Intent.Group.Devices[0]
 	path := filepath.Join(r.directory, systemd.Name(dev))
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("adqsetup: --confirm-within: %s makes the lanes of %s at boot, and would make these then, "+
-			"confirmed or not; niclane persist --remove %s takes it away",
+		return fmt.Errorf("adqsetup: --confirm-within: the unit %s makes the lanes of %s at boot. It would make these "+
+			"lanes too, confirmed or not: niclane persist --remove %s removes the unit",
 			path, dev, dev)
 	}
 	return nil
@@ -86,7 +86,7 @@ func (r *adqRun) request(name string, params []string, options []adqsetup.Option
 		if len(params) > 0 {
 			file = params[0]
 		} else if cli.IsTerminal(r.Stdin) {
-			return nil, cli.Usagef("adqsetup %s: no file, and standard input is a terminal: want a file of adqsetup's",
+			return nil, cli.Usagef("adqsetup %s: no file, and standard input is a terminal: want an adqsetup file",
 				name)
 		}
 		if in.Name, in.Text, err = r.readForeign(file); err != nil {
@@ -185,7 +185,7 @@ func (r *adqRun) reset(ctx context.Context) error {
 			case made && (dev == "" || h.Config == file):
 				ours = append(ours, j)
 			case dev != "" && slices.Contains(h.Devices, dev):
-				return nil, fmt.Errorf("adqsetup reset: the lanes of %s are of %s, not of adqsetup's command line: "+
+				return nil, fmt.Errorf("adqsetup reset: the lanes of %s come from %s, not from adqsetup's command line: "+
 					"niclane rollback %s undoes them", dev, h.Config, dev)
 			}
 		}
@@ -212,7 +212,7 @@ func (r *adqRun) writeLog(p *plan.Plan) error {
 func (r *adqRun) examples(dir string) error {
 	err := os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("adqsetup examples: %s is there already; want a place without it", dir)
+		return fmt.Errorf("adqsetup examples: %s exists already; want a working directory without it", dir)
 	}
 	if err != nil {
 		return err

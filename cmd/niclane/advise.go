@@ -15,11 +15,11 @@ func (a *app) adviseCommand() *cobra.Command {
 	var lane, application string
 	cmd := &cobra.Command{
 		Use:   "advise --lane NAME [FILE]",
-		Short: "Say how applications are set to match a lane",
-		Long: `Advise prints the settings of applications that match a lane which is applied:
-worker counts, processors, listeners, and for those that place connections by
-NAPI ID as many of these as the lane has; with reasons, cautions and sources. It
-changes nothing.`,
+		Short: "Print the settings with which applications match a lane",
+		Long: `Advise prints settings with which applications match an applied lane: worker counts,
+processors and listeners. For applications that place connections by NAPI ID, it also
+prints the number of the lane's NAPIs. It adds reasons, cautions and sources. If
+several files have a lane of this name, give FILE. Advise changes nothing.`,
 		Args: cli.AtMost(1, "at most one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if lane == "" {
@@ -44,7 +44,7 @@ changes nothing.`,
 		},
 	}
 	cmd.Flags().StringVar(&lane, "lane", "", "the lane's name (required)")
-	cmd.Flags().StringVar(&application, "for", "", "one `application` ("+strings.Join(niclaneapp.Applications(), ", ")+
-		")")
+	cmd.Flags().StringVar(&application, "for", "", "only this `application` ("+
+		strings.Join(niclaneapp.Applications(), ", ")+"); default: all")
 	return cmd
 }

@@ -22,15 +22,14 @@ func (a *app) applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
 		Short: "Make the lanes in FILE, and undo everything if a step fails",
-		Long: `Apply makes the plan for FILE step by step. Each step is journalled before it is
-made and read back after it. When one fails, what was done is undone, and the
-machine is as it was.
+		Long: `Apply makes the plan for FILE step by step. It writes each step to the journal before
+it makes the step, and reads the result back. If a step fails, apply undoes all
+steps, and the machine is as before.
 
-With --confirm-within, a process of its own undoes this change after that time
-unless niclane confirm comes first: also when this command, the login it runs
-in, or the connection that the login came through are gone by then. Where a
-device carries the default route or this login, apply makes no step without
---confirm-within; 0 makes them for good.`,
+With --confirm-within, a separate process undoes this change after that time unless
+niclane confirm comes first. It does so even if this command, its login or the login's
+connection has ended. If a device carries the default route or this login, apply makes
+no step without --confirm-within. --confirm-within 0 makes the lanes for good.`,
 		Args: cli.Exactly(1, "one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if within != 0 && within < time.Second {
@@ -56,7 +55,8 @@ device carries the default route or this login, apply makes no step without
 			return a.apply(ctx, r, within)
 		},
 	}
-	cli.TimeVar(cmd.Flags(), &within, "confirm-within", "undo after this time unless confirmed (\"60s\"); 0: never")
+	cli.TimeVar(cmd.Flags(), &within, "confirm-within", "undo after this time unless niclane confirm "+
+		"comes first (\"60s\"); 0, the default: never")
 	return cmd
 }
 
@@ -125,7 +125,7 @@ func goneText(p *plan.Plan) string {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("; %s is gone, and what niclane had made there", p.Gone[0])
+		return fmt.Sprintf("; %s is gone, with everything that niclane made there", p.Gone[0])
 	}
-	return fmt.Sprintf("; %s are gone, and what niclane had made there", strings.Join(p.Gone, ", "))
+	return fmt.Sprintf("; %s are gone, with everything that niclane made there", strings.Join(p.Gone, ", "))
 }

@@ -20,11 +20,14 @@ func (a *app) attachCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach --lane NAME [FILE] (--pid PID | --unit UNIT | --container ID | --tap DEVICE)",
 		Short: "Bring a running application into a lane",
-		Long: `Attach brings a process with those below it, a systemd unit, a container (its
-control group, as docker, podman, containerd, CRI-O and runc name it) or the
-virtual machine at a tap or macvtap into a lane that is applied: control group,
-processors and memory, the lane's priority for its sockets, those that exist too,
-and with --listeners the way of its connections. It changes no file of theirs; niclane detach takes all of it back.`,
+		Long: `Attach brings an application into an applied lane: a process and its descendants, a
+systemd unit, a container (by its control group, as docker, podman, containerd, CRI-O
+and runc name it), or the virtual machine at a tap or macvtap. The application gets
+the lane's control group, processors and memory. Its sockets, existing ones too, get
+the lane's priority. With --listeners, connections go to the listener of their queue.
+If several files have a lane of this name, give FILE.
+
+Attach changes no file of the application. niclane detach undoes all of this.`,
 		Args: cli.AtMost(1, "at most one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
@@ -43,7 +46,7 @@ and with --listeners the way of its connections. It changes no file of theirs; n
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().IntVar(&t.PID, "pid", 0, "the application's first process")
+	cmd.Flags().IntVar(&t.PID, "pid", 0, "the ID of the application's first process")
 	cmd.Flags().StringVar(&t.Unit, "unit", "", "the application's systemd unit (\"nginx.service\")")
 	cmd.Flags().StringVar(&t.Container, "container", "", "the ID of a container")
 	cmd.Flags().StringVar(&t.Tap, "tap", "", "the tap or macvtap of a virtual machine (\"vnet0\")")
@@ -81,8 +84,8 @@ func (a *app) detachCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detach [--lane NAME] [--pid PID | --unit UNIT | --container ID | --tap DEVICE]",
 		Short: "Take applications out of their lane; they go on running",
-		Long: `Detach puts back what run and attach did to applications that still run: all of a
-lane, or one. Connections stay; new ones go to listeners by the kernel's hash.`,
+		Long: `Detach undoes what run and attach did to applications that still run: to all in a lane,
+or to one. Connections stay. The kernel's hash chooses the listeners of new ones.`,
 		Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.All = c.PID == 0 && c.Unit == "" && c.Container == "" && c.Tap == ""
@@ -106,7 +109,7 @@ lane, or one. Connections stay; new ones go to listeners by the kernel's hash.`,
 		},
 	}
 	cmd.Flags().StringVar(&c.Lane, "lane", "", "all applications of this lane")
-	cmd.Flags().IntVar(&c.PID, "pid", 0, "the process that was started or attached")
+	cmd.Flags().IntVar(&c.PID, "pid", 0, "the ID of the process that was started or attached")
 	cmd.Flags().StringVar(&c.Unit, "unit", "", "the systemd unit that was attached")
 	cmd.Flags().StringVar(&c.Container, "container", "", "the ID of the container that was attached")
 	cmd.Flags().StringVar(&c.Tap, "tap", "", "the device of the virtual machine that was attached")

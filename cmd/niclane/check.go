@@ -17,9 +17,9 @@ func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE|-",
 		Short: "Say what is wrong with a lanes file; needs no device and no privileges",
-		Long: `Check reads the lanes file FILE, or standard input, and names every mistake in it
-with its line. It looks at no device: whether one can make these lanes says plan.
-With --json it prints the lanes as niclane has understood them.`,
+		Long: `Check reads the lanes file FILE, or standard input (-), and reports every mistake in it
+with its line. It looks at no device: niclane plan says whether the device can make
+these lanes. With --json it prints the lanes as niclane understands them.`,
 		Args: cli.Exactly(1, "one lanes file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := a.readStream(args[0])

@@ -47,9 +47,8 @@ func keepLifeline(p *plan.Plan) error {
 	if s == "" {
 		return nil
 	}
-	return fmt.Errorf("%s: lanes that go wrong would cut it, and nothing has been changed; with --confirm-within "+
-		"60s they are undone unless niclane confirm comes first, "+
-		"with --confirm-within 0 they stay", s)
+	return fmt.Errorf("%s: wrong lanes could cut it, so nothing has been changed; with --confirm-within 60s "+
+		"niclane undoes the lanes unless niclane confirm comes first, with --confirm-within 0 they stay", s)
 }
 
 // warnLifeline only warns, for users that have decided.

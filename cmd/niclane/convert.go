@@ -18,13 +18,12 @@ func (a *app) convertCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert [--dev DEV] FILE|-",
 		Short: "Make a lanes file of an adqsetup file",
-		Long: `Convert reads a file of Intel's adqsetup, INI or JSON, from FILE or, with "-",
-from standard input, and prints a lanes file that means the same. A comment
-stands beside each key that niclane does otherwise or leaves out. What cannot be
-converted, or what adqsetup would have ignored, is named with its line, and
-nothing is printed.
+		Long: `Convert reads a file of Intel's adqsetup, INI or JSON, from FILE or standard input (-),
+and prints an equivalent lanes file. A comment stands beside each key that niclane
+treats differently or leaves out. If a key cannot be converted, or adqsetup would have
+ignored it, convert reports it with its line and prints no lanes file.
 
-It changes nothing and looks at no device: niclane plan says what the lanes file
+Convert changes nothing and looks at no device: niclane plan shows what the lanes file
 would do on this host.`,
 		Args: cli.Exactly(1, "one adqsetup file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -43,7 +42,7 @@ would do on this host.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&dev, "dev", "d", "", "the device, in place of the one that the file gives")
+	cmd.Flags().StringVarP(&dev, "dev", "d", "", "use this device instead of the file's")
 	return cmd
 }
 

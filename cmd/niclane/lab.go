@@ -24,9 +24,9 @@ func (a *app) labCommand() *cobra.Command {
 		Use:   "lab up|exec|status|down",
 		Short: "Build hosts in network namespaces, with an emulated card",
 		Long: `Lab builds a system under test (sut), a client and a noise source in network
-namespaces, joined by a switch, with a link of finite rate to the sut in each
-direction. The sut's port, lane0, behaves as a card with steering hardware does;
-docs/lab.md says what of it is emulated and what is real.`,
+namespaces. A switch joins them, and the sut's link has a finite rate in each
+direction. The sut's port, lane0, behaves like a card with steering hardware.
+docs/lab.md says what is emulated and what is real.`,
 	}
 	cmd.PersistentFlags().StringVar(&name, "name", "niclane",
 		"`name` of the lab; its namespaces are NAME-sut and so on")
@@ -55,9 +55,10 @@ func (a *app) labUpCommand(name *string) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&c.Card, "card", lab.CardEmulated,
 		"what the sut's port is: emulated (a card that steers) or none (a plain veth)")
-	f.IntVar(&c.Queues, "queues", 0, "queues of the sut's port (default 8)")
-	cli.RateVar(f, &c.LinkRate, "link-rate", "rate of the link, as 1gbit (default 500mbit)")
-	cli.SizeVar(f, &c.SwitchBuffer, "buffer", "buffer of the switch's port toward the sut, as 1MiB (default 512KiB)")
+	f.IntVar(&c.Queues, "queues", 0, "number of queues of the sut's port (default 8)")
+	cli.RateVar(f, &c.LinkRate, "link-rate", "rate of the link (\"1gbit\"; default 500mbit)")
+	cli.SizeVar(f, &c.SwitchBuffer, "buffer", "buffer of the switch's port toward the sut "+
+		"(\"1MiB\"; default 512KiB)")
 	return cmd
 }
 
@@ -89,7 +90,7 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().BoolVar(&o.Cgroup, "cgroup", false, "in the control group of the sut's application")
+	cmd.Flags().BoolVar(&o.Cgroup, "cgroup", false, "run the command in the control group of the sut's application")
 	return cmd
 }
 

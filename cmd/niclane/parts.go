@@ -26,7 +26,7 @@ func partCommands() []*cobra.Command {
 			Short: "Try lanes on a card with real traffic, and put everything back"},
 	}
 	for _, c := range parts {
-		c.Long = c.Short + ". The program niclane-bench does it, which has a package of its own."
+		c.Long = c.Short + ". The program niclane-bench does this; it has a package of its own."
 		c.DisableFlagParsing = true
 		c.RunE = func(cmd *cobra.Command, args []string) error { return becomePart(cmd.Name(), args) }
 		c.ValidArgsFunction = completePart

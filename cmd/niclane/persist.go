@@ -22,15 +22,14 @@ func (a *app) persistCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "persist FILE | persist --remove DEV",
 		Short: "Have systemd make the lanes of FILE at boot and keep them",
-		Long: `Persist writes a systemd unit, niclane-watch@DEV.service, which runs niclane watch
-FILE from boot on: it makes the lanes as soon as the device is there, and keeps
-them. It is started at the next boot, or by systemctl; persist itself starts
-nothing and changes no lane. The unit has no more rights than it needs: it does
-not see FILE, or niclane itself, in a home directory, /tmp or /run, which
-persist refuses.
+		Long: `Persist writes a systemd unit, niclane-watch@DEV.service, which runs niclane watch FILE
+from the next boot on. The unit makes the lanes as soon as the device exists, and keeps
+them. Persist itself starts nothing and changes no lane; systemctl starts the unit
+earlier. The unit has only the rights that it needs: it sees no files in home
+directories, /tmp or /run. Persist refuses FILE, or the program niclane, there.
 
-With --remove it takes the unit of a device away. Lanes stay until niclane
-rollback. A unit that somebody has edited is neither overwritten nor removed.`,
+With --remove, persist removes the unit of a device. The lanes stay until niclane
+rollback. Persist neither overwrites nor removes a unit that was edited by hand.`,
 		Args: cli.Exactly(1, "one lanes file, or with --remove a device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if remove {
@@ -39,10 +38,10 @@ rollback. A unit that somebody has edited is neither overwritten nor removed.`,
 			return a.persist(dir, args[0], listen)
 		},
 	}
-	cmd.Flags().BoolVar(&remove, "remove", false, "take the unit of a device away")
+	cmd.Flags().BoolVar(&remove, "remove", false, "remove the unit of a device")
 	cmd.Flags().StringVar(&dir, "unit-dir", systemd.DefaultDir, "`directory` of the units")
 	cmd.Flags().StringVar(&listen, "listen", "",
-		"`address` at which the watch shows metrics and health, as niclane watch --listen")
+		"`address` at which the watch serves metrics and health, as for niclane watch --listen")
 	return cmd
 }
 
@@ -71,7 +70,7 @@ func (a *app) persist(dir, file, listen string) error {
 			return cli.Usagef("persist: --listen %w", err)
 		}
 		if at != nil && at.Network == "unix" && !systemd.Writes(at.Address) {
-			return fmt.Errorf("%s: %s writes in /run/niclane and /var/lib/niclane alone: want a path there", at,
+			return fmt.Errorf("%s: %s can write only to /run/niclane and /var/lib/niclane: want a path there", at,
 				systemd.Name(u.Devices[0]))
 		}
 		u.Options = []string{"--listen", listen}
@@ -110,8 +109,8 @@ func onlyRoots(path, instead string) error {
 		owner := st.Sys().(*syscall.Stat_t).Uid
 		sticky := st.IsDir() && st.Mode()&os.ModeSticky != 0
 		if owner != 0 && owner != uint32(os.Geteuid()) || st.Mode()&0o022 != 0 && !sticky {
-			return fmt.Errorf("%s: %s belongs to user %d and has mode %#o: others could change what root does at "+
-				"boot; put it where root alone writes, as %s",
+			return fmt.Errorf("%s: %s belongs to user %d and has mode %#o: other users could change what root does "+
+				"at boot; put it where only root can write, such as %s",
 				path, p, owner, st.Mode().Perm(), instead)
 		}
 		if p == "/" {

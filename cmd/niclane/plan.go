@@ -22,15 +22,14 @@ func (a *app) planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan FILE|-",
 		Short: "Show every change that apply would make, and make none",
-		Long: `Plan compares the lanes in FILE with the machine. It prints what each lane gets
-and by which mechanism, then the steps from one to the other, each with its
-reason, the key in FILE that asked for it, and the command line that would do
-the same. Of more than two steps of one kind it prints the first; --steps prints
-all, in the order in which apply makes them. It exits 3 when changes are pending,
-and prints nothing and exits 0 when there are none.
+		Long: `Plan compares the lanes in FILE with the machine. It prints what each lane gets, and by
+which mechanism. Then it prints the steps, each with its reason, the key in FILE that
+asked for it, and an equivalent command line. If there are more than two steps of one
+kind, it prints only the first; --steps prints all, in the order of apply. Plan exits 3
+if changes are pending. If none are pending, it prints nothing and exits 0.
 
-Lanes on standard input (-) are planned as a new version of those that are
-applied on the device. With --stdin they are planned as a new version of FILE.`,
+Plan treats lanes on standard input (-) as a new version of the lanes that are applied
+on the device. With --stdin, it treats them as a new version of FILE.`,
 		Args: cli.Exactly(1, "one lanes file, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			read := readRequest
@@ -53,7 +52,7 @@ applied on the device. With --stdin they are planned as a new version of FILE.`,
 				return err
 			}
 			if s := carried(p.Plan); s != "" {
-				p.Notes = append(p.Notes, s+": apply wants --confirm-within")
+				p.Notes = append(p.Notes, s+": apply needs --confirm-within")
 			}
 			if a.JSON {
 				if err := a.PrintJSON(p.Plan); err != nil {
@@ -71,7 +70,7 @@ applied on the device. With --stdin they are planned as a new version of FILE.`,
 		},
 	}
 	cmd.Flags().BoolVar(&steps, "steps", false, "print every step, in order")
-	cmd.Flags().BoolVar(&stdin, "stdin", false, "plan as if FILE had what is on standard input")
+	cmd.Flags().BoolVar(&stdin, "stdin", false, "plan as if FILE had the content of standard input")
 	return cmd
 }
 

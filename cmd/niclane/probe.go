@@ -17,13 +17,13 @@ func (a *app) probeCommand() *cobra.Command {
 	var groups []string
 	cmd := &cobra.Command{
 		Use:   "probe [DEV]",
-		Short: "Say which lane this machine allows, part by part, and why no better one",
-		Long: `Probe reads the network devices, probes what they and the kernel can do, and
-prints for each part of a lane the mechanism that would be chosen and why the
-better ones are out. It changes nothing: kernel features are tried in a network
-namespace made for the purpose.
+		Short: "Show by which mechanisms this machine can make lanes, and why not by better ones",
+		Long: `Probe reads the network devices and finds out what they and the kernel can do. For each
+part of a lane it prints the mechanism that niclane would choose, and why the better
+mechanisms are not possible. It changes nothing: it tries kernel features in a network
+namespace of its own.
 
-With --json it prints everything it read: the format of the planner's test
+With --json it prints everything that it read, in the format of the planner's test
 fixtures. One such file adds a card to the tests.`,
 		Args: cli.AtMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {

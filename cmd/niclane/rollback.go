@@ -19,15 +19,15 @@ func (a *app) rollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback [FILE|DEV]",
 		Short: "Put back what was there before niclane",
-		Long: `Rollback puts back, from the journal, every object that niclane has written: of
-one lanes file, of the file that governs one device, or of all. It works after a
-failure, a kill or a crash of apply. What somebody else has changed since is
-left, named, and makes it exit 1; --force puts that back too. After a reboot the
-kernel state is gone already, and rollback only clears the journal.
+		Long: `Rollback restores every object that niclane has written to its value before niclane:
+the objects of one lanes file, of the file of one device, or of all files. It works
+after a failure, a kill or a crash of apply. If another program has changed an object
+since then, rollback leaves and names the object, and exits 1; --force restores it too.
+After a reboot the kernel state is gone already, and rollback only clears the journal.
 
-With --last it undoes only the last change: what the last apply of the lanes file
-changed, which may have been a watch's repair. The lanes are then as the apply
-before it left them. Without an argument it is the last change of all files.`,
+With --last, rollback undoes only the last change of the lanes file: an apply, or a
+repair by watch. The lanes are then as the apply before it left them. Without an
+argument, it takes the lanes file that was applied last.`,
 		Args: cli.AtMost(1, "at most one lanes file or device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.NeedRoot("rollback"); err != nil {
@@ -36,7 +36,7 @@ before it left them. Without an argument it is the last change of all files.`,
 			return a.rollback(cmd.Context(), engine.RollbackOptions{Of: first(args), Force: force, Last: last})
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "put back also what somebody else has changed since")
+	cmd.Flags().BoolVar(&force, "force", false, "restore also the objects that another program has changed since")
 	cmd.Flags().BoolVar(&last, "last", false, "undo only the last change")
 	return cmd
 }
@@ -80,7 +80,7 @@ func (a *app) printRollback(results []engine.RolledBack, last bool) {
 				goneWith(r.Report), len(r.Report.Left), forceText(r.Report.Left))
 		}
 		for _, w := range r.Report.Removed {
-			fmt.Fprintf(a.Stdout, "removed, and not niclane's: %s\n", w)
+			fmt.Fprintf(a.Stdout, "removed, although not niclane's: %s\n", w)
 		}
 	}
 }
@@ -98,5 +98,6 @@ func forceText(left []apply.Left) string {
 	if !slices.ContainsFunc(left, func(l apply.Left) bool { return l.Foreign }) {
 		return ""
 	}
-	return ": rollback --force puts back what others have changed, and removes what they have put on niclane's"
+	return ": rollback --force restores what other programs have changed, and removes what they have put on " +
+		"niclane's objects"
 }

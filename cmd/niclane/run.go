@@ -42,17 +42,17 @@ type laneFlags struct {
 func (f *laneFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.lane, "lane", "", "the lane's name (required)")
 	cmd.Flags().StringVar(&f.member, "member", "",
-		"the lane's `member` whose control group is joined, where the file gives several")
+		"join the control group of this `member`; needed if the lane has several control groups")
 	cmd.Flags().BoolVar(&f.listeners, "listeners", false,
-		"lead each connection to the listener whose thread sits on its queue's processor")
+		"lead each connection to the listener whose thread runs on the processor of its queue")
 	cmd.Flags().BoolVar(&f.pin, "pin", false,
-		"with --listeners: keep each thread that serves a listener to a processor of the lane")
+		"with --listeners: pin each thread that serves a listener to one processor of the lane")
 	cmd.Flags().IntSliceVar(&f.listenerCPUs, "listener-cpus", nil, "with --listeners: the processor of each "+
-		"listener of a port, in the order in which they were made (\"2,3\"), where it cannot be found")
-	cli.TimeVar(cmd.Flags(), &f.busyPoll, "busy-poll", "have the application's epoll instances, listeners and UDP "+
-		"sockets poll the device for so long before they sleep (\"50us\")")
+		"listener of a port, in the order of their creation (\"2,3\"); for listeners whose processor niclane cannot find")
+	cli.TimeVar(cmd.Flags(), &f.busyPoll, "busy-poll", "let the application's epoll instances, listeners and UDP "+
+		"sockets poll the device for this time before they sleep (\"50us\"; at most 1s; default: unchanged)")
 	cmd.Flags().IntVar(&f.budget, "busy-poll-budget", niclaneapp.DefaultBusyPollBudget,
-		"with --busy-poll: packets that one poll may take")
+		"with --busy-poll: most packets of one poll (1 to 64)")
 	cmd.Flags().UintSliceVar(&f.listenerPorts, "ports", nil, "with --listeners: TCP ports; default: the lane's own")
 }
 
@@ -63,10 +63,10 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 		return l, o, cli.Usagef("%s: --lane: name an applied lane", what)
 	}
 	if !f.listeners && (f.pin || len(f.listenerCPUs) > 0 || len(f.listenerPorts) > 0) {
-		return l, o, cli.Usagef("%s: --pin, --listener-cpus and --ports go with --listeners", what)
+		return l, o, cli.Usagef("%s: --pin, --listener-cpus and --ports need --listeners", what)
 	}
 	if f.pin && len(f.listenerCPUs) > 0 {
-		return l, o, cli.Usagef("%s: --listener-cpus says where threads are, --pin puts them somewhere: give one", what)
+		return l, o, cli.Usagef("%s: --listener-cpus says where threads run, --pin moves them: give only one", what)
 	}
 	busy, err := f.busy(what)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 func (f *laneFlags) busy(what string) (*niclaneapp.BusyPoll, error) {
 	switch us := f.busyPoll.Microseconds(); {
 	case f.busyPoll == 0 && f.budget != niclaneapp.DefaultBusyPollBudget:
-		return nil, cli.Usagef("%s: --busy-poll-budget goes with --busy-poll", what)
+		return nil, cli.Usagef("%s: --busy-poll-budget needs --busy-poll", what)
 	case f.busyPoll == 0:
 		return nil, nil
 	case us < 1 || f.busyPoll > niclaneapp.MaxBusyPoll:
@@ -155,14 +155,14 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run --lane NAME [FILE] -- COMMAND [ARG]...",
 		Short: "Start an application in its lane",
-		Long: `Run becomes COMMAND, in the control group, on the processors and with the memory
-and priority of a lane that is applied (from FILE, where several have one of that
-name). There is no process in between: signals, the terminal, the process ID and
-the exit status are COMMAND's. What was made for it is removed when its last
-process has ended.
+		Long: `Run starts COMMAND in an applied lane: in its control group, on its processors, with
+its memory and its priority. If several files have a lane of this name, give FILE.
+COMMAND replaces the process of niclane: the process ID, the terminal, signals and the
+exit status are COMMAND's. When its last process has ended, niclane removes what it
+made for COMMAND.
 
-It exits 125 if the lane cannot be had, 126 if COMMAND cannot be executed, and
-127 if it is not found; else with COMMAND's own status.`,
+Run exits 125 if the lane is not available, 126 if COMMAND cannot be executed, and 127
+if COMMAND is not found. Otherwise the exit status is COMMAND's own.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash < 0 || len(args) == dash || dash > 1 {

@@ -39,21 +39,21 @@ func (a *app) splitCommand() *cobra.Command {
 		Use: "split --lane NAME [--content duplicate|shard] [--nodes LIST] [--storage PATH]... [--print] FILE -- " +
 			"COMMAND [ARG]...",
 		Short: "Run an instance of an application on each NUMA node, in its lane",
-		Long: `Split divides a lane of FILE over the host's NUMA nodes, applies what it becomes,
-and runs COMMAND once per node, with processors, memory, queues and storage of
-that node. It ends when the instances have ended, and rolls the lanes back. One
-that ends by itself has the others told to end.
+		Long: `Split divides a lane of FILE over the host's NUMA nodes and applies the result. It
+runs COMMAND once per node, with processors, memory, queues and storage of that node.
+If one instance ends by itself, split ends the others. When all have ended, it rolls
+the lanes back.
 
-With --content duplicate every instance serves everything at one address, and a
-connection goes to the instance on the node where its packets arrive; servers
-listen with SO_REUSEPORT. With --content shard the lane's addrs are one for each
-node, and each instance serves a part of the content at its own.
+With --content duplicate, every instance serves everything at one address. A connection
+goes to the instance on the node where its packets arrive; servers must listen with
+SO_REUSEPORT. With --content shard, the lane's addrs are one address for each node, and
+each instance serves its part of the content at its own address.
 
-In COMMAND stand for what is the instance's own, and in its environment as
-NICLANE_NODE and so on:
+In COMMAND, split replaces these words by the instance's own values. The instance's
+environment has them too, as NICLANE_NODE and so on:
 ` + strings.Join(words, "\n") + `
 
-With --print it shows the lanes file and the instances, and does nothing.`,
+With --print, split shows the lanes file and the instances, and changes nothing.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash != 1 || len(args) < 2 {
@@ -86,12 +86,12 @@ With --print it shows the lanes file and the instances, and does nothing.`,
 	}
 	cmd.Flags().StringVar(&f.lane, "lane", "", "the lane of FILE to divide (required)")
 	cmd.Flags().StringVar(&f.content, "content", string(split.Duplicate),
-		"what each instance has: everything (duplicate) or a part (shard)")
+		"what each instance serves: everything (duplicate) or a part (shard)")
 	cmd.Flags().IntSliceVar(&f.nodes, "nodes", nil,
 		"NUMA nodes to use (\"0,1\"); default: all with processors of the lane")
 	cmd.Flags().StringArrayVar(&f.storage, "storage", nil,
-		"a path for an instance's data, which goes to the node of its drive; can be repeated")
-	cmd.Flags().BoolVar(&f.print, "print", false, "show the lanes file and the instances, and do nothing")
+		"a path for data: it goes to the instance on the node of its drive; can be repeated")
+	cmd.Flags().BoolVar(&f.print, "print", false, "show the lanes file and the instances, and change nothing")
 	return cmd
 }
 
@@ -172,7 +172,7 @@ func takeFile(path, text string) (*os.File, error) {
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = fmt.Errorf("%s: another niclane split has divided this lane, and runs", path)
+		err = fmt.Errorf("%s: another niclane split, which still runs, has divided this lane", path)
 	}
 	if err == nil {
 		err = f.Truncate(0)

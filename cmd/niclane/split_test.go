@@ -308,7 +308,7 @@ func (b splitBed) duplicate() {
 	if out := b.run(0, "verify", "--for", "0"); !strings.Contains(out, "web") {
 		b.Errorf("verify: %s", out)
 	}
-	if out := b.run(1, args...); !strings.Contains(out, "another niclane split has divided this lane, and runs") {
+	if out := b.run(1, args...); !strings.Contains(out, "another niclane split, which still runs, has divided this lane") {
 		b.Errorf("a second one: %s", out)
 	}
 

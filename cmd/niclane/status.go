@@ -28,19 +28,20 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [DEV]",
 		Short: "Show the lanes that are in force: queues, NAPIs, pollers, processors, traffic",
-		Long: `Status says whether the lanes applied here are in force, or what differs from what
-was applied. Then it prints, for every lane, its members, its queues, their NAPIs, what
-polls them on which processors, and the packets, bytes and drops since apply and per
-second (measured over --interval). What a device does not count is left out. "sent" is what
-the classifier gave to a lane, by transmit queue where it knows it.
+		Long: `Status says whether the applied lanes are in force, or what differs from what was
+applied. Then it prints for each lane: members, queues, their NAPIs, what polls them on
+which processors, and packets, bytes and drops since apply and per second (measured
+over --interval). It leaves out what the device does not count. "sent" counts the
+packets that the classifier gave to the lane, by transmit queue if it knows the queue.
 
-With --watch it prints rates only, again every --interval until Ctrl-C: by lane,
-class and queue, and of the lane's own packets in each queue (received, sent), with
-interrupts, and of polling threads the state, the share of a processor, and context
-switches (of their own will + by force).
+With --watch, status prints only rates, every --interval until Ctrl-C: of each lane,
+class and queue, and of the lane's own packets in each queue (received, sent). It adds
+interrupts, and for each polling thread its state, its share of a processor and its
+context switches (voluntary + involuntary).
 
-With --sent what leaves is counted as it leaves, by lane and queue, whoever's queue it
-is: by a tracepoint, for which all packets of the host pay while status runs.`,
+With --sent, status counts packets where they leave, by lane and queue, even if the
+queue is another lane's. It uses a tracepoint, which costs every packet of the host time
+while status runs.`,
 		Args: cli.AtMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval <= 0 || interval > time.Minute {
@@ -59,10 +60,10 @@ is: by a tracepoint, for which all packets of the host pay while status runs.`,
 			return a.status(cmd.Context(), args, interval, sent)
 		},
 	}
-	cli.TimeVar(cmd.Flags(), &interval, "interval", "time over which rates are measured")
-	cmd.Flags().BoolVar(&sent, "sent", false, "count what leaves by lane and queue as it leaves")
-	cmd.Flags().BoolVar(&watch, "watch", false, "print rates again and again")
-	cmd.Flags().IntVar(&tables, "count", 0, "with --watch: end after so many tables (0: at Ctrl-C)")
+	cli.TimeVar(cmd.Flags(), &interval, "interval", "time over which rates are measured, at most 1m")
+	cmd.Flags().BoolVar(&sent, "sent", false, "count packets where they leave, by lane and queue")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print rates every --interval")
+	cmd.Flags().IntVar(&tables, "count", 0, "with --watch: end after this number of tables (0, the default: at Ctrl-C)")
 	return cmd
 }
 
@@ -77,12 +78,12 @@ func (a *app) sayUnshown() error {
 		config := j.Head().Config
 		switch {
 		case j.RolledBack():
-			fmt.Fprintf(a.Stderr, "niclane: %s: rollback has not got to its end: %s: niclane rollback %s says what "+
-				"stands in its way\n", config, leftText(j.Records()), config)
+			fmt.Fprintf(a.Stderr, "niclane: %s: the rollback is not complete: %s: niclane rollback %s tries again and "+
+				"reports what prevents it\n", config, leftText(j.Records()), config)
 		case j.Partly():
-			fmt.Fprintf(a.Stderr, "niclane: %s: only part of the last change is there; apply or its undoing is at "+
-				"work, was killed or has left something: niclane apply %s makes it whole, niclane rollback --last "+
-				"%s undoes it\n", config, config, config)
+			fmt.Fprintf(a.Stderr, "niclane: %s: only part of the last change is there: apply or its rollback still "+
+				"runs, was killed or has left something; niclane apply %s completes the change, niclane rollback "+
+				"--last %s undoes it\n", config, config, config)
 		}
 		displaced, err := engine.Displaced(j.Head(), false)
 		if err != nil {

@@ -22,32 +22,33 @@ func (a *app) topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [DEV]",
 		Short: "Show the lanes' rates live, on a terminal",
-		Long: `Top shows what status --watch prints, in place: packets, bits and drops per second
-of each lane, class and queue, interrupts, who polls, polls, processor time and
-context switches. Keys: q quits, p pauses, l shows lanes without queues, arrows and
-pages scroll, Tab changes columns where the terminal is too narrow for all.
+		Long: `Top shows the rates of status --watch live: packets, bits and drops per second of each
+lane, class and queue, interrupts, the polling threads, their polls, processor time and
+context switches. Lanes appear and disappear as they are applied and rolled back. Keys:
+q quits, p pauses, l hides queues, arrow and page keys scroll, Tab changes columns if
+the terminal is too narrow for all.
 
-It follows lanes that come and go. With --sent it counts what leaves as it leaves, by
-lane and queue, for which all packets of the host pay while it runs.`,
+With --sent, top counts packets where they leave, by lane and queue, which costs every
+packet of the host time while top runs.`,
 		Args: cli.AtMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < 100*time.Millisecond || interval > time.Minute {
 				return cli.Usagef("top: --interval %v: want 100ms to 1m", interval)
 			}
 			if a.JSON {
-				return cli.Usagef("top: --json: niclane --json status --watch is for programs")
+				return cli.Usagef("top: --json: top needs a terminal; niclane --json status --watch is for programs")
 			}
 			if err := cli.NeedRoot("top"); err != nil {
 				return err
 			}
 			if !cli.IsTerminal(a.Stdout) {
-				return errors.New("top: standard output is no terminal: niclane status --watch prints the same")
+				return errors.New("top: standard output is not a terminal: niclane status --watch prints the same")
 			}
 			return a.top(cmd.Context(), args, interval, sent)
 		},
 	}
-	cli.TimeVar(cmd.Flags(), &interval, "interval", "time between two pictures")
-	cmd.Flags().BoolVar(&sent, "sent", false, "count what leaves by lane and queue as it leaves")
+	cli.TimeVar(cmd.Flags(), &interval, "interval", "time between two updates, 100ms to 1m")
+	cmd.Flags().BoolVar(&sent, "sent", false, "count packets where they leave, by lane and queue")
 	return cmd
 }
 

@@ -21,22 +21,22 @@ func (a *app) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [FILE|DEV]",
 		Short: "Prove from the kernel and from traffic that the lanes hold, or name what does not",
-		Long: `Verify reads back from the kernel everything that apply wrote, and what lanes rely
-on without niclane having had to write it, and names each difference: the lane,
-what niclane left, what is there now, what it means, and what repairs it.
+		Long: `Verify reads back from the kernel everything that apply wrote, and what lanes rely on
+without a step of apply. It prints each difference: the lane, what niclane wrote, what
+is there now, what that means, and the repair.
 
-Then it watches the traffic for a time and says for each lane whether its packets
-were in its queues and class, and whether others' were not; unknown where no
-packet showed it. The watching changes no packet and no filter, and ends with
-the command; Ctrl-C ends it early.
+Then it watches the traffic and says for each lane whether its packets were in its
+queues and class, and whether other packets were there. If no packet showed it, the
+finding is unknown. Watching changes no packet and no filter, and ends with the
+command; Ctrl-C ends it early.
 
-With --probe it sends packets of the lanes itself meanwhile, at most 256 and only
-to the addresses given: first packets of TCP connections, from the lanes' own
-addresses and ports, which the other host's kernel answers, whether or not a
-port is open. With a port (ADDR:PORT, [ADDR]:PORT) that accepts connections, one
-of a lane is made there and reset. It needs CAP_NET_ADMIN and CAP_NET_RAW.
+With --probe it also sends packets of the lanes itself, at most 256 and only to the
+given addresses: SYNs from the lanes' own addresses and ports, and empty UDP datagrams.
+The other host's kernel answers a SYN, whether or not a port is open. With a port that
+accepts connections (ADDR:PORT, [ADDR]:PORT), verify makes one connection of each lane
+and resets it. Probing needs CAP_NET_ADMIN and CAP_NET_RAW.
 
-It repairs nothing. It exits 0 when no drift is found, 3 when some is.`,
+Verify repairs nothing. It exits 0 if it finds no drift, and 3 if it finds drift.`,
 		Args: cli.AtMost(1, "at most one lanes file or device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if during < 0 || during > time.Hour {
@@ -47,7 +47,7 @@ It repairs nothing. It exits 0 when no drift is found, 3 when some is.`,
 				return err
 			}
 			if len(targets) > 0 && during == 0 {
-				return cli.Usagef("verify: --probe with --for 0: answers are seen by watching the traffic")
+				return cli.Usagef("verify: --probe with --for 0: verify sees answers only while it watches the traffic")
 			}
 			if err := cli.NeedRoot("verify"); err != nil {
 				return err
@@ -56,7 +56,7 @@ It repairs nothing. It exits 0 when no drift is found, 3 when some is.`,
 			return a.verify(cmd.Context(), args, during, targets)
 		},
 	}
-	cli.TimeVar(cmd.Flags(), &during, "for", "how long to watch the traffic; 0 looks at settings only")
+	cli.TimeVar(cmd.Flags(), &during, "for", "time to watch the traffic, at most 1h; 0 compares settings only")
 	cmd.Flags().StringArrayVar(&addrs, "probe", nil,
 		"an `address` of another host, or ADDR:PORT, to send packets of the lanes to; can be repeated")
 	return cmd

@@ -30,7 +30,7 @@ const maxTargets = 8
 
 func parseTargets(args []string) ([]target, error) {
 	if len(args) > maxTargets {
-		return nil, cli.Usagef("verify: --probe: %d addresses, at most %d", len(args), maxTargets)
+		return nil, cli.Usagef("verify: --probe: %d addresses, want at most %d", len(args), maxTargets)
 	}
 	var out []target
 	for _, s := range args {

@@ -163,7 +163,7 @@ func (w *deviceWatch) findings(during time.Duration) []verify.Finding {
 	if w.err != nil {
 		return []verify.Finding{{
 			Severity: verify.Unknown, Device: w.device, Key: "traffic", Found: w.err.Error(),
-			Meaning: "the traffic could not be watched, so nothing of it is shown", Repair: cannotWatch(w.err),
+			Meaning: "the traffic could not be watched, so nothing is known of it", Repair: cannotWatch(w.err),
 		}}
 	}
 	w.last = w.seen(counts)

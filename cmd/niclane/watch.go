@@ -20,28 +20,26 @@ func (a *app) watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [FILE]",
 		Short: "Keep lanes as they were applied, and say what happens to them",
-		Long: `Watch waits for the kernel to say that something has changed, compares the lanes
-with it as verify does, and makes again what a link that went down, a driver that
-was reloaded, another program or somebody's tc took away. What happens it says, a
-line each. It asks nothing again and again but every 30 s, for what the kernel
-tells nobody about.
+		Long: `Watch keeps lanes as they were applied and prints a line for each event. It waits for
+the kernel's notifications, compares the lanes with the kernel as verify does, and
+repairs what a link that went down, a reloaded driver, another program or a person
+removed. It also looks every 30 s, because the kernel does not report every change.
 
-With FILE it makes its lanes first, as apply does, as soon as the device and the
-control groups that FILE names are there, and keeps them. Without, it keeps all
-that are applied in this network namespace, now and later. It keeps what was
-applied, not what FILE says meanwhile: apply FILE changes that. Lanes that are
-rolled back are not made again.
+With FILE, watch first makes the lanes of FILE, as soon as the device and the control
+groups in FILE exist, and then keeps them. Without FILE, it keeps all lanes that are
+applied in this network namespace, now and later. It keeps what was applied: a change
+of FILE counts after niclane apply FILE. It does not repair lanes that were rolled back.
 
-What comes back again and again is repaired later each time, and after nine times
-in 8.5 minutes left as it is, which it says; apply FILE has it try anew. When it
-ends, lanes stay as they are.
+If an object keeps changing, watch waits longer before each repair. After nine repairs
+in 8.5 minutes it leaves the object and reports it; niclane apply FILE makes it try
+again. When watch ends, the lanes stay.
 
-Metrics for Prometheus (/metrics) and whether all is well (/healthz) are shown on a
-Unix socket, watch-DEV.sock in the run directory (watch.sock without FILE), or
-where --listen says: unix:PATH, or IP:PORT of a loopback address.
+Watch serves metrics for Prometheus (/metrics) and health (/healthz) on a Unix socket,
+watch-DEV.sock in the run directory (watch.sock without FILE), or at --listen:
+unix:PATH, or IP:PORT of a loopback address.
 
-A device has one watch. It is meant as a service (niclane persist writes one), and
-tells systemd when it is ready and alive.`,
+A device has one watch. It is meant to run as a service (niclane persist writes one) and
+tells systemd that it is ready and alive.`,
 		Args: cli.AtMost(1, "at most one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r *request
@@ -66,7 +64,8 @@ tells systemd when it is ready and alive.`,
 			return a.watch(ctx, r, at)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "", "where metrics and health are shown: `unix:PATH|IP:PORT|none`")
+	cmd.Flags().StringVar(&listen, "listen", "", "address of metrics and health: "+
+		"`unix:PATH|IP:PORT|none` (default: a Unix socket in the run directory)")
 	return cmd
 }
 

@@ -30,7 +30,7 @@ func Open() (tcell.Screen, error) {
 		err = s.Init()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("this terminal is not known, or none (TERM=%s): %w", os.Getenv("TERM"), err)
+		return nil, fmt.Errorf("no terminal, or one of unknown type (TERM=%s): %w", os.Getenv("TERM"), err)
 	}
 	return s, nil
 }
