@@ -50,7 +50,7 @@ func Advise(l Lane, name string) ([]Advice, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("nothing is known of %q: of %s there is", name, strings.Join(Applications(), ", "))
+		return nil, fmt.Errorf("found %q, want one of %s", name, strings.Join(Applications(), ", "))
 	}
 	return out, nil
 }
@@ -60,7 +60,7 @@ func byNAPI(l Lane) []string {
 	var out []string
 	if l.Handed {
 		out = append(out, fmt.Sprintf("not in this lane: XDP hands its packets to other processors, and connections "+
-			"then have no NAPI ID (niclane plan: %q is refused)", "aligned"))
+			"then have no NAPI ID (niclane plan refuses %q)", "aligned"))
 	}
 	if len(l.Fitted) > 1 {
 		out = append(out, "the lane has several devices, each with NAPIs of its own: all of them are counted here")
@@ -74,16 +74,16 @@ func memcached(l Lane) Advice {
 		Application: "memcached", Since: "1.6.9",
 		Settings: []string{fmt.Sprintf("niclane run --lane %s -- memcached -t %d -N %[2]d", l.Name, n)},
 		Why: []string{
-			fmt.Sprintf("a worker thread for each of the lane's %s, and each connection to the worker that has its "+
+			fmt.Sprintf("each of the lane's %s has a worker thread, and each connection goes to the worker with its "+
 				"queue's NAPI ID", count(n, "queue")),
-			"with fewer NAPI IDs than there are, memcached drops its whole map each time another one shows up " +
-				"(stats: unexpected_napi_ids); with more, workers stay idle",
+			"if -N is below the number of NAPI IDs, memcached drops its whole map each time another ID appears " +
+				"(stats: unexpected_napi_ids); if -N is above it, workers stay idle",
 		},
 		Cautions: append(byNAPI(l),
-			"workers take NAPI IDs in the order in which they show up, not by processor: which worker is near which "+
-				"queue is chance",
-			"connections without a NAPI ID (from this host itself) go round (stats: round_robin_fallback)",
-			"NAPI IDs change when channels or links are reset: connections that exist stay where they are"),
+			"workers take NAPI IDs in the order in which the IDs appear, not by processor: it is chance which worker "+
+				"is near which queue",
+			"connections without a NAPI ID (from this host itself) are distributed round-robin (stats: round_robin_fallback)",
+			"NAPI IDs change when channels or links are reset: existing connections stay with their workers"),
 		Source: "memcached doc/napi_ids.txt, https://github.com/memcached/memcached/pull/712",
 	}
 }
@@ -101,12 +101,12 @@ func nginx(l Lane) Advice {
 		Why: []string{
 			fmt.Sprintf("a worker on each of the lane's processors %s, with a listener of its own (reuseport)",
 				device.FormatCPUList(cpus)),
-			"--listeners leads each connection to the worker on the processor that its queue is worked on; without " +
-				"it the kernel's hash chooses among all workers",
+			"--listeners leads each connection to the worker on the processor that serves its queue; without " +
+				"it, the kernel's hash chooses among all workers",
 		},
 		Cautions: []string{
-			"worker_cpu_affinity auto counts from processor 0, whatever the lane has",
-			"without worker_cpu_affinity give --pin, which keeps each worker to a processor while it is in the lane",
+			"worker_cpu_affinity auto counts from processor 0, not from the lane's first processor",
+			"without worker_cpu_affinity, give --pin: it pins each worker to a processor while nginx is in the lane",
 		},
 		Source: "https://nginx.org/en/docs/ngx_core_module.html#worker_cpu_affinity, " +
 			"https://nginx.org/en/docs/http/ngx_http_core_module.html#listen",
@@ -125,7 +125,7 @@ func haproxy(l Lane) Advice {
 		},
 		Why: []string{
 			"a thread on each of the lane's processors, with a listener of its own (shards by-thread)",
-			"--listeners leads each connection to the thread on the processor that its queue is worked on",
+			"--listeners leads each connection to the thread on the processor that serves its queue",
 		},
 		Cautions: []string{"HAProxy can hand a connection to a less loaded thread after accept " +
 			"(tune.listener.multi-queue): off keeps it where it arrived"},
@@ -139,12 +139,12 @@ func varnish(l Lane) Advice {
 		Settings: []string{fmt.Sprintf("niclane run --lane %s -- varnishd -p thread_pools=%d ...", l.Name,
 			len(l.CPUs()))},
 		Why: []string{
-			"a pool of threads for each of the lane's processors: more only cost memory, fewer contend for a lock",
-			"the lane's control group keeps the threads, which varnishd gives no processor, on the lane's",
+			"one pool of threads for each of the lane's processors: more pools only cost memory, and in fewer pools " +
+				"threads contend for a lock",
+			"varnishd does not pin its threads: the lane's control group keeps them on the lane's processors",
 		},
-		Cautions: []string{"varnishd has one listening socket for each -a, from which all pools take: there is no " +
-			"listener to choose, and a connection's thread is no nearer to its queue than the lane's other " +
-			"processors are"},
+		Cautions: []string{"varnishd has one listening socket for each -a, and all pools accept from it: there is no " +
+			"listener to choose, so a connection's thread can be on any of the lane's processors"},
 		Source: "varnishd(1), thread_pools",
 	}
 }
@@ -154,8 +154,8 @@ func aerospike(l Lane) Advice {
 		Application: "aerospike", Since: "4.7",
 		Settings: []string{"service {", "    auto-pin adq", "}", fmt.Sprintf("niclane run --lane %s -- asd", l.Name)},
 		Why: []string{
-			"service threads take connections by their NAPI ID, and are kept to processors",
-			"it wants a queue for each processor: " + match(l),
+			"service threads take connections by their NAPI ID, and are pinned to processors",
+			"auto-pin adq needs one queue for each processor: " + match(l),
 		},
 		Cautions: append(byNAPI(l), "newer servers log that auto-pin-adq is deprecated; it implies NUMA pinning"),
 		Source: "https://aerospike.com/blog/" +
@@ -171,10 +171,10 @@ func spdk(l Lane) Advice {
 			fmt.Sprintf("niclane run --lane %s -- nvmf_tgt -m [%s]", l.Name, device.FormatCPUList(l.CPUs())),
 		},
 		Why: []string{
-			"poll groups take connections by NAPI ID (1); 2 is by processor, 3 by mark",
-			"no more reactors find work than there are queues: " + match(l),
+			"enable_placement_id: with 1, poll groups take connections by NAPI ID; with 2, by processor; with 3, by mark",
+			"only one reactor for each queue gets connections: " + match(l),
 		},
-		Cautions: append(byNAPI(l), "set it before the framework starts (--wait-for-rpc)"),
+		Cautions: append(byNAPI(l), "set the option before the framework starts (--wait-for-rpc)"),
 		Source:   "https://spdk.io/doc/jsonrpc.html (sock_impl_set_options), https://github.com/spdk/spdk/issues/2178",
 	}
 }
@@ -184,7 +184,7 @@ func match(l Lane) string {
 	q, c := l.Queues(), len(l.CPUs())
 	s := fmt.Sprintf("the lane has %s and %s", count(q, "queue"), count(c, "processor"))
 	if q != c {
-		s += fmt.Sprintf("; queues: %d in its file would give as many", c)
+		s += fmt.Sprintf("; queues: %d in the lanes file would make them equal", c)
 	}
 	return s
 }

@@ -222,7 +222,7 @@ func (a *attachment) search(what string, want func(base string) bool) (Group, er
 		return Group{}, fmt.Errorf("no control group of %s below %s: it does not run", what,
 			strings.Join(cgroup.Roots(a.groups), ", "))
 	case len(found) > 1:
-		return Group{}, fmt.Errorf("%s has control groups %s: say which, by more of its name or by --pid", what,
+		return Group{}, fmt.Errorf("%s has control groups %s: want one: give more of its name, or --pid", what,
 			strings.Join(found, " and "))
 	}
 	return Group{Root: root, Path: found[0]}, nil
@@ -346,8 +346,8 @@ func (a *attachment) confine() error {
 		}
 	}
 	if way == cpusetNone {
-		a.notef("no cpuset controller for groups below the root (cgroup.subtree_control): each thread is kept to "+
-			"processors %s, which the application can change; its memory stays where it is",
+		a.notef("no cpuset controller for groups below the root (cgroup.subtree_control): instead, niclane sets "+
+			"each thread's affinity to processors %s. The application can change it, and its memory stays where it is",
 			device.FormatCPUList(r.CPUs))
 	}
 	return nil
@@ -412,8 +412,8 @@ func (a *attachment) classify() error {
 		return err
 	}
 	if !r.Kept {
-		a.notef("connections that a listener accepts which is older than this have no class: their group is the one " +
-			"in which the listener was made. Restart the application, or start it with niclane run")
+		a.notef("connections that an older listener accepts have no class: they keep the control group in which the " +
+			"listener was made. Restart the application, or start it with niclane run")
 	}
 	return nil
 }
@@ -433,7 +433,7 @@ func (a *attachment) listen() error {
 		return err
 	}
 	if len(groups) == 0 {
-		a.notef("it has no listener at TCP port %s yet; those that come are looked for", list(r.Listeners.Ports, ", "))
+		a.notef("it has no listener at TCP port %s yet; niclane looks for new ones", list(r.Listeners.Ports, ", "))
 	}
 	for _, g := range groups {
 		a.notes = append(a.notes, g.Lines()...)

@@ -247,15 +247,15 @@ func (a *attachment) busyPoll() error {
 }
 
 func (b Busy) notes() []string {
-	notes := []string{fmt.Sprintf("busy polling: %d epoll instances, %d listeners and UDP sockets; those that come "+
-		"are looked for", b.Epolls, b.Sockets)}
+	notes := []string{fmt.Sprintf("busy polling: %d epoll instances, %d listeners and UDP sockets; niclane "+
+		"looks for new ones", b.Epolls, b.Sockets)}
 	if b.Own > 0 {
 		notes = append(notes, fmt.Sprintf("busy polling: %d have parameters of the application's own, which stay",
 			b.Own))
 	}
 	if b.NoEpoll {
-		notes = append(notes, "busy polling: this kernel has no parameters of epoll instances (Linux 6.9): there "+
-			"net.core.busy_poll counts, for the whole host")
+		notes = append(notes, "busy polling: this kernel has no parameters of epoll instances (Linux 6.9 has): "+
+			"net.core.busy_poll applies to them, for the whole host")
 	}
 	return notes
 }

@@ -20,13 +20,14 @@ func (a *attachment) contained(pid int) error {
 		return nil // host network
 	}
 	if a.lane.ByGroup {
-		return fmt.Errorf("lane %s tells packets apart by control group, and the container has a network namespace "+
-			"of its own, in which that is lost: choose a classifier by flow (force: classifier) and give its addresses",
+		return fmt.Errorf("lane %s tells packets apart by control group, but packets that leave the container's own "+
+			"network namespace lose that: choose a classifier by flow (force: classifier) and give the container's "+
+			"addresses",
 			a.lane.Name)
 	}
 	if a.options.Listeners != nil {
-		return fmt.Errorf("the container has a network namespace of its own: which of the lane's queues its " +
-			"connections come by is not known there, so that --listeners can lead none")
+		return fmt.Errorf("the container has a network namespace of its own, in which the queue of a " +
+			"connection is not known: --listeners cannot lead its connections")
 	}
 	addrs, err := addressesIn(pid)
 	if err != nil {
@@ -34,8 +35,8 @@ func (a *attachment) contained(pid int) error {
 	}
 	for _, addr := range addrs {
 		if !a.lane.has(addr) {
-			a.notef("%s is in no addrs of lane %s: packets from and to it are others' until %s has it. Where it is "+
-				"masqueraded, the host's own address and port count on the uplink instead", addr, a.lane.Name,
+			a.notef("%s is in no addrs of lane %s: its packets are not the lane's until %s lists it. If it is "+
+				"masqueraded, its packets have the host's address and port on the uplink", addr, a.lane.Name,
 				a.lane.Config)
 		}
 	}

@@ -135,8 +135,8 @@ func TestContainer(t *testing.T) {
 			if host {
 				return
 			}
-			b.refusesInside(app.Target{Container: c.id}, "network namespace of its own, in which that is lost",
-				"--listeners can lead none")
+			b.refusesInside(app.Target{Container: c.id}, "network namespace lose that",
+				"--listeners cannot lead its connections")
 			b.nothingLeft()
 		})
 	}

@@ -132,10 +132,10 @@ func Find(journals []*journal.Journal, name, file string) (Lane, error) {
 		for _, l := range found {
 			files = append(files, l.Config)
 		}
-		return Lane{}, fmt.Errorf("lane %s is applied from %s: say from which file", name, strings.Join(files, " and "))
+		return Lane{}, fmt.Errorf("lane %s is applied from %s: give one of these files", name, strings.Join(files, " and "))
 	case name == intent.DefaultLane:
-		return Lane{}, fmt.Errorf("lane %s is everything that no lane matches: no application needs to be brought "+
-			"into it", name)
+		return Lane{}, fmt.Errorf("lane %s is everything that no lane matches: applications outside of "+
+			"lanes are in it already", name)
 	case len(there) > 0:
 		return Lane{}, fmt.Errorf("no lane %q is applied here: there is %s", name, strings.Join(there, ", "))
 	case file != "":

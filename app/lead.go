@@ -48,7 +48,7 @@ func Lead(c Leading) ([]ListenGroup, error) {
 		return groups, err
 	}
 	if len(groups) == 0 {
-		return nil, fmt.Errorf("nobody of the application listens at port %d", c.Ports)
+		return nil, fmt.Errorf("no process of the application listens at port %d", c.Ports)
 	}
 	for _, g := range groups {
 		if err := ld.arrival.check(g); err != nil {
@@ -130,8 +130,8 @@ func (a *arrival) check(g ListenGroup) error {
 		}
 		have = append(have, fmt.Sprintf("of process %d, which is kept to %s", l.PID, on))
 	}
-	return fmt.Errorf("%s: no listener with SO_REUSEPORT of instance %s, all of whose threads are kept to its node; "+
-		"there is one %s",
+	return fmt.Errorf("%s: instance %s has no listener with SO_REUSEPORT whose threads are all kept to its node; "+
+		"found one %s",
 		at, strings.Trim(fmt.Sprint(lacking), "[]"), strings.Join(have, ", one "))
 }
 

@@ -209,7 +209,7 @@ func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descripto
 		g.Why = "it is the only listener there: there is nothing to choose"
 		return g
 	case socks[0].Picked && socks[0].Program == 0:
-		g.Why = "the application has a classic BPF program of its own there, which stays"
+		g.Why = "the application has a classic BPF program of its own there, and niclane leaves it"
 		return g
 	}
 	if err := ld.place(g.Listeners); err != nil {
@@ -227,7 +227,7 @@ func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descripto
 func (ld *leader) place(ls []Listening) error {
 	if told := ld.record.Listeners.CPUs; told != nil {
 		if len(told) != len(ls) {
-			return fmt.Errorf("%d processors were told for %d listeners", len(told), len(ls))
+			return fmt.Errorf("found %d processors for %d listeners, want one for each", len(told), len(ls))
 		}
 		for i := range ls {
 			ls[i].CPU, ls[i].Why = told[i], ""
@@ -275,7 +275,7 @@ func (ld *leader) place(ls []Listening) error {
 func (ld *leader) apply(id uint64, socks []sockiter.Socket, d descriptors, g *ListenGroup) error {
 	tables, placed := ld.tables(g.Listeners)
 	if placed == 0 && !socks[0].Picked {
-		g.Why = "it is not known on which processor any of its listeners is served: the kernel's hash goes on to choose"
+		g.Why = "niclane does not know the processor of any of its listeners: the kernel's hash still chooses"
 		return nil
 	}
 	p, err := ld.picker(socks, d)
@@ -311,7 +311,7 @@ func (ld *leader) apply(id uint64, socks []sockiter.Socket, d descriptors, g *Li
 	}
 	g.Led = placed > 0
 	if placed < len(socks) {
-		g.Why = fmt.Sprintf("of %d listeners, %d are served on a processor that is known", len(socks), placed)
+		g.Why = fmt.Sprintf("of %d listeners, %d are served on a known processor", len(socks), placed)
 	}
 	return nil
 }
@@ -321,7 +321,7 @@ func (ld *leader) picker(socks []sockiter.Socket, d descriptors) (*reuseport.Pic
 	if socks[0].Picked {
 		p, err := reuseport.Open(socks[0].Program)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("somebody else's program picks among these listeners, and stays: %w", err)
+			return nil, fmt.Errorf("another program's BPF program chooses among these listeners, and stays: %w", err)
 		}
 		return p, err
 	}

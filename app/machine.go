@@ -61,7 +61,7 @@ func findMachine(tap string) (*machine, error) {
 	case 1:
 		return &machine{pid: pids[0], link: link}, nil
 	}
-	return nil, fmt.Errorf("processes %v have %s open: say which is the machine, by --pid", pids, tap)
+	return nil, fmt.Errorf("processes %v have %s open: give that of the machine, with --pid", pids, tap)
 }
 
 func linkOf(pid, fd string) string {
@@ -121,12 +121,12 @@ func vhost(pid int) ([]int, error) {
 // the lane has.
 func (a *attachment) guest(m *machine) error {
 	if a.lane.ByGroup {
-		return fmt.Errorf("lane %s tells packets apart by control group, and a machine's packets come from no "+
-			"socket of it: choose a classifier by flow (force: classifier) and give the machine's addresses",
+		return fmt.Errorf("lane %s tells packets apart by control group, but a machine's packets come from no "+
+			"socket in a control group: choose a classifier by flow (force: classifier) and give the machine's addresses",
 			a.lane.Name)
 	}
 	if a.options.Listeners != nil {
-		return fmt.Errorf("the machine's listeners are its own kernel's: run niclane in it")
+		return fmt.Errorf("the machine's listeners belong to its own kernel: run niclane in the machine")
 	}
 	macs, addrs, err := neighbours(m.link)
 	if err != nil {
@@ -134,7 +134,7 @@ func (a *attachment) guest(m *machine) error {
 	}
 	for _, addr := range addrs {
 		if !a.lane.has(addr) {
-			a.notef("%s, the machine's, is in no addrs of lane %s: packets from and to it are others' until %s has it",
+			a.notef("the machine's address %s is in no addrs of lane %s: its packets are not the lane's until %s lists it",
 				addr, a.lane.Name, a.lane.Config)
 		}
 	}
@@ -147,7 +147,7 @@ func (a *attachment) guest(m *machine) error {
 		if len(list) > 0 {
 			of = " of " + strings.Join(list, ", ")
 		}
-		a.notef("the host knows no address%s behind %s: packets are the lane's that are from or to the addrs of %s", of,
+		a.notef("the host knows no address%s behind %s: the lane gets packets from and to the addrs in %s", of,
 			m.link.Attrs().Name, a.lane.Config)
 	}
 	if cpus, own := vcpus(m.pid), a.record.CPUs; len(own) > 0 && len(cpus) > len(own) {

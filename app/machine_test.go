@@ -185,13 +185,13 @@ func TestMachineAddresses(t *testing.T) {
 		"ip neigh add 10.88.0.4 lladdr 52:54:00:00:00:04 dev br0")
 	r := b.attach(options(b.dir), app.Target{Tap: "vm0"})
 	notes := strings.Join(r.Notes, "\n")
-	if !strings.Contains(notes, "10.88.0.3, the machine's, is in no addrs of lane") ||
+	if !strings.Contains(notes, "the machine's address 10.88.0.3 is in no addrs of lane") ||
 		strings.Contains(notes, "10.88.0.2,") || strings.Contains(notes, "10.88.0.4") {
 		t.Errorf("notes:\n%s", notes)
 	}
 	b.detach(app.Choice{Tap: "vm0"})
 	b.nothingLeft()
-	b.refusesInside(app.Target{Tap: "vm0"}, "choose a classifier by flow", "run niclane in it")
+	b.refusesInside(app.Target{Tap: "vm0"}, "choose a classifier by flow", "run niclane in the machine")
 	b.nothingLeft()
 }
 

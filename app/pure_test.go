@@ -195,7 +195,7 @@ func TestFind(t *testing.T) {
 		want       string
 	}{
 		{[]*journal.Journal{one}, "web", "", `no lane "web" is applied here: there is db (/a.yaml)`},
-		{[]*journal.Journal{one, two}, "db", "", "lane db is applied from /a.yaml and /b.yaml: say from which file"},
+		{[]*journal.Journal{one, two}, "db", "", "lane db is applied from /a.yaml and /b.yaml: give one of these files"},
 		{[]*journal.Journal{one, two}, "db", "/b.yaml", ""},
 		{nil, "db", "", `no lane "db" is applied here, nor any other: niclane apply first`},
 		{[]*journal.Journal{one}, "db", "/c.yaml", "no lane of /c.yaml is applied here: niclane apply /c.yaml first"},

@@ -36,7 +36,7 @@ func (g ListenGroup) Lines() []string {
 		case l.CPU != unknown && l.PID != 0:
 			lines = append(lines, fmt.Sprintf("  processor %d: process %d", l.CPU, l.PID))
 		case l.CPU != unknown:
-			lines = append(lines, fmt.Sprintf("  processor %d, as told", l.CPU))
+			lines = append(lines, fmt.Sprintf("  processor %d, as given", l.CPU))
 		case l.Home != "" && l.PID != 0:
 			lines = append(lines, fmt.Sprintf("  any of processors %s: process %d", l.Home, l.PID))
 		case l.Home != "":
@@ -67,7 +67,7 @@ func WriteApplications(w io.Writer, runDir string) error {
 			line += ", on processors " + device.FormatCPUList(r.CPUs)
 		}
 		if r.Left() {
-			line += "; it is in the lane's control group no more: niclane detach, then attach it again"
+			line += "; it has left the lane's control group: niclane detach, then attach it again"
 		}
 		fmt.Fprintln(w, line)
 		report, err := s.Report(r.ID)

@@ -44,7 +44,7 @@ type ErrEnded struct {
 }
 
 func (e ErrEnded) Error() string {
-	return fmt.Sprintf("%s ended (%s), and the others were told to", e.Name, e.State)
+	return fmt.Sprintf("%s ended (%s), so the others were told to end", e.Name, e.State)
 }
 
 // Run starts the instances and waits until all have ended. It returns nil if a signal or the

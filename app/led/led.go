@@ -59,7 +59,7 @@ func Run(ctx context.Context, c Config) (r Result, err error) {
 		return Result{Arrival: n.Queue + n.CPU, Hash: n.Hash}, err
 	}
 	if c.Only < 0 || c.Only > len(c.Nodes) {
-		return r, fmt.Errorf("only %d of %d instances", c.Only, len(c.Nodes))
+		return r, fmt.Errorf("only: found instance %d of %d", c.Only, len(c.Nodes))
 	}
 	leading := app.Leading{Ports: ports, Nodes: c.Nodes, Others: c.Others, Only: c.Only - 1, Processes: c.processes}
 	deadline := time.NewTimer(time.Duration(c.Patience))

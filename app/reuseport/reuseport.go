@@ -229,7 +229,7 @@ func (p *Picker) Set(t Tables) error {
 		devs[d] = 1
 	}
 	if len(places) > maxPlaces {
-		return fmt.Errorf("tables of %d places, %d fit", len(places), maxPlaces)
+		return fmt.Errorf("found tables of %d places, want at most %d", len(places), maxPlaces)
 	}
 	// Empty the tables first: none may refer to places while they change.
 	for _, forget := range []func() error{

@@ -30,29 +30,29 @@ func words() []word {
 			return itoa(x.Index),
 				true
 		}},
-		{"instances", "how many there are",
+		{"instances", "the number of instances",
 			func(d *division, _ *Instance) (string, bool) { return itoa(len(d.instances)), true }},
-		{"cpus", "its processors, as a list (0-7,16)",
+		{"cpus", "the instance's processors, as a list (0-7,16)",
 			func(_ *division, x *Instance) (string, bool) { return device.FormatCPUList(x.CPUs), true }},
-		{"ncpus", "how many these are", func(_ *division, x *Instance) (string, bool) {
+		{"ncpus", "the number of its processors", func(_ *division, x *Instance) (string, bool) {
 			return itoa(len(x.CPUs)),
 				true
 		}},
-		{"mems", "the node that its memory is from",
+		{"mems", "the NUMA node of its memory",
 			func(_ *division, x *Instance) (string, bool) { return device.FormatCPUList(x.Mems), true }},
-		{"addr", "its address, of a shard", func(_ *division, x *Instance) (string, bool) {
+		{"addr", "its address (shard only)", func(_ *division, x *Instance) (string, bool) {
 			if len(x.Addrs) == 0 {
 				return "", false
 			}
 			return x.Addrs[0].String(), true
 		}},
-		{"storage", "its first path", func(_ *division, x *Instance) (string, bool) {
+		{"storage", "its first --storage path", func(_ *division, x *Instance) (string, bool) {
 			if len(x.Storage) == 0 {
 				return "", false
 			}
 			return x.Storage[0], true
 		}},
-		{"storages", "all of its paths, separated by commas", func(_ *division, x *Instance) (string, bool) {
+		{"storages", "all its --storage paths, separated by commas", func(_ *division, x *Instance) (string, bool) {
 			return strings.Join(x.Storage, ","), len(x.Storage) > 0
 		}},
 	}
@@ -101,7 +101,7 @@ func (d *division) commands() error {
 			}))
 		}
 		if len(missing) > 0 {
-			return Error{"", fmt.Sprintf("%s in the command: node %d's instance has none", strings.Join(missing, ", "),
+			return Error{"", fmt.Sprintf("%s in the command: node %d's instance has no such value", strings.Join(missing, ", "),
 				x.Node)}
 		}
 	}

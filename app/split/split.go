@@ -168,8 +168,8 @@ func (d *division) check() error {
 		tcp = tcp || m.Protocol == "tcp" && len(m.Ports) > 0
 	}
 	if d.Content == Duplicate && !tcp {
-		return d.errorf(".ports", "none of TCP: connections can be led to the instance on their node only at a TCP "+
-			"port that is the lane's own; with content shard it is addresses that lead")
+		return d.errorf(".ports", "found no TCP port, want one: content duplicate leads connections only at the "+
+			"lane's own TCP ports; content shard leads them by address")
 	}
 	if d.Content == Shard && d.lane.Mode != intent.Exclusive {
 		return d.errorf("", "a shared lane has no addresses of its own to tell shards by: give each member a lane, "+
@@ -182,7 +182,7 @@ func (d *division) check() error {
 func (d *division) choose() error {
 	for _, id := range d.Only {
 		if !slices.ContainsFunc(d.Nodes, func(n numa.Node) bool { return n.ID == id }) {
-			return Error{"", fmt.Sprintf("node %d: there is %s", id, ids(d.Nodes))}
+			return Error{"", fmt.Sprintf("node %d does not exist, want one of %s", id, ids(d.Nodes))}
 		}
 	}
 	for _, n := range d.Nodes {
@@ -208,14 +208,14 @@ func (d *division) choose() error {
 		x := Instance{Index: len(d.instances), Node: n.ID, CPUs: cpus, Mems: []int{mem}, Lane: d.lane.Name}
 		x.Polling = slices.Clone(cpus[:min(d.lane.Queues, len(cpus))])
 		if len(cpus) < d.lane.Queues {
-			d.notef("node %d: %d queues for %d processors: it gets as many queues as processors", n.ID, d.lane.Queues,
+			d.notef("node %d: %d queues for %d processors: it gets one queue for each processor", n.ID, d.lane.Queues,
 				len(cpus))
 		}
 		if d.busy() {
 			// A busy poller uses its processor completely.
 			x.CPUs = slices.Clone(cpus[len(x.Polling):])
 			if len(x.CPUs) == 0 {
-				return d.errorf(".queues", "node %d has %d processors, and as many pollers take all of them", n.ID,
+				return d.errorf(".queues", "node %d has %d processors, and pollers take all of them: want fewer queues", n.ID,
 					len(cpus))
 			}
 		}
@@ -290,7 +290,7 @@ func (d *division) addresses() error {
 	}
 	addrs := d.lane.Members[0].Addrs
 	if len(addrs) != len(d.instances) {
-		return d.errorf(".addrs", "%d, want %d: an address for each shard, in the order of the nodes (%s)", len(addrs),
+		return d.errorf(".addrs", "found %d, want %d: one address for each shard, in the order of the nodes (%s)", len(addrs),
 			len(d.instances), d.nodes())
 	}
 	for i, a := range addrs {
@@ -320,7 +320,7 @@ func (d *division) cards() {
 	for _, dev := range d.Devices {
 		if dev.Node < 0 {
 			unknown = true
-			d.notef("%s does not say its NUMA node: its queues are worked on by every node's processors", dev.Name)
+			d.notef("%s does not report its NUMA node: processors of every node serve its queues", dev.Name)
 			continue
 		}
 		covered[dev.Node] = true

@@ -29,7 +29,7 @@ func (d *division) store() {
 		fewest.Storage = append(fewest.Storage, s.Path)
 		switch {
 		case s.Node < 0:
-			d.notef("%s: on no drive of one NUMA node that is known: it goes to node %d's instance", s.Path,
+			d.notef("%s: not on a drive whose NUMA node is known: it goes to node %d's instance", s.Path,
 				fewest.Node)
 		default:
 			d.notef("%s: its drive is on node %d, which has no instance: it goes to node %d's", s.Path, s.Node,

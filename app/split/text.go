@@ -13,11 +13,11 @@ import (
 // WriteText prints a divided lane as text: the instances, the notes and the lanes file.
 func (s *Split) WriteText(w io.Writer) {
 	for _, x := range s.Instances {
-		by := "where its card is"
+		by := "on the node of its card"
 		if len(x.Polling) > 0 {
 			by = "by " + device.FormatCPUList(x.Polling)
 		}
-		fmt.Fprintf(w, "instance %d on node %d: lane %s, processors %s, queues worked on %s, memory of node %s\n",
+		fmt.Fprintf(w, "instance %d on node %d: lane %s, processors %s, queues served %s, memory of node %s\n",
 			x.Index, x.Node, x.Lane, device.FormatCPUList(x.CPUs), by, device.FormatCPUList(x.Mems))
 		if len(x.Storage) > 0 {
 			fmt.Fprintf(w, "  storage %s\n", strings.Join(x.Storage, " "))

@@ -334,7 +334,7 @@ func (b splitBed) duplicate() {
 	}
 	_ = unix.Kill(all[0].pid, unix.SIGKILL)
 	err := <-r.done
-	if want := fmt.Sprintf("on node %d ended (signal: killed), and the others were told to",
+	if want := fmt.Sprintf("on node %d ended (signal: killed), so the others were told to end",
 		all[0].node); clitest.CodeOf(err) != "1" || !strings.Contains(r.out.String(), want) {
 		b.Errorf("an instance was killed: %v, no %q in\n%s", err, want, r.out.String())
 	}
