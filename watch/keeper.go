@@ -323,7 +323,7 @@ func (k *Keeper) note(views []View) (due []View) {
 		}
 		if f.generation != v.Generation {
 			f.generation, f.troubles = v.Generation, map[string]*trouble{}
-			k.report(Event{Kind: Notice, Config: v.Config, Text: "applied anew: its lanes are kept as they are from " +
+			k.report(Event{Kind: Notice, Config: v.Config, Text: "applied again: its lanes are kept as they are from " +
 				"now on"})
 		}
 		if f.ground != v.Ground {
@@ -370,7 +370,7 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 				continue
 			}
 			k.report(Event{Kind: Returned, Config: v.Config, Key: key,
-				Text: "as niclane left it again, by somebody else's hand"})
+				Text: "as niclane left it again: another program, or a person, restored it"})
 		}
 	}
 	return due
@@ -396,8 +396,8 @@ func (k *Keeper) noteDrift(f *file, v View, d verify.Finding, now time.Time) (du
 		}
 	}
 	if !t.left && k.o.Patience.worn(t) {
-		k.leave(t, v.Config, d, fmt.Sprintf("left as it is: it was repaired %s and something sets it again and "+
-			"again; end that, then %s", times(t.repairs), d.Repair))
+		k.leave(t, v.Config, d, fmt.Sprintf("left as it is: it was repaired %s, and something keeps changing it; "+
+			"stop that, then %s", times(t.repairs), d.Repair))
 	}
 	at, ok := k.o.Patience.due(t)
 	return ok && !now.Before(at) && v.Waits[d.Device] == ""
@@ -569,8 +569,8 @@ func (k *Keeper) end() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, config := range slices.Sorted(maps.Keys(k.files)) {
-		k.report(Event{Kind: Ended, Config: config, Text: "the watch ends; the lanes stay as they are, and nobody " +
-			"keeps them"})
+		k.report(Event{Kind: Ended, Config: config, Text: "the watch ends; the lanes stay as they are, and nothing " +
+			"repairs them"})
 	}
 }
 

@@ -116,7 +116,7 @@ func TestSystemd(t *testing.T) {
 	if _, code := g.ask("niclane plan " + a.file()); code != 3 {
 		t.Errorf("plan of the edited file: exit code %d, want 3", code)
 	}
-	a.says("applied anew", "systemctl reload "+a.unit)
+	a.says("applied again", "systemctl reload "+a.unit)
 	g.do("niclane plan " + a.file())
 	a.keeps()
 

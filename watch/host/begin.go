@@ -124,7 +124,7 @@ func (m *Machine) awaited(ctx context.Context, f *engine.File) (map[string]strin
 		maps.Copy(out, waits(devices, st, displaced))
 		for _, g := range groups {
 			if !st.Cgroups.Exists(g) {
-				out[g] = "there is no such control group: the lanes are made as soon as there is"
+				out[g] = "there is no such control group: the lanes are made as soon as it exists"
 			}
 		}
 		return out, nil

@@ -104,7 +104,7 @@ func waits(devices []string, st *device.State, displaced map[string]string) map[
 func wait(d *device.Device) string {
 	switch {
 	case d == nil:
-		return "there is no device of that name in this network namespace: its lanes are made as soon as there is"
+		return "there is no device of that name in this network namespace: its lanes are made as soon as it exists"
 	case !d.Up:
 		return "it is down: its lanes are made as soon as it is up"
 	case !d.Carrier:

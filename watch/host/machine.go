@@ -21,7 +21,7 @@ import (
 // lookAgain limits the looks in a row if the set of watched objects keeps growing.
 const lookAgain = 5
 
-var errFast = errors.New("devices change faster than they can be looked at")
+var errFast = errors.New("devices change faster than niclane can read them")
 
 // A Watcher subscribes to kernel notifications and reports whether the subscription has grown:
 // *notify.Source.
@@ -89,7 +89,7 @@ func (m *Machine) LockAll() error {
 	}
 	if len(js) == 0 {
 		m.Report(watch.Event{Time: time.Now(), Kind: watch.Waiting,
-			Text: "no lanes are applied here: what is applied from now on is kept"})
+			Text: "no lanes are applied here: lanes that are applied from now on are kept"})
 	}
 	for _, j := range js {
 		for _, dev := range j.Head().Devices {

@@ -89,7 +89,7 @@ lanes:
 	}
 	until(watch.Failed, "no control group")
 	apply(file("", ""))
-	until(watch.Notice, "applied anew")
+	until(watch.Notice, "applied again")
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func ParseAddress(s string) (Address, error) {
 		return Address{}, fmt.Errorf("%q: want unix:PATH, 127.0.0.1:PORT or [::1]:PORT", s)
 	}
 	if !at.Addr().IsLoopback() {
-		return Address{}, fmt.Errorf("%q: other hosts reach it, and it tells everybody: want a loopback address "+
+		return Address{}, fmt.Errorf("%q: other hosts reach it, and it answers every caller: want a loopback address "+
 			"(127.0.0.1, ::1) or unix:PATH", s)
 	}
 	return Address{"tcp", at.String()}, nil

@@ -61,18 +61,18 @@ func newSeries() *series {
 		xdpPackets: desc("lane_received_packets_total",
 			"The lane's packets by receive queue, as niclane's XDP program counts them.", "device", "lane", "queue"),
 		sentPackets: desc("lane_sent_packets_total", "The lane's packets by transmit queue, as niclane's "+
-			"classifier counts them; queue \"any\" where it is not known to it.", "device", "lane", "queue"),
+			"classifier counts them; queue \"any\" if the classifier does not know it.", "device", "lane", "queue"),
 		sentBytes: desc("lane_sent_bytes_total",
 			"The lane's bytes by transmit queue, as niclane's classifier counts them.", "device", "lane", "queue"),
 		xdpBytes: desc("lane_received_bytes_total",
 			"The lane's bytes by receive queue, as niclane's XDP program counts them.", "device", "lane", "queue"),
-		pollerCPU: desc("poller_cpu_seconds_total", "Processor time of the thread that polls a queue; cpumap: "+
-			"that handles packets on a processor.", "device", "lane", "queue", "kind"),
+		pollerCPU: desc("poller_cpu_seconds_total", "Processor time of the thread that polls a queue, or, for "+
+			"kind cpumap, of the thread that handles packets on a processor.", "device", "lane", "queue", "kind"),
 		pollerSwitch: desc("poller_context_switches_total", "Context switches of the thread that polls a queue.",
 			"device", "lane", "queue", "kind", "voluntary"),
 		pollerPolls: desc("poller_polls_total", "Polls by niclane's own poller, of its queues together.", "device",
 			"lane", "queue"),
-		pollerTaken: desc("poller_packets_total", "Packets of a poller's queues, by who took them: the poller, or "+
+		pollerTaken: desc("poller_packets_total", "Packets of a poller's queues, by what took them: the poller, or "+
 			"others while it slept or had no processor.", "device", "lane", "queue", "by"),
 		pollerSleeps: desc("poller_sleeps_total",
 			"How often niclane's own poller went to sleep because no packet came.", "device", "lane", "queue"),
@@ -80,7 +80,7 @@ func newSeries() *series {
 			"state"),
 		laneInfo: desc("lane_info", "1 for each lane that is applied.", "device", "lane", "rank", "queues", "cpus"),
 		driftNow: desc("drift_objects",
-			"Objects that are not as niclane left them, by whether they are still to be repaired.", "config", "left"),
+			"Objects that are not as niclane left them, by whether the watch has stopped repairing them.", "config", "left"),
 		waiting: desc("device_waiting",
 			"1 while nothing can be repaired on the device: absent, down or without carrier.", "config", "device"),
 		drifts:    desc("watch_drifts_total", "Drifts that the watch has found."),

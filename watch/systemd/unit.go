@@ -102,18 +102,18 @@ func Sandbox(groups bool, families string) string {
 	if groups {
 		capabilities, calls, writes = " CAP_SYS_PTRACE CAP_DAC_OVERRIDE", " pidfd_getfd", ""
 		text = strings.Replace(text, "CapabilityBoundingSet=",
-			`# niclane sets the priority of the sockets of a control group's processes, also of
+			`# For a control group: niclane sets the priority of its processes' sockets, also of
 # other users' (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, pidfd_getfd), and writes its files.
 CapabilityBoundingSet=`, 1)
 	}
 	return strings.NewReplacer(" CAPABILITIES", capabilities, " CALLS", calls, "\nWRITES", writes).Replace(text)
 }
 
-const sandbox = `# niclane writes to /sys and /proc/irq, follows the writes of other programs to
-# /proc/irq, sets the scheduling of pollers, and probes the kernel in network
-# namespaces: no ProtectKernelTunables, ProtectProc, PrivateNetwork or
-# RestrictRealtime. RestrictSUIDSGID would take openat2(2) away. eBPF programs and
-# maps also need CAP_SYS_ADMIN. A poller gives up all of these by itself.
+const sandbox = `# niclane writes to /sys and /proc/irq, follows other programs' writes to /proc/irq,
+# sets the scheduling of pollers, and tries kernel features in new network namespaces.
+# So ProtectKernelTunables, ProtectProc, PrivateNetwork and RestrictRealtime are not
+# set. RestrictSUIDSGID is not set, because it blocks openat2(2). BPF programs and
+# their maps need CAP_SYS_ADMIN too. A poller gives up all these capabilities itself.
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_RESOURCE CAPABILITIES
 NoNewPrivileges=yes
 ProtectSystem=strict
@@ -134,7 +134,7 @@ LockPersonality=yes
 MemoryDenyWriteExecute=yes
 SystemCallArchitectures=native
 SystemCallFilter=~@clock @cpu-emulation @debug @module @mount @obsolete @raw-io @reboot @swap
-# To mount a sysfs of the network namespace.
+# A sysfs of its network namespace.
 SystemCallFilter=fsopen fsconfig fsmount CALLS
 SystemCallErrorNumber=EPERM
 UMask=0077
@@ -188,8 +188,8 @@ type EditedError struct{ Path string }
 // Error implements error.
 func (e *EditedError) Error() string {
 	name := filepath.Base(e.Path)
-	return fmt.Sprintf("%s: not as niclane wrote it: somebody has edited it, and it is left as it is; move it away, "+
-		"or put what it adds into %s.d (systemctl edit %s) and remove it", e.Path, name, name)
+	return fmt.Sprintf("%s: not as niclane wrote it: it was edited, so niclane leaves it as it is; move it away, "+
+		"or put what was added into %s.d (systemctl edit %s) and remove it", e.Path, name, name)
 }
 
 // unseen are directories whose files the unit cannot read at boot, with the reasons.
@@ -209,7 +209,7 @@ var unseen = []struct{ dir, why string }{
 func (u Unit) Check() error {
 	for _, name := range slices.Concat(u.Devices, u.Options, []string{u.Config, u.Command}) {
 		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-			return fmt.Errorf("%q: a unit can have no control character in a name, and wants UTF-8: rename it", name)
+			return fmt.Errorf("%q: a unit needs names in UTF-8 without control characters: rename it", name)
 		}
 	}
 	for _, file := range []struct{ path, without string }{{u.Config, "could not read it"},
@@ -220,7 +220,7 @@ func (u Unit) Check() error {
 				actual = h.dir // the directory does not exist
 			}
 			if within(file.path, h.dir) || within(file.path, actual) {
-				return fmt.Errorf("%s: %s %s: %s; put it where root alone writes, as /etc/niclane or /usr/local/sbin",
+				return fmt.Errorf("%s: %s %s: %s; put it where only root can write, such as /etc/niclane or /usr/local/sbin",
 					file.path, Name(u.Devices[0]), file.without, h.why)
 			}
 		}
