@@ -116,11 +116,11 @@ func start(arg string) (*process, error) {
 func (p *process) check() error {
 	switch {
 	case len(p.Queues) == 0 || len(p.Queues) > maxNAPIs:
-		return fmt.Errorf("%d queues, want 1 to %d", len(p.Queues), maxNAPIs)
+		return fmt.Errorf("found %d queues, want 1 to %d", len(p.Queues), maxNAPIs)
 	case len(p.CPUs) == 0:
-		return errors.New("no processor")
+		return errors.New("found no processor, want at least one")
 	case p.Timeout == 0:
-		return errors.New("a timeout of 0")
+		return errors.New("found a timeout of 0, want more")
 	}
 	return nil
 }
