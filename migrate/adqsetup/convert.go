@@ -142,7 +142,7 @@ func (c *converter) file(in Input, all []section) {
 		lane := laneName(s.name)
 		if first := names[lane]; first > 0 {
 			c.failf(lane, s.line, strictyaml.Join("", s.name),
-				"becomes lane %s, which %s %d has, too; want another name", lane, c.unit, first)
+				"becomes lane %s, as %s %d does; want another name", lane, c.unit, first)
 			continue
 		}
 		names[lane] = s.line
@@ -157,7 +157,7 @@ func (c *converter) head(in Input) {
 		c.out.line(1, "# From niclane adqsetup create %s", inComment(strings.Join(in.Words, " ")))
 		return
 	}
-	c.out.line(1, "# From %s, a file of adqsetup's, by niclane convert.", inComment(in.Name))
+	c.out.line(1, "# From %s, an adqsetup file, by niclane convert.", inComment(in.Name))
 }
 
 // check parses the lanes file with package config, and reports its errors at the source's

@@ -17,8 +17,8 @@ func (c *converter) globals(s *section, in Input, apps []section) {
 	if it, ok := s.get("queues"); ok {
 		c.key(1, it, "queues", scalar(it.text))
 	} else {
-		c.note(1, 0, "globals.queues", "not given: adqsetup leaves %d queues to all other traffic, niclane all that "+
-			"the lanes leave", defaultQueues)
+		c.note(1, 0, "globals.queues", "not given: adqsetup leaves %d queues to all other traffic, niclane leaves "+
+			"all that no lane has", defaultQueues)
 	}
 	c.processors(1, globals, s)
 	c.rates(1, s)
@@ -46,11 +46,11 @@ func (c *converter) device(s *section, possible []string) {
 	case ok:
 		c.key(1, it, "dev", text(it.text))
 	case len(possible) == 1:
-		c.note(1, 0, "globals.dev", "not given: %s is the only device here that can be meant", possible[0])
+		c.note(1, 0, "globals.dev", "not given: %s is the only possible device here", possible[0])
 		c.key(1, it, "dev", text(possible[0]))
 	case len(possible) > 1:
-		c.failf(globals, s.line, globals, "dev is missing, and there are %s, of which adqsetup would take the last "+
-			"one of its cards that has an address; want dev = %s or --dev %s",
+		c.failf(globals, s.line, globals, "dev is missing, and there are %s; adqsetup would take the last of its cards "+
+			"that has an address; want dev = %s or --dev %s",
 			strings.Join(possible, ", "), possible[0], possible[0])
 	default:
 		c.failf(globals, s.line, globals, "dev is missing, and adqsetup would take the last of its cards that has "+
@@ -66,7 +66,7 @@ func (c *converter) sysctls(s *section, polled bool) {
 		it, ok := s.get(name)
 		switch {
 		case polled && ok && it.text != "0":
-			c.note(1, it.line, "globals."+name, "found %s; 0 is what adqsetup sets where an application has pollers",
+			c.note(1, it.line, "globals."+name, "found %s; adqsetup sets 0 if an application has pollers",
 				it.text)
 			c.key(1, it, name, "0")
 		case ok:
@@ -81,23 +81,23 @@ func (c *converter) priority(s *section) {
 	switch {
 	case !ok:
 		c.note(1, 0, "globals.priority", "not given: adqsetup leaves the transmit queue to the application; niclane "+
-			"sends a lane's packets by the lane's queues always")
+			"always sends a lane's packets by the lane's queues")
 	case strings.EqualFold(it.text, "skbedit"):
 		c.note(1, it.line, "globals.priority",
-			"skbedit has no key here: niclane sends a lane's packets by the lane's queues always")
+			"skbedit has no key here: niclane always sends a lane's packets by the lane's queues")
 	default:
 		c.failf(globals, it.line, "globals.priority",
-			"found %q, which adqsetup takes and does nothing with; want skbedit, or it left out", it.text)
+			"found %q, which adqsetup accepts without effect; want skbedit, or the key left out", it.text)
 	}
 }
 
 // privateFlags converts the private flags of Intel's own ice driver.
 func (c *converter) privateFlags(s *section) {
 	for _, f := range [][2]string{
-		{"optimize", "a private flag of Intel's own ice driver, left out; rxusecs and poller do what Linux has for it"},
+		{"optimize", "a private flag of Intel's own ice driver, left out; Linux has rxusecs and poller for it"},
 		{"bpstop", "a private flag of Intel's own ice driver, left out; poller: busy or application keeps the card " +
 			"from interrupting"},
-		{"bpstop-cfg", "a private flag of Intel's own ice driver, left out; poller-timeout is the nearest there is"},
+		{"bpstop-cfg", "a private flag of Intel's own ice driver, left out; poller-timeout is the nearest setting"},
 	} {
 		it, ok := s.get(f[0])
 		if !ok {

@@ -72,14 +72,14 @@ func header(r *strictyaml.Reader, body string, n int) (name string, ok bool) {
 	name, rest = strings.TrimSpace(name), strings.TrimSpace(rest)
 	switch {
 	case !closed:
-		fail(r, n, "", "found %s, want a ] behind the name of the section", strictyaml.Quote(body))
+		fail(r, n, "", "found %s, want a ] after the name of the section", strictyaml.Quote(body))
 	case name == "":
 		fail(r, n, "", "found a section without a name, want [globals] or the name of an application")
 	case rest != "" && rest[0] != '#' && rest[0] != ';':
-		fail(r, n, strictyaml.Join("", name), "found %s behind the section's name, want it in a line of its own",
+		fail(r, n, strictyaml.Join("", name), "found %s after the section's name, want it on a line of its own",
 			strictyaml.Quote(rest))
 	case name == "DEFAULT":
-		fail(r, n, "", "the section DEFAULT gives its keys to all others; write them in each")
+		fail(r, n, "", "adqsetup copies the keys of section DEFAULT to all others; write them in each section")
 	case name != globals && strings.EqualFold(name, globals):
 		fail(r, n, strictyaml.Join("", name), "adqsetup takes this for an application, did you mean [globals]?")
 	default:
@@ -95,11 +95,11 @@ func plain(r *strictyaml.Reader, path string, n int, text string) string {
 		text, _, _ = strings.Cut(text, mark)
 	}
 	if strings.Contains(text, "#") {
-		fail(r, n, path, "found # behind the value, want comments in lines of their own")
+		fail(r, n, path, "found # after the value, want comments on lines of their own")
 		text, _, _ = strings.Cut(text, "#")
 	}
 	if strings.Contains(text, "%") {
-		fail(r, n, path, "found %%, which adqsetup replaces by another key's; write that out")
+		fail(r, n, path, "found %%, which adqsetup replaces by the value of another key; write that value out")
 	}
 	return text
 }

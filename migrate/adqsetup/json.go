@@ -48,7 +48,7 @@ func readJSON(r *strictyaml.Reader, data []byte) []section {
 	}
 	_, _ = j.token()
 	if _, err := j.dec.Token(); !j.bad && !errors.Is(err, io.EOF) {
-		fail(r, j.line(), "", "found something behind the object, want one object")
+		fail(r, j.line(), "", "found text after the object, want one object")
 	}
 	if j.bad {
 		return nil
@@ -82,7 +82,7 @@ func (j *jsonReader) token() (json.Token, error) {
 			line = j.lineAt(syntax.Offset)
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err, line = errors.New("it ends in the middle"), j.lineAt(int64(len(bytes.TrimRight(j.data, " \t\r\n"))))
+			err, line = errors.New("it ends too early"), j.lineAt(int64(len(bytes.TrimRight(j.data, " \t\r\n"))))
 		}
 		fail(j.Reader, line, "", "not JSON: %v", err)
 	}
@@ -134,7 +134,7 @@ func (j *jsonReader) scalar(t json.Token, path string, line int) string {
 		return ""
 	}
 	if !j.bad {
-		fail(j.Reader, line, path, "found a list or an object within, want text or a number")
+		fail(j.Reader, line, path, "found a list or an object inside the value, want text or a number")
 		j.bad = true
 	}
 	return ""

@@ -28,7 +28,7 @@ func (s *section) check(r *strictyaml.Reader) bool {
 		"is a key of [globals], and adqsetup ignores it here; want it there"
 	if s.name == globals {
 		known, other, where = globalNames, sectionNames,
-			"is a key of applications, and adqsetup ignores it here; want it in theirs"
+			"is a key of applications, and adqsetup ignores it here; want it in an application's section"
 	}
 	ok := true
 	for _, it := range s.items {
@@ -39,7 +39,7 @@ func (s *section) check(r *strictyaml.Reader) bool {
 		case slices.Contains(other, it.name):
 			fail(r, it.line, path, "%s", where)
 		case it.name == "mac": // since adqsetup 2.1; niclane has no equivalent
-			fail(r, it.line, path, "not taken: niclane tells packets by address and port; write addrs")
+			fail(r, it.line, path, "not supported: niclane matches packets by address and port; write addrs")
 		default:
 			fail(r, it.line, path, "unknown key, which adqsetup ignores%s", strictyaml.Suggest(it.name, known))
 		}

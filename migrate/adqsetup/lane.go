@@ -67,7 +67,7 @@ func (l *lane) mode() {
 	case "shared":
 		l.shared = true
 		l.note(2, it.line, l.path("mode"), "adqsetup gives each port a queue of its own, niclane spreads the lane's "+
-			"connections over its queues; for the former write a lane of one queue for each port")
+			"connections over its queues; to give each port a queue, write a lane of one queue for each port")
 	case "", "exclusive":
 		if ok && !l.both {
 			l.key(2, it, "mode", "exclusive")
@@ -99,7 +99,7 @@ func (l *lane) queues() {
 	}
 	if q, decimal := number(it.text); l.shared && decimal && q != n && l.given("ports") {
 		l.failf(l.name, it.line, l.path("queues"), "found %d with %d ports and mode = shared, which adqsetup "+
-			"refuses in the middle of its work; want as many queues as ports", q, n)
+			"refuses in the middle of its work; want one queue for each port", q, n)
 	}
 	l.key(2, it, "queues", scalar(it.text))
 }
@@ -165,8 +165,8 @@ func (l *lane) members() {
 		l.match("    ", "ports", "addrs", "remote-ports", "remote-addrs")
 		return
 	}
-	l.note(2, l.s.line, strictyaml.Join("", l.s.name), "adqsetup takes packets of either side's ports and "+
-		"addresses, and so do the two members; a lane with both in one would take those that match both")
+	l.note(2, l.s.line, strictyaml.Join("", l.s.name), "adqsetup takes packets that match the local side or "+
+		"the remote side, so the lane has two members; one member with both would take packets that match both")
 	l.out.line(l.s.line, "    members:")
 	l.out.line(l.s.line, "      - name: local")
 	l.match("        ", "ports", "addrs")
@@ -192,7 +192,7 @@ func (l *lane) match(indent string, names ...string) {
 			}
 		} else if items, odd = addresses(it.text); len(odd) > 0 {
 			l.note(len(indent)/2, it.line, l.path(name),
-				"found %s; the bits behind the prefix are cleared, as the kernel does", strings.Join(odd, ", "))
+				"found %s; the bits after the prefix are cleared, as in the kernel", strings.Join(odd, ", "))
 		}
 		l.out.line(it.line, "%s%s: %s", indent, name, flow(items))
 	}

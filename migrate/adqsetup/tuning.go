@@ -29,7 +29,7 @@ func (c *converter) processors(indent int, lane string, s *section) {
 				"adqsetup documents node numbers and fails on them; here they work")
 		} else if strings.EqualFold(it.text, "all") && lane != globals {
 			c.note(indent, it.line, strictyaml.Join(s.name, "numa"), "adqsetup takes processors of the card's node "+
-				"first, niclane with all in the order of their numbers, and with local only those")
+				"first. With all, niclane takes processors in the order of their numbers; with local, only that node's")
 		}
 		c.key(indent, it, "numa", scalar(strings.ToLower(it.text)))
 	}
@@ -55,7 +55,7 @@ func (c *converter) rates(indent int, s *section) {
 			fail(c.Reader, it.line, path, "found %s, want Mbit/s, an integer up to %d, or 0 for none",
 				strictyaml.Quote(it.text), mostRate)
 		case n == 0:
-			c.note(indent, it.line, path, "0 is adqsetup's none; left out")
+			c.note(indent, it.line, path, "0 means no rate in adqsetup; left out")
 		default:
 			c.note(indent, it.line, path, "Mbit/s; adqsetup before 2.1 ignores it")
 			c.key(indent, it, k[1], strconv.Itoa(n)+"mbit")

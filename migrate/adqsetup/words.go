@@ -41,11 +41,11 @@ func readWords(r *strictyaml.Reader, words []string) []section {
 			continue
 		}
 		if i+1 == len(words) {
-			fail(r, i+1, strictyaml.Join(here.name, normal(words[i])), "has no value behind it")
+			fail(r, i+1, strictyaml.Join(here.name, normal(words[i])), "has no value after it")
 			return nil
 		}
 		if _, next := inBrackets(words[i+1]); next {
-			fail(r, i+1, strictyaml.Join(here.name, normal(words[i])), "has no value behind it, but %s",
+			fail(r, i+1, strictyaml.Join(here.name, normal(words[i])), "has no value after it, but %s",
 				strictyaml.Quote(words[i+1]))
 			return nil
 		}

@@ -57,8 +57,8 @@ func TestWordsErrors(t *testing.T) {
 	for _, c := range []struct{ words, want string }{
 		{"", "create:1: found nothing, want [NAME] KEY VALUE ...: [web] queues 4 ports 80"},
 		{"[] queues 4", `create:1: found "[]", want [globals] or the name of an application in brackets`},
-		{"[web] queues", "create:2: web.queues: has no value behind it"},
-		{"[web] queues [db] ports 80", `create:2: web.queues: has no value behind it, but "[db]"`},
+		{"[web] queues", "create:2: web.queues: has no value after it"},
+		{"[web] queues [db] ports 80", `create:2: web.queues: has no value after it, but "[db]"`},
 		{"[web] queues 4 queues 5 ports 80", "create:4: web.queues: given a second time, first in word 2"},
 		{"[web] queues 4 ports 80 [web] queues 5 ports 90",
 			"create:6: web: a second section of this name, the first in word 1"},
@@ -66,7 +66,7 @@ func TestWordsErrors(t *testing.T) {
 			"create:6: db: overlaps lanes.web (word 1): tcp to port 80 would belong to lanes web and db"},
 		{"[web] qeues 4 ports 80", "create:2: web.qeues: unknown key, which adqsetup ignores, did you mean " +
 			"queues?\ncreate:1: web: queues is missing, want an integer from 1"},
-		{"[web] queues 4 ports 80 Web queues 5", "create:8: web.5: has no value behind it"},
+		{"[web] queues 4 ports 80 Web queues 5", "create:8: web.5: has no value after it"},
 		{"[web] queues 4 ports 80\a", `create:5: found "80\a", want printable text`},
 	} {
 		_, err := adqsetup.Make(adqsetup.Input{Name: "create", Words: append([]string{}, strings.Fields(c.words)...),
@@ -116,7 +116,7 @@ func TestDevices(t *testing.T) {
 		dev, want string
 	}{
 		{[]string{"eth4"}, "eth4", ""},
-		{[]string{"eth4", "eth5"}, "", "adq.conf:1: globals: dev is missing, and there are eth4, eth5, "},
+		{[]string{"eth4", "eth5"}, "", "adq.conf:1: globals: dev is missing, and there are eth4, eth5; "},
 		{nil, "", "adq.conf:1: globals: dev is missing"},
 	} {
 		res, err := adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte("[web]\nqueues = 2\nports = 80\n"),
