@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
@@ -31,6 +32,18 @@ func TestPicture(t *testing.T) {
 	} {
 		if err := WritePicture(&b, r); err == nil {
 			t.Errorf("a picture of %s", name)
+		}
+	}
+}
+
+func TestSupported(t *testing.T) {
+	curve := []stats.Step{{Percentile: 50, NS: 1}, {Percentile: 99, NS: 2}, {Percentile: 99.9, NS: 3}}
+	for want, list := range map[int][]result.Percentile{
+		0: {{P: 50}}, 2: {{P: 50, Estimate: &stats.Estimate{}}, {P: 99, Estimate: &stats.Estimate{}}, {P: 99.9}},
+		3: {{P: 99.99, Estimate: &stats.Estimate{}}},
+	} {
+		if got := supported(curve, list); len(got) != want {
+			t.Errorf("%v: %d steps, want %d", list, len(got), want)
 		}
 	}
 }
