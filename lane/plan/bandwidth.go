@@ -61,7 +61,7 @@ func (f *fit) tooLittle(lanes []*deviceLane) map[string]string {
 			}
 			missing := slices.DeleteFunc(asked(lanes), func(what string) bool { return slices.Contains(gives, what) })
 			if len(missing) > 0 {
-				why[c.name] = fmt.Sprintf("gives %s, and the lanes ask for %s", strings.Join(gives, " and "),
+				why[c.name] = fmt.Sprintf("gives %s, but the lanes ask for %s", strings.Join(gives, " and "),
 					strings.Join(missing, " and "))
 			}
 		}
@@ -194,7 +194,7 @@ func (f *fit) wantFair(l *deviceLane) {
 	if ok, _ := needs("", device.CapCake)(f.st, f.dev); ok && !l.isDefault {
 		q.Type, q.Handle, q.Cake = "cake", fmt.Sprintf("%x:", firstCake+int(l.minor)), device.CakeByHost
 		f.want(q, device.PartBandwidth, cause,
-			"fairly among the addresses of shared lane "+l.Name+", and the flows of each")
+			"fair queueing among the addresses of shared lane "+l.Name+", and among the flows of each")
 		return
 	}
 	if ok, why := needs("", device.CapFQCodel)(f.st, f.dev); !ok {
@@ -202,7 +202,7 @@ func (f *fit) wantFair(l *deviceLane) {
 		f.notef("%s share one FIFO: %s", flows, why)
 		return
 	}
-	f.want(q, device.PartBandwidth, cause, "fairly among "+flows)
+	f.want(q, device.PartBandwidth, cause, "fair queueing among "+flows)
 }
 
 // fifoLimit is the least number of packets that can wait in a lane's class: the
@@ -217,9 +217,9 @@ const fifoLimit = 1000
 func (f *fit) wantFIFO(l *deviceLane) {
 	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "pfifo",
 		Handle: fmt.Sprintf("%x:", firstFIFO+int(l.minor)), Limit: fifoLimit}
-	why := "as long as it has been"
+	why := "its length stays as it is"
 	if n := f.dev.TxQueueLen; n != nil && *n < fifoLimit {
-		why = fmt.Sprintf("%s's txqueuelen of %d would be all that waits", f.dev.Name, *n)
+		why = fmt.Sprintf("%s's txqueuelen would limit the kernel's own FIFO to %d packets", f.dev.Name, *n)
 	} else if r, ours := f.owned[q.Key()]; !ours || !device.Equal(r.Last, q) {
 		return
 	}
@@ -241,7 +241,7 @@ func (f *fit) wantTxQueueLen() {
 	if first >= 0 && (ours || now.Value == "0") {
 		f.wants = slices.Insert(f.wants, first,
 			want{Object: file, part: f.wants[first].part, cause: f.wants[first].cause,
-				reason: "the first qdisc on a device has the kernel set a txqueuelen of 0"})
+				reason: "the kernel changes a txqueuelen of 0 when a device gets its first qdisc"})
 	}
 }
 
@@ -293,8 +293,8 @@ func (f *fit) noteUnguaranteed(lanes []*deviceLane) {
 		}
 	}
 	if len(names) > 0 {
-		f.notef("without a guarantee (%s) a lane keeps %s of a full link, whatever its rank: rank orders what is left "+
-			"over; guarantee: 10%% gives a lane more", strings.Join(names, ", "), device.RateText(f.link/1000))
+		f.notef("without a guarantee (%s), a lane keeps %s of a full link, at any rank: rank orders only the rate "+
+			"beyond the guarantees; guarantee: 10%% gives a lane more", strings.Join(names, ", "), device.RateText(f.link/1000))
 	}
 }
 

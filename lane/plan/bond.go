@@ -78,11 +78,12 @@ func (f *fit) noteIdle() {
 		return
 	}
 	if f.links > 0 && inBits(f.in) {
-		f.notef("%s sends nothing by it now: the slaves by which it does have its part of the lanes' rates",
+		f.notef("%s does not send on it now: the slaves that the bond sends on have its part of the lanes' rates",
 			f.in.Group.Bond)
 	}
 	if f.link != linkOf(f.in, f.dev) {
-		f.notef("its link is down and says no speed: planned with %s, as of the fastest slave", device.RateText(f.link))
+		f.notef("its link is down and reports no speed: planned with %s, the speed of the fastest slave",
+			device.RateText(f.link))
 	}
 }
 

@@ -42,7 +42,7 @@ func (f *fit) noClasses(lanes []*deviceLane) string {
 	}
 	if f.uses(device.PartQueueSet, ByRSSContext) && !shaped(lanes) &&
 		f.in.Group.Force[string(device.PartMapper)] == "" {
-		return "nothing is shaped, and without it replies leave on the queue that received"
+		return "nothing is shaped, and without traffic classes a reply leaves on the queue that received the request"
 	}
 	if why := oddCounts(lanes, l); why != "" {
 		return why + from
@@ -52,7 +52,7 @@ func (f *fit) noClasses(lanes []*deviceLane) string {
 		sum += len(p.queues)
 	}
 	if have := f.queuesBefore(); l.All && sum != max(have, sum) {
-		return fmt.Sprintf("%s, and %s has %d: its classes must have all of them%s", f.sumText(len(lanes[0].queues)),
+		return fmt.Sprintf("%s: %s has %d queues, and its classes must have all of them%s", f.sumText(len(lanes[0].queues)),
 			f.dev.Name, have, from)
 	}
 	if l.WholeFields && f.classes() {
@@ -60,7 +60,7 @@ func (f *fit) noClasses(lanes []*deviceLane) string {
 			for i := range p.Members {
 				for _, m := range f.matches(&p.Members[i]) {
 					if m.LocalPort == 0 || !whole(m.Local, m.Family) || !whole(m.Remote, m.Family) {
-						return fmt.Sprintf("%s: its filters compare whole addresses and need a local port%s",
+						return fmt.Sprintf("%s: the card's filters compare whole addresses and need a local port%s",
 							p.Members[i].Path, from)
 					}
 				}
@@ -91,15 +91,15 @@ func oddCounts(lanes []*deviceLane, l device.ClassLimits) string {
 		case i == 0 && l.FirstPowerOfTwo:
 			return fmt.Sprintf("the default lane has %d queues, and %s wants a power of two there", n, l.Driver)
 		case odd != 0 && odd != n:
-			return fmt.Sprintf("lanes of %d and of %d queues, and %s takes one number that is not a power of two", odd,
-				n, l.Driver)
+			return fmt.Sprintf("lanes have %d and %d queues, but %s allows only one number that is not a power of two",
+				odd, n, l.Driver)
 		default:
 			odd = n
 		}
 	}
 	if odd != 0 && odd < largest {
-		return fmt.Sprintf("a lane of %d queues beside one of %d, and %s takes a number that is not a power of two "+
-			"only where it is the largest", odd, largest, l.Driver)
+		return fmt.Sprintf("one lane has %d queues and another has %d, but %s allows a number that is not a power of "+
+			"two only if it is the largest", odd, largest, l.Driver)
 	}
 	return ""
 }
@@ -118,7 +118,7 @@ func (f *fit) ofCard(q *device.Qdisc, lanes []*deviceLane) {
 			asked := of(l)
 			rate := asked / unit * unit
 			if asked > 0 && rate == 0 {
-				f.failf(lanePath(l.Lane, key), "%s is less than the %s that rates on %s are multiples of (%s)",
+				f.failf(lanePath(l.Lane, key), "%s is less than %s, the unit of rates on %s (%s)",
 					device.RateText(asked), device.RateText(unit), f.dev.Name, f.limits().Source)
 			}
 			some = some || rate > 0
@@ -155,7 +155,7 @@ func (f *fit) wantClasses(lanes []*deviceLane) {
 	f.wantOwnTable()
 	f.wantMqprio(lanes)
 	if n := len(f.dev.Rules) + len(f.dev.OtherRules); f.limits().TakesRules && n > 0 {
-		f.notef("%s deletes all steering rules when the traffic classes go: rollback adds the %d that are there again",
+		f.notef("%s deletes all steering rules when the traffic classes are removed: rollback adds the present %d again",
 			f.limits().Driver, n)
 	}
 }
@@ -173,7 +173,7 @@ func (f *fit) wantOwnTable() {
 			f.want(t, device.PartQueueSet, "lanes", "as the driver has it")
 		case t.Configured && root.Mode == "":
 			t.Configured = false
-			f.want(t, device.PartQueueSet, "lanes", "the driver's own, of the default class's queues")
+			f.want(t, device.PartQueueSet, "lanes", "the driver's own table, over the default class's queues")
 		}
 	}
 }
@@ -204,11 +204,11 @@ func (f *fit) wantDriverPollers(lanes []*deviceLane) {
 		}
 		each := (len(l.queues) + threads - 1) / threads
 		if l.Mode != intent.Shared {
-			param("inline_fd", "true", "connections come in where they go out")
+			param("inline_fd", "true", "packets of a connection arrive on the queue that it sends on")
 		}
-		param("qps_per_poller", strconv.Itoa(each), fmt.Sprintf("%d pollers of the driver's, of %d queues each",
+		param("qps_per_poller", strconv.Itoa(each), fmt.Sprintf("%d pollers of the driver, %d queues each",
 			threads, each))
-		param("poller_timeout", strconv.Itoa(timeout), fmt.Sprintf("they go on for %d µs without packets", timeout))
+		param("poller_timeout", strconv.Itoa(timeout), fmt.Sprintf("they stop after %d µs without packets", timeout))
 	}
 }
 
@@ -218,7 +218,7 @@ func (f *fit) wantFlowers(lanes []*deviceLane) {
 		return
 	}
 	f.want(device.Qdisc{Dev: f.dev.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"},
-		device.PartSteering, "lanes", "where filters of the card are attached")
+		device.PartSteering, "lanes", "the hook for filters of the card")
 	for i, l := range lanes {
 		for k := range l.Members {
 			m := &l.Members[k]

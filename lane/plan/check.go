@@ -44,7 +44,7 @@ func (f *fit) checkParts(lanes []*deviceLane) {
 	}
 	if f.classes() && !f.byCard() && f.choice[device.PartMapper].Mechanism != "" {
 		f.failf("globals.force.mapper",
-			"%s on %s: the queues are traffic classes of the card, which priorities lead to (%s)",
+			"%s on %s: the queues are traffic classes of the card, which chooses them by priority (%s)",
 			f.choice[device.PartMapper].Mechanism, f.dev.Name, ByMqprioChannel)
 	}
 	f.checkPollers(lanes)
@@ -53,7 +53,7 @@ func (f *fit) checkParts(lanes []*deviceLane) {
 		f.uses(device.PartQueueSet, ByRSSContext) {
 		others := ""
 		if n := f.foreignContexts(); n > 0 {
-			others = fmt.Sprintf(", of which niclane did not make %d", n)
+			others = fmt.Sprintf("; niclane did not make %d of them", n)
 		}
 		f.failf("lanes", "%d lanes, %s has room for %d RSS contexts beside the default%s", len(f.in.Lanes), f.dev.Name,
 			most, others)
@@ -98,7 +98,7 @@ func (f *fit) checkBandwidth(lanes []*deviceLane) {
 		f.failf("globals.force.bandwidth", "%s on %s %s", name, f.dev.Name, f.tooLittle(lanes)[name])
 	}
 	if f.link == 0 {
-		f.failf("globals.link-rate", "%s does not say its speed, and lanes share it out: give link-rate", f.dev.Name)
+		f.failf("globals.link-rate", "%s does not report its speed, which the lanes share: give link-rate", f.dev.Name)
 		return
 	}
 	var sum uint64
@@ -161,8 +161,8 @@ func (f *fit) checkMembers(lanes []*deviceLane) {
 			f.checkCgroup(l, m)
 			if most := max(len(m.Ports), len(m.RemotePorts)); byCard && most > intent.FewPorts &&
 				(f.dev.RuleCapacity == 0 || !f.uses(device.PartSteering, ByRules)) {
-				f.failf(m.Path, "%d ports are %d rules on %s, which compares them one by one; want at most %d "+
-					"ports, or ranges compared by niclane's own program (force: {queue-set: %s})",
+				f.failf(m.Path, "%d ports need %d rules on %s, which compares single ports; want at most %d ports, "+
+					"or ranges that niclane's own program compares (force: {queue-set: %s})",
 					most, need, f.dev.Name, intent.FewPorts, ByCpumap)
 			}
 		}
@@ -274,7 +274,7 @@ func (f *fit) checkCgroup(l *deviceLane, m *intent.Member) {
 	dir := g.CpusetDir(m.Cgroup)
 	if !g.Exists(m.Cgroup) {
 		f.failf(m.Path+".cgroup",
-			"no control group %q (looked for %s): start it first, or have niclane watch or persist wait for it",
+			"no control group %q (looked for %s): start it first, or let niclane watch or persist wait for it",
 			m.Cgroup, cmp.Or(dir, path.Join(cmp.Or(g.V2, "/sys/fs/cgroup"), m.Cgroup)))
 		return
 	}
@@ -297,6 +297,6 @@ func (f *fit) checkCgroup(l *deviceLane, m *intent.Member) {
 		how = fmt.Sprintf("let systemd enable the controller (systemctl set-property %s AllowedCPUs=%s)", unit,
 			device.FormatCPUList(cpus))
 	}
-	f.failf(m.Path+".cgroup", "%q has no cpuset.cpus, which cpus of lane %s would be written to: %s, or leave cpus out",
+	f.failf(m.Path+".cgroup", "%q has no cpuset.cpus file for the cpus of lane %s: %s, or leave cpus out",
 		m.Cgroup, l.Name, how)
 }

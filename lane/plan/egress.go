@@ -44,7 +44,7 @@ func (f *fit) wantXPS(lanes []*deviceLane, total int) {
 	}
 	for q, l := range owner {
 		if l == nil || !l.isDefault {
-			f.wantXPSQueue(q, l, nil, "no foreign traffic by processor")
+			f.wantXPSQueue(q, l, nil, "the kernel does not choose it by processor")
 		}
 	}
 	_, more := f.unpaired(total)
@@ -53,7 +53,7 @@ func (f *fit) wantXPS(lanes []*deviceLane, total int) {
 			Path:   fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", f.dev.Name, q),
 			Format: device.FileCPUMask, Value: device.FormatMask(f.st.OnlineCPUs()),
 		}, device.PartMapper, "globals.queues", fmt.Sprintf("transmit queue %d of lane default, which has no "+
-			"receive queue: traffic by processor", q))
+			"receive queue: the kernel chooses it by processor", q))
 	}
 }
 
@@ -91,7 +91,7 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	filter := device.Filter{Dev: f.dev.Name, Parent: device.AttachTCXEgress, Program: EgressProgram}
 	if f.uses(device.PartClassifier, ByClsactBPF) {
 		f.want(device.Qdisc{Dev: f.dev.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"},
-			device.PartClassifier, "lanes", "where filters can be attached before the queue is chosen")
+			device.PartClassifier, "lanes", "the hook for filters that run before the queue is chosen")
 		filter = device.Filter{Dev: f.dev.Name, Parent: "egress", Pref: f.freePref(), Handle: filterHandle,
 			Program: EgressProgram}
 	}
@@ -108,7 +108,7 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	case f.chooses():
 		f.want(device.FilterDefault{Filter: filter.Key(), Queues: def.queues}, device.PartMapper,
 			lanePath(def.Lane, "queues"),
-			"what no lane matches transmits on queues "+device.FormatCPUList(def.queues))
+			"packets that no lane matches are sent on queues "+device.FormatCPUList(def.queues))
 		f.wantNoXPS("the classifier chooses, not XPS", nil)
 	case f.byPriority():
 		var taken []int
@@ -118,7 +118,7 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 		slices.Sort(taken)
 		f.want(device.FilterDefault{Filter: filter.Key(), Lanes: taken}, device.PartMapper,
 			lanePath(def.Lane, "queues"),
-			"what no lane matches has none of the lanes' priorities")
+			"packets that no lane matches get none of the lanes' priorities")
 	}
 	key := filter.Key()
 	n := 0
@@ -157,7 +157,7 @@ func (f *fit) byGroup() bool {
 func (f *fit) wantCgroupClasses(lanes []*deviceLane) {
 	name := f.choice[device.PartClassifier].Mechanism
 	if f.priority(lanes[0]) == "" {
-		f.notef("nothing is shaped, so that the classifier %s has nothing to name", name)
+		f.notef("nothing is shaped, so the classifier %s has no class to set", name)
 		return
 	}
 	owner := map[string]*deviceLane{}

@@ -317,7 +317,7 @@ func TestBondSharing(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for _, dev := range []string{"lane0", "lane1"} {
-				said := strings.Contains(strings.Join(p.Notes, "\n"), dev+": bond0 sends nothing by it now")
+				said := strings.Contains(strings.Join(p.Notes, "\n"), dev+": bond0 does not send on it now")
 				if want := len(c.want) > 0 && slices.Contains(c.idle, dev); said != want {
 					t.Errorf("%s is said to carry nothing: %v, want %v: %q", dev, said, want, p.Notes)
 				}
@@ -335,7 +335,7 @@ func TestBondSpeedUnknown(t *testing.T) {
 	st.Device("bond0").BondMode = "802.3ad"
 	st.Device("lane0").Speed, st.Device("lane1").Speed = 1e9, 0
 	if _, err := makePlan(t, "lanes.yaml", lanes, st, plan.Owned{}); err == nil ||
-		!strings.Contains(err.Error(), "lane1 does not say its speed") {
+		!strings.Contains(err.Error(), "lane1 does not report its speed") {
 		t.Errorf("a link that is up, of unknown speed: %v", err)
 	}
 	st.Device("lane1").Idle = true
@@ -350,7 +350,7 @@ func TestBondSpeedUnknown(t *testing.T) {
 			t.Errorf("%s: rate %d, want %d", key, c.Rate, want)
 		}
 	}
-	if note := "lane1: its link is down and says no speed: planned with 1gbit"; !strings.Contains(strings.Join(p.Notes,
+	if note := "lane1: its link is down and reports no speed: planned with 1gbit"; !strings.Contains(strings.Join(p.Notes,
 		"\n"), note) {
 		t.Errorf("no note says %q: %q", note, p.Notes)
 	}
@@ -415,7 +415,7 @@ func TestBondOfClasses(t *testing.T) {
 	if p, err = makePlan(t, "lanes.yaml", file, st, owned); err != nil {
 		t.Fatal(err)
 	}
-	if note := "keep the rates of a bond of 2"; !strings.Contains(strings.Join(p.Notes, "\n"), note) {
+	if note := "keep the rates for a bond of 2"; !strings.Contains(strings.Join(p.Notes, "\n"), note) {
 		t.Errorf("no note says %q: %q", note, p.Notes)
 	}
 	owned = run(st, owned, p.Steps)

@@ -43,7 +43,7 @@ func (f *fit) wantCpusets(lanes []*deviceLane) {
 			f.want(device.File{Path: dir + "/cpuset.mems", Format: device.FileCPUList,
 				Value: device.FormatCPUList(nodesOf(f.st, cpus))},
 				device.PartProcessors, lanePath(l.Lane, "numa"),
-				fmt.Sprintf("memory of %s on their NUMA nodes", m.Cgroup))
+				fmt.Sprintf("memory of %s on the NUMA nodes of these processors", m.Cgroup))
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (f *fit) wantDefaultRSS(def *deviceLane, total int) {
 	more, _ := f.unpaired(total)
 	queues := slices.Concat(def.queues, more)
 	if size := f.tableSize(); len(queues) > size {
-		f.notef("the indirection table has %d entries: of the default lane's %d queues %d receive nothing", size,
+		f.notef("the indirection table has %d entries for the default lane's %d queues: %d of them receive nothing", size,
 			len(queues), len(queues)-size)
 	}
 	f.want(device.RSSTable{
@@ -102,7 +102,7 @@ func (f *fit) wantChannels(total int) {
 		return
 	}
 	if f.offloaded() && now != shall {
-		f.failf("lanes", "the lanes' queues need other channels on %s (%d, now %d), and they are fixed while the "+
+		f.failf("lanes", "the lanes need another number of channels on %s (%d, now %d), which is fixed while the "+
 			"card has HTB classes: niclane rollback first",
 			f.dev.Name, shall.RX+shall.Combined, now.RX+now.Combined)
 		return
@@ -132,8 +132,8 @@ func (f *fit) wantGone(n int) {
 		return cmp.Or(cmp.Compare(f.queueOf(a), f.queueOf(b)), strings.Compare(a.Key(), b.Key()))
 	})
 	for _, o := range gone {
-		f.wantAbsent(o, device.PartQueueSet, "lanes", fmt.Sprintf("it goes with queue %d, and comes back with it",
-			f.queueOf(o)))
+		f.wantAbsent(o, device.PartQueueSet, "lanes",
+			fmt.Sprintf("the kernel removes it with queue %d; rollback restores both", f.queueOf(o)))
 	}
 }
 
@@ -209,8 +209,8 @@ func (f *fit) wantRules(lanes []*deviceLane) {
 			}
 		}
 		if single && n < len(l.queues) {
-			f.notef("lane %s: %d rules lead to %d of its %d queues: a rule leads to a single queue here, the others "+
-				"receive nothing", l.Name, n, n, len(l.queues))
+			f.notef("lane %s: %d rules lead to %d of its %d queues: a rule leads to a single queue here, and the "+
+				"other queues receive nothing", l.Name, n, n, len(l.queues))
 		}
 	}
 }

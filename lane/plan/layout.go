@@ -146,8 +146,8 @@ func (f *fit) noQueues() string {
 	if !f.sharedQueues {
 		return ""
 	}
-	return fmt.Sprintf("%s asked for, and %s has %d to transmit", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name,
-		f.dev.TxQueues)
+	return fmt.Sprintf("the queues asked for are %s, but %s has %d to transmit",
+		f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
 }
 
 // queuesBefore returns the number of queues before niclane, so that "all the

@@ -16,7 +16,8 @@ func headless(d *device.Device) string {
 	if d.LinkType == "" {
 		return ""
 	}
-	return fmt.Sprintf("packets of link type %s have no Ethernet header, behind which it reads flows", d.LinkType)
+	return fmt.Sprintf("packets of link type %s have no Ethernet header, and niclane's program reads flows only "+
+		"behind one", d.LinkType)
 }
 
 // tcx tests whether the classifier can be attached at TCX egress.
@@ -49,8 +50,8 @@ func (f *fit) invented() (device.Quirk, bool) {
 // noteSpeed warns if lanes share a rate that the driver made up.
 func (f *fit) noteSpeed(lanes []*deviceLane) {
 	if q, ok := f.invented(); ok && shaped(lanes) {
-		f.notef("the driver %s makes up the link rate of %s (%s): give link-rate, which percentages refer to and "+
-			"below which queues build",
+		f.notef("the driver %s makes up the link rate of %s (%s): give link-rate; percentages and "+
+			"shaping are based on it",
 			q.Driver, device.RateText(f.link), q.Source)
 	}
 }
@@ -58,7 +59,7 @@ func (f *fit) noteSpeed(lanes []*deviceLane) {
 // hint ends a message that a rate exceeds the link's, if the driver made up that rate.
 func (f *fit) hint() string {
 	if q, ok := f.invented(); ok {
-		return fmt.Sprintf("; %s makes that up: give link-rate", q.Driver)
+		return fmt.Sprintf("; the driver %s makes that rate up: give link-rate", q.Driver)
 	}
 	return ""
 }

@@ -228,7 +228,7 @@ func (f *fit) plan(p *Plan) {
 	}
 	f.noteFragments(lanes[1:])
 	if f.sharedQueues && len(f.in.Lanes) > 0 && len(lanes[0].queues) < f.sum()+max(f.in.Default.Queues, 1) {
-		f.notef("%s: no lane has one of its own to transmit", f.noQueues())
+		f.notef("%s: no lane has its own transmit queue", f.noQueues())
 	}
 	if f.dev.Emulated {
 		f.notef("the lab's emulated card: its ethtool -X and -N lines are what a real card would need; here niclane " +

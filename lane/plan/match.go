@@ -124,7 +124,7 @@ func (f *fit) noteFragments(lanes []*deviceLane) {
 		}
 	}
 	if len(names) > 0 && (f.reserves() || f.redirects() || f.chooses() || !f.byGroup() && f.priority(lanes[0]) != "") {
-		f.notef("UDP by port (%s): fragments of datagrams larger than the MTU have no ports, "+
-			"and are the default lane's", strings.Join(names, ", "))
+		f.notef("lanes by UDP port (%s): fragments of datagrams larger than the MTU have no ports, "+
+			"and belong to the default lane", strings.Join(names, ", "))
 	}
 }

@@ -88,7 +88,7 @@ func clsactTaken(d *device.Device, hook string) string {
 		}
 		switch {
 		case q.Type != "clsact":
-			return fmt.Sprintf("the device has a qdisc %s (%s), beside which there can be no clsact", q.Type, q.Handle)
+			return fmt.Sprintf("the device has a qdisc %s (%s), and clsact cannot exist beside it", q.Type, q.Handle)
 		case block != 0:
 			return fmt.Sprintf("filters at clsact %s are in block %d, which other devices can share", hook, block)
 		}
@@ -143,9 +143,9 @@ func maxrate(st *device.State, d *device.Device) (bool, string) {
 		return false, why
 	}
 	if q, ok := device.FindQuirk(device.QuirkMaxrateSticks, d.Driver, st.Kernel.Release); ok {
-		return false, fmt.Sprintf("%s keeps a limit that was taken back (%s)", d.Driver, q.Source)
+		return false, fmt.Sprintf("%s keeps a limit after its removal (%s)", d.Driver, q.Source)
 	}
-	return true, "a ceiling, kept by the card, its share of it to each queue"
+	return true, "a ceiling, kept by the card; each queue gets its share of it"
 }
 
 func queueSets(names ...string) map[device.Part][]string {
@@ -204,7 +204,7 @@ func mqprioChannel(st *device.State, d *device.Device) (bool, string) {
 		return false, fmt.Sprintf("%s takes flower filters or ntuple rules, not both, and has %d rules (%s)", d.Driver,
 			n, limits.Source)
 	}
-	return true, "a traffic class of the card for each lane, of receive and transmit queues"
+	return true, "a traffic class of the card for each lane, with receive and transmit queues"
 }
 
 // singleQueue tests whether rules can lead to single queues that are not in the
@@ -267,17 +267,17 @@ var catalogue = sync.OnceValue(func() []entry {
 			{name: ByTCX, test: tcx},
 			{name: BySockops, test: needs("by control group, when connections are made and sockets created",
 				device.CapSockops),
-				asked: "force: classifier: cgroup-sockops", because: "it sees whose a socket is, not what its " +
-					"packets are"},
+				asked: "force: classifier: cgroup-sockops", because: "it sees the group of a socket, not the " +
+					"fields of its packets"},
 			{name: ByNetPrio, test: needs("by control group, where a socket has no priority of its own",
 				device.CapNetPrio),
-				asked: "force: classifier: net-prio", because: "it sees whose a socket is, not what its packets are"},
+				asked: "force: classifier: net-prio", because: "it sees the group of a socket, not the fields of its packets"},
 		}},
 		{device.PartMapper, []candidate{
-			{name: ByMqprioChannel, test: needs("by priority, to one of its lane's class's queues, by the card",
+			{name: ByMqprioChannel, test: needs("by priority: the card chooses a queue of the lane's class",
 				channelCaps()...), maybe: channelCaps(),
 				with: queueSets(ByMqprioChannel, ByRSSContext)},
-			{name: ByHTBOffload, test: needs("by class, to the transmit queue that the card has for it",
+			{name: ByHTBOffload, test: needs("by class: the card has a transmit queue for each",
 				offloadCaps()...), maybe: offloadCaps(),
 				with: queueSets(ByRSSContext, BySingleQueue)},
 			{name: ByXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS,
@@ -294,7 +294,7 @@ var catalogue = sync.OnceValue(func() []entry {
 				gives: []string{givesCeiling},
 				more:  map[device.Capability]string{device.CapClassGuarantee: givesGuarantee},
 				with:  map[device.Part][]string{device.PartMapper: {ByMqprioChannel}}},
-			{name: ByNetShaper, test: needs("kept by the card, its share of it to each queue", device.CapNetShaper,
+			{name: ByNetShaper, test: needs("kept by the card; each queue gets its share of it", device.CapNetShaper,
 				device.CapQueueShaper),
 				gives: []string{givesCeiling},
 				more:  map[device.Capability]string{device.CapQueueShaperMin: givesGuarantee}, with: ownTransmit()},
@@ -307,8 +307,8 @@ var catalogue = sync.OnceValue(func() []entry {
 				"links up to about 10 Gbit/s", device.CapHTB),
 				gives: []string{givesGuarantee, givesCeiling, givesRank},
 				with:  map[device.Part][]string{device.PartMapper: {ByXPSRxqs, ByQueueMapping, ByShared}}},
-			{name: ByMqTBF, test: needs("a ceiling, its share of it to each queue: a cap without borrowing; a "+
-				"lock for each queue", device.CapMq, device.CapTBF),
+			{name: ByMqTBF, test: needs("a ceiling; each queue gets its share of it, cannot borrow, and has its "+
+				"own lock", device.CapMq, device.CapTBF),
 				gives: []string{givesCeiling}, with: ownTransmit(),
 				asked: "force: bandwidth: mq-tbf", because: "a single flow gets no more than its queue's share"},
 		}},

@@ -68,13 +68,13 @@ func (f *fit) noMqprio(lanes []*deviceLane) string {
 	case f.sharedQueues:
 		return f.noQueues()
 	case len(lanes)-1 > f.maxPriorityLanes() && f.byGroup():
-		return fmt.Sprintf("%d lanes, and there are %d priorities that nobody else's packets have", len(lanes)-1,
+		return fmt.Sprintf("%d lanes, and there are %d priorities that no other packets have", len(lanes)-1,
 			f.maxPriorityLanes())
 	case len(lanes)-1 > f.maxPriorityLanes():
 		return fmt.Sprintf("%d lanes, and there are %d priorities beside the default lane's", len(lanes)-1,
 			f.maxPriorityLanes())
 	case f.choice[device.PartBandwidth].Mechanism == "" && shaped(lanes):
-		return fmt.Sprintf("it takes the root, where %s would give %s", ByHTB, strings.Join(asked(lanes), " and "))
+		return fmt.Sprintf("it takes the root qdisc, where %s would give %s", ByHTB, strings.Join(asked(lanes), " and "))
 	case f.byCard():
 		return f.noClasses(lanes)
 	}
@@ -90,7 +90,7 @@ func (f *fit) wantMqprio(lanes []*deviceLane) {
 	// mqprio clears XPS when it is made and when it is removed. If XPS is
 	// cleared before, rollback restores it after mqprio is gone.
 	pairs := f.pairs(lanes)
-	f.wantNoXPS("a traffic class has no XPS of others", pairs)
+	f.wantNoXPS("mqprio clears XPS, so niclane clears it first and rollback restores it", pairs)
 	classes := make([]string, priorities)
 	for i := range classes {
 		classes[i] = "0"
@@ -114,14 +114,14 @@ func (f *fit) wantMqprio(lanes []*deviceLane) {
 	}
 	if now := f.present[q.Key()]; now != nil && !device.Equal(now, q) {
 		if f.byCard() {
-			f.failf("lanes", "the lanes' queues or rates on %s change, and for that the card's traffic classes are "+
-				"made anew, without the filters that lead to them: niclane rollback first", f.dev.Name)
+			f.failf("lanes", "a change of the lanes' queues or rates on %s replaces the card's traffic classes, and "+
+				"the filters that lead to them are lost: niclane rollback first", f.dev.Name)
 			return
 		}
 		for _, leaf := range f.dev.Qdiscs {
 			if leaf.Handle != "0:" && strings.HasPrefix(leaf.Parent, rootHandle) {
-				f.failf("lanes", "the lanes' queues on %s change, and an mqprio is made anew for that, with nothing "+
-					"on it: %s %s hangs on it: niclane rollback first",
+				f.failf("lanes", "a change of the lanes' queues on %s replaces the mqprio, and %s %s is attached to it: "+
+					"niclane rollback first",
 					f.dev.Name, leaf.Type, leaf.Handle)
 				return
 			}
@@ -153,7 +153,7 @@ func (f *fit) pairs(lanes []*deviceLane) (files []device.File) {
 			file := device.File{Path: fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_rxqs", f.dev.Name, q),
 				Format: device.FileCPUMask}
 			if f.setByOthers(file.Path) {
-				f.notef("transmit queues are not symmetric within a traffic class: somebody has set %s", file.Path)
+				f.notef("transmit queues are not symmetric within a traffic class: another program has set %s", file.Path)
 				return nil
 			}
 			file.Value = device.FormatMask([]int{q})

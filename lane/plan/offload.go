@@ -35,9 +35,9 @@ func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []
 	case !f.byClass():
 		return ""
 	case !shaped(lanes):
-		return "nothing is shaped, and without it a lane sends by all of its queues"
+		return "nothing is shaped, and without HTB classes a lane sends on all of its queues"
 	case !f.uses(device.PartBandwidth, ByHTBOffload):
-		return "it is not what shapes the lanes"
+		return "another mechanism shapes the lanes"
 	}
 	// An offloaded HTB costs each lane all but one transmit queue. A mechanism
 	// that is earlier in the catalogue and keeps these queues is preferred.
@@ -65,7 +65,7 @@ func (f *fit) wantOffload(lanes []*deviceLane) {
 	limits := f.offloadLimits()
 	root := f.link / limits.CeilingUnit * limits.CeilingUnit
 	if root < limits.Shares || root == 0 {
-		f.failf("globals.link-rate", "%s is less than the %s that rates on %s are multiples of (%s)",
+		f.failf("globals.link-rate", "%s is less than %s, the unit of rates on %s (%s)",
 			device.RateText(f.link), device.RateText(limits.CeilingUnit), f.dev.Name, limits.Source)
 		return
 	}
@@ -78,7 +78,7 @@ func (f *fit) wantOffload(lanes []*deviceLane) {
 	for i, l := range lanes {
 		ceiling := f.ceiling(l)
 		if ceiling > 0 && ceiling < limits.CeilingUnit {
-			f.failf(lanePath(l.Lane, "ceiling"), "%s is less than the %s that ceilings on %s are multiples of (%s)",
+			f.failf(lanePath(l.Lane, "ceiling"), "%s is less than %s, the unit of ceilings on %s (%s)",
 				device.RateText(ceiling), device.RateText(limits.CeilingUnit), f.dev.Name, limits.Source)
 			continue
 		}
@@ -91,8 +91,8 @@ func (f *fit) wantOffload(lanes []*deviceLane) {
 				device.RateText(rates[i]), device.RateText(ceiling)))
 		f.wantFair(l)
 	}
-	f.notef("%s: each lane leaves by one transmit queue of the card's behind those of the channels, however many it "+
-		"has to receive", ByHTBOffload)
+	f.notef("%s: each lane sends on one extra transmit queue of the card, after those of the channels, regardless "+
+		"of its number of receive queues", ByHTBOffload)
 }
 
 // offloadRates returns the guarantees of the lanes' classes in bit/s. If the card divides the
@@ -113,8 +113,8 @@ func (f *fit) offloadRates(lanes []*deviceLane, root uint64) []uint64 {
 		sum += rates[i]
 	}
 	if sum > root {
-		f.failf("lanes", "guarantees add up to %s of the %s of %s: the card shares it out in parts of %s, and gives "+
-			"every lane and the default lane at least one (%s)",
+		f.failf("lanes", "guarantees add up to %s of the %s of %s: the card divides the rate into parts of %s, and "+
+			"gives every lane and the default lane at least one (%s)",
 			device.RateText(sum), device.RateText(root), f.dev.Name, device.RateText(part), f.offloadLimits().Source)
 		return rates
 	}
@@ -141,13 +141,13 @@ func (f *fit) wantRoot(q device.Qdisc, reason string) {
 	if now, there := f.present[q.Key()].(device.Qdisc); there && !device.Equal(now, q) {
 		if r, ours := f.owned[q.Key()]; ours {
 			if last, ok := r.Last.(device.Qdisc); ok && !device.Equal(last, now) {
-				f.failf("lanes", "the root qdisc of %s is somebody else's by now (%s %s; niclane had made %s %s): "+
+				f.failf("lanes", "another program replaced the root qdisc of %s (now %s %s; niclane made %s %s): "+
 					"tc qdisc del dev %[1]s root, and apply again",
 					f.dev.Name, now.Type, now.Handle, last.Type, last.Handle)
 				return
 			}
-			f.failf("lanes", "%s on %s would be another (%s, now %s), and it cannot be changed: niclane rollback first",
-				q.Type, f.dev.Name, q.Named(), now.Named())
+			f.failf("lanes", "the %s on %s would have to change (%s, now %s), which the kernel cannot do: "+
+				"niclane rollback first", q.Type, f.dev.Name, q.Named(), now.Named())
 			return
 		}
 	}

@@ -183,7 +183,7 @@ func (f *fit) wantIRQ(l *deviceLane, i, q int) {
 		a.CPUs = append(a.CPUs, device.FormatCPUList([]int{l.cpuOf(i)}))
 	}
 	f.want(a, device.PartInterrupts, lanePath(l.Lane, "cpus"),
-		fmt.Sprintf("%s of lane %s where its queue is polled", f.irqName(q), l.Name))
+		fmt.Sprintf("%s of lane %s on the processor that polls its queue", f.irqName(q), l.Name))
 }
 
 // irqsPerQueue returns the number of interrupts of queue 0.

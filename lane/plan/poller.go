@@ -15,7 +15,7 @@ import (
 // application's. Busy pollers take up processors for that.
 
 // asksBusy says how to ask for a busy poller.
-const asksBusy = "poller: busy; or pollers: N, where 2 processors are left beside them"
+const asksBusy = "poller: busy; or pollers: N, if 2 processors are left beside them"
 
 // pollerTimeout is the time without packets, in ns, after which a busy poller
 // sleeps if the file gives none: adqsetup's default.
@@ -63,7 +63,7 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 		for _, name := range busy {
 			without[name] = fmt.Sprintf("%d busy pollers would leave %d of %d processors to everything else, want "+
 				"at least %d: "+
-				"sharing one they made P50 1.6 times softirq's (poller: busy insists on them)", n, max(online-n, 0),
+				"on a shared processor, P50 was 1.6 times that of softirq (poller: busy insists on them)", n, max(online-n, 0),
 				online, sparePollerCPUs)
 		}
 	}
@@ -140,8 +140,8 @@ func deviceThreads(st *device.State, d *device.Device) (bool, string) {
 	path := "/sys/class/net/" + d.Name + "/threaded"
 	for _, n := range d.NAPIs {
 		if all, _ := d.ThreadsAll(st.Files[path]); all != n.Config.Threaded {
-			return false, fmt.Sprintf("NAPI %d has or lacks a thread of its own, which writing %s would change", n.ID,
-				path)
+			return false, fmt.Sprintf("the threading of NAPI %d differs from the device's, and a write to %s would change it",
+				n.ID, path)
 		}
 	}
 	return true, "a kernel thread for each NAPI of the device, the lanes' placed and prioritised"
@@ -160,7 +160,7 @@ func (f *fit) noDeviceThreads() string {
 		case l.Poller.Kind == intent.PollerThread:
 			return ""
 		case l.Poller.Kind == intent.PollerInterrupt:
-			why = fmt.Sprintf("lane %s asks for poller: interrupt, and these threads are the whole device's", l.Name)
+			why = fmt.Sprintf("lane %s asks for poller: interrupt, and these threads poll the whole device", l.Name)
 		case l.Moderation.RxUsecs != nil:
 			why = fmt.Sprintf("lane %s asks for rxusecs, and the NAPIs' own settings change with the device's threads",
 				l.Name)
@@ -177,7 +177,7 @@ func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
 	}
 	for _, l := range lanes {
 		if l.Poller.Kind == intent.PollerInterrupt && !l.isDefault {
-			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads are the whole device's (%s)",
+			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads poll the whole device (%s)",
 				f.dev.Name, ByDeviceThread)
 		}
 		if l.Moderation.RxUsecs != nil && f.uses(device.PartModeration, ByNAPIConfig) {
@@ -197,7 +197,7 @@ func (f *fit) wantDeviceThreads(l *deviceLane) {
 		}
 	}
 	f.want(device.File{Path: path, Format: device.FileText, Value: "1"}, device.PartPoller, lanePath(l.Lane, "poller"),
-		"a kernel thread for each NAPI of the device, all lanes' alike")
+		"a kernel thread for each NAPI of the device, in all lanes")
 }
 
 func (f *fit) checkBusy(l *deviceLane, choice Choice) {
@@ -214,7 +214,7 @@ func (f *fit) checkBusy(l *deviceLane, choice Choice) {
 		return // the driver's pollers have no fixed processor
 	case ByIoUring:
 		if most := (len(l.queues) + threads - 1) / threads; most > maxPollerQueues {
-			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, one can poll %d", threads, len(l.queues),
+			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, and one can poll at most %d", threads, len(l.queues),
 				maxPollerQueues)
 		}
 	case ByBusyThread:

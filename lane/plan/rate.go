@@ -50,8 +50,8 @@ func (f *fit) keptRates(q device.Qdisc, lanes []*deviceLane) device.Qdisc {
 		was := q
 		as.links, as.errs = (n+1)*f.link, nil
 		if as.ofCard(&was, lanes); device.Equal(now, was) {
-			f.notef("the card's traffic classes keep the rates of a bond of %d: niclane rollback, and apply again, "+
-				"for those of as many as there are", n+1)
+			f.notef("the card's traffic classes keep the rates for a bond of %d: niclane rollback and apply again "+
+				"set those for the present slaves", n+1)
 			return was
 		}
 	}

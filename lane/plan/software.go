@@ -40,10 +40,10 @@ func (f *fit) redirects() bool {
 func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 	return func(st *device.State, d *device.Device) (bool, string) {
 		caps, good := []device.Capability{device.CapCPUMap},
-			"by flow in the stack's XDP hook, to processors of the lane's own"
+			"by flow in the stack's XDP hook, to the lane's own processors"
 		if mode == "native" {
 			caps, good = append(caps, device.CapXDPNative),
-				"by flow in the driver's XDP hook, to processors of the lane's own"
+				"by flow in the driver's XDP hook, to the lane's own processors"
 		}
 		if ok, why := needs("", caps...)(st, d); !ok {
 			return false, why
@@ -53,7 +53,7 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 		}
 		x, attached := d.XDP()
 		if attached && x.Program != IngressProgram {
-			return false, fmt.Sprintf("the device's one XDP slot holds %s (%s), which stays",
+			return false, fmt.Sprintf("the device's one XDP slot holds %s (%s), which niclane does not replace",
 				nameOr(x.Program, "a program without a name"), x.Mode)
 		}
 		if mode == "native" && !(attached && x.Mode == mode) { // else the driver already has it, with other maxima
@@ -62,7 +62,7 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 			}
 		}
 		if n := len(st.OnlineCPUs()); n < 2 {
-			return false, "one processor is online: moving packets to it from itself only costs"
+			return false, "one processor is online: moving packets to it from itself only costs time"
 		}
 		if q, ok := device.FindQuirk(device.QuirkPartialChecksums, d.Driver, st.Kernel.Release); ok &&
 			mode == "native" {
@@ -89,10 +89,10 @@ func noNativeXDP(st *device.State, d *device.Device) string {
 		if q, ok := quirk(device.QuirkXDPMTU); ok {
 			most, from = q.Value, " ("+q.Source+")"
 		} else if frags.Answer == device.No && st.Kernel.Arch == "x86_64" {
-			most, from = onePage, ", of packets in one buffer ("+frags.Why+")"
+			most, from = onePage, ", for packets in one buffer ("+frags.Why+")"
 		}
 		if most > 0 && d.MTU > most {
-			return fmt.Sprintf("%s takes native XDP up to an MTU of %d, and this is %d%s", d.Driver, most, d.MTU, from)
+			return fmt.Sprintf("%s takes native XDP up to an MTU of %d, and the MTU is %d%s", d.Driver, most, d.MTU, from)
 		}
 	}
 	if d.Channels == nil || d.MaxChannels == nil {
@@ -100,11 +100,11 @@ func noNativeXDP(st *device.State, d *device.Device) string {
 	}
 	used, most := d.Channels.TX+d.Channels.Combined, max(d.MaxChannels.TX, d.MaxChannels.Combined)
 	if q, ok := quirk(device.QuirkXDPHalf); ok && 2*used > most {
-		return fmt.Sprintf("%s takes native XDP while at most half of its queues are in use, %d of %d, and %d are (%s)",
+		return fmt.Sprintf("%s takes native XDP only if at most half of its queues (%d of %d) are in use, and %d are (%s)",
 			d.Driver, most/2, most, used, q.Source)
 	}
 	if q, ok := quirk(device.QuirkXDPCombined); ok && d.Channels.RX+d.Channels.TX > 0 {
-		return fmt.Sprintf("%s takes native XDP on combined channels alone (%s)", d.Driver, q.Source)
+		return fmt.Sprintf("%s takes native XDP only on combined channels (%s)", d.Driver, q.Source)
 	}
 	return ""
 }
@@ -125,7 +125,7 @@ func rps(st *device.State, d *device.Device) (bool, string) {
 	if len(st.OnlineCPUs()) < 2 {
 		return false, "one processor is online: there is no other to move receive work to"
 	}
-	return true, "receive work of all traffic on processors that are no lane's; a lane's packets wait among the others"
+	return true, "receive work of all traffic on processors that no lane has; a lane's packets wait among the others"
 }
 
 // useless says why moving packets between processors gains nothing for these
@@ -140,8 +140,8 @@ func (f *fit) useless(lanes []*deviceLane) string {
 	if len(f.laneless(lanes)) > 0 {
 		return ""
 	}
-	return fmt.Sprintf("the lanes have all processors of the default lane (%s): moving packets between them only costs",
-		device.FormatCPUList(lanes[0].cpus))
+	return fmt.Sprintf("the lanes have all processors of the default lane (%s): moving packets between them only "+
+		"costs time", device.FormatCPUList(lanes[0].cpus))
 }
 
 // laneless returns the default lane's processors that no other lane has.
@@ -160,7 +160,7 @@ func (f *fit) wantRPS(lanes []*deviceLane) {
 	free := f.laneless(lanes)
 	if len(free) == 0 {
 		f.failf("globals.force.queue-set",
-			"rps on %s: the lanes have all processors of the default lane (%s): there is none to move receive work to",
+			"rps on %s: the lanes have all processors of the default lane (%s): none is left for receive work",
 			f.dev.Name, device.FormatCPUList(lanes[0].cpus))
 		return
 	}
@@ -168,7 +168,7 @@ func (f *fit) wantRPS(lanes []*deviceLane) {
 		f.want(device.File{
 			Path:   fmt.Sprintf("/sys/class/net/%s/queues/rx-%d/rps_cpus", f.dev.Name, q),
 			Format: device.FileCPUMask, Value: device.FormatMask(free),
-		}, device.PartQueueSet, "lanes", fmt.Sprintf("what queue %d receives is worked on by processors %s, which "+
+		}, device.PartQueueSet, "lanes", fmt.Sprintf("receive work of queue %d on processors %s, which "+
 			"no lane has", q, device.FormatCPUList(free)))
 	}
 }
@@ -191,7 +191,7 @@ func (f *fit) wantNoRPS(lanes []*deviceLane) {
 		queues, why = span(0, f.dev.RxQueues), "a lane's packets stay on the processor that they were handed to"
 	default:
 		queues, names, why = span(0, f.dev.RxQueues), names[1:],
-			"receive work follows no application to a lane's processors"
+			"receive work does not follow an application to a lane's processors"
 	}
 	for _, q := range queues {
 		for _, name := range names {
@@ -219,10 +219,10 @@ func (f *fit) wantCPUs(lanes []*deviceLane) {
 	}
 	var whole string
 	if mode == "generic" {
-		whole = "generic XDP takes packets as they came from the wire: the kernel turns it off with the program, " +
-			"and not on again"
+		whole = "generic XDP takes packets as they came from the wire: the kernel turns this feature off with " +
+			"the program, and not on again"
 	} else if q, ok := device.FindQuirk(device.QuirkXDPNoLRO, f.dev.Driver, f.st.Kernel.Release); ok {
-		whole = fmt.Sprintf("%s takes native XDP only without it (%s)", f.dev.Driver, q.Source)
+		whole = fmt.Sprintf("%s takes native XDP only without this feature (%s)", f.dev.Driver, q.Source)
 	}
 	if whole != "" {
 		for _, name := range []string{"rx-gro-hw", "rx-lro"} {
@@ -264,7 +264,7 @@ func (f *fit) wantCPUs(lanes []*deviceLane) {
 	for _, l := range lanes {
 		f.want(device.CPULane{Dev: f.dev.Name, Lane: l.number, CPUs: l.cpus}, device.PartQueueSet,
 			lanePath(l.Lane, "queues"),
-			fmt.Sprintf("lane %s is processors %s", l.Name, device.FormatCPUList(l.cpus)))
+			fmt.Sprintf("lane %s has processors %s", l.Name, device.FormatCPUList(l.cpus)))
 	}
 }
 
@@ -278,7 +278,7 @@ func (f *fit) warnOfRemoval() {
 		d.Channels.Combined+len(f.st.CPUs) > d.MaxChannels.Combined {
 		return
 	}
-	f.notef("%s has spare queues (%d of %d in use), and with XDP on it Linux waits for ever for its removal: "+
+	f.notef("%s has spare queues (%d of %d in use), and with XDP on it, Linux never finishes its removal: "+
 		"roll back before the card is unplugged or its driver unloaded, or use all queues (ethtool -L %s combined %d)",
 		d.Driver, d.Channels.Combined, d.MaxChannels.Combined, d.Name, d.MaxChannels.Combined)
 }
@@ -293,9 +293,9 @@ func (f *fit) wantTags(mode string, lanes []*deviceLane) {
 	}
 	if now.Fixed {
 		if len(f.in.Group.VLANs) > 0 {
-			f.failf("globals.vlans", "%s strips VLAN tags and cannot be told not to: XDP does not see them", f.dev.Name)
+			f.failf("globals.vlans", "%s strips VLAN tags, which cannot be turned off: XDP does not see them", f.dev.Name)
 		} else if mode == "native" {
-			f.notef("it strips VLAN tags and cannot be told not to: tagged packets of a lane lose their tag")
+			f.notef("it strips VLAN tags, which cannot be turned off: tagged packets of a lane lose their tag")
 		}
 		return
 	}
@@ -345,14 +345,14 @@ func (f *fit) checkSoftware(lanes []*deviceLane) {
 		switch l.Poller.Kind {
 		case intent.PollerBusy, intent.PollerThread:
 			if !f.redirects() || l.Poller.Kind == intent.PollerBusy {
-				f.failf(lanePath(l.Lane, "poller"), "%s on %s: its receive queues are everybody's (queue-set is %s)",
+				f.failf(lanePath(l.Lane, "poller"), "%s on %s: all lanes share its receive queues (queue-set is %s)",
 					l.Poller.Kind, f.dev.Name, queueSet.Mechanism)
 			}
 		}
 		for i := range l.Members {
 			if l.Members[i].Aligned {
 				f.failf(l.Members[i].Path+".aligned", "on, and %s has no receive queues for a lane (queue-set is "+
-					"%s): it places its threads by NAPI ID, and no NAPI is the lane's",
+					"%s): the application places its threads by NAPI ID, and no NAPI belongs to the lane",
 					f.dev.Name, queueSet.Mechanism)
 			}
 		}
@@ -361,7 +361,7 @@ func (f *fit) checkSoftware(lanes []*deviceLane) {
 				queueSet.Mechanism, maxLaneCPUs)
 		}
 		if l.Moderation != (intent.Moderation{}) {
-			f.failf(l.Path, "moderation of lane %s on %s: its receive queues are everybody's (queue-set is %s); "+
+			f.failf(l.Path, "moderation of lane %s on %s: all lanes share its receive queues (queue-set is %s); "+
 				"write it in globals", l.Name, f.dev.Name, queueSet.Mechanism)
 		}
 	}

@@ -38,7 +38,7 @@ func TestSpareQueues(t *testing.T) {
 		}
 		said := slices.ContainsFunc(p.Notes, func(n string) bool {
 			return strings.Contains(n,
-				"waits for ever for its removal")
+				"Linux never finishes its removal")
 		})
 		if said != named {
 			t.Errorf("4 of %d queues in use: %q", most, p.Notes)
