@@ -18,7 +18,7 @@ func (p Probe) Answered() int { return p.Accepted + p.Refused }
 // what describes the packets of a probe.
 func (p Probe) what() string {
 	if p.Match == nil {
-		return "what no lane matches"
+		return "traffic that no lane matches"
 	}
 	return p.Match.String()
 }
@@ -45,11 +45,11 @@ func Answers(ps []Probe) []Finding {
 		case p.Sent == 0:
 			g.what = "nothing was sent: " + strings.Join(p.Errors, "; ")
 		case p.Awaited == 0:
-			g.what = "%s sent; an answer would be the server's and was not waited for"
+			g.what = "%s sent; an answer would go to the server, so verify did not wait for it"
 		case len(p.Errors) > 0:
 			g.what = "no answer to %s: " + strings.ReplaceAll(strings.Join(p.Errors, "; "), "%", "%%")
 		case present[g.to]:
-			g.what = "no answer to %s, though others' were answered: they or their answers are lost on the way"
+			g.what = "no answer to %s, though other packets were answered: these or their answers are lost on the way"
 		default:
 			g.what = "no answer to %s: there is no such host, or something on the way drops them"
 		}
@@ -100,7 +100,7 @@ func Unseen(ps []Probe, w Watched, fs []Finding) {
 		for i, f := range fs {
 			if f.Lane == lane && f.Device == w.Device && f.Part == device.PartSteering &&
 				(f.Key == "" || f.Key == "traffic") {
-				fs[i].Meaning += fmt.Sprintf("; of %d answers %d were not seen as the lane's", n, n-seen)
+				fs[i].Meaning += fmt.Sprintf("; %[2]d of %[1]d answers were not seen as the lane's", n, n-seen)
 			}
 		}
 	}

@@ -60,18 +60,18 @@ func (c *check) apply() string { return "niclane apply " + c.a.Config }
 func (c *check) unfinished() {
 	if c.a.Left > 0 {
 		c.found = append(c.found, objectFinding{Finding: Finding{
-			Severity: Drift, Key: "journal", Want: "all rolled back", Found: fmt.Sprintf("not so of %d", c.a.Left),
-			Meaning: "rollback has not got to its end: no lane is whole any more",
-			Repair:  "niclane rollback " + c.a.Config + ", which says what stands in its way, or " + c.apply(),
+			Severity: Drift, Key: "journal", Want: "all rolled back", Found: fmt.Sprintf("%d not rolled back", c.a.Left),
+			Meaning: "rollback did not finish: no lane is complete any more",
+			Repair:  "niclane rollback " + c.a.Config + ", which says what prevents it, or " + c.apply(),
 		}})
 	}
 	if c.a.Ended {
 		return
 	}
 	c.found = append(c.found, objectFinding{Finding: Finding{
-		Severity: Drift, Key: "journal", Want: "all steps made", Found: "apply did not get to its end",
-		Meaning: "apply or its undoing was killed, has left something, or is at work now: only part of the lanes is " +
-			"there",
+		Severity: Drift, Key: "journal", Want: "all steps made", Found: "apply did not finish",
+		Meaning: "apply or its undoing was killed, left objects behind, or is still running: only part of the " +
+			"lanes exists",
 		Repair: c.apply() + ", or niclane rollback " + c.a.Config,
 	}})
 }
@@ -96,7 +96,7 @@ func (c *check) devices() {
 			c.found = append(c.found, objectFinding{Finding: Finding{
 				Severity: Drift, Device: name, Key: "device/" + name, Want: "present", Found: "absent",
 				Meaning: where + ", and its lanes went with it",
-				Repair: "give it its name back here, or niclane rollback " + c.a.Config + ", which finds it, then " +
+				Repair: "move or rename it back, or niclane rollback " + c.a.Config + ", which finds it, then " +
 					c.apply(),
 			}, absent: true})
 			continue
@@ -226,7 +226,7 @@ func (c *check) folded() []Finding {
 		}
 		c.found[root].With = append(c.found[root].With, f.Key)
 		if f.follows == c.found[root].Key && f.Key == queuesKey(f.Device) {
-			c.found[root].Meaning += fmt.Sprintf("; the queues that the driver had for it are gone: %s, not %s",
+			c.found[root].Meaning += fmt.Sprintf("; the driver's queues for the program are gone: %s, not %s",
 				f.Found, f.Want)
 		}
 	}

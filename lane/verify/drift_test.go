@@ -186,7 +186,7 @@ drift    all lanes on lane0, queue-set: queues/lane0
          repair   niclane apply /etc/niclane/lanes.yaml
          also     2 objects gone with it: file/sys/class/net/lane0/queues/tx-5/xps_rxqs, file/sys/class/net/lane0/queues/tx-6/xps_rxqs
 unknown  all lanes
-         means    what else there was after apply is not recorded (by an older niclane, or its run directory is gone): a change of what niclane did not have to write is not found
+         means    the other objects right after apply are not recorded (an older niclane applied, or its run directory is gone): verify does not find changes of objects that niclane did not write
          repair   niclane rollback /etc/niclane/lanes.yaml, then niclane apply /etc/niclane/lanes.yaml
 `},
 		{"device_gone", func(_ *verify.Applied, st *device.State,
@@ -245,7 +245,7 @@ drift    lane redis on lane0, steering: rule/lane0/udp4,port=53
 drift    lane redis on lane0, steering: rule/lane0/tcp4,remote=10.0.0.0/8
          want     absent
          found    queue 0
-         means    it may take packets of tcp4,local=10.77.0.1/32,port=6379 from the lane: where both match, the card decides by location
+         means    it may take packets of tcp4,local=10.77.0.1/32,port=6379 from the lane: if both match, the card decides by location
          repair   ethtool -N lane0 delete LOCATION (ethtool -n lane0 shows it)
 `},
 		{"rule_elsewhere", func(_ *verify.Applied, _ *device.State, d *device.Device) {
@@ -266,7 +266,7 @@ drift    lane redis on lane0, steering: rule/lane0/tcp4,remote=10.0.0.0/8
 drift    lane redis on lane0, queue-set: rss/lane0/9
          want     absent
          found    queues 0,2,5
-         means    what somebody else's rules send to context 9 arrives in queues 2,5 of the lane
+         means    packets that rules of another program send to context 9 arrive in queues 2,5 of the lane
          repair   ethtool -X lane0 context 9 delete
 `},
 		{"default_table", func(_ *verify.Applied, _ *device.State, d *device.Device) {
@@ -344,7 +344,7 @@ drift    lane redis, processors: file/sys/fs/cgroup/db/cpuset.cpus
 drift    all lanes on lane0, classifier: filter/lane0/egress/1/28268
          want     niclane_egress
          found    theirs
-         means    another program is in the classifier's place: on transmit nothing tells the lanes' packets from others, and all leave as the default lane's
+         means    another program is in the classifier's place: on transmit nothing distinguishes the lanes' packets from others, and all leave as the default lane's
          repair   tc filter del dev lane0 egress pref 1, then niclane apply /etc/niclane/lanes.yaml
          also     5 objects gone with it: entry/filter/lane0/egress/1/28268/tcp4,local=10.77.0.1/32,port=6379, entry/filter/lane0/egress/1/28268/tcp6,local=fd00:77::1/128,port=6379, entry/filter/lane0/egress/1/28268/tcp4,port=80, ...
 `},
@@ -374,8 +374,8 @@ drift    lane web on lane0, poller: napi/lane0/4
 		{"killed", func(a *verify.Applied, _ *device.State, _ *device.Device) { a.Ended = false }, `
 drift    all lanes: journal
          want     all steps made
-         found    apply did not get to its end
-         means    apply or its undoing was killed, has left something, or is at work now: only part of the lanes is there
+         found    apply did not finish
+         means    apply or its undoing was killed, left objects behind, or is still running: only part of the lanes exists
          repair   niclane apply /etc/niclane/lanes.yaml, or niclane rollback /etc/niclane/lanes.yaml
 `},
 	} {
@@ -421,7 +421,7 @@ func TestDetachedNative(t *testing.T) {
 			var keys, with []string
 			for _, f := range drifts(verify.State(a, st)) {
 				keys, with = append(keys, f.Key), append(with, f.With...)
-				says := strings.Contains(f.Meaning, "the queues that the driver had for it are gone: ")
+				says := strings.Contains(f.Meaning, "the driver's queues for the program are gone: ")
 				if want := f.Key == "xdp/"+dev && c.name == "detached"; says != want {
 					t.Errorf("%s means %q", f.Key, f.Meaning)
 				}

@@ -35,7 +35,7 @@ func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 				device.FormatCPUList(extra), q, owner)
 		}
 		return fmt.Sprintf("packets without a receive queue that processors %s send leave by other queues than %d, "+
-			"and by any queue where none is set for them, the lanes' included",
+			"and by any queue, the lanes' included, if no queue is set for these processors",
 			device.FormatCPUList(missing), q)
 	case "rps_cpus", "rps_flow_cnt":
 		if path.Base(o.Path) == "rps_flow_cnt" {
@@ -49,16 +49,17 @@ func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 		return fmt.Sprintf("interrupt %s moved: queue %d (%s) is served on processors %s", irq.Name, q, owner,
 			listOr(after, "none"))
 	case "tx_maxrate":
-		return fmt.Sprintf("transmit queue %d (%s) may send %s Mbit/s, 0 for any: the lane's ceiling is another", q,
+		return fmt.Sprintf("transmit queue %d (%s) may send %s Mbit/s (0: no limit), not the lane's ceiling", q,
 			owner, strings.TrimSpace(now.Value))
 	case "threaded":
 		if strings.TrimSpace(now.Value) == "0" {
 			return "no NAPI of " + dev + " has a kernel thread any more: the lanes' packets are polled wherever " +
 				"interrupts and senders run"
 		}
-		return "the kernel threads of the NAPIs of " + dev + " poll in another way than the lanes'"
+		return "the kernel threads of the NAPIs of " + dev + " poll in another way than the lanes need"
 	case "tx_queue_len":
-		return "the FIFOs that the kernel makes on " + dev + " from now on hold as many packets, none where it is 0"
+		return "the FIFOs that the kernel makes on " + dev + " from now on hold this number of packets; with 0 they " +
+			"drop every packet"
 	case "cpuset.cpus":
 		return fmt.Sprintf("processes of %s run on processors %s", path.Dir(o.Path), listOr(after, "of their parent"))
 	case "cpuset.mems":
@@ -74,12 +75,12 @@ func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 func (c *check) rxqsMeaning(dev string, q int, extra, missing []int) string {
 	var parts []string
 	if len(extra) > 0 {
-		parts = append(parts, fmt.Sprintf("answers to what receive queues %s take (%s) leave by transmit queue %d (%s)",
+		parts = append(parts, fmt.Sprintf("answers to packets of receive queues %s (%s) leave by transmit queue %d (%s)",
 			device.FormatCPUList(extra), c.owners(dev, extra), q, named(c.ownerOf(dev, q))))
 	}
 	if len(missing) > 0 {
-		parts = append(parts, fmt.Sprintf("answers to what receive queues %s take (%s) leave by another queue than "+
-			"%d, among others' packets",
+		parts = append(parts, fmt.Sprintf("answers to packets of receive queues %s (%s) leave by another queue than "+
+			"%d, among other packets",
 			device.FormatCPUList(missing), c.owners(dev, missing), q))
 	}
 	return strings.Join(parts, "; ")

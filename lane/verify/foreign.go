@@ -21,9 +21,8 @@ func (c *check) foreign() {
 	if c.before == nil && len(c.a.Owned) > 0 {
 		c.found = append(c.found, objectFinding{Finding: Finding{
 			Severity: Unknown,
-			Meaning: "what else there was after apply is not recorded (by an older niclane, or its run directory is " +
-				"gone): " +
-				"a change of what niclane did not have to write is not found",
+			Meaning: "the other objects right after apply are not recorded (an older niclane applied, or its run " +
+				"directory is gone): verify does not find changes of objects that niclane did not write",
 			Repair: "niclane rollback " + c.a.Config + ", then " + c.apply(),
 		}})
 	}
@@ -84,7 +83,7 @@ func (c *check) confined(was, now device.Object) {
 		c.found = append(c.found, objectFinding{object: was, Finding: Finding{
 			Severity: Unknown, Lane: lane, Part: device.PartProcessors, Key: was.Key(), Want: text(was, now),
 			Found:   text(now, was),
-			Meaning: c.fileMeaning(f, was, now), Repair: c.apply() + ", where the file names cpus",
+			Meaning: c.fileMeaning(f, was, now), Repair: c.apply() + ", if the file names cpus",
 		}})
 	}
 }
@@ -182,7 +181,7 @@ func (c *check) came(o device.Object) {
 	case device.Shaper:
 		if l := c.ownerOf(dev, o.Queue); l != "" {
 			c.add(Drift, l, o, device.PartBandwidth,
-				"the card gives a transmit queue of the lane's rates that no lane asks for",
+				"the card keeps rates that no lane asks for on a transmit queue of the lane",
 				fmt.Sprintf("ynl --family net-shaper --do delete, for queue %d of %s", o.Queue, dev))
 		}
 	case device.Filter:
@@ -192,13 +191,13 @@ func (c *check) came(o device.Object) {
 	case device.Qdisc:
 		if o.Parent != "clsact" && c.before != nil {
 			c.add(Drift, c.classLane(dev, o.Parent), o, device.PartBandwidth,
-				"packets wait in a qdisc that somebody else has put below or above the lanes'",
+				"packets wait in a qdisc that another program has added below or above the lanes' qdiscs",
 				fmt.Sprintf("tc qdisc del dev %s %s", dev, qdiscPlace(o)))
 		}
 	case device.Class:
 		if c.before != nil {
 			c.add(Drift, "", o, device.PartBandwidth,
-				"a class of somebody else's shares the link with the lanes: guarantees do not add up",
+				"a class of another program shares the link with the lanes: guarantees do not add up",
 				fmt.Sprintf("tc class del dev %s classid %s", dev, o.ID))
 		}
 	case device.FilterEntry:
@@ -242,7 +241,7 @@ func (c *check) cameRule(r device.Rule) {
 		if ok && mine.Dev == r.Dev && overlap(mine.Match, r.Match) {
 			c.add(Drift, c.target(mine), r, device.PartSteering,
 				"it may take packets of "+mine.Match.String()+
-					" from the lane: where both match, the card decides by location", remove)
+					" from the lane: if both match, the card decides by location", remove)
 			return
 		}
 	}
@@ -260,7 +259,7 @@ func (c *check) cameTable(t device.RSSTable) {
 	}
 	slices.Sort(hit)
 	c.add(Drift, c.ownerOf(t.Dev, hit[0]), t, device.PartQueueSet,
-		fmt.Sprintf("what somebody else's rules send to context %d arrives in queues %s of the lane", t.Context,
+		fmt.Sprintf("packets that rules of another program send to context %d arrive in queues %s of the lane", t.Context,
 			device.FormatCPUList(hit)),
 		fmt.Sprintf("ethtool -X %s context %d delete", t.Dev, t.Context))
 }

@@ -117,7 +117,7 @@ func TestKernelObjects(t *testing.T) {
 			}, "lane default: packets that no rule matches also arrive in queues 2 (lane redis)"},
 			{"another context", device.RSSTable{Dev: "v0", Context: 5}, func(device.Object) device.Object {
 				return device.RSSTable{Dev: "v0", Context: 5, Queues: slices.Repeat([]int{3}, emucard.TableSize)}
-			}, "lane redis: what somebody else's rules send to context 5 arrives in queues 3 of the lane"},
+			}, "lane redis: packets that rules of another program send to context 5 arrive in queues 3 of the lane"},
 		} {
 			now, err := k.Read(c.object)
 			if err != nil {

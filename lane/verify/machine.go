@@ -36,15 +36,15 @@ func (c *check) machine() {
 			if _, ours := c.owned[p.Key()]; ours && p.Doing == device.PollerHung {
 				lane := c.ownerOf(name, p.Queues[0])
 				add(lane, name, device.PartPoller, "an answer", p.Doing,
-					fmt.Sprintf("whether process %d polls queues %s of %s is not shown",
+					fmt.Sprintf("it is not known whether process %d polls queues %s of %s",
 						p.PID, device.FormatCPUList(p.Queues), named(lane)),
 					fmt.Sprintf("kill -KILL %d, then %s", p.PID, c.apply()))
 			}
 		}
 		if was := c.was(name); was != nil && d.Speed > 0 && d.Speed < was.Speed && c.shares(name) > d.Speed {
 			add("", name, device.PartBandwidth, mbits(was.Speed), mbits(d.Speed),
-				"the link has become slower than what is shared out on it: packets wait behind it, where no "+
-					"guarantee, ceiling or rank is kept", c.apply()+", where the file gives no link-rate")
+				"the link is now slower than the rate that the lanes share: packets wait in the card, where no "+
+					"guarantee, ceiling or rank is kept", c.apply()+", if the file gives no link-rate")
 		}
 	}
 	for _, l := range c.a.Lanes {

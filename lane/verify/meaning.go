@@ -40,7 +40,7 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 	case device.FilterDefault:
 		now, ok := found.(device.FilterDefault)
 		if len(o.Lanes) > 0 && !slices.Equal(now.Lanes, o.Lanes) {
-			return "packets of no lane that carry a lane's priority (SO_PRIORITY) are sent by its transmit queues"
+			return "packets of no lane with the priority of a lane (SO_PRIORITY) are sent by that lane's transmit queues"
 		}
 		if ok {
 			return fmt.Sprintf("packets of no lane are sent by transmit queues %s",
@@ -101,18 +101,18 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 func qdiscMeaning(o device.Qdisc, found device.Object) string {
 	what := "is gone"
 	if found != nil {
-		what = "was replaced, or set otherwise"
+		what = "was replaced or changed"
 	}
 	switch {
 	case o.Parent == "clsact":
-		return "where the classifier was attached " + what +
-			": on transmit nothing tells the lanes' packets from others, " +
+		return "the classifier's hook " + what +
+			": on transmit nothing distinguishes the lanes' packets from others, " +
 			"and all leave in the default lane's class"
 	case o.Parent == "root" && o.Type == "mqprio":
-		return "the lanes' traffic classes are gone, or have other queues: their packets leave by queues of others, " +
-			"and others' by theirs"
+		return "the lanes' traffic classes are gone, or have other queues: their packets leave by other queues, " +
+			"and other packets by theirs"
 	case o.Parent == "root" && o.Offload:
-		return "the card's classes are gone with the lanes' qdisc, which " + what +
+		return "the lanes' qdisc " + what + ", and the card's classes are gone with it" +
 			": no guarantee or ceiling holds, and lanes leave by any transmit queue"
 	case o.Parent == "root":
 		return "the lanes' qdisc " + what + ": no guarantee, ceiling or rank holds on transmit, all lanes wait in " +
@@ -120,11 +120,11 @@ func qdiscMeaning(o device.Qdisc, found device.Object) string {
 	}
 	switch o.Type {
 	case "cake":
-		return "what shares a lane among its members " + what + ": one of them can take all of it"
+		return "the qdisc that shares a lane among its members " + what + ": one member can take all of it"
 	case "fq_codel", "fq", "sfq":
-		return "what shares a lane among its flows " + what + ": one flow can take all of it"
+		return "the qdisc that shares a lane among its flows " + what + ": one flow can take all of it"
 	case "tbf":
-		return "the limit of a transmit queue " + what + ": the lane's ceiling is another"
+		return "the limit of a transmit queue " + what + ": the lane's ceiling does not hold"
 	}
 	return "a qdisc of a lane's class " + what + ": the lane's packets wait in another queue"
 }
@@ -135,7 +135,7 @@ func classMeaning(o device.Class, found device.Object, lane string) string {
 	case lane == "" && !ok:
 		return "the class that shares out the link is gone: no guarantee, ceiling or rank holds on transmit"
 	case lane == "":
-		return "the class that shares out the link is another: the lanes' guarantees and ceilings do not add up to it"
+		return "the class that shares out the link was changed: the lanes' guarantees and ceilings do not add up to it"
 	}
 	if !ok {
 		return "the lane has no class: its packets are sent as the default lane's, without its guarantee, ceiling " +
@@ -162,7 +162,7 @@ func filterMeaning(found device.Object) string {
 	if found != nil {
 		what = "another program is in the classifier's place"
 	}
-	return what + ": on transmit nothing tells the lanes' packets from others, and all leave as the default lane's"
+	return what + ": on transmit nothing distinguishes the lanes' packets from others, and all leave as the default lane's"
 }
 
 func (c *check) entryMeaning(o device.FilterEntry, found device.Object) string {
@@ -207,7 +207,7 @@ func (c *check) tableMeaning(o device.RSSTable, want, found device.Object, lane 
 		return fmt.Sprintf("%s also arrive in queues %s", traffic, c.ownedQueues(o.Dev, extra))
 	}
 	if missing := without(was.Queues, now.Queues); len(missing) > 0 {
-		return fmt.Sprintf("%s arrive no longer in queues %s: fewer queues carry them", traffic,
+		return fmt.Sprintf("%s no longer arrive in queues %s: fewer queues carry them", traffic,
 			device.FormatCPUList(missing))
 	}
 	return traffic + " are spread over the same queues in other proportions; flows have moved"
@@ -234,11 +234,11 @@ func napiMeaning(o device.NAPIConfig, want, found device.Object, lane string) st
 	was, _ := want.(device.NAPIConfig)
 	switch {
 	case !ok:
-		return fmt.Sprintf("queue %d has no NAPI any more, and with it no poller of %s", o.Queue, named(lane))
+		return fmt.Sprintf("queue %d has no NAPI any more, and so no poller of %s", o.Queue, named(lane))
 	case now.Threaded != was.Threaded && now.Threaded == "off":
-		return fmt.Sprintf("the NAPI of queue %d was made anew or switched: its kernel thread is gone, and softirq "+
+		return fmt.Sprintf("the NAPI of queue %d was replaced or switched: its kernel thread is gone, and softirq "+
 			"polls %s "+
-			"wherever the interrupt comes, behind and before everybody else's packets", o.Queue, named(lane))
+			"on the processor of the interrupt, among all other packets", o.Queue, named(lane))
 	case now.Threaded != was.Threaded:
 		return fmt.Sprintf("queue %d of %s is polled in another way than asked for", o.Queue, named(lane))
 	}
@@ -289,7 +289,7 @@ func xdpMeaning(o, found device.Object, lane string) string {
 		if gone {
 			return "the program is detached: packets of the lanes arrive as default traffic"
 		}
-		return "another program is in niclane's place: packets of the lanes arrive as it says"
+		return "another program is in niclane's place: it decides where packets of the lanes arrive"
 	case device.CPUQueue:
 		if gone {
 			return fmt.Sprintf("processor %d takes no packets: those of %s that are meant for it are dropped", o.CPU,
@@ -322,7 +322,7 @@ func featureMeaning(o device.Feature) string {
 	case "rx-gro-hw", "rx-lro":
 		return "the card joins packets before XDP sees them: they are larger than XDP takes, and some are dropped"
 	case "rx-gro":
-		return "GRO was switched: NAPIs are made anew by some drivers (veth), without their threads and settings"
+		return "GRO was switched: some drivers (veth) then replace the NAPIs, without their threads and settings"
 	}
 	return "the feature is not as it was"
 }

@@ -23,24 +23,24 @@ func TestOffloadedTraffic(t *testing.T) {
 		want string
 	}{
 		{"proven", []verify.Cell{cell("redis", 6, 90), cell("web", 5, 7), cell("", 4, 60)}, `
-ok       lane redis on sim0, mapper: 90 packets of the lane left by a transmit queue of its own, behind the channels': 6, none elsewhere, none of others' there (2s)
+ok       lane redis on sim0, mapper: 90 packets of the lane left by its own transmit queue, after those of the channels: 6, none elsewhere, no other packets there (2s)
 `},
 		{"by a channel's", []verify.Cell{cell("redis", 1, 90)}, `
 drift    lane redis on sim0, mapper: traffic
-         want     the lane's packets in a transmit queue of its own, behind the channels' only
+         want     the lane's packets in its own transmit queue, after those of the channels only
          found    90 of 90 elsewhere: queue 1
          means    90 packets of the lane left elsewhere in 2s: the card gives them neither the lane's guarantee nor its ceiling
-         repair   what drifted, if anything is named here; else niclane status sim0 and the flows (ss -tn) say who
+         repair   fix the drift that is named here, if any; else niclane status sim0 and the flows (ss -tn) show the sender
 `},
 		{"two lanes in one", []verify.Cell{cell("redis", 5, 90), cell("web", 5, 7)}, `
 drift    lane redis on sim0, mapper: traffic
-         want     no others' packets in a transmit queue of its own, behind the channels': 5
+         want     no other packets in its own transmit queue, after those of the channels: 5
          found    7 packets of lane web in queue 5
-         means    7 packets of others' left there in 2s: the lane's packets wait behind them, and the card gives them the lane's share
-         repair   what drifted, if anything is named here; else niclane status sim0 and the flows (ss -tn) say who
+         means    7 packets of others left there in 2s: the lane's packets wait behind them, and the card gives them the lane's share
+         repair   fix the drift that is named here, if any; else niclane status sim0 and the flows (ss -tn) show the sender
 `},
 		{"quiet", []verify.Cell{cell("web", 5, 7)}, `
-unknown  lane redis on sim0, mapper: no traffic of the lane seen in 2s; none of others' there (a transmit queue of its own, behind the channels')
+unknown  lane redis on sim0, mapper: no traffic of the lane seen in 2s; no other packets there (its own transmit queue, after those of the channels)
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -72,12 +72,12 @@ func TestOffloadDrift(t *testing.T) {
 					d.Qdiscs[i].Offload = false
 				}
 			}
-		}, "the card's classes are gone with the lanes' qdisc, which was replaced, or set otherwise"},
+		}, "the lanes' qdisc was replaced or changed, and the card's classes are gone with it"},
 		{"all of it removed", func(d *device.Device) {
 			d.Qdiscs = slices.DeleteFunc(slices.Clone(d.Qdiscs),
 				func(q device.QdiscState) bool { return q.Parent != "clsact" })
 			d.Classes, d.TxQueues = nil, 4
-		}, "the card's classes are gone with the lanes' qdisc, which is gone"},
+		}, "the lanes' qdisc is gone, and the card's classes are gone with it"},
 		{"feature turned off", func(d *device.Device) { d.Features["hw-tc-offload"] = device.Setting{} },
 			"the card takes no filters and classes any more"},
 	} {

@@ -107,7 +107,7 @@ func (c *chooser) lane(l plan.FittedLane, ms []device.Match) {
 		return
 	}
 	if len(ms) == 0 {
-		c.unknown(l, "not probed: no packet is its own by address and port")
+		c.unknown(l, "not probed: no address or port identifies its packets")
 		return
 	}
 	follows := c.follows(l)
@@ -143,7 +143,7 @@ func (c *chooser) cgroup(lane string) string {
 // match adds the probes of one match, or says why there is none.
 func (c *chooser) match(l plan.FittedLane, m device.Match, follows bool) (why string) {
 	if m.Protocol == "udp" && follows {
-		return "the transmit queue is that of the packets received before, and a probe by UDP has none"
+		return "packets leave by the queue of the packets received before, and a UDP probe has received none"
 	}
 	whys := []string{}
 	found := false

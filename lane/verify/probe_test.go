@@ -88,8 +88,8 @@ func TestProbes(t *testing.T) {
 
 		{name: "UDP without a receive queue", match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53},
 			follows: true,
-			paths:   []verify.Path{path4}, why: "udp4,port=53 not probed: the transmit queue is that of the packets " +
-				"received before, and a probe by UDP has none"},
+			paths:   []verify.Path{path4}, why: "udp4,port=53 not probed: packets leave by the queue of the " +
+				"packets received before, and a UDP probe has received none"},
 		{name: "no address of the family", match: device.Match{Family: 6, Protocol: "tcp", LocalPort: 80},
 			paths: []verify.Path{path4}, why: "tcp6,port=80 not probed: no IPv6 address to probe was given"},
 		{name: "another VLAN", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80, VLAN: 8},
@@ -131,7 +131,7 @@ func TestProbes(t *testing.T) {
 		t.Errorf("no address given: %v %v", ps, fs)
 	}
 	_, fs := verify.Probes(lane(false), "d0", []verify.Path{path4})
-	if len(fs) != 1 || !strings.Contains(fs[0].Meaning, "no packet is its own by address and port") {
+	if len(fs) != 1 || !strings.Contains(fs[0].Meaning, "no address or port identifies its packets") {
 		t.Errorf("no match: %v", fs)
 	}
 }
@@ -224,17 +224,17 @@ func TestAnswers(t *testing.T) {
 	var got bytes.Buffer
 	verify.WriteText(&got, verify.Answers(ps))
 	verify.WriteProbes(&got, ps)
-	want := `unknown  lane web on d0: probe of tcp4,port=81, tcp4,port=82 to 10.0.0.2: no answer to 32 packets, though others' were answered: they or their answers are lost on the way
+	want := `unknown  lane web on d0: probe of tcp4,port=81, tcp4,port=82 to 10.0.0.2: no answer to 32 packets, though other packets were answered: these or their answers are lost on the way
 unknown  lane web on d0: probe of tcp4,port=80 to 10.0.0.3: no answer to 16 packets: there is no such host, or something on the way drops them
 unknown  lane web on d0: probe of tcp4,port=80 to 10.0.0.4: no answer to 3 packets: no route to host
 unknown  lane web on d0: probe of tcp4,port=80 to 10.0.0.5: nothing was sent: 100% in use
-unknown  lane dns on d0: probe of udp4,port=53 to 10.0.0.2: 4 packets sent; an answer would be the server's and was not waited for
+unknown  lane dns on d0: probe of udp4,port=53 to 10.0.0.2: 4 packets sent; an answer would go to the server, so verify did not wait for it
 probe    lane web on d0: 48 packets to 10.0.0.2 (tcp4,port=80, tcp4,port=81, tcp4,port=82), 16 answered
 probe    lane web on d0: 16 packets to 10.0.0.3 (tcp4,port=80), 0 answered
 probe    lane web on d0: 3 packets to 10.0.0.4 (tcp4,port=80), 0 answered
 probe    lane web on d0: 0 packets to 10.0.0.5 (tcp4,port=80), 0 answered
 probe    lane dns on d0: 4 packets to 10.0.0.2 (udp4,port=53), 0 answered
-probe    lane default on d0: 16 packets to 10.0.0.2 (what no lane matches), 16 answered, 1 of them accepted
+probe    lane default on d0: 16 packets to 10.0.0.2 (traffic that no lane matches), 16 answered, 1 of them accepted
 `
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -281,7 +281,7 @@ func TestUnseen(t *testing.T) {
 		}
 		want := "is so"
 		if n := c.want[1]; n > 0 {
-			want = fmt.Sprintf("is so; of 26 answers %d were not seen as the lane's", n)
+			want = fmt.Sprintf("is so; %d of 26 answers were not seen as the lane's", n)
 		}
 		if fs[0].Meaning != want || fs[1].Meaning != "" || fs[2].Meaning != "" {
 			t.Errorf("%s: %+v, want %q", c.name, fs, want)

@@ -59,7 +59,7 @@ func (t *traffic) processors(l plan.FittedLane, cpus []int) {
 	t.place(l, place{part: device.PartSteering, cells: cells, verb: "arrived", in: "on", noun: "processors",
 		queues: cpus, unit: "processor", lost: lost,
 		foreign: "they wait among the lane's packets, on the lane's processors",
-		strayed: "they wait among others', or were dropped because the queue to the processor was full"})
+		strayed: "they wait among other packets, or were dropped because the queue to the processor was full"})
 }
 
 func total(cells []Cell, lane string) uint64 {

@@ -25,13 +25,13 @@ func (c *check) slaves() {
 	names := c.deviceNames()
 	for _, name := range names {
 		if d := c.now.Device(name); d != nil && d.Master != bond { // a missing device has its own finding
-			add(name, "a slave of "+bond, "none of its", "lanes stay on "+name+", which carries nothing of "+bond)
+			add(name, "a slave of "+bond, "no slave of it", "lanes stay on "+name+", which carries nothing of "+bond)
 		}
 	}
 	for i := range c.now.Devices {
 		if d := &c.now.Devices[i]; d.Master == bond && !slices.Contains(names, d.Name) {
 			add(d.Name, "no slave of "+bond+", as when the lanes were applied", "a slave of it",
-				"what arrives and leaves by "+d.Name+" is in no lane")
+				"packets that arrive or leave by "+d.Name+" are in no lane")
 		}
 	}
 	was, now := c.sharing()

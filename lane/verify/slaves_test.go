@@ -39,15 +39,15 @@ func TestSlaves(t *testing.T) {
 	}{
 		"as applied": {"bond0", []device.Device{slave("a", "bond0"), slave("b", "bond0"), {Name: "bond0"}}, nil},
 		"one left": {"bond0", []device.Device{slave("a", "bond0"), slave("b", ""), {Name: "bond0"}},
-			[]string{"bond/bond0/b: none of its"}},
+			[]string{"bond/bond0/b: no slave of it"}},
 		"another's now": {"bond0", []device.Device{slave("a", "bond0"), slave("b", "bond1"), {Name: "bond0"}},
-			[]string{"bond/bond0/b: none of its"}},
+			[]string{"bond/bond0/b: no slave of it"}},
 		"one came": {"bond0", []device.Device{slave("a", "bond0"), slave("b", "bond0"), slave("c", "bond0")},
 			[]string{"bond/bond0/c: a slave of it"}},
 		"one is gone":   {"bond0", []device.Device{slave("a", "bond0")}, []string{"device/b: absent"}},
 		"not by a bond": {"", []device.Device{slave("a", "bond0"), slave("b", ""), slave("c", "bond0")}, nil},
 		"everybody left": {"bond0", []device.Device{slave("a", ""), slave("b", "")},
-			[]string{"bond/bond0/a: none of its", "bond/bond0/b: none of its"}},
+			[]string{"bond/bond0/a: no slave of it", "bond/bond0/b: no slave of it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.Bond = c.bond
@@ -77,7 +77,7 @@ func TestSharing(t *testing.T) {
 		"all are idle":        {both, []device.Device{slave("a", true), slave("b", true)}, nil},
 		"each has them whole": {nil, []device.Device{slave("a", false), slave("b", true)}, nil},
 		"one left": {both, []device.Device{slave("a", false), {Name: "b"}},
-			[]string{"bond/bond0/b: none of its"}},
+			[]string{"bond/bond0/b: no slave of it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := Applied{Config: "l.yaml", Bond: "bond0", Sharing: c.sharing, Ended: true,

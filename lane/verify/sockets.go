@@ -127,7 +127,7 @@ func (s *connectionCount) finding() Finding {
 	}
 	f := Finding{Severity: OK, Lane: s.lane.Name, Device: s.lane.Device, Part: device.PartSteering, Key: "sockets"}
 	if s.elsewhere == 0 {
-		f.Meaning = fmt.Sprintf("%s of the lane served by %s, by their sockets", connections(s.all), where)
+		f.Meaning = fmt.Sprintf("%s of the lane served by %s, according to the sockets", connections(s.all), where)
 		return f
 	}
 	f.Severity = Drift

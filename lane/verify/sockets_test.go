@@ -41,7 +41,7 @@ func TestSockets(t *testing.T) {
 			conn("[::1]:80", "[::1]:1", 11, 0)}, nil},
 		{"where they belong", []Connection{ok, ok}, []Finding{{
 			Severity: OK, Lane: "web", Device: "eth0", Part: device.PartSteering, Key: "sockets",
-			Meaning: "2 connections of the lane served by the lane's NAPIs on processors 3, by their sockets",
+			Meaning: "2 connections of the lane served by the lane's NAPIs on processors 3, according to the sockets",
 		}}},
 		{"elsewhere", []Connection{ok, conn("10.0.0.1:80", "10.0.0.3:1", 11, 0),
 			conn("10.0.0.1:80", "10.0.0.1:1", 0, 0)}, []Finding{{
@@ -97,15 +97,15 @@ func TestThreads(t *testing.T) {
 		{"mixed", slices.Concat(conn(1, 12, 70), conn(2, 11, 70), conn(1, 12, 71), conn(2, 12, 0)), func(f *Finding) {
 			f.Severity = Drift
 			f.Want = "each thread with connections of one NAPI (aligned)"
-			f.Found = "thread 70 of memcached: 3 connections of NAPI 11, 12; of 2 connections it is not known"
-			f.Meaning = "the application does not place them by NAPI ID: one thread answers what several queues " +
-				"bring, on whichever processor it runs"
+			f.Found = "thread 70 of memcached: 3 connections of NAPI 11, 12; not known for 2 connections"
+			f.Meaning = "the application does not place them by NAPI ID: one thread answers packets of " +
+				"several queues, on the processor where it happens to run"
 			f.Repair = "niclane advise --lane cache; connections made before NAPI IDs changed stay where they are " +
-				"until they are made anew"
+				"until they are closed"
 		}},
 		{"not known", conn(2, 12, 0), func(f *Finding) {
 			f.Severity = Unknown
-			f.Meaning = "which thread serves which of 2 connections of the lane: none of them waits at an epoll " +
+			f.Meaning = "it is not known which threads serve 2 connections of the lane: none of them waits at an epoll " +
 				"instance of one thread"
 		}},
 	} {

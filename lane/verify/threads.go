@@ -34,13 +34,13 @@ func threadsOf(l plan.FittedLane, conns []Connection) Finding {
 	}
 	if known == 0 {
 		f.Severity = Unknown
-		f.Meaning = fmt.Sprintf("which thread serves which of %s of the lane: none of them waits at an epoll "+
+		f.Meaning = fmt.Sprintf("it is not known which threads serve %s of the lane: none of them waits at an epoll "+
 			"instance of one thread", connections(len(conns)))
 		return f
 	}
 	rest := ""
 	if n := len(conns) - known; n > 0 {
-		rest = fmt.Sprintf("; of %s it is not known", connections(n))
+		rest = fmt.Sprintf("; not known for %s", connections(n))
 	}
 	var good, mixed []string
 	for _, tid := range slices.Sorted(maps.Keys(napis)) {
@@ -61,10 +61,10 @@ func threadsOf(l plan.FittedLane, conns []Connection) Finding {
 	f.Severity = Drift
 	f.Want = "each thread with connections of one NAPI (aligned)"
 	f.Found = some(mixed) + rest
-	f.Meaning = "the application does not place them by NAPI ID: one thread answers what several queues bring, on " +
-		"whichever processor it runs"
+	f.Meaning = "the application does not place them by NAPI ID: one thread answers packets of several queues, on " +
+		"the processor where it happens to run"
 	f.Repair = fmt.Sprintf("niclane advise --lane %s; connections made before NAPI IDs changed stay where they are "+
-		"until they are made anew", l.Name)
+		"until they are closed", l.Name)
 	return f
 }
 

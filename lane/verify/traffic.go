@@ -126,7 +126,7 @@ func Traffic(a Applied, w Watched) []Finding {
 			t.place(l, place{part: device.PartSteering, cells: w.Received, verb: "arrived", in: "in",
 				noun: "receive queues", queues: l.Queues,
 				foreign: "they wait among the lane's packets, and the lane's poller works on them",
-				strayed: "they wait among others', and the lane's poller never sees them"})
+				strayed: "they wait among other packets, and the lane's poller never sees them"})
 		}
 		if cpus := t.cpus(l); cpus != nil {
 			t.processors(l, cpus)
@@ -136,27 +136,27 @@ func Traffic(a Applied, w Watched) []Finding {
 			if t.sends(l) || l.Class != "" {
 				t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device,
 					Part: device.PartMapper,
-					Meaning: fmt.Sprintf("what leaves by link type %s has no Ethernet header and is not looked at: "+
-						"whether the lane's packets leave as it promises is not shown", link)})
+					Meaning: fmt.Sprintf("packets that leave by link type %s have no Ethernet header, and verify does not "+
+						"read them: it is not known whether the lane's packets leave as promised", link)})
 			}
 			continue
 		}
 		if first, ok := t.leaves(l); ok {
 			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by",
-				noun: "a transmit queue of its own, behind the channels':", queues: t.leaf(l, first),
+				noun: "its own transmit queue, after those of the channels:", queues: t.leaf(l, first),
 				foreign: "the lane's packets wait behind them, and the card gives them the lane's share",
 				strayed: "the card gives them neither the lane's guarantee nor its ceiling"})
 		} else if t.sends(l) {
 			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "transmit queues",
 				queues: l.Queues, tolerant: !t.chosen(l),
 				foreign: "the lane's packets wait behind them",
-				strayed: "they wait behind others'. A connection from before apply keeps its queue until nothing of " +
-					"it is on its way"})
+				strayed: "they wait behind other packets. A connection from before apply keeps its queue until none " +
+					"of its packets is on its way"})
 		}
 		if named[l.Name] != "" && l.Class != "" {
 			t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device, Part: device.PartBandwidth,
-				Meaning: fmt.Sprintf("%s left in class %s in %v: that class is all that tells the lane's packets, "+
-					"so whether all were there, and no others', is not shown",
+				Meaning: fmt.Sprintf("%s left in class %s in %v: only the class identifies the lane's packets, "+
+					"so verify cannot tell whether all of them, and no others, were there",
 					packets(total(w.Classed, l.Name)), l.Class, w.For)})
 		} else if l.Class != "" {
 			t.place(l, place{part: device.PartBandwidth, cells: w.Classed, verb: "left", in: "in",
@@ -167,8 +167,8 @@ func Traffic(a Applied, w Watched) []Finding {
 	}
 	if t.w.Fragments > 0 {
 		t.out = append(t.out, Finding{Severity: Unknown, Device: w.Device, Part: device.PartClassifier,
-			Meaning: fmt.Sprintf("%s came or went in %v that have no ports: those of lanes known by port were the "+
-				"default lane's (smaller datagrams, or a lane by address, help)",
+			Meaning: fmt.Sprintf("%s without ports came or went in %v: those of lanes known by port belonged to "+
+				"the default lane (smaller datagrams, or a lane by address, help)",
 				strings.Replace(packets(t.w.Fragments), "packet", "fragment", 1), t.w.For)})
 	}
 	return t.out
@@ -351,9 +351,9 @@ func (t *traffic) place(l plan.FittedLane, p place) {
 	f := Finding{Lane: l.Name, Device: l.Device, Part: p.part, Key: "traffic"}
 	if s.foreign > 0 {
 		bad := f
-		bad.Severity, bad.Want = Drift, fmt.Sprintf("no others' packets %s %s", p.within(), p.name())
+		bad.Severity, bad.Want = Drift, fmt.Sprintf("no other packets %s %s", p.within(), p.name())
 		bad.Found = strings.Join(s.who, ", ")
-		bad.Meaning = fmt.Sprintf("%s of others' %s there in %v: %s", packets(s.foreign), p.verb, t.w.For, p.foreign)
+		bad.Meaning = fmt.Sprintf("%s of others %s there in %v: %s", packets(s.foreign), p.verb, t.w.For, p.foreign)
 		bad.Repair = t.trafficRepair()
 		t.out = append(t.out, bad)
 	}
@@ -378,21 +378,21 @@ func (t *traffic) place(l plan.FittedLane, p place) {
 	case t.w.Missed > 0:
 		f.Severity, f.Meaning = Unknown, fmt.Sprintf("%s were not looked at", packets(t.w.Missed))
 	case s.unread > 0:
-		f.Severity, f.Meaning = Unknown, fmt.Sprintf("of %s %s %s the headers could not be read", packets(s.unread),
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("the headers of %s %s %s could not be read", packets(s.unread),
 			p.within(), p.name())
 	case s.target == 0 && s.strayed > 0:
 		f.Severity = Unknown
-		f.Meaning = fmt.Sprintf("%s of the lane seen in %v, none with data: before it has received, a connection "+
-			"follows no receive queue; none of others' there (%s)",
+		f.Meaning = fmt.Sprintf("%s of the lane seen in %v, none with data: a connection follows no receive "+
+			"queue before it has received a packet; no other packets there (%s)",
 			packets(s.strayed), t.w.For, p.name())
 	case s.target == 0:
-		f.Severity, f.Meaning = Unknown, fmt.Sprintf("no traffic of the lane seen in %v; none of others' there (%s)",
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("no traffic of the lane seen in %v; no other packets there (%s)",
 			t.w.For, p.name())
 	default:
-		f.Severity, f.Meaning = OK, fmt.Sprintf("%s of the lane %s %s %s, none elsewhere, none of others' there (%v)",
+		f.Severity, f.Meaning = OK, fmt.Sprintf("%s of the lane %s %s %s, none elsewhere, no other packets there (%v)",
 			packets(s.target), p.verb, p.in, p.name(), t.w.For)
 		if s.strayed > 0 {
-			f.Meaning = fmt.Sprintf("%s of the lane %s %s %s, %d without data elsewhere, none of others' there (%v)",
+			f.Meaning = fmt.Sprintf("%s of the lane %s %s %s, %d without data elsewhere, no other packets there (%v)",
 				packets(s.target), p.verb, p.in, p.name(), s.strayed, t.w.For)
 		}
 	}
@@ -400,6 +400,6 @@ func (t *traffic) place(l plan.FittedLane, p place) {
 }
 
 func (t *traffic) trafficRepair() string {
-	return "what drifted, if anything is named here; else niclane status " + t.w.Device +
-		" and the flows (ss -tn) say who"
+	return "fix the drift that is named here, if any; else niclane status " + t.w.Device +
+		" and the flows (ss -tn) show the sender"
 }

@@ -91,9 +91,9 @@ func TestTraffic(t *testing.T) {
 		want   string
 	}{
 		{"proven", func(*verify.Watched) {}, `
-ok       lane redis on lane0, steering: 101 packets of the lane arrived in receive queues 2-3, none elsewhere, none of others' there (2s)
-ok       lane redis on lane0, mapper: 100 packets of the lane left by transmit queues 2-3, none elsewhere, none of others' there (2s)
-ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, none of others' there (2s)
+ok       lane redis on lane0, steering: 101 packets of the lane arrived in receive queues 2-3, none elsewhere, no other packets there (2s)
+ok       lane redis on lane0, mapper: 100 packets of the lane left by transmit queues 2-3, none elsewhere, no other packets there (2s)
+ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, no other packets there (2s)
 `},
 		{"foreign", func(w *verify.Watched) {
 			w.Received = append(w.Received, verify.Cell{Queue: 2, Packets: 1},
@@ -101,16 +101,16 @@ ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1
 			w.Classed = append(w.Classed, verify.Cell{Class: "redis", Packets: 3})
 		}, `
 drift    lane redis on lane0, steering: traffic
-         want     no others' packets in receive queues 2-3
+         want     no other packets in receive queues 2-3
          found    1 packet of no lane in queue 2, 7 packets of lane web in queue 3
-         means    8 packets of others' arrived there in 2s: they wait among the lane's packets, and the lane's poller works on them
-         repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
+         means    8 packets of others arrived there in 2s: they wait among the lane's packets, and the lane's poller works on them
+         repair   fix the drift that is named here, if any; else niclane status lane0 and the flows (ss -tn) show the sender
 drift    lane redis on lane0, bandwidth: traffic
-         want     no others' packets in class 1:10
+         want     no other packets in class 1:10
          found    3 packets of no lane in the class of lane redis
-         means    3 packets of others' left there in 2s: they take the lane's bandwidth and rank
-         repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
-ok       lane redis on lane0, mapper: 100 packets of the lane left by transmit queues 2-3, none elsewhere, none of others' there (2s)
+         means    3 packets of others left there in 2s: they take the lane's bandwidth and rank
+         repair   fix the drift that is named here, if any; else niclane status lane0 and the flows (ss -tn) show the sender
+ok       lane redis on lane0, mapper: 100 packets of the lane left by transmit queues 2-3, none elsewhere, no other packets there (2s)
 `},
 		{"strayed", func(w *verify.Watched) {
 			w.Received = append(w.Received, verify.Cell{Lane: "redis", Queue: 0, Packets: 99, Bare: 99})
@@ -120,37 +120,37 @@ ok       lane redis on lane0, mapper: 100 packets of the lane left by transmit q
 drift    lane redis on lane0, steering: traffic
          want     the lane's packets in receive queues 2-3 only
          found    99 of 200 elsewhere: queue 0
-         means    99 packets of the lane arrived elsewhere in 2s: they wait among others', and the lane's poller never sees them
-         repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
+         means    99 packets of the lane arrived elsewhere in 2s: they wait among other packets, and the lane's poller never sees them
+         repair   fix the drift that is named here, if any; else niclane status lane0 and the flows (ss -tn) show the sender
 drift    lane redis on lane0, mapper: traffic
          want     the lane's packets in transmit queues 2-3 only
          found    5 of 105 elsewhere: queue 0
-         means    5 packets of the lane left elsewhere in 2s: they wait behind others'. A connection from before apply keeps its queue until nothing of it is on its way
-         repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
-unknown  lane redis on lane0, bandwidth: no traffic of the lane seen in 2s; none of others' there (class 1:10)
+         means    5 packets of the lane left elsewhere in 2s: they wait behind other packets. A connection from before apply keeps its queue until none of its packets is on its way
+         repair   fix the drift that is named here, if any; else niclane status lane0 and the flows (ss -tn) show the sender
+unknown  lane redis on lane0, bandwidth: no traffic of the lane seen in 2s; no other packets there (class 1:10)
 `},
 		{"resets", func(w *verify.Watched) {
 			w.Sent = append(w.Sent, verify.Cell{Lane: "redis", Queue: 0, Packets: 5, Bare: 5})
 		}, `
-ok       lane redis on lane0, steering: 101 packets of the lane arrived in receive queues 2-3, none elsewhere, none of others' there (2s)
-ok       lane redis on lane0, mapper: 100 packets of the lane left by transmit queues 2-3, 5 without data elsewhere, none of others' there (2s)
-ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, none of others' there (2s)
+ok       lane redis on lane0, steering: 101 packets of the lane arrived in receive queues 2-3, none elsewhere, no other packets there (2s)
+ok       lane redis on lane0, mapper: 100 packets of the lane left by transmit queues 2-3, 5 without data elsewhere, no other packets there (2s)
+ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, no other packets there (2s)
 `},
 		{"opened only", func(w *verify.Watched) {
 			w.Sent = []verify.Cell{{Lane: "redis", Queue: 0, Packets: 16, Bare: 16}}
 		}, `
-unknown  lane redis on lane0, mapper: 16 packets of the lane seen in 2s, none with data: before it has received, a connection follows no receive queue; none of others' there (transmit queues 2-3)
-ok       lane redis on lane0, steering: 101 packets of the lane arrived in receive queues 2-3, none elsewhere, none of others' there (2s)
-ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, none of others' there (2s)
+unknown  lane redis on lane0, mapper: 16 packets of the lane seen in 2s, none with data: a connection follows no receive queue before it has received a packet; no other packets there (transmit queues 2-3)
+ok       lane redis on lane0, steering: 101 packets of the lane arrived in receive queues 2-3, none elsewhere, no other packets there (2s)
+ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, no other packets there (2s)
 `},
 		{"unread", func(w *verify.Watched) {
 			w.Received = append(w.Received, verify.Cell{Lane: verify.LaneUnread, Queue: 2, Packets: 4},
 				verify.Cell{Lane: verify.LaneUnread, Queue: 0, Packets: 4})
 			w.Sent = nil
 		}, `
-unknown  lane redis on lane0, steering: of 4 packets in receive queues 2-3 the headers could not be read
-unknown  lane redis on lane0, mapper: no traffic of the lane seen in 2s; none of others' there (transmit queues 2-3)
-ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, none of others' there (2s)
+unknown  lane redis on lane0, steering: the headers of 4 packets in receive queues 2-3 could not be read
+unknown  lane redis on lane0, mapper: no traffic of the lane seen in 2s; no other packets there (transmit queues 2-3)
+ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, no other packets there (2s)
 `},
 		{"missed", func(w *verify.Watched) { w.Missed = 2 }, `
 unknown  lane redis on lane0, steering: 2 packets were not looked at
@@ -179,36 +179,36 @@ func TestTrafficProcessors(t *testing.T) {
 	}{
 		{"proven", []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 9}, {Queue: 0, Packets: 5}},
 			[]verify.Cell{{Lane: "memcached", Queue: 1, Packets: 9}, {Lane: "dns", Queue: 1, Packets: 3}}, false, `
-ok       lane memcached on lane0, steering: 9 packets of the lane arrived on processors 1, none elsewhere, none of others' there (2s)
+ok       lane memcached on lane0, steering: 9 packets of the lane arrived on processors 1, none elsewhere, no other packets there (2s)
 `},
 		{"lost", []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 9}},
 			[]verify.Cell{{Lane: "memcached", Queue: 1, Packets: 5}}, false, `
 drift    lane memcached on lane0, steering: traffic
          want     the lane's packets on processors 1 only
          found    4 of 9 elsewhere: 4 packets handed to no processor
-         means    4 packets of the lane arrived elsewhere in 2s: they wait among others', or were dropped because the queue to the processor was full
-         repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
+         means    4 packets of the lane arrived elsewhere in 2s: they wait among other packets, or were dropped because the queue to the processor was full
+         repair   fix the drift that is named here, if any; else niclane status lane0 and the flows (ss -tn) show the sender
 `},
 		{"native, some not handed", []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2}},
 			[]verify.Cell{{Lane: "memcached", Queue: 1, Packets: 5}}, true, `
 drift    lane memcached on lane0, steering: traffic
          want     the lane's packets on processors 1 only
          found    2 of 7 elsewhere: 2 packets handed to no processor
-         means    2 packets of the lane arrived elsewhere in 2s: they wait among others', or were dropped because the queue to the processor was full
-         repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
+         means    2 packets of the lane arrived elsewhere in 2s: they wait among other packets, or were dropped because the queue to the processor was full
+         repair   fix the drift that is named here, if any; else niclane status lane0 and the flows (ss -tn) show the sender
 `},
 		{"wrong processor, foreign", nil,
 			[]verify.Cell{{Lane: "memcached", Queue: 0, Packets: 5}, {Queue: 1, Packets: 2}}, true, `
 drift    lane memcached on lane0, steering: traffic
-         want     no others' packets on processors 1
+         want     no other packets on processors 1
          found    2 packets of no lane on processor 1
-         means    2 packets of others' arrived there in 2s: they wait among the lane's packets, on the lane's processors
-         repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
+         means    2 packets of others arrived there in 2s: they wait among the lane's packets, on the lane's processors
+         repair   fix the drift that is named here, if any; else niclane status lane0 and the flows (ss -tn) show the sender
 drift    lane memcached on lane0, steering: traffic
          want     the lane's packets on processors 1 only
          found    5 of 5 elsewhere: processor 0
-         means    5 packets of the lane arrived elsewhere in 2s: they wait among others', or were dropped because the queue to the processor was full
-         repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
+         means    5 packets of the lane arrived elsewhere in 2s: they wait among other packets, or were dropped because the queue to the processor was full
+         repair   fix the drift that is named here, if any; else niclane status lane0 and the flows (ss -tn) show the sender
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestTrafficFragments(t *testing.T) {
 	a, _ := emulated(t, "two_lanes_ipv6")
 	fs := verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Fragments: 7})
 	if f := fs[len(fs)-1]; f.Severity != verify.Unknown || !strings.HasPrefix(f.Meaning,
-		"7 fragments came or went in 1s that have no ports") {
+		"7 fragments without ports came or went in 1s") {
 		t.Errorf("%+v", f)
 	}
 }

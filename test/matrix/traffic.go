@@ -51,11 +51,11 @@ const trafficOthers = `      - name: others
 
 // proven matches verify's output for a lane with traffic.
 const proven = `(?m)^ok +lane %[1]s on %[2]s, steering: [1-9][0-9]* packets of the lane ` +
-	`arrived on processors [0-9,-]+, none elsewhere, none of others' there.*\n` +
+	`arrived on processors [0-9,-]+, none elsewhere, no other packets there.*\n` +
 	`ok +lane %[1]s on %[2]s, mapper: [1-9][0-9]* packets of the lane ` +
-	`left by transmit queues [0-9]+, none elsewhere, none of others' there.*\n` +
+	`left by transmit queues [0-9]+, none elsewhere, no other packets there.*\n` +
 	`ok +lane %[1]s on %[2]s, bandwidth: [1-9][0-9]* packets of the lane ` +
-	`left in class 1:[0-9]+, none elsewhere, none of others' there`
+	`left in class 1:[0-9]+, none elsewhere, no other packets there`
 
 // traffic sends packets of two lanes and others from the machine through the card. It checks
 // that verify proves each lane. It checks that the first lane loses no packet while members

@@ -57,7 +57,7 @@ func TestHTB(t *testing.T) {
 	leave(t, 6379, []int{leafA})
 	leave(t, 7, []int{leafDefault})
 	bed.Says(t, verifySending(t, h, 6379, "400ms"),
-		"left by a transmit queue of its own, behind the channels': 4, none elsewhere",
+		"left by its own transmit queue, after those of the channels: 4, none elsewhere",
 		"left in class 1:10, none elsewhere")
 
 	// Changes by other programs are found and repaired. This card refuses to disable the
