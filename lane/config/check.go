@@ -81,7 +81,7 @@ func (r *reader) checkLane(l *intent.Lane) {
 			p.Count, p.Kind, l.Queues)
 	}
 	if p.Kind == intent.PollerBusy && len(l.CPUs) > 0 && len(l.CPUs) < threads {
-		r.Failf(path("cpus"), "found %s for %s, want at least as many: a busy poller leaves its processor to nobody",
+		r.Failf(path("cpus"), "found %s for %s, want at least one for each: a busy poller does not share its processor",
 			count(len(l.CPUs), "processor"), count(threads, "busy poller"))
 	}
 	r.checkBandwidth(l)
@@ -162,10 +162,10 @@ func (r *reader) checkMembers(l *intent.Lane) {
 		switch {
 		case every && m.Cgroup != "" && len(m.Addrs)+len(m.RemoteAddrs) == 0:
 			r.Failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs: the device "+
-				"cannot tell a control group's packets", m.Protocol)
+				"cannot identify a control group's packets", m.Protocol)
 		case every:
 			r.Failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs that say "+
-				"which are the lane's", m.Protocol)
+				"which packets are the lane's", m.Protocol)
 		case !oneFamily(m.Addrs, m.RemoteAddrs):
 			r.Failf(m.Path+".remote-addrs",
 				"found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",

@@ -115,7 +115,7 @@ func TestCapabilities(t *testing.T) {
 			{device.CapRules, device.No, unix.EOPNOTSUPP.Error()},
 			{device.CapRuleToContext, device.No, "no contexts"},
 			{device.CapMqprioChannel, device.Unknown, "root qdisc"},
-			{device.CapClassGuarantee, device.Unknown, "not known of this driver"},
+			{device.CapClassGuarantee, device.Unknown, "not known for this driver"},
 			{device.CapDriverPollers, device.No, "no tc1_qps_per_poller"},
 			{device.CapFlowerHwTC, device.No, "fixed"},
 			{device.CapHTBOffload, device.No, "fixed"},

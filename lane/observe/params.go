@@ -43,8 +43,8 @@ func (o *observer) params(opts Options) error {
 		case has:
 			d.Capabilities[device.CapDriverPollers] = yes("devlink has tc1_qps_per_poller")
 		case err == nil || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, fs.ErrNotExist):
-			d.Capabilities[device.CapDriverPollers] = no("devlink has no tc1_qps_per_poller of it: no driver of " +
-				"Linux's has, Intel's own ice does")
+			d.Capabilities[device.CapDriverPollers] = no("devlink has no tc1_qps_per_poller for it: no driver in " +
+				"Linux has one, Intel's own ice has")
 		default:
 			d.Capabilities[device.CapDriverPollers] = unanswered(err)
 		}

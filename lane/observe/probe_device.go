@@ -101,7 +101,8 @@ func (o *observer) probeMaxrate(d *device.Device) device.Finding {
 	if f.Value != "0" {
 		return yes("tx-0 has a limit of %s Mbit/s", f.Value)
 	}
-	return answer(bare(o.fs.WriteFile(path, f.Value)), "tx-0 has no limit, and takes that", unix.EOPNOTSUPP)
+	return answer(bare(o.fs.WriteFile(path, f.Value)), "tx-0 has no limit, and a write of that was accepted",
+		unix.EOPNOTSUPP)
 }
 
 // bare returns only the errno of a file's error: the capability names the file.
@@ -180,7 +181,7 @@ func (o *observer) probeOffloads(d *device.Device) {
 	if known {
 		caps[device.CapMqprioChannel] = yes("by the driver's source: %s", limits.Source)
 	}
-	caps[device.CapClassGuarantee] = unknown("not known of this driver")
+	caps[device.CapClassGuarantee] = unknown("not known for this driver")
 	if known && limits.Guarantee {
 		caps[device.CapClassGuarantee] = yes("by the driver's source: %s", limits.Source)
 	} else if known {
@@ -195,10 +196,10 @@ func (o *observer) probeOffloads(d *device.Device) {
 	case known && limits.Receive:
 		caps[device.CapFlowerHwTC] = yes("by the driver's source: %s", limits.Source)
 	case known:
-		caps[device.CapFlowerHwTC] = no("the driver's classes only send: %s", limits.Source)
+		caps[device.CapFlowerHwTC] = no("the driver's classes are only for transmit: %s", limits.Source)
 	default:
-		caps[device.CapFlowerHwTC] = unknown("hw-tc-offload is there; whether hw_tc is honoured shows only when a " +
-			"filter is added")
+		caps[device.CapFlowerHwTC] = unknown("hw-tc-offload is there; only an added filter shows whether the card " +
+			"honours hw_tc")
 	}
 }
 

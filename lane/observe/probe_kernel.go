@@ -92,7 +92,7 @@ func unanswered(err error) device.Finding {
 func doubt(where string, caps device.Capabilities) error {
 	for _, c := range slices.Sorted(maps.Keys(caps)) {
 		if caps[c].Transient {
-			return fmt.Errorf("%scould not tell whether there is %s: %s: the same again may have an answer: %w", where,
+			return fmt.Errorf("%scould not tell whether there is %s: %s: another try may have an answer: %w", where,
 				c, caps[c].Why, unix.EAGAIN)
 		}
 	}
