@@ -339,7 +339,7 @@ func describeLast(runDir string) string {
 func (u undoRecord) String() string {
 	s := fmt.Sprintf("%s was undone at %s: %s", u.Config, u.When.Format(time.RFC3339), u.Why)
 	if u.Error != "" {
-		s = fmt.Sprintf("%s was to be undone at %s (%s), and is not, or not entirely: %s", u.Config,
+		s = fmt.Sprintf("%s should have been undone at %s (%s), but is not, or only in part: %s", u.Config,
 			u.When.Format(time.RFC3339), u.Why, u.Error)
 	}
 	return s

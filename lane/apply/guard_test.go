@@ -242,7 +242,7 @@ func TestConfirmDuringApply(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		c.Within, c.Hang = time.Hour, 2
 		cmd := start(t, c, "hanging")
-		if err := apply.Confirm(c.RunDir); err == nil || !strings.Contains(err.Error(), "not ended") {
+		if err := apply.Confirm(c.RunDir); err == nil || !strings.Contains(err.Error(), "not finished") {
 			t.Errorf("confirm during apply: %v", err)
 		}
 		var locked *apply.LockedError

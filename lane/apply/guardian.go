@@ -176,7 +176,7 @@ func (g *guardian) watch() error {
 				}
 				g.tell("ok")
 			case !ok && !g.ended:
-				return g.undo("apply died before its end")
+				return g.undo("apply died before it finished")
 			case !ok:
 				applier = nil
 			}
@@ -241,7 +241,7 @@ func (g *guardian) reply(word string) (answer string, done bool) {
 			false
 	case "confirm":
 		if !g.ended {
-			return "apply has not ended yet", false
+			return "apply has not finished yet", false
 		}
 		there, err := g.journalled(g.here)
 		if err != nil {

@@ -44,7 +44,7 @@ func (e *LockedError) Unwrap() error { return e.Err }
 // Error implements error.
 func (e *LockedError) Error() string {
 	if e.Holder.PID == 0 {
-		return "another niclane is changing this host; it has not said who it is"
+		return "another niclane is changing this host; its process ID is not known"
 	}
 	return fmt.Sprintf("another niclane is changing this host: process %d (%s), since %s",
 		e.Holder.PID, strings.Join(e.Holder.Command, " "), e.Holder.Since.Format(time.RFC3339))

@@ -279,7 +279,7 @@ func (r *runner) occupants(o device.Object) ([]string, error) {
 	}
 	who, err := oc.Occupants(o)
 	if err != nil {
-		err = fmt.Errorf("%s: read what hangs on it: %w", o.Key(), err)
+		err = fmt.Errorf("%s: read the objects that depend on it: %w", o.Key(), err)
 	}
 	return who, err
 }

@@ -186,7 +186,7 @@ func (r *runner) readTasks(tasks []*task) ([]device.Object, []error) {
 			return values, errs
 		}
 	}
-	return failed(errors.New("its device gets other names faster than it can be looked at"))
+	return failed(errors.New("its device is renamed faster than it can be read"))
 }
 
 // lookAgain is the most times that objects are read again because their device
@@ -232,12 +232,12 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 	case t.loose && t.want == nil && !r.opts.Force && (device.Matches(present) || another(present, t.next)) &&
 		!device.Equal(present, t.expect) && !device.Equal(present, t.next):
 		// The kernel makes and removes it in one step: niclane's own is gone.
-		r.warn(fmt.Errorf("%s: left: niclane's own (%s) is gone, and somebody else has made one (%s)", t.key,
+		r.warn(fmt.Errorf("%s: left: niclane's own (%s) is gone, and another program has made one (%s)", t.key,
 			Text(t.object()), Text(present)))
 		return false, r.finish(t)
 	case !t.loose && !r.opts.Force && !device.Equal(present, t.expect):
 		wrote, found := Texts(t.expect, present)
-		return false, &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote "+
+		return false, &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("another program changed it: niclane wrote "+
 			"%s, found %s, before niclane %s",
 			wrote, found, Text(t.want))}
 	}
@@ -255,7 +255,7 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 		switch {
 		case len(who) == 0 || r.opts.Force:
 		case len(theirs) == 0:
-			return false, &Left{Key: t.key, Why: "niclane's own that hang on it are left: " + strings.Join(who, "; ")}
+			return false, &Left{Key: t.key, Why: "objects of niclane that depend on it are left: " + strings.Join(who, "; ")}
 		default:
 			return false, &Left{Key: t.key, Foreign: true, Why: (&OccupiedError{t.key, theirs}).why()}
 		}

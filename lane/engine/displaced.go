@@ -49,7 +49,7 @@ func Displaced(h *journal.Head, anywhere bool) (map[string]string, error) {
 func inPlace(h *journal.Head) error {
 	displaced, err := Displaced(h, false)
 	for _, dev := range slices.Sorted(maps.Keys(displaced)) {
-		return fmt.Errorf("%s: its lanes are on %s, but %s: give it its name back, or niclane rollback first", h.Config,
+		return fmt.Errorf("%s: its lanes are on %s, but %s: rename it back, or niclane rollback first", h.Config,
 			dev, displaced[dev])
 	}
 	return err

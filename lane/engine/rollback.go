@@ -111,7 +111,7 @@ func (e *Engine) undo(ctx context.Context, k apply.Kernel, j *journal.Journal, h
 	}
 	err = e.forget(h.Devices)
 	if kept := j.Kept(); kept != "" {
-		err = errors.Join(err, fmt.Errorf("what the lines tell that cannot be read is as it is: look into %s, and "+
+		err = errors.Join(err, fmt.Errorf("the changes on the unreadable lines stay as they are: look into %s, and "+
 			"remove it", kept))
 	}
 	return r, err
@@ -188,7 +188,7 @@ func latest(js []*journal.Journal, of string) ([]*journal.Journal, error) {
 		return nil, fmt.Errorf("rollback --last: the journal of %s is damaged (%s): niclane rollback %s takes all "+
 			"of it away", h.Config, j.Damage(), h.Config)
 	case !j.Revertible():
-		return nil, fmt.Errorf("rollback --last: what there was before the last change of %s is not on record: "+
+		return nil, fmt.Errorf("rollback --last: the state before the last change of %s is not on record: "+
 			"the change before it was undone, or is of another kind; niclane rollback %s takes all of it away",
 			h.Config, h.Config)
 	}

@@ -58,7 +58,7 @@ func (s *Store) load(name string) (*Journal, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("journal %s: %w; niclane rollback --force undoes what of it can be read", s.path(name),
+		return nil, fmt.Errorf("journal %s: %w; niclane rollback --force undoes the part that can be read", s.path(name),
 			err)
 	}
 	j.store, j.name = s, name

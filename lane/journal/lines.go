@@ -96,7 +96,7 @@ func (h *Head) readLike(kind, own string) error {
 			*cause, err = strconv.Unquote(quoted)
 		}
 		if !was || !is {
-			err = errors.New("what comes before it compares no packets")
+			err = errors.New("the line before it compares no packets")
 		}
 	}
 	if kind == recordLine {

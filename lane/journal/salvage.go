@@ -114,9 +114,9 @@ func (s *Store) salvage(name string) (*Journal, error) {
 			j.head.Devices = append(j.head.Devices, dev)
 		}
 	}
-	j.damage = "the head does not have the SHA-256 that it should have"
+	j.damage = "the SHA-256 of the head does not match"
 	if j.lost = lost; lost > 0 {
-		j.damage = fmt.Sprintf("of its lines %d cannot be read, and what they tell is not undone", lost)
+		j.damage = fmt.Sprintf("%d of its lines cannot be read, and the changes on them are not undone", lost)
 	}
 	return j, nil
 }
@@ -132,7 +132,7 @@ func (s *Store) guess(name, text string) (h Head, err error) {
 	}
 	h.Host = s.here
 	if json.Unmarshal([]byte(find("config", `"(?:[^"\\]|\\.)*"`)), &h.Config) != nil || s.name(h.Config) != name {
-		return h, errors.New("its head is damaged, and does not show that it is of this network namespace")
+		return h, errors.New("its head is damaged, and does not show that it belongs to this network namespace")
 	}
 	return h, nil
 }
@@ -181,7 +181,7 @@ func (s *Store) Tidy() (notes []string, err error) {
 			info, err := e.Info()
 			if idle = err == nil && info.Mode().IsRegular() && info.Size() == 0; idle {
 				notes = append(notes, fmt.Sprintf("journal %s was empty, and is removed: if something was applied "+
-					"by it, that is not undone", s.path(name)))
+					"with it, that is not undone", s.path(name)))
 			}
 			if j, err := s.load(name); err == nil {
 				if idle = len(j.Records()) == 0; j.AllUndone() && !idle {

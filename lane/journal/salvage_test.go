@@ -102,7 +102,7 @@ func TestSalvage(t *testing.T) {
 				}
 				must.Do(t, js[0].Remove())
 				if lost := len(all) - len(want); lost > 0 &&
-					!strings.Contains(js[0].Damage(), fmt.Sprintf("of its lines %d cannot", lost)) {
+					!strings.Contains(js[0].Damage(), fmt.Sprintf("%d of its lines cannot", lost)) {
 					t.Errorf("damage %q, want %d lines", js[0].Damage(), lost)
 				}
 				_, kept := os.Stat(j.Path() + ".damaged")
