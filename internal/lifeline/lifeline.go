@@ -23,7 +23,7 @@ import (
 func On(dev string) (carried []string) {
 	over, err := above(dev)
 	if err != nil {
-		return []string{fmt.Sprintf("perhaps this login, which could not be seen (%v)", err)}
+		return []string{fmt.Sprintf("perhaps this login, which could not be checked (%v)", err)}
 	}
 	if yes, err := defaultRoute(over); err != nil {
 		carried = append(carried, fmt.Sprintf("perhaps the default route, which could not be read (%v)", err))

@@ -94,7 +94,8 @@ func TestSessions(t *testing.T) {
 		_ = cmd.Wait()
 	}()
 	const login = "this login, from 192.0.2.7"
-	own := fmt.Sprintf("the connection to 127.0.0.1 of lifeline.test (process %d), which started this", os.Getpid())
+	own := fmt.Sprintf("the connection to 127.0.0.1 of lifeline.test (process %d), which started this command",
+		os.Getpid())
 	told := func(t *testing.T, connected bool) {
 		var got []string
 		for _, s := range sessions(cmd.Process.Pid) {

@@ -27,7 +27,7 @@ func (s session) String() string {
 	if s.process == "" {
 		return fmt.Sprintf("this login, from %s", s.peer)
 	}
-	return fmt.Sprintf("the connection to %s of %s, which started this", s.peer, s.process)
+	return fmt.Sprintf("the connection to %s of %s, which started this command", s.peer, s.process)
 }
 
 // sessions returns the connections over which a process was started. It uses the variable that

@@ -100,7 +100,7 @@ func TestSeries(t *testing.T) {
 		"[]":                              ": found an empty list, " + want,
 		"[5, 5]":                          "[1]: found 5 after 5, want ascending order",
 		"[a]":                             `[0]: found "a", want an integer from 1 to 9000`,
-		"{from: 1, to: 10, step: 4}":      ": found steps of 4, which from 1 do not meet 10, want to: 9 or 13",
+		"{from: 1, to: 10, step: 4}":      ": found steps of 4, which do not lead from 1 to 10, want to: 9 or 13",
 		"{from: 1, to: 9000, step: 1}":    ": found 9000 steps, want at most 50",
 		"{from: 9, to: 9, step: 1}":       ": found from 9 to 9, want to above from",
 		"{from: 1, step: 1}":              ": to is missing, want {from: , to: , step: }",

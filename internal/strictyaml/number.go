@@ -122,7 +122,7 @@ func (v Value) steps(keys []Key[steps], want string, limit int) ([]int, bool) {
 		v.Failf("found from %d to %d, want to above from", s.from, s.to)
 		return nil, false
 	case (s.to-s.from)%s.step != 0:
-		v.Failf("found steps of %d, which from %d do not meet %d, want to: %d or %d", s.step, s.from, s.to,
+		v.Failf("found steps of %d, which do not lead from %d to %d, want to: %d or %d", s.step, s.from, s.to,
 			s.to-(s.to-s.from)%s.step, s.to-(s.to-s.from)%s.step+s.step)
 		return nil, false
 	case (s.to-s.from)/s.step >= limit:

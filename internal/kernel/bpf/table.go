@@ -223,7 +223,7 @@ func (t *table[T]) free() (int, error) {
 			return -1, err
 		}
 	}
-	return -1, fmt.Errorf("%w: the entries compare %d different sets of fields, which is the most", unix.ENOSPC,
+	return -1, fmt.Errorf("%w: the entries already compare %d different sets of fields, the maximum", unix.ENOSPC,
 		maxPatterns)
 }
 

@@ -69,7 +69,7 @@ func unchanged(r, now device.Rule) error {
 	if r.Context == now.Context && (r.Context != 0 || r.Queue == now.Queue) {
 		return nil
 	}
-	return fmt.Errorf("somebody else has changed it: it leads to %s, not %s", ruleTarget(now), ruleTarget(r))
+	return fmt.Errorf("another program has changed it: it leads to %s, not %s", ruleTarget(now), ruleTarget(r))
 }
 
 func ruleTarget(r device.Rule) string {

@@ -90,13 +90,13 @@ func fixed(tables []device.RSSTable) string {
 		case t.Context != 0:
 			who = append(who, fmt.Sprintf("RSS context %d", t.Context))
 		case t.Configured:
-			who = append(who, fmt.Sprintf("the default RSS table (ethtool -X %s default gives it back)", t.Dev))
+			who = append(who, fmt.Sprintf("the default RSS table (ethtool -X %s default resets it)", t.Dev))
 		}
 	}
 	if len(who) == 0 {
 		return ""
 	}
-	return ": set, and perhaps not to be resized: " + strings.Join(who, ", ")
+	return ": perhaps because these are set: " + strings.Join(who, ", ")
 }
 
 // CanSetChannels sends a request without changes. The kernel checks that the driver has the

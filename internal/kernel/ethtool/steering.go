@@ -129,7 +129,7 @@ func (c *Client) explainAdd(r device.Rule, err error) error {
 	case errors.Is(err, unix.ENOSPC):
 		why = "the card has no room for another rule"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-		why = "the card does not match these fields, or not together with those of the rules it has (ethtool -n " +
+		why = "the card cannot match these fields, or not together with those of its present rules (ethtool -n " +
 			r.Dev + ")"
 		if f, ferr := c.Features(r.Dev); ferr == nil && !f[ntuple].On {
 			why = "ntuple filters are off (ethtool -K " + r.Dev + " ntuple on)"

@@ -30,8 +30,8 @@ func Collection(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (c *ebpf
 	for name, p := range c.Programs {
 		info, err := p.Info()
 		if err == nil && info.Name == "" {
-			err = fmt.Errorf("it would have no name, for the kernel had no answer when it was asked whether "+
-				"programs may have one: %w", unix.EAGAIN)
+			err = fmt.Errorf("it would have no name, because the kernel did not answer whether programs may have "+
+				"one: %w", unix.EAGAIN)
 		}
 		if err != nil {
 			c.Close()

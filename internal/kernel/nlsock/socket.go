@@ -122,7 +122,7 @@ func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 
 // errChanged is the error of a dump whose objects changed during the dump: some may be missing
 // (NLM_F_DUMP_INTR).
-var errChanged = fmt.Errorf("what it lists changed while it was read: %w", unix.EAGAIN)
+var errChanged = fmt.Errorf("the listed objects changed while they were read: %w", unix.EAGAIN)
 
 // answer receives until the answer's end.
 func (s *socket) answer() (all []netlink.Message, err error) {

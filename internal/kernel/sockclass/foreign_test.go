@@ -227,7 +227,7 @@ func TestExclusiveProgram(t *testing.T) {
 				p, _ := counting(t, "theirs", "theirs")
 				b.attach(b.dir(), p, ebpf.AttachCGroupSockOps, 0)
 				err := b.c.Write(nil, b.class("1:10", below...))
-				if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "admit no other") {
+				if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "may exclude others") {
 					t.Fatalf("%v, want EPERM saying why", err)
 				}
 				t.Log(err)

@@ -207,7 +207,7 @@ func (c *Client) exclusive(g *group, attach ebpf.AttachType) error {
 			r, err := link.QueryPrograms(link.QueryOptions{Target: p.fd(), Attach: attach})
 			p.Close()
 			if err == nil && len(r.Programs) > 0 {
-				return fmt.Errorf("BPF program %d on %s may have been attached to admit no other (without "+
+				return fmt.Errorf("BPF program %d on %s may exclude others (if it was attached without "+
 					"BPF_F_ALLOW_MULTI)",
 					r.Programs[0].ID, name)
 			}

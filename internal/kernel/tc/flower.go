@@ -333,7 +333,7 @@ func (c *Client) deleteFlower(f device.Flower) error {
 	case !ok:
 		err = unix.ENOENT
 	case p.Flower != f:
-		err = fmt.Errorf("somebody else has changed it: it leads to class %d, not %d", p.Class, f.Class)
+		err = fmt.Errorf("another program has changed it: it leads to class %d, not %d", p.Class, f.Class)
 	}
 	if err != nil {
 		return flowerError("delete", f, err)

@@ -191,7 +191,7 @@ func (c *Client) addQdisc(q device.Qdisc) error {
 func channelError(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%w: a driver of RDMA is bound to the card (rdma link), or something else has its "+
+		return fmt.Errorf("%w: an RDMA driver is bound to the card (rdma link), or something else has its "+
 			"transmit scheduler", err)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: the driver refuses these traffic classes (dmesg says why)", err)
@@ -238,7 +238,7 @@ func (c *Client) changeQdisc(old, q device.Qdisc) error {
 		}
 		who, err := c.Occupants(old)
 		if err == nil && len(who) > 0 {
-			err = fmt.Errorf("%w: it would take %s with it", unix.EBUSY, strings.Join(who, ", "))
+			err = fmt.Errorf("%w: its removal would also remove %s", unix.EBUSY, strings.Join(who, ", "))
 		}
 		if err != nil {
 			return qdiscError("change", q, err)

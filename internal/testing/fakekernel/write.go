@@ -318,7 +318,7 @@ func (k *Kernel) validQdisc(old device.Object, q device.Qdisc) error {
 			return refuse(q, unix.EINVAL, "change operation not supported by specified qdisc")
 		}
 		if who, _ := k.Occupants(q); q.Type == "mqprio" && len(who) > 0 {
-			return refuse(q, unix.EBUSY, "it would take %s with it", strings.Join(who, ", "))
+			return refuse(q, unix.EBUSY, "its removal would also remove %s", strings.Join(who, ", "))
 		}
 	}
 	return nil

@@ -22,11 +22,11 @@ func ParseTarget(s string) (addr netip.Addr, port uint16, err error) {
 	addr = addr.Unmap()
 	switch {
 	case addr.Zone() != "" || addr.IsLinkLocalUnicast():
-		return addr, port, errors.New("a link-local address: want one that a route leads to")
+		return addr, port, errors.New("a link-local address: want an address that a route leads to")
 	case addr.IsUnspecified(), addr.IsMulticast(), addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return addr, port, errors.New("want the address of one host")
 	case addr.IsLoopback():
-		return addr, port, errors.New("this host's own address: want another's")
+		return addr, port, errors.New("this host's own address: want that of another host")
 	}
 	return addr, port, nil
 }

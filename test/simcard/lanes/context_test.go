@@ -72,7 +72,7 @@ func TestContextsVerified(t *testing.T) {
 func TestSmallCards(t *testing.T) {
 	for _, c := range []struct{ name, param, want string }{
 		{"contexts", "contexts=2", "RSS contexts beside the default"},
-		{"IPv6", "rules_v4_only=1", "the card does not match these fields"},
+		{"IPv6", "rules_v4_only=1", "the card cannot match these fields"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := plug(t, twoLanes, "queues=8", "channels=8", c.param)

@@ -69,7 +69,7 @@ func TestTableFollowsChannels(t *testing.T) {
 
 	bed.Sh(t, "ethtool -X sim0 weight 1 3")
 	before = bed.Dump(t)
-	bed.Says(t, h.niclane(1, "apply", h.lanes), "ethtool -X sim0 default gives it back")
+	bed.Says(t, h.niclane(1, "apply", h.lanes), "ethtool -X sim0 default resets it")
 	same(t, "after the refusal", before)
 	bed.Sh(t, "ethtool -X sim0 default")
 }
