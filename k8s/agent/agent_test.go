@@ -209,7 +209,7 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 		where = "only their answers are in its lane redis-0"
 	}
 	if len(said) != 1 || !strings.Contains(said[0], where) ||
-		!strings.Contains(said[0], `{"c": {"frontends": ["30379/TCP"]}}`) {
+		!strings.Contains(said[0], "set services.enabled=true") {
 		t.Errorf("events %q, want one with %s", said, where)
 	}
 	if err := a.lanes.Detach(t.Context(), "sb", "eth0"); err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/niclane/niclane/k8s/agent/attach"
 	"github.com/niclane/niclane/k8s/agent/attach/attachtest"
 	"github.com/niclane/niclane/k8s/agent/lanes"
+	"github.com/niclane/niclane/k8s/api/params"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/networks/reach"
@@ -194,7 +195,7 @@ func TestTraffic(t *testing.T) {
 	p.Spec.Uplink.LinkRate = "1gbit"
 	p.Spec.Classes = []v1alpha1.Class{
 		{Name: "redis", Queues: 1, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}},
-		{Name: "host", Queues: 1, Tuning: v1alpha1.Tuning{Rank: 2, Poller: "interrupt"}},
+		{Name: "host", Queues: 1, HostNetwork: true, Tuning: v1alpha1.Tuning{Rank: 2, Poller: "interrupt"}},
 	}
 	n.SetPolicy(t.Context(), p, nil)
 	if s := n.Status(); !s.Applied || s.Devices[0] != "up0" {
@@ -202,12 +203,17 @@ func TestTraffic(t *testing.T) {
 	}
 	addrs := []netip.Addr{netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("fd00::5")}
 	g := attachtest.NewGiven()
-	g.Run("redis", "redis", "redis-0", 5000,
-		addrs...).Annotations = map[string]string{lanepods.Annotation: `{"c":{"frontends":["30500/UDP"]}}`}
+	g.Run("redis", "redis", "redis-0", 5000, addrs...)
 	a := &attach.Attacher{Lanes: n, Addrs: func() []netip.Addr {
 		return []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	}, Kubelet: g, Pods: g, Reachable: reach.OnDevice, Event: func(_, _, _, _, message string) {
 		t.Log(message)
+	}, Services: func(p *corev1.Pod) []lanepods.Service {
+		if p.Name != "redis" {
+			return nil
+		}
+		return []lanepods.Service{{Target: 5000, Frontend: lanepods.Frontend{Ports: params.Ports{Protocol: "udp",
+			First: 30500, Last: 30500}}}}
 	}, Log: slog.New(slog.DiscardHandler)}
 	request := &cni.Request{
 		Version: cni.Version, Command: cni.Add, Sandbox: "sb", IfName: "eth0", HostIf: "vethredis",

@@ -74,9 +74,8 @@ func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) erro
 	a.mu.Lock()
 	fresh, changed := a.bypassed.Add(now, found)
 	a.mu.Unlock()
-	own := a.cluster.Addresses()
 	for _, f := range fresh {
-		a.attacher.Event(f.Namespace, f.Pod, f.UID, "LaneBypassed", f.Message(own))
+		a.attacher.Event(f.Namespace, f.Pod, f.UID, "LaneBypassed", f.Message(a.o.Services))
 	}
 	if changed {
 		wake(a.changed)

@@ -15,22 +15,22 @@ import (
 	"github.com/niclane/niclane/k8s/api/params"
 )
 
+// A Frontend is an address and a port that the node translates to a pod's.
+type Frontend struct {
+	// Addr is the zero Addr if the frontend has the node's own addresses.
+	Addr netip.Addr
+	// Ports is one port of one protocol.
+	Ports params.Ports
+}
+
 // frontends returns the packets of a grant that the card sees under a frontend's address,
-// because the node translates it to the pod's address and back. These are the frontends that
-// the pod names, and the hostPorts and Services that lead to the lane's ports (own).
-func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Parameters,
-	own []packetSet) ([]packetSet, error) {
-	p := parameters(g, narrowed)
-	all, err := hostPorts(pod, g.Container, own)
+// because the node translates it to the pod's address and back. These are the hostPorts and
+// the Services that lead to the lane's ports (own). A pod cannot name others: it could name
+// the ports of the node and the addresses of other pods.
+func frontends(pod *corev1.Pod, at Where, g Grant, own []packetSet) ([]packetSet, error) {
+	all, err := hostPorts(pod, at.Node, g.Container, own)
 	if err != nil {
 		return nil, err
-	}
-	for _, s := range p.Frontends {
-		f, err := params.ParseFrontend(s)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, f)
 	}
 	for _, s := range at.Services {
 		if has(own, s.Frontend.Ports.Protocol, int32(s.Target)) {
@@ -57,17 +57,14 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Pa
 				})
 			}
 		}
-		if !slices.ContainsFunc(own, func(m packetSet) bool { return m.protocol == f.Ports.Protocol }) {
-			return nil, fmt.Errorf("container %q: frontend %d/%s: the lane has no %[3]s port that it could lead to",
-				g.Container, f.Ports.First, strings.ToUpper(f.Ports.Protocol))
-		}
 	}
 	return out, nil
 }
 
 // hostPorts returns the container's hostPorts that lead to the lane's ports. It returns none
-// for a pod of the host's network: its ports are the node's.
-func hostPorts(pod *corev1.Pod, name string, own []packetSet) (out []params.Frontend, err error) {
+// for a pod of the host's network: its ports are the node's. It refuses a hostIP that is not
+// an address of the node, which no CNI plugin translates.
+func hostPorts(pod *corev1.Pod, node []netip.Addr, name string, own []packetSet) (out []Frontend, err error) {
 	if pod.Spec.HostNetwork {
 		return nil, nil
 	}
@@ -83,15 +80,18 @@ func hostPorts(pod *corev1.Pod, name string, own []packetSet) (out []params.Fron
 			if p.HostPort < 1 || p.HostPort > 65535 || !has(own, protocol, p.ContainerPort) {
 				continue
 			}
-			f := params.Frontend{Ports: params.Ports{Protocol: protocol, First: uint16(p.HostPort),
+			f := Frontend{Ports: params.Ports{Protocol: protocol, First: uint16(p.HostPort),
 				Last: uint16(p.HostPort)}}
 			if p.HostIP != "" {
 				addr, err := netip.ParseAddr(p.HostIP)
 				if err != nil {
 					return nil, fmt.Errorf("container %s: hostIP %q is no address", c.Name, p.HostIP)
 				}
-				if !addr.IsUnspecified() {
-					f.Addr = addr
+				if f.Addr = addr.Unmap(); addr.IsUnspecified() {
+					f.Addr = netip.Addr{}
+				} else if !slices.Contains(node, f.Addr) {
+					return nil, fmt.Errorf("container %s: hostIP %s is not an address of the node (%v)", c.Name, addr,
+						node)
 				}
 			}
 			out = append(out, f)

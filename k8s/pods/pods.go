@@ -61,6 +61,11 @@ func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error)
 	if len(at.Addrs) == 0 {
 		return nil, errors.New("the pod has no address by which its packets can be recognised")
 	}
+	for _, a := range at.Addrs {
+		if !pod.Spec.HostNetwork && slices.Contains(at.Node, a.Unmap()) {
+			return nil, fmt.Errorf("the pod has the node's address %s: its lane would get the node's packets", a)
+		}
+	}
 	var all []packetSet
 	var errs []error
 	for _, g := range grants {
@@ -69,17 +74,39 @@ func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error)
 			errs = append(errs, err)
 			continue
 		}
-		fronts, err := frontends(pod, at, g, narrowed, ms)
+		fronts, err := frontends(pod, at, g, ms)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		all = append(append(all, ms...), fronts...)
 	}
-	if err := errors.Join(append(errs, apart(all))...); err != nil {
+	errs = append(errs, apart(all))
+	if n := patterns(all, len(at.Addrs)); n > maxPatterns {
+		errs = append(errs, fmt.Errorf("the pod's addresses and ports make %d patterns, want at most %d: each is a "+
+			"rule of the card, and the node's pods share these", n, maxPatterns))
+	}
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return members(pod, at, all), nil
+}
+
+// maxPatterns is the most patterns that one pod may have. No pod can so take all rules of the
+// card from the others.
+const maxPatterns = 256
+
+// patterns returns the number of combinations of address, port, remote address and remote
+// port in the packet sets of a pod with this many addresses.
+func patterns(all []packetSet, addrs int) (n int) {
+	for _, s := range all {
+		of := max(1, len(s.ports)) * max(1, len(s.remotePorts)) * max(1, len(s.remotes))
+		if !s.front.IsValid() {
+			of *= addrs
+		}
+		n += of
+	}
+	return n
 }
 
 // annotated reads the pod's annotation: niclane's or Intel's.

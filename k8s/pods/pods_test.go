@@ -82,28 +82,19 @@ func TestMembers(t *testing.T) {
 		"intel's": {pod(map[string]string{
 			IntelAnnotation: `[{"name":"a","ports":{"local":["6379/TCP"],"remote":["all"]}}]`}, with("a")),
 			[]Grant{grant("a", "l")}, "l tcp own [6379] remote [] [] " + addrs},
-		"frontends": {pod(map[string]string{
-			Annotation: `{"a":{"frontends":["30379","[2001:db8::7]:6379/TCP","203.0.113.7:53/UDP"]}}`},
-			with("a", "6379/TCP", "53/UDP")), []Grant{grant("a", "l")},
-			"l tcp own [6379] remote [] [] " + addrs + "l udp own [53] remote [] [] " + addrs +
-				"l tcp own [30379] remote [] [] addrs [192.0.2.1/32]\nl tcp own [30379] remote [] [] addrs " +
-				"[2001:db8::1/128]\n" +
-				"l tcp own [6379] remote [] [] addrs [2001:db8::7/128]\nl udp own [53] remote [] [] addrs " +
-				"[203.0.113.7/32]\n"},
 		"host ports": {pod(nil, hostPort(with("a", "80/TCP", "81/TCP"), 0, 8080, ""),
 			hostPort(with("b", "82/TCP"), 0, 8082, "")), []Grant{grant("a", "l")},
 			"l tcp own [80 81] remote [] [] " + addrs +
 				"l tcp own [8080] remote [] [] addrs [192.0.2.1/32]\nl tcp own [8080] remote [] [] addrs " +
 				"[2001:db8::1/128]\n"},
-		"one host address": {pod(nil, hostPort(with("a", "80/TCP"), 0, 8080, "198.51.100.1")),
+		"one host address": {pod(nil, hostPort(with("a", "80/TCP"), 0, 8080, "192.0.2.1")),
 			[]Grant{grant("a", "l")}, "l tcp own [80] remote [] [] " + addrs +
-				"l tcp own [8080] remote [] [] addrs [198.51.100.1/32]\n"},
+				"l tcp own [8080] remote [] [] addrs [192.0.2.1/32]\n"},
 		"a host port that is not the lane's": {pod(map[string]string{Annotation: `{"a":{"ports":["81"]}}`},
 			hostPort(with("a", "80/TCP"), 0, 8080, "")), []Grant{grant("a", "l")}, "l tcp own [81] remote [] [] " +
 			addrs},
-		"frontends of two lanes, by port": {pod(
-			map[string]string{Annotation: `{"a":{"frontends":["30001"]},"b":{"frontends":["30002"]}}`},
-			with("a", "1/TCP"), with("b", "2/TCP")), []Grant{grant("a", "x"), grant("b", "y")},
+		"host ports of two lanes": {pod(nil, hostPort(with("a", "1/TCP"), 0, 30001, ""),
+			hostPort(with("b", "2/TCP"), 0, 30002, "0.0.0.0")), []Grant{grant("a", "x"), grant("b", "y")},
 			"x tcp own [1] remote [] [] " + addrs +
 				"x tcp own [30001] remote [] [] addrs [192.0.2.1/32]\nx tcp own [30001] remote [] [] addrs " +
 				"[2001:db8::1/128]\n" +
@@ -135,6 +126,15 @@ func TestMembers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// list returns n ports in JSON, two apart, so that they do not join to a range.
+func list(n int) string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf(`"%d"`, 1000+2*i))
+	}
+	return strings.Join(out, ",")
 }
 
 // TestFault5StrictPorts tests values on which Intel's plugin panics, or which it skips or
@@ -169,13 +169,16 @@ func TestFault5StrictPorts(t *testing.T) {
 		"no protocol in common": {pod(
 			map[string]string{Annotation: `{"a":{"ports":["1/TCP"],"remotePorts":["2/UDP"]}}`}, one),
 			[]Grant{grant("a", "l")}, "no protocol in common"},
-		"a frontend's form": {pod(map[string]string{Annotation: `{"a":{"frontends":["2001:db8::7:80"]}}`}, one),
-			[]Grant{grant("a", "l")}, `frontends[0]: found "2001:db8::7:80"`},
-		"a frontend's protocol": {pod(map[string]string{Annotation: `{"a":{"frontends":["30053/UDP"]}}`}, one),
-			[]Grant{grant("a", "l")}, "frontend 30053/UDP: the lane has no UDP port"},
-		"one frontend, two lanes": {pod(
-			map[string]string{Annotation: `{"a":{"frontends":["30001"]},"b":{"frontends":["30001"]}}`}, one,
-			with("b", "2/TCP")), []Grant{grant("a", "x"), grant("b", "y")}, "both have tcp port 30001"},
+		"a frontend": {pod(map[string]string{Annotation: `{"a":{"frontends":["10250"]}}`}, one),
+			[]Grant{grant("a", "l")}, "frontends: not taken any more"},
+		"another host's address": {pod(nil, hostPort(with("a", "80/TCP"), 0, 8080, "198.51.100.1")),
+			[]Grant{grant("a", "l")}, "hostIP 198.51.100.1 is not an address of the node"},
+		"one host port, two lanes": {pod(nil, hostPort(with("a", "1/TCP"), 0, 30001, ""),
+			hostPort(with("b", "2/TCP"), 0, 30001, "")), []Grant{grant("a", "x"), grant("b", "y")},
+			"both have tcp port 30001"},
+		"too many patterns": {pod(map[string]string{Annotation: `{"a":{"ports":[` + list(65) +
+			`],"remoteAddrs":["192.0.2.1","192.0.2.2"]}}`}, one), []Grant{grant("a", "l")},
+			"260 patterns, want at most 256"},
 		"fault 6: all and all": {pod(nil, with("a"), with("b")), []Grant{grant("a", "x"), grant("b", "y")},
 			"container a and container b are in different lanes"},
 		"fault 6: the same port": {pod(nil, with("a", "80/TCP"), with("b", "80/TCP")),

@@ -94,7 +94,7 @@ func TestReceiveRules(t *testing.T) {
 	if contexts["redis-1"] == 0 || contexts["redis-1"] == contexts["redis-0"] {
 		t.Fatalf("lanes without RSS contexts of their own: %+v", p.Lanes)
 	}
-	redis := pod(map[string]string{Annotation: `{"a":{"frontends":["30379"]}}`}, with("a", "6379/TCP"))
+	redis := pod(nil, hostPort(with("a", "6379/TCP"), 0, 30379, ""))
 	members, err := Members(redis, Where{Addrs: both, Node: node}, []Grant{grant("a", "redis-1")})
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // A Service is one way from a Kubernetes Service to a pod: the node sends packets for the
 // frontend to a port of the pod.
 type Service struct {
-	Frontend params.Frontend `json:"frontend"`
+	Frontend Frontend `json:"frontend"`
 	// Target is the pod's port. Its protocol is the frontend's.
 	Target uint16 `json:"target"`
 }
@@ -42,7 +42,7 @@ func Services(pod *corev1.Pod, all []*corev1.Service) (out []Service) {
 			}
 			add := func(addr netip.Addr, port int32) {
 				if port > 0 && port <= 65535 {
-					f := params.Frontend{Addr: addr,
+					f := Frontend{Addr: addr,
 						Ports: params.Ports{Protocol: protocol, First: uint16(port), Last: uint16(port)}}
 					out = append(out, Service{f, target})
 				}

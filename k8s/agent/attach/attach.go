@@ -462,7 +462,20 @@ func (a *Attacher) where(at *lanes.Attachment, pod *corev1.Pod, addrs []netip.Ad
 	if cgroup != nil {
 		where.Cgroup = func(container string) string { return cgroup(pod, container) }
 	}
-	return where, declares(pod, at.Grants)
+	return where, errors.Join(a.hostNetwork(at.Grants), declares(pod, at.Grants))
+}
+
+// hostNetwork refuses classes that the policy does not give to pods of the host's network.
+func (a *Attacher) hostNetwork(grants []pods.Grant) error {
+	snap := a.Lanes.Now()
+	for _, g := range grants {
+		if c := snap.Find(g.Class); c != nil && !c.HostNetwork {
+			return fmt.Errorf("class %s has no lanes for pods of the host's network, because such a pod can name "+
+				"any port of the node: use the pod network, or set hostNetwork: true at the class in the policy",
+				g.Class)
+		}
+	}
+	return nil
 }
 
 // declares refuses containers of the host's network that name no port: the node's address

@@ -139,7 +139,7 @@ func setup(t *testing.T) (*Attacher, *world, *paper) {
 	p := &v1alpha1.LanePolicy{}
 	p.Name = "p"
 	p.Spec.Classes = []v1alpha1.Class{
-		{Name: "redis", Queues: 1, Sets: 4}, {Name: "web", Mode: "shared", Queues: 1},
+		{Name: "redis", Queues: 1, Sets: 4, HostNetwork: true}, {Name: "web", Mode: "shared", Queues: 1},
 		{Name: "adq", Queues: 1, ResourceName: "net.intel.com/adq"}, {Name: "dra", Queues: 1, OfferedAs: "claim"},
 	}
 	n.SetPolicy(t.Context(), p, nil)
@@ -507,18 +507,53 @@ func TestSandboxMadeAnew(t *testing.T) {
 	}
 }
 
-// TestFrontends checks that packets for a node port belong to the pod too.
+// TestFrontends checks that a pod cannot name ports of the node or addresses of other pods, by
+// the annotation or by a claim, and does not start.
 func TestFrontends(t *testing.T) {
 	a, w, c := setup(t)
 	p := w.pod("redis", "10.0.0.2", "Pending",
 		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
-	p.Annotations = map[string]string{pods.Annotation: `{"c":{"frontends":["30379"]}}`}
-	if got := a.Handle(t.Context(), request(cni.Add, "redis", "10.0.0.2"), early(t, true)); got.Error != "" {
-		t.Fatalf("%+v", got)
+	for _, front := range []string{"10250", "22", "10.0.0.3:5301/TCP"} {
+		p.Annotations = map[string]string{pods.Annotation: `{"c":{"ports":["7"],"frontends":["` + front + `"]}}`}
+		got := a.Handle(t.Context(), request(cni.Add, "redis", "10.0.0.2"), early(t, true))
+		if !got.Lane || !strings.Contains(got.Error, "frontends: not taken any more") {
+			t.Errorf("%s: %+v", front, got)
+		}
 	}
-	if text := c.now(); !strings.Contains(text, "ports: [\"30379\"]\n        addrs: [\"192.0.2.1\"]") ||
-		!strings.Contains(text, "ports: [\"6379\"]\n        addrs: [\"10.0.0.2\"]") {
+	if text := c.now(); strings.Contains(text, "10250") || strings.Contains(text, "10.0.0.3") {
 		t.Errorf("lanes:\n%s", text)
+	}
+}
+
+// TestNodesAddress checks that a pod with the node's address, but not of the host's network,
+// gets no lane.
+func TestNodesAddress(t *testing.T) {
+	a, w, _ := setup(t)
+	w.pod("redis", "192.0.2.1", "Pending",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	got := a.Handle(t.Context(), request(cni.Add, "redis", "192.0.2.1"), early(t, true))
+	if !got.Lane || !strings.Contains(got.Error, "the pod has the node's address 192.0.2.1") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestHostNetworkRefused checks that a class without hostNetwork has no lanes for pods of the
+// host's network, whenever they come.
+func TestHostNetworkRefused(t *testing.T) {
+	a, w, _ := setup(t)
+	p := w.pod("host", "192.0.2.1", "Running", podresources.Devices{Resource: "niclane.dev/web", IDs: []string{"web-0"}})
+	p.Spec.HostNetwork = true
+	const want = "class web has no lanes for pods of the host's network"
+	r := request(cni.Add, "host", "192.0.2.1")
+	r.Addrs, r.HostIf = nil, ""
+	if got := a.Handle(t.Context(), r, early(t, true)); !got.Lane || !strings.Contains(got.Error, want) {
+		t.Errorf("%+v", got)
+	}
+	if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Lanes.Attachments(); len(got) != 0 || !strings.Contains(w.events[len(w.events)-1], want) {
+		t.Errorf("attached %v; events %q", got, w.events)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 // nodePort returns a Service from a node port to port 6379.
 func nodePort(port uint16) pods.Service {
-	return pods.Service{Frontend: params.Frontend{Ports: params.Ports{Protocol: "tcp", First: port, Last: port}},
+	return pods.Service{Frontend: pods.Frontend{Ports: params.Ports{Protocol: "tcp", First: port, Last: port}},
 		Target: 6379}
 }
 

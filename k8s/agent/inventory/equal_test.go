@@ -41,7 +41,7 @@ func TestEqual(t *testing.T) {
 		case reflect.Slice:
 			differs(path, s, v, reflect.Zero(v.Type()))
 			change(path+"[0]", s, v.Index(0))
-		case reflect.Map, reflect.String, reflect.Int, reflect.Uint64:
+		case reflect.Map, reflect.String, reflect.Int, reflect.Uint64, reflect.Bool:
 			differs(path, s, v, reflect.Zero(v.Type()))
 		default:
 			t.Fatalf("%s: this test does not know what to do with a %s", path, v.Kind())
@@ -77,6 +77,8 @@ func fill(t *testing.T, v reflect.Value) {
 		v.SetInt(1)
 	case reflect.Uint64:
 		v.SetUint(1)
+	case reflect.Bool:
+		v.SetBool(true)
 	default:
 		t.Fatalf("this test does not know what to do with a %s", v.Kind())
 	}

@@ -79,6 +79,8 @@ type Class struct {
 	OfferedAs string
 	// ResourceName is the extended resource of a class that is offered as a resource.
 	ResourceName string
+	// HostNetwork is true if pods of the host's network may have lanes of the class.
+	HostNetwork bool
 	// Queues is the number of queues of each queue set.
 	Queues int
 	// Guarantee and Ceiling apply to each queue set on transmit, in bit/s; 0 means none.

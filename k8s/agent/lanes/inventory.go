@@ -75,7 +75,7 @@ func (m *Manager) class(c *v1alpha1.Class, link uint64, actual map[string]string
 	joined []policy.Joining) inventory.Class {
 	out := inventory.Class{
 		Name: c.Name, Mode: intent.Exclusive, OfferedAs: policy.Offered(c), Queues: c.Queues, Rank: c.Rank,
-		Poller: c.Poller, Mechanisms: actual,
+		Poller: c.Poller, Mechanisms: actual, HostNetwork: c.HostNetwork,
 	}
 	if policy.IsShared(c) {
 		out.Mode = intent.Shared

@@ -17,6 +17,7 @@ import (
 	"github.com/niclane/niclane/k8s/agent/attach"
 	"github.com/niclane/niclane/k8s/agent/attach/attachtest"
 	"github.com/niclane/niclane/k8s/agent/lanes"
+	"github.com/niclane/niclane/k8s/api/params"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/networks/reach"
@@ -63,14 +64,24 @@ func (a *agent) start(p *v1alpha1.LanePolicy) {
 	}
 	a.attacher = &attach.Attacher{
 		Lanes: a.lanes, Kubelet: a.given, Pods: a.given, Reachable: new(reach.Links).OnDevice, Log: log,
-		Addrs: func() []netip.Addr { return []netip.Addr{bed.CardAddr} },
-		Event: func(_, _, _, _, message string) { a.t.Log(message) },
+		Addrs:    func() []netip.Addr { return []netip.Addr{bed.CardAddr} },
+		Event:    func(_, _, _, _, message string) { a.t.Log(message) },
+		Services: nodePort,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { a.lanes.Run(ctx); close(done) }()
 	a.end = func() { cancel(); <-done }
 	a.follow(p)
+}
+
+// nodePort is a Service that leads from a port of the node to the first pod.
+func nodePort(p *corev1.Pod) []lanepods.Service {
+	if p.Name != "first" {
+		return nil
+	}
+	return []lanepods.Service{{Target: port, Frontend: lanepods.Frontend{Ports: params.Ports{Protocol: "udp", First: front,
+		Last: front}}}}
 }
 
 // follow sets a policy, which must then be applied.

@@ -35,6 +35,9 @@ func TestNetPrio(t *testing.T) {
 
 	p := w.kind.policy()
 	p.Spec.Uplink.Force = map[string]string{"classifier": plan.ByNetPrio}
+	for i := range p.Spec.Classes {
+		p.Spec.Classes[i].HostNetwork = true
+	}
 	w.start(p)
 	empty := bed.Dump(t)
 	w.sent("the pod before it is in its lane", pod, port, "default")

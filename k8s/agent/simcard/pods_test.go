@@ -274,7 +274,7 @@ func testPods(t *testing.T, k *kind) {
 	w.received("the first pod before its start", w.first, port, "default")
 	empty := bed.Dump(t)
 
-	w.add(w.first, "own", "own-1", fmt.Sprintf(`{"c":{"ports":["%d/UDP"],"frontends":["%d/UDP"]}}`, port, front))
+	w.add(w.first, "own", "own-1", fmt.Sprintf(`{"c":{"ports":["%d/UDP"]}}`, port))
 	one := changed(t, "the first pod's start", empty, k.rules)
 	w.add(w.third, "shared", "shared-0", "")
 	w.add(w.fourth, "shared", "shared-3", "")

@@ -38,12 +38,6 @@ type Parameters struct {
 	RemotePorts []string `json:"remotePorts,omitempty"`
 	// RemoteAddrs are the other side's addresses or networks; none: any.
 	RemoteAddrs []string `json:"remoteAddrs,omitempty"`
-	// Frontends are the addresses and ports that clients send to when the pod is behind a
-	// NodePort, a LoadBalancer or an external address. The card sees these, because the node
-	// translates them after the card. "30379" and "30379/TCP" are ports of the node's
-	// addresses; "203.0.113.7:6379/TCP" and "[2001:db8::7]:6379" have other addresses. A
-	// hostPort needs no entry.
-	Frontends []string `json:"frontends,omitempty"`
 }
 
 // Ports is a range of ports of one protocol.
@@ -83,6 +77,10 @@ func StrictUpTo(raw []byte, v any, most int) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
+		if strings.HasSuffix(err.Error(), `unknown field "frontends"`) {
+			return errors.New("frontends: not taken any more: the lane has the pod's hostPorts, and the frontends of " +
+				"the Services that select the pod (services.enabled in the chart)")
+		}
 		return fmt.Errorf("not the JSON that is wanted: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
@@ -107,11 +105,6 @@ func (p *Parameters) Check() error {
 	for i, s := range p.RemoteAddrs {
 		if _, err := parsePrefix(s); err != nil {
 			errs = append(errs, fmt.Errorf("remoteAddrs[%d]: %w", i, err))
-		}
-	}
-	for i, s := range p.Frontends {
-		if _, err := ParseFrontend(s); err != nil {
-			errs = append(errs, fmt.Errorf("frontends[%d]: %w", i, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -94,6 +94,9 @@ type Class struct {
 	// Aligned says that the pods' applications place their threads by NAPI ID. Mechanisms
 	// that lose the NAPI ID are then refused.
 	Aligned bool `json:"aligned,omitempty"`
+	// HostNetwork gives lanes of the class also to pods of the host's network. Such a pod
+	// names ports of the node's address, so it can take packets of any service of the node.
+	HostNetwork bool `json:"hostNetwork,omitempty"`
 
 	Tuning `json:",inline"`
 }

@@ -117,8 +117,8 @@ func finding(at *lanes.Attachment, lane, protocol string, frontend netip.AddrPor
 	return f
 }
 
-// Message returns the problem and what helps. own are the node's addresses.
-func (f *Finding) Message(own []netip.Addr) string {
+// Message returns the problem and what helps. services says that the agent reads Services.
+func (f *Finding) Message(services bool) string {
 	const masquerade = "Connections to the pod are not affected. Exempt the destination from masquerading in the " +
 		"pod network's configuration, or put the pod into the host's network"
 	switch {
@@ -131,21 +131,17 @@ func (f *Finding) Message(own []netip.Addr) string {
 			"them: neither lane %s nor the card can tell them from other packets of the node. %s", f.Remote,
 			f.Lane, masquerade)
 	}
-	name := f.Frontend.String()
-	if slices.Contains(own, f.Frontend.Addr()) {
-		name = fmt.Sprint(f.Frontend.Port())
-	}
-	name += "/" + strings.ToUpper(f.Protocol)
-	where := "the parameters of its claim"
-	if f.Container != "" {
-		where = fmt.Sprintf("the annotation %s: {%q: {%q: [%q]}}", pods.Annotation, f.Container, "frontends", name)
+	advice := "set services.enabled=true in niclane's chart, then the lane also has the frontends of the Services " +
+		"that select the pod"
+	if services {
+		advice = "the lane has the frontends of Services that select the pod and lead to the lane's ports, and no others"
 	}
 	what := "they are not in its lane"
 	if f.Sent {
 		what = "only their answers are in its lane"
 	}
-	return fmt.Sprintf("connections to %s come to the pod, but %s %s, because the node translates them behind the "+
-		"card: add the frontend %s to %s", f.Frontend, what, f.Lane, name, where)
+	return fmt.Sprintf("connections to %s/%s come to the pod, but %s %s, because the node translates them behind the "+
+		"card: %s", f.Frontend, strings.ToUpper(f.Protocol), what, f.Lane, advice)
 }
 
 // Remembered is how long a finding stays valid after it was last seen: connections come and

@@ -218,26 +218,24 @@ func TestNone(t *testing.T) {
 }
 
 func TestMessage(t *testing.T) {
-	own := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	front := netip.MustParseAddrPort("[2001:db8::7]:53")
 	for want, f := range map[string]Finding{
-		`to 198.51.100.7 leave with the node's address`: {Lane: "l",
-			Remote: netip.MustParseAddr("198.51.100.7")},
-		`annotation niclane.dev/lanes: {"c": {"frontends": ["30379/TCP"]}}`: {Container: "c",
-			Protocol: "tcp", Frontend: netip.MustParseAddrPort("192.0.2.1:30379")},
-		`the frontend [2001:db8::7]:53/UDP to the parameters of its claim`: {Protocol: "udp",
-			Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
-		`the answers of 198.51.100.8 are not`: {Lane: "l",
-			Remote: netip.MustParseAddr("198.51.100.8"), Sent: true},
-		`come to the pod, but they are not in its lane l, because`: {Lane: "l", Protocol: "udp",
-			Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
-		`only their answers are in its lane l, because`: {Lane: "l", Protocol: "udp",
-			Frontend: netip.MustParseAddrPort("[2001:db8::7]:53"), Sent: true},
-		`the frontend 203.0.113.7:6379/TCP to the annotation niclane.dev/lanes: {"c`: {Container: "c",
-			Protocol: "tcp", Frontend: netip.MustParseAddrPort("203.0.113.7:6379")},
+		"to 198.51.100.7 leave with the node's address": {Lane: "l", Remote: netip.MustParseAddr("198.51.100.7")},
+		"the answers of 198.51.100.8 are not": {Lane: "l", Remote: netip.MustParseAddr("198.51.100.8"),
+			Sent: true},
+		"connections to [2001:db8::7]:53/UDP come to the pod, but they are not in its lane l, because": {Lane: "l",
+			Protocol: "udp", Frontend: front},
+		"only their answers are in its lane l, because": {Lane: "l", Protocol: "udp", Frontend: front, Sent: true},
+		"set services.enabled=true in niclane's chart":  {Lane: "l", Protocol: "tcp", Frontend: front},
 	} {
-		if got := f.Message(own); !strings.Contains(got, want) {
+		if got := f.Message(false); !strings.Contains(got, want) {
 			t.Errorf("got %s, want something with %s", got, want)
 		}
+	}
+	f := Finding{Lane: "l", Protocol: "udp", Frontend: front}
+	if got := f.Message(true); !strings.Contains(got, "Services that select the pod") ||
+		strings.Contains(got, "services.enabled") {
+		t.Errorf("where Services are read: %s", got)
 	}
 }
 

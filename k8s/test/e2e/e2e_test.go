@@ -29,7 +29,7 @@ metadata: {name: test}
 spec:
   uplink: {dev: up0, linkRate: 1gbit, force: {queue-set: shared}}
   classes:
-  - {name: redis, queues: 1, sets: 2, guarantee: 10%}
+  - {name: redis, hostNetwork: true, queues: 1, sets: 2, guarantee: 10%}
   - {name: web, mode: shared, queues: 1, members: 120}
   - {name: claimed, offeredAs: claim, queues: 1, sets: 2}
   - {name: together, offeredAs: claim, mode: shared, queues: 1, members: 2}

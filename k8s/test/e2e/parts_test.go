@@ -66,13 +66,26 @@ func (s *suite) tooMany(t *testing.T) {
 	s.untilRunning(t, "many-2")
 }
 
-// badAnnotation tests a pod with an invalid annotation: it does not start, and reports why. A
-// pod without a lane starts beside it.
+// badAnnotation tests a pod with an invalid annotation, and one that names a port of the node:
+// they do not start, and report why. A pod of the host's network gets no lane of a class that
+// is not for such pods. A pod without a lane starts beside them.
 func (s *suite) badAnnotation(t *testing.T) {
 	text := pod("typo", limits("redis"), `niclane.dev/lanes: '{"app": {"prots": ["7"]}}'`)
 	s.remove(t, text)
 	must(t, s.Apply(text))
 	s.stuck(t, "typo", "prots")
+	thief := pod("thief", limits("redis"), `niclane.dev/lanes: '{"app": {"ports": ["7"], "frontends": ["10250"]}}'`)
+	s.remove(t, thief)
+	must(t, s.Apply(thief))
+	s.stuck(t, "thief", "frontends: not taken any more")
+	beyond := hostPod("beyond", "10251", limits("web"))
+	s.remove(t, beyond)
+	p := s.running(t, beyond, "beyond")
+	const refused = "class web has no lanes for pods of the host's network"
+	until(t, time.Minute, "beyond says "+refused, func() (bool, string) {
+		how := s.describe(t.Context(), p)
+		return strings.Contains(how, refused), how
+	})
 	beside := pod("beside", "", "")
 	s.remove(t, beside)
 	s.running(t, beside, "beside")
@@ -97,7 +110,7 @@ func (s *suite) badPolicy(t *testing.T) {
 func (s *suite) changed(t *testing.T) {
 	text := pod("kept", limits("redis"), "")
 	p := s.running(t, text, "kept")
-	without := strings.Replace(policy, "  - {name: redis, queues: 1, sets: 2, guarantee: 10%}\n", "", 1)
+	without := strings.Replace(policy, "  - {name: redis, hostNetwork: true, queues: 1, sets: 2, guarantee: 10%}\n", "", 1)
 	must(t, s.Apply(without))
 	s.condition(t, "Applied", "False", "redis")
 	s.echo(t, p, 1<<10)
