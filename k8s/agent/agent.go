@@ -33,7 +33,6 @@ import (
 	"github.com/niclane/niclane/k8s/networks/reach"
 	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/pods/podresources"
-	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/watch"
 	"github.com/niclane/niclane/watch/metrics"
@@ -42,8 +41,10 @@ import (
 // Options of an Agent. All are required except NRI, NRIBandwidth and Services.
 type Options struct {
 	// Node is the node's name in Kubernetes.
-	Node   string
-	Client dynamic.Interface
+	Node string
+	// Version of the agent, for the status.
+	Version string
+	Client  dynamic.Interface
 	// StateDir and RunDir are the same directories that niclane's commands use.
 	StateDir, RunDir string
 	// Socket is the path at which the agent listens for niclane-cni.
@@ -272,20 +273,14 @@ func (a *Agent) follow(ctx context.Context) error {
 		if !a.cluster.Synced() {
 			continue
 		}
-		labels, _, ok := a.cluster.Node()
-		if !ok {
+		if _, _, ok := a.cluster.Node(); !ok {
 			continue
 		}
-		all, err := a.cluster.Policies()
-		p, cerr := policy.Choose(all, labels)
-		if err != nil {
-			a.o.Log.Warn("some policies cannot be read", "error", err)
-			a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, "PolicyUnreadable", err.Error())
-			if p == nil { // an unreadable policy may be the node's
-				cerr = errors.Join(err, cerr)
-			}
+		if p, known, err := a.cluster.Policy(); known {
+			a.lanes.SetPolicy(ctx, p, err)
+		} else {
+			wake(a.changed) // tell makes the LaneNode, which niclane-controller waits for
 		}
-		a.lanes.SetPolicy(ctx, p, cerr)
 		if err := a.attacher.Sweep(ctx, a.cluster.Pods(), a.cgroup); err != nil && ctx.Err() == nil {
 			a.o.Log.Warn("pods could not be compared with kubelet's list", "error", err)
 		}

@@ -42,8 +42,8 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-var policyGVR = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
-	Resource: v1alpha1.Resource}
+var laneNodes = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
+	Resource: v1alpha1.NodeResource}
 
 // A world is an API server with one node, and the statuses that the agent has written.
 type world struct {
@@ -65,39 +65,56 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{}
 	w.fake = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		policyGVR:                           "LanePolicyList",
+		laneNodes:                           "LaneNodeList",
 		{Version: "v1", Resource: "nodes"}:  "NodeList",
 		{Version: "v1", Resource: "pods"}:   "PodList",
 		{Version: "v1", Resource: "events"}: "EventList",
 	}, &unstructured.Unstructured{Object: m})
 	// The fake client does not support server-side apply of a status.
-	w.fake.PrependReactor("patch", v1alpha1.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+	w.fake.PrependReactor("patch", v1alpha1.NodeResource, func(a clienttesting.Action) (bool, runtime.Object, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		p := a.(clienttesting.PatchAction)
 		w.status = append(w.status, p.GetSubresource()+" "+string(p.GetPatch()))
 		return true, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "niclane.dev/v1alpha1",
-			"kind": "LanePolicy"}}, nil
+			"kind": "LaneNode"}}, nil
 	})
 	w.Interface = w.fake
 	return w
 }
 
+// set writes the spec of the node's LaneNode, as niclane-controller does when the agent has made
+// it.
 func (w *world) set(t *testing.T, generation int64, classes ...any) {
 	t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy",
-		"metadata": map[string]any{"name": "p", "generation": generation},
-		"spec":     map[string]any{"uplink": map[string]any{"linkRate": "1gbit"}, "classes": classes},
-	}}
-	var err error
-	if generation == 1 {
-		_, err = w.Resource(policyGVR).Create(t.Context(), u, metav1.CreateOptions{})
-	} else {
-		_, err = w.Resource(policyGVR).Update(t.Context(), u, metav1.UpdateOptions{})
-	}
-	if err != nil {
+	w.write(t, map[string]any{"policy": "p", "policyGeneration": generation,
+		"uplink": map[string]any{"linkRate": "1gbit"}, "classes": classes})
+}
+
+// before makes the LaneNode as an agent that ran before has left it.
+func (w *world) before(t *testing.T) {
+	t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneNode",
+		"metadata": map[string]any{"name": "n1"}}}
+	if _, err := w.Resource(laneNodes).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func (w *world) write(t *testing.T, spec map[string]any) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		u, err := w.Resource(laneNodes).Get(t.Context(), "n1", metav1.GetOptions{})
+		if err == nil {
+			u.Object["spec"] = spec
+			_, err = w.Resource(laneNodes).Update(t.Context(), u, metav1.UpdateOptions{})
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -270,8 +287,8 @@ func testLanePods(t *testing.T, w *world, socket string) {
 	}
 }
 
-// TestStatus runs a whole agent. The policy appears, changes, cannot be applied and
-// disappears; the status follows.
+// TestStatus runs a whole agent. The node's policy appears, changes, cannot be applied and
+// disappears; the status follows. Without a LaneNode's spec, lanes stay.
 func TestStatus(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -309,7 +326,7 @@ func TestStatus(t *testing.T) {
 		}
 	})
 	w.set(t, 1, class("redis", 1, "sets", int64(2)), class("web", 2, "mode", "shared", "members", int64(5)))
-	w.said(t, "status ", `"name":"n1"`, `"devices":["up0"]`, `"observedGeneration":1`, `"type":"Applied"`,
+	w.said(t, "status ", `"name":"n1"`, `"devices":["up0"]`, `"policyGeneration":1`, `"type":"Applied"`,
 		`"reason":"AsThePolicySays"`, `"total":5`)
 
 	for _, r := range []cni.Request{{Command: cni.Status}, {Command: cni.Unchained, Reason: "00-alone.conf: no list"}} {
@@ -356,20 +373,18 @@ func TestStatus(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	t.Logf("a policy change reached the card in %v", time.Since(began))
-	w.said(t, `"observedGeneration":2`, `"total":3`)
+	w.said(t, `"policyGeneration":2`, `"total":3`)
 
 	testTranslated(t, a, w)
 	testLanePods(t, w, filepath.Join(dir, "cni.sock"))
 
 	w.set(t, 3, class("redis", 1, "guarantee", "60%", "sets", int64(3)))
-	w.said(t, `"observedGeneration":3`, `"reason":"Refused"`, "spec.classes[0].guarantee", `"total":3`)
+	w.said(t, `"policyGeneration":3`, `"reason":"Refused"`, "spec.classes[0].guarantee", `"total":3`)
 	vethtest.IP(t, "link set up1 down")
 	w.said(t, `"type":"Healthy"`, "up0: it has no carrier", `"unhealthy":3`)
 	vethtest.IP(t, "link set up1 up")
 	w.said(t, `"reason":"LanesHold"`)
-	if err := w.Resource(policyGVR).Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.write(t, map[string]any{"policy": ""})
 	for deadline := time.Now().Add(10 * time.Second); len(a.lanes.Lanes()) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(fmt.Sprint("lanes are still there: ", a.lanes.Lanes()))

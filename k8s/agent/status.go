@@ -21,39 +21,36 @@ import (
 // then writes its status a few times, not 100 times.
 const tellings = time.Second
 
-// tell keeps the node's entry in its policy's status current, and sends events.
+// tell keeps the status of the node's LaneNode current, and sends events.
 func (a *Agent) tell(ctx context.Context) error {
-	var told *v1alpha1.NodeStatus
-	var in string
-	var wait <-chan time.Time
-	for {
+	var told *v1alpha1.LaneNodeStatus
+	renew := time.NewTimer(v1alpha1.Renewal)
+	defer renew.Stop()
+	for first := true; ; first = false {
+		due := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.changed:
-		case <-wait:
+		case <-renew.C:
+			due = true
 		}
-		s, of := a.status(told)
-		if in != "" && in != of {
-			if err := a.cluster.SetStatus(ctx, in, nil); err != nil && ctx.Err() == nil {
-				a.o.Log.Warn("status", "policy", in, "error", err)
-			}
-			told, in = nil, ""
-			s, of = a.status(nil)
+		if first || told == nil {
+			told = a.cluster.Told() // by the agent before this one
 		}
-		wait = nil
-		if of != "" && !equal(told, s) {
-			err := a.cluster.SetStatus(ctx, of, s)
-			switch {
-			case ctx.Err() != nil:
-				return nil
-			case err != nil:
-				a.o.Log.Warn("status", "policy", of, "error", err)
-				wait = time.After(10 * time.Second)
-			default:
+		if s := a.status(told); due || first || !equal(told, s) {
+			next := v1alpha1.Renewal
+			if err := a.cluster.SetStatus(ctx, s); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				a.o.Log.Warn("status", "error", err)
+				next = 10 * time.Second
+			} else {
 				a.events(ctx, told, s)
-				told, in = s, of
+				told = s
 			}
+			renew.Reset(next)
 		}
 		select {
 		case <-ctx.Done():
@@ -65,7 +62,7 @@ func (a *Agent) tell(ctx context.Context) error {
 
 // events sends an event for each condition that is false and was not before, or has another
 // message.
-func (a *Agent) events(ctx context.Context, was, is *v1alpha1.NodeStatus) {
+func (a *Agent) events(ctx context.Context, was, is *v1alpha1.LaneNodeStatus) {
 	for _, c := range is.Conditions {
 		if c.Status == metav1.ConditionTrue {
 			continue
@@ -79,24 +76,27 @@ func (a *Agent) events(ctx context.Context, was, is *v1alpha1.NodeStatus) {
 	}
 }
 
-func equal(a, b *v1alpha1.NodeStatus) bool {
+// equal compares two statuses without their times.
+func equal(a, b *v1alpha1.LaneNodeStatus) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.ObservedGeneration == b.ObservedGeneration && slices.Equal(a.Devices, b.Devices) &&
-		slices.Equal(a.Classes, b.Classes) &&
+	return a.Policy == b.Policy && a.PolicyGeneration == b.PolicyGeneration && a.Agent == b.Agent &&
+		slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Classes, b.Classes) &&
 		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
 			return x.Type == y.Type && x.Status == y.Status && x.Message == y.Message && x.Reason == y.Reason
 		})
 }
 
-// status returns the node's entry and the policy that it belongs to, "" if none.
-func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string) {
+// status returns the status of the node's LaneNode. Conditions that are as in told keep their
+// times.
+func (a *Agent) status(told *v1alpha1.LaneNodeStatus) *v1alpha1.LaneNodeStatus {
 	st, snap := a.lanes.Status(), a.lanes.Now()
-	if st.Policy == "" {
-		return nil, ""
+	out := &v1alpha1.LaneNodeStatus{Policy: st.Policy, PolicyGeneration: st.Generation, Agent: a.o.Version,
+		Renewed: metav1.Now(), Devices: st.Devices}
+	if !st.Known {
+		return out
 	}
-	out := &v1alpha1.NodeStatus{Name: a.o.Node, ObservedGeneration: st.Generation, Devices: st.Devices}
 	for _, c := range snap.Classes {
 		cs := v1alpha1.ClassStatus{Name: c.Name, Total: len(c.Units), Mechanism: c.Mechanisms["queue-set"],
 			Held: st.Held[c.Name]}
@@ -114,21 +114,21 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 	if told != nil {
 		old = told.Conditions
 	}
-	reason, message := "AsThePolicySays", "the node's card is as the policy says"
+	reason, message := v1alpha1.ReasonAsThePolicySays, "the node's card is as the policy says"
 	switch {
 	case st.Problem != "":
-		reason, message = "Refused", st.Problem
+		reason, message = v1alpha1.ReasonRefused, st.Problem
 	case !st.Applied:
-		reason, message = "WaitsForPods", st.String()
+		reason, message = v1alpha1.ReasonWaitsForPods, st.String()
 	}
 	out.Conditions = append(out.Conditions,
-		kube.Condition(old, v1alpha1.Applied, st.Applied, reason, message, st.Generation))
+		kube.Condition(old, v1alpha1.Applied, st.Applied, reason, message))
 	reason, message = "LanesHold", "the lanes are as they were applied"
 	if len(st.Unhealthy) > 0 {
 		reason, message = "LanesDoNotHold", strings.Join(st.Unhealthy, "; ")
 	}
 	out.Conditions = append(out.Conditions,
-		kube.Condition(old, v1alpha1.Healthy, len(st.Unhealthy) == 0, reason, message, st.Generation))
+		kube.Condition(old, v1alpha1.Healthy, len(st.Unhealthy) == 0, reason, message))
 	a.mu.Lock()
 	bypassed := a.bypassed.String()
 	a.mu.Unlock()
@@ -136,9 +136,9 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 	if bypassed != "" {
 		reason, message = "AddressesAreTranslated", bypassed
 	}
-	out.Conditions = append(out.Conditions, kube.Condition(old, v1alpha1.Steered, bypassed == "", reason, message,
-		st.Generation))
-	return out, st.Policy
+	out.Conditions = append(out.Conditions,
+		kube.Condition(old, v1alpha1.Steered, bypassed == "", reason, message))
+	return out
 }
 
 // cgroup returns the control group of a container in the host's network. It returns "" if the
@@ -171,24 +171,10 @@ func (a *Agent) cgroup(pod *corev1.Pod, container string) string {
 
 // byCgroup reports whether the policy makes lanes recognise packets by control group.
 func (a *Agent) byCgroup() bool {
-	force := ""
-	for _, p := range a.appliedForce() {
-		force = p
+	p, known, err := a.cluster.Policy()
+	if !known || err != nil || p == nil {
+		return false
 	}
+	force := p.Spec.Uplink.Force["classifier"]
 	return force == plan.BySockops || force == plan.ByNetPrio
-}
-
-// appliedForce returns the classifier that the applied policy forces: none or one.
-func (a *Agent) appliedForce() []string {
-	all, err := a.cluster.Policies()
-	if err != nil {
-		return nil
-	}
-	name := a.lanes.Status().Policy
-	for _, p := range all {
-		if f := p.Spec.Uplink.Force["classifier"]; p.Name == name && f != "" {
-			return []string{f}
-		}
-	}
-	return nil
 }

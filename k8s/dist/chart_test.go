@@ -89,11 +89,13 @@ func TestPlainManifests(t *testing.T) {
 			c.made)
 		text.WriteString("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: niclane-system\n  labels: " +
 			"{pod-security.kubernetes.io/enforce: privileged}\n")
-		crd, err := os.ReadFile(chartDir + "/crds/lanepolicies.yaml")
-		if err != nil {
-			t.Fatal(err)
+		for _, name := range []string{"lanenodes", "lanepolicies"} {
+			crd, err := os.ReadFile(chartDir + "/crds/" + name + ".yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.WriteString("---\n" + string(crd))
 		}
-		text.WriteString("---\n" + string(crd))
 		for _, name := range slices.Sorted(maps.Keys(rendered)) {
 			if body := strings.TrimSpace(rendered[name]); body != "" && isManifest(name) {
 				text.WriteString("---\n" + body + "\n")
@@ -117,7 +119,7 @@ func TestPlainManifests(t *testing.T) {
 // TestNotes checks that the notes name what is missing, and only that.
 func TestNotes(t *testing.T) {
 	for values, want := range map[string]string{"": "only when a LanePolicy selects it",
-		"{policy: {classes: [{name: redis}]}}": "kubectl get lanepolicy niclane "} {
+		"{policy: {classes: [{name: redis}]}}": "kubectl get lanepolicy niclane\n"} {
 		rendered, err := render(values)
 		if err != nil {
 			t.Fatal(err)

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package policy turns LanePolicies into one lanes file for one node. It decides which policy
-// is the node's, which lanes its classes become, and which pods are their members. If pods
-// are in lanes that a new policy would remove, it decides which changes must wait. It is
-// pure: it reads nothing and changes nothing.
+// is the node's, which nodes get a change of a policy next, which lanes the policy's classes
+// become, and which pods are their members. If pods are in lanes that a new policy would
+// remove, it decides which changes must wait. It is pure: it reads nothing and changes
+// nothing.
 package policy
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -17,46 +18,62 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// Choose returns the policy of a node with these labels: the one with the highest priority
-// among those that select it, nil if none does. It returns an error if two have that priority
-// (the error names both), or if a selector is invalid.
-func Choose(all []*v1alpha1.LanePolicy, node map[string]string) (*v1alpha1.LanePolicy, error) {
-	var best []*v1alpha1.LanePolicy
-	for _, p := range all {
-		yes, err := selects(p, node)
-		switch {
-		case err != nil:
-			return nil, err
-		case !yes:
-		case len(best) == 0 || p.Spec.Priority == best[0].Spec.Priority:
-			best = append(best, p)
-		case p.Spec.Priority > best[0].Spec.Priority:
-			best = []*v1alpha1.LanePolicy{p}
-		}
-	}
-	if len(best) > 1 {
-		var names []string
-		for _, p := range best {
-			names = append(names, p.Name)
-		}
-		slices.Sort(names)
-		return nil, fmt.Errorf("the policies %s select this node with the same priority, %d: give one of them a "+
-			"higher priority, or let it select other nodes",
-			strings.Join(names, ", "), best[0].Spec.Priority)
-	}
-	if len(best) == 0 {
-		return nil, nil
-	}
-	return best[0], nil
+// A Candidate is a policy that may be a node's.
+type Candidate struct {
+	*v1alpha1.LanePolicy
+	// Err says why the policy cannot be read, nil if it can.
+	Err      error
+	selector labels.Selector // nil: cannot be read
 }
 
-func selects(p *v1alpha1.LanePolicy, node map[string]string) (bool, error) {
+// NewCandidate reads the selector of a policy. err says why the rest of it cannot be read.
+func NewCandidate(p *v1alpha1.LanePolicy, err error) Candidate {
+	c := Candidate{LanePolicy: p, Err: err, selector: labels.Everything()}
 	if p.Spec.NodeSelector == nil {
-		return true, nil
+		return c
 	}
-	s, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
-	if err != nil {
-		return false, fmt.Errorf("policy %s: nodeSelector: %w", p.Name, err)
+	s, serr := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
+	if serr != nil {
+		c.selector, c.Err = nil, errors.Join(err, fmt.Errorf("spec.nodeSelector: %w", serr))
+		return c
 	}
-	return s.Matches(labels.Set(node)), nil
+	c.selector = s
+	return c
+}
+
+// selects reports whether the policy selects a node that follows the policy named current. If
+// the selector cannot be read, the nodes that the policy had stay its own.
+func (c *Candidate) selects(node map[string]string, current string) bool {
+	if c.selector == nil {
+		return c.Name == current
+	}
+	return c.selector.Matches(labels.Set(node))
+}
+
+// Choose returns the index of the policy of a node with these labels, -1 if none selects it:
+// the one with the highest priority, and of several with that priority the oldest. conflicted
+// are the others with that priority. current is the policy that the node follows now.
+func Choose(all []Candidate, node map[string]string, current string) (chosen int, conflicted []int) {
+	chosen = -1
+	for i := range all {
+		if !all[i].selects(node, current) {
+			continue
+		}
+		switch {
+		case chosen < 0 || all[i].Spec.Priority > all[chosen].Spec.Priority:
+			chosen, conflicted = i, nil
+		case all[i].Spec.Priority < all[chosen].Spec.Priority:
+		case older(all[i].LanePolicy, all[chosen].LanePolicy):
+			chosen, conflicted = i, append(conflicted, chosen)
+		default:
+			conflicted = append(conflicted, i)
+		}
+	}
+	return chosen, conflicted
+}
+
+// older reports whether a goes before b: it was created first, or in the same second and its
+// name comes first.
+func older(a, b *v1alpha1.LanePolicy) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
 }

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -29,15 +30,25 @@ func TestFault12NodeWithoutPolicy(t *testing.T) {
 	edge := named("edge", 1, map[string]string{"role": "edge"})
 	all := named("all", 0, nil)
 	node := map[string]string{"role": "edge"}
-	if p, err := Choose([]*v1alpha1.LanePolicy{edge}, map[string]string{"role": "db"}); p != nil || err != nil {
-		t.Errorf("got %v, %v, want none", p, err)
+	choose := func(node map[string]string, all ...*v1alpha1.LanePolicy) string {
+		var cs []Candidate
+		for _, p := range all {
+			cs = append(cs, NewCandidate(p, nil))
+		}
+		i, conflicted := Choose(cs, node, "")
+		if i < 0 {
+			return fmt.Sprint("none ", conflicted)
+		}
+		return fmt.Sprint(all[i].Name, " ", conflicted)
 	}
-	if p, err := Choose([]*v1alpha1.LanePolicy{all, edge}, node); p != edge || err != nil {
-		t.Errorf("got %v, %v, want the one with the higher priority", p, err)
+	if got := choose(map[string]string{"role": "db"}, edge); got != "none []" {
+		t.Errorf("got %s, want none", got)
 	}
-	_, err := Choose([]*v1alpha1.LanePolicy{edge, named("other", 1, nil)}, node)
-	if err == nil || !strings.Contains(err.Error(), "edge, other") {
-		t.Errorf("got %v, want an error that names both", err)
+	if got := choose(node, all, edge); got != "edge []" {
+		t.Errorf("got %s, want the one with the higher priority", got)
+	}
+	if got := choose(node, named("other", 1, nil), edge, all); got != "edge [0]" {
+		t.Errorf("got %s, want the first by name, and the other one", got)
 	}
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube is the agent's view of the API server. Watches keep the policies, the agent's
-// node, the pods of the node and, if wanted, the Services. It writes the node's entry in a
-// policy's status, and events. It reads nothing of other nodes.
+// Package kube is the agent's view of the API server. Watches keep the agent's node, its
+// LaneNode, the pods of the node and, if wanted, the Services. It makes the LaneNode, writes
+// its status, and sends events. It reads nothing of other nodes.
 package kube
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -34,8 +35,8 @@ import (
 )
 
 var (
-	policies = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
-		Resource: v1alpha1.Resource}
+	laneNodes = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
+		Resource: v1alpha1.NodeResource}
 	nodes    = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	podsGVR  = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
@@ -48,8 +49,8 @@ type Cluster struct {
 	node   string
 	log    *slog.Logger
 
-	policies, nodes, pods cache.SharedIndexInformer
-	services              cache.SharedIndexInformer // nil: not read
+	laneNodes, nodes, pods cache.SharedIndexInformer
+	services               cache.SharedIndexInformer // nil: not read
 
 	mu   sync.Mutex
 	said map[string]time.Time // when each event was sent, by its content
@@ -59,8 +60,8 @@ type Cluster struct {
 // changed after each change. changed must not block.
 func New(client dynamic.Interface, node string, withServices bool, log *slog.Logger, changed func()) *Cluster {
 	c := &Cluster{client: client, node: node, log: log, said: map[string]time.Time{}}
-	c.policies = c.informer(policies, "")
-	c.nodes = c.informer(nodes, fields.OneTermEqualSelector("metadata.name", node).String())
+	self := fields.OneTermEqualSelector("metadata.name", node).String()
+	c.laneNodes, c.nodes = c.informer(laneNodes, self), c.informer(nodes, self)
 	c.pods = c.informer(podsGVR, fields.OneTermEqualSelector("spec.nodeName", node).String())
 	if withServices {
 		c.services = c.informer(services, "")
@@ -122,7 +123,7 @@ func (c *Cluster) Synced() bool {
 }
 
 func (c *Cluster) informers() []cache.SharedIndexInformer {
-	all := []cache.SharedIndexInformer{c.policies, c.nodes, c.pods}
+	all := []cache.SharedIndexInformer{c.laneNodes, c.nodes, c.pods}
 	if c.services != nil {
 		all = append(all, c.services)
 	}
@@ -173,42 +174,43 @@ func (c *Cluster) Addresses() (out []netip.Addr) {
 	return out
 }
 
-// Policies returns all policies that can be read, and an error that names the others.
-func (c *Cluster) Policies() (out []*v1alpha1.LanePolicy, err error) {
-	var bad []string
-	for _, o := range c.policies.GetStore().List() {
-		p, perr := readPolicy(o)
-		if perr != nil {
-			bad = append(bad, perr.Error())
-			continue
-		}
-		out = append(out, p)
-	}
-	if len(bad) > 0 {
-		err = fmt.Errorf("%s", strings.Join(bad, "; "))
-	}
-	return out, err
-}
-
-// maxPolicy is the largest spec in bytes that readPolicy reads.
-const maxPolicy = 1 << 20
-
-// readPolicy reads a policy's spec and refuses unknown fields: an API server without the
-// CRD's schema, or with another release's, may accept fields that this agent does not know.
-func readPolicy(o any) (*v1alpha1.LanePolicy, error) {
+// Policy returns what the node's LaneNode has of its policy, nil if no policy selects the
+// node. It returns false while that is not known: niclane-controller has not written it yet.
+func (c *Cluster) Policy() (*v1alpha1.LanePolicy, bool, error) {
+	o, _, _ := c.laneNodes.GetStore().GetByKey(c.node)
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
-		return nil, fmt.Errorf("a policy has the Go type %T, want %T", o, u)
+		return nil, false, nil
 	}
-	spec, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec")
+	spec, ok, _ := unstructured.NestedFieldNoCopy(u.Object, "spec")
+	if !ok {
+		return nil, false, nil
+	}
+	p, err := readSpec(spec)
+	return p, true, err
+}
+
+// maxSpec is the largest spec in bytes that readSpec reads.
+const maxSpec = 1 << 20
+
+// readSpec reads a LaneNode's spec and refuses unknown fields: a controller of another release
+// may write fields that this agent does not know. The policy's name and generation are
+// returned with the error too.
+func readSpec(spec any) (*v1alpha1.LanePolicy, error) {
 	raw, err := json.Marshal(spec)
-	p := &v1alpha1.LanePolicy{}
-	p.Name, p.UID, p.Generation = u.GetName(), u.GetUID(), u.GetGeneration()
-	if err == nil && spec != nil {
-		err = params.StrictUpTo(raw, &p.Spec, maxPolicy)
+	var s v1alpha1.LaneNodeSpec
+	if err == nil {
+		_ = json.Unmarshal(raw, &s) // name and generation, if they are there
+		err = params.StrictUpTo(raw, &s, maxSpec)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("policy %s: spec: %w", p.Name, err)
+	p := &v1alpha1.LanePolicy{}
+	p.Name, p.Generation = s.Policy, s.PolicyGeneration
+	p.Spec.Uplink, p.Spec.Classes = s.Uplink, s.Classes
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("policy %s: %w", p.Name, err)
+	case p.Name == "":
+		return nil, nil
 	}
 	return p, nil
 }
@@ -286,39 +288,69 @@ func called(p *corev1.Pod, uid string) bool {
 	return string(p.UID) == uid || p.Annotations[configHash] == uid
 }
 
-// SetStatus writes only this node's entry in a policy's status (server-side apply, with the
-// node's own field manager). nil removes the entry.
-func (c *Cluster) SetStatus(ctx context.Context, policy string, s *v1alpha1.NodeStatus) error {
-	entries := []any{}
-	if s != nil {
-		raw, err := json.Marshal(s)
-		if err != nil {
-			return err
-		}
-		var entry map[string]any
-		if err := json.Unmarshal(raw, &entry); err != nil {
-			return err
-		}
-		entries = append(entries, entry)
+// MakeLaneNode makes the node's LaneNode, which the node owns, if there is none.
+func (c *Cluster) MakeLaneNode(ctx context.Context) error {
+	n := c.self()
+	if n == nil {
+		return errors.New("the node is not known yet")
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
-		"metadata": map[string]any{"name": policy},
-		"status":   map[string]any{"nodes": entries},
-	}}
-	_, err := c.client.Resource(policies).ApplyStatus(ctx, policy, u,
-		metav1.ApplyOptions{FieldManager: "niclane-agent/" + c.node, Force: true})
-	if apierrors.IsNotFound(err) && s == nil {
+	if _, known, _ := c.laneNodes.GetStore().GetByKey(c.node); known {
+		return nil
+	}
+	u := laneNode(c.node)
+	u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}})
+	_, err := c.client.Resource(laneNodes).Create(ctx, u, metav1.CreateOptions{FieldManager: manager})
+	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	return err
 }
 
+// manager owns the fields that the agent writes.
+const manager = "niclane-agent"
+
+func laneNode(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.NodeKind,
+		"metadata": map[string]any{"name": name},
+	}}
+}
+
+// Told returns the status that the node's LaneNode has now, from an agent that ran before.
+func (c *Cluster) Told() *v1alpha1.LaneNodeStatus {
+	o, _, _ := c.laneNodes.GetStore().GetByKey(c.node)
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	var n v1alpha1.LaneNode
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &n); err != nil {
+		return nil // of another release
+	}
+	return &n.Status
+}
+
+// SetStatus writes the status of the node's LaneNode (server-side apply). It makes the
+// LaneNode if it is not there.
+func (c *Cluster) SetStatus(ctx context.Context, s *v1alpha1.LaneNodeStatus) error {
+	if err := c.MakeLaneNode(ctx); err != nil {
+		return err
+	}
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
+	if err != nil {
+		return err
+	}
+	u := laneNode(c.node)
+	u.Object["status"] = status
+	_, err = c.client.Resource(laneNodes).ApplyStatus(ctx, c.node, u,
+		metav1.ApplyOptions{FieldManager: manager, Force: true})
+	return err
+}
+
 // Condition returns a condition. It keeps the old transition time if the status is the same.
-func Condition(old []metav1.Condition, typ string, yes bool, reason, message string,
-	generation int64) metav1.Condition {
+func Condition(old []metav1.Condition, typ string, yes bool, reason, message string) metav1.Condition {
 	n := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reason, Message: message,
-		ObservedGeneration: generation, LastTransitionTime: metav1.Now()}
+		LastTransitionTime: metav1.Now()}
 	if yes {
 		n.Status = metav1.ConditionTrue
 	}

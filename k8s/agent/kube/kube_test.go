@@ -27,11 +27,10 @@ func object(t *testing.T, o runtime.Object) runtime.Object {
 	return &unstructured.Unstructured{Object: m}
 }
 
-func lanePolicy(name string, spec map[string]any) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy",
-		"metadata": map[string]any{"name": name, "generation": int64(3)}, "spec": spec,
-	}}
+func nodesLanes(name string, spec map[string]any) *unstructured.Unstructured {
+	u := laneNode(name)
+	u.Object["spec"] = spec
+	return u
 }
 
 func TestWatches(t *testing.T) {
@@ -47,11 +46,11 @@ func TestWatches(t *testing.T) {
 	service.Spec.Ports = []corev1.ServicePort{{Port: 6379, NodePort: 30379}}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{
-			policies: "LanePolicyList", nodes: "NodeList", podsGVR: "PodList", services: "ServiceList",
+			laneNodes: "LaneNodeList", nodes: "NodeList", podsGVR: "PodList", services: "ServiceList",
 			eventGVR: "EventList",
 		}, object(t, node), object(t, pod), object(t, service),
-		lanePolicy("good", map[string]any{"classes": []any{map[string]any{"name": "redis", "queues": int64(2)}}}),
-		lanePolicy("odd", map[string]any{"clases": []any{}}))
+		nodesLanes("n1", map[string]any{"policy": "good", "policyGeneration": int64(3),
+			"classes": []any{map[string]any{"name": "redis", "queues": int64(2)}}}))
 	changed := make(chan struct{}, 16)
 	c := New(client, "n1", true, slog.New(slog.DiscardHandler), func() {
 		select {
@@ -84,13 +83,9 @@ func TestWatches(t *testing.T) {
 	if got := c.Services(); len(got) != 1 || got[0].Spec.Ports[0].NodePort != 30379 {
 		t.Errorf("services %+v", got)
 	}
-	all, err := c.Policies()
-	if len(all) != 1 || all[0].Name != "good" || all[0].Generation != 3 || all[0].Spec.Classes[0].Queues != 2 {
-		t.Errorf("policies: %+v", all)
-	}
-	if err == nil || !strings.Contains(err.Error(), `policy odd: spec: `) ||
-		!strings.Contains(err.Error(), `"clases"`) {
-		t.Errorf("an unknown key: %v", err)
+	p, known, err := c.Policy()
+	if err != nil || !known || p.Name != "good" || p.Generation != 3 || p.Spec.Classes[0].Queues != 2 {
+		t.Errorf("policy %+v, %v, %v", p, known, err)
 	}
 	if p, err := c.Pod(t.Context(), "default", "p", "u1"); err != nil || p.Name != "p" {
 		t.Errorf("pod: %v, %v", p, err)
@@ -117,15 +112,56 @@ func TestWatches(t *testing.T) {
 	}
 }
 
+// TestReadSpec checks what the agent takes from a LaneNode. A spec of another release keeps its
+// policy's name, for the status.
+func TestReadSpec(t *testing.T) {
+	p, err := readSpec(map[string]any{"policy": "odd", "policyGeneration": int64(2), "clases": []any{}})
+	if err == nil || !strings.Contains(err.Error(), `policy odd: `) || !strings.Contains(err.Error(), `"clases"`) ||
+		p.Name != "odd" || p.Generation != 2 {
+		t.Errorf("an unknown key: %+v, %v", p, err)
+	}
+	if p, err := readSpec(map[string]any{"policy": ""}); p != nil || err != nil {
+		t.Errorf("no policy: %+v, %v", p, err)
+	}
+}
+
+// TestMakeLaneNode checks that the agent makes the LaneNode once, and that the node owns it.
+func TestMakeLaneNode(t *testing.T) {
+	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	node.Name, node.UID = "n1", "u-n1"
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{laneNodes: "LaneNodeList", nodes: "NodeList", podsGVR: "PodList"},
+		object(t, node))
+	c := New(client, "n1", false, slog.New(slog.DiscardHandler), func() {})
+	if err := c.MakeLaneNode(t.Context()); err == nil {
+		t.Error("made for a node that is not known")
+	}
+	if err := c.nodes.GetStore().Add(node); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.MakeLaneNode(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u, err := client.Resource(laneNodes).Get(t.Context(), "n1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := u.GetOwnerReferences(); len(o) != 1 || o[0].Kind != "Node" || o[0].UID != "u-n1" || u.Object["spec"] != nil {
+		t.Errorf("%+v", u)
+	}
+}
+
 func TestCondition(t *testing.T) {
-	was := Condition(nil, "Applied", true, "r", "m", 1)
+	was := Condition(nil, "Applied", true, "r", "m")
 	was.LastTransitionTime = metav1.NewTime(time.Unix(1, 0))
 	old := []metav1.Condition{was}
-	if c := Condition(old, "Applied", true, "r2", "m2", 2); !c.LastTransitionTime.Equal(&was.LastTransitionTime) ||
+	if c := Condition(old, "Applied", true, "r2", "m2"); !c.LastTransitionTime.Equal(&was.LastTransitionTime) ||
 		c.Message != "m2" {
 		t.Errorf("%+v", c)
 	}
-	if c := Condition(old, "Applied", false, "r", "m", 2); c.LastTransitionTime.Equal(&was.LastTransitionTime) {
+	if c := Condition(old, "Applied", false, "r", "m"); c.LastTransitionTime.Equal(&was.LastTransitionTime) {
 		t.Errorf("%+v", c)
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// part returns the fields of an object that the agent reads: a tenth of a pod, and of a
-// policy everything except the status, which has an entry for each node. Other fields are not
-// kept.
+// part returns the fields of an object that the agent reads: a tenth of a pod, and the whole
+// LaneNode. Other fields are not kept.
 func part(of schema.GroupVersionResource, u *unstructured.Unstructured) (any, error) {
 	switch of {
 	case nodes:
@@ -26,7 +27,7 @@ func part(of schema.GroupVersionResource, u *unstructured.Unstructured) (any, er
 	case services:
 		return typed(u, servicePart)
 	}
-	return policyPart(u), nil
+	return u, nil
 }
 
 // typed converts an object to its type, and returns part of it.
@@ -42,18 +43,6 @@ func typed[T any](u *unstructured.Unstructured, part func(*T) *T) (any, error) {
 func metaPart(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
 		Labels: m.Labels}
-}
-
-func policyPart(u *unstructured.Unstructured) *unstructured.Unstructured {
-	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
-	out.SetName(u.GetName())
-	out.SetUID(u.GetUID())
-	out.SetGeneration(u.GetGeneration())
-	out.SetResourceVersion(u.GetResourceVersion())
-	if spec, ok := u.Object["spec"]; ok {
-		out.Object["spec"] = spec
-	}
-	return out
 }
 
 func nodePart(n *corev1.Node) *corev1.Node {
@@ -134,7 +123,8 @@ func same(before, after any) bool {
 	return ok1 && ok2 && equality.Semantic.DeepEqual(b, a)
 }
 
-// version returns a copy of an object without its resource version.
+// version returns a copy of an object without its resource version, and of a LaneNode without
+// its status.
 func version(o any) (any, bool) {
 	r, ok := o.(runtime.Object)
 	if !ok {
@@ -146,5 +136,9 @@ func version(o any) (any, bool) {
 		return nil, false
 	}
 	m.SetResourceVersion("")
+	if u, ok := r.(*unstructured.Unstructured); ok && u.GetKind() == v1alpha1.NodeKind {
+		u.SetManagedFields(nil)
+		unstructured.RemoveNestedField(u.Object, "status") // the agent's own
+	}
 	return r, true
 }

@@ -78,8 +78,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestSame checks that status writes of kubelet, and of other nodes in a policy, do not cause
-// a look at all pods.
+// TestSame checks that status writes of kubelet and of the agent itself do not cause a look at
+// all pods.
 func TestSame(t *testing.T) {
 	node := func(change func(*corev1.Node)) any {
 		n := &corev1.Node{}
@@ -95,17 +95,17 @@ func TestSame(t *testing.T) {
 		change(p)
 		return kept(t, podsGVR, p)
 	}
-	policy := func(change func(*unstructured.Unstructured)) any {
-		u := lanePolicy("p", map[string]any{"priority": int64(1)})
+	lanes := func(change func(*unstructured.Unstructured)) any {
+		u := nodesLanes("n1", map[string]any{"policy": "p"})
 		change(u)
-		out, err := part(policies, u)
+		out, err := part(laneNodes, u)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
 	was, pending, p := node(func(*corev1.Node) {}), pod(func(*corev1.Pod) {}),
-		policy(func(*unstructured.Unstructured) {})
+		lanes(func(*unstructured.Unstructured) {})
 	for _, test := range []struct {
 		name          string
 		before, after any
@@ -125,14 +125,15 @@ func TestSame(t *testing.T) {
 		{"annotation", pending, pod(func(p *corev1.Pod) {
 			p.Annotations = map[string]string{"niclane.dev/lanes": "{}"}
 		}), false},
-		{"another node's status", p, policy(func(u *unstructured.Unstructured) {
+		{"the agent's own status", p, lanes(func(u *unstructured.Unstructured) {
 			u.SetResourceVersion("2")
-			u.Object["status"] = map[string]any{"nodes": []any{map[string]any{"name": "n2"}}}
+			u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager}})
+			u.Object["status"] = map[string]any{"policy": "p"}
 		}), true},
-		{"spec", p, policy(func(u *unstructured.Unstructured) {
-			u.Object["spec"] = map[string]any{"priority": int64(2)}
+		{"spec", p, lanes(func(u *unstructured.Unstructured) {
+			u.Object["spec"] = map[string]any{"policy": "q"}
 		}), false},
-		{"made anew", p, policy(func(u *unstructured.Unstructured) { u.SetUID("other") }), false},
+		{"made anew", p, lanes(func(u *unstructured.Unstructured) { u.SetUID("other") }), false},
 		{"a part and nothing", p, nil, false},
 	} {
 		if got := same(test.before, test.after); got != test.same {

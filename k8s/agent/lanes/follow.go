@@ -19,7 +19,7 @@ type desiredPolicy struct {
 	name       string
 	generation int64
 	spec       *v1alpha1.LanePolicySpec // nil: no policy selects this node
-	err        error                    // why the policy is not known
+	err        error                    // why the policy cannot be read
 }
 
 // retry follows the policy again if a part of it had to wait for pods.
@@ -32,8 +32,8 @@ func (m *Manager) retry(ctx context.Context) {
 	}
 }
 
-// SetPolicy sets the node's policy, nil for none. err says why it is not known; the lanes
-// then stay as they are. SetPolicy returns when the policy is followed, or when Status says
+// SetPolicy sets the node's policy, nil for none. err says why the policy cannot be read; the
+// lanes then stay as they are. SetPolicy returns when the policy is followed, or when Status says
 // why it is not.
 func (m *Manager) SetPolicy(ctx context.Context, p *v1alpha1.LanePolicy, err error) {
 	w := &desiredPolicy{err: err}

@@ -30,7 +30,9 @@ func (m *Manager) Lanes() []plan.FittedLane {
 
 // A Status says how the node follows its policy.
 type Status struct {
-	// Policy and Generation of the wanted policy, "" if no policy selects the node.
+	// Known says that the node's policy is known. Policy and Generation are those of the
+	// wanted policy; Policy is "" if no policy selects the node.
+	Known      bool
 	Policy     string
 	Generation int64
 	// Applied says that the card is as the policy says. Problem says why it is not.
@@ -49,7 +51,7 @@ func (m *Manager) Status() Status {
 	defer m.mu.Unlock()
 	s := Status{Problem: m.problem, Held: maps.Clone(m.held)}
 	if m.wanted != nil {
-		s.Policy, s.Generation = m.wanted.name, m.wanted.generation
+		s.Known, s.Policy, s.Generation = true, m.wanted.name, m.wanted.generation
 	}
 	s.Applied = m.problem == "" && len(m.held) == 0
 	for _, lane := range slices.Sorted(maps.Keys(m.drifts)) {

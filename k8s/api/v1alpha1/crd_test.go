@@ -14,38 +14,47 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// TestCRDIsTheTypes compares the manifest with the Go types, key by key.
-func TestCRDIsTheTypes(t *testing.T) {
-	var crd struct {
-		Spec struct {
-			Group    string
-			Versions []struct {
-				Name   string
-				Schema struct{ OpenAPIV3Schema schema }
+// TestCRDsAreTheTypes compares the manifests with the Go types, key by key.
+func TestCRDsAreTheTypes(t *testing.T) {
+	for resource, types := range map[string]map[string]reflect.Type{
+		v1alpha1.Resource: {"spec": reflect.TypeFor[v1alpha1.LanePolicySpec](),
+			"status": reflect.TypeFor[v1alpha1.LanePolicyStatus]()},
+		v1alpha1.NodeResource: {"spec": reflect.TypeFor[v1alpha1.LaneNodeSpec](),
+			"status": reflect.TypeFor[v1alpha1.LaneNodeStatus]()},
+	} {
+		var crd struct {
+			Spec struct {
+				Group    string
+				Versions []struct {
+					Name   string
+					Schema struct{ OpenAPIV3Schema schema }
+				}
 			}
 		}
+		text, err := os.ReadFile("../../dist/chart/niclane/crds/" + resource + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict(text, &crd); err == nil {
+			t.Fatal("the manifest has nothing but what this test reads, which cannot be")
+		}
+		if err := yaml.Unmarshal(text, &crd); err != nil {
+			t.Fatal(err)
+		}
+		v := crd.Spec.Versions[0]
+		if crd.Spec.Group != v1alpha1.Group || v.Name != v1alpha1.Version {
+			t.Errorf("group %s, version %s", crd.Spec.Group, v.Name)
+		}
+		for part, typ := range types {
+			compare(t, resource+" "+part, v.Schema.OpenAPIV3Schema.Properties[part], typ)
+		}
 	}
-	text, err := os.ReadFile("../../dist/chart/niclane/crds/lanepolicies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.UnmarshalStrict(text, &crd); err == nil {
-		t.Fatal("the manifest has nothing but what this test reads, which cannot be")
-	}
-	if err := yaml.Unmarshal(text, &crd); err != nil {
-		t.Fatal(err)
-	}
-	v := crd.Spec.Versions[0]
-	if crd.Spec.Group != v1alpha1.Group || v.Name != v1alpha1.Version {
-		t.Errorf("group %s, version %s", crd.Spec.Group, v.Name)
-	}
-	root := v.Schema.OpenAPIV3Schema
-	compare(t, "spec", root.Properties["spec"], reflect.TypeFor[v1alpha1.LanePolicySpec]())
-	compare(t, "status", root.Properties["status"], reflect.TypeFor[v1alpha1.LanePolicyStatus]())
 }
 
 type schema struct {
 	Type       string
+	IntString  bool `json:"x-kubernetes-int-or-string"`
+	Preserve   bool `json:"x-kubernetes-preserve-unknown-fields"` // another schema has checked it
 	Properties map[string]schema
 	Items      *schema
 }
@@ -61,8 +70,14 @@ func compare(t *testing.T, path string, s schema, typ reflect.Type) {
 		reflect.Slice: "array", reflect.Struct: "object", reflect.Map: "object",
 	}
 	want := kinds[typ.Kind()]
-	if typ.Name() == "Time" {
+	switch typ.Name() {
+	case "Time":
 		want = "string"
+	case "IntOrString":
+		if !s.IntString {
+			t.Errorf("%s: want x-kubernetes-int-or-string", path)
+		}
+		return
 	}
 	if s.Type != want {
 		t.Errorf("%s: type %q in the manifest, %s in Go", path, s.Type, typ)
@@ -70,7 +85,7 @@ func compare(t *testing.T, path string, s schema, typ reflect.Type) {
 	switch {
 	case typ.Kind() == reflect.Slice && s.Items != nil:
 		compare(t, path+"[]", *s.Items, typ.Elem())
-	case typ.Kind() == reflect.Struct && typ.Name() != "Time":
+	case typ.Kind() == reflect.Struct && typ.Name() != "Time" && !s.Preserve:
 		fields := map[string]reflect.Type{}
 		collect(typ, fields)
 		for name, ft := range fields {

@@ -4,11 +4,12 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // A LanePolicy says which classes of lanes the selected nodes have. It is cluster-wide. A
 // node follows one policy: the one with the highest priority among those that select it. If
-// several have that priority, the node refuses all of them and says so in the status of each.
+// several have that priority, it follows the oldest, and the others say so (Conflicted).
 type LanePolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -23,11 +24,26 @@ type LanePolicySpec struct {
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// Priority decides between policies that select the same node: the highest wins.
 	Priority int32 `json:"priority,omitempty"`
+	// Rollout says how a change of the policy reaches the nodes.
+	Rollout *Rollout `json:"rollout,omitempty"`
 	// Uplink describes the device that the lanes are on, and the default lane.
 	Uplink Uplink `json:"uplink,omitempty"`
 	// Classes of lanes, in the order of their queues. An empty list removes the lanes.
 	Classes []Class `json:"classes,omitempty"`
 }
+
+// A Rollout says how a change of a policy reaches its nodes. It stops at the first node that
+// refuses the change.
+type Rollout struct {
+	// MaxUnavailable is the number or share ("25%", rounded up) of nodes that may be busy with
+	// a change at one time; nil: DefaultMaxUnavailable.
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// Paused stops the rollout: no further node gets the change.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// DefaultMaxUnavailable is the default of Rollout.MaxUnavailable.
+const DefaultMaxUnavailable = "25%"
 
 // An Uplink has the values of the section globals in lanes.yaml.
 type Uplink struct {
@@ -134,48 +150,37 @@ type Tuning struct {
 	TxUsecs *int  `json:"txusecs,omitempty"`
 }
 
-// A LanePolicyStatus is the state of the nodes that follow the policy. Each node's agent
-// writes only its own entry (server-side apply).
+// A LanePolicyStatus is the state of the nodes that follow the policy, in numbers.
+// niclane-controller writes it.
 type LanePolicyStatus struct {
-	Nodes []NodeStatus `json:"nodes,omitempty"`
-}
-
-// A NodeStatus is the state of one node.
-type NodeStatus struct {
-	// Name of the node.
-	Name string `json:"name"`
-	// ObservedGeneration is the policy's last generation that the agent has seen.
+	// ObservedGeneration is the policy's generation that the other values are about.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Devices that the lanes are on.
-	Devices []string `json:"devices,omitempty"`
-	// Classes as they are on the node.
-	Classes []ClassStatus `json:"classes,omitempty"`
-	// Conditions: Applied, Healthy and Steered.
+	// Nodes is the number of nodes that follow the policy. Updated counts those that were
+	// given this generation, Applied those whose agents have applied it. Failed nodes have
+	// refused it or do not hold their lanes. Silent ones have no agent that answers.
+	Nodes   int `json:"nodeCount"`
+	Updated int `json:"updatedNodes"`
+	Applied int `json:"appliedNodes"`
+	Failed  int `json:"failedNodes"`
+	Silent  int `json:"silentNodes"`
+	// Conditions: Accepted and Ready.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Types of conditions.
+// Types of a LanePolicy's conditions, and their reasons.
 const (
-	// Applied: the node's card is configured as the policy says.
-	Applied = "Applied"
-	// Healthy: the kernel still reports that configuration.
-	Healthy = "Healthy"
-	// Steered: the agent has found no packets of pods in lanes that the card sees under
-	// another address because the node translates them.
-	Steered = "Steered"
+	// Accepted: the policy can be read, and no other policy of the same priority goes first.
+	Accepted         = "Accepted"
+	ReasonAccepted   = "Accepted"
+	ReasonInvalid    = "Invalid"
+	ReasonConflicted = "Conflicted"
+	// Ready: all nodes that follow the policy have applied this generation and hold their
+	// lanes.
+	Ready              = "Ready"
+	ReasonNodesReady   = "NodesReady"
+	ReasonNoNodes      = "NoNodes"
+	ReasonProgressing  = "Progressing"
+	ReasonPaused       = "Paused"
+	ReasonNodesFailed  = "NodesFailed"
+	ReasonAgentsSilent = "AgentsSilent"
 )
-
-// A ClassStatus is the state of a class on one node.
-type ClassStatus struct {
-	Name string `json:"name"`
-	// Total is the number of units: queue sets of an exclusive class, places for pods in a
-	// shared one. InUse counts the units that pods hold, Unhealthy those that cannot be given
-	// now.
-	Total     int `json:"total"`
-	InUse     int `json:"inUse"`
-	Unhealthy int `json:"unhealthy,omitempty"`
-	// Mechanism is how the queue sets are made, for example rss-context.
-	Mechanism string `json:"mechanism,omitempty"`
-	// Held says why the class still differs from the policy: pods are in it.
-	Held string `json:"held,omitempty"`
-}

@@ -216,9 +216,10 @@ func serveAPI(b testing.TB, dir string, pods int) string {
 		"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "192.0.2.1"}}},
 	}
 	policy := map[string]any{
-		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy",
-		"metadata": map[string]any{"name": "p", "uid": "u-p", "resourceVersion": "1", "generation": 1},
+		"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneNode",
+		"metadata": map[string]any{"name": "n1", "uid": "u-l", "resourceVersion": "1"},
 		"spec": map[string]any{
+			"policy": "p", "policyGeneration": 1,
 			"uplink": map[string]any{"dev": "up0", "linkRate": "1gbit", "force": map[string]any{"queue-set": "shared"}},
 			"classes": []any{
 				map[string]any{"name": "redis", "queues": 1, "sets": 2, "guarantee": "10%"},
@@ -228,9 +229,9 @@ func serveAPI(b testing.TB, dir string, pods int) string {
 		},
 	}
 	a := &api{lists: map[string]*list{
-		"/apis/niclane.dev/v1alpha1/lanepolicies": {"niclane.dev/v1alpha1", "LanePolicy", []any{policy}},
-		"/api/v1/nodes": {"v1", "Node", []any{node}},
-		"/api/v1/pods":  {"v1", "Pod", nil},
+		"/apis/niclane.dev/v1alpha1/lanenodes":    {"niclane.dev/v1alpha1", "LaneNode", []any{policy}},
+		"/api/v1/nodes":                           {"v1", "Node", []any{node}},
+		"/api/v1/pods":                            {"v1", "Pod", nil},
 		"/apis/resource.k8s.io/v1/resourceslices": {"resource.k8s.io/v1", "ResourceSlice", nil},
 	}}
 	for i := range pods {

@@ -125,7 +125,7 @@ func run(args []string) error {
 		return err
 	}
 	a, err := agent.New(agent.Options{
-		Node: *name, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket,
+		Node: *name, Version: version, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket,
 		NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet, Listen: at, Log: log,
 	})
 	if err != nil {

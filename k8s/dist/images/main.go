@@ -18,7 +18,7 @@ import (
 )
 
 // programs are the programs of the module k8s in the image.
-var programs = []string{"niclane-agent", "niclane-cni", "niclane-cni-install"}
+var programs = []string{"niclane-agent", "niclane-controller", "niclane-cni", "niclane-cni-install"}
 
 func main() {
 	name := flag.String("name", "localhost/niclane-agent:0.1.0", "name of the image: REPOSITORY:TAG")

@@ -60,7 +60,7 @@ func (s *suite) helm(t *testing.T) {
 		if t.Failed() { // the next part needs a cluster without niclane
 			out, err := s.Shell(checkout,
 				"helm uninstall niclane -n niclane-system; kubectl delete namespace/niclane-system "+
-					"crd/lanepolicies.niclane.dev")
+					"crd/lanepolicies.niclane.dev crd/lanenodes.niclane.dev")
 			t.Log(out, err)
 		}
 	})
@@ -70,7 +70,8 @@ func (s *suite) helm(t *testing.T) {
 		t.Errorf("cni.enabled=maybe: %v, want an error about cni/enabled", err)
 	}
 	// Helm applies a chart's CRDs before it checks the values.
-	definition := []string{"apiservices v1alpha1.niclane.dev", "customresourcedefinitions lanepolicies.niclane.dev"}
+	definition := []string{"apiservices v1alpha1.niclane.dev", "customresourcedefinitions lanepolicies.niclane.dev",
+		"customresourcedefinitions lanenodes.niclane.dev"}
 	s.untilLeft(t, definition...)
 	_, spec, _ := strings.Cut(policy, "\nspec:\n")
 	must(t, os.WriteFile(s.Control.OnDisk("values.yaml"), []byte("policy:\n"+spec), 0o644))
@@ -86,7 +87,7 @@ func (s *suite) helm(t *testing.T) {
 	s.nodeIsAsBefore(t)
 	t.Run("pod without a lane", s.plain)
 	s.typed(t, "helm uninstall niclane ")
-	s.untilLeft(t, append(definition, "namespaces niclane-system")...)
+	s.untilLeft(t, append(definition, "namespaces niclane-system", "lanenodes "+cluster.Node)...)
 	s.typed(t, "kubectl delete namespace/niclane-system ")
 	s.untilLeft(t)
 	s.nodeIsAsBefore(t)

@@ -20,6 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/niclane/niclane/k8s/test/cluster"
@@ -80,6 +81,7 @@ func (s *suite) install(t testing.TB) {
 	must(t, s.Apply(policy))
 	s.condition(t, "Applied", "True", "")
 	s.condition(t, "Healthy", "True", "")
+	s.policyCondition(t, "test", "Ready", "True", "1 of 1 node have applied")
 	s.untilAllocatable(t, "redis", 2)
 	s.untilAllocatable(t, "web", 120)
 }
@@ -275,9 +277,13 @@ func (s *suite) untilAllocatable(t testing.TB, class string, want int64) {
 	})
 }
 
-var policies = schema.GroupVersionResource{Group: "niclane.dev", Version: "v1alpha1", Resource: "lanepolicies"}
+var (
+	policies  = schema.GroupVersionResource{Group: "niclane.dev", Version: "v1alpha1", Resource: "lanepolicies"}
+	laneNodes = schema.GroupVersionResource{Group: "niclane.dev", Version: "v1alpha1", Resource: "lanenodes"}
+)
 
-// condition waits for a condition of the node in the policy's status.
+// condition waits until the node's LaneNode has a condition, for the present generation of the
+// policy.
 func (s *suite) condition(t testing.TB, kind, status, message string) {
 	t.Helper()
 	until(t, time.Minute, kind+" is "+status+": "+message, func() (bool, string) {
@@ -285,25 +291,47 @@ func (s *suite) condition(t testing.TB, kind, status, message string) {
 		if err != nil {
 			return false, err.Error()
 		}
-		nodes, _ := p.Object["status"].(map[string]any)
-		list, _ := nodes["nodes"].([]any)
-		if len(list) != 1 {
-			return false, fmt.Sprint(p.Object["status"])
+		n, err := s.Dynamic.Resource(laneNodes).Get(t.Context(), cluster.Node, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
 		}
-		entry := list[0].(map[string]any)
-		if observed, _ := entry["observedGeneration"].(int64); observed != p.GetGeneration() {
+		observed, _, _ := unstructured.NestedInt64(n.Object, "status", "policyGeneration")
+		if name, _, _ := unstructured.NestedString(n.Object, "status", "policy"); name != "test" ||
+			observed != p.GetGeneration() {
+			return false, fmt.Sprintf("policy %s, generation %d of %d: %v", name, observed, p.GetGeneration(),
+				p.Object["status"])
+		}
+		return holds(n, kind, status, message)
+	})
+}
+
+// policyCondition waits until a policy has a condition, for its present generation.
+func (s *suite) policyCondition(t testing.TB, policy, kind, status, message string) {
+	t.Helper()
+	until(t, time.Minute, policy+": "+kind+" is "+status+": "+message, func() (bool, string) {
+		p, err := s.Dynamic.Resource(policies).Get(t.Context(), policy, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		if observed, _, _ := unstructured.NestedInt64(p.Object, "status",
+			"observedGeneration"); observed != p.GetGeneration() {
 			return false, "an older generation"
 		}
-		conditions, _ := entry["conditions"].([]any)
-		for _, c := range conditions {
-			condition := c.(map[string]any)
-			if condition["type"] == kind {
-				text := fmt.Sprint(condition["status"], " ", condition["reason"], " ", condition["message"])
-				return condition["status"] == status && strings.Contains(text, message), text
-			}
-		}
-		return false, fmt.Sprint(entry)
+		return holds(p, kind, status, message)
 	})
+}
+
+// holds reports whether an object has a condition, and how it is.
+func holds(u *unstructured.Unstructured, kind, status, message string) (bool, string) {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range conditions {
+		condition := c.(map[string]any)
+		if condition["type"] == kind {
+			text := fmt.Sprint(condition["status"], " ", condition["reason"], " ", condition["message"])
+			return condition["status"] == status && strings.Contains(text, message), text
+		}
+	}
+	return false, fmt.Sprint(u.Object["status"])
 }
 
 // agentPod waits until the agent's pod is ready, and returns it.
@@ -311,7 +339,8 @@ func (s *suite) agentPod(t testing.TB) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
 	until(t, 2*time.Minute, "the agent is ready", func() (bool, string) {
-		list, err := s.Client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		list, err := s.Client.CoreV1().Pods(namespace).List(t.Context(),
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=niclane-agent"})
 		if err != nil || len(list.Items) != 1 {
 			return false, fmt.Sprint(len(list.Items), " pods ", err)
 		}

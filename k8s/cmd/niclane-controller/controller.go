@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/niclane/niclane/k8s/api/params"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/policy"
+)
+
+var (
+	policies = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
+		Resource: v1alpha1.Resource}
+	laneNodes = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
+		Resource: v1alpha1.NodeResource}
+	nodes = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+)
+
+// manager owns the fields that the controller writes.
+const manager = "niclane-controller"
+
+const (
+	settle = 200 * time.Millisecond // between a change and the reaction to it
+	tick   = time.Minute            // between reactions without a change: agents fall silent
+)
+
+// A controller writes LaneNodes and the status of policies.
+type controller struct {
+	client   dynamic.Interface
+	recorder record.EventRecorder
+	log      *slog.Logger
+
+	policies, laneNodes, nodes cache.SharedIndexInformer
+	changed                    chan struct{}
+	// worked is when the last round ended, in ns since 1970; 0: not elected.
+	worked atomic.Int64
+}
+
+func newRecorder(ctx context.Context, client kubernetes.Interface) record.EventRecorder {
+	b := record.NewBroadcaster(record.WithContext(ctx))
+	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceDefault)})
+	return b.NewRecorder(scheme.Scheme, corev1.EventSource{Component: manager})
+}
+
+func newController(client dynamic.Interface, meta metadata.Interface, recorder record.EventRecorder,
+	log *slog.Logger) *controller {
+	c := &controller{client: client, recorder: recorder, log: log, changed: make(chan struct{}, 1)}
+	all := metav1.NamespaceAll
+	c.policies = dynamicinformer.NewFilteredDynamicInformer(client, policies, all, 0, cache.Indexers{}, nil).Informer()
+	c.laneNodes = dynamicinformer.NewFilteredDynamicInformer(client, laneNodes, all, 0, cache.Indexers{}, nil).Informer()
+	c.nodes = metadatainformer.NewFilteredMetadataInformer(meta, nodes, all, 0, cache.Indexers{}, nil).Informer()
+	_ = c.laneNodes.SetTransform(slim) // no error before the informer starts
+	for _, i := range c.informers() {
+		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { c.wake() }, DeleteFunc: func(any) { c.wake() }, UpdateFunc: func(_, _ any) { c.wake() },
+		})
+	}
+	return c
+}
+
+func (c *controller) informers() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{c.policies, c.laneNodes, c.nodes}
+}
+
+// slim keeps of a LaneNode what a rollout needs: thousands of them are in memory.
+func slim(o any) (any, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return o, nil // already done
+	}
+	n := &v1alpha1.LaneNode{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, n); err != nil {
+		// An agent of another release wrote it: the node is there, and its state is not known.
+		n = &v1alpha1.LaneNode{}
+		n.CreationTimestamp = u.GetCreationTimestamp()
+	}
+	n.ObjectMeta = metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
+		CreationTimestamp: n.CreationTimestamp}
+	if n.Spec != nil {
+		n.Spec.Uplink, n.Spec.Classes = v1alpha1.Uplink{}, nil
+	}
+	n.Status.Devices, n.Status.Classes = nil, nil
+	return n, nil
+}
+
+func (c *controller) wake() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// ServeHTTP answers /healthz: 503 if this instance is elected and its last round is long ago.
+func (c *controller) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if last := c.worked.Load(); last != 0 && time.Since(time.Unix(0, last)) > 5*tick {
+		http.Error(w, "no round ended since "+time.Unix(0, last).UTC().Format(time.RFC3339), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// run works until ctx ends.
+func (c *controller) run(ctx context.Context) {
+	c.worked.Store(time.Now().UnixNano())
+	for _, i := range c.informers() {
+		go i.RunWithContext(ctx)
+	}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.changed:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(settle):
+			}
+		case <-ticker.C:
+		}
+		if slices.ContainsFunc(c.informers(), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() }) {
+			c.wake()
+			continue
+		}
+		if err := c.round(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			c.log.Error("a round failed", "error", err)
+			continue // the next tick tries again
+		}
+		c.worked.Store(time.Now().UnixNano())
+	}
+}
+
+// round makes the changes that can be made now, and writes the statuses of the policies.
+func (c *controller) round(ctx context.Context, now time.Time) error {
+	var all []policy.Candidate
+	var objects []*unstructured.Unstructured
+	for _, o := range c.policies.GetStore().List() {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok || u.GetDeletionTimestamp() != nil {
+			continue
+		}
+		all, objects = append(all, candidate(u)), append(objects, u)
+	}
+	changes, statuses := policy.Roll(all, c.states(), now)
+	for _, ch := range changes {
+		if err := c.give(ctx, ch); err != nil {
+			return fmt.Errorf("node %s: %w", ch.Node, err)
+		}
+		c.log.Info("changed", "node", ch.Node, "policy", ch.Spec.Policy, "generation", ch.Spec.PolicyGeneration)
+	}
+	for i := range statuses {
+		if err := c.tell(ctx, objects[i], &statuses[i]); err != nil {
+			return fmt.Errorf("policy %s: status: %w", all[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// states returns the nodes by name.
+func (c *controller) states() []policy.NodeState {
+	var out []policy.NodeState
+	for _, o := range c.nodes.GetStore().List() {
+		m, ok := o.(*metav1.PartialObjectMetadata)
+		if !ok {
+			continue
+		}
+		s := policy.NodeState{Name: m.Name, Labels: m.Labels}
+		if o, _, _ := c.laneNodes.GetStore().GetByKey(m.Name); o != nil {
+			s.Lanes, _ = o.(*v1alpha1.LaneNode)
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b policy.NodeState) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// candidate reads a policy. It refuses unknown fields of the spec: an API server with the CRD of
+// another release may take fields that this controller does not know. Selector and priority
+// are read in any case.
+func candidate(u *unstructured.Unstructured) policy.Candidate {
+	p := &v1alpha1.LanePolicy{}
+	p.Name, p.Generation, p.CreationTimestamp = u.GetName(), u.GetGeneration(), u.GetCreationTimestamp()
+	raw, err := json.Marshal(u.Object["spec"])
+	if err == nil {
+		var part struct {
+			NodeSelector *metav1.LabelSelector `json:"nodeSelector"`
+			Priority     int32                 `json:"priority"`
+		}
+		_ = json.Unmarshal(raw, &part)
+		if err = params.StrictUpTo(raw, &p.Spec, maxSpec); err != nil {
+			err = fmt.Errorf("spec: %w", err)
+		}
+		p.Spec.NodeSelector, p.Spec.Priority = part.NodeSelector, part.Priority
+	}
+	return policy.NewCandidate(p, err)
+}
+
+// maxSpec is the largest spec in bytes that candidate reads.
+const maxSpec = 1 << 20
+
+// give replaces the spec of a node's LaneNode. A LaneNode that is gone has no agent.
+func (c *controller) give(ctx context.Context, ch policy.Change) error {
+	patch, err := json.Marshal([]any{map[string]any{"op": "add", "path": "/spec", "value": ch.Spec}})
+	if err != nil {
+		return err
+	}
+	_, err = c.client.Resource(laneNodes).Patch(ctx, ch.Node, types.JSONPatchType, patch,
+		metav1.PatchOptions{FieldManager: manager})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// tell writes a policy's status if it has changed, and an event for each condition that has.
+func (c *controller) tell(ctx context.Context, u *unstructured.Unstructured, is *v1alpha1.LanePolicyStatus) error {
+	var was v1alpha1.LanePolicyStatus
+	if old, ok := u.Object["status"].(map[string]any); ok {
+		// A status of another release is written anew.
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(old, &was)
+	}
+	var told []metav1.Condition
+	for i := range is.Conditions {
+		n := &is.Conditions[i]
+		n.LastTransitionTime = metav1.Now()
+		o := meta.FindStatusCondition(was.Conditions, n.Type)
+		if o != nil && o.Status == n.Status {
+			n.LastTransitionTime = o.LastTransitionTime
+		}
+		if o == nil || o.Status != n.Status || o.Reason != n.Reason {
+			told = append(told, *n)
+		}
+	}
+	if equality.Semantic.DeepEqual(was, *is) {
+		return nil
+	}
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(is)
+	if err != nil {
+		return err
+	}
+	next := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(),
+		"metadata": map[string]any{"name": u.GetName()}, "status": status}}
+	_, err = c.client.Resource(policies).ApplyStatus(ctx, u.GetName(), next,
+		metav1.ApplyOptions{FieldManager: manager, Force: true})
+	if apierrors.IsNotFound(err) {
+		return nil // it was deleted meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	for _, n := range told {
+		kind := corev1.EventTypeWarning
+		if n.Status == metav1.ConditionTrue || n.Reason == v1alpha1.ReasonProgressing || n.Reason == v1alpha1.ReasonPaused {
+			kind = corev1.EventTypeNormal
+		}
+		c.recorder.Event(u, kind, n.Reason, n.Message)
+	}
+	return nil
+}
