@@ -109,11 +109,11 @@ func has(own []packetSet, protocol string, port int32) bool {
 	})
 }
 
-// FrontendPrefix begins the names of members that are frontends.
+// FrontendPrefix is the beginning of the names of members that are frontends.
 const FrontendPrefix = "frontend-"
 
-// frontendName returns a name that is the same for all pods behind a frontend, so that they
-// become one member.
+// frontendName returns the name of a frontend's member. All pods behind the frontend get the same
+// name, so that they become one member.
 func frontendName(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return FrontendPrefix + hex.EncodeToString(sum[:8])

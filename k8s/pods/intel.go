@@ -57,8 +57,9 @@ func intel(pod *corev1.Pod, text string) (map[string]params.Parameters, error) {
 	return out, nil
 }
 
-// intelPorts checks PORT/PROTO, all/PROTO and all. Like Intel's plugin it ignores case and
-// white space around the words. A lone "all" sets no condition.
+// intelPorts checks ports of the forms PORT/PROTO, all/PROTO and all. Like Intel's plugin, it
+// ignores case and white space around the words. For the single entry "all" it returns nil: any
+// port.
 func intelPorts(given []string) ([]string, error) {
 	in := make([]string, len(given))
 	for i, s := range given {

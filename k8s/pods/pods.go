@@ -2,7 +2,7 @@
 
 // Package pods decides which of a pod's packets belong to which lane. The input is the lanes
 // of the pod's containers, the ports that they declare, and the pod's annotations or claim
-// parameters. It is pure. It refuses packets that it cannot tell apart; it does not guess.
+// parameters. It is pure. If it cannot tell two lanes' packets apart, it returns an error.
 package pods
 
 import (
@@ -27,32 +27,33 @@ const Annotation = "niclane.dev/lanes"
 
 // A Grant is a lane that a container of the pod was given.
 type Grant struct {
-	// Container of the pod; "" for a claim. A claim's lane gets the whole pod's packets,
+	// Container is the container's name, "" for a claim. A claim's lane gets all packets of the pod,
 	// unless Parameters limit them.
 	Container string `json:"container,omitempty"`
 	Class     string `json:"class"`
-	// Units are unit IDs. Only an exclusive class can give more than one.
+	// Units are the IDs of the container's units. Only an exclusive class gives more than one.
 	Units []string `json:"units"`
-	// Lane is the name of the units' lane.
+	// Lane is the name of the lane that has the units.
 	Lane string `json:"lane"`
 	// Parameters of the claim, nil if there are none.
 	Parameters *params.Parameters `json:"parameters,omitempty"`
 }
 
-// Where has the data that identifies a pod's packets.
+// Where has the addresses, Services and control groups by which a pod's packets are recognised.
 type Where struct {
-	// Addrs of the pod.
+	// Addrs are the pod's addresses.
 	Addrs []netip.Addr
-	// Node are the node's addresses, which the node's frontends use.
+	// Node are the node's addresses. A frontend without an address stands for all of them.
 	Node []netip.Addr
-	// Services lead to the pod.
+	// Services are the ways from Kubernetes Services to the pod.
 	Services []Service
-	// Cgroup returns the control group of the named container, for pods of the host's
-	// network; nil for other pods.
+	// Cgroup returns the control group of the named container. It is nil unless the pod uses the
+	// host's network.
 	Cgroup func(container string) string
 }
 
-// Members returns the lanes' members that grants make of a pod.
+// Members returns the pod's packets as members of the granted lanes. It returns an error if packets
+// would belong to two lanes, or if the pod has no address.
 func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error) {
 	narrowed, err := annotated(pod)
 	if err != nil {
@@ -140,7 +141,7 @@ func annotated(pod *corev1.Pod) (map[string]params.Parameters, error) {
 // "" means that there is no annotation.
 func annotation(pod *corev1.Pod, key string) string { return strings.TrimSpace(pod.Annotations[key]) }
 
-// Annotated reports whether an annotation says which packets belong to the pod's lanes.
+// Annotated reports whether the pod has niclane's or Intel's annotation.
 func Annotated(pod *corev1.Pod) bool {
 	return annotation(pod, Annotation) != "" || annotation(pod, IntelAnnotation) != ""
 }
@@ -149,14 +150,15 @@ func Annotated(pod *corev1.Pod) bool {
 type packetSet struct {
 	grant       Grant
 	protocol    string
-	ports       []params.Ports // none: any
+	ports       []params.Ports // empty means any port
 	remotePorts []params.Ports
 	remotes     []netip.Prefix
-	// front is the address of a frontend; the zero Addr: the pod's own.
+	// front is the address of a frontend, or the zero Addr for the pod's own addresses.
 	front netip.Addr
 }
 
-// parameters returns those of the grant's claim, or else those of its container's annotation.
+// parameters returns the parameters of the grant's claim. If there are none, it returns the
+// annotation's parameters for the grant's container.
 func parameters(g Grant, narrowed map[string]params.Parameters) params.Parameters {
 	if g.Parameters != nil {
 		return *g.Parameters
@@ -167,7 +169,7 @@ func parameters(g Grant, narrowed map[string]params.Parameters) params.Parameter
 	return narrowed[g.Container]
 }
 
-// matches returns the packets of a grant.
+// matches returns the packets of a grant at the pod's own addresses, one set for each protocol.
 func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([]packetSet, error) {
 	p := parameters(g, narrowed)
 	own, err := parse(p.Ports)
@@ -190,7 +192,7 @@ func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([
 		m.ports, some[0] = of(own, protocol)
 		m.remotePorts, some[1] = of(remote, protocol)
 		if !some[0] && len(own) > 0 || !some[1] && len(remote) > 0 {
-			continue // the protocol has no packets here
+			continue // a port list has no port of this protocol, so no packet matches
 		}
 		out = append(out, m)
 	}
@@ -201,8 +203,8 @@ func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([
 	return out, nil
 }
 
-// of returns the port ranges of a protocol. some says that there is at least one. If one of
-// them is all ports, the list is empty.
+// of returns the port ranges of a protocol. some reports whether there is at least one. If one of
+// them means all ports, out is empty, which also means all ports.
 func of(ports []params.Ports, protocol string) (out []params.Ports, some bool) {
 	all := false
 	for _, p := range ports {
@@ -230,8 +232,8 @@ func parse(texts []string) (out []params.Ports, err error) {
 	return out, err
 }
 
-// declared returns the ports that a container declares, or those of all containers if name is
-// "". If none is declared, it returns every port.
+// declared returns the ports that a container declares. If name is "", it returns the ports of all
+// containers. If no port is declared, it returns all ports of TCP and UDP.
 func declared(pod *corev1.Pod, name string) ([]params.Ports, error) {
 	var out []params.Ports
 	var others []string
@@ -281,8 +283,8 @@ func names(pod *corev1.Pod) string {
 	return strings.Join(out, ", ")
 }
 
-// apart returns an error for packets of the pod that would belong to two lanes: all of its
-// containers have the same address.
+// apart returns an error if a packet would belong to two lanes. The containers of a pod share its
+// address, so only ports and remote addresses separate their packets.
 func apart(all []packetSet) error {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
@@ -312,7 +314,8 @@ func who(g Grant) string {
 	return "container " + g.Container
 }
 
-// meet returns the name of a port that is in both lists.
+// meet reports whether two port lists overlap, and returns a common port as text. An empty list
+// means all ports.
 func meet(a, b []params.Ports) (string, bool) {
 	if len(a) == 0 && len(b) == 0 {
 		return "all ports", true
@@ -374,8 +377,8 @@ func members(pod *corev1.Pod, at Where, all []packetSet) []policy.Member {
 	return out
 }
 
-// ranges writes ports in the form of lanes.yaml. It joins overlapping ranges, because
-// lanes.yaml does not allow a port twice.
+// ranges returns ports as lanes.yaml writes them: "80" or "8000-8010". It joins overlapping ranges,
+// because lanes.yaml does not allow a port twice.
 func ranges(ports []params.Ports) []string {
 	sorted := slices.SortedFunc(slices.Values(ports), func(a, b params.Ports) int {
 		return int(a.First) - int(b.First)
@@ -399,8 +402,8 @@ func ranges(ports []params.Ports) []string {
 	return out
 }
 
-// memberName returns a name that begins with the pod's name and fits lanes.yaml's length
-// limit.
+// memberName returns a name for a member. It begins with the pod's name, at most 21 characters of
+// it, because lanes.yaml limits the length of names.
 func memberName(pod *corev1.Pod, key string) string {
 	sum := sha256.Sum256([]byte(string(pod.UID) + key))
 	name := strings.ReplaceAll(pod.Name, ".", "-")

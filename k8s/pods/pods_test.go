@@ -33,7 +33,7 @@ func with(name string, ports ...string) corev1.Container {
 	return c
 }
 
-// hostPort gives a container's port a hostPort.
+// hostPort sets the hostPort and hostIP of the container's port i.
 func hostPort(c corev1.Container, i int, port int32, addr string) corev1.Container {
 	c.Ports[i].HostPort, c.Ports[i].HostIP = port, addr
 	return c
@@ -45,7 +45,7 @@ var both = []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd
 
 var node = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 
-// text returns members in a short form.
+// text returns one line for each member: lane, protocol, ports and addresses.
 func text(ms []policy.Member) string {
 	var b strings.Builder
 	for _, m := range ms {
@@ -56,7 +56,7 @@ func text(ms []policy.Member) string {
 }
 
 func TestMembers(t *testing.T) {
-	const addrs = "addrs [10.0.0.5/32 fd00::5/128]\n" // fault 8: both families
+	const addrs = "addrs [10.0.0.5/32 fd00::5/128]\n" // both families: IPv4 and IPv6
 	for name, c := range map[string]struct {
 		pod    *corev1.Pod
 		grants []Grant

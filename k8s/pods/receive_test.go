@@ -19,8 +19,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A rulesCard is a recorded card with RSS contexts and rules, on a fake kernel that accepts
-// what the real one accepts.
+// A rulesCard is a card with RSS contexts and rules. Its state is a recorded one, and a fake kernel
+// makes the changes.
 type rulesCard struct {
 	t      *testing.T
 	kernel *fakekernel.Kernel
@@ -42,7 +42,7 @@ func newRulesCard(t *testing.T) *rulesCard {
 	return c
 }
 
-// apply makes the lanes of a policy with these members, and returns the plan and its steps.
+// apply makes the lanes of a policy with these members, and returns the plan and its list of steps.
 func (c *rulesCard) apply(spec *v1alpha1.LanePolicySpec, members []policy.Member) (*plan.Plan, []plan.Step) {
 	c.t.Helper()
 	n := policy.Node{Device: "lane0"}
@@ -78,9 +78,9 @@ func (c *rulesCard) apply(spec *v1alpha1.LanePolicySpec, members []policy.Member
 	return p, p.Steps
 }
 
-// TestReceiveRules checks, on a card with rules, that packets for a pod's address and port,
-// and for its frontend, are steered to its lane's queues. A pod that comes or goes changes
-// only its own rules and its own entries on transmit.
+// TestReceiveRules checks the rules of a pod: packets for its address and port, and for its
+// frontend, go to its lane's queues. If a pod comes or goes, only its own rules change, and its own
+// entries in the map of the classifier.
 func TestReceiveRules(t *testing.T) {
 	c := newRulesCard(t)
 	spec := &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "1gbit"}, Classes: []v1alpha1.Class{

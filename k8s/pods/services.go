@@ -14,17 +14,17 @@ import (
 	"github.com/niclane/niclane/k8s/api/params"
 )
 
-// A Service is one way from a Kubernetes Service to a pod: the node sends packets for the
-// frontend to a port of the pod.
+// A Service is one address and port of a Kubernetes Service (the frontend), and the pod's port to
+// which the node sends packets for it.
 type Service struct {
 	Frontend Frontend `json:"frontend"`
 	// Target is the pod's port. Its protocol is the frontend's.
 	Target uint16 `json:"target"`
 }
 
-// Services returns the ways from outside the cluster to a pod: node ports, load balancer
-// addresses that the node sees, and external addresses. It returns none for a pod of the
-// host's network, which has these ports itself.
+// Services returns the frontends by which packets from outside the cluster reach a pod: node ports,
+// external addresses, and load balancer addresses that packets still have at the node. It returns
+// none for a pod in the host's network: its ports are the node's ports.
 func Services(pod *corev1.Pod, all []*corev1.Service) (out []Service) {
 	if pod.Spec.HostNetwork {
 		return nil
@@ -73,11 +73,12 @@ func selects(s *corev1.Service, pod *corev1.Pod) bool {
 	return true
 }
 
-// outside returns the addresses that packets for a Service have at the node's card.
+// outside returns a Service's external and load balancer addresses, by which packets for it arrive
+// at the node's card.
 func outside(s *corev1.Service) (out []netip.Addr) {
 	texts := slices.Clone(s.Spec.ExternalIPs)
 	for _, i := range s.Status.LoadBalancer.Ingress {
-		// A proxy (IPMode Proxy) sends to the node port instead.
+		// A load balancer with IPMode Proxy sends packets to the node port, not to its own address.
 		if i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP {
 			texts = append(texts, i.IP)
 		}
@@ -90,8 +91,8 @@ func outside(s *corev1.Service) (out []netip.Addr) {
 	return out
 }
 
-// target returns the pod's port that a Service's port leads to, 0 if the pod has no port of
-// that name.
+// target returns the pod's port to which a Service's port leads. It returns 0 if the Service names
+// a port that the pod does not have.
 func target(pod *corev1.Pod, p corev1.ServicePort) uint16 {
 	port := p.TargetPort.IntVal
 	switch {

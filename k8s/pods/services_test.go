@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// service returns a Service that selects app=redis, after change.
+// service returns a Service that selects app=redis, has one node port and is modified by change.
 func service(change func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{}
 	s.Namespace, s.Name = "default", "s"
@@ -51,7 +51,7 @@ func TestServices(t *testing.T) {
 			s.Spec.Ports = []corev1.ServicePort{
 				{Port: 80, NodePort: 30080, TargetPort: intstr.FromString("redis"), Protocol: corev1.ProtocolTCP},
 				{Port: 53, NodePort: 30053, TargetPort: intstr.FromString("dns"), Protocol: corev1.ProtocolUDP},
-				{Port: 54, NodePort: 30054, TargetPort: intstr.FromString("dns")}, // of the other protocol
+				{Port: 54, NodePort: 30054, TargetPort: intstr.FromString("dns")}, // dns is UDP, this port TCP
 				{Port: 55, NodePort: 30055, TargetPort: intstr.FromString("none")},
 			}
 		}), "30080/tcp>6379 30053/udp>53"},
@@ -82,8 +82,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestServiceMembers checks that packets of a Service for a lane's ports belong to the lane,
-// and packets for other ports do not.
+// TestServiceMembers checks which packets for a Service belong to a lane: those that lead to the
+// lane's ports, and no others.
 func TestServiceMembers(t *testing.T) {
 	p := pod(nil, with("a", "6379/TCP"), with("b", "9100/TCP"))
 	p.Namespace, p.Labels = "default", map[string]string{"app": "redis"}

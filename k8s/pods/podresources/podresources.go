@@ -29,7 +29,7 @@ type Pod struct {
 	Containers      []Container
 }
 
-// A Container of a pod.
+// A Container has the devices and claims of one container.
 type Container struct {
 	Name    string
 	Devices []Devices
@@ -45,19 +45,19 @@ type Devices struct {
 // A Claim is a ResourceClaim that a container uses.
 type Claim struct {
 	Namespace, Name string
-	// Drivers of the claim's devices.
+	// Drivers are the names of the DRA drivers of the claim's devices.
 	Drivers []string
 }
 
-// A Client asks one kubelet. It makes a connection for each question, because kubelet may
-// have restarted.
+// A Client asks one kubelet. It makes a new connection for each request, because kubelet may have
+// restarted since the last one.
 type Client struct{ socket string }
 
-// New returns a client. It does not ask yet.
+// New returns a client of the kubelet at a socket. It does not connect yet.
 func New(socket string) *Client { return &Client{socket} }
 
-// Get returns the devices and claims of a pod, nil if kubelet does not know the pod. If
-// kubelet does not serve Get (before Kubernetes 1.34 it may be off), Get lists all pods.
+// Get returns the devices and claims of a pod, nil if kubelet does not know the pod. If kubelet
+// does not serve Get (possible before Kubernetes 1.34), the pod comes from List.
 func (c *Client) Get(ctx context.Context, namespace, name string) (*Pod, error) {
 	got, err := ask(ctx, c, v1.PodResourcesListerClient.Get,
 		&v1.GetPodResourcesRequest{PodName: name, PodNamespace: namespace})
@@ -96,11 +96,11 @@ func (c *Client) List(ctx context.Context) ([]Pod, error) {
 	return out, nil
 }
 
-// kubelet answers 100 calls a second, of all callers together, and refuses the others
-// (pkg/kubelet/apis/grpc/ratelimit.go). A refused call is repeated after this time.
+// againIn is the time after which a call is repeated that kubelet refused by its rate limit: 100
+// calls a second for all callers together (pkg/kubelet/apis/grpc/ratelimit.go).
 const againIn = 10 * time.Millisecond
 
-// ask makes a call, and repeats it while kubelet refuses it by its rate limit.
+// ask makes a call to kubelet, and repeats it as long as kubelet refuses it by its rate limit.
 func ask[In, Out any](ctx context.Context, c *Client,
 	call func(v1.PodResourcesListerClient, context.Context, *In, ...grpc.CallOption) (*Out, error), in *In,
 ) (*Out, error) {
@@ -118,7 +118,7 @@ func ask[In, Out any](ctx context.Context, c *Client,
 		if status.Code(err) != codes.ResourceExhausted {
 			return nil, fmt.Errorf("kubelet: %w", err)
 		}
-		// The random part separates calls that were refused at the same time.
+		// The random part spreads the repeats of calls that were refused at the same time.
 		timer := time.NewTimer(againIn + rand.N(againIn))
 		select {
 		case <-timer.C:

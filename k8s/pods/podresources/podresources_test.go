@@ -65,8 +65,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestRateLimit checks that a call that kubelet refuses by its rate limit is repeated, and
-// not taken as a pod without devices.
+// TestRateLimit checks that the client repeats a call that kubelet refuses by its rate limit. The
+// client must not conclude that the pod has no devices.
 func TestRateLimit(t *testing.T) {
 	k := &kubelettest.Kubelet{Pods: []*v1.PodResources{{Name: "redis", Namespace: "default"}}}
 	c := serve(t, k)
@@ -93,7 +93,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestLarge tests an answer of many frames, larger than the default windows, with trailers.
+// TestLarge checks that an answer of 2000 pods arrives complete. It takes many HTTP/2 frames and is
+// larger than the default flow control window.
 func TestLarge(t *testing.T) {
 	given := make([]*v1.PodResources, 2000)
 	for i := range given {
@@ -120,8 +121,7 @@ func TestSilent(t *testing.T) {
 	go func() {
 		c, err := l.Accept()
 		if err == nil {
-			// RFC 9113, section 3.4: the client sends this first, and then waits for the
-			// server.
+			// The client sends this preface first (RFC 9113, section 3.4), and then waits for an answer.
 			_, _ = io.ReadFull(c, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
 		}
 		cancel()

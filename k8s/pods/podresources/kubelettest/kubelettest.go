@@ -17,15 +17,14 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// A Kubelet answers for its Pods. With nil Pods it answers as after the loss of its
-// checkpoint.
+// A Kubelet answers with its Pods. If Pods is nil, List returns an error, as kubelet does after the
+// loss of its checkpoint.
 type Kubelet struct {
 	v1.UnimplementedPodResourcesListerServer
 	Pods []*v1.PodResources
-	// NoGet makes Get fail, as in a kubelet that does not serve it (possible before
-	// Kubernetes 1.34).
+	// NoGet makes Get fail, like a kubelet that does not serve it (possible before Kubernetes 1.34).
 	NoGet bool
-	// Busy is the number of calls of Get that it still refuses by its rate limit.
+	// Busy is the number of further calls of Get that fail, as by kubelet's rate limit.
 	Busy atomic.Int32
 }
 
