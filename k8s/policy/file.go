@@ -17,11 +17,11 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A Member is a set of packets of a pod.
+// A Member is a set of a pod's packets that belong to a lane.
 type Member struct {
 	// Name is unique in its lane, and valid in lanes.yaml.
 	Name string `json:"name"`
-	// Lane is the name of the lane, in the lanes file, that the packets belong to.
+	// Lane is the name of the packets' lane in the lanes file.
 	Lane string `json:"lane"`
 	// Protocol is "tcp" or "udp".
 	Protocol string `json:"protocol"`
@@ -34,22 +34,24 @@ type Member struct {
 	Cgroup string `json:"cgroup,omitempty"`
 }
 
-// A Node has the values of a lanes file that come from the node, not from the policy.
+// A Node has the part of a lanes file that comes from the node, not from the policy.
 type Node struct {
-	// Device has the node's address. It is used if the policy names no device.
+	// Device is the name of the device that has the node's address. The lanes are on it if the policy
+	// names no device.
 	Device string
-	// Joined are the lanes of several units.
+	// Joined are the lanes that consist of several units.
 	Joined []Joining
-	// Members are those of all lanes.
+	// Members are the members of all lanes.
 	Members []*Member
-	// Ceilings in bit/s, by lane: for exclusive lanes whose pod has the annotation
-	// kubernetes.io/egress-bandwidth. The lower of this and the policy's ceiling applies.
+	// Ceilings has, by lane, the annotation kubernetes.io/egress-bandwidth of the lane's pod, in
+	// bit/s. Only exclusive lanes have it. If the policy has a ceiling too, the lower one applies.
 	Ceilings map[string]uint64
 	// Link is the device's rate in bit/s, 0 if not known.
 	Link uint64
 }
 
-// Errors are problems of a policy. Each begins with its path in the policy's spec.
+// Errors are problems of a policy. Each text begins with the path of the problem in the policy's
+// spec.
 type Errors []string
 
 // Error implements error.
@@ -59,17 +61,17 @@ func (e Errors) Error() string { return strings.Join(e, "; ") }
 type File struct {
 	// Text is the file in the form that people read.
 	Text []byte
-	// Intent is the parsed file. It must not be changed.
+	// Intent is the parsed file. Callers must not change it.
 	Intent *intent.Intent
-	// paths has the path in the policy for each path in the lanes file.
+	// paths maps a path in the lanes file to the path in the policy from which it was made.
 	paths map[string]string
 }
 
-// heading is the first line of the file, for people.
+// heading is the first line of the file. It warns people not to edit the file.
 const heading = "# Written by niclane-agent from a LanePolicy; changes here are lost.\n"
 
-// Make returns the lanes file of a policy on a node, checked as niclane checks any lanes
-// file. Its errors are Errors.
+// Make returns the lanes file of a policy on a node. It checks the file like any lanes file, and
+// returns the problems as Errors.
 func Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File, error) {
 	b := &builder{paths: map[string]string{}, byLane: map[string][]*Member{}}
 	for _, m := range n.Members {
@@ -193,7 +195,7 @@ func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, 
 	}
 	names[name] = c.Name
 	b.paths["lanes."+name] = path
-	l := strictyaml.Map{{Key: "mode", Value: "shared"}} // one pod has several members
+	l := strictyaml.Map{{Key: "mode", Value: "shared"}} // an exclusive lane's pod can have several members
 	l.Set("queues", c.Queues*count)
 	t := c.Tuning
 	if count > 1 {
@@ -201,7 +203,7 @@ func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, 
 		t.Guarantee, t.Ceiling = times(t.Guarantee, count), times(t.Ceiling, count)
 	}
 	if most := n.Ceilings[name]; most > 0 {
-		if n.Link > 0 { // a pod's annotation does not consider the link's rate
+		if n.Link > 0 { // a pod's annotation can exceed the link's rate
 			most = min(most, n.Link)
 		}
 		limit(&t, most, n.Link)
@@ -235,7 +237,7 @@ func list(m *strictyaml.Map, key string, items []string) {
 	}
 }
 
-// addrs returns addresses, and networks as prefixes.
+// addrs returns prefixes as text. A prefix of one address becomes this address.
 func addrs(ps []netip.Prefix) []string {
 	out := make([]string, len(ps))
 	for i, p := range ps {
@@ -267,7 +269,7 @@ func tuning(m *strictyaml.Map, t *v1alpha1.Tuning) {
 	pointer(m, "txusecs", t.TxUsecs)
 }
 
-// times multiplies a rate or a share. A share does not exceed 100%.
+// times multiplies a rate ("1gbit") or a share ("10%") by n. A share becomes at most 100%.
 func times(rate string, n int) string {
 	end := len(rate)
 	for end > 0 && (rate[end-1] < '0' || rate[end-1] > '9') {
@@ -284,7 +286,8 @@ func times(rate string, n int) string {
 	return strconv.FormatFloat(v, 'f', -1, 64) + rate[end:]
 }
 
-// Locate returns the policy's path for a path in the lanes file.
+// Locate converts a path in the lanes file to the path in the policy from which it was made. If
+// there is none, it returns the given path.
 func (f *File) Locate(path string) string {
 	for at := path; at != ""; {
 		if p, ok := f.paths[at]; ok {
@@ -299,7 +302,8 @@ func (f *File) Locate(path string) string {
 	return path
 }
 
-// inPolicy converts the reader's errors to the policy's paths, without duplicates.
+// inPolicy replaces the paths in errors of the lanes file's reader by the policy's paths. It
+// removes duplicates.
 func (f *File) inPolicy(err error) error {
 	var errs config.Errors
 	if !errors.As(err, &errs) {
@@ -318,7 +322,7 @@ func (f *File) inPolicy(err error) error {
 	return out
 }
 
-// camel writes the last key of a path in the policy's form.
+// camel converts the last key of a path to the policy's spelling: link-rate becomes linkRate.
 func camel(path string) string {
 	for _, k := range [][2]string{{"link-rate", "linkRate"}, {"poller-timeout", "pollerTimeout"},
 		{"poller-priority", "pollerPriority"}, {"poller-nice", "pollerNice"}} {
@@ -329,7 +333,8 @@ func camel(path string) string {
 	return path
 }
 
-// limit lowers a ceiling, and a guarantee above it, to most, in bit/s.
+// limit lowers the ceiling and the guarantee to most, in bit/s. A missing ceiling becomes most, a
+// missing guarantee stays missing.
 func limit(t *v1alpha1.Tuning, most, link uint64) {
 	text := fmt.Sprintf("%dbit", most)
 	for _, rate := range []*string{&t.Ceiling, &t.Guarantee} {
@@ -342,13 +347,14 @@ func limit(t *v1alpha1.Tuning, most, link uint64) {
 	}
 }
 
-// units of a rate, as in tc(8), in bit/s.
+// units are the units of a rate, as in tc(8), in bit/s.
 var units = map[string]float64{
 	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,
 	"kibit": 1 << 10, "mibit": 1 << 20, "gibit": 1 << 30, "tibit": 1 << 40,
 }
 
-// bitsOf returns a rate or a share in bit/s. A share needs a known link rate.
+// bitsOf converts a rate ("1gbit"), or a share ("10%") of the link's rate, to bit/s. It returns
+// false for an invalid rate, and for a share if link is 0 (not known).
 func bitsOf(rate string, link uint64) (uint64, bool) {
 	end := strings.LastIndexAny(rate, "0123456789") + 1
 	v, err := strconv.ParseFloat(rate[:end], 64)
@@ -362,7 +368,8 @@ func bitsOf(rate string, link uint64) (uint64, bool) {
 	return uint64(v * unit), ok
 }
 
-// Bits returns a rate, or a share of the link, in bit/s; 0 if it is empty or not known.
+// Bits converts a rate ("1gbit"), or a share ("10%") of the link's rate, to bit/s. It returns 0 if
+// the text is empty or invalid, or if the link's rate is not known.
 func Bits(rate string, link uint64) uint64 {
 	if rate == "" {
 		return 0

@@ -17,8 +17,9 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// TestReadsAsText makes valid and invalid lanes files for nodes on which pods come and go. It
-// compares the intent from the values with what lanes.yaml's reader returns for the text.
+// TestReadsAsText makes 500 random lanes files, valid and invalid ones. Make does not parse the
+// text of the file, but reads its values. The test checks that the parsed text gives the same
+// intent and the same errors.
 func TestReadsAsText(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	spec := &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{
@@ -33,20 +34,20 @@ func TestReadsAsText(t *testing.T) {
 				netip.MustParsePrefix(fmt.Sprintf("fd00::%d/128", i+1))},
 		}
 		switch i {
-		case 20: // also in another lane, with 3
+		case 20: // has the address of member 3, which is in another lane
 			m.Addrs = []netip.Prefix{netip.MustParsePrefix("10.0.0.4/32")}
 		case 21:
 			m.Ports = []string{"none"}
-		case 22: // the same as 4
+		case 22: // has address and port of member 4, which is in the same lane
 			m = &Member{Name: "again", Lane: "redis-1", Protocol: "tcp", Ports: []string{"80"},
 				Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}}
-		case 23: // a second member with the name of 5
+		case 23: // has the name of member 5, which is in the same lane
 			m.Name = "pod-5"
 		case 24:
 			m.Ports, m.Addrs = nil, nil
 		case 25:
 			m.Cgroup = "/kubepods/pod25"
-		case 26: // inside 25's group, in another lane
+		case 26: // its group is inside that of member 25, which is in another lane
 			m.Cgroup = "/kubepods/pod25/container"
 		}
 		return m
@@ -99,7 +100,7 @@ func TestReadsAsText(t *testing.T) {
 	}
 }
 
-// lines compares problems without their line numbers and order: values have no lines.
+// lines returns the errors as a sorted list without line numbers, because only the text has lines.
 var lines = cmp.Transformer("lines", func(err error) []string {
 	var out []string
 	var errs Errors

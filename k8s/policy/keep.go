@@ -10,17 +10,17 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// Use has the units of each class that pods have, by class.
+// Use has, by class, the units that pods have.
 type Use map[string][]UsedUnit
 
-// A UsedUnit is a unit that a pod has.
+// A UsedUnit is the ID of a unit that a pod has, and the pod's name, "" if not known.
 type UsedUnit struct{ ID, Pod string }
 
-// Keep returns the part of a wanted policy that can be applied now. A class with pods keeps
-// its existence, mode, way of being offered, resource name, queues, alignment and the units
-// in use; its rates, rank, poller and moderation change. The device does not change while any
-// pod is in any lane. held says by class why it differs from the wanted policy; the key ""
-// stands for the device.
+// Keep returns the part of a wanted policy that can be applied now. While pods are in a class, the
+// class stays, with its mode, offeredAs, resource name, queues, alignment and the units in use. Its
+// rates, rank, poller and moderation change at once. The device does not change while any pod is in
+// any lane. held has, by class, the reason why it differs from the wanted policy. Its key "" stands
+// for the device.
 func Keep(applied, wanted *v1alpha1.LanePolicySpec, use Use) (spec *v1alpha1.LanePolicySpec, held map[string]string) {
 	held = map[string]string{}
 	out := *wanted
@@ -51,8 +51,9 @@ func Keep(applied, wanted *v1alpha1.LanePolicySpec, use Use) (spec *v1alpha1.Lan
 	return &out, held
 }
 
-// keepClass restores in is the values that must not change under pods, and returns which and
-// why.
+// keepClass sets in is (the wanted class) the values of was (the applied class) that must not
+// change while pods are in the class. It returns a text with these values and the pods, "" if
+// nothing had to be kept.
 func keepClass(was, is *v1alpha1.Class, used []UsedUnit) string {
 	var kept []string
 	keep := func(what, old, next string) { kept = append(kept, fmt.Sprintf("%s %s, not %s", what, old, next)) }
@@ -120,7 +121,7 @@ func pods(use Use) string {
 	return who(all)
 }
 
-// who returns the names of up to three pods.
+// who names the pods that have units, at most three, and counts the others.
 func who(used []UsedUnit) string {
 	var names []string
 	for _, u := range used {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Has reports whether a packet of the protocol is the member's. own is the member's address
-// and port, remote the other side's.
+// Has reports whether a packet of the protocol belongs to the member. own is the packet's address
+// and port on the pod's side, remote those on the other side.
 func (m *Member) Has(protocol string, own, remote netip.AddrPort) bool {
 	return m.Protocol == protocol && covers(m.Addrs, m.Ports, own) && covers(m.RemoteAddrs, m.RemotePorts, remote)
 }

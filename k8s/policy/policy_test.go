@@ -24,8 +24,8 @@ func named(name string, priority int32, labels map[string]string) *v1alpha1.Lane
 	return p
 }
 
-// TestFault12NodeWithoutPolicy checks that a node without a policy has no lanes and no error,
-// and that no policy wins silently over one with the same priority.
+// TestFault12NodeWithoutPolicy checks that a node that no policy selects gets no policy and no
+// error. Two policies with the same priority give an error that names both.
 func TestFault12NodeWithoutPolicy(t *testing.T) {
 	edge := named("edge", 1, map[string]string{"role": "edge"})
 	all := named("all", 0, nil)
@@ -125,8 +125,8 @@ lanes:
 	}
 }
 
-// TestFault19Validated checks that contradictory policies are refused before anything is
-// applied, with the policy's own paths.
+// TestFault19Validated checks that Make refuses contradictory policies. The errors have paths in
+// the policy, not in the lanes file.
 func TestFault19Validated(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec v1alpha1.LanePolicySpec
@@ -154,8 +154,8 @@ func TestFault19Validated(t *testing.T) {
 	}
 }
 
-// TestCeilingAboveLink checks that a pod's egress bandwidth above the link's rate becomes the
-// link's rate. The annotation allows up to 1P.
+// TestCeilingAboveLink checks the ceiling of a pod with an egress bandwidth above the link's rate:
+// it becomes the link's rate. The annotation allows up to 1P (1e15 bit/s).
 func TestCeilingAboveLink(t *testing.T) {
 	for _, rate := range []string{"", "5gbit"} {
 		for bits, want := range map[uint64]string{1e9: "1000000000bit", 25e9: "10000000000bit",
@@ -174,8 +174,8 @@ func TestCeilingAboveLink(t *testing.T) {
 	}
 }
 
-// TestFault7SeveralUnits checks that a container that asks for two queue sets gets both as
-// one lane, or an error, and never silently only one.
+// TestFault7SeveralUnits checks a container that asks for two queue sets. It gets both as one lane,
+// or an error if they are not consecutive. It never gets only one of them.
 func TestFault7SeveralUnits(t *testing.T) {
 	j, err := Join("redis", []string{"redis-3", "redis-2"})
 	if want := (Joining{"redis", 2, 2}); j != want || err != nil {
@@ -195,8 +195,8 @@ func TestFault7SeveralUnits(t *testing.T) {
 	}
 }
 
-// TestFault13ClassesInUse checks that a changed policy does not reset the values that pods
-// depend on.
+// TestFault13ClassesInUse checks that a new policy does not change the queues, sets and device of
+// classes that have pods.
 func TestFault13ClassesInUse(t *testing.T) {
 	applied := &v1alpha1.LanePolicySpec{
 		Uplink: v1alpha1.Uplink{Dev: "eth0"},
@@ -234,7 +234,7 @@ func TestFault13ClassesInUse(t *testing.T) {
 	}
 }
 
-// TestFault16NoPatchedModules checks that the module needs no patched dependencies.
+// TestFault16NoPatchedModules checks that go.mod replaces no module of others by a patched copy.
 func TestFault16NoPatchedModules(t *testing.T) {
 	b, err := os.ReadFile("../go.mod")
 	if err != nil {

@@ -22,7 +22,7 @@ func Offered(c *v1alpha1.Class) string {
 	return c.OfferedAs
 }
 
-// ResourceName returns the extended resource of a class.
+// ResourceName returns the name of the extended resource of a class.
 func ResourceName(c *v1alpha1.Class) string {
 	if c.ResourceName == "" {
 		return v1alpha1.Group + "/" + c.Name
@@ -30,7 +30,8 @@ func ResourceName(c *v1alpha1.Class) string {
 	return c.ResourceName
 }
 
-// Size returns the number of the class's units: queue sets, or places for pods.
+// Size returns the number of the class's units. A unit is a queue set of an exclusive class, or a
+// place for a pod in a shared class.
 func Size(c *v1alpha1.Class) int {
 	switch {
 	case IsShared(c) && c.Members == 0:
@@ -41,10 +42,10 @@ func Size(c *v1alpha1.Class) int {
 	return max(c.Sets, 1)
 }
 
-// UnitID returns the ID of the class's unit with this number, which counts from 0.
+// UnitID returns the ID of the class's unit number n. The first unit has number 0.
 func UnitID(class string, n int) string { return fmt.Sprintf("%s-%d", class, n) }
 
-// UnitNumber returns the number of a unit of the class, -1 if the ID is not one of its units.
+// UnitNumber returns the number of the unit with this ID, -1 if the class cannot have such a unit.
 func UnitNumber(class, id string) int {
 	text, ok := strings.CutPrefix(id, class+"-")
 	n, err := strconv.Atoi(text)
@@ -54,7 +55,8 @@ func UnitNumber(class, id string) int {
 	return n
 }
 
-// LaneOf returns the lane of a unit: the class's lane if it is shared, else the unit's own.
+// LaneOf returns the name of a unit's lane. All units of a shared class have one lane, with the
+// class's name. Each unit of an exclusive class has its own.
 func LaneOf(c *v1alpha1.Class, id string) string {
 	if IsShared(c) {
 		return c.Name
@@ -62,16 +64,16 @@ func LaneOf(c *v1alpha1.Class, id string) string {
 	return id
 }
 
-// A Joining makes one lane of several units of an exclusive class that one container has. The
-// lane has the queues, guarantees and pollers of all these units together.
+// A Joining is one lane that consists of several units of an exclusive class. One container has all
+// of them. The lane has the sum of their queues, guarantees, ceilings and pollers.
 type Joining struct {
 	Class string
 	// First is the number of the first unit, Count the number of consecutive units.
 	First, Count int
 }
 
-// Join returns how the units with these IDs become one lane. They must be consecutive: lanes
-// between them have other pods, whose queues would move.
+// Join returns the lane that the units with these IDs become. It returns an error if the units are
+// not consecutive: the units between them belong to other pods, whose queues would move.
 func Join(class string, ids []string) (Joining, error) {
 	numbers := make([]int, len(ids))
 	for i, id := range ids {
@@ -90,8 +92,8 @@ func Join(class string, ids []string) (Joining, error) {
 	return Joining{Class: class, First: numbers[0], Count: len(ids)}, nil
 }
 
-// Leader returns the lane of a unit's pods: the first unit's if the unit is joined, else the
-// unit's own.
+// Leader returns the name of the lane that a unit belongs to. A joined unit belongs to the lane of
+// the first joined unit. Any other unit has its own lane.
 func Leader(joined []Joining, class, id string) string {
 	n := UnitNumber(class, id)
 	for _, j := range joined {

@@ -2,7 +2,7 @@
 
 // Package adqk8s converts the cluster configuration of Intel's Kubernetes plugins for ADQ
 // (ConfigMap adq-cluster-config) to LanePolicies with the same meaning. It reports settings
-// that have no meaning here, and refuses contradictory ones.
+// that niclane cannot take over, and refuses contradictory ones.
 package adqk8s
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// Resources of Intel's device plugin.
+// Names of the extended resources that Intel's device plugin offers.
 const (
 	Resource       = "net.intel.com/adq"
 	SharedResource = "net.intel.com/adq-shared"
@@ -59,8 +59,8 @@ type trafficClass struct {
 	Cpus, Numa    string
 }
 
-// Convert reads the JSON of the key adq-cluster-config.json. notes says which settings are
-// left out or changed.
+// Convert reads the JSON text of the ConfigMap's key adq-cluster-config.json. It returns one policy
+// for each of the NodeConfigs. notes says which settings are left out or changed.
 func Convert(raw []byte) (out []*v1alpha1.LanePolicy, notes []string, err error) {
 	var c cluster
 	if err := params.StrictUpTo(raw, &c, maxConfig); err != nil {
@@ -87,7 +87,7 @@ func Convert(raw []byte) (out []*v1alpha1.LanePolicy, notes []string, err error)
 			errs = append(errs, fmt.Errorf("%s.%w", at, err))
 			continue
 		}
-		// Errors of lanes.yaml's reader are reported now, not later on the node.
+		// Make finds invalid values now. Otherwise, the agent would report them later.
 		if _, err := policy.Make(p.Name, &p.Spec, policy.Node{Device: "eth0"}); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", at, err))
 		}
@@ -106,7 +106,8 @@ func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error
 	u.RxAdapt, u.TxAdapt, u.RxUsecs, u.TxUsecs = g.Rxadapt, g.Txadapt, g.Rxusecs, g.Txusecs
 	u.CPUs, u.NUMA = g.Cpus, g.Numa
 	if slices.ContainsFunc(n.TrafficClass, func(tc trafficClass) bool { return tc.Pollers > 0 }) {
-		// adqsetup, which Intel's DaemonSet runs, sets 0 for any given value.
+		// If a class has pollers, adqsetup replaces any given value by 0. Intel's DaemonSet runs
+		// adqsetup.
 		for _, f := range []struct {
 			name string
 			to   **int
@@ -140,8 +141,8 @@ func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error
 	return nil
 }
 
-// classes makes the last traffic class the shared one and the others exclusive. Intel's
-// plugin does so too and ignores their Mode.
+// classes converts the traffic classes. The last one becomes shared and the others exclusive,
+// whatever their Mode is, because Intel's plugin ignores Mode.
 func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ...any)) error {
 	last := len(n.TrafficClass) - 1
 	if last < 0 {
@@ -162,7 +163,7 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 		}
 		if i == last {
 			c.Name, c.Mode, c.ResourceName = "adq-shared", v1alpha1.Shared, SharedResource
-			c.Members = max(tc.Queues-1, 1) // one device for each queue except the last
+			c.Members = max(tc.Queues-1, 1) // Intel's plugin offers a device for each queue except the last
 			note(".TrafficClass[%d]: shared by %d pods, the number that Intel's plugin offers; all of them share "+
 				"its queues", i, c.Members)
 			spec.Classes = append(spec.Classes, c)
@@ -189,7 +190,8 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 	return nil
 }
 
-// find returns the class that equals c except in name, resource name and sets.
+// find returns the class that equals c except for name, resource name and sets, nil if there is
+// none.
 func find(all []v1alpha1.Class, c v1alpha1.Class) *v1alpha1.Class {
 	for i := range all {
 		o := all[i]

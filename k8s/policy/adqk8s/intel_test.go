@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// paper has the form of the white paper's test: exclusive classes of four queues, and a
-// shared one at the end.
+// paper is a configuration like that of the test in Intel's white paper: exclusive classes of
+// several queues, and a shared class at the end.
 const paper = `{"NodeConfigs":[{
 	"Labels":{"kubernetes.io/hostname":"n1"},"EgressMode":"skbedit","FilterPrio":1,
 	"Globals":{"Arpfilter":true,"Bpstop":false,"Busypoll":10000,"Cpus":"auto","Numa":"all","Dev":"eth3","Queues":16,"Rxadapt":false,"Rxusecs":0},
