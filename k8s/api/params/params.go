@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package params has LaneParameters: which packets of a pod belong to its lane. The same JSON
-// is in the opaque parameters of a ResourceClaim and, without apiVersion and kind, in the
-// annotation niclane.dev/lanes. The package refuses unknown fields, and reports every
-// problem.
+// Package params reads LaneParameters, which say which packets of a pod belong to its lane. They
+// are JSON in the opaque parameters of a ResourceClaim or, without apiVersion and kind, in the
+// annotation niclane.dev/lanes. The package refuses unknown fields, and reports every problem.
 package params
 
 import (
@@ -23,20 +22,19 @@ const (
 	Kind       = "LaneParameters"
 )
 
-// MaxBytes is the largest size of parameters or an annotation. Larger ones are refused
-// unread.
+// MaxBytes is the largest size of parameters or of an annotation, in bytes.
 const MaxBytes = 10 << 10 // k8s.io/api/resource/v1: OpaqueParametersMaxLength
 
 // Parameters limit a lane to some of a pod's packets.
 type Parameters struct {
-	// Ports are the pod's own ports: "6379" and "6379/TCP" (the same), "53/UDP",
-	// "8000-8010/TCP", "all/TCP", "all/UDP", "all". If none is given: the ports that the
-	// container declares (containerPorts), or all if it declares none.
+	// Ports are the pod's own ports: "6379" or "6379/TCP" for a TCP port, "53/UDP", "8000-8010/TCP",
+	// "all/TCP", "all/UDP", "all". If none is given, the lane gets the ports that the container
+	// declares (containerPorts), or all ports if it declares none.
 	Ports []string `json:"ports,omitempty"`
-	// RemotePorts are the other side's ports, in the same form, for connections that the pod
-	// opens; none: any.
+	// RemotePorts are the other side's ports, for connections that the pod opens. They are written
+	// like Ports. Empty means any port.
 	RemotePorts []string `json:"remotePorts,omitempty"`
-	// RemoteAddrs are the other side's addresses or networks; none: any.
+	// RemoteAddrs are the other side's addresses or networks. Empty means any address.
 	RemoteAddrs []string `json:"remoteAddrs,omitempty"`
 }
 
@@ -44,7 +42,7 @@ type Parameters struct {
 type Ports struct {
 	// Protocol is "tcp" or "udp".
 	Protocol string
-	// First and Last are 1 to 65535; both 0: every port.
+	// First and Last are the ends of the range, 1 to 65535. Both 0 means every port.
 	First, Last uint16
 }
 
@@ -69,7 +67,7 @@ func Decode(raw []byte) (*Parameters, error) {
 // document.
 func Strict(raw []byte, v any) error { return StrictUpTo(raw, v, MaxBytes) }
 
-// StrictUpTo is Strict with another limit than MaxBytes.
+// StrictUpTo does the same as Strict, with a limit of most bytes instead of MaxBytes.
 func StrictUpTo(raw []byte, v any, most int) error {
 	if len(raw) > most {
 		return fmt.Errorf("%d bytes, want at most %d", len(raw), most)
@@ -89,7 +87,7 @@ func StrictUpTo(raw []byte, v any, most int) error {
 	return nil
 }
 
-// Check returns every problem of p, joined.
+// Check returns all problems of p as one error, nil if there are none.
 func (p *Parameters) Check() error {
 	var errs []error
 	for i, s := range p.Ports {
@@ -110,7 +108,7 @@ func (p *Parameters) Check() error {
 	return errors.Join(errs...)
 }
 
-// Remotes returns RemoteAddrs as prefixes, without those that Check refuses.
+// Remotes returns RemoteAddrs as prefixes. It leaves out invalid ones, which Check reports.
 func (p *Parameters) Remotes() []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range p.RemoteAddrs {
@@ -121,7 +119,8 @@ func (p *Parameters) Remotes() []netip.Prefix {
 	return out
 }
 
-// ParsePorts reads one item of ports. "all" without a protocol returns TCP and UDP.
+// ParsePorts reads one item of Ports or RemotePorts. For "all" without a protocol it returns all
+// TCP ports and all UDP ports.
 func ParsePorts(s string) ([]Ports, error) {
 	const want = `want PORT, FIRST-LAST or "all", and /TCP or /UDP if it is not TCP`
 	number, protocol, given := strings.Cut(s, "/")

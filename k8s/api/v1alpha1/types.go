@@ -20,7 +20,7 @@ type LanePolicy struct {
 
 // A LanePolicySpec is the wanted state.
 type LanePolicySpec struct {
-	// NodeSelector selects nodes by their labels; nil or empty selects all.
+	// NodeSelector selects nodes by their labels. Nil or empty selects all nodes.
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// Priority decides between policies that select the same node: the highest wins.
 	Priority int32 `json:"priority,omitempty"`
@@ -28,7 +28,7 @@ type LanePolicySpec struct {
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Uplink describes the device that the lanes are on, and the default lane.
 	Uplink Uplink `json:"uplink,omitempty"`
-	// Classes of lanes, in the order of their queues. An empty list removes the lanes.
+	// Classes are the classes of lanes, in the order of their queues. An empty list removes all lanes.
 	Classes []Class `json:"classes,omitempty"`
 }
 
@@ -47,25 +47,27 @@ const DefaultMaxUnavailable = "25%"
 
 // An Uplink has the values of the section globals in lanes.yaml.
 type Uplink struct {
-	// Dev is a network device. Bond is a bond, and the lanes span its slaves. With neither,
-	// the agent takes the device that has the node's InternalIP.
+	// Dev is the name of the network device with the lanes. Bond is the name of a bond instead: the
+	// lanes span its slaves. If neither is given, the agent takes the device that has the node's
+	// InternalIP.
 	Dev  string `json:"dev,omitempty"`
 	Bond string `json:"bond,omitempty"`
 	// VLANs limit the lanes to these VLAN IDs.
 	VLANs []int `json:"vlans,omitempty"`
-	// LinkRate ("10gbit") is the link's rate, for devices that do not report it.
+	// LinkRate ("10gbit") is the link's rate. Devices that do not report it need it.
 	LinkRate string `json:"linkRate,omitempty"`
-	// Queues is the number of queues of the default lane; 0: all that the classes leave.
+	// Queues is the number of queues of the default lane. 0 means all queues that the classes leave.
 	Queues int `json:"queues,omitempty"`
 	// BusyPoll and BusyRead are sysctls of the whole node, in microseconds.
 	BusyPoll *int `json:"busypoll,omitempty"`
 	BusyRead *int `json:"busyread,omitempty"`
 	// ARPFilter makes each device answer ARP for its own addresses only.
 	ARPFilter *bool `json:"arpfilter,omitempty"`
-	// RxRing and TxRing are the number of descriptors of each ring.
+	// RxRing and TxRing are the numbers of descriptors of each receive and transmit ring.
 	RxRing *int `json:"rxring,omitempty"`
 	TxRing *int `json:"txring,omitempty"`
-	// Force gives the mechanism that must be used for each named part of a lane.
+	// Force maps the name of a part of a lane (for example classifier) to the mechanism that must make
+	// it.
 	Force map[string]string `json:"force,omitempty"`
 
 	Tuning `json:",inline"`
@@ -73,18 +75,18 @@ type Uplink struct {
 
 // Modes of a class.
 const (
-	// Exclusive: each pod has its own queue set.
+	// Exclusive means that each pod has its own queue set.
 	Exclusive = "exclusive"
-	// Shared: one queue set, which its pods share fairly.
+	// Shared means that all pods of the class share one queue set fairly.
 	Shared = "shared"
 )
 
 // Ways to offer a class to the scheduler. A class is offered in one way only, because
 // kubelet's device manager and DRA do not know of each other.
 const (
-	// OfferedAsResource: the extended resource niclane.dev/CLASS.
+	// OfferedAsResource means that pods ask for the extended resource niclane.dev/CLASS.
 	OfferedAsResource = "resource"
-	// OfferedAsClaim: devices of the DRA driver niclane.dev.
+	// OfferedAsClaim means that pods claim devices of the DRA driver niclane.dev.
 	OfferedAsClaim = "claim"
 )
 
@@ -93,22 +95,22 @@ type Class struct {
 	// Name has 1 to 28 of the characters a-z, 0-9 and -. It begins and ends with a letter or
 	// a digit.
 	Name string `json:"name"`
-	// Mode is Exclusive or Shared; "": Exclusive.
+	// Mode is Exclusive or Shared. "" means Exclusive.
 	Mode string `json:"mode,omitempty"`
-	// OfferedAs is OfferedAsResource or OfferedAsClaim; "": OfferedAsResource.
+	// OfferedAs is OfferedAsResource or OfferedAsClaim. "" means OfferedAsResource.
 	OfferedAs string `json:"offeredAs,omitempty"`
-	// ResourceName is the name of the extended resource; "": niclane.dev/NAME. With
+	// ResourceName is the name of the extended resource. "" means niclane.dev/NAME. With the name
 	// net.intel.com/adq, pods written for Intel's plugins run unchanged.
 	ResourceName string `json:"resourceName,omitempty"`
 	// Queues is the number of queues of each queue set.
 	Queues int `json:"queues"`
-	// Sets is the number of queue sets, and thus of pods, of an exclusive class; 0: one. Each
+	// Sets is the number of queue sets of an exclusive class, and thus of its pods. 0 means one. Each
 	// set has the class's queues, guarantee, ceiling and pollers.
 	Sets int `json:"sets,omitempty"`
-	// Members is the most pods in a shared class; 0: DefaultMembers.
+	// Members is the largest number of pods in a shared class. 0 means DefaultMembers.
 	Members int `json:"members,omitempty"`
-	// Aligned says that the pods' applications place their threads by NAPI ID. Mechanisms
-	// that lose the NAPI ID are then refused.
+	// Aligned says that the pods' applications place their threads by NAPI ID. niclane then refuses
+	// mechanisms that lose the NAPI ID.
 	Aligned bool `json:"aligned,omitempty"`
 	// HostNetwork gives lanes of the class also to pods of the host's network. Such a pod
 	// names ports of the node's address, so it can take packets of any service of the node.
@@ -120,14 +122,15 @@ type Class struct {
 // DefaultMembers is the default of Members. It equals the default of kubelet's maxPods.
 const DefaultMembers = 110
 
-// Tuning has the values that every lane can have, also the default lane: section GLOBALS AND
-// LANES of lanes.yaml(5). A zero value means: not given.
+// Tuning has the values that every lane can have, also the default lane. Section GLOBALS AND LANES
+// of lanes.yaml(5) describes them. A zero value means that the value is not given.
 type Tuning struct {
 	// CPUs is "auto", or a list of CPU numbers and ranges ("2-3,8").
 	CPUs string `json:"cpus,omitempty"`
 	// NUMA is local, remote, all, or the number of a NUMA node.
 	NUMA string `json:"numa,omitempty"`
-	// Guarantee and Ceiling are shares ("20%") or rates ("2gbit") on transmit.
+	// Guarantee and Ceiling are the least and the most that the lane may send: a share of the link's
+	// rate ("20%") or a rate ("2gbit").
 	Guarantee string `json:"guarantee,omitempty"`
 	Ceiling   string `json:"ceiling,omitempty"`
 	// Rank is 1 (sends first) to 7 (sends last).
@@ -136,13 +139,13 @@ type Tuning struct {
 	Poller string `json:"poller,omitempty"`
 	// Pollers is the number of polling threads of each queue set.
 	Pollers int `json:"pollers,omitempty"`
-	// PollerTimeout is how long a busy poller continues without packets ("10ms").
+	// PollerTimeout is how long a busy poller continues to poll without packets ("10ms").
 	PollerTimeout string `json:"pollerTimeout,omitempty"`
-	// PollerPriority is the SCHED_FIFO priority, 1 to 99. PollerNice is the nice value under
-	// SCHED_OTHER.
+	// PollerPriority is the SCHED_FIFO priority of the pollers' threads, 1 to 99. PollerNice is their
+	// nice value under SCHED_OTHER.
 	PollerPriority int  `json:"pollerPriority,omitempty"`
 	PollerNice     *int `json:"pollerNice,omitempty"`
-	// RxAdapt, TxAdapt, RxUsecs and TxUsecs set interrupt moderation; times are in
+	// RxAdapt, TxAdapt, RxUsecs and TxUsecs set interrupt moderation, as ethtool -C does. Times are in
 	// microseconds.
 	RxAdapt *bool `json:"rxadapt,omitempty"`
 	TxAdapt *bool `json:"txadapt,omitempty"`
