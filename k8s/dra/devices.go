@@ -44,8 +44,8 @@ func Devices(s *inventory.Snapshot) []resourceapi.Device {
 	return out
 }
 
-// exclusive returns the device of a queue set, which one claim gets as a whole. A claim can
-// ask for a least value of each capacity.
+// exclusive returns the device of a queue set of an exclusive class. One claim gets the whole
+// device. A claim can ask for a least value of each capacity.
 func exclusive(s *inventory.Snapshot, c *inventory.Class, u *inventory.Unit) resourceapi.Device {
 	of := capacity{"queues": whole(c.Queues)}
 	if c.Guarantee > 0 {
@@ -57,8 +57,8 @@ func exclusive(s *inventory.Snapshot, c *inventory.Class, u *inventory.Unit) res
 	return resourceapi.Device{Name: u.ID, Attributes: attributesOf(s, c), Capacity: of}
 }
 
-// shared returns the device of a queue set whose places claims divide. It returns nil if no
-// place can be given.
+// shared returns the device of a shared class. Each claim takes some of the class's places. shared
+// returns nil if all places are unhealthy.
 func shared(s *inventory.Snapshot, c *inventory.Class) *resourceapi.Device {
 	places := 0
 	for _, u := range c.Units {
@@ -76,13 +76,13 @@ func shared(s *inventory.Snapshot, c *inventory.Class) *resourceapi.Device {
 		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &one, Step: &one},
 	}
 	at := attributesOf(s, c)
-	at["queues"] = number(int64(c.Queues)) // an attribute: claims do not use queues up
+	at["queues"] = number(int64(c.Queues)) // not a capacity: a claim does not use up queues
 	return &resourceapi.Device{
 		Name: c.Name, Attributes: at, AllowMultipleAllocations: ptr.To(true), Capacity: capacity{"members": members},
 	}
 }
 
-// attributesOf returns the attributes by which a claim can select, in CEL.
+// attributesOf returns the attributes of a class's devices. Claims select devices by them, in CEL.
 func attributesOf(s *inventory.Snapshot, c *inventory.Class) attributes {
 	at := attributes{
 		"class": text(c.Name), "mode": text(string(c.Mode)), "poller": text(c.Poller), "rank": number(int64(c.Rank)),
@@ -101,8 +101,8 @@ func attributesOf(s *inventory.Snapshot, c *inventory.Class) attributes {
 	if d.Speed > 0 {
 		at["speed"] = number(int64(d.Speed / 1e6)) // Mbit/s, as in ethtool
 	}
-	// These attribute names are common to all drivers. With them a claim can ask for a card
-	// and another driver's device at the same place.
+	// All drivers use these names for the PCI bus and root. With them, a claim can ask for devices of
+	// two drivers that are on the same card or PCIe root.
 	if bus, err := deviceattribute.GetPCIBusIDAttribute(d.PCI); err == nil {
 		at[bus.Name] = bus.Value
 		if root, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(d.PCI); err == nil {

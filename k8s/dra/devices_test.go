@@ -79,7 +79,8 @@ const published = `
     members: {value: "2", requestPolicy: {default: "1", validRange: {min: "1", step: "1"}}}
 `
 
-// TestDevices checks that the units offered as claims that can be given now are published.
+// TestDevices checks that Devices returns the healthy units of classes that are offered as claims,
+// and no others.
 func TestDevices(t *testing.T) {
 	s := node()
 	s.Classes[0].Units[1].Unhealthy = "the link is down"
@@ -100,8 +101,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestDevicesOfNothing tests a device without a bus, and classes whose units are all
-// unhealthy.
+// TestDevicesOfNothing tests classes whose units are all unhealthy, and a card that is not on a bus
+// (veth).
 func TestDevicesOfNothing(t *testing.T) {
 	s := node()
 	s.Device = &inventory.Device{Name: "veth0", Driver: "veth", NUMA: -1}

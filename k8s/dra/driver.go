@@ -35,8 +35,8 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// Run offers the node's lanes until ctx ends. The published slices stay, because the lanes
-// and their pods stay too.
+// Run offers the node's lanes until ctx ends. It does not remove the published slices at the end,
+// because the lanes and their pods stay too.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -65,7 +65,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// A driver answers kubelet. It is a kubeletplugin.DRAPlugin, which gets one request at a
+// A driver answers kubelet's requests. It is a kubeletplugin.DRAPlugin: it gets one request at a
 // time.
 type driver struct {
 	Options
@@ -87,8 +87,8 @@ func (d *driver) follow(ctx context.Context) {
 	}
 }
 
-// PrepareResourceClaims implements kubeletplugin.DRAPlugin. It holds the allocated units. The
-// agent steers the pod's packets when the pod has its address.
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin. It holds the units that are allocated
+// to the claims. The agent steers the pod's packets later, when the pod has its address.
 func (d *driver) PrepareResourceClaims(
 	ctx context.Context, claims []*resourceapi.ResourceClaim,
 ) (map[types.UID]kubeletplugin.PrepareResult, error) {
@@ -123,7 +123,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (out
 	return out, nil
 }
 
-// UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin. It releases the claims' units.
 func (d *driver) UnprepareResourceClaims(
 	ctx context.Context, claims []kubeletplugin.NamespacedObject,
 ) (map[types.UID]error, error) {
@@ -139,8 +139,8 @@ func (d *driver) UnprepareResourceClaims(
 	return out, nil
 }
 
-// HandleError implements kubeletplugin.DRAPlugin. It ends the driver, because kubelet cannot
-// reach it any more.
+// HandleError implements kubeletplugin.DRAPlugin. It ends the driver, because the error says that a
+// gRPC server has failed, so that kubelet cannot reach the driver.
 func (d *driver) HandleError(_ context.Context, err error, what string) {
 	d.fail(fmt.Errorf("%s: %w", what, err))
 }

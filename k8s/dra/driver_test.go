@@ -34,7 +34,7 @@ import (
 	"github.com/niclane/niclane/k8s/dra"
 )
 
-// claimFor returns a claim to which devices of node n1 are allocated.
+// claimFor returns a claim to which the given devices of node n1 are allocated.
 func claimFor(name string, devices ...string) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
@@ -67,7 +67,7 @@ func withParameters(c *resourceapi.ResourceClaim, source resourceapi.AllocationC
 	return c
 }
 
-// A kubelet is the driver's view of kubelet: it finds the registration socket and sends
+// A kubelet does what kubelet does with the driver: it finds the registration socket and sends
 // requests.
 type kubelet struct {
 	t      *testing.T
@@ -82,15 +82,15 @@ var (
 	slicesOf = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 )
 
-// api returns an API server with a node.
+// api returns a fake API server with node n1 and the given claims.
 func api(all ...*resourceapi.ResourceClaim) *fake.Clientset {
 	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-n1"}}}
 	for _, c := range all {
 		objects = append(objects, c.DeepCopy())
 	}
 	client := fake.NewClientset(objects...)
-	// The fake clientset gives no generated names and no versions, and supports no
-	// server-side apply of a status.
+	// The fake clientset does not generate names or versions, and does not support server-side apply
+	// of a status. The reactors below do so.
 	var versions atomic.Int64
 	stored := func(a clienttesting.Action) (bool, runtime.Object, error) {
 		s := a.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceSlice)
@@ -175,14 +175,15 @@ func dial(t *testing.T, path string) *grpc.ClientConn {
 	return conn
 }
 
-// plugin registers the driver as kubelet does, and returns its client.
+// plugin registers the driver as kubelet does, and returns a client of the driver.
 func (k *kubelet) plugin() draapi.DRAPluginClient {
 	k.t.Helper()
 	conn, _ := k.register()
 	return draapi.NewDRAPluginClient(conn)
 }
 
-// register returns a connection to the driver, and the services that it reports.
+// register does kubelet's registration of the driver. It returns a connection to the driver, and
+// the names of the services that the driver supports.
 func (k *kubelet) register() (conn *grpc.ClientConn, services []string) {
 	k.t.Helper()
 	registration := registerapi.NewRegistrationClient(dial(k.t,
@@ -268,7 +269,7 @@ func until(t *testing.T, what string, holds func() (bool, string)) {
 	}
 }
 
-// TestPrepare prepares a claim several times, and releases it.
+// TestPrepare checks that a claim can be prepared twice with the same result, and be released.
 func TestPrepare(t *testing.T) {
 	i := newInventory(node())
 	c := withParameters(claimFor("a", "redis-1", "web"), resourceapi.AllocationConfigSourceClaim,
@@ -310,8 +311,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestRestart ends the driver while a claim is prepared. The next driver prepares it again
-// without a change, and releases it.
+// TestRestart ends the driver after it has prepared a claim. The next driver prepares the claim
+// again without a change, and releases it.
 func TestRestart(t *testing.T) {
 	i, c := newInventory(node()), claimFor("a", "redis-0")
 	k := start(t, i, c)
@@ -330,7 +331,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRefused checks that errors name what is wrong, and that nothing is held.
+// TestRefused checks that invalid claims are refused, that the errors name the problem, and that no
+// unit is held for them.
 func TestRefused(t *testing.T) {
 	const good = `{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters"}`
 	admin := claimFor("admin", "redis-0")
@@ -367,8 +369,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNotTheClaim checks that a claim is refused if the API server has another claim of its
-// name, or none.
+// TestNotTheClaim checks which claims the driver refuses: those that the API server does not have,
+// that have another UID there, or that are not allocated.
 func TestNotTheClaim(t *testing.T) {
 	a, empty := claimFor("a", "redis-0"), claimFor("empty")
 	empty.Status.Allocation = nil
@@ -394,7 +396,8 @@ func TestNotTheClaim(t *testing.T) {
 	}
 }
 
-// TestHeld checks that a unit of another claim is refused: the last protection.
+// TestHeld checks that a claim does not get a unit that another claim holds, even if the scheduler
+// has allocated the unit to both.
 func TestHeld(t *testing.T) {
 	a, b := claimFor("a", "redis-0"), claimFor("b", "redis-0")
 	k := start(t, newInventory(node()), a, b)
@@ -407,8 +410,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestParameters checks that the claim's parameters win over the class's, and apply only to
-// their requests.
+// TestParameters checks that a claim's parameters replace those of its device class, but only for
+// the requests that they name.
 func TestParameters(t *testing.T) {
 	parameters := func(port string) string {
 		return `{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters", "ports": ["` + port + `"]}`
@@ -428,7 +431,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestPublish checks that the slices follow the inventory.
+// TestPublish checks that the published slices change with the inventory.
 func TestPublish(t *testing.T) {
 	i := newInventory(node())
 	k := start(t, i)
@@ -453,8 +456,8 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishMany checks that too many devices for one slice are in several slices of one
-// generation, and that slices that others create or delete are restored.
+// TestPublishMany checks that devices that do not fit into one slice are published in several
+// slices of one generation. If another program deletes or adds a slice, the driver undoes it.
 func TestPublishMany(t *testing.T) {
 	s := node()
 	for n := len(s.Classes[0].Units); n < resourceapi.ResourceSliceMaxDevices+2; n++ {
@@ -491,18 +494,18 @@ func TestPublishMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("made again", true, most, 3)
-	other := before[1].DeepCopy() // like one of another release or program
+	other := before[1].DeepCopy() // as if another release or program had made it
 	other.Name, other.UID = "other", "u-other"
 	if _, err := k.client.ResourceV1().ResourceSlices().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	is("the other taken away", false, most, 3)
 	i.change(func(s *inventory.Snapshot) { s.Classes[0].Units = s.Classes[0].Units[:2] })
-	is("fewer", false, 3) // one write
+	is("fewer", false, 3) // the change takes one write, so the generation stays
 }
 
-// TestDropped checks that a cluster that drops the fields of shared classes does not get
-// endless writes.
+// TestDropped checks that the driver does not write without end to a cluster that drops the fields
+// of shared classes.
 func TestDropped(t *testing.T) {
 	i := newInventory(node())
 	client := api()
@@ -524,7 +527,7 @@ func TestDropped(t *testing.T) {
 	k.run(i)
 	defer k.stop()
 	const rounds = 5
-	for range rounds { // a change by another program causes each new write
+	for range rounds { // another program changes the slice, so that the driver writes
 		until(t, "published", func() (bool, string) {
 			got := k.published()
 			return got == "n1/redis-0 n1/redis-1 n1/web", got
@@ -541,14 +544,15 @@ func TestDropped(t *testing.T) {
 		})
 		i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
 	}
-	// One write for each change, and one more if the controller has not seen its own write
-	// yet: the fake does not refuse it.
+	// The driver writes once for each change. It may write once more, because it has not seen its own
+	// write yet, and the fake server does not refuse old versions.
 	if n := len(writes); n > 4*rounds+1 {
 		t.Errorf("%d writes", n)
 	}
 }
 
-// TestHealth checks that kubelet gets the devices' health, and gets each change at once.
+// TestHealth checks that the driver reports the devices' health to kubelet, and each change at
+// once.
 func TestHealth(t *testing.T) {
 	i := newInventory(node())
 	k := start(t, i)
@@ -587,7 +591,8 @@ func TestHealth(t *testing.T) {
 	is("n1/redis-0 HEALTHY, n1/redis-1 HEALTHY, n1/web HEALTHY")
 }
 
-// TestStatus checks the claim's status, and its changes.
+// TestStatus checks that the driver writes the lane's state into the claim's status, and updates
+// it.
 func TestStatus(t *testing.T) {
 	i, c := newInventory(node()), claimFor("a", "redis-0")
 	k := start(t, i, c)

@@ -13,7 +13,8 @@ import (
 	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
-// fakeInventory is an inventory.Inventory in memory, with the checks of its documentation.
+// fakeInventory is an inventory.Inventory in memory. It makes the checks that the documentation of
+// the interface demands.
 type fakeInventory struct {
 	mu      sync.Mutex
 	now     inventory.Snapshot
@@ -48,7 +49,7 @@ func (f *fakeInventory) Changed(version uint64) <-chan struct{} {
 	return f.changed
 }
 
-// change changes the snapshot, as a card or a policy does.
+// change changes the snapshot, as a change of the card or of the policy would.
 func (f *fakeInventory) change(how func(*inventory.Snapshot)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,18 +13,19 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// healthAgain is how often the state is sent to kubelet again. kubelet sets a device to
-// unknown after 30 s without an update (pkg/kubelet/cm/dra/healthinfo.go).
+// healthAgain is the longest time between two reports of the devices' health to kubelet. After 30 s
+// without a report, kubelet takes the health as unknown (pkg/kubelet/cm/dra/healthinfo.go).
 const healthAgain = 10 * time.Second
 
-// healthServer reports the devices' health to kubelet, which writes it into the status of
-// their pods (feature ResourceHealthStatus).
+// healthServer reports the devices' health to kubelet. kubelet writes it into the status of the
+// pods that have the devices (feature ResourceHealthStatus).
 type healthServer struct {
 	health.UnimplementedDRAResourceHealthServer
 	inventory inventory.Inventory
 }
 
-// NodeWatchResources implements health.DRAResourceHealthServer.
+// NodeWatchResources implements health.DRAResourceHealthServer. It sends the health of all devices
+// at once, after each change, and every healthAgain.
 func (h *healthServer) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
 	stream grpc.ServerStreamingServer[health.NodeWatchResourcesResponse]) error {
 	again := time.NewTicker(healthAgain)
@@ -43,8 +44,8 @@ func (h *healthServer) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
 	}
 }
 
-// healthOf returns the health of all devices. It includes unhealthy ones, which are not
-// published: pods may have them.
+// healthOf returns the health of all devices. It includes unhealthy devices: they are not
+// published, but pods may have them.
 func healthOf(s *inventory.Snapshot, now time.Time) *health.NodeWatchResourcesResponse {
 	out := &health.NodeWatchResourcesResponse{}
 	for i := range s.Classes {
@@ -61,7 +62,7 @@ func healthOf(s *inventory.Snapshot, now time.Time) *health.NodeWatchResourcesRe
 			if u.Unhealthy != "" {
 				d.Health, d.Message = health.HealthStatus_UNHEALTHY, u.Unhealthy
 			}
-			if c.Mode == intent.Shared { // its places are one device and one lane
+			if c.Mode == intent.Shared { // all places of a shared class are one device
 				d.Device.DeviceName = c.Name
 			}
 			out.Devices = append(out.Devices, d)

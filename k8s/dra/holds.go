@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// holdOf returns the hold that a claim's allocation asks this node for.
+// holdOf returns the units of this node that are allocated to a claim, as a Hold.
 func holdOf(s *inventory.Snapshot, c *resourceapi.ResourceClaim) (inventory.Hold, error) {
 	h := inventory.Hold{Key: string(c.UID), Claim: c.Namespace + "/" + c.Name}
 	for _, consumer := range c.Status.ReservedFor {

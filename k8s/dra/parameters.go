@@ -12,9 +12,8 @@ import (
 	"github.com/niclane/niclane/k8s/api/params"
 )
 
-// parametersOf returns the driver's parameters for a request: the claim's, or else the device
-// class's; nil if neither has any. It returns an error for two from the same source, because
-// it cannot know which one is meant.
+// parametersOf returns the parameters for a request: those of the claim, or else those of the
+// device class, or nil. It returns an error if one of these has two for the same request.
 func parametersOf(configs []resourceapi.DeviceAllocationConfiguration, request string) (*params.Parameters, error) {
 	found := map[resourceapi.AllocationConfigSource]int{}
 	for i, c := range configs {
@@ -42,8 +41,8 @@ func parametersOf(configs []resourceapi.DeviceAllocationConfiguration, request s
 	return nil, nil
 }
 
-// concerns reports whether a configuration for requests applies to this request, which may be
-// MAIN/SUBREQUEST. A configuration without requests applies to all.
+// concerns reports whether a configuration applies to a request. requests are the requests that the
+// configuration names; if empty, it applies to all. The request may be MAIN/SUBREQUEST.
 func concerns(requests []string, request string) bool {
 	main, _, _ := strings.Cut(request, "/")
 	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, main)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The time until changed or deleted slices are restored. kubeletplugin's own publisher takes
-// 30 s and 60 s, and has no option for it.
+// The times until slices are restored that another program changed or deleted. kubeletplugin's own
+// publisher needs 30 s and 60 s, and has no option to change this.
 const (
 	afterChange   = time.Second
 	afterDeletion = 5 * time.Second
@@ -26,7 +26,7 @@ func (d *driver) publish(ctx context.Context) {
 	controller, err := resourceslice.StartController(ctx, resourceslice.Options{
 		DriverName: DriverName, KubeClient: d.Client, Resources: d.resources(Devices(now)),
 		ErrorHandler: d.notPublished,
-		Owner:        &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: d.Node}, // they end with the node
+		Owner:        &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: d.Node}, // deleted with the node
 		SyncDelay:    ptr.To(afterChange), MutationCacheTTL: ptr.To(afterDeletion),
 	})
 	if err != nil {
@@ -45,8 +45,8 @@ func (d *driver) publish(ctx context.Context) {
 	}
 }
 
-// resources returns the devices in slices of the largest allowed size. Without devices it
-// returns one empty slice, so that the pool exists and is empty.
+// resources divides the devices into slices of the largest allowed size. If there are no devices,
+// it returns one empty slice, so that the pool exists and is empty.
 func (d *driver) resources(devices []resourceapi.Device) *resourceslice.DriverResources {
 	pool := resourceslice.Pool{}
 	for part := range slices.Chunk(devices, resourceapi.ResourceSliceMaxDevices) {
@@ -58,8 +58,9 @@ func (d *driver) resources(devices []resourceapi.Device) *resourceslice.DriverRe
 	return &resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{d.Node: pool}}
 }
 
-// notPublished logs a failed write, which is tried again, and fields that the cluster does
-// not support. The other devices stay published: exclusive classes need no such field.
+// notPublished logs that a write failed, or that the cluster does not support a field of shared
+// classes. The controller repeats failed writes. Exclusive classes stay published: they do not need
+// the field.
 func (d *driver) notPublished(ctx context.Context, err error, what string) {
 	var dropped *resourceslice.DroppedFieldsError
 	if errors.As(err, &dropped) && slices.Contains(dropped.DisabledFeatures(), "DRAConsumableCapacity") {

@@ -22,25 +22,26 @@ import (
 
 // Conditions of a device in a claim's status.
 const (
-	// ConditionReady: the claim has the lane, and the lane is healthy.
+	// ConditionReady is true if the claim has the lane, and the lane is healthy.
 	ConditionReady = "Ready"
-	// reasons of ConditionReady
+	// These are the reasons of ConditionReady.
 	reasonHeld      = "Held"
 	reasonUnhealthy = "Unhealthy"
 )
 
-// fieldManager is the field manager of the applied claim statuses.
+// fieldManager is the name under which the driver applies the claims' statuses (server-side apply).
 const fieldManager = "niclane-dra"
 
-// retry is the wait after a failed write to the API server.
+// retry is the time from a failed write to the API server until the next attempt.
 const retry = 5 * time.Second
 
-// A status keeps claims' statuses equal to the node's state. Its callers never wait.
+// A status writes the node's state into the claims' statuses, in the background. Callers never wait
+// for the API server.
 type status struct {
 	inventory inventory.Inventory
 	options   Options
 	looks     chan struct{}
-	// written has the last written status of each claim, by UID.
+	// written maps a claim's UID to the status that was last written.
 	written map[string]string
 }
 
@@ -48,11 +49,11 @@ func newStatus(o Options) *status {
 	return &status{inventory: o.Inventory, options: o, looks: make(chan struct{}, 1), written: map[string]string{}}
 }
 
-// look makes run look again, soon.
+// look makes run compare the claims' statuses with the node's state soon.
 func (s *status) look() {
 	select {
 	case s.looks <- struct{}{}:
-	default: // run will look anyway
+	default: // an earlier call already makes run look
 	}
 }
 
@@ -102,7 +103,7 @@ func (s *status) apply(ctx context.Context, h inventory.Hold, devices []resource
 	}
 	says, err := json.Marshal(map[string]any{
 		"apiVersion": resourceapi.SchemeGroupVersion.String(), "kind": "ResourceClaim",
-		// with the UID, the server refuses another claim of the same name
+		// With the UID, the server refuses the write if a new claim has the same name.
 		"metadata": map[string]any{"namespace": namespace, "name": name, "uid": h.Key},
 		"status":   resourceapi.ResourceClaimStatus{Devices: devices},
 	})
@@ -117,7 +118,7 @@ func (s *status) apply(ctx context.Context, h inventory.Hold, devices []resource
 	return err
 }
 
-// laneData is the Data of a device's status.
+// laneData is the field Data of a device's status in a claim: the lane that the claim has.
 type laneData struct {
 	Class  string `json:"class"`
 	Unit   string `json:"unit,omitempty"`
@@ -126,7 +127,7 @@ type laneData struct {
 	Queues []int  `json:"queues,omitempty"`
 }
 
-// statusOf returns the statuses of a claim's devices, from the node's inventory.
+// statusOf returns the statuses of a claim's devices, as the node's inventory has them now.
 func statusOf(s *inventory.Snapshot, h inventory.Hold) []resourceapi.AllocatedDeviceStatus {
 	var out []resourceapi.AllocatedDeviceStatus
 	for _, held := range h.Units {
