@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostif finds the host's end of a pod's interface. It does not use names, because
-// each pod network chooses its own.
+// Package hostif finds the host's end of a pod's interface. It does not search by name, because
+// each pod network chooses its own names.
 package hostif
 
 import (
@@ -11,12 +11,12 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// pairs are the kinds of links that have another end.
+// pairs are the kinds of links that exist in pairs: one end in the pod, the other on the host.
 var pairs = []string{"veth", "netkit"}
 
-// OfProcess returns the interface of this network namespace whose other end is called name in
-// the network namespace of a process. It returns "" if it is not known: the link is not one
-// of a pair, or the other end is elsewhere.
+// OfProcess returns the name of the host's end of a pod's link. The pod's end is called name, in
+// the network namespace of process pid. OfProcess returns "" if this link is not one of a pair, or
+// if its other end is not in the caller's network namespace.
 func OfProcess(pid int, name string) string {
 	if pid <= 0 {
 		return ""
@@ -28,7 +28,7 @@ func OfProcess(pid int, name string) string {
 	return of(ns, name)
 }
 
-// OfPath is OfProcess with the path of a network namespace, as CNI gives it.
+// OfPath does the same as OfProcess, for the pod's network namespace at a path, as CNI gives it.
 func OfPath(path, name string) string {
 	ns, err := netns.GetFromPath(path)
 	if err != nil {
@@ -53,7 +53,8 @@ func of(ns netns.NsHandle, name string) string {
 		return ""
 	}
 	defer own.Close()
-	// An index is valid in one namespace only. The pod's namespace has an ID for this one.
+	// An interface index is valid in one namespace only. So the other end must be in the caller's
+	// namespace: id is the number by which the pod's namespace knows it.
 	id, err := inside.GetNetNsIdByFd(int(own))
 	if err != nil || id < 0 || id != pod.Attrs().NetNsID || !slices.Contains(pairs, pod.Type()) {
 		return ""

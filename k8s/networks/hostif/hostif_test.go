@@ -14,8 +14,7 @@ import (
 
 const ifName = "eth0"
 
-// TestHostIf checks that the host's end of a pod's veth pair is found, and that no other
-// interface is taken for it.
+// TestHostIf checks that the host's end of a pod's veth pair is found, and no other interface.
 func TestHostIf(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -46,8 +45,8 @@ func TestHostIf(t *testing.T) {
 	if got := OfPath("/nowhere", ifName); got != "" {
 		t.Errorf("by a path that is not there: %q", got)
 	}
-	// A pair whose other end is in another namespace, although the host has a device with
-	// that index, and although the pod has a second pair with an end on the host.
+	// The ends of this pair are in two namespaces, neither of them the host's. The host has a device
+	// with the same index as one end, and a second pair leads to the host. Neither must be taken.
 	elsewhere := process(t)
 	host, err := netlink.LinkByName("hostif-host")
 	if err != nil {
@@ -59,7 +58,7 @@ func TestHostIf(t *testing.T) {
 		PeerNamespace: netlink.NsPid(elsewhere)}); err != nil {
 		t.Fatal(err)
 	}
-	// This also makes the kernel give the host's namespace an ID in the pod's.
+	// This call also makes the kernel give the host's namespace an ID in the pod's namespace.
 	if got := OfProcess(elsewhere, "second"); got != "hostif-second" {
 		t.Errorf("got %q", got)
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/niclane/niclane/internal/kernel/nlsock"
 )
 
-// A Flow is a connection that the kernel translates.
+// A Flow is a connection whose addresses or ports the kernel translates.
 type Flow struct {
 	// Protocol is "tcp" or "udp".
 	Protocol string
 	// Src and Dst are the addresses of the first packet as it arrived.
 	Src, Dst netip.AddrPort
-	// ReplySrc and ReplyDst are the addresses of the answers as they arrive. If they are not
-	// Dst and Src, the kernel translates.
+	// ReplySrc and ReplyDst are the addresses of the answers as they arrive. Without translation,
+	// ReplySrc is equal to Dst, and ReplyDst to Src.
 	ReplySrc, ReplyDst netip.AddrPort
 }
 
@@ -52,17 +52,16 @@ const (
 // (Documentation/networking/nf_conntrack-sysctl.rst).
 const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 
-// none reports whether a count says that nothing is tracked, as on nodes without netfilter
-// rules whose network is all in eBPF. The table need not be walked then. It is for all
-// namespaces: walking its 262144 empty buckets twice takes 16 ms, a quarter of the CPU time
-// of the agent at rest.
+// none reports whether a count file says that the kernel tracks no connection. This is so on nodes
+// without netfilter rules, whose pod network uses only eBPF. Flows then skips the table of
+// connections: walking its 262144 empty buckets twice takes 16 ms.
 func none(file string) bool {
 	b, err := os.ReadFile(file)
 	return err == nil && string(b) == "0\n"
 }
 
-// Flows calls f for every connection of this network namespace that the kernel translates. It
-// returns nil if the kernel cannot list connections: then it translates none.
+// Flows calls f for every connection of this network namespace that the kernel translates. If the
+// kernel cannot list connections, it translates none, and Flows returns nil.
 func Flows(f func(Flow)) (err error) {
 	if none(countFile) {
 		return nil
@@ -75,8 +74,8 @@ func Flows(f func(Flow)) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	// The kernel lists connections that have all of the given bits. So source and destination
-	// translation are asked for one after the other.
+	// One request lists only connections that have all given bits. So Flows first asks for source
+	// translation, then for destination translation.
 	for _, bit := range []uint32{statusSrcNAT, statusDstNAT} {
 		ae := netlink.NewAttributeEncoder()
 		ae.ByteOrder = binary.BigEndian
@@ -104,8 +103,8 @@ func Flows(f func(Flow)) (err error) {
 			if err != nil {
 				return fmt.Errorf("connections of the node: %w", err)
 			}
-			// Before Linux 5.15 the kernel ignores the filter. A connection translated both
-			// ways was listed in the first pass.
+			// Linux before 5.15 ignores the filter and lists all connections. A connection with both
+			// translations was listed in the first pass already.
 			if status&bit != 0 && (bit == statusSrcNAT || status&statusSrcNAT == 0) && flow.Protocol != "" {
 				f(flow)
 			}
@@ -114,7 +113,7 @@ func Flows(f func(Flow)) (err error) {
 	return nil
 }
 
-// decode reads a message. Protocol is "" if it is neither TCP nor UDP.
+// decode reads a message about one connection. Protocol is "" if it is neither TCP nor UDP.
 func decode(b []byte) (f Flow, status uint32, err error) {
 	if len(b) < sizeofNfgen {
 		return f, 0, fmt.Errorf("message of %d bytes", len(b))
@@ -137,7 +136,7 @@ func decode(b []byte) (f Flow, status uint32, err error) {
 	return f, status, ad.Err()
 }
 
-// tuple reads addresses, ports and the protocol.
+// tuple returns a function that reads one direction of a connection: addresses, ports, protocol.
 func tuple(src, dst *netip.AddrPort, protocol *string) func(*netlink.AttributeDecoder) error {
 	return func(ad *netlink.AttributeDecoder) error {
 		var from, to netip.Addr

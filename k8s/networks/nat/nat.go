@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nat finds packets of pods in lanes that the card sees under another address than
-// the lane knows, because the node translates them. These are sent packets that the node
-// masquerades, and received packets for a node port or a load balancer's address. It reads
-// the kernel's connections, and no rules. It cannot see translation without connection
-// tracking (Cilium's eBPF masquerading). It changes nothing.
+// Package nat finds packets of pods that are outside their lane because the node translates
+// addresses: at the card, the packets do not have the address that the lane knows. These are sent
+// packets that the node masquerades, and received packets for a node port or a load balancer's
+// address. The package reads the kernel's table of connections, not the rules. It cannot see
+// translation without connection tracking (Cilium's eBPF masquerading). It changes nothing.
 package nat
 
 import (
@@ -21,25 +21,25 @@ import (
 // A Finding is a set of a pod's packets that are outside their lane.
 type Finding struct {
 	Namespace, Pod, UID string
-	// Container of the lane, "" for a claim.
+	// Container is the name of the container that has the lane, "" for a claim.
 	Container string
 	Lane      string
-	// Frontend is the address and port that clients send to and the lane does not know. If it
-	// is the zero AddrPort, the pod's own connections leave with the node's address.
+	// Frontend is the address and port to which clients send, and which the lane does not know. The
+	// zero AddrPort means that the node masquerades the pod's own connections.
 	Frontend netip.AddrPort
 	// Protocol is "tcp" or "udp".
 	Protocol string
 	// Remote is the other end of one of the connections.
 	Remote netip.Addr
-	// Sent says that only received packets are outside the lane: sent ones are in it.
+	// Sent says that the sent packets are in the lane, and only the received ones are outside.
 	Sent bool
 }
 
-// key returns the finding without the values that may differ when it is found again.
+// key returns the finding without Remote. Findings with the same key are the same problem.
 func (f Finding) key() Finding { f.Remote = netip.Addr{}; return f }
 
-// Find returns the findings that flows show for pods in lanes, without duplicates. uplink
-// reports whether an address is reached through the card.
+// Find returns the findings for the pods in lanes (in), without duplicates. flows lists the node's
+// translated connections. uplink reports whether an address is reached through the card.
 func Find(flows func(func(Flow)) error, in []lanes.Attachment, uplink func(netip.Addr) bool) ([]Finding, error) {
 	byAddr := map[netip.Addr]*lanes.Attachment{}
 	for i := range in {
@@ -63,9 +63,9 @@ func Find(flows func(func(Flow)) error, in []lanes.Attachment, uplink func(netip
 	return out, err
 }
 
-// Outside returns the findings that are really outside lanes. sees says that the transmit
-// classifier sees the addresses from before translation. steered says that received packets
-// are steered to lanes.
+// Outside returns the findings whose packets are really outside their lane. sees says that the
+// transmit classifier sees addresses before the node translates them, so that sent packets are in
+// the lane. steered says that received packets are steered to lanes.
 func Outside(found []Finding, sees, steered bool) []Finding {
 	if !sees {
 		return found
@@ -80,7 +80,7 @@ func Outside(found []Finding, sees, steered bool) []Finding {
 	return out
 }
 
-// left returns the part of a flow that is outside its lane.
+// left returns a finding if packets of a flow are outside the lane that they belong to.
 func left(f Flow, byAddr map[netip.Addr]*lanes.Attachment) (Finding, bool) {
 	if at := byAddr[f.Src.Addr()]; at != nil && f.ReplyDst != f.Src {
 		// The pod opened this connection. Its other end is the source of the answers.
@@ -98,7 +98,7 @@ func left(f Flow, byAddr map[netip.Addr]*lanes.Attachment) (Finding, bool) {
 	return Finding{}, false
 }
 
-// laneOf returns the pod's lane that has such packets, "" if none has.
+// laneOf returns the pod's lane to which packets with these addresses belong, "" if there is none.
 func laneOf(at *lanes.Attachment, protocol string, own, remote netip.AddrPort) string {
 	for i := range at.Members {
 		if m := &at.Members[i]; m.Has(protocol, own, remote) {
@@ -144,8 +144,7 @@ func (f *Finding) Message(services bool) string {
 		"card: %s", f.Frontend, strings.ToUpper(f.Protocol), what, f.Lane, advice)
 }
 
-// Remembered is how long a finding stays valid after it was last seen: connections come and
-// go.
+// Remembered is how long a finding stays valid after its last connection was seen.
 const Remembered = 10 * time.Minute
 
 // A Memory has the findings of the last minutes (Remembered).
@@ -156,8 +155,8 @@ type memory struct {
 	at time.Time
 }
 
-// Add adds the findings of one look. It returns the new ones; changed says that String now
-// returns something else.
+// Add adds findings and drops those that are too old. fresh are the findings that the Memory did
+// not have. changed says that the result of String has changed.
 func (m *Memory) Add(now time.Time, found []Finding) (fresh []Finding, changed bool) {
 	if m.seen == nil {
 		m.seen = map[Finding]memory{}

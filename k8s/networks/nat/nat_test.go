@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// within runs f in a named network namespace.
+// within runs f on a thread in the named network namespace, and waits for its end.
 func within(t *testing.T, name string, f func() error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -50,7 +50,7 @@ func within(t *testing.T, name string, f func() error) {
 	}
 }
 
-// send sends one datagram.
+// send returns a function that sends one UDP datagram.
 func send(from, to string) func() error {
 	return func() error {
 		c, err := (&net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from))}).Dial("udp", to)
@@ -62,7 +62,8 @@ func send(from, to string) func() error {
 	}
 }
 
-// redis returns a pod with lane l, which has UDP port 5000 and packets to remote port 53.
+// redis returns a pod with lane l. The lane has the pod's UDP ports 4990 to 5000, packets to remote
+// port 53, and the given frontends.
 func redis(frontends ...string) lanes.Attachment {
 	own := []netip.Prefix{netip.MustParsePrefix("10.244.0.5/32"), netip.MustParsePrefix("fd00::5/128")}
 	a := lanes.Attachment{
@@ -83,8 +84,8 @@ func redis(frontends ...string) lanes.Attachment {
 	return a
 }
 
-// TestTranslated sends packets of a pod through a node that translates them by nftables and
-// iptables, and checks that each is found.
+// TestTranslated sends packets between a pod and a host, through a node that translates them by
+// nftables or iptables. It checks that Find reports those that are outside the pod's lane.
 func TestTranslated(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -129,7 +130,7 @@ func TestTranslated(t *testing.T) {
 			t.Fatalf("%s: %v: %s", line, err, out)
 		}
 	}
-	// No packet is sent yet: rules alone are no finding.
+	// The rules alone give no finding: the first case sends no packet.
 	run(t, `nft 'table inet t {
 		chain pre { type nat hook prerouting priority dstnat;
 			udp dport 30500 dnat ip to 10.244.0.5:5000;
@@ -201,7 +202,7 @@ func TestTranslated(t *testing.T) {
 	}
 }
 
-// TestNone checks that the table is skipped only if the count is known to be 0.
+// TestNone checks that the table of connections is skipped only if their count is known to be 0.
 func TestNone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "count")
 	if none(file) {
@@ -239,8 +240,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestOutside checks which findings are outside lanes. If the classifier sees the addresses
-// from before translation, only received packets are, and only with steering.
+// TestOutside checks which packets are outside lanes. If the classifier sees addresses before
+// translation, only received packets can be, and only if received packets are steered.
 func TestOutside(t *testing.T) {
 	found := []Finding{{Lane: "a"}, {Lane: "b", Frontend: netip.MustParseAddrPort("192.0.2.1:30379")}}
 	half := slices.Clone(found)
@@ -258,8 +259,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// TestMemory checks that a finding is new once, and stays valid for Remembered after it was
-// last seen.
+// TestMemory checks that Add returns a finding only once, and that the finding stays for the time
+// Remembered after it was last seen.
 func TestMemory(t *testing.T) {
 	var m Memory
 	now := time.Unix(0, 0)

@@ -8,12 +8,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// dumps is the most attempts to list while the list changes.
+// dumps is the number of attempts to get a list that did not change meanwhile.
 const dumps = 100
 
-// dump asks the kernel for a list until it is complete. An object that changes during the
-// dump may be missing (NLM_F_DUMP_INTR, netlink(7)); links change often on a node that starts
-// many pods.
+// dump asks the kernel for a list until the list is complete. If objects change during the dump,
+// some may be missing (NLM_F_DUMP_INTR, netlink(7)). On a node that starts many pods, links change
+// often.
 func dump[T any](list func() (T, error)) (all T, err error) {
 	for range dumps {
 		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -9,8 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestDump checks that a list that changes during the dump is listed again, a limited number
-// of times.
+// TestDump checks that dump asks again if the list changed during the dump, but not without end.
 func TestDump(t *testing.T) {
 	other := errors.New("other")
 	for name, c := range map[string]struct {

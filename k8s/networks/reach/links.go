@@ -16,18 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links knows which links of the network namespace can be tunnels, without listing all links
-// each time. A node with 100 pods has as many links, and listing them costs a starting pod 1
-// ms (BenchmarkOnDevice). The kernel sends each change before it completes it (rtnetlink(7)),
-// so the messages so far give the present state. The zero value is ready for use; it keeps a
-// socket open.
+// Links knows which links of the network namespace can be tunnels. It lists all links once, and
+// then reads the kernel's messages about changes (rtnetlink(7)). Listing all links of 110 pods for
+// each starting pod would take 1 ms (BenchmarkOnDevice). The kernel queues a message before it
+// completes the change, so the messages give the present state. The zero value is ready for use.
+// Links keeps a socket open.
 type Links struct {
 	mu       sync.Mutex
 	told     int          // the socket, once open
 	suspects map[int]bool // by index; nil: the links must be listed
 }
 
-// OnDevice does the same as the function OnDevice.
+// OnDevice does the same as the function OnDevice, without listing all links.
 func (l *Links) OnDevice(_ string, addrs []netip.Addr) error {
 	l.mu.Lock()
 	some, err := l.some()
@@ -43,14 +43,14 @@ func (l *Links) OnDevice(_ string, addrs []netip.Addr) error {
 	return encrypted(addrs)
 }
 
-// some reports whether any link can be a tunnel of the pod network.
+// some reports whether the network namespace has a link that can be a tunnel of the pod network.
 func (l *Links) some() (bool, error) {
 	if l.suspects != nil {
 		err := l.follow()
 		if err == nil {
 			return len(l.suspects) > 0, nil
 		}
-		if !errors.Is(err, unix.ENOBUFS) { // after lost messages (ENOBUFS) the socket can still be used
+		if !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: messages were lost, but the socket still works
 			l.forget()
 		}
 	}
@@ -61,7 +61,7 @@ func (l *Links) some() (bool, error) {
 	return len(l.suspects) > 0, nil
 }
 
-// forget closes the socket; the next question starts again.
+// forget closes the socket. The next call of some opens it and lists the links again.
 func (l *Links) forget() {
 	if l.told != 0 {
 		_ = unix.Close(l.told)
@@ -69,8 +69,8 @@ func (l *Links) forget() {
 	l.told, l.suspects = 0, nil
 }
 
-// begin opens the socket and lists the links. Messages that arrive meanwhile are read in
-// their order by the next question.
+// begin opens the socket, and then lists the links. The next call of some reads the messages that
+// arrived during the listing.
 func (l *Links) begin() error {
 	if l.told == 0 {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
@@ -100,7 +100,7 @@ func (l *Links) begin() error {
 	return nil
 }
 
-// follow reads the messages that have arrived.
+// follow reads the messages about changed links that have arrived, without waiting.
 func (l *Links) follow() error {
 	b := make([]byte, 64<<10)
 	for {
@@ -125,7 +125,8 @@ func (l *Links) follow() error {
 	}
 }
 
-// take records one link: a struct ifinfomsg and its attributes.
+// take reads a message about one link (a struct ifinfomsg and attributes), and records whether the
+// link can be a tunnel.
 func (l *Links) take(kind uint16, m []byte) error {
 	if kind != unix.RTM_NEWLINK && kind != unix.RTM_DELLINK {
 		return nil
@@ -134,7 +135,7 @@ func (l *Links) take(kind uint16, m []byte) error {
 		return fmt.Errorf("a link's message has %d bytes", len(m))
 	}
 	if m[0] != unix.AF_UNSPEC {
-		return nil // about a bridge's port, not the link
+		return nil // the message is about the link as a port of a bridge
 	}
 	index := int(int32(binary.NativeEndian.Uint32(m[4:])))
 	if kind == unix.RTM_DELLINK {
@@ -145,7 +146,7 @@ func (l *Links) take(kind uint16, m []byte) error {
 	switch {
 	case err != nil:
 		return err
-	case name == "": // a message of a wireless driver
+	case name == "": // such messages come from wireless drivers, and say nothing about the link
 	case suspect(of, name):
 		l.suspects[index] = true
 	default:
@@ -154,7 +155,8 @@ func (l *Links) take(kind uint16, m []byte) error {
 	return nil
 }
 
-// describe returns the name and the kind of a link from its attributes, "" for none.
+// describe reads the name and the kind of a link from its attributes. Each is "" if there is no
+// such attribute.
 func describe(attributes []byte) (name, kind string, err error) {
 	attrs, err := nl.ParseRouteAttr(attributes)
 	if err != nil {

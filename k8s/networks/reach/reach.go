@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reach decides whether a pod's packets have the pod's address on the uplink, where
-// lanes need it. It also limits the rate toward a pod. It refuses a pod that it knows to be
-// out of reach, so that the pod does not start without a working lane.
+// Package reach decides whether a pod's packets have the pod's address on the uplink, because lanes
+// recognise them by it. If it knows that they do not have it, it returns an error, so that the pod
+// does not start without a working lane. It also limits the rate toward a pod.
 package reach
 
 import (
@@ -25,13 +25,13 @@ var tunnels = map[string]bool{
 	"vti": true, "vti6": true, "xfrm": true,
 }
 
-// sometimes are kinds of links that are tunnels of the pod network only if the pod network
-// has made them. The kernel's "tun" is netlink.Link's "tuntap".
+// sometimes are kinds of links that the pod network or another program (a VPN) can make. Only the
+// pod network's links carry pods' packets. The kernel says "tun", netlink.Link "tuntap".
 var sometimes = map[string]bool{"wireguard": true, "tun": true, "tuntap": true}
 
-// OnDevice returns why packets of a pod with these addresses do not have them on the device,
-// nil if no reason is known. The reasons are a tunnel of the pod network to other nodes, and
-// IPsec.
+// OnDevice returns an error if packets of a pod with these addresses do not have them on the node's
+// card. The reason is a tunnel of the pod network to other nodes, or IPsec. It returns nil if it
+// knows no reason.
 func OnDevice(_ string, addrs []netip.Addr) error {
 	if err := tunnelled(addrs); err != nil {
 		return err
@@ -39,7 +39,7 @@ func OnDevice(_ string, addrs []netip.Addr) error {
 	return encrypted(addrs)
 }
 
-// tunnelled returns an error if a tunnel carries packets of these addresses.
+// tunnelled returns an error if the pod network sends packets of these addresses through a tunnel.
 func tunnelled(addrs []netip.Addr) error {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -76,7 +76,7 @@ func tunnelled(addrs []netip.Addr) error {
 	return nil
 }
 
-// encrypted returns an error if an IPsec policy applies to packets that these addresses send.
+// encrypted returns an error if an IPsec policy applies to packets from one of these addresses.
 func encrypted(addrs []netip.Addr) error {
 	policies, err := dump(func() ([]netlink.XfrmPolicy, error) { return netlink.XfrmPolicyList(unix.AF_UNSPEC) })
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) { // a kernel without IPsec
@@ -101,14 +101,15 @@ func encrypted(addrs []netip.Addr) error {
 	return nil
 }
 
-// ofPodNetwork reports whether pod networks give their WireGuard and TUN links such a name.
+// ofPodNetwork reports whether the name of a WireGuard or TUN link is one that a pod network
+// (Cilium, flannel, Calico) gives.
 func ofPodNetwork(name string) bool {
 	return strings.HasPrefix(name, "cilium_") || strings.HasPrefix(name, "flannel") ||
 		strings.HasPrefix(name, "wireguard.cali") || strings.HasPrefix(name, "wg-v6.cali")
 }
 
-// routed returns a network of the pod's address family that is routed through a link, "" if
-// none.
+// routed returns a network whose route leads through a link, "" if there is none. The network has
+// the family (IPv4 or IPv6) of one of the pod's addresses.
 func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		has := false
@@ -118,7 +119,7 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 		if !has {
 			continue
 		}
-		// All tables: Calico's and Cilium's WireGuard have their own.
+		// All routing tables are read: Calico's and Cilium's WireGuard have their own table.
 		of := netlink.Route{LinkIndex: l.Attrs().Index, Table: unix.RT_TABLE_UNSPEC}
 		routes, err := dump(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, &of, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
@@ -132,7 +133,7 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 			}
 			if ones, bits := r.Dst.Mask.Size(); ones == bits ||
 				r.Protocol == unix.RTPROT_KERNEL && r.Dst.IP.IsLinkLocalUnicast() {
-				continue // a single address is the tunnel's other end
+				continue // a route to a single address leads to the tunnel's other end
 			}
 			return r.Dst.String(), nil
 		}
@@ -143,11 +144,12 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 // Limits of a token bucket toward a pod.
 const (
 	tbfHandle = 0x6e6c0000 // "nl:"
-	// burstTime is the length of a burst at the full rate. queueTime is how long a packet may
-	// wait beyond that (latency in the CNI plugin bandwidth).
+	// The bucket holds what the rate allows in burstTime, the queue what it allows in queueTime. A
+	// packet waits at most queueTime (latency in the CNI plugin bandwidth).
 	burstTime = 20 * time.Millisecond
 	queueTime = 25 * time.Millisecond
-	// leastFrames is the least size of both, in frames: with fewer, TCP does not speed up.
+	// leastFrames is the least size of the bucket and of the queue, in frames. With smaller ones, TCP
+	// does not reach the rate.
 	leastFrames = 3
 	mostBurst   = 256 << 20
 	// ethernetHeader is the Ethernet header with a VLAN tag, which the MTU does not include.
@@ -164,9 +166,9 @@ func bucket(bits uint64, frame int) (burst, limit uint32) {
 	return burst, uint32(min(uint64(burst)+during(queueTime), math.MaxUint32))
 }
 
-// Limit sets the most bits per second that a link sends. On the host's end of a veth pair,
-// that is the rate toward the pod. 0 removes the limit. Limit returns an error if another
-// program has set a root qdisc there.
+// Limit sets the highest rate at which a link sends, in bit/s. On the host's end of a veth pair,
+// this is the rate toward the pod. Rate 0 removes the limit. Limit returns an error if another
+// program has set the link's root qdisc.
 func Limit(link string, bits uint64) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
@@ -195,7 +197,7 @@ func Limit(link string, bits uint64) error {
 	if bits == 0 {
 		return nil
 	}
-	// tc(8) gives the kernel the bucket as the time to send it.
+	// Like tc(8), Limit gives the kernel the bucket's size as the time that sending it takes.
 	tbf.Buffer = netlink.Xmittime(tbf.Rate, tbf.Buffer)
 	if err := netlink.QdiscReplace(tbf); err != nil {
 		if errors.Is(err, unix.ENOENT) {

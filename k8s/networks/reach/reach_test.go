@@ -16,7 +16,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// both calls OnDevice of the package and of l, which must return the same.
+// both calls the function OnDevice and the method l.OnDevice, and checks that their results are
+// equal.
 func both(t *testing.T, l *Links, addrs []netip.Addr) error {
 	t.Helper()
 	err, known := OnDevice("up0", addrs), l.OnDevice("up0", addrs)
@@ -26,8 +27,8 @@ func both(t *testing.T, l *Links, addrs []netip.Addr) error {
 	return err
 }
 
-// TestOverlay checks that a tunnel that carries pods' packets to other nodes hides their
-// addresses.
+// TestOverlay checks that OnDevice returns an error once a VXLAN tunnel carries pods' packets to
+// other nodes.
 func TestOverlay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -71,13 +72,13 @@ func TestOverlay(t *testing.T) {
 		}
 	}
 	hidden("up")
-	// A link that leaves a bridge still exists.
+	// For a link that leaves a bridge, the kernel sends RTM_DELLINK, but the link still exists.
 	vethtest.IP(t, `link add br7 type bridge
 		link set cilium_vxlan master br7`)
 	hidden("in a bridge")
 	vethtest.IP(t, "link del br7")
 	hidden("in no bridge")
-	// After lost messages the links are listed again.
+	// If messages are lost because the socket's buffer is full, the links are listed again.
 	vethtest.IP(t, "link del cilium_vxlan")
 	if err := both(t, l, pod); err != nil {
 		t.Errorf("gone: %v", err)
@@ -95,8 +96,8 @@ func TestOverlay(t *testing.T) {
 	hidden("after a loss")
 }
 
-// TestOverlaysOfPodNetworks tests tunnels other than VXLAN, each as its pod network makes it,
-// and links that only look like one.
+// TestOverlaysOfPodNetworks tests tunnels other than VXLAN, each made as a pod network makes it. It
+// also tests IPsec, and a VPN and an IPsec policy that do not concern pods.
 func TestOverlaysOfPodNetworks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -143,8 +144,8 @@ func TestOverlaysOfPodNetworks(t *testing.T) {
 	}
 }
 
-// TestBucket checks that a packet waits at most about 25 ms at any rate, or the time of a few
-// frames if that is longer, and that no rate overflows the kernel's numbers.
+// TestBucket checks the sizes of bucket and queue: about 20 and 25 ms at the rate, at least 3
+// frames each, and never more than the kernel's 32-bit numbers hold.
 func TestBucket(t *testing.T) {
 	const frame = 1518
 	for _, tt := range []struct {

@@ -10,8 +10,8 @@ import (
 )
 
 // Through returns a function that reports whether packets to an address leave by one of the
-// devices, or by a device on top of them: their bond, a VLAN, a bridge. Its answers are valid
-// as long as links and routes do not change.
+// devices, or by a device on top of them: their bond, a VLAN, a bridge. The function remembers its
+// results, so it is valid only as long as links and routes do not change.
 func Through(devices []string) (func(netip.Addr) bool, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -25,7 +25,7 @@ func Through(devices []string) (func(netip.Addr) bool, error) {
 			}
 		}
 	}
-	for range links { // at most this many levels
+	for range links { // each pass finds one more level of devices
 		for _, l := range links {
 			a := l.Attrs()
 			if on[a.Index] && a.MasterIndex != 0 {
