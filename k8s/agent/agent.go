@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent joins the parts of niclane-agent: the card, the node's lanes, the API server,
-// kubelet, niclane-cni, and the keeper that repairs drift. It decides nothing itself.
+// Package agent connects the parts of niclane-agent: the card, the node's lanes, the API server,
+// kubelet, niclane-cni, and the keeper that repairs drift. The parts make all decisions.
 package agent
 
 import (
@@ -49,12 +49,12 @@ type Options struct {
 	StateDir, RunDir string
 	// Socket is the path at which the agent listens for niclane-cni.
 	Socket string
-	// NRI is the path of the runtime's NRI socket. If it is "", only niclane-cni reports
-	// pods.
+	// NRI is the path of the runtime's NRI socket. If it is "", the agent does not use NRI, and only
+	// niclane-cni reports pods.
 	NRI string
-	// NRIBandwidth makes the agent honour the bandwidth annotations of pods that NRI reports.
+	// NRIBandwidth makes the agent apply the bandwidth annotations of pods that NRI reports.
 	NRIBandwidth bool
-	// Services makes lanes also take the packets of the Services that lead to their pods.
+	// Services says that packets for a pod's Services belong to the pod's lane too.
 	Services bool
 	// KubeletDir is kubelet's root directory, usually /var/lib/kubelet.
 	KubeletDir string
@@ -74,12 +74,12 @@ type Agent struct {
 	keeper   *watch.Keeper
 	source   *notify.Source
 
-	seen, pods, changed, kept chan struct{} // wake the loops
+	seen, pods, changed, kept chan struct{} // each wakes one loop
 	took                      *prometheus.HistogramVec
 
 	mu       sync.Mutex
-	laneOf   map[string]string // lanes of objects that drifted, by the object's key
-	bypassed nat.Memory        // pods' packets that the card sees under other addresses
+	laneOf   map[string]string // lane of each object that has drifted, by the object's key
+	bypassed nat.Memory        // pods' packets that are outside their lane because of translation
 }
 
 // New returns an agent. It changes nothing on the card before Run.
@@ -88,8 +88,8 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	// State of this boot changes with each pod. It is in RunDir, so that no pod waits for a
-	// disk.
+	// The state of this boot changes with each pod. It is in RunDir, so that a starting pod does not
+	// wait for a disk.
 	dir, run := filepath.Join(o.StateDir, "kubernetes"), filepath.Join(o.RunDir, "kubernetes")
 	for _, d := range []string{o.StateDir, dir, o.RunDir, run} {
 		if err := privateDir(d); err != nil {
@@ -163,8 +163,8 @@ func (a *Agent) device() (string, error) {
 	return applier.DeviceOf(addr)
 }
 
-// handle answers niclane-cni's requests, and reports niclane-cni-install's failures as
-// events.
+// handle answers a request of niclane-cni. If niclane-cni-install reports that pods get no lanes
+// from niclane-cni, handle sends an event.
 func (a *Agent) handle(ctx context.Context, r *cni.Request, early func()) cni.Answer {
 	if r.Command == cni.Unchained {
 		a.o.Log.Warn("niclane-cni gives pods no lanes", "error", r.Reason)
@@ -175,10 +175,10 @@ func (a *Agent) handle(ctx context.Context, r *cni.Request, early func()) cni.An
 	return a.attacher.Handle(ctx, r, early)
 }
 
-// doing is the most time for one request. niclane-cni waits a little longer.
+// doing is the longest time that one request may take. niclane-cni waits a little longer.
 const doing = 25 * time.Second
 
-// Run runs until ctx ends. It leaves the lanes on the card.
+// Run runs the agent until ctx ends. At the end, the lanes stay on the card.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	if a.source, err = notify.Open(); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	return together(ctx, parts...)
 }
 
-// together runs all functions until ctx ends or one of them fails.
+// together runs all functions at the same time. If one fails, it ends the others.
 func together(ctx context.Context, fs ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -230,8 +230,8 @@ func together(ctx context.Context, fs ...func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-// again calls f until ctx ends, 5 s after each failure: the part of the node that f needs may
-// come later.
+// again calls f again 5 s after each return, until ctx ends. What f needs on the node may appear
+// later.
 func again(ctx context.Context, log *slog.Logger, what string, f func(context.Context) error) error {
 	for {
 		err := f(ctx)
@@ -253,8 +253,8 @@ const (
 	sweeps = 2 * time.Minute       // between sweeps without an event
 )
 
-// follow applies the node's policy and attaches the node's pods, after each change and at
-// least every sweeps.
+// follow applies the node's policy and attaches the node's pods. It does so after each change in
+// the API server, and at least once in the time sweeps.
 func (a *Agent) follow(ctx context.Context) error {
 	tick := time.NewTicker(sweeps)
 	defer tick.Stop()
@@ -288,7 +288,8 @@ func (a *Agent) follow(ctx context.Context) error {
 	}
 }
 
-// report receives the keeper's events. It must not call the keeper.
+// report logs an event of the keeper, and notes the lane of an object that has drifted. It must not
+// call the keeper.
 func (a *Agent) report(e watch.Event) {
 	if e.Kind == watch.Drift {
 		a.mu.Lock()
@@ -303,7 +304,8 @@ func (a *Agent) report(e watch.Event) {
 	}
 }
 
-// judge reports which lanes do not hold, each time after the keeper has looked and repaired.
+// judge reports which lanes are not as niclane left them. It does so each time after the keeper has
+// looked at the lanes and repaired them.
 func (a *Agent) judge(ctx context.Context) error {
 	for {
 		select {
@@ -333,9 +335,9 @@ func (a *Agent) judge(ctx context.Context) error {
 	}
 }
 
-// ofPod reports whether the object with this key belongs to one pod's control group. Such an
-// object disappears with the pod, before the pod's end is reported, and does not make the
-// lane unhealthy for other pods.
+// ofPod reports whether the object with this key belongs to one pod's control group. Such an object
+// disappears with the pod, before the runtime reports the pod's end. The lane stays healthy for
+// other pods.
 func ofPod(key string) bool {
 	for _, o := range []device.Object{device.CgroupClass{}, device.CgroupPriority{}} {
 		if kind, _, _ := strings.Cut(o.Key(), "/"); strings.HasPrefix(key, kind+"/") {

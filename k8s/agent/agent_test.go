@@ -45,7 +45,7 @@ import (
 var laneNodes = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
 	Resource: v1alpha1.NodeResource}
 
-// A world is an API server with one node, and the statuses that the agent has written.
+// A world is a fake API server with one node. It records the statuses that the agent writes.
 type world struct {
 	dynamic.Interface
 	fake *fake.FakeDynamicClient
@@ -164,8 +164,8 @@ func get(socket, path string) (int, string, error) {
 	return r.StatusCode, string(b), err
 }
 
-// TestPause checks that looks take longer pauses if there are many connections, but less than
-// half of nat.Remembered, so that no finding is forgotten in between.
+// TestPause checks that the pause is longer after a longer search for translated packets, but at
+// most half of nat.Remembered, so that no finding is forgotten meanwhile.
 func TestPause(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		0: time.Minute, time.Millisecond: time.Minute, 16 * time.Millisecond: 160 * time.Second,
@@ -177,8 +177,9 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// testTranslated checks that packets that the node translates appear in the policy's status
-// and, once, in an event on the pod. After the pod's end they are no longer in the status.
+// testTranslated checks how the agent reports a pod's packets that the node translates: in the
+// policy's status, and in one event about the pod. After the pod's end, the status no longer has
+// them.
 func testTranslated(t *testing.T, a *Agent, w *world) {
 	pod := netip.MustParseAddrPort("10.244.0.5:6379")
 	err := a.lanes.Attach(t.Context(), lanes.Attachment{
@@ -217,8 +218,8 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 			}
 		}
 	}
-	// With cpumap, received packets are steered. Sent packets are in their lane only if the
-	// kernel lets the classifier see the address from before translation.
+	// Received packets are steered here (by cpumap). Sent packets are in their lane only if the kernel
+	// lets the classifier see the address before translation.
 	where := "are not in its lane redis-0"
 	if sees, err := applier.SeeTranslated([]string{"up0"}); err != nil {
 		t.Fatal(err)
@@ -238,12 +239,12 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 	w.said(t, `"reason":"AddressesAreSeen"`)
 }
 
-// testLanePods checks that the agent lists pods that ask for a lane as soon as it sees them,
-// and no others.
+// testLanePods checks that the agent writes a pod that asks for a lane into its list as soon as the
+// pod is in the API server, and no other pod.
 func testLanePods(t *testing.T, w *world, socket string) {
 	t.Helper()
 	resources := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	// A pod with a claim may have a lane, which is not known yet.
+	// It is not known yet whether the pod with a claim has a lane.
 	for _, pod := range []struct {
 		name  string
 		limit corev1.ResourceName
@@ -254,7 +255,7 @@ func testLanePods(t *testing.T, w *world, socket string) {
 		if name == "claimed" {
 			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "lane"}}
 		}
-		if name == "plain" { // this annotation must not list another pod as one without a lane
+		if name == "plain" { // this annotation must not put pod redis on the list of pods without a lane
 			p.Annotations = map[string]string{"kubernetes.io/config.hash": "u-redis"}
 		}
 		p.Spec.Containers = []corev1.Container{{Name: "c",
@@ -346,7 +347,7 @@ func TestStatus(t *testing.T) {
 	if err := w.fake.Tracker().Delete(ofEvents, "default", ""); err != nil { // the fake generates no names
 		t.Error(err)
 	}
-	// Fault 18: several scrapers at the same time, on a device without a driver.
+	// Several clients read the metrics at the same time, of a device without a driver.
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -392,7 +393,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestOfPod checks that objects of a pod's control group make no lane unhealthy.
+// TestOfPod checks which objects belong to a pod's control group, so that their loss does not make
+// the lane unhealthy.
 func TestOfPod(t *testing.T) {
 	for _, c := range []struct {
 		object device.Object

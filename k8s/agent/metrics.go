@@ -19,7 +19,7 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// read reads the lanes' state and the devices' counters.
+// read returns the lanes, and the state and counters of their devices.
 func (a *Agent) read(ctx context.Context) (metrics.Reading, error) {
 	r := metrics.Reading{Moment: status.Moment{Counters: map[string]device.Counters{}}}
 	var devices []string
@@ -51,9 +51,9 @@ func (a *Agent) read(ctx context.Context) (metrics.Reading, error) {
 	return r, nil
 }
 
-// pods exports which pod is in which lane, and the counters of the pod's interface. The label
-// lane joins it with lane_info and the lane's own series. The interface's counters include
-// the pod's packets outside any lane.
+// pods exports which pod is in which lane, and the counters of the pod's interface. The label lane
+// has the same value as in lane_info and in the lane's own metrics. The interface's counters
+// include the pod's packets that are in no lane.
 type pods struct {
 	lanes                      *lanes.Manager
 	inLane, units, used, wrong *prometheus.Desc
@@ -77,8 +77,8 @@ func newPods(m *lanes.Manager) *pods {
 	}
 }
 
-// newTook returns the histogram of the time that the runtime's requests take in the agent. A
-// starting pod waits that long, plus the time of the plugin's process.
+// newTook returns the histogram of the time in seconds that the runtime's requests take in the
+// agent. A starting pod waits for this time, and for the plugin's process.
 func newTook() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "niclane_request_seconds",
@@ -121,7 +121,7 @@ func (p *pods) Collect(out chan<- prometheus.Metric) {
 				gauge(p.inLane, 1, a.Namespace, a.Pod, g.Container, g.Class, g.Lane)
 			}
 		}
-		// A packet received at the host's end was sent by the pod.
+		// Directions are the pod's: a packet that the host's end receives was sent by the pod.
 		for _, c := range []struct {
 			file, direction string
 			desc            *prometheus.Desc

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestReference compares the agent's section of docs/reference/metrics.md with the metrics
-// that the agent exports besides those of package watch/metrics.
+// TestReference compares a section of docs/reference/metrics.md with the metrics that the agent
+// exports in addition to those of niclane watch.
 func TestReference(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
@@ -35,8 +35,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// described returns the name, type and labels of each metric. The type follows from the name,
-// by Prometheus' conventions, because a description has none.
+// described returns the name, type and labels of each metric. A description has no type, so
+// described derives it from the name, by Prometheus' conventions.
 func described(collectors ...prometheus.Collector) []string {
 	descs := make(chan *prometheus.Desc, 100)
 	for _, c := range collectors {

@@ -12,11 +12,11 @@ import (
 	"github.com/niclane/niclane/k8s/nri"
 )
 
-// nriPatience is how long the runtime may be away, for example while it restarts, before the
-// agent sends an event.
+// nriPatience is how long the agent may have no connection to the runtime before it sends an event.
+// A restart of the runtime takes less time.
 const nriPatience = 5 * time.Second
 
-// newNRI returns the plugin by which the runtime reports pods.
+// newNRI returns the agent's NRI plugin, to which the runtime reports pods.
 func (a *Agent) newNRI() *nri.Plugin {
 	return nri.New(nri.Options{
 		Socket: a.o.NRI, Lanes: nriLanes{a.attacher, a.lanes, a.o.Socket}, Bandwidth: a.o.NRIBandwidth,
@@ -31,15 +31,15 @@ func (a *Agent) newNRI() *nri.Plugin {
 	})
 }
 
-// nriLanes gives the plugin the agent's functions that it needs.
+// nriLanes has the functions of the agent that the NRI plugin calls.
 type nriLanes struct {
 	*attach.Attacher
 	*lanes.Manager
-	socket string // niclane-cni's; the list of pods that ask for lanes is next to it
+	socket string // niclane-cni's socket; the list of pods that ask for lanes is in the same directory
 }
 
-// Asks reports whether the pod asks for a lane: by present knowledge, or by the list written
-// before the agent ended.
+// Asks reports whether the pod asks for a lane. It uses what the agent knows now, and the list that
+// the agent wrote before its last end.
 func (l nriLanes) Asks(namespace, name, uid string) bool {
 	return l.Attacher.Asks(namespace, name, uid) || cni.AsksForLane(l.socket, uid)
 }

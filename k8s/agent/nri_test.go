@@ -29,7 +29,7 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// sandbox returns a pod in the runtime's form.
+// sandbox returns the sandbox of a pod as the runtime reports it by NRI.
 func sandbox(name, addr string) *api.PodSandbox {
 	return &api.PodSandbox{
 		Id: "sb-" + name, Name: name, Uid: "u-" + name, Namespace: "default", Ips: []string{addr},
@@ -37,7 +37,7 @@ func sandbox(name, addr string) *api.PodSandbox {
 	}
 }
 
-// exists creates a pod in the API server, which asks for a lane.
+// exists creates a pod that asks for a lane in the API server.
 func (w *world) exists(t *testing.T, name, addr string, phase corev1.PodPhase, host bool) {
 	t.Helper()
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
@@ -58,7 +58,7 @@ func (w *world) exists(t *testing.T, name, addr string, phase corev1.PodPhase, h
 	}
 }
 
-// events returns the events about a pod, each after its reason.
+// events returns the events about a pod, as texts that begin with the event's reason.
 func (w *world) events(t *testing.T, pod string) (said []string) {
 	t.Helper()
 	all, err := w.Resource(schema.GroupVersionResource{Version: "v1",
@@ -74,10 +74,10 @@ func (w *world) events(t *testing.T, pod string) (said []string) {
 	return said
 }
 
-// TestStartedWithoutTheAgent tests pods whose sandboxes the runtime makes while the agent is
-// away: by NRI it then asks nothing. The agent later finds those that kubelet admitted. A
-// running pod gets into its lane, or an event says why not. A pod without a container yet
-// gets into its lane before its first container is created.
+// TestStartedWithoutTheAgent tests pods whose sandboxes the runtime makes while the agent is down,
+// so that NRI does not report them. The agent later finds those that kubelet has admitted. If such
+// a pod runs, the agent puts it into its lane, or sends an event that says why not. If it has no
+// container yet, the agent puts it into its lane before the first container is created.
 func TestStartedWithoutTheAgent(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -165,7 +165,7 @@ func TestStartedWithoutTheAgent(t *testing.T) {
 		})
 	})
 	eventually("a pod gets into its lane before its container is made", func() bool {
-		// The agent gets no requests before it is connected.
+		// This request reaches the agent only when it is connected, so it is repeated.
 		_, err := r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: sandbox("starts", "10.244.0.6"),
 			Container: &api.Container{Id: "c", PodSandboxId: "sb-starts", Name: "c"}})
 		if err != nil {

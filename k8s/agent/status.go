@@ -17,8 +17,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// tellings is the least time between two writes of the status. A node that starts 100 pods
-// then writes its status a few times, not 100 times.
+// tellings is the shortest time between two writes of the status. If a node starts 100 pods, the
+// agent writes the status a few times, not 100 times.
 const tellings = time.Second
 
 // tell keeps the status of the node's LaneNode current, and sends events.
@@ -60,7 +60,7 @@ func (a *Agent) tell(ctx context.Context) error {
 	}
 }
 
-// events sends an event for each condition that is false and was not before, or has another
+// events sends an event for each condition that has become false, or that is false with a new
 // message.
 func (a *Agent) events(ctx context.Context, was, is *v1alpha1.LaneNodeStatus) {
 	for _, c := range is.Conditions {
@@ -141,10 +141,10 @@ func (a *Agent) status(told *v1alpha1.LaneNodeStatus) *v1alpha1.LaneNodeStatus {
 	return out
 }
 
-// cgroup returns the control group of a container in the host's network. It returns "" if the
-// policy does not classify by control group; ports identify the packets then. The group is
-// found by the container's ID in its name, because its path depends on kubelet and the
-// runtime.
+// cgroup returns the control group of a container in the host's network, "" if it is not known. It
+// also returns "" if the policy does not classify by control group: ports then identify the
+// packets. cgroup searches for a group with the container's ID in its name, because the path
+// depends on kubelet and the runtime.
 func (a *Agent) cgroup(pod *corev1.Pod, container string) string {
 	if !a.byCgroup() {
 		return ""

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(vethtest.Isolate(m))
 }
 
-// within runs f in a named network namespace.
+// within runs f on a thread in the named network namespace, and waits for its end.
 func within(t *testing.T, name string, f func() error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -66,7 +66,7 @@ func within(t *testing.T, name string, f func() error) {
 	}
 }
 
-// send sends datagrams from one address and port to another.
+// send sends n UDP datagrams from one address and port to another.
 func send(from, to string, n int) error {
 	local, err := net.ResolveUDPAddr("udp", from)
 	if err != nil {
@@ -85,14 +85,15 @@ func send(from, to string, n int) error {
 		switch _, err := c.Write(make([]byte, 100)); {
 		case err == nil:
 			sent++
-		case !errors.Is(err, unix.ECONNREFUSED): // the answer to an earlier datagram
+		case !errors.Is(err, unix.ECONNREFUSED): // an earlier datagram was answered by ICMP port unreachable
 			return err
 		}
 	}
 	return nil
 }
 
-// echo sends back datagrams to an address of a namespace, until stop.
+// echo receives UDP datagrams at an address of a network namespace and sends them back. It ends
+// when stop is called.
 func echo(t *testing.T, in, addr string) (stop func()) {
 	t.Helper()
 	var c net.PacketConn
@@ -129,9 +130,9 @@ func nft(t *testing.T, rules string) {
 	}
 }
 
-// TestTraffic sends packets of real pods through a real uplink and counts them in their
-// lanes. It covers IPv4 and IPv6, a declared and an undeclared port, a pod without a lane, a
-// pod of the host's network, and a lane that ends.
+// TestTraffic sends packets of pods in network namespaces over a veth uplink, and checks by
+// counters which lane they take. It covers IPv4 and IPv6, a declared and an undeclared port, a pod
+// without a lane, a pod in the host's network, and a lane that ends.
 func TestTraffic(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -240,8 +241,8 @@ func TestTraffic(t *testing.T) {
 		}
 		return out
 	}
-	// expect sends from a namespace, "" for the host's, and checks that the packets are in
-	// one lane and in no other.
+	// expect sends packets from a network namespace ("" means the host's), and checks that they are in
+	// the given lane and in no other.
 	expect := func(what, in, from, to, lane string) {
 		t.Helper()
 		before := counts()

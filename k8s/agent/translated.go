@@ -15,23 +15,23 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// Each look for translations walks the kernel's connection table twice: 16 ms for an empty
-// table of 262144 buckets, as on a large node. Looks are therefore at least a minute apart,
-// and up to mostPause they take at most a ten-thousandth of a CPU. mostPause is short enough
-// that nat.Memory forgets nothing between two looks (nat.Remembered).
+// Each search for translated packets walks the kernel's connection table twice: 16 ms for an empty
+// table of 262144 buckets, as on a large node. The pause after a search is 10000 times as long as
+// the search, so that searches take a ten-thousandth of a CPU. It is at least leastPause and at
+// most mostPause, so that nat.Memory forgets nothing between two searches (nat.Remembered).
 const (
 	leastPause = time.Minute
 	mostPause  = 5 * time.Minute
-	pauses     = 10000 // factor on the time of the last look
+	pauses     = 10000 // length of the pause in times of the search before it
 )
 
-// pause returns the time until the next look, from the time that the last one took.
+// pause returns the time until the next search. took is the time that the last search took.
 func pause(took time.Duration) time.Duration {
 	return min(max(took*pauses, leastPause), mostPause)
 }
 
-// watchTranslated looks for packets of pods that the card sees under another address than
-// their lane has.
+// watchTranslated searches, again and again, for pods' packets that are outside their lane because
+// the node translates their address.
 func (a *Agent) watchTranslated(ctx context.Context) error {
 	next := time.NewTimer(leastPause)
 	defer next.Stop()
@@ -53,7 +53,7 @@ func (a *Agent) watchTranslated(ctx context.Context) error {
 	}
 }
 
-// translated looks once, and sends an event for each new finding to its pod.
+// translated searches once, and sends an event about the pod for each new finding.
 func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) error {
 	devices := a.lanes.Status().Devices
 	uplink, err := reach.Through(devices)

@@ -11,10 +11,10 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// writePods writes two lists for niclane-cni: the pods that ask for a lane, for when the
-// agent does not answer, and the pods that cannot have one, so that niclane-cni does not ask.
-// It waits for nothing else: the runtime makes a pod's network a moment after the API server
-// has bound the pod to the node.
+// writePods writes two lists for niclane-cni after each change of the node's pods. One has the pods
+// that ask for a lane; niclane-cni reads it if the agent does not answer. The other has the pods
+// that cannot have a lane; niclane-cni does not ask for them. writePods writes at once, because the
+// runtime makes a pod's network soon after the API server has bound the pod to the node.
 func (a *Agent) writePods(ctx context.Context) error {
 	failing := ""
 	for {
@@ -24,7 +24,7 @@ func (a *Agent) writePods(ctx context.Context) error {
 		case <-a.pods:
 		}
 		if !a.cluster.Synced() {
-			continue // the old complete list is better than a partial one
+			continue // an old complete list is better than an incomplete one
 		}
 		err := a.writeKnown()
 		if err != nil && err.Error() != failing {
@@ -43,9 +43,8 @@ func (a *Agent) writeKnown() error {
 		case a.attacher.AsksForLane(pod):
 			ask = append(ask, kube.SandboxUID(pod))
 		case !attach.MayHaveLane(pod):
-			// Only the UID from the API server is safe here. The UID of a static pod is an
-			// annotation that any user can write: another pod that it names would start
-			// without its lane.
+			// Only the API server's UID is safe here. The UID of a static pod is in an annotation that any
+			// user can write. If it named another pod, that pod would start without its lane.
 			cannot = append(cannot, string(pod.UID))
 		}
 	}

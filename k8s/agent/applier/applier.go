@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package applier makes the lanes of one lanes file on the node's devices. It uses the same
-// engine and journals as niclane's commands, so these see its lanes as their own.
+// Package applier makes the lanes of one lanes file on the node's devices. It uses the same engine
+// and journals as niclane's commands, so that the commands can show and undo its lanes.
 package applier
 
 import (
@@ -22,9 +22,9 @@ type Applier struct {
 	host.Machine
 }
 
-// New returns an Applier. stateDir has the journals and runDir the lock, as for niclane's
-// commands. config is the absolute path that names the lanes in the journal. Apply also
-// writes the lanes file there, for people to read.
+// New returns an Applier. stateDir is the directory of the journals, runDir that of the lock, as
+// for niclane's commands. config is the absolute path by which the journal names the lanes file.
+// Apply also writes the lanes file there, for people to read.
 func New(stateDir, runDir, config string) *Applier {
 	return &Applier{host.Machine{
 		Engine: &engine.Engine{StateDir: stateDir, RunDir: runDir, Memory: new(engine.Memory)}, Config: config,
@@ -40,8 +40,8 @@ type RefusedError struct {
 // Error implements error.
 func (e *RefusedError) Error() string { return strings.Join(e.Problems, "; ") }
 
-// Apply makes the lanes that the file has and the device lacks. If a step fails, it undoes
-// the steps before. It waits for another running niclane until ctx ends.
+// Apply makes the device match the lanes file. If a step fails, it undoes the steps before. If
+// another niclane is running, it waits for its end, but no longer than ctx.
 func (a *Applier) Apply(ctx context.Context, f *policy.File) (*engine.Result, error) {
 	if err := os.WriteFile(a.Config, f.Text, 0o600); err != nil { // written even if the file cannot be applied
 		return nil, err
@@ -63,7 +63,8 @@ func (a *Applier) file(f *policy.File) *engine.File {
 	return &engine.File{Name: a.Config, Text: f.Text, Intent: f.Intent}
 }
 
-// refused converts plan errors to a RefusedError with the policy's paths.
+// refused converts plan.Errors to a RefusedError with the policy's paths. It returns other errors
+// unchanged.
 func refused(f *policy.File, err error) error {
 	var errs plan.Errors
 	if !errors.As(err, &errs) {
@@ -78,8 +79,8 @@ func refused(f *policy.File, err error) error {
 	return out
 }
 
-// Remove undoes everything that Apply has made. It leaves objects that another program has
-// changed since, and returns an error for them.
+// Remove undoes everything that Apply has made. It does not touch objects that another program has
+// changed since, but returns an error that names them.
 func (a *Applier) Remove(ctx context.Context) error {
 	_, err := a.Engine.Rollback(ctx, engine.RollbackOptions{Wait: true, Choose: engine.Only(a.Config)})
 	return err

@@ -38,8 +38,8 @@ func newApplier(t testing.TB) *Applier {
 	return New(filepath.Join(dir, "state"), filepath.Join(dir, "run"), filepath.Join(dir, "kubernetes.yaml"))
 }
 
-// TestFault9AnyDevice makes lanes on a device without mqprio, flower and a driver of its own,
-// adds a pod, and removes everything: the device is as before.
+// TestFault9AnyDevice makes lanes on a veth device, adds a pod, and removes everything. It checks
+// that the device is then as before.
 func TestFault9AnyDevice(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	before := vethtest.Qdiscs(t, dev)
@@ -87,7 +87,7 @@ func TestFault9AnyDevice(t *testing.T) {
 	if err != nil || len(views) != 1 || len(views[0].Drifts) != 0 {
 		t.Fatalf("looked: %+v, %v", views, err)
 	}
-	// Fault 14: a change by tc is found and repaired.
+	// A change by tc is found and repaired.
 	vethtest.TC(t, "qdisc del dev "+dev+" root")
 	if views, err = c.Look(t.Context()); err != nil || len(views[0].Drifts) == 0 {
 		t.Fatalf("after tc qdisc del: %+v, %v", views, err)
@@ -106,8 +106,8 @@ func TestFault9AnyDevice(t *testing.T) {
 	}
 }
 
-// TestRepairPieces checks that everything else is repaired if another program has put a root
-// qdisc there, which repairs leave.
+// TestRepairPieces checks a repair after another program has replaced the root qdisc: the repair
+// does not touch this qdisc and returns an error, but restores everything else.
 func TestRepairPieces(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	c := newApplier(t)
@@ -155,8 +155,8 @@ func TestRepairPieces(t *testing.T) {
 	}
 }
 
-// TestChannels checks that lanes get back their channels, as with niclane watch. They must
-// not be planned again for the number that ethtool has left: pods' queues would move.
+// TestChannels checks that a repair restores the number of channels after ethtool has changed it.
+// Lanes must not be planned again for the new number, because pods' queues would move.
 func TestChannels(t *testing.T) {
 	if _, err := exec.LookPath("ethtool"); err != nil {
 		t.Skip(err)
@@ -221,7 +221,7 @@ func TestRefused(t *testing.T) {
 	_ = dev
 }
 
-// TestNothingStaysOpen checks that every connection to the kernel is closed.
+// TestNothingStaysOpen checks that Apply leaves no file or socket open.
 func TestNothingStaysOpen(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	c := newApplier(t)
@@ -270,8 +270,7 @@ func openFiles(t *testing.T) int {
 	return len(fds)
 }
 
-// TestUnwritten checks that no lanes are made if the lanes file cannot be written for people
-// to read.
+// TestUnwritten checks that Apply makes no lanes if it cannot write the lanes file.
 func TestUnwritten(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	c := newApplier(t)
@@ -310,8 +309,8 @@ func TestUnwritten(t *testing.T) {
 	}
 }
 
-// TestFault11ExactAddress checks that 10.77.0.1 is not found by 10.77.0.10, which begins with
-// it.
+// TestFault11ExactAddress checks that DeviceOf compares whole addresses: 10.78.0.1 does not find
+// the device with 10.78.0.10.
 func TestFault11ExactAddress(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	vethtest.IP(t, "addr add 10.78.0.10/24 dev "+dev)

@@ -13,9 +13,8 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// BenchmarkPod compares the time to add and remove a pod in a lane with no other pod and in
-// one with 109 others. Before each change it looks at the card, as the keeper does on a node
-// whose pods come one by one.
+// BenchmarkPod measures the time to add or remove one pod in a lane with 0, 9 or 109 other pods.
+// Before each change it calls Look, as the keeper does between pods that come one by one.
 func BenchmarkPod(b *testing.B) {
 	dev := vethtest.Uplink(b)
 	spec := &v1alpha1.LanePolicySpec{
@@ -63,7 +62,7 @@ func BenchmarkPod(b *testing.B) {
 			var sum time.Duration
 			for b.Loop() {
 				sum += apply(n - 1)
-				all[n-1] = member(n - 1) // another pod of the same name
+				all[n-1] = member(n - 1) // a new pod with the same name
 				sum += apply(n)
 			}
 			took[n] = sum / time.Duration(2*b.N)

@@ -10,9 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// DeviceOf returns the device of this network namespace that has exactly this address, "" if
-// none has. It runs for each pod that comes or goes, so it lists addresses and does not read
-// the links of 100 pods.
+// DeviceOf returns the name of the device in this network namespace that has this address, "" if
+// none has it. It runs for each pod that comes or goes, so it lists only addresses, and not the
+// links of 100 pods.
 func DeviceOf(addr string) (string, error) {
 	want := net.ParseIP(addr)
 	if want == nil {
@@ -23,7 +23,7 @@ func DeviceOf(addr string) (string, error) {
 		family = netlink.FAMILY_V4
 	}
 	addrs, err := netlink.AddrList(nil, family)
-	// An interrupted dump may lack an address that has just changed.
+	// If addresses change during the dump, it may be incomplete.
 	for tries := 0; errors.Is(err, netlink.ErrDumpInterrupted) && tries < 100; tries++ {
 		addrs, err = netlink.AddrList(nil, family)
 	}

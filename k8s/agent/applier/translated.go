@@ -9,9 +9,9 @@ import (
 	"github.com/niclane/niclane/internal/kernel/tc"
 )
 
-// SeeTranslated makes the classifier on these devices recognise packets by the addresses that
-// they had before this host translated them, and reports whether it can:
-// bpf.Client.SeeTranslated.
+// SeeTranslated makes the classifier on these devices recognise packets by the addresses that they
+// had before this host translated them. It reports whether the kernel allows this, as
+// bpf.Client.SeeTranslated does.
 func SeeTranslated(devices []string) (sees bool, err error) {
 	t, err := tc.Open()
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attach puts pods into the lanes that kubelet has given them. It asks kubelet what a
-// pod has, reads from the pod which packets belong to it, and makes the node steer them.
-// niclane-cni and NRI both call it; a pod gets the same by either.
+// Package attach puts pods into the lanes that kubelet has given them. It asks kubelet which units
+// a pod has, reads from the pod's object which packets belong to its lanes, and makes the node
+// steer them. Requests come from niclane-cni or by NRI, with the same result.
 package attach
 
 import (
@@ -27,13 +27,13 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// Kubelet reports what pods were given. *podresources.Client implements it.
+// Kubelet reports which devices and claims pods were given. *podresources.Client implements it.
 type Kubelet interface {
 	Get(ctx context.Context, namespace, name string) (*podresources.Pod, error)
 	List(ctx context.Context) ([]podresources.Pod, error)
 }
 
-// Pods finds a pod in the agent's cache, or in the API server.
+// Pods finds the object of a pod, in the agent's cache or in the API server.
 type Pods interface {
 	// Known returns the cached pod, nil if the cache does not have it. It asks no server.
 	Known(namespace, name, uid string) *corev1.Pod
@@ -45,30 +45,31 @@ type Attacher struct {
 	Lanes   *lanes.Manager
 	Kubelet Kubelet
 	Pods    Pods
-	// Reachable returns an error that says why packets on the device never have these
-	// addresses, nil if they do.
+	// Reachable returns an error if packets on the device never have these addresses. The error says
+	// why.
 	Reachable func(device string, addrs []netip.Addr) error
-	// Addrs returns the node's addresses (InternalIP), which its node ports use.
+	// Addrs returns the node's addresses (InternalIP). Its node ports are at these addresses.
 	Addrs func() []netip.Addr
-	// ByCgroup reports whether packets of pods in the host's network are recognised by
-	// control group, which exists only when the pod runs, and not by ports. nil: by ports.
+	// ByCgroup reports whether packets of pods in the host's network are recognised by control group.
+	// The group exists only when the pod runs. If ByCgroup is nil or returns false, they are
+	// recognised by ports.
 	ByCgroup func() bool
-	// Services returns the Services that lead to a pod; nil: Services are not read.
+	// Services returns the Services that lead to a pod. It is nil if Services are not read.
 	Services func(*corev1.Pod) []pods.Service
-	// Limit sets the rate in bit/s at which packets reach a pod, on the host's end of its
-	// interface; 0 removes the limit.
+	// Limit limits the rate at which packets reach a pod, in bit/s, on the host's end of the pod's
+	// interface. 0 removes the limit.
 	Limit func(hostIf string, bits uint64) error
 	// Event sends an event about the pod. It must not block.
 	Event func(namespace, pod, uid, reason, message string)
-	// Took receives how long each request took, and whether there was something to do. It may
-	// be nil.
+	// Took is called after each request with the time that it took. did says whether a pod had to be
+	// put into a lane or taken out. Took may be nil.
 	Took func(command string, did bool, took time.Duration)
 	Log  *slog.Logger
 }
 
-// Handle does what the runtime asks, by niclane-cni or by NRI. If there is something to do,
-// it calls early once before it does anything: an added pod has a lane, or an ending pod is
-// in one. early may fill in those fields of r that only pods with lanes need.
+// Handle does what the runtime asks, by niclane-cni or by NRI. If a pod has to be put into a lane
+// or taken out, Handle first calls early once. early may fill in those fields of r that only pods
+// with lanes need.
 func (a *Attacher) Handle(ctx context.Context, r *cni.Request, early func()) cni.Answer {
 	if a.Took != nil {
 		begin, did, say := time.Now(), false, early
@@ -115,14 +116,15 @@ func (a *Attacher) Handle(ctx context.Context, r *cni.Request, early func()) cni
 	return cni.Answer{Lane: lane}
 }
 
-// attached reports whether any of the sandbox's attachments are in lanes.
+// attached reports whether the sandbox of a request is in a lane.
 func (a *Attacher) attached(r *cni.Request) bool {
 	return slices.ContainsFunc(a.Lanes.Attachments(), func(at lanes.Attachment) bool {
 		return at.Sandbox == r.Sandbox || r.UID != "" && at.Sandbox == lanes.LatePrefix+r.UID
 	})
 }
 
-// add puts a pod that is about to start into its lanes.
+// add puts a pod that is about to start into its lanes. lane says that the pod has a lane, also if
+// add returns an error.
 func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane bool, err error) {
 	if pod := a.Pods.Known(r.Namespace, r.Pod, r.UID); pod != nil && !MayHaveLane(pod) {
 		return false, nil
@@ -148,7 +150,7 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 		Grants: grants, Holds: holds,
 	}
 	addrs := r.Addrs
-	if pod.Spec.HostNetwork { // no CNI plugin is called for these pods; NRI asks
+	if pod.Spec.HostNetwork { // the request comes by NRI: no CNI plugin is called for such pods
 		if a.ByCgroup != nil && a.ByCgroup() {
 			return true, nil // Sweep attaches the pod when it runs
 		}
@@ -158,7 +160,7 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 	if err != nil {
 		return true, err
 	}
-	if !pod.Spec.HostNetwork { // a pod of the host's network must not limit the node's interface
+	if !pod.Spec.HostNetwork { // a limit for a pod in the host's network would limit the node's interface
 		if err := a.bandwidth(&at, r); err != nil {
 			return true, err
 		}
@@ -166,8 +168,8 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 	return true, a.put(ctx, at, pod, where)
 }
 
-// AsksForLane reports whether a pod needs a lane of this node: it asks for the resource of a
-// class, or a hold has it among its claim's pods.
+// AsksForLane reports whether a pod needs a lane of this node. It does if it asks for the resource
+// of a class, or if a claim that has units is reserved for it.
 func (a *Attacher) AsksForLane(pod *corev1.Pod) bool {
 	snap := a.Lanes.Now()
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
@@ -186,16 +188,16 @@ func (a *Attacher) AsksForLane(pod *corev1.Pod) bool {
 	return false
 }
 
-// Asks reports AsksForLane for a cached pod, and false for any other.
+// Asks returns the result of AsksForLane for a pod in the cache, and false for any other pod.
 func (a *Attacher) Asks(namespace, name, uid string) bool {
 	pod := a.Pods.Known(namespace, name, uid)
 	return pod != nil && a.AsksForLane(pod)
 }
 
-// MayHaveLane reports whether kubelet can have given the pod a lane: the pod has a claim, or
-// asks for an extended resource (a name with a domain), which DRA may serve too. Most pods do
-// neither and need not wait for kubelet's answer. The answer never changes during a pod's
-// life.
+// MayHaveLane reports whether kubelet can have given the pod a lane: the pod has a claim, or asks
+// for an extended resource (its name has a domain). DRA may offer extended resources too. Most pods
+// have neither, and need not wait for kubelet's answer. The result is the same during the whole
+// life of a pod.
 func MayHaveLane(pod *corev1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
@@ -212,7 +214,7 @@ func MayHaveLane(pod *corev1.Pod) bool {
 	return false
 }
 
-// ready returns an error that says why no pod can be put into a lane on this node.
+// ready returns an error if no pod can be put into a lane on this node. The error says why.
 func (a *Attacher) ready() error {
 	s := a.Lanes.Status()
 	if len(s.Devices) == 0 && s.Problem != "" {
@@ -221,7 +223,7 @@ func (a *Attacher) ready() error {
 	return nil
 }
 
-// reachable returns an error that says why the card never sees these addresses.
+// reachable returns an error if packets never have these addresses at the card. The error says why.
 func (a *Attacher) reachable(addrs []netip.Addr) error {
 	d := a.Lanes.Now().Device
 	if d == nil || a.Reachable == nil {
@@ -230,8 +232,9 @@ func (a *Attacher) reachable(addrs []netip.Addr) error {
 	return a.Reachable(d.Name, addrs)
 }
 
-// bandwidth applies the standard bandwidth annotations. It limits received packets on the
-// pod's interface, and sent packets by the lane's ceiling.
+// bandwidth applies the rates of the annotations kubernetes.io/ingress-bandwidth and
+// egress-bandwidth. It limits packets to the pod on the host's end of the pod's interface, and
+// packets from the pod by the lane's ceiling.
 func (a *Attacher) bandwidth(at *lanes.Attachment, r *cni.Request) error {
 	if r.EgressRate > 0 {
 		at.Ceilings = map[string]uint64{}
@@ -256,7 +259,8 @@ func (a *Attacher) bandwidth(at *lanes.Attachment, r *cni.Request) error {
 	return nil
 }
 
-// check reports whether a pod is in the lanes that kubelet has given it.
+// check returns an error if a pod is not in the lanes that kubelet has given it, or if such a lane
+// is unhealthy. lane says that the pod has a lane.
 func (a *Attacher) check(ctx context.Context, r *cni.Request) (lane bool, err error) {
 	given, err := a.Kubelet.Get(ctx, r.Namespace, r.Pod)
 	if err != nil {
@@ -284,8 +288,8 @@ func (a *Attacher) check(ctx context.Context, r *cni.Request) (lane bool, err er
 	return true, nil
 }
 
-// grants returns the lanes that kubelet gave a pod. If the node lacks one of them, it returns
-// an error, never fewer lanes.
+// grants returns the lanes that kubelet has given a pod, and the keys of the holds of its claims.
+// If the node does not have one of these lanes, it returns an error, never only the others.
 func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []string, err error) {
 	if given == nil {
 		return nil, nil, nil
@@ -298,7 +302,7 @@ func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []st
 		}
 	}
 	all := a.Lanes.Holds()
-	claims := map[string][]string{} // containers that use each claim
+	claims := map[string][]string{} // containers that use the claim, by the claim's name
 	for _, ct := range given.Containers {
 		for _, d := range ct.Devices {
 			c := byResource[d.Resource]
@@ -362,13 +366,13 @@ func grant(c *inventory.Class, container string, ids []string) (pods.Grant, erro
 	return g, err
 }
 
-// Sweep removes the attachments of pods that kubelet no longer has: their end was missed. It
-// attaches running pods that are in no lane yet: pods of the host's network, for which no CNI
-// plugin is called, and pods that started while the agent was down. here has this node's pods
-// by NAMESPACE/NAME.
+// Sweep compares the pods in lanes with kubelet's pods. It removes pods that kubelet no longer has,
+// because the agent has missed their end. It attaches running pods that are not in their lane yet:
+// pods in the host's network, for which no CNI plugin is called, and pods that started while the
+// agent was down. here has this node's pods by NAMESPACE/NAME.
 func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod,
 	cgroup func(pod *corev1.Pod, container string) string) error {
-	// Attachments made while kubelet answers are newer than its answer.
+	// kubelet's answer does not know pods that are attached meanwhile. Sweep keeps these pods.
 	before := map[string]bool{} // by sandbox
 	for _, at := range a.Lanes.Attachments() {
 		before[at.Sandbox] = true
@@ -410,14 +414,14 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod,
 	return err
 }
 
-// moved reports whether a pod that was attached late, by its data from the API server, has
-// other addresses now because its sandbox was created again.
+// moved reports whether a pod has other addresses now, because its sandbox was created again. It is
+// true only for pods that were attached by their object in the API server (Late).
 func moved(at *lanes.Attachment, pod *corev1.Pod) bool {
 	now := addresses(pod)
 	return at.Late() && len(at.Addrs) > 0 && len(now) > 0 && !slices.Equal(now, at.Addrs)
 }
 
-// addresses returns a pod's addresses from the API server.
+// addresses returns the addresses that a pod has in the API server.
 func addresses(pod *corev1.Pod) (out []netip.Addr) {
 	for _, ip := range pod.Status.PodIPs {
 		if addr, err := netip.ParseAddr(ip.IP); err == nil {
@@ -449,9 +453,9 @@ func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *cor
 	return nil
 }
 
-// where returns how to recognise the packets of a pod with these addresses. cgroup returns a
-// container's control group, for pods of the host's network; if it is nil, only ports
-// identify those pods.
+// where returns how to recognise the packets of a pod with these addresses. It also sets at.Addrs.
+// For pods in the host's network, cgroup returns a container's control group. If cgroup is nil,
+// their packets are recognised only by ports.
 func (a *Attacher) where(at *lanes.Attachment, pod *corev1.Pod, addrs []netip.Addr,
 	cgroup func(*corev1.Pod, string) string) (pods.Where, error) {
 	where := pods.Where{Addrs: addrs, Node: a.Addrs(), Services: a.services(pod)}
@@ -478,8 +482,8 @@ func (a *Attacher) hostNetwork(grants []pods.Grant) error {
 	return nil
 }
 
-// declares refuses containers of the host's network that name no port: the node's address
-// alone would put all of the node's traffic into the lane.
+// declares returns an error if a container in the host's network has a lane but names no port: the
+// lane would get all packets of the node's address.
 func declares(pod *corev1.Pod, grants []pods.Grant) error {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		given := slices.ContainsFunc(grants, func(g pods.Grant) bool { return g.Container == c.Name })

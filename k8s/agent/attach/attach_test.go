@@ -32,11 +32,11 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A paper is a card that accepts everything, unless why is set.
+// A paper is a card that only records the lanes file. It accepts every file unless why is set.
 type paper struct {
 	mu   sync.Mutex
 	text string
-	why  string // if set, the card refuses everything with this reason
+	why  string // if not "", the card refuses every file for this reason
 }
 
 func (p *paper) refuse(why string) {
@@ -66,13 +66,13 @@ func (p *paper) now() string {
 	return p.text
 }
 
-// A world replaces kubelet and the API server.
+// A world replaces kubelet and the API server in tests.
 type world struct {
 	given  []podresources.Pod
 	pods   map[string]*corev1.Pod
 	broken error
 	events []string
-	listed func() // called between List's answer and its return
+	listed func() // called by List after it has read the pods, before it returns
 }
 
 func (w *world) Get(_ context.Context, namespace, name string) (*podresources.Pod, error) {
@@ -105,7 +105,7 @@ func (w *world) Pod(_ context.Context, namespace, name, uid string) (*corev1.Pod
 	return p, nil
 }
 
-// pod adds a pod with a container c that declares a port and has devices.
+// pod adds a pod whose container c declares port 6379 and has the devices.
 func (w *world) pod(name, addr string, phase corev1.PodPhase, devices ...podresources.Devices) *corev1.Pod {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c",
 		Ports: []corev1.ContainerPort{{ContainerPort: 6379}}}}}}
@@ -188,7 +188,7 @@ func TestAdd(t *testing.T) {
 		t.Errorf("Intel's resource: %+v", got)
 	}
 	text := c.now()
-	// Fault 7: the lane has both queue sets.
+	// The pod has two queue sets, so its lane has two queues.
 	if !strings.Contains(text, "  redis-1:\n    mode: shared\n    queues: 2\n") ||
 		strings.Contains(text, "  redis-2:") || !strings.Contains(text, `ports: ["6379"]`) {
 		t.Errorf("lanes:\n%s", text)
@@ -204,7 +204,7 @@ func TestAdd(t *testing.T) {
 	if text = c.now(); strings.Contains(text, "10.0.0.3") || !strings.Contains(text, "10.0.0.2") {
 		t.Errorf("after gc:\n%s", text)
 	}
-	// early is called before the change, which may take time.
+	// The second DEL finds nothing to do, so it does not call early.
 	for _, in := range []bool{true, false} {
 		if got := a.Handle(t.Context(), request(cni.Del, "redis", "10.0.0.2"), early(t, in)); got.Error != "" {
 			t.Errorf("del: %+v", got)
@@ -219,7 +219,8 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestFault4LookupErrors checks that a failed lookup is an error, never "no lane".
+// TestFault4LookupErrors checks that Handle returns an error if it cannot find out a pod's lanes or
+// their packets. It must not say that the pod has no lane.
 func TestFault4LookupErrors(t *testing.T) {
 	a, w, _ := setup(t)
 	w.pod("gone", "10.0.0.1", "Pending", podresources.Devices{Resource: "niclane.dev/old", IDs: []string{"old-0"}})
@@ -295,8 +296,8 @@ func TestBandwidth(t *testing.T) {
 	}
 }
 
-// TestKubeletIsNotAsked checks that a pod that cannot have a lane does not wait for kubelet,
-// and that an unknown pod does.
+// TestKubeletIsNotAsked checks that the agent asks kubelet only about pods that can have a lane. It
+// also asks about a pod that it does not know yet.
 func TestKubeletIsNotAsked(t *testing.T) {
 	a, w, _ := setup(t)
 	w.broken = errors.New("kubelet is busy")
@@ -313,8 +314,8 @@ func TestKubeletIsNotAsked(t *testing.T) {
 	}
 }
 
-// TestStatus checks that the agent is ready while it has lanes to give, even if a later
-// policy fails.
+// TestStatus checks that STATUS returns no error while the node has lanes, even if a later policy
+// is refused.
 func TestStatus(t *testing.T) {
 	a, _, c := setup(t)
 	status := func() string {
@@ -364,8 +365,8 @@ func TestAsksForLane(t *testing.T) {
 	}
 }
 
-// TestSweep tests pods from before the agent's start, pods of the host's network, and pods
-// whose end was missed.
+// TestSweep tests Sweep with pods that started before the agent, pods in the host's network, and
+// pods whose end the agent has missed.
 func TestSweep(t *testing.T) {
 	a, w, c := setup(t)
 	w.pod("before", "10.0.0.1", "Running",
@@ -398,7 +399,7 @@ func TestSweep(t *testing.T) {
 	if got := a.Lanes.Attachments(); len(got) != 0 {
 		t.Errorf("still %v", got)
 	}
-	// The end of a pod that was attached without niclane-cni.
+	// The runtime reports the end of a pod whose start it did not report.
 	w.pod("again", "10.0.0.9", "Running", podresources.Devices{Resource: "niclane.dev/web", IDs: []string{"web-0"}})
 	if err := a.Sweep(t.Context(), w.pods, none); err != nil || len(a.Lanes.Attachments()) != 1 {
 		t.Fatalf("%v, %v", err, a.Lanes.Attachments())
@@ -409,8 +410,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepWhileAPodStarts checks that Sweep does not remove a pod that was attached while
-// kubelet answered, although kubelet's answer lacks it.
+// TestSweepWhileAPodStarts checks that Sweep keeps a pod that was attached while kubelet answered.
+// kubelet's answer does not have this pod yet.
 func TestSweepWhileAPodStarts(t *testing.T) {
 	a, w, c := setup(t)
 	w.listed = func() {
@@ -431,8 +432,8 @@ func TestSweepWhileAPodStarts(t *testing.T) {
 	}
 }
 
-// TestHostPods checks that pods of the host's network, which share one address, each keep
-// their lane.
+// TestHostPods checks that two pods in the host's network keep their own lanes, although both have
+// the node's address.
 func TestHostPods(t *testing.T) {
 	a, w, c := setup(t)
 	for i, name := range []string{"one", "two"} {
@@ -449,8 +450,8 @@ func TestHostPods(t *testing.T) {
 	}
 }
 
-// TestHostPodByNRI tests a pod of the host's network that the runtime reports: it has the
-// node's addresses and no interface of its own.
+// TestHostPodByNRI tests a pod in the host's network that the runtime reports by NRI. Such a pod
+// has the node's addresses and no interface of its own.
 func TestHostPodByNRI(t *testing.T) {
 	a, w, c := setup(t)
 	p := w.pod("host", "192.0.2.1", "Pending",
@@ -468,7 +469,7 @@ func TestHostPodByNRI(t *testing.T) {
 	if text := c.now(); !strings.Contains(text, "192.0.2.1") || !strings.Contains(text, "6379") {
 		t.Errorf("lanes:\n%s", text)
 	}
-	// The address is the whole node's: the pod does not start without a port.
+	// Without a port, the lane would get all packets of the node's address, so the pod is refused.
 	p.Spec.Containers[0].Ports = nil
 	if got := a.Handle(t.Context(), r, early(t, true)); !got.Lane || !strings.Contains(got.Error, "names no port") {
 		t.Errorf("without a port: %+v", got)
@@ -477,15 +478,16 @@ func TestHostPodByNRI(t *testing.T) {
 		early(t, true)); got.Error != "" || len(a.Lanes.Attachments()) != 0 {
 		t.Errorf("%+v, %+v", got, a.Lanes.Attachments())
 	}
-	// Control groups exist only when the pod runs.
+	// With classification by control group, the pod gets its lane later: its group exists only when it
+	// runs.
 	a.ByCgroup = func() bool { return true }
 	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" || len(a.Lanes.Attachments()) != 0 {
 		t.Errorf("by control group: %+v, %+v", got, a.Lanes.Attachments())
 	}
 }
 
-// TestSandboxMadeAnew checks that a pod that was attached while it ran gets its lane at its
-// new address after its sandbox was created again.
+// TestSandboxMadeAnew tests a pod that was attached while it ran, and whose sandbox is then created
+// again. Its lane must get the pod's new address.
 func TestSandboxMadeAnew(t *testing.T) {
 	a, w, c := setup(t)
 	p := w.pod("moves", "10.0.0.1", "Running",
@@ -565,7 +567,7 @@ func TestUnreachable(t *testing.T) {
 		early(t, true)); got.Error != "eth0 is under an overlay" || !got.Lane {
 		t.Errorf("%+v", got)
 	}
-	// A pod that the agent attaches later gets the same error.
+	// If the pod already runs and Sweep attaches it, the error is the same.
 	w.pods["default/redis"].Status.Phase = corev1.PodRunning
 	if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
 		t.Fatal(err)

@@ -20,9 +20,9 @@ func (a *Attacher) services(pod *corev1.Pod) []pods.Service {
 	return a.Services(pod)
 }
 
-// put attaches a pod to its lanes. Services are written by other users, so they must not
-// prevent it. If they make it fail (a frontend leads to another lane, or the card has too few
-// rules), put attaches the pod without them and reports that.
+// put attaches a pod to its lanes. Other users write the pod's Services, so a Service must not
+// prevent the attachment. If it fails with Services (a frontend leads to another lane, or the card
+// has too few rules), put attaches the pod without Services, and reports that.
 func (a *Attacher) put(ctx context.Context, at lanes.Attachment, pod *corev1.Pod, where pods.Where) error {
 	err := a.try(ctx, at, pod, where)
 	if err == nil || len(where.Services) == 0 {
@@ -44,15 +44,16 @@ func (a *Attacher) try(ctx context.Context, at lanes.Attachment, pod *corev1.Pod
 	return a.Lanes.Attach(ctx, at)
 }
 
-// leftOut reports on a pod that its Services' packets do not take its lane.
+// leftOut logs, and reports in an event about the pod, that packets for its Services do not go to
+// its lane.
 func (a *Attacher) leftOut(at *lanes.Attachment, err error) {
 	a.Log.Warn("packets of Services do not go to the pod's lane", "pod", at.Name(), "error", err)
 	a.Event(at.Namespace, at.Pod, at.UID, "ServiceNotInLane",
 		"packets for the pod's Services do not go to its lane: "+err.Error())
 }
 
-// FollowServices updates the pods in lanes to the Services that lead to them now. here has
-// this node's pods by NAMESPACE/NAME.
+// FollowServices attaches pods in lanes again if the Services that lead to them have changed. here
+// has this node's pods by NAMESPACE/NAME.
 func (a *Attacher) FollowServices(ctx context.Context, here map[string]*corev1.Pod) {
 	if a.Services == nil {
 		return

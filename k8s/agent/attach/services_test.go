@@ -15,13 +15,14 @@ import (
 	"github.com/niclane/niclane/k8s/pods/podresources"
 )
 
-// nodePort returns a Service from a node port to port 6379.
+// nodePort returns a Service whose node port leads to the pod's port 6379.
 func nodePort(port uint16) pods.Service {
 	return pods.Service{Frontend: pods.Frontend{Ports: params.Ports{Protocol: "tcp", First: port, Last: port}},
 		Target: 6379}
 }
 
-// TestServices checks that a pod's lane has the packets of its present Services.
+// TestServices checks that packets for a pod's Services are in its lane, also after the Services
+// have changed.
 func TestServices(t *testing.T) {
 	a, w, c := setup(t)
 	lead := map[string][]pods.Service{"redis": {nodePort(30379)}}
@@ -49,7 +50,7 @@ func TestServices(t *testing.T) {
 		a.FollowServices(t.Context(), w.pods)
 		has(map[uint16]string{30379: "30379", 30380: "30380"}[port])
 	}
-	p.UID = "u-another" // another pod of the same name
+	p.UID = "u-another" // a new pod with the same name
 	lead["redis"] = nil
 	a.FollowServices(t.Context(), w.pods)
 	has("30379")
@@ -61,8 +62,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestServicesThatCannotBe checks that a Service to pods in different lanes fails none of
-// them, and that an event names the pod whose packets are in no lane.
+// TestServicesThatCannotBe tests a Service that leads to pods in two lanes. Both pods get their
+// lane. The Service's packets go to the first pod's lane, and an event says so about the second.
 func TestServicesThatCannotBe(t *testing.T) {
 	a, w, c := setup(t)
 	lead := map[string][]pods.Service{"one": {nodePort(30379)}, "two": {nodePort(30379)}}
@@ -90,8 +91,8 @@ func TestServicesThatCannotBe(t *testing.T) {
 	said(1)
 	a.FollowServices(t.Context(), w.pods)
 	said(2)
-	// First a Service of its own, then an impossible one. The lane must then lose the old
-	// Service's packets.
+	// Pod two first gets a Service of its own, and then again one that leads to two lanes. Packets for
+	// its own Service must then no longer go to its lane.
 	lead["two"] = []pods.Service{nodePort(30380)}
 	a.FollowServices(t.Context(), w.pods)
 	if text := c.now(); strings.Count(text, "30380") != 1 {
@@ -104,7 +105,7 @@ func TestServicesThatCannotBe(t *testing.T) {
 		!strings.Contains(text, "10.0.0.3") {
 		t.Errorf("lanes:\n%s", text)
 	}
-	// The other pod's Service no longer exists, so this one is possible.
+	// The Service no longer leads to pod one, so its packets can go to the lane of pod two.
 	lead["one"] = nil
 	a.FollowServices(t.Context(), w.pods)
 	a.FollowServices(t.Context(), w.pods)

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Equal reports whether both say the same. The agent calls it each time a pod starts or ends.
-// With 110 pods it takes a fifteenth of the time of reflect.DeepEqual.
+// Equal reports whether both snapshots have the same content. The agent calls it each time a pod
+// starts or ends. With 110 pods, reflect.DeepEqual would take 15 times as long.
 func (s *Snapshot) Equal(o *Snapshot) bool {
 	return s.Version == o.Version && s.Node == o.Node && same(s.Device, o.Device) &&
 		slices.EqualFunc(s.Classes, o.Classes, Class.equal)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEqual checks that a second snapshot with the same content is equal, and that a change
-// of any single field, however deep, makes it different.
+// TestEqual checks that two snapshots with the same content are equal, and that a change of any
+// single field, also in nested values, makes them different.
 func TestEqual(t *testing.T) {
 	made := func() *Snapshot {
 		s := new(Snapshot)

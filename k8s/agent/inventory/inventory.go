@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory is the interface between a node's agent and the two ways to offer its
-// lanes to Kubernetes. It says which classes the node has, which units are free, held or
-// unhealthy, and which pod holds each unit. The device plugin and the DRA driver read an
-// Inventory; they never read the card.
+// Package inventory is the interface between a node's agent and the two parts that offer the node's
+// lanes to Kubernetes: the device plugin and the DRA driver. An Inventory says which classes the
+// node has, which units are free, held or unhealthy, and which pod holds each unit. The device
+// plugin and the DRA driver read the Inventory, never the card.
 package inventory
 
 import (
@@ -17,22 +17,21 @@ import (
 // An Inventory is the set of classes of one node. The agent implements it. It is safe for
 // concurrent use. No method waits for the network or the API server.
 type Inventory interface {
-	// Now returns the present classes. The caller may keep the snapshot; it never changes.
+	// Now returns the present classes. The caller may keep the snapshot: it never changes.
 	Now() *Snapshot
-	// Changed returns a channel that is closed when Now returns a Snapshot with another
-	// Version. If it already does, the channel is closed at once.
+	// Changed returns a channel that is closed as soon as the present Snapshot has another Version
+	// than the given one.
 	Changed(version uint64) <-chan struct{}
-	// Hold records on disk that a claim's pods have units, before it returns. Hold is
-	// idempotent: the same hold again returns nil. It steers nothing; steering begins when
-	// the pod is attached. Errors: ErrNoClass, ErrNoUnit, ErrHeld (another holder has the
-	// exclusive unit, or the shared class has no free place), ErrUnhealthy. After an error
-	// nothing is recorded.
+	// Hold records that a claim's pods have units. The record is on disk when Hold returns. Hold is
+	// idempotent: the same hold again returns nil. It steers no packets; steering begins when the pod
+	// is attached. Errors are ErrNoClass, ErrNoUnit, ErrHeld (another holder has the exclusive unit,
+	// or the shared class has no free place) and ErrUnhealthy. After an error, nothing is recorded.
 	Hold(ctx context.Context, h Hold) error
-	// Release removes a hold by its key and ends its steering. It returns nil for an unknown
-	// key.
+	// Release removes the hold with this key, and ends the steering of its pods' packets. It returns
+	// nil for an unknown key.
 	Release(ctx context.Context, key string) error
-	// Holds returns all recorded holds, in ascending order of their keys, also those from
-	// before a restart.
+	// Holds returns all recorded holds, also those from before a restart, in ascending order of their
+	// keys.
 	Holds() []Hold
 }
 
@@ -50,10 +49,10 @@ type Snapshot struct {
 	Version uint64
 	// Node is the node's name in Kubernetes.
 	Node string
-	// Device is the device that the lanes are on. It is nil if no policy selects the node or
-	// its device is absent. With several devices (a bond's slaves) it is the first.
+	// Device is the device that the lanes are on. It is nil if the node has no lanes. If there are
+	// several devices (a bond's slaves), it is the first one.
 	Device *Device
-	// Classes in the order of the policy.
+	// Classes are the node's classes, in the order of the policy.
 	Classes []Class
 }
 
@@ -75,9 +74,9 @@ type Class struct {
 	// Mode says what a unit is. In an exclusive class, each unit is a queue set. In a shared
 	// class, each unit is a place for one pod in the only queue set.
 	Mode intent.Mode
-	// OfferedAs is v1alpha1.OfferedAsResource or OfferedAsClaim.
+	// OfferedAs is v1alpha1.OfferedAsResource or v1alpha1.OfferedAsClaim.
 	OfferedAs string
-	// ResourceName is the extended resource of a class that is offered as a resource.
+	// ResourceName is the name of the extended resource, "" for a class that is offered as a claim.
 	ResourceName string
 	// HostNetwork is true if pods of the host's network may have lanes of the class.
 	HostNetwork bool
@@ -91,8 +90,8 @@ type Class struct {
 	// Mechanisms says how each part of a lane is made on this device ("queue-set":
 	// "rss-context", "poller": "napi-thread").
 	Mechanisms map[string]string
-	// Units are in ascending order of their numbers. If the policy no longer has the class
-	// but pods are in it, Units has only the held ones.
+	// Units are in ascending order of their numbers. If the policy no longer has the class, Units has
+	// only the units that pods still hold.
 	Units []Unit
 }
 
@@ -107,45 +106,44 @@ type Unit struct {
 	// Queues are the queue numbers of the lane's queue set on the device. It is nil if the
 	// mechanism gives the lane no queues of its own.
 	Queues []int
-	// Unhealthy says why the unit cannot be given now, "" if it can be.
+	// Unhealthy says why pods cannot get the unit now, "" if they can.
 	Unhealthy string
-	// Holder is the pod in the unit, nil if none is known. A unit that kubelet gave to a pod
-	// that has not started yet has no Holder.
+	// Holder is the pod that has the unit, nil if none is known. If kubelet has given the unit to a
+	// pod that has not started yet, Holder is still nil.
 	Holder *Holder
 }
 
-// A Holder is the pod, or the claim, that has a unit.
+// A Holder is the pod that has a unit. For a claim without a pod yet, Pod is the claim's name.
 type Holder struct {
 	Namespace, Pod, UID string
-	// Container of the pod, "" for a claim that several containers use.
+	// Container is the name of the pod's container, "" for a claim that several containers use.
 	Container string
 }
 
-// A Hold is a prepared claim on units.
+// A Hold is a prepared ResourceClaim with the units that it has.
 type Hold struct {
 	// Key is the UID of the ResourceClaim.
 	Key string
 	// Claim is NAMESPACE/NAME, for messages.
 	Claim string
-	// Units are the claim's units, at least one, from any of the node's classes. A unit of a
-	// shared class is a place for one pod.
+	// Units are the claim's units, at least one. They may be of several classes. A unit of a shared
+	// class is a place for one pod.
 	Units []Held
-	// Pods are the UIDs of the pods that the claim is reserved for. It may be empty and come
-	// with a later Hold of the same key.
+	// Pods are the UIDs of the pods for which the claim is reserved. If it is empty, a later Hold with
+	// the same key may have them.
 	Pods []string
 }
 
-// Held is one result of a claim's allocation.
+// Held is one unit that was allocated to a claim.
 type Held struct {
 	Class string
-	// Unit is the ID of an exclusive class's unit. It is empty for a shared class: the agent
-	// then gives the holder a free place.
+	// Unit is the ID of the unit. If it is empty, the class is shared, and Hold chooses a free place.
 	Unit string
 	// Share is the share ID of a device that is allocated several times, "" otherwise.
 	Share string
-	// Request is the claim's request that this unit answers.
+	// Request is the name of the request, in the claim, for which the unit was allocated.
 	Request string
-	// Parameters are those of the claim or its class, nil if there are none.
+	// Parameters are the parameters of the claim or of its device class, nil if there are none.
 	Parameters *params.Parameters
 }
 

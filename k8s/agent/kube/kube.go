@@ -56,8 +56,8 @@ type Cluster struct {
 	said map[string]time.Time // when each event was sent, by its content
 }
 
-// New returns the watches of a node, and of Services if withServices is true. It calls
-// changed after each change. changed must not block.
+// New returns a Cluster for a node. If withServices is true, it also reads Services. It calls
+// changed after each change of an object. changed must not block.
 func New(client dynamic.Interface, node string, withServices bool, log *slog.Logger, changed func()) *Cluster {
 	c := &Cluster{client: client, node: node, log: log, said: map[string]time.Time{}}
 	self := fields.OneTermEqualSelector("metadata.name", node).String()
@@ -80,8 +80,9 @@ func New(client dynamic.Interface, node string, withServices bool, log *slog.Log
 	return c
 }
 
-// informer keeps the parts of the objects that a field selector selects; "" selects all. An
-// object that part cannot convert is kept whole.
+// informer returns an informer for the objects that a field selector selects; "" selects all. It
+// keeps only the part of each object that the agent reads. If the function part cannot convert an
+// object, it keeps the whole object.
 func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cache.SharedIndexInformer {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -98,7 +99,7 @@ func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cac
 	_ = i.SetTransform(func(o any) (any, error) { // no error before the informer starts
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
-			return o, nil // already a part
+			return o, nil // it was converted before
 		}
 		if p, err := part(gvr, u); err == nil {
 			return p, nil
@@ -117,7 +118,7 @@ func (c *Cluster) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Synced reports whether every watch has its first complete list.
+// Synced reports whether every watch has received its first complete list.
 func (c *Cluster) Synced() bool {
 	return !slices.ContainsFunc(c.informers(), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
 }
@@ -151,8 +152,8 @@ func (c *Cluster) self() *corev1.Node {
 	return n
 }
 
-// Runtime returns the node's container runtime and its version, "containerd://2.3.7"; ""
-// while not known.
+// Runtime returns the node's container runtime and its version, for example "containerd://2.3.7".
+// It returns "" while the node is not known.
 func (c *Cluster) Runtime() string {
 	if n := c.self(); n != nil {
 		return n.Status.NodeInfo.ContainerRuntimeVersion
@@ -160,7 +161,8 @@ func (c *Cluster) Runtime() string {
 	return ""
 }
 
-// Addresses returns the node's InternalIPs of both families; none while not known.
+// Addresses returns the node's InternalIPs, IPv4 and IPv6. It returns none while the node is not
+// known.
 func (c *Cluster) Addresses() (out []netip.Addr) {
 	n := c.self()
 	if n == nil {
@@ -215,8 +217,8 @@ func readSpec(spec any) (*v1alpha1.LanePolicy, error) {
 	return p, nil
 }
 
-// Pods returns the node's pods by NAMESPACE/NAME, with the fields that lanes need. The caller
-// must not change them.
+// Pods returns the node's pods by NAMESPACE/NAME. They have only the fields that the agent reads.
+// The caller must not change them.
 func (c *Cluster) Pods() map[string]*corev1.Pod {
 	out := map[string]*corev1.Pod{}
 	for _, o := range c.pods.GetStore().List() {
@@ -271,8 +273,8 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1
 	return p, nil
 }
 
-// configHash is the annotation with kubelet's UID of a static pod. The static pod's object in
-// the API server (the mirror pod) has another UID.
+// configHash is the annotation of a static pod with the UID that kubelet uses for it. The pod's
+// object in the API server (the mirror pod) has another UID.
 const configHash = "kubernetes.io/config.hash"
 
 // SandboxUID returns the UID that kubelet and the runtime use for a pod.
@@ -283,7 +285,7 @@ func SandboxUID(p *corev1.Pod) string {
 	return string(p.UID)
 }
 
-// called reports whether kubelet or the API server uses this UID for the pod.
+// called reports whether this is the pod's UID, in the API server or in kubelet.
 func called(p *corev1.Pod, uid string) bool {
 	return string(p.UID) == uid || p.Annotations[configHash] == uid
 }
@@ -360,11 +362,11 @@ func Condition(old []metav1.Condition, typ string, yes bool, reason, message str
 	return n
 }
 
-// again is the least time between two equal events.
+// again is the shortest time between two equal events.
 const again = 10 * time.Minute
 
-// Event sends a warning event about an object: a pod, or the node if namespace is empty. It
-// sends an equal event at most once in the time again.
+// Event sends a warning event about an object: a pod, or the node if namespace is empty. If it sent
+// an equal event in the last 10 minutes (again), it does nothing.
 func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason, message string) {
 	key := strings.Join([]string{kind, namespace, name, reason, message}, "\x00")
 	c.mu.Lock()

@@ -96,7 +96,7 @@ func TestWatches(t *testing.T) {
 	for range 3 {
 		c.Event(t.Context(), "Pod", "default", "p", "u1", "LaneFailed", "no room")
 	}
-	// Without Services the agent has no right to read them.
+	// If Services are not wanted, the agent has no right to read them, so there must be no watch.
 	without := New(client, "n1", false, slog.New(slog.DiscardHandler), func() {})
 	if got := without.Services(); got != nil || len(without.informers()) != 3 {
 		t.Errorf("services that nobody asked for: %v, %d watches", got, len(without.informers()))

@@ -30,7 +30,7 @@ func part(of schema.GroupVersionResource, u *unstructured.Unstructured) (any, er
 	return u, nil
 }
 
-// typed converts an object to its type, and returns part of it.
+// typed converts an object to its Go type, and returns the result of part for it.
 func typed[T any](u *unstructured.Unstructured, part func(*T) *T) (any, error) {
 	whole := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, whole); err != nil {
@@ -55,7 +55,7 @@ func nodePart(n *corev1.Node) *corev1.Node {
 func podPart(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: metaPart(&p.ObjectMeta)}
 	for k, v := range p.Annotations {
-		if k != lastApplied { // a copy of the whole pod
+		if k != lastApplied { // this annotation has a copy of the whole pod
 			metav1.SetMetaDataAnnotation(&out.ObjectMeta, k, v)
 		}
 	}
@@ -68,11 +68,10 @@ func podPart(p *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// lastApplied is the annotation in which kubectl apply keeps the applied object.
+// lastApplied is the annotation in which kubectl apply stores the object that it applied.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// containerParts returns containers with only their ports and the resources that may be
-// lanes.
+// containerParts returns containers with only their names, ports, claims and extended resources.
 func containerParts(all []corev1.Container) []corev1.Container {
 	out := make([]corev1.Container, 0, len(all))
 	for _, c := range all {
@@ -83,8 +82,8 @@ func containerParts(all []corev1.Container) []corev1.Container {
 	return out
 }
 
-// extended returns the extended resources of a list: their names have a domain, Kubernetes'
-// own do not.
+// extended returns the extended resources of a list. Their names have a domain; those of
+// Kubernetes' own resources have none.
 func extended(list corev1.ResourceList) (out corev1.ResourceList) {
 	for name, quantity := range list {
 		if strings.Contains(string(name), "/") {
@@ -97,7 +96,7 @@ func extended(list corev1.ResourceList) (out corev1.ResourceList) {
 	return out
 }
 
-// statusParts returns the containers' IDs.
+// statusParts returns statuses with only the containers' names and IDs.
 func statusParts(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	out := make([]corev1.ContainerStatus, 0, len(all))
 	for _, s := range all {
@@ -114,9 +113,9 @@ func servicePart(s *corev1.Service) *corev1.Service {
 	return out
 }
 
-// same reports whether the parts that the agent reads are equal in two versions of an object.
-// Kubelet often writes the status of its node and pods, and every node writes a policy's
-// status.
+// same reports whether two versions of an object are equal in the fields that the agent reads. This
+// is often so: kubelet often writes the status of its node and pods, and each node writes the
+// policy's status.
 func same(before, after any) bool {
 	b, ok1 := version(before)
 	a, ok2 := version(after)

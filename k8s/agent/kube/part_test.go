@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// kept returns the kept part of an object, from the API server's form.
+// kept returns the part of an object that the agent keeps. It converts the object first to the form
+// in which the API server sends it.
 func kept(t *testing.T, of schema.GroupVersionResource, o runtime.Object) any {
 	t.Helper()
 	out, err := part(of, object(t, o).(*unstructured.Unstructured))
@@ -25,8 +26,8 @@ func kept(t *testing.T, of schema.GroupVersionResource, o runtime.Object) any {
 	return out
 }
 
-// TestPart checks that the fields of pods, nodes and Services that lanes need are kept, and
-// no others.
+// TestPart checks which fields of pods, nodes and Services the agent keeps: those that lanes need,
+// and no others.
 func TestPart(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion, pod.Labels = "default", "p", "u", "7",

@@ -16,25 +16,27 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// schema is the version of the files.
+// schema is the version of the two files' formats.
 const schema = 2
 
-// A disk keeps a state in two files, because its parts live for different times. The first
-// has the policy and the holds, which outlast the boot: kubelet prepares a claim once. It is
-// synced, and written when one of them changes. The second has the pods in lanes, which
-// belong to one boot. It changes with each pod, is in /run and is not synced: it survives a
-// kill of this process, and a crash of the machine ends the pods too. Its name contains the
-// boot ID, so that after a crash no file of an earlier boot is read, even if /run is on a
-// disk.
+// A disk keeps a state in two files, because one part must survive a reboot and the other must not.
 //
-// A kill between the two writes does no harm: a pod may be in its lane while its claim is
-// being prepared or released, in either order.
+// The first file has the policy and the holds. They survive a reboot, because kubelet prepares a
+// claim only once. The file is synced.
+//
+// The second file has the pods in lanes, which belong to one boot. It is in /run, changes with each
+// pod and is not synced: it survives a kill of this process, and a crash of the machine ends the
+// pods too. Its name contains the boot ID. So no file of an earlier boot is read, even if /run is
+// on a disk.
+//
+// A kill between the two writes does no harm: the files need not agree on which claims are
+// prepared and which pods are in lanes.
 type disk struct {
 	lasting, boot stateFile
 }
 
-// newDisk returns the disk of a boot: path is the first file, runDir the directory of the
-// second.
+// newDisk returns the disk for a boot ID. path is the path of the first file, runDir the directory
+// of the second.
 func newDisk(path, runDir, boot string) *disk {
 	return &disk{
 		lasting: stateFile{path: path},
@@ -47,28 +49,28 @@ func podsFile(boot string) string { return "pods." + boot + ".json" }
 // A stateFile is one of the two files.
 type stateFile struct {
 	path string
-	// text is the file's present content; the same content is not written again.
+	// text is the file's present content. write does not write the same content again.
 	text []byte
 }
 
-// lastingJSON is the format of the file that outlasts the boot.
+// lastingJSON is the format of the first file, which survives a reboot.
 type lastingJSON struct {
 	Schema int `json:"schema"`
-	// Policy and Generation identify the LanePolicy that Spec comes from.
+	// Policy and Generation identify the LanePolicy from which Spec comes.
 	Policy     string                    `json:"policy,omitempty"`
 	Generation int64                     `json:"generation,omitempty"`
 	Spec       *v1alpha1.LanePolicySpec  `json:"spec,omitempty"`
 	Holds      map[string]inventory.Hold `json:"holds,omitempty"`
 }
 
-// podsJSON is the format of the file of pods in lanes.
+// podsJSON is the format of the second file, with the pods in lanes.
 type podsJSON struct {
 	Schema      int                    `json:"schema"`
 	Attachments map[string]*Attachment `json:"attachments"`
 }
 
-// load reads the files. A node that had no lanes yet has none. It removes the pods' file of
-// an earlier boot: kubelet creates the sandboxes again after a reboot.
+// load reads the files. If they do not exist, the state is empty. It removes second files of other
+// boots: kubelet creates all sandboxes again after a reboot.
 func (d *disk) load() (*state, error) {
 	var lasting lastingJSON
 	if err := d.lasting.read(&lasting, &lasting.Schema); err != nil {
@@ -89,7 +91,8 @@ func (d *disk) load() (*state, error) {
 	return s, d.tidy()
 }
 
-// read decodes the file into v, and checks the version, which v has at version.
+// read decodes the file into v and checks its version. version points to the field of v that has
+// it. If the file does not exist, v stays as it is.
 func (k *stateFile) read(v any, version *int) error {
 	b, err := os.ReadFile(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +111,7 @@ func (k *stateFile) read(v any, version *int) error {
 	return nil
 }
 
-// tidy removes the pods' files of other boots.
+// tidy removes the second files (pods in lanes) of other boots.
 func (d *disk) tidy() error {
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(d.boot.path), podsFile("*")))
 	for _, f := range files {
@@ -119,7 +122,7 @@ func (d *disk) tidy() error {
 	return err
 }
 
-// save writes those files whose content has changed.
+// save writes the state to the files. It skips a file whose content is the same.
 func (d *disk) save(s *state) error {
 	pods := podsJSON{schema, make(map[string]*Attachment, len(s.Attachments))}
 	for _, a := range s.Attachments {
@@ -129,7 +132,7 @@ func (d *disk) save(s *state) error {
 		d.lasting.write(lastingJSON{schema, s.Policy, s.Generation, s.Spec, s.Holds}), d.boot.write(pods))
 }
 
-// write writes v to the file, unless the file has it already.
+// write writes v to the file as JSON, unless the file already has the same content.
 func (k *stateFile) write(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil || bytes.Equal(k.text, text) {

@@ -14,7 +14,7 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// desiredPolicy is the node's policy in the API server.
+// desiredPolicy is the policy that the node has in the API server.
 type desiredPolicy struct {
 	name       string
 	generation int64
@@ -22,7 +22,7 @@ type desiredPolicy struct {
 	err        error                    // why the policy cannot be read
 }
 
-// retry follows the policy again if a part of it had to wait for pods.
+// retry applies the policy again if a part of it has to wait for pods, because one may have ended.
 func (m *Manager) retry(ctx context.Context) {
 	m.mu.Lock()
 	waiting := len(m.held) > 0
@@ -105,7 +105,8 @@ func (m *Manager) follow(ctx context.Context) {
 	m.commit(next)
 }
 
-// use returns the used units of the state's classes.
+// use returns, by class, the units that are in use: those that pods or claims have in st, and those
+// that kubelet has given to a pod within the last startGrace.
 func (m *Manager) use(st *state) policy.Use {
 	holders := st.holders()
 	m.mu.Lock()

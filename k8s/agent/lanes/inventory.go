@@ -17,7 +17,7 @@ import (
 
 var _ inventory.Inventory = (*Manager)(nil)
 
-// publish makes a new snapshot if anything has changed, and calls Changed.
+// publish makes a new snapshot if the state has changed, and always calls Options.Changed.
 func (m *Manager) publish() {
 	m.mu.Lock()
 	m.stale = true
@@ -26,8 +26,8 @@ func (m *Manager) publish() {
 	m.o.Changed()
 }
 
-// renew makes a new snapshot if the state has changed; m.mu is held. It goes through the
-// units of all pods, so a starting pod does not wait for it.
+// renew makes a new snapshot if the state has changed. The caller holds m.mu. It reads the units of
+// all pods, which takes time, so a starting pod gets its answer before.
 func (m *Manager) renew() {
 	if !m.stale {
 		return
@@ -44,7 +44,7 @@ func (m *Manager) renew() {
 	}
 }
 
-// snapshot returns a snapshot of the state; m.mu is held.
+// snapshot returns a snapshot of the present state. The caller holds m.mu.
 func (m *Manager) snapshot() *inventory.Snapshot {
 	out := &inventory.Snapshot{Node: m.o.Name}
 	if m.st.Spec == nil {
@@ -58,7 +58,7 @@ func (m *Manager) snapshot() *inventory.Snapshot {
 			out.Device = &inventory.Device{Name: d.Name, Driver: d.Driver, PCI: d.Bus, NUMA: d.Node, Speed: d.Speed}
 		}
 		for _, c := range a.Plan.Choices {
-			if part := string(c.Part); c.Mechanism != "" && actual[part] == "" { // the first device's
+			if part := string(c.Part); c.Mechanism != "" && actual[part] == "" { // of several devices, the first one's
 				actual[part] = c.Mechanism
 			}
 		}
@@ -106,7 +106,7 @@ func (m *Manager) class(c *v1alpha1.Class, link uint64, actual map[string]string
 	return out
 }
 
-// going reports whether the wanted policy no longer has the class.
+// going reports whether the wanted policy no longer has the class, so that it ends with its pods.
 func (m *Manager) going(class string) bool {
 	if m.wanted == nil || m.wanted.err != nil || m.problem != "" {
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/niclane/niclane/lane/engine"
 )
 
-// An Applier makes lanes. *applier.Applier implements it.
+// An Applier makes the lanes of a lanes file, or removes them. *applier.Applier implements it.
 type Applier interface {
 	Apply(ctx context.Context, f *policy.File) (*engine.Result, error)
 	Remove(ctx context.Context) error
@@ -25,15 +25,15 @@ type Applier interface {
 type Options struct {
 	// Name is the node's name in Kubernetes.
 	Name string
-	// Path is the state file. RunDir has the file of this boot's pods. Only root can enter
-	// either directory.
+	// Path is the state file's path. RunDir is the directory of the file with this boot's pods. Only
+	// root can enter the two directories.
 	Path, RunDir string
-	// Config is the path that names the lanes file in the journal.
+	// Config is the path of the lanes file, by which the journal names it.
 	Config string
 	// Boot is the kernel's boot ID.
 	Boot    string
 	Applier Applier
-	// Device returns the device with the node's address, "" if there is none.
+	// Device returns the name of the device with the node's address, "" if there is none.
 	Device func() (string, error)
 	// Changed is called whenever Now or Status may have changed. It must not block.
 	Changed func()
@@ -44,10 +44,10 @@ type Options struct {
 type Manager struct {
 	o        Options
 	requests chan *request
-	policies chan chan struct{} // each is closed after the wanted policy was followed
+	policies chan chan struct{} // a request to follow the wanted policy; the loop closes the inner channel after it
 	ended    chan struct{}
 
-	// Only the loop uses these:
+	// Only the loop (Run) uses the next four fields.
 	disk  *disk
 	text  []byte // the applied lanes file
 	dirty bool   // the card differs from st
@@ -58,7 +58,7 @@ type Manager struct {
 	wanted  *desiredPolicy
 	applied *engine.Result
 	granted map[string]time.Time // when kubelet gave each unit, by the unit's ID
-	drifts  map[string][]string  // why lanes are unhealthy, by lane; "": all lanes
+	drifts  map[string][]string  // why lanes are unhealthy, by lane; "" stands for all lanes
 	problem string               // why the wanted policy is not applied
 	held    map[string]string
 	version uint64
@@ -70,12 +70,12 @@ type Manager struct {
 type request struct {
 	ctx    context.Context
 	mutate func(*state) error
-	// anyway: accept the change although the card cannot follow now.
+	// anyway says that the change is accepted even if it cannot be made on the card now.
 	anyway bool
 	done   chan error
 }
 
-// New returns a Manager with the state from the files. It applies nothing before Run.
+// New returns a Manager with the state from the files. Nothing is applied before Run.
 func New(o Options) (*Manager, error) {
 	disk := newDisk(o.Path, o.RunDir, o.Boot)
 	st, err := disk.load()
@@ -94,16 +94,17 @@ func New(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// errEnded is the answer of a Manager that no longer runs.
+// errEnded is the error of calls to a Manager whose Run has ended.
 var errEnded = errors.New("niclane-agent is ending")
 
-// The wait before a failed change is tried again doubles from retryFirst to retryLast.
+// The Manager tries a failed change again after retryFirst. The time doubles with each failure, up
+// to retryLast.
 const (
 	retryFirst = time.Second
 	retryLast  = time.Minute
 )
 
-// Run applies changes until ctx ends. It applies the loaded state first.
+// Run first applies the loaded state, then each change, until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	defer close(m.ended)
 	m.restore(ctx)
@@ -163,8 +164,8 @@ func (m *Manager) restore(ctx context.Context) {
 	m.publish()
 }
 
-// handle makes a batch of changes together. If that fails, it makes them one by one, so that
-// each gets its own answer.
+// handle makes a batch of changes by one apply. If the apply fails, it makes the changes one by
+// one, so that each gets its own answer.
 func (m *Manager) handle(ctx context.Context, batch []*request) {
 	m.mu.Lock()
 	next := m.st
@@ -212,7 +213,7 @@ func (m *Manager) handle(ctx context.Context, batch []*request) {
 	}
 }
 
-// set makes next the state, also for Now.
+// set replaces the state by next. Now returns it from then on.
 func (m *Manager) set(next *state) {
 	m.mu.Lock()
 	m.st, m.stale = next, true
@@ -224,7 +225,7 @@ func (m *Manager) commit(next *state) {
 	m.publish()
 }
 
-// make makes the card match st. The caller publishes the result.
+// make applies or removes lanes so that the card matches st. The caller then calls publish.
 func (m *Manager) make(ctx context.Context, st *state) error {
 	if st.Spec == nil || len(st.Spec.Classes) == 0 {
 		if m.text == nil && !m.dirty {
@@ -270,8 +271,8 @@ func (m *Manager) make(ctx context.Context, st *state) error {
 	return nil
 }
 
-// made records what was applied. The caller publishes it after the waiting requests have
-// their answers.
+// made records the result of the last apply. The caller calls publish later, after the waiting
+// requests have their answers.
 func (m *Manager) made(r *engine.Result) {
 	m.mu.Lock()
 	m.applied = r
@@ -285,7 +286,7 @@ func (m *Manager) note(f func()) {
 	m.o.Changed()
 }
 
-// do sends a change to the loop and waits for it.
+// do sends a change to the loop (Run) and waits until the loop has made it.
 func (m *Manager) do(ctx context.Context, anyway bool, mutate func(*state) error) error {
 	r := &request{ctx: ctx, mutate: mutate, anyway: anyway, done: make(chan error, 1)}
 	select {

@@ -26,13 +26,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A fakeCard records what it is told. It refuses files that contain refuse.
+// A fakeCard is an Applier that records the last lanes file and counts applies.
 type fakeCard struct {
 	mu      sync.Mutex
 	text    string
 	applies int
-	refuse  string // a part of a lanes file that it refuses
-	// An apply of 10.0.0.200 closes busy and waits for block.
+	refuse  string // a lanes file that contains this text is refused
+	// An apply of a lanes file with the address 10.0.0.200 closes busy and waits for block.
 	busy, block chan struct{}
 }
 
@@ -78,7 +78,7 @@ func (c *fakeCard) now() string {
 	return c.text
 }
 
-// start runs a Manager on a card, with the state in dir.
+// start runs a Manager with an Applier, a state directory and a boot ID, until the test ends.
 func start(t *testing.T, c Applier, dir, boot string) *Manager {
 	t.Helper()
 	n, err := New(Options{
@@ -146,7 +146,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	if h := n.Now().Find("redis").Find("redis-1").Holder; h == nil || h.String() != "default/a" {
 		t.Errorf("holder %v", h)
 	}
-	// The pod is known after a restart, but not after a reboot.
+	// A new Manager knows the pod after a restart of the agent, but not after a reboot.
 	again := start(t, &fakeCard{}, dir, "boot1")
 	if got := again.Attachments(); len(got) != 1 || got[0].Pod != "a" {
 		t.Errorf("after a restart: %+v", got)
@@ -158,7 +158,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	if got := start(t, &fakeCard{}, other, "boot2").Attachments(); len(got) != 0 {
 		t.Errorf("after a reboot: %+v", got)
 	}
-	for range 2 { // DEL may come several times
+	for range 2 { // the runtime may send DEL several times
 		if err := n.Detach(t.Context(), "sb-a", "eth0"); err != nil {
 			t.Error(err)
 		}
@@ -168,8 +168,8 @@ func TestPodsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestFault10FailedAddLeavesNothing checks that a refused attachment is not stored. The end
-// of a pod is stored, even if the card refuses it.
+// TestFault10FailedAddLeavesNothing checks that an attachment that the card refuses is not stored.
+// The end of a pod is stored even if the card refuses the change.
 func TestFault10FailedAddLeavesNothing(t *testing.T) {
 	c := &fakeCard{refuse: "10.0.0.66"}
 	dir := t.TempDir()
@@ -226,8 +226,8 @@ func TestFault10FailedAddLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestTogether checks that changes that arrive while the card is busy become one apply, and
-// that a refused change does not fail the others.
+// TestTogether checks changes that arrive together while the card is busy. If the card refuses one
+// of them, only this change fails.
 func TestTogether(t *testing.T) {
 	c := &fakeCard{refuse: "10.0.0.66"}
 	n := start(t, c, t.TempDir(), "b")
@@ -268,9 +268,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestFault13Live changes a policy while pods are in lanes. The values that must not change
-// under them stay until they end, the others change at once, and a policy that cannot be
-// applied changes nothing.
+// TestFault13Live changes a policy while pods are in lanes. Values that pods depend on stay until
+// the pods end. Other values change at once. A policy that cannot be applied changes nothing.
 func TestFault13Live(t *testing.T) {
 	c := &fakeCard{}
 	n := start(t, c, t.TempDir(), "b")
@@ -293,7 +292,7 @@ func TestFault13Live(t *testing.T) {
 	if err := n.Detach(t.Context(), "sb-a", ""); err != nil {
 		t.Fatal(err)
 	}
-	n.SetPolicy(t.Context(), next, nil) // waits for the loop
+	n.SetPolicy(t.Context(), next, nil) // returns after the Manager has made the change
 	if s := n.Status(); !s.Applied || !strings.Contains(c.now(), "queues: 4") {
 		t.Errorf("%+v\n%s", s, c.now())
 	}
@@ -376,8 +375,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestFrontends checks that pods behind one frontend share one member, which stays as long as
-// one of them exists. A frontend that leads to two lanes is refused.
+// TestFrontends checks that pods behind one frontend share one member of the lane. The member stays
+// as long as one of these pods exists. A frontend that leads to two lanes is refused.
 func TestFrontends(t *testing.T) {
 	c := &fakeCard{}
 	n := start(t, c, t.TempDir(), "b")

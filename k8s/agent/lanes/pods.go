@@ -12,12 +12,12 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// startGrace is how long a unit that kubelet gave is reserved for a pod that is not seen yet:
-// the time from admission to the network of the pod's sandbox.
+// startGrace is how long a unit stays reserved after kubelet has given it to a pod that the runtime
+// has not reported yet.
 const startGrace = 2 * time.Minute
 
-// Granted records that kubelet has given units to a container that is about to start. It
-// returns an error for units that cannot be given.
+// Granted records that kubelet gives units of a class to a container that is about to start. It
+// returns an error if a unit does not exist or is unhealthy.
 func (m *Manager) Granted(class string, ids []string) error {
 	c := m.Now().Find(class)
 	if c == nil {
@@ -40,8 +40,8 @@ func (m *Manager) Granted(class string, ids []string) error {
 	return nil
 }
 
-// Attach puts a pod into its lanes, and returns when its packets are steered. After an error
-// nothing has changed. It replaces an earlier attachment of the same sandbox.
+// Attach puts a pod into its lanes, and returns when its packets are steered. After an error,
+// nothing has changed. It replaces an earlier attachment of the same sandbox and interface.
 func (m *Manager) Attach(ctx context.Context, a Attachment) error {
 	return m.do(ctx, false, func(s *state) error {
 		for _, g := range a.Grants {
@@ -60,8 +60,8 @@ func (m *Manager) Attach(ctx context.Context, a Attachment) error {
 				other.UID == a.UID && other.Sandbox == a.Sandbox {
 				return false
 			}
-			// kubelet and the IPAM plugin give a unit and an address to one pod at a time, so
-			// the other pod's end was missed.
+			// kubelet gives a unit to one pod at a time, and the IPAM plugin an address. So the other pod
+			// has ended, and the agent has missed it.
 			m.o.Log.Warn("a pod's end was missed", "pod", other.Name(), "now", a.Name())
 			return true
 		})
@@ -84,9 +84,9 @@ func sharesUnit(a, b *Attachment) bool {
 	return false
 }
 
-// Detach removes a sandbox's interface from its lanes, or all its interfaces if ifname is "".
-// It returns nil for an unknown sandbox. If the steering cannot be removed now, Detach
-// returns nil and the Manager removes it later.
+// Detach removes a sandbox's interface from its lanes. If ifname is "", it removes all interfaces
+// of the sandbox. It returns nil for an unknown sandbox, and if the card cannot be changed now: the
+// Manager then changes it later.
 func (m *Manager) Detach(ctx context.Context, sandbox, ifname string) error {
 	m.mu.Lock()
 	known := false
@@ -105,7 +105,7 @@ func (m *Manager) Detach(ctx context.Context, sandbox, ifname string) error {
 	})
 }
 
-// Keep removes the attachments for which still returns false.
+// Keep keeps the attachments for which still returns true, and removes the others.
 func (m *Manager) Keep(ctx context.Context, still func(Attachment) bool) error {
 	if !slices.ContainsFunc(m.Attachments(), func(a Attachment) bool { return !still(a) }) {
 		return nil
@@ -116,7 +116,7 @@ func (m *Manager) Keep(ctx context.Context, still func(Attachment) bool) error {
 	})
 }
 
-// Attachments returns the pods in lanes, in the order of their sandboxes.
+// Attachments returns the pods in lanes, sorted by their sandbox's ID.
 func (m *Manager) Attachments() []Attachment {
 	m.mu.Lock()
 	defer m.mu.Unlock()

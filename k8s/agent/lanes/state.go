@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lanes keeps the use of one node's lanes: the applied policy, the pods in lanes, and
-// the claims that hold units. It turns every change into one lanes file and lets the applier
-// make it. It accepts the change only if that succeeds. Changes that arrive together are made
-// together. It writes its files before it answers. Manager is the agent's
-// inventory.Inventory.
+// Package lanes keeps the state of one node's lanes: the applied policy, the pods in lanes, and the
+// claims that hold units. For every change, it makes one lanes file and lets the applier apply it.
+// It accepts the change only if the apply succeeds. Changes that wait at the same time share one
+// apply. It writes the state to disk before it answers. Manager is the agent's inventory.Inventory.
 package lanes
 
 import (
@@ -20,10 +19,10 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// state is everything that the Manager knows. Clones share what the list and the map point
-// to, so these values never change in place.
+// state is everything that the Manager stores. Clones share Spec, and the values in Attachments and
+// Holds, so these must not be changed: put replaces them.
 type state struct {
-	// Policy and Generation identify the LanePolicy that Spec comes from.
+	// Policy and Generation identify the LanePolicy from which Spec comes.
 	Policy     string
 	Generation int64
 	Spec       *v1alpha1.LanePolicySpec
@@ -32,34 +31,35 @@ type state struct {
 	Holds       map[string]inventory.Hold
 }
 
-// An Attachment is a pod in its lanes.
+// An Attachment is a pod that is in its lanes, with the packets that belong to them.
 type Attachment struct {
-	// Sandbox is the runtime's ID of the pod's sandbox, IfName its interface. For a pod that
-	// already ran when it was attached, Sandbox is LatePrefix and the UID, and IfName is "".
+	// Sandbox is the runtime's ID of the pod's sandbox. IfName is the name of the pod's interface. For
+	// a pod that already ran when it was attached, Sandbox is LatePrefix followed by the UID, and
+	// IfName is "".
 	Sandbox string `json:"sandbox"`
 	IfName  string `json:"ifname,omitempty"`
-	// HostIf is the host's end of the pod's interface, "" if not known.
+	// HostIf is the name of the host's end of the pod's interface, "" if not known.
 	HostIf string `json:"hostIf,omitempty"`
 
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	UID       string `json:"uid"`
 
-	// Addrs are the pod's own addresses; none in the host's network.
+	// Addrs are the pod's own addresses. A pod in the host's network has none.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 
 	Grants  []pods.Grant    `json:"grants"`
 	Members []policy.Member `json:"members"`
-	// Services lead to the pod. Members includes their frontends.
+	// Services are the ways from Kubernetes Services to the pod. Members includes their frontends.
 	Services []pods.Service `json:"services,omitempty"`
-	// Ceilings of the lanes, in bit/s, by lane.
+	// Ceilings has, by lane, the ceiling from the pod's annotation, in bit/s.
 	Ceilings map[string]uint64 `json:"ceilings,omitempty"`
-	// Holds are the keys of the holds that Grants come from.
+	// Holds are the keys of the holds from which Grants come.
 	Holds []string `json:"holds,omitempty"`
 }
 
-// LatePrefix begins Sandbox of a pod that the runtime did not report: the agent found it
-// running.
+// LatePrefix is the beginning of Sandbox for a pod that the runtime did not report. The agent found
+// it when it already ran.
 const LatePrefix = "pod:"
 
 // Late reports whether the runtime did not report this pod.
@@ -95,7 +95,7 @@ func (s *state) remove(which func(*Attachment) bool) {
 	s.Attachments = slices.DeleteFunc(s.Attachments, which)
 }
 
-// class returns the applied class, nil if there is none.
+// class returns the class of the applied policy, nil if there is none.
 func (s *state) class(name string) *v1alpha1.Class {
 	if s.Spec == nil {
 		return nil
@@ -107,7 +107,7 @@ func (s *state) class(name string) *v1alpha1.Class {
 	return &s.Spec.Classes[i]
 }
 
-// holders returns the pod or the claim that has each unit, by unit ID.
+// holders returns, by unit ID, the pod or the claim that has the unit.
 func (s *state) holders() map[string]inventory.Holder {
 	out := make(map[string]inventory.Holder, len(s.Attachments)+len(s.Holds)) // most holders have one unit
 	for _, key := range slices.Sorted(maps.Keys(s.Holds)) {
@@ -125,7 +125,8 @@ func (s *state) holders() map[string]inventory.Holder {
 	return out
 }
 
-// lanes returns the lanes file's input other than the policy.
+// lanes returns the part of the lanes file that comes from the node and its pods, not from the
+// policy.
 func (s *state) lanes(device string, link uint64) policy.Node {
 	all := s.Attachments
 	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}, Joined: s.joined()}
@@ -141,7 +142,7 @@ func (s *state) lanes(device string, link uint64) policy.Node {
 			if strings.HasPrefix(m.Name, pods.FrontendPrefix) {
 				front := m.Lane + " " + m.Name
 				if fronts[front] {
-					continue // several pods are behind the same frontend
+					continue // another pod behind the same frontend has added it
 				}
 				fronts[front] = true
 			}
@@ -174,13 +175,13 @@ func (s *state) joined() (out []policy.Joining) {
 	return out
 }
 
-// overlapping reports whether both have the same address.
+// overlapping reports whether the two pods have an address in common.
 func overlapping(a, b *Attachment) bool {
 	return slices.ContainsFunc(a.Addrs, func(x netip.Addr) bool { return slices.Contains(b.Addrs, x) })
 }
 
-// frontendTaken refuses a frontend that already leads to another lane: the card sees packets
-// before the node translates them, so it cannot tell the frontend's pods apart.
+// frontendTaken returns an error if one of the pod's frontends already leads to another lane. All
+// packets for a frontend have the same address at the card, so they can have only one lane.
 func (s *state) frontendTaken(a *Attachment) error {
 	for _, m := range a.Members {
 		if !strings.HasPrefix(m.Name, pods.FrontendPrefix) {

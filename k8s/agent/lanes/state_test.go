@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
-// TestFiles checks that an attachment is stored completely, and that each file is written
-// only when its content changes.
+// TestFiles checks that an attachment is stored with all fields, and that each file is written only
+// if its content has changed.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	d := newDisk(filepath.Join(dir, "state.json"), dir, "b")
@@ -98,8 +98,8 @@ func TestFiles(t *testing.T) {
 	check(false, true)
 }
 
-// TestRebootFiles checks that the policy and the holds survive a reboot, and that the pods'
-// file of an earlier boot, even a damaged one, does no harm.
+// TestRebootFiles checks that the policy and the holds survive a reboot. The file with the pods of
+// an earlier boot is removed, even if it is damaged.
 func TestRebootFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state.json")
@@ -138,7 +138,7 @@ func TestRebootFiles(t *testing.T) {
 	}
 }
 
-// TestSet checks that the snapshot has a new state at once, before Changed is called.
+// TestSet checks that Now returns a snapshot of the new state as soon as set has returned.
 func TestSet(t *testing.T) {
 	dir := t.TempDir()
 	n, err := New(Options{Name: "n1", Path: filepath.Join(dir, "state.json"), RunDir: dir, Boot: "b"})

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// SetHealth sets why lanes are not healthy, by lane; "" stands for all lanes.
+// SetHealth sets, by lane, the reasons why the lane is not healthy. Key "" stands for all lanes.
 func (m *Manager) SetHealth(drifts map[string][]string) {
 	m.mu.Lock()
 	m.drifts = drifts
@@ -18,7 +18,7 @@ func (m *Manager) SetHealth(drifts map[string][]string) {
 	m.publish()
 }
 
-// Lanes returns the lanes as last planned.
+// Lanes returns the lanes of the last applied plan.
 func (m *Manager) Lanes() []plan.FittedLane {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -35,12 +35,13 @@ type Status struct {
 	Known      bool
 	Policy     string
 	Generation int64
-	// Applied says that the card is as the policy says. Problem says why it is not.
+	// Applied says that the card is as the policy says. Problem is the error that prevents it, "" if
+	// there is none.
 	Applied bool
 	Problem string
-	// Held says by class what waits for pods; the key "" stands for the uplink.
+	// Held says, by class, which changes wait until pods have ended. Key "" stands for the uplink.
 	Held map[string]string
-	// Unhealthy has the reasons why lanes do not hold.
+	// Unhealthy are the reasons why lanes are not as they were applied.
 	Unhealthy []string
 	Devices   []string
 }
@@ -68,7 +69,7 @@ func (m *Manager) Status() Status {
 	return s
 }
 
-// String returns the problem, or else what is held, for people.
+// String returns, for people, the problem or else the changes that wait for pods.
 func (s *Status) String() string {
 	if s.Problem != "" {
 		return s.Problem

@@ -25,8 +25,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// An agent is niclane-agent without its connections to the API server and kubelet, which
-// given replaces. After its end, the next agent knows only what it has written to disk.
+// An agent is niclane-agent, with given in place of the API server and kubelet. After its end, the
+// next agent knows only what this one has written to disk.
 type agent struct {
 	t     *testing.T
 	dir   string
@@ -48,7 +48,7 @@ func newAgent(t *testing.T) *agent {
 	return a
 }
 
-// start starts a new agent with a policy, nil for none.
+// start starts a new agent with a policy. A nil policy means that no policy selects the node.
 func (a *agent) start(p *v1alpha1.LanePolicy) {
 	a.t.Helper()
 	a.applier = applier.New(filepath.Join(a.dir, "state"), filepath.Join(a.dir, "run"), filepath.Join(a.dir, "k.yaml"))
@@ -93,7 +93,7 @@ func (a *agent) follow(p *v1alpha1.LanePolicy) {
 	}
 }
 
-// queues returns a lane's queues.
+// queues returns the numbers of a lane's queues.
 func (a *agent) queues(lane string) []int {
 	a.t.Helper()
 	for _, l := range a.lanes.Lanes() {
@@ -105,7 +105,7 @@ func (a *agent) queues(lane string) []int {
 	return nil
 }
 
-// add starts a pod with a unit of a class, reported by the runtime.
+// add starts a pod with a unit of a class, and reports it to the agent as the runtime does.
 func (a *agent) add(p *place, class, unit, annotation string) {
 	a.t.Helper()
 	pod := a.run(p, class, unit)
@@ -115,12 +115,12 @@ func (a *agent) add(p *place, class, unit, annotation string) {
 	a.ask(cni.Add, p, true)
 }
 
-// run starts a pod with a unit of a class without a report to the agent.
+// run starts a pod with a unit of a class. It does not report the pod to the agent.
 func (a *agent) run(p *place, class, unit string) *corev1.Pod {
 	return a.given.Run(p.name, class, unit, port, p.addrs()...)
 }
 
-// del ends a pod, reported by the runtime.
+// del ends a pod, and reports its end to the agent as the runtime does.
 func (a *agent) del(p *place) {
 	a.t.Helper()
 	a.given.Forget(p.name)
@@ -138,7 +138,8 @@ func (a *agent) ask(command string, p *place, lane bool) {
 	}
 }
 
-// sweep compares the agent's pods with those of kubelet and the API server.
+// sweep makes the agent compare its pods in lanes with the pods that kubelet and the API server
+// have.
 func (a *agent) sweep() {
 	a.t.Helper()
 	if err := a.attacher.Sweep(a.t.Context(), a.given.Here(), func(*corev1.Pod, string) string {
@@ -157,7 +158,7 @@ func (a *agent) attached() (names []string) {
 	return names
 }
 
-// holds fails the test unless the card is as the agent's journal says.
+// holds fails the test if the card is not as the agent's journal says.
 func (a *agent) holds(when string) {
 	a.t.Helper()
 	views, err := a.applier.Look(a.t.Context())

@@ -17,10 +17,10 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestNetPrio tests a policy that classifies by control group of version 1. Packets of a
-// host-network pod leave in its lane by its group; packets of other programs on the host do
-// not. The kernel supports this only in its first network namespace
-// (net/core/netprio_cgroup.c), in which no node of k8s/test is.
+// TestNetPrio tests a policy that classifies packets by control group of version 1 (net_prio).
+// Packets of a pod in the host's network leave in its lane; packets of other programs on the host
+// do not. The kernel supports this only in the first network namespace (net/core/netprio_cgroup.c).
+// The nodes of k8s/test have other namespaces, so they cannot test it.
 func TestNetPrio(t *testing.T) {
 	bed.Plug(t, kinds[0].params...)
 	root := priorities(t)
@@ -92,8 +92,9 @@ func TestNetPrio(t *testing.T) {
 // priorityMap is the controller's file in each group, with priorities by device.
 const priorityMap = "net_prio.ifpriomap"
 
-// priorities mounts the controller and returns the directory. A hierarchy with groups in it
-// outlives its last mount; the guest ends with the suite.
+// priorities mounts the controller net_prio and returns the directory. After the unmount, the
+// hierarchy stays in the kernel if it still has groups. This is harmless: the guest ends with the
+// suite.
 func priorities(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,15 +102,15 @@ func priorities(t *testing.T) string {
 		t.Fatalf("mount net_prio of version 1: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil { // the card's connection to the kernel has it open
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil { // a client of the kernel still has it open
 			t.Error(err)
 		}
 	})
 	return dir
 }
 
-// confined makes a control group with the controller cpuset in the unified hierarchy. A
-// container's group has the same path in each hierarchy.
+// confined makes a control group with the controller cpuset in the hierarchy of version 2. It has
+// the same path as in version 1, as a container's groups have.
 func confined(t *testing.T, group string) {
 	t.Helper()
 	const root = "/sys/fs/cgroup"
@@ -124,10 +125,10 @@ func confined(t *testing.T, group string) {
 	t.Cleanup(func() { removed(t, root, at) })
 }
 
-// inGroup makes a control group of a hierarchy and runs f on a thread that stays in it.
-// Sockets that f makes belong to the group. A thread that enters or leaves a group moves all
-// sockets of its process (net/core/netprio_cgroup.c: net_prio_attach), so make other sockets
-// later.
+// inGroup makes a control group below root, and runs f on a thread that stays in the group. Sockets
+// that f makes belong to the group. When a thread enters a group, all sockets that its process has
+// then get into this group too (net/core/netprio_cgroup.c: net_prio_attach). So make sockets
+// outside the group after inGroup.
 func inGroup(t *testing.T, root, group string, f func()) {
 	t.Helper()
 	dir := root + group
@@ -135,7 +136,7 @@ func inGroup(t *testing.T, root, group string, f func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// The first thread of a process does not end.
+		// If f ran on the process's first thread, this thread still exists and is in the group.
 		for id := range strings.FieldsSeq(bed.Read(t, filepath.Join(dir, "tasks"))) {
 			bed.Write(t, filepath.Join(root, "tasks"), id)
 		}
@@ -144,8 +145,8 @@ func inGroup(t *testing.T, root, group string, f func()) {
 	done := make(chan error)
 	go func() {
 		var err error
-		defer func() { done <- err }() // also if f fails the test
-		runtime.LockOSThread()         // never unlocked
+		defer func() { done <- err }() // runs also if f fails the test, which ends this goroutine
+		runtime.LockOSThread()         // never unlocked, so the thread ends with the goroutine
 		if err = os.WriteFile(filepath.Join(dir, "tasks"), []byte(strconv.Itoa(unix.Gettid())), 0); err == nil {
 			f()
 		}

@@ -15,25 +15,25 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// UDP ports.
+// The UDP ports that the tests use.
 const (
-	port  = 5000  // of each pod, declared by its container
-	other = 5001  // of each pod, not declared
-	front = 30500 // of the node, leads to a pod
-	drain = 4000  // behind the wire
+	port  = 5000  // each pod's port that its container declares
+	other = 5001  // each pod's port that its container does not declare
+	front = 30500 // the node's port that leads to a pod (node port)
+	drain = 4000  // the port that receives pods' packets at the other end of the wire
 )
 
-// A place is a network namespace with its listening sockets. An empty name is the host's.
+// A place is a network namespace with its listening sockets. The host's namespace has the name "".
 type place struct {
 	name         string
 	addr4, addr6 netip.Addr
 	sockets      map[uint16]*net.UDPConn
-	got          atomic.Int64 // datagrams
+	got          atomic.Int64 // number of datagrams received
 }
 
 func (p *place) addrs() []netip.Addr { return []netip.Addr{p.addr4, p.addr6} }
 
-// ip runs lines of ip(8) in a network namespace, "" for the host's.
+// ip runs commands of ip(8), one a line, in a network namespace. "" is the host's namespace.
 func ip(t *testing.T, namespace, script string) {
 	t.Helper()
 	args := []string{"-batch", "-"}
@@ -47,7 +47,7 @@ func ip(t *testing.T, namespace, script string) {
 	}
 }
 
-// routed makes the host route between the wire and the pods, like a pod network without
+// routed makes the host forward packets between the wire and the pods, like a pod network without
 // tunnels and translation.
 func routed(t *testing.T) {
 	t.Helper()
@@ -60,9 +60,9 @@ func routed(t *testing.T) {
 		bed.CardAddr6))
 }
 
-// newPod makes the network of the nth pod behind a veth pair, and listens in it. The
-// neighbour entries are permanent, as on the wire: a guest without CPU time for seconds may
-// not answer in time, and the packets that wait for the answer are lost.
+// newPod makes the network namespace of the nth pod, with a veth pair to the host, and listens in
+// it. The neighbour entries are permanent. Otherwise, a guest that gets no CPU time for seconds
+// could answer too late, and packets that wait for the answer would be lost.
 func newPod(t *testing.T, name string, n int) *place {
 	t.Helper()
 	p := &place{name: name, addr4: netip.AddrFrom4([4]byte{10, 244, 0, byte(n)}),
@@ -95,7 +95,7 @@ neigh add fd00::1 lladdr MAC0 dev eth0
 	return p
 }
 
-// newHost returns the host itself, which listens on its own ports and the node port.
+// newHost returns the host as a place. It listens on the same ports as a pod, and on the node port.
 func newHost(t *testing.T) *place {
 	t.Helper()
 	p := &place{addr4: bed.CardAddr, addr6: bed.CardAddr6}
@@ -103,7 +103,8 @@ func newHost(t *testing.T) *place {
 	return p
 }
 
-// listen receives on ports, so that the kernel does not answer that they are closed.
+// listen opens UDP sockets on ports and counts what they receive. Without sockets, the kernel would
+// answer that the ports are closed.
 func (p *place) listen(t *testing.T, ports ...uint16) {
 	t.Helper()
 	p.sockets = map[uint16]*net.UDPConn{}
@@ -143,7 +144,8 @@ func (p *place) listen(t *testing.T, ports ...uint16) {
 	}
 }
 
-// send sends n datagrams from a port to the drain behind the wire.
+// send sends n datagrams from a port of this place to port drain at the other end of the wire. six
+// chooses IPv6.
 func (p *place) send(t *testing.T, from uint16, six bool, n int) {
 	t.Helper()
 	to := netip.AddrPortFrom(bed.WireAddr, drain)

@@ -18,20 +18,20 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// A kind describes a kind of card.
+// A kind describes a kind of card that the simulated card can be.
 type kind struct {
 	name   string
 	params []string
 	// queueSet is the mechanism of the lanes' queue sets on this card.
 	queueSet string
-	// ranks says that lanes are HTB classes, which count what they send. Without it, a lane
-	// has its own transmit queues.
+	// ranks says that each lane has an HTB class, which counts what the lane sends. If it is false,
+	// each lane has its own transmit queues.
 	ranks bool
-	// rules is the part of the card's dump that changes when a pod starts.
+	// rules is the command whose output in the card's dump changes when a pod starts.
 	rules string
 }
 
-// Parts of the card's dump.
+// Commands whose output is a part of the card's dump.
 const (
 	ruleList   = "ethtool -n sim0"
 	filterList = "tc filter show dev sim0 ingress"
@@ -49,8 +49,8 @@ var kinds = []kind{
 	},
 }
 
-// policy returns a policy with one class of two queue sets, each for one pod, and one shared
-// class.
+// policy returns a policy with an exclusive class of two queue sets, and a shared class for five
+// pods.
 func (k *kind) policy() *v1alpha1.LanePolicy {
 	p := &v1alpha1.LanePolicy{}
 	p.Name = "p"
@@ -65,12 +65,12 @@ func (k *kind) policy() *v1alpha1.LanePolicy {
 	return p
 }
 
-// A world is a card with an agent, the host and the networks of five pods.
+// A world is a simulated card with an agent, the host, and network namespaces of five pods.
 type world struct {
 	*agent
 	kind                       *kind
-	host, first, second, plain *place // first and second have lanes of their own
-	third, fourth              *place // in the shared lane
+	host, first, second, plain *place // first and second have exclusive lanes, plain has no lane
+	third, fourth              *place // pods in the shared lane
 	wire                       *place
 }
 
@@ -88,15 +88,15 @@ func newWorld(t *testing.T, k *kind) *world {
 	return w
 }
 
-// each is the number of datagrams that are sent of each flow.
+// each is the number of datagrams that a test sends for each flow.
 const each = 5
 
-// received sends to a port of a place from behind the wire, by IPv4 and IPv6. It fails the
-// test unless all datagrams arrive by the lane's receive queues and are received.
+// received sends datagrams over the wire to a port of a place, by IPv4 and IPv6. It fails the test
+// if they do not all take the lane's receive queues and reach the place's socket.
 func (w *world) received(what string, by *place, dport uint16, lane string) {
 	w.t.Helper()
 	var flows []bed.Flow
-	for i := range 4 { // RSS spreads these over queues
+	for i := range 4 { // several source ports, so that RSS uses several queues
 		for _, way := range [][2]netip.Addr{{bed.WireAddr, by.addr4}, {bed.WireAddr6, by.addr6}} {
 			flows = append(flows, bed.Flow{Src: netip.AddrPortFrom(way[0], uint16(2000+7*i)),
 				Dst: netip.AddrPortFrom(way[1], dport)})
@@ -105,7 +105,7 @@ func (w *world) received(what string, by *place, dport uint16, lane string) {
 	w.arrived(what, by, lane, flows...)
 }
 
-// arrived is received with the given flows.
+// arrived does the same as received, for the given flows.
 func (w *world) arrived(what string, by *place, lane string, flows ...bed.Flow) {
 	w.t.Helper()
 	sent := each * len(flows)
@@ -123,8 +123,8 @@ func (w *world) arrived(what string, by *place, lane string, flows ...bed.Flow) 
 	bed.Until(w.t, what+" to be taken", func() bool { return by.got.Load() >= had+int64(sent) })
 }
 
-// left returns how many packets each lane has sent so far, from its HTB class or its own
-// transmit queues.
+// left returns how many packets each lane has sent so far. It reads the counters of the lane's HTB
+// class or of its transmit queues.
 func (w *world) left() map[string]uint64 {
 	w.t.Helper()
 	now, err := observe.Counters(bed.Dev)
@@ -162,16 +162,16 @@ func (w *world) dropped() (n int64) {
 		w.t.Fatal(err)
 	}
 	for _, q := range qdiscs {
-		if q.Root { // its counters include the qdiscs below it
+		if q.Root { // the root's counters include those of the qdiscs below it
 			n += q.Drops
 		}
 	}
 	return n
 }
 
-// sent sends from a port of a place, by IPv4 and IPv6, and fails the test unless the packets
-// leave in a lane. cake and fq_codel drop packets that wait for milliseconds, as may happen
-// on a guest without CPU time: dropped packets are counted separately from lost ones.
+// sent sends packets from a port of a place, by IPv4 and IPv6. It fails the test if they do not
+// leave in the lane. cake and fq_codel drop packets that have waited for milliseconds, which
+// happens if the guest gets no CPU time. So up to half of the packets may be dropped.
 func (w *world) sent(what string, by *place, sport uint16, lane string) {
 	w.t.Helper()
 	for _, six := range []bool{false, true} {
@@ -186,7 +186,7 @@ func (w *world) sent(what string, by *place, sport uint16, lane string) {
 			lost = w.dropped() - drops
 			return w.wire.got.Load()+lost >= had+n
 		})
-		// A card counts a frame when it completes it, which may be after the arrival.
+		// The card counts a frame when it completes it. This may be after the frame has arrived.
 		want, in, others := uint64(n-lost), uint64(0), uint64(0)
 		bed.Until(w.t, what+" to be counted", func() bool {
 			in, others = 0, 0
@@ -199,7 +199,7 @@ func (w *world) sent(what string, by *place, sport uint16, lane string) {
 			}
 			return in >= want || others >= n/2
 		})
-		// The host sends a few packets of its own: multicast group reports.
+		// A few packets may be in another lane: the host sends multicast group reports.
 		if lost > n/2 || in < want || others >= n/2 {
 			w.t.Errorf("%s, IPv6 %t: of %d packets %d left in lane %s, %d in another, %d were dropped", what, six, n,
 				in, lane, others, lost)
@@ -207,8 +207,8 @@ func (w *world) sent(what string, by *place, sport uint16, lane string) {
 	}
 }
 
-// inLanes fails the test unless the pods' packets are in the lanes given by pod, and the
-// packets of other pods, other ports and the host are in no lane.
+// inLanes sends packets to and from each pod and the host. It fails the test if a pod's packets do
+// not take its lane in the map lanes. Packets of the others must take the default lane.
 func (w *world) inLanes(when string, lanes map[*place]string) {
 	w.t.Helper()
 	for _, p := range []*place{w.first, w.second, w.third, w.fourth, w.plain, w.host} {
@@ -221,7 +221,7 @@ func (w *world) inLanes(when string, lanes map[*place]string) {
 	}
 }
 
-// parts splits a dump of the card by command.
+// parts splits a dump of the card into the outputs of its commands, by command.
 func parts(dump string) map[string]string {
 	out := map[string]string{}
 	for part := range strings.SplitSeq("\n"+dump, "\n$ ") {
@@ -231,8 +231,8 @@ func parts(dump string) map[string]string {
 	return out
 }
 
-// changed fails the test unless exactly one part of the card differs from an earlier dump. It
-// returns the present dump.
+// changed compares the card's dump with the dump before. It fails the test unless the part what has
+// changed, and no other part. It returns the new dump.
 func changed(t *testing.T, when, before string, what string) (now string) {
 	t.Helper()
 	now = bed.Dump(t)
@@ -249,7 +249,7 @@ func changed(t *testing.T, when, before string, what string) (now string) {
 	return now
 }
 
-// same fails the test unless the card equals an earlier dump.
+// same fails the test if the card's dump differs from the dump before.
 func same(t *testing.T, when, before string) {
 	t.Helper()
 	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(bed.Dump(t), "\n")); diff != "" {
@@ -257,9 +257,9 @@ func same(t *testing.T, when, before string) {
 	}
 }
 
-// TestPods checks, on a card with rules, that each pod's packets and no others use the
-// receive queues of the pod's lane and leave in it, from the pod's start to its end. This
-// holds without an agent and after its restart too.
+// TestPods checks, on cards with rules, that each pod's packets are received and sent in the pod's
+// lane, and no other packets. This must be so from the pod's start to its end, also without an
+// agent and after its restart.
 func TestPods(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) { testPods(t, &k) })
@@ -303,8 +303,8 @@ func testPods(t *testing.T, k *kind) {
 	delete(lanes, w.second)
 	w.inLanes("after a pod's end", lanes)
 
-	// While the agent is down, it misses the end of one pod and the start of another. Without
-	// niclane-cni such pods start outside their lanes.
+	// While the agent is down, one pod ends and another one starts. The test has no niclane-cni, so
+	// the new pod starts outside its lane. Sweep corrects both.
 	w.end()
 	w.given.Forget(w.third.name)
 	w.run(w.second, "own", "own-0")
@@ -327,8 +327,8 @@ func testPods(t *testing.T, k *kind) {
 	same(t, "without the policy", before)
 }
 
-// robbed removes the pods' rules by another program, and checks that the agent finds and
-// repairs that.
+// robbed removes the pods' rules with ethtool or tc, and checks that the agent finds and repairs
+// this.
 func (w *world) robbed() {
 	w.t.Helper()
 	if w.kind.rules == ruleList {
@@ -350,8 +350,8 @@ func (w *world) robbed() {
 	w.holds("with what was taken away put back")
 }
 
-// apart fails the test unless each lane has its own receive queues, made by the mechanism of
-// the card's kind.
+// apart fails the test if two lanes have a receive queue in common, or if the queue sets were made
+// by another mechanism than that of the card's kind.
 func (w *world) apart() {
 	w.t.Helper()
 	for _, c := range w.lanes.Now().Classes {

@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/k8s/pods/podresources"
 )
 
-// Given has the pods of namespace default and their units. It is an attach.Kubelet, and an
+// Given has the pods of namespace default and their units. It implements attach.Kubelet, and
 // attach.Pods with an empty cache. It is not safe for concurrent use.
 type Given struct {
 	pods map[string]*corev1.Pod
@@ -28,8 +28,8 @@ func NewGiven() *Given {
 	return &Given{map[string]*corev1.Pod{}, map[string]podresources.Devices{}}
 }
 
-// Run adds a running pod whose container c declares a UDP port and has a unit of a class. It
-// does not tell the agent. The caller may change the pod.
+// Run adds a running pod whose container c declares a UDP port and has a unit of a class. It does
+// not report the pod to the agent. The caller may change the returned pod.
 func (g *Given) Run(name, class, unit string, port int32, addrs ...netip.Addr) *corev1.Pod {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: port, Protocol: corev1.ProtocolUDP}},
