@@ -12,19 +12,19 @@ import (
 	"github.com/niclane/niclane/internal/atomicfile"
 )
 
-// LanePods returns the path of the file with the UIDs of the node's pods that ask for a lane,
-// one on a line. The agent writes it next to the socket. niclane-cni reads it when the agent
-// does not answer: a pod in it must not start without its lane. A pod that is not in it may
-// still have a lane, because the agent may have ended before it saw the pod.
+// LanePods returns the path of the file with the UIDs of the node's pods that ask for a lane, one a
+// line. The agent writes it next to the socket. niclane-cni reads it if the agent does not answer:
+// a pod in the file must not start without its lane. A pod that is not in the file may still have a
+// lane, because the agent may have ended before it saw the pod.
 func LanePods(socket string) string { return filepath.Join(filepath.Dir(socket), "lane-pods") }
 
-// OtherPods returns the path of the file with the UIDs of the pods that can have no lane,
-// which does not change during a pod's life. The agent writes it. Most pods are in it, and
-// niclane-cni asks nothing about them, so they do not wait for the agent. A pod that is not
-// in it may also have no lane.
+// OtherPods returns the path of the file with the UIDs of the pods that cannot have a lane during
+// their whole life. The agent writes it. Most pods are in the file. niclane-cni does not ask the
+// agent about them, so they start without waiting for it. A pod that is not in the file need not
+// have a lane.
 func OtherPods(socket string) string { return filepath.Join(filepath.Dir(socket), OtherPodsName) }
 
-// OtherPodsName is the file name of OtherPods.
+// OtherPodsName is the name of the file OtherPods, without its directory.
 const OtherPodsName = "other-pods"
 
 // WriteLanePods writes the file LanePods if its content changes.

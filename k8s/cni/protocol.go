@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cni is the protocol between niclane-cni and niclane-agent over a Unix socket that
-// only root can reach. The plugin sends one request. The agent may send an early answer,
-// which says that the pod has a lane, and then sends the last one. Each message is one JSON
-// document on a line, limited to MaxBytes. Unknown fields are refused.
+// Package cni is the protocol between niclane-cni (the plugin) and niclane-agent, over a Unix
+// socket that only root can reach. The plugin sends one request. The agent may first send an early
+// answer, which says that the pod has a lane. It then sends the final answer. Each message is one
+// JSON document on one line, of at most MaxBytes. Unknown fields are refused.
 package cni
 
 import (
@@ -23,13 +23,14 @@ import (
 	"github.com/niclane/niclane/k8s/api/params"
 )
 
-// DefaultSocket is the agent's socket.
+// DefaultSocket is the default path of the agent's socket.
 const DefaultSocket = "/run/niclane/cni.sock"
 
-// Version of the protocol. The plugin's binary may be older than the agent.
+// Version is the version of the protocol. The plugin and the agent may be of different releases.
 const Version = 1
 
-// MaxBytes is the largest message. A GC request names every attachment of the node.
+// MaxBytes is the size of the largest message. The largest is a GC request, which names every
+// attachment of the node.
 const MaxBytes = 1 << 20
 
 // Commands.
@@ -39,8 +40,8 @@ const (
 	Check  = "CHECK"
 	GC     = "GC"
 	Status = "STATUS"
-	// Unchained is sent by niclane-cni-install: niclane-cni cannot be chained into the node's
-	// pod network, for Reason.
+	// Unchained comes from niclane-cni-install. It says that niclane-cni cannot be chained into the
+	// node's pod network. The request's field Reason says why.
 	Unchained = "UNCHAINED"
 )
 
@@ -51,40 +52,41 @@ type Request struct {
 	// Sandbox is the runtime's ID of the pod's sandbox (CNI_CONTAINERID).
 	Sandbox string `json:"sandbox,omitempty"`
 	IfName  string `json:"ifname,omitempty"`
-	// HostIf is the host's end of the pod's interface, from prevResult.
+	// HostIf is the name of the host's end of the pod's interface, "" if not known.
 	HostIf string `json:"hostIf,omitempty"`
-	// Namespace, Pod and UID of the pod, as the runtime gives them.
+	// Namespace, Pod (its name) and UID identify the pod, as the runtime gives them.
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	UID       string `json:"uid,omitempty"`
-	// Addrs of the pod on this interface, IPv4 and IPv6.
+	// Addrs are the pod's addresses on this interface, IPv4 and IPv6.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
-	// IngressRate and EgressRate are from the standard annotations, in bit/s; 0: none.
+	// IngressRate and EgressRate are the rates from the pod's annotations
+	// kubernetes.io/ingress-bandwidth and egress-bandwidth, in bit/s. 0 means no annotation.
 	IngressRate uint64 `json:"ingressRate,omitempty"`
 	EgressRate  uint64 `json:"egressRate,omitempty"`
-	// Valid are the attachments that the runtime knows, for GC.
+	// Valid are the attachments that the runtime knows. Only GC has it.
 	Valid []Attachment `json:"valid,omitempty"`
-	// Reason is why niclane-cni cannot be chained, for Unchained.
+	// Reason says why niclane-cni cannot be chained. Only Unchained has it.
 	Reason string `json:"reason,omitempty"`
 }
 
-// An Attachment is an interface of a sandbox.
+// An Attachment is an interface of a pod's sandbox.
 type Attachment struct {
 	Sandbox string `json:"sandbox"`
 	IfName  string `json:"ifname"`
 }
 
-// An Answer is an early answer (Pending) or the last one.
+// An Answer is the early answer to a request (Pending is true) or the final answer.
 type Answer struct {
 	// Lane says that the pod has a lane.
 	Lane bool `json:"lane"`
-	// Pending says that another answer follows when the request is done.
+	// Pending says that this is the early answer. The final answer follows.
 	Pending bool `json:"pending,omitempty"`
-	// Error is why the request failed, "" if it did not.
+	// Error says why the request failed, "" if it succeeded.
 	Error string `json:"error,omitempty"`
 }
 
-// Decode reads a request, and refuses unknown fields and incomplete requests.
+// Decode reads a request. It returns an error for unknown fields, and for fields that are missing.
 func Decode(raw []byte) (*Request, error) {
 	r := &Request{}
 	if err := strict(raw, r); err != nil {
@@ -120,9 +122,9 @@ func strict(raw []byte, v any) error { return params.StrictUpTo(raw, v, MaxBytes
 // ErrNoAgent says that no agent answers on the socket.
 var ErrNoAgent = errors.New("niclane-agent does not answer")
 
-// Call asks the agent. first is the most time to the first answer; ctx limits the whole call.
-// If the error is ErrNoAgent, it is not known whether the pod has a lane. If an early answer
-// came, lane has its value.
+// Call sends a request to the agent and returns its answer. It waits for the first answer no longer
+// than first, and for the final answer no longer than ctx. lane says that the pod has a lane, also
+// if the final answer does not come. After ErrNoAgent, it is not known whether the pod has a lane.
 func Call(ctx context.Context, socket string, r Request, first time.Duration) (lane bool, err error) {
 	r.Version = Version
 	out, err := json.Marshal(r)
@@ -167,19 +169,20 @@ func answer(in *bufio.Reader) (*Answer, error) {
 	return a, strict(line, a)
 }
 
-// A Handler does what a request asks. It may call early once before it returns, to tell the
-// plugin that the pod has a lane and that the request may take longer than the time to the
-// first answer.
+// A Handler does what a request asks, and returns the final answer. Before, it may call early once,
+// which sends the early answer: the pod has a lane, and the final answer may take longer.
 type Handler func(ctx context.Context, r *Request, early func()) Answer
 
-// most is the most clients that have not sent their request yet: more than a node starts pods
-// at once. Requests at one time are limited to 4 times most.
+// most is the largest number of clients that have connected but not sent their request yet. It is
+// larger than the number of pods that a node starts at the same time. At most 4 times as many
+// clients may have a request that is not answered yet.
 const most = 256
 
-// readTime is the most time that a client may take to send its request.
+// readTime is the longest time that a client may take to send its request.
 const readTime = 2 * time.Second
 
-// Serve answers on a listener until ctx ends. doing is the most time for one request.
+// Serve answers requests on a listener until ctx ends. The Handler gets at most the time doing for
+// each request.
 func Serve(ctx context.Context, l net.Listener, doing time.Duration, h Handler) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
@@ -207,7 +210,7 @@ func serve(ctx context.Context, c net.Conn, doing time.Duration, h Handler) {
 	_ = c.SetDeadline(time.Now().Add(doing + readTime))
 	say := func(a Answer) {
 		if b, err := json.Marshal(a); err == nil {
-			_, _ = c.Write(append(b, '\n')) // the client has gone
+			_, _ = c.Write(append(b, '\n')) // an error means that the client has gone
 		}
 	}
 	r, err := Decode(line)
@@ -220,8 +223,8 @@ func serve(ctx context.Context, c net.Conn, doing time.Duration, h Handler) {
 	say(h(ctx, r, func() { say(Answer{Lane: true, Pending: true}) }))
 }
 
-// Listen creates the socket for root only. Its directory must be for root only too. It
-// replaces the socket of an agent that has ended.
+// Listen creates the socket. Only root can connect to it; its directory must be for root only too.
+// Listen replaces the socket of an agent that has ended.
 func Listen(socket string) (net.Listener, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -236,7 +239,7 @@ func Listen(socket string) (net.Listener, error) {
 	return l, nil
 }
 
-// PodOf returns the pod from CNI_ARGS; missing values are "".
+// PodOf reads the pod from the environment variable CNI_ARGS. Missing values are "".
 func PodOf(args string) (namespace, name, uid string) {
 	for kv := range strings.SplitSeq(args, ";") {
 		switch k, v, _ := strings.Cut(kv, "="); k {

@@ -75,8 +75,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestSilentClients checks that clients that send nothing, however many, do not keep a plugin
-// out.
+// TestSilentClients checks that a plugin gets its answer even if many other clients are connected
+// and send nothing.
 func TestSilentClients(t *testing.T) {
 	path := serveFor(t, func(context.Context, *Request, func()) Answer { return Answer{Lane: true} })
 	for range most + 1 {
@@ -86,13 +86,13 @@ func TestSilentClients(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	// Much sooner than the limit of the silent clients.
+	// The plugin must not wait until the silent clients' time (readTime) is over.
 	if lane, err := call(t, path, pod, readTime/4); !lane || err != nil {
 		t.Errorf("beside them: %v, %v", lane, err)
 	}
 }
 
-// TestLanePods checks that the file names exactly the pods that were written.
+// TestLanePods checks that the file LanePods has exactly the UIDs that were last written.
 func TestLanePods(t *testing.T) {
 	socket := t.TempDir() + "/cni.sock"
 	for _, uids := range [][]string{{"b", "a", "a"}, {"a"}, nil} {
@@ -117,8 +117,8 @@ func TestLanePods(t *testing.T) {
 	}
 }
 
-// TestFault1NobodyAnswers checks that a missing or hanging agent is detected in limited time,
-// before and after its early answer.
+// TestFault1NobodyAnswers checks that Call returns an error in time if the agent does not run, or
+// if it hangs before or after its early answer.
 func TestFault1NobodyAnswers(t *testing.T) {
 	if _, err := call(t, filepath.Join(t.TempDir(), "absent"), pod, time.Second); !errors.Is(err, ErrNoAgent) {
 		t.Errorf("gone: %v", err)
@@ -171,7 +171,7 @@ func TestRefused(t *testing.T) {
 		}
 		c2.Close()
 	}
-	// The server does not read more than MaxBytes without a line end.
+	// The server closes the connection after MaxBytes without a line end.
 	c2, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chain puts niclane-cni behind the plugins of a node's pod network, and removes it
-// again. It changes nothing else in their configuration. The pod network may write its
-// configuration again at any time; Keep then adds niclane-cni again.
+// Package chain puts niclane-cni at the end of the list of CNI plugins that the node's pod network
+// has written, and removes it again. It changes nothing else in the list. If the pod network writes
+// the list again, Keep adds niclane-cni again.
 package chain
 
 import (
@@ -15,24 +15,25 @@ import (
 	"slices"
 )
 
-// Type of the plugin: the name of its program.
+// Type is the plugin's type in the list, which is the name of its program.
 const Type = "niclane-cni"
 
-// entry is the plugin's entry in the list. Its capability makes the runtime pass the
-// annotations kubernetes.io/ingress-bandwidth and egress-bandwidth.
+// entry is the plugin's entry in the list. The capability bandwidth makes the runtime pass the
+// pod's annotations kubernetes.io/ingress-bandwidth and egress-bandwidth to the plugin.
 var entry = json.RawMessage(`{"type": "` + Type + `", "capabilities": {"bandwidth": true}}`)
 
-// statusKey of the entry makes the plugin's STATUS fail while the agent does not answer.
+// statusKey is a key of the entry. If it is true, the plugin's STATUS fails while the agent does
+// not answer.
 const statusKey = "statusOfAgent"
 
 // ErrNoNetwork says that a node has no pod network yet.
 var ErrNoNetwork = errors.New("no network configuration yet")
 
-// First returns the file that runtimes take: the first by name among those that they read, as
-// in containerd's go-cni and CRI-O's ocicni.
+// First returns the path of the file that a runtime uses: the first by name of the configuration
+// files in dir, as in containerd's go-cni and CRI-O's ocicni.
 func First(dir string) (string, error) { return firstBut(dir, "") }
 
-// firstBut is First without the named file.
+// firstBut does the same as First, but skips the file with the name but.
 func firstBut(dir, but string) (string, error) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if errors.Is(err, os.ErrNotExist) {
@@ -49,8 +50,8 @@ func firstBut(dir, but string) (string, error) {
 	return "", fmt.Errorf("%s: %w", dir, ErrNoNetwork)
 }
 
-// Add returns the list with niclane-cni at its end, or the same list if it is there already.
-// statusOfAgent says whether niclane-cni's STATUS depends on the agent.
+// Add returns the list with niclane-cni at its end, or the same list if niclane-cni is already
+// there. statusOfAgent says whether niclane-cni's STATUS must fail while the agent does not answer.
 func Add(list []byte, statusOfAgent bool) ([]byte, error) {
 	return edit(list, func(plugins []json.RawMessage) []json.RawMessage {
 		if n := len(plugins); n > 0 && typeOf(plugins[n-1]) == Type {
@@ -60,8 +61,8 @@ func Add(list []byte, statusOfAgent bool) ([]byte, error) {
 	})
 }
 
-// withStatus returns the entry with statusKey set or removed, or the same entry if it already
-// is as wanted.
+// withStatus returns the entry with statusKey (if ofAgent is true) or without it. It returns the
+// same bytes if nothing has to change.
 func withStatus(entry json.RawMessage, ofAgent bool) json.RawMessage {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(entry, &keys); err != nil || ofAgent == (string(keys[statusKey]) == "true") {
@@ -72,7 +73,7 @@ func withStatus(entry json.RawMessage, ofAgent bool) json.RawMessage {
 		keys[statusKey] = json.RawMessage("true")
 	}
 	text, err := json.Marshal(keys)
-	if err != nil { // does not happen: it was decoded before
+	if err != nil { // does not happen: the entry was decoded from JSON
 		return entry
 	}
 	return text

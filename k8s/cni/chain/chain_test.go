@@ -34,7 +34,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestAdd checks that Add appends once and keeps everything else.
+// TestAdd checks that Add appends niclane-cni once and changes nothing else in the list.
 func TestAdd(t *testing.T) {
 	once, err := chain.Add([]byte(theirs), false)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestAdd(t *testing.T) {
 	if err != nil || strings.Contains(string(back), chain.Type) || !strings.Contains(string(back), "portmap") {
 		t.Errorf("removed: %v\n%s", err, back)
 	}
-	// Another plugin was put behind niclane-cni.
+	// If another plugin comes after niclane-cni, Add moves niclane-cni to the end.
 	behind := `{"plugins": [{"type": "bridge"}, {"type": "niclane-cni", "socket": "/old"}, {"type": "late"}]}`
 	again, err := chain.Add([]byte(behind), false)
 	if err != nil || strings.Count(string(again), chain.Type) != 1 ||
@@ -66,7 +66,8 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestStatusOfAgent checks that only this key of the entry changes.
+// TestStatusOfAgent checks that the argument statusOfAgent of Add changes only the key
+// statusOfAgent of the entry.
 func TestStatusOfAgent(t *testing.T) {
 	const own = `{"plugins": [{"type": "bridge"}, {"type": "niclane-cni", "socket": "/own", "statusOfAgent": true}]}`
 	on, err := chain.Add([]byte(own), true)
@@ -92,7 +93,7 @@ func TestStatusOfAgent(t *testing.T) {
 	}
 }
 
-// TestRefused checks that the error says what is wrong with a file.
+// TestRefused checks that Add refuses an invalid list, with an error that names the problem.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`: "not a JSON object", `{"name": "x"}`: "plugins: want a list", `{"plugins": []}`: "at least one",
@@ -107,7 +108,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestFirst checks that First returns the file that runtimes take.
+// TestFirst checks that First returns the configuration file whose name sorts first.
 func TestFirst(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := chain.First(filepath.Join(dir, "absent")); !errors.Is(err, chain.ErrNoNetwork) {
@@ -124,8 +125,8 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// TestKeep checks that niclane-cni is added again when the pod network writes its list again,
-// or late.
+// TestKeep checks that Keep adds niclane-cni again after the pod network has written its list
+// again, and when the list appears only after Keep has started.
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, "05-cilium.conflist")
@@ -161,13 +162,13 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// lines receives the lines of a log.
+// lines is an io.Writer that sends each line of a log to a channel.
 type lines chan string
 
 func (l lines) Write(line []byte) (int, error) { l <- string(line); return len(line), nil }
 
-// TestKeepTells checks that a fault is reported until the report succeeds, and then no more.
-// An incomplete list, and a node without a network, are not reported.
+// TestKeepTells checks that Keep reports a problem again until the report succeeds, and then stops.
+// It must not report a list that is invalid only for a moment, or a node without a network.
 func TestKeepTells(t *testing.T) {
 	dir := t.TempDir()
 	told, answer, logged := make(chan string), make(chan error), make(lines, 100)
@@ -188,7 +189,7 @@ func TestKeepTells(t *testing.T) {
 	}
 	first := filepath.Join(dir, "05-first.conflist")
 	write(t, first, "[]")
-	for seen := false; !seen; { // and replaced within a second
+	for seen := false; !seen; { // this list is replaced within a second, so it must not be reported
 		select {
 		case line := <-logged:
 			seen = strings.Contains(line, "cannot unmarshal array")
@@ -214,7 +215,7 @@ func TestKeepTells(t *testing.T) {
 	case got := <-told:
 		t.Errorf("told %q of a node without a network", got)
 		answer <- nil
-	case <-time.After(1500 * time.Millisecond): // longer than settled
+	case <-time.After(1500 * time.Millisecond): // longer than settled (1 s)
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -16,12 +16,12 @@ import (
 	"github.com/niclane/niclane/internal/atomicfile"
 )
 
-// settled is how long a fault must last before Keep reports it, and the time between two
-// tries to report it: programs write their lists in several steps.
+// settled is how long a problem must last before Keep reports it, because programs write their
+// lists in several steps. It is also the time between two attempts to report it.
 const settled = time.Second
 
-// Keep puts niclane-cni into the node's list, and again after each rewrite of the list, until
-// ctx ends. It leaves the list as it is then. statusOfAgent is the argument of Add. If
+// Keep puts niclane-cni into the node's list of plugins, and again after each change of the list,
+// until ctx ends. At the end, niclane-cni stays in the list. statusOfAgent is passed to Add. If
 // niclane-cni cannot be chained, Keep calls tell with the reason until tell succeeds.
 func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger,
 	tell func(context.Context, error) error) error {
@@ -42,7 +42,7 @@ func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger,
 			said, untold, due = err.Error(), err, time.Now().Add(settled)
 			log.Warn("niclane-cni gives pods no lanes", "error", err)
 			if errors.Is(err, ErrNoNetwork) {
-				untold = nil // the node itself reports that it is not ready
+				untold = nil // no report: Kubernetes shows a node without a network as not ready
 			}
 		case err == nil:
 			said, untold = "", nil
@@ -71,7 +71,7 @@ func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger,
 	}
 }
 
-// Undo removes niclane-cni from the node's list.
+// Undo removes niclane-cni from the node's list of plugins.
 func Undo(dir string) error {
 	_, err := change(dir, Remove)
 	if errors.Is(err, ErrNoNetwork) {
@@ -80,7 +80,8 @@ func Undo(dir string) error {
 	return err
 }
 
-// change edits the list, and returns its path if the list changed.
+// change edits the node's list of plugins by how. It returns the path of the file if the file has
+// changed, else "".
 func change(dir string, how func([]byte) ([]byte, error)) (string, error) {
 	t, err := targetOf(dir, how)
 	switch {
@@ -92,7 +93,7 @@ func change(dir string, how func([]byte) ([]byte, error)) (string, error) {
 		if err := os.Remove(t.path); err != nil {
 			return "", err
 		}
-		path, err := change(dir, how) // edit the file that comes first now
+		path, err := change(dir, how) // without the removed file, runtimes take another one
 		if path == "" {
 			path = t.path
 		}

@@ -12,32 +12,33 @@ import (
 	"strings"
 )
 
-// Runtimes take the first file of a directory by name. That file can be one plugin's
-// configuration (.conf), in which no plugin can be chained: Multus' file, which refers to the
-// pod network, or the pod network's own (OVN-Kubernetes).
+// A runtime takes the first file by name in its directory of network configurations. This file may
+// configure one plugin (.conf), so that no other plugin can be chained in it. Examples are Multus'
+// file, which refers to the pod network, and the pod network's own file (OVN-Kubernetes).
 
-// wrapper is niclane's list in front of such a file, and contains that plugin. Its name sorts
-// before names that begin with a two-digit number, as files of pod networks do.
+// wrapper is the name of a list that niclane writes if the first file configures one plugin. The
+// list has this plugin, and niclane-cni after it. Its name sorts before names that begin with a
+// two-digit number, as files of pod networks do.
 const wrapper = "0-niclane.conflist"
 
-// A lone has the needed fields of one plugin's configuration.
+// A lone has the fields that niclane needs of a file that configures one plugin.
 type lone struct {
 	CNIVersion string `json:"cniVersion,omitempty"`
 	Name       string `json:"name"`
-	// ClusterNetwork and Delegates are Multus'. They give the pod network: by a file's path,
-	// by a network's name, or as the first delegate's configuration.
+	// ClusterNetwork and Delegates are fields of Multus, which give the pod network. ClusterNetwork is
+	// a file's path or a network's name. The first delegate is a configuration.
 	ClusterNetwork string            `json:"clusterNetwork,omitempty"`
 	Delegates      []json.RawMessage `json:"delegates,omitempty"`
 }
 
-// isLone reports whether a file that runtimes read has one plugin's configuration.
+// isLone reports, by its name, whether a file configures one plugin and not a list.
 func isLone(name string) bool {
 	ext := filepath.Ext(name)
 	return ext == ".conf" || ext == ".json"
 }
 
-// A target is a file in which niclane-cni is chained, with its content before and after. nil
-// content means: no file.
+// A target is the file in which niclane-cni is chained, with its content before and after the
+// change. Nil content means that the file does not exist.
 type target struct {
 	path string
 	// like is the file whose permissions the target gets.
@@ -45,7 +46,7 @@ type target struct {
 	before, after []byte
 }
 
-// targetOf returns the file in which niclane-cni must be chained, and how's result for it.
+// targetOf returns the file in which niclane-cni must be chained, and its content after how.
 func targetOf(dir string, how func([]byte) ([]byte, error)) (target, error) {
 	path, err := First(dir)
 	if err != nil {
@@ -54,7 +55,7 @@ func targetOf(dir string, how func([]byte) ([]byte, error)) (target, error) {
 	if filepath.Base(path) == wrapper {
 		if path, err = firstBut(dir, wrapper); errors.Is(err, ErrNoNetwork) || err == nil && !isLone(path) {
 			before, rerr := os.ReadFile(filepath.Join(dir, wrapper))
-			return target{path: filepath.Join(dir, wrapper), before: before}, rerr // its plugin's file is gone
+			return target{path: filepath.Join(dir, wrapper), before: before}, rerr // the wrapped file is gone
 		}
 		if err != nil {
 			return target{}, err
@@ -100,8 +101,8 @@ func within(path string, how func([]byte) ([]byte, error)) (target, error) {
 	return target{path, path, before, after}, nil
 }
 
-// clusterNetwork returns the path of the list that Multus uses for the pod network. A given
-// path is the node's; its file is looked for in dir.
+// clusterNetwork returns the path of the list that Multus uses for the pod network. given is a path
+// on the node or a network's name. The file must be in dir, whatever directory the path has.
 func clusterNetwork(dir, given string) (string, error) {
 	if strings.HasPrefix(given, "/") {
 		path := filepath.Join(dir, filepath.Base(given))
@@ -125,8 +126,9 @@ func clusterNetwork(dir, given string) (string, error) {
 	return "", fmt.Errorf("no list in %s has the name %q", dir, given)
 }
 
-// inDelegate edits the pod network inside Multus' own file. Multus writes that file again
-// when its source changes.
+// inDelegate edits the configuration of the pod network inside Multus' own file (the first
+// delegate). It returns the new content of this file. If Multus writes its file again, Keep edits
+// it again.
 func inDelegate(text []byte, l lone, how func([]byte) ([]byte, error)) ([]byte, error) {
 	first, network := l.Delegates[0], lone{}
 	if err := json.Unmarshal(first, &network); err != nil {
@@ -155,7 +157,7 @@ func inDelegate(text []byte, l lone, how func([]byte) ([]byte, error)) ([]byte, 
 	return append(out, '\n'), err
 }
 
-// inFront makes the wrapper of one plugin's configuration.
+// inFront returns the wrapper for a file that configures one plugin.
 func inFront(dir, path string, text []byte, l lone, how func([]byte) ([]byte, error)) (target, error) {
 	out := target{path: filepath.Join(dir, wrapper), like: path}
 	if filepath.Base(path) < wrapper {
@@ -177,14 +179,14 @@ func inFront(dir, path string, text []byte, l lone, how func([]byte) ([]byte, er
 	if err != nil {
 		return out, fmt.Errorf("%s: %w", path, err)
 	}
-	if !bytes.Equal(after, plain) { // the wrapper is only needed with niclane-cni in it
+	if !bytes.Equal(after, plain) { // without niclane-cni in it, the wrapper is not needed
 		out.after = after
 	}
 	return out, nil
 }
 
-// list returns a list with one plugin. wraps is the name of the plugin's file, "" if it has
-// none.
+// list returns a list of one plugin. wraps is the name of the file from which the plugin comes, ""
+// if it is not in a file of its own.
 func list(l lone, plugin []byte, wraps string) ([]byte, error) {
 	if typeOf(plugin) == "" {
 		return nil, errors.New("type is missing, want the plugin's name")

@@ -13,7 +13,7 @@ import (
 
 const calico = `{"name":"pods","cniVersion":"0.3.1","plugins":[{"type":"calico"},{"type":"portmap"}]}`
 
-// files returns the files of a directory, by name.
+// files returns the contents of the files of a directory, by name.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -40,7 +40,7 @@ func put(t *testing.T, dir string, all map[string]string) {
 	}
 }
 
-// plugins returns the types of the plugins of a list.
+// plugins returns the types of the plugins in a list.
 func plugins(t *testing.T, list string) []string {
 	t.Helper()
 	var l struct {
@@ -59,9 +59,9 @@ func plugins(t *testing.T, list string) []string {
 
 func chained(list []byte) ([]byte, error) { return Add(list, false) }
 
-// TestLone tests a directory whose first configuration is one plugin's. niclane-cni is
-// chained in the list that it refers to, or in a list in front of it. Undo restores the
-// original state.
+// TestLone tests a directory whose first file configures one plugin. niclane-cni is chained in the
+// list to which this file refers, or in a new list whose name sorts first. Undo restores the
+// original files.
 func TestLone(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files map[string]string
@@ -110,7 +110,8 @@ func TestLone(t *testing.T) {
 	}
 }
 
-// TestDelegate checks that niclane-cni is chained in the network inside Multus' own file.
+// TestDelegate checks that niclane-cni is chained in the pod network's configuration inside Multus'
+// own file.
 func TestDelegate(t *testing.T) {
 	for _, delegate := range []string{calico, `{"name":"pods","type":"calico"}`} {
 		dir := t.TempDir()
@@ -135,8 +136,8 @@ func TestDelegate(t *testing.T) {
 	}
 }
 
-// TestWrapperFollows checks that the list in front follows the plugin's own file, and
-// disappears with it.
+// TestWrapperFollows checks that the wrapper changes when the file that it wraps changes, and
+// disappears when that file does.
 func TestWrapperFollows(t *testing.T) {
 	dir := t.TempDir()
 	step := func(all map[string]string, remove ...string) map[string]string {
