@@ -14,22 +14,22 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 )
 
-// name and index of the plugin. The runtime calls plugins in the order of their indices; a
-// late one sees the pod's network as the others have made it.
+// name and index of the plugin. The runtime calls plugins in the order of their indices. With a
+// high index, the plugin sees the pod's network after other plugins have changed it.
 const (
 	name  = "niclane"
 	index = "90"
 )
 
-// register is the most time from the connection to the runtime's first request. The stub
-// itself limits only a part of this time.
+// register is the longest time from the connection to the runtime's first request. The library's
+// stub limits only a part of this time.
 const register = 2 * stub.DefaultRegistrationTimeout
 
-// grace is how long a stub may take to notice that its connection has ended.
+// grace is how long the library's stub may take to notice that its connection has ended.
 const grace = time.Second
 
-// connect makes one connection to the runtime and returns when it ends. connected says that
-// the runtime had synchronized. The error is never nil.
+// connect makes one connection to the runtime, and returns when the connection ends. connected says
+// that the runtime had sent its list of pods (Synchronize). The error is never nil.
 func (p *Plugin) connect(ctx context.Context) (connected bool, err error) {
 	raw, err := new(net.Dialer).DialContext(ctx, "unix", p.o.Socket)
 	if err != nil {
@@ -68,7 +68,7 @@ func (p *Plugin) connect(ctx context.Context) (connected bool, err error) {
 	return false, fmt.Errorf("%s: %w", p.o.Socket, err)
 }
 
-// A line is a connection that closes gone when it has ended.
+// A line is a connection. It closes the channel gone when the connection has ended.
 type line struct {
 	net.Conn
 	once sync.Once
@@ -83,7 +83,8 @@ func (l *line) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A session is the plugin on one connection. The stub calls its methods.
+// A session is the plugin during one connection. The library's stub calls its methods for the
+// runtime's requests.
 type session struct {
 	*Plugin
 	conn       *line
@@ -93,7 +94,8 @@ type session struct {
 	synced bool
 }
 
-// Configure subscribes to the events that the session has methods for.
+// Configure is the runtime's first request. By the result 0, the plugin subscribes to all events
+// for which session has methods.
 func (s *session) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
 	select {
 	case <-s.conn.gone:
@@ -107,9 +109,9 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 	return 0, nil
 }
 
-// giveUp ends a stub that was not configured. Its Start may wait forever (nri v0.12.5: it
-// reads cfgErrC while it holds the lock that the end of the connection needs). Configure then
-// ends it with an error.
+// giveUp ends a stub that the runtime has not configured. The stub's Start may wait forever (nri
+// v0.12.5: it reads cfgErrC while it holds a lock that the end of the connection needs). giveUp
+// then calls Configure, which returns an error and so ends Start.
 func (s *session) giveUp(st stub.Stub, ended <-chan error) {
 	s.conn.once.Do(func() { close(s.conn.gone) })
 	_ = s.conn.Close()
@@ -129,7 +131,7 @@ func (s *session) synchronized() bool {
 	return s.synced
 }
 
-// A logger writes the stub's messages to the agent's log, informational ones at debug level.
+// A logger writes the stub's messages to the agent's log. Informational messages get debug level.
 type logger struct{ to *slog.Logger }
 
 func (l logger) Debugf(ctx context.Context, format string, args ...any) {

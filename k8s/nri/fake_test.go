@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/k8s/nri/nritest"
 )
 
-// requestTime is the time that the tests' runtime gives a plugin, as containerd does.
+// requestTime is how long the tests' runtime waits for a plugin's answer, as containerd does.
 const requestTime = 2 * time.Second
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// fakeLanes replaces an agent's lanes.
+// fakeLanes replaces the agent's lanes in tests, and records the requests.
 type fakeLanes struct {
 	mu       sync.Mutex
 	requests []cni.Request
@@ -66,7 +66,7 @@ func (l *fakeLanes) Keep(_ context.Context, still func(lanes.Attachment) bool) e
 	return nil
 }
 
-// asked returns the commands so far, with their sandboxes.
+// asked returns the requests so far, each as its command and sandbox.
 func (l *fakeLanes) asked() (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *fakeLanes) asked() (out []string) {
 	return out
 }
 
-// A runtime is NRI's own runtime side, with the test's pods.
+// A runtime is the runtime's side of NRI, with the test's pods.
 type runtime struct {
 	*nritest.Runtime
 	socket string
@@ -87,8 +87,8 @@ func newRuntime(t *testing.T, socket string, pods ...*api.PodSandbox) *runtime {
 	return &runtime{nritest.Start(t, socket, pods...), socket}
 }
 
-// behind makes a runtime reachable by another socket until end is called. end closes the
-// connections, as the end of the runtime's process does; Stop does not.
+// behind makes a runtime reachable by another socket until end is called. end closes all
+// connections, as the end of a runtime's process does. The runtime's Stop does not close them.
 func (r *runtime) behind(t *testing.T, socket string) (end func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
@@ -125,7 +125,7 @@ func (r *runtime) behind(t *testing.T, socket string) (end func()) {
 	})
 }
 
-// told has the plugin's reports to the agent.
+// told has the calls of the plugin's options Connected and Failing.
 type told struct {
 	connected chan struct{}
 	failing   chan error
@@ -156,7 +156,7 @@ func connect(t *testing.T, socket string, l *fakeLanes, running string) *told {
 
 func socket(t *testing.T) string { return filepath.Join(t.TempDir(), "nri.sock") }
 
-// receive fails the test if nothing arrives in time.
+// receive returns the next value of a channel. It fails the test if none arrives in 20 s.
 func receive[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -177,7 +177,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// pod returns a sandbox in containerd's form.
+// pod returns a sandbox with this ID, as containerd reports it.
 func pod(id string) *api.PodSandbox {
 	return &api.PodSandbox{
 		Id: id, Name: "p-" + id, Uid: "u-" + id, Namespace: "default", Ips: []string{"10.0.0.5", "fd00::5"},

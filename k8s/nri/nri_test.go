@@ -22,13 +22,13 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// connected returns a runtime with an agent's plugin connected.
+// connected returns a runtime to which a plugin is connected.
 func connected(t *testing.T, l *fakeLanes) *runtime {
 	t.Helper()
 	r := newRuntime(t, socket(t))
 	t.Cleanup(r.Stop)
 	receive(t, "a connection", connect(t, r.socket, l, "containerd://2.3.7").connected)
-	// The runtime uses a plugin a moment after its synchronization.
+	// The runtime sends a plugin requests a moment after Synchronize. These calls wait for it.
 	r.BlockPluginSync().Unblock()
 	return r
 }
@@ -42,7 +42,7 @@ func (r *runtime) create(t *testing.T, id string) (*api.CreateContainerResponse,
 		&api.CreateContainerRequest{Pod: pod(id), Container: &api.Container{Id: "c", PodSandboxId: id, Name: "c"}})
 }
 
-// TestPod checks the requests to the agent when a pod starts and ends.
+// TestPod checks which requests the plugin makes to the agent when a pod starts and ends.
 func TestPod(t *testing.T) {
 	l := &fakeLanes{answer: lane("")}
 	r := connected(t, l)
@@ -94,8 +94,8 @@ func hangs(lane bool, release <-chan struct{}) func(context.Context, *cni.Reques
 	}
 }
 
-// TestVerdict checks that a pod without a lane always starts, that a pod with a lane does not
-// start without it, and that the runtime keeps the plugin in every case.
+// TestVerdict checks that a pod without a lane always starts, and that a pod with a lane does not
+// start without it. The runtime must never disconnect the plugin.
 func TestVerdict(t *testing.T) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
@@ -131,7 +131,7 @@ func TestVerdict(t *testing.T) {
 				func() error { return r.run(t, "s") },
 				func() error {
 					a, err := r.create(t, "s")
-					// A change would conflict between two agents on one node.
+					// If the plugin changed the container, two agents on one node would conflict.
 					if err == nil && a.String() != unchanged.String() {
 						t.Errorf("a container is changed: %v", a)
 					}
@@ -150,8 +150,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestUndo checks that a pod is removed from its lane if it got there after the runtime was
-// told that it did not.
+// TestUndo checks that a pod is removed from its lane if it got there too late: the plugin had
+// already refused the pod.
 func TestUndo(t *testing.T) {
 	release := make(chan struct{})
 	l := &fakeLanes{answer: hangs(true, release)}
@@ -166,9 +166,8 @@ func TestUndo(t *testing.T) {
 	until(t, "it is taken out", func() bool { return slices.Contains(l.asked(), "DEL s") })
 }
 
-// TestTwice checks that a pod already in its lanes, for example by niclane-cni, is not
-// attached again. A pod whose sandbox was not reported is attached when its container is
-// created.
+// TestTwice checks that a pod that is already in its lanes, for example by niclane-cni, is not
+// attached again. A pod whose sandbox was not reported is attached when its container is created.
 func TestTwice(t *testing.T) {
 	l := &fakeLanes{answer: lane(""), attached: []lanes.Attachment{{Sandbox: "in", IfName: "eth0"}}}
 	r := connected(t, l)
@@ -188,7 +187,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestStopHangs checks that the plugin does not delay the end of a pod.
+// TestStopHangs checks that the plugin does not delay the end of a pod if the agent hangs.
 func TestStopHangs(t *testing.T) {
 	l := &stuck{release: make(chan struct{})}
 	defer close(l.release)
@@ -213,11 +212,11 @@ func (s *stuck) Handle(context.Context, *cni.Request, func()) cni.Answer {
 	return cni.Answer{}
 }
 
-// TestSynchronize checks that only pods that the runtime no longer has are removed.
+// TestSynchronize checks that Synchronize removes exactly the pods that the runtime no longer has.
 func TestSynchronize(t *testing.T) {
 	addrs := []netip.Addr{netip.MustParseAddr("10.0.0.5")}
 	dead := pod("dead")
-	dead.Linux.Namespaces = dead.Linux.Namespaces[:1] // its network has been removed
+	dead.Linux.Namespaces = dead.Linux.Namespaces[:1] // the runtime has removed its network namespace
 	host := pod("host")
 	host.Linux.Namespaces = host.Linux.Namespaces[:1]
 	at := socket(t)
@@ -237,7 +236,8 @@ func TestSynchronize(t *testing.T) {
 	}
 }
 
-// TestRuntimeRestarts checks that the plugin connects again and gets requests again.
+// TestRuntimeRestarts checks that the plugin connects again after a restart of the runtime, and
+// then gets requests.
 func TestRuntimeRestarts(t *testing.T) {
 	l := &fakeLanes{answer: lane("no room")}
 	at := socket(t)
@@ -259,8 +259,8 @@ func TestRuntimeRestarts(t *testing.T) {
 	}
 }
 
-// TestRequired checks that a pod with the annotation from docs/kubernetes.md does not start
-// without the plugin, if the runtime's validator is on.
+// TestRequired tests the annotation from docs/kubernetes.md that requires the plugin. If the
+// runtime's validator is on, a pod with this annotation does not start without the plugin.
 func TestRequired(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/kubernetes.md")
 	if err != nil {
@@ -287,7 +287,7 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// TestNoNRI checks that the error names what the node's runtime lacks.
+// TestNoNRI checks that the error says why the node's runtime has no NRI, by the runtime's version.
 func TestNoNRI(t *testing.T) {
 	for runtime, want := range map[string]string{
 		"containerd://1.6.20~ds1": "this node's containerd://1.6.20~ds1 has no NRI, which comes with containerd 2: " +
@@ -305,8 +305,8 @@ func TestNoNRI(t *testing.T) {
 	}
 }
 
-// TestHalfWay checks that a runtime that ends after the plugin's registration and before its
-// next message does not block the agent. The stub alone would wait forever.
+// TestHalfWay tests a runtime that ends right after the plugin's registration. The library's stub
+// would wait forever for the next message. The plugin must end the stub and connect again.
 func TestHalfWay(t *testing.T) {
 	at := socket(t)
 	l, err := net.Listen("unix", at)
@@ -353,7 +353,7 @@ func TestHalfWay(t *testing.T) {
 	})
 }
 
-// halfWay registers plugins and never configures them.
+// halfWay is a runtime that registers plugins but never sends Configure.
 type halfWay struct {
 	ends       chan func()
 	registered chan struct{}

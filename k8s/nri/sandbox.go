@@ -19,19 +19,20 @@ import (
 	"github.com/niclane/niclane/k8s/networks/hostif"
 )
 
-// ifName is the name that containerd and CRI-O give a pod's first interface. NRI does not
-// report it.
+// ifName is the name that containerd and CRI-O give to a pod's first interface. NRI does not report
+// the name.
 const ifName = "eth0"
 
-// Divisors of the time that the runtime gives a plugin for a request (2 s by default).
+// The runtime gives a plugin limited time for a request (2 s by default). The plugin divides this
+// time by these numbers.
 const (
-	// first: the time to learn whether a pod has a lane is a quarter of it.
+	// first: to find out whether a pod has a lane may take a quarter of the time.
 	first = 4
-	// whole: the time to put the pod there is three quarters; the rest is for the answer.
+	// whole: to put the pod into its lane may take three quarters. The rest is for the answer.
 	whole = 4. / 3
 )
 
-// timeLeft returns the runtime's time for a request.
+// timeLeft returns how long the runtime still waits for the answer to a request.
 func timeLeft(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return time.Until(deadline)
@@ -45,8 +46,8 @@ func (s *session) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 	return s.start(ctx, pod)
 }
 
-// CreateContainer does the same for pods whose RunPodSandbox the plugin did not receive:
-// their containers do not start without the lanes either.
+// CreateContainer puts a pod into its lanes if the plugin did not receive its RunPodSandbox. So its
+// containers do not start without its lanes either.
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	_ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	return nil, nil, s.start(ctx, pod)
@@ -58,14 +59,14 @@ func (s *session) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error
 	return nil
 }
 
-// RemovePodSandbox removes a pod whose StopPodSandbox the plugin did not receive.
+// RemovePodSandbox removes a pod from its lanes if the plugin did not receive its StopPodSandbox.
 func (s *session) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	s.stop(ctx, pod)
 	return nil
 }
 
-// start puts a pod into its lanes, unless it is in them already (niclane-cni may have done
-// so).
+// start puts a pod into its lanes, unless it is already there, for example by niclane-cni. If it
+// returns an error, the runtime does not start the pod.
 func (p *Plugin) start(ctx context.Context, pod *api.PodSandbox) error {
 	if slices.ContainsFunc(p.o.Lanes.Attachments(), func(a lanes.Attachment) bool { return a.Sandbox == pod.GetId() }) {
 		return nil
@@ -92,7 +93,7 @@ func (p *Plugin) start(ctx context.Context, pod *api.PodSandbox) error {
 			known = nil
 			unknown.Stop()
 		case <-unknown.C:
-			// The request continues and may still find a lane, later.
+			// The request continues in the background. It may still put the pod into a lane.
 			if err := p.unknown(r, errors.New("kubelet has not said in time whether the pod has a lane")); err != nil {
 				go p.undo(r, done)
 				return err
@@ -109,7 +110,7 @@ func (p *Plugin) start(ctx context.Context, pod *api.PodSandbox) error {
 	}
 }
 
-// verdict returns nil if the pod may start after this answer, else an error.
+// verdict returns nil if the pod may start after this answer of the agent, else an error.
 func (p *Plugin) verdict(r *cni.Request, a cni.Answer) error {
 	switch {
 	case a.Error == "":
@@ -120,9 +121,9 @@ func (p *Plugin) verdict(r *cni.Request, a cni.Answer) error {
 	return p.unknown(r, errors.New(a.Error))
 }
 
-// unknown decides about a pod when kubelet does not say whether it has a lane. A pod that
-// asks for a lane does not start. Other pods start. If such a pod has a lane after all, the
-// agent puts it there, or reports an event, when kubelet answers.
+// unknown decides whether a pod may start if kubelet does not say whether it has a lane. It returns
+// an error for a pod that asks for a lane. Other pods start. If such a pod does have a lane, the
+// agent puts it there when kubelet answers again, or sends an event.
 func (p *Plugin) unknown(r *cni.Request, why error) error {
 	if p.o.Lanes.Asks(r.Namespace, r.Pod, r.UID) {
 		return fmt.Errorf("niclane: pod %s/%s asks for a lane and cannot start without it: %w", r.Namespace, r.Pod, why)
@@ -131,7 +132,8 @@ func (p *Plugin) unknown(r *cni.Request, why error) error {
 	return nil
 }
 
-// undo removes a pod that was put into its lane after the runtime was told that it is not.
+// undo removes a pod from its lane if it gets there after the plugin has already refused it. It
+// waits for the request's answer.
 func (p *Plugin) undo(r *cni.Request, done <-chan cni.Answer) {
 	if a := <-done; a.Error == "" {
 		p.o.Lanes.Handle(context.Background(), &cni.Request{Command: cni.Del, Sandbox: r.Sandbox,
@@ -139,14 +141,15 @@ func (p *Plugin) undo(r *cni.Request, done <-chan cni.Answer) {
 	}
 }
 
-// stop removes a sandbox from its lanes. If that takes longer than the runtime waits, it
-// continues in the background: the plugin never delays the end of a pod.
+// stop removes a sandbox from its lanes. If this takes too long, it continues in the background, so
+// that the plugin never delays the end of a pod.
 func (p *Plugin) stop(ctx context.Context, pod *api.PodSandbox) {
 	r := p.request(cni.Del, pod)
 	p.within(ctx, func() { p.o.Lanes.Handle(context.WithoutCancel(ctx), r, func() {}) })
 }
 
-// within runs do, and returns when do is done or the runtime's time has passed.
+// within runs do. It returns when do is done, or after three quarters of the time that the runtime
+// waits.
 func (p *Plugin) within(ctx context.Context, do func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); do() }()
@@ -158,14 +161,14 @@ func (p *Plugin) within(ctx context.Context, do func()) {
 	}
 }
 
-// request converts a sandbox to niclane-cni's request.
+// request converts a sandbox to a request as niclane-cni sends it.
 func (p *Plugin) request(command string, pod *api.PodSandbox) *cni.Request {
 	r := &cni.Request{
 		Version: cni.Version, Command: command, Sandbox: pod.GetId(), Namespace: pod.GetNamespace(),
 		Pod: pod.GetName(), UID: pod.GetUid(),
 	}
 	if command == cni.Del {
-		return r // every interface
+		return r // without IfName, the request is for all interfaces of the sandbox
 	}
 	r.IfName = ifName
 	for _, ip := range pod.GetIps() {
@@ -179,8 +182,9 @@ func (p *Plugin) request(command string, pod *api.PodSandbox) *cni.Request {
 	return r
 }
 
-// rate returns the value of a standard bandwidth annotation in bit/s; 0: none. The runtime
-// has already refused invalid values (containerd: toCNIBandWidth in internal/cri/server).
+// rate returns the value of the annotation kubernetes.io/ingress-bandwidth or egress-bandwidth in
+// bit/s, 0 if there is none. The runtime has already refused invalid values (containerd:
+// toCNIBandWidth in internal/cri/server).
 func rate(pod *api.PodSandbox, direction string) uint64 {
 	q, err := resource.ParseQuantity(pod.GetAnnotations()["kubernetes.io/"+direction+"-bandwidth"])
 	if err != nil || q.Value() < 0 {
@@ -189,17 +193,17 @@ func rate(pod *api.PodSandbox, direction string) uint64 {
 	return uint64(q.Value())
 }
 
-// Synchronize removes pods from lanes if the runtime no longer has their sandboxes. Sweep
-// attaches running pods that are in no lane, by the data of kubelet and the API server.
+// Synchronize gets the list of the runtime's sandboxes at each connection. It removes other pods
+// from lanes. It adds none: attach.Attacher.Sweep attaches running pods that are not in their lane.
 func (s *session) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox,
 	_ []*api.Container) ([]*api.ContainerUpdate, error) {
-	network := map[string]bool{} // by sandbox: whether it has its network namespace
+	network := map[string]bool{} // whether a sandbox has its network namespace, by its ID
 	for _, pod := range sandboxes {
 		network[pod.GetId()] = slices.ContainsFunc(pod.GetLinux().GetNamespaces(), func(n *api.LinuxNamespace) bool {
 			return n.GetType() == "network"
 		})
 	}
-	// Only present attachments: later ones are newer than the runtime's list.
+	// Only pods that are in lanes now can be removed. The runtime's list does not know later ones.
 	gone := map[string]bool{}
 	for _, a := range s.o.Lanes.Attachments() {
 		up, listed := network[a.Sandbox]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nritest has NRI's own runtime side, for tests of plugins.
+// Package nritest runs NRI's own code for the runtime, so that tests can connect plugins to it.
 package nritest
 
 import (
@@ -12,14 +12,15 @@ import (
 	validator "github.com/containerd/nri/plugins/default-validator/builtin"
 )
 
-// A Runtime is an NRI runtime that plugins connect to.
+// A Runtime is the runtime's side of NRI, to which plugins connect.
 type Runtime struct {
 	*adaptation.Adaptation
 	// Synced receives a value for each plugin that has connected, up to 10.
 	Synced <-chan struct{}
 }
 
-// Start makes a runtime with these pods listen on a socket. The caller stops it.
+// Start starts a runtime that has the given pods and listens on a socket. The caller must call
+// Stop.
 func Start(t testing.TB, socket string, pods ...*api.PodSandbox) *Runtime {
 	t.Helper()
 	synced := make(chan struct{}, 10)
