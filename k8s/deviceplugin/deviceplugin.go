@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package deviceplugin offers the classes of a node to kubelet as extended resources
-// (niclane.dev/CLASS). Each unit is a device, with the card's NUMA node and the unit's
-// health. It registers again when kubelet restarts or when a socket is removed, and serves
-// new classes as they appear.
+// (niclane.dev/CLASS). Each unit is a device, with the card's NUMA node and the unit's health. The
+// package registers the resources again when kubelet restarts or when a socket is removed. It
+// offers new classes when they appear.
 package deviceplugin
 
 import (
@@ -35,16 +35,17 @@ import (
 // DefaultDir is the directory in which kubelet looks for plugins.
 const DefaultDir = v1beta1.DevicePluginPath
 
-// kubeletSocket is the name of kubelet's socket in that directory.
+// kubeletSocket is the name of kubelet's socket in the directory of the plugins' sockets.
 const kubeletSocket = "kubelet.sock"
 
-// A Granter also records what kubelet gives. *lanes.Manager implements it.
+// A Granter is an Inventory that also records which units kubelet gives to containers.
+// *lanes.Manager implements it.
 type Granter interface {
 	inventory.Inventory
 	Granted(class string, ids []string) error
 }
 
-// A Manager serves all classes that are offered as resources.
+// A Manager offers all classes that are offered as resources, by one plugin each.
 type Manager struct {
 	Dir       string // the directory of the sockets
 	Inventory Granter
@@ -53,10 +54,11 @@ type Manager struct {
 	plugins map[string]*plugin // by resource
 }
 
-// firstRetry is the first wait after a failure. The wait doubles up to 30 s.
+// firstRetry is the time from the first failure to the next attempt. It doubles with each further
+// failure, up to 30 s.
 const firstRetry = 100 * time.Millisecond
 
-// Run serves until ctx ends.
+// Run offers the classes until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	m.plugins = map[string]*plugin{}
 	defer func() {
@@ -92,9 +94,8 @@ func (m *Manager) Run(ctx context.Context) error {
 				return errors.New("device plugins: kubelet's directory cannot be watched any more")
 			}
 			m.gone(name)
-			// A starting kubelet causes several events, the last before it accepts
-			// connections (bind, then listen). After each event the wait begins again at
-			// firstRetry.
+			// A starting kubelet causes several events. The last one comes before it accepts connections
+			// (bind, then listen). So the next attempts must follow soon.
 			wait = firstRetry
 		case <-m.Inventory.Changed(snap.Version):
 		case <-retry.C:
@@ -102,7 +103,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// gone reacts to a new kubelet socket, or to the removal of one of the plugin's sockets.
+// gone reacts to a change of the socket with this name. After a change of kubelet's socket, all
+// plugins must register again. A plugin whose own socket was removed is stopped.
 func (m *Manager) gone(name string) {
 	for _, p := range m.plugins {
 		if name == kubeletSocket {
@@ -117,7 +119,8 @@ func (m *Manager) gone(name string) {
 	}
 }
 
-// follow serves and registers each resource. failed says that at least one failed.
+// follow starts and registers a plugin for each resource of the snapshot. It stops plugins whose
+// resource no longer exists. failed says that at least one plugin could not register.
 func (m *Manager) follow(ctx context.Context, snap *inventory.Snapshot) (failed bool) {
 	want := map[string]bool{}
 	for i := range snap.Classes {
@@ -144,7 +147,7 @@ func (m *Manager) follow(ctx context.Context, snap *inventory.Snapshot) (failed 
 	}
 	for name, p := range m.plugins {
 		if !want[name] {
-			// kubelet keeps the resource of an ended plugin, so it must have no devices.
+			// kubelet keeps the devices of a plugin that ends, so the plugin first sends an empty list.
 			p.empty()
 			p.stop()
 			delete(m.plugins, name)
@@ -153,7 +156,7 @@ func (m *Manager) follow(ctx context.Context, snap *inventory.Snapshot) (failed 
 	return failed
 }
 
-// A plugin serves one resource.
+// A plugin offers one extended resource to kubelet.
 type plugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 	m               *Manager
@@ -204,7 +207,7 @@ func same(a, b *v1beta1.Device) bool {
 	return a.ID == b.ID && a.Health == b.Health && node(a) == node(b)
 }
 
-// tell sends kubelet a new list; p.mu is held.
+// tell makes ListAndWatch send a new list of devices to kubelet. The caller holds p.mu.
 func (p *plugin) tell(devices []*v1beta1.Device) {
 	if p.changed != nil {
 		close(p.changed)
@@ -218,11 +221,12 @@ func (p *plugin) empty() {
 	p.tell(nil)
 }
 
-// serve listens and registers, unless it has already done both.
+// serve makes the plugin listen on its socket, and registers it with kubelet. It skips what is
+// already done.
 func (p *plugin) serve(ctx context.Context) error {
 	path := filepath.Join(p.m.Dir, p.socket())
 	if _, err := os.Lstat(path); err != nil && p.server != nil {
-		p.stop() // kubelet removes the sockets first; that event may arrive late
+		p.stop() // kubelet has removed the socket at its start; the event may come later
 	}
 	if p.server == nil {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -267,12 +271,13 @@ func (p *plugin) stop() {
 	}
 }
 
-// GetDevicePluginOptions implements the service.
+// GetDevicePluginOptions implements v1beta1.DevicePluginServer.
 func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
 	return &v1beta1.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
 }
 
-// ListAndWatch implements the service.
+// ListAndWatch implements v1beta1.DevicePluginServer. It sends the list of devices, and again after
+// each change.
 func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
 	for {
 		p.mu.Lock()
@@ -289,9 +294,9 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 	}
 }
 
-// GetPreferredAllocation implements the service. It prefers consecutive units, so that
-// several units of one container become one lane, and takes them from the smallest sufficient
-// gap.
+// GetPreferredAllocation implements v1beta1.DevicePluginServer. It prefers consecutive units,
+// because several units of one container can become one lane only if they are consecutive. It takes
+// them from the smallest sufficient run of free units.
 func (p *plugin) GetPreferredAllocation(_ context.Context,
 	r *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
 	p.mu.Lock()
@@ -306,7 +311,7 @@ func (p *plugin) GetPreferredAllocation(_ context.Context,
 	return out, nil
 }
 
-// prefer chooses size of the available IDs, including all of must.
+// prefer chooses as many of the available IDs as size says. All IDs of must are among them.
 func prefer(class string, available, must []string, size int) []string {
 	numbers := func(ids []string) []int {
 		out := make([]int, 0, len(ids))
@@ -352,8 +357,8 @@ func prefer(class string, available, must []string, size int) []string {
 	return out
 }
 
-// Allocate implements the service. It gives the container NICLANE_CLASS, NICLANE_UNITS and
-// NICLANE_DEVICE in its environment.
+// Allocate implements v1beta1.DevicePluginServer. It sets NICLANE_CLASS, NICLANE_UNITS and
+// NICLANE_DEVICE in the container's environment.
 func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	p.mu.Lock()
 	class := p.class
@@ -378,7 +383,8 @@ func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1bet
 	return out, nil
 }
 
-// watchDir sends the names of files that are created in or removed from a directory.
+// watchDir returns a channel with the names of files that are created in a directory or removed
+// from it. The channel is closed when ctx ends or the directory cannot be watched any more.
 func watchDir(ctx context.Context, dir string) (<-chan string, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -388,7 +394,7 @@ func watchDir(ctx context.Context, dir string) (<-chan string, error) {
 		unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_TO|unix.IN_ONLYDIR); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), unix.Close(fd))
 	}
-	f := os.NewFile(uintptr(fd), "inotify") // non-blocking: the runtime's poller waits
+	f := os.NewFile(uintptr(fd), "inotify") // fd is non-blocking, so Close ends a Read that waits
 	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
 	out := make(chan string, 16)
 	go func() {

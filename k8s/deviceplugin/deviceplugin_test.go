@@ -25,7 +25,7 @@ import (
 	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
-// A kubelet accepts registrations in a directory.
+// A kubelet accepts the registrations of plugins, as the real kubelet does.
 type kubelet struct {
 	v1beta1.UnimplementedRegistrationServer
 	server *grpc.Server
@@ -37,9 +37,8 @@ func (k *kubelet) Register(_ context.Context, r *v1beta1.RegisterRequest) (*v1be
 	return &v1beta1.Empty{}, nil
 }
 
-// startKubelet does what kubelet does at its start: it removes all sockets and makes its own.
-// With removes false it removes only its own, like a kubelet that ends and starts while the
-// plugin makes its socket.
+// startKubelet does what kubelet does at its start: it removes all sockets in dir and makes its
+// own. If removes is false, it removes only its own socket, so that the plugins' sockets stay.
 func startKubelet(t *testing.T, dir string, removes bool) *kubelet {
 	t.Helper()
 	pattern := "*.sock"
@@ -71,7 +70,8 @@ func serveKubelet(t *testing.T, l net.Listener) *kubelet {
 	return k
 }
 
-// registered waits for a registration, and returns a client of the plugin.
+// registered waits until a plugin registers. It returns the resource's name and a client of the
+// plugin.
 func (k *kubelet) registered(t *testing.T, dir string) (string, v1beta1.DevicePluginClient) {
 	t.Helper()
 	select {
@@ -89,14 +89,14 @@ func (k *kubelet) registered(t *testing.T, dir string) (string, v1beta1.DevicePl
 	}
 }
 
-// A fakeInventory returns the test's snapshot.
+// A fakeInventory is a Granter that returns the test's snapshot and records granted units.
 type fakeInventory struct {
 	inventory.Inventory
 	mu      sync.Mutex
 	snap    *inventory.Snapshot
 	changed chan struct{}
 	granted []string
-	looks   int // calls of Now
+	looks   int // number of calls of Now
 }
 
 func (i *fakeInventory) Now() *inventory.Snapshot {
@@ -182,7 +182,8 @@ func listed(t *testing.T, s grpc.ServerStreamingClient[v1beta1.ListAndWatchRespo
 	return strings.Join(out, ", ")
 }
 
-// TestFault14Health checks that kubelet gets the units' health, and new and removed units.
+// TestFault14Health checks that kubelet gets a new list when a unit's health changes, and when
+// units are added or removed.
 func TestFault14Health(t *testing.T) {
 	dir := t.TempDir()
 	k, inv := startKubelet(t, dir, true), redis()
@@ -234,7 +235,7 @@ func TestKubeletRestarts(t *testing.T) {
 	for i := range 4 {
 		k.server.Stop()
 		k = startKubelet(t, dir, i%2 == 0)
-		for again := true; again; { // it may register a socket that is being removed, and then register again
+		for again := true; again; { // a plugin may register before its socket is removed, and then once more
 			_, plugin := k.registered(t, dir)
 			s, err := plugin.ListAndWatch(t.Context(), &v1beta1.Empty{})
 			if err != nil {
@@ -249,8 +250,8 @@ func TestKubeletRestarts(t *testing.T) {
 	}
 }
 
-// TestKubeletBindsFirst tests a kubelet whose socket exists before it accepts. Sockets that
-// appeared and disappeared before must not delay the plugin.
+// TestKubeletBindsFirst tests a kubelet whose socket exists before kubelet accepts connections. The
+// plugin must register soon after, even if the socket has appeared and disappeared several times.
 func TestKubeletBindsFirst(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, kubeletSocket)
@@ -263,7 +264,7 @@ func TestKubeletBindsFirst(t *testing.T) {
 			return inv.looks >= n
 		})
 	}
-	looked(2) // at the start, and for its own socket
+	looked(2) // once at the start, and once for the plugin's own socket
 	for range 8 {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -281,7 +282,7 @@ func TestKubeletBindsFirst(t *testing.T) {
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		t.Fatal(err)
 	}
-	looked(2 + 2*8 + 1 + 1) // and its own retry
+	looked(2 + 2*8 + 1 + 1) // 2 as before, 16 and 1 for kubelet's socket, 1 for a retry
 	if err := unix.Listen(fd, 16); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func TestPrefer(t *testing.T) {
 	for _, c := range []struct{ available, must, want string }{
 		{"r-0 r-1 r-2 r-3", "", "r-0 r-1"},
 		{"r-5 r-0 r-3 r-2", "", "r-2 r-3"},
-		{"r-0 r-1 r-2 r-4 r-5", "", "r-4 r-5"}, // the smaller gap
+		{"r-0 r-1 r-2 r-4 r-5", "", "r-4 r-5"}, // r-4 and r-5 are the smaller run of free units
 		{"r-0 r-1 r-2", "r-2", "r-1 r-2"},
 		{"r-0 r-2 r-4", "", "r-0 r-2"},
 	} {
