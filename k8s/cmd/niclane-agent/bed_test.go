@@ -31,7 +31,7 @@ import (
 // TestMain runs the tests in a network namespace of their own.
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// inLanes is the most pods on a node by kubelet's default.
+// inLanes is the number of pods in lanes: the most that kubelet allows on a node by default.
 const inLanes = 110
 
 // An agentProcess is a running niclane-agent.
@@ -43,7 +43,7 @@ type agentProcess struct {
 	Socket string
 }
 
-// buildAgent builds niclane-agent as for the image.
+// buildAgent builds niclane-agent with the same options as for the container image.
 func buildAgent(b testing.TB, flags ...string) string {
 	b.Helper()
 	if os.Geteuid() != 0 {
@@ -60,8 +60,8 @@ func buildAgent(b testing.TB, flags ...string) string {
 	return agent
 }
 
-// startAgent starts an agent on a node with an uplink, with pods in one shared lane and one
-// pod without a lane. The API server and kubelet are minimal fakes.
+// startAgent starts an agent with an uplink, a number of pods in one shared lane, and one pod
+// without a lane. The API server and kubelet are minimal fakes.
 func startAgent(b testing.TB, agent string, pods int, args ...string) agentProcess {
 	b.Helper()
 	for line := range strings.Lines(`link set lo up
@@ -85,7 +85,7 @@ func startAgent(b testing.TB, agent string, pods int, args ...string) agentProce
 		}
 	})
 	dir := b.TempDir()
-	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // a tmpfs, as /run is
+	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // on a tmpfs, as /run is
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func scrape(socket string) string {
 		return ""
 	}
 	defer r.Body.Close()
-	text, _ := io.ReadAll(r.Body) // an incomplete answer is asked for again
+	text, _ := io.ReadAll(r.Body) // after an error the text is incomplete, and callers try again
 	return string(text)
 }
 
@@ -153,7 +153,7 @@ func serveKubelet(b testing.TB, dir string, pods int) {
 
 func podName(i int) string { return fmt.Sprintf("web-7d4b9c6f5d-%05d", i) }
 
-// aPod returns a pod as a Deployment creates it.
+// aPod returns the pod number i, with all fields that a pod of a Deployment has.
 func aPod(i int) *corev1.Pod {
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	p.Namespace, p.Name, p.UID = "default", podName(i), types.UID(fmt.Sprintf("1e0e2a68-1d5e-4f6c-8d3e-%012d", i))
@@ -196,7 +196,7 @@ func plainPod() *corev1.Pod {
 	return p
 }
 
-// An api is an API server whose objects do not change, except for new ResourceSlices.
+// An api is a fake API server. Its objects do not change; only ResourceSlices can be created.
 type api struct {
 	mu       sync.Mutex
 	lists    map[string]*list // by path
@@ -208,7 +208,7 @@ type list struct {
 	items            []any
 }
 
-// serveAPI starts the API server and returns a kubeconfig.
+// serveAPI starts the fake API server, and returns the path of a kubeconfig for it.
 func serveAPI(b testing.TB, dir string, pods int) string {
 	node := map[string]any{
 		"apiVersion": "v1", "kind": "Node",
@@ -288,13 +288,14 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(o)
-	default: // statuses and events
+	default: // the agent writes a status or an event: send it back
 		text, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(bytes.TrimSpace(text))
 	}
 }
 
-// watch sends all objects, and later those that are created.
+// watch answers a watch request: it sends all objects if the client wants them, and later each
+// object that is created.
 func (a *api) watch(w http.ResponseWriter, r *http.Request, l *list) {
 	made := make(chan struct{}, 1)
 	a.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/k8s/dra"
 )
 
-// offerClaims runs the DRA driver until ctx ends. The agent does not depend on it: a cluster
-// without resource.k8s.io/v1 gets lanes by the device plugin.
+// offerClaims runs the DRA driver until ctx ends, again 30 s after each failure. The agent works
+// without it: a cluster without resource.k8s.io/v1 gets lanes by the device plugin.
 func offerClaims(ctx context.Context, o dra.Options) {
 	for {
 		err := dra.Run(ctx, o)

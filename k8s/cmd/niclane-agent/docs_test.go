@@ -19,7 +19,7 @@ import (
 	"github.com/niclane/niclane/k8s/policy/adqk8s"
 )
 
-// between returns the part of s between two texts.
+// between returns the part of s between the texts after and before.
 func between(t *testing.T, s, after, before string) string {
 	t.Helper()
 	_, s, ok := strings.Cut(s, after)
@@ -30,8 +30,8 @@ func between(t *testing.T, s, after, before string) string {
 	return out
 }
 
-// TestMigratingFromADQ converts the document's ConfigMap, and puts the document's pod into a
-// class of the result.
+// TestMigratingFromADQ tests the examples of docs/migrating-from-adq-k8s-plugins.md: it converts
+// the ConfigMap, and puts the pod into a class of the resulting policy.
 func TestMigratingFromADQ(t *testing.T) {
 	b, err := os.ReadFile("../../../docs/migrating-from-adq-k8s-plugins.md")
 	if err != nil {
@@ -76,7 +76,7 @@ func TestMigratingFromADQ(t *testing.T) {
 		!cmp.Equal(members[0].Ports, []string{"6379"}) || members[0].RemotePorts != nil {
 		t.Errorf("members %+v, %v", members, err)
 	}
-	// With the pod in it, the policy must still make a valid lanes file.
+	// The policy with this pod must make a valid lanes file.
 	var n policy.Node
 	for i := range members {
 		n.Members = append(n.Members, &members[i])

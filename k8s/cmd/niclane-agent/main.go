@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command niclane-agent makes a node's lanes as the LanePolicy says, offers them to
+// Command niclane-agent makes the lanes of a node as the LanePolicy says, offers them to
 // Kubernetes, and puts pods into them.
 package main
 
@@ -38,7 +38,7 @@ var version = "unknown"
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == poller.Command {
-		// A lane's poller runs as a process of this executable.
+		// With these arguments, this process is the poller of a lane, not the agent.
 		if err := poller.Main(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, "niclane-agent:", err)
 			os.Exit(1)
@@ -112,7 +112,7 @@ func run(args []string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if err := writable(masked); err != nil {
-		// Lanes that write nothing there still work.
+		// This is no error: lanes that write nothing to these directories still work.
 		log.Warn("lanes that need interrupts' processors or sysctls will fail", "err", err)
 	}
 	config, err := clientConfig(*kubeconfig, *server)
@@ -159,7 +159,8 @@ func clientConfig(kubeconfig, server string) (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags(server, kubeconfig)
 }
 
-// convertADQ prints the policies, and the notes as comments.
+// convertADQ converts Intel's configuration file at a path. It prints the policies as YAML, and the
+// notes about them as comments.
 func convertADQ(out io.Writer, path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/k8s/nri/nritest"
 )
 
-// BenchmarkNRIPodWithoutLane measures how long a runtime with NRI waits for the agent when a
-// pod without a lane and with one container starts: two calls. Other pods are in lanes. It
-// uses NRI's own runtime side, without the rest of a runtime.
+// BenchmarkNRIPodWithoutLane measures how long a runtime with NRI waits for the agent when a pod
+// without a lane starts. The pod has one container, so there are two calls. 110 other pods are in
+// lanes. The runtime is only NRI's own code for the runtime's side.
 func BenchmarkNRIPodWithoutLane(b *testing.B) {
 	socket := filepath.Join(b.TempDir(), "nri.sock")
 	r := nritest.Start(b, socket)
@@ -34,7 +34,7 @@ func BenchmarkNRIPodWithoutLane(b *testing.B) {
 	}
 	var took []time.Duration
 	for b.Loop() {
-		time.Sleep(100 * time.Millisecond) // the same pace as BenchmarkPod; it does not wait for an event
+		time.Sleep(100 * time.Millisecond) // the same pause between pods as in BenchmarkPod
 		begin := time.Now()
 		err := r.RunPodSandbox(b.Context(), &nri.RunPodSandboxRequest{Pod: sandbox})
 		if err == nil {
@@ -54,7 +54,7 @@ func BenchmarkNRIPodWithoutLane(b *testing.B) {
 	if now := scrape(agent.Socket); !strings.Contains(now, asked+"\n") {
 		b.Fatalf("not %s: %s", asked, now)
 	}
-	b.ReportMetric(0, "ns/op") // it includes the sleeps
+	b.ReportMetric(0, "ns/op") // hides the time per iteration, which includes the pauses
 	slices.Sort(took)
 	at := func(p float64) float64 { return took[int(p*float64(len(took)-1))].Seconds() * 1e3 }
 	b.ReportMetric(at(0.5), "P50-ms")

@@ -12,10 +12,9 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// BenchmarkPod measures the agent's time for the last pod of a node that ends and starts
-// again, without the plugin's process and without a cluster. The agent has either one pod in
-// its lanes or the most that a node can have. The agent is idle between calls, as between the
-// pods of a node.
+// BenchmarkPod measures how long the agent takes when a pod ends and starts again, without the
+// plugin's process and without a cluster. The pod is the only one in a lane, or one of 110. The
+// agent is idle between the calls, as between the pods of a real node.
 func BenchmarkPod(b *testing.B) {
 	for _, pods := range []int{1, inLanes} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
@@ -41,8 +40,8 @@ func BenchmarkPod(b *testing.B) {
 					}
 				}
 			}
-			b.ReportMetric(0, "ns/op") // it includes the sleeps
-			// Work after the answers delays the next pod.
+			b.ReportMetric(0, "ns/op") // hides the time per iteration, which includes the pauses
+			// CPU time includes the agent's work after its answer, which can delay the next pod.
 			b.ReportMetric((spent(b, agent.Pid)-before)/float64(b.N)*1e3, "CPU-ms/op")
 			for command, all := range took {
 				slices.Sort(all)

@@ -15,8 +15,8 @@ import (
 
 var restWindow = flag.Duration("rest", 30*time.Second, "how long the agent at rest is looked at")
 
-// BenchmarkRest measures the idle agent, built as for the image, with all pods of a full node
-// in a shared lane: its resident memory and its CPU time.
+// BenchmarkRest measures the resident memory and the CPU time of an idle agent, with 110 pods in a
+// shared lane. The agent is built as for the container image.
 func BenchmarkRest(b *testing.B) {
 	pid := startAgent(b, buildAgent(b), inLanes).Pid
 	settle(b, pid)
@@ -25,7 +25,7 @@ func BenchmarkRest(b *testing.B) {
 		time.Sleep(*restWindow)
 		b.ReportMetric((spent(b, pid)-before)/restWindow.Seconds()*100, "%CPU")
 	}
-	b.ReportMetric(0, "ns/op") // without meaning here
+	b.ReportMetric(0, "ns/op") // hides the time per iteration, which has no meaning here
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		b.Fatal(err)
@@ -40,8 +40,8 @@ func BenchmarkRest(b *testing.B) {
 	}
 }
 
-// settle waits until the work for the last pods is done: until the agent takes less than 1%
-// of a CPU in each of three consecutive seconds.
+// settle waits until the agent is idle: until it takes less than 1% of a CPU in each of three
+// consecutive seconds.
 func settle(b *testing.B, pid int) {
 	last, quiet := spent(b, pid), 0
 	for deadline := time.Now().Add(time.Minute); quiet < 3; {
@@ -67,7 +67,7 @@ func spent(b *testing.B, pid int) (sum float64) {
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if os.IsNotExist(err) {
-			continue // a thread that has ended
+			continue // the thread has ended meanwhile
 		}
 		var ns float64
 		if _, serr := fmt.Sscan(string(text), &ns); err != nil || serr != nil {

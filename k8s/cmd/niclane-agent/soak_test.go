@@ -14,9 +14,9 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 )
 
-// TestSoak ends and starts a pod of a full node, reads metrics, and causes kernel
-// notifications, with continuous garbage collection. It checks that the agent's memory does
-// not grow and that no answer is lost. It takes seconds; make soak sets a longer time.
+// TestSoak ends and starts a pod again and again on a node with 110 pods, reads metrics, and causes
+// kernel notifications, with continuous garbage collection. It checks that the agent's memory does
+// not grow and that no answer is lost. go test takes seconds, make soak a given time.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds")

@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// masked are directories that lanes write (sysctls, interrupts' CPUs) and that runtimes mount
-// read-only over /proc in unprivileged containers (readonlyPaths of the OCI runtime
-// specification).
+// masked are the directories of sysctls and of interrupts' CPUs, which lanes write. In unprivileged
+// containers, runtimes mount them read-only (readonlyPaths of the OCI runtime specification).
 var masked = []string{"/proc/sys", "/proc/irq"}
 
-// writable makes those directories read-write in this mount namespace that are read-only
-// mounts of their own. It needs CAP_SYS_ADMIN, and an AppArmor profile that allows mounts.
+// writable remounts the directories that are read-only mounts as read-write, in this mount
+// namespace. It needs CAP_SYS_ADMIN, and an AppArmor profile that allows mounts.
 func writable(dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWritable masks /proc like a runtime, in a mount namespace of its own.
+// TestWritable mounts directories read-only, as a runtime does, in a mount namespace of its own. It
+// checks that writable makes them writable again.
 func TestWritable(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -20,7 +21,7 @@ func TestWritable(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the namespace
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 			t.Error(err)
 			return

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command niclane-cni-install puts niclane-cni on a node and chains it behind the plugins of
-// the node's pod network. While it runs, it chains it again after each change of their
-// configuration. When it ends, niclane-cni stays: pods that have lanes must not start without
-// them. -remove removes niclane-cni.
+// Command niclane-cni-install copies niclane-cni to a node, and adds it to the end of the list of
+// CNI plugins of the node's pod network. If the list is written again, it adds niclane-cni again,
+// until it ends. niclane-cni stays then, because pods that have lanes must not start without them.
+// -remove removes niclane-cni.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run() error {
 	}
 	installed := filepath.Join(*bin, chain.Type)
 	if *remove {
-		// First the list: pods fail if the list has a plugin that does not exist.
+		// The entry in the list is removed first, because pods fail if a listed plugin does not exist.
 		if err := chain.Undo(*dir); err != nil {
 			return err
 		}
@@ -64,7 +64,8 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The agent reports it by an event on the node.
+	// tell reports to the agent why niclane-cni cannot be chained. The agent sends an event about the
+	// node.
 	tell := func(ctx context.Context, why error) error {
 		const patience = 2 * time.Second
 		_, err := cni.Call(ctx, *agent, cni.Request{Command: cni.Unchained, Reason: why.Error()}, patience)

@@ -13,7 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestHostEnd chooses the host's end from the interfaces that different plugins list.
+// TestHostEnd checks which of the interfaces that different plugins list is taken as the host's
+// end.
 func TestHostEnd(t *testing.T) {
 	pod := &current.Interface{Name: "eth0", Sandbox: "/nowhere"}
 	for want, outside := range map[string][]string{
@@ -30,8 +31,8 @@ func TestHostEnd(t *testing.T) {
 	}
 }
 
-// TestHostEndByPeer finds the host's end as the peer of the pod's interface, not by the
-// plugins' list.
+// TestHostEndByPeer checks that the host's end is found as the peer of the pod's interface, also if
+// the plugins' list does not have it.
 func TestHostEndByPeer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")

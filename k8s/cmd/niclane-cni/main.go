@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Without these settings the Go runtime reads mounts and control groups at start to limit its
-// CPUs. That takes a fortieth of the run time, and the program ends before it could use more
-// CPUs.
+// These settings stop the Go runtime from reading mounts and control groups at start to limit its
+// CPUs. This would take a fortieth of the run time, and the program ends before it could use
+// several CPUs.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command niclane-cni is a CNI plugin, chained after the plugins that give a pod its address.
-// It asks niclane-agent to steer the pod's packets to the lanes that kubelet has given the
-// pod. It decides nothing and stores nothing. A pod without a lane starts with the network of
-// the earlier plugins, whether the agent runs or not. A pod with a lane does not start
-// without it.
+// Command niclane-cni is a CNI plugin, chained after the plugins that give a pod its address. It
+// asks niclane-agent to steer the pod's packets to the lanes that kubelet has given the pod. It
+// stores nothing. A pod without a lane gets the result of the earlier plugins, whether the agent
+// runs or not. A pod with a lane does not start without it.
 package main
 
 import (
@@ -43,28 +42,29 @@ func main() {
 		version.All, "niclane-cni "+build)
 }
 
-// The most time to the agent's first answer, to its last one, and to kubelet's answer. A pod
-// without a lane waits for first, and for kubelets too if the agent does not answer.
+// The longest times until the agent's first answer (first), until its final answer (whole), and
+// until kubelet's answer (kubelets). If the agent does not answer, a pod without a lane waits for
+// first, and then up to kubelets.
 const (
 	first    = time.Second
 	whole    = 30 * time.Second
 	kubelets = 2 * time.Second
 )
 
-// errorTryAgain is the CNI specification's code for a temporary failure.
+// errorTryAgain is the CNI specification's error code for a temporary failure.
 const errorTryAgain = types.ErrTryAgainLater
 
-// conf is the plugin's configuration in the list.
+// conf is the plugin's entry in the list of plugins.
 type conf struct {
 	types.PluginConf
-	// Socket is niclane-agent's. PodResources is kubelet's, which says what a pod was given
-	// when the agent does not answer.
+	// Socket is the path of niclane-agent's socket. PodResources is the path of kubelet's socket: if
+	// the agent does not answer, kubelet says which units and claims a pod has.
 	Socket       string `json:"socket"`
 	PodResources string `json:"podResources"`
-	// ResourceNames are extended resources of classes that are not named niclane.dev/NAME.
+	// ResourceNames are the names of classes' extended resources that do not begin with niclane.dev/.
 	ResourceNames []string `json:"resourceNames"`
-	// StatusOfAgent makes STATUS fail while the agent is not available: for nodes whose pods
-	// all have lanes.
+	// StatusOfAgent makes STATUS fail while the agent does not answer. It is for nodes on which all
+	// pods have lanes.
 	StatusOfAgent bool `json:"statusOfAgent"`
 
 	RuntimeConfig struct {
@@ -86,7 +86,7 @@ func parse(args *skel.CmdArgs) (*conf, error) {
 	return c, nil
 }
 
-// identity sets the pod that the request is about. ok is false if it is not a Kubernetes pod.
+// identity sets the pod and the sandbox in a request. ok is false if it is not a Kubernetes pod.
 func identity(args *skel.CmdArgs, r *cni.Request) (ok bool) {
 	r.Namespace, r.Pod, r.UID = cni.PodOf(args.Args)
 	r.Sandbox, r.IfName = args.ContainerID, args.IfName
@@ -106,8 +106,8 @@ func add(args *skel.CmdArgs) error {
 		return types.NewError(types.ErrDecodingFailure, "niclane-cni: prevResult", err.Error())
 	}
 	r := cni.Request{Command: cni.Add}
-	// niclane-agent has listed the pods that can have no lane, which are most. They do not
-	// wait for the agent.
+	// niclane-agent has written a list of the pods that cannot have a lane. Most pods are in this
+	// list, and need not wait for the agent.
 	if identity(args, &r) && !cni.HasNoLane(c.Socket, r.UID) {
 		if err := fill(c, &r); err != nil {
 			return err
@@ -119,7 +119,8 @@ func add(args *skel.CmdArgs) error {
 	return types.PrintResult(c.PrevResult, c.CNIVersion)
 }
 
-// fill adds the addresses, the host's interface and the rates from the earlier plugins.
+// fill sets addresses and the host's interface in a request, from the earlier plugins' result, and
+// the rates, from the runtime.
 func fill(c *conf, r *cni.Request) error {
 	res, err := current.NewResultFromResult(c.PrevResult)
 	if err != nil {
@@ -127,7 +128,7 @@ func fill(c *conf, r *cni.Request) error {
 	}
 	for _, ip := range res.IPs {
 		if i := ip.Interface; i != nil && *i >= 0 && *i < len(res.Interfaces) && res.Interfaces[*i].Sandbox == "" {
-			continue // an address of the host
+			continue // the address is on an interface of the host
 		}
 		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
 			r.Addrs = append(r.Addrs, a.Unmap())
@@ -140,9 +141,9 @@ func fill(c *conf, r *cni.Request) error {
 	return nil
 }
 
-// hostEnd returns the host's end of the pod's interface. If the kernel does not tell it,
-// hostEnd chooses among the host's interfaces that the earlier plugins have listed. Some
-// plugins list a bridge too, or more than one end.
+// hostEnd returns the name of the host's end of the pod's interface, "" if not known. If the kernel
+// does not know it, hostEnd chooses one of the host's interfaces that the earlier plugins have
+// listed. Some plugins also list a bridge, or several such ends.
 func hostEnd(all []*current.Interface, ifName string) string {
 	var outside []string
 	for _, i := range all {
@@ -167,8 +168,8 @@ func hostEnd(all []*current.Interface, ifName string) string {
 	return ""
 }
 
-// ask asks the agent to put the pod into its lanes. If the agent does not answer, it asks
-// kubelet whether the pod has any.
+// ask asks the agent to put the pod into its lanes. If the agent does not answer, it asks kubelet
+// whether the pod has a lane. It returns an error if the pod must not start.
 func ask(c *conf, r cni.Request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), whole)
 	defer cancel()
@@ -180,15 +181,15 @@ func ask(c *conf, r cni.Request) error {
 	case lane:
 		return types.NewError(errorTryAgain, "niclane: pod "+name+" is not in its lane: "+err.Error(), "")
 	}
-	// The agent does not answer, or cannot ask kubelet.
+	// The agent does not answer, or does not know whether the pod has a lane.
 	given, kerr := asked(ctx, c, r)
 	switch {
 	case kerr != nil && cni.AsksForLane(c.Socket, r.UID):
 		return types.NewError(errorTryAgain,
 			fmt.Sprintf("niclane: pod %s asks for a lane and cannot start without it: %v; %v", name, err, kerr), "")
 	case kerr != nil:
-		// It is not known whether the pod has a lane. kubelet runs, because it starts pods.
-		// When the agent is back, it puts the pod into its lane or sends an event about it.
+		// It is not known whether the pod has a lane. If it has one, the agent puts the pod into it
+		// later, or sends an event about the pod.
 		fmt.Fprintf(os.Stderr, "niclane-cni: pod %s starts, and it is not known whether it has a lane: %v; %v\n",
 			name, err, kerr)
 		return nil
@@ -199,7 +200,8 @@ func ask(c *conf, r cni.Request) error {
 	return nil
 }
 
-// asked returns a lane's resource or claim that kubelet has given the pod, "" if none.
+// asked asks kubelet which lanes the pod has. It returns the name of a lane's resource or claim, ""
+// if the pod has none.
 func asked(ctx context.Context, c *conf, r cni.Request) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubelets)
 	defer cancel()
@@ -222,7 +224,8 @@ func asked(ctx context.Context, c *conf, r cni.Request) (string, error) {
 	return "", nil
 }
 
-// del always succeeds: the agent later removes pods whose end it was not told.
+// del never returns an error. If the request fails, the agent itself finds later that the pod has
+// ended.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil {
@@ -282,11 +285,11 @@ func gc(args *skel.CmdArgs) error {
 // ADD.
 const errorNotAvailable = 50
 
-// status says whether ADD can be served. It can without the agent too, for every pod without
-// a lane. If STATUS fails, the runtime starts no pod on the node (containerd sets
-// NetworkReady to false, and the node becomes NotReady). So the agent's state is the answer
-// only if the configuration asks for it. Pods with lanes do not need it: they are not
-// scheduled to a node with unhealthy units, and report themselves why they do not start.
+// status returns an error if ADD cannot be served. If STATUS fails, the runtime starts no pod at
+// all on the node (containerd sets NetworkReady to false, and the node becomes NotReady). But pods
+// without a lane can start without the agent. So status asks the agent only if the configuration
+// says so (StatusOfAgent). Pods with lanes do not need it: the scheduler does not choose a node
+// with unhealthy units, and an error of ADD says why a pod does not start.
 func status(args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil || !c.StatusOfAgent {

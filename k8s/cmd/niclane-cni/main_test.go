@@ -27,7 +27,8 @@ import (
 	"github.com/niclane/niclane/k8s/pods/podresources/kubelettest"
 )
 
-// TestMain lets the test's executable be the plugin, and builds the plugin as for the image.
+// TestMain builds the plugin as for the container image. If CNI_COMMAND is set, the test's
+// executable is the plugin itself.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		main()
@@ -46,10 +47,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shipped is the path of the plugin built as for the image.
+// shipped is the path of the plugin that TestMain has built as for the container image.
 var shipped string
 
-// buildAs builds a program as for the image.
+// buildAs builds a program for an architecture, with the same options as for the container image.
 func buildAs(out, what, arch string) error {
 	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", out, what)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
@@ -72,7 +73,7 @@ func newBed(t *testing.T, withKubelet bool) *bed {
 	return b
 }
 
-// kubelet serves pod redis with a unit, and pod plain with none.
+// kubelet starts a fake kubelet that has the pod redis with a unit, and the pod plain without one.
 func (b *bed) kubelet(t testing.TB) {
 	k := &kubelettest.Kubelet{Pods: []*v1.PodResources{kubelettest.Pod("redis", "niclane.dev/redis", "redis-0"),
 		kubelettest.Plain("plain")}}
@@ -81,7 +82,7 @@ func (b *bed) kubelet(t testing.TB) {
 
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
 
-// agent answers on the agent's socket.
+// agent answers requests on the agent's socket by h, until the test ends.
 func (b *bed) agent(t *testing.T, h cni.Handler) {
 	t.Helper()
 	l, err := cni.Listen(b.path("cni.sock"))
@@ -98,14 +99,15 @@ const prevResult = `{"cniVersion":"1.1.0",
 	"interfaces":[{"name":"veth1234","mac":"02:00:00:00:00:01"},{"name":"eth0","sandbox":"/run/netns/p"},{"name":"cni0"}],
 	"ips":[{"address":"10.244.0.5/24","interface":1},{"address":"fd00::5/64","interface":1},{"address":"10.244.0.1/24","interface":2}]}`
 
-// run runs the plugin for a pod. more has further keys of the configuration.
+// run runs the plugin for a pod and returns its standard output. more has further keys of the
+// plugin's configuration.
 func (b *bed) run(t *testing.T, command, pod, more string) (out string, err error) {
 	t.Helper()
 	out, _, err = b.say(t, command, pod, more)
 	return out, err
 }
 
-// say is run that also returns standard error.
+// say does the same as run, and also returns standard error.
 func (b *bed) say(t *testing.T, command, pod, more string) (out, said string, err error) {
 	t.Helper()
 	conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","type":"niclane-cni","socket":%q,"podResources":%q,"capabilities":{"bandwidth":true}%s}`,
@@ -128,8 +130,8 @@ func (b *bed) say(t *testing.T, command, pod, more string) (out, said string, er
 
 const withPrev = `,"prevResult":` + prevResult
 
-// TestFault1PodWithoutLane checks that a pod without a lane starts with the earlier plugins'
-// result after any fault, and so does a sandbox that is no Kubernetes pod.
+// TestFault1PodWithoutLane checks that a pod without a lane gets the earlier plugins' result even
+// if the agent and kubelet are down. A sandbox that is no Kubernetes pod gets it too.
 func TestFault1PodWithoutLane(t *testing.T) {
 	for name, b := range map[string]*bed{"agent down": newBed(t, true), "kubelet down too": newBed(t, false)} {
 		out, err := b.run(t, "ADD", "plain", withPrev)
@@ -148,7 +150,8 @@ func TestFault1PodWithoutLane(t *testing.T) {
 	}
 }
 
-// TestPodWithLaneFailsLoudly checks the error without the agent, and when the agent refuses.
+// TestPodWithLaneFailsLoudly checks the error for a pod with a lane if the agent is down, or if it
+// refuses the pod.
 func TestPodWithLaneFailsLoudly(t *testing.T) {
 	b := newBed(t, true)
 	refused := func(want string) {
@@ -173,8 +176,8 @@ func TestPodWithLaneFailsLoudly(t *testing.T) {
 	refused("8 queues asked for, eth0 has 4")
 }
 
-// TestNobodyAnswers checks that the agent's list decides if neither the agent nor kubelet
-// answers.
+// TestNobodyAnswers checks that the list of pods that ask for a lane decides if neither the agent
+// nor kubelet answers.
 func TestNobodyAnswers(t *testing.T) {
 	b := newBed(t, false)
 	if err := cni.WriteLanePods(b.path("cni.sock"), []string{"u-redis"}); err != nil {
@@ -189,9 +192,9 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestPassOn checks that the plugin asks nothing about a pod that the agent has listed as one
-// without a lane, and returns the earlier result in this CNI version. For other pods, and for
-// commands that must ask, nothing changes.
+// TestPassOn checks that the plugin does not ask the agent about a pod in the agent's list of pods
+// that cannot have a lane. It returns the earlier plugins' result in the CNI version of the
+// configuration. It does ask about other pods, and for CHECK.
 func TestPassOn(t *testing.T) {
 	b := newBed(t, false)
 	if err := cni.WriteOtherPods(b.path("cni.sock"), []string{"u-plain", "u-other"}); err != nil {
@@ -202,7 +205,7 @@ func TestPassOn(t *testing.T) {
 		asked.Add(1)
 		return cni.Answer{Lane: true, Error: "asked"}
 	})
-	large := `,"more":"` + strings.Repeat("x", 1<<20) + `"` // more than a pipe takes at once
+	large := `,"more":"` + strings.Repeat("x", 1<<20) + `"` // more than the buffer of a pipe holds
 	for _, test := range []struct {
 		command, pod, more, want string
 		fails                    bool
@@ -272,8 +275,8 @@ func TestAsksTheAgent(t *testing.T) {
 	}
 }
 
-// TestStatus checks that STATUS succeeds without the agent, because pods without lanes start.
-// With statusOfAgent it reports the agent's answer, and that the agent does not answer.
+// TestStatus checks that STATUS succeeds without the agent, because pods without lanes can start.
+// With statusOfAgent, it fails if the agent does not answer, and else reports the agent's answer.
 func TestStatus(t *testing.T) {
 	b := newBed(t, false)
 	const asked = `,"statusOfAgent":true`
@@ -305,8 +308,8 @@ func TestStatus(t *testing.T) {
 	code(0, "", "")
 }
 
-// TestFault10Del checks that DEL succeeds, however often it is called, without the agent, the
-// network namespace and a prevResult.
+// TestFault10Del checks that DEL succeeds without the agent, without the pod's network namespace
+// and without a prevResult, also if it is repeated.
 func TestFault10Del(t *testing.T) {
 	b := newBed(t, false)
 	for range 3 {
@@ -326,15 +329,15 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestChained checks that the plugin refuses to run without an earlier plugin.
+// TestChained checks that the plugin returns an error if no earlier plugin gives it a prevResult.
 func TestChained(t *testing.T) {
 	if out, err := newBed(t, false).run(t, "ADD", "plain", ""); err == nil || !strings.Contains(out, "no prevResult") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// TestFault2NoToken checks that the plugin contains no client of the API server, which would
-// need a token. It talks to kubelet and the agent by Unix sockets.
+// TestFault2NoToken checks that the plugin does not contain a client of the API server, which would
+// need a token. The plugin uses only the Unix sockets of kubelet and the agent.
 func TestFault2NoToken(t *testing.T) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
