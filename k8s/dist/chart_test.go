@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dist_test renders the chart as Helm does.
+// Package dist_test tests the Helm chart: it renders the chart as Helm does, and checks the result.
 package dist_test
 
 import (
@@ -24,7 +24,8 @@ var update = flag.Bool("update", false, "write the plain manifests anew")
 
 const chartDir = "chart/niclane"
 
-// render does what helm template does, with values in YAML.
+// render does what helm template does. It returns the rendered files, by the template's name.
+// values are in YAML.
 func render(values string) (map[string]string, error) {
 	c, err := loader.Load(chartDir)
 	if err != nil {
@@ -42,12 +43,12 @@ func render(values string) (map[string]string, error) {
 	return engine.Render(c, with)
 }
 
-// isManifest reports whether a template contains objects, not text.
+// isManifest reports whether a template contains Kubernetes objects.
 func isManifest(name string) bool {
 	return !strings.HasSuffix(name, ".tpl") && !strings.HasSuffix(name, "/NOTES.txt")
 }
 
-// objects returns the objects of all templates, by kind.
+// objects returns the objects of all templates, one for each kind.
 func objects(t *testing.T, values string) map[string]map[string]any {
 	t.Helper()
 	rendered, err := render(values)
@@ -72,8 +73,8 @@ func objects(t *testing.T, values string) map[string]map[string]any {
 	return out
 }
 
-// TestPlainManifests checks that the plain manifests equal the chart with default values, and
-// with NRI instead of niclane-cni: users do not need Helm.
+// TestPlainManifests checks the manifests for users without Helm. One equals the chart with default
+// values, the other the chart with NRI instead of niclane-cni.
 func TestPlainManifests(t *testing.T) {
 	for path, c := range map[string]struct{ values, made string }{
 		"manifests/niclane.yaml": {"", "with its own values"},
@@ -116,7 +117,7 @@ func TestPlainManifests(t *testing.T) {
 	}
 }
 
-// TestNotes checks that the notes name what is missing, and only that.
+// TestNotes checks that the chart's notes say that a LanePolicy is missing, but only if it is.
 func TestNotes(t *testing.T) {
 	for values, want := range map[string]string{"": "only when a LanePolicy selects it",
 		"{policy: {classes: [{name: redis}]}}": "kubectl get lanepolicy niclane\n"} {
@@ -132,7 +133,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestSchema checks that values unknown to the chart are refused.
+// TestSchema checks that the chart refuses unknown keys and invalid values.
 func TestSchema(t *testing.T) {
 	for values, want := range map[string]string{
 		"agnet: {}":                              "agnet",
@@ -153,7 +154,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestLeastPrivilege checks that rights that are never needed are not given.
+// TestLeastPrivilege checks that the chart does not give the agent rights that it never needs.
 func TestLeastPrivilege(t *testing.T) {
 	all := objects(t, "")
 	for _, r := range all["ClusterRole"]["rules"].([]any) {
@@ -185,7 +186,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// TestValues checks the effect of values.
+// TestValues checks that values turn parts of the chart off, and that a policy in them is rendered.
 func TestValues(t *testing.T) {
 	all := objects(t, `
 dra: {enabled: false}
@@ -209,7 +210,7 @@ policy: {classes: [{name: redis, queues: 4}]}
 	}
 }
 
-// TestNoPolicy checks that null removes the release's policy and the chart's default.
+// TestNoPolicy checks that the value policy: null renders no LanePolicy.
 func TestNoPolicy(t *testing.T) {
 	if policy, ok := objects(t, "policy: null")["LanePolicy"]; ok {
 		t.Errorf("a policy: %v", policy)
@@ -236,7 +237,8 @@ func TestNRI(t *testing.T) {
 	}
 }
 
-// TestStatusOfAgent checks that the value reaches the installer.
+// TestStatusOfAgent checks that the value cni.statusOfAgent becomes an option of
+// niclane-cni-install.
 func TestStatusOfAgent(t *testing.T) {
 	for values, want := range map[string]string{"": "-status-of-agent=false",
 		"cni: {statusOfAgent: true}": "-status-of-agent=true"} {
@@ -250,8 +252,8 @@ func TestStatusOfAgent(t *testing.T) {
 	}
 }
 
-// TestServices checks that the agent reads Services, and has the right to, only if that is
-// enabled.
+// TestServices checks that the agent reads Services, and has the right to do so, only if the value
+// services.enabled is true.
 func TestServices(t *testing.T) {
 	for values, want := range map[string]bool{"": false, "services: {enabled: true}": true} {
 		all := objects(t, values)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image makes container images from programs, without a container engine and without
-// a base image: one layer, one manifest. The same files give the same image, byte by byte.
+// Package image makes container images from programs, without a container engine and without a base
+// image. An image has one layer and one manifest. The same files give the same image, byte by byte.
 package image
 
 import (
@@ -27,23 +27,23 @@ import (
 
 // Config describes an image.
 type Config struct {
-	// Name under which the image is imported: registry/repository:tag.
+	// Name is the name under which the image is imported: registry/repository:tag.
 	Name string
 	// Arch is the programs' GOARCH.
 	Arch string
-	// Programs are paths on the host. Each program gets its base name in /.
+	// Programs are paths of programs on the host. In the image, each has the same name in /.
 	Programs []string
-	// Files are further files of the host, by their paths in the image, for programs that are
-	// not static.
+	// Files maps paths in the image to further files of the host, for example shared libraries.
 	Files map[string]string
-	// Entrypoint is a program's path in the image.
+	// Entrypoint is the path in the image of the program that a container starts.
 	Entrypoint string
-	// Labels of the image, as in the OCI image specification's annotations.
+	// Labels are the image's labels. Their keys are those of the OCI image specification's
+	// annotations.
 	Labels map[string]string
 }
 
-// Write writes an image as an archive of an OCI layout, which ctr image import, skopeo and
-// nerdctl load read.
+// Write writes an image to w as the archive of an OCI layout. ctr image import, nerdctl load and
+// skopeo can read it.
 func Write(w io.Writer, c Config) error {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
@@ -89,8 +89,7 @@ func writeLayout(dir string, c Config) error {
 		}))
 }
 
-// layerOf returns a layer with the programs, the files, and the directories that programs
-// expect.
+// layerOf returns a layer with the programs, the files, and the directories /etc and /tmp.
 func layerOf(c Config) (v1.Layer, error) {
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
@@ -131,8 +130,8 @@ func layerOf(c Config) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// archive writes the files below dir in the order of their names, without metadata that
-// differs between machines.
+// archive writes a tar archive of the files below dir, in the order of their names. It leaves out
+// times and owners, which differ between machines.
 func archive(to io.Writer, dir string) error {
 	w := tar.NewWriter(to)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

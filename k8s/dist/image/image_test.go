@@ -25,7 +25,7 @@ func program(t *testing.T) string {
 	return path
 }
 
-// TestWrite reads an image back with the library's reader, which checks every digest.
+// TestWrite writes an image, and reads it back with a library that checks every digest.
 func TestWrite(t *testing.T) {
 	var archive bytes.Buffer
 	config := image.Config{Name: "registry.example/agent:1", Arch: "arm64", Programs: []string{program(t)},
@@ -80,7 +80,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestReproducible checks that two writes give the same image.
+// TestReproducible checks that writing an image twice gives the same bytes.
 func TestReproducible(t *testing.T) {
 	config := image.Config{Name: "a:1", Arch: "amd64", Programs: []string{program(t)}, Entrypoint: "/agent"}
 	var one, other bytes.Buffer

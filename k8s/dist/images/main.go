@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command images builds niclane's container image for each architecture, as the archive of an
-// OCI layout. ctr and nerdctl can import it, skopeo and crane can push it. Run it in this
+// Command images builds niclane's container image for each architecture. Each image is the archive
+// of an OCI layout: ctr and nerdctl can import it, skopeo and crane can push it. Run it in this
 // module: go run ./images DIRECTORY.
 package main
 
@@ -54,9 +54,9 @@ func build(dir, name, version, arch string) error {
 		if p == "niclane-cni" {
 			link = "-s -w -X main.build=" + version
 		}
-		// grpcnotrace is grpc's tag to leave out golang.org/x/net/trace. That package's
-		// templates call methods by name, so the linker would keep all methods: a third of
-		// the agent on disk and in memory.
+		// grpcnotrace is grpc's build tag that leaves out golang.org/x/net/trace. Templates of that
+		// package call methods by name, so the linker would keep all methods, and the agent would be half
+		// as large again, on disk and in memory.
 		command := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags",
 			link, "-o", out, "./cmd/"+p)
 		command.Dir = ".." // the module k8s
