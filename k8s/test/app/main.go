@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// App is the program of the tests' pods. Without arguments it waits for a signal, as a pod's
-// sandbox does. With "serve ADDRESS" it sends back the data that it receives by TCP and UDP.
+// App is the program that runs in the tests' pods. Without arguments, it waits for a signal, as a
+// pod's sandbox does. With "serve ADDRESS", it sends back the data that it receives by TCP and UDP.
 package main
 
 import (

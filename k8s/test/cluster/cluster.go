@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster runs a Kubernetes cluster for one test: an unmodified control plane and one
-// node with kubelet and containerd. Each is on its own machine (package machine). A link with
-// several queues connects them. The cluster uses no other network.
+// Package cluster runs a Kubernetes cluster for one test: an unmodified control plane, and one node
+// with kubelet and containerd. The control plane and the node are on one machine each (package
+// machine). A link with several queues connects the two machines. The cluster uses no other
+// network.
 //
-// The control plane's machine is also the world outside the cluster: tests send to pods from
-// its end of the node's link. It has the service address of the API server, so that pods
-// reach the API server without kube-proxy.
+// The control plane's machine is also the world outside the cluster: tests send packets to pods
+// from it. It has the service address of the API server, so that pods reach the API server without
+// kube-proxy.
 package cluster
 
 import (
@@ -28,18 +29,19 @@ import (
 	"github.com/niclane/niclane/k8s/test/machine"
 )
 
-// Addresses in every cluster. Clusters are isolated from each other.
+// Addresses and names in a cluster. They are the same in every cluster, because clusters are
+// isolated from each other.
 const (
-	service = "10.96.0.1" // of the API server
+	service = "10.96.0.1" // the service address of the API server
 	server  = "https://" + service + ":443"
-	outside = "10.99.0.1" // the control plane's end of the link
+	outside = "10.99.0.1" // the address of the control plane's machine on the link
 
-	// Inside is the node's end of the link.
+	// Inside is the node's address on the link.
 	Inside = "10.99.0.2"
-	// Node is the node's name, Uplink its end of the link.
+	// Node is the node's name. Uplink is the node's device for the link.
 	Node   = "node1"
 	Uplink = "up0"
-	// Queues is the number of queues of the link, each way.
+	// Queues is the number of receive queues, and of transmit queues, at each end of the link.
 	Queues = 8
 )
 
@@ -50,9 +52,10 @@ var Pods = []netip.Prefix{netip.MustParsePrefix("10.98.0.0/24"), netip.MustParse
 type Release struct {
 	Name       string
 	Kubernetes components.Component
-	// Containerd is version 2, or nil for the host's (Debian 12: 1.6).
+	// Containerd is containerd 2, or nil for the containerd of the host (Debian 12 has 1.6).
 	Containerd *components.Component
-	// FeatureGates for all of Kubernetes' components: "Name=true,...".
+	// FeatureGates is the option --feature-gates of all Kubernetes components, for example
+	// "Name=true,Other=false".
 	FeatureGates string
 }
 
@@ -62,10 +65,10 @@ var Releases = []Release{
 	{Name: "v1.34", Kubernetes: components.Kubernetes134, FeatureGates: "DRAConsumableCapacity=true"},
 }
 
-// A Cluster is a running cluster. It ends with its test.
+// A Cluster is a running cluster. It is removed at the end of its test.
 type Cluster struct {
 	Release
-	// Control is the control plane's machine, Node the node's.
+	// Control is the machine of the control plane, Node the machine of the node.
 	Control, Node *machine.Machine
 	// Client, Dynamic and Config have an administrator's rights.
 	Client  kubernetes.Interface
@@ -77,9 +80,9 @@ type Cluster struct {
 	dir   string
 	ca    *authority
 	build struct{ kubernetes, containerd, etcd, plugins string }
-	// daemons of the node, by name. The control plane's end with its machine.
+	// daemons has the processes that start has started, by name.
 	daemons map[string]*machine.Process
-	app     string // archive of the image of pods and sandboxes
+	app     string // path of the archive with the image for pods and sandboxes
 }
 
 // Start starts a cluster and waits until its node is ready. It skips the test if the user is
@@ -91,7 +94,8 @@ func Start(t testing.TB, r Release) *Cluster {
 	}
 	c := &Cluster{Release: r, t: t, ctx: t.Context(), daemons: map[string]*machine.Process{}}
 	var err error
-	// In /tmp even if TMPDIR is set: a Unix socket's path has at most 107 bytes.
+	// The directory is in /tmp even if TMPDIR is set, because a Unix socket's path has at most 107
+	// bytes.
 	if c.dir, err = os.MkdirTemp("/tmp", "niclane-k8s-"); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +139,7 @@ func (c *Cluster) programs() (err error) {
 }
 
 func (c *Cluster) machines() (err error) {
-	// The name must differ from clusters of other processes.
+	// The machines' names must differ from those of clusters of other processes.
 	id := filepath.Base(c.dir)[len("niclane-k8s-"):]
 	if c.Control, err = machine.Boot(machine.Config{
 		Name: "control-" + id, Disk: filepath.Join(c.dir, "control"),
@@ -164,7 +168,7 @@ func (c *Cluster) machines() (err error) {
 	return c.connect()
 }
 
-// configure writes the files that programs expect in /etc.
+// configure writes the files that programs expect in /etc on a machine.
 func configure(m *machine.Machine) error {
 	for name, text := range map[string]string{
 		"etc/passwd": "root:x:0:0::/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/hosts": "127.0.0.1 localhost\n",
@@ -178,7 +182,8 @@ func configure(m *machine.Machine) error {
 	return nil
 }
 
-// end ends the machines, shows the logs if the test has failed, and removes everything.
+// end halts the machines and removes the cluster's files. If the test has failed, it first shows
+// the logs. If NICLANE_KEEP is set, it keeps the files.
 func (c *Cluster) end() {
 	if c.t.Failed() {
 		c.showLogs()

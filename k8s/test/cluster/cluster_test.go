@@ -17,8 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestPod tests the basic function of a cluster: a pod is scheduled, runs, and answers by
-// IPv4 and IPv6.
+// TestPod checks that a cluster works: a pod is scheduled, runs, and answers by IPv4 and IPv6.
 func TestPod(t *testing.T) {
 	if os.Getenv("NICLANE_TEST_K8S") == "" {
 		t.Skip("make test-k8s runs whole clusters: it takes minutes")

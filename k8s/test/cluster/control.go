@@ -17,11 +17,11 @@ import (
 	"github.com/niclane/niclane/k8s/test/machine"
 )
 
-// pki is the directory of a machine's certificates and kubeconfigs.
+// pki is the directory on a machine with its certificates and kubeconfigs.
 const pki = "/etc/kubernetes"
 
-// startControl starts etcd, the API server, the controllers and the scheduler, with the usual
-// authorization (Node, RBAC), and connects to them.
+// startControl starts etcd, the API server, the controller manager and the scheduler, and makes the
+// clients of the API server. Authorization is as usual (Node, RBAC).
 func (c *Cluster) startControl() (err error) {
 	if c.ca, err = newAuthority(); err != nil {
 		return err
@@ -99,15 +99,15 @@ func (c *Cluster) startControl() (err error) {
 		"--leader-elect=false")...); err != nil {
 		return err
 	}
-	// No pod is admitted without it.
+	// The API server admits no pod before the service account exists.
 	return c.until(time.Minute, "there is a service account for pods", func(ctx context.Context) (bool, string) {
 		_, err := c.Client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, fmt.Sprint(err)
 	})
 }
 
-// connectClient makes the administrator's clients. Their connections start on the control
-// plane's machine.
+// connectClient makes clients with an administrator's rights. They connect to the API server from
+// the control plane's machine.
 func (c *Cluster) connectClient() error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Control.OnDisk(pki+"/admin.conf"))
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *Cluster) connectClient() error {
 	return err
 }
 
-// kubernetes returns the command line of a Kubernetes component.
+// kubernetes returns the command line of a Kubernetes component, with the release's feature gates.
 func (c *Cluster) kubernetes(name string, args ...string) []string {
 	args = append([]string{filepath.Join(c.build.kubernetes, name)}, args...)
 	if c.FeatureGates != "" {
@@ -132,7 +132,7 @@ func (c *Cluster) kubernetes(name string, args ...string) []string {
 	return args
 }
 
-// start starts a daemon, with a log file of its name.
+// start starts a daemon on a machine. Its output goes to the file NAME.log.
 func (c *Cluster) start(m *machine.Machine, name string, args ...string) error {
 	log, err := os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/niclane/niclane/k8s/dist/image"
 )
 
-// Image is the image of the tests' pods (package app). Sandbox is the name of the same image
-// for containerd's sandboxes.
+// Image is the name of the image of the tests' pods (program app). Sandbox is another name of the
+// same image, which containerd uses for pods' sandboxes.
 const (
 	Image   = "localhost/app:1"
 	Sandbox = "localhost/pause:1"
 )
 
-// appImage builds the image and returns its archive.
+// appImage builds the image of the tests' pods in dir, and returns the path of its archive.
 func appImage(ctx context.Context, dir string) (string, error) {
 	program := filepath.Join(dir, "app")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program,

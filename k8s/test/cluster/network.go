@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/k8s/test/machine"
 )
 
-// connect connects the two machines by a link, and makes the routes between the node's pods
-// and the world outside.
+// connect connects the two machines by a link, with addresses. It makes the routes between the
+// node's pods and the control plane's machine, and turns on forwarding on the node.
 func (c *Cluster) connect() error {
 	node, err := netns.GetFromPath(c.Node.NetNS())
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *Cluster) connect() error {
 	}
 	defer node.Close()
 	err = c.Control.InNetNS(func() error {
-		// After a reboot of the node, its old link disappears with a delay.
+		// After a reboot of the node, the old link may still exist.
 		if old, err := netlink.LinkByName("wire"); err == nil {
 			if err := netlink.LinkDel(old); err != nil && !errors.Is(err, unix.ENODEV) {
 				return err
@@ -64,7 +64,7 @@ func (c *Cluster) connect() error {
 
 type route struct{ to, via string }
 
-// setAddresses sets a device up, with addresses and routes.
+// setAddresses sets a device up on a machine, and gives it addresses and routes.
 func setAddresses(m *machine.Machine, device string, addresses []string, routes []route) error {
 	return m.InNetNS(func() error {
 		link, err := netlink.LinkByName(device)

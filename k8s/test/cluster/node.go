@@ -19,8 +19,8 @@ import (
 
 const runtimeSocket = "/run/containerd/containerd.sock"
 
-// StartNode configures the node, starts containerd and kubelet on it, and waits until the
-// node is ready.
+// StartNode configures the node, starts containerd and kubelet on it, and waits until Kubernetes
+// reports the node as ready.
 func (c *Cluster) StartNode() error {
 	if err := c.configureNode(); err != nil {
 		return err
@@ -28,8 +28,8 @@ func (c *Cluster) StartNode() error {
 	if err := c.StartContainerd(); err != nil {
 		return err
 	}
-	// kubelet can register itself too, but is then ready a minute later: its first attempts
-	// to create its CSINode fail, and it backs off.
+	// kubelet could create its Node object itself. But it would be ready a minute later, because its
+	// first attempts to create its CSINode object fail.
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node,
 		Labels: map[string]string{"kubernetes.io/hostname": Node}}}
 	if _, err := c.Client.CoreV1().Nodes().Create(c.ctx, node, metav1.CreateOptions{}); err != nil &&
@@ -42,7 +42,8 @@ func (c *Cluster) StartNode() error {
 	return c.UntilReady()
 }
 
-// UntilReady waits until the node reports ready after this call.
+// UntilReady waits until the node reports that it is ready. A report from before the call does not
+// count.
 func (c *Cluster) UntilReady() error {
 	since := time.Now().Truncate(time.Second)
 	return c.until(3*time.Minute, "node is ready", func(ctx context.Context) (bool, string) {
@@ -99,15 +100,15 @@ func (c *Cluster) configureNode() error {
 	return nil
 }
 
-// kubeletSysctls are the sysctls that kubelet sets (setupKernelTunables in pkg/kubelet/cm).
-// The values are the kernel's defaults; kubelet writes its own.
+// kubeletSysctls are the sysctls that kubelet writes (setupKernelTunables in pkg/kubelet/cm). These
+// values, from which it starts, are the kernel's defaults.
 var kubeletSysctls = map[string]string{
 	"vm/overcommit_memory": "0", "vm/panic_on_oom": "0", "kernel/panic": "0", "kernel/panic_on_oops": "0",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// kubeletConfig is the configuration that kubelet needs on a machine of namespaces, and on a
-// host without control groups of version 2.
+// kubeletConfig is kubelet's configuration. It lets kubelet run on a machine of namespaces, and on
+// a host without control groups of version 2.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: ` + Inside + `
@@ -132,8 +133,8 @@ registryPullQPS: 0
 maxPods: 150
 `
 
-// containerdConfig has the default paths. It turns off the features that need
-// CAP_SYS_RESOURCE, AppArmor or missing controllers.
+// containerdConfig returns containerd's configuration, with the default paths. It turns off
+// features that need CAP_SYS_RESOURCE, AppArmor, or controllers that the host may not have.
 func (c *Cluster) containerdConfig() string {
 	if c.Containerd == nil {
 		return `version = 2
@@ -164,7 +165,7 @@ func (c *Cluster) containerdConfig() string {
 `
 }
 
-// cniConfig is a routed bridge with IPv4 and IPv6.
+// cniConfig returns the node's CNI configuration: a bridge with routes, for IPv4 and IPv6.
 func (c *Cluster) cniConfig() string {
 	version := "1.1.0"
 	if c.Containerd == nil {
@@ -178,9 +179,9 @@ func (c *Cluster) cniConfig() string {
 `, version, Pods[0], Pods[1])
 }
 
-// StartContainerd starts the runtime, and returns when it has the test's image.
+// StartContainerd starts containerd on the node, and imports the image of the tests' pods.
 func (c *Cluster) StartContainerd() error {
-	// containerd looks for its shims in PATH.
+	// PATH has containerd's directory, because containerd searches for its shims in PATH.
 	err := c.start(c.Node, "containerd", "/usr/bin/env", "PATH="+c.build.containerd+":/usr/sbin:/usr/bin",
 		filepath.Join(c.build.containerd, "containerd"))
 	if err != nil {
@@ -199,7 +200,7 @@ func (c *Cluster) StartContainerd() error {
 	return err
 }
 
-// Import imports an image on the node from the archive of an OCI layout.
+// Import imports an image into the node's containerd, from the archive of an OCI layout.
 func (c *Cluster) Import(archive string) error {
 	text, err := os.ReadFile(archive)
 	if err != nil {
@@ -215,7 +216,7 @@ func (c *Cluster) ctr(args ...string) (string, error) {
 		args...)...)
 }
 
-// StartKubelet starts kubelet without waiting for it.
+// StartKubelet starts kubelet on the node. It does not wait until the node is ready.
 func (c *Cluster) StartKubelet() error {
 	return c.start(c.Node, "kubelet", c.kubernetes("kubelet",
 		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--config=/etc/kubernetes/kubelet.yaml",
@@ -237,7 +238,8 @@ func (c *Cluster) Stop(daemon string) error {
 	}
 }
 
-// RebootNode cuts the node's power and starts it again. Its disk stays; the link is new.
+// RebootNode cuts the node's power and starts the node again. The node keeps its disk, and gets a
+// new link.
 func (c *Cluster) RebootNode() error {
 	delete(c.daemons, "kubelet")
 	delete(c.daemons, "containerd")
@@ -250,7 +252,7 @@ func (c *Cluster) RebootNode() error {
 	return c.StartNode()
 }
 
-// showLogs writes the end of each daemon's log to the test's log.
+// showLogs writes the last 25 lines of each daemon's log to the test's log.
 func (c *Cluster) showLogs() {
 	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
 	for _, path := range logs {

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// Apply applies the objects of a YAML text, as kubectl apply --server-side does. The default
-// namespace is "default".
+// Apply applies the objects of a YAML text, as kubectl apply --server-side does. Objects without a
+// namespace get the namespace "default".
 func (c *Cluster) Apply(text string) error {
 	return c.each(text, func(objects dynamic.ResourceInterface, o *unstructured.Unstructured) error {
 		_, err := objects.Apply(c.ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "test", Force: true})
@@ -55,7 +55,7 @@ func (c *Cluster) each(text string, do func(dynamic.ResourceInterface, *unstruct
 			return err
 		}
 		if len(o.Object) == 0 {
-			continue // nothing between two separators
+			continue // there is no object between two separators (---)
 		}
 		objects, err := c.objects(o)
 		if err == nil {
@@ -67,11 +67,11 @@ func (c *Cluster) each(text string, do func(dynamic.ResourceInterface, *unstruct
 	}
 }
 
-// objects returns the client for o's kind and namespace.
+// objects returns a client for objects of the same kind and namespace as o.
 func (c *Cluster) objects(o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := o.GroupVersionKind()
 	var mapping *meta.RESTMapping
-	// The API server serves a new kind a moment after its definition.
+	// The API server may need a moment before it serves the objects of a new CRD.
 	err := until(c.ctx, 10*time.Second, "the API server knows the kind", func(context.Context) (bool, string) {
 		groups, err := restmapper.GetAPIGroupResources(c.Client.Discovery())
 		if err == nil {
@@ -92,7 +92,7 @@ func (c *Cluster) objects(o *unstructured.Unstructured) (dynamic.ResourceInterfa
 	return resource.Namespace(o.GetNamespace()), nil
 }
 
-// UntilRunning waits until a pod of "default" runs, and returns it.
+// UntilRunning waits until a pod of the namespace "default" is ready, and returns the pod.
 func (c *Cluster) UntilRunning(name string) *corev1.Pod {
 	c.t.Helper()
 	var pod *corev1.Pod
@@ -112,7 +112,7 @@ func (c *Cluster) UntilRunning(name string) *corev1.Pod {
 	return pod
 }
 
-// describe returns the state of a pod and the last event about it.
+// describe returns a text with the state of a pod and the last event about it.
 func (c *Cluster) describe(ctx context.Context, pod *corev1.Pod) string {
 	text := fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
 	events, err := c.Client.CoreV1().Events(pod.Namespace).List(ctx,

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// An authority signs the certificates of one cluster.
+// An authority is the certificate authority of one cluster.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -41,7 +41,8 @@ func newAuthority() (*authority, error) {
 	return a, err
 }
 
-// sign issues a certificate for an hour, longer than any test.
+// sign signs the certificate c for a key, and returns it in PEM. It is valid for an hour, which is
+// longer than any test.
 func (a *authority) sign(c *x509.Certificate, key *ecdsa.PublicKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 64))
 	if err != nil {
@@ -55,8 +56,8 @@ func (a *authority) sign(c *x509.Certificate, key *ecdsa.PublicKey) ([]byte, err
 // A credential is a certificate and its key, in PEM.
 type credential struct{ certificate, key []byte }
 
-// issue returns a credential for a Kubernetes user in groups, and for a server with these
-// addresses.
+// issue returns a credential for a Kubernetes user in the given groups. The same certificate serves
+// a server with the given addresses and names.
 func (a *authority) issue(user string, groups []string, addresses ...string) (*credential, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -78,7 +79,7 @@ func (a *authority) issue(user string, groups []string, addresses ...string) (*c
 	if err != nil {
 		return nil, err
 	}
-	// The API server reads service accounts' keys in this form.
+	// The key has the form (EC PRIVATE KEY) in which the API server reads service accounts' keys.
 	der, err := x509.MarshalECPrivateKey(key)
 	return &credential{signed, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})}, err
 }
@@ -91,7 +92,8 @@ func (c *credential) write(dir, name string) error {
 	return os.WriteFile(filepath.Join(dir, name+".key"), c.key, 0o600)
 }
 
-// kubeconfig returns a user's kubeconfig with the certificates in it.
+// kubeconfig returns the text of a kubeconfig file for a user. It contains the certificates and the
+// key.
 func (a *authority) kubeconfig(user *credential) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config

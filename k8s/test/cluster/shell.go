@@ -12,12 +12,12 @@ import (
 	"github.com/niclane/niclane/k8s/test/components"
 )
 
-// administrators are the programs in PATH, in addition to this host's.
+// administrators are the components whose programs Shell adds to PATH.
 var administrators = []*components.Component{&components.Kubectl, &components.Helm}
 
-// Shell runs a line in bash, as an administrator of the cluster does on this host, in dir:
-// kubectl and helm reach the API server. It returns the output. An error contains the output
-// too.
+// Shell runs a command line in bash on this host, in the directory dir, as an administrator of the
+// cluster does: kubectl and helm are in PATH and reach the API server. It returns the output. An
+// error contains the output too.
 func (c *Cluster) Shell(dir, line string) (string, error) {
 	var path []string
 	for _, a := range administrators {
@@ -32,13 +32,13 @@ func (c *Cluster) Shell(dir, line string) (string, error) {
 	command.Env = append(os.Environ(),
 		"PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"),
 		"KUBECONFIG="+c.Control.OnDisk(pki+"/admin.conf"),
-		// The caches and settings are the test's own.
+		// kubectl and helm use the test's own caches and settings, not the user's.
 		"KUBERC=off", "KUBECACHEDIR="+filepath.Join(c.dir, "kube"))
 	for _, name := range []string{"CACHE", "CONFIG", "DATA"} {
 		command.Env = append(command.Env, "HELM_"+name+"_HOME="+filepath.Join(c.dir, "helm", strings.ToLower(name)))
 	}
 	var out []byte
-	// A process inherits the network namespace of the thread that starts it.
+	// bash inherits the network namespace of the thread that starts it.
 	err := c.Control.InNetNS(func() (err error) {
 		out, err = command.CombinedOutput()
 		return err

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// until waits for a condition. holds also returns the present state, for the error.
+// until waits until holds returns true, and returns an error if that takes longer than limit. The
+// text that holds returns becomes a part of the error.
 func until(ctx context.Context, limit time.Duration, what string, holds func(context.Context) (bool, string)) error {
 	last := ""
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true,
@@ -25,7 +26,8 @@ func until(ctx context.Context, limit time.Duration, what string, holds func(con
 	return nil
 }
 
-// until waits for a condition while all daemons run.
+// until does the same as the function until. It also returns an error if one of the node's daemons
+// ends meanwhile.
 func (c *Cluster) until(limit time.Duration, what string, holds func(context.Context) (bool, string)) error {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
@@ -47,7 +49,7 @@ func (c *Cluster) until(limit time.Duration, what string, holds func(context.Con
 	return err
 }
 
-// Until fails the test unless a condition holds in time.
+// Until waits until holds returns true. It fails the test if that takes longer than limit.
 func (c *Cluster) Until(limit time.Duration, what string, holds func(context.Context) (bool, string)) {
 	c.t.Helper()
 	if err := c.until(limit, what, holds); err != nil {

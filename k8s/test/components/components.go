@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package components builds the programs of a Kubernetes cluster, unmodified, from their
-// published Go modules. The versions are pinned in the go.mod and go.sum of one directory for
-// each component. The build takes minutes. Its results are in the user's cache directory,
-// outside the repository.
+// Package components builds the programs of a Kubernetes cluster, unmodified, from their published
+// Go modules. Each component has a directory with a go.mod and go.sum that pin the versions. The
+// build takes minutes. The built programs are kept in the user's cache directory, outside the
+// repository.
 package components
 
 import (
@@ -19,23 +19,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Component is a set of programs from one module.
+// A Component is a set of programs that are built together.
 type Component struct {
-	// Name is the component's directory, in the directory of this file.
+	// Name is the name of the component's directory, which is in the directory of this file.
 	Name string
-	// ModFile is the go.mod to build with, "" for the directory's own.
+	// ModFile is the name of the go.mod file for the build. "" means go.mod.
 	ModFile string
-	// Module is the module whose version is the component's.
+	// Module is the path of the module whose version is the component's version.
 	Module string
-	// Stamp is the variable that the linker sets to the version, if any.
+	// Stamp is the name of the Go variable that the linker sets to the version, "" for none.
 	Stamp string
 	// Tags are the build tags.
 	Tags string
 	// Packages are the packages to build.
 	Packages []string
-	// Output is the program's name, for one package. "" means the package's name.
+	// Output is the program's name, if there is one package. "" means the package's name.
 	Output string
-	// Links are more names of the program.
+	// Links are further names of the program, which become symbolic links.
 	Links []string
 }
 
@@ -44,10 +44,10 @@ var (
 	Kubernetes136 = kubernetes("")
 	// Kubernetes134 is the oldest supported Kubernetes.
 	Kubernetes134 = kubernetes("go-1.34.mod")
-	// Containerd is version 2. Debian 12 has 1.6.
+	// Containerd is containerd 2. Debian 12 has only 1.6.
 	Containerd = Component{
 		Name: "containerd", Module: "github.com/containerd/containerd/v2",
-		// Leave out storage drivers that the tests do not use.
+		// These tags leave out storage drivers that the tests do not use.
 		Tags: "no_btrfs,no_devmapper,no_zfs", Packages: []string{"tool"},
 	}
 	// Etcd stores the cluster's objects.
@@ -76,8 +76,8 @@ func kubernetes(mod string) Component {
 	}
 }
 
-// Programs builds the component, unless the cache has it, and returns the directory of its
-// programs. The caller's directory must be in this module.
+// Programs returns the directory of the component's programs. If the cache does not have them, it
+// builds them first. The present directory must be in this module.
 func (c Component) Programs(ctx context.Context) (string, error) {
 	dir, err := c.programs(ctx)
 	if err != nil {
@@ -122,7 +122,8 @@ func (c Component) programs(ctx context.Context) (string, error) {
 	return dir, c.build(ctx, source, version, dir)
 }
 
-// build creates dir only when the build is complete.
+// build builds the programs into dir. It builds them elsewhere and renames the directory at the
+// end, so that dir is always complete.
 func (c Component) build(ctx context.Context, source, version, dir string) error {
 	partial, err := os.MkdirTemp(filepath.Dir(dir), "partial-")
 	if err != nil {
@@ -155,7 +156,7 @@ func (c Component) build(ctx context.Context, source, version, dir string) error
 	return os.Rename(partial, dir)
 }
 
-// version returns the component's version, in the form v1.2.3.
+// version returns the component's version, for example "v1.2.3".
 func (c Component) version(ctx context.Context, source string) (string, error) {
 	args := []string{"list", "-m", "-f", "{{.Version}}"}
 	if c.ModFile != "" {
@@ -164,8 +165,8 @@ func (c Component) version(ctx context.Context, source string) (string, error) {
 	return run(ctx, source, append(args, c.Module)...)
 }
 
-// key returns a hash of what the build depends on: the component, its sources and the
-// compiler.
+// key returns a hash of everything that the build depends on: the component, the files of its
+// directory and the Go version.
 func (c Component) key(source string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%+v %s %s\n", c, runtime.Version(), runtime.GOARCH)
@@ -183,7 +184,8 @@ func (c Component) key(source string) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:6]), nil
 }
 
-// run runs go without cgo, which no program here needs.
+// run runs the command go in a directory, and returns its output. It turns off cgo, which no
+// program here needs.
 func run(ctx context.Context, dir string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir = dir

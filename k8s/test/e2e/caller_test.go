@@ -17,29 +17,29 @@ import (
 	"github.com/niclane/niclane/k8s/test/machine"
 )
 
-// callerName is the argument with which this program calls a CNI plugin as containerd and
-// CRI-O do, by libcni's own code. A shell would not do: its fork takes longer than the
-// measured call.
+// callerName is the argument that makes this test's program call a CNI plugin by libcni, as
+// containerd and CRI-O do. A shell cannot measure it: its fork takes longer than the call.
 const callerName = "cni-caller"
 
-// A calling describes the calls: DEL and then ADD, Count times.
+// A calling describes the calls to make: Program is called with DEL and then ADD, Count times.
 type calling struct {
 	Program string
 	Env     []string
 	Conf    []byte
 	Count   int
-	// Every is the least time between the starts of two pairs of calls.
+	// Every is the shortest time between the starts of two calls.
 	Every time.Duration
-	// Control is a program that runs InARow times beside each pair of calls. It shows what
-	// the host does to processes at that time. "" means none.
+	// Control is a program that runs InARow times after each pair of calls, "" for none. Its time
+	// shows how fast the host runs processes at that moment.
 	Control string
 	InARow  int
 }
 
-// control is the key of the control's times in the caller's output.
+// control is the key of the times of Control in the caller's output.
 const control = "control"
 
-// callerMain ends the process if it is the caller. Call it at the start of TestMain.
+// callerMain does nothing unless this process was started with the argument callerName. Then it
+// makes the calls and ends the process. TestMain must call it at its start.
 func callerMain() {
 	if len(os.Args) != 2 || os.Args[1] != callerName {
 		return
@@ -51,7 +51,8 @@ func callerMain() {
 	os.Exit(0)
 }
 
-// call reads a calling and writes the times of the calls in milliseconds, by command.
+// call reads a calling as JSON from in, makes its calls, and writes their times to out: in
+// milliseconds, by command.
 func call(in io.Reader, out io.Writer) error {
 	var c calling
 	if err := json.NewDecoder(in).Decode(&c); err != nil {
@@ -87,7 +88,7 @@ func call(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(took)
 }
 
-// run makes the calls on a machine.
+// run makes the calls on a machine and returns their times in milliseconds, by command.
 func (c calling) run(m *machine.Machine) (map[string][]float64, error) {
 	in, err := json.Marshal(c)
 	if err != nil {
@@ -109,7 +110,7 @@ func (c calling) run(m *machine.Machine) (map[string][]float64, error) {
 	return took, json.Unmarshal([]byte(out), &took)
 }
 
-// TestCaller lets a machine call a one-line plugin that stores its input.
+// TestCaller tests the caller on a machine, with a one-line plugin that stores its input.
 func TestCaller(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: namespaces and control groups need it")

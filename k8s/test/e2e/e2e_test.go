@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e_test runs pods with lanes in real clusters. It uses the published image, chart
-// and plain manifests, by the commands of docs/kubernetes.md, on every supported release of
-// Kubernetes.
+// Package e2e_test runs pods with lanes in clusters of every supported Kubernetes release. It
+// installs niclane with the commands of docs/kubernetes.md, from the image, chart and manifests
+// that users get.
 package e2e_test
 
 import (
@@ -19,9 +19,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// policy has a class for each way to offer lanes. On receive the lanes share the queues: a
-// veth has no rules, and XDP's cpumap uses kernel threads, which a machine of namespaces does
-// not see.
+// policy has an exclusive and a shared class for each of the two ways to offer lanes. All lanes
+// share the receive queues: a veth has no rules, and the threads of XDP's cpumap are kernel
+// threads, which a machine of namespaces does not see.
 const policy = `
 apiVersion: niclane.dev/v1alpha1
 kind: LanePolicy
@@ -35,8 +35,9 @@ spec:
   - {name: together, offeredAs: claim, mode: shared, queues: 1, members: 2}
 `
 
-// TestKubernetes runs one cluster for each release, from an empty one to one whose node has
-// lost its power. The parts depend on each other, in this order.
+// TestKubernetes runs a cluster for each release, and all parts of the test on it: from the
+// installation to a node that loses its power. A part needs the state that the parts before it
+// leave.
 func TestKubernetes(t *testing.T) {
 	only := os.Getenv("NICLANE_TEST_K8S")
 	if only == "" {

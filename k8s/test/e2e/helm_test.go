@@ -23,8 +23,9 @@ import (
 // checkout is the path of the repository's top directory.
 const checkout = "../../.."
 
-// documented runs the command of docs/kubernetes.md that begins with begins, with more
-// options, and returns its output. The document must have that command exactly once.
+// documented runs a command that docs/kubernetes.md contains, and returns its output. begins is the
+// beginning of the command, options are appended to it. The document must have exactly one such
+// command.
 func (s *suite) documented(t testing.TB, begins string, options ...string) (string, error) {
 	t.Helper()
 	text, err := os.ReadFile(checkout + "/docs/kubernetes.md")
@@ -45,15 +46,15 @@ func (s *suite) documented(t testing.TB, begins string, options ...string) (stri
 	return out, err
 }
 
-// typed is documented for a command that must succeed.
+// typed runs a command as documented does, and fails the test if the command fails.
 func (s *suite) typed(t testing.TB, begins string, options ...string) {
 	t.Helper()
 	_, err := s.documented(t, begins, options...)
 	must(t, err)
 }
 
-// helm installs the chart with a policy on a cluster without niclane, and removes it again.
-// Afterwards only what the document names is left.
+// helm installs the chart with a policy on a cluster without niclane, and removes it again. It
+// checks that only those objects are left that docs/kubernetes.md names.
 func (s *suite) helm(t *testing.T) {
 	must(t, s.Import(s.image))
 	t.Cleanup(func() {
@@ -93,16 +94,17 @@ func (s *suite) helm(t *testing.T) {
 	s.nodeIsAsBefore(t)
 }
 
-// outByKubectl removes an installation that was made without Helm.
+// outByKubectl removes an installation that was made without Helm, by the commands of
+// docs/kubernetes.md, and checks that nothing is left.
 func (s *suite) outByKubectl(t *testing.T) {
 	const manifests = "k8s/dist/manifests/niclane-nri.yaml"
-	// A new pod, because kubelet delays the restart of one that was killed often.
+	// Replace the agent's pod: it was killed often, and kubelet delays its next restart.
 	_, err := s.Shell(checkout, "kubectl --namespace niclane-system delete pods --all")
 	must(t, err)
 	s.agentPod(t)
 	s.untilAllocatable(t, "redis", 2)
 	s.typed(t, "kubectl delete lanepolicies --all")
-	// Not by allocatable: that is 0 without an agent too.
+	// Wait for the card, not until no units are allocatable: without an agent there are none either.
 	until(t, time.Minute, "the lanes have gone", func() (bool, string) {
 		diff := cmp.Diff(s.before.files["card"], s.files(t)["card"])
 		return diff == "", diff + s.agentLog(t)
@@ -119,7 +121,8 @@ func (s *suite) outByKubectl(t *testing.T) {
 	s.nodeIsAsBefore(t)
 }
 
-// nodeIsAsBefore fails the test if the node has anything of niclane.
+// nodeIsAsBefore fails the test if the node's files or its card differ from those before niclane
+// was installed.
 func (s *suite) nodeIsAsBefore(t testing.TB) {
 	t.Helper()
 	if diff := cmp.Diff(s.before.files, s.files(t)); diff != "" {
@@ -127,7 +130,7 @@ func (s *suite) nodeIsAsBefore(t testing.TB) {
 	}
 }
 
-// untilChained waits until niclane-cni is in the node's network configuration.
+// untilChained waits until niclane-cni is in the node's list of CNI plugins.
 func (s *suite) untilChained(t testing.TB) {
 	t.Helper()
 	until(t, time.Minute, "niclane-cni is chained", func() (bool, string) {
@@ -136,7 +139,7 @@ func (s *suite) untilChained(t testing.TB) {
 	})
 }
 
-// list returns the node's network configuration.
+// list returns the text of the node's list of CNI plugins.
 func (s *suite) list(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
@@ -144,7 +147,8 @@ func (s *suite) list(t testing.TB) string {
 	return string(text)
 }
 
-// files returns the node's network configuration, its plugins, and its card's configuration.
+// files returns the node's list of CNI plugins, the names of the installed plugins, and the card's
+// configuration.
 func (s *suite) files(t testing.TB) map[string]any {
 	t.Helper()
 	var list any
@@ -162,17 +166,18 @@ func (s *suite) files(t testing.TB) map[string]any {
 	return out
 }
 
-// passing are kinds of objects that appear and disappear by themselves. kubelet deletes the
-// ResourceSlices of an ended driver after 30 s (pkg/kubelet/cm/dra/plugin,
+// passing are kinds of objects that come and go without niclane, and ResourceSlices: kubelet
+// deletes those of a driver that has ended only after 30 s (pkg/kubelet/cm/dra/plugin,
 // defaultWipingDelay).
 var passing = []string{"events", "leases", "endpoints", "endpointslices", "resourceslices", "pods",
 	"controllerrevisions", "componentstatuses"}
 
-// objects returns the cluster's objects: kind, namespace and name.
+// objects returns the cluster's objects, each as its kind, namespace and name. It leaves out the
+// kinds in passing.
 func (s *suite) objects(t testing.TB) map[string]bool {
 	t.Helper()
 	lists, err := s.Client.Discovery().ServerPreferredResources()
-	// A group may be disappearing.
+	// The error is harmless if an API group is just being removed.
 	if gone := (*discovery.ErrGroupDiscoveryFailed)(nil); err != nil && !errors.As(err, &gone) {
 		t.Fatal(err)
 	}
@@ -186,7 +191,7 @@ func (s *suite) objects(t testing.TB) map[string]bool {
 			}
 			all, err := s.Dynamic.Resource(group.WithResource(r.Name)).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
-				t.Logf("%s: %v", r.Name, err) // its group may be disappearing
+				t.Logf("%s: %v", r.Name, err) // its API group may just be removed
 				continue
 			}
 			for _, o := range all.Items {
@@ -197,8 +202,8 @@ func (s *suite) objects(t testing.TB) map[string]bool {
 	return out
 }
 
-// untilLeft waits until the cluster has only the objects from before niclane, those named in
-// left, and those that every namespace has.
+// untilLeft waits until the cluster has only the objects from before niclane, those in left, and
+// those that Kubernetes creates in each namespace.
 func (s *suite) untilLeft(t testing.TB, left ...string) {
 	t.Helper()
 	want := maps.Clone(s.before.objects)

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// hostPod returns a server in the host's network, on a port of the node.
+// hostPod returns the YAML text of a pod in the host's network, with a server on a port of the
+// node.
 func hostPod(name, port, resources string) string {
 	text := strings.Replace(pod(name, resources, ""), "spec:\n", "spec:\n  hostNetwork: true\n", 1)
 	text = strings.Replace(text, `[serve, ":7"]`, `[serve, ":`+port+`"]`, 1)
@@ -25,7 +26,8 @@ func (s *suite) redisBytes(t *testing.T) float64 {
 	return sent
 }
 
-// hostNetwork tests a pod for which no CNI plugin is called; NRI reports it too.
+// hostNetwork tests a pod in the host's network. The runtime calls no CNI plugin for it, but
+// reports it by NRI.
 func (s *suite) hostNetwork(t *testing.T) {
 	text := hostPod("hosts", "7", limits("redis"))
 	s.remove(t, text)
@@ -38,7 +40,7 @@ func (s *suite) hostNetwork(t *testing.T) {
 	}
 }
 
-// hostByCgroup tests pods of the host's network whose packets are recognised by control
+// hostByCgroup tests pods in the host's network with a policy that recognises packets by control
 // group. The groups exist only while the pods run.
 func (s *suite) hostByCgroup(t *testing.T) {
 	must(t, s.Apply(strings.Replace(policy, "force: {queue-set: shared}", "force: {queue-set: shared, classifier: "+
@@ -49,8 +51,8 @@ func (s *suite) hostByCgroup(t *testing.T) {
 	s.condition(t, "Applied", "True", "")
 }
 
-// toldByCgroup checks that packets of a host-network pod with a lane leave in its lane, and
-// those of a pod without one do not. A pod with its own address cannot be recognised by
+// toldByCgroup checks that packets of a pod in the host's network leave in its lane, and that those
+// of another such pod without a lane do not. A pod with its own address cannot be recognised by
 // control group, and an event says so.
 func (s *suite) toldByCgroup(t *testing.T) {
 	mine, other := hostPod("mine", "7", limits("redis")), hostPod("other", "8", "")

@@ -34,19 +34,19 @@ var (
 	out  = flag.String("out", "", "directory for the result")
 )
 
-// memcachedImage is the image that experiments/kubernetes-memcached.yaml names, with Debian's
-// memcached in it.
+// memcachedImage is the name of the image in experiments/kubernetes-memcached.yaml. The test makes
+// an image of this name with Debian's memcached.
 const memcachedImage = "docker.io/library/memcached:1.6"
 
-// An experiment is a cluster with niclane but without a policy, and the lab's hosts around
-// its node.
+// An experiment is a cluster with niclane but without a policy. Its node is connected to the lab's
+// hosts (package hosts).
 type experiment struct {
 	*suite
 	hosts *hosts.Hosts
 }
 
-// take installs the experiment file with other limits. On receive its lanes share the queues,
-// as in policy.
+// take copies the experiment file to the control plane's machine, with other resource limits for
+// the pod. It changes the policy in it so that lanes share the receive queues.
 func (e *experiment) take(t testing.TB, limits string) {
 	t.Helper()
 	text, err := os.ReadFile(*file)
@@ -78,13 +78,13 @@ func startExperiment(t testing.TB) *experiment {
 	return e
 }
 
-// A run is one run of niclane bench run.
+// A run is one running "niclane bench run", with the file that gets its output.
 type run struct {
 	*machine.Process
 	said *os.File
 }
 
-// begin starts the command on the control plane's machine.
+// begin starts "niclane bench run" on the control plane's machine.
 func (e *experiment) begin(t testing.TB, options string) *run {
 	t.Helper()
 	must(t, os.RemoveAll(e.Control.OnDisk(hosts.Dir+"/out")))
@@ -103,7 +103,8 @@ func (e *experiment) begin(t testing.TB, options string) *run {
 	return &run{p, said}
 }
 
-// end waits for the end of a run, and returns its output and its result.
+// end waits for the end of a run, and returns its output, its result and its error. It fails the
+// test if the run leaves a pod or a policy.
 func (e *experiment) end(t testing.TB, p *run) (string, measured, error) {
 	t.Helper()
 	ended := p.Wait()
@@ -125,7 +126,7 @@ func (e *experiment) end(t testing.TB, p *run) (string, measured, error) {
 	return string(text), r, ended
 }
 
-// pods returns the names of the runs' pods.
+// pods returns the names of all pods that runs have created.
 func (e *experiment) pods(t testing.TB) (names []string) {
 	t.Helper()
 	list, err := e.Client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: "niclane.dev/bench"})
@@ -136,16 +137,16 @@ func (e *experiment) pods(t testing.TB) (names []string) {
 	return names
 }
 
-// BenchmarkMemcached runs the paper's experiment on a cluster of the newest release, with the
-// published command and file. It does not judge the lane: the result does.
+// BenchmarkMemcached runs experiments/kubernetes-memcached.yaml on a cluster of the newest release,
+// with the documented command. It writes the result, but does not check whether the lane is faster.
 func BenchmarkMemcached(b *testing.B) {
 	if os.Getenv("NICLANE_TEST_K8S") == "" {
 		b.Skip("make bench-k8s-memcached runs a whole cluster")
 	}
 	e := startExperiment(b)
 	text, r, err := e.end(b, e.begin(b, *form))
-	b.ReportMetric(0, "ns/op") // without meaning here
-	fmt.Println(text)          // a benchmark's log is truncated
+	b.ReportMetric(0, "ns/op") // hides the time per iteration, which has no meaning here
+	fmt.Println(text)          // not b.Log, which truncates it
 	if err != nil {
 		b.Fatalf("%v\n%s", err, e.agentLog(b))
 	}
@@ -156,8 +157,8 @@ func BenchmarkMemcached(b *testing.B) {
 	inLane(b, r)
 }
 
-// TestMemcached checks that the experiment gives the lane to the pod that asks for it, that
-// it reports why it cannot continue, and that it leaves no pod, however it ends.
+// TestMemcached checks that the experiment gives the lane to the pod that asks for it. If it cannot
+// continue, it must say why. It must leave no pod, however it ends.
 func TestMemcached(t *testing.T) {
 	if only := os.Getenv("NICLANE_TEST_K8S"); only != "1" && only != cluster.Releases[0].Name {
 		t.Skip("make test-k8s runs whole clusters: it takes minutes")
@@ -190,7 +191,7 @@ func TestMemcached(t *testing.T) {
 	})
 }
 
-// untilPod waits until the pod of a run is ready.
+// untilPod waits until the pod of a run is ready, and returns its name.
 func (e *experiment) untilPod(t *testing.T) (name string) {
 	t.Helper()
 	until(t, time.Minute, "the run's pod is ready", func() (bool, string) {
@@ -208,7 +209,7 @@ func (e *experiment) untilPod(t *testing.T) (name string) {
 	return name
 }
 
-// fails checks that a run ends with an error that contains these texts.
+// fails checks that a run ends with an error and that its output contains these texts.
 func (e *experiment) fails(t *testing.T, p *run, why ...string) {
 	t.Helper()
 	text, _, err := e.end(t, p)
@@ -222,7 +223,7 @@ func (e *experiment) fails(t *testing.T, p *run, why ...string) {
 	}
 }
 
-// measured has the fields of a result that the tests read.
+// measured has the fields of result.json that the tests read.
 type measured struct {
 	Windows []struct {
 		Variant string
@@ -238,9 +239,10 @@ type measured struct {
 	}
 }
 
-// inLane checks, by the counters of the link's classes, which class sends the pod's answers.
-// In every window of a pod with a lane it is the lane. In windows of a pod without one the
-// lane sends none. Without a policy no class exists.
+// inLane checks, by the packet counters of the link's HTB classes, that the pod's answers take the
+// lane. There must be one class that sends them in every window of the variant "lane". In the
+// variant "beside" (a pod without a lane), this class sends nothing. In the variant "off" (no
+// policy), no class exists.
 func inLane(b testing.TB, r measured) {
 	sent := map[string]map[string][]float64{} // packets for each answer, by class and variant
 	for _, w := range r.Windows {
@@ -252,7 +254,8 @@ func inLane(b testing.TB, r measured) {
 		}
 	}
 	for _, by := range sent {
-		// Several answers may share a packet; acknowledgements are packets of their own.
+		// The limit is not 1 packet for each answer: several answers can share a packet, and
+		// acknowledgements are packets too.
 		if len(by["lane"]) > 0 && len(by["beside"]) > 0 && slices.Min(by["lane"]) > 0.3 &&
 			slices.Max(by["beside"]) == 0 && len(by["off"]) == 0 {
 			return
@@ -262,7 +265,8 @@ func inLane(b testing.TB, r measured) {
 		"answer by class and variant: %v", sent)
 }
 
-// buildNiclane builds the programs in a directory that all users can read.
+// buildNiclane builds niclane and niclane-bench in a directory that all users can read. It returns
+// the path of niclane.
 func buildNiclane(b testing.TB) string {
 	dir, err := os.MkdirTemp("", "niclane-")
 	must(b, err)
@@ -272,7 +276,8 @@ func buildNiclane(b testing.TB) string {
 	return filepath.Join(dir, program.Niclane)
 }
 
-// writeMemcached makes the image from the program and its shared libraries.
+// writeMemcached writes the archive of an image with this host's memcached and its shared
+// libraries.
 func writeMemcached(archive string) error {
 	path, err := exec.LookPath("memcached")
 	if err != nil {

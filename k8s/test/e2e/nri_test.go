@@ -12,12 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nri tests agents to which the runtime reports pods by NRI instead of niclane-cni: they do
-// the same for pods. If the runtime has no NRI, an event names it.
+// nri tests an agent to which the runtime reports pods by NRI, without niclane-cni. It must do the
+// same for pods as with niclane-cni. If the runtime has no NRI, an event about the node must say
+// so.
 func (s *suite) nri(t *testing.T) {
 	manifests, err := os.ReadFile("../../dist/manifests/niclane-nri.yaml")
 	must(t, err)
-	// Also with services.enabled.
+	// The changes have the same effect as the chart's value services.enabled.
 	text := string(manifests)
 	for before, after := range map[string]string{
 		"        - -nri-bandwidth=true\n": "        - -nri-bandwidth=true\n        - -services\n",
@@ -29,7 +30,7 @@ func (s *suite) nri(t *testing.T) {
 		text = strings.Replace(text, before, after, 1)
 	}
 	s.removeAgents(t)
-	// By kubectl, as users do. outByKubectl later applies the unchanged manifests.
+	// The test uses kubectl, as users do. outByKubectl later applies the unchanged manifests.
 	path := s.Control.OnDisk("niclane-nri.yaml")
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 	_, err = s.Shell(checkout, "kubectl apply --server-side -f "+path)
@@ -63,7 +64,7 @@ func (s *suite) nri(t *testing.T) {
 	}
 }
 
-// nodeSays waits for an event about the node.
+// nodeSays waits for an event about the node with this reason and text.
 func (s *suite) nodeSays(t *testing.T, reason, text string) {
 	t.Helper()
 	until(t, time.Minute, reason+" says "+text, func() (bool, string) {
@@ -78,8 +79,8 @@ func (s *suite) nodeSays(t *testing.T, reason, text string) {
 	})
 }
 
-// service tests a Service that is created after its pod and deleted before it. This cluster
-// translates no packets: the test reads the agent's state.
+// service tests a Service that is created after its pod and deleted before it. The cluster has no
+// kube-proxy, so no packets come by the Service. The test reads the agent's state file instead.
 func (s *suite) service(t *testing.T) {
 	text := strings.Replace(pod("served", limits("redis"), ""), "metadata: {", "metadata: {labels: {app: served}, ", 1)
 	s.remove(t, text)
@@ -107,7 +108,7 @@ spec:
 	member(false)
 }
 
-// state returns the agent's file of pods in lanes.
+// state returns the text of the agent's file with the pods in lanes.
 func (s *suite) state(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob(s.Node.Path("/run/niclane/kubernetes/pods.*.json"))
@@ -120,8 +121,8 @@ func (s *suite) state(t *testing.T) string {
 	return string(text)
 }
 
-// told fails the test unless the runtime reported the pod before it ran, and the agent found
-// no running pod by itself.
+// told fails the test if the runtime did not report the pod before it ran, or if the agent had to
+// find a running pod by itself.
 func (s *suite) told(t *testing.T, pod string) {
 	t.Helper()
 	state := s.state(t)
@@ -130,8 +131,8 @@ func (s *suite) told(t *testing.T, pod string) {
 	}
 }
 
-// beforeItStarts checks that the runtime reports the pod with its interface before it runs,
-// and reports its end.
+// beforeItStarts checks that the runtime reports a pod before it runs, with its interface, and
+// later reports its end.
 func (s *suite) beforeItStarts(t *testing.T) {
 	text := pod("told", limits("redis"), "")
 	s.running(t, text, "told")
@@ -146,8 +147,8 @@ func (s *suite) beforeItStarts(t *testing.T) {
 	})
 }
 
-// refusedByNRI checks that a pod whose lane cannot be made does not start, because NRI
-// returns an error to the runtime.
+// refusedByNRI checks that a pod whose lane cannot be made does not start, because the agent
+// returns an error to the runtime by NRI.
 func (s *suite) refusedByNRI(t *testing.T) {
 	text := pod("typo-nri", limits("redis"), `niclane.dev/lanes: '{"app": {"prots": ["7"]}}'`)
 	s.remove(t, text)
@@ -159,7 +160,7 @@ func (s *suite) refusedByNRI(t *testing.T) {
 	s.running(t, beside, "beside-nri")
 }
 
-// plainWithoutAgent starts a pod while the agent is killed repeatedly.
+// plainWithoutAgent checks that a pod without a lane starts while the agent is killed repeatedly.
 func (s *suite) plainWithoutAgent(t *testing.T) {
 	text := pod("alone-nri", "", "")
 	s.remove(t, text)
@@ -181,8 +182,8 @@ func (s *suite) plainWithoutAgent(t *testing.T) {
 	s.echo(t, p, 1<<10)
 }
 
-// containerd tests a restart of the runtime: a pod in its lane stays there, and the next pod
-// gets its own lane.
+// containerd restarts the runtime, and checks that a pod in a lane stays there and that the next
+// pod gets its lane.
 func (s *suite) containerd(t *testing.T) {
 	text := pod("outlives", limits("redis"), "")
 	s.remove(t, text)

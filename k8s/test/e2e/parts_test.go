@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/k8s/test/cluster"
 )
 
-// plain tests a pod that asks for nothing.
+// plain tests a pod that does not ask for a lane: it runs, and is in no lane.
 func (s *suite) plain(t *testing.T) {
 	text := pod("plain", "", "")
 	s.remove(t, text)
@@ -28,7 +28,8 @@ func (s *suite) plain(t *testing.T) {
 	}
 }
 
-// lane checks by the agent's counters that a pod's packets are in its lane, and in no other.
+// lane checks, by counters in the agent's metrics, that a pod's packets take its lane and no other
+// lane.
 func (s *suite) lane(t *testing.T) {
 	text := pod("lane", limits("redis"), "")
 	s.remove(t, text)
@@ -51,7 +52,7 @@ func (s *suite) lane(t *testing.T) {
 	}
 }
 
-// tooMany starts three pods for two queue sets.
+// tooMany starts three pods for two queue sets. The third waits until one of the others has ended.
 func (s *suite) tooMany(t *testing.T) {
 	for i := range 3 {
 		text := pod(fmt.Sprintf("many-%d", i), limits("redis"), "")
@@ -91,7 +92,8 @@ func (s *suite) badAnnotation(t *testing.T) {
 	s.running(t, beside, "beside")
 }
 
-// badPolicy asks for more than the card has: the present lanes stay.
+// badPolicy applies a policy that asks for more queues than the card has, and checks that the
+// present lanes stay.
 func (s *suite) badPolicy(t *testing.T) {
 	text := pod("stays", limits("redis"), "")
 	s.remove(t, text)
@@ -106,7 +108,8 @@ func (s *suite) badPolicy(t *testing.T) {
 	s.condition(t, "Applied", "True", "")
 }
 
-// changed removes a pod's class: the pod keeps its lane until it ends.
+// changed removes the class of a running pod from the policy, and checks that the pod keeps its
+// lane until it ends.
 func (s *suite) changed(t *testing.T) {
 	text := pod("kept", limits("redis"), "")
 	p := s.running(t, text, "kept")
@@ -124,8 +127,8 @@ func (s *suite) changed(t *testing.T) {
 	s.untilAllocatable(t, "redis", 2)
 }
 
-// claims returns a template of claims for lanes of a class, and a function that returns a pod
-// with such a claim.
+// claims returns a ResourceClaimTemplate for lanes of a class, as YAML. of returns the YAML of a
+// pod with such a claim.
 func claims(class string) (template string, of func(pod string) string) {
 	template = `
 apiVersion: resource.k8s.io/v1
@@ -142,7 +145,7 @@ spec:
 	}
 }
 
-// claim tests a lane by Dynamic Resource Allocation.
+// claim tests lanes of an exclusive class that pods get by Dynamic Resource Allocation.
 func (s *suite) claim(t *testing.T) {
 	template, of := claims("claimed")
 	must(t, s.Apply(template))
@@ -177,7 +180,7 @@ func (s *suite) claim(t *testing.T) {
 	s.untilRunning(t, "claim-2")
 }
 
-// claimTogether tests three claims for a shared queue set of two places.
+// claimTogether tests three claims for a shared class with two places: the third pod has to wait.
 func (s *suite) claimTogether(t *testing.T) {
 	template, of := claims("together")
 	must(t, s.Apply(template))
@@ -198,8 +201,9 @@ func (s *suite) claimTogether(t *testing.T) {
 	s.untilRunning(t, "together-2")
 }
 
-// cnitool calls the plugins like a runtime, for a network namespace without a pod. The list
-// is the node's, but always of CNI 1.1, which the node's runtime may not support.
+// cnitool calls the node's CNI plugins as a runtime does, for a network namespace without a pod. It
+// uses the node's list of plugins, but with CNI version 1.1, which the node's runtime may not
+// support.
 func (s *suite) cnitool(t *testing.T) {
 	list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
 	must(t, err)
@@ -236,7 +240,7 @@ func (s *suite) cnitool(t *testing.T) {
 	}
 }
 
-// killed kills the agent while a pod is in a lane.
+// killed kills the agent while a pod is in a lane, and checks that the pod stays in its lane.
 func (s *suite) killed(t *testing.T) {
 	text := pod("survivor", limits("redis"), "")
 	s.remove(t, text)
@@ -264,7 +268,7 @@ func restarts(p *corev1.Pod) (n int32) {
 	return n
 }
 
-// kubelet tests a restart of kubelet: the agent registers again by itself.
+// kubelet restarts kubelet, and checks that the agent registers its lanes again.
 func (s *suite) kubelet(t *testing.T) {
 	must(t, s.Stop("kubelet"))
 	must(t, s.StartKubelet())
@@ -275,7 +279,7 @@ func (s *suite) kubelet(t *testing.T) {
 	s.echo(t, s.running(t, text, "after"), 1<<10)
 }
 
-// many starts the default number of pods of a node in one shared lane.
+// many starts 110 pods in one shared lane: the most that kubelet allows on a node by default.
 func (s *suite) many(t *testing.T) {
 	const n = 110
 	begin := time.Now()
@@ -307,7 +311,7 @@ func (s *suite) many(t *testing.T) {
 		return running == n, fmt.Sprintf("%d of %d", running, n)
 	})
 	t.Logf("%d pods with lanes run after %.0f s", n, time.Since(begin).Seconds())
-	// kubelet tries again, so all pods run in the end even after errors.
+	// kubelet repeats failed starts, so the pods run even if there were errors. Only events show them.
 	events, err := s.Client.CoreV1().Events("default").List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=LaneFailed"})
 	must(t, err)
@@ -322,9 +326,9 @@ func (s *suite) many(t *testing.T) {
 	s.echo(t, s.untilRunning(t, "crowd-109"), 1<<10)
 }
 
-// rebooted reboots the node, which loses everything except its disk. kubelet asks for pods'
-// devices before any plugin can have registered, and fails pods that had some. So only pods
-// that a controller creates again run afterwards.
+// rebooted reboots the node, which loses everything except its disk, and checks that a pod gets its
+// lane again. The pod belongs to a Deployment: after a reboot, kubelet fails all pods with devices,
+// because the device plugins have not registered yet. Then the Deployment creates a new pod.
 func (s *suite) rebooted(t *testing.T) {
 	text := `
 apiVersion: apps/v1
@@ -369,7 +373,7 @@ spec:
 	s.untilAllocatable(t, "redis", 2)
 }
 
-// gone removes the agents: pods without lanes still start.
+// gone removes the agents, and checks that pods without lanes still start.
 func (s *suite) gone(t *testing.T) {
 	s.removeAgents(t)
 	text := pod("alone", "", "")

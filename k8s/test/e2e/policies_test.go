@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// refused has policy specs in YAML and the API server's error for each, as kubectl gets it.
-// Every CEL rule of the CRD has at least one.
+// refused has specs of policies that the API server must refuse, in YAML, each with the error that
+// kubectl gets. For every CEL rule of the CRD there is at least one.
 var refused = []struct{ name, spec, why string }{
 	{"unknown key", "classes: [{name: a, queus: 1}]", `unknown field "spec.classes[0].queus"`},
 	{"no queues", "classes: [{name: a}]", "spec.classes[0].queues: Required value"},
@@ -82,7 +82,7 @@ var refused = []struct{ name, spec, why string }{
 		`spec.nodeSelector.matchExpressions[0].operator: Unsupported value: "Is"`},
 }
 
-// accepted has specs close to those that are refused.
+// accepted has specs of policies that the API server must accept. They are similar to refused ones.
 var accepted = []struct{ name, spec string }{
 	{"nothing", "{}"},
 	{"no classes", "{uplink: {dev: eth0}, classes: []}"},
@@ -103,13 +103,14 @@ var accepted = []struct{ name, spec string }{
   pollerTimeout: 10ms, pollerPriority: 99, rxadapt: false, txadapt: true, rxusecs: 0, txusecs: 50}}`},
 }
 
-// policies sends policies to the API server as a dry run.
+// policies sends policies to the API server as a dry run: those in refused and accepted, and the
+// examples of the documents.
 func (s *suite) policies(t *testing.T) {
 	try := func(text string) error {
 		o := &unstructured.Unstructured{}
 		must(t, yaml.Unmarshal([]byte(text), o))
 		_, err := s.Dynamic.Resource(policies).Create(t.Context(), o, metav1.CreateOptions{
-			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict, // as kubectl
+			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict, // as kubectl validates
 		})
 		return err
 	}

@@ -29,8 +29,9 @@ var (
 	calls  = flag.Int("calls", 250, "calls of niclane-cni that a percentile is of")
 )
 
-// BenchmarkKubernetes measures what lanes cost a node of the newest release, and compares it
-// with the goals. Run it with -benchtime 1x on an otherwise idle machine.
+// BenchmarkKubernetes measures what lanes cost on a node of the newest release: the time of
+// niclane-cni's calls, the time of a policy change, and the resources of the idle agent. Run it
+// with -benchtime 1x on an otherwise idle machine.
 func BenchmarkKubernetes(b *testing.B) {
 	if os.Getenv("NICLANE_TEST_K8S") == "" {
 		b.Skip("make bench-k8s runs a whole cluster")
@@ -62,10 +63,10 @@ func BenchmarkKubernetes(b *testing.B) {
 	shared("1", 0)
 	crowd("crowd", limits("web"), 1, 10)
 	shared("10", 9)
-	// The effect of 100 more pods on their node exists without lanes too.
+	// Measure again with 100 more pods without lanes: this part of the cost does not come from lanes.
 	others := crowd("other", "", 0, 100)
 	shared("10-of-110", 9)
-	for i := range 100 { // at once: s.Delete waits for the end of one before the next
+	for i := range 100 { // delete all at once: s.Delete waits for each pod's end before the next
 		must(b, s.Client.CoreV1().Pods("default").Delete(b.Context(), fmt.Sprintf("other-%d", i),
 			metav1.DeleteOptions{}))
 	}
@@ -83,24 +84,25 @@ const (
 	nothing = "/usr/bin/true"
 )
 
-// A control shows what pods alone, their runtime and kubelet do to processes. It runs in turn
-// with the calls: inARow idle processes, which together take as long as a pod with a lane.
-// Growth of the control's time is the host's.
+// inARow is the number of processes of one control. A control runs programs that do nothing, in
+// turn with the measured calls, and takes about as long as a call for a pod with a lane. If the
+// control gets slower with more pods, the host is the reason, not niclane.
 const inARow = 7
 
-// calls removes a running pod from its lanes and puts it in again, as often as -calls says.
-// In between, its packets take the default lane.
+// calls measures niclane-cni's calls: it removes a running pod from its lanes and puts it in again,
+// as often as the option -calls says. Between the two calls, the pod's packets take the default
+// lane.
 func (s *suite) calls(b *testing.B, pod, program string) {
 	c := s.call(b, pod)
 	c.Program, c.Count = program, *calls
 	if program != nothing {
 		c.Control, c.InARow = nothing, inARow
 	}
-	c.Every = 100 * time.Millisecond // pods do not come faster, and the agent looks at the card after each
+	c.Every = 100 * time.Millisecond // pods do not come faster, and the agent checks the card after each pod
 	before := s.inAgent(b)
 	times, err := c.run(s.Node)
 	must(b, err)
-	b.ReportMetric(0, "ns/op") // without meaning here
+	b.ReportMetric(0, "ns/op") // hides the time per iteration, which has no meaning here
 	for command, ms := range times {
 		b.ReportMetric(percentile(ms, 50), command+"-P50-ms")
 		b.ReportMetric(percentile(ms, 99), command+"-P99-ms")
@@ -115,10 +117,10 @@ func (s *suite) calls(b *testing.B, pod, program string) {
 	}
 }
 
-// took is the agent's total time for a number of calls.
+// took is the time in seconds that the agent took for a number of calls (count).
 type took struct{ seconds, count float64 }
 
-// inAgent returns the agent's times of calls for pods with a lane, by command.
+// inAgent returns, by command, how long the agent has taken for calls for pods with a lane.
 func (s *suite) inAgent(b *testing.B) map[string]took {
 	out := map[string]took{}
 	for _, command := range []string{"ADD", "DEL"} {
@@ -129,7 +131,7 @@ func (s *suite) inAgent(b *testing.B) map[string]took {
 	return out
 }
 
-// percentile returns NaN if there are too few values for the percentile.
+// percentile returns the percentile p (for example 99) of values, NaN if there are too few values.
 func percentile(values []float64, p float64) float64 {
 	if float64(len(values)) < 100/(100-p) {
 		return math.NaN()
@@ -138,8 +140,8 @@ func percentile(values []float64, p float64) float64 {
 	return values[int(math.Ceil(p/100*float64(len(values))))-1]
 }
 
-// call returns the environment and the configuration with which containerd called niclane-cni
-// for a pod. libcni stores them for DEL.
+// call returns the environment and the configuration with which containerd called niclane-cni for a
+// pod. It reads them from a file that libcni has stored for DEL.
 func (s *suite) call(b *testing.B, pod string) (c calling) {
 	files, err := filepath.Glob(s.Node.OnDisk("var/lib/cni/results/test-*-eth0"))
 	must(b, err)
@@ -182,8 +184,9 @@ func (s *suite) call(b *testing.B, pod string) (c calling) {
 	return c
 }
 
-// policyChanges measures the time from a policy change at the API server to the card: it
-// changes the guarantee of a lane with a pod in it and waits for HTB's class.
+// policyChanges measures the time from a change of the policy in the API server to the change of
+// the card. It changes the guarantee of a lane that has a pod, and waits until the lane's HTB class
+// has the new rate.
 func (s *suite) policyChanges(b *testing.B) {
 	const changes = 20
 	var ms []float64
@@ -218,13 +221,13 @@ func (s *suite) policyChanges(b *testing.B) {
 	b.ReportMetric(slices.Max(ms), "max-ms")
 }
 
-// track makes the node's kernel track connections, as kube-proxy's rules do. The agent then
-// looks through them.
+// track makes the node's kernel track connections, as kube-proxy's rules do. The agent then has to
+// search the table of connections.
 func (s *suite) track(b *testing.B) {
 	_, err := s.Node.Pipe("table inet tracked { chain in { type filter hook prerouting priority filter; ct state "+
 		"established accept; }; }", "nft", "-f", "-")
 	must(b, err)
-	// kubelet's connection to the API server is one. kubelet sends something every few
+	// kubelet's connection to the API server gets into the table: kubelet sends something every few
 	// seconds.
 	until(b, time.Minute, "the node's kernel tracks a connection", func() (bool, string) {
 		count, err := s.Node.Output("cat", "/proc/sys/net/netfilter/nf_conntrack_count")
@@ -233,8 +236,8 @@ func (s *suite) track(b *testing.B) {
 	})
 }
 
-// sayLess makes kubelet write the node's status as rarely as by default. The other tests need
-// it more often.
+// sayLess makes kubelet write the node's status every 5 minutes, as by default. The other tests
+// need it more often.
 func (s *suite) sayLess(b *testing.B) {
 	file := s.Node.OnDisk("etc/kubernetes/kubelet.yaml")
 	text, err := os.ReadFile(file)
@@ -246,7 +249,7 @@ func (s *suite) sayLess(b *testing.B) {
 	s.untilAllocatable(b, "redis", 2)
 }
 
-// rest measures the agent with 111 pods in lanes and nothing to do.
+// rest measures the CPU time and the memory of the idle agent with 111 pods in lanes.
 func (s *suite) rest(b *testing.B) {
 	s.sayLess(b)
 	s.condition(b, "Applied", "True", "")
@@ -258,7 +261,7 @@ func (s *suite) rest(b *testing.B) {
 		must(b, err)
 		return string(text)
 	}
-	spent := func() (sum float64) { // of all threads, in seconds
+	spent := func() (sum float64) { // CPU time of all the agent's threads, in seconds
 		files, err := filepath.Glob(s.Node.Path(filepath.Join("/proc", strings.TrimSpace(pid), "task/*/schedstat")))
 		must(b, err)
 		if len(files) == 0 {
@@ -267,7 +270,7 @@ func (s *suite) rest(b *testing.B) {
 		for _, f := range files {
 			text, err := os.ReadFile(f)
 			if errors.Is(err, os.ErrNotExist) {
-				continue // a thread that has ended
+				continue // the thread has ended meanwhile
 			}
 			must(b, err)
 			// The first value is the CPU time in ns

@@ -28,18 +28,19 @@ import (
 
 const namespace = "niclane-system"
 
-// A suite is one cluster and its tests.
+// A suite is one cluster with niclane's image. Its methods are the parts of the tests.
 type suite struct {
 	*cluster.Cluster
 	image string
-	// before has the state before niclane: the cluster's objects, and the node's files.
+	// before has the state before niclane was installed: the cluster's objects, and the node's files.
 	before struct {
 		objects map[string]bool
 		files   map[string]any
 	}
 }
 
-// buildImage does what make images does, for this architecture.
+// buildImage builds niclane's container image for this architecture, as make images does. It
+// returns the path of its archive.
 func buildImage(t testing.TB) string {
 	dir := t.TempDir()
 	command := exec.Command("go", "run", "./images", "-arch", runtime.GOARCH, dir)
@@ -57,7 +58,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// until fails the test unless a condition holds in time.
+// until waits until holds returns true. It fails the test if that takes longer than limit.
 func until(t testing.TB, limit time.Duration, what string, holds func() (bool, string)) {
 	t.Helper()
 	var last string
@@ -75,7 +76,8 @@ func until(t testing.TB, limit time.Duration, what string, holds func() (bool, s
 	}
 }
 
-// install follows docs/kubernetes.md on a cluster without niclane.
+// install installs niclane on a cluster as docs/kubernetes.md says, and applies the policy. It
+// waits until the lanes exist.
 func (s *suite) install(t testing.TB) {
 	s.installAgent(t)
 	must(t, s.Apply(policy))
@@ -86,7 +88,7 @@ func (s *suite) install(t testing.TB) {
 	s.untilAllocatable(t, "web", 120)
 }
 
-// installAgent is install without a policy.
+// installAgent installs niclane as install does, but without a policy.
 func (s *suite) installAgent(t testing.TB) {
 	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), cluster.Node, metav1.GetOptions{})
 	must(t, err)
@@ -107,7 +109,7 @@ func (s *suite) installAgent(t testing.TB) {
 	s.untilChained(t)
 }
 
-// pod returns a server on port 7, with resources in YAML and annotations.
+// pod returns the YAML text of a pod with a server on port 7. resources and annotations are YAML.
 func pod(name, resources, annotations string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -128,7 +130,7 @@ spec:
 
 func limits(class string) string { return `limits: {niclane.dev/` + class + `: 1}` }
 
-// remove deletes pods at the end of a part.
+// remove deletes the objects of a YAML text at the end of the test t.
 func (s *suite) remove(t testing.TB, text string) {
 	t.Cleanup(func() {
 		if err := s.Delete(text); err != nil {
@@ -137,7 +139,7 @@ func (s *suite) remove(t testing.TB, text string) {
 	})
 }
 
-// running applies a pod and waits until it runs.
+// running creates the pod of a YAML text, waits until the pod runs, and returns it.
 func (s *suite) running(t testing.TB, text, name string) *corev1.Pod {
 	t.Helper()
 	must(t, s.Apply(text))
@@ -166,7 +168,7 @@ func ready(p *corev1.Pod) bool {
 	return false
 }
 
-// describe returns the state of a pod and the events about it.
+// describe returns a text with the state of a pod and the events about it.
 func (s *suite) describe(ctx context.Context, p *corev1.Pod) string {
 	text := []string{string(p.Status.Phase), p.Status.Reason, p.Status.Message}
 	for _, c := range p.Status.Conditions {
@@ -184,7 +186,8 @@ func (s *suite) describe(ctx context.Context, p *corev1.Pod) string {
 	return strings.Join(text, "; ")
 }
 
-// stuck waits until a pod that must not run reports why.
+// stuck waits until the state of a pod, or an event about it, contains the text why. It fails the
+// test if the pod runs.
 func (s *suite) stuck(t testing.TB, name, why string) {
 	t.Helper()
 	until(t, time.Minute, name+" says "+why, func() (bool, string) {
@@ -200,8 +203,8 @@ func (s *suite) stuck(t testing.TB, name, why string) {
 	})
 }
 
-// echo sends to a pod's port 7 from outside the cluster, to each of its addresses, and checks
-// that the same data comes back.
+// echo sends data from outside the cluster to port 7 of each address of a pod, and checks that the
+// same data comes back.
 func (s *suite) echo(t testing.TB, p *corev1.Pod, bytes int) {
 	t.Helper()
 	s.echoAt(t, p, "7", bytes)
@@ -226,8 +229,8 @@ func (s *suite) echoAt(t testing.TB, p *corev1.Pod, port string, bytes int) {
 	}
 }
 
-// metric returns the sum of the agent's samples whose name and labels contain all given
-// texts.
+// metric reads the agent's metrics. It returns the sum of the values of all lines that contain all
+// given texts.
 func (s *suite) metric(t testing.TB, contains ...string) (sum float64, found bool) {
 	t.Helper()
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
@@ -261,7 +264,7 @@ func (s *suite) metric(t testing.TB, contains ...string) (sum float64, found boo
 	return sum, found
 }
 
-// allocatable returns how many units of a class the node offers.
+// allocatable returns how many units of a class the node offers as an extended resource.
 func (s *suite) allocatable(t testing.TB, class string) int64 {
 	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), cluster.Node, metav1.GetOptions{})
 	must(t, err)
@@ -350,7 +353,7 @@ func (s *suite) agentPod(t testing.TB) *corev1.Pod {
 	return found
 }
 
-// agentLog returns the end of the agent's log.
+// agentLog returns the last lines of the agent's log.
 func (s *suite) agentLog(t testing.TB) string {
 	files, _ := filepath.Glob(s.Node.OnDisk("var/log/pods/" + namespace + "_*/*/*.log"))
 	var out strings.Builder

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts puts the hosts of an experiment around a cluster's node: package lab's
-// client, noise source and switch, and its link of finite rate. The node takes the place of
-// the lab's system under test. The node then has lane0, in addition to the cluster's uplink,
-// and clients have a route to its pods through lane0.
+// Package hosts connects a cluster's node with the hosts of an experiment. The client, the noise
+// source, the switch and the link of limited rate are those of package lab. The node takes the
+// place of the lab's system under test (SUT): it gets the device lane0, in addition to the
+// cluster's uplink. The client and the noise source reach its pods through lane0.
 //
-// niclane's agent for experiments runs on each host. A network separate from the measured one
-// connects the agents with the control plane's machine, on which "niclane bench run" is
-// started.
+// "niclane bench serve" runs on each host. "niclane bench run" is started on the control plane's
+// machine. A separate network connects it with the hosts, so that it does not use the measured
+// network.
 package hosts
 
 import (
@@ -31,13 +31,14 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// LinkRate is the rate of the node's link, each way, in the form of lanes and hosts files.
+// LinkRate is the rate of the node's link in each direction, as lanes files and hosts files write
+// it.
 const LinkRate = "500mbit"
 
 const linkRate = 500_000_000
 
-// Dir is the directory of niclane on the control plane's machine and the node, and of the
-// measuring programs on the former.
+// Dir is the directory with niclane on the control plane's machine and on the node. On the control
+// plane's machine it also has the files and results of experiments.
 const Dir = "/opt/niclane"
 
 // Hosts are the experiment's hosts. They run until the end of their test.
@@ -45,11 +46,11 @@ type Hosts struct {
 	t       testing.TB
 	c       *cluster.Cluster
 	lab     *lab.Lab
-	niclane string // on this machine
+	niclane string // the program's path on this host
 }
 
-// Start starts the hosts. niclane is the program's path on this machine. niclane-bench is in
-// the same directory, and all users can read both.
+// Start starts the hosts. niclane is the program's path on this host. niclane-bench must be in the
+// same directory, and all users must be able to read both.
 func Start(t testing.TB, c *cluster.Cluster, niclane string) *Hosts {
 	t.Helper()
 	h := &Hosts{t: t, c: c, niclane: niclane}
@@ -68,7 +69,7 @@ func Start(t testing.TB, c *cluster.Cluster, niclane string) *Hosts {
 }
 
 func (h *Hosts) raise() (err error) {
-	// A plain veth, because the node has no other card either.
+	// The lab's card is a plain veth, like the cluster's uplink.
 	h.lab, err = lab.Up(h.t.Context(), lab.Config{Name: "k8s-" + fmt.Sprint(os.Getpid()), Card: lab.CardNone,
 		LinkRate: linkRate})
 	if err != nil {
@@ -82,7 +83,7 @@ func (h *Hosts) raise() (err error) {
 	return nil
 }
 
-// link moves the port of the lab's system under test to the node.
+// link moves the network port of the lab's system under test (lane0) to the node, with its address.
 func (h *Hosts) link() error {
 	node, err := netns.GetFromPath(h.c.Node.NetNS())
 	if err != nil {
@@ -110,8 +111,8 @@ func (h *Hosts) link() error {
 		if err := address(port, netip.PrefixFrom(c.IPv4(lab.SUT), 24)); err != nil {
 			return err
 		}
-		// Permanent entries as in the lab, so that no address resolution occurs while it
-		// measures.
+		// As in the lab, neighbour entries are permanent, so that there is no address resolution during a
+		// measurement.
 		for _, host := range []string{lab.Client, lab.Noise} {
 			if err := netlink.NeighSet(&netlink.Neigh{
 				LinkIndex: port.Attrs().Index, State: netlink.NUD_PERMANENT, IP: c.IPv4(host).AsSlice(),
@@ -133,7 +134,7 @@ func address(on netlink.Link, p netip.Prefix) error {
 	return nil
 }
 
-// routes adds the hosts' routes to the node's pods.
+// routes adds a route to the node's pods on the client and on the noise source.
 func (h *Hosts) routes() error {
 	for _, host := range []string{lab.Client, lab.Noise} {
 		if err := h.lab.Do(host, func() error {
@@ -153,8 +154,8 @@ func (h *Hosts) routes() error {
 	return nil
 }
 
-// managed has the addresses of the management network, by host. Each host has its own link;
-// the control plane's machine has the first address.
+// managed has, by host, the addresses of the host's link to the control plane's machine, which
+// makes the management network. The first address is the control plane's, the second the host's.
 var managed = map[string][2]netip.Prefix{
 	lab.Client: {netip.MustParsePrefix("10.99.1.1/30"), netip.MustParsePrefix("10.99.1.2/30")},
 	lab.Noise:  {netip.MustParsePrefix("10.99.2.1/30"), netip.MustParsePrefix("10.99.2.2/30")},
@@ -200,8 +201,8 @@ func up(device string, p netip.Prefix) error {
 // port is the agents' TCP port.
 const port = "7411"
 
-// where returns the address on which a host's agent listens. The node's agent uses the
-// cluster's uplink.
+// where returns the address and port on which a host's agent listens. The node's agent listens on
+// the cluster's uplink.
 func where(host string) string {
 	if host == lab.SUT {
 		return net.JoinHostPort(cluster.Inside, port)
@@ -209,7 +210,8 @@ func where(host string) string {
 	return net.JoinHostPort(managed[host][1].Addr().String(), port)
 }
 
-// files installs niclane and niclane-bench, and makes the certificates and the hosts file.
+// files installs niclane and niclane-bench on the control plane's machine and on the node. It makes
+// the certificates and the hosts file.
 func (h *Hosts) files() error {
 	for _, m := range []*machine.Machine{h.c.Control, h.c.Node} {
 		for _, name := range []string{program.Niclane, program.Bench} {
@@ -229,7 +231,7 @@ func (h *Hosts) files() error {
 			return err
 		}
 	}
-	// The agent runs its jobs as the user nobody.
+	// The agent runs its jobs as the user nobody, so the node needs this user.
 	passwd, err := os.OpenFile(h.c.Node.OnDisk("etc/passwd"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -279,7 +281,7 @@ func copyFile(to, from string) error {
 	return os.WriteFile(to, text, info.Mode().Perm())
 }
 
-// agents starts the agents and waits until they listen.
+// agents starts "niclane bench serve" on the hosts, and waits until all listen.
 func (h *Hosts) agents() error {
 	serve := func(niclane, pki, host, dir string) []string {
 		return []string{niclane, "bench", "serve", "--listen", where(host), "--dir", dir,
@@ -296,9 +298,9 @@ func (h *Hosts) agents() error {
 		}
 		log.Close()
 	})
-	// The generator gets CPU time first and the noise last: separate hosts would have CPUs for
-	// each. SCHED_FIFO would be better, but an agent's jobs need a limit for it that this host
-	// may not raise.
+	// All hosts share this host's CPUs. By nice values, the load generator (client) comes before the
+	// node and the noise. SCHED_FIFO would be better, but the jobs would need a resource limit that
+	// this host may not allow to raise.
 	node, err := h.c.Node.Start(machine.Command{
 		Args: append([]string{"/usr/bin/nice", "-n", "19"},
 			serve(Dir+"/niclane", Dir+"/pki", lab.SUT, "/run/niclane-bench")...),
@@ -337,7 +339,7 @@ func (h *Hosts) agents() error {
 	return nil
 }
 
-// listens waits until a program listens on the address.
+// listens waits up to 20 s until a program listens on the address.
 func (h *Hosts) listens(address string) error {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		conn, err := h.c.Control.Dial(h.t.Context(), "tcp", address)
@@ -351,12 +353,12 @@ func (h *Hosts) listens(address string) error {
 	}
 }
 
-// Put copies a file of this machine into Dir of the control plane's machine.
+// Put copies a file of this host into Dir on the control plane's machine.
 func (h *Hosts) Put(name, from string) error {
 	return copyFile(filepath.Join(h.c.Control.OnDisk(Dir), name), from)
 }
 
-// Write writes a file into Dir of the control plane's machine.
+// Write writes a file into Dir on the control plane's machine.
 func (h *Hosts) Write(name string, text []byte) error {
 	return os.WriteFile(filepath.Join(h.c.Control.OnDisk(Dir), name), text, 0o644)
 }

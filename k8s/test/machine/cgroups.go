@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy of control groups: one or more controllers of version 1, a named one without
-// controllers, or version 2.
+// A hierarchy is a hierarchy of control groups: version 2, one or several controllers of version 1,
+// or a named hierarchy of version 1 without controllers.
 type hierarchy struct {
 	kind    string // the type for mount(2)
 	options string // "cpu", "name=systemd"
-	dir     string // name of its directory in /sys/fs/cgroup
+	dir     string // name of the directory in /sys/fs/cgroup where it is mounted
 }
 
-// hierarchies returns the hierarchies that the host has mounted, and net_prio if the kernel
-// has it: many hosts do not mount it.
+// hierarchies returns the hierarchies that the host has mounted. It adds net_prio if the kernel has
+// it, because many hosts do not mount net_prio.
 func hierarchies() ([]hierarchy, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -61,7 +61,7 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// controllers returns the controllers that version 1 can have.
+// controllers returns the names of the kernel's controllers that version 1 can have.
 func controllers() map[string]bool {
 	text, _ := os.ReadFile("/proc/cgroups") // empty if the kernel has no control groups
 	known := map[string]bool{}
@@ -77,11 +77,11 @@ func (h hierarchy) mount(below string) error {
 	return mount(h.kind, filepath.Join(below, h.dir), h.kind, 0, h.options)
 }
 
-// group returns the machine's group in a hierarchy that is mounted at root.
+// group returns the path of a machine's control group in a hierarchy that is mounted at root.
 func group(root, machine string) string { return filepath.Join(root, "niclane-machine-"+machine) }
 
-// enterCgroups moves the calling process into the machine's own group in each hierarchy. It
-// moves the calling thread into a cgroup namespace in which these groups are the roots. The
+// enterCgroups makes the machine's own group in each hierarchy, and moves the calling process into
+// it. It moves the calling thread into a cgroup namespace in which these groups are the roots. The
 // hierarchies are mounted below scratch only during the call.
 func enterCgroups(machine, scratch string) ([]hierarchy, error) {
 	all, err := hierarchies()
@@ -99,7 +99,7 @@ func enterCgroups(machine, scratch string) ([]hierarchy, error) {
 		if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		// cgroup-v1/cpusets.rst: a group without CPUs and nodes accepts no process.
+		// A group without CPUs and memory nodes accepts no process (cgroup-v1/cpusets.rst).
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			text, err := os.ReadFile(filepath.Join(scratch, h.dir, file))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -127,11 +127,11 @@ func enterCgroups(machine, scratch string) ([]hierarchy, error) {
 	return all, unix.Unmount(scratch, 0)
 }
 
-// removeCgroups removes the groups of a halted machine.
+// removeCgroups removes the control groups of a halted machine.
 func removeCgroups(machine string) error {
 	done := make(chan error, 1)
 	go func() {
-		// Never unlocked: the thread ends here, and its mounts with it.
+		// Never unlocked: the thread ends with this goroutine, and its mount namespace too.
 		runtime.LockOSThread()
 		done <- func() error {
 			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initName is argv[0] of a machine's first process.
+// initName is the value of argv[0] with which a machine's first process is started.
 const initName = "niclane-machine-init"
 
-// Main runs as the machine's first process if the program was started as that, and does not
-// return then. Otherwise it returns. A program that boots machines must call it first; a test
-// calls it in TestMain.
+// Main does nothing unless argv[0] is initName. Then this process is a machine's first process, and
+// Main never returns. A program that boots machines must call Main at its start, a test in
+// TestMain.
 func Main() {
 	if os.Args[0] != initName {
 		return
 	}
-	// The thread that enters the cgroup namespace must start all processes.
+	// All processes must be started by the thread that enters the cgroup namespace.
 	runtime.LockOSThread()
 	if err := serve(os.NewFile(3, "control")); err != nil {
 		fmt.Fprintln(os.Stderr, initName+":", err)
@@ -35,13 +35,14 @@ func Main() {
 	os.Exit(0)
 }
 
-// children are the processes whose end must be reported, by PID.
+// children are the processes that a request has started and whose end must be reported.
 type children struct {
 	mu  sync.Mutex
-	ids map[int]int // the request that started it
+	ids map[int]int // the ID of the request that started a process, by PID
 }
 
-// serve handles requests until the other end of control is closed.
+// serve handles requests from the program that booted the machine, until that program closes its
+// end of control.
 func serve(control *os.File) error {
 	unix.CloseOnExec(3)
 	c := &children{ids: map[int]int{}}
@@ -68,7 +69,7 @@ func serve(control *os.File) error {
 		case r.Start != nil:
 			var files []*os.File
 			if files, err = received(rights[:nr]); err == nil {
-				// The lock prevents reap from handling a child that is not in the table yet.
+				// With the lock, reap waits until the new child is in the table.
 				c.mu.Lock()
 				if a.Pid, err = start(*r.Start, files); err == nil {
 					c.ids[a.Pid] = r.ID
@@ -107,7 +108,8 @@ func received(rights []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// start starts a program in its own session, so that it gets no signals from a terminal.
+// start starts a program and returns its PID. files are standard input, output and error. The
+// program gets its own session, so that it gets no signals from a terminal.
 func start(c Command, files []*os.File) (int, error) {
 	defer func() {
 		for _, f := range files {
@@ -128,8 +130,8 @@ func start(c Command, files []*os.File) (int, error) {
 	return p.Pid, nil
 }
 
-// reap waits for all ended processes without a parent, and reports the end of those that a
-// request started.
+// reap collects all ended processes of the machine, also those whose parent has ended. It reports
+// the end of those that a request has started.
 func (c *children) reap(control *os.File) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGCHLD)
@@ -154,7 +156,8 @@ func (c *children) reap(control *os.File) {
 	}
 }
 
-// boot makes the machine around its first process.
+// boot sets up the machine for this process, its first one: mounts, control groups, root directory,
+// host name and loopback.
 func boot(c Config) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("keep mounts from the host: %w", err)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine makes hosts from namespaces. Each has its own root directory, network,
-// processes and control groups; all share the kernel. A machine's disk survives a reboot,
-// everything else does not. A machine and all its processes end when it is halted, or when
-// the process that booted it ends for any reason.
+// Package machine makes machines for tests from namespaces of the host. Each machine has its own
+// root directory, network, processes and control groups; all share the kernel. A machine's disk
+// survives a reboot, everything else does not. A machine and all its processes end when it is
+// halted, or when the process that booted it ends.
 //
-// A machine's programs are the host's (/usr, read-only). Its configuration, state and sockets
-// are its own. The package is for tests: it does not confine hostile programs.
+// A machine uses the host's programs (/usr, read-only). Its configuration, state and sockets are
+// its own. It is no protection against hostile programs.
 package machine
 
 import (
@@ -17,20 +17,19 @@ import (
 
 // Config describes a machine.
 type Config struct {
-	// Name is the host name, and the name of the machine's control groups.
+	// Name is the machine's host name. It is also part of the names of its control groups.
 	Name string
-	// Disk is the host's directory with the machine's /etc, /var and /opt.
+	// Disk is the path on the host of a directory with the machine's /etc, /var and /opt.
 	Disk string
-	// Programs are directories of the host that the machine has at the same path, read-only.
+	// Programs are directories of the host. The machine has them at the same paths, read-only.
 	Programs []string
-	// Sysctls are files below /proc/sys, such as "vm/overcommit_memory", with their values at
-	// boot. The machine's programs can read and write them; the kernel, which the machine
-	// shares with the host, does not get the values. Of the other sysctls only those below
-	// net/ can be written.
+	// Sysctls maps files below /proc/sys, such as "vm/overcommit_memory", to their values at boot. The
+	// machine's programs can read and write them, but the kernel does not get the values, because it
+	// is also the host's kernel. Other sysctls are read-only, except those below net/.
 	Sysctls map[string]string
 }
 
-// onDisk are the directories that survive a reboot.
+// onDisk are the names of the directories that survive a reboot.
 var onDisk = []string{"etc", "opt", "var"}
 
 // A Machine runs until it is halted.
@@ -39,8 +38,8 @@ type Machine struct {
 	*session
 }
 
-// Boot starts a machine on which nothing runs yet, with lo up. The calling program must call
-// Main first.
+// Boot starts a machine. Its interface lo is up, and no program runs on it yet. The calling program
+// must have called Main at its start.
 func Boot(c Config) (*Machine, error) {
 	for _, dir := range append([]string{"root"}, onDisk...) {
 		if err := os.MkdirAll(filepath.Join(c.Disk, dir), 0o755); err != nil {
@@ -54,16 +53,16 @@ func Boot(c Config) (*Machine, error) {
 	return &Machine{Config: c, session: s}, nil
 }
 
-// Halt ends all processes of the machine at once, like a power failure, and removes
-// everything except its disk.
+// Halt ends all processes of the machine at once, like a power failure. It removes everything
+// except the machine's disk.
 func (m *Machine) Halt() error {
 	m.init.Kill()
 	<-m.gone
 	return removeCgroups(m.Name)
 }
 
-// Reboot halts the machine and boots it again. There must be no other users of the machine
-// meanwhile. Processes, network, control groups, /run and /tmp are new.
+// Reboot halts the machine and boots it again. Afterwards it has no processes, and a new network,
+// control groups, /run and /tmp. Other goroutines must not use the machine meanwhile.
 func (m *Machine) Reboot() error {
 	if err := m.Halt(); err != nil {
 		return err
@@ -76,16 +75,16 @@ func (m *Machine) Reboot() error {
 	return nil
 }
 
-// OnDisk returns the host's path of a file below the machine's /etc, /var or /opt. The
-// machine need not run.
+// OnDisk returns the path on the host of a file that is below /etc, /var or /opt on the machine.
+// The machine need not run.
 func (m *Machine) OnDisk(inside string) string { return filepath.Join(m.Disk, inside) }
 
-// Path returns the host's path of any file of a running machine.
+// Path returns the path on the host of any file of the machine. The machine must run.
 func (m *Machine) Path(inside string) string {
 	return filepath.Join("/proc", fmt.Sprint(m.init.Pid), "root", inside)
 }
 
-// NetNS returns the host's path of a running machine's network namespace.
+// NetNS returns the path on the host of the machine's network namespace. The machine must run.
 func (m *Machine) NetNS() string {
 	return filepath.Join("/proc", fmt.Sprint(m.init.Pid), "ns/net")
 }

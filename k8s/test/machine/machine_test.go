@@ -71,8 +71,8 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestSysctls checks that sysctls are the machine's own, or its network's, or cannot be
-// written, and that the host's do not change.
+// TestSysctls writes three kinds of sysctls on a machine: one of Config.Sysctls, one of the network
+// namespace, and a global one, which must be read-only. The host's values must not change.
 func TestSysctls(t *testing.T) {
 	const panics, other, forward = "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_warn",
 		"/proc/sys/net/ipv4/ip_forward"
@@ -103,7 +103,7 @@ func TestSysctls(t *testing.T) {
 	if got := output(t, m, "sh", "-c", "cat "+panics+"; echo 78 >"+panics+"; cat "+panics); got != "77\n78" {
 		t.Errorf("kernel.panic before and after it is written: %q, want 77 and 78", got)
 	}
-	// It writes the present value, so that a successful write does not change the host.
+	// The command writes the present value: if the write succeeds, the host does not change.
 	if got, err := m.Output("sh", "-c", "cat "+other+" >"+other); err == nil || !strings.Contains(got, "Read-only") {
 		t.Errorf("kernel.panic_on_warn can be written: %q, %v", got, err)
 	}
@@ -116,7 +116,7 @@ func TestSysctls(t *testing.T) {
 	}
 }
 
-// TestReboot checks that only the disk survives.
+// TestReboot checks that only the machine's disk survives a reboot.
 func TestReboot(t *testing.T) {
 	m := boot(t, "again")
 	output(t, m, "sh", "-c", "echo kept >/var/lib-kept; echo lost >/run/lost; mkdir /sys/fs/cgroup/memory/lost; ip "+
@@ -137,7 +137,7 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestSignal ends a process and checks that its end is reported.
+// TestSignal ends a process by a signal, and checks that Wait reports the signal.
 func TestSignal(t *testing.T) {
 	m := boot(t, "signal")
 	p, err := m.Start(machine.Command{Args: []string{"sleep", "1000"}}, nil, os.Stderr)
@@ -152,7 +152,8 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// TestHaltLeavesNothing compares the host before and after.
+// TestHaltLeavesNothing checks that a halted machine leaves no control groups, processes or mounts
+// on the host.
 func TestHaltLeavesNothing(t *testing.T) {
 	m := boot(t, "gone")
 	output(t, m, "sh", "-c", "mkdir -p /sys/fs/cgroup/pids/a/b; sleep 1000 >/dev/null 2>&1 & echo $! "+

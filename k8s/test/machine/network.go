@@ -10,12 +10,12 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// InNetNS runs f on a thread in the machine's network namespace. The thread ends with f.
-// Sockets that f makes stay in that namespace.
+// InNetNS runs f on a thread of its own in the machine's network namespace. Sockets that f makes
+// stay in this namespace after f has returned.
 func (m *Machine) InNetNS(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends here
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 		ns, err := netns.GetFromPath(m.NetNS())
 		if err != nil {
 			done <- err
@@ -31,8 +31,8 @@ func (m *Machine) InNetNS(f func() error) error {
 	return <-done
 }
 
-// Dial connects like net.Dialer's DialContext, from the machine. The address must be numeric:
-// no names are looked up there.
+// Dial connects from the machine to an address, as net.Dialer.DialContext does. The address must be
+// numeric: Dial does not resolve names.
 func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := m.InNetNS(func() (err error) {

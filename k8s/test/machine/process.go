@@ -13,23 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Command is a program to start, by its path on the machine.
+// A Command is a program to start on a machine. Args begin with its name or its path there.
 type Command struct {
 	Args []string
-	Env  []string // in addition to PATH
+	Env  []string // environment variables in addition to PATH
 }
 
 // A Process is a running or ended process on a machine.
 type Process struct {
-	Pid   int // on the machine
+	Pid   int // the process's ID on the machine
 	args  []string
 	s     *session
 	ended chan struct{}
 	end   answer
 }
 
-// Start starts a program with input, which may be nil, and output, which gets standard output
-// and error. The caller closes both.
+// Start starts a program. input is its standard input and may be nil. output gets its standard
+// output and standard error. The caller must close both files.
 func (m *Machine) Start(c Command, input, output *os.File) (*Process, error) {
 	if input == nil {
 		null, err := os.Open(os.DevNull)
@@ -51,11 +51,11 @@ func (m *Machine) Start(c Command, input, output *os.File) (*Process, error) {
 	return process, nil
 }
 
-// Done is closed when the process has ended.
+// Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.ended }
 
-// Wait waits for the end of the process. It returns an error for an exit code other than 0
-// and for a signal.
+// Wait waits for the end of the process. It returns an error if the exit code is not 0, or if a
+// signal has ended the process.
 func (p *Process) Wait() error {
 	<-p.ended
 	status := syscall.WaitStatus(p.end.Status)
@@ -70,7 +70,7 @@ func (p *Process) Wait() error {
 	return nil
 }
 
-// Signal sends the process a signal. It does nothing if the process has ended.
+// Signal sends a signal to the process. It does nothing if the process has ended.
 func (p *Process) Signal(number unix.Signal) error {
 	select {
 	case <-p.ended:
@@ -81,10 +81,11 @@ func (p *Process) Signal(number unix.Signal) error {
 	return err
 }
 
-// Output runs a program to its end and returns its output. An error contains the output too.
+// Output runs a program to its end, and returns its standard output and standard error. An error
+// contains this output too.
 func (m *Machine) Output(args ...string) (string, error) { return m.Pipe("", args...) }
 
-// Pipe is Output for a program that reads input.
+// Pipe does the same as Output, and gives the program the text input as standard input.
 func (m *Machine) Pipe(input string, args ...string) (string, error) {
 	out, outEnd, err := os.Pipe()
 	if err != nil {

@@ -11,21 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeRoot makes the machine's root directory the root of the calling process.
+// makeRoot mounts the machine's root directory, and makes it the root of the calling process.
 func makeRoot(c Config, hierarchies []hierarchy) error {
 	root := filepath.Join(c.Disk, "root")
 	in := func(path string) string { return filepath.Join(root, path) }
 	if err := mount("tmpfs", root, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
-	// Runtimes share their mounts with containers. That needs a shared root.
 	for _, dir := range []string{"/usr", "/dev"} {
 		if err := bind(dir, in(dir), dir == "/usr"); err != nil {
 			return err
 		}
 	}
 	for _, dir := range []string{"bin", "sbin", "lib", "lib32", "lib64"} {
-		// These are links into /usr since Debian 12.
+		// Since Debian 12, these directories are links into /usr.
 		if to, err := os.Readlink("/" + dir); err == nil {
 			if err := os.Symlink(to, in(dir)); err != nil {
 				return err
@@ -64,14 +63,14 @@ func makeRoot(c Config, hierarchies []hierarchy) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// pivot_root(2): if both directories are the same, the old root is stacked on the new
-	// one.
+	// If both arguments are the same, the old root is mounted on top of the new one (pivot_root(2)).
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root to %s: %w", root, err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount the host's root: %w", err)
 	}
+	// Container runtimes share mounts with containers, which needs a shared root.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("share mounts: %w", err)
 	}
@@ -98,9 +97,10 @@ func bind(source, target string, readOnly bool) error {
 	return nil
 }
 
-// ownSysctls keeps writes below sys away from the host's kernel. Sysctls in net belong to the
-// network namespace; all others are global (Documentation/admin-guide/sysctl). The values are
-// in plain files in dir, which are mounted over the sysctls.
+// ownSysctls keeps the machine's writes to sysctls (below sys) away from the host's kernel. Sysctls
+// in net belong to the network namespace and stay writable. All others are global
+// (Documentation/admin-guide/sysctl) and become read-only. For those in values, ownSysctls mounts
+// plain files with the values over them, which programs can write.
 func ownSysctls(values map[string]string, sys, dir string) error {
 	for name, value := range values {
 		file := filepath.Join(dir, name)
@@ -118,7 +118,7 @@ func ownSysctls(values map[string]string, sys, dir string) error {
 	if err := bind(net, net, false); err != nil {
 		return err
 	}
-	// This does not make the mounts below it read-only: mount(2).
+	// Mounts below sys stay writable (mount(2)).
 	return bind(sys, sys, true)
 }
 

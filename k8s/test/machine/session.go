@@ -13,30 +13,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A request to init. One of its fields besides ID is set.
+// A request is a request to the machine's first process (init). Exactly one of the fields Boot,
+// Start and Signal is set.
 type request struct {
 	ID     int
 	Boot   *Config  `json:",omitempty"`
-	Start  *Command `json:",omitempty"` // is sent with standard input, output and error
+	Start  *Command `json:",omitempty"` // the message also has three file descriptors: standard input, output and error
 	Signal *toSend  `json:",omitempty"`
 }
 
 type toSend struct{ Pid, Number int }
 
-// An answer of init. Each request gets one answer. A started process gets another when it has
-// ended.
+// An answer is init's answer to a request. A request with Start gets a second answer when the
+// process has ended.
 type answer struct {
 	ID     int
 	Error  string `json:",omitempty"`
 	Pid    int    `json:",omitempty"`
 	Ended  bool   `json:",omitempty"`
-	Status uint32 `json:",omitempty"` // in the form of wait(2)
+	Status uint32 `json:",omitempty"` // as wait(2) returns it
 }
 
 // maxPacket is the largest request or answer, in bytes.
 const maxPacket = 128 << 10
 
-// A session is one run of a machine's init, and the pending requests to it.
+// A session is one run of a machine's first process (init), with the requests that wait for an
+// answer.
 type session struct {
 	init    *os.Process
 	control *os.File
@@ -47,7 +49,7 @@ type session struct {
 	pending map[int]pending
 }
 
-type pending struct{ taken, ended chan answer } // each has room for one answer
+type pending struct{ taken, ended chan answer } // taken gets the first answer, ended the second
 
 func newSession(c Config) (*session, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -78,7 +80,7 @@ func newSession(c Config) (*session, error) {
 	return s, nil
 }
 
-// listen passes init's answers to the waiting requests, until init ends.
+// listen passes init's answers to the callers that wait for them, until init ends.
 func (s *session) listen() {
 	buf := make([]byte, maxPacket)
 	for {
@@ -91,7 +93,7 @@ func (s *session) listen() {
 		}
 		var a answer
 		if json.Unmarshal(buf[:n], &a) != nil {
-			continue // not from init
+			continue // init does not send this
 		}
 		s.mu.Lock()
 		p := s.pending[a.ID]
@@ -113,7 +115,7 @@ func (s *session) listen() {
 		p.ended <- a
 		select {
 		case p.taken <- a:
-		default: // already has its answer
+		default: // the request already has its first answer
 		}
 	}
 	s.pending = nil
@@ -121,8 +123,8 @@ func (s *session) listen() {
 	close(s.gone)
 }
 
-// ask sends a request with files and waits for its first answer. It returns the channels of
-// the request's answers.
+// ask sends a request with files, and waits for its first answer. It returns an error if the answer
+// has one, else the channels of the request's answers.
 func (s *session) ask(r request, files ...*os.File) (pending, error) {
 	p := pending{taken: make(chan answer, 1), ended: make(chan answer, 1)}
 	s.mu.Lock()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Kubectl is Kubernetes' command, unmodified, of the newest release. Debian's is six years
+// Kubectl is the unmodified kubectl of the newest Kubernetes release. Debian's kubectl is six years
 // older.
 package main
 

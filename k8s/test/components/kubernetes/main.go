@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Kubernetes is one binary of the unmodified kube-apiserver, kube-controller-manager,
-// kube-scheduler and kubelet. The name of the binary selects one. One link step instead of
-// four saves minutes and 300 MB.
+// Kubernetes is one binary that contains the unmodified kube-apiserver, kube-controller-manager,
+// kube-scheduler and kubelet. It runs the program by whose name it was started. Linking one binary
+// instead of four saves minutes and 300 MB.
 package main
 
 import (
