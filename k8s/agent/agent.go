@@ -58,7 +58,7 @@ type Options struct {
 	Services bool
 	// KubeletDir is kubelet's root directory, usually /var/lib/kubelet.
 	KubeletDir string
-	// Listen is the address that serves metrics and health.
+	// Listen is the address at which the agent serves metrics and health.
 	Listen metrics.Address
 	Log    *slog.Logger
 }
@@ -230,8 +230,8 @@ func together(ctx context.Context, fs ...func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-// again calls f again 5 s after each return, until ctx ends. What f needs on the node may appear
-// later.
+// again calls f in a loop until ctx ends, with pauses of 5 s. f may fail at first, because what it
+// needs may appear on the node later.
 func again(ctx context.Context, log *slog.Logger, what string, f func(context.Context) error) error {
 	for {
 		err := f(ctx)
@@ -247,7 +247,7 @@ func again(ctx context.Context, log *slog.Logger, what string, f func(context.Co
 	}
 }
 
-// Times in the loops.
+// Times in follow.
 const (
 	settle = 50 * time.Millisecond // between an event and the reaction to it
 	sweeps = 2 * time.Minute       // between sweeps without an event

@@ -239,8 +239,8 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 	w.said(t, `"reason":"AddressesAreSeen"`)
 }
 
-// testLanePods checks that the agent writes a pod that asks for a lane into its list as soon as the
-// pod is in the API server, and no other pod.
+// testLanePods checks the agent's list of pods that ask for a lane. Such a pod must get into the
+// list as soon as it is in the API server. Other pods must not.
 func testLanePods(t *testing.T, w *world, socket string) {
 	t.Helper()
 	resources := schema.GroupVersionResource{Version: "v1", Resource: "pods"}

@@ -37,7 +37,7 @@ func sandbox(name, addr string) *api.PodSandbox {
 	}
 }
 
-// exists creates a pod that asks for a lane in the API server.
+// exists creates a pod in the API server. The pod asks for a lane.
 func (w *world) exists(t *testing.T, name, addr string, phase corev1.PodPhase, host bool) {
 	t.Helper()
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}

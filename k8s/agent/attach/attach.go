@@ -372,7 +372,7 @@ func grant(c *inventory.Class, container string, ids []string) (pods.Grant, erro
 // agent was down. here has this node's pods by NAMESPACE/NAME.
 func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod,
 	cgroup func(pod *corev1.Pod, container string) string) error {
-	// kubelet's answer does not know pods that are attached meanwhile. Sweep keeps these pods.
+	// kubelet's answer may lack pods that are attached while kubelet answers. Sweep keeps these pods.
 	before := map[string]bool{} // by sandbox
 	for _, at := range a.Lanes.Attachments() {
 		before[at.Sandbox] = true

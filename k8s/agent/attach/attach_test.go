@@ -296,8 +296,8 @@ func TestBandwidth(t *testing.T) {
 	}
 }
 
-// TestKubeletIsNotAsked checks that the agent asks kubelet only about pods that can have a lane. It
-// also asks about a pod that it does not know yet.
+// TestKubeletIsNotAsked checks that the agent does not ask kubelet about a pod that cannot have a
+// lane. It must ask about pods that can have one, and about a pod that it does not know yet.
 func TestKubeletIsNotAsked(t *testing.T) {
 	a, w, _ := setup(t)
 	w.broken = errors.New("kubelet is busy")

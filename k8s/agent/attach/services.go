@@ -21,8 +21,8 @@ func (a *Attacher) services(pod *corev1.Pod) []pods.Service {
 }
 
 // put attaches a pod to its lanes. Other users write the pod's Services, so a Service must not
-// prevent the attachment. If it fails with Services (a frontend leads to another lane, or the card
-// has too few rules), put attaches the pod without Services, and reports that.
+// prevent the attachment. If the attachment fails because of Services (a frontend leads to another
+// lane, or the card has too few rules), put attaches the pod without them, and reports that.
 func (a *Attacher) put(ctx context.Context, at lanes.Attachment, pod *corev1.Pod, where pods.Where) error {
 	err := a.try(ctx, at, pod, where)
 	if err == nil || len(where.Services) == 0 {

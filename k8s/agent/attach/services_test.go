@@ -63,7 +63,7 @@ func TestServices(t *testing.T) {
 }
 
 // TestServicesThatCannotBe tests a Service that leads to pods in two lanes. Both pods get their
-// lane. The Service's packets go to the first pod's lane, and an event says so about the second.
+// lane. The Service's packets go to the first pod's lane. An event about the second pod says so.
 func TestServicesThatCannotBe(t *testing.T) {
 	a, w, c := setup(t)
 	lead := map[string][]pods.Service{"one": {nodePort(30379)}, "two": {nodePort(30379)}}

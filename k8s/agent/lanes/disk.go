@@ -46,7 +46,7 @@ func newDisk(path, runDir, boot string) *disk {
 
 func podsFile(boot string) string { return "pods." + boot + ".json" }
 
-// A stateFile is one of the two files.
+// A stateFile is one of the two files of a disk.
 type stateFile struct {
 	path string
 	// text is the file's present content. write does not write the same content again.

@@ -22,7 +22,7 @@ type desiredPolicy struct {
 	err        error                    // why the policy cannot be read
 }
 
-// retry applies the policy again if a part of it has to wait for pods, because one may have ended.
+// retry applies the policy again if a part of it had to wait for pods: these may have ended.
 func (m *Manager) retry(ctx context.Context) {
 	m.mu.Lock()
 	waiting := len(m.held) > 0

@@ -26,8 +26,8 @@ func (m *Manager) publish() {
 	m.o.Changed()
 }
 
-// renew makes a new snapshot if the state has changed. The caller holds m.mu. It reads the units of
-// all pods, which takes time, so a starting pod gets its answer before.
+// renew makes a new snapshot if the state has changed. The caller holds m.mu. renew reads the units
+// of all pods. This takes time, so a starting pod gets its answer first.
 func (m *Manager) renew() {
 	if !m.stale {
 		return

@@ -25,8 +25,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// An agent is niclane-agent, with given in place of the API server and kubelet. After its end, the
-// next agent knows only what this one has written to disk.
+// An agent is niclane-agent. The field given replaces the API server and kubelet. After the agent's
+// end, the next one knows only what the agent has written to disk.
 type agent struct {
 	t     *testing.T
 	dir   string
