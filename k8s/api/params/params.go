@@ -67,7 +67,7 @@ func Decode(raw []byte) (*Parameters, error) {
 // document.
 func Strict(raw []byte, v any) error { return StrictUpTo(raw, v, MaxBytes) }
 
-// StrictUpTo does the same as Strict, with a limit of most bytes instead of MaxBytes.
+// StrictUpTo does the same as Strict, but with the size limit most, in bytes, instead of MaxBytes.
 func StrictUpTo(raw []byte, v any, most int) error {
 	if len(raw) > most {
 		return fmt.Errorf("%d bytes, want at most %d", len(raw), most)

@@ -59,7 +59,7 @@ type schema struct {
 	Items      *schema
 }
 
-// compare reports keys that only the schema or only the Go type has, and keys of different types.
+// compare reports keys that only the schema or only the Go type has, and keys whose types differ.
 func compare(t *testing.T, path string, s schema, typ reflect.Type) {
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()

@@ -54,7 +54,7 @@ type Uplink struct {
 	Bond string `json:"bond,omitempty"`
 	// VLANs limit the lanes to these VLAN IDs.
 	VLANs []int `json:"vlans,omitempty"`
-	// LinkRate ("10gbit") is the link's rate. Devices that do not report it need it.
+	// LinkRate ("10gbit") is the link's rate. It is needed for devices that do not report it.
 	LinkRate string `json:"linkRate,omitempty"`
 	// Queues is the number of queues of the default lane. 0 means all queues that the classes leave.
 	Queues int `json:"queues,omitempty"`
