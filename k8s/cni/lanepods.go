@@ -18,10 +18,9 @@ import (
 // lane, because the agent may have ended before it saw the pod.
 func LanePods(socket string) string { return filepath.Join(filepath.Dir(socket), "lane-pods") }
 
-// OtherPods returns the path of the file with the UIDs of the pods that cannot have a lane during
-// their whole life. The agent writes it. Most pods are in the file. niclane-cni does not ask the
-// agent about them, so they start without waiting for it. A pod that is not in the file need not
-// have a lane.
+// OtherPods returns the path of the file with the UIDs of pods that can never have a lane. The
+// agent writes it. Most pods are in the file. niclane-cni does not ask the agent about them, so
+// they start without waiting for it. A pod that is not in the file may also have no lane.
 func OtherPods(socket string) string { return filepath.Join(filepath.Dir(socket), OtherPodsName) }
 
 // OtherPodsName is the name of the file OtherPods, without its directory.

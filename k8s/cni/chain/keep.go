@@ -80,8 +80,8 @@ func Undo(dir string) error {
 	return err
 }
 
-// change edits the node's list of plugins by how. It returns the path of the file if the file has
-// changed, else "".
+// change edits the node's list of plugins with the function how. It returns the path of the file if
+// the file has changed, else "".
 func change(dir string, how func([]byte) ([]byte, error)) (string, error) {
 	t, err := targetOf(dir, how)
 	switch {

@@ -25,8 +25,9 @@ const wrapper = "0-niclane.conflist"
 type lone struct {
 	CNIVersion string `json:"cniVersion,omitempty"`
 	Name       string `json:"name"`
-	// ClusterNetwork and Delegates are fields of Multus, which give the pod network. ClusterNetwork is
-	// a file's path or a network's name. The first delegate is a configuration.
+	// ClusterNetwork and Delegates are fields of Multus' configuration. They say what the pod network
+	// is: ClusterNetwork by a file's path or a network's name, the first delegate by its
+	// configuration.
 	ClusterNetwork string            `json:"clusterNetwork,omitempty"`
 	Delegates      []json.RawMessage `json:"delegates,omitempty"`
 }
@@ -46,7 +47,8 @@ type target struct {
 	before, after []byte
 }
 
-// targetOf returns the file in which niclane-cni must be chained, and its content after how.
+// targetOf returns the file in which niclane-cni must be chained, with the new content that how
+// returns for it.
 func targetOf(dir string, how func([]byte) ([]byte, error)) (target, error) {
 	path, err := First(dir)
 	if err != nil {
@@ -102,7 +104,7 @@ func within(path string, how func([]byte) ([]byte, error)) (target, error) {
 }
 
 // clusterNetwork returns the path of the list that Multus uses for the pod network. given is a path
-// on the node or a network's name. The file must be in dir, whatever directory the path has.
+// on the node, or a network's name. Of the path, only the file's name counts: it must be in dir.
 func clusterNetwork(dir, given string) (string, error) {
 	if strings.HasPrefix(given, "/") {
 		path := filepath.Join(dir, filepath.Base(given))
