@@ -14,7 +14,7 @@ import (
 )
 
 // healthAgain is the longest time between two reports of the devices' health to kubelet. After 30 s
-// without a report, kubelet takes the health as unknown (pkg/kubelet/cm/dra/healthinfo.go).
+// without a report, kubelet sets the health to unknown (pkg/kubelet/cm/dra/healthinfo.go).
 const healthAgain = 10 * time.Second
 
 // healthServer reports the devices' health to kubelet. kubelet writes it into the status of the

@@ -13,7 +13,7 @@ import (
 )
 
 // parametersOf returns the parameters for a request: those of the claim, or else those of the
-// device class, or nil. It returns an error if one of these has two for the same request.
+// device class, or nil. It returns an error if the claim, or the class, has several for it.
 func parametersOf(configs []resourceapi.DeviceAllocationConfiguration, request string) (*params.Parameters, error) {
 	found := map[resourceapi.AllocationConfigSource]int{}
 	for i, c := range configs {
@@ -41,8 +41,8 @@ func parametersOf(configs []resourceapi.DeviceAllocationConfiguration, request s
 	return nil, nil
 }
 
-// concerns reports whether a configuration applies to a request. requests are the requests that the
-// configuration names; if empty, it applies to all. The request may be MAIN/SUBREQUEST.
+// concerns reports whether a configuration applies to a request. requests are the names in the
+// configuration; an empty list means all requests. The request may be MAIN/SUBREQUEST.
 func concerns(requests []string, request string) bool {
 	main, _, _ := strings.Cut(request, "/")
 	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, main)

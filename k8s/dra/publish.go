@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The times until slices are restored that another program changed or deleted. kubeletplugin's own
-// publisher needs 30 s and 60 s, and has no option to change this.
+// If another program changes or deletes a slice, the driver restores it after these times.
+// kubeletplugin's own publisher needs 30 s and 60 s, and has no option to change this.
 const (
 	afterChange   = time.Second
 	afterDeletion = 5 * time.Second
