@@ -241,7 +241,7 @@ func TestMessage(t *testing.T) {
 }
 
 // TestOutside checks which packets are outside lanes. If the classifier sees addresses before
-// translation, only received packets can be, and only if received packets are steered.
+// translation, sent packets never are. Received packets are only if the lanes steer packets.
 func TestOutside(t *testing.T) {
 	found := []Finding{{Lane: "a"}, {Lane: "b", Frontend: netip.MustParseAddrPort("192.0.2.1:30379")}}
 	half := slices.Clone(found)

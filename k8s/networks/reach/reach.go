@@ -26,7 +26,8 @@ var tunnels = map[string]bool{
 }
 
 // sometimes are kinds of links that the pod network or another program (a VPN) can make. Only the
-// pod network's links carry pods' packets. The kernel says "tun", netlink.Link "tuntap".
+// pod network's links carry pods' packets. The kernel calls one kind "tun", the Go package netlink
+// calls it "tuntap".
 var sometimes = map[string]bool{"wireguard": true, "tun": true, "tuntap": true}
 
 // OnDevice returns an error if packets of a pod with these addresses do not have them on the node's
@@ -144,8 +145,8 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 // Limits of a token bucket toward a pod.
 const (
 	tbfHandle = 0x6e6c0000 // "nl:"
-	// The bucket holds what the rate allows in burstTime, the queue what it allows in queueTime. A
-	// packet waits at most queueTime (latency in the CNI plugin bandwidth).
+	// The bucket's size is rate × burstTime, the queue's size rate × queueTime. So a packet waits at
+	// most queueTime. 25 ms is also the latency in the CNI plugin bandwidth.
 	burstTime = 20 * time.Millisecond
 	queueTime = 25 * time.Millisecond
 	// leastFrames is the least size of the bucket and of the queue, in frames. With smaller ones, TCP
@@ -156,8 +157,8 @@ const (
 	ethernetHeader = 18
 )
 
-// bucket returns the sizes of the bucket and the queue in bytes, for a rate in bit/s and a
-// frame size in bytes. tbf's limit includes the bucket (tc-tbf(8), "latency").
+// bucket returns the parameters of tbf for a rate in bit/s and a frame size in bytes. burst is the
+// size of the bucket, limit the size of bucket and queue together (tc-tbf(8), "latency"), in bytes.
 func bucket(bits uint64, frame int) (burst, limit uint32) {
 	during := func(d time.Duration) uint64 {
 		return max(uint64(float64(bits)/8*d.Seconds()), uint64(leastFrames*frame))
