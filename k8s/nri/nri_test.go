@@ -28,7 +28,8 @@ func connected(t *testing.T, l *fakeLanes) *runtime {
 	r := newRuntime(t, socket(t))
 	t.Cleanup(r.Stop)
 	receive(t, "a connection", connect(t, r.socket, l, "containerd://2.3.7").connected)
-	// The runtime sends a plugin requests a moment after Synchronize. These calls wait for it.
+	// The runtime sends requests to a plugin only a moment after Synchronize. The next line waits
+	// until it does.
 	r.BlockPluginSync().Unblock()
 	return r
 }

@@ -193,8 +193,9 @@ func rate(pod *api.PodSandbox, direction string) uint64 {
 	return uint64(q.Value())
 }
 
-// Synchronize gets the list of the runtime's sandboxes at each connection. It removes other pods
-// from lanes. It adds none: attach.Attacher.Sweep attaches running pods that are not in their lane.
+// Synchronize gets the list of the runtime's sandboxes at each connection. If a pod's sandbox is
+// not in the list, it removes the pod from its lanes. It adds no pods: attach.Attacher.Sweep
+// attaches running pods that are not in their lane.
 func (s *session) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox,
 	_ []*api.Container) ([]*api.ContainerUpdate, error) {
 	network := map[string]bool{} // whether a sandbox has its network namespace, by its ID
