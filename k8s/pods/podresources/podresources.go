@@ -96,8 +96,8 @@ func (c *Client) List(ctx context.Context) ([]Pod, error) {
 	return out, nil
 }
 
-// againIn is the time after which a call is repeated that kubelet refused by its rate limit: 100
-// calls a second for all callers together (pkg/kubelet/apis/grpc/ratelimit.go).
+// againIn is the wait before a refused call is repeated. kubelet answers only 100 calls a second,
+// of all callers together (pkg/kubelet/apis/grpc/ratelimit.go).
 const againIn = 10 * time.Millisecond
 
 // ask makes a call to kubelet, and repeats it as long as kubelet refuses it by its rate limit.
@@ -133,7 +133,7 @@ func podOf(p *v1.PodResources) Pod {
 	out := Pod{Namespace: p.Namespace, Name: p.Name}
 	for _, c := range p.Containers {
 		container := Container{Name: c.Name}
-		// kubelet lists the devices of one resource once per NUMA node.
+		// kubelet has an entry for each resource and NUMA node. Join the entries of a resource.
 		at := map[string]int{}
 		for _, d := range c.Devices {
 			i, there := at[d.ResourceName]

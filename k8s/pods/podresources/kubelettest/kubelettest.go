@@ -24,7 +24,7 @@ type Kubelet struct {
 	Pods []*v1.PodResources
 	// NoGet makes Get fail, like a kubelet that does not serve it (possible before Kubernetes 1.34).
 	NoGet bool
-	// Busy is the number of further calls of Get that fail, as by kubelet's rate limit.
+	// Busy is how many more calls of Get fail with the error of kubelet's rate limit.
 	Busy atomic.Int32
 }
 
