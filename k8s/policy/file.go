@@ -25,7 +25,7 @@ type Member struct {
 	Lane string `json:"lane"`
 	// Protocol is "tcp" or "udp".
 	Protocol string `json:"protocol"`
-	// Ports and RemotePorts are "80" or "8000-8010"; empty means any.
+	// Ports and RemotePorts are lists of ports ("80") and ranges ("8000-8010"). Empty means any port.
 	Ports       []string       `json:"ports,omitempty"`
 	RemotePorts []string       `json:"remotePorts,omitempty"`
 	Addrs       []netip.Prefix `json:"addrs,omitempty"`
@@ -59,7 +59,7 @@ func (e Errors) Error() string { return strings.Join(e, "; ") }
 
 // A File is a lanes file made from a policy.
 type File struct {
-	// Text is the file in the form that people read.
+	// Text is the content of the file, as YAML text.
 	Text []byte
 	// Intent is the parsed file. Callers must not change it.
 	Intent *intent.Intent

@@ -51,9 +51,9 @@ func Keep(applied, wanted *v1alpha1.LanePolicySpec, use Use) (spec *v1alpha1.Lan
 	return &out, held
 }
 
-// keepClass sets in is (the wanted class) the values of was (the applied class) that must not
-// change while pods are in the class. It returns a text with these values and the pods, "" if
-// nothing had to be kept.
+// keepClass changes the wanted class (is): values that must not change while pods are in the class
+// become those of the applied class (was). It returns a text with these values and the pods, "" if
+// nothing had to be changed.
 func keepClass(was, is *v1alpha1.Class, used []UsedUnit) string {
 	var kept []string
 	keep := func(what, old, next string) { kept = append(kept, fmt.Sprintf("%s %s, not %s", what, old, next)) }
