@@ -100,8 +100,8 @@ func (c *Cluster) configureNode() error {
 	return nil
 }
 
-// kubeletSysctls are the sysctls that kubelet writes (setupKernelTunables in pkg/kubelet/cm). These
-// values, from which it starts, are the kernel's defaults.
+// kubeletSysctls are the sysctls that kubelet writes (setupKernelTunables in pkg/kubelet/cm). The
+// node boots with these values, which are the kernel's defaults.
 var kubeletSysctls = map[string]string{
 	"vm/overcommit_memory": "0", "vm/panic_on_oom": "0", "kernel/panic": "0", "kernel/panic_on_oops": "0",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",

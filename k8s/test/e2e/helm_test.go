@@ -104,7 +104,7 @@ func (s *suite) outByKubectl(t *testing.T) {
 	s.agentPod(t)
 	s.untilAllocatable(t, "redis", 2)
 	s.typed(t, "kubectl delete lanepolicies --all")
-	// Wait for the card, not until no units are allocatable: without an agent there are none either.
+	// It is not enough to wait until no units are allocatable: this is also so without an agent.
 	until(t, time.Minute, "the lanes have gone", func() (bool, string) {
 		diff := cmp.Diff(s.before.files["card"], s.files(t)["card"])
 		return diff == "", diff + s.agentLog(t)

@@ -18,7 +18,7 @@ import (
 func (s *suite) nri(t *testing.T) {
 	manifests, err := os.ReadFile("../../dist/manifests/niclane-nri.yaml")
 	must(t, err)
-	// The changes have the same effect as the chart's value services.enabled.
+	// These replacements have the same effect as the chart's value services.enabled.
 	text := string(manifests)
 	for before, after := range map[string]string{
 		"        - -nri-bandwidth=true\n": "        - -nri-bandwidth=true\n        - -services\n",

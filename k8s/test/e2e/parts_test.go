@@ -311,7 +311,8 @@ func (s *suite) many(t *testing.T) {
 		return running == n, fmt.Sprintf("%d of %d", running, n)
 	})
 	t.Logf("%d pods with lanes run after %.0f s", n, time.Since(begin).Seconds())
-	// kubelet repeats failed starts, so the pods run even if there were errors. Only events show them.
+	// kubelet repeats failed starts, so all pods run even if there were errors. Only events show the
+	// errors.
 	events, err := s.Client.CoreV1().Events("default").List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=LaneFailed"})
 	must(t, err)

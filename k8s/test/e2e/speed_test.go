@@ -84,9 +84,9 @@ const (
 	nothing = "/usr/bin/true"
 )
 
-// inARow is the number of processes of one control. A control runs programs that do nothing, in
-// turn with the measured calls, and takes about as long as a call for a pod with a lane. If the
-// control gets slower with more pods, the host is the reason, not niclane.
+// inARow is how often a control runs a program that does nothing. Controls are measured in turn
+// with the calls. A control takes about as long as a call for a pod with a lane. If controls get
+// slower with more pods, the host is the reason, not niclane.
 const inARow = 7
 
 // calls measures niclane-cni's calls: it removes a running pod from its lanes and puts it in again,

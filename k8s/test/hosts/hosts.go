@@ -154,8 +154,8 @@ func (h *Hosts) routes() error {
 	return nil
 }
 
-// managed has, by host, the addresses of the host's link to the control plane's machine, which
-// makes the management network. The first address is the control plane's, the second the host's.
+// managed has, by host, the two addresses of the link between the control plane's machine (first
+// address) and the host (second). These links are the management network.
 var managed = map[string][2]netip.Prefix{
 	lab.Client: {netip.MustParsePrefix("10.99.1.1/30"), netip.MustParsePrefix("10.99.1.2/30")},
 	lab.Noise:  {netip.MustParsePrefix("10.99.2.1/30"), netip.MustParsePrefix("10.99.2.2/30")},

@@ -118,7 +118,7 @@ func ownSysctls(values map[string]string, sys, dir string) error {
 	if err := bind(net, net, false); err != nil {
 		return err
 	}
-	// Mounts below sys stay writable (mount(2)).
+	// The mounts below sys (net and the values) stay writable (mount(2)).
 	return bind(sys, sys, true)
 }
 
