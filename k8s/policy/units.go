@@ -45,7 +45,7 @@ func Size(c *v1alpha1.Class) int {
 // UnitID returns the ID of the class's unit number n. The first unit has number 0.
 func UnitID(class string, n int) string { return fmt.Sprintf("%s-%d", class, n) }
 
-// UnitNumber returns the number of the class's unit with this ID, -1 if the ID is not of the class.
+// UnitNumber returns the number of the unit with this ID, -1 if it is no ID of the class's units.
 func UnitNumber(class, id string) int {
 	text, ok := strings.CutPrefix(id, class+"-")
 	n, err := strconv.Atoi(text)

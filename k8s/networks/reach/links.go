@@ -17,14 +17,14 @@ import (
 )
 
 // Links knows which links of the network namespace can be tunnels. It lists all links once, and
-// then reads the kernel's messages about changes (rtnetlink(7)). Listing all links of 110 pods for
+// then reads the kernel's messages about changes (rtnetlink(7)). Listing all links of 100 pods for
 // each starting pod would take 1 ms (BenchmarkOnDevice). The kernel queues a message before it
 // completes the change, so the messages give the present state. The zero value is ready for use.
 // Links keeps a socket open.
 type Links struct {
 	mu       sync.Mutex
-	told     int          // the socket, once open
-	suspects map[int]bool // by index; nil: the links must be listed
+	told     int          // the socket; 0 if it is not open
+	suspects map[int]bool // links that can be tunnels, by index; nil if the links must be listed
 }
 
 // OnDevice does the same as the function OnDevice, without listing all links.

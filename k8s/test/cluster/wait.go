@@ -26,8 +26,8 @@ func until(ctx context.Context, limit time.Duration, what string, holds func(con
 	return nil
 }
 
-// until does the same as the function until. It also returns an error if one of the node's daemons
-// ends meanwhile.
+// until does the same as the function until. It also returns an error if one of the cluster's
+// daemons ends meanwhile.
 func (c *Cluster) until(limit time.Duration, what string, holds func(context.Context) (bool, string)) error {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
