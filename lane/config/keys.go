@@ -47,7 +47,7 @@ func groupKeys() []key {
 				"answers for its own addresses only.",
 			func(t *target, x bool) { t.group.ARPFilter = &x }),
 		strictyaml.Of("rxring", strictyaml.Integer(1, 1<<20), "left alone",
-			"Descriptors of each receive ring, for the whole device. On many cards a change takes the link down.",
+			"Descriptors of each receive ring, for the whole device. A change can take the link down for a moment.",
 			func(t *target, x int) { t.lane.Rings.Rx = &x }),
 		strictyaml.Of("txring", strictyaml.Integer(1, 1<<20), "left alone",
 			"Descriptors of each transmit ring, as for `rxring`.",
@@ -82,7 +82,8 @@ func tuningKeys() []key {
 			func(t *target, x intent.NUMAPolicy) { t.lane.NUMA = x }),
 		strictyaml.Of("guarantee", strictyaml.RateOrShare(), "none",
 			"Transmit rate that the lane always gets, independent of the other lanes. All guarantees together are "+
-				"at most the link's rate.",
+				"at most the link's rate. If the link is full, software HTB leaves a lane without a guarantee 1/1000 "+
+				"of it, at any rank, and guarantees the default lane all that no lane is guaranteed.",
 			func(t *target, x strictyaml.Rate) { t.lane.Bandwidth.Guarantee = intent.Rate(x) }),
 		strictyaml.Of("ceiling", strictyaml.RateOrShare(), "100%",
 			"Maximum transmit rate of the lane.",
