@@ -191,7 +191,7 @@ func cannotWatch(err error) string {
 	if errors.Is(err, unix.EPERM) {
 		return "run it with CAP_BPF and CAP_PERFMON"
 	}
-	return "it needs Linux 5.17 with BTF (/sys/kernel/btf/vmlinux)"
+	return "it needs a kernel with BTF (/sys/kernel/btf/vmlinux)"
 }
 
 // name returns the lane of a watcher's lane number, "" for packets that match no lane.
