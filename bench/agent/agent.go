@@ -26,25 +26,25 @@ import (
 
 // Config is the configuration of an Agent.
 type Config struct {
-	// Files are this side's. Clients are the names of the clients that may connect.
+	// Files are the agent's TLS files. Clients are the names of the clients that may connect.
 	Files   Files
 	Clients []string
-	// Version is niclane's. The orchestrator must have the same.
+	// Version is the version of niclane. The orchestrator must have the same version.
 	Version string
-	// Self is the path of niclane-bench, from which jobs are started.
+	// Self is the path of niclane-bench. The agent runs it to start each job.
 	Self string
 	// Dir is the agent's own directory, which it creates.
 	Dir string
 	// StateDir and RunDir are the directories of niclane's journals and lock.
 	StateDir, RunDir string
-	// Commands are the paths of the commands that may be started; Any allows all.
+	// Commands are the paths of the commands that the agent may start. Any allows all commands.
 	Commands []string
 	Any      bool
 	// User is the user of the jobs if the agent is root: USER or USER:GROUP.
 	User string
-	// Devices on which lanes may be made; needs root.
+	// Devices are the network devices on which the agent may make lanes. Only root can make them.
 	Devices []string
-	// Lease and Limit are those of a session.
+	// Lease is how long an orchestrator may be silent. Limit is the longest that a session lasts.
 	Lease, Limit time.Duration
 	// Log gets a line for each event; nil: no log.
 	Log io.Writer
@@ -67,15 +67,15 @@ type Agent struct {
 	broken  error // why the host could not be restored
 }
 
-// DefaultUser is a user without privileges.
+// DefaultUser is the default of Config.User, a user without privileges.
 const DefaultUser = "nobody"
 
-// Listening is what a serving program prints on standard output, before the address, when it
-// listens.
+// Listening is the text that "niclane bench serve" prints on standard output, before its address,
+// as soon as it accepts connections.
 const Listening = "listening on "
 
-// New checks the configuration, locks the agent's directory, and restores what an earlier agent
-// left there.
+// New checks the configuration and locks the agent's directory. It restores the host if an
+// earlier agent did not.
 func New(c Config) (*Agent, error) {
 	if c.Log == nil {
 		c.Log = io.Discard
@@ -142,7 +142,7 @@ func (a *Agent) findUser() error {
 	return nil
 }
 
-// allowed returns the path of a program if it may be started.
+// allowed returns the path of a program, or an error if the agent may not start it.
 func (a *Agent) allowed(program string) (string, error) {
 	path, err := find(program)
 	if err != nil {
@@ -158,7 +158,7 @@ func (a *Agent) allowed(program string) (string, error) {
 		strings.Join(a.Commands, ","))
 }
 
-// find looks for a program in commandPath.
+// find returns the path of a program. It looks for a name in commandPath. A path must be absolute.
 func find(program string) (string, error) {
 	if strings.ContainsRune(program, '/') {
 		if !filepath.IsAbs(program) || filepath.Clean(program) != program {
@@ -181,13 +181,14 @@ const (
 	maxHeader  = 16 << 10
 )
 
-// Close closes an agent that has not served.
+// Close closes an agent without serving. Serve closes its agent itself.
 func (a *Agent) Close() error {
 	a.spawner.close()
 	return a.lock.Close()
 }
 
-// Serve serves on l until ctx ends, and closes the agent.
+// Serve serves clients on l until ctx ends. It then ends the session, which restores the host,
+// and closes the agent.
 func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	defer a.lock.Close()
 	defer a.spawner.close()
@@ -196,11 +197,11 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	s := &http.Server{
 		Handler: a.handler(), TLSConfig: a.tls, Protocols: protocols,
 		ErrorLog: log.New(a.Log, "", log.LstdFlags|log.LUTC),
-		// Read and write timeouts would end a session. Each request has its own.
+		// The server's own read and write timeouts would end a session. Each request sets deadlines.
 		ReadHeaderTimeout: headerTime, MaxHeaderBytes: maxHeader, IdleTimeout: time.Minute,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: a.Lease, PingTimeout: a.Lease},
 		ConnState: func(c net.Conn, s http.ConnState) {
-			if s == http.StateActive { // after the handshake: it has a verified certificate
+			if s == http.StateActive { // after the handshake: the client has a verified certificate
 				few.Heard(c)
 			}
 		},
@@ -212,7 +213,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	case err = <-served:
 	case <-ctx.Done():
 	}
-	// The session's own request restores the host and ends.
+	// After cancel, the handler of the session's request restores the host and returns.
 	a.mu.Lock()
 	held := a.session
 	a.mu.Unlock()

@@ -26,8 +26,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// TestMain is niclane-bench for the agent's own processes: a fake part follows its
-// configuration.
+// TestMain makes the test program act as niclane-bench for the processes that an agent starts.
+// "internal-load" is a fake part that does what its configuration says.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 || len(os.Args) == 2 && strings.HasPrefix(os.Args[1], "internal-") {
 		switch os.Args[1] {
@@ -84,8 +84,8 @@ func part() {
 	os.Exit(0)
 }
 
-// agentProcess is an agent that can be killed. It reads its configuration and prints its
-// address.
+// agentProcess runs an agent in a process of its own, which a test can kill. It takes the
+// agent's configuration as JSON and prints the agent's address.
 func agentProcess(config string) {
 	var c Config
 	err := json.Unmarshal([]byte(config), &c)
@@ -105,7 +105,7 @@ func agentProcess(config string) {
 	os.Exit(1)
 }
 
-// up brings the loopback device of the tests' own namespace up.
+// up sets the loopback device up: the tests run in a network namespace of their own.
 var up = sync.OnceFunc(func() {
 	if os.Geteuid() == 0 {
 		_ = exec.Command("ip", "link", "set", "lo", "up").Run()
@@ -192,7 +192,7 @@ func open(t *testing.T, d Dial) *Client {
 	return c
 }
 
-// served returns the connection data of a running agent.
+// served runs an agent and returns it with the data that a client needs to connect.
 func served(t *testing.T, change func(*Config)) (Dial, *Agent) {
 	t.Helper()
 	dir := pki(t)
@@ -204,7 +204,7 @@ func served(t *testing.T, change func(*Config)) (Dial, *Agent) {
 	return dial(t, dir, address), a
 }
 
-// started returns an agent with a session.
+// started runs an agent and opens a session with it.
 func started(t *testing.T, change func(*Config)) (*Client, *Agent) {
 	t.Helper()
 	d, a := served(t, change)
@@ -407,7 +407,7 @@ func processes(text string) (out []int) {
 	return out
 }
 
-// sleeper returns a duration that no other test's sleep has.
+// sleeper returns a unique duration for sleep, by which a test finds its own process.
 func sleeper() string { return fmt.Sprintf("1%d.%d", os.Getpid(), time.Now().UnixNano()) }
 
 // noProcesses checks that no process has a text in its command line.
@@ -435,7 +435,8 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// asleep starts the shell and waits until its sleep, which it returns, runs.
+// asleep starts a job from shell and waits until its sleep runs. It returns the job and the
+// sleep's duration.
 func asleep(t *testing.T, c *Client) (j *Job, sleep string) {
 	t.Helper()
 	sleep = sleeper()
@@ -444,8 +445,8 @@ func asleep(t *testing.T, c *Client) (j *Job, sleep string) {
 	return j, sleep
 }
 
-// shell is a command that starts another in a session of its own and ends or waits. The agent
-// must also find what it leaves behind.
+// shell returns a request for a shell script. The script starts sleep in a Unix session of its
+// own, and then runs the command ending. The agent must find the sleep even after the script.
 func shell(ending, sleep string) Request {
 	return Request{What: "forks", Command: []string{"/usr/bin/sh", "-c",
 		"setsid sleep " + sleep + " & trap '' TERM; " + ending}}
@@ -464,7 +465,7 @@ func TestEndOfSessionRestores(t *testing.T) {
 	if _, err := c.Start(t.Context(), request("late", partConfig{})); err == nil {
 		t.Error("a job after the end")
 	}
-	// The agent is free again.
+	// The agent accepts another session.
 	ends(t, start(t, open(t, c.dial), request("again", partConfig{})))
 }
 
@@ -517,7 +518,7 @@ func TestClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Both sides have the same clock.
+	// Agent and client are on the same host, so the true offset is 0.
 	if o.Uncertainty <= 0 || o.Uncertainty > 1e9 || max(o.Ns, -o.Ns) > o.Uncertainty {
 		t.Errorf("%+v", o)
 	}
@@ -561,7 +562,7 @@ func TestFiles(t *testing.T) {
 	put(t, c, "a/b/c.conf", "text", false)
 	put(t, c, "key.pem", "secret", true)
 	var st unix.Stat_t
-	// Only jobs can write next to their files, but they cannot overwrite them.
+	// Only the jobs' group can write to Scratch. It is sticky: jobs cannot replace the agent's files.
 	if err := unix.Stat(c.Host.Scratch, &st); err != nil || a.drop &&
 		(st.Mode&0o7777 != unix.S_ISVTX|0o770 || st.Uid != 0 || int(st.Gid) != a.gid) {
 		t.Errorf("mode %o, user %d, group %d: %v", st.Mode, st.Uid, st.Gid, err)
@@ -576,7 +577,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("file %q was written", name)
 		}
 	}
-	// Jobs can write there too, and may have created a link.
+	// A job can make a symbolic link in Scratch. The agent must not follow it.
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.Symlink(outside, filepath.Join(c.Host.Scratch, "link")); err != nil {
 		t.Fatal(err)
@@ -691,7 +692,7 @@ func TestNewRefuses(t *testing.T) {
 	wantError(t, err, "another agent uses it")
 }
 
-// TestNewRestores: the next agent restores what an agent left that was killed with its keeper.
+// TestNewRestores: if an agent and its keeper were killed, the next agent restores the host.
 func TestNewRestores(t *testing.T) {
 	dir := pki(t)
 	c := configured(t, dir)
@@ -716,7 +717,8 @@ func TestNewRestores(t *testing.T) {
 	noProcesses(t, "sleep\x00"+sleep)
 }
 
-// TestKeeperMakesNothing: the keeper runs after the agent, whose directory may be gone.
+// TestKeeperMakesNothing: if the agent's directory or its lock file is gone, the keeper makes
+// neither and ends without an error.
 func TestKeeperMakesNothing(t *testing.T) {
 	there := t.TempDir()
 	gone := filepath.Join(t.TempDir(), "gone")

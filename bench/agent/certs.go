@@ -20,22 +20,22 @@ import (
 	"time"
 )
 
-// Names of the files that MakeCertificates writes.
+// Default and limit of MakeCertificates, and the name of a file that it writes.
 const (
-	// DefaultClient is the orchestrator's name. AuthorityFile and the following are names of
-	// files.
+	// DefaultClient is the default name of the orchestrator in its certificate.
 	DefaultClient = "niclane-bench"
+	// AuthorityFile is the file with the authority's certificate.
 	AuthorityFile = "ca.pem"
-	MaxValidity   = 366 * 24 * time.Hour
+	// MaxValidity is the longest time for which certificates can be valid.
+	MaxValidity = 366 * 24 * time.Hour
 )
 
 var hostName = regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?$`)
 
-// MakeCertificates writes a new authority, a certificate and key for each host (a name or an
-// address) and one for the orchestrator into dir. It creates dir. The files are NAME.pem and
-// NAME.key, readable by the owner only. It does not keep the authority's key, so that nothing
-// else can be signed with it. It refuses to overwrite files, and returns the names of the
-// files.
+// MakeCertificates makes a new certificate authority, and a certificate with a key for each host
+// (a name or an address) and for the client. It writes them to dir, which it creates, as NAME.pem
+// and NAME.key. Only the owner can read the files. It does not keep the authority's key, so that
+// nothing else can be signed with it. It never overwrites a file. It returns the files' paths.
 func MakeCertificates(dir string, hosts []string, client string, valid time.Duration, now time.Time) ([]string, error) {
 	if valid < time.Minute || valid > MaxValidity {
 		return nil, fmt.Errorf("certificates valid for %v: want 1m to %v", valid, MaxValidity)
@@ -67,7 +67,7 @@ func MakeCertificates(dir string, hosts []string, client string, valid time.Dura
 			}
 		}
 	}
-	from, to := now.Add(-time.Hour), now.Add(valid) // an hour, because clocks differ
+	from, to := now.Add(-time.Hour), now.Add(valid) // valid from an hour ago, because clocks differ
 	ca, caKey, err := sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "niclane bench certs"}, NotBefore: from, NotAfter: to, IsCA: true,
 		BasicConstraintsValid: true,
@@ -137,7 +137,7 @@ func writeNew(path string, text []byte) error {
 	return nil
 }
 
-// sign makes a certificate with a new key. Without a parent it is self-signed.
+// sign makes a certificate with a new key. Without a parent, the certificate is self-signed.
 func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey,
 	error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -22,11 +22,11 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// A Dial says which agent to connect to.
+// A Dial says which agent to connect to, and how.
 type Dial struct {
-	// Name of the host, for errors, and Address of its agent.
+	// Name is the host's name in errors. Address is that of its agent, HOST:PORT.
 	Name, Address string
-	// ServerName in the agent's certificate, "": the host of Address.
+	// ServerName is the name that the agent's certificate must have; "": the host of Address.
 	ServerName string
 	TLS        *tls.Config // from Files.Client
 	Version    string      // version of niclane
@@ -43,7 +43,7 @@ type Client struct {
 	url  url.URL
 
 	body   *io.PipeWriter
-	ctx    context.Context // ends when the agent is lost
+	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
 	heard  chan struct{}
 	ended  chan ending // the agent's last message
@@ -72,10 +72,10 @@ func Open(ctx context.Context, d Dial) (*Client, error) {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
-	// The lease determines how long the agent may be silent, and hear enforces it. The
-	// connection's own timeouts must only be no shorter.
+	// hear ends the session when the agent is silent for longer than the lease. The connection's
+	// own timeouts must not end it earlier.
 	c.http = &http.Client{
-		// One connection for everything: the session ends with it.
+		// One connection for all requests: the session ends with it.
 		Transport: &http.Transport{
 			TLSClientConfig: config, Protocols: protocols, TLSHandshakeTimeout: headerTime,
 			MaxResponseHeaderBytes: maxHeader, DialContext: c.dial.Connect, DisableCompression: true,
@@ -136,7 +136,7 @@ func (c *Client) open(ctx context.Context) error {
 	return nil
 }
 
-// listen reads the agent's side of the session.
+// listen reads the lines that the agent sends in the session, until the last line or an error.
 func (c *Client) listen(in *bufio.Reader, body io.Closer) {
 	defer close(c.read)
 	defer body.Close()
@@ -181,14 +181,14 @@ func (c *Client) hear() {
 	}
 }
 
-// beat sends the heartbeats of this side.
+// beat sends the client's heartbeats until the session ends.
 func (c *Client) beat() {
 	tick := time.NewTicker(Beat)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			// listen reports an error.
+			// The error is not reported here: listen reports why the connection failed.
 			if _, err := c.body.Write([]byte{'\n'}); err != nil {
 				return
 			}
@@ -198,10 +198,10 @@ func (c *Client) beat() {
 	}
 }
 
-// Lost is closed when the agent is lost. Err says why.
+// Lost returns a channel that is closed when the session ends. Err says why it ended.
 func (c *Client) Lost() <-chan struct{} { return c.ctx.Done() }
 
-// Err returns nil while the session lasts.
+// Err returns nil while the session lasts, and then why it ended.
 func (c *Client) Err() error {
 	if c.ctx.Err() == nil {
 		return nil
@@ -209,8 +209,8 @@ func (c *Client) Err() error {
 	return c.fault(context.Cause(c.ctx))
 }
 
-// Close ends the session and waits until the host is restored, or ctx ends. The error says what
-// the agent could not restore, or that this is not known.
+// Close ends the session and waits until the host is restored or ctx ends. The error says what
+// the agent could not restore, or that the agent did not say so.
 func (c *Client) Close(ctx context.Context) error {
 	var err error
 	c.once.Do(func() {
@@ -274,7 +274,7 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 	return nil, c.fault(&RefusedError{a.StatusCode, f.Error})
 }
 
-// A RefusedError is an agent's refusal.
+// A RefusedError is an agent's answer with a status other than 200.
 type RefusedError struct {
 	Status int // HTTP status
 	Text   string
@@ -282,14 +282,14 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Text }
 
-// explain says why there is no answer.
+// explain returns why a request got no answer: why the session or ctx ended, or else err.
 func (c *Client) explain(ctx context.Context, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
 	}
 	if c.Session != "" {
-		// The session uses the same connection. Its error says more.
+		// The session uses the same connection, and its error is more precise. Wait for it.
 		noticed := time.NewTimer(time.Second)
 		defer noticed.Stop()
 		select {
@@ -307,9 +307,10 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// greet opens a separate connection to learn whether the agent accepts the certificate. With
-// TLS 1.3 the agent refuses a certificate after this side's handshake is done, and data sent
-// meanwhile would end in a broken pipe. An agent speaks first, as servers of HTTP/2 do.
+// greet opens a separate connection to learn whether the agent accepts the client's certificate.
+// In TLS 1.3, the agent refuses it only after the client has finished the handshake. A request
+// sent by then would fail with "broken pipe", without the reason. So greet sends nothing and
+// waits for the first byte: a server of HTTP/2 sends first.
 func (c *Client) greet(ctx context.Context, config *tls.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, headerTime, fmt.Errorf("no answer within %v", headerTime))
 	defer cancel()
@@ -341,7 +342,8 @@ func (c *Client) greet(ctx context.Context, config *tls.Config) error {
 	return err
 }
 
-// do sends a value and decodes the answer into another.
+// do sends a request. Its body is send: bytes as they are, another value as JSON. The answer's
+// JSON is stored in into, unless that is nil.
 func (c *Client) do(ctx context.Context, method, path string, send, into any) error {
 	var body io.Reader
 	switch x := send.(type) {
@@ -388,7 +390,7 @@ type Job struct {
 	err  error
 }
 
-// Start starts a job. It ends with the session at the latest.
+// Start starts a job. The job ends with the session at the latest.
 func (c *Client) Start(ctx context.Context, r Request) (*Job, error) {
 	var s Started
 	if err := c.do(ctx, http.MethodPost, "/jobs", r, &s); err != nil {
@@ -404,10 +406,10 @@ func (c *Client) Start(ctx context.Context, r Request) (*Job, error) {
 
 func (j *Job) path() string { return fmt.Sprintf("/jobs/%d", j.id) }
 
-// Done is closed when the job has ended, or the agent is lost.
+// Done returns a channel that is closed when the job has ended or the session is lost.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
-// End returns how the job ended, once Done.
+// End returns how the job ended. Call it only after Done is closed.
 func (j *Job) End() (End, error) { return j.end, j.err }
 
 // Stop asks the job to end, kills it if needed, and waits until it has ended.
@@ -421,7 +423,7 @@ func (j *Job) Stop(ctx context.Context) error {
 	var refused *RefusedError
 	if errors.As(err, &refused) {
 		select {
-		case <-j.done: // it ended meanwhile
+		case <-j.done: // the job ended meanwhile
 			return nil
 		default:
 		}
@@ -451,7 +453,7 @@ func (j *Job) Log(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// Put writes a file below the session's directory. Only jobs can read a private one.
+// Put writes a file below the session's directory. Only jobs can read a private file.
 func (c *Client) Put(ctx context.Context, name string, text []byte, private bool) error {
 	if err := checkName(name); err != nil {
 		return c.fault(err)
@@ -472,13 +474,13 @@ func (c *Client) Find(ctx context.Context, q Search) (p Program, err error) {
 	return p, err
 }
 
-// Ask sends one question to a server from the agent's host.
+// Ask makes the agent send one question to a server.
 func (c *Client) Ask(ctx context.Context, q Asking) error {
 	return c.do(ctx, http.MethodPost, "/ask", q, nil)
 }
 
-// Apply applies lanes in place of those that are applied. They are undone unless Confirm
-// follows in time.
+// Apply undoes the session's earlier lanes and applies new ones. The new lanes are undone unless
+// Confirm follows within l.ConfirmWithin.
 func (c *Client) Apply(ctx context.Context, l Lanes) (a Applied, err error) {
 	err = c.do(ctx, http.MethodPost, "/lanes", l, &a)
 	return a, err
@@ -518,7 +520,7 @@ func begun[A any](ctx context.Context, c *Client, path string, q any) (func(cont
 }
 
 // Meter starts to read a power source of the agent's host. The function that it returns stops
-// reading and returns the measurement, on the host's own clock.
+// reading and returns the measurement, with times of the host's own clock.
 func (c *Client) Meter(ctx context.Context, config power.Config) (func(context.Context) (power.Result, error), error) {
 	return begun[power.Result](ctx, c, "/meters", config)
 }

@@ -12,14 +12,14 @@ import (
 // An Offset is how far the agent's CLOCK_MONOTONIC is ahead of this host's, ns.
 type Offset struct {
 	Ns int64
-	// Uncertainty: the true offset at At lies within Ns ± Uncertainty. It is half of the round
-	// trip, because either direction may have taken all of it.
+	// Uncertainty is half of the round trip, because one direction may have taken all of it. The
+	// true offset at the time At is within Ns ± Uncertainty.
 	Uncertainty int64
-	At          int64 // on this host's CLOCK_MONOTONIC
+	At          int64 // time of the reading on this host's CLOCK_MONOTONIC
 }
 
-// clockAsks is how often the clock is read. The quickest answer counts (Cristian,
-// "Probabilistic clock synchronization", 1989).
+// clockAsks is how often Offset reads the agent's clock. It keeps the reading with the shortest
+// round trip (Cristian, "Probabilistic clock synchronization", 1989).
 const clockAsks = 9
 
 // Offset measures the offset of the agent's clock.
@@ -39,15 +39,16 @@ func (c *Client) Offset(ctx context.Context) (Offset, error) {
 	return best, nil
 }
 
-// offset returns the offset of a clock that was read between two times of this host.
+// offset returns the offset of a clock that showed theirs between before and after, which are
+// times of this host's clock.
 func offset(before, theirs, after int64) Offset {
 	middle := before + (after-before)/2
 	return Offset{Ns: theirs - middle, Uncertainty: (after - before + 1) / 2, At: middle}
 }
 
-// Between interpolates the offset at a time between two readings, linearly. Its uncertainty
-// covers those of both. Clocks of two hosts differ by some ten parts in a million, which is
-// nearly constant between two readings.
+// Between returns the offset at a time between two readings, by linear interpolation. Its
+// uncertainty is the larger one of the two. The clocks of two hosts run at rates that differ by
+// about ten parts per million. This difference is nearly constant between two readings.
 func Between(a, b Offset, at int64) Offset {
 	o := Offset{Ns: a.Ns, Uncertainty: max(a.Uncertainty, b.Uncertainty), At: at}
 	if b.At > a.At {

@@ -5,14 +5,14 @@
 //
 // Both sides authenticate: TLS 1.3 with certificates of one authority. The agent accepts only
 // the clients that it was given by name. The protocol is HTTP/2 with JSON. One orchestrator at
-// a time holds a session. A session is one long request on which both sides send a heartbeat
+// a time has a session. A session is one long HTTP request, on which both sides send a heartbeat
 // every second. A session ends when its orchestrator ends it, is silent for longer than the
 // lease, or loses its connection. The agent then ends every process that it started, rolls back
-// the lanes and removes its files. If the agent itself is killed, a keeper (a process in a
-// session of its own) does that instead.
+// the lanes and removes the session's files. If the agent itself is killed, its keeper, a
+// separate process, does that instead.
 //
 // The agent starts niclane's own parts (generator, noise, servers) as an unprivileged user. It
-// starts other programs only if its configuration names them. It uses no shell. It refuses
+// starts other programs only if its configuration allows them. It uses no shell. It refuses
 // another version of niclane, a second orchestrator, and requests beyond its limits of size and
 // time.
 package agent

@@ -17,11 +17,11 @@ import (
 	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
-// JobCommand is the argument with which niclane becomes the process that prepares itself and
-// then executes a job: niclane JobCommand SPEC ARG...
+// JobCommand is the argument that makes niclane-bench a job's process. The process first sets
+// itself up and then executes the job: niclane-bench JobCommand SPEC PROGRAM ARG...
 const JobCommand = "internal-bench-job"
 
-// spec is the input of that process.
+// spec says how a job's process sets itself up: SPEC of JobCommand, as JSON.
 type spec struct {
 	Agent   int      `json:"agent"` // PID of the agent; the job dies with it
 	CPUs    []int    `json:"cpus,omitempty"`
@@ -29,15 +29,15 @@ type spec struct {
 	FIFO    int      `json:"fifo,omitempty"`
 	MayFIFO int      `json:"mayFIFO,omitempty"`
 	Cgroups []string `json:"cgroups,omitempty"` // directories
-	Part    bool     `json:"part,omitempty"`    // it is a part of niclane
-	// User and Group of the job, if Drop is set.
+	Part    bool     `json:"part,omitempty"`    // the job is a part of niclane
+	// User and Group are the IDs of the job's user and group, if Drop is set.
 	Drop  bool `json:"drop,omitempty"`
 	User  int  `json:"user,omitempty"`
 	Group int  `json:"group,omitempty"`
 }
 
-// JobMain is that process: args are the arguments after JobCommand. It replaces itself and
-// returns only on an error.
+// JobMain is the main function of a job's process; args are the arguments after JobCommand. It
+// replaces the process by the job, and returns only on an error.
 func JobMain(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("%s: want SPEC and a command", JobCommand)
@@ -63,7 +63,7 @@ func JobMain(args []string) error {
 
 func (s spec) become() error {
 	for _, dir := range s.Cgroups {
-		// The whole process, because it already has several threads.
+		// Move the whole process, because it already has several threads.
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 			return err
 		}
@@ -84,8 +84,8 @@ func (s spec) become() error {
 		if err != nil && (!capable(capNice) || s.MayFIFO > 0 && !s.Part) {
 			return err
 		}
-		// If root may not raise limits, as in many containers, the capability itself is passed
-		// on, but only to niclane's own parts, which set the priority themselves.
+		// In many containers, root may not raise limits. niclane's own parts, which set their
+		// priority themselves, then keep CAP_SYS_NICE. Other programs do not.
 		nice = err != nil && s.MayFIFO > 0 && s.Part && s.Drop
 	}
 	if s.FIFO > 0 {
@@ -101,7 +101,7 @@ func (s spec) become() error {
 		}
 	}
 	if s.Drop {
-		// For this thread only, which is the one that execve keeps.
+		// Raw system calls change this thread only. It is the one that execve keeps.
 		if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
 			return fmt.Errorf("setgroups: %w", e)
 		}
@@ -118,12 +118,11 @@ func (s spec) become() error {
 			return fmt.Errorf("keep CAP_SYS_NICE: %w", err)
 		}
 	}
-	// No program, such as one with set-user-ID, may gain privileges that the agent did not
-	// give.
+	// A program with set-user-ID must not gain privileges that the agent did not give.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	// After the change of users, because that clears it.
+	// This comes after the change of users, which would clear the signal.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("signal at the agent's death: %w", err)
 	}
@@ -133,7 +132,8 @@ func (s spec) become() error {
 	return nil
 }
 
-// raiseFIFO lets this process use a SCHED_FIFO priority without a capability.
+// raiseFIFO sets RLIMIT_RTPRIO to p, so that this process may use SCHED_FIFO priorities up to p
+// without a capability.
 func raiseFIFO(p int) error {
 	var have unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_RTPRIO, nil, &have); err != nil {
@@ -146,7 +146,7 @@ func raiseFIFO(p int) error {
 	return nil
 }
 
-// capNice is the set with only CAP_SYS_NICE, of the first 32 capabilities.
+// capNice is CAP_SYS_NICE as a set of capabilities. The set's bits are the first 32 capabilities.
 const capNice = 1 << unix.CAP_SYS_NICE
 
 // capable reports whether this thread has the capabilities of set.
@@ -156,8 +156,8 @@ func capable(set uint32) bool {
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&set == set
 }
 
-// keepNice drops all capabilities except CAP_SYS_NICE, which is kept over execve
-// (capabilities(7), ambient).
+// keepNice drops all capabilities except CAP_SYS_NICE. It makes that one ambient, so that execve
+// keeps it (capabilities(7)).
 func keepNice() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := [2]unix.CapUserData{{Effective: capNice, Permitted: capNice, Inheritable: capNice}}

@@ -20,8 +20,9 @@ import (
 	"time"
 )
 
-// TestCertificatesThatDoNotVerify covers each side's certificates. All fail in the handshake,
-// except a client whose name is not allowed: it gets an answer that says so.
+// TestCertificatesThatDoNotVerify tries wrong certificates of agents and of clients. The TLS
+// handshake refuses them all, with one exception. A client whose name is not allowed gets an
+// answer that says so.
 func TestCertificatesThatDoNotVerify(t *testing.T) {
 	dir, other := pki(t), pki(t)
 	old := certified(t, "127.0.0.1", DefaultClient, time.Now().Add(-3*time.Hour))
@@ -44,7 +45,7 @@ func TestCertificatesThatDoNotVerify(t *testing.T) {
 		}
 		return c
 	}
-	under := func(dir, authority string) Files { // a client's certificate, and the authority of the agents that it trusts
+	under := func(dir, authority string) Files { // a client of dir that trusts agents of authority
 		f := filesOf(dir, DefaultClient)
 		f.Authority = filepath.Join(authority, AuthorityFile)
 		return f
@@ -83,7 +84,7 @@ func TestCertificatesThatDoNotVerify(t *testing.T) {
 			wantError(t, refusal(x.address, x.config), "host sut (agent "+x.address+"): ", x.want)
 		})
 	}
-	// An expired certificate of a client, from an authority that the agent trusts.
+	// The client's certificate has expired, but the agent trusts its authority.
 	c := configured(t, dir)
 	c.Files.Authority = filepath.Join(old, AuthorityFile)
 	address2, _ := serve(t, c)
@@ -129,7 +130,7 @@ func TestNoTLS(t *testing.T) {
 	}
 }
 
-// A way is a proxy that can be cut or stopped.
+// A way is a TCP proxy between client and agent that a test can cut or stop.
 type way struct {
 	l     net.Listener
 	to    string
@@ -205,7 +206,7 @@ func TestLost(t *testing.T) {
 	}{
 		"cut":    {(*way).cut, MinLease, "the agent is lost: ", "its orchestrator is lost: "},
 		"silent": {(*way).stop, MinLease, "the agent is lost: silent for 2s", "its orchestrator "},
-		// Longer than the default: the connection's own timeouts must allow it.
+		// Longer than MinLease: the connection's own timeouts must not end the session earlier.
 		"a longer lease": {(*way).stop, 9 * time.Second, "the agent is lost: silent for 9s", "its orchestrator "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +226,7 @@ func TestLost(t *testing.T) {
 			s := open(t, dial(t, dir, way.l.Addr().String()))
 			j, sleep := asleep(t, s)
 			x.lose(way)
-			// The orchestrator notices it in every wait.
+			// Everything that the orchestrator waits for ends with an error.
 			select {
 			case <-s.Lost():
 			case <-time.After(30 * time.Second):
@@ -237,7 +238,7 @@ func TestLost(t *testing.T) {
 			wantError(t, err, "host sut", "lost")
 			_, err = s.Start(t.Context(), request("late", partConfig{}))
 			wantError(t, err, "host sut", "lost")
-			// And the agent restores the host.
+			// The agent restores the host.
 			waitFor(t, "restored", func() bool {
 				a.mu.Lock()
 				defer a.mu.Unlock()

@@ -96,7 +96,7 @@ func FuzzFileNames(f *testing.F) {
 	})
 }
 
-// FuzzSession: for any answer of an agent, its client ends with a reason.
+// FuzzSession: for any answer of an agent, the client ends the session and says why.
 func FuzzSession(f *testing.F) {
 	for _, s := range []string{"{}\n{}\n", `{"ended":{"reason":"x","errors":["y"]}}` + "\n", "{}\n\n",
 		strings.Repeat("x", 5000), `{"ended":null}` + "\n", "[]\n"} {

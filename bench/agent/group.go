@@ -17,20 +17,20 @@ import (
 	"github.com/niclane/niclane/internal/kernel/cgroup"
 )
 
-// groupName is the prefix of the control groups of agents' members.
+// groupName is the start of the path of a session's control group. The session's ID follows.
 const groupName = "/niclane-bench-"
 
-// A group is the control group of a session's members, in the hierarchies that lanes use: the
-// unified one, and those of version 1 with cpuset and net_prio.
+// A group is the control group of a session's jobs that are members of a lane. It has a directory
+// in each hierarchy that lanes use: the unified one, and version 1's with cpuset and net_prio.
 type group struct {
 	Path string   `json:"path,omitempty"`
 	Dirs []string `json:"dirs,omitempty"`
-	// Enabled is the unified hierarchy's root if cpuset was not enabled below it before.
+	// Enabled is the root of the unified hierarchy if make enables cpuset below it, else "".
 	Enabled string `json:"enabled,omitempty"`
 }
 
-// of returns the directories that a job joins. A request with a group name gets a subgroup of
-// its own, with its processors and memory.
+// of returns the control group directories that a job joins. A request with a group name gets a
+// subgroup of that name, limited to the request's processors and memory nodes.
 func (g group) of(r Request) ([]string, error) {
 	if r.Group == "" {
 		return g.Dirs, nil
@@ -46,7 +46,8 @@ func (g group) of(r Request) ([]string, error) {
 	return out, nil
 }
 
-// planGroup returns the group that makeGroup will make; it is empty if there is no hierarchy.
+// planGroup returns the group that make will create. It is empty if the host has no hierarchy
+// that lanes use.
 func planGroup(session string) (group, error) {
 	have, err := cgroup.Find(nil)
 	if err != nil {
@@ -83,10 +84,10 @@ func (g group) make() error {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
-		// A new cpuset of version 1 is empty, and no process can enter it.
+		// A new cpuset of version 1 is empty, and no process can join it. Copy the parent's values.
 		for _, file := range []string{"cpuset.mems", "cpuset.cpus"} {
 			above, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
-			if errors.Is(err, fs.ErrNotExist) { // not of this hierarchy, or the unified one's root
+			if errors.Is(err, fs.ErrNotExist) { // cpuset is not in this hierarchy, or the parent is the unified root
 				continue
 			}
 			if err == nil {
@@ -108,7 +109,7 @@ func (g group) remove() error {
 	}
 	if g.Enabled != "" {
 		err := os.WriteFile(filepath.Join(g.Enabled, "cgroup.subtree_control"), []byte("-cpuset"), 0)
-		if err != nil && !errors.Is(err, unix.EBUSY) { // another program uses it
+		if err != nil && !errors.Is(err, unix.EBUSY) { // EBUSY: another program uses cpuset
 			errs = append(errs, fmt.Errorf("disable cpuset: %w", err))
 		}
 	}

@@ -33,7 +33,8 @@ func (e *heldError) Error() string {
 	return "the agent is held by " + e.by + "; one orchestrator at a time"
 }
 
-// handler checks the client and its version before it reads anything else.
+// handler returns the handler of all requests. It checks the client's certificate and version
+// before it reads anything else.
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /session", a.serveSession)
@@ -94,7 +95,7 @@ func (a *Agent) handler() http.Handler {
 // A service handles one kind of request of a session.
 type service func(*session, *http.Request) (any, error)
 
-// reads passes the request's decoded body to do.
+// reads returns a service that passes the request's decoded body to do.
 func reads[Q, A any](do func(*session, context.Context, Q) (A, error)) service {
 	return func(s *session, r *http.Request) (any, error) {
 		q, err := decode[Q](r.Body)
@@ -105,7 +106,7 @@ func reads[Q, A any](do func(*session, context.Context, Q) (A, error)) service {
 	}
 }
 
-// begins answers with the number of the activity that begin has started.
+// begins returns a service that starts an activity with begin and answers with its number.
 func begins[Q any](begin func(*session, Q) (int, error)) service {
 	return reads(func(s *session, _ context.Context, q Q) (Started, error) {
 		id, err := begin(s, q)
@@ -113,7 +114,7 @@ func begins[Q any](begin func(*session, Q) (int, error)) service {
 	})
 }
 
-// numbered passes the number in the request's path to do.
+// numbered returns a service that passes the number in the request's path to do.
 func numbered[A any](do func(*session, int) (A, error)) service {
 	return func(s *session, r *http.Request) (any, error) {
 		id, err := number(r)
@@ -124,7 +125,7 @@ func numbered[A any](do func(*session, int) (A, error)) service {
 	}
 }
 
-// held returns the session with that ID.
+// held returns the present session if it has this ID, else nil.
 func (a *Agent) held(id string) *session {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -134,7 +135,8 @@ func (a *Agent) held(id string) *session {
 	return a.session
 }
 
-// sameVersion compares the other side's version with ours.
+// sameVersion returns an error if the other side has another version of niclane or of the
+// protocol.
 func sameVersion(h http.Header, version string) error {
 	protocol, theirs := h.Get(headerProtocol), h.Get(headerVersion)
 	if protocol == Protocol && theirs == version {
@@ -153,7 +155,7 @@ func answer(w http.ResponseWriter, status int, x any) {
 	if x == nil {
 		x = struct{}{}
 	}
-	_ = json.NewEncoder(w).Encode(x) // the client is gone
+	_ = json.NewEncoder(w).Encode(x) // an error means that the client is gone
 }
 
 func fail(w http.ResponseWriter, err error) {
@@ -174,7 +176,7 @@ func fail(w http.ResponseWriter, err error) {
 	answer(w, status, failure{err.Error()})
 }
 
-// decode reads exactly one JSON value.
+// decode reads one JSON value. Unknown keys and a second value are errors.
 func decode[T any](in io.Reader) (T, error) {
 	var x T
 	d := json.NewDecoder(in)
@@ -192,7 +194,7 @@ func decode[T any](in io.Reader) (T, error) {
 func (a *Agent) serveSession(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	owner, _ := known(r.TLS, a.Clients)
-	// The heartbeats would exceed a limit on one body.
+	// The opening must fit into this buffer: ReadSlice refuses a longer line.
 	body := bufio.NewReaderSize(r.Body, 4<<10)
 	_ = rc.SetReadDeadline(time.Now().Add(headerTime))
 	first, err := body.ReadSlice('\n')
@@ -232,7 +234,7 @@ func (a *Agent) serveSession(w http.ResponseWriter, r *http.Request) {
 // errEnded is the regular end of a session.
 var errEnded = errors.New("its orchestrator has ended it")
 
-// hold keeps a session until it must end.
+// hold keeps a session until it must end, and returns why it ends.
 func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body *bufio.Reader, r *http.Request,
 	o Opening, warnings []string) error {
 	a := s.agent
@@ -251,7 +253,7 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 	heard, ended := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
 		for {
-			// The number of heartbeats is not limited, but the time between them is.
+			// The next heartbeat must come within the lease.
 			_ = rc.SetReadDeadline(time.Now().Add(a.Lease))
 			_, err := body.Discard(1)
 			if err != nil {
@@ -298,7 +300,8 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 	}
 }
 
-// describe describes the host.
+// describe returns a description of the host and of its network device dev, if dev is not "".
+// It also returns warnings about what it could not read.
 func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []string) {
 	h := Host{Host: machine.Describe(), Root: a.root, Scratch: s.files(), Storage: s.storage, Cgroup: s.group.Path,
 		Awake: s.latency != nil, User: strconv.Itoa(a.uid)}
@@ -422,10 +425,10 @@ func servePut(s *session, r *http.Request) (any, error) {
 	return nil, s.put(r.PathValue("name"), r.URL.Query().Has("private"), text)
 }
 
-// versionTime limits a program that is asked for its version.
+// versionTime is how long a program may take to print its version.
 const versionTime = 5 * time.Second
 
-// find looks for a program that the agent may start.
+// find looks for a program that the agent may start. With q.Flag, it also asks for the version.
 func (s *session) find(ctx context.Context, q Search) (Program, error) {
 	path, err := s.agent.allowed(q.Program)
 	if err != nil || q.Flag == "" {
@@ -434,7 +437,8 @@ func (s *session) find(ctx context.Context, q Search) (Program, error) {
 	return Program{path, s.version(ctx, path, q.Flag)}, nil
 }
 
-// version returns the first line of a program's answer.
+// version returns the first line that a program prints when it is started with flag. If the
+// program fails or is too slow, it returns "".
 func (s *session) version(ctx context.Context, path, flag string) string {
 	id, err := s.add(Request{What: "version", Command: []string{path, flag}})
 	if err != nil {
@@ -459,7 +463,7 @@ func (s *session) version(ctx context.Context, path, flag string) string {
 	return line
 }
 
-// ask sends one question to a server from this host.
+// ask connects to a server from this host and sends one question.
 func (s *session) ask(ctx context.Context, q Asking) (any, error) {
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", address)

@@ -30,9 +30,10 @@ type job struct {
 	part   bool
 }
 
-// limitedWriter keeps what is written up to two limits: its own and that of all results.
+// limitedWriter keeps what is written to it. It refuses more than maxResult bytes, and more than
+// maxResults bytes in all results of the session.
 type limitedWriter struct {
-	buf  bytes.Buffer // not embedded: its ReadFrom ignores the limits
+	buf  bytes.Buffer // not embedded: Buffer.ReadFrom would ignore the limits
 	all  *atomic.Int64
 	over bool
 }
@@ -47,7 +48,7 @@ func (l *limitedWriter) Write(b []byte) (int, error) {
 
 var errOver = errors.New("a result that is too large")
 
-// tail keeps the end of what is written and informs followers.
+// tail keeps the last maxLog bytes of what is written. It informs readers that wait for more.
 type tail struct {
 	mu      sync.Mutex
 	b       []byte
@@ -70,8 +71,8 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// since returns the kept part of what was written after the first n bytes, the number of bytes
-// written in all, and a channel that is closed when there is more.
+// since returns the bytes written after the first n, as far as they are still kept. It also
+// returns the number of bytes written in all, and a channel that is closed when more are written.
 func (t *tail) since(n int64) ([]byte, int64, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,9 +93,9 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// A spawner starts processes from one thread that lasts as long as the agent. The kernel sends
-// the signal at a parent's death when the thread that started the process ends (prctl(2),
-// PR_SET_PDEATHSIG).
+// A spawner starts processes from one thread that lives as long as the agent. Jobs are to be
+// killed when the agent dies. The kernel does that as soon as the thread that started the job
+// ends (prctl(2), PR_SET_PDEATHSIG).
 type spawner struct{ do chan func() }
 
 func newSpawner() *spawner {
@@ -164,8 +165,8 @@ func (s *session) start(r Request) (*job, error) {
 	if r.Part == PartLed {
 		j.cmd.Env = append(j.cmd.Env, GroupVariable+"="+s.group.Path)
 	}
-	// A session of its own, so that the scheduler's autogroup does not put it into one group
-	// with the agent.
+	// The job gets a Unix session of its own. Otherwise the scheduler's autogroup would put the
+	// job into one group with the agent.
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	j.cmd.Stderr = &j.log
 	if j.part {
@@ -173,7 +174,8 @@ func (s *session) start(r Request) (*job, error) {
 	} else {
 		j.cmd.Stdout = &j.log
 	}
-	// Processes that the job leaves behind may hold its pipes open.
+	// Wait waits only this long for the pipes to close after the job has ended: processes that
+	// the job left behind may hold them open.
 	j.cmd.WaitDelay = time.Second
 	if err := a.spawner.start(j.cmd); err != nil {
 		return nil, err
@@ -185,7 +187,7 @@ func (s *session) start(r Request) (*job, error) {
 	return j, nil
 }
 
-// commandPath is the list of directories in which programs are searched.
+// commandPath lists the directories in which agent and jobs look for programs.
 const commandPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // end returns the result of a job that has ended.
@@ -208,8 +210,7 @@ func (j *job) end() End {
 	return e
 }
 
-// stopTime is how long a job may take to end when asked: with a hundredth of a processor, it
-// takes two seconds.
+// stopTime is how long a job may take to end when asked. With 1 % of a processor, a job takes 2 s.
 const stopTime = 10 * time.Second
 
 // stop asks the job to end, and kills it after stopTime.

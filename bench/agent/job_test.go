@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestJobIsKilled: a job that does not end when asked is killed, with its children, and named.
+// TestJobIsKilled: a job that does not end when asked is killed. The error names the job.
 func TestJobIsKilled(t *testing.T) {
 	j := &job{what: "the script", done: make(chan struct{}),
 		cmd: exec.Command("sh", "-c", `trap '' TERM; echo; while :; do :; done`)}
@@ -41,8 +41,8 @@ func TestJobIsKilled(t *testing.T) {
 	}
 }
 
-// TestJobRights: a job has the user and the group of the agent's configuration, and may use its
-// priority, also if root may not raise limits.
+// TestJobRights: a job has the user and group of the agent's configuration. It gets its SCHED_FIFO
+// priority even where root may not raise RLIMIT_RTPRIO.
 func TestJobRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")

@@ -21,11 +21,12 @@ const PartTune = "tune"
 // PartLed is the part of niclane that directs connections to one of the session's listeners.
 const PartLed = "led"
 
-// GroupVariable names the environment variable of that part with the session's control group.
-// The part can reach the listeners of that group only.
+// GroupVariable is the environment variable that tells PartLed the session's control group.
+// PartLed can reach only the listeners of that group.
 const GroupVariable = "NICLANE_BENCH_GROUP"
 
-// mayLead refuses PartLed if the agent was not started for it.
+// mayLead returns an error if the agent may not run PartLed: it needs --lanes and a control
+// group.
 func (s *session) mayLead() error {
 	switch {
 	case len(s.agent.Devices) == 0:
@@ -36,8 +37,8 @@ func (s *session) mayLead() error {
 	return nil
 }
 
-// mayTune refuses PartTune if the agent was not started for it. It needs the same permission as
-// lanes.
+// mayTune returns an error if the agent may not run PartTune: as for lanes, the device must be
+// one of --lanes.
 func (s *session) mayTune(r Request) error {
 	if len(s.agent.Devices) == 0 {
 		return errors.New("this agent tunes nothing: it was started without --lanes")
@@ -55,8 +56,8 @@ func (s *session) mayTune(r Request) error {
 	return nil
 }
 
-// apply applies lanes in place of those that are applied, as "niclane apply" does: with a
-// journal, and undone by a separate process unless confirmed.
+// apply undoes the session's earlier lanes and applies new ones by "niclane apply". The journal
+// records them. A separate process of niclane undoes them unless confirm follows in time.
 func (s *session) apply(ctx context.Context, l Lanes) (Applied, error) {
 	if err := l.check(); err != nil {
 		return nil, err

@@ -11,11 +11,12 @@ import (
 // maxMeters is the largest number of active meters.
 const maxMeters = 16
 
-// meter starts to read a power source of this host, with the agent's own privileges: since
-// Linux 5.10 only root can read RAPL's counters. metered ends it.
+// meter starts to read a power source of this host and returns a number; metered takes the number
+// and ends the reading. The agent itself reads, not a job: since Linux 5.10, only root can read
+// RAPL's counters.
 func (s *session) meter(c power.Config) (int, error) {
 	if !c.Local() {
-		// Otherwise a client of the agent could make it open connections and read credentials.
+		// A client must not be able to make the agent open connections or read credentials.
 		return 0, fmt.Errorf("power source %.40q: an agent reads its own host's sensors only, want %s, %s, or %s "+
 			"with a device", c.Source, power.RAPL, power.Hwmon, power.IPMI)
 	}

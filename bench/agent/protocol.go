@@ -17,8 +17,8 @@ import (
 	"github.com/niclane/niclane/bench/part/ready"
 )
 
-// Protocol is the version of the protocol between agent and orchestrator. It grows with every
-// change.
+// Protocol is the version of the protocol between agent and orchestrator. Each change of the
+// protocol increases it.
 const Protocol = "5"
 
 // Headers of requests and answers.
@@ -30,20 +30,20 @@ const (
 
 // Limits of what either side accepts.
 const (
-	// MaxRequest is the largest JSON body of a request, with a job's configuration, bytes.
+	// MaxRequest is the largest body of a request, in bytes.
 	MaxRequest = 1 << 20
 
 	maxFile     = 1 << 20   // bytes of a file
 	maxFiles    = 64 << 20  // bytes of a session's files
-	maxResult   = 64 << 20  // bytes of a job's result, and of any answer
-	maxResults  = 256 << 20 // bytes of the results of a session that were not fetched
-	maxLog      = 16 << 10  // bytes that are kept of a job's output
+	maxResult   = 64 << 20  // bytes of a job's result
+	maxResults  = 256 << 20 // bytes of all results of a session that the client has not fetched
+	maxLog      = 16 << 10  // last bytes of a job's output that are kept
 	maxJobs     = 256       // jobs of a session at the same time
 	maxArgument = 64 << 10  // bytes of a command with its environment
-	maxText     = 200       // bytes of names in messages
+	maxText     = 200       // bytes of a text from the client that messages contain
 	maxConns    = 64        // connections of an agent
-	// maxStrangers is the largest number of connections that have not shown a certificate. A
-	// further one closes the oldest. It is more than one can open in the time of a handshake.
+	// maxStrangers is the largest number of connections without a verified certificate. One more
+	// closes the oldest of them. A handshake takes less time than opening so many connections.
 	maxStrangers = 1024
 	maxStreams   = maxJobs*2 + 64
 )
@@ -51,24 +51,25 @@ const (
 // Beat is the interval of the heartbeats of both sides.
 const Beat = time.Second
 
-// Lease is how long the other side may be silent. The default outlasts a card's reset and TCP's
-// retransmissions after it: the session may use the same link that gets lanes.
+// Limits and default of the lease, which is how long the other side may be silent. The session may
+// use the link that gets lanes. The default is therefore longer than a reset of the card and TCP's
+// retransmissions after it.
 const (
 	DefaultLease = 30 * time.Second
 	MinLease     = 2 * time.Second
 	MaxLease     = 5 * time.Minute
 )
 
-// An Opening starts a session. It is the first line of its request.
+// An Opening is the first line that the orchestrator sends in a session.
 type Opening struct {
-	// Purpose is the experiment's title. Other clients that want a session are told it.
+	// Purpose is the experiment's title. The agent tells it to other clients that want a session.
 	Purpose string `json:"purpose"`
-	// Limit of the session, ns.
+	// Limit is the longest time that the session may last, ns.
 	Limit int64 `json:"limitNs"`
-	// Device to describe, "" for none.
+	// Device is the network device to describe in Host.Device; "": none.
 	Device string `json:"device,omitempty"`
-	// Storage are directories of the host. The session gets a directory of its own in each,
-	// which is removed at its end.
+	// Storage are directories of the host. In each of them, the agent makes a directory for the
+	// session and removes it at the session's end.
 	Storage []string `json:"storage,omitempty"`
 }
 
@@ -84,7 +85,7 @@ func (o Opening) check(most time.Duration) error {
 	return errors.Join(append(errs, checkStorage(o.Storage))...)
 }
 
-// A Welcome is the first line of a session's answer.
+// A Welcome is the first line that the agent sends in a session.
 type Welcome struct {
 	Session string `json:"session"`
 	Lease   int64  `json:"leaseNs"`
@@ -101,17 +102,17 @@ type Host struct {
 	Root bool `json:"root"`
 	// User is the user of the jobs.
 	User string `json:"user"`
-	// Processors on which jobs may run.
+	// Processors are the numbers of the processors on which jobs may run.
 	Processors []int `json:"processors"`
 	// Awake says that deep sleep states of the processors are disabled during the session.
 	Awake bool `json:"awake"`
 	// Scratch is the directory of the session's files.
 	Scratch string `json:"scratch"`
-	// Storage are the session's directories in those of the opening, in the same order.
+	// Storage are the directories that the agent made in those of Opening.Storage, in that order.
 	Storage []string `json:"storage,omitempty"`
-	// Cgroup is the control group of members, "" if there is none.
+	// Cgroup is the path of the session's control group for members of a lane; "": none.
 	Cgroup string `json:"cgroup,omitempty"`
-	// Device is the one that the opening asked for.
+	// Device describes Opening.Device; nil: not asked for, or not found.
 	Device *Device `json:"device,omitempty"`
 }
 
@@ -128,9 +129,9 @@ type Device struct {
 	Queues   int    `json:"queues,omitempty"`
 }
 
-// A line is one of a session after the first, sent by the agent.
+// A line is what the agent sends in a session after Welcome: a heartbeat, or the end.
 type line struct {
-	// Ended is set in the last line: the host is restored, or why it is not.
+	// Ended is set in the last line only: why the session ended, and what was not restored.
 	Ended *ending `json:"ended,omitempty"`
 }
 
@@ -139,32 +140,32 @@ type ending struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// Parts are the parts of niclane that a job can be. Each is a process "niclane internal-PART"
+// Parts are the parts of niclane that a job can be. Each is a process "niclane-bench internal-PART"
 // that reads its configuration from standard input and writes its result to standard output.
 var Parts = []string{"load", "noise", "server", "http", "counters", "hiccup", PartTune, "cache", "fetch", "nodes",
 	PartLed}
 
 // A Request starts a job: a part of niclane, or a command.
 type Request struct {
-	// What is the name in messages.
+	// What is the job's name in messages.
 	What   string          `json:"what"`
 	Part   string          `json:"part,omitempty"`
 	Config json.RawMessage `json:"config,omitempty"`
-	// Command is the program and its arguments. Environment has NAME=VALUE.
+	// Command is the program and its arguments. Environment are its variables, NAME=VALUE.
 	Command     []string `json:"command,omitempty"`
 	Environment []string `json:"environment,omitempty"`
-	// CPUs on which the process may run; none: all that the agent has. FIFO is its SCHED_FIFO
-	// priority. A part's threads set SCHED_FIFO themselves.
+	// CPUs are the processors on which the job may run; none: all that the agent has. FIFO is the
+	// job's SCHED_FIFO priority; 0: none. The threads of a part set it themselves: see MayFIFO.
 	CPUs []int `json:"cpus,omitempty"`
 	FIFO int   `json:"fifoPriority,omitempty"`
-	// Mems are the NUMA nodes of its memory; none: the kernel chooses. With CPUs only.
+	// Mems are the NUMA nodes of the job's memory; none: the kernel chooses. They need CPUs too.
 	Mems []int `json:"mems,omitempty"`
-	// MayFIFO is the priority that its threads may set themselves.
+	// MayFIFO is the highest SCHED_FIFO priority that the job's threads may set; 0: none.
 	MayFIFO int `json:"mayFIFOPriority,omitempty"`
 	// Member says that the job joins the session's control group.
 	Member bool `json:"member,omitempty"`
-	// Group is the name of a subgroup, which keeps the job to CPUs and Mems even if it places
-	// its threads itself; "": none.
+	// Group is the name of a subgroup for the job; "": none. The subgroup limits the job to CPUs
+	// and Mems, even if the job itself sets the processors of its threads.
 	Group string `json:"group,omitempty"`
 }
 
@@ -231,21 +232,21 @@ func (r Request) check() error {
 	return errors.Join(errs...)
 }
 
-// reserved are names that the agent sets itself.
+// reserved are the environment variables that the agent sets itself.
 var reserved = []string{marker, GroupVariable, "PATH"}
 
-// A Started is a job that was started.
+// A Started is the number of a job, a counting or a meter that was started.
 type Started struct {
 	ID int `json:"id"`
 }
 
 // An End is how a job ended.
 type End struct {
-	// Error is how it failed, "" if it did not: "exit status 1: the last line".
+	// Error says how the job failed: "exit status 1: LAST LINE OF THE LOG". "": it did not fail.
 	Error string `json:"error,omitempty"`
-	// Result is that of a part that ended well.
+	// Result is the standard output of a part of niclane, if the part did not fail.
 	Result json.RawMessage `json:"result,omitempty"`
-	// Log is the end of its output.
+	// Log is the end of the job's output.
 	Log string `json:"log,omitempty"`
 }
 
@@ -258,21 +259,21 @@ type Asking struct {
 // A Search is a request to find a program.
 type Search struct {
 	Program string `json:"program"`
-	// Flag is the argument with which it prints its version, "": not asked.
+	// Flag is the argument that makes the program print its version; "": do not run it.
 	Flag string `json:"flag,omitempty"`
 }
 
-// A Program is one that was found.
+// A Program is the answer to a Search.
 type Program struct {
 	Path string `json:"path"`
-	// Version is the first line of its answer, "" if there was none.
+	// Version is the first line that the program printed for Flag; "": none.
 	Version string `json:"version,omitempty"`
 }
 
-// Lanes are lanes to apply.
+// Lanes is a lanes file to apply.
 type Lanes struct {
 	Text string `json:"text"`
-	// ConfirmWithin is the time after which they are undone unless confirmed, ns.
+	// ConfirmWithin is the time in ns after which the lanes are undone if they are not confirmed.
 	ConfirmWithin int64 `json:"confirmWithinNs"`
 }
 
@@ -286,10 +287,10 @@ func (l Lanes) check() error {
 // Applied is the result of applying Lanes: the output of "niclane apply --json".
 type Applied = json.RawMessage
 
-// A Counting is the set of counters read twice.
+// A Counting says which counters of the host to read, at the start and at the end.
 type Counting struct {
 	Device string `json:"device,omitempty"`
-	// Jobs are those whose processes are counted, by name.
+	// Jobs are the numbers of the jobs whose processes are counted, by their names in the result.
 	Jobs map[string]int `json:"jobs,omitempty"`
 }
 

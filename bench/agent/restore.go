@@ -25,16 +25,16 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// marker is the environment variable of every process of a session, and of their children, by
-// which they are found.
+// marker is an environment variable with the session's ID. The session's jobs and their children
+// have it, and the agent finds them by it.
 const marker = "NICLANE_BENCH_SESSION"
 
-// A record is what a session must restore. It is written to disk before the session changes
-// anything.
+// A record says what to restore at the end of a session. It is written to disk before the session
+// changes anything.
 type record struct {
 	Session string `json:"session"`
-	// Lanes is the lanes file, which niclane's journal names. StateDir and RunDir are the
-	// directories of journal and lock.
+	// Lanes is the path of the lanes file, by which niclane's journal names the lanes. StateDir and
+	// RunDir are the directories of niclane's journals and lock.
 	Lanes    string `json:"lanes"`
 	StateDir string `json:"stateDir"`
 	RunDir   string `json:"runDir"`
@@ -68,8 +68,8 @@ func (r record) write(dir string) error {
 	return os.Rename(tmp, recordPath(dir))
 }
 
-// restore restores what the record in an agent's directory names; without a record it does
-// nothing. It removes the record when everything is done.
+// restore restores the host as the record in the agent's directory says. Without a record it does
+// nothing. It removes the record when all is restored.
 func restore(dir string) error {
 	b, err := os.ReadFile(recordPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +116,7 @@ func (r record) rollback() error {
 		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "another niclane is changing this host") {
 			return err
 		}
-		time.Sleep(100 * time.Millisecond) // the lock says which process holds it, not for how long
+		time.Sleep(100 * time.Millisecond) // the lock does not tell when it will be free
 	}
 }
 
@@ -149,7 +149,7 @@ func (r record) applied() (bool, error) {
 // killTime limits the wait for killed processes.
 const killTime = 5 * time.Second
 
-// endMarked ends the processes of a session: it asks them first, and kills them after a while.
+// endMarked ends the processes of a session. It asks them first, and kills them after stopTime.
 func endMarked(session string) error {
 	begin := time.Now()
 	sent := map[int]bool{}
@@ -187,8 +187,8 @@ func signalMarked(pid int, session string, sig unix.Signal) {
 	}
 }
 
-// isMarked reports whether a process belongs to a session. A process that has ended, or belongs
-// to another user, cannot be read. A zombie's environment is empty.
+// isMarked reports whether a process belongs to a session. It returns false if it cannot read the
+// process's environment: the process has ended, is a zombie, or belongs to another user.
 func isMarked(pid, session string) bool {
 	env, err := readSome(filepath.Join("/proc", pid, "environ"))
 	return err == nil && has(env, []byte(marker+"="+session))
@@ -218,7 +218,7 @@ func marked(session string) ([]int, error) {
 	return out, nil
 }
 
-// readSome reads at most the largest environment with which a process can start.
+// readSome reads up to 8 MiB of a file. A process cannot start with a larger environment.
 func readSome(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -241,8 +241,8 @@ func has(env, want []byte) bool {
 // niclane-bench KeeperCommand DIR.
 const KeeperCommand = "internal-bench-keeper"
 
-// startKeeper starts the process that restores the host if this one is killed. It returns the
-// keeper's standard input.
+// startKeeper starts the keeper, a process that restores the host if the agent is killed. It
+// returns the keeper's standard input.
 func startKeeper(dir, self string) (*os.File, error) {
 	ours, theirs, err := pipe()
 	if err != nil {
@@ -269,7 +269,7 @@ func pipe() (r, w *os.File, err error) {
 // KeeperMain waits until its standard input is closed. If nothing was written to it, the agent
 // was killed, and KeeperMain restores the host.
 func KeeperMain(dir string) error {
-	// A signal to the agent's control group is meant for the agent.
+	// systemd signals all processes of the agent's control group, but means only the agent.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	if n, err := io.Copy(io.Discard, os.Stdin); err != nil || n > 0 {
 		return err
@@ -283,7 +283,7 @@ func KeeperMain(dir string) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // a directory that was removed is not created again
 		}
-		// The agent is about to end, or another one has started and restores.
+		// EWOULDBLOCK: the agent is still ending, or a new agent has the lock and restores the host.
 		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
 			return err
 		}
@@ -291,8 +291,8 @@ func KeeperMain(dir string) error {
 	}
 }
 
-// lockDir locks an agent's directory, which it creates. The kernel releases the lock with the
-// process.
+// lockDir creates and locks an agent's directory. The kernel releases the lock when the process
+// ends.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ import (
 type session struct {
 	agent   *Agent
 	id      string
-	owner   string // name in its certificate
+	owner   string // name in the orchestrator's certificate
 	remote  string
 	purpose string
 	began   time.Time
@@ -56,14 +56,15 @@ type counting struct {
 	before *machine.Snapshot
 }
 
-// String names the holder of the agent.
+// String says which client has the session, since when and for what.
 func (s *session) String() string {
 	return fmt.Sprintf("%s at %s, since %s, for %q", s.owner, s.remote, s.began.UTC().Format(time.RFC3339), s.purpose)
 }
 
 func (s *session) files() string { return filepath.Join(s.agent.Dir, "files") }
 
-// open prepares the host for a session. The record names everything before it is made.
+// open prepares the host for a session. Before it changes the host, it writes a record of all that
+// it will make.
 func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error) {
 	s := &session{
 		agent: a, id: rand.Text(), owner: owner, remote: remote, purpose: o.Purpose, began: time.Now(),
@@ -131,7 +132,7 @@ func (s *session) prepare() (err error) {
 	return err
 }
 
-// holdLatency keeps the processors out of deep sleep states as long as the file is open
+// holdLatency keeps the processors out of deep sleep states as long as the returned file is open
 // (Documentation/power/pm_qos_interface.rst), as tuned's latency-performance profile does.
 func holdLatency() (*os.File, error) {
 	f, err := os.OpenFile("/dev/cpu_dma_latency", os.O_WRONLY, 0)
@@ -155,7 +156,7 @@ func (s *session) close(why error) error {
 	err := restore(s.agent.Dir)
 	s.mu.Lock()
 	jobs := slices.Collect(maps.Values(s.jobs))
-	for _, c := range s.countings { // those that were not ended
+	for _, c := range s.countings { // countings that the client has not ended
 		err = errors.Join(err, c.config.Polls.Close())
 	}
 	clear(s.countings)
@@ -165,15 +166,16 @@ func (s *session) close(why error) error {
 	clear(s.meters)
 	s.mu.Unlock()
 	for _, j := range jobs {
-		if err == nil { // otherwise some process could not be ended
+		if err == nil { // otherwise a job may not have ended
 			<-j.done
 		}
 	}
 	if s.latency != nil {
 		err = errors.Join(err, s.latency.Close())
 	}
-	// Not earlier: if this process is killed meanwhile, the keeper must continue.
-	_, _ = s.keeper.Write([]byte("done")) // after a kill it is not needed any more
+	// Only now, the keeper is told that it is not needed: it must restore the host if the agent is
+	// killed before this point.
+	_, _ = s.keeper.Write([]byte("done")) // an error means that the keeper was killed
 	err = errors.Join(err, s.keeper.Close())
 	s.agent.mu.Lock()
 	defer s.agent.mu.Unlock()
@@ -181,10 +183,10 @@ func (s *session) close(why error) error {
 	return err
 }
 
-// errClosed is the answer to requests after the end.
+// errClosed is the answer to requests after the session's end.
 var errClosed = errors.New("the session has ended")
 
-// add starts a job.
+// add starts a job and returns its number.
 func (s *session) add(r Request) (int, error) {
 	if err := r.check(); err != nil {
 		return 0, err
@@ -226,7 +228,7 @@ func (s *session) forget(id int) {
 	}
 }
 
-// put writes a file below the session's directory. Only the jobs' user can read a private one.
+// put writes a file below the session's directory. Only the jobs' user can read a private file.
 func (s *session) put(name string, private bool, text []byte) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -239,7 +241,7 @@ func (s *session) put(name string, private bool, text []byte) error {
 	if s.bytes += int64(len(text)); s.bytes > maxFiles {
 		return fmt.Errorf("file %s: more than %d bytes of files in one session", name, maxFiles)
 	}
-	// The servers' user can write to the directory: a link there must not lead elsewhere.
+	// Jobs can write to the directory. A symbolic link that they make must not lead out of it.
 	root, err := os.OpenRoot(s.files())
 	if err != nil {
 		return err
@@ -249,7 +251,7 @@ func (s *session) put(name string, private bool, text []byte) error {
 		if err := root.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		// Servers write next to their files, as at the top level.
+		// Jobs can write next to their files in subdirectories too.
 		for ; s.agent.drop && dir != "."; dir = filepath.Dir(dir) {
 			if err := root.Lchown(dir, s.agent.uid, s.agent.gid); err != nil {
 				return err
@@ -277,7 +279,7 @@ func (s *session) put(name string, private bool, text []byte) error {
 // maxCountings is the largest number of active countings.
 const maxCountings = 16
 
-// count starts a counting, and counted ends it.
+// count starts a counting and returns its number. counted ends the counting.
 func (s *session) count(c Counting) (int, error) {
 	config := machine.Config{Device: c.Device, Processes: map[string]int{}}
 	s.mu.Lock()
@@ -293,8 +295,8 @@ func (s *session) count(c Counting) (int, error) {
 		return 0, fmt.Errorf("more than %d countings under way", maxCountings)
 	}
 	if link, err := net.InterfaceByName(c.Device); err == nil {
-		// If polls cannot be counted, for lack of privileges or on an old kernel, the counting
-		// has none.
+		// NAPI polls cannot be counted without privileges or on an old kernel. The counting is then
+		// without polls.
 		config.Polls, _ = napi.Open(link.Index)
 	}
 	before, err := machine.Take(config)

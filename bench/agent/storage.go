@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxStorage is how many directories a session can have storage in: with maxText bytes each
-// they fit the first line of its request.
+// maxStorage is the largest number of storage directories of a session. With maxText bytes each,
+// their names fit into the first line of the session's request.
 const maxStorage = 16
 
-// storageName is the prefix of a session's own directories.
+// storageName is the start of the name of a session's storage directory. The session's ID follows.
 const storageName = "niclane-bench-"
 
-// checkStorage checks the directories that an orchestrator names.
+// checkStorage checks the directories that an orchestrator names for storage.
 func checkStorage(dirs []string) error {
 	if len(dirs) > maxStorage {
 		return fmt.Errorf("storage in %d directories, want at most %d", len(dirs), maxStorage)
@@ -40,7 +40,8 @@ func checkStorage(dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// planStorage checks directories and returns the ones that a session will make, one in each.
+// planStorage checks the directories dirs. It returns the paths of the directories that the
+// session will make, one in each of dirs.
 func (a *Agent) planStorage(session string, dirs []string) (out []string, err error) {
 	var errs []error
 	for _, dir := range dirs {
@@ -52,8 +53,8 @@ func (a *Agent) planStorage(session string, dirs []string) (out []string, err er
 	return out, errors.Join(errs...)
 }
 
-// mayStore refuses a directory that another user could replace, because root would then create
-// and remove files elsewhere. It also refuses a directory that jobs cannot reach.
+// mayStore refuses a directory that another user could replace: root would then create and
+// remove files in another directory. It also refuses a directory that jobs cannot reach.
 func (a *Agent) mayStore(dir string) error {
 	to, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -86,8 +87,8 @@ func (a *Agent) mayStore(dir string) error {
 	}
 }
 
-// makeDir makes a directory in which jobs write too, by their group. It is sticky: they cannot
-// replace the agent's files.
+// makeDir makes a directory. If jobs have a user of their own, their group can write to it. The
+// directory is then sticky, so that jobs cannot replace the agent's files.
 func (a *Agent) makeDir(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil || !a.drop {
 		return err
@@ -98,8 +99,8 @@ func (a *Agent) makeDir(path string) error {
 	return os.Chmod(path, os.ModeSticky|0o770)
 }
 
-// removeStorage removes the session's directories. The record may be wrong, so it removes
-// nothing with another name.
+// removeStorage removes the session's storage directories. The paths come from a record, which may
+// be wrong: removeStorage refuses a path that does not end in the name for this session.
 func removeStorage(session string, dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {
@@ -107,7 +108,7 @@ func removeStorage(session string, dirs []string) error {
 			errs = append(errs, fmt.Errorf("storage %s: not this session's", dir))
 			continue
 		}
-		// A directory that was never made is not removed: a read-only file system would refuse.
+		// On a read-only file system, RemoveAll fails even if the directory does not exist.
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, os.RemoveAll(dir))
 		}

@@ -16,7 +16,7 @@ import (
 func drives(t *testing.T, n int) (out []string) {
 	t.Helper()
 	dir := t.TempDir()
-	// Only the test's own directories: the one above is the system's.
+	// Change only the test's own directories: os.TempDir is the system's.
 	for at := dir; at != filepath.Clean(os.TempDir()); at = filepath.Dir(at) {
 		if err := os.Chmod(at, 0o755); err != nil {
 			t.Fatal(err)
@@ -42,8 +42,8 @@ func empty(t *testing.T, dirs []string) {
 	}
 }
 
-// TestStorage: a session has a directory in each of the requested ones. Jobs write to it, and
-// it is removed at the session's end with all its content.
+// TestStorage: a session gets a directory of its own in each requested directory. Jobs can write
+// to it. At the session's end it is removed with its content.
 func TestStorage(t *testing.T) {
 	dirs := drives(t, 2)
 	d, a := served(t, func(c *Config) { c.Any = true })
@@ -69,8 +69,8 @@ func TestStorage(t *testing.T) {
 	empty(t, dirs)
 }
 
-// TestStorageIsRefused: a directory must be writable by root only and accessible to servers.
-// Otherwise nothing is made.
+// TestStorageIsRefused: only root may be able to write to a directory for storage, and servers
+// must be able to enter it. Otherwise the agent refuses the session and makes nothing.
 func TestStorageIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: directories of other users are needed")
@@ -148,8 +148,8 @@ func TestStorageIsRefused(t *testing.T) {
 	}
 }
 
-// TestStorageCannotBeMade: a full or read-only disk ends the session, and what was made before
-// is removed.
+// TestStorageCannotBeMade: if a directory is on a read-only file system, the session does not
+// start. The directories that the agent has made by then are removed.
 func TestStorageCannotBeMade(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: cannot mount")

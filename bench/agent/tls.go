@@ -11,14 +11,14 @@ import (
 	"slices"
 )
 
-// Files are PEM files of one side: its own certificate and key, and the authority of the other
-// side's certificate.
+// Files are the paths of one side's PEM files: its own certificate and key, and the certificate of
+// the authority that has signed the other side's certificate.
 type Files struct {
 	Certificate, Key, Authority string
 }
 
-// config is the part that both sides share: at least TLS 1.3, and no resumption, so that every
-// connection is verified.
+// config returns the TLS settings that both sides share, and the pool with the authority. It
+// requires TLS 1.3 and allows no resumption, so that every connection is verified.
 func (f Files) config() (*tls.Config, *x509.CertPool, error) {
 	own, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
 	if err != nil {
@@ -41,7 +41,7 @@ func (f Files) config() (*tls.Config, *x509.CertPool, error) {
 	}, pool, nil
 }
 
-// server returns the agent's configuration.
+// server returns the agent's TLS configuration.
 func (f Files) server() (*tls.Config, error) {
 	c, pool, err := f.config()
 	if err != nil {
@@ -51,7 +51,8 @@ func (f Files) server() (*tls.Config, error) {
 	return c, nil
 }
 
-// Client returns the orchestrator's configuration, for Dial, which sets the name.
+// Client returns the orchestrator's TLS configuration for Dial.TLS. Open adds the name that the
+// agent's certificate must have.
 func (f Files) Client() (*tls.Config, error) {
 	c, pool, err := f.config()
 	if err != nil {

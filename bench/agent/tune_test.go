@@ -28,7 +28,7 @@ func TestMayTune(t *testing.T) {
 	}
 }
 
-// TestMayLead: directing connections needs root, so only an agent that makes lanes does it.
+// TestMayLead: only an agent that makes lanes can direct connections, because both need root.
 func TestMayLead(t *testing.T) {
 	s := &session{agent: &Agent{}}
 	wantError(t, s.mayLead(), "started without --lanes")
