@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// agentSite implements hosts with the methods below.
+// The following methods of agentSite implement the interface hosts.
 
 func (s *agentSite) seats(n int) []seat {
 	var out []seat
@@ -41,7 +41,7 @@ func (s *agentSite) seats(n int) []seat {
 			used[i]++
 		}
 		if len(out) == before {
-			panic("more generators than the hosts file has") // package experiment counts them
+			panic("more generators than the hosts file has") // package experiment has checked the number
 		}
 	}
 	return out
@@ -66,8 +66,9 @@ func (s *agentSite) names() map[string]string {
 	}
 }
 
-// clientValues are the names in the lanes of a client. Its link is its own device's, if that
-// reports its speed: clients' links may be slower than the SUT's.
+// clientValues returns the values of $device and the other names in a client's lanes. $device and
+// $link are those of the client's own device: its link may be slower than the SUT's. If the device
+// does not report its speed, $link is the SUT's.
 func (s *agentSite) clientValues(host string) map[string]string {
 	values := s.values(lab.SUT)
 	if d := s.agents[host].Host.Device; d != nil {
@@ -95,8 +96,8 @@ func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
 		Mems: l.mems, Group: l.group}
 	c := s.agents[l.host]
 	if l.part != "" {
-		// Its threads set SCHED_FIFO themselves: if a whole Go process has it on one processor,
-		// it starves the thread that it waits for.
+		// The part's threads set SCHED_FIFO themselves. If all threads of a Go process had it on one
+		// processor, one that waits for another could keep the other from running.
 		r.FIFO, r.MayFIFO = 0, l.FIFO
 		var err error
 		if r.Config, err = json.Marshal(l.config); err != nil {
@@ -140,7 +141,7 @@ func (s *agentSite) counting(ctx context.Context, processes map[string]task) (fu
 	return s.agents[lab.SUT].Count(ctx, s.h.SUT.Device, jobs)
 }
 
-// queueing samples nothing: agents cannot read the queues on the way.
+// queueing samples nothing: agents cannot read the queues between the hosts.
 func (s *agentSite) queueing(context.Context) func() ([]result.Hop, error) {
 	return func() ([]result.Hop, error) { return nil, nil }
 }

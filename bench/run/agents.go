@@ -23,8 +23,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// ReadHosts reads a hosts file. It makes the paths of the files that it names relative to the
-// working directory.
+// ReadHosts reads a hosts file. The paths in it are relative to its directory. ReadHosts makes them
+// relative to the working directory.
 func ReadHosts(path string) (*experiment.Hosts, error) {
 	text, err := readLimited(path)
 	if err != nil {
@@ -52,7 +52,7 @@ type agentSite struct {
 	// dialer opens connections to a host's agent; nil: as package agent does.
 	dialer func(host string) func(ctx context.Context, network, address string) (net.Conn, error)
 
-	agents  map[string]*agent.Client // by the run's name of the host
+	agents  map[string]*agent.Client // by the name that the run uses for the host
 	anyLost chan struct{}
 	once    sync.Once
 	lanes   map[string]string // the lanes that are applied, by host
@@ -64,8 +64,8 @@ type HostsOptions struct {
 	Kubectl pod.Kubectl
 }
 
-// OnHosts returns the site of an experiment that was read with hosts. version is that of this
-// niclane.
+// OnHosts returns the site of an experiment that was read with a hosts file. version is the version
+// of this niclane. The agents must have the same version.
 func OnHosts(f *experiment.File, version string, o HostsOptions) Site {
 	s := newAgentSite(f, f.Experiment.Hosts, version)
 	s.pods.kubectl = o.Kubectl
@@ -83,7 +83,8 @@ func newAgentSite(f *experiment.File, h *experiment.Hosts, version string) *agen
 // restore the hosts.
 const sessionMargin = 5 * time.Minute
 
-// clientName returns the run's name of a client: the first is lab.Client.
+// clientName returns the name that a run uses for client i: lab.Client for the first one, "client
+// NAME" for the others.
 func clientName(i int, h experiment.Host) string {
 	if i == 0 {
 		return lab.Client
@@ -106,7 +107,8 @@ func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 	return s.describe(ctx, r)
 }
 
-// connect starts sessions with the agents of all hosts, and reports what they cannot do.
+// connect starts sessions with the agents of all hosts. It returns an error if the agents cannot do
+// what the experiment needs.
 func (s *agentSite) connect(ctx context.Context, r *result.Result) error {
 	s.r = r
 	files := agent.Files{Certificate: s.h.Certificate, Key: s.h.Key, Authority: s.h.Authority}
@@ -161,7 +163,8 @@ func (s *agentSite) beside(host string) bool {
 	return slices.ContainsFunc(s.e.Server.Beside, func(b experiment.Process) bool { return b.Host == host })
 }
 
-// check reports what the agents cannot do, before anything is started.
+// check returns an error if the agents cannot do what the experiment needs. At that time, nothing
+// is started yet.
 func (s *agentSite) check() error {
 	var errs []error
 	sut := s.agents[lab.SUT]
@@ -186,7 +189,7 @@ func (s *agentSite) check() error {
 	return errors.Join(errs...)
 }
 
-// checkClients does the same for the clients' lanes of a variant.
+// checkClients returns an error if a client's agent cannot apply the client-lanes of a variant.
 func (s *agentSite) checkClients(v experiment.Variant) error {
 	var errs []error
 	for i, h := range s.h.Clients {
@@ -256,7 +259,7 @@ func (s *agentSite) placements(r *result.Result) {
 		r.Environment.Placement = append(r.Environment.Placement, x)
 	}
 	p := s.e.Placement
-	if s.e.Server.Kind != experiment.KindPod { // otherwise kubelet chooses them
+	if s.e.Server.Kind != experiment.KindPod { // for a pod, kubelet chooses the processors
 		add("server", lab.SUT, p.Server)
 	}
 	for i, at := range s.seats(s.e.Load.Generators) {
@@ -268,7 +271,7 @@ func (s *agentSite) placements(r *result.Result) {
 	}
 }
 
-// hostNames are the hosts that have agents, the SUT first.
+// hostNames returns the names of the hosts that have agents, the SUT first.
 func (s *agentSite) hostNames() []string {
 	out := []string{lab.SUT}
 	for i, c := range s.h.Clients {
@@ -298,8 +301,8 @@ func (s *agentSite) host(name string) experiment.Host {
 	return experiment.Host{}
 }
 
-// HostNoise is measured on all hosts at the same time. For hosts other than the SUT, only the
-// worst processor is kept.
+// HostNoise measures the host noise of all hosts at the same time and returns that of the SUT. Of
+// another host, the run's result gets only the value of the worst processor.
 func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, error) {
 	var tasks []task
 	names := s.hostNames()
@@ -320,7 +323,7 @@ func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, err
 			return r, s.because(err)
 		}
 		if names[i] == lab.SUT {
-			sut = r // the run judges it
+			sut = r // Run compares it with the limit
 			continue
 		}
 		if err := s.judge(names[i], r); err != nil {
@@ -330,14 +333,15 @@ func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, err
 	return sut, nil
 }
 
-// judge compares the noise of a host with the experiment's limit.
+// judge puts the noise of a host's worst processor into the run's result. Noise above the
+// experiment's limit is a warning, or an error if the experiment says so.
 func (s *agentSite) judge(name string, r hiccup.Result) error {
 	h := s.e.HostNoise
 	host := s.host(name).Name
 	for _, c := range r.CPUs {
 		late, err := stats.Percentile(c.Late, h.Percentile)
 		if err != nil && h.AtMost == 0 {
-			continue // no limit, and too short to tell
+			continue // no limit, and too few samples for the percentile
 		}
 		if err != nil {
 			return fmt.Errorf("host %s: processor %d: %w", host, c.CPU, err)
@@ -360,7 +364,8 @@ func (s *agentSite) judge(name string, r hiccup.Result) error {
 	return nil
 }
 
-// confirmWithin is how long a host keeps lanes that interrupt its connection.
+// confirmWithin is how long a host keeps lanes that are not confirmed. Lanes may cut the connection
+// to its agent.
 const confirmWithin = 30 * time.Second
 
 func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
@@ -398,8 +403,8 @@ func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, 
 	return out, nil
 }
 
-// setLanes applies lanes on a host in place of those that are applied. The plan is nil if
-// nothing was applied.
+// setLanes undoes the present lanes of a host and applies new ones. It returns the plan that was
+// applied; nil: none.
 func (s *agentSite) setLanes(ctx context.Context, host, text string) (*plan.Plan, error) {
 	if text == s.lanes[host] {
 		return nil, nil
@@ -420,7 +425,7 @@ func (s *agentSite) setLanes(ctx context.Context, host, text string) (*plan.Plan
 	if err != nil {
 		return nil, err
 	}
-	// Confirm uses the network that the lanes have changed.
+	// If the lanes have cut the connection to the agent, Confirm fails and the host undoes them.
 	if len(made.Steps) > 0 {
 		if err := c.Confirm(ctx); err != nil {
 			return nil, err
@@ -441,12 +446,12 @@ func (s *agentSite) Down(ctx context.Context) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error
-	// Stop in order while the sessions last: a session's end would stop everything at once, and
-	// a server restarts workers that end before it.
+	// Stop tuning and servers in order while the sessions still last. The end of a session stops
+	// all processes at once, and a server would restart a worker that ends before the server.
 	if s.gone() == nil {
 		errs = append(errs, s.untune(), s.stopServers())
 	}
-	// Pods do not belong to an agent.
+	// Pods belong to no agent, so the end of a session does not remove them.
 	errs = append(errs, s.stopPods(), s.dropLanePolicy(ctx))
 	for _, c := range s.agents {
 		wg.Go(func() {

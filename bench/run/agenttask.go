@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/agent"
 )
 
-// An agentTask is an agent's job as a task.
+// An agentTask makes an agent's job a task.
 type agentTask struct {
 	*agent.Job
 	host string

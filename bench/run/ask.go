@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// until asks a server until it answers, patience has passed, or down reports that it has ended.
-// what is its name in the error.
+// until asks a server again and again until it answers, patience has passed, or down reports that
+// the server has ended. what is the server's name in the error.
 func until(ctx context.Context, what string, ask func(context.Context) error, patience time.Duration,
 	down func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)

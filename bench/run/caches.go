@@ -17,14 +17,15 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// cacheCounts are the counts of the caches of all instances and of the origin behind them; none
-// if there are none.
+// cacheCounts has the counters of each instance's cache, and of the origin from which the caches
+// fetch. Without a cache or an origin, its counters are nil.
 type cacheCounts struct {
 	caches []*cache.Counters
 	origin *cache.Counters
 }
 
-// countCaches reads the cache and the origin, each by a process on its host.
+// countCaches reads the counters of the caches and of the origin, each by a process on its host.
+// Without gates it reads nothing.
 func (m *measurement) countCaches(ctx context.Context) (c cacheCounts, err error) {
 	if m.e.Gates == nil {
 		return c, nil
@@ -46,7 +47,7 @@ func (m *measurement) readCache(ctx context.Context, host string, config cache.C
 		config: config}, x)
 }
 
-// readCaches reads the cache of each instance; none without server.cache.
+// readCaches reads the counters of each instance's cache; none without server.cache.
 func (m *measurement) readCaches(ctx context.Context) (out []*cache.Counters, err error) {
 	x := m.e.Server.Cache
 	if x == nil {
@@ -72,8 +73,8 @@ func (m *measurement) readCaches(ctx context.Context) (out []*cache.Counters, er
 	return out, nil
 }
 
-// since puts the growth into a window: for all instances together, and for each if there are
-// several.
+// since puts into a window how much each counter grew after before was read. The window gets the
+// sum of all instances, and each instance if there are several.
 func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 	grown := func(a, b *cache.Counters) *cache.Counters {
 		if a == nil || b == nil {
@@ -95,8 +96,8 @@ func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 	}
 }
 
-// fetchAll fills a cache: it requests every object that may be cached, twice, so that the
-// object is also where the cache keeps what was read.
+// fetchAll fills a cache. It requests every cacheable object twice: some caches keep an object in
+// another place after it was read from the cache.
 func (m *measurement) fetchAll(ctx context.Context) (requests int64, err error) {
 	c := fetch.Config{Address: m.address(), Host: m.e.Workload.HostHeader, Passes: 2}
 	for _, o := range m.e.Workload.Objects {

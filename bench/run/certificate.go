@@ -22,7 +22,7 @@ import (
 const (
 	certificateFile = "certificate.pem"
 	keyFile         = "key.pem"
-	bundleFile      = "bundle.pem" // both
+	bundleFile      = "bundle.pem" // certificate and key
 )
 
 // makeCertificate writes a certificate for an address, and its key, into dir. It is self-signed
@@ -43,7 +43,7 @@ func makeCertificate(dir, address string, valid time.Duration) error {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "niclane bench run"},
-		// A minute, because the clock may be set back meanwhile.
+		// One minute more at each end: the clock may be set during the run.
 		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(valid + time.Minute),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{ip},

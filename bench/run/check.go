@@ -25,17 +25,17 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// maxFile is far above any sensible file. It prevents reading a wrong path (a device, a log)
-// into memory.
+// maxFile is the size in bytes of the largest file that is read. No useful file is so large. The
+// limit keeps a wrong path (a device, a log) from filling the memory.
 const maxFile = 1 << 20
 
 // ReadOn reads an experiment's file and checks everything that can be known before the start.
-// on are the hosts of the experiment; nil is its lab. The errors carry file and line.
+// on are the hosts of the experiment; nil: its lab. Errors name file and line.
 func ReadOn(path string, on *experiment.Hosts) (*experiment.File, string, error) {
 	return ReadWith(path, experiment.Options{Hosts: on})
 }
 
-// ReadWith is ReadOn with the run's options.
+// ReadWith does the same as ReadOn, with all options.
 func ReadWith(path string, o experiment.Options) (*experiment.File, string, error) {
 	text, err := readLimited(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func Check(f *experiment.File) error {
 	if s := e.Search; s != nil && !slices.Equal(s.LatencyAt, []int{100, 500, 900}) {
 		bad("search.latency-at", "only 10%%, 50%%, 90%% are supported; leave it out")
 	}
-	if e.Hosts == nil { // otherwise the agents look for them
+	if e.Hosts == nil { // on hosts, the agents look for programs
 		checkPrograms(e, bad)
 		checkKernelTLS(e, bad)
 	}
@@ -106,7 +106,8 @@ func Check(f *experiment.File) error {
 	return nil
 }
 
-// powerPath is the path of a source in the file, which may have one without a list.
+// powerPath returns the path of power source i in the file. A single source needs no list, so its
+// path is "power".
 func powerPath(f *experiment.File, i int) string {
 	if len(f.Experiment.Power) == 1 {
 		return "power"
@@ -120,8 +121,8 @@ var wanted = map[string]string{
 		"file with kind: running and --hosts, for a server that already runs",
 }
 
-// checkPrograms looks for the programs to be started. The lab's hosts have this machine's
-// files.
+// checkPrograms reports programs that the run starts and that are not on this machine. The lab's
+// hosts have this machine's files.
 func checkPrograms(e *experiment.Experiment, bad func(path, format string, args ...any)) {
 	look := func(path, program string) {
 		if strings.Contains(program, "$") {
@@ -144,8 +145,8 @@ func checkPrograms(e *experiment.Experiment, bad func(path, format string, args 
 	}
 }
 
-// checkKernelTLS looks for the kernel's TLS if a variant needs it: an unprivileged server
-// cannot load the module (net/ipv4/tcp_ulp.c).
+// checkKernelTLS reports a kernel without TLS if a variant needs it. The module must be loaded
+// before: an unprivileged server cannot load it (net/ipv4/tcp_ulp.c).
 func checkKernelTLS(e *experiment.Experiment, bad func(path, format string, args ...any)) {
 	for i, v := range e.Variants {
 		if v.Server == nil || !v.Server.KernelTLS {
@@ -182,7 +183,8 @@ func lanesOf(f *experiment.File, v experiment.Variant, values map[string]string)
 	default:
 		lanes := v.Lanes
 		if values[experiment.NameCgroup] == "" {
-			// A host without cpuset has no group for the server: only ports identify its lane.
+			// Without cpuset, the host has no control group for the server. Only the ports then
+			// identify the server's lane.
 			lanes = cgroupLine.ReplaceAllString(lanes, "")
 		}
 		var err error
@@ -204,7 +206,7 @@ func lanesOf(f *experiment.File, v experiment.Variant, values map[string]string)
 
 var cgroupLine = regexp.MustCompile(`(?m)^[ \t]+cgroup:[ \t]*\$cgroup[ \t]*(#.*)?(\n|\z)`)
 
-// force puts the mechanisms into globals.force of a lanes file, in place of those that it has.
+// force replaces globals.force of a lanes file by mechanisms.
 func force(text string, mechanisms map[string]string) (string, error) {
 	var top yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions([]byte(text), &top, yaml.UseOrderedMap()); err != nil {

@@ -75,7 +75,7 @@ func TestForce(t *testing.T) {
 	}
 }
 
-// TestLanesWithoutCgroup: a host without cpuset has no group for the server.
+// TestLanesWithoutCgroup: without a control group for the server, its lane has no cgroup.
 func TestLanesWithoutCgroup(t *testing.T) {
 	v := experiment.Variant{Name: "lane", Lanes: "version: 1\nglobals: {dev: $device}\nlanes:\n  a:\n    queues: " +
 		"1\n    ports: [$port]\n    cgroup: $cgroup  # the server's\n"}

@@ -29,17 +29,17 @@ func clocks() (t instants, err error) {
 }
 
 const (
-	// clockSlack is the largest difference between successive readings, including a thread that
-	// loses its processor in between.
+	// clockSlack is how far apart in time two successive readings may be. The thread may lose its
+	// processor between them.
 	clockSlack = 50 * time.Millisecond
-	// clockSlew is how much faster or slower than the hardware a clock may run: twice NTP's
-	// limit (MAXFREQ of include/linux/timex.h, 500 ppm).
+	// clockSlew is how much faster or slower than the hardware's clock a clock may run, as a
+	// share: twice NTP's limit (MAXFREQ of include/linux/timex.h, 500 ppm).
 	clockSlew = 0.001
 )
 
-// since checks what happened to the clocks since an earlier moment. Latencies are differences
-// of CLOCK_MONOTONIC: a change of its rate is an error, but a clock that was set is only a
-// warning.
+// since checks what happened to the clocks since the earlier moment a. Latencies are differences
+// of CLOCK_MONOTONIC. So a wrong rate of that clock and a suspend of the machine are errors. If the
+// time of day was set, that is only a warning.
 func (t instants) since(a instants) (warning string, err error) {
 	mono, wall, boot, raw := t.mono-a.mono, t.real-a.real, t.boot-a.boot, t.raw-a.raw
 	if asleep := time.Duration(boot - mono); asleep > clockSlack {

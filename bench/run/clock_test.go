@@ -46,11 +46,11 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestRunLooksAtClocks: a window has a warning if a clock was set. A clock that cannot be used
-// for measuring ends the run, which keeps the earlier windows.
+// TestRunLooksAtClocks: if the time of day was set, the window has a warning. If the machine was
+// suspended, the run ends and keeps the earlier windows.
 func TestRunLooksAtClocks(t *testing.T) {
 	for name, c := range map[string]struct {
-		wall, boot time.Duration // change in the second window, beyond its length
+		wall, boot time.Duration // jump of the clock in the second window
 		want       string
 	}{
 		"set": {wall: time.Hour},

@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// describe puts into r the description of the lab, and its tuning in every variant.
+// describe puts into r the description of the lab, and the tuning that the SUT has in all variants.
 func (s *labSite) describe(r *result.Result) {
 	c := s.lab.Config
 	r.Environment.Network = result.Network{
@@ -28,7 +28,7 @@ func (s *labSite) describe(r *result.Result) {
 	}
 }
 
-// cardOf returns a device of a host, as its agent reports it.
+// cardOf returns a host's network card for the result. d is what the host's agent has reported.
 func cardOf(host string, d *agent.Device) result.Card {
 	return result.Card{Host: host, Device: d.Name, Driver: d.Driver, Version: d.Version, Firmware: d.Firmware,
 		Bus: d.Bus, Speed: int64(d.Speed)}

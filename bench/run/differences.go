@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// differences lists what differs in variant i from the one before it; for the first, all of its
-// settings. The effects of lanes are known when they are applied.
+// differences lists how variant i differs from the variant before it. For the first variant it
+// lists all settings. It does not say what lanes change: did does, when they are applied.
 func differences(e *experiment.Experiment, i int) []string {
 	v := e.Variants[i]
 	var before experiment.Variant
@@ -66,7 +66,7 @@ func differences(e *experiment.Experiment, i int) []string {
 	return out
 }
 
-// noiseText renders one noise.
+// noiseText describes one noise.
 func noiseText(n experiment.Noise) string {
 	way := "to the SUT"
 	if n.Direction == experiment.FromSUT {
@@ -87,13 +87,13 @@ func noiseText(n experiment.Noise) string {
 	return text
 }
 
-// did lists the differences that a plan's lanes make: each reason once, in the order of the
-// plan.
+// did lists what an applied plan has changed, by the reasons of its steps: each reason once, in the
+// order of the plan.
 func did(p *plan.Plan) []string {
 	out := []string{fmt.Sprintf("niclane apply has made the %d steps of the plan; nothing else differs. For each part:",
 		len(p.Steps))}
 	for _, s := range p.Steps {
-		// Reasons of single transmit queues are all alike.
+		// Leave out the steps of single transmit queues, which have nearly the same reason each.
 		if line := fmt.Sprintf("%s: %s", s.Part, s.Reason); !strings.Contains(s.Reason, "transmit queue") &&
 			!slices.Contains(out, line) {
 			out = append(out, line)

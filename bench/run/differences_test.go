@@ -39,7 +39,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestDifferencesOfLanes: the effects of lanes come from the applied plan, once each.
+// TestDifferencesOfLanes: what lanes change is listed from the applied plan, each reason once.
 func TestDifferencesOfLanes(t *testing.T) {
 	step := func(part device.Part, reason string) plan.Step { return plan.Step{Part: part, Reason: reason} }
 	lanes := Lanes{Text: "x", Plan: "y", Did: did(&plan.Plan{
@@ -98,7 +98,8 @@ func TestBaselineSaysWhatIs(t *testing.T) {
 	}
 }
 
-// TestLaneQueues: a lane's queues show what it receives only if packets are steered to them.
+// TestLaneQueues: laneQueues returns a lane's receive queues only if the lane's packets arrive on
+// them. With a cpumap they do not.
 func TestLaneQueues(t *testing.T) {
 	p := plan.Plan{
 		Lanes: []plan.FittedLane{{Name: "default", Device: "a", Queues: []int{0, 1}, Class: "1:2"},

@@ -24,18 +24,18 @@ import (
 type division struct {
 	machine   nodes.Machine
 	instances []split.Instance
-	// arrival are the processors of each instance's node, on which its connections arrive.
-	// others are the processors of nodes without an instance.
+	// arrival has the processors of each instance's node. Connections that arrive on them go to
+	// the instance. others are the processors of nodes without an instance.
 	arrival [][]int
 	others  []int
 	notes   []string
 }
 
-// serverLane is the name of a placeholder lane for a server without one: package split divides
-// lanes.
+// serverLane is the name of a lane that divide makes only for package split, which divides lanes,
+// not servers.
 const serverLane = "server"
 
-// divide splits a server with these processors and this port.
+// divide splits a server over the NUMA nodes of m. cpus are the server's processors.
 func divide(m nodes.Machine, cpus []int, port int) (*division, error) {
 	name := "none"
 	if len(m.Devices) > 0 {
@@ -67,7 +67,7 @@ func divide(m nodes.Machine, cpus []int, port int) (*division, error) {
 }
 
 // lanes divides the server's lane in a lanes file, if there are several instances. It also
-// returns notes.
+// returns notes for the result.
 func (d *division) lanes(text string, cpus []int, port int) (string, []string, error) {
 	if d == nil || len(d.instances) < 2 || text == "" {
 		return text, nil, nil
@@ -82,7 +82,7 @@ func (d *division) lanes(text string, cpus []int, port int) (string, []string, e
 	}
 	r := split.Request{Lane: lane, Content: split.Duplicate, Devices: d.machine.Devices, DropGroups: true,
 		Command: []string{serverLane}}
-	for _, n := range d.machine.Nodes { // only the queues' processors that the server has
+	for _, n := range d.machine.Nodes { // keep only the server's processors
 		n.CPUs = slices.DeleteFunc(slices.Clone(n.CPUs), func(id int) bool { return !slices.Contains(cpus, id) })
 		if len(n.CPUs) > 0 || n.Memory > 0 {
 			r.Nodes = append(r.Nodes, n)
@@ -98,8 +98,8 @@ func (d *division) lanes(text string, cpus []int, port int) (string, []string, e
 	return s.File, s.Notes, nil
 }
 
-// laneOf returns the lane with the port, or else the only lane, which may exclude the server on
-// purpose.
+// laneOf returns the name of the lane with the server's port. If no lane has that port, it returns
+// the only lane, or "" if there are several. A single lane may omit the port on purpose.
 func laneOf(all []intent.Lane, port int) string {
 	for _, l := range all {
 		for _, m := range l.Members {
@@ -114,8 +114,8 @@ func laneOf(all []intent.Lane, port int) string {
 	return ""
 }
 
-// labProcessors are those of the lab's SUT and of its other hosts: as in the file, or, for a
-// split server, half of each node's.
+// labProcessors returns the processors of the lab's SUT and of its other hosts, as in the file. If
+// the file has none and the server is split, each side gets half of each NUMA node's processors.
 func (s *labSite) labProcessors() (sut, others []int, err error) {
 	x := s.e.Lab
 	if s.e.Server.Split == "" || x.SUTCPUs != nil || x.OtherCPUs != nil {
@@ -126,8 +126,8 @@ func (s *labSite) labProcessors() (sut, others []int, err error) {
 	return sut, others, err
 }
 
-// halves returns the upper and the lower half of each node's processors. It returns none, which
-// leaves the choice to the lab, if a node has only one processor, or there is only one node.
+// halves returns the upper and the lower half of each node's processors. If a node has only one
+// processor, or if there is only one node, it returns none, and the lab chooses.
 func halves(all []numa.Node) (upper, lower []int) {
 	with := 0
 	for _, n := range all {

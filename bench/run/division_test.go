@@ -109,7 +109,7 @@ func TestLanesAreDivided(t *testing.T) {
 	if got := strings.Join(notes, "; "); !strings.Contains(got, "control group /server is left out") {
 		t.Errorf("notes %s", got)
 	}
-	// A lane that excludes the server on purpose.
+	// The only lane does not have the server's port. It is divided nevertheless.
 	free := strings.NewReplacer("ports: [8443], cgroup: /server", "ports: [1]",
 		"  dns: {protocol: udp, queues: 1, ports: [53]}\n", "").Replace(serverLanes)
 	if text, _, err := d.lanes(free, cpus, 8443); err != nil || !strings.Contains(text, "cpus: 1-2,5-6") {
@@ -129,7 +129,7 @@ func TestLanesAreDivided(t *testing.T) {
 	}
 }
 
-// TestHalves: the lab's hosts have processors of each node if possible.
+// TestHalves: if possible, the SUT and the other hosts each get processors of every node.
 func TestHalves(t *testing.T) {
 	smt := twoSockets().Nodes
 	smt[0].CPUs, smt[1].CPUs = []int{0, 1, 4, 5}, []int{2, 3, 6}

@@ -9,5 +9,5 @@
 // result keeps the windows measured until then, marked partial with the phase and the reason.
 //
 // A run takes place on a Site: the hosts of package lab on this machine, or machines with
-// agents (package agent). It refuses a workload that the server's counters do not confirm.
+// agents (package agent). Run refuses a workload that the server's counters do not confirm.
 package run

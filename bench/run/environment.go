@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// environment is what a reader needs to judge or repeat the result.
+// environment returns what a reader must know about the host to judge or repeat the result.
 func environment(h machine.Host) result.Environment {
 	return result.Environment{
 		Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs, Memory: h.Memory,

@@ -19,8 +19,8 @@ const (
 	mostSteal    = 0.01 // share of a processor's time, taken by the hypervisor
 	mostCPU      = 0.95 // share of its processor time that a generator or an origin may use
 	mostWakeup   = 0.25 // P99 of the generators' delay, as a share of P99 of the latency
-	leastLink    = 0.97 // share of the bodies, sent by the SUT's device
-	leastDisk    = 0.90 // share of the bodies, read from disks, for the disk tier
+	leastLink    = 0.97 // bytes that the SUT's device sent, as a share of the bodies' bytes
+	leastDisk    = 0.90 // bytes read from disks, as a share of the bodies' bytes, for the disk tier
 	mostDisk     = 0.05 // the same, for the memory tier
 	hitsOff      = 0.001
 	hitsDraws    = 4.0 // standard deviations of the random choice of objects
@@ -66,7 +66,7 @@ func hitsGate(e *experiment.Experiment, w *result.Window) string {
 	if c == nil || c.Requests <= 0 {
 		return "the cache has counted no requests"
 	}
-	// The cache counts its answers, the generator its requests.
+	// The cache counts answers and the generators count requests. A request may have no answer.
 	asked, unanswered := w.Load.Work.Gets, w.Load.Work.Unanswered
 	if off := asked - c.Requests; off > unanswered+asked/100+2 || -off > asked/100+2 {
 		return fmt.Sprintf("the cache counted %d requests, the generators asked for %d", c.Requests, asked)
@@ -206,7 +206,7 @@ func linkGate(_ *experiment.Experiment, w *result.Window) string {
 	return ""
 }
 
-// tried returns the warning in a trial's result.
+// tried returns the warning for the result of a trial; "": e is no trial.
 func tried(e *experiment.Experiment) string {
 	if !e.Trial() {
 		return ""
@@ -214,7 +214,7 @@ func tried(e *experiment.Experiment) string {
 	return "a trial: one short window of each variant, to see that everything starts; its figures mean nothing"
 }
 
-// warnsOnly returns a warning that names the gates that only warn.
+// warnsOnly returns a warning that names the gates that only warn; "": none.
 func warnsOnly(e *experiment.Experiment) string {
 	if e.Gates == nil || len(e.Gates.Warn) == 0 {
 		return ""

@@ -60,7 +60,7 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]generatorResult, e
 		if err := t.result(ctx, &r.Result); err != nil {
 			return nil, err
 		}
-		if r.Partial { // it was asked to end
+		if r.Partial { // the generator was asked to end
 			return nil, fmt.Errorf("%s was interrupted", t.name())
 		}
 		results = append(results, r)
@@ -68,8 +68,8 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]generatorResult, e
 	return results, nil
 }
 
-// together returns when the generators begin, on each host's own clock; nil for a single
-// generator.
+// together returns a time at which all generators are to begin, on each host's own clock. For a
+// single generator it returns nil.
 func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[string]int64, error) {
 	if len(seats) < 2 {
 		return nil, nil
@@ -90,8 +90,8 @@ func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[st
 	return start, nil
 }
 
-// apart is how far apart generators may begin without a warning: 1 ms of a window of the
-// series, which has 100.
+// apart is how far apart in ns generators may begin without a warning. It is 1 % of a window of the
+// latency series, which has 100 ms.
 const apart = 1e6
 
 // merge converts the results to the common time axis and merges them.

@@ -38,8 +38,8 @@ func generators(f *experiment.File, address string, j Job) ([]load.Config, error
 	return out, nil
 }
 
-// place returns the place of generator i of n. A single one may use all processors; several
-// have one each.
+// place returns the processors and priority of generator i of n. A single generator may use all
+// processors of p. Several generators have one each.
 func place(p experiment.Place, i, n int) thread.Setup {
 	s := thread.Setup{CPUs: p.CPUs, FIFO: p.FIFO}
 	if n > 1 && len(p.CPUs) > 0 {
@@ -48,7 +48,7 @@ func place(p experiment.Place, i, n int) thread.Setup {
 	return s
 }
 
-// workload fills in the requests.
+// workload sets in c which requests a generator sends.
 func workload(f *experiment.File, c *load.Config) error {
 	w := f.Experiment.Workload
 	switch w.Protocol {
@@ -96,14 +96,14 @@ func paths(objects []experiment.Object) ([]http1.Path, error) {
 	return out, nil
 }
 
-// filler sets all keys and reads a few.
+// filler returns the configuration of a generator that sets all keys and reads a few.
 func filler(f *experiment.File, address string) (load.Config, error) {
 	c := load.Config{
 		Address: address, Mode: load.Open, Rate: 1000, Connections: 4, Seed: 1, Duration: 100e6,
 		Timeout: f.Experiment.Load.Timeout, Prefill: true,
 	}
 	err := workload(f, &c)
-	// Generous: even a slow server sets more than 10,000 keys a second.
+	// 100 µs for each key: even a slow server sets more than 10,000 keys a second.
 	c.ConnectTimeout = 30e9 + int64(c.Keys)*100e3
 	return c, err
 }

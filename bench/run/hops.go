@@ -17,8 +17,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// sampleEvery is the interval of the hops' samples. A reading costs a few netlink dumps, the
-// same in every variant.
+// sampleEvery is the interval between two samples of the hops. A sample takes a few netlink dumps,
+// in every variant alike.
 const sampleEvery = 20 * time.Millisecond
 
 func (s *labSite) queueing(ctx context.Context) func() ([]result.Hop, error) {
@@ -67,15 +67,15 @@ func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
 	}
 }
 
-// A reading is a hop of the result at one moment.
+// A reading is the state of a hop at one moment.
 type reading struct {
 	result.Hop
 	bytes int64
 	drops uint64 // since the hop was created
 }
 
-// groupHops sums the lab's hops into groups that a reader can distinguish: hops out of the
-// host's reach, a lane's own, and the rest. classes are the lanes' names by class.
+// groupHops sums the lab's hops into the rows of a result. A row says whether a lane can change its
+// queue: out of the host's reach, a lane's own, or the host's. classes has the lanes' names by class.
 func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []reading {
 	var out []reading
 	add := func(name string, reach result.Reach, limit int, x lab.Hop) {
@@ -103,16 +103,16 @@ func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []readin
 		case strings.HasPrefix(x.Name, "card tx ring "):
 			add("card → link", result.ReachHost, c.Ring*c.Queues, x)
 		}
-		// The rest are receive rings and inner classes. The fill level of a ring cannot be
-		// read, and the machine's counters have its drops.
+		// Other hops, which are receive rings and inner classes, are left out. The fill level of a
+		// receive ring cannot be read, and the machine's counters have its drops.
 	}
 	return out
 }
 
-// A hopTable collects readings.
+// A hopTable collects readings by hop.
 type hopTable struct {
 	hops  []result.Hop
-	first []uint64 // drops of each, before the window
+	first []uint64 // drops of each hop at its first reading
 }
 
 func (t *hopTable) record(all []reading) {

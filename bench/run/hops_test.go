@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// TestGroupHops: every reading of a hop is in the row for the lane's reach.
+// TestGroupHops: each hop of the lab is counted in the right row, and the row has the right reach.
 func TestGroupHops(t *testing.T) {
 	c := lab.Config{LinkRate: 1e9, SwitchBuffer: 1000, Ring: 10, Queues: 2}
 	classes := map[string]string{"1:10": "memcached", "1:2": "default"}
@@ -42,8 +42,8 @@ func TestGroupHops(t *testing.T) {
 	}
 }
 
-// TestHopTable: drops are counted from the first reading; for a hop that appears later, from
-// then on.
+// TestHopTable: the drops of a hop are counted from its own first reading on, even if the hop
+// appears later than others.
 func TestHopTable(t *testing.T) {
 	var table hopTable
 	of := func(name string, bytes int64, drops uint64) reading {

@@ -27,10 +27,11 @@ type hosts interface {
 	addressOf(host string) string
 	// link returns the SUT's link: its rate in bit/s and its MTU.
 	link() (rate int64, mtu int)
-	// names are the values of $device and the like, in addition to those of every host.
+	// names returns the values of $device and of other names that depend on the kind of site.
+	// measurement.values adds the names that every site has.
 	names() map[string]string
-	// scratchOf returns the directory of the run's files on a host. put writes a file there, by
-	// its path below it.
+	// scratchOf returns the directory of the run's files on a host. put writes a file whose path
+	// below that directory is name.
 	scratchOf(host string) string
 	put(ctx context.Context, host, name string, text []byte, private bool) error
 	// find looks for a program on a host, and reads its version.
@@ -38,7 +39,7 @@ type hosts interface {
 	launch(ctx context.Context, l launch) (task, error)
 	// ask sends one question to a server, from a host.
 	ask(ctx context.Context, host, address string, q ready.Question) error
-	// served reads the server's counters, from the SUT.
+	// served reads the server's counters by a process on the SUT.
 	served(ctx context.Context, c load.Config) (counters.Counters, error)
 	// nodes returns the SUT's NUMA nodes, and the server's processors if the experiment names
 	// none.
@@ -49,8 +50,9 @@ type hosts interface {
 	// counting reads the counters of the SUT and of processes there, by name. The function that
 	// it returns reads them again and returns the difference.
 	counting(ctx context.Context, processes map[string]task) (func(context.Context) (machine.Diff, error), error)
-	// queueing starts to sample the queues on the way. The function that it returns stops that;
-	// it may be called again. If the queues cannot be read, nothing is sampled.
+	// queueing starts to sample the queues between the hosts. The function that it returns stops
+	// sampling and returns the samples. It may be called twice. If a site cannot read the queues,
+	// it samples nothing.
 	queueing(ctx context.Context) func() ([]result.Hop, error)
 	// clocks reads the hosts' clocks. The function that it returns reads them again and returns
 	// how far each is ahead of the common time axis.
@@ -60,8 +62,8 @@ type hosts interface {
 	gone() error
 }
 
-// cpusText returns $cpus, a YAML list: the server's processors, or the host's if it has none of
-// its own.
+// cpusText returns $cpus, a YAML list of the server's processors. If the experiment names none for
+// the server, it is the host's processors.
 func cpusText(server, host []int) string {
 	if len(server) == 0 {
 		server = host
@@ -69,7 +71,7 @@ func cpusText(server, host []int) string {
 	return "[" + strings.ReplaceAll(device.FormatCPUList(server), ",", ", ") + "]"
 }
 
-// A seat is the place of a generator.
+// A seat is where a generator runs: its host, processors and priority.
 type seat struct {
 	host string
 	thread.Setup
@@ -79,22 +81,23 @@ type seat struct {
 type launch struct {
 	what string // name for messages
 	host string
-	// part of niclane and its config, or a command.
+	// part of niclane and the part's config; or argv, a command.
 	part   string
 	config any
 	argv   []string
 	env    []string // environment of a command
 	experiment.Place
 	member bool  // member of the control group that lanes can name
-	mems   []int // NUMA nodes of its memory, nil: the kernel chooses
-	// group is a subgroup of the members' group, with these processors and nodes.
+	mems   []int // NUMA nodes of the process's memory, nil: the kernel chooses
+	// group is a subgroup of the members' control group, limited to CPUs and mems; "": none.
 	group string
 }
 
 // A task is a process that runs on a host.
 type task interface {
 	name() string
-	// result waits for the process to end by itself until ctx ends.
+	// result waits until the process ends by itself, and stores its result in into. If ctx ends
+	// first, it returns an error.
 	result(ctx context.Context, into any) error
 	// stop asks the process to end, and kills it after a while.
 	stop() error
@@ -112,32 +115,32 @@ func outcome(ctx context.Context, on hosts, l launch, into any) error {
 	return t.result(ctx, into)
 }
 
-// An axis converts the hosts' CLOCK_MONOTONIC to a common one.
+// An axis converts times of the hosts' CLOCK_MONOTONIC to a common time axis.
 type axis struct {
-	ahead       map[string]int64 // ns, by host
+	ahead       map[string]int64 // how far the host's clock is ahead of the axis, ns, by host
 	uncertainty map[string]int64 // uncertainty of ahead, ns
 }
 
-// A measurement is the part of a site that is independent of where the hosts are.
+// A measurement is the part of a site that is the same in the lab and on hosts.
 type measurement struct {
 	f  *experiment.File
 	e  *experiment.Experiment
 	on hosts
 
-	// instances of the running server: one, or one for each NUMA node.
+	// instances are those of the running server: one, or one for each NUMA node.
 	instances []*instance
 	division  *division // nil: one instance
-	// processors of the server, if it is divided.
+	// processors are those of the server, if it is divided.
 	processors []int
 	beside     []task // processes that the instances share
-	// variant is the running server's settings.
+	// variant has the settings with which the running server was started.
 	variant *experiment.VariantServer
-	tuner   task // the process that holds tuned
+	tuner   task // the process that keeps the settings tuned in force
 	tuned   *experiment.Tune
 	pods    pods // KindPod only
-	// counts says that the server has known counters.
+	// counts says that niclane can read the server's counters.
 	counts bool
 	power  powers
-	// queues of the applied lanes.
+	// queues are those of the applied lanes.
 	queues []machine.LaneQueues
 }

@@ -186,8 +186,8 @@ func TestNoiseOfOtherHosts(t *testing.T) {
 	errtest.Says(t, "refused", s.judge(lab.Client, late(20_000)), "host big: processor 2")
 }
 
-// TestAgentsCannot: errors that the agents report are found before anything is started, with
-// the host's name.
+// TestAgentsCannot: if an agent cannot do what the experiment needs, that is an error before
+// anything is started. The error names the host.
 func TestAgentsCannot(t *testing.T) {
 	const lanes = "  - {name: noisy}\n  - {name: lane, lanes: \"" + lanesText + "\"}\n"
 	for name, c := range map[string]struct {
@@ -235,8 +235,8 @@ func TestAgentsCannot(t *testing.T) {
 	}
 }
 
-// TestFullSizes: at full size, on hosts, the generators of every experiment have a valid
-// configuration, and an agent accepts it.
+// TestFullSizes: on hosts, where experiments have their full size, the generators of each experiment
+// have a valid configuration. It is small enough for an agent.
 func TestFullSizes(t *testing.T) {
 	const dir = "../../experiments/"
 	files, err := filepath.Glob(dir + "*.yaml")

@@ -17,15 +17,15 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// An instance is the only instance of the server, or that of a NUMA node.
+// An instance is a process of the server: the only one, or the one for a NUMA node.
 type instance struct {
 	split.Instance
-	// dir of its files below $scratch, "" for the only instance.
+	// dir is the directory of the instance's files below $scratch; "": the only instance.
 	dir    string
 	server task // nil if another program has started it
 }
 
-// file returns the path of one of its files below $scratch.
+// file returns the path below $scratch of one of the instance's files.
 func (x *instance) file(name string) string {
 	if x == nil {
 		return name
@@ -33,7 +33,8 @@ func (x *instance) file(name string) string {
 	return path.Join(x.dir, name)
 }
 
-// of names something that belongs to the instance.
+// of returns the name of something that belongs to the instance: "WHAT on node N", or only what for
+// the only instance.
 func (x *instance) of(what string) string {
 	if x == nil || x.dir == "" {
 		return what
@@ -59,10 +60,11 @@ func (m *measurement) servers() (out []task) {
 	return out
 }
 
-// serverName is the name of the server's process in counts, summed over instances.
+// serverName is the name of the server's process in the counts of processes. With several instances,
+// it is the name of their sum.
 const serverName = "server"
 
-// processes are the instances' processes, by their names in counts.
+// processes returns the instances' processes by their names in counts.
 func (m *measurement) processes() map[string]task {
 	out := map[string]task{}
 	for _, x := range m.instances {
@@ -73,8 +75,8 @@ func (m *measurement) processes() map[string]task {
 	return out
 }
 
-// tellInstances moves each instance's process out of a window's processes, and puts their sum
-// in place.
+// tellInstances moves the counts of each instance's process from w.Machine.Processes to
+// w.Instances. Their sum takes their place.
 func (m *measurement) tellInstances(w *result.Window) {
 	if len(m.instances) < 2 {
 		return
@@ -99,7 +101,8 @@ func (m *measurement) tellInstances(w *result.Window) {
 	}
 }
 
-// placed puts a process where instance x is, or, without one, where the server is.
+// placed returns l with the processors and memory of instance x. Without an instance of a divided
+// server, it returns l with the server's processors.
 func (m *measurement) placed(l launch, x *instance) launch {
 	l.Place = m.e.Placement.Server
 	if x != nil && x.dir != "" {
@@ -108,7 +111,7 @@ func (m *measurement) placed(l launch, x *instance) launch {
 	return l
 }
 
-// valuesOf returns the values of the names in an instance's command and files.
+// valuesOf returns the values of $scratch and the other names in an instance's command and files.
 func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 	values := m.values(host)
 	if x == nil || host != lab.SUT {
@@ -130,8 +133,8 @@ func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 	return values
 }
 
-// lead directs all connections to one instance, or, without one, each connection to the
-// instance of the node where it arrives.
+// lead directs all connections to the instance only. If only is nil, it directs each connection to
+// the instance of the node where the connection arrives.
 func (m *measurement) lead(ctx context.Context, only *instance) (r led.Result, err error) {
 	d := m.division
 	c := led.Config{Port: uint16(m.e.Server.Port), Nodes: d.arrival, Others: d.others,
@@ -145,8 +148,8 @@ func (m *measurement) lead(ctx context.Context, only *instance) (r led.Result, e
 	return r, m.because(err)
 }
 
-// each calls do for each instance. Meanwhile all connections go to that instance; afterwards
-// they go to the node where they arrive.
+// each calls do for one instance after the other. During a call, all connections go to that
+// instance. After the last call, each connection goes to the instance of the node where it arrives.
 func (m *measurement) each(ctx context.Context, do func(*instance) error) error {
 	if len(m.instances) == 1 {
 		return do(m.instances[0])
@@ -163,8 +166,8 @@ func (m *measurement) each(ctx context.Context, do func(*instance) error) error 
 	return err
 }
 
-// fetchEach fills each instance, and proves by the instances' caches that it filled the right
-// one.
+// fetchEach fills the cache of each instance. It proves by the counters of all caches that it
+// filled the right one.
 func (m *measurement) fetchEach(ctx context.Context) error {
 	return m.each(ctx, func(x *instance) error {
 		if len(m.instances) == 1 {
@@ -197,7 +200,8 @@ func (m *measurement) fetchEach(ctx context.Context) error {
 	})
 }
 
-// arrivals count how connections were assigned to instances; nil if there is one.
+// arrivals counts how connections were assigned to instances. Result is nil if there is only one
+// instance.
 type arrivals struct{ *led.Result }
 
 func (m *measurement) arrived(ctx context.Context) (a arrivals, err error) {
@@ -209,7 +213,8 @@ func (m *measurement) arrived(ctx context.Context) (a arrivals, err error) {
 		config: led.Config{Port: uint16(m.e.Server.Port), Count: true}}, a.Result)
 }
 
-// since puts the growth into a window, with warnings.
+// since puts into a window how connections were assigned after before was counted. It warns about
+// connections that did not go to their node, and about instances without requests.
 func (a arrivals) since(before arrivals, w *result.Window) {
 	if a.Result == nil || before.Result == nil {
 		return

@@ -45,7 +45,8 @@ lab: {}
 variants: [{name: off}]
 `
 
-// divided returns a measurement on fake hosts with two nodes.
+// divided starts a server on a fake SUT with the nodes of m and processors cpus, and returns the
+// measurement.
 func divided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHosts, result.Server) {
 	t.Helper()
 	x, h := undivided(t, m, cpus)
@@ -56,7 +57,8 @@ func divided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHost
 	return x, h, r
 }
 
-// undivided returns the same before the server is started.
+// undivided returns a measurement on a fake SUT with the nodes of m and processors cpus. The server
+// is not started.
 func undivided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHosts) {
 	t.Helper()
 	f, err := experiment.Parse("split.yaml", []byte(splitCaching))
@@ -69,7 +71,8 @@ func undivided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHo
 	return &measurement{f: f, e: f.Experiment, on: h}, h
 }
 
-// leads returns the instances to which connections were directed, in order.
+// leads returns the numbers of the instances to which connections were directed, in order. 0 stands
+// for the node where a connection arrives.
 func (h *fakeHosts) leads() (out []int) {
 	for _, c := range h.all["connections to instances"] {
 		out = append(out, c.(led.Config).Only)
@@ -104,7 +107,7 @@ func TestInstances(t *testing.T) {
 			t.Errorf("%s: processors %v, memory %v", what, got.CPUs, got.mems)
 		}
 	}
-	// Each instance was asked alone; then connections stay where they arrive.
+	// All connections went to the first instance, then to the second, then where they arrive.
 	if diff := cmp.Diff([]int{1, 2, 0}, h.leads()); diff != "" {
 		t.Errorf("led (-want +got)\n%s", diff)
 	}
@@ -112,7 +115,7 @@ func TestInstances(t *testing.T) {
 		t.Errorf("asked %s, want %s", got, want)
 	}
 
-	// They are filled one after the other, checked by their own counters.
+	// The instances are filled one after the other, and checked by their caches' counters.
 	zero, full := cache.Counters{Requests: 1}, cache.Counters{Requests: 41}
 	h.series["counters of varnish"] = []any{zero, zero, full, zero, full, zero, full, full}
 	clear(h.all)
@@ -142,7 +145,7 @@ func TestInstances(t *testing.T) {
 	}
 }
 
-// TestInstancesOfAWindow: a window has the instances' work, for each and in total.
+// TestInstancesOfAWindow: a window has the counts of each instance, and their sum.
 func TestInstancesOfAWindow(t *testing.T) {
 	m, h, _ := divided(t, twoSockets(), []int{1, 5})
 	h.results["generator 1"] = generated(1e9)
@@ -181,9 +184,9 @@ func TestInstancesOfAWindow(t *testing.T) {
 	errtest.Says(t, "one has ended", err, "the server on node 1 has ended")
 }
 
-// TestMeasureEndsAtOnce: a window ends when an instance, an additional process, or a host is
-// lost: at once, with that process's own error, not when the generator's time is over. In a
-// synctest bubble, time advances only when all goroutines wait.
+// TestMeasureEndsAtOnce: if an instance, an additional process or a host is lost, the window ends
+// at once and does not wait for the generator. The error is that of what was lost. In a synctest
+// bubble, time advances only when all goroutines wait.
 func TestMeasureEndsAtOnce(t *testing.T) {
 	for who, want := range map[string]string{
 		"the server on node 0": "the server on node 0 has ended: signal: killed",
@@ -216,8 +219,8 @@ func TestMeasureEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestOneNodeIsOneInstance: on one node there is one instance, as without split, and the result
-// says so.
+// TestOneNodeIsOneInstance: on a machine with one node, a split server has one instance, as without
+// split. The result says so.
 func TestOneNodeIsOneInstance(t *testing.T) {
 	m, h, r := divided(t, nodes.Machine{Nodes: twoSockets().Nodes[:1],
 		Devices: []numa.Device{{Name: lab.Port, Node: -1}}}, []int{1, 2})
@@ -237,7 +240,7 @@ func TestOneNodeIsOneInstance(t *testing.T) {
 	}
 }
 
-// TestDescribeSplit: the extra time on several nodes is shown before the run.
+// TestDescribeSplit: Describe says how much longer a run takes on several nodes.
 func TestDescribeSplit(t *testing.T) {
 	for text, want := range map[string]string{
 		splitCaching: " at most, and 1s more for each further NUMA node that the server is on; limit ",

@@ -21,21 +21,21 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// A labSite is an agentSite whose hosts are package lab's, with an agent on each. It adds what
-// only a single machine has: the switch, the queues on the way, one clock for all hosts, and
-// the machine's own power.
+// A labSite is an agentSite whose hosts are those of package lab, with an agent on each. It adds
+// what only a single machine has: the switch, the queues between the hosts, one clock for all hosts,
+// and the machine's own power.
 type labSite struct {
 	*agentSite
 	self string // path of niclane-bench
 
 	reservation *reservation
 	lab         *lab.Lab
-	dir         string // directory of the agents, with their lanes and journals
+	dir         string // directory of the run, with the agents' files and journals
 	serving     []*labAgent
 }
 
-// InLab returns the site of an experiment in the lab. version is that of this niclane, and self
-// the path of niclane-bench, which runs as the agents.
+// InLab returns the site of an experiment in the lab. version is the version of this niclane. The
+// agents are processes of niclane-bench, whose path is self.
 func InLab(f *experiment.File, version, self string) Site {
 	s := &labSite{agentSite: newAgentSite(f, &experiment.Hosts{}, version), self: self}
 	s.on, s.dialer = s, s.enter
@@ -87,7 +87,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	if err := s.connect(ctx, r); err != nil {
 		return err
 	}
-	// The speed that a veth reports is not the lab's link rate.
+	// The agents have reported the speed of a veth. Replace it by the lab's link rate.
 	for _, c := range s.agents {
 		if c.Host.Device != nil {
 			c.Host.Device.Speed = s.lab.Config.LinkRate
@@ -97,7 +97,8 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	return nil
 }
 
-// open gives the servers' user access to its files.
+// open lets the servers' user enter s.dir. It returns an error if that user cannot enter a
+// directory above it.
 func (s *labSite) open() error {
 	if err := os.Chmod(s.dir, 0o711); err != nil {
 		return err
@@ -117,7 +118,7 @@ func (s *labSite) open() error {
 	}
 }
 
-// HostNoise is that of this machine, once for all hosts.
+// HostNoise measures the noise of this machine, on which all hosts of the lab are.
 func (s *labSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, error) {
 	return hiccup.Run(ctx, hiccup.Config{Duration: ns})
 }
@@ -140,26 +141,26 @@ func (s *labSite) Down(ctx context.Context) error {
 	if s.dir != "" {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
-	// If something could not be removed, the next run finds it by the reservation.
+	// If something could not be removed, keep the reservation: by it, the next run finds the rest.
 	if s.reservation != nil && errors.Join(errs...) == nil {
 		errs = append(errs, s.reservation.release())
 	}
 	return errors.Join(errs...)
 }
 
-// nodes returns this machine's NUMA nodes. The lab's port is on none.
+// nodes returns this machine's NUMA nodes. The lab's port is on no node.
 func (s *labSite) nodes(ctx context.Context) (nodes.Machine, []int, error) {
 	m, err := nodes.Run(ctx, nodes.Config{})
 	m.Devices = []numa.Device{{Name: lab.Port, Node: -1}}
 	return m, s.lab.Config.SUTCPUs, err
 }
 
-// All hosts have the same clock.
+// clocks reads nothing: all hosts of the lab have the same clock.
 func (s *labSite) clocks(context.Context) (func(context.Context) (axis, error), error) {
 	return func(context.Context) (axis, error) { return axis{}, nil }, nil
 }
 
-// The experiment places the generators.
+// seats puts all generators on the lab's client, on the processors that the experiment names.
 func (s *labSite) seats(n int) []seat {
 	var out []seat
 	for i := range n {
@@ -168,7 +169,7 @@ func (s *labSite) seats(n int) []seat {
 	return out
 }
 
-// user of the server, and of its additional processes.
+// user returns the user of the server and of its additional processes.
 func (s *labSite) user() string {
 	if s.e.Server.User != "" {
 		return s.e.Server.User

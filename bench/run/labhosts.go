@@ -21,7 +21,7 @@ import (
 )
 
 // loopback is the address on which the agent of a lab host listens, and the name in its
-// certificate. Only this process can connect to it, by entering the host.
+// certificate. Only a process in the host's network namespace can connect to it: see enter.
 const loopback = "127.0.0.1"
 
 // clientPort is the device of the lab's client.
@@ -33,7 +33,7 @@ type labAgent struct {
 	log strings.Builder
 }
 
-// serveAll starts the agents, and puts their addresses into the hosts.
+// serveAll starts the agents and puts their addresses into s.h.
 func (s *labSite) serveAll() error {
 	if _, err := agent.MakeCertificates(s.path("pki"), []string{loopback}, agent.DefaultClient, 2*s.limit(),
 		time.Now()); err != nil {
@@ -43,7 +43,7 @@ func (s *labSite) serveAll() error {
 		Authority: s.path("pki", agent.AuthorityFile), Certificate: s.path("pki", agent.DefaultClient+".pem"),
 		Key: s.path("pki", agent.DefaultClient+".key"), LinkRate: s.lab.Config.LinkRate,
 	}
-	// There, an unprivileged server may use ports below 1024.
+	// Let an unprivileged server on the SUT use ports below 1024.
 	err := s.lab.Do(lab.SUT, func() error {
 		return os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0)
 	})
@@ -62,7 +62,7 @@ func (s *labSite) serveAll() error {
 	return err
 }
 
-// serveOn starts one agent, and returns when it listens.
+// serveOn starts the agent of a host, and returns when it listens.
 func (s *labSite) serveOn(host, device string) (experiment.Host, error) {
 	h := experiment.Host{Name: host, Address: s.lab.Config.IPv4(host).String(), Device: device}
 	argv := []string{s.self, "--state-dir", s.path("state", host), "--run-dir", s.path("run", host), "serve",
@@ -72,7 +72,7 @@ func (s *labSite) serveOn(host, device string) (experiment.Host, error) {
 	if device != "" {
 		argv = append(argv, "--lanes", device)
 	}
-	// The agent is told to end only when its changes are undone.
+	// The end of the run's context must not kill the agent before its changes are undone.
 	cmd, err := s.lab.Command(context.Background(), host, lab.Options{Niclane: s.self}, argv...)
 	if err != nil {
 		return h, err
@@ -96,7 +96,7 @@ func (s *labSite) serveOn(host, device string) (experiment.Host, error) {
 	return h, nil
 }
 
-// said returns the end of its output.
+// said returns the last line of the agent's output.
 func (a *labAgent) said() string {
 	text := strings.TrimSpace(a.log.String())
 	return text[strings.LastIndexByte(text, '\n')+1:]
@@ -105,7 +105,7 @@ func (a *labAgent) said() string {
 // agentTime is how long an agent may take to end: longer than it takes to restore its host.
 const agentTime = 2 * time.Minute
 
-// end tells it to end and waits until it has ended.
+// end tells the agent to end and waits until it has ended.
 func (a *labAgent) end() error {
 	_ = a.cmd.Process.Signal(unix.SIGTERM)
 	late := time.AfterFunc(agentTime, func() { _ = a.cmd.Process.Kill() })
@@ -117,10 +117,10 @@ func (a *labAgent) end() error {
 	return nil
 }
 
-// limit of a session.
+// limit returns the longest time that a session may last.
 func (s *labSite) limit() time.Duration { return sessionMargin + time.Duration(s.e.TimeLimit) }
 
-// enter returns a function that opens connections from within a host.
+// enter returns a function that opens connections in the network namespace of a lab host.
 func (s *labSite) enter(host string) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		err = s.lab.Do(host, func() error {

@@ -22,23 +22,24 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// fakeHosts are hosts on which nothing runs: each process that is started has its result at
-// once, by its name, or none.
+// fakeHosts are hosts on which nothing runs. A started process returns at once the result that
+// results has for its name. Without a result, it does not end by itself.
 type fakeHosts struct {
 	results  map[string]any   // by the process's name
-	fails    map[string]error // instead of a result
+	fails    map[string]error // errors in place of results
 	refuses  map[string]error // errors of the start
 	readings []counters.Counters
 	lostNow  chan struct{}
 	hops     error
-	// machine and processors over which a server can be split.
+	// machine and processors are the SUT's, over which a server can be split.
 	machine    nodes.Machine
 	processors []int
 	stored     map[int]string
-	// when has functions that are called at a start, by name.
+	// when has functions that are called when a process starts, by the process's name.
 	when map[string]func()
 
-	// series are used instead of results, one for each start.
+	// series has several results, one for each start, by the process's name. They are used before
+	// those in results.
 	series map[string][]any
 	diff   machine.Diff // the result of counting
 
@@ -156,7 +157,7 @@ func (t *fakeTask) result(ctx context.Context, into any) error {
 	return json.Unmarshal(b, into)
 }
 
-// fakes returns hosts on which processes have these results.
+// fakes returns fake hosts on which processes have these results.
 func fakes(results map[string]any) *fakeHosts {
 	return &fakeHosts{results: results, fails: map[string]error{}, refuses: map[string]error{},
 		when: map[string]func(){}, series: map[string][]any{}, tasks: map[string]*fakeTask{},
@@ -164,15 +165,15 @@ func fakes(results map[string]any) *fakeHosts {
 		all: map[string][]any{}, places: map[string]launch{}}
 }
 
-// servedCounters are those of memcached after the given gets and sets, all hits.
+// servedCounters returns memcached's counters after so many gets and sets. All gets are hits.
 func servedCounters(gets, sets int64) counters.Counters {
 	return counters.Counters{Gets: counters.Counter{Name: "cmd_get", Value: gets},
 		Sets: counters.Counter{Name: "cmd_set", Value: sets},
 		Hits: counters.Counter{Name: "get_hits", Value: gets}, Misses: counters.Counter{Name: "get_misses"}}
 }
 
-// faked returns a measurement on fake hosts, whose server runs and whose generator has sent 90
-// gets and 10 sets.
+// faked returns a measurement on fake hosts. Its server runs, and its generator has sent 90 gets
+// and 10 sets.
 func faked(t *testing.T, replace ...string) (*measurement, *fakeHosts) {
 	t.Helper()
 	g := generated(1e9)
@@ -206,7 +207,7 @@ func TestMeasure(t *testing.T) {
 		w.Load.Completed != 100 || w.Machine == nil {
 		t.Errorf("%+v, %d completed", w.Counts, w.Load.Completed)
 	}
-	// Of intervals of 100 ms with 1 MB each, those in the window.
+	// The noise had 1 MB in each interval of 100 ms. Only the intervals in the window count.
 	if len(w.Noise) != 1 || w.Noise[0].Achieved != 80_000_000 || !h.tasks["noise 1 to-sut, sender"].stopped {
 		t.Errorf("noise %+v", w.Noise)
 	}
@@ -225,7 +226,7 @@ func TestMeasureRefuses(t *testing.T) {
 			"cmd_get fell from 1000 to 3: the server was started again"},
 		"server died before": {func(_ *measurement, h *fakeHosts) { close(h.tasks["the server"].done) },
 			"the server has ended: signal: killed"},
-		// The generator then waits for answers.
+		// Without a server, the generator would wait for answers.
 		"server dies": {func(_ *measurement, h *fakeHosts) {
 			delete(h.results, "generator 1")
 			h.when["generator 1"] = func() { close(h.tasks["the server"].done) }
@@ -266,8 +267,7 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 }
 
-// TestPrefillIsProven: if the workload's keys are not there, or were not set exactly once,
-// nothing is measured.
+// TestPrefillIsProven: Prefill fails if a key is not stored, or if a key was not set exactly once.
 func TestPrefillIsProven(t *testing.T) {
 	filled := []counters.Counters{servedCounters(0, 0), servedCounters(0, 10_000)}
 	for name, c := range map[string]struct {
@@ -295,8 +295,8 @@ func TestPrefillIsProven(t *testing.T) {
 	}
 }
 
-// TestMemcachedHasFilesForItsThreads: memcached takes its limit of connections as the limit of
-// its files, and its threads need some files.
+// TestMemcachedHasFilesForItsThreads: memcached uses its limit of connections as its limit of open
+// files. The limit must be high enough for the files of its threads too.
 func TestMemcachedHasFilesForItsThreads(t *testing.T) {
 	f := parse(t, "kind: niclane", "kind: memcached", "connections: 4", "connections: 4400")
 	f.Experiment.Server.Threads = 110
@@ -305,13 +305,13 @@ func TestMemcachedHasFilesForItsThreads(t *testing.T) {
 	if _, err := m.StartServer(context.Background(), f.Experiment.Variants[0]); err != nil {
 		t.Fatal(err)
 	}
-	// 449 files of memcached 1.6.18 with 110 threads and no connection.
+	// memcached 1.6.18 with 110 threads and no connection has 449 open files.
 	if got, want := strings.Join(h.argv, " "), "-t 110 -c 5344 "; !strings.Contains(got, want) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
 
-// TestHashPower: the table holds the keys without growing, by memcached's own limit.
+// TestHashPower: by memcached's own rule, the hash table has room for the keys and does not grow.
 func TestHashPower(t *testing.T) {
 	for keys, want := range map[int]int{1: 16, 98304: 16, 98305: 17, 500_000: 19, 786_432: 19, 786_433: 20} {
 		if got := hashPower(keys); got != want {

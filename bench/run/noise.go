@@ -22,14 +22,14 @@ import (
 // labMTU is the default of lab.Config.MTU.
 const labMTU = 1500
 
-// noiseEnds returns the two ends of one noise to address, without their threads, for a link of
-// link bit/s and a path with that MTU.
+// noiseEnds returns the configurations of the sender and the receiver of one noise to address. link
+// is the link's rate in bit/s, mtu the MTU of the path. Their processors are not set.
 func noiseEnds(n experiment.Noise, address string, link int64, mtu int) (send, receive noise.Config) {
 	bits := int64(n.BitsPerSecond)
 	if bits == 0 {
 		bits = int64(n.Share) * link / 1000
 	}
-	at, _ := netip.ParseAddrPort(address) // package noise reports errors in it
+	at, _ := netip.ParseAddrPort(address) // package noise reports a wrong address
 	ipv6 := at.Addr().Is6() && !at.Addr().Is4In6()
 	receive = noise.Config{Role: noise.Receive, Protocol: n.Protocol, Address: address, Flows: n.Flows}
 	send = receive
@@ -52,7 +52,7 @@ func largestDatagram(mtu int, ipv6 bool) int {
 	return mtu - 20 - 8
 }
 
-// A flow is both ends of one noise.
+// A flow is one running noise: its sender and its receiver.
 type flow struct {
 	direction        string
 	asked            int64
@@ -102,8 +102,8 @@ func (x *flow) collect(ctx context.Context, l load.Result, a axis) (result.Noise
 	n := result.Noise{Direction: x.direction, Asked: x.asked}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the noise did not end in time"))
 	defer cancel()
-	// The error of the end that stopped by itself is the cause: the other one stops because of
-	// it.
+	// If one end has stopped by itself, its error is the cause. The other end stops because of
+	// that.
 	if err := cmp.Or(x.receiver.ended(), x.sender.ended()); err != nil {
 		return n, err
 	}
@@ -126,7 +126,7 @@ func (x *flow) collect(ctx context.Context, l load.Result, a axis) (result.Noise
 	return n, nil
 }
 
-// abandon ends the processes that have not ended.
+// abandon ends sender and receiver if they still run.
 func (x *flow) abandon() {
 	_ = x.sender.stop()
 	_ = x.receiver.stop()

@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// A podTask is a pod as a task.
+// A podTask makes a pod a task.
 type podTask struct{ *pod.Pod }
 
 func (t *podTask) name() string          { return t.Name() }
@@ -32,11 +32,11 @@ func (t *podTask) result(context.Context, any) error {
 // stop deletes the pod, even after the run's context has ended.
 func (t *podTask) stop() error { return t.Delete(context.Background()) }
 
-// pods is a measurement's use of a cluster.
+// pods is what a measurement has created in a Kubernetes cluster.
 type pods struct {
 	kubectl pod.Kubectl
-	version string // the cluster's
-	run     string // the label's value on everything that this run creates
+	version string // version of the cluster
+	run     string // value of the label on each object that this run creates
 	// policy is the LanePolicy in the cluster, created from text.
 	policy *pod.Policy
 	text   string

@@ -28,7 +28,8 @@ variants:
   - {name: lane, server: {limits: {niclane.dev/redis: 1}}, lane-policy: "{apiVersion: niclane.dev/v1, kind: LanePolicy, metadata: {name: p}}"}
 `
 
-// kubectl is a cluster whose pods have status at once. The file that is returned has its calls.
+// kubectl is a script that acts as kubectl. Each pod that it creates has the status in $0.status at
+// once. It appends its calls to $0.calls.
 const kubectl = `#!/bin/sh
 echo "$*" >>"$0.calls"
 case "$*" in
@@ -61,7 +62,7 @@ func podRun(t *testing.T, status string) (*measurement, func() string) {
 	}
 }
 
-// TestPod: the server of a variant is a pod of its own, which is used by its address, and
+// TestPod: each variant's server is a pod of its own. Clients use the pod's address. The pod is
 // deleted when the server is stopped.
 func TestPod(t *testing.T) {
 	m, calls := podRun(t, `{"podIP": "10.1.2.3", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"name": "app", "image": "cache:1"}]}`)
@@ -113,7 +114,8 @@ func TestPodDescribed(t *testing.T) {
 		"lane: without noise, a pod with niclane.dev/redis: 1, a LanePolicy\n")
 }
 
-// TestPodEnds: if a pod ends, it is named as the cause of all other errors, and it is deleted.
+// TestPodEnds: if a pod has ended, the run reports that in place of errors that follow from it. The
+// pod is deleted.
 func TestPodEnds(t *testing.T) {
 	m, calls := podRun(t, `{"phase": "Failed", "reason": "OutOfmemory"}`)
 	_, err := m.StartServer(t.Context(), m.e.Variants[0])

@@ -35,7 +35,8 @@ func (p *powers) open(ctx context.Context, all []power.Config, open opener, r *r
 	return nil
 }
 
-// openPowers finds out which sources can be read, with a warning for each of the others.
+// openPowers opens all sources and tries to read each one. It returns a warning for each source that
+// cannot be read.
 func openPowers(ctx context.Context, all []power.Config, open opener) (p powers, warnings []string, err error) {
 	for i, c := range all {
 		s, err := open(c)
@@ -54,8 +55,8 @@ func openPowers(ctx context.Context, all []power.Config, open opener) (p powers,
 	return p, warnings, nil
 }
 
-// start begins a window. The function that it returns ends it, once, and returns the
-// measurements.
+// start begins to measure the power of a window. The function that it returns ends this and returns
+// the results. A second call returns the same results.
 func (p powers) start(ctx context.Context) func(context.Context) []power.Result {
 	meters := make([]power.Meter, len(p.sources))
 	out := make([]power.Result, len(p.sources))
@@ -95,8 +96,8 @@ type metering interface {
 	Meter(context.Context, power.Config) (func(context.Context) (power.Result, error), error)
 }
 
-// openPower opens a source for hosts with agents. The SUT's agent reads the SUT's own sensors;
-// sources on the network are read from here.
+// openPower opens a source for hosts with agents. The SUT's agent reads the SUT's own sensors. This
+// machine reads sources on the network.
 func (s *agentSite) openPower(c power.Config) (power.Source, error) {
 	local, err := power.Open(c)
 	if err != nil || !c.Local() {
@@ -131,7 +132,8 @@ type remoteMeter struct {
 	stop   func(context.Context) (power.Result, error)
 }
 
-// Stop converts the times to the common axis, which is this machine's clock.
+// Stop ends the measurement. It converts the times to the common axis, which is this machine's
+// clock.
 func (m remoteMeter) Stop(ctx context.Context) power.Result {
 	r, err := m.stop(ctx)
 	if err != nil {
@@ -139,7 +141,7 @@ func (m remoteMeter) Stop(ctx context.Context) power.Result {
 	}
 	r.Provenance = m.there(r.Provenance)
 	after, err := m.host.Offset(ctx)
-	if err != nil { // the error ends the run
+	if err != nil { // the host is lost, which ends the run
 		after = m.before
 	}
 	ahead := agent.Between(m.before, after, m.before.At/2+after.At/2).Ns

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// TestPowers: a source that cannot be read is tried once, and each window says why. The other
-// source has the energy of the window.
+// TestPowers: a source that cannot be read is tried only once, and each window says why it has no
+// measurement. The other source is measured.
 func TestPowers(t *testing.T) {
 	root, step := powertest.RAPL(t)
 	ctx := context.Background()
@@ -54,7 +54,7 @@ func TestPowers(t *testing.T) {
 	}
 }
 
-// fakeHost is a host whose clock is ahead and whose meter has a result.
+// fakeHost is a host whose clock is ahead of this machine's by ahead ns. Its meter returns result.
 type fakeHost struct {
 	ahead  int64
 	result power.Result
@@ -70,8 +70,8 @@ func (h fakeHost) Meter(context.Context, power.Config) (func(context.Context) (p
 	return func(context.Context) (power.Result, error) { return h.result, h.fails }, nil
 }
 
-// TestPowersOfAHost: the measurement of a host's own sensors is on the run's time axis and
-// names the host. If a host does not answer, the window has no power, but is kept.
+// TestPowersOfAHost: the measurement of a host's own sensors has times of the run's time axis and
+// names the host. If the host does not answer, the window is kept, without power.
 func TestPowersOfAHost(t *testing.T) {
 	config := power.Config{Source: power.RAPL}
 	here, err := power.Open(config)
@@ -105,7 +105,7 @@ func TestPowersOfAHost(t *testing.T) {
 	}
 }
 
-// TestWhoReadsPower: the SUT's agent reads sensors in the SUT; a BMC is read from here.
+// TestWhoReadsPower: the SUT's agent reads the sensors in the SUT. This machine opens other sources.
 func TestWhoReadsPower(t *testing.T) {
 	s := onHosts(t)
 	for _, c := range []power.Config{{Source: power.RAPL},

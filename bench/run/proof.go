@@ -13,7 +13,8 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// counted returns the counts that both ends have between two readings.
+// counted returns how many gets, sets and hits the generators and the server counted between two
+// readings of the server's counters. It leaves out what the server does not count.
 func counted(before, after counters.Counters, w load.Work) []result.Count {
 	var out []result.Count
 	for _, x := range []struct {
@@ -37,7 +38,7 @@ const (
 )
 
 // prove compares the server's own counts of a window with the workload of the file. Package
-// counters checks that they agree with the generators'.
+// counters compares them with the generators' counts.
 func prove(w experiment.Workload, counts []result.Count, unanswered int64) error {
 	served := map[string]int64{}
 	for _, c := range counts {
@@ -46,7 +47,7 @@ func prove(w experiment.Workload, counts []result.Count, unanswered int64) error
 	g, s := served[gets], served[sets]
 	var errs []error
 	if n := float64(g + s); n > 0 {
-		// Gets and sets are drawn: allow five standard deviations, plus one.
+		// Each request is a get or a set at random: allow five standard deviations, plus one.
 		want := float64(w.Gets) / float64(w.Gets+w.Sets)
 		if off := math.Abs(float64(g) - n*want); off > 1+5*math.Sqrt(n*want*(1-want))+float64(unanswered) {
 			errs = append(errs, fmt.Errorf("the server had gets:sets of %d:%d, the workload says get-set: %d:%d", g, s,

@@ -19,7 +19,7 @@ import (
 // with that lab removes what it left.
 const reservations = "/run/niclane/bench"
 
-// A reservation is that of a lab's name.
+// A reservation is the locked file that reserves a lab's name for this run.
 type reservation struct{ f *os.File }
 
 // errReserved says that another run has the lab.
@@ -34,7 +34,7 @@ func reserveLab(in, name string) (c *reservation, left string, err error) {
 			return nil, "", err
 		}
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-		if errors.Is(err, fs.ErrNotExist) && try < 10 { // another run is ending
+		if errors.Is(err, fs.ErrNotExist) && try < 10 { // another run has just removed the directory
 			continue
 		}
 		if err != nil {
@@ -66,7 +66,7 @@ func reserveLab(in, name string) (c *reservation, left string, err error) {
 	}
 }
 
-// write records where the files of this run are.
+// write records the directory of this run's files.
 func (c *reservation) write(dir string) error {
 	if err := c.f.Truncate(0); err != nil {
 		return err
@@ -75,14 +75,14 @@ func (c *reservation) write(dir string) error {
 	return err
 }
 
-// release frees the name, when nothing of the run is left.
+// release removes the reservation. The caller has removed everything else of the run.
 func (c *reservation) release() error {
 	err := os.Remove(c.f.Name())
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	err = errors.Join(err, c.f.Close())
-	// The directories too, unless they have other files.
+	// Remove the directories too, unless they have other files.
 	for dir := filepath.Dir(c.f.Name()); filepath.Base(dir) == "bench" ||
 		filepath.Base(dir) == "niclane"; dir = filepath.Dir(dir) {
 		if os.Remove(dir) != nil {
@@ -92,7 +92,8 @@ func (c *reservation) release() error {
 	return err
 }
 
-// tidy removes the directory that a run left, after checking that it is one.
+// tidy removes the directory that a killed run left. A path that does not look like a run's
+// directory stays.
 func tidy(left string) error {
 	if filepath.Dir(left) != filepath.Clean(os.TempDir()) || !strings.HasPrefix(filepath.Base(left), dirPrefix) {
 		return nil // not written by a run
@@ -100,5 +101,5 @@ func tidy(left string) error {
 	return os.RemoveAll(left)
 }
 
-// dirPrefix is the prefix of a run's directory.
+// dirPrefix is the start of the name of a run's directory.
 const dirPrefix = "niclane-bench-"

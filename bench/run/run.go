@@ -25,14 +25,14 @@ type Options struct {
 	Version string
 	// Progress gets a line for each event; nil: none.
 	Progress io.Writer
-	// Save stores the result so far: after each load point, marked partial, and at the end.
-	// nil: it is not stored.
+	// Save stores the result so far; nil: it is not stored. Run calls it at the end, and with a
+	// result that is marked partial after each load point and search.
 	Save func(*result.Result) error
 
 	clocks func() (instants, error) // tests use another
 }
 
-// An Error is why a run ended early.
+// An Error says in which phase a run has failed, and why.
 type Error struct {
 	Phase string
 	Err   error
@@ -73,8 +73,8 @@ type runner struct {
 	unsaved bool
 }
 
-// Run executes f at site. text is that of the file. The error is an Error; in any case the
-// result has what was measured until then.
+// Run executes the experiment f at site. text is the text of f's file. Errors are of type *Error,
+// joined if there are two. The result has what was measured, even after an error.
 func Run(ctx context.Context, f *experiment.File, text string, site Site, o Options) (*result.Result, error) {
 	e := f.Experiment
 	if o.clocks == nil {
@@ -101,7 +101,7 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 	}
 	err := run.all(ctx)
 	if err != nil {
-		if ctx.Err() != nil { // other errors are a consequence
+		if ctx.Err() != nil { // err is a consequence of the context's end
 			err = context.Cause(ctx)
 			if errors.Is(err, context.Canceled) {
 				err = errors.New("interrupted")
@@ -173,8 +173,8 @@ func (run *runner) save() error {
 	return run.o.Save(run.r)
 }
 
-// checkpoint saves the result so far, marked partial: a crash of the machine should not lose
-// hours of measurement, and a full disk should not end the run.
+// checkpoint saves the result so far, marked partial, so that a crash of the machine does not lose
+// hours of measurement. A failure to save ends the run.
 func (run *runner) checkpoint() error {
 	run.r.Partial = &result.Partial{Phase: run.phase, Reason: "not ended yet"}
 	err := run.save()
@@ -213,7 +213,8 @@ func (run *runner) warnf(format string, args ...any) {
 	run.r.Warnings = append(run.r.Warnings, fmt.Sprintf(format, args...))
 }
 
-// hostNoise measures before and after the run. Before it, it may refuse the run.
+// hostNoise measures the host noise, before and after the windows. Noise above the limit is a
+// warning, or an error if the experiment says so.
 func (run *runner) hostNoise(ctx context.Context) error {
 	h := run.e.HostNoise
 	x, err := run.site.HostNoise(ctx, h.Window)
@@ -242,7 +243,7 @@ func (run *runner) hostNoise(ctx context.Context) error {
 	return nil
 }
 
-// points are the load points of the file.
+// points returns the load points of the file.
 func points(l experiment.Load) []result.Point {
 	var out []result.Point
 	if l.Mode == experiment.Closed {
@@ -305,7 +306,7 @@ func enough(e *experiment.Experiment, rounds int, series map[string][]*stats.Ser
 	if u == nil {
 		return stats.Decision{Stop: rounds >= e.Repeats.Max, Rounds: e.Repeats.Max}
 	}
-	// With an earlier look, the intervals would not hold as stated.
+	// With fewer rounds, the intervals would not have the confidence that they state.
 	rule := stats.Rule{Min: max(e.Repeats.Min, stats.MinRounds), Max: e.Repeats.Max, Width: float64(u.Width) / 1000}
 	if rule.Max < rule.Min {
 		return stats.Decision{Stop: rounds >= rule.Max, Rounds: rule.Max,
@@ -328,7 +329,7 @@ func enough(e *experiment.Experiment, rounds int, series map[string][]*stats.Ser
 	return rule.Decide(rounds, watched)
 }
 
-// window applies the lanes of a variant and measures one window.
+// window starts what a variant needs (server, tuning, lanes) and measures one window of it.
 func (run *runner) window(ctx context.Context, v experiment.Variant, what string, j Job) (result.Window, error) {
 	if err := ctx.Err(); err != nil {
 		return result.Window{}, err
@@ -453,7 +454,7 @@ func (run *runner) search(ctx context.Context) error {
 	return nil
 }
 
-// sweep measures one window for each combination.
+// sweep measures one window for each combination of switch buffer, noise and variant.
 func (run *runner) sweep(ctx context.Context) error {
 	s := run.e.Sweep
 	buffers := s.SwitchBuffers

@@ -39,7 +39,7 @@ variants:
 repeats: {min: 2}
 `
 
-// parse reads a file after replacing texts.
+// parse replaces texts in the constant file and parses it.
 func parse(t *testing.T, replace ...string) *experiment.File {
 	t.Helper()
 	text := strings.NewReplacer(replace...).Replace(file)
@@ -63,7 +63,7 @@ func ran(t *testing.T, f *experiment.File, site *fakeSite) *result.Result {
 	return r
 }
 
-// fakeSite records the calls.
+// fakeSite is a Site that only records the calls.
 type fakeSite struct {
 	log     []string
 	windows int
@@ -75,7 +75,7 @@ type fakeSite struct {
 	logs    map[string]string
 	change  func(*result.Window)
 	late    int64
-	wakes   int  // wake-ups for the host's noise; 0: enough
+	wakes   int  // number of wake-ups in the host noise; 0: enough
 	hangs   bool // Up hangs until it is told to end
 }
 
@@ -181,7 +181,7 @@ func TestRunKeepsWhatWasMeasured(t *testing.T) {
 	for name, c := range map[string]struct {
 		file    []string
 		site    *fakeSite
-		cancel  int // number of the window before which it is cancelled
+		cancel  int // number of the window before which the run is cancelled
 		full    bool
 		windows int
 		phase   string
@@ -272,8 +272,8 @@ func TestSweepSetsTheBufferBack(t *testing.T) {
 	}
 }
 
-// TestSearchWindows: at a low rate, a window of the search is so long that it has the requests
-// that its percentile needs.
+// TestSearchWindows: at a low rate, a window of the search is longer, so that it has as many
+// requests as the percentile needs.
 func TestSearchWindows(t *testing.T) {
 	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:",
 		"sla: {percentile: 99, at: 20ms}\nsearch: {max-rate: {from: 100, to: 4000}}\nrepeats:")
@@ -382,8 +382,8 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// TestHostNoiseIsJudged: Host noise above the file's limit is a warning, unless the file
-// refuses it. Too few samples to judge are an error.
+// TestHostNoiseIsJudged: host noise above the file's limit is a warning. Too few samples for the
+// percentile are an error.
 func TestHostNoiseIsJudged(t *testing.T) {
 	f := parse(t, "repeats:", "host-noise: {at-most: 10us}\nrepeats:")
 	r := ran(t, f, &fakeSite{late: 20_000})

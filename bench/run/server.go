@@ -25,13 +25,14 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// proofs are the names of servers' counters, by protocol.
+// proofs says, by protocol, which counters of the server prove the workload.
 var proofs = map[string]string{
 	experiment.ProtocolMemcached: "memcached's stats", experiment.ProtocolRESP: "INFO",
 	experiment.ProtocolAerospike: "statistics of the namespace",
 }
 
-// StartServer starts the server and its additional processes, and waits for its answer.
+// StartServer stops the running server. It starts that of the variant and the additional processes,
+// and waits until the server answers.
 func (m *measurement) StartServer(ctx context.Context, v experiment.Variant) (result.Server, error) {
 	if err := m.stopServers(); err != nil {
 		return result.Server{}, err
@@ -69,7 +70,7 @@ func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 	return r, nil
 }
 
-// answers waits for the server's answer.
+// answers waits until the server answers.
 func (m *measurement) answers(ctx context.Context) error {
 	by := m.e.Server.Ready
 	host := cmp.Or(m.e.Workload.HostHeader, m.address())
@@ -79,15 +80,15 @@ func (m *measurement) answers(ctx context.Context) error {
 	return until(ctx, by.Protocol+" at "+m.address(), ask, time.Duration(by.Timeout), m.alive)
 }
 
-// filesPerThread is how many files memcached has open per thread. It sets its limit of
-// connections from the limit of open files (memcached.c, RLIMIT_NOFILE).
+// filesPerThread is room for the files that memcached opens for each thread. memcached uses its
+// limit of connections (-c) as its limit of open files (memcached.c, RLIMIT_NOFILE).
 const filesPerThread = 8
 
-// hashPower returns a number of bits for memcached's hash table, so that it does not grow while
-// the keys are set. It grows at 1.5 items per bucket, and has 16 bits by default (assoc.c:
-// assoc_start_expand). A thread that wakes each second doubles the table and runs for 90 ms at
-// 500,000 keys. In a freshly filled server, that would fall into the window, and with
-// SCHED_FIFO no request is served meanwhile.
+// hashPower returns the number of bits of memcached's hash table with which the table does not grow
+// for so many keys. memcached has 16 bits by default, and doubles the table at 1.5 items per bucket
+// (assoc.c: assoc_start_expand). A thread that wakes each second does this, and runs for 90 ms at
+// 500,000 keys. After filling, this would be in the first window. With SCHED_FIFO, no request is
+// served in that time.
 func hashPower(keys int) int {
 	return max(16, bits.Len(uint((keys-1)*2/3)))
 }
@@ -163,14 +164,14 @@ func (m *measurement) threads() int {
 	return m.e.Server.Threads
 }
 
-// address of the server.
+// address returns the server's address, HOST:PORT.
 func (m *measurement) address() string {
 	ip := cmp.Or(m.e.Server.Address, m.podAddress(), m.on.addressOf(lab.SUT))
 	return net.JoinHostPort(ip, strconv.Itoa(m.e.Server.Port))
 }
 
-// values returns the values of the names in lanes, and in commands and files that do not belong
-// to an instance.
+// values returns the values of $address, $port and the other names. They are used in lanes, and in
+// commands and files that belong to no instance.
 func (m *measurement) values(host string) map[string]string {
 	ip, port, _ := net.SplitHostPort(m.address())
 	values := map[string]string{
@@ -187,8 +188,8 @@ func (m *measurement) values(host string) map[string]string {
 	return values
 }
 
-// expanded returns a command and its environment with the names replaced. x is its instance;
-// nil if it belongs to none.
+// expanded returns a command and its environment, with the names replaced by their values. x is the
+// instance to which the command belongs; nil: none.
 func (m *measurement) expanded(host string, x *instance, argv []string, environment map[string]string) (out,
 	env []string, err error) {
 	values := m.valuesOf(host, x)
@@ -241,7 +242,7 @@ func (m *measurement) startBeside(ctx context.Context) error {
 	return nil
 }
 
-// besides returns how one of them is started, for an instance or for all.
+// besides returns how to start the additional process b for instance x; nil: for all instances.
 func (m *measurement) besides(ctx context.Context, b experiment.Process, x *instance) (l launch, err error) {
 	l = launch{what: b.Name, host: b.Host}
 	if b.Origin {
@@ -261,7 +262,8 @@ func (m *measurement) besides(ctx context.Context, b experiment.Process, x *inst
 	return l, err
 }
 
-// alive returns how the server, or an additional process, has ended, or which host is lost.
+// alive returns how the server or an additional process has ended, or which host is lost. It returns
+// nil if all of them still run.
 func (m *measurement) alive() error {
 	if err := m.on.gone(); err != nil {
 		return err
@@ -273,7 +275,8 @@ func (m *measurement) alive() error {
 	return errors.Join(errs...)
 }
 
-// because replaces an error by the cause of all later errors, if there is one.
+// because replaces an error by its cause, if the server or an additional process has ended or a host
+// is lost.
 func (m *measurement) because(err error) error {
 	if err == nil {
 		return nil
@@ -297,13 +300,13 @@ func (m *measurement) stopServers() error {
 	return errors.Join(errs...)
 }
 
-// Logs ends the processes, and returns their output.
+// Logs ends the server and its additional processes, and returns the end of their output.
 func (m *measurement) Logs() map[string]string {
 	out := map[string]string{}
 	for _, t := range append(m.servers(), m.beside...) {
 		switch p := t.(type) {
 		case *agentTask:
-			_ = p.stop() // Down reports it
+			_ = p.stop() // Down reports an error
 			if end, err := p.End(); err == nil && end.Log != "" {
 				out[p.What] = end.Log
 			}
@@ -316,7 +319,7 @@ func (m *measurement) Logs() map[string]string {
 	return out
 }
 
-// Prefill sets every key and proves it from the server's counters.
+// Prefill sets every key, or fetches every object, and proves it by the server's counters.
 func (m *measurement) Prefill(ctx context.Context) error {
 	if len(m.e.Workload.Objects) > 0 {
 		return m.because(m.fetchEach(ctx))
@@ -351,8 +354,8 @@ func (m *measurement) fill(ctx context.Context) error {
 		counters.CheckKeys(after, int64(m.e.Workload.Keys))))
 }
 
-// count reads the server's counters from the SUT; without known counters, it returns zeros,
-// which agree with everything.
+// count reads the server's counters by a process on the SUT. If niclane cannot read the server's
+// counters, it returns zeros, which pass every comparison.
 func (m *measurement) count(ctx context.Context) (c counters.Counters, err error) {
 	if !m.counts {
 		return c, nil

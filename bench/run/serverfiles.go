@@ -39,7 +39,8 @@ func (m *measurement) generatorHosts() (out []string) {
 	return out
 }
 
-// authorityFile has the authority of a server's certificate that the run has not made.
+// authorityFile is the file with the authority of the server's certificate, if the run has not
+// made that certificate.
 const authorityFile = "authority.pem"
 
 // authorityOn returns the file on a host with the authority of the server's certificate; "":
@@ -86,7 +87,7 @@ func (m *measurement) writeFiles(ctx context.Context) error {
 	return nil
 }
 
-// writeFilesOf writes an instance's files, or those that belong to no instance.
+// writeFilesOf writes the files of instance x to a host; x is nil for files of no instance.
 func (m *measurement) writeFilesOf(ctx context.Context, host string, x *instance) error {
 	for _, name := range slices.Sorted(maps.Keys(m.e.Server.Files)) {
 		text := m.e.Server.Files[name]

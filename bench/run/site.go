@@ -18,20 +18,20 @@ import (
 
 // A Site is the place of an experiment: the hosts, and the operations on them.
 type Site interface {
-	// Up prepares the hosts. It puts their description into r.Environment, and their tuning in
-	// every variant into the first variant's Differences.
+	// Up prepares the hosts. It puts their description into r.Environment. The tuning that they
+	// have in all variants goes into the first variant's Differences.
 	Up(ctx context.Context, r *result.Result) error
 	// StartServer returns when the server of a variant has answered in its own protocol. It
 	// first ends a running server.
 	StartServer(ctx context.Context, v experiment.Variant) (result.Server, error)
-	// Prefill sets every key of the workload, or fetches every object, once.
+	// Prefill sets every key of the workload, or fetches every cacheable object.
 	Prefill(ctx context.Context) error
 	// HostNoise measures for ns how late the hosts wake a thread that only sleeps.
 	HostNoise(ctx context.Context, ns int64) (hiccup.Result, error)
-	// SetTune sets a variant's tuning, in place of the one that is set.
+	// SetTune replaces the present tuning by that of a variant.
 	SetTune(ctx context.Context, v experiment.Variant) error
-	// SetLanes applies the lanes of a variant, or none, in place of those that are applied. If
-	// the same lanes are already applied, it returns only the Text.
+	// SetLanes replaces the present lanes by those of a variant. If the SUT already has these
+	// lanes, the result's Plan and Did are empty.
 	SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error)
 	// SetSwitchBuffer sets the buffer of the switch in bytes; 0: the original size.
 	SetSwitchBuffer(bytes int64) error
@@ -46,7 +46,7 @@ type Site interface {
 // Lanes are what was applied for a variant.
 type Lanes struct {
 	Text string   // the lanes file, "" without lanes
-	Plan string   // its steps, as "niclane plan" prints them
+	Plan string   // steps of the plan, as "niclane plan" prints them
 	Did  []string // the effects of the steps, a line each
 	// ClientPlan is Plan for a client, if lanes were applied there; with several clients, the
 	// last one's.
@@ -74,7 +74,7 @@ func planOf(out []byte) (*plan.Plan, error) {
 // laneQueues returns the queues and classes of each lane on a device, by a plan that was
 // applied.
 func laneQueues(p *plan.Plan, dev string) []machine.LaneQueues {
-	told := false // a lane's queues show what it receives
+	told := false // packets of a lane arrive on the lane's queues
 	for _, c := range p.Choices {
 		if c.Part == device.PartQueueSet {
 			told = c.Mechanism == plan.ByMqprioChannel || c.Mechanism == plan.ByRSSContext ||
@@ -95,7 +95,7 @@ func laneQueues(p *plan.Plan, dev string) []machine.LaneQueues {
 	return out
 }
 
-// A Job is one window.
+// A Job says how to measure one window.
 type Job struct {
 	Rate        float64 // per second, for open loops
 	Connections int

@@ -26,7 +26,7 @@ func (s *agentSite) storageOn(host string) (dirs []string) {
 	return dirs
 }
 
-// storage returns the directories that the SUT's agent has made in those.
+// storage returns the directories that the SUT's agent has made in those of storageOn, by NUMA node.
 func (s *agentSite) storage() map[int]string {
 	made := s.agents[lab.SUT].Host.Storage
 	out := map[int]string{}
@@ -38,8 +38,8 @@ func (s *agentSite) storage() map[int]string {
 	return out
 }
 
-// store gives each instance the directory of its node. drives are the nodes of the directories'
-// drives. Without directories it does nothing.
+// store gives each instance the directory of its node. drives says on which node the drive of each
+// directory is. Without directories, store does nothing.
 func (d *division) store(dirs map[int]string, drives []numa.Storage) error {
 	if len(dirs) == 0 {
 		return nil

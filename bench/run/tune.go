@@ -19,8 +19,8 @@ import (
 // tuneTime is how long a variant's tuning may take to be in force.
 const tuneTime = 10 * time.Second
 
-// SetTune sets a variant's tuning, in place of the one before. A process on the SUT holds it,
-// so that it ends with the host's session at the latest.
+// SetTune replaces the present tuning by that of a variant. A process on the SUT keeps the settings
+// and restores the old ones when it ends. It ends with the agent's session at the latest.
 func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) error {
 	if reflect.DeepEqual(v.Tune, m.tuned) {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// TestRunStartsServersAnew: if variants differ in the server, it is restarted and filled for
-// each. If two successive windows have the same server, it is kept.
+// TestRunStartsServersAnew: if the next window needs another server, the server is restarted and
+// filled. If it needs the same server, the server is kept.
 func TestRunStartsServersAnew(t *testing.T) {
 	site := &fakeSite{}
 	f := parse(t, "kind: niclane", "kind: memcached", "rates: [1000, 2000]", "rates: 1000",
@@ -38,8 +38,8 @@ func TestRunStartsServersAnew(t *testing.T) {
 	}
 }
 
-// TestRunGates: a window that fails a gate ends the run, with the servers' output; a gate that
-// only warns does not.
+// TestRunGates: a window that fails a gate ends the run. The result then has the servers' output. A
+// gate that only warns does not end the run.
 func TestRunGates(t *testing.T) {
 	reclaims := func(w *result.Window) { w.Machine = &machine.Diff{Memory: machine.Memory{Scanned: 7}} }
 	site := &fakeSite{change: reclaims, logs: map[string]string{"the server": "what it said"}}

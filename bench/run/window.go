@@ -17,7 +17,8 @@ const settle = 400 * time.Millisecond
 // patience is how long a generator may take beyond its warm-up, window and timeouts.
 const patience = 30 * time.Second
 
-// Measure runs the noise and, in parallel, the generators.
+// Measure measures one window. It runs the noise and the generators at the same time, and reads the
+// counters of all parts before and after.
 func (m *measurement) Measure(ctx context.Context, j Job) (result.Window, error) {
 	w, err := m.measure(ctx, j)
 	return w, m.because(err)
@@ -119,8 +120,8 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	return w, m.alive()
 }
 
-// watch ends a window when the server, an additional process, or a host is lost: a generator
-// would wait for answers.
+// watch returns a context that ends when the server, an additional process or a host is lost. Without
+// it, a generator would wait for answers. The function that it returns ends the watch.
 func (m *measurement) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is also the fake kubectl, under that name.
+// TestMain makes the test program a fake kubectl if it is started under that name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "kubectl" {
 		os.Exit(kubectl(os.Getenv("FAKE_KUBECTL"), os.Args[1:]))
@@ -26,9 +26,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kubectl follows the files of dir. It appends calls to "calls". "fail-VERB" has the error of a
-// verb. "watch-N" has the events of watch N, which then waits for its end if there is "hold-N".
-// It stores what it creates in "pod", and its process group in "group".
+// kubectl acts as kubectl by the files in dir. "fail-VERB" has the error of a verb. "watch-N" has
+// the events of the Nth watch. If there is "hold-N", that watch then waits until it is told to end.
+// kubectl appends each call to "calls". It writes what it creates to "pod", and its process group to
+// "group".
 func kubectl(dir string, args []string) int {
 	read := func(name string) ([]byte, bool) {
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -97,7 +98,7 @@ func kubectl(dir string, args []string) int {
 	return 0
 }
 
-// A fake is a cluster in files.
+// A fake is a cluster for the fake kubectl: files in dir.
 type fake struct {
 	t   *testing.T
 	dir string

@@ -25,11 +25,11 @@ type Kubectl struct {
 	Context string
 }
 
-// callTime limits a call that only reads.
+// callTime limits a call of kubectl that does not wait for pods.
 const callTime = 30 * time.Second
 
-// command returns a kubectl command without a shell. It is in a process group of its own: only
-// the run handles Ctrl-C, because it must delete what it has created.
+// command returns a kubectl command that runs without a shell, in a process group of its own. Ctrl-C
+// must reach only the run: it still needs kubectl to delete what it has created.
 func (k Kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
 	var all []string
 	if k.Config != "" {

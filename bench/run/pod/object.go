@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// An object has the fields of a Pod that are read.
+// An object is a Pod as kubectl prints it, with only the fields that this package needs.
 type object struct {
 	Metadata struct {
 		Name      string `json:"name"`
@@ -37,7 +37,7 @@ type object struct {
 			Name    string           `json:"name"`
 			Image   string           `json:"image"`
 			ImageID string           `json:"imageID"`
-			State   map[string]state `json:"state"` // by waiting, running, terminated
+			State   map[string]state `json:"state"` // keys: waiting, running, terminated
 		} `json:"containerStatuses"`
 	} `json:"status"`
 }
@@ -71,7 +71,8 @@ func (o *object) ready() bool {
 // over reports whether the pod has ended.
 func (o *object) over() bool { return o.Status.Phase == "Succeeded" || o.Status.Phase == "Failed" }
 
-// unschedulable is why no node accepts the pod, "" if a node has or if that is not known yet.
+// unschedulable returns why no node accepts the pod; "": a node has accepted it, or that is not known
+// yet.
 func (o *object) unschedulable() string {
 	if c, yes := o.is("PodScheduled"); !yes && c.Reason == "Unschedulable" {
 		return cmp.Or(c.Message, c.Reason)
@@ -106,7 +107,7 @@ func (o *object) how() string {
 	return strings.Join(text, "; ")
 }
 
-// server describes what runs in it: the first container's image, and its node.
+// server describes what runs in the pod: the first container's image, and the node.
 func (o *object) server() string {
 	for _, c := range o.Status.ContainerStatuses {
 		if len(o.Spec.Containers) == 0 || c.Name != o.Spec.Containers[0].Name {
@@ -121,7 +122,7 @@ func (o *object) server() string {
 	return ""
 }
 
-// label is on everything that a run creates, with the run's own value.
+// label is the label on each object that a run creates. Its value is the run's own.
 const label = "niclane.dev/bench"
 
 // grown returns the manifest of one pod: with its own name and label, the limits of a variant,

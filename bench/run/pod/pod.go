@@ -18,7 +18,8 @@ import (
 type Wanted struct {
 	// Manifest is a Pod as experiment.ParsePod returns it.
 	Manifest map[string]any
-	// Limits of the first container, in addition to the manifest's: amounts by resource.
+	// Limits are resource limits of the first container, in addition to the manifest's: amounts by
+	// resource.
 	Limits map[string]string
 	// Run is the value of the label that the pod gets.
 	Run string
@@ -29,7 +30,7 @@ type Wanted struct {
 	Longest time.Duration
 }
 
-// A Pod is one that Start has created, until Delete.
+// A Pod is a pod that Start has created. It exists until Delete.
 type Pod struct {
 	k               Kubectl
 	patience        time.Duration
@@ -45,10 +46,10 @@ type Pod struct {
 	end     error         // how it ended, once done
 }
 
-// Start creates the pod and does not wait for it. If it returns a pod, the caller must delete
-// it, also after an error: it may exist nevertheless.
+// Start creates the pod and does not wait until it is ready. If Start returns a pod, the caller must
+// delete it, even after an error: the pod may exist nevertheless.
 func Start(ctx context.Context, k Kubectl, w Wanted) (*Pod, error) {
-	// Lower case letters and digits, as in the names of objects.
+	// Names of Kubernetes objects have lower case letters and digits.
 	manifest, err := grown(w.Manifest, w, strings.ToLower(rand.Text()[:6]))
 	if err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func (p *Pod) Ready(ctx context.Context) error {
 	}
 }
 
-// Address of the pod, "" before it is ready.
+// Address returns the pod's address; "": it has none yet.
 func (p *Pod) Address() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +137,7 @@ func (p *Pod) Server() string {
 	return p.last.server()
 }
 
-// Over is closed when the pod has ended.
+// Over returns a channel that is closed when the pod has ended.
 func (p *Pod) Over() <-chan struct{} { return p.done }
 
 // Ended returns nil while the pod runs, and then how it ended.
@@ -152,7 +153,7 @@ func (p *Pod) Ended() error {
 // deleteTime is how long a pod may take to end.
 const deleteTime = 90 * time.Second
 
-// Delete deletes the pod and waits until it is gone. It is no error if there is none.
+// Delete deletes the pod and waits until it is gone. A pod that does not exist is no error.
 func (p *Pod) Delete(ctx context.Context) error {
 	p.cancel()
 	<-p.watched

@@ -46,7 +46,7 @@ func manifest() map[string]any {
 	}
 }
 
-// begin creates a pod, which is deleted at the end.
+// begin creates a pod, which is deleted at the end of the test.
 func begin(t *testing.T, w pod.Wanted) *pod.Pod {
 	t.Helper()
 	w.Manifest = manifest()
@@ -76,7 +76,8 @@ func start(t *testing.T, w pod.Wanted) (*pod.Pod, error) {
 	return p, ready(t, p, time.Minute)
 }
 
-// TestReady covers the life of a pod, and its changed manifest.
+// TestReady creates a pod, waits until it is ready, and deletes it. It checks what Start adds to the
+// manifest.
 func TestReady(t *testing.T) {
 	f := newFake(t, map[string]string{"watch-1": seen("ADDED", pending) + seen("MODIFIED", running), "hold-1": "",
 		"logs": "hello"})
@@ -124,7 +125,8 @@ func TestReady(t *testing.T) {
 		"delete pod "+name+" --ignore-not-found --wait --namespace=bench\n")
 }
 
-// TestManifestIsKept: the limits of one variant's pod do not affect the others.
+// TestManifestIsKept: Start does not change the given manifest, so one variant's limits are not in
+// another variant's pod.
 func TestManifestIsKept(t *testing.T) {
 	newFake(t, map[string]string{"watch-1": seen("ADDED", running), "hold-1": ""})
 	m := manifest()
@@ -196,7 +198,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestPatience: a pod that finds a node after a while is no error.
+// TestPatience: if a pod gets a node only after a while, that is no error.
 func TestPatience(t *testing.T) {
 	newFake(t, map[string]string{"watch-1": seen("ADDED", nowhere) + seen("MODIFIED", running), "hold-1": ""})
 	if _, err := start(t, pod.Wanted{Patience: time.Minute}); err != nil {
@@ -204,7 +206,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestWatchedAgain: the API server ends a watch, but the pod still runs.
+// TestWatchedAgain: if the API server ends a watch while the pod runs, a new watch begins.
 func TestWatchedAgain(t *testing.T) {
 	newFake(t, map[string]string{"watch-1": seen("ADDED", pending), "watch-2": seen("ADDED", running), "hold-2": ""})
 	p, err := start(t, pod.Wanted{})
@@ -213,7 +215,7 @@ func TestWatchedAgain(t *testing.T) {
 	}
 }
 
-// TestEndsLater: the end of a pod that was ready is noticed.
+// TestEndsLater: Over and Ended report the end of a pod that was ready before.
 func TestEndsLater(t *testing.T) {
 	newFake(t, map[string]string{"watch-1": seen("ADDED", running), "watch-2": seen("ADDED", failed)})
 	p, err := start(t, pod.Wanted{})
@@ -228,7 +230,7 @@ func TestEndsLater(t *testing.T) {
 	errtest.Says(t, "ended", p.Ended(), "exit code 71")
 }
 
-// TestInterrupted: the pod is deleted also after the run's end.
+// TestInterrupted: Delete works after the context of Start has ended.
 func TestInterrupted(t *testing.T) {
 	f := newFake(t, map[string]string{"watch-1": seen("ADDED", pending), "hold-1": ""})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -249,7 +251,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestNotMade: a pod is deleted if it is not known whether it was created.
+// TestNotMade: after an error of create, Delete deletes the pod, which may exist nevertheless.
 func TestNotMade(t *testing.T) {
 	f := newFake(t, map[string]string{"fail-create": "Warning: something\nError from server (Forbidden): pods is " +
 		"forbidden\n"})
@@ -266,7 +268,7 @@ func TestNotMade(t *testing.T) {
 	}
 }
 
-// TestNotDeleted: the error says what the user can do.
+// TestNotDeleted: if a pod cannot be deleted, the error says how the user can delete it.
 func TestNotDeleted(t *testing.T) {
 	f := newFake(t, map[string]string{"watch-1": seen("ADDED", running), "hold-1": "",
 		"fail-delete": "Unable to connect\n"})

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// A Policy is a LanePolicy that Follow has created, until Remove.
+// A Policy is a LanePolicy that Follow has created. It exists until Remove.
 type Policy struct {
 	k    Kubectl
 	name string
 }
 
-// followTime is how long nodes may take to apply a policy. Lanes that pods use stay until the
-// pods are gone.
+// followTime is how long nodes may take to apply a policy. A node cannot change lanes that pods use
+// until the pods are gone.
 const followTime = time.Minute
 
 // removeTime is how long nodes may take to remove the lanes.
@@ -29,9 +29,9 @@ const removeTime = 30 * time.Second
 // askAgain is the time between two reads of a policy's status.
 const askAgain = 200 * time.Millisecond
 
-// Follow creates a LanePolicy from the manifest, with its own name and label, and waits until
-// the nodes that it selects have applied it. If it returns a policy, the caller must remove it,
-// also after an error.
+// Follow creates a LanePolicy from the manifest, with a name and label of its own. It waits until the
+// nodes that the policy selects have applied it. If Follow returns a policy, the caller must remove
+// it, even after an error.
 func Follow(ctx context.Context, k Kubectl, manifest map[string]any, run string) (*Policy, error) {
 	text, err := json.Marshal(manifest) // a copy
 	if err != nil {
@@ -55,18 +55,18 @@ func Follow(ctx context.Context, k Kubectl, manifest map[string]any, run string)
 	return p, p.applied(ctx)
 }
 
-// Name of the policy, for messages.
+// Name returns the name of the policy for messages.
 func (p *Policy) Name() string { return "lanepolicy " + p.name }
 
-// Remove makes the nodes remove the lanes, and deletes the policy. It is no error if there is
-// none.
+// Remove makes the nodes remove the lanes, and deletes the policy. A policy that does not exist is no
+// error.
 func (p *Policy) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, removeTime, fmt.Errorf("its lanes are not gone after %v", removeTime))
 	defer cancel()
 	_, err := p.k.call(ctx, nil, "patch", "lanepolicy", p.name, "--type=merge", `--patch={"spec":{"classes":[]}}`)
 	gone := err != nil && strings.Contains(err.Error(), "NotFound")
 	if err == nil {
-		// Wait now: after the policy is deleted, its nodes' status is not reported.
+		// Wait before the policy is deleted: after that, no node reports its status.
 		var s policyStatus
 		if s, err = p.status(ctx); err == nil && len(s.Status.Nodes) > 0 {
 			err = p.applied(ctx)
@@ -75,7 +75,7 @@ func (p *Policy) Remove(ctx context.Context) error {
 	if gone {
 		err = nil
 	}
-	// Delete it even after a timeout.
+	// Delete the policy even after a timeout.
 	if _, failed := p.k.call(context.WithoutCancel(ctx), nil, "delete", "lanepolicy", p.name, "--ignore-not-found",
 		"--wait"); failed != nil {
 		err = errors.Join(err, fmt.Errorf("%w; to delete it: kubectl delete lanepolicy %s", failed, p.name))
@@ -86,7 +86,7 @@ func (p *Policy) Remove(ctx context.Context) error {
 	return nil
 }
 
-// policyStatus has the fields of a LanePolicy that are read.
+// policyStatus is a LanePolicy as kubectl prints it, with only the fields that this package needs.
 type policyStatus struct {
 	Metadata struct {
 		Generation int64 `json:"generation"`

@@ -28,7 +28,7 @@ func follow(t *testing.T) (*pod.Policy, error) {
 		map[string]any{"kind": "LanePolicy", "metadata": map[string]any{"name": "cache"}}, "r1")
 }
 
-// TestFollow covers the life of a policy.
+// TestFollow creates a policy and removes it.
 func TestFollow(t *testing.T) {
 	f := newFake(t, map[string]string{"policy": policyIs("2", applied)})
 	p, err := follow(t)
@@ -47,7 +47,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestNotFollowed: the error says which node has not applied it, and why.
+// TestNotFollowed: the error says which node has not applied the policy, and why.
 func TestNotFollowed(t *testing.T) {
 	for name, c := range map[string]struct{ status, want string }{
 		"nobody":  {`{"metadata": {"generation": 1}}`, "it took too long: no node follows it: no agent, "},
@@ -69,8 +69,8 @@ func TestNotFollowed(t *testing.T) {
 	}
 }
 
-// TestPolicyRemoved: the policy is deleted for any status of the nodes. If they kept their
-// lanes, the error says so.
+// TestPolicyRemoved: Remove deletes the policy even if a node keeps its lanes. The error then says
+// why the node keeps them.
 func TestPolicyRemoved(t *testing.T) {
 	f := newFake(t, map[string]string{
 		"policy":         policyIs("2", applied),

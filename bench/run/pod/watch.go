@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// watchAgain is the pause after a watch has ended: the API server ends each watch after some
-// time.
+// watchAgain is the pause before the next watch. The API server ends each watch after some time.
 const watchAgain = time.Second
 
 // watch follows the pod until ctx or the pod ends.
@@ -79,11 +78,11 @@ func (p *Pod) follow(ctx context.Context) error {
 	return nil
 }
 
-// saw handles an event, and reports whether it is the end.
+// saw handles an event of the watch, and reports whether the pod has ended.
 func (p *Pod) saw(kind string, o object) bool {
 	deleted := kind == "DELETED"
 	if o.Metadata.Name != p.name && !deleted {
-		return false // a Status, or a later kind of event
+		return false // an object of kind Status, or an event of an unknown type
 	}
 	p.mu.Lock()
 	if !deleted {
@@ -112,7 +111,7 @@ func (p *Pod) finish(how error) {
 	close(p.done)
 }
 
-// because adds the pod's state and the last event about it.
+// because adds to an error the pod's name and state, and the last event about it.
 func (p *Pod) because(err error) error {
 	p.mu.Lock()
 	how, uid, trouble := p.last.how(), p.last.Metadata.UID, p.trouble
@@ -127,7 +126,7 @@ func (p *Pod) because(err error) error {
 	return errors.New(text)
 }
 
-// An event is that of core/v1; older and newer reporters set different times.
+// An event is an Event of core/v1. Older and newer components of Kubernetes set different time fields.
 type event struct {
 	Reason         string `json:"reason"`
 	Message        string `json:"message"`
@@ -144,7 +143,7 @@ func (e event) at() string {
 	if e.Series != nil {
 		at = max(at, e.Series.LastObservedTime)
 	}
-	return at // RFC 3339 in UTC, so the order of texts is that of times
+	return at // RFC 3339 in UTC: texts and times have the same order
 }
 
 // lastEvent returns the last event about the pod, "" if there is none or it cannot be read. It
