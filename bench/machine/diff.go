@@ -31,9 +31,9 @@ type Diff struct {
 	Processes []Process    `json:"processes,omitempty"`
 }
 
-// CPU is a processor's time by kind, counted in the kernel's ticks of 10 ms, as ns
-// (proc_stat(5)). User includes nice, Idle includes waiting for disks. If the kernel accounts
-// by tick, short and frequent activity is counted wrongly.
+// CPU is a processor's time by kind in ns, counted in the kernel's ticks of 10 ms (proc_stat(5)).
+// User includes nice, Idle includes waiting for disks. Some kernels look only once in a tick at what
+// a processor does. They count short and frequent activity wrongly.
 type CPU struct {
 	CPU     int   `json:"cpu"`
 	User    int64 `json:"userNs"`
@@ -53,11 +53,11 @@ type SoftIRQs struct {
 	All   uint64 `json:"all"`
 }
 
-// Softnet is one processor's share of receiving (/proc/net/softnet_stat).
+// Softnet counts what one processor received (/proc/net/softnet_stat).
 type Softnet struct {
 	CPU       int    `json:"cpu"`
 	Processed uint32 `json:"processed"` // packets
-	Dropped   uint32 `json:"dropped"`   // its backlog was full
+	Dropped   uint32 `json:"dropped"`   // packets, because the processor's backlog was full
 	// TimeSqueezed is how often net_rx_action stopped with work left.
 	TimeSqueezed uint32 `json:"timeSqueezed"`
 	RPS          uint32 `json:"rps"` // inter-processor interrupts of RPS
@@ -70,11 +70,11 @@ type TCP struct {
 	Retransmits uint64 `json:"retransmits"`
 	Timeouts    uint64 `json:"timeouts"` // retransmission timers that fired
 	ListenDrops uint64 `json:"listenDrops"`
-	// BusyPolled packets were received by a busy-polling thread.
+	// BusyPolled is the number of packets that a busy-polling thread received.
 	BusyPolled uint64 `json:"busyPolled"`
 }
 
-// UDP counts datagrams. Errors are due to full socket buffers.
+// UDP counts datagrams. An error is a datagram lost to a full socket buffer.
 type UDP struct {
 	InDatagrams   uint64 `json:"inDatagrams"`
 	OutDatagrams  uint64 `json:"outDatagrams"`
@@ -94,24 +94,24 @@ type Device struct {
 // A Lane is the growth of the counters of a lane's queues and class.
 type Lane struct {
 	Name string `json:"name"`
-	// Rx and Tx are nil if the device does not count by queue. Rx is also nil if the lane's
-	// received packets are not identified by queue.
+	// Rx and Tx are nil if the device does not count by queue. Rx is also nil if the lane has no
+	// receive queues of its own.
 	Rx *Traffic `json:"rx,omitempty"`
 	Tx *Traffic `json:"tx,omitempty"`
 	// Class is the traffic of the lane's HTB class, nil without one.
 	Class *Traffic `json:"class,omitempty"`
 }
 
-// Traffic is that of queues or of a class.
+// Traffic is the traffic of a lane's queues or of its class.
 type Traffic struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 	Drops   uint64 `json:"drops"`
 }
 
-// A Process is the resource use of a process, its threads and those of its children. Threads
-// that ended in between count in User and System, in ticks of 10 ms, but not in the other
-// fields.
+// A Process is the resource use of a process and all its descendants. User and System are counted in
+// ticks of 10 ms. A thread that ended between the snapshots does not count in Running, Waiting,
+// Voluntary and Involuntary.
 type Process struct {
 	Name    string `json:"name"`
 	PID     int    `json:"pid"`
@@ -119,12 +119,12 @@ type Process struct {
 	User    int64  `json:"userNs"`
 	System  int64  `json:"systemNs"`
 	// Running is the time on a processor. Waiting is the time in which a thread was ready but
-	// had no processor (proc_pid_schedstat(5)). Both are exact.
+	// had no processor (proc_pid_schedstat(5)). Neither is rounded to ticks.
 	Running     int64  `json:"runningNs"`
 	Waiting     int64  `json:"waitingNs"`
 	Voluntary   uint64 `json:"voluntarySwitches"`
 	Involuntary uint64 `json:"involuntarySwitches"`
 	MinorFaults uint64 `json:"minorFaults"`
-	// DiskRead is what disks delivered for it (proc_pid_io(5): read_bytes).
+	// DiskRead is how much was read from disks for the process (proc_pid_io(5): read_bytes).
 	DiskRead uint64 `json:"diskReadBytes"`
 }

@@ -22,7 +22,7 @@ type Host struct {
 	Mitigations, Sysctls           map[string]string
 }
 
-// Describe reads the host.
+// Describe returns a description of this host.
 func Describe() Host {
 	e := Host{CPUs: runtime.NumCPU(), Mitigations: map[string]string{}, Sysctls: map[string]string{}}
 	var u unix.Utsname
@@ -67,7 +67,7 @@ func line(path string) string {
 	return strings.TrimSpace(first)
 }
 
-// field returns the value of the first line "name SEPARATOR value" of a file.
+// field returns the value of the first line "name SEPARATOR value" of a file; "": there is none.
 func field(path, name, sep string) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -26,17 +26,17 @@ import (
 type Config struct {
 	// Processes are PIDs by name. They are read with all their threads.
 	Processes map[string]int
-	// Device, "" for none, whose queues and classes are read in the calling thread's network
-	// namespace, like the counters of TCP and UDP.
+	// Device is the network device whose queues and classes are read; "": none. The device and
+	// the counters of TCP and UDP are those of the calling thread's network namespace.
 	Device string
-	// Polls of the device, nil: not counted.
+	// Polls counts the polls of the device's NAPIs; nil: they are not counted.
 	Polls *napi.Counter
 }
 
 // LaneQueues are a lane's queues and class on a device.
 type LaneQueues struct {
 	Name string
-	// Rx and Tx queues. Rx is nil if the lane's received packets are not identified by queue.
+	// Rx and Tx are numbers of queues. Rx is nil if the lane has no receive queues of its own.
 	Rx, Tx []int
 	Class  string // "1:10", "" for none
 }
@@ -56,7 +56,7 @@ type Snapshot struct {
 	tls       *KernelTLS
 }
 
-// process is the use of a process and its descendants, over all threads that exist now.
+// process is the resource use of a process and its descendants. threads are those that exist now.
 type process struct {
 	user, system       float64 // s
 	diskRead           uint64  // bytes
@@ -79,8 +79,8 @@ func Take(c Config) (*Snapshot, error) {
 	if s.stat, err = fs.Stat(); err != nil {
 		return nil, fmt.Errorf("/proc/stat: %w", err)
 	}
-	// /proc/thread-self shows the calling thread's network namespace; the process's own may
-	// differ.
+	// /proc/TID/net shows the network namespace of the calling thread. Other threads of this
+	// process may be in another one.
 	self, err := fs.Proc(unix.Gettid())
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func family(fs procfs.FS, of procfs.Proc) []procfs.Proc {
 	return out
 }
 
-// add adds a process, which may have ended meanwhile.
+// add adds the use of one process to p. A process that has ended adds nothing.
 func (p *process) add(fs procfs.FS, one procfs.Proc) {
 	st, err := one.Stat()
 	if err != nil {
@@ -190,8 +190,8 @@ func seconds(ticks uint) float64 { return float64(ticks) / userHZ }
 
 func nanoseconds(s float64) int64 { return int64(s*1e9 + 0.5) }
 
-// Since returns the change from before to s. Both must have been taken with the same Config. It
-// is an error if a PID belongs to another process.
+// Since returns the change from before to s. Both must have been taken with the same Config. If a
+// PID belongs to another process now than in before, that is an error.
 func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 	d := Diff{
 		Duration:        s.at - before.at,
@@ -242,8 +242,8 @@ func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 // errAnother says that a PID belongs to another process than before.
 var errAnother = errors.New("the process has ended, and another one has its number")
 
-// less is the growth of a counter, 0 if it fell. A counter falls when a process that has ended
-// no longer counts.
+// less returns the growth of a counter, 0 if it fell. A sum over processes falls when one of them
+// has ended.
 func less(now, was uint64) uint64 {
 	if now < was {
 		return 0
@@ -261,7 +261,7 @@ func processBetween(was, now process) (Process, error) {
 		Threads: len(now.threads),
 	}
 	for tid, t := range now.threads {
-		b := was.threads[tid] // zero for a new one
+		b := was.threads[tid] // zero for a new thread
 		p.Running += int64(t.running - b.running)
 		p.Waiting += int64(t.waiting - b.waiting)
 		p.Voluntary += t.voluntary - b.voluntary
@@ -279,7 +279,7 @@ func cpuBetween(id int, a, b procfs.CPUStat) CPU {
 	}
 }
 
-// count is a counter's growth, 0 if the kernel does not have it.
+// count returns a counter's growth, 0 if the kernel does not have the counter.
 func count(now, was *float64) uint64 {
 	if now == nil || was == nil {
 		return 0
@@ -302,7 +302,7 @@ func (s *Snapshot) protocols(b *Snapshot) (TCP, UDP) {
 		}
 }
 
-// deviceBetween is the growth of a device's counters. It leaves out new queues and classes.
+// deviceBetween returns the growth of a device's counters. It leaves out new queues and classes.
 func deviceBetween(a, b *device.Counters) *Device {
 	d := &Device{Name: b.Device, Source: b.Source}
 	queues := func(was, now []device.QueueCounter) (out []device.QueueCounter) {
@@ -327,7 +327,7 @@ func deviceBetween(a, b *device.Counters) *Device {
 	return d
 }
 
-// Tell adds up the device's counters lane by lane.
+// Tell sets d.Lanes: for each lane, the sums of the counters of its queues and of its class.
 func (d *Diff) Tell(lanes []LaneQueues) {
 	d.Lanes = nil
 	for _, l := range lanes {
@@ -360,7 +360,8 @@ func (d *Device) lane(l LaneQueues) Lane {
 	return out
 }
 
-// pollsBetween is the growth of counts; a new NAPI starts at 0.
+// pollsBetween returns the growth of the counts of each NAPI that was polled. The counts of a new
+// NAPI start at 0.
 func pollsBetween(a, b []napi.Count) (out []napi.Count) {
 	for _, n := range b {
 		i := slices.IndexFunc(a, func(w napi.Count) bool { return w.NAPI == n.NAPI })
@@ -376,7 +377,7 @@ func pollsBetween(a, b []napi.Count) (out []napi.Count) {
 	return out
 }
 
-// Plus adds up two processes, under the name of the first.
+// Plus returns the sum of two processes, with the name and PID of the first.
 func (p Process) Plus(o Process) Process {
 	p.Threads += o.Threads
 	p.User, p.System = p.User+o.User, p.System+o.System
@@ -386,7 +387,7 @@ func (p Process) Plus(o Process) Process {
 	return p
 }
 
-// CPUPerRequest is the processor time of a process per request, for n requests.
+// CPUPerRequest returns the processor time per request, if the process has served n requests.
 func (p Process) CPUPerRequest(n int64) time.Duration {
 	if n <= 0 {
 		return 0

@@ -31,7 +31,7 @@ func take(t *testing.T, c Config) *Snapshot {
 	return s
 }
 
-// TestProcess: the use of a busy process is counted, by its busy thread.
+// TestProcess: the processor time of this process is counted while one of its threads is busy.
 func TestProcess(t *testing.T) {
 	c := Config{Processes: map[string]int{"self": os.Getpid()}}
 	before := take(t, c)
@@ -70,7 +70,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestNamespace: TCP and UDP are those of the calling thread's network namespace.
+// TestNamespace: the counters of UDP and of the device are those of the calling thread's network
+// namespace.
 func TestNamespace(t *testing.T) {
 	vethtest.Run(t, 2, func(t *testing.T) {
 		c := Config{Device: vethtest.Dev}

@@ -11,14 +11,15 @@ import (
 	"strings"
 )
 
-// Memory is the kernel's search for free pages (/proc/vmstat), on all nodes together, and the
-// reads from disks (/proc/diskstats).
+// Memory counts the kernel's search for free pages on all NUMA nodes (/proc/vmstat), and the reads
+// from disks (/proc/diskstats).
 type Memory struct {
 	// Scanned are the pages scanned by kswapd and by allocating threads. Stalls is how often an
 	// allocating thread had to scan.
 	Scanned uint64 `json:"pagesScanned"`
 	Stalls  uint64 `json:"allocationStalls"`
-	// DiskRead is what all disks delivered, bytes, without partitions and stacked devices.
+	// DiskRead is how many bytes were read from all whole disks. Partitions and stacked devices
+	// are not counted in addition.
 	DiskRead uint64 `json:"diskReadBytes"`
 }
 
@@ -42,7 +43,7 @@ func readMemory() (m Memory, err error) {
 	return m, nil
 }
 
-// vmstat adds up pgscan_kswapd, pgscan_direct and allocstall of each zone.
+// vmstat adds pgscan_kswapd and pgscan_direct to m.Scanned, and allocstall of each zone to m.Stalls.
 func (m *Memory) vmstat(in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {

@@ -39,7 +39,7 @@ func TestMemoryText(t *testing.T) {
 	}
 }
 
-// TestDiskRead reads a file that is not in the page cache.
+// TestDiskRead: reading a file that is not in the page cache counts as a read from disk.
 func TestDiskRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, make([]byte, 8<<20), 0o600); err != nil {

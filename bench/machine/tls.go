@@ -13,19 +13,20 @@ import (
 	"strings"
 )
 
-// TLSFile has the kernel's count of connections that it encrypts, in the calling thread's
-// network namespace. It exists if the module tls is loaded (Documentation/networking/tls.rst).
+// TLSFile is the file with the number of connections that the kernel encrypts, in the calling
+// thread's network namespace. It exists if the module tls is loaded
+// (Documentation/networking/tls.rst).
 const TLSFile = "/proc/thread-self/net/tls_stat"
 
 // KernelTLS counts connections for which the kernel does TLS.
 type KernelTLS struct {
-	// Software and Device count the connections on which it started to send, encrypted by a
-	// processor or by the card.
+	// Software and Device count the connections whose sent data the kernel started to encrypt: by
+	// a processor, or by the card.
 	Software uint64 `json:"software"`
 	Device   uint64 `json:"device"`
 }
 
-// readTLS returns nil where the kernel has no TLS.
+// readTLS reads TLSFile. It returns nil if the kernel has no TLS.
 func readTLS() (*KernelTLS, error) {
 	f, err := os.Open(TLSFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,7 +77,8 @@ func parseTLS(in io.Reader) (*KernelTLS, error) {
 	return t, nil
 }
 
-// since is the growth; nil if the kernel has no TLS. The module may have been loaded meanwhile.
+// since returns the growth since before; nil: the kernel has no TLS. If before is nil, the module was
+// loaded after that reading.
 func (t *KernelTLS) since(before *KernelTLS) *KernelTLS {
 	if t == nil {
 		return nil
