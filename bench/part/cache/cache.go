@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cache reads the counters of a cache, or of the origin behind it: how many requests it
-// had, and how many of them it answered by itself. It does not verify them. The caller compares
-// requests and bytes with those of the load.
+// had, and how many of them it answered by itself. It does not verify the counters. The caller
+// compares them with the load's requests and bytes.
 package cache
 
 import (
@@ -28,8 +28,8 @@ import (
 const (
 	Varnish       = "varnish"       // varnishstat(1)
 	TrafficServer = "trafficserver" // its plugin stats_over_http
-	Nginx         = "nginx"         // its log, which has $upstream_cache_status first
-	Origin        = "origin"        // its log, with $upstream_cache_status first in each line
+	Nginx         = "nginx"         // its log, whose lines begin with $upstream_cache_status
+	Origin        = "origin"        // niclane's own origin (package httpserver), at its path /stats
 )
 
 // Config says what to read.
@@ -42,9 +42,10 @@ type Config struct {
 	Address string `json:"address,omitempty"`
 }
 
-// Counters are those since the cache was started.
+// Counters are the counts since the cache was started.
 type Counters struct {
-	// Requests is the number that it answered, and Hits those that it had in the cache.
+	// Requests is how many requests the cache answered. Hits is for how many of them it had the
+	// object.
 	Requests int64 `json:"requests"`
 	Hits     int64 `json:"hits"`
 	// Bytes, CPU time in ns and Processors are set for an origin only.
@@ -53,7 +54,8 @@ type Counters struct {
 	Processors int   `json:"processors,omitempty"`
 }
 
-// trafficServerSync is longer than the threads' interval in the experiments' configurations.
+// trafficServerSync is the time between two readings of Traffic Server's counters. In the
+// experiments' configurations, its threads add up their counts more often.
 const trafficServerSync = 250 * time.Millisecond
 
 // patience is the time limit of one reading.
@@ -76,7 +78,7 @@ func Run(ctx context.Context, c Config) (Counters, error) {
 	return out, nil
 }
 
-// varnish adds up counters: Varnish has one for each kind of delivery (varnish-counters(7)).
+// varnish adds up counters: Varnish has one for each kind of answer (varnish-counters(7)).
 func varnish(ctx context.Context, c Config) (Counters, error) {
 	out, err := exec.CommandContext(ctx, "varnishstat", "-n", c.At, "-1", "-j").Output()
 	if err != nil {
@@ -111,14 +113,14 @@ func varnishText(text []byte) (c Counters, err error) {
 
 // missed are Traffic Server's counters of requests that it did not answer by itself
 // (admin-guide/monitoring/statistics/core/http-transaction). cache_miss_client_not_cacheable is
-// left out: each request for the counters is one, and a load of GETs without a query has no
-// others.
+// left out: it counts the requests for the counters, and no GET of the load, which has no query.
 var missed = []string{"cache_miss_cold", "cache_miss_changed", "cache_miss_client_no_cache", "cache_miss_ims",
 	"cache_read_error"}
 
 func trafficServer(ctx context.Context, c Config) (Counters, error) {
-	// Its threads add up their counts periodically (proxy.config.raw_stat_sync_interval_ms). If
-	// two readings further apart than that agree, they are complete.
+	// Traffic Server's threads add up their counts periodically
+	// (proxy.config.raw_stat_sync_interval_ms). If two readings are further apart than this period
+	// and agree, the counts are complete.
 	var last Counters
 	for {
 		text, err := get(ctx, c.Address, c.At)
@@ -164,7 +166,7 @@ func trafficServerText(text []byte) (c Counters, err error) {
 	return c, err
 }
 
-// nginx has no counters of its cache, so nginx counts the lines of the log.
+// nginx counts lines of nginx' log: nginx itself does not count the hits of its cache.
 func nginx(_ context.Context, c Config) (Counters, error) {
 	f, err := os.Open(c.At)
 	if err != nil {
@@ -202,7 +204,7 @@ func origin(ctx context.Context, c Config) (Counters, error) {
 	return Counters{Requests: s.Requests, Bytes: s.Bytes, CPU: s.CPU, Processors: s.Processors}, nil
 }
 
-// maxAnswer is more than any server's answer.
+// maxAnswer limits what is read of an answer, bytes. Answers of servers are shorter.
 const maxAnswer = 4 << 20
 
 func get(ctx context.Context, address, path string) ([]byte, error) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Says fails the test unless err contains each of wants. If one is "", there must be no error.
-// what names the case.
+// Says fails the test unless err contains each of wants. If one of wants is "", there must be no
+// error. what names the case.
 func Says(t testing.TB, what string, err error, wants ...string) {
 	t.Helper()
 	for _, want := range wants {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fetch fills a cache: it requests each object once, so that the measured requests are
-// hits, or intended misses. It measures nothing.
+// Package fetch fills a cache: it requests all objects, so that the measured requests are hits, or
+// intended misses. It measures nothing.
 package fetch
 
 import (
@@ -26,12 +26,13 @@ type Config struct {
 	// Address of the cache, HOST:PORT. Host is the Host header.
 	Address string `json:"address"`
 	Host    string `json:"host,omitempty"`
-	// Objects by path; "$n" is replaced by the number of a copy from 1.
+	// Objects are the objects to request. "$n" in a path is the number of the copy, from 1.
 	Objects []Object `json:"objects"`
-	// TLS verifies with the certificates of CAFile; "": not at all.
+	// With TLS, the server's certificate is verified with the certificates in CAFile; "": it is
+	// not verified.
 	TLS    bool   `json:"tls,omitempty"`
 	CAFile string `json:"caFile,omitempty"`
-	// Connections is the number at the same time, default 4.
+	// Connections is the number of connections at the same time, default 4.
 	Connections int `json:"connections,omitempty"`
 	// Passes is the number of passes over all objects, default 1. Use 2 for a cache that keeps
 	// in memory only what it has read, not what it has written.
@@ -51,7 +52,7 @@ type Result struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// Run fetches all objects. It ends at the first one that is wrong.
+// Run fetches all objects. It ends with an error at the first wrong answer.
 func Run(ctx context.Context, c Config) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

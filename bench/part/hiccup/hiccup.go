@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hiccup measures how late the host wakes a thread that only sleeps: no latency below
-// that can be measured.
+// Package hiccup measures how late the host wakes a thread that only sleeps. A shorter latency than
+// that cannot be measured.
 //
 // On each CPU a pinned thread sleeps to absolute deadlines and records how late it woke, as
 // cyclictest does. The package reports possible causes (steal time, load, autogroup, busy
@@ -26,7 +26,7 @@ import (
 type Config struct {
 	// CPUs to measure; empty means all that this process may use.
 	CPUs []int `json:"cpus,omitempty"`
-	// Duration, at most 60 s: it is a snapshot, not a monitor.
+	// Duration is at most 60 s: Run takes a snapshot and is no monitor.
 	Duration int64 `json:"durationNs"`
 	// Interval between deadlines (default 500 us, at least 10 us).
 	Interval int64 `json:"intervalNs,omitempty"`
@@ -38,17 +38,17 @@ type Config struct {
 // CPU is the result of one processor.
 type CPU struct {
 	CPU int `json:"cpu"`
-	// Late is the time from the deadline to the return from the sleep. Every deadline missed
-	// meanwhile is recorded too.
+	// Late has the time from each deadline to the return from the sleep. Deadlines that passed
+	// during a sleep are recorded too.
 	Late *stats.Histogram `json:"late"`
-	// Steal, Busy and Total from /proc/stat over the window, ns (in the kernel's ticks). Busy
-	// is all time but idle, iowait and steal.
+	// Steal, Busy and Total are the growth of /proc/stat in the window, ns (counted in the
+	// kernel's ticks). Busy is all time except idle, iowait and steal.
 	Steal int64 `json:"stealNs"`
 	Busy  int64 `json:"busyNs"`
 	Total int64 `json:"totalNs"`
 }
 
-// Result is that of a run.
+// Result is what Run measured.
 type Result struct {
 	StartMono int64 `json:"startMonoNs"`
 	Duration  int64 `json:"durationNs"`
@@ -109,7 +109,8 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	return res, nil
 }
 
-// measure runs on one thread, which ends with the goroutine.
+// measure measures one processor. It locks its goroutine to a thread, which ends with the
+// goroutine.
 func measure(c Config, cpu int, late *stats.Histogram, stop *atomic.Bool) error {
 	if err := (thread.Setup{CPUs: []int{cpu}, FIFO: c.FIFO}).Lock(); err != nil {
 		return err

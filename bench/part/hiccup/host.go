@@ -21,11 +21,11 @@ import (
 type Host struct {
 	// Load1 is the 1-minute load average.
 	Load1 float64 `json:"load1"`
-	// Autogroup is the state of sched_autogroup, which divides the CPU between sessions, so
-	// that nice values have no effect across them. "absent" if not built in.
+	// Autogroup is the state of sched_autogroup. It divides the CPU between Unix sessions, so
+	// that nice values have no effect across them. "absent": the kernel does not have it.
 	Autogroup string `json:"autogroup"`
-	// Busy lists the processes that used most CPU time, without this one, at most ten, at least
-	// 1 % of the window.
+	// Busy lists the processes, without this one, whose CPU time was at least 1 % of the window:
+	// at most ten, the busiest first.
 	Busy []Process `json:"busy"`
 }
 
@@ -36,8 +36,8 @@ type Process struct {
 	CPUTime int64  `json:"cpuTimeNs"`
 }
 
-// tick is that of /proc/stat and /proc/PID/stat: USER_HZ is 100 on every architecture that Go
-// supports.
+// tick is the unit of times in /proc/stat and /proc/PID/stat, ns. USER_HZ is 100 on every
+// architecture that Go supports.
 const tick = 1e7
 
 type times struct{ steal, busy, total int64 }
@@ -97,11 +97,11 @@ func readHost() (snapshot, error) {
 	return s, nil
 }
 
-// since compares two snapshots.
+// since returns what the host did between the snapshots before and s.
 func (s snapshot) since(before snapshot) Host {
 	h := Host{Load1: s.load1, Autogroup: s.autogroup, Busy: []Process{}}
 	for pid, p := range s.processes {
-		p.CPUTime -= before.processes[pid].CPUTime // 0 if it is new
+		p.CPUTime -= before.processes[pid].CPUTime // 0 before if the process is new
 		if pid != os.Getpid() && p.CPUTime > 0 && p.CPUTime*100 >= s.mono-before.mono {
 			h.Busy = append(h.Busy, p)
 		}

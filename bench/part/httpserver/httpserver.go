@@ -29,31 +29,31 @@ import (
 // Config is the configuration of Run. Durations are in ns. Requests are numbered from 1 in the
 // order in which they arrive.
 //
-// "/N" is an object of N bytes with a Content-Length, "/chunked/N" one in chunks. "/status/N"
-// answers with that status and no body. A query is ignored.
+// "/N" is an object of N bytes with a Content-Length, "/chunked/N" an object of N bytes in chunks.
+// "/status/N" has status N and no body. A query is ignored.
 type Config struct {
 	// Address to listen on. Port 0 chooses a free one, see Server.Addr.
 	Address string `json:"address"`
 	// CertFile and KeyFile (PEM) enable TLS 1.2 and 1.3. SelfSigned does the same with a
-	// certificate for its address made at the start, see Server.CA.
+	// certificate that the server makes for its address, see Server.CA.
 	CertFile   string `json:"certFile,omitempty"`
 	KeyFile    string `json:"keyFile,omitempty"`
 	SelfSigned bool   `json:"selfSigned,omitempty"`
 
-	// Sleeps are used in turn: request n is answered after the n-th one. After the last, they
-	// start again.
+	// Sleeps delay answers: request n is answered after the n-th sleep. After the last sleep, the
+	// first one is used again.
 	Sleeps []int64 `json:"sleepsNs,omitempty"`
 	// Stalls stop the whole server.
 	Stalls []Stall `json:"stalls,omitempty"`
-	// CloseEvery answers every n-th request with "Connection: close". FailEvery answers with
-	// status 500. AbortEvery closes the connection without an answer.
+	// Every n-th request is special. With CloseEvery, its answer has "Connection: close". With
+	// FailEvery, the answer has status 500. With AbortEvery, the connection is closed unanswered.
 	CloseEvery int64 `json:"closeEvery,omitempty"`
 	FailEvery  int64 `json:"failEvery,omitempty"`
 	AbortEvery int64 `json:"abortEvery,omitempty"`
 
-	// Origin makes it an origin for caches: "/N/ANYTHING" is an object of N bytes, cacheable
-	// for a year, "/N/miss..." one that must not be cached, and "/stats" answers with its
-	// Stats.
+	// Origin makes the server an origin for caches. "/N/ANYTHING" is then an object of N bytes
+	// that is cacheable for a year. "/N/miss..." is an object of N bytes that must not be cached.
+	// "/stats" is the server's Stats.
 	Origin bool `json:"origin,omitempty"`
 }
 
@@ -61,7 +61,7 @@ type Config struct {
 type Stats struct {
 	Requests int64 `json:"requests"` // for objects
 	Bytes    int64 `json:"bytes"`
-	// CPU time of its process, ns, and the number of Processors that it may use.
+	// CPU is the CPU time of the server's process, ns. Processors is how many it may use.
 	CPU        int64 `json:"cpuNs"`
 	Processors int   `json:"processors"`
 }
@@ -80,7 +80,7 @@ type Result struct {
 	Bytes       int64 `json:"bytes"` // of bodies
 }
 
-// maxObject is larger than any sensible object.
+// maxObject is the size of the largest object, bytes.
 const maxObject = 1 << 40
 
 func (c Config) check() (netip.AddrPort, error) {
@@ -116,7 +116,7 @@ func (c Config) check() (netip.AddrPort, error) {
 	return addr, nil
 }
 
-// A Server listens and, after Serve, serves.
+// A Server accepts connections after Listen, and answers requests after Serve.
 type Server struct {
 	c           Config
 	l           net.Listener
@@ -128,7 +128,7 @@ type Server struct {
 	requests    int64
 }
 
-// Listen prepares a server.
+// Listen returns a server that listens on c.Address.
 func Listen(c Config) (*Server, error) {
 	addr, err := c.check()
 	if err != nil {
@@ -156,8 +156,8 @@ func Listen(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Addr is the address on which s listens. CA is its own certificate in PEM form, if it made
-// one.
+// Addr returns the address on which s listens. CA returns the certificate that s has made, in PEM
+// form; nil: none.
 func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
 func (s *Server) CA() []byte           { return s.ca }
 
@@ -190,7 +190,7 @@ func (s *Server) result() Result {
 	return Result{s.connections.Load(), s.requests, s.bytes.Load()}
 }
 
-// Run is Listen and Serve.
+// Run calls Listen and Serve.
 func Run(ctx context.Context, c Config) (Result, error) {
 	s, err := Listen(c)
 	if err != nil {
@@ -278,10 +278,11 @@ func (s *Server) stats(w http.ResponseWriter) {
 	x.CPU = use.Utime.Nano() + use.Stime.Nano()
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(x) // the client is gone
+	_ = json.NewEncoder(w).Encode(x) // an error means that the client is gone
 }
 
-// arrive numbers a request. If it starts a stall, it delays this one and all later ones.
+// arrive returns the number of a request. If the request begins a stall, arrive delays this request
+// and all later ones.
 func (s *Server) arrive(ctx context.Context) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -74,8 +74,8 @@ func TestObjects(t *testing.T) {
 func TestScript(t *testing.T) {
 	client, base, _ := start(t, Config{CloseEvery: 2, FailEvery: 3, AbortEvery: 5})
 	for n := 1; n <= 6; n++ {
-		// A new connection for each: the client retries if a connection that it has used before
-		// is aborted.
+		// Request 5 gets a new connection. On a connection that it has used before, the client
+		// would repeat an aborted request.
 		client.Transport.(*http.Transport).DisableKeepAlives = n == 5
 		r, err := client.Get(base + "/1")
 		if n == 5 {
@@ -115,7 +115,7 @@ func TestStall(t *testing.T) {
 		go func() { took(); other <- time.Now() }()
 	}
 	for range 2 {
-		// One of them began the stall; the other may have come later.
+		// One of the two requests began the stall; the other may have arrived later.
 		if end := <-other; end.Sub(began) < stall {
 			t.Errorf("answered after %v, want at least %v", end.Sub(began), stall)
 		}
@@ -135,7 +135,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// TestOrigin: which objects caches may store, and the origin's statistics.
+// TestOrigin: an origin says which objects caches may store, and counts requests and bytes.
 func TestOrigin(t *testing.T) {
 	client, base, _ := start(t, Config{Origin: true})
 	for _, tt := range []struct{ path, control string }{{"/1000/17", "public, max-age=31536000"},

@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	// outLimit is the unread output from which on a connection's requests wait: a get of many
-	// large values is answered in parts.
+	// outLimit is a number of bytes. While a connection has so much unread output, its requests
+	// wait. A get of many large values is therefore answered in parts.
 	outLimit = 64 << 10
 	inSize   = 16 << 10
 )
 
-// monthSeconds is the limit from which on memcached takes an expiry time as absolute.
+// monthSeconds is the largest expiry time that memcached takes as relative to now, s. A larger one
+// is a time since the epoch.
 const monthSeconds = 60 * 60 * 24 * 30
 
 type conn struct {
@@ -26,7 +27,7 @@ type conn struct {
 	out      []byte // answered and not yet sent
 	sent     int    // number of bytes of out
 	skip     int    // bytes of data to discard
-	keysDone int    // keys answered of the get at the start of in
+	keysDone int    // number of keys that are answered of the get at the start of in
 	quit     bool   // close when out is sent
 	polled   uint32 // events requested from epoll
 	keys     [][]byte
@@ -188,7 +189,8 @@ func (t *worker) appendItem(c *conn, key []byte, cas bool, now int64) {
 	c.out = append(c.out, "\r\n"...)
 }
 
-// expiry converts memcached's expiry time to s since the epoch (0: never).
+// expiry converts memcached's expiry time to s since the epoch (0: never). dead says that this time
+// has passed.
 func expiry(t int64) (expires int64, dead bool) {
 	now := time.Now().Unix()
 	switch {

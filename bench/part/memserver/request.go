@@ -159,7 +159,7 @@ func parseSet(b, args []byte, size, maxValue int) request {
 	return r
 }
 
-// token cuts the first word off line.
+// token returns the first word of line, and the rest.
 func token(line []byte) (word, rest []byte) {
 	i := 0
 	for i < len(line) && line[i] == ' ' {
@@ -172,7 +172,7 @@ func token(line []byte) (word, rest []byte) {
 	return line[i:j], line[j:]
 }
 
-// goodKey accepts 1 to 250 bytes without blanks and control characters.
+// goodKey reports whether key has 1 to 250 bytes, without blanks and control characters.
 func goodKey(key []byte) bool {
 	if len(key) == 0 || len(key) > maxKey {
 		return false

@@ -31,14 +31,14 @@ type Server struct {
 	accepted, refused atomic.Uint64
 	gets, hits, sets  atomic.Uint64
 	cpuTime           atomic.Int64
-	next              int // worker of the next connection; only worker 0 touches it
+	next              int // worker of the next connection; only worker 0 uses this field
 }
 
 // worker is one serving thread. Worker 0 also accepts.
 type worker struct {
 	*Server
 	epfd, wake int
-	mu         sync.Mutex // for conns: worker 0 adds to all
+	mu         sync.Mutex // protects conns: worker 0 adds connections to all workers
 	conns      map[int32]*conn
 }
 
@@ -51,7 +51,8 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	return s.Serve(ctx)
 }
 
-// Listen opens the socket. Connections queue from then on; Serve answers them.
+// Listen opens the listening socket. The kernel accepts connections from then on; Serve answers
+// them.
 func Listen(c Config) (*Server, error) {
 	c, addr, err := c.withDefaults()
 	if err != nil {
@@ -64,7 +65,7 @@ func Listen(c Config) (*Server, error) {
 	return &Server{cfg: c, store: newStore(c.MaxMemory), listener: fd, addr: got}, nil
 }
 
-// Addr returns the address listened on.
+// Addr returns the address on which s listens.
 func (s *Server) Addr() netip.AddrPort { return s.addr }
 
 // Serve answers until ctx ends. It may be called once.
@@ -110,7 +111,7 @@ func (s *Server) Serve(ctx context.Context) (Result, error) {
 	for _, w := range s.workers {
 		one := [8]byte{1}
 		if _, err := unix.Write(w.wake, one[:]); err != nil {
-			panic(err) // an eventfd at 0 takes a 1
+			panic(err) // cannot fail: the eventfd is 0, and 1 fits
 		}
 	}
 	wg.Wait()
@@ -143,7 +144,8 @@ func (t *worker) poll(c *conn, events uint32) bool {
 	return unix.EpollCtl(t.epfd, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: events, Fd: int32(c.fd)}) == nil
 }
 
-// serve runs on one thread, which ends with the goroutine, because it is never unlocked.
+// serve answers the worker's connections on one thread. The goroutine stays locked to the thread, so
+// that the thread ends with it.
 func (t *worker) serve() error {
 	if err := t.cfg.Setup.Lock(); err != nil {
 		return err
@@ -208,7 +210,7 @@ func (t *worker) accept() {
 		}
 		t.open.Add(1)
 		t.accepted.Add(1)
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // only slower without
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // without it, answers are only slower
 		w := t.workers[t.next]
 		t.next = (t.next + 1) % len(t.workers)
 		c := &conn{fd: fd, in: make([]byte, 0, inSize), polled: unix.EPOLLIN}

@@ -41,7 +41,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// talk sends in, closes its half and returns all answers.
+// talk sends in, ends its direction of the connection and returns all answers.
 func talk(t *testing.T, addr, in string) string {
 	t.Helper()
 	c := dial(t, addr)
@@ -97,7 +97,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestByteByByte: the server must parse a request however TCP splits it.
+// TestByteByByte: the server must parse requests that arrive byte by byte.
 func TestByteByByte(t *testing.T) {
 	addr, _ := start(t, Config{})
 	c := dial(t, addr)
@@ -157,7 +157,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	a.Close()
 	deadline := time.Now().Add(10 * time.Second)
-	for version(dial(t, addr)) != nil { // the server may not have noticed yet
+	for version(dial(t, addr)) != nil { // the server may not have noticed the end of a yet
 		if time.Now().After(deadline) {
 			t.Fatal("no connection is accepted after one was closed")
 		}
@@ -205,8 +205,8 @@ func TestLargeValues(t *testing.T) {
 	}
 }
 
-// TestPipelinedLargeValues: requests that waited for room in the output must be answered when
-// there is room, without another request.
+// TestPipelinedLargeValues: requests that wait for room in the output must be answered as soon as
+// there is room, even if no further request arrives.
 func TestPipelinedLargeValues(t *testing.T) {
 	addr, _ := start(t, Config{})
 	v := strings.Repeat("v", 100_000)

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// itemOverhead is charged per item for the map and the headers.
+// itemOverhead is how many bytes an item counts in addition to key and value, for map and headers.
 const itemOverhead = 128
 
 type item struct {
@@ -48,7 +48,7 @@ func (s *store) shard(key []byte) int {
 
 func cost(key, value int) int64 { return int64(key+value) + itemOverhead }
 
-// get returns a copy of the item's header; its value is never changed in place.
+// get returns the item of a key. The item's value is not copied: set never changes a value in place.
 func (s *store) get(key []byte, now int64) (item, bool) {
 	sh := &s.shards[s.shard(key)]
 	sh.RLock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodes lists the NUMA nodes of a host, and the nodes of its card and its drives, over
-// which package split divides a server. It decides nothing.
+// Package nodes lists the NUMA nodes of a host, and says on which nodes its network card and its
+// drives are. By this, package split divides a server. Package nodes decides nothing.
 package nodes
 
 import (
@@ -18,18 +18,18 @@ import (
 type Config struct {
 	// Device of the measured network, such as a bond; "": none.
 	Device string `json:"device,omitempty"`
-	// Storage are paths, whose drives are looked up.
+	// Storage are paths. Run looks up on which node the drive of each path is.
 	Storage []string `json:"storage,omitempty"`
 }
 
-// A Machine is the nodes, devices and drives of a host.
+// A Machine lists the nodes, network devices and drives of a host.
 type Machine struct {
 	Nodes   []numa.Node    `json:"nodes"`
 	Devices []numa.Device  `json:"devices,omitempty"`
 	Storage []numa.Storage `json:"storage,omitempty"`
 }
 
-// Run reads the nodes.
+// Run reads the nodes, and looks up what c names.
 func Run(ctx context.Context, c Config) (m Machine, err error) {
 	sys := numa.Sys("/")
 	if m.Nodes, err = sys.Nodes(); err != nil {

@@ -31,8 +31,8 @@ func Start[R any](t testing.TB, serve func(context.Context) (R, error)) (stop fu
 	return stop
 }
 
-// Listen calls talk for each connection, closes the connection when talk returns, and returns
-// the address.
+// Listen listens until the test ends, and returns the address. It calls talk for each connection and
+// closes the connection when talk returns.
 func Listen(t testing.TB, talk func(c net.Conn, r *bufio.Reader)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dial returns a connected non-blocking TCP socket. before (may be nil) sets
-// options that must be set before connecting.
+// Dial returns a connected non-blocking TCP socket. before, which may be nil, sets options that the
+// socket must have before it connects.
 func Dial(addr netip.AddrPort, timeout time.Duration, before func(fd int) error) (int, error) {
 	family, sa, err := sockaddr(addr)
 	if err != nil {
@@ -60,8 +60,8 @@ func sockaddr(addr netip.AddrPort) (family int, sa unix.Sockaddr, err error) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(addr.Port()), Addr: ip.As16(), ZoneId: z}, err
 }
 
-// DialUDP returns a non-blocking UDP socket that is connected to addr, and
-// ListenUDP one that is bound to it. Nothing is sent.
+// DialUDP returns a non-blocking UDP socket that is connected to addr. ListenUDP returns one that is
+// bound to addr. Neither sends anything.
 func DialUDP(addr netip.AddrPort) (int, error)   { return udp(addr, "connect", unix.Connect) }
 func ListenUDP(addr netip.AddrPort) (int, error) { return udp(addr, "bind", unix.Bind) }
 
@@ -114,8 +114,8 @@ func zone(name string) (uint32, error) {
 	return uint32(link.Index), nil
 }
 
-// Listen returns a non-blocking listening socket and its address. The net package opens it,
-// because it handles zones, IPV6_V6ONLY and the backlog.
+// Listen returns a non-blocking listening socket and its address. It uses package net, which handles
+// zones, IPV6_V6ONLY and the backlog.
 func Listen(addr netip.AddrPort) (int, netip.AddrPort, error) {
 	fail := func(err error) (int, netip.AddrPort, error) { return -1, netip.AddrPort{}, err }
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr.String())

@@ -61,13 +61,13 @@ func TestDialErrors(t *testing.T) {
 	if _, err := Dial(netip.MustParseAddrPort("[fe80::1%nosuchlink0]:1"), time.Minute, nil); err == nil {
 		t.Error("unknown zone: no error")
 	}
-	if _, _, err := Listen(netip.MustParseAddrPort("192.0.2.1:0")); err == nil { // TEST-NET-1, not ours
+	if _, _, err := Listen(netip.MustParseAddrPort("192.0.2.1:0")); err == nil { // TEST-NET-1, not an address of this host
 		t.Error("listening on a foreign address: no error")
 	}
 }
 
-// TestDialTimeout: an unanswered connection attempt must end at its timeout: a full backlog on
-// loopback drops the SYN.
+// TestDialTimeout: a connection attempt without an answer must end at its timeout. On loopback, a
+// listener whose backlog is full drops the SYN.
 func TestDialTimeout(t *testing.T) {
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestDialTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*unix.SockaddrInet4).Port))
-	for range 4 { // a backlog of 0 accepts one
+	for range 4 { // a backlog of 0 holds one connection
 		fd, err := Dial(addr, 50*time.Millisecond, nil)
 		if err != nil {
 			if !errors.Is(err, unix.ETIMEDOUT) {

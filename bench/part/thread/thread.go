@@ -29,12 +29,13 @@ type Setup struct {
 	FIFO int `json:"fifoPriority,omitempty"`
 }
 
-// Lock ties the calling goroutine to its thread and applies s to it. The goroutine must not
-// unlock: the Go runtime then ends the thread together with the goroutine, and no other one
-// inherits the settings.
+// Lock locks the calling goroutine to its thread and applies s to the thread. The goroutine must not
+// unlock the thread. The Go runtime then ends the thread together with the goroutine, so that no
+// other goroutine gets the settings.
 func (s Setup) Lock() error {
 	runtime.LockOSThread()
-	// 1 ns instead of 50 us: sleeps end when asked (prctl(2)). Real-time classes have no slack.
+	// A slack of 1 ns instead of 50 us makes sleeps end on time (prctl(2)). A thread of a real-time
+	// class has no slack.
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("timer slack: %w", err)
 	}
@@ -74,7 +75,7 @@ type Clock struct {
 // StartClock returns a clock that now reads 0.
 func StartClock() Clock {
 	// If the thread loses its processor between two readings, the offset between the clocks is
-	// wrong by that time. So the closest of several readings counts.
+	// wrong by that time. So only the two readings that are closest in time are used.
 	var c Clock
 	closest := int64(math.MaxInt64)
 	for range 5 {
@@ -107,7 +108,8 @@ func (c Clock) Start() int64 { return c.mono }
 // CPUTime returns the CPU time of the calling thread in ns, user and system.
 func CPUTime() int64 {
 	var ts unix.Timespec
-	// Raw: it does not block, and is called between a generator's requests.
+	// A raw system call is the fastest, and this call does not block. A generator uses it between
+	// requests.
 	if _, _, e := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)),
 		0); e != 0 {
 		panic(e) // cannot fail with a valid clock and pointer

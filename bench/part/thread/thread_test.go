@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onThread runs f on a thread of its own that ends with it.
+// onThread runs f in a goroutine of its own. If f locks its thread, the thread ends with f.
 func onThread(f func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
@@ -103,7 +103,7 @@ func TestClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := c.Now()
-	// The clock was started before ts was read, which was before a was.
+	// The clock was started first, then ts was read, then a.
 	if c.Start() > ts.Nano() || c.Start()+a < ts.Nano()-1000 || a < 0 {
 		t.Errorf("start %d, CLOCK_MONOTONIC %d, now %d", c.Start(), ts.Nano(), c.Start()+a)
 	}

@@ -24,13 +24,13 @@ import (
 type Config struct {
 	// Sysctls are set by name, below net.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// Device is the one that Symmetric and NAPIThreads set. With Symmetric, transmit queue i
-	// sends what receive queue i has received (xps_rxqs). With NAPIThreads, kernel threads poll
-	// it.
+	// Device is the network device of Symmetric and NAPIThreads. With Symmetric, a connection
+	// whose packets arrive on receive queue i sends on transmit queue i (xps_rxqs). With
+	// NAPIThreads, kernel threads poll the device.
 	Device      string `json:"device"`
 	Symmetric   bool   `json:"symmetricQueues,omitempty"`
 	NAPIThreads bool   `json:"napiThreads,omitempty"`
-	// Check checks whether all of that is set, and sets nothing.
+	// Check makes Run only check whether all settings have these values.
 	Check bool `json:"check,omitempty"`
 
 	root string // root of the file system; tests use another
@@ -41,7 +41,7 @@ type Result struct {
 	Before map[string]string `json:"before"` // by file
 }
 
-// Compiled when needed: the command contains this package, but rarely uses it.
+// Valid names of a sysctl and of a network device.
 var (
 	sysctl = regexp.MustCompile(`^net\.[a-z0-9_]+(\.[a-z0-9_]+)+$`)
 	device = regexp.MustCompile(`^[^/\s.][^/\s]{0,14}$`)
@@ -89,7 +89,7 @@ func (c Config) settings() ([]setting, error) {
 	return out, nil
 }
 
-// mask returns the mask of one queue, in the kernel's words of 32 bits.
+// mask returns the bit mask of one queue as the kernel writes it, in words of 32 bits.
 func mask(queue int) string {
 	return strconv.FormatUint(1<<(queue%32), 16) + strings.Repeat(",00000000", queue/32)
 }
@@ -141,8 +141,8 @@ func check(all []setting) error {
 	return nil
 }
 
-// normal returns a value in a form that can be compared: 00,00000001 and 1 are one mask, and
-// white space between the numbers of a sysctl does not matter.
+// normal returns a value in a form that can be compared. 00,00000001 and 1 are the same mask. The
+// amount of white space between the numbers of a sysctl does not matter.
 func normal(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	return strings.TrimLeft(strings.ReplaceAll(s, ",", ""), "0")

@@ -13,7 +13,8 @@ import (
 	"github.com/niclane/niclane/bench/part/errtest"
 )
 
-// tree returns a root with two queues and a sysctl.
+// tree returns the root of a file system with two transmit queues and a sysctl. read returns the
+// text of a file in it.
 func tree(t *testing.T) (root string, read func(string) string) {
 	t.Helper()
 	root = t.TempDir()
