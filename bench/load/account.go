@@ -13,15 +13,15 @@ import (
 // pending is a request that is due and not yet answered.
 type pending struct {
 	intended int64
-	noticed  int64 // when the generator came to it
+	noticed  int64 // when the generator came to the request
 	actual   int64 // time of the send, once sent
 	first    int64 // time of the reply's first byte, once received; 0 before
 	ticket   proto.Ticket
 	counted  bool
 }
 
-// account is the measurement of one step by one worker. Times are relative to the step's clock.
-// Between open and close, nothing in it allocates, except windows with unusually wide
+// account is the measurement of one step by one worker. Times are those of the worker's clock, ns.
+// Between newAccount and close it allocates no memory, except for windows with unusually wide
 // distributions.
 type account struct {
 	open, spins      bool
@@ -35,11 +35,12 @@ type account struct {
 	statuses         [600]int64
 	stalls           stalls
 	gaps             *stats.Histogram
-	last             int64   // time of the last request that the generator came to, 0: none
+	last             int64   // when the generator came to the last request; 0: to none
 	sends            []int64 // number of requests, by window
 }
 
-// maxPrepared is the number of windows allocated beforehand: 10 minutes of 100 ms, 36 MB.
+// maxPrepared is the largest number of windows that are allocated beforehand: 10 minutes of windows
+// of 100 ms, in 36 MB.
 const maxPrepared = 6000
 
 // newAccount returns an account that counts from the time from, for the given duration.
@@ -61,7 +62,7 @@ func newAccount(c *Config, from, duration int64) *account {
 	return a
 }
 
-// due accounts for a request that the generator has come to.
+// due accounts for a request when the generator has come to it.
 func (a *account) due(p *pending) {
 	if p.counted {
 		a.res.Intended++
@@ -161,7 +162,7 @@ func (a *account) lost(p *pending, wasSent bool, now int64) {
 			a.first.Record(waited)
 		}
 	}
-	if !wasSent && a.open { // never left the generator
+	if !wasSent && a.open { // the request never left the generator
 		a.lateness.Record(waited)
 		a.waiting.Record(max(now-p.noticed, 0))
 	}

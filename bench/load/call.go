@@ -22,14 +22,14 @@ import (
 // the request is lost. For a Failed reply, problem says why.
 type Call func(t proto.Ticket) (r proto.Reply, problem string, err error)
 
-// RunCalls is Run for protocols whose client is a library. It starts c.Connections goroutines.
-// Each has a Call of its own, made by newCall, and one request at a time. The accounting is the
-// same: latency counts from the intended time, requests wait if no goroutine is free, and the
-// hand-over between goroutines counts as the generator's own time (Result.Wakeup). A request
-// costs some µs more than with Run. The garbage collector stays on, because clients need it.
+// RunCalls does what Run does, for protocols whose client is a library. It starts c.Connections
+// goroutines. Each has a Call of its own, made by newCall, and one request at a time. The accounting
+// is that of Run: latency counts from the intended time, and requests wait if no goroutine is free.
+// The hand-over between goroutines counts as the generator's own time (Result.Wakeup). A request
+// takes a few µs more than with Run. The garbage collector stays on, because clients need it.
 //
-// Work in the Result has no bytes: the client does not report them. filled is the work done
-// before.
+// Work in the Result has no bytes, because the client does not report them. filled is the work of
+// the prefill, which the caller has done before.
 func RunCalls(ctx context.Context, c Config, filled Work, newCall func(keys *proto.Keys) Call) (Result, error) {
 	c, _, err := c.withDefaults()
 	if err != nil {
@@ -37,7 +37,7 @@ func RunCalls(ctx context.Context, c Config, filled Work, newCall func(keys *pro
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if runtime.GOMAXPROCS(0) < 2 {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // the pacer keeps its own P
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // the pacing thread keeps a P of the Go scheduler
 	}
 	r, err := runCalls(ctx, &c, filled, newCall)
 	if err != nil {
@@ -81,7 +81,7 @@ type callers struct {
 	cfg       *Config
 	step      Step
 	clock     thread.Clock
-	keys      *proto.Keys // the pacer's, to choose requests
+	keys      *proto.Keys // of the pacing thread, which chooses requests
 	rng       *rand.Rand
 	cancelled *atomic.Bool
 	counted   int64
@@ -101,7 +101,7 @@ type slot struct {
 	call Call
 	wake chan struct{}
 	p    pending
-	on   bool // p must be answered
+	on   bool // p is not answered yet
 	sent bool
 }
 
@@ -113,7 +113,7 @@ func (p *callers) prepare(newCall func(keys *proto.Keys) Call) error {
 		}
 		s := &slot{call: newCall(keys), wake: make(chan struct{}, 1)}
 		p.slots, p.idle = append(p.slots, s), append(p.idle, s)
-		go p.serve(s) // not waited for: a call may hang
+		go p.serve(s) // close does not wait for it: a call may hang
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func (p *callers) close() {
 	}
 }
 
-// serve makes the calls given to a slot.
+// serve runs in the goroutine of a slot and makes the calls for the slot's requests.
 func (p *callers) serve(s *slot) {
 	for range s.wake {
 		for p.serveOne(s) {
@@ -132,7 +132,7 @@ func (p *callers) serve(s *slot) {
 	}
 }
 
-// serveOne makes one call and reports whether there is another.
+// serveOne makes one call and reports whether the slot has another request.
 func (p *callers) serveOne(s *slot) bool {
 	p.mu.Lock()
 	if p.over {
@@ -189,7 +189,7 @@ func (p *callers) another(now int64) pending {
 	return pending{intended: now, ticket: p.keys.Pick(p.rng.Uint64()), counted: now >= p.counted}
 }
 
-// give hands q to an idle slot. There must be one.
+// give gives request q to an idle slot. The caller makes sure that a slot is idle.
 func (p *callers) give(q pending) {
 	s := p.idle[len(p.idle)-1]
 	p.idle = p.idle[:len(p.idle)-1]
@@ -197,7 +197,7 @@ func (p *callers) give(q pending) {
 	s.wake <- struct{}{}
 }
 
-// run paces the step.
+// run hands out the requests of the step, waits for the answers and returns the result.
 func (p *callers) run() (Result, error) {
 	first := p.cfg.first(p.clock)
 	p.counted = first + p.step.Warmup
@@ -229,8 +229,8 @@ func (p *callers) run() (Result, error) {
 	return p.finish(used, err)
 }
 
-// pace hands out requests when they are due. It returns the processor time at the first one
-// that counts.
+// pace hands out each request of the step when it is due. It returns the processor time that the
+// process had used when the first counted request was due.
 func (p *callers) pace(first int64) (int64, error) {
 	due := (&worker{cfg: p.cfg, rng: p.rng, of: 1}).arrivals(p.step.Rate)
 	cpu := processTime()
@@ -277,7 +277,7 @@ func (p *callers) sleep(t int64) error {
 	}
 }
 
-// drain waits until everything is answered, at most for the timeout.
+// drain waits until all requests are answered, at most until the timeout after the step's end.
 func (p *callers) drain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -302,7 +302,7 @@ func (p *callers) finish(used int64, err error) (Result, error) {
 	now := p.clock.Now()
 	for _, s := range p.slots {
 		if s.on {
-			if !s.sent && s.p.noticed == 0 { // no goroutine has taken it
+			if !s.sent && s.p.noticed == 0 { // no goroutine has taken the request
 				s.p.noticed = now
 				p.account.due(&s.p)
 			}

@@ -98,7 +98,7 @@ func TestRunCallsFaults(t *testing.T) {
 	if r.Latency.Max() < c.Timeout*99/100 {
 		t.Errorf("slowest %d, want at least the timeout", r.Latency.Max())
 	}
-	// All calls hang: the rest does not wait, and the next step works.
+	// If all calls hang, the step ends nevertheless, and the next step works.
 	n.Store(0)
 	c.Steps = []Step{{}, {}}
 	r, err = RunCalls(t.Context(), c, Work{}, func(*proto.Keys) Call {

@@ -94,12 +94,12 @@ type Config struct {
 	// connections are open. A time in the past, such as 0, means at once. Generators on several
 	// hosts use it to begin together.
 	StartMono int64 `json:"startMonoNs,omitempty"`
-	// Warmup is sent but not counted. Duration is the counted time.
+	// Requests of the Warmup are sent but not counted. Duration is the counted time after it.
 	Warmup   int64 `json:"warmupNs,omitempty"`
 	Duration int64 `json:"durationNs,omitempty"`
 	// Steps of a ramp run one after the other on the same connections. Each begins when all
-	// requests of the previous one are answered or given up. Zeros are taken from the fields of
-	// the same name above.
+	// requests of the previous step are answered or given up. A zero field of a step has the value
+	// of Config's field with the same name.
 	Steps []Step `json:"steps,omitempty"`
 	// Window of the series in the Result (default 100 ms, at least 1 ms).
 	Window int64 `json:"windowNs,omitempty"`
@@ -108,7 +108,8 @@ type Config struct {
 	// out, with its true latency. Run also waits that long for responses after the last
 	// request.
 	Timeout int64 `json:"timeoutNs,omitempty"`
-	// ConnectTimeout (default 5 s) limits connecting, and prefilling before each step.
+	// ConnectTimeout (default 5 s) limits the time to connect, and to set a batch of keys for
+	// Prefill.
 	ConnectTimeout int64 `json:"connectTimeoutNs,omitempty"`
 	// Reconnect reopens lost connections after Backoff (default 10 ms), doubled at every
 	// failure up to 1 s. It also gives up a connection whose oldest request is over the
@@ -128,29 +129,29 @@ type Config struct {
 // A Step of a ramp.
 type Step struct {
 	Rate        float64 `json:"ratePerSecond,omitempty"`
-	Connections int     `json:"connections,omitempty"` // in use; the number open is that of the largest step
+	Connections int     `json:"connections,omitempty"` // in use; as many are open as the largest step uses
 	Warmup      int64   `json:"warmupNs,omitempty"`
 	Duration    int64   `json:"durationNs,omitempty"`
 }
 
-// Objects are what an HTTP server is asked for.
+// Objects are the objects that are requested from an HTTP server.
 type Objects struct {
 	// Host header (default: Address).
 	Host string `json:"host,omitempty"`
 	// Paths, drawn by weight.
 	Paths []http1.Path `json:"paths"`
-	// Headers are further lines, "Name: value".
+	// Headers are further header lines, "Name: value".
 	Headers []string `json:"headers,omitempty"`
 }
 
-// Records are those of Aerospike: Keys records with one string bin.
+// Records says which records of Aerospike are used: one for each key, with one string bin.
 type Records struct {
 	Namespace string `json:"namespace,omitempty"` // default "test"
 	Set       string `json:"set,omitempty"`       // default "niclane"
 	Bin       string `json:"bin,omitempty"`       // default "v", at most 15 bytes
 }
 
-// Limits that keep the run in memory.
+// Limits, so that a run fits into the memory.
 const (
 	maxRate        = 10_000_000
 	maxConnections = 50_000
@@ -214,7 +215,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// steps returns the steps to run with everything filled in.
+// steps returns the steps to run. Their zero fields have the values of c's fields.
 func (c Config) steps() []Step {
 	all := Step{c.Rate, c.Connections, c.Warmup, c.Duration}
 	if len(c.Steps) == 0 {

@@ -19,7 +19,7 @@ type state uint8
 const (
 	opening state = iota
 	live
-	gone // for good
+	gone // closed for the rest of the step
 )
 
 // conn is one connection with its outstanding requests in order.
@@ -40,8 +40,8 @@ type conn struct {
 	failures int // failed attempts to open, in a row
 }
 
-// issue encodes a request; flush sends it. waited says that no connection was free when it was
-// due.
+// issue encodes a request; flush sends it. waited says that no connection was free when the request
+// was due.
 func (w *worker) issue(c *conn, p pending, now int64, waited bool) {
 	p.actual = now
 	if c.tls == nil {
@@ -97,13 +97,12 @@ func (w *worker) block(c *conn, on bool) {
 	}
 }
 
-// smallSkip is the smallest number of bytes worth a system call of their own. Fewer bytes
-// arrive together with bytes that must be parsed.
+// smallSkip is the smallest number of bytes that is dropped by a system call of its own. Fewer bytes
+// are read together with bytes that must be parsed.
 const smallSkip = 16 << 10
 
-// receive reads once, takes every reply and gives the connection its next requests. A read that
-// did not fill the buffer was the last one (epoll(7)). After a full one, the connection is put
-// into worker.more.
+// receive reads once from c, handles the replies and gives c its next requests. If the read did not
+// fill the buffer, no more data is there (epoll(7)). If it did, receive puts c into worker.more.
 func (w *worker) receive(c *conn) {
 	if c.tls == nil && len(c.stash) == 0 {
 		if skip := c.parser.Skip(); skip >= smallSkip {
@@ -133,8 +132,8 @@ func (w *worker) receive(c *conn) {
 	w.next(c)
 }
 
-// arrived handles the result of a system call that could receive most bytes, and reports
-// whether it was data.
+// arrived handles the result of a system call that could receive up to most bytes. It reports
+// whether data was received.
 func (w *worker) arrived(c *conn, n int, errno unix.Errno, most int) bool {
 	switch {
 	case errno == unix.EAGAIN:
@@ -156,7 +155,7 @@ func (w *worker) arrived(c *conn, n int, errno unix.Errno, most int) bool {
 	return true
 }
 
-// again makes the worker read c in the next turn, for which epoll will report nothing.
+// again makes the worker read c in its next turn. epoll does not report data that was there before.
 func (w *worker) again(c *conn) {
 	if !c.more {
 		c.more = true
@@ -186,7 +185,7 @@ func (w *worker) decrypt(c *conn, now int64) {
 	}
 }
 
-// take consumes replies and keeps the rest of b.
+// take handles the replies in b and keeps the rest of b in c.stash.
 func (w *worker) take(c *conn, b []byte, now int64) {
 	for len(b) > 0 {
 		if c.sent.len() == 0 {

@@ -23,7 +23,7 @@ type target struct {
 	timeout time.Duration
 }
 
-// newTarget expects a checked Config.
+// newTarget returns the server of c, which must be a checked Config.
 func newTarget(c *Config, addr netip.AddrPort) (*target, error) {
 	t := &target{addr: addr, timeout: time.Duration(c.ConnectTimeout)}
 	if c.TLS != nil {
@@ -35,7 +35,7 @@ func newTarget(c *Config, addr netip.AddrPort) (*target, error) {
 	return t, nil
 }
 
-// open returns a connected non-blocking socket, with TLS on it if wanted.
+// open returns a connected non-blocking socket. With TLS, it also returns the TLS layer on it.
 func (t *target) open(ctx context.Context) (int, *layer, error) {
 	fd, err := sock.Dial(t.addr, t.timeout, noDelay)
 	if err != nil || t.tls == nil {
@@ -119,7 +119,7 @@ func (d *dialer) take() []dialResult {
 	return r
 }
 
-// close ends all attempts.
+// close ends all attempts to connect, and closes the connections that were not taken.
 func (d *dialer) close() {
 	d.cancel()
 	d.wg.Wait()
@@ -144,7 +144,7 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 	return t.dial(ctx)
 }
 
-// dial is open for callers that block.
+// dial connects like open, for callers that may block.
 func (t *target) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: t.timeout}
 	conn, err := d.DialContext(ctx, "tcp", t.addr.String())

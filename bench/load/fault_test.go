@@ -16,15 +16,14 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// TestStallShows is the purpose of an open loop: one stall of the server must appear in the
-// latency of every request that was due meanwhile, not only in the one that met it. In a closed
-// loop, and in the uncorrected latency of an open one, it does not. The counts hold on a slow
-// host too: it can only increase the first one.
+// TestStallShows: in an open loop, a stall of the server must show in the latency of every request
+// that was due during the stall. In a closed loop, and in the uncorrected latency of an open loop, it
+// shows only in the request that met it. On a slow host, more requests may be slow, but not fewer.
 func TestStallShows(t *testing.T) {
 	const (
 		stall = 400e6
 		rate  = 1000
-		// Requests due in the first half of the stall wait at least for the second.
+		// Requests due in the first half of the stall wait at least for the second half.
 		least = rate * stall / 2 / 1e9
 	)
 	over := func(h *stats.Histogram) (n int64) { // requests slower than half the stall
@@ -65,7 +64,7 @@ func TestStallShows(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	// When every connection is answered or lost, there is nothing to wait for.
+	// The run never waits for the long timeout: all requests are answered, or their connection is lost.
 	base := Config{Rate: 1000, Duration: 100e6, Timeout: 3600e9}
 	reply := right(t, base)
 	for _, tt := range []struct {
@@ -159,7 +158,7 @@ func TestPipeline(t *testing.T) {
 		defer func() { most <- n }()
 		b := make([]byte, 1<<20)
 		for {
-			time.Sleep(10 * time.Millisecond) // let them queue, as with a slow server
+			time.Sleep(10 * time.Millisecond) // let requests queue, as a slow server does
 			got, err := c.Read(b)
 			if err != nil {
 				return

@@ -37,8 +37,8 @@ func serve(t *testing.T, address string) string {
 	return s.Addr().String()
 }
 
-// fake answers gets with the raw reply of respond; "" closes the connection. Sets have no
-// effect.
+// fake returns the address of a server that answers each line with the raw reply of respond; "": it
+// closes the connection. n is the number of the line on its connection, key the key of a get.
 func fake(t *testing.T, respond func(n int, key string) string) string {
 	t.Helper()
 	return servetest.Listen(t, func(c net.Conn, r *bufio.Reader) {
@@ -62,7 +62,7 @@ func fake(t *testing.T, respond func(n int, key string) string) string {
 	})
 }
 
-// right returns the reply of a correct server to a get.
+// right returns a function that returns a correct server's reply to a get of key.
 func right(t testing.TB, c Config) func(key string) string {
 	t.Helper()
 	c, _, _ = c.withDefaults()
@@ -133,12 +133,12 @@ func result(t *testing.T, c Config) Result {
 	return r
 }
 
-// some repeats result while the host keeps a closed loop from sending anything.
+// some runs again if no request was counted: on a busy host, a closed loop may send none in time.
 func some(t *testing.T, c Config) Result {
 	t.Helper()
 	r := result(t, c)
 	for try := 0; r.Intended == 0 && try < 10; try++ {
-		c.Prefill = false // counted once
+		c.Prefill = false // the first run has set the keys
 		filled := r.Work
 		r = result(t, c)
 		r.Work.add(filled)
@@ -146,7 +146,7 @@ func some(t *testing.T, c Config) Result {
 	return r
 }
 
-// TestPoissonIsSeeded: the same seed must request the same keys at the same times.
+// TestPoissonIsSeeded: with the same seed, a run must request the same keys in the same order.
 func TestPoissonIsSeeded(t *testing.T) {
 	ask := func(seed uint64) (keys []string) {
 		var mu sync.Mutex
@@ -221,7 +221,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestHotPathDoesNotAllocate: the path of an answered request must not allocate, because the
+// TestHotPathDoesNotAllocate: a request and its answer must not allocate memory, because the garbage
 // collector is off.
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	c, _, err := Config{Address: "127.0.0.1:1", Rate: 1, Duration: 1, SetShare: 0.5}.withDefaults()

@@ -10,11 +10,10 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Merge returns the results of generators that ran at the same time with the same
-// configuration, in other processes or on other hosts, as one. It adds counts and rates and
-// merges histograms. It averages only the RTT. It merges series window by window, which is
-// right only if the generators began together. It refuses results that cannot belong to one
-// run.
+// Merge merges the results of generators that ran at the same time with the same configuration, in
+// several processes or on several hosts. It adds counts and rates and merges histograms. It averages
+// only the RTT. It merges series window by window, which is correct only if the generators began
+// together. It refuses results that cannot belong to one run.
 func Merge(rs ...Result) (Result, error) {
 	if len(rs) == 0 {
 		return Result{}, errors.New("merge: no results")

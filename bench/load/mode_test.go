@@ -21,7 +21,8 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// fakeRedis is a map with the part of RESP2 that the tests use.
+// fakeRedis returns the address of a server that keeps keys in a map. It knows the part of RESP2 that
+// the tests use.
 func fakeRedis(t *testing.T) string {
 	var mu sync.Mutex
 	values := map[string]string{}
@@ -130,8 +131,8 @@ func TestSteps(t *testing.T) {
 		}
 		last = s.StartMono + s.Duration
 	}
-	// A sweep of connections in a closed loop: that many requests are outstanding at once,
-	// never more. The server answers only when it has seen them.
+	// In a closed loop with n connections, n requests are outstanding at once, never more. The
+	// server answers only after it has received n requests.
 	for _, n := range []int64{1, 4} {
 		var now, most atomic.Int64
 		all := make(chan bool)
@@ -225,7 +226,7 @@ func TestSilentConnection(t *testing.T) {
 	}
 }
 
-// TestPartial: Ctrl-C keeps the measurement so far.
+// TestPartial: a run whose context ends, as by Ctrl-C, returns the measurement so far.
 func TestPartial(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
@@ -248,7 +249,7 @@ func TestMerge(t *testing.T) {
 	addr := serve(t, "127.0.0.1:0")
 	c := Config{Address: addr, Prefill: true, Rate: 1000, Duration: 50e6, Timeout: 20e9}
 	a, b := result(t, c), result(t, c)
-	// As between processes.
+	// Results go from process to process as JSON.
 	text, err := json.Marshal(b)
 	if err != nil {
 		t.Fatal(err)

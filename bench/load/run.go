@@ -14,11 +14,11 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// settle is the delay of a step's first request, ns: by then all threads are in their loops.
+// settle is the delay of a step's first request, ns. After it, all threads are in their loops.
 const settle = 2e6
 
-// memoryLimit is the size at which the garbage collector runs again: crypto/tls leaves some
-// dozen bytes behind for each record, and reconnecting leaves more.
+// memoryLimit is the memory in bytes at which the garbage collector runs although it is off.
+// crypto/tls leaves a few dozen bytes of garbage for each record, and reconnecting leaves more.
 const memoryLimit = 2 << 30
 
 // Run generates load as configured in c and returns the measurement. It fails on invalid
@@ -52,8 +52,8 @@ func run(ctx context.Context, c *Config, t *target) (Result, error) {
 			return Result{}, err
 		}
 	}
-	// A P for each generating thread, which never gives its own back, and one for the other
-	// goroutines.
+	// The Go scheduler needs a P for each generating thread, which never gives it back, and one
+	// for all other goroutines.
 	if n := c.Threads + 1; runtime.GOMAXPROCS(0) < n {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
 	}
@@ -66,8 +66,8 @@ func run(ctx context.Context, c *Config, t *target) (Result, error) {
 	return c.each(ctx, filled, c.Threads, func(s Step) (Result, error) { return p.step(ctx, s) })
 }
 
-// each runs step for every step, until one fails, and returns their combined result. filled is
-// the work done before; it is added to that of the first step.
+// each calls step for every step until one fails, and returns the combined result. filled is the
+// work of the prefill, which is added to that of the first step.
 func (c *Config) each(ctx context.Context, filled Work, threads int, step func(Step) (Result, error)) (Result, error) {
 	var results []Result
 	var err error
@@ -99,7 +99,8 @@ func (c *Config) each(ctx context.Context, filled Work, threads int, step func(S
 	return r, err
 }
 
-// A pool is the workers of a run. Each is a goroutine on a thread of its own that ends with it.
+// A pool is the workers of a run. Each is a goroutine with a thread of its own. The thread ends with
+// the goroutine.
 type pool struct {
 	clock     thread.Clock
 	workers   []chan func(*worker)
@@ -119,7 +120,7 @@ func (c *Config) first(clock thread.Clock) int64 {
 	return max(clock.Now()+settle, min(c.StartMono-clock.Start(), clock.Now()+maxAhead))
 }
 
-// newPool connects in all workers. Errors are reported by the first step.
+// newPool starts all workers and waits until they are connected. The first step returns their errors.
 func newPool(ctx context.Context, c *Config, t *target) *pool {
 	p := &pool{clock: thread.StartClock(), target: t, cfg: c, errs: make([]error, c.Threads)}
 	p.stop = context.AfterFunc(ctx, func() { p.cancelled.Store(true) })
@@ -146,7 +147,7 @@ func newPool(ctx context.Context, c *Config, t *target) *pool {
 	return p
 }
 
-// on runs f in all workers and waits.
+// on runs f in all workers and waits until all have ended it.
 func (p *pool) on(f func(i int, w *worker)) {
 	var wg sync.WaitGroup
 	for i, do := range p.workers {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls of the hot path go straight to the kernel. Without the Go runtime's book-keeping
-// around blocking calls, the thread keeps its P, so no hand-over delays its return.
+// The following functions make raw system calls, without the Go runtime's book-keeping for calls that
+// block. The thread thus keeps its P of the Go scheduler, and need not wait for one after a call.
 
 func recv(fd int, b []byte) (int, unix.Errno) {
 	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
@@ -40,7 +40,7 @@ func send(fd int, b []byte) (int, unix.Errno) {
 	return int(n), e
 }
 
-// wait is epoll_pwait2(2), Linux 5.11: the timeout is in ns.
+// wait calls epoll_pwait2(2), new in Linux 5.11, whose timeout is in ns.
 func wait(epfd int, events []unix.EpollEvent, ns int64) (int, unix.Errno) {
 	ts := unix.NsecToTimespec(max(ns, 0))
 	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(epfd), uintptr(unsafe.Pointer(&events[0])),

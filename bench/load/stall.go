@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// leastStall is far more than a thread needs between two readings of its clock while it has
-	// a processor: 1 to 10 µs, or 60 µs to copy inBytes.
+	// leastStall is the shortest stall that is recorded, ns. While a thread has a processor, it
+	// needs far less between two readings of its clock: 1 to 10 µs, or 60 µs to copy inBytes.
 	leastStall = 100e3
-	// maxStalls is the number kept for each thread and step.
+	// maxStalls is the largest number of stalls that are kept for each thread and step.
 	maxStalls = 256
 )
 
 // stalls keeps the longest of a thread's stalls.
 type stalls struct {
 	kept []Stall
-	left int64 // not kept
+	left int64 // number of stalls that were not kept
 }
 
 func newStalls() stalls { return stalls{kept: make([]Stall, 0, maxStalls)} }
@@ -92,7 +92,7 @@ func (w *worker) at(now int64) int64 {
 }
 
 func (w *worker) stalled(now int64) {
-	// The time before the step's account is not counted.
+	// The part of the stall before the counted time is left out.
 	if from := max(w.seen, w.counted); w.seen > 0 && from < w.end && now-from > leastStall {
 		w.account.stalls.add(w.clock.Start()+from, now-from)
 	}

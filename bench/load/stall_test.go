@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/bench/stats/check"
 )
 
-// hog takes a processor from all threads without SCHED_FIFO for ns, and returns the
-// CLOCK_MONOTONIC times between which it had the processor.
+// hog waits for begin and then takes a processor from all threads without SCHED_FIFO, for ns. It
+// sends the CLOCK_MONOTONIC times between which it had the processor; zeros: it was refused.
 func hog(cpu int, begin <-chan bool, ns int64) <-chan [2]int64 {
 	done := make(chan [2]int64, 1)
 	go func() {
@@ -61,8 +61,8 @@ func TestStallsAreSeen(t *testing.T) {
 		if h[1] == 0 {
 			t.Skip("SCHED_FIFO is refused")
 		}
-		// The thread may have slept for up to 1 ms when the processor was taken, and real-time
-		// throttling (sched(7)) may return it for a moment.
+		// The generator's thread may have slept for up to 1 ms when hog took the processor.
+		// Real-time throttling (sched(7)) may give it the processor for a moment.
 		longest := Stall{}
 		for i, s := range r.Stalls {
 			if overlap := min(s.AtMono+s.Ns, h[1]) - max(s.AtMono, h[0]); overlap > length/4 && s.Ns > longest.Ns {
@@ -110,7 +110,8 @@ func TestStallsAreBounded(t *testing.T) {
 	}
 }
 
-// TestStallsOfTheCountedTime: the time before and after the step is not counted.
+// TestStallsOfTheCountedTime: the part of a stall before the counted time is left out. A stall after
+// the counted time is no stall.
 func TestStallsOfTheCountedTime(t *testing.T) {
 	c, _, err := Config{Address: "127.0.0.1:1", Rate: 1, Duration: 1}.withDefaults()
 	if err != nil {
@@ -118,7 +119,7 @@ func TestStallsOfTheCountedTime(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name               string
-		seen, counted, end int64 // relative to now
+		seen, counted, end int64 // before now
 		want               int64 // 0: no stall
 	}{
 		{"whole", 5e9, 10e9, 0, 5e9},
@@ -167,7 +168,7 @@ func TestMergeArrivals(t *testing.T) {
 	if d := cmp.Diff([]int64{1, 2}, a.Sends); d != "" {
 		t.Errorf("merging changed what was merged: %s", d)
 	}
-	// Steps follow each other, each with its own rate.
+	// Steps have different rates: follow leaves out Sends and Gaps.
 	if r := follow([]Result{a, b}); r.Sends != nil || r.Gaps != nil || len(r.Stalls) != 3 {
 		t.Errorf("steps: %v, %v, %v", r.Sends, r.Gaps, r.Stalls)
 	}

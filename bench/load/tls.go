@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TLS is the TLS below a protocol. Certificates are verified unless Insecure is set.
+// TLS says how the connections of a protocol use TLS. Certificates are verified unless Insecure is
+// set.
 type TLS struct {
 	// Name is the name in the server's certificate (default: its address).
 	Name string `json:"name,omitempty"`
@@ -70,10 +71,10 @@ func (t *TLS) config(addr netip.AddrPort) (*tls.Config, error) {
 }
 
 // A layer is TLS on one connection. The worker reads and writes the socket; crypto/tls works on
-// data in memory. Its Read survives a net.Error that is Temporary: crypto/tls.Conn.readRecord
-// keeps the part of a record that has arrived. So layer returns such an error when there is no
-// more data. Data that crypto/tls writes is appended to out. The handshake cannot be
-// interrupted in this way, and blocks.
+// data in memory. When there is no more data, layer returns a net.Error that is Temporary. After such
+// an error, crypto/tls can go on: crypto/tls.Conn.readRecord keeps the part of a record that has
+// arrived. Data that crypto/tls writes is appended to out. A handshake cannot be interrupted in this
+// way, so it blocks.
 type layer struct {
 	conn *tls.Conn
 	fd   int    // during the handshake, -1 after it
@@ -94,7 +95,7 @@ func handshake(ctx context.Context, fd int, c *tls.Config, timeout time.Duration
 	return l, nil
 }
 
-// cipher names the protection of the connection; "plain" without TLS.
+// cipher returns the TLS version and cipher suite of the connection; "plain" without TLS.
 func (l *layer) cipher() string {
 	if l == nil {
 		return "plain"
@@ -103,7 +104,7 @@ func (l *layer) cipher() string {
 	return tls.VersionName(s.Version) + " " + tls.CipherSuiteName(s.CipherSuite)
 }
 
-// again is the temporary error that no more data is there now.
+// again is a temporary error: no more data is there now.
 type again struct{}
 
 func (again) Error() string   { return "resource temporarily unavailable" }

@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// TestTogether: generators with the same start time begin at that time, whenever they were
-// started.
+// TestTogether: generators with the same StartMono begin at that time, even if they are started at
+// different times.
 func TestTogether(t *testing.T) {
 	address := serve(t, "127.0.0.1:0")
 	c := Config{Address: address, Rate: 1000, Arrivals: Constant, Connections: 2, Duration: 20e6, Warmup: 10e6,

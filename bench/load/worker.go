@@ -25,13 +25,12 @@ const (
 	batch = 64 << 10
 	// inBytes is the size of one read; larger replies are parsed in pieces.
 	inBytes = 256 << 10
-	// scan is how many connections are checked in one turn for requests over the timeout, every
-	// scanEvery ns.
+	// scan is how many connections are checked every scanEvery ns for requests over the timeout.
 	scan      = 64
 	scanEvery = 5e6
 	maxWait   = time.Second // between attempts to connect
-	// leastHiccup is ten times the length of a turn of the loop that finds nothing to do: about
-	// 0.5 µs.
+	// leastHiccup is the shortest hiccup that is recorded, ns. A turn of the loop that finds
+	// nothing to do takes a tenth of it, about 0.5 µs.
 	leastHiccup = 5e3
 )
 
@@ -55,7 +54,7 @@ type worker struct {
 	freeLen     int
 	waiting     queue   // requests for which no connection has room
 	more        []int32 // connections that may have more data to read
-	reading     []int32 // the same, in this turn
+	reading     []int32 // connections of more that are read in this turn
 	in          []byte
 	text, plain []byte // buffers for TLS
 	scanned     int
@@ -69,10 +68,10 @@ type worker struct {
 	account     *account
 }
 
-// share returns the share of n for worker i of t.
+// share returns how many of n things worker i of t workers gets.
 func share(n, i, t int) int { return (n + t - 1 - i) / t }
 
-// prepare ties the calling goroutine to its thread and connects.
+// prepare locks the calling goroutine to its thread and opens the worker's connections.
 func (w *worker) prepare(ctx context.Context, t *target, connections int) error {
 	setup := w.cfg.Setup
 	if w.of > 1 && len(setup.CPUs) > 0 {
@@ -157,9 +156,9 @@ func (w *worker) adopt(c *conn, fd int, l *layer) error {
 	return nil
 }
 
-// readable are the events of a connection, edge-triggered. A level-triggered epoll would poll a
-// connection that was read again in every turn, to see that nothing is left (ep_send_events(),
-// tcp_poll()). With EPOLLRDHUP, an end that comes with the last bytes is reported too.
+// readable are the events of a connection that epoll reports, edge-triggered. A level-triggered epoll
+// would check each connection that was read once more in the next turn, only to find nothing
+// (ep_send_events(), tcp_poll()). EPOLLRDHUP also reports an end that arrives with the last bytes.
 const readable = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
 
 // reopen connects c again after a delay in ns.
@@ -168,7 +167,7 @@ func (w *worker) reopen(c *conn, after int64) {
 	w.dialer.open(c.index, time.Duration(after))
 }
 
-// reopened takes the connections from the dialer.
+// reopened takes the connections that the dialer has opened again.
 func (w *worker) reopened() {
 	for _, o := range w.dialer.take() {
 		c := &w.conns[o.index]
@@ -228,9 +227,9 @@ func (w *worker) pick() *conn {
 	return nil
 }
 
-// next gives c its next requests after an answer, a loss or a connect, and sends them at once.
-// Reading all connections first was slower: the server then works alternately with the
-// generator and not in parallel (64 connections, nginx on the other processor).
+// next gives c its next requests after an answer, a loss or a connect, and sends them at once. To
+// read all connections first was slower: the server then worked alternately with the generator and
+// not in parallel (64 connections, nginx on the other processor).
 func (w *worker) next(c *conn) {
 	switch {
 	case c.state != live:
@@ -257,10 +256,10 @@ func (w *worker) next(c *conn) {
 	}
 }
 
-// arrivals returns a function that returns the intended times of one worker's requests, in ns
-// after the first. For constant arrivals, a worker has every of-th time, so that those of all
-// workers have equal distances. For Poisson arrivals, each worker has an independent process:
-// their sum is one, too.
+// arrivals returns a function that returns the intended times of one worker's requests, in ns after
+// the step's first time. With constant arrivals, each of the w.of workers has every w.of-th time, so
+// that the times of all workers together have equal gaps. With Poisson arrivals, each worker has a
+// Poisson process of its own. The sum of such processes is a Poisson process too.
 func (w *worker) arrivals(rate float64) func() float64 {
 	gap := 1e9 / rate
 	if w.cfg.Arrivals == Poisson {
@@ -364,7 +363,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 				continue
 			}
 			c := &w.conns[e.Fd]
-			if c.state != live { // closed since
+			if c.state != live { // closed after epoll reported the event
 				continue
 			}
 			if e.Events&unix.EPOLLOUT != 0 {
@@ -393,9 +392,9 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 	}
 }
 
-// sendDue sends the requests that are due at time now and returns the time after that. The loop
-// calls it after every connection it has read: 16 answers that arrive together take 50 µs,
-// which would delay requests that become due meanwhile.
+// sendDue sends the requests that are due at time now and returns the time after that. The loop calls
+// it after every connection that it has read. To read 16 answers that arrive together takes 50 µs,
+// which would delay requests that become due in that time.
 func (w *worker) sendDue(now int64) int64 {
 	for n := 0; w.dueAt <= now && w.dueAt < w.end && n < burst; n++ {
 		p := pending{intended: w.dueAt, noticed: now, ticket: w.codec.Pick(w.rng.Uint64()),
@@ -414,7 +413,7 @@ func (w *worker) sendDue(now int64) int64 {
 	return now
 }
 
-// finished reports that no more answers can come.
+// finished reports whether no more answers can come.
 func (w *worker) finished() bool {
 	if w.outstanding > 0 {
 		return false
@@ -441,8 +440,8 @@ func (w *worker) overdue(now int64) {
 	}
 }
 
-// result closes the account of a step. Unanswered requests stay in the distribution with the
-// time they have waited, and their connections cannot be used again.
+// result closes the account of a step. Unanswered requests stay in the distribution with the time
+// that they have waited. Their connections are closed.
 func (w *worker) result(s Step, now int64, began, from, to moment) Result {
 	var retransmits uint64
 	var rtt, measured int64
@@ -477,7 +476,7 @@ func (w *worker) result(s Step, now int64, began, from, to moment) Result {
 		}
 		r.CPUTime = to.cpu - from.cpu
 		if w.account.spins {
-			// This includes a lack of processor when the step should begin.
+			// Away includes the time without a processor after the step should have begun.
 			r.Away = max(to.wall-w.first-(to.cpu-began.cpu), 0)
 		}
 	}
@@ -491,7 +490,7 @@ func (m moment) unset() bool { return m == moment{} }
 
 func (w *worker) moment() moment { return moment{w.now(), thread.CPUTime()} }
 
-// renew reopens the connections that the last step left unusable.
+// renew opens the connections again that were closed in the last step.
 func (w *worker) renew(ctx context.Context, t *target) error {
 	for i := range w.conns {
 		c := &w.conns[i]

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/load/proto/resp"
 )
 
-// NewKeys returns c's keys, for use by one thread.
+// NewKeys returns the keys of c, for use by one thread.
 func (c *Config) NewKeys() (*proto.Keys, error) {
 	return proto.NewKeys(c.Keys, c.KeyBytes, c.ValueBytes, c.SetShare)
 }

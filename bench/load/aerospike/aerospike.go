@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package aerospike generates load on Aerospike through its Go client: gets and puts of records
-// with one string bin, measured by package load from their intended times. It is a separate
-// package so that other programs do not need the client.
+// with one string bin. Package load measures them from their intended times. Package aerospike is
+// separate, so that other programs do not need the client.
 //
-// The client is a library: a request is a blocking call of a goroutine. It costs some 10 µs
-// more than with package load's own protocols, which counts as the generator's time. The client
+// The client is a library: a request is a blocking call of a goroutine. A request takes about 10 µs
+// more than one of package load's own protocols. This counts as the generator's time. The client
 // finds the other nodes of a cluster by itself. It uses no authentication and no TLS.
 package aerospike
 
@@ -79,8 +79,8 @@ func connect(c load.Config) (*as.Client, error) {
 	return client, nil
 }
 
-// one limits a policy to one attempt, with the timeout for all of it. Attempts that the client
-// repeats by itself would be measured as one request.
+// one makes a policy allow only one attempt, which may take the whole timeout. If the client repeated
+// attempts by itself, they would be measured as one request.
 func one(p *as.BasePolicy, timeout int64) {
 	p.TotalTimeout, p.SocketTimeout, p.MaxRetries = time.Duration(timeout), time.Duration(timeout), 0
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/niclane/niclane/bench/part/errtest"
 )
 
-// Except for TestServer, these tests use server_test.go's implementation of the protocol, not
-// Aerospike.
+// Only TestServer uses a real Aerospike. The other tests use the fake server of server_test.go.
 
 // TestServer runs against a real Aerospike with a namespace "test", if NICLANE_ASD=HOST:PORT is
 // set.
@@ -36,7 +35,7 @@ func TestServerOnTheFake(t *testing.T) {
 	against(t, net.JoinHostPort("localhost", port))
 }
 
-// against fills a server, HOST:PORT, and compares its counters with the requests.
+// against runs load on a server, HOST:PORT, and compares the server's counters with the generator's.
 func against(t *testing.T, server string) {
 	t.Helper()
 	at, err := net.ResolveTCPAddr("tcp4", server)
@@ -54,7 +53,7 @@ func against(t *testing.T, server string) {
 	}
 }
 
-// counted returns a run, and the server's counters before and after it.
+// counted runs load. It returns the result, and the server's counters before and after the run.
 func counted(t *testing.T, c load.Config) (before counters.Counters, r load.Result, after counters.Counters) {
 	t.Helper()
 	var errs [3]error

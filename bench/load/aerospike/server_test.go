@@ -23,12 +23,13 @@ type server struct {
 	mu      sync.Mutex
 	records map[string]op // by digest
 	n       map[string]int64
-	// answer, if set, may return another result code; a negative one breaks the connection.
+	// answer, if set, returns the result code for request n. 0 is success. A negative code breaks
+	// the connection.
 	answer func(n int64) int
 	asked  int64
 }
 
-// The protocol's kinds of messages, fields, particles and bits of a request.
+// Constants of the protocol: kinds of messages, a field, bits of a request, a result code.
 const (
 	kindInfo, kindMessage = 1, 3
 	fieldDigest           = 4
@@ -36,7 +37,7 @@ const (
 	notFound              = 2
 )
 
-// op is an operation and a bin's value.
+// op is an operation of a message: the name and the value of a bin.
 type op struct {
 	particle byte
 	name     string
@@ -121,7 +122,7 @@ func (s *server) message(b []byte) ([]byte, error) {
 	read, write := b[1]&infoRead != 0, b[2]&infoWrite != 0
 	fields, ops := binary.BigEndian.Uint16(b[18:]), binary.BigEndian.Uint16(b[20:])
 	at := 22
-	part := func() []byte { // preceded by its length
+	part := func() []byte { // returns the next part, which follows its length
 		n := int(binary.BigEndian.Uint32(b[at:]))
 		p := b[at+4 : at+4+n]
 		at += 4 + n

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters proves the workload that really ran. It reads a server's own counters before
-// and after and compares them with the generator's count. If the generator ignores its
-// configuration, or other clients use the server meanwhile, the result is an error that names
+// Package counters proves which workload really ran. It reads a server's own counters before and
+// after a run, and compares them with the generator's counts. If the generator ignores its
+// configuration, or other clients use the server during the run, the result is an error that names
 // both numbers.
 //
 // It reads memcached's "stats" and Redis' INFO. HTTP servers have no common counters: for them,
@@ -23,19 +23,19 @@ import (
 	"github.com/niclane/niclane/bench/load"
 )
 
-// Counters are those of a server since it was started. They count attempts.
+// Counters are the counts of a server since it was started. They include requests that failed.
 type Counters struct {
 	Gets   Counter `json:"gets"`
 	Sets   Counter `json:"sets"`
 	Hits   Counter `json:"hits"`
 	Misses Counter `json:"misses"`
-	// Keys are those that the server holds now. Received and Sent are the bytes of requests and
-	// answers of all connections. Some servers of both protocols lack these three.
+	// Keys is the number of keys that the server has now. Received and Sent are the bytes of
+	// requests and answers of all connections. Some servers do not have these three counters.
 	Keys     Counter `json:"keys"`
 	Received Counter `json:"received"`
 	Sent     Counter `json:"sent"`
-	// Asked and Answered are the bytes of this reading itself. A server counts the question
-	// before it reads its counters, and the answer after.
+	// Asked and Answered are the bytes of the requests and answers of this reading. Received
+	// includes Asked already. Sent does not include Answered yet.
 	Asked    int64 `json:"asked"`
 	Answered int64 `json:"answered"`
 }
@@ -115,10 +115,10 @@ func Read(ctx context.Context, c load.Config) (Counters, error) {
 	return got, nil
 }
 
-// maxLines is more than any server's answer has.
+// maxLines is the largest number of lines that are read of an answer. Servers send fewer lines.
 const maxLines = 100_000
 
-// memcached reads "STAT NAME VALUE" up to END.
+// memcached reads the lines "STAT NAME VALUE" of memcached's stats up to the line END.
 func memcached(r *bufio.Reader, w io.Writer) (Counters, error) {
 	if _, err := io.WriteString(w, "stats\r\n"); err != nil {
 		return Counters{}, err

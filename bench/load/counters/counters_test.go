@@ -63,7 +63,7 @@ func TestServers(t *testing.T) {
 			if tt.command == "" {
 				return
 			}
-			// Bytes are counted, and another client's are noticed.
+			// The server counts bytes. Compare notices the bytes of another client.
 			if after.Received.Value-before.Received.Value < r.Work.SentBytes ||
 				after.Sent.Value-before.Sent.Value < r.Work.GotBytes {
 				t.Errorf("before %+v, after %+v, generator %+v: bytes were not counted", before, after, r.Work)

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/load/counters"
 )
 
-// Run is load.Run for every protocol.
+// Run does what load.Run does, for every protocol.
 func Run(ctx context.Context, c load.Config) (load.Result, error) {
 	if c.Protocol == load.Aerospike {
 		return aerospike.Run(ctx, c)
@@ -20,7 +20,7 @@ func Run(ctx context.Context, c load.Config) (load.Result, error) {
 	return load.Run(ctx, c)
 }
 
-// Counters is counters.Read for every protocol with known counters.
+// Counters does what counters.Read does, for every protocol with known counters.
 func Counters(ctx context.Context, c load.Config) (counters.Counters, error) {
 	if c.Protocol == load.Aerospike {
 		return aerospike.Counters(c)

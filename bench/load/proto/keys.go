@@ -16,8 +16,8 @@ const (
 	MaxValueBytes = 1 << 20
 )
 
-// Keys are the keys and values of a workload. They are made when needed: in a table of 20
-// million keys each access would be a cache miss, which costs more than ten divisions. Key i is
+// Keys are the keys and values of a workload. Each key is made when it is needed. In a table of 20
+// million keys, each access would be a cache miss, which takes longer than ten divisions. Key i is
 // "k" and its number with leading zeros, or only the number if the numbers need all bytes. Its
 // value starts with the key, so that an answer with another key's value is noticed. Keys is for
 // use by one thread.
@@ -25,15 +25,15 @@ type Keys struct {
 	n      int
 	value  int    // size of a value, bytes
 	filler []byte // a value without its head
-	gets   uint64 // share of gets, in 2^32 requests
+	gets   uint64 // number of gets in 2^32 requests
 	key    []byte // the key of index last
 	last   uint32
 	from   int // where the number of last begins, after its leading zeros
 }
 
-// NewKeys returns n keys (1 to MaxKeys) of keyBytes (from the digits of n to MaxKeyBytes) with
-// values of valueBytes (1 to MaxValueBytes). A request is a set with probability sets (0 to 1).
-// It reports every parameter that is out of range.
+// NewKeys returns n keys (1 to MaxKeys) of keyBytes bytes, which must hold the digits of n-1 (up to
+// MaxKeyBytes). Values have valueBytes bytes (1 to MaxValueBytes). A request is a set with
+// probability sets (0 to 1). NewKeys reports every parameter that is out of range.
 func NewKeys(n, keyBytes, valueBytes int, sets float64) (*Keys, error) {
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
@@ -90,7 +90,7 @@ func (k *Keys) Key(i uint32) []byte {
 		k.key[at] = byte('0' + i%10)
 	}
 	from := at
-	for at > k.from { // digits that the last number has more
+	for at > k.from { // further digits of the last number
 		at--
 		k.key[at] = '0'
 	}

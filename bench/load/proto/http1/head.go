@@ -12,7 +12,8 @@ import (
 // maxHead limits the header of a response; servers keep it below 16 KiB.
 const maxHead = 64 << 10
 
-// maxBody is larger than any body; 1 EiB fits a counter.
+// maxBody is the largest length of a body, larger than any real body. Sums of a few such lengths fit
+// a counter.
 const maxBody = 1 << 60
 
 var (
@@ -103,9 +104,9 @@ func (h *head) parse(b []byte) error {
 	return nil
 }
 
-// cutLine cuts a line that ends in CRLF off b. RFC 9112 2.2 allows a parser to accept lone line
-// feeds. Here they stay part of the line, so that the parser refuses it: other programs would
-// parse the following bytes differently.
+// cutLine returns the first line of b, which ends in CRLF, and the rest. RFC 9112 2.2 allows a parser
+// to accept lone line feeds. Here they stay part of the line, so that the parser refuses the line:
+// other programs would parse the following bytes differently.
 func cutLine(b []byte) (line, rest []byte) {
 	line, rest, _ = bytes.Cut(b, headEnd[:2])
 	return line, rest

@@ -188,8 +188,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// FuzzParse: however the bytes arrive, the replies must be the same. If the standard library
-// accepts a response too, it must find the same body.
+// FuzzParse: in all pieces in which the bytes can arrive, the replies must be the same. If the
+// standard library accepts a response too, it must find the same body.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 X\r\n\r\n"))
 	f.Add([]byte("HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\nA: " +
@@ -207,7 +207,7 @@ func FuzzParse(f *testing.F) {
 			resp, err = http.ReadResponse(r, q)
 		}
 		if err != nil {
-			return // stricter than parse, about fields that parse ignores
+			return // the standard library refuses fields that parse ignores
 		}
 		n, err := io.Copy(io.Discard, resp.Body)
 		if err == nil && (n != got.Replies[0].Payload || resp.StatusCode != got.Replies[0].Status) {

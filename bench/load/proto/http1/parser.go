@@ -19,9 +19,9 @@ type phase uint8
 
 const (
 	inHead    phase = iota
-	inBody          // left bytes of it, or -1: until the connection is closed
+	inBody          // left bytes of the body follow; -1: it lasts until the connection is closed
 	inSize          // size line of a chunk
-	inChunk         // left bytes of it
+	inChunk         // left bytes of the chunk follow
 	afterData       // CRLF after a chunk
 	inTrailer       // lines up to an empty one
 )
@@ -170,7 +170,7 @@ func hex(c byte) int64 {
 	return -1
 }
 
-// done judges the response and prepares for the next.
+// done returns the reply for a complete response, and prepares p for the next one.
 func (p *parser) done(used int) proto.Reply {
 	want := &p.codec.paths[p.index]
 	good := p.status == want.Status || want.Status == 0 && p.status/100 == 2
@@ -183,7 +183,7 @@ func (p *parser) done(used int) proto.Reply {
 	return r
 }
 
-// Skip leaves the last byte to Parse, which then notices the end.
+// Skip does not include the last byte of a body or chunk, so that Parse notices the end.
 func (p *parser) Skip() int64 {
 	switch {
 	case p.phase != inBody && p.phase != inChunk:

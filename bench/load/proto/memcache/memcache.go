@@ -13,11 +13,11 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// maxLine is the longest status line accepted. memcached's longest value header is below 300
-// bytes, and so are its error messages.
+// maxLine is the longest status line that is accepted, bytes. memcached's value headers and error
+// messages are shorter than 300 bytes.
 const maxLine = 1024
 
-// Errors of a stream that is out of step.
+// Errors after which the parser does not know where the next reply begins.
 var (
 	errLine  = errors.New("reply line too long")
 	errReply = errors.New("not a reply to the request")
@@ -65,8 +65,8 @@ const (
 	wrongValue
 )
 
-// parser is between replies while inValue is false. Otherwise it has size bytes of value and
-// trailer before it, and has consumed at of them.
+// parser is between two replies while inValue is false. Otherwise it is in the value, of size bytes,
+// or the trailer of a reply. It has consumed at bytes of both.
 type parser struct {
 	keys     *proto.Keys
 	inValue  bool
@@ -136,7 +136,7 @@ func (p *parser) Parse(b []byte, t proto.Ticket) (proto.Reply, error) {
 	return p.value(b, n+2, t)
 }
 
-// value consumes b from used on: value, then trailer.
+// value consumes the bytes of b from used on: those of the value, then those of the trailer.
 func (p *parser) value(b []byte, used int, t proto.Ticket) (proto.Reply, error) {
 	if n := min(p.size-p.at, int64(len(b)-used)); n > 0 {
 		if p.problem == none && !p.keys.Matches(b[used:used+int(n)], t.Index, int(p.at)) {
@@ -170,7 +170,8 @@ func (p *parser) fail(what problem, text []byte) {
 	p.text = append(p.text[:0], text...)
 }
 
-// Values are compared, so no bytes are skipped.
+// Skip and Skipped skip nothing: all bytes of a value are compared. No reply ends with the
+// connection, so End returns Incomplete.
 func (p *parser) Skip() int64      { return 0 }
 func (p *parser) Skipped(int64)    {}
 func (p *parser) End() proto.Reply { return proto.Reply{} }

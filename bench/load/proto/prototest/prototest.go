@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prototest feeds parsers of package proto in pieces.
+// Package prototest tests parsers of package proto: it passes them a stream in pieces.
 package prototest
 
 import (
@@ -14,15 +14,15 @@ import (
 
 // A Transcript is the result of parsing a stream.
 type Transcript struct {
-	Replies  []proto.Reply // complete ones; Used is that of the whole reply
+	Replies  []proto.Reply // complete replies; Used is the size of the whole reply
 	Problems []string      // problems of the replies that failed
 	Left     int           // bytes after the last complete reply
 	Err      error
 }
 
-// Feed passes stream to p as the generator does: in pieces of at most size bytes, after the
-// rest of the piece before. If skip is set, it skips the bytes that may be skipped. Request i
-// is ask(i).
+// Feed passes stream to p as the generator does: in pieces of at most size bytes. It puts what p
+// did not consume of a piece before the next piece. If skip is set, Feed skips the bytes that p
+// allows to skip. Request i is ask(i).
 func Feed(t testing.TB, p proto.Parser, stream []byte, size int, skip bool, ask func(i int) proto.Ticket) Transcript {
 	t.Helper()
 	var got Transcript
@@ -70,7 +70,7 @@ func Same(t testing.TB, codec proto.Codec, stream []byte, ask func(i int) proto.
 	t.Helper()
 	whole := Feed(t, codec.Parser(), stream, max(len(stream), 1), false, ask)
 	for _, size := range []int{1, 2, 7, 1000} {
-		if len(stream) > 1000*size { // quadratic, and shows nothing new
+		if len(stream) > 1000*size { // takes quadratic time and tests nothing new
 			continue
 		}
 		for _, skip := range []bool{false, true} {

@@ -14,7 +14,7 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// maxLine is the longest line accepted: the text of an error.
+// maxLine is the longest line that is accepted, bytes. The longest lines are texts of errors.
 const maxLine = 4096
 
 var (
@@ -62,8 +62,8 @@ func (c *Codec) Append(b []byte, t proto.Ticket) []byte {
 // Parser implements proto.Codec.
 func (c *Codec) Parser() proto.Parser { return &parser{keys: c.keys} }
 
-// parser is between replies while inValue is false. Otherwise it has size bytes of value and
-// CRLF before it, and has consumed at of them.
+// parser is between two replies while inValue is false. Otherwise it is in the value, of size bytes,
+// or the CRLF of a reply. It has consumed at bytes of both.
 type parser struct {
 	keys     *proto.Keys
 	inValue  bool
@@ -134,7 +134,8 @@ func (p *parser) value(b []byte, used int, t proto.Ticket) (proto.Reply, error) 
 	return proto.Reply{Used: used}, nil
 }
 
-// Values are compared, so no bytes are skipped.
+// Skip and Skipped skip nothing: all bytes of a value are compared. No reply ends with the
+// connection, so End returns Incomplete.
 func (p *parser) Skip() int64      { return 0 }
 func (p *parser) Skipped(int64)    {}
 func (p *parser) End() proto.Reply { return proto.Reply{} }
