@@ -33,7 +33,7 @@ type Config struct {
 	Version string
 	// Self is the path of niclane-bench. The agent runs it to start each job.
 	Self string
-	// Dir is the agent's own directory, which it creates.
+	// Dir is the agent's own directory. New creates it.
 	Dir string
 	// StateDir and RunDir are the directories of niclane's journals and lock.
 	StateDir, RunDir string
@@ -44,7 +44,7 @@ type Config struct {
 	User string
 	// Devices are the network devices on which the agent may make lanes. Only root can make them.
 	Devices []string
-	// Lease is how long an orchestrator may be silent. Limit is the longest that a session lasts.
+	// Lease is how long an orchestrator may be silent. Limit is how long a session may last.
 	Lease, Limit time.Duration
 	// Log gets a line for each event; nil: no log.
 	Log io.Writer
@@ -158,7 +158,8 @@ func (a *Agent) allowed(program string) (string, error) {
 		strings.Join(a.Commands, ","))
 }
 
-// find returns the path of a program. It looks for a name in commandPath. A path must be absolute.
+// find returns the path of a program. It looks for a name without a slash in commandPath. A name
+// with a slash must be an absolute path.
 func find(program string) (string, error) {
 	if strings.ContainsRune(program, '/') {
 		if !filepath.IsAbs(program) || filepath.Clean(program) != program {
@@ -181,7 +182,7 @@ const (
 	maxHeader  = 16 << 10
 )
 
-// Close closes an agent without serving. Serve closes its agent itself.
+// Close closes an agent for which Serve is not called. Serve closes its agent itself.
 func (a *Agent) Close() error {
 	a.spawner.close()
 	return a.lock.Close()

@@ -446,7 +446,7 @@ func asleep(t *testing.T, c *Client) (j *Job, sleep string) {
 }
 
 // shell returns a request for a shell script. The script starts sleep in a Unix session of its
-// own, and then runs the command ending. The agent must find the sleep even after the script.
+// own, and then runs the command ending. The agent must find the sleep even if the script has ended.
 func shell(ending, sleep string) Request {
 	return Request{What: "forks", Command: []string{"/usr/bin/sh", "-c",
 		"setsid sleep " + sleep + " & trap '' TERM; " + ending}}
@@ -717,8 +717,8 @@ func TestNewRestores(t *testing.T) {
 	noProcesses(t, "sleep\x00"+sleep)
 }
 
-// TestKeeperMakesNothing: if the agent's directory or its lock file is gone, the keeper makes
-// neither and ends without an error.
+// TestKeeperMakesNothing: if the agent's directory or its lock file is gone, the keeper creates
+// nothing and ends without an error.
 func TestKeeperMakesNothing(t *testing.T) {
 	there := t.TempDir()
 	gone := filepath.Join(t.TempDir(), "gone")

@@ -30,7 +30,7 @@ type Dial struct {
 	ServerName string
 	TLS        *tls.Config // from Files.Client
 	Version    string      // version of niclane
-	// Connect opens connections; nil: as net.Dialer does.
+	// Connect opens connections; nil: a net.Dialer does.
 	Connect func(ctx context.Context, network, address string) (net.Conn, error)
 	Opening
 }
@@ -210,7 +210,7 @@ func (c *Client) Err() error {
 }
 
 // Close ends the session and waits until the host is restored or ctx ends. The error says what
-// the agent could not restore, or that the agent did not say so.
+// the agent could not restore, or that it is not known whether the host is restored.
 func (c *Client) Close(ctx context.Context) error {
 	var err error
 	c.once.Do(func() {
@@ -282,14 +282,15 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Text }
 
-// explain returns why a request got no answer: why the session or ctx ended, or else err.
+// explain returns why a request got no answer. If the session or ctx has ended, this is the reason of
+// that end, else it is err.
 func (c *Client) explain(ctx context.Context, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
 	}
 	if c.Session != "" {
-		// The session uses the same connection, and its error is more precise. Wait for it.
+		// The session uses the same connection. Wait for the session's error, which is more precise.
 		noticed := time.NewTimer(time.Second)
 		defer noticed.Stop()
 		select {
@@ -308,9 +309,9 @@ func (c *Client) explain(ctx context.Context, err error) error {
 }
 
 // greet opens a separate connection to learn whether the agent accepts the client's certificate.
-// In TLS 1.3, the agent refuses it only after the client has finished the handshake. A request
-// sent by then would fail with "broken pipe", without the reason. So greet sends nothing and
-// waits for the first byte: a server of HTTP/2 sends first.
+// In TLS 1.3, the agent refuses a certificate only after the client has finished the handshake. If
+// the client sent a request at once, it would fail with "broken pipe", without the reason. So greet
+// sends nothing and waits for the agent's first byte: a server of HTTP/2 sends first.
 func (c *Client) greet(ctx context.Context, config *tls.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, headerTime, fmt.Errorf("no answer within %v", headerTime))
 	defer cancel()

@@ -39,15 +39,15 @@ func (c *Client) Offset(ctx context.Context) (Offset, error) {
 	return best, nil
 }
 
-// offset returns the offset of a clock that showed theirs between before and after, which are
-// times of this host's clock.
+// offset returns the offset of the agent's clock, whose reading is theirs. before and after are
+// readings of this host's clock, taken before and after that one.
 func offset(before, theirs, after int64) Offset {
 	middle := before + (after-before)/2
 	return Offset{Ns: theirs - middle, Uncertainty: (after - before + 1) / 2, At: middle}
 }
 
-// Between returns the offset at a time between two readings, by linear interpolation. Its
-// uncertainty is the larger one of the two. The clocks of two hosts run at rates that differ by
+// Between returns the offset at a time between the readings a and b, by linear interpolation. Its
+// uncertainty is the larger one of a and b. The clocks of two hosts run at rates that differ by
 // about ten parts per million. This difference is nearly constant between two readings.
 func Between(a, b Offset, at int64) Offset {
 	o := Offset{Ns: a.Ns, Uncertainty: max(a.Uncertainty, b.Uncertainty), At: at}

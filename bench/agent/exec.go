@@ -55,7 +55,8 @@ func JobMain(args []string) error {
 	path := args[1]
 	err := unix.Exec(path, args[1:], os.Environ())
 	if s.Part && errors.Is(err, unix.EACCES) {
-		// The job's user may have no access to niclane's directory.
+		// The job's user may have no access to niclane's directory. This process runs the same
+		// program, so execute that.
 		err = unix.Exec("/proc/self/exe", args[1:], os.Environ())
 	}
 	return fmt.Errorf("%s: %w", path, err)

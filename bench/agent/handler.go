@@ -26,7 +26,7 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// heldError says which client holds the agent.
+// heldError says which client has the agent's only session.
 type heldError struct{ by string }
 
 func (e *heldError) Error() string {
@@ -231,7 +231,7 @@ func (a *Agent) serveSession(w http.ResponseWriter, r *http.Request) {
 	_ = rc.Flush()
 }
 
-// errEnded is the regular end of a session.
+// errEnded is the reason of a session's regular end.
 var errEnded = errors.New("its orchestrator has ended it")
 
 // hold keeps a session until it must end, and returns why it ends.
@@ -341,7 +341,7 @@ func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []s
 	return h, warnings
 }
 
-// number returns the number of a job, a counting or a meter in a path.
+// number returns the number of a job, a counting or a meter in the path of a request.
 func number(r *http.Request) (int, error) {
 	text := r.PathValue("id")
 	n, err := strconv.Atoi(text)

@@ -43,7 +43,8 @@ const (
 	maxText     = 200       // bytes of a text from the client that messages contain
 	maxConns    = 64        // connections of an agent
 	// maxStrangers is the largest number of connections without a verified certificate. One more
-	// closes the oldest of them. A handshake takes less time than opening so many connections.
+	// closes the oldest of them. To open so many takes longer than a handshake, so a client that
+	// shows its certificate at once keeps its connection.
 	maxStrangers = 1024
 	maxStreams   = maxJobs*2 + 64
 )

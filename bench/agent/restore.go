@@ -269,7 +269,8 @@ func pipe() (r, w *os.File, err error) {
 // KeeperMain waits until its standard input is closed. If nothing was written to it, the agent
 // was killed, and KeeperMain restores the host.
 func KeeperMain(dir string) error {
-	// systemd signals all processes of the agent's control group, but means only the agent.
+	// Ignore signals to the agent's control group: systemd sends them to all processes of the
+	// group, but means only the agent.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	if n, err := io.Copy(io.Discard, os.Stdin); err != nil || n > 0 {
 		return err
@@ -283,7 +284,8 @@ func KeeperMain(dir string) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // a directory that was removed is not created again
 		}
-		// EWOULDBLOCK: the agent is still ending, or a new agent has the lock and restores the host.
+		// Try again after EWOULDBLOCK: the agent is still ending, or a new agent has the lock and
+		// restores the host.
 		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
 			return err
 		}
@@ -297,7 +299,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return nil, err
 	}
-	// Jobs of another user need access to their files.
+	// Jobs run as another user, and need access to their files in dir.
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}

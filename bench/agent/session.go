@@ -173,8 +173,8 @@ func (s *session) close(why error) error {
 	if s.latency != nil {
 		err = errors.Join(err, s.latency.Close())
 	}
-	// Only now, the keeper is told that it is not needed: it must restore the host if the agent is
-	// killed before this point.
+	// Tell the keeper only now that it is not needed. If the agent is killed before this point, the
+	// keeper must restore the host.
 	_, _ = s.keeper.Write([]byte("done")) // an error means that the keeper was killed
 	err = errors.Join(err, s.keeper.Close())
 	s.agent.mu.Lock()
@@ -251,7 +251,7 @@ func (s *session) put(name string, private bool, text []byte) error {
 		if err := root.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		// Jobs can write next to their files in subdirectories too.
+		// Jobs own the subdirectories, so that they can write next to their files there too.
 		for ; s.agent.drop && dir != "."; dir = filepath.Dir(dir) {
 			if err := root.Lchown(dir, s.agent.uid, s.agent.gid); err != nil {
 				return err

@@ -108,7 +108,7 @@ func removeStorage(session string, dirs []string) error {
 			errs = append(errs, fmt.Errorf("storage %s: not this session's", dir))
 			continue
 		}
-		// On a read-only file system, RemoveAll fails even if the directory does not exist.
+		// Skip a directory that was never made: on a read-only file system, RemoveAll would fail.
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, os.RemoveAll(dir))
 		}

@@ -65,7 +65,8 @@ func (f Files) Client() (*tls.Config, error) {
 // names returns the names in a certificate: subject alternative names, never the common name.
 func names(c *x509.Certificate) []string { return slices.Clone(c.DNSNames) }
 
-// known returns the name of a client if it is one of allowed.
+// known returns the first name in a client's certificate that is in allowed. Without such a name, it
+// returns an error.
 func known(state *tls.ConnectionState, allowed []string) (string, error) {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return "", errors.New("no certificate")
