@@ -301,8 +301,8 @@ func (s *agentSite) host(name string) experiment.Host {
 	return experiment.Host{}
 }
 
-// HostNoise measures the host noise of all hosts at the same time and returns that of the SUT. Of
-// another host, the run's result gets only the value of the worst processor.
+// HostNoise measures the host noise of all hosts at the same time and returns that of the SUT. For
+// each other host, the run's result gets only the value of the worst processor.
 func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, error) {
 	var tasks []task
 	names := s.hostNames()

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/agent"
 )
 
-// An agentTask makes an agent's job a task.
+// An agentTask is a task that runs as a job of an agent.
 type agentTask struct {
 	*agent.Job
 	host string
@@ -65,7 +65,7 @@ func (t *agentTask) ended() error {
 	}
 }
 
-// wait waits for d or the end of ctx.
+// wait waits until d has passed or ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

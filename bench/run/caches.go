@@ -73,8 +73,8 @@ func (m *measurement) readCaches(ctx context.Context) (out []*cache.Counters, er
 	return out, nil
 }
 
-// since puts into a window how much each counter grew after before was read. The window gets the
-// sum of all instances, and each instance if there are several.
+// since puts into window w how much each counter has grown since the reading before. The window gets
+// the sum of all instances, and each instance if there are several.
 func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 	grown := func(a, b *cache.Counters) *cache.Counters {
 		if a == nil || b == nil {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Files of a certificate that a run makes for its server.
+// Names of the files of the certificate that a run makes for its server.
 const (
 	certificateFile = "certificate.pem"
 	keyFile         = "key.pem"

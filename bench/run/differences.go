@@ -15,7 +15,8 @@ import (
 )
 
 // differences lists how variant i differs from the variant before it. For the first variant it
-// lists all settings. It does not say what lanes change: did does, when they are applied.
+// lists all settings. It does not list what lanes change. The function did lists that when lanes
+// are applied.
 func differences(e *experiment.Experiment, i int) []string {
 	v := e.Variants[i]
 	var before experiment.Variant

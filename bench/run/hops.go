@@ -67,15 +67,15 @@ func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
 	}
 }
 
-// A reading is the state of a hop at one moment.
+// A reading is the state of a hop (a queue on a packet's way) at one moment.
 type reading struct {
 	result.Hop
 	bytes int64
 	drops uint64 // since the hop was created
 }
 
-// groupHops sums the lab's hops into the rows of a result. A row says whether a lane can change its
-// queue: out of the host's reach, a lane's own, or the host's. classes has the lanes' names by class.
+// groupHops sums the lab's hops into the rows of a result. The reach of a row says whether a lane can
+// change the row's queue. classes has the lanes' names by class.
 func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []reading {
 	var out []reading
 	add := func(name string, reach result.Reach, limit int, x lab.Hop) {

@@ -44,8 +44,8 @@ type hosts interface {
 	// nodes returns the SUT's NUMA nodes, and the server's processors if the experiment names
 	// none.
 	nodes(ctx context.Context) (nodes.Machine, []int, error)
-	// storage returns the run's own directories on the SUT's drives, by NUMA node; none if
-	// there is only scratchOf.
+	// storage returns the run's own directories on the SUT's drives, by NUMA node. It returns
+	// none if the run has only the directory scratchOf.
 	storage() map[int]string
 	// counting reads the counters of the SUT and of processes there, by name. The function that
 	// it returns reads them again and returns the difference.
@@ -57,7 +57,7 @@ type hosts interface {
 	// clocks reads the hosts' clocks. The function that it returns reads them again and returns
 	// how far each is ahead of the common time axis.
 	clocks(ctx context.Context) (func(context.Context) (axis, error), error)
-	// lost is closed when a host is lost, and gone says which.
+	// lost returns a channel that is closed when a host is lost. gone says which host that is.
 	lost() <-chan struct{}
 	gone() error
 }
@@ -81,7 +81,7 @@ type seat struct {
 type launch struct {
 	what string // name for messages
 	host string
-	// part of niclane and the part's config; or argv, a command.
+	// A launch has either part and config, for a part of niclane, or argv and env, for a command.
 	part   string
 	config any
 	argv   []string

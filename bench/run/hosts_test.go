@@ -53,7 +53,7 @@ func onHosts(t *testing.T, replace ...string) *agentSite {
 	return OnHosts(f, "v1", HostsOptions{}).(*agentSite)
 }
 
-// on returns the client for an agent's host.
+// on returns a client whose agent has described its host as h.
 func on(h agent.Host) *agent.Client { return &agent.Client{Welcome: agent.Welcome{Host: h}} }
 
 // TestSeats: each client gets one generator before any gets a second. Each generator has a
@@ -236,7 +236,7 @@ func TestAgentsCannot(t *testing.T) {
 }
 
 // TestFullSizes: on hosts, where experiments have their full size, the generators of each experiment
-// have a valid configuration. It is small enough for an agent.
+// have valid configurations. Each configuration is small enough for an agent.
 func TestFullSizes(t *testing.T) {
 	const dir = "../../experiments/"
 	files, err := filepath.Glob(dir + "*.yaml")

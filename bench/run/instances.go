@@ -33,8 +33,8 @@ func (x *instance) file(name string) string {
 	return path.Join(x.dir, name)
 }
 
-// of returns the name of something that belongs to the instance: "WHAT on node N", or only what for
-// the only instance.
+// of returns the name of something that belongs to the instance: "WHAT on node N". For the only
+// instance it returns what.
 func (x *instance) of(what string) string {
 	if x == nil || x.dir == "" {
 		return what
@@ -76,7 +76,7 @@ func (m *measurement) processes() map[string]task {
 }
 
 // tellInstances moves the counts of each instance's process from w.Machine.Processes to
-// w.Instances. Their sum takes their place.
+// w.Instances. It puts the sum of the instances into w.Machine.Processes.
 func (m *measurement) tellInstances(w *result.Window) {
 	if len(m.instances) < 2 {
 		return
@@ -133,8 +133,8 @@ func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 	return values
 }
 
-// lead directs all connections to the instance only. If only is nil, it directs each connection to
-// the instance of the node where the connection arrives.
+// lead directs all connections to one instance, which the argument only names. If only is nil, it
+// directs each connection to the instance of the node where the connection arrives.
 func (m *measurement) lead(ctx context.Context, only *instance) (r led.Result, err error) {
 	d := m.division
 	c := led.Config{Port: uint16(m.e.Server.Port), Nodes: d.arrival, Others: d.others,

@@ -45,8 +45,8 @@ lab: {}
 variants: [{name: off}]
 `
 
-// divided starts a server on a fake SUT with the nodes of m and processors cpus, and returns the
-// measurement.
+// divided starts a server on a fake SUT and returns the measurement. m has the SUT's NUMA nodes, cpus
+// are the server's processors.
 func divided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHosts, result.Server) {
 	t.Helper()
 	x, h := undivided(t, m, cpus)
@@ -57,8 +57,8 @@ func divided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHost
 	return x, h, r
 }
 
-// undivided returns a measurement on a fake SUT with the nodes of m and processors cpus. The server
-// is not started.
+// undivided returns a measurement on a fake SUT, whose server is not started. m has the SUT's NUMA
+// nodes, cpus are the server's processors.
 func undivided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHosts) {
 	t.Helper()
 	f, err := experiment.Parse("split.yaml", []byte(splitCaching))

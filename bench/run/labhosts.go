@@ -72,7 +72,8 @@ func (s *labSite) serveOn(host, device string) (experiment.Host, error) {
 	if device != "" {
 		argv = append(argv, "--lanes", device)
 	}
-	// The end of the run's context must not kill the agent before its changes are undone.
+	// The command does not use ctx of the run: the end of ctx would kill the agent before the
+	// agent has undone its changes.
 	cmd, err := s.lab.Command(context.Background(), host, lab.Options{Niclane: s.self}, argv...)
 	if err != nil {
 		return h, err

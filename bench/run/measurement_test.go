@@ -31,7 +31,7 @@ type fakeHosts struct {
 	readings []counters.Counters
 	lostNow  chan struct{}
 	hops     error
-	// machine and processors are the SUT's, over which a server can be split.
+	// machine has the SUT's NUMA nodes, processors are the server's processors.
 	machine    nodes.Machine
 	processors []int
 	stored     map[int]string
@@ -165,7 +165,8 @@ func fakes(results map[string]any) *fakeHosts {
 		all: map[string][]any{}, places: map[string]launch{}}
 }
 
-// servedCounters returns memcached's counters after so many gets and sets. All gets are hits.
+// servedCounters returns memcached's counters after the given numbers of gets and sets. All gets are
+// hits.
 func servedCounters(gets, sets int64) counters.Counters {
 	return counters.Counters{Gets: counters.Counter{Name: "cmd_get", Value: gets},
 		Sets: counters.Counter{Name: "cmd_set", Value: sets},

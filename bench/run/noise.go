@@ -23,7 +23,7 @@ import (
 const labMTU = 1500
 
 // noiseEnds returns the configurations of the sender and the receiver of one noise to address. link
-// is the link's rate in bit/s, mtu the MTU of the path. Their processors are not set.
+// is the link's rate in bit/s, mtu the MTU of the path. The configurations name no processors.
 func noiseEnds(n experiment.Noise, address string, link int64, mtu int) (send, receive noise.Config) {
 	bits := int64(n.BitsPerSecond)
 	if bits == 0 {
@@ -71,7 +71,8 @@ func (m *measurement) startNoise(ctx context.Context, all []experiment.Noise) ([
 		send, receive := noiseEnds(n, net.JoinHostPort(m.on.addressOf(x.to), strconv.Itoa(n.Port)), rate, mtu)
 		send.Setup, receive.Setup = m.noiseThread(x.from), m.noiseThread(x.to)
 		x.asked = send.Rate
-		// Both run until they are asked to end, so that no window outlasts its noise.
+		// Sender and receiver run until they are asked to end, so that the noise lasts as long as
+		// the window.
 		var err error
 		what := fmt.Sprintf("noise %d %s", i+1, n.Direction)
 		if x.receiver, err = m.on.launch(ctx, noiseEnd(what+", receiver", x.to, receive)); err != nil {

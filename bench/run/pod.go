@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// A podTask makes a pod a task.
+// A podTask is a task that runs as a pod.
 type podTask struct{ *pod.Pod }
 
 func (t *podTask) name() string          { return t.Name() }
@@ -52,8 +52,8 @@ func (p *pods) reach(ctx context.Context, r *result.Result) (err error) {
 	return nil
 }
 
-// setLanePolicy replaces the LanePolicy in the cluster by the variant's. No pod of the run may
-// exist meanwhile.
+// setLanePolicy replaces the LanePolicy in the cluster by the variant's. The run must have no pod at
+// that time.
 func (m *measurement) setLanePolicy(ctx context.Context, v experiment.Variant) error {
 	text, err := experiment.Expand(v.LanePolicy, m.values(lab.SUT))
 	if err != nil {

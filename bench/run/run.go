@@ -57,7 +57,7 @@ const (
 // errTimeLimit ends a run at the file's time-limit.
 var errTimeLimit = errors.New("the experiment's time-limit has passed")
 
-// A runner is one run.
+// A runner has the state of one run.
 type runner struct {
 	e     *experiment.Experiment
 	site  Site
@@ -243,7 +243,8 @@ func (run *runner) hostNoise(ctx context.Context) error {
 	return nil
 }
 
-// points returns the load points of the file.
+// points returns the load points of the file: one for each number of connections in a closed loop,
+// and one for each rate in an open loop.
 func points(l experiment.Load) []result.Point {
 	var out []result.Point
 	if l.Mode == experiment.Closed {
@@ -271,7 +272,7 @@ func (run *runner) repeats(ctx context.Context) error {
 	return nil
 }
 
-// point measures rounds of all variants until there are enough.
+// point measures load point i: rounds of all variants, until there are enough rounds.
 func (run *runner) point(ctx context.Context, i int) error {
 	p := &run.r.Points[i]
 	series := map[string][]*stats.Series{}
@@ -300,13 +301,14 @@ func (run *runner) point(ctx context.Context, i int) error {
 	}
 }
 
-// enough says whether to stop after this many rounds.
+// enough decides whether to stop after the given number of rounds.
 func enough(e *experiment.Experiment, rounds int, series map[string][]*stats.Series) stats.Decision {
 	u := e.Repeats.Until
 	if u == nil {
 		return stats.Decision{Stop: rounds >= e.Repeats.Max, Rounds: e.Repeats.Max}
 	}
-	// With fewer rounds, the intervals would not have the confidence that they state.
+	// With fewer rounds than stats.MinRounds, the intervals would not have the confidence that
+	// they state.
 	rule := stats.Rule{Min: max(e.Repeats.Min, stats.MinRounds), Max: e.Repeats.Max, Width: float64(u.Width) / 1000}
 	if rule.Max < rule.Min {
 		return stats.Decision{Stop: rounds >= rule.Max, Rounds: rule.Max,

@@ -80,8 +80,9 @@ func (m *measurement) answers(ctx context.Context) error {
 	return until(ctx, by.Protocol+" at "+m.address(), ask, time.Duration(by.Timeout), m.alive)
 }
 
-// filesPerThread is room for the files that memcached opens for each thread. memcached uses its
-// limit of connections (-c) as its limit of open files (memcached.c, RLIMIT_NOFILE).
+// filesPerThread is how much the limit of connections (-c) is raised for each thread of memcached.
+// memcached uses this limit as its limit of open files (memcached.c, RLIMIT_NOFILE), and its threads
+// have files open too.
 const filesPerThread = 8
 
 // hashPower returns the number of bits of memcached's hash table with which the table does not grow
@@ -210,7 +211,8 @@ func (m *measurement) expanded(host string, x *instance, argv []string, environm
 	return out, env, nil
 }
 
-// startBeside starts the additional processes, each when the one before it listens.
+// startBeside starts the additional processes in order. It waits until a process with a port listens
+// before it starts the next one.
 func (m *measurement) startBeside(ctx context.Context) error {
 	for _, b := range m.e.Server.Beside {
 		of := []*instance{nil}

@@ -43,8 +43,8 @@ func (m *measurement) generatorHosts() (out []string) {
 // made that certificate.
 const authorityFile = "authority.pem"
 
-// authorityOn returns the file on a host with the authority of the server's certificate; "":
-// none.
+// authorityOn returns the path on a host of the file with the authority of the server's certificate;
+// "": none.
 func (m *measurement) authorityOn(host string) string {
 	switch t := m.e.Workload.TLS; {
 	case m.e.Server.Certificate:

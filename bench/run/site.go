@@ -48,8 +48,8 @@ type Lanes struct {
 	Text string   // the lanes file, "" without lanes
 	Plan string   // steps of the plan, as "niclane plan" prints them
 	Did  []string // the effects of the steps, a line each
-	// ClientPlan is Plan for a client, if lanes were applied there; with several clients, the
-	// last one's.
+	// ClientPlan is the plan that was applied on a client, like Plan; "": none. With several
+	// clients, it is that of the last one.
 	ClientPlan string
 }
 

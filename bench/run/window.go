@@ -56,7 +56,7 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	if err != nil {
 		return w, err
 	}
-	// Power and work cover the same time.
+	// Power is measured from here on, over the same time as the work.
 	drawn := m.power.start(ctx)
 	defer drawn(context.WithoutCancel(ctx))
 	arrived0, err := m.arrived(ctx)

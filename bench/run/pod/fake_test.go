@@ -26,10 +26,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kubectl acts as kubectl by the files in dir. "fail-VERB" has the error of a verb. "watch-N" has
-// the events of the Nth watch. If there is "hold-N", that watch then waits until it is told to end.
-// kubectl appends each call to "calls". It writes what it creates to "pod", and its process group to
-// "group".
+// kubectl acts as the program kubectl. Files in dir control it: "fail-VERB" is the error of a verb,
+// "watch-N" has the events of the Nth watch. If "hold-N" exists, that watch then waits until it is
+// told to end. kubectl appends each call to "calls". It writes what it creates to "pod", and its
+// process group to "group".
 func kubectl(dir string, args []string) int {
 	read := func(name string) ([]byte, bool) {
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -132,7 +132,7 @@ func (f fake) read(name string) string {
 	return string(text)
 }
 
-// seen returns a watch event with a status in JSON.
+// seen returns, as JSON, a watch event of type kind about a pod with the given status.
 func seen(kind, status string) string {
 	return fmt.Sprintf(`{"type": %q, "object": {"metadata": {"name": "NAME", "namespace": "bench", "uid": "u1"}, "spec": {"nodeName": "node1", "containers": [{"name": "app"}, {"name": "aside"}]}, "status": %s}}`+"\n", kind, status)
 }

@@ -61,7 +61,7 @@ func (k Kubectl) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	return out, called(ctx, args[0], err)
 }
 
-// called explains a failed call, in kubectl's own words if there are any.
+// called returns the error of a failed call, in kubectl's own words if there are any.
 func called(ctx context.Context, verb string, err error) error {
 	var exit *exec.ExitError
 	switch {

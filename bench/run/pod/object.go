@@ -125,8 +125,8 @@ func (o *object) server() string {
 // label is the label on each object that a run creates. Its value is the run's own.
 const label = "niclane.dev/bench"
 
-// grown returns the manifest of one pod: with its own name and label, the limits of a variant,
-// and the settings that a measured server needs.
+// grown returns the manifest of one pod. It adds a name and label of the pod's own, the limits of a
+// variant, and the settings that a measured server needs.
 func grown(manifest map[string]any, w Wanted, suffix string) ([]byte, error) {
 	text, err := json.Marshal(manifest) // a copy
 	if err != nil {
@@ -162,7 +162,7 @@ func grown(manifest map[string]any, w Wanted, suffix string) ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// under returns a mapping in a mapping, and creates it if it is missing.
+// under returns the mapping m[name], and creates it if it is missing.
 func under(m map[string]any, name string) map[string]any {
 	inner, ok := m[name].(map[string]any)
 	if !ok {

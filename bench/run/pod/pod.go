@@ -16,7 +16,7 @@ import (
 
 // Wanted is the pod for one start of a server.
 type Wanted struct {
-	// Manifest is a Pod as experiment.ParsePod returns it.
+	// Manifest is the manifest of the pod, from experiment.ParsePod.
 	Manifest map[string]any
 	// Limits are resource limits of the first container, in addition to the manifest's: amounts by
 	// resource.
@@ -84,7 +84,7 @@ func (p *Pod) Name() string {
 	return "pod " + p.namespace + "/" + p.name
 }
 
-// of returns kubectl arguments about this pod.
+// of returns args, with the pod's namespace as a further argument of kubectl.
 func (p *Pod) of(args ...string) []string {
 	if p.namespace != "" {
 		args = append(args, "--namespace="+p.namespace)

@@ -62,7 +62,7 @@ func begin(t *testing.T, w pod.Wanted) *pod.Pod {
 	return p
 }
 
-// ready waits for a pod, at most for limit.
+// ready waits until a pod is ready, at most for limit.
 func ready(t *testing.T, p *pod.Pod, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, errors.New("it took too long"))
 	defer cancel()
