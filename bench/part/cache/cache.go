@@ -44,8 +44,8 @@ type Config struct {
 
 // Counters are the counts since the cache was started.
 type Counters struct {
-	// Requests is how many requests the cache answered. Hits is for how many of them it had the
-	// object.
+	// Requests is how many requests the cache answered. Hits is how many of them it answered with
+	// an object that it had.
 	Requests int64 `json:"requests"`
 	Hits     int64 `json:"hits"`
 	// Bytes, CPU time in ns and Processors are set for an origin only.
@@ -113,7 +113,8 @@ func varnishText(text []byte) (c Counters, err error) {
 
 // missed are Traffic Server's counters of requests that it did not answer by itself
 // (admin-guide/monitoring/statistics/core/http-transaction). cache_miss_client_not_cacheable is
-// left out: it counts the requests for the counters, and no GET of the load, which has no query.
+// left out: it counts requests for the counters themselves, but no GETs without a query, as the
+// load's are.
 var missed = []string{"cache_miss_cold", "cache_miss_changed", "cache_miss_client_no_cache", "cache_miss_ims",
 	"cache_read_error"}
 

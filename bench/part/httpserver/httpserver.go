@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpserver is a small HTTP/1.1 server for measurements, over net/http: objects of any
-// size, plain or by TLS. A script can make it sleep, stall, fail and close connections. Its
-// behaviour is known exactly, so that a generator's results can be checked.
+// Package httpserver is a small HTTP/1.1 server for measurements, over net/http. It serves objects
+// of any size, plain or by TLS. Its configuration can make it sleep, stall, fail and close
+// connections. Its behaviour is known exactly, so that a generator's results can be checked.
 //
-// It is for nothing else: it serves no files, and has no access control.
+// It is not for other uses: it serves no files, and has no access control.
 package httpserver
 
 import (
@@ -45,8 +45,9 @@ type Config struct {
 	Sleeps []int64 `json:"sleepsNs,omitempty"`
 	// Stalls stop the whole server.
 	Stalls []Stall `json:"stalls,omitempty"`
-	// Every n-th request is special. With CloseEvery, its answer has "Connection: close". With
-	// FailEvery, the answer has status 500. With AbortEvery, the connection is closed unanswered.
+	// CloseEvery n answers every n-th request with "Connection: close"; 0: none. FailEvery n
+	// answers every n-th request with status 500. AbortEvery n closes the connection of every
+	// n-th request without an answer.
 	CloseEvery int64 `json:"closeEvery,omitempty"`
 	FailEvery  int64 `json:"failEvery,omitempty"`
 	AbortEvery int64 `json:"abortEvery,omitempty"`
@@ -116,7 +117,7 @@ func (c Config) check() (netip.AddrPort, error) {
 	return addr, nil
 }
 
-// A Server accepts connections after Listen, and answers requests after Serve.
+// A Server listens after Listen, and answers requests during Serve.
 type Server struct {
 	c           Config
 	l           net.Listener

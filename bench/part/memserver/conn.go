@@ -33,8 +33,8 @@ type conn struct {
 	keys     [][]byte
 }
 
-// pump reads, answers and writes until it would block. It returns false when the connection is
-// over.
+// pump reads requests of c, answers them and writes the answers, until a read or write would block.
+// It returns false when the connection has ended.
 func (t *worker) pump(c *conn) bool {
 	for {
 		for t.answer(c) {
