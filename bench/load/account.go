@@ -276,7 +276,7 @@ func (r *Result) add(o *Result) {
 	r.Partial = r.Partial || o.Partial
 }
 
-// warn lists the reasons to doubt r, a whole step of all workers.
+// warn adds the reasons to doubt r to its warnings. r is the result of one step of all workers.
 func (r *Result) warn(c *Config, threads int) {
 	warn := func(format string, a ...any) { r.Warnings = append(r.Warnings, fmt.Sprintf(format, a...)) }
 	if r.Partial {

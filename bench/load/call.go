@@ -76,7 +76,7 @@ func runCalls(ctx context.Context, c *Config, filled Work, newCall func(keys *pr
 	})
 }
 
-// callers are the goroutines of one step, and the thread that paces them.
+// callers are the goroutines of one step, and the pacing thread, which gives them requests in time.
 type callers struct {
 	cfg       *Config
 	step      Step

@@ -53,7 +53,7 @@ type Config struct {
 	Protocol string `json:"protocol,omitempty"`
 	// Address of the server, "10.0.0.1:11211" or "[fd00::1]:11211".
 	Address string `json:"address"`
-	// TLS below the protocol; nil: none.
+	// TLS says how connections use TLS; nil: no TLS.
 	TLS *TLS `json:"tls,omitempty"`
 
 	// Mode is Open (default) or Closed.
@@ -101,7 +101,7 @@ type Config struct {
 	// requests of the previous step are answered or given up. A zero field of a step has the value
 	// of Config's field with the same name.
 	Steps []Step `json:"steps,omitempty"`
-	// Window of the series in the Result (default 100 ms, at least 1 ms).
+	// Window is the length of one window of the Result's series (default 100 ms, at least 1 ms).
 	Window int64 `json:"windowNs,omitempty"`
 
 	// Timeout (default 2 s): a response later than this after its intended time counts as timed

@@ -236,7 +236,7 @@ func (w *worker) ended(c *conn) {
 			return
 		}
 	} else if w.cfg.Protocol == HTTP {
-		// RFC 9112 9.8: a server may close an idle connection at any time.
+		// This is no error: a server may close an idle connection at any time (RFC 9112 9.8).
 		w.hangUp(c)
 		w.reopen(c, 0)
 		return

@@ -97,7 +97,7 @@ func TestHTTP(t *testing.T) {
 			if r.FirstByte.Max() > r.Latency.Max() || r.FirstByte.Mean() > r.Latency.Mean() {
 				t.Errorf("first byte after %.0f, last after %.0f", r.FirstByte.Mean(), r.Latency.Mean())
 			}
-			// After few requests, a closed connection may not be open again before the end.
+			// With few requests, the run may end before a closed connection is open again.
 			closes := tt.s.CloseEvery > 0 && r.Work.Gets >= 4*tt.s.CloseEvery
 			if closes && r.Reconnects == 0 || tt.s.CloseEvery == 0 && r.Reconnects > 0 || r.ConnectionsLost > 0 {
 				t.Errorf("%d reconnects, %d lost", r.Reconnects, r.ConnectionsLost)
@@ -204,7 +204,7 @@ func TestEndWithTheLastBytes(t *testing.T) {
 	address := servetest.Listen(t, func(c net.Conn, r *bufio.Reader) {
 		raw, err := c.(*net.TCPConn).SyscallConn()
 		if err == nil {
-			// tcp(7): what is written is not sent before the connection is closed.
+			// With TCP_CORK, data is sent only when the connection is closed (tcp(7)).
 			_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, 1) })
 		}
 		if _, err := http.ReadRequest(r); err == nil {

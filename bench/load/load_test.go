@@ -37,8 +37,9 @@ func serve(t *testing.T, address string) string {
 	return s.Addr().String()
 }
 
-// fake returns the address of a server that answers each line with the raw reply of respond; "": it
-// closes the connection. n is the number of the line on its connection, key the key of a get.
+// fake returns the address of a server that answers each line with the raw reply of respond. If the
+// reply is "", it closes the connection. n is the number of the line on its connection, from 0. key is
+// the key of a get.
 func fake(t *testing.T, respond func(n int, key string) string) string {
 	t.Helper()
 	return servetest.Listen(t, func(c net.Conn, r *bufio.Reader) {

@@ -70,9 +70,9 @@ type Result struct {
 	Hiccups *stats.Histogram `json:"hiccups,omitempty"`
 
 	// Away is the time, from the warm-up on, in which the threads of a spinning generator had
-	// no processor. They slept before the time to spin, waited for a processor, or the hypervisor
-	// had taken it. If the hypervisor reports steal time, Linux subtracts it from a thread's
-	// processor time (kernel/sched/core.c: update_rq_clock_task).
+	// no processor. A thread slept until Config.Spin before a send, waited for a processor, or
+	// the hypervisor had taken the processor. If the hypervisor reports steal time, Linux
+	// subtracts it from a thread's processor time (kernel/sched/core.c: update_rq_clock_task).
 	Away int64 `json:"awayNs,omitempty"`
 
 	// Stalls are periods of at least 100 µs of the counted time in which a generator's thread

@@ -14,7 +14,8 @@ import (
 )
 
 // hog waits for begin and then takes a processor from all threads without SCHED_FIFO, for ns. It
-// sends the CLOCK_MONOTONIC times between which it had the processor; zeros: it was refused.
+// sends the CLOCK_MONOTONIC times between which it had the processor. Zeros mean that SCHED_FIFO was
+// refused.
 func hog(cpu int, begin <-chan bool, ns int64) <-chan [2]int64 {
 	done := make(chan [2]int64, 1)
 	go func() {

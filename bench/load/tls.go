@@ -168,7 +168,7 @@ func (l *layer) block(events int16, do func() (int, error)) (int, error) {
 	}
 }
 
-// The rest of net.Conn. layer must not close the socket.
+// The following methods complete net.Conn. Close does nothing: the worker closes the socket.
 func (l *layer) Close() error                     { return nil }
 func (l *layer) LocalAddr() net.Addr              { return &net.TCPAddr{} }
 func (l *layer) RemoteAddr() net.Addr             { return &net.TCPAddr{} }

@@ -117,7 +117,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("errors %d, unanswered %d, misses %d, in latency %d up to %d: %s", r.Errors, r.Unanswered, r.Misses,
 			r.Latency.Count(), r.Latency.Max(), r.FirstError)
 	}
-	// A value of another size is a wrong answer.
+	// If the server has values of another size, its answers are wrong.
 	s.answer = nil
 	c.Prefill = true
 	if r, err = Run(t.Context(), c); err != nil || r.Hits != 100 {

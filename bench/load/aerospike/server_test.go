@@ -54,7 +54,7 @@ func serve(t *testing.T) *server {
 	return s
 }
 
-// one answers one message: version 2, kind, 6 bytes of length.
+// one answers one message. A message begins with version 2, its kind, and its length in 6 bytes.
 func (s *server) one(r io.Reader, c net.Conn) error {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -16,10 +16,10 @@ const (
 	MaxValueBytes = 1 << 20
 )
 
-// Keys are the keys and values of a workload. Each key is made when it is needed. In a table of 20
-// million keys, each access would be a cache miss, which takes longer than ten divisions. Key i is
-// "k" and its number with leading zeros, or only the number if the numbers need all bytes. Its
-// value starts with the key, so that an answer with another key's value is noticed. Keys is for
+// Keys are the keys and values of a workload. Each key is made when it is needed, by up to ten
+// divisions. In a table of 20 million keys, each access would be a cache miss, which takes longer.
+// Key i is "k" and its number with leading zeros, or only the number if the numbers need all bytes.
+// Its value starts with the key, so that an answer with another key's value is noticed. Keys is for
 // use by one thread.
 type Keys struct {
 	n      int
@@ -68,8 +68,8 @@ func NewKeys(n, keyBytes, valueBytes int, sets float64) (*Keys, error) {
 func (k *Keys) Len() int        { return k.n }
 func (k *Keys) ValueBytes() int { return k.value }
 
-// Pick turns 64 random bits into a key and an operation. The upper half is the key (multiplied
-// and shifted; the bias is at most n in 2^32), the lower half the operation.
+// Pick turns 64 random bits into a key and an operation. The upper half chooses the key (multiplied
+// and shifted; the bias is at most n in 2^32). The lower half chooses the operation.
 func (k *Keys) Pick(random uint64) Ticket {
 	t := Ticket{Index: uint32(random >> 32 * uint64(k.n) >> 32)}
 	if random&(1<<32-1) >= k.gets {
@@ -105,15 +105,15 @@ func (k *Keys) head(i uint32) []byte {
 	return key[max(0, len(key)-k.value):]
 }
 
-// AppendValue appends the value of key i.
+// AppendValue appends the value of key i to b.
 func (k *Keys) AppendValue(b []byte, i uint32) []byte {
 	head := k.head(i)
 	b = append(b, head...)
 	return append(b, k.filler[len(head):]...)
 }
 
-// Matches reports whether b is the value of key i from byte offset on, as far as b goes. It
-// compares all bytes, which takes a few ns for the usual sizes.
+// Matches reports whether b is equal to a part of the value of key i: the part that begins at offset
+// and is as long as b. It compares all bytes, which takes a few ns for the usual sizes.
 func (k *Keys) Matches(b []byte, i uint32, offset int) bool {
 	if offset+len(b) > k.value {
 		return false

@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// maxHead limits the header of a response; servers keep it below 16 KiB.
+// maxHead is the largest header of a response, bytes. Servers send less than 16 KiB.
 const maxHead = 64 << 10
 
 // maxBody is the largest length of a body, larger than any real body. Sums of a few such lengths fit

@@ -25,7 +25,7 @@ var (
 	errEnd   = errors.New("value not followed by END")
 )
 
-// A Codec writes gets and sets of one Keys.
+// A Codec writes gets and sets of the keys of one proto.Keys.
 type Codec struct {
 	keys *proto.Keys
 	size []byte // " 0 0 BYTES\r\n" of a set
@@ -65,8 +65,8 @@ const (
 	wrongValue
 )
 
-// parser is between two replies while inValue is false. Otherwise it is in the value, of size bytes,
-// or the trailer of a reply. It has consumed at bytes of both.
+// parser is between two replies while inValue is false. Otherwise it is inside a reply: in its value,
+// which has size bytes, or in the trailer after it. at is how many bytes of both it has consumed.
 type parser struct {
 	keys     *proto.Keys
 	inValue  bool

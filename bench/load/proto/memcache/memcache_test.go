@@ -64,7 +64,7 @@ func TestParse(t *testing.T) {
 	})
 }
 
-// FuzzParse: in all pieces in which the bytes can arrive, the replies must be the same.
+// FuzzParse: the replies must not depend on the pieces in which the bytes arrive.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("VALUE k1 0 3\r\nk1c\r\nEND\r\nSTORED\r\nERROR\r\nSTORED\r\nEND\r\n"))
 	f.Add([]byte("VALUE k1 4294967295 0\r\n\r\nEND\r\n"))

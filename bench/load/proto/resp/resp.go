@@ -24,7 +24,7 @@ var (
 	errEnd   = errors.New("bulk string not followed by CRLF")
 )
 
-// A Codec writes GET and SET of one Keys.
+// A Codec writes GET and SET for the keys of one proto.Keys.
 type Codec struct {
 	keys     *proto.Keys
 	get, set []byte // up to the key
@@ -62,8 +62,8 @@ func (c *Codec) Append(b []byte, t proto.Ticket) []byte {
 // Parser implements proto.Codec.
 func (c *Codec) Parser() proto.Parser { return &parser{keys: c.keys} }
 
-// parser is between two replies while inValue is false. Otherwise it is in the value, of size bytes,
-// or the CRLF of a reply. It has consumed at bytes of both.
+// parser is between two replies while inValue is false. Otherwise it is inside a reply: in its value,
+// which has size bytes, or in the CRLF after it. at is how many bytes of both it has consumed.
 type parser struct {
 	keys     *proto.Keys
 	inValue  bool

@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 	})
 }
 
-// FuzzParse: in all pieces in which the bytes can arrive, the replies must be the same.
+// FuzzParse: the replies must not depend on the pieces in which the bytes arrive.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("$3\r\nk1c\r\n+OK\r\n$-1\r\n-ERR x\r\n$0\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
