@@ -58,7 +58,7 @@ type Softnet struct {
 	CPU       int    `json:"cpu"`
 	Processed uint32 `json:"processed"` // packets
 	Dropped   uint32 `json:"dropped"`   // packets, because the processor's backlog was full
-	// TimeSqueezed is how often net_rx_action stopped with work left.
+	// TimeSqueezed is how often net_rx_action stopped although packets were left.
 	TimeSqueezed uint32 `json:"timeSqueezed"`
 	RPS          uint32 `json:"rps"` // inter-processor interrupts of RPS
 }

@@ -2,8 +2,8 @@
 
 // Package machine records what a host did during a measurement. It has processor time by kind,
 // interrupts, softirqs, context switches, and the counters of the network stack and TCP. It
-// also has a device's queues, lanes and polls, and the use and waiting time of selected
-// processes. It reads counters before and after and changes nothing; it does not judge.
+// also has a device's queues, lanes and polls, and the resource use and waiting time of selected
+// processes. It only reads counters before and after the measurement. It does not judge them.
 package machine
 
 import (
