@@ -238,7 +238,8 @@ func (c Config) Check() error {
 	return err
 }
 
-// withDefaults returns c with defaults filled in, or every error in it.
+// withDefaults returns c with defaults filled in, and the server's address. The error lists every
+// fault in c.
 func (c Config) withDefaults() (Config, netip.AddrPort, error) {
 	c = c.WithDefaults()
 	var errs []error

@@ -264,8 +264,8 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestQueueGrows: during a stall, requests fill more than the first ring. None may be lost or
-// reordered.
+// TestQueueGrows: during a stall, more requests wait than the first ring can hold. None of them may be
+// lost or reordered.
 func TestQueueGrows(t *testing.T) {
 	q := newQueue(3)
 	next := int64(0)

@@ -266,7 +266,7 @@ func bytesOf(what string, before, after Counter, bytes int64, w load.Work) compa
 	return comparison{what, before, after, bytes - slack, bytes + slack}
 }
 
-// CheckKeys checks that the server has at least want keys; it may have others.
+// CheckKeys checks that the server has at least want keys. It may have more.
 func CheckKeys(now Counters, want int64) error {
 	if now.Keys.Name == "" || now.Keys.Value >= want {
 		return nil
