@@ -33,7 +33,7 @@ const (
 	ExitPending = 3 // changes pending, or drift found
 )
 
-// An App is one run of a command.
+// An App is one run of a command: its streams and the options that every command has.
 type App struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -42,7 +42,7 @@ type App struct {
 	RunDir         string
 }
 
-// Engine returns an engine on the command's directories.
+// Engine returns an engine that uses the directories of --state-dir and --run-dir.
 func (a *App) Engine() *engine.Engine {
 	return &engine.Engine{StateDir: a.StateDir, RunDir: a.RunDir, Warn: a.Warn}
 }
@@ -50,7 +50,8 @@ func (a *App) Engine() *engine.Engine {
 // Warn prints a warning to standard error.
 func (a *App) Warn(what string) { fmt.Fprintln(a.Stderr, "niclane: warning:", what) }
 
-// Setup gives a program's root command the options and settings that both programs share.
+// Setup gives the root command of a program the options and settings that niclane and niclane-bench
+// share.
 func (a *App) Setup(root *cobra.Command, program, version string) {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	cobra.EnableCommandSorting = false // keep the order of the code
@@ -67,8 +68,8 @@ func (a *App) Setup(root *cobra.Command, program, version string) {
 		"`directory` of the lock, the lab's record and the pollers' sockets")
 }
 
-// subcommands makes a command without a function of its own print its help, and refuse
-// arguments that name no subcommand.
+// subcommands makes a command that only has subcommands print its help. An argument that names no
+// subcommand is a usage error.
 func subcommands(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -97,7 +98,8 @@ func nearest(word string, names []string) string {
 	return ""
 }
 
-// nearestFlag is nearest for an unknown option.
+// nearestFlag returns ", did you mean --NAME?" if err is about an unknown option and cmd has a
+// similar one, otherwise "".
 func nearestFlag(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -108,7 +110,7 @@ func nearestFlag(cmd *cobra.Command, err error) string {
 	return nearest("--"+unknown.GetSpecifiedName(), names)
 }
 
-// Group adds commands to a root command, under a title in its help.
+// Group adds commands to a root command. The help shows them under a title.
 func Group(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
 	for _, c := range commands {
@@ -120,7 +122,8 @@ func Group(root *cobra.Command, title string, commands ...*cobra.Command) {
 	}
 }
 
-// AddExamples gives the commands below root their examples, by the commands' words.
+// AddExamples sets the examples in the help of each command under root. The keys of examples are
+// what Words returns.
 func AddExamples(root *cobra.Command, examples map[string]string) {
 	var add func(c *cobra.Command)
 	add = func(c *cobra.Command) {
@@ -134,7 +137,7 @@ func AddExamples(root *cobra.Command, examples map[string]string) {
 	add(root)
 }
 
-// Words is the words of a command below root: "lab up".
+// Words returns the words that call a command, without the program's name: "lab up".
 func Words(root, c *cobra.Command) string {
 	return strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), root.CommandPath()), " ")
 }
@@ -169,7 +172,7 @@ func (a *App) Run(root *cobra.Command, args []string) int {
 	if a.JSON {
 		enc := json.NewEncoder(a.Stderr)
 		enc.SetEscapeHTML(false)
-		_ = enc.Encode(failureOf(err, code)) // an error here has no other output
+		_ = enc.Encode(failureOf(err, code)) // JSON cannot report an error of its own output
 		return code
 	}
 	fmt.Fprintln(a.Stderr, Prefixed(err))
@@ -196,7 +199,7 @@ type Failure struct {
 	Errors   []Problem `json:"errors"`
 }
 
-// A Problem is one line of an error, with its position in a file if it has one.
+// A Problem is one line of an error. File and Line are set if the line begins with FILE:LINE:.
 type Problem struct {
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"`
@@ -256,7 +259,7 @@ func Exactly(n int, want string) cobra.PositionalArgs {
 	}
 }
 
-// AtMost accepts up to n arguments, and otherwise acts like Exactly.
+// AtMost accepts up to n arguments. More are a usage error that says what is wanted.
 func AtMost(n int, want string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
@@ -266,8 +269,8 @@ func AtMost(n int, want string) cobra.PositionalArgs {
 	}
 }
 
-// NeedRoot returns an error if the user is not root. Commands call it before they read or lock
-// anything.
+// NeedRoot returns an error if the user is not root. what names the command. Commands call NeedRoot
+// before they read or lock anything.
 func NeedRoot(what string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%s: not root: it reads and writes kernel state (try sudo)", what)
@@ -300,9 +303,8 @@ func IsTerminal(stream any) bool {
 	return err == nil
 }
 
-// Prefixed puts "niclane: " before every line of an error, in niclane-bench too. Lines that
-// start with "niclane" or with a position in a file stay, because editors expect the position
-// first.
+// Prefixed puts "niclane: " before every line of an error, also in the program niclane-bench. Lines
+// that start with "niclane" or FILE:LINE: stay: editors expect the position at the start of a line.
 func Prefixed(err error) string {
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n")
 	for i, l := range lines {

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// A value is an option with the syntax of a value in a lanes file. If plain is set, a plain
-// number in the smallest unit is allowed too: the only syntax before v0.2.
+// A value is a command-line option whose value is written as in a lanes file, such as 500mbit. If
+// plain is set, the option also accepts a number without a unit, as all versions before v0.2 did.
 type value[T any] struct {
 	to    *T
 	kind  strictyaml.Kind[T]
@@ -46,7 +46,8 @@ func (v *value[T]) String() string {
 	return v.text(*v.to)
 }
 
-// Type implements pflag.Value: the value's name in the help.
+// Type implements pflag.Value. It returns the word for the value in the help: "time", "rate" or
+// "size".
 func (v *value[T]) Type() string { return v.name }
 
 // TimeVar adds an option for a time: 500ms, 5min. The default is *to.

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestFlags: options use the syntax of a lanes file's values, and still accept the syntax
-// before v0.2.
+// TestFlags: options accept values as a lanes file writes them, and still accept the plain numbers
+// of versions before v0.2.
 func TestFlags(t *testing.T) {
 	for _, c := range []struct {
 		option, text string
@@ -56,7 +56,7 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s %s: %+v, %v", c.option, c.text, got, err)
 			continue
 		}
-		// The printed value parses to the same value.
+		// The option's printed value must parse to the same value again.
 		said := f.Lookup(c.option).Value.String()
 		if err := f.Set(c.option, said); said != "" && (err != nil || got.time != c.time || got.rate != c.rate ||
 			got.size != c.size) {

@@ -12,7 +12,7 @@ import (
 // PrintJSON prints v as indented JSON. A list without items is [], never null.
 func (a *App) PrintJSON(v any) error { return WriteJSON(a.Stdout, v) }
 
-// PrintJSONLine is PrintJSON on one line, for documents that follow each other.
+// PrintJSONLine prints v as JSON on one line. Commands that print several documents use it.
 func (a *App) PrintJSONLine(v any) error { return encode(a.Stdout, v, "") }
 
 // WriteJSON writes v as PrintJSON prints it.
@@ -25,9 +25,8 @@ func encode(w io.Writer, v any, indent string) error {
 	return enc.Encode(withLists(v))
 }
 
-// withLists returns a copy of v in which nil slices and maps are empty ones, which
-// encoding/json writes as [] and {}. It leaves fields alone that are omitted when they
-// are empty.
+// withLists returns a copy of v in which nil slices and maps are empty ones: encoding/json writes
+// these as [] and {}, and nil as null. Fields with omitempty do not change.
 func withLists(v any) any {
 	if v == nil {
 		return nil
@@ -38,7 +37,8 @@ func withLists(v any) any {
 	return c.Interface()
 }
 
-// fill is withLists in place. It copies what v shares with others before it changes it.
+// fill makes the changes of withLists in v itself. It first copies memory that v shares with the
+// caller's value, so that value stays as it is.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -54,7 +54,7 @@ func fill(v reflect.Value) {
 		}
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			return // text to encoding/json
+			return // encoding/json writes bytes as a string
 		}
 		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
 		reflect.Copy(c, v)

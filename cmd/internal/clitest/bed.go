@@ -25,7 +25,8 @@ type Bed struct {
 	Bin string   // directory of the programs
 }
 
-// NewBed finds two nodes and makes the directories.
+// NewBed finds two NUMA nodes and makes the bed's directories. Without root rights it skips the
+// test.
 func NewBed(t *testing.T) *Bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -38,14 +39,14 @@ func NewBed(t *testing.T) *Bed {
 	return b
 }
 
-// In returns the bed for a subtest.
+// In returns a copy of the bed for the subtest t.
 func (b *Bed) In(t *testing.T) *Bed {
 	c := *b
 	c.T = t
 	return &c
 }
 
-// Raise raises the lab until the test ends.
+// Raise starts the lab. The end of the test takes it down.
 func (b *Bed) Raise(name string) {
 	b.Helper()
 	b.Lab = labtest.Up(b.T, lab.Config{Name: fmt.Sprintf("%s-%d", name, os.Getpid()), Queues: 4, SUTCPUs: b.CPUs,
@@ -61,7 +62,7 @@ func (b *Bed) Write(name, text string) {
 // CommandOn returns a command on a host of the lab.
 func (b *Bed) CommandOn(host string, argv ...string) *exec.Cmd {
 	b.Helper()
-	// The helper executes the command, so its process is the command's.
+	// The lab's helper becomes the command (execve), so cmd.Process is the command itself.
 	cmd, err := b.Lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.Bin, "niclane")},
 		argv...)
 	must.Do(b, err)

@@ -17,12 +17,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// A Check checks the output of a command line of a script.
+// A Check checks what one command line of a script has printed.
 type Check func(args []string, stdout, stderr string) error
 
-// Scripts runs the archives in testdata/script, which need no kernel state: one for each
-// behaviour, named <command>_<case>. dir is the directory of the commands. It is "" if
-// testscript.Main has made them. check may be nil.
+// Scripts runs every test script in testdata/script. Each script tests one behaviour and is named
+// <command>_<case>; none needs kernel state. dir is the directory of the built programs, or "" if
+// testscript.Main has put them into PATH. check may be nil.
 func Scripts(t *testing.T, dir string, check Check) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -30,7 +30,7 @@ func Scripts(t *testing.T, dir string, check Check) {
 			first(env, dir)
 			env.Setenv("STATE", env.WorkDir+"/state")
 			env.Setenv("RUN", env.WorkDir+"/run")
-			env.Setenv("LAB", testLab) // not the name of a demo that runs meanwhile
+			env.Setenv("LAB", testLab) // so that no script meets a lab that runs on this host
 			return readable(env)
 		},
 		Condition: func(cond string) (bool, error) {
@@ -44,14 +44,14 @@ func Scripts(t *testing.T, dir string, check Check) {
 	})
 }
 
-// first puts a directory first in the PATH.
+// first puts dir at the start of the script's PATH. If dir is "", it does nothing.
 func first(env *testscript.Env, dir string) {
 	if dir != "" {
 		env.Setenv("PATH", dir+string(filepath.ListSeparator)+env.Getenv("PATH"))
 	}
 }
 
-// readable lets other users run the command and read the script's files.
+// readable sets permissions so that other users can run the programs and read the script's files.
 func readable(env *testscript.Env) error {
 	for _, dir := range append(filepath.SplitList(env.Getenv("PATH")), env.WorkDir) {
 		for ; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
@@ -82,7 +82,8 @@ func exits(check Check) func(*testscript.TestScript, bool, []string) {
 	}
 }
 
-// CodeOf returns the exit code in a command's error.
+// CodeOf returns the exit code of a command, from the error of its run. If the command never ran,
+// CodeOf returns the error's text.
 func CodeOf(err error) string {
 	if err == nil {
 		return "0"

@@ -21,9 +21,9 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 )
 
-// Lab runs the archives in testdata/lab, which need a device. Each runs in its own lab, on the
-// emulated card, with the real commands. dir is the directory of the commands, as for Scripts.
-// check may be nil. more are additional script commands.
+// Lab runs every test script in testdata/lab; these need a device. Each script has a lab of its
+// own, with the emulated card and the real programs. dir is the directory of the programs, as for
+// Scripts. check may be nil. more are further commands for scripts, by name.
 func Lab(t *testing.T, dir string, check Check, more map[string]func(*testscript.TestScript, bool, []string)) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the lab makes network namespaces")
@@ -51,7 +51,8 @@ func Lab(t *testing.T, dir string, check Check, more map[string]func(*testscript
 	})
 }
 
-// endWatch kills the watch that a failed script has left.
+// endWatch kills the process of niclane watch that a failed script has left. Its PID is in
+// watch.pid.
 func endWatch(dir string) {
 	b, err := os.ReadFile(filepath.Join(dir, "watch.pid"))
 	pid, perr := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -64,8 +65,9 @@ func endWatch(dir string) {
 	}
 }
 
-// hasQdisc tries to add a qdisc to the loopback device. The kernel always refuses, because
-// loopback has one queue; the message shows whether it knows the kind.
+// hasQdisc reports whether the kernel knows a kind of qdisc, such as mqprio. It tries to add one to
+// the loopback device. The kernel always refuses, because loopback has one queue, but its message
+// differs if it does not know the kind.
 func hasQdisc(kind string) bool {
 	out, _ := exec.Command("tc", "qdisc", "add", "dev", "lo", "root", kind).CombinedOutput()
 	return !strings.Contains(string(out), "kind is unknown")
@@ -75,8 +77,8 @@ func hasQdisc(kind string) bool {
 // parallel runs share the host's control groups.
 var testLab = fmt.Sprintf("nltest-%d", os.Getpid())
 
-// hasKernelTLS reports whether the kernel supports TLS. As root, the request loads the module
-// (net/ipv4/tcp_ulp.c), even if it fails on this socket.
+// hasKernelTLS reports whether the kernel supports TLS. For root, the setsockopt call loads the
+// kernel's TLS module (net/ipv4/tcp_ulp.c), even if the call then fails on this socket.
 func hasKernelTLS() bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -115,8 +117,8 @@ func labCommand(env *testscript.Env, verb string) *exec.Cmd {
 	return exec.Command(path, "lab", "--name", testLab, verb)
 }
 
-// sut CODE COMMAND ARG... runs a command in the lab's system under test, as exits does. Journals
-// and lock are the script's own.
+// sut CODE COMMAND ARG... runs a command in the lab's system under test and checks it as exits
+// does. niclane gets the script's own directories for journals and lock.
 func sut(check Check) func(*testscript.TestScript, bool, []string) {
 	run := exits(check)
 	return func(ts *testscript.TestScript, neg bool, args []string) {
@@ -136,7 +138,8 @@ func sutCommand(ts *testscript.TestScript, args []string) []string {
 	return append(argv, args[1:]...)
 }
 
-// until CODE COMMAND ARG... repeats sut until the command ends with that exit code.
+// until CODE COMMAND ARG... runs a command in the system under test again and again, until it ends
+// with that exit code. It fails the script after 30 s.
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until CODE COMMAND ARG...")
@@ -152,8 +155,8 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// killed NAMESPACE WORD waits for a process in a network namespace with WORD as an argument,
-// and kills it. The namespace belongs to the test.
+// killed NAMESPACE WORD waits up to 30 s for a process in a network namespace that has WORD as an
+// argument, and kills it. Only the test's processes run in that namespace.
 func killIn(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: killed NAMESPACE WORD")

@@ -25,10 +25,11 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of the manual pages")
 
-// docs is the directory of the documents, from a program's.
+// docs is the directory of the documents, relative to the directory of a program.
 const docs = "../../docs/"
 
-// A kind is a kind of page: its second paragraph, and its sections in their order.
+// A kind is a kind of manual page: the note in its second paragraph, and its sections in their
+// order.
 type kind struct {
 	note     string
 	sections []string
@@ -45,18 +46,18 @@ var (
 	}
 )
 
-// A Manual is the manual pages of a program: one of the program, in docs, and one of
-// each command, in docs/man.
+// A Manual describes the manual pages of a program: one page in docs about the program, and one
+// page in docs/man about each command.
 type Manual struct {
 	Program string
 	Root    *cobra.Command
-	Limit   int                      // of the program's page, in words
-	Typed   func(name string) string // what people type for a command
-	Page    func(name string) string // page of a command below docs, "" for none
+	Limit   int                      // largest number of words of the program's page
+	Typed   func(name string) string // returns what users type for a command
+	Page    func(name string) string // returns a command's page, relative to docs; "": no page
 }
 
-// Test compares the generated parts of the pages with the commands; -update writes
-// them. A command without a page fails, and so does a page without a command.
+// Test compares the generated parts of the pages with the commands. With -update it writes these
+// parts. A command without a page is an error, and so is a page without a command.
 func (m *Manual) Test(t *testing.T) {
 	t.Helper()
 	m.compare(t, m.Program+".8.md", ofProgram, map[string]string{
@@ -72,7 +73,7 @@ func (m *Manual) Test(t *testing.T) {
 	for _, c := range m.Root.Commands() {
 		page := m.Page(c.Name())
 		if name := "man/" + m.Program + "-" + c.Name() + ".8.md"; page != name {
-			continue // another program's page, or none
+			continue // the page is another program's, or there is none
 		}
 		own[page] = true
 		m.compare(t, page, ofCommand, map[string]string{
@@ -93,7 +94,8 @@ func (m *Manual) Test(t *testing.T) {
 	}
 }
 
-// compare holds a page to its sections and to their generated text.
+// compare checks that a page has the title, note and sections of k, and the generated text in want.
+// With -update it writes them.
 func (m *Manual) compare(t *testing.T, page string, k kind, want map[string]string) {
 	t.Helper()
 	name := strings.TrimSuffix(filepath.Base(page), ".8.md")
@@ -115,7 +117,7 @@ func (m *Manual) compare(t *testing.T, page string, k kind, want map[string]stri
 	for _, s := range order {
 		if !slices.Contains(k.sections, s) {
 			t.Errorf("%s: section %s, want only %s", page, s, strings.Join(k.sections, ", "))
-			return // -update would lose it
+			return // -update would delete this section
 		}
 	}
 	if *update {
@@ -148,8 +150,8 @@ func (m *Manual) compare(t *testing.T, page string, k kind, want map[string]stri
 	}
 }
 
-// handmade is what follows the generated text of a section: in EXAMPLES, all after the
-// first block.
+// handmade returns the part of a section that people write, after the generated text. In EXAMPLES,
+// this is everything after the first code block. Other generated sections have no such part.
 func handmade(section, body string) string {
 	if i := strings.Index(body, "\n```\n"); section == "EXAMPLES" && i >= 0 {
 		return body[i+len("\n```"):]
@@ -157,8 +159,8 @@ func handmade(section, body string) string {
 	return ""
 }
 
-// commands is the table of a program's commands: a row for each group of them, or for
-// each command where there are no groups.
+// commands returns the table of a program's commands: a row for each group of commands, or for each
+// command if the program has no groups.
 func (m *Manual) commands() string {
 	link := func(c *cobra.Command, text string) string { return "[" + text + "](" + m.Page(c.Name()) + ")" }
 	var b strings.Builder
@@ -184,7 +186,7 @@ func (m *Manual) commands() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// typed is what people type for a command or a subcommand.
+// typed returns what users type for a command or a subcommand, such as "niclane lab up".
 func (m *Manual) typed(c *cobra.Command) string {
 	if p := c.Parent(); p != m.Root {
 		return m.typed(p) + " " + c.Name()
@@ -192,14 +194,15 @@ func (m *Manual) typed(c *cobra.Command) string {
 	return m.Typed(c.Name())
 }
 
-// synopsis has a line for each form of a command and of its subcommands.
+// synopsis returns the SYNOPSIS of a command: a line for each form of its Use, then the lines of
+// its subcommands.
 func (m *Manual) synopsis(c *cobra.Command) string {
 	var lines []string
 	subs := c.Commands()
 	for _, form := range strings.Split(c.Use, " | "+c.Name()+" ") {
 		arguments := strings.TrimPrefix(strings.TrimPrefix(form, c.Name()), " ")
 		if len(subs) > 0 && strings.HasPrefix(arguments, subs[0].Name()+"|") {
-			continue // it is run by its subcommands only
+			continue // users can run only its subcommands
 		}
 		lines = append(lines, wrap(strings.Join(slices.DeleteFunc([]string{m.typed(c), m.brackets(c), arguments},
 			func(s string) bool { return s == "" }), " ")))
@@ -210,7 +213,8 @@ func (m *Manual) synopsis(c *cobra.Command) string {
 	return strings.Join(lines, "\n")
 }
 
-// brackets is the options of a command that its Use does not name; many are [OPTION]...
+// brackets returns the options of a command, each in [], without those that its Use names. From a
+// certain number on, it returns [OPTION]... instead.
 func (m *Manual) brackets(c *cobra.Command) string {
 	const many = 6
 	var out []string
@@ -233,7 +237,7 @@ func (m *Manual) brackets(c *cobra.Command) string {
 	return strings.Join(out, " ")
 }
 
-// options is the section of a command's options, with those of its subcommands.
+// options returns the text of the section OPTIONS: the options of a command and of its subcommands.
 func (m *Manual) options(c *cobra.Command) string {
 	var parts []string
 	if list := flagsOf(c.LocalFlags()); len(list) > 0 {
@@ -256,7 +260,7 @@ func (m *Manual) options(c *cobra.Command) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// own is the options of a command without those of every command.
+// own returns the options of a command, without those that every command has.
 func (m *Manual) own(c *cobra.Command) []*pflag.Flag {
 	all := slices.Concat(flagsOf(c.LocalFlags()), flagsOf(c.InheritedFlags()))
 	return slices.DeleteFunc(all, func(f *pflag.Flag) bool { return m.Root.PersistentFlags().Lookup(f.Name) == f })
@@ -271,7 +275,7 @@ func flagsOf(set *pflag.FlagSet) (list []*pflag.Flag) {
 	return list
 }
 
-// items is a definition list of options, as go-md2man reads it.
+// items returns the options as a definition list, in the syntax of go-md2man.
 func items(list []*pflag.Flag, use string) string {
 	var out []string
 	for _, f := range list {
@@ -294,14 +298,15 @@ func items(list []*pflag.Flag, use string) string {
 	return strings.Join(out, "\n\n")
 }
 
-// types is how a manual page shows the types of values.
+// types are the words that manual pages use for values, by pflag's type.
 var types = map[string]string{
 	"string": "VALUE", "stringArray": "VALUE", "strings": "VALUE,...", "int": "N", "uint": "N", "float": "N",
 	"ints": "N,...", "uints": "N,...", "duration": "TIME",
 }
 
-// valueOf is the name of an option's value, "" if it has none, and its usage. The name
-// is the one that the usage quotes or the command's Use has, else the value's type.
+// valueOf returns the word for an option's value, "" if it takes none, and its usage text. The word
+// comes from the command's Use, else from the back quotes in the usage text, else from the value's
+// type.
 func valueOf(f *pflag.Flag, use string) (value, usage string) {
 	kind, usage := pflag.UnquoteUsage(f)
 	inUse := regexp.MustCompile(`--` + f.Name + ` ((?:\[[^]]*\]|[^])\s])+)`)
@@ -314,7 +319,7 @@ func valueOf(f *pflag.Flag, use string) (value, usage string) {
 	return cmp.Or(types[kind], kind), usage
 }
 
-// examplesOf is the examples of a command and of its subcommands, each once.
+// examplesOf returns the examples of a command and of its subcommands, without repeats.
 func examplesOf(c *cobra.Command) string {
 	var lines []string
 	for _, c := range append([]*cobra.Command{c}, c.Commands()...) {
@@ -327,7 +332,7 @@ func examplesOf(c *cobra.Command) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// wrap indents a line as code and breaks it where a terminal ends, before an argument.
+// wrap indents a line as code and breaks it at 76 characters. It breaks only before an argument.
 func wrap(line string) string {
 	const width = 76
 	var out strings.Builder
