@@ -22,14 +22,14 @@ import (
 	"github.com/niclane/niclane/internal/program"
 )
 
-// A bench is the common part of the commands that measure.
+// A bench holds the options that all measuring commands have.
 type bench struct {
 	*app
 	name   string
 	out    string // directory for the results
 	format string
 	dry    bool
-	// kubectl says how bench run makes pods.
+	// kubectl is the access to the Kubernetes cluster, for experiments whose servers are pods.
 	kubectl pod.Kubectl
 }
 
@@ -88,7 +88,8 @@ func (b *bench) measure(ctx context.Context, f *experiment.File, text string) er
 	return err
 }
 
-// writeLogs writes the servers' output below a directory, "" for nowhere.
+// writeLogs writes the output of each server into a file in dir/logs. If dir is "", it writes
+// nothing.
 func writeLogs(dir string, logs map[string]string) error {
 	if dir == "" || len(logs) == 0 {
 		return nil
@@ -106,7 +107,7 @@ func writeLogs(dir string, logs map[string]string) error {
 	return nil
 }
 
-// site returns the place where f runs: its hosts or a lab.
+// site returns the place where the experiment f runs: its hosts, or a lab on this host.
 func (b *bench) site(f *experiment.File) (experiments.Site, error) {
 	if f.Experiment.Hosts != nil {
 		return experiments.OnHosts(f, version, experiments.HostsOptions{Kubectl: b.kubectl}), nil
@@ -124,8 +125,8 @@ func (b *bench) site(f *experiment.File) (experiments.Site, error) {
 	return experiments.InLab(f, version, self), nil
 }
 
-// saveTo makes a directory and returns a function that writes result.json there. It fails now
-// if the directory is not writable, not after hours of measuring.
+// saveTo makes a directory and returns a function that writes result.json into it. If the directory
+// is not writable, saveTo fails at once, and not after hours of measuring.
 func saveTo(dir string) (func(*result.Result) error, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

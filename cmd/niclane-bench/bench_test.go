@@ -25,7 +25,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// TestScripts and TestLab run both programs as make builds them, because each starts the other.
+// TestScripts and TestLab run niclane and niclane-bench as make builds them, because each program
+// starts the other.
 func TestScripts(t *testing.T) {
 	clitest.Scripts(t, programs.Readable(t, program.Niclane, program.Bench), nil)
 }
@@ -37,12 +38,13 @@ func TestLab(t *testing.T) {
 
 func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }
 
-// TestManual: niclane-bench(8) and a page for each command are what make generate writes.
+// TestManual: the pages of niclane-bench and of its commands have the text that make generate
+// writes.
 func TestManual(t *testing.T) {
 	m := clitest.Manual{
 		Program: program.Bench, Root: (&app{}).command(), Limit: 400,
 		Typed: func(name string) string {
-			if slices.Contains([]string{"report", "refresh", "selftest"}, name) { // niclane has these too
+			if slices.Contains([]string{"report", "refresh", "selftest"}, name) { // niclane has commands of these names
 				return "niclane " + name
 			}
 			return "niclane bench " + name
@@ -57,7 +59,7 @@ func TestManual(t *testing.T) {
 	m.Test(t)
 }
 
-// certificate NAME makes NAME.pem and NAME.key, a self-signed certificate.
+// certificate NAME makes a self-signed certificate in NAME.pem and its key in NAME.key.
 func certificate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: certificate NAME")

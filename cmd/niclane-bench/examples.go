@@ -4,7 +4,7 @@ package main
 
 //go:generate go test . -run Manual -update
 
-// examples are those of the commands' help, by the command's words.
+// examples are the examples in the help of each command.
 var examples = map[string]string{
 	"first-lane": `
 niclane bench first-lane --out demo

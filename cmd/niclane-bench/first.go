@@ -69,8 +69,8 @@ file; --print-file prints the file that results.`,
 	return cmd
 }
 
-// firstLane returns the experiment with the given options. It first tries each option alone, so
-// that an error names the option.
+// firstLane returns the experiment first-lane, changed by the options that the user gave. It first
+// applies each option alone, so that an error can name the option.
 func firstLane(flags *pflag.FlagSet) (*experiment.File, string, error) {
 	const name = "first-lane.yaml"
 	var all []experiment.Change
@@ -103,7 +103,7 @@ func firstLane(flags *pflag.FlagSet) (*experiment.File, string, error) {
 	return f, text, benchrun.Check(f)
 }
 
-// firstLanePaths are the keys of the file that each option sets.
+// firstLanePaths are the keys of first-lane.yaml that each option sets.
 var firstLanePaths = map[string][]string{
 	"pairs": {"repeats.min"}, "rate": {"load.rates"}, "connections": {"load.connections"}, "window": {"load.window"},
 	"warmup": {"load.warmup"},
@@ -113,7 +113,7 @@ var firstLanePaths = map[string][]string{
 }
 
 func firstLaneChanges(flags *pflag.FlagSet, name string) []experiment.Change {
-	// The errors can be ignored: the types are those of the flags' definitions.
+	// No call can fail here: each asks for the type with which its flag was defined.
 	value := flags.Lookup(name).Value.String()
 	switch name {
 	case "window", "warmup":

@@ -25,9 +25,9 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// runInternal runs the parts of niclane-bench that are separate processes. Each reads a
-// configuration as JSON from standard input and writes a result as JSON to standard output.
-// They are not part of the command's interface.
+// runInternal runs a part of niclane-bench that has a process of its own, if args name one. Other
+// parts of niclane-bench start these processes; users do not. A worker reads its configuration as
+// JSON from standard input and writes its result as JSON to standard output.
 func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int, bool) {
 	if len(args) == 0 {
 		return 0, false
@@ -36,7 +36,7 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 		return code, true
 	}
 	if args[0] == lab.HelperCommand {
-		fmt.Fprintln(stderr, cli.Prefixed(lab.ExecMain(args[1:]))) // it returns only on an error
+		fmt.Fprintln(stderr, cli.Prefixed(lab.ExecMain(args[1:]))) // ExecMain returns only on an error
 		return cli.ExitError, true
 	}
 	run, ok := map[string]func(context.Context, io.Reader, io.Writer) error{
@@ -64,7 +64,8 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 	return cli.ExitDone, true
 }
 
-// worker returns a function that runs a Run function of package bench.
+// worker adds JSON to run: the returned function reads the configuration from in and writes the
+// result to out.
 func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Context, io.Reader, io.Writer) error {
 	return func(ctx context.Context, in io.Reader, out io.Writer) error {
 		var c C
@@ -81,14 +82,15 @@ func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Cont
 	}
 }
 
-// lead leads connections only to listeners of the agent's session, if there is a session.
+// lead runs package led. If an agent started this process, lead considers only listeners of the
+// agent's session.
 func lead(ctx context.Context, c led.Config) (led.Result, error) {
 	c.Group = os.Getenv(agent.GroupVariable)
 	return led.Run(ctx, c)
 }
 
-// generate returns the measurements even if it is interrupted. The result is then marked as
-// partial.
+// generate runs the load generator. If it is interrupted, it returns what it measured so far,
+// marked as partial, without an error.
 func generate(ctx context.Context, c load.Config) (load.Result, error) {
 	r, err := generator.Run(ctx, c)
 	if r.Partial {

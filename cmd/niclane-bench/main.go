@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command niclane-bench measures the gain of a lane. Users call it through niclane, which
-// executes it: "niclane bench run" is "niclane-bench run". report, refresh and selftest have
-// the same name in both. See docs/niclane-bench.8.md.
+// Command niclane-bench measures what a lane gains. Users call it through niclane: "niclane bench
+// run" executes "niclane-bench run", and "niclane report" executes "niclane-bench report". refresh
+// and selftest work like report. See docs/niclane-bench.8.md.
 package main
 
 import (
@@ -19,7 +19,7 @@ var version = "unknown"
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run is the whole command: arguments in, exit code out.
+// run executes the command line args and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if code, ok := runInternal(args, stdin, stdout, stderr); ok {
 		return code
@@ -35,7 +35,7 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "niclane-bench first-lane|run|papers|serve|certs|report|refresh|selftest",
 		Short: "Measure what a lane gains",
-		// The name that users type, also for messages.
+		// Help and messages show this name, because users type it.
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "niclane bench"},
 	}
 	a.Setup(root, "niclane-bench", version)

@@ -121,7 +121,7 @@ func (p *papersRun) study(ctx context.Context, s papers.Study, file string, on *
 	if err != nil {
 		return err
 	}
-	// The table goes to the page, progress to standard error.
+	// Both the result's table and the progress go to standard error: the page shows the result.
 	quiet := *p.app
 	quiet.Stdout, quiet.JSON = p.Stderr, false
 	b.app = &quiet
@@ -131,7 +131,7 @@ func (p *papersRun) study(ctx context.Context, s papers.Study, file string, on *
 	return nil
 }
 
-// failed saves the reason of a failure.
+// failed writes the reason of a failure into a study's directory.
 func (p *papersRun) failed(dir string, err error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (p *papersRun) failed(dir string, err error) error {
 	return os.WriteFile(filepath.Join(dir, failureFile), []byte(err.Error()+"\n"), 0o644)
 }
 
-// page writes the page from all present results.
+// page writes the page about all studies, with the results that are present.
 func (p *papersRun) page() error {
 	var all []papers.Outcome
 	for _, s := range papers.Studies {

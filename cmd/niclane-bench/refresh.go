@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/papers/refresh"
 )
 
-// fromPaper is the prefix of a row of the paper's table.
+// fromPaper begins an argument that names a row of the content-delivery paper's table.
 const fromPaper = "paper:"
 
 // A refreshing holds the command's arguments.
@@ -111,7 +111,8 @@ func (r *refreshing) run(old, next string) error {
 	return out.WriteText(r.Stdout)
 }
 
-// readServer reads the server that an argument names.
+// readServer returns the server that an argument names: a variant in a result, or a row of the
+// paper's table.
 func readServer(name string) (refresh.Server, error) {
 	if row, ok := strings.CutPrefix(name, fromPaper); ok {
 		return refresh.FromPaper(row)
@@ -149,7 +150,8 @@ func readServer(name string) (refresh.Server, error) {
 	return s, nil
 }
 
-// serverOf returns the results of a variant at a load point, with its first source of power.
+// serverOf returns a variant's rate and rate per watt at a load point. Both come from the first
+// source of power that has them.
 func serverOf(p result.PointSummary, variant string) (refresh.Server, error) {
 	var names []string
 	for _, v := range p.Variants {

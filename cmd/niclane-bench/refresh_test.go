@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// TestServerOf: the first source of power with Gbit/s per W counts. A variant without one is an
-// error with the reason.
+// TestServerOf: serverOf uses the first source of power that has a rate per watt. If a variant has
+// no such source, the error says why.
 func TestServerOf(t *testing.T) {
 	rate, per := power.Interval{Value: 10, Low: 9, High: 11}, power.Interval{Value: 0.5, Low: 0.4, High: 0.6}
 	p := result.PointSummary{Variants: []result.VariantSummary{

@@ -19,7 +19,7 @@ import (
 	"github.com/niclane/niclane/cmd/internal/cli"
 )
 
-// Formats that package result does not write.
+// Formats that only this command has. Package result has the others.
 const (
 	html = "html" // the page
 	svg  = "svg"  // its main picture
@@ -64,7 +64,7 @@ with their intervals. A ~ marks a ratio that noise alone may explain.`,
 
 var formats = append([]string{html, svg}, result.Formats...)
 
-// extensions are the file name extensions of the formats.
+// extensions are the file name extensions, by format.
 var extensions = map[string]string{html: ".html", svg: ".svg", result.Text: ".txt", result.CSV: ".csv", result.Markdown: ".md",
 	result.GoBench: ".bench"}
 
@@ -181,13 +181,13 @@ const (
 	pageFile   = "report.html"
 )
 
-// writePage writes the page of a run beside its result.
+// writePage writes report.html of a run into the directory with its result.json.
 func writePage(dir string, r *result.Result) error {
 	return writeWhole(filepath.Join(dir, pageFile),
 		func(out io.Writer) error { return page.Write(out, r, page.Options{}) })
 }
 
-// writeWhole writes a file atomically: on an error the old file stays.
+// writeWhole writes a file as a whole: if that fails, the old file stays.
 func writeWhole(path string, write func(io.Writer) error) error {
 	part := path + ".partial"
 	f, err := os.Create(part)

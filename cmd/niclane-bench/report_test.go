@@ -66,8 +66,8 @@ func TestReport(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		want []string // in the output or, for an error, on standard error
-		file string   // file that has it instead
+		want []string // texts that standard output must contain, or standard error if code is not 0
+		file string   // if not "", this file must contain the texts, instead of standard output
 	}{
 		{"run/result.json", 0, []string{"1000/s, 4 connections, repeats: 2", "P50"}, ""},
 		{"run", 0, []string{"1000/s, 4 connections, repeats: 2"}, ""}, // a directory
@@ -144,7 +144,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportKeepsTheEarlierPage: if the page cannot be written, the old one stays.
+// TestReportKeepsTheEarlierPage: if report cannot write the page, the old page stays.
 func TestReportKeepsTheEarlierPage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must.Do(t, result.WriteFile("result.json", smallResult("6.18")))

@@ -68,7 +68,7 @@ the lab, and needs no root on this machine.`,
 	return cmd
 }
 
-// permille converts a share in percent to permille; "" is 0.
+// permille converts a share in percent, such as "2.5%", to permille. For "" it returns 0.
 func permille(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -80,7 +80,7 @@ func permille(text string) (int, error) {
 	return 0, cli.Usagef("bench run: --connections %s: want a share from 0.1%% to 1000%%", text)
 }
 
-// readHosts reads a hosts file; "" returns nil.
+// readHosts reads a hosts file. For "" it returns nil.
 func readHosts(path string) (*experiment.Hosts, error) {
 	if path == "" {
 		return nil, nil

@@ -149,7 +149,7 @@ func (s *selfTest) check() error {
 	return nil
 }
 
-// link returns the link's rate in the syntax of a lanes file.
+// link returns the link's rate as a lanes file writes it (25gbit), or "" if it is not known.
 func (s *selfTest) link() string {
 	if s.linkRate == 0 {
 		return ""
@@ -205,7 +205,8 @@ func (s *selfTest) run(ctx context.Context) error {
 	return nil
 }
 
-// ends returns the addresses of both hosts on the path through the device.
+// ends returns a pair of addresses, this host's and the peer's, for each IP version to test. Their
+// packets pass the device.
 func (s *selfTest) ends(ctx context.Context) ([]selftest.End, error) {
 	list := s.addresses
 	if len(list) == 0 {
@@ -300,7 +301,7 @@ func (s *selfTest) ask(ctx context.Context) error {
 	}
 }
 
-// try runs the selftest with the peer's agent.
+// try connects to the peer's agent and runs the selftest.
 func (s *selfTest) try(ctx context.Context, c selftest.Config) (*selftest.Record, error) {
 	tls, err := s.files.Client()
 	if err != nil {
@@ -339,7 +340,7 @@ func (s *selfTest) try(ctx context.Context, c selftest.Config) (*selftest.Record
 	return r, err
 }
 
-// asking is a peer that can send requests.
+// asking is the peer with a method Asks, by which the peer sends a memcached request to a server.
 type asking struct{ selftest.Remote }
 
 func (a asking) Asks(ctx context.Context, at netip.AddrPort) error {
@@ -347,7 +348,7 @@ func (a asking) Asks(ctx context.Context, at netip.AddrPort) error {
 		Question: ready.Question{Protocol: experiment.ProtocolMemcached}})
 }
 
-// scrub removes identifying data from the record.
+// scrub replaces names and addresses in the record, unless the user gave --identify.
 func (s *selfTest) scrub(r *selftest.Record, ends []selftest.End, peer string) {
 	if s.identify {
 		r.Identified = true
@@ -362,7 +363,7 @@ func (s *selfTest) scrub(r *selftest.Record, ends []selftest.End, peer string) {
 	x.Record(r)
 }
 
-// write saves the record and prints it.
+// write saves the record and its page, and prints the record.
 func (s *selfTest) write(r *selftest.Record) error {
 	for _, f := range []struct {
 		name  string

@@ -24,8 +24,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A testMachine is this host for package selftest. It runs niclane to apply, verify and roll
-// back.
+// A testMachine gives package selftest this host. It runs the program niclane to apply, verify and
+// roll back lanes.
 type testMachine struct {
 	app     *app
 	niclane program.Lanes
@@ -48,19 +48,20 @@ func (s *selfTest) machine() (*testMachine, error) {
 	}, nil
 }
 
-// close removes the lanes file. If lanes could not be rolled back, their journal still names
-// the file but does not need it.
+// close removes the lanes file. If a rollback has failed, the journal still names this file, but
+// the next rollback does not need it.
 func (m *testMachine) close() {
 	_ = os.Remove(m.file)
 	_ = os.Remove(filepath.Dir(m.file)) // fails if another selftest has a file there
 }
 
-// State reads the device with everything that plans write.
+// State reads all objects of the device that a plan can write.
 func (m *testMachine) State(ctx context.Context) (*device.State, error) {
 	return observe.Observe(ctx, observe.Options{Devices: []string{m.dev}, RunDir: m.app.RunDir, Remember: m.app.RunDir})
 }
 
-// Plan plans the lanes on the device, which has none.
+// Plan plans lanes on the device, which has none yet. If the planner refuses the lanes, Plan
+// returns its reasons.
 func (m *testMachine) Plan(ctx context.Context, lanes string) (*plan.Plan, []string, error) {
 	f, err := config.ParseFile(m.file, []byte(lanes))
 	if err != nil {

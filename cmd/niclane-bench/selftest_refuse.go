@@ -16,7 +16,8 @@ import (
 	"github.com/niclane/niclane/lane/apply"
 )
 
-// path returns the path of packets to an address of the peer. It must lead through the device.
+// path returns the path of packets to addr, an address of the peer. If the path does not lead
+// through the device, path returns an error.
 func (s *selfTest) path(addr netip.Addr) (probe.Path, error) {
 	p, err := probe.Find(addr)
 	if err != nil {
@@ -29,7 +30,8 @@ func (s *selfTest) path(addr netip.Addr) (probe.Path, error) {
 	return p, nil
 }
 
-// refuse returns the reason not to test this device, before anything is tried.
+// refuse returns an error if this device must not be tested. selftest calls it before it changes
+// anything.
 func (s *selfTest) refuse() error {
 	link, err := netlink.LinkByName(s.dev)
 	if err != nil {

@@ -85,7 +85,7 @@ run as --user even then. It starts a program other than niclane only if
 	return cmd
 }
 
-// serveAgent runs the agent. It prints the address on out when it listens.
+// serveAgent runs the agent. When the agent listens, serveAgent prints the agent's address on out.
 func serveAgent(ctx context.Context, c agent.Config, listen string, out io.Writer) error {
 	ag, err := agent.New(c)
 	if err != nil {
@@ -99,12 +99,13 @@ func serveAgent(ctx context.Context, c agent.Config, listen string, out io.Write
 	return ag.Serve(ctx, l)
 }
 
-// runAgentInternal runs an agent's processes: its keeper, and the helper that executes a job.
+// runAgentInternal runs an internal process of the agent, if args name one: the keeper, or the
+// helper that becomes a job.
 func runAgentInternal(args []string, stderr io.Writer) (int, bool) {
 	var err error
 	switch {
 	case args[0] == agent.JobCommand:
-		err = agent.JobMain(args[1:]) // it returns only on an error
+		err = agent.JobMain(args[1:]) // JobMain returns only on an error
 	case args[0] == agent.KeeperCommand && len(args) == 2:
 		err = agent.KeeperMain(args[1])
 	default:

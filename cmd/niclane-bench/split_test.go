@@ -26,7 +26,8 @@ import (
 
 type splitBed struct{ *clitest.Bed }
 
-// splitExperiment runs nginx on each node, in a lab with a given name and processors.
+// splitExperiment is an experiment with an nginx on each NUMA node. %[1]s is the lab's name, %[2]s
+// the list of processors.
 const splitExperiment = `version: 1
 title: an instance on each node
 lab: {name: %[1]s, sut-cpus: %[2]s, other-cpus: %[2]s}
@@ -92,9 +93,10 @@ gates: {hits: 100%%, warn: [client, late, processors, tier, reclaim]}
 host-noise: {window: 100ms}
 `
 
-// TestBenchSplit runs an experiment with a split nginx, in the lab and on hosts, with a lane
-// and without. Each instance's cache is filled, connections are accepted on the node where they
-// arrive, and nothing is left. labtest.TwoNodes provides the nodes.
+// TestBenchSplit runs an experiment with an nginx on each NUMA node, with a lane and without, in
+// the lab and on hosts. It checks that each instance's cache is filled, that connections are
+// accepted on the node where they arrive, and that nothing is left. labtest.TwoNodes provides the
+// nodes.
 func TestBenchSplit(t *testing.T) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip(err)
@@ -118,7 +120,7 @@ func TestBenchSplit(t *testing.T) {
 	t.Run("hosts", func(t *testing.T) { splitBed{b.In(t)}.benchedOnHosts() })
 }
 
-// shown returns a command on this machine, which sees the two nodes.
+// shown returns a command on this host that sees two NUMA nodes.
 func (b splitBed) shown(argv ...string) *exec.Cmd {
 	argv = b.Shown(argv...)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -126,8 +128,8 @@ func (b splitBed) shown(argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// benched runs the experiment and checks its result, and the instances' storage if storage is
-// given.
+// benched runs the experiment and checks its result. If storage is given, it also checks these
+// directories, in which the instances keep their objects.
 func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	b.Helper()
 	var said strings.Builder
@@ -157,7 +159,8 @@ func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 		}
 		var requests, running int64
 		for _, x := range w.Instances {
-			// A cache that was not filled would miss each object once.
+			// Every request is a hit, because the caches are filled before. An empty cache would miss each
+			// object once.
 			if x.Cache == nil || x.Cache.Requests == 0 || x.Cache.Hits != x.Cache.Requests || x.Process.Running == 0 {
 				b.Errorf("%s, node %d: cache %+v, running %d ns", w.Variant, x.Node, x.Cache, x.Process.Running)
 				continue
@@ -182,7 +185,7 @@ func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	}
 }
 
-// watched checks the placement of the instances and their objects while the experiment runs. It
+// watched checks, while the experiment runs, the instances' placement and their stored objects. It
 // returns the experiment's error.
 func (b splitBed) watched(ended <-chan error, storage []string) error {
 	b.Helper()
@@ -207,8 +210,8 @@ func (b splitBed) watched(ended <-chan error, storage []string) error {
 			return nil
 		case <-time.After(20 * time.Millisecond):
 		}
-		// Do not look again at directories that were complete: looking takes time from the
-		// instances.
+		// Skip directories that already had all objects: reading a directory takes processor time from
+		// the instances.
 		for _, dir := range storage {
 			if stored[dir] == 10 {
 				continue
@@ -237,7 +240,7 @@ func (b splitBed) watched(ended <-chan error, storage []string) error {
 	}
 }
 
-// holds checks the processors and memory nodes of an instance's process.
+// holds checks that the process of instance i may use only its processor and its node's memory.
 func (b splitBed) holds(i int, pid string) {
 	b.Helper()
 	node := b.Node[b.CPUs[i]]
@@ -261,7 +264,7 @@ func (b splitBed) holds(i int, pid string) {
 // benchedOnHosts runs the experiment with agents on the hosts of a lab.
 func (b splitBed) benchedOnHosts() {
 	b.Raise("bhosts")
-	// Agents search /usr/sbin before /sbin.
+	// Agents find /usr/sbin/nginx, because they search /usr/sbin before /sbin.
 	nginx, err := exec.LookPath("/usr/sbin/nginx")
 	if err != nil {
 		b.Skip(err)
