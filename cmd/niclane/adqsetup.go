@@ -16,15 +16,15 @@ import (
 	"github.com/niclane/niclane/watch/systemd"
 )
 
-// Kinds of values of adqsetup's options.
+// The kinds of values that adqsetup's options take.
 const (
 	takesText = iota
 	takesNumber
-	takesOnOff // without a value: on
+	takesOnOff // on or off; the option alone means on
 	takesNothing
 )
 
-// adqOptions are the options of adqsetup 2.0.2 that are keys of [globals].
+// adqOptions are the options of adqsetup 2.0.2 that are also keys of [globals] in its files.
 var adqOptions = []struct {
 	name, short string
 	takes       int
@@ -84,8 +84,8 @@ docs/migrating-from-adqsetup.md lists the differences from adqsetup.`,
   niclane adqsetup --dev=eth4 --dry-run apply nginx.conf
   niclane adqsetup create [app1] queues 6 ports 80,443
   niclane adqsetup reset`,
-		// adqsetup uses Python's parser: an option's value may be left out, or follow as a
-		// separate word.
+		// adqWords converts the options, because adqsetup has the syntax of Python's argparse: an on/off
+		// option may have no value, or a value in the next word.
 		DisableFlagParsing: true,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -169,7 +169,8 @@ func (r *adqRun) run(cmd *cobra.Command, args []string) error {
 	return cmd.Help()
 }
 
-// options returns the given options that are keys of [globals].
+// options returns the options of the command line that are also keys of [globals]. A wrong value is
+// an error.
 func (r *adqRun) options() ([]adqsetup.Option, error) {
 	var out []adqsetup.Option
 	for _, o := range adqOptions {
@@ -194,8 +195,9 @@ func (r *adqRun) options() ([]adqsetup.Option, error) {
 	return out, nil
 }
 
-// adqWords converts words in the syntax of Python's argparse to pflag's. argparse accepts the
-// unique beginning of an option's name. On or off may follow the option as a separate word.
+// adqWords converts arguments in the syntax of Python's argparse to that of pflag. argparse accepts
+// the beginning of an option's name if it is unique. It also accepts on or off in the word after an
+// option.
 func adqWords(f *pflag.FlagSet, args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
@@ -234,7 +236,7 @@ func adqWords(f *pflag.FlagSet, args []string) []string {
 	return out
 }
 
-// takesWord reports whether on or off may follow an option.
+// takesWord reports whether the next word may be the option's value on or off.
 func takesWord(flag *pflag.Flag) bool {
 	for _, o := range adqOptions {
 		if o.name == flag.Name {
@@ -244,7 +246,8 @@ func takesWord(flag *pflag.Flag) bool {
 	return false
 }
 
-// byBeginning returns the option with this name, or the only one that begins with it.
+// byBeginning returns the option with this name, or the only one that begins with it. It returns
+// nil if there is none, or several.
 func byBeginning(f *pflag.FlagSet, name string) (found *pflag.Flag) {
 	if flag := f.Lookup(name); flag != nil || name == "" {
 		return flag

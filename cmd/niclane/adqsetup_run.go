@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/watch/systemd"
 )
 
-// setUp implements adqsetup's apply and create.
+// setUp implements the commands apply and create of adqsetup.
 func (r *adqRun) setUp(ctx context.Context, name string, params []string, options []adqsetup.Option) error {
 	req, err := r.request(name, params, options)
 	if err != nil {
@@ -57,8 +57,9 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 	return keep(r.applyOrAnew(ctx, req))
 }
 
-// undoable refuses --confirm-within if a unit makes the lanes file's lanes at boot: an undo of
-// the lanes would leave the file.
+// undoable returns an error if the user gave --confirm-within and a systemd unit makes this
+// device's lanes at boot. An undo removes the lanes but not the lanes file, so the unit would make
+// them again.
 func (r *adqRun) undoable(req *request) error {
 	if r.within == 0 {
 		return nil
@@ -73,8 +74,8 @@ func (r *adqRun) undoable(req *request) error {
 	return nil
 }
 
-// request converts adqsetup's input. The lanes file does not exist yet under its name; it does
-// once it is applied.
+// request converts adqsetup's input to a lanes file. The file has a name already, but stage writes
+// it later.
 func (r *adqRun) request(name string, params []string, options []adqsetup.Option) (*request, error) {
 	in := adqsetup.Input{Name: name, Options: options, JSON: r.json}
 	var err error
@@ -122,9 +123,9 @@ func (r *adqRun) lanesFile(dev string) (string, error) {
 	return filepath.Join(dir, "adqsetup", dev+".yaml"), nil
 }
 
-// stage writes the lanes file under a temporary name. It returns a function that renames the
-// file, or removes it if the apply has failed. A full disk thus fails before any change, and
-// the file is never incomplete.
+// stage writes the lanes file under a temporary name and returns keep. keep renames it to its own
+// name, or removes it if the apply has failed. So a full disk causes an error before any change,
+// and the lanes file is never incomplete.
 func stage(req *request) (keep func(failed error) error, err error) {
 	dir := filepath.Dir(req.config) // in the state directory, where only root can write
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -148,7 +149,7 @@ func stage(req *request) (keep func(failed error) error, err error) {
 	}, nil
 }
 
-// keep implements adqsetup's persist.
+// keep implements the command persist of adqsetup.
 func (r *adqRun) keep(name string, params []string, options []adqsetup.Option) error {
 	req, err := r.request(name, params, options)
 	if err != nil {
@@ -167,7 +168,8 @@ func (r *adqRun) keep(name string, params []string, options []adqsetup.Option) e
 	return r.persist(r.directory, req.config, "")
 }
 
-// reset undoes apply and create, for the given device or for all devices.
+// reset implements the command reset of adqsetup. It undoes apply and create for the given device,
+// or for all devices.
 func (r *adqRun) reset(ctx context.Context) error {
 	if err := cli.NeedRoot("adqsetup reset"); err != nil {
 		return err
@@ -193,7 +195,7 @@ func (r *adqRun) reset(ctx context.Context) error {
 	}})
 }
 
-// writeLog writes the plan's command lines as a script, like adqsetup's --log.
+// writeLog writes the plan's command lines as a script into the file of --log, as adqsetup does.
 func (r *adqRun) writeLog(p *plan.Plan) error {
 	if r.log == "" {
 		return nil
@@ -208,7 +210,8 @@ func (r *adqRun) writeLog(p *plan.Plan) error {
 	return os.WriteFile(r.log, b.Bytes(), 0o644)
 }
 
-// examples writes adqsetup's examples into a new directory, each with its converted lanes file.
+// examples writes adqsetup's example files into a new directory, and beside each its conversion to
+// a lanes file.
 func (r *adqRun) examples(dir string) error {
 	err := os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {
@@ -234,9 +237,9 @@ func (r *adqRun) examples(dir string) error {
 	return nil
 }
 
-// possibleDevices returns the devices that adqsetup's command line may mean if it names none.
-// It considers devices with more than one receive queue. It returns those of adqsetup's driver
-// (ice) if there are any, otherwise the cards in sysfs, otherwise the other devices.
+// possibleDevices returns the devices that the user may mean if the command line names none. Each
+// has at least two receive queues. Devices of ice, adqsetup's driver, exclude all others. If there
+// are none, devices with another hardware driver exclude the others.
 func possibleDevices(sys string) ([]string, error) {
 	entries, err := os.ReadDir(sys)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestAdqWords(t *testing.T) {
 		{"--bpstop on --bpstop-c off", "--bpstop=on --bpstop-cfg=off"},
 		{"--busy 5", "--busy 5"}, // ambiguous: pflag refuses it
 		{"--rxu=5", "--rxusecs=5"},
-		{"--log --dev", "--log --dev"}, // a file called --dev
+		{"--log --dev", "--log --dev"}, // the log file is called --dev
 		{"create [a] queues 4 -- --dev x", "create [a] queues 4 -- --dev x"},
 		{"apply -", "apply -"},
 		{"--rxadapt", "--rxadapt"},
@@ -39,7 +39,7 @@ func TestAdqWords(t *testing.T) {
 	}
 }
 
-// TestPossibleDevices: cards of adqsetup's driver come first, then other cards, then other
+// TestPossibleDevices: cards of adqsetup's driver are preferred to other cards, and those to other
 // devices. Devices with one queue are left out.
 func TestPossibleDevices(t *testing.T) {
 	sys := t.TempDir()

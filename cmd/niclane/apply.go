@@ -63,10 +63,10 @@ no step without --confirm-within. --confirm-within 0 makes the lanes for good.`,
 // applyOutput is the JSON output of apply.
 type applyOutput struct {
 	Plan *plan.Plan `json:"plan"`
-	// Report is absent if there was nothing to do.
+	// Report is absent if the plan had no steps.
 	Report  *apply.Report `json:"report,omitempty"`
 	Journal string        `json:"journal,omitempty"`
-	// ConfirmBy is when apply undoes everything without a confirmation.
+	// ConfirmBy is the time at which niclane undoes everything that is not confirmed by then.
 	ConfirmBy *time.Time `json:"confirmBy,omitempty"`
 	Error     string     `json:"error,omitempty"`
 }
@@ -119,7 +119,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	return nil
 }
 
-// goneText returns a text about devices that are gone, "" if none are.
+// goneText returns a text that names the devices of a plan that no longer exist, "" if all exist.
 func goneText(p *plan.Plan) string {
 	switch len(p.Gone) {
 	case 0:

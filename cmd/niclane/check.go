@@ -36,13 +36,14 @@ these lanes. With --json it prints the lanes as niclane understands them.`,
 	}
 }
 
-// stdinArg stands for standard input, stdinName names it in messages.
+// stdinArg is the argument that means standard input. Messages call standard input stdinName.
 const (
 	stdinArg  = "-"
 	stdinName = "<stdin>"
 )
 
-// isStream reports whether a path is a stream, which apply cannot read again: - or a pipe.
+// isStream reports whether a path is "-", a pipe or another file that apply cannot read a second
+// time.
 func isStream(path string) bool {
 	info, err := os.Stat(path)
 	return path == stdinArg || err == nil && !info.Mode().IsRegular() && !info.IsDir()
@@ -58,8 +59,8 @@ func (a *app) readStream(path string) (*request, error) {
 	return &request{File: file, text: text, config: stdinName}, err
 }
 
-// readVersion reads lanes from a stream, as a new version of the lanes that are applied on one
-// of their devices.
+// readVersion reads lanes from a stream and treats them as a new version of an applied lanes file:
+// the file that has a device in common with them.
 func (a *app) readVersion(path string) (*request, error) {
 	r, err := a.readStream(path)
 	if err != nil {

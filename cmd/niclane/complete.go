@@ -11,10 +11,10 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// words returns the completions of an argument.
+// words is a function that returns the possible values of an argument, for shell completion.
 type words func() ([]string, cobra.ShellCompDirective)
 
-// addCompletion adds shell completion to the commands below root.
+// addCompletion adds shell completion to the subcommands of root.
 func (a *app) addCompletion(root *cobra.Command) {
 	first := map[string]words{
 		"probe": a.devices, "status": a.laneDevices, "top": a.laneDevices,
@@ -33,7 +33,7 @@ func (a *app) addCompletion(root *cobra.Command) {
 		}
 		for name, complete := range map[string]words{"lane": a.lanes, "dev": a.devices, "card": cards} {
 			if c.Flags().Lookup(name) != nil {
-				// It fails only for an unknown option.
+				// RegisterFlagCompletionFunc fails only for an unknown option.
 				_ = c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string,
 					cobra.ShellCompDirective) {
 					return complete()

@@ -33,7 +33,8 @@ func (a *app) confirmCommand() *cobra.Command {
 	}
 }
 
-// carried returns a sentence about what the devices of a plan carry, "" if nothing.
+// carried returns a sentence that names what a wrong plan could cut: the user's login or the
+// default route. It returns "" if the plan has no steps, or none of its devices has either.
 func carried(p *plan.Plan) string {
 	if len(p.Steps) == 0 {
 		return ""
@@ -41,7 +42,7 @@ func carried(p *plan.Plan) string {
 	return lifeline.Sentence(p.Devices)
 }
 
-// keepLifeline refuses a plan that could cut the user's own connection.
+// keepLifeline returns an error if the plan could cut the user's login or the default route.
 func keepLifeline(p *plan.Plan) error {
 	s := carried(p)
 	if s == "" {
@@ -51,7 +52,8 @@ func keepLifeline(p *plan.Plan) error {
 		"niclane undoes the lanes unless niclane confirm comes first, with --confirm-within 0 they stay", s)
 }
 
-// warnLifeline only warns, for users that have decided.
+// warnLifeline prints the same danger as a warning only. Callers use it if the user gave
+// --confirm-within.
 func (a *app) warnLifeline(p *plan.Plan) error {
 	if s := carried(p); s != "" {
 		fmt.Fprintf(a.Stderr, "niclane: warning: %s\n", s)

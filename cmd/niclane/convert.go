@@ -46,7 +46,8 @@ would do on this host.`,
 	return cmd
 }
 
-// readForeign reads a file of another program. It also returns the file's name for messages.
+// readForeign reads another program's file from path, or from standard input if path is -. name is
+// the file's name in messages.
 func (a *app) readForeign(path string) (name string, text []byte, err error) {
 	name, in := "stdin", a.Stdin
 	if path != "-" {

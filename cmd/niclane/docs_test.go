@@ -16,10 +16,10 @@ import (
 	"github.com/niclane/niclane/internal/testing/programs"
 )
 
-// TestTranscripts runs the transcripts in the documents. In every block fenced as console, a
-// shell in an empty directory runs what follows "$ ". The output must be what the document
-// shows. A line "..." stands for any lines, "..." within a line for any text. "$ cat > NAME
-// <<EOF" makes a file. The blocks of one document run in order, in one directory.
+// TestTranscripts runs the transcripts in the documents. Transcripts are blocks fenced as console.
+// A shell in an empty directory runs each command after "$ ". Its output must be what the document
+// shows. A line "..." stands for any lines, and "..." within a line for any text. "$ cat > NAME
+// <<EOF" makes a file. All blocks of a document run in order, in one directory.
 func TestTranscripts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the transcripts raise a lab")
@@ -27,8 +27,8 @@ func TestTranscripts(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	must.Do(t, err)
 	bin := t.TempDir()
-	// testscript.Main makes the test binary act as niclane under that name. A link would not
-	// work: niclane starts itself by the link's target.
+	// testscript.Main makes the test binary act as niclane if its name is niclane. The test copies the
+	// binary: niclane starts itself by its real path, and a link would lead back to the old name.
 	must.Do(t, os.WriteFile(filepath.Join(bin, "niclane"), self, 0o755))
 	programs.Build(t, bin, program.Bench)
 	removeIfNew(t, "/var/lib/niclane")
@@ -67,8 +67,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// removeIfNew removes a directory that the test makes, with the named files, unless other files
-// are in it.
+// removeIfNew removes dir and these files in it when the test ends. It does nothing if dir exists
+// already. It keeps dir if other files are in it.
 func removeIfNew(t *testing.T, dir string, files ...string) {
 	if _, err := os.Stat(dir); err == nil {
 		return
@@ -115,7 +115,7 @@ func transcript(text string) []step {
 	return steps
 }
 
-// matches compares output with what the document shows.
+// matches reports whether output is as the document shows it.
 func matches(want, got string) bool {
 	var re strings.Builder
 	for _, line := range strings.SplitAfter(want, "\n") {

@@ -4,7 +4,7 @@ package main
 
 //go:generate go test . -run Manual|Current -update
 
-// examples are the examples in the help, by command name.
+// examples are the examples in the help of each command.
 var examples = map[string]string{
 	"probe": `
 niclane probe eth0

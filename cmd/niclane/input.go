@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// maxConfig is the size limit of a lanes file, in bytes: far above any sensible file. It
-// protects against reading a wrong path, such as a device or a log, into memory.
+// maxConfig is the largest size of a lanes file in bytes. Real files are far smaller. The limit
+// keeps niclane from reading a wrong path, such as a device or a log, into memory.
 const maxConfig = 1 << 20
 
 // readConfig reads and parses a lanes file.
@@ -29,7 +29,7 @@ func readConfig(path string) (*config.File, []byte, error) {
 	return parseConfig(path, f)
 }
 
-// parseConfig reads and parses the present or future content of path.
+// parseConfig reads and parses a lanes file from r. path is its name in messages.
 func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
 	if err != nil {
@@ -42,7 +42,8 @@ func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
 	return file, text, err
 }
 
-// look reads existing devices, without probing their capabilities.
+// look reads the state of devices, without a probe of their capabilities. It fails if one does not
+// exist.
 func (a *app) look(ctx context.Context, devices []string) (*device.State, error) {
 	st, known, err := a.Engine().Observe(ctx, devices, nil)
 	if err == nil && !known {

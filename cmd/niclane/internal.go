@@ -18,8 +18,8 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// internals are the parts of niclane that are separate processes, by their first argument. They
-// are not part of the command's interface.
+// internals are the parts of niclane that run in processes of their own, by the first argument of
+// such a process. Only niclane starts them, so users do not see them.
 var internals = map[string]func(args []string) error{
 	lab.HelperCommand:    execInLab,
 	apply.GuardArg:       one(apply.RunGuard),
@@ -43,7 +43,7 @@ func execInLab(args []string) error {
 	return cli.ExitCode{Code: code, Err: fmt.Errorf("lab exec: %w", err)}
 }
 
-// one wraps a part that takes one argument.
+// one turns run into a part that takes exactly one argument.
 func one(run func(string) error) func([]string) error {
 	return func(args []string) error {
 		if len(args) != 1 {
@@ -53,7 +53,7 @@ func one(run func(string) error) func([]string) error {
 	}
 }
 
-// runInternal runs one of these parts if the arguments name one.
+// runInternal runs the internal part that args name. If args name none, ok is false.
 func runInternal(args []string, stderr io.Writer) (code int, ok bool) {
 	if len(args) == 0 {
 		return 0, false

@@ -84,8 +84,8 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// This process executes the command, which has the terminal, its signals and its
-			// exit status.
+			// This process becomes the command (execve). So the command has the terminal and gets its
+			// signals, and its exit status is that of niclane.
 			return fmt.Errorf("lab exec: %w", unix.Exec(child.Path, child.Args, os.Environ()))
 		},
 	}
@@ -94,7 +94,8 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 	return cmd
 }
 
-// hostCommand returns the command in "HOST -- COMMAND..." or "HOST COMMAND...".
+// hostCommand returns the COMMAND... part of the arguments "HOST -- COMMAND..." or "HOST
+// COMMAND...".
 func hostCommand(args []string) []string {
 	if len(args) > 1 && args[1] == "--" {
 		return args[2:]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command niclane gives applications their own lanes through the network
-// cards of a Linux host. See docs/niclane.8.md.
+// Command niclane gives applications their own lanes through the network cards of a Linux host. See
+// docs/niclane.8.md.
 package main
 
 import (
@@ -18,7 +18,7 @@ var version = "unknown"
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run is the whole command: arguments in, exit code out.
+// run executes the command line args and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if code, ok := runInternal(args, stderr); ok {
 		return code
@@ -30,7 +30,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // app is one run of the command.
 type app struct{ cli.App }
 
-// first returns an optional argument, "" if there is none.
+// first returns the first argument, or "" if there is none.
 func first(args []string) string {
 	if len(args) == 0 {
 		return ""

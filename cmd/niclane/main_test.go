@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && filepath.Base(os.Args[0]) != "niclane" && strings.HasPrefix(os.Args[1], "internal-") {
-		// A niclane command that started itself under another name would run the tests, which
-		// start it again.
+		// Under any name but niclane, this binary runs the tests. If niclane started itself under such a
+		// name, the tests would start it again, and so on.
 		fmt.Fprintf(os.Stderr, "%s is not niclane, which %s is for\n", os.Args[0], os.Args[1])
 		os.Exit(1)
 	}
@@ -37,11 +37,11 @@ func TestMain(m *testing.M) {
 	testscript.Main(i, commands)
 }
 
-// isolated runs the tests apart from the labs and journals of the host and of other packages'
-// tests.
+// isolated runs the tests so that they do not see the labs and journals of the host or of other
+// packages' tests.
 type isolated struct {
 	m   *testing.M
-	own string // a directory for temporary files, "" for the default
+	own string // directory for temporary files; "": the default one
 }
 
 func (i isolated) Run() int {
@@ -49,17 +49,18 @@ func (i isolated) Run() int {
 	return vethtest.Isolate(i.m)
 }
 
-// visible moves root's temporary files to a directory that units of niclane persist can read,
-// unlike the default. The process of the isolated tests inherits it.
+// visible makes a directory for root's temporary files and sets TMPDIR to it. Units of niclane
+// persist can read this directory, but not the default one. The process of the isolated tests
+// inherits TMPDIR.
 func (i *isolated) visible() (err error) {
 	const made = "NICLANE_TEST_TEMPORARY"
 	if os.Geteuid() != 0 || os.Getenv(made) != "" {
 		return nil
 	}
-	// The path is short, because socket paths below it have at most 107 bytes (unix(7)).
+	// The path is short, because the paths of sockets in it may have at most 107 bytes (unix(7)).
 	own := fmt.Sprintf("/var/n%d", os.Getpid())
 	if err := os.Mkdir(own, 0o755); errors.Is(err, unix.EROFS) {
-		return nil // in a guest, whose scripts persist nothing
+		return nil // in a guest; no script there uses niclane persist
 	} else if err != nil {
 		return err
 	}
@@ -69,12 +70,12 @@ func (i *isolated) visible() (err error) {
 
 func TestScripts(t *testing.T) { clitest.Scripts(t, "", conforms(t)) }
 
-// TestLab uses niclane-bench for traffic.
+// TestLab also builds niclane-bench, which makes the traffic.
 func TestLab(t *testing.T) { clitest.Lab(t, programs.Readable(t, program.Bench), conforms(t), nil) }
 
 func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }
 
-// TestManual: niclane(8) and a page for each command are what make generate writes.
+// TestManual: the pages of niclane and of its commands have the text that make generate writes.
 func TestManual(t *testing.T) {
 	pages := map[string]string{"version": ""}
 	for _, c := range partCommands() {

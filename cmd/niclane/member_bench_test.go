@@ -15,14 +15,14 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// BenchmarkMember adds the thousandth member to a lane on a device that cannot steer, in a
-// process that keeps running, like a service. It reads the file, the machine and the owned
-// objects, then plans, journals, applies and reads back. BenchmarkMember of package test/bench
-// measures the same as a command.
+// BenchmarkMember measures how long it takes to add the thousandth member to a lane, on a device
+// that cannot steer. It runs in one process, like a service. The time includes reading the file,
+// the machine and the owned objects, planning, the journal, the steps and reading back.
+// BenchmarkMember of package test/bench measures the same with the command niclane.
 func BenchmarkMember(b *testing.B) {
 	vethtest.Run(b, 4, func(b *testing.B) {
 		dir := b.TempDir()
-		// In memory, like /run under a service manager. The journal itself is synced to a disk.
+		// The run directory is in memory, like /run on a host with systemd. The journal is on disk.
 		memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-")
 		must.Do(b, err)
 		defer os.RemoveAll(memory)

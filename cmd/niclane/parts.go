@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/internal/program"
 )
 
-// partCommands returns the commands of niclane-bench. niclane executes it in its own process,
-// like git its parts.
+// partCommands returns the commands that the program niclane-bench implements. niclane executes
+// that program in place of itself (execve).
 func partCommands() []*cobra.Command {
 	parts := []*cobra.Command{
 		{Use: "bench first-lane|run|papers|serve|certs", Short: "Measure what a lane gains"},
@@ -34,8 +34,8 @@ func partCommands() []*cobra.Command {
 	return parts
 }
 
-// partArgs returns niclane-bench's arguments. The subcommands of bench are its top-level
-// commands.
+// partArgs returns the arguments for niclane-bench: "niclane bench run" becomes "niclane-bench
+// run", and "niclane report" becomes "niclane-bench report".
 func partArgs(name string, args []string) []string {
 	if name == "bench" {
 		return args
@@ -52,8 +52,8 @@ func becomePart(name string, args []string) error {
 	return fmt.Errorf("%s: %w", path, unix.Exec(path, argv, os.Environ()))
 }
 
-// completePart asks niclane-bench for the completions of a command line. The answer has a line
-// for each, and a last line ":N" with the shell directive.
+// completePart asks niclane-bench for the completions of a command line. The answer has one
+// completion per line, and in the last line ":N" with the number of a shell directive.
 func completePart(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	path, err := program.Find(program.Bench)
 	if err != nil {

@@ -98,8 +98,8 @@ func (a *app) persist(dir, file, listen string) error {
 	return nil
 }
 
-// onlyRoots refuses a file that users other than root can change, because root acts on it at
-// boot. The error names a directory for such files.
+// onlyRoots returns an error if users other than root can change the file or a directory above it,
+// because root applies the file at boot. The error suggests the directory instead.
 func onlyRoots(path, instead string) error {
 	for p := path; ; p = filepath.Dir(p) {
 		st, err := os.Stat(p)

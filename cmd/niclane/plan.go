@@ -78,20 +78,20 @@ on the device. With --stdin, it treats them as a new version of FILE.`,
 type request struct {
 	*config.File
 	text []byte
-	// config is the name under which it is journalled.
+	// config is the file's name in the journal.
 	config string
-	// origin is the conversion that produced the file, nil if none did.
+	// origin is the conversion that made the file out of adqsetup's; nil if there was none.
 	origin *adqsetup.Result
 	// planned, if set, is called with a plan before its first step.
 	planned func(*plan.Plan) error
 }
 
-// file returns the request in the engine's form.
+// file returns the request in the form that package engine takes.
 func (r *request) file() *engine.File {
 	return &engine.File{Name: r.config, Text: r.text, Intent: r.Intent, Locate: r.locate}
 }
 
-// locate returns where the user wrote the setting at a path.
+// locate returns the file and line where the user wrote the setting at a path, and the path there.
 func (r *request) locate(path string) (name string, line int, at string) {
 	name, line = r.Locate(path)
 	if r.origin != nil {
@@ -112,8 +112,8 @@ func readRequest(path string) (*request, error) {
 	return &request{File: file, text: text, config: name}, nil
 }
 
-// readProposal reads a possible content of a lanes file from standard input. The file need not
-// exist.
+// readProposal reads new content for the lanes file at path from standard input. The file need not
+// exist yet.
 func (a *app) readProposal(path string) (*request, error) {
 	file, text, err := parseConfig(path, a.Stdin)
 	if err != nil {
@@ -131,7 +131,8 @@ func (a *app) readProposal(path string) (*request, error) {
 	return &request{File: file, text: text, config: name}, nil
 }
 
-// printPlan prints a plan with a folded list of steps, or with all steps if steps is true.
+// printPlan prints a plan. If steps is true it prints all steps; else it prints one of several
+// similar steps and counts the others.
 func (a *app) printPlan(p *plan.Plan, steps bool) error {
 	if len(p.Lanes) > 0 {
 		if err := plan.WriteSummary(a.Stdout, p); err != nil {

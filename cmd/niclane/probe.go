@@ -62,7 +62,7 @@ func (a *app) printProbe(st *device.State, only []string) {
 	}
 }
 
-// describe returns a description of a device in one line.
+// describe returns a one-line description of a device: driver, queues, speed, NUMA node.
 func describe(d *device.Device) string {
 	s := d.Driver
 	if s == "" {

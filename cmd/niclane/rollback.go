@@ -85,7 +85,8 @@ func (a *app) printRollback(results []engine.RolledBack, last bool) {
 	}
 }
 
-// goneWith returns a text that counts the objects that went with their device.
+// goneWith returns a text that counts the objects that rollback found gone, along with their device
+// for example.
 func goneWith(r *apply.Report) string {
 	if len(r.Gone) == 0 {
 		return ""
@@ -93,7 +94,7 @@ func goneWith(r *apply.Report) string {
 	return fmt.Sprintf(", %d gone with what they were on", len(r.Gone))
 }
 
-// forceText returns a text about rollback --force, if it would do more.
+// forceText returns a text about rollback --force if it would restore more; "" if not.
 func forceText(left []apply.Left) string {
 	if !slices.ContainsFunc(left, func(l apply.Left) bool { return l.Foreign }) {
 		return ""

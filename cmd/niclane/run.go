@@ -20,15 +20,15 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// Exit codes of run and lab exec if the command was not started, as in env(1). Lower codes come
-// from the command itself.
+// Exit codes of niclane run and niclane lab exec if the command was not started, as in env(1).
+// Lower codes are those of the command itself.
 const (
 	exitNotRun        = 125
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// laneFlags are the options that the commands for a lane's applications share.
+// laneFlags are the options that run and attach have in common.
 type laneFlags struct {
 	lane, member  string
 	listeners     bool
@@ -56,7 +56,8 @@ func (f *laneFlags) add(cmd *cobra.Command) {
 	cmd.Flags().UintSliceVar(&f.listenerPorts, "ports", nil, "with --listeners: TCP ports; default: the lane's own")
 }
 
-// options finds the lane and reads the machine's state.
+// options finds the lane and converts the flags to options of package app. It reads the machine's
+// state.
 func (a *app) options(ctx context.Context, what string, f *laneFlags, file string) (l niclaneapp.Lane,
 	o niclaneapp.Options, err error) {
 	if f.lane == "" {
@@ -94,7 +95,7 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 	return l, o, nil
 }
 
-// busy returns the application's busy polling, nil for unchanged.
+// busy returns the application's new busy-poll settings, or nil if they stay as they are.
 func (f *laneFlags) busy(what string) (*niclaneapp.BusyPoll, error) {
 	switch us := f.busyPoll.Microseconds(); {
 	case f.busyPoll == 0 && f.budget != niclaneapp.DefaultBusyPollBudget:
@@ -110,7 +111,7 @@ func (f *laneFlags) busy(what string) (*niclaneapp.BusyPoll, error) {
 	}
 }
 
-// choose returns which listeners get connections by queue.
+// choose returns the choice of the listeners that get the connections of one queue each.
 func (f *laneFlags) choose(what string, l niclaneapp.Lane, st *device.State) (*niclaneapp.Listeners, error) {
 	c := &niclaneapp.Listeners{Pin: f.pin}
 	for _, p := range f.listenerPorts {
@@ -183,7 +184,7 @@ func (a *app) runApplication(ctx context.Context, f *laneFlags, file string, arg
 	return niclaneapp.Run(l, o, argv)
 }
 
-// notRun adds the exit code to the error of a command that was not started.
+// notRun adds the exit code of a command that could not be started to its error.
 func notRun(err error) error {
 	if err == nil || cli.IsUsage(err) {
 		return err

@@ -75,7 +75,7 @@ func document(name string) *schematest.Record {
 	return r
 }
 
-// objects has an object of each kind.
+// objects contains one object of each kind.
 var objects = func() []any {
 	var all []any
 	for _, kind := range device.Kinds() {
@@ -88,7 +88,8 @@ var objects = func() []any {
 	return all
 }()
 
-// ownForms are the schemas of types with their own JSON form: texts and steps.
+// ownForms returns the schema of a type that defines its own JSON form: a text, or a plan's step.
+// For other types it returns nil.
 func ownForms(t reflect.Type) *reflecting.Schema {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -129,7 +130,8 @@ func ownForms(t reflect.Type) *reflecting.Schema {
 		Required: []string{"key", "old", "new", "part", "reason", "cause"}}
 }
 
-// TestSchemasAreCurrent compares the schemas with the types. With -update it writes them.
+// TestSchemasAreCurrent compares the schema files with the Go types. With -update it writes the
+// files.
 func TestSchemasAreCurrent(t *testing.T) {
 	t.Chdir("../..")
 	for name := range documents {
@@ -149,7 +151,7 @@ func TestSchemasAreCurrent(t *testing.T) {
 	}
 }
 
-// conforms returns a check of what a command printed with --json against its schema.
+// conforms returns a check that what a command printed with --json matches its schema.
 func conforms(t *testing.T) func(args []string, stdout, stderr string) error {
 	t.Helper()
 	holds := map[string]func([]byte) error{}
@@ -189,8 +191,8 @@ func conforms(t *testing.T) func(args []string, stdout, stderr string) error {
 	}
 }
 
-// printed returns the name of the document that a command line prints. It is false for command
-// lines without --json.
+// printed returns the name of the document that a command line prints. It returns false if the
+// command line has no --json.
 func printed(args []string) (string, bool) {
 	i := len(args) - 1
 	for ; i >= 0 && args[i] != "niclane"; i-- {
@@ -206,7 +208,7 @@ func printed(args []string) (string, bool) {
 	name := c.Name()
 	switch {
 	case name == "adqsetup":
-		return "", false // its --json is about the input
+		return "", false // its --json is about the format of the input
 	case name == "status" && slices.Contains(rest, "--watch"):
 		name += "-watch"
 	case c.Parent().Name() == "lab":
@@ -215,7 +217,7 @@ func printed(args []string) (string, bool) {
 	return name, true
 }
 
-// cut is strings.Cut for a list.
+// cut splits a list at an item, as strings.Cut does a string.
 func cut(list []string, at string) (before, after []string, found bool) {
 	i := slices.Index(list, at)
 	if i < 0 {
@@ -224,8 +226,8 @@ func cut(list []string, at string) (before, after []string, found bool) {
 	return list[:i], list[i+1:], true
 }
 
-// TestDocumentsConform: an event matches its schema; other texts do not. The scripts check the
-// other documents.
+// TestDocumentsConform: the check accepts a watch event and refuses texts that differ from it. The
+// scripts check the other documents.
 func TestDocumentsConform(t *testing.T) {
 	check := conforms(t)
 	var b bytes.Buffer

@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/lane/engine"
 )
 
-// splitFlags are the options of niclane split.
+// splitFlags are the options of the command niclane split.
 type splitFlags struct {
 	lane, content string
 	nodes         []int
@@ -62,7 +62,7 @@ With --print, split shows the lanes file and the instances, and changes nothing.
 			if f.lane == "" {
 				return cli.Usagef("split: --lane: name a lane of %s", args[0])
 			}
-			// SIGHUP is passed on to the instances: many servers reload on it.
+			// niclane passes SIGHUP on to the instances, because many servers reload on it.
 			hup := make(chan os.Signal, 1)
 			signal.Notify(hup, unix.SIGHUP)
 			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
@@ -95,7 +95,7 @@ With --print, split shows the lanes file and the instances, and changes nothing.
 	return cmd
 }
 
-// divide reads the machine and divides the lane.
+// divide reads a lanes file and the machine, and divides a lane of the file over the NUMA nodes.
 func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []string) (*split.Split, error) {
 	file, text, err := readConfig(path)
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []
 	return s, err
 }
 
-// runSplit applies the lanes, runs the instances, and rolls back.
+// runSplit applies the lanes, runs the instances until they end, and rolls the lanes back.
 func (a *app) runSplit(ctx context.Context, s *split.Split, file string) error {
 	for _, n := range s.Notes {
 		fmt.Fprintln(a.Stderr, "niclane: note:", n)
@@ -153,15 +153,15 @@ func (a *app) runSplit(ctx context.Context, s *split.Split, file string) error {
 	if errors.As(err, &ended) && s.Content == split.Duplicate {
 		err = cli.ExitCode{Code: cli.ExitError} // an instance that ended printed the reason itself
 	}
-	// The lanes go after every kind of end, also after an interrupt.
+	// Roll back however the instances ended, also after an interrupt.
 	if rerr := a.rollback(context.WithoutCancel(ctx), engine.RollbackOptions{Of: path}); rerr != nil {
 		return errors.Join(err, rerr)
 	}
 	return errors.Join(err, os.Remove(path))
 }
 
-// takeFile writes a file and locks it until it is closed. It takes over the file and the lanes
-// of a killed process: apply then plans from those lanes.
+// takeFile writes a file and locks it until the caller closes it. If a killed process has left the
+// file and its lanes, takeFile takes both over: apply then plans from those lanes.
 func takeFile(path, text string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func takeFile(path, text string) (*os.File, error) {
 	return f, nil
 }
 
-// splitFile returns the path of the divided lanes file, which also names the lanes for plan,
+// splitFile returns the path of the file with the divided lanes. Users give this path to plan,
 // status and verify.
 func (a *app) splitFile(s *split.Split, file string) string {
 	base := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))

@@ -27,8 +27,9 @@ import (
 //	├─ internal-lane ⇒ COMMAND
 //	└─ internal-lane ⇒ COMMAND
 //
-// Duplicates share a lane and its ports; a connection goes to the duplicate on its node. They
-// are one application to the lane. Its first process runs them:
+// Duplicates share a lane and its ports. A connection goes to the duplicate on the node where its
+// packets arrive. For the lane, all duplicates are one application, and its first process starts
+// them:
 //
 //	niclane split
 //	└─ internal-lane ⇒ internal-instances
@@ -42,11 +43,12 @@ const (
 
 // A laneRun is the argument of internal-lane.
 type laneRun struct {
-	Parent           int // when it ends, this process gets SIGTERM
+	Parent           int // PID of the parent; when the parent ends, this process gets SIGTERM
 	RunDir, StateDir string
 	Lane, File       string
 	CPUs, Mems       []int
-	// Nodes and Ports lead connections to instances, if set.
+	// If set, connections to Ports go to the instance on the node where they arrive. Nodes has the
+	// processors of each node.
 	Nodes   [][]int
 	Ports   []uint16
 	Command []string
@@ -66,7 +68,7 @@ type place struct {
 	CPUs, Mems []int
 }
 
-// splitCommands returns the processes that niclane split starts.
+// splitCommands returns the processes that niclane split starts, with their command lines.
 func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, error) {
 	if s.Content == split.Shard {
 		var out []instances.Instance
@@ -97,7 +99,7 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 	if len(s.Instances) > 1 {
 		r.Ports = l.Ports("tcp")
 		for _, x := range s.Instances {
-			// Processors of a node that serve its queues need not belong to the instance.
+			// A node's processors that serve its queues may not be among the instance's, so add them.
 			node := append(slices.Clone(x.CPUs), x.Polling...)
 			slices.Sort(node)
 			r.Nodes = append(r.Nodes, slices.Compact(node))
@@ -112,7 +114,8 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 
 func called(x split.Instance) string { return fmt.Sprintf("instance %d on node %d", x.Index, x.Node) }
 
-// selfArgs returns the command line of an internal part with its argument.
+// selfArgs returns a command line that starts niclane's internal part arg. The part gets config as
+// JSON.
 func selfArgs(arg string, config any) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -29,9 +29,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// nodeServer is the name under which the test's executable acts as TestSplit's server, with an
-// instance per node. Any of its threads accepts connections. An answer names the instance and
-// the processor on which the connection's packets arrived.
+// nodeServer is the name under which this test binary acts as the server of TestSplit. An instance
+// of it runs on each node, and any of its threads accepts connections. It answers with its node,
+// and with the processor on which the connection's packets arrived.
 const nodeServer = "niclane-test-node-server"
 
 func serveNode() {
@@ -81,8 +81,8 @@ func listenOnNode(addr string) error {
 
 type splitBed struct{ *clitest.Bed }
 
-// TestSplit runs one instance per NUMA node. On a machine without two nodes, it shows the
-// command two nodes, one without memory. Processors, queues and connections are real in both
+// TestSplit runs one instance per NUMA node. On a machine without two nodes, the command sees two
+// made-up nodes, one of them without memory. Processors, queues and connections are real in both
 // cases.
 func TestSplit(t *testing.T) {
 	b := splitBed{clitest.NewBed(t)}
@@ -103,7 +103,7 @@ func TestSplit(t *testing.T) {
 	t.Run("shard", func(t *testing.T) { splitBed{b.In(t)}.shard() })
 }
 
-// command returns a command in the system under test, which sees the two nodes.
+// command returns a command in the system under test that sees two NUMA nodes.
 func (b splitBed) command(argv ...string) *exec.Cmd {
 	b.Helper()
 	return b.CommandOn(lab.SUT, b.Shown(argv...)...)
@@ -142,7 +142,8 @@ func (b splitBed) start(args ...string) *splitRun {
 // An answer is the reply of an instance.
 type answer struct{ node, arrived, pid int }
 
-// ask connects from the client's namespace, in which the calling thread must be.
+// ask sends one request from the client. The calling thread must be in the client's network
+// namespace.
 func ask(addr [4]byte) (a answer, err error) {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -169,7 +170,7 @@ func ask(addr [4]byte) (a answer, err error) {
 	return a, err
 }
 
-// batch asks n times; nil if one request failed.
+// batch sends n requests and returns the answers, or nil if one request failed.
 func (b splitBed) batch(addr [4]byte, n int) (all []answer) {
 	b.Helper()
 	labtest.OnHost(b.T, b.Lab, lab.Client, func(*testing.T) {
@@ -185,7 +186,7 @@ func (b splitBed) batch(addr [4]byte, n int) (all []answer) {
 	return all
 }
 
-// until waits for a condition.
+// until waits until cond is true. It fails the test after 90 s, or if niclane split ends before.
 func (b splitBed) until(what string, r *splitRun, cond func() bool) {
 	b.Helper()
 	deadline := time.Now().Add(90 * time.Second)
@@ -201,7 +202,7 @@ func (b splitBed) until(what string, r *splitRun, cond func() bool) {
 	}
 }
 
-// reports returns the keepers' reports.
+// reports returns the files in which the keepers write their reports.
 func (b splitBed) reports() string {
 	names, _ := filepath.Glob(filepath.Join(b.Dir, "run", "apps", "*.report"))
 	var all strings.Builder
@@ -212,7 +213,7 @@ func (b splitBed) reports() string {
 	return all.String()
 }
 
-// placed checks that an instance is confined to its node.
+// placed checks that an instance may use only the processors and the memory of its node.
 func (b splitBed) placed(a answer, byCpuset bool) {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.pid))
@@ -236,7 +237,7 @@ func (b splitBed) placed(a answer, byCpuset bool) {
 	if here == 0 || len(pages) > 0 {
 		b.Errorf("instance on node %d: %d pages of its own there, on other nodes %v\n%s", a.node, here, pages, maps)
 	}
-	// The cpuset of a shard's lane, if there is one, confines its memory.
+	// A shard's memory may be confined by the cpuset of its lane instead.
 	if mems := "Mems_allowed_list:\t" + strconv.Itoa(b.Mem[a.node]) + "\n"; byCpuset &&
 		strings.Contains(string(status), mems) {
 		return
@@ -246,8 +247,9 @@ func (b splitBed) placed(a answer, byCpuset bool) {
 	}
 }
 
-// anonymousPages counts a process's anonymous pages by node, from /proc/PID/numa_maps
-// (numa(7)). Pages of files are where they were first read.
+// anonymousPages returns the number of a process's anonymous pages on each node, from
+// /proc/PID/numa_maps (numa(7)). Pages of files do not count: they are on the node that first read
+// the file.
 func anonymousPages(maps string) map[int]int {
 	pages := map[int]int{}
 	for line := range strings.Lines(maps) {
@@ -264,7 +266,7 @@ func anonymousPages(maps string) map[int]int {
 	return pages
 }
 
-// local reports whether each connection was accepted on the node where it arrived, and both
+// local reports whether each connection was accepted on the node where it arrived, and whether both
 // nodes accepted some.
 func (b splitBed) local(all []answer) bool {
 	taken := map[int]int{}
@@ -277,8 +279,8 @@ func (b splitBed) local(all []answer) bool {
 	return len(taken) == 2
 }
 
-// enough is a number of connections that the kernel's hash would not keep on their nodes by
-// chance.
+// enough is a number of connections so large that the kernel's hash cannot by chance send each to
+// the node where it arrives.
 const enough = 64
 
 func (b splitBed) duplicate() {
@@ -312,7 +314,7 @@ func (b splitBed) duplicate() {
 		b.Errorf("a second one: %s", out)
 	}
 
-	// A killed niclane split leaves no instance. It leaves its lanes, which the next run takes
+	// A killed niclane split leaves no instance running, but leaves its lanes. The next run takes them
 	// over.
 	_ = r.cmd.Process.Kill()
 	<-r.done
@@ -327,7 +329,7 @@ func (b splitBed) duplicate() {
 	b.until("connections stay on their node again", r,
 		func() bool { return b.local(b.batch([4]byte{10, 77, 0, 1}, enough)) })
 
-	// When one instance ends, the others and the lanes go too.
+	// If one instance ends, niclane split ends the others and rolls the lanes back.
 	all := b.batch([4]byte{10, 77, 0, 1}, 1)
 	if len(all) != 1 {
 		b.Fatal("no answer")
@@ -361,7 +363,7 @@ func (b splitBed) shard() {
 	b.nothingLeft()
 }
 
-// run runs niclane and checks its exit code.
+// run runs niclane, checks its exit code and returns its output.
 func (b splitBed) run(code int, args ...string) string {
 	b.Helper()
 	out, err := b.niclane(args...).CombinedOutput()

@@ -97,7 +97,7 @@ func (a *app) sayUnshown() error {
 	return nil
 }
 
-// leftText returns a text that counts the objects and names some of them.
+// leftText returns a text with the number of objects that are left, and the names of some.
 func leftText(records []journal.Record) string {
 	const named = 5
 	var keys []string

@@ -18,8 +18,9 @@ import (
 
 // Sent packets are counted in two ways.
 //
-// The classifier always counts the packets of each lane by transmit queue. It knows the queue
-// if it chooses it, or if the queue follows the socket's receive queue; otherwise the queue is
+// The classifier always counts the packets of each lane by transmit queue. It knows the queue if it
+// chooses the queue, or if the queue follows from the socket's receive queue. Otherwise the queue
+// is
 // unknown. This costs almost nothing.
 //
 // With --sent, a program at a tracepoint counts the real transmit queues. It runs for every
@@ -33,9 +34,9 @@ type sentCounter interface {
 	close()
 }
 
-// countSent starts to count sent packets: at the tracepoint if exact is true, which needs the
-// devices' state, otherwise with the classifier. notCounted says what cannot be counted, and
-// why. Without a classifier (lanes by control group), nothing is counted.
+// countSent starts to count sent packets. If exact is true, it counts at the tracepoint; this needs
+// st, the devices' state. Otherwise it reads the classifier's counters. notCounted says what cannot
+// be counted, and why. Lanes by control group have no classifier, so nothing is counted.
 func (a *app) countSent(js []*journal.Journal, st *device.State, devices []string, exact bool) (s sentCounter,
 	notCounted []string, err error) {
 	var senders senders
@@ -79,7 +80,7 @@ func (a *app) countSent(js []*journal.Journal, st *device.State, devices []strin
 	return &classified, nil, nil
 }
 
-// classifierCounts reads the classifiers' counters.
+// classifierCounts counts by the counters that the classifiers keep.
 type classifierCounts struct {
 	countings map[string][]verify.Counting // by device
 	tc        *tc.Client
@@ -96,7 +97,7 @@ func (c *classifierCounts) add(applied verify.Applied, dev string) {
 }
 
 func (c *classifierCounts) close() {
-	_ = c.bpf.Close() // nothing was written
+	_ = c.bpf.Close() // they only read, so an error loses nothing
 	_ = c.tc.Close()
 }
 
@@ -136,10 +137,10 @@ func add(to map[status.LaneQueue]device.QueueCounter, at status.LaneQueue, packe
 	to[at] = sum
 }
 
-// senders counts at the tracepoint.
+// senders counts sent packets at the tracepoint, for each device.
 type senders []*deviceWatch
 
-func (ss senders) close() { _ = watching(ss).close() } // nothing was written
+func (ss senders) close() { _ = watching(ss).close() } // the watch only reads, so an error loses nothing
 
 func (ss senders) read() (map[string]map[status.LaneQueue]device.QueueCounter, error) {
 	out := map[string]map[status.LaneQueue]device.QueueCounter{}

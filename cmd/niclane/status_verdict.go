@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A verdict is the applied files of some devices, with their drift.
+// A verdict has the applied lanes files of some devices, each with the drift that was found.
 type verdict []appliedFile
 
 type appliedFile struct {
@@ -45,7 +45,7 @@ func (a *app) compareApplied(ctx context.Context, devices []string) (verdict, er
 	return out, nil
 }
 
-// add adds the members and the drift of a lane.
+// add adds to l the members and the drift of its lane.
 func (v verdict) add(l *status.Lane) {
 	for _, of := range v {
 		if !slices.Contains(of.Journal.Head().Devices, l.Device) {
@@ -67,8 +67,8 @@ func (v verdict) add(l *status.Lane) {
 	}
 }
 
-// write prints for each file whether its lanes are in force, otherwise what differs and its
-// meaning.
+// write prints for each file that its lanes are in force, or how many objects differ and what each
+// difference means.
 func (v verdict) write(w io.Writer) error {
 	for _, of := range v {
 		config := of.Journal.Head().Config

@@ -23,7 +23,7 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// rateOutput is the JSON output of status --watch: one document on each line.
+// rateOutput is one line of the JSON output of status --watch. Each line is one document.
 type rateOutput struct {
 	Time time.Time    `json:"time"`
 	Rows []status.Row `json:"rows"`
@@ -31,8 +31,8 @@ type rateOutput struct {
 	NotCounted []string `json:"notCounted,omitempty"`
 }
 
-// watchStatus prints rates every interval, count times or until it is interrupted, which is no
-// error.
+// watchStatus prints rates every interval. It ends after count times; if count is 0, it goes on
+// until it is interrupted. An interrupt is not an error.
 func (a *app) watchStatus(ctx context.Context, args []string, interval time.Duration, count int, sent bool) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
@@ -94,7 +94,7 @@ func (a *app) printRates(r rateOutput) error {
 	return status.WriteRates(a.Stdout, r.Rows)
 }
 
-// A rater reads the counters.
+// A rater reads the counters from which rates are computed.
 type rater struct {
 	app     *app
 	devices []string
@@ -105,12 +105,12 @@ type rater struct {
 	handlers map[uint32]map[int]int
 	// sent counts sent packets while the rater is open.
 	sent sentCounter
-	// notCounted says what it does not count, and why.
+	// notCounted says which sent packets it does not count, and why.
 	notCounted []string
 }
 
-// newRater returns a rater. If exact is true, it counts sent packets at the tracepoint, which
-// costs all packets of the host time.
+// newRater returns a rater. If exact is true, it counts sent packets at the tracepoint. This costs
+// time for every packet of the host.
 func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []string, exact bool) (*rater, error) {
 	js, err := a.Engine().Journals()
 	if err != nil {
@@ -149,7 +149,7 @@ func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []s
 func (r *rater) close() {
 	r.sent.close()
 	if r.tc != nil {
-		_ = r.bpf.Close() // nothing was written
+		_ = r.bpf.Close() // they only read, so an error loses nothing
 		_ = r.tc.Close()
 	}
 }
@@ -197,7 +197,7 @@ func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.Sta
 	return m, at, st, nil
 }
 
-// arrived adds the counts of niclane's XDP program.
+// arrived adds to m the packets that niclane's XDP program on dev has counted.
 func (r *rater) arrived(m *status.Moment, dev string) error {
 	if r.numbers[dev] == nil {
 		return nil
@@ -225,7 +225,7 @@ func (r *rater) arrived(m *status.Moment, dev string) error {
 	return nil
 }
 
-// addHandlers adds the threads that empty the cpumap of niclane's XDP program.
+// addHandlers adds to m the threads that empty the cpumap of niclane's XDP program.
 func (r *rater) addHandlers(m *status.Moment, d *device.Device) error {
 	if r.numbers[d.Name] == nil {
 		return nil
@@ -255,7 +255,7 @@ func cpumapThreads(program uint32, queues []device.CPUQueue) (map[int]int, error
 	out := map[int]int{}
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program))
 	if errors.Is(err, fs.ErrNotExist) {
-		return out, nil // detached meanwhile
+		return out, nil // the program was detached meanwhile
 	}
 	if err != nil {
 		return nil, err

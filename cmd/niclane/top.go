@@ -71,7 +71,7 @@ func (a *app) top(ctx context.Context, args []string, interval time.Duration, se
 	}()
 	top.Run(ctx, screen, interval, frames)
 	cancel()
-	<-ended // the counting programs are detached
+	<-ended // wait until the counting programs are detached
 	return nil
 }
 

@@ -67,9 +67,9 @@ type verifyOutput struct {
 	Config   string           `json:"config"`
 	Devices  []string         `json:"devices"`
 	Findings []verify.Finding `json:"findings"`
-	// Probes are the sent packets and their answers.
+	// Probes are the probe packets that were sent, and their answers.
 	Probes []verify.Probe `json:"probes,omitempty"`
-	// Traffic is what passed each device.
+	// Traffic is the number of packets that passed each device, by lane and queue.
 	Traffic []verify.Watched `json:"traffic,omitempty"`
 }
 

@@ -25,7 +25,8 @@ type target struct {
 	path probe.Path
 }
 
-// maxTargets limits the packets of the default lane, which sends to each target.
+// maxTargets is the largest number of addresses. It limits the probe packets: for the default lane,
+// verify sends some to each address.
 const maxTargets = 8
 
 func parseTargets(args []string) ([]target, error) {
@@ -47,7 +48,7 @@ func parseTargets(args []string) ([]target, error) {
 	return out, nil
 }
 
-// find finds the paths to the targets.
+// find finds the path to each target: device, VLAN and source address.
 func find(targets []target) error {
 	for i, t := range targets {
 		path, err := probe.Find(t.addr)
@@ -59,7 +60,7 @@ func find(targets []target) error {
 	return nil
 }
 
-// probe sends packets of the watched lanes and adds the outcome to the results.
+// probe sends probe packets for the watched lanes and adds the outcome to the results.
 func (ws watching) probe(ctx context.Context, targets []target, results []verifyOutput) error {
 	if err := ws.reached(targets); err != nil {
 		return err
@@ -67,7 +68,7 @@ func (ws watching) probe(ctx context.Context, targets []target, results []verify
 	var all []verify.Probe
 	for _, w := range ws {
 		if w.err != nil {
-			continue // its packets would not be seen
+			continue // verify would not see its packets
 		}
 		ps, fs := verify.Probes(w.applied, w.device, w.paths(targets))
 		all = append(all, ps...)
@@ -126,7 +127,8 @@ func (w *deviceWatch) paths(targets []target) []verify.Path {
 	return out
 }
 
-// send sends the packets of all probes in turns, and adds the answers to the probes.
+// send sends the packets of all probes and adds the answers to them: first one packet of each
+// probe, then a second of each, and so on.
 func (ws watching) send(ctx context.Context, ps []verify.Probe) error {
 	var attempts []probe.Attempt
 	var owner []int

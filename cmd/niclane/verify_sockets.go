@@ -16,12 +16,11 @@ import (
 // sockets are this host's TCP connections at the start of a watch.
 type sockets struct {
 	reader *sockiter.Reader
-	before map[uint64]uint32 // received segments, by cookie
+	before map[uint64]uint32 // number of received segments, by socket cookie
 }
 
-// watchSockets records the received segments of each connection. It returns nil if the kernel
-// cannot list sockets (no BTF, before Linux 5.9). verify then relies on the watched packets
-// alone.
+// watchSockets records how many segments each connection has received so far. It returns nil if the
+// kernel cannot list sockets (no BTF, before Linux 5.9). verify then has only the counted packets.
 func watchSockets() *sockets {
 	r, err := sockiter.Open(sockiter.Filter{Connections: true})
 	if err != nil {
@@ -39,14 +38,14 @@ func watchSockets() *sockets {
 	return s
 }
 
-// served returns the connections from other hosts that have received segments since, with their
-// threads if threads is true.
+// served returns the connections from other hosts that have received segments since watchSockets
+// was called. If threads is true, each has the threads that use it.
 func (s *sockets) served(threads bool) []verify.Connection {
 	list, err := s.reader.Sockets()
 	if err != nil {
 		return nil
 	}
-	own := map[string]bool{} // both ends are on this host
+	own := map[string]bool{} // addresses of all connections, seen from their other end
 	for _, x := range list {
 		own[x.Remote.String()+x.Local.String()] = true
 	}
@@ -64,7 +63,7 @@ func (s *sockets) served(threads bool) []verify.Connection {
 	}
 	by, err := niclaneapp.Workers(inodes)
 	if err != nil {
-		return out // the threads stay unknown
+		return out // without the threads
 	}
 	for i, inode := range inodes {
 		out[i].Thread, out[i].Process = by[inode].TID, by[inode].Comm
@@ -72,7 +71,8 @@ func (s *sockets) served(threads bool) []verify.Connection {
 	return out
 }
 
-// findings adds the findings about sockets to the results. Lanes that are gone by now get none.
+// findings adds the findings about sockets to the results. A lane that was rolled back meanwhile
+// gets none.
 func (s *sockets) findings(ctx context.Context, a *app, results []verifyOutput) {
 	if s == nil {
 		return

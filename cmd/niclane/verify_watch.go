@@ -18,21 +18,21 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// watching is the watch of the traffic on all devices with lanes, at the same time.
+// watching counts the traffic of all devices with lanes at the same time.
 type watching []*deviceWatch
 
-// A deviceWatch is the watch of one device of a lanes file.
+// A deviceWatch counts the traffic of one device of a lanes file.
 type deviceWatch struct {
 	result  int // index of the lanes file's result
 	applied verify.Applied
 	device  string
-	lanes   []string // lane number minus one is the index
+	lanes   []string // lane number N of the watcher is lanes[N-1]
 	watcher *count.Watcher
 	err     error
 	last    verify.Watched // set after the end
 }
 
-// begin starts to watch the existing devices of a lanes file.
+// begin starts to count the traffic of a lanes file's devices that exist.
 func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
 	var done []string
 	for _, l := range a.Lanes {
@@ -47,7 +47,7 @@ func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
 	}
 }
 
-// open starts to watch the device.
+// open starts to count the device's traffic. Function open attaches the counting programs.
 func (w *deviceWatch) open(d *device.Device, open func(*device.Device, []count.Lane) (*count.Watcher, error)) {
 	var lanes []count.Lane
 	matches, named := verify.Matches(w.applied, w.device), verify.Named(w.applied, w.device)
@@ -80,14 +80,14 @@ func priority(class string) uint32 {
 	return uint32(hi<<16 | lo)
 }
 
-// end waits until during has passed since began, ends the watch and returns the findings by
-// lanes file.
+// end waits until the time since began is at least during. It then ends the watch and returns the
+// findings by index of the lanes file's result.
 func (ws watching) end(ctx context.Context, began time.Time, during time.Duration) map[int][]verify.Finding {
 	out := map[int][]verify.Finding{}
 	if len(ws) == 0 {
 		return out
 	}
-	longer := time.Since(began) > during // probes wait for answers
+	longer := time.Since(began) > during // the probes waited longer for answers
 	select {
 	case <-time.After(during - time.Since(began)):
 	case <-ctx.Done():
@@ -113,18 +113,16 @@ func (ws watching) close() error {
 	return errors.Join(errs...)
 }
 
-// drainTime is the longest wait without progress for packets in a cpumap. Packets that do not
-// come out were dropped on the way in. The thread that empties the cpumap takes microseconds
-// for each packet, and the queue holds a few thousand. A thread may have to wait for its
-// processor, as in an emulated guest. So drain waits while packets come out, for at most
-// drainMost.
+// drain waits for packets in a cpumap while some come out: until none has come out for drainTime,
+// and for at most drainMost. Packets that are still missing were dropped before the cpumap. Its
+// thread takes microseconds for each of a few thousand packets, but may have to wait for its
+// processor, as in an emulated guest.
 const (
 	drainTime = time.Second
 	drainMost = 20 * time.Second
 )
 
-// drain waits until as many packets have arrived on other processors as were given to the
-// cpumap.
+// drain waits until the other processors have received as many packets as the cpumap was given.
 func (ws watching) drain() {
 	for _, w := range ws {
 		if w.err == nil && len(verify.CPULanes(w.applied, w.device)) > 0 {
@@ -171,7 +169,7 @@ func (w *deviceWatch) findings(during time.Duration) []verify.Finding {
 	return verify.Traffic(w.applied, w.last)
 }
 
-// seen converts the counts so far.
+// seen converts the watcher's counts so far to those of package verify.
 func (w *deviceWatch) seen(counts count.Counts) verify.Watched {
 	var fragments uint64
 	for _, c := range slices.Concat(counts.Received, counts.Sent) {
@@ -194,7 +192,7 @@ func cannotWatch(err error) string {
 	return "it needs a kernel with BTF (/sys/kernel/btf/vmlinux)"
 }
 
-// name returns the lane of a watcher's lane number, "" for packets that match no lane.
+// name returns the lane with the watcher's number i, or "" for packets that match no lane.
 func (w *deviceWatch) name(i int) string {
 	switch {
 	case i == count.Unread:

@@ -69,7 +69,8 @@ tells systemd that it is ready and alive.`,
 	return cmd
 }
 
-// parseListen parses --listen. nil means no listener, and a zero address the default one.
+// parseListen parses the value of --listen. It returns nil for "none", and a zero address for the
+// default socket.
 func parseListen(s string) (*metrics.Address, error) {
 	switch s {
 	case "":

@@ -14,7 +14,7 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// serveHealth serves metrics and health. It returns nil if at is nil.
+// serveHealth starts to serve metrics and health at an address. If at is nil, it returns nil.
 func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine, first string) (*metrics.Server,
 	error) {
 	if at == nil {
@@ -34,7 +34,7 @@ func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine,
 	return metrics.Serve(*at, k, func(ctx context.Context) (metrics.Reading, error) { return a.readCounters(ctx, m) })
 }
 
-// readCounters reads the permanent counters of the kept lanes.
+// readCounters reads the counters of the lanes that watch keeps. It attaches no program to count.
 func (a *app) readCounters(ctx context.Context, m *host.Machine) (metrics.Reading, error) {
 	var r metrics.Reading
 	js, err := m.Journals()
@@ -60,7 +60,7 @@ func (a *app) readCounters(ctx context.Context, m *host.Machine) (metrics.Readin
 	return r, err
 }
 
-// present returns the devices that exist: others have no counters.
+// present returns the devices that exist. The others have no counters.
 func present(devices []string) []string {
 	var out []string
 	for _, d := range devices {

@@ -13,8 +13,8 @@ import (
 // A supervisor is systemd, if it started this process as a service that reports its readiness
 // (sd_notify(3)). Without systemd, its methods do nothing.
 type supervisor struct {
-	// heartbeat is the interval of life signs: half of the watchdog's time
-	// (sd_watchdog_enabled(3)); 0: none wanted.
+	// heartbeat is the time between life signs, half of the watchdog's limit (sd_watchdog_enabled(3));
+	// 0: systemd wants none.
 	heartbeat time.Duration
 	isReady   bool
 	watchdog  bool
@@ -28,7 +28,7 @@ func newSupervisor() *supervisor {
 	return s
 }
 
-// say sends a notification and ignores errors.
+// say sends a notification to systemd and ignores errors.
 func (s *supervisor) say(state string) { _, _ = daemon.SdNotify(false, state) }
 
 func (s *supervisor) ready(status string) {
@@ -47,7 +47,7 @@ func (s *supervisor) alive() {
 
 func (s *supervisor) stopping() { s.say(daemon.SdNotifyStopping) }
 
-// also returns a report function that also sets the service's status to the event.
+// also returns a function that calls report and then shows the event in the service's status.
 func (s *supervisor) also(report func(watch.Event)) func(watch.Event) {
 	return func(e watch.Event) {
 		report(e)

@@ -16,12 +16,12 @@ import (
 // frameLines counts the lines that are not rows: title, header, keys.
 const frameLines = 3
 
-// A column is a column of the table. Its width is in cells.
+// A column is a column of the table. Its width is in cells of the terminal.
 type column struct {
 	title string
 	width int
 	text  func(status.Row) string
-	// alarm reports whether the value needs attention.
+	// alarm reports whether a value is shown in the alarm style.
 	alarm func(status.Row) bool
 }
 
@@ -147,7 +147,7 @@ func (v *view) columns(width int) (cs []column, all bool) {
 	return append([]column{nameColumn}, traffic()...), false
 }
 
-// Styles of cells.
+// The styles of the table's cells.
 var (
 	plain  = tcell.StyleDefault
 	bold   = plain.Bold(true)
@@ -216,8 +216,8 @@ func (v *view) rows() []status.Row {
 	return out
 }
 
-// line draws one line of the table. The first column is left-aligned, the others are
-// right-aligned.
+// line draws line y of the screen: the text of each column. The first column is left-aligned, the
+// others are right-aligned.
 func (v *view) line(y, width int, style tcell.Style, cs []column, text func(column) (string, bool)) {
 	x := 0
 	for i, c := range cs {
@@ -240,7 +240,7 @@ func (v *view) line(y, width int, style tcell.Style, cs []column, text func(colu
 	}
 }
 
-// cut shortens a text to a number of cells.
+// cut shortens a text to a number of cells; "…" marks the end that is missing.
 func cut(s string, cells int) string {
 	if uniseg.StringWidth(s) <= cells {
 		return s
@@ -255,7 +255,7 @@ func cut(s string, cells int) string {
 	return out + "…"
 }
 
-// put writes a text and returns the column after it. It cuts the text at the width.
+// put writes a text from column x on, cuts it at column width, and returns the column after it.
 func put(s tcell.Screen, x, y, width int, style tcell.Style, text string) int {
 	g := uniseg.NewGraphemes(text)
 	for g.Next() {

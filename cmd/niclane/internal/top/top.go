@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top shows the rates of lanes on a terminal, live. It draws given frames and reads
-// keys. It restores the terminal at every kind of end.
+// Package top shows the rates of lanes on a terminal, live. It draws frames that the caller gives
+// it, and reads keys. However it ends, it restores the terminal.
 package top
 
 import (
@@ -19,7 +19,7 @@ import (
 type Frame struct {
 	Time time.Time
 	Rows []status.Row
-	// Notice is shown above the rows, or instead of missing ones.
+	// Notice is a message, shown above the rows. If there are no rows, it says why.
 	Notice string
 }
 
@@ -66,14 +66,14 @@ func Run(ctx context.Context, s tcell.Screen, interval time.Duration, frames <-c
 	}
 }
 
-// A view is the user's choice of what to show.
+// A view is one screen and the user's choice of what it shows.
 type view struct {
 	screen   tcell.Screen
 	interval time.Duration
 	frame    Frame
 	paused   bool
 	lanes    bool // lanes only, without queues
-	polling  bool // the second half of the columns, if not all fit
+	polling  bool // shows the polling columns, not the traffic columns, if only one half fits
 	first    int  // index of the top row
 }
 

@@ -89,7 +89,8 @@ func (x *terminal) without(text string) {
 
 func (x *terminal) typed(key tcell.Key, r rune) { x.InjectKey(key, r, tcell.ModNone) }
 
-// TestNarrow: at 80x24 every column is shown in one of two halves, and every row by scrolling.
+// TestNarrow: a terminal of 80x24 shows one half of the columns at a time. Scrolling shows every
+// row.
 func TestNarrow(t *testing.T) {
 	x := begin(t, 80, 24)
 	x.frames <- frame()
@@ -126,7 +127,7 @@ func TestWide(t *testing.T) {
 	}
 	x.without("Tab")
 	x.SetSize(80, 10)
-	_ = x.PostEvent(tcell.NewEventResize(80, 10)) // a full queue already has such an event
+	_ = x.PostEvent(tcell.NewEventResize(80, 10)) // it fails only if the queue is full, and then such an event is in it
 	x.until("rows 1 to 7 of 30")
 }
 
@@ -135,7 +136,7 @@ func TestTiny(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {10, 2}, {3, 3}} {
 		x := begin(t, size[0], size[1])
 		x.frames <- frame()
-		x.frames <- frame() // accepted only after the first was drawn
+		x.frames <- frame() // Run takes this frame only after it has drawn the first
 	}
 }
 
