@@ -11,19 +11,19 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// An Advice is the settings with which one application fits a lane.
+// An Advice says how to configure one application so that it fits a lane.
 type Advice struct {
 	Application string `json:"application"`
-	// Since is the first version that has the settings.
+	// Since is the first version of the application that has these settings.
 	Since    string   `json:"since,omitempty"`
 	Settings []string `json:"settings,omitempty"`
-	// Why gives the reasons. Cautions say what the settings do not do, or what undoes them.
+	// Why gives the reasons. Cautions say what the settings do not do, or what makes them useless.
 	Why      []string `json:"why"`
 	Cautions []string `json:"cautions,omitempty"`
 	Source   string   `json:"source"`
 }
 
-// Applications returns the names that Advise accepts, in its order.
+// Applications returns the names that Advise accepts, in the order of its results.
 func Applications() []string {
 	var names []string
 	for _, a := range advisors {
@@ -40,8 +40,8 @@ var advisors = []struct {
 	{"spdk", spdk},
 }
 
-// Advise returns the settings of application name that match the lane, or of all applications
-// if name is "". For an unknown name the error lists the known ones.
+// Advise returns the settings of application name that match the lane. If name is "", it returns
+// those of all applications. For an unknown name, the error lists the known ones.
 func Advise(l Lane, name string) ([]Advice, error) {
 	var out []Advice
 	for _, a := range advisors {
@@ -55,7 +55,7 @@ func Advise(l Lane, name string) ([]Advice, error) {
 	return out, nil
 }
 
-// byNAPI returns the cautions for applications that place connections by NAPI ID.
+// byNAPI returns the cautions for applications that choose a connection's thread by NAPI ID.
 func byNAPI(l Lane) []string {
 	var out []string
 	if l.Handed {
@@ -179,7 +179,8 @@ func spdk(l Lane) Advice {
 	}
 }
 
-// match returns a text that compares the number of the lane's queues with its processors.
+// match returns a text about the numbers of the lane's queues and processors, and how to make them
+// equal.
 func match(l Lane) string {
 	q, c := l.Queues(), len(l.CPUs())
 	s := fmt.Sprintf("the lane has %s and %s", count(q, "queue"), count(c, "processor"))
@@ -196,8 +197,8 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// listenAt returns ADDRESS:PORT of the lane's first TCP member that has ports. "*" and "PORT"
-// stand for what it lacks.
+// listenAt returns ADDRESS:PORT of the lane's first TCP member that has ports. If there is no
+// single address, ADDRESS is "*"; if there is no such member, PORT is "PORT".
 func listenAt(l Lane) string {
 	port, addr := "PORT", "*"
 	for _, m := range l.Members {

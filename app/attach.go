@@ -28,8 +28,8 @@ type Target struct {
 }
 
 // Attach brings a running application into a lane: its processes, the processes that they start
-// later, and its sockets. The Result says what was done and what was not possible. On an error,
-// Attach has undone its changes.
+// later, and its sockets. The Result says what was done and what was not possible. If Attach fails,
+// it undoes its own changes.
 func Attach(l Lane, o Options, t Target) (_ *Result, err error) {
 	s, err := Open(o.RunDir)
 	if err != nil {
@@ -64,7 +64,7 @@ func Attach(l Lane, o Options, t Target) (_ *Result, err error) {
 	return &Result{Record: a.record, Notes: a.notes}, nil
 }
 
-// A Result is the record of an application in a lane, with notes.
+// A Result is the record of an application in a lane, with notes for the user.
 type Result struct {
 	*Record
 	// Notes are facts that the user should know.
@@ -125,8 +125,8 @@ func (a *attachment) begin(t Target) error {
 	case err != nil:
 		return err
 	case managed != nil:
-		// A unit or container stays in the groups that its manager chose. In a hierarchy where
-		// the manager chose none, it gets a group of niclane's.
+		// A unit or container stays in the groups that its manager chose. If the manager chose none in a
+		// hierarchy, niclane makes a group there.
 		for _, h := range hs {
 			g := Group{Hierarchy: h.controller, Root: h.root, Path: h.of(r.Home)}
 			if !managed(g.Path) {
@@ -156,8 +156,8 @@ func truth(b bool) int {
 	return 0
 }
 
-// find returns the application's first process. For a unit or container, managed reports
-// whether a control group belongs to its manager; otherwise managed is nil.
+// find returns the application's first process. For a unit or container, function managed reports
+// whether a control group belongs to its manager. Otherwise managed is nil.
 func (a *attachment) find(t Target) (pid int, managed func(path string) bool, err error) {
 	if t.PID != 0 {
 		a.pids, err = descendants(t.PID)
@@ -187,14 +187,14 @@ func (a *attachment) find(t Target) (pid int, managed func(path string) bool, er
 	return oldest(a.pids), within(want), nil
 }
 
-// within returns a function that reports whether a control group, or a group above it, is
-// wanted.
+// within returns a function that splits a control group's path, and reports whether want accepts
+// one of the names in it.
 func within(want func(base string) bool) func(path string) bool {
 	return func(path string) bool { return slices.ContainsFunc(strings.Split(path, "/"), want) }
 }
 
-// findMachine is find for a virtual machine. managed is nil if no manager owns its control
-// groups.
+// findMachine does what find does, for a virtual machine. If no manager owns the machine's control
+// groups, managed is nil.
 func (a *attachment) findMachine(tap string) (pid int, managed func(path string) bool, err error) {
 	if a.machine, err = findMachine(tap); err != nil {
 		return 0, nil, err
@@ -212,7 +212,8 @@ func (a *attachment) findMachine(tap string) (pid int, managed func(path string)
 	return pid, nil, nil
 }
 
-// search returns the control group whose name is wanted. None, or more than one, is an error.
+// search returns the control group whose name want accepts. It is an error if there is none, or
+// more than one.
 func (a *attachment) search(what string, want func(base string) bool) (Group, error) {
 	root, found, err := cgroup.Search(a.groups, want)
 	switch {
@@ -228,7 +229,7 @@ func (a *attachment) search(what string, want func(base string) bool) (Group, er
 	return Group{Root: root, Path: found[0]}, nil
 }
 
-// oldest returns the process that started first.
+// oldest returns the PID of the process that started first.
 func oldest(pids []int) int {
 	best, start := pids[0], ^uint64(0)
 	for _, pid := range pids {
@@ -239,8 +240,8 @@ func oldest(pids []int) int {
 	return best
 }
 
-// sameNetns refuses an application in another network namespace. The lane of this namespace
-// does not carry its sockets.
+// sameNetns returns an error if the application is in another network namespace: its sockets then
+// do not use this namespace's lane.
 func sameNetns(pid int) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
@@ -259,8 +260,8 @@ func sameNetns(pid int) error {
 	return nil
 }
 
-// keepThreads records the affinity of each thread. Moving a process into a cpuset can widen it
-// (before Linux 6.2 always).
+// keepThreads records the affinity of each thread. The affinity can become wider when a process
+// moves into a cpuset (before Linux 6.2, it always does).
 func (a *attachment) keepThreads() error {
 	if len(a.record.CPUs) == 0 {
 		return nil
@@ -278,7 +279,7 @@ func (a *attachment) keepThreads() error {
 			was, err := affinity(tid)
 			p, perr := FindProcess(tid)
 			if err != nil || perr != nil {
-				continue // it ended
+				continue // the thread ended
 			}
 			a.record.Threads = append(a.record.Threads, Thread{Process: p, Was: was})
 		}
@@ -286,7 +287,7 @@ func (a *attachment) keepThreads() error {
 	return a.store.Save(a.record)
 }
 
-// move moves the processes into the groups, with the processes that they start meanwhile.
+// move moves the processes into the groups, and also the processes that they start meanwhile.
 func (a *attachment) move() error {
 	r := a.record
 	moved := map[int]bool{}
@@ -317,7 +318,7 @@ func (a *attachment) move() error {
 	return nil
 }
 
-// confine restricts the application to the lane's processors.
+// confine restricts the application to the processors of its record.
 func (a *attachment) confine() error {
 	r := a.record
 	if len(r.CPUs) == 0 {
@@ -334,8 +335,8 @@ func (a *attachment) confine() error {
 			}
 		}
 	}
-	// A thread that had an affinity keeps those of its processors that belong to the lane.
-	// Without a cpuset, this affinity is the only confinement.
+	// A thread keeps those processors of its affinity that belong to the lane. If there are none, it
+	// gets all of the lane's. Without a cpuset, this affinity is the only confinement.
 	for _, t := range r.Threads {
 		both := slices.DeleteFunc(slices.Clone(t.Was), func(cpu int) bool { return !slices.Contains(r.CPUs, cpu) })
 		if len(both) == 0 {
@@ -353,7 +354,7 @@ func (a *attachment) confine() error {
 	return nil
 }
 
-// confineGroup sets the cpuset of a group that belongs to the manager.
+// confineGroup sets the cpuset of a control group that the application's manager made.
 func (a *attachment) confineGroup(g Group) error {
 	for _, f := range []struct {
 		name string
@@ -383,8 +384,8 @@ func (a *attachment) confineGroup(g Group) error {
 	return nil
 }
 
-// classify gives the application's sockets, old and new, the lane's priority, if the lane
-// classifies packets by control group.
+// classify gives the application's sockets the lane's priority, if the lane classifies packets by
+// control group. It sets sockets that exist already and sockets that are made later.
 func (a *attachment) classify() error {
 	if a.lane.Class == "" {
 		return nil
@@ -407,7 +408,7 @@ func (a *attachment) classify() error {
 	} else if !device.Equal(now, class) {
 		return fmt.Errorf("%s has another class already: %+v", class.Cgroup, now)
 	}
-	// Writing the class again sets the priority of the sockets that the processes already had.
+	// This second write sets the priority of the sockets that the processes already had.
 	if err := client.Write(now, class); err != nil {
 		return err
 	}
@@ -418,7 +419,7 @@ func (a *attachment) classify() error {
 	return nil
 }
 
-// listen assigns connections to listeners for the first time.
+// listen assigns connections to listeners for the first time. Later the keeper does it.
 func (a *attachment) listen() error {
 	r := a.record
 	if r.Listeners == nil {
@@ -475,7 +476,7 @@ func (c Choice) wants(r *Record) bool {
 }
 
 // Detach takes the chosen applications out of their lanes and returns their records. The
-// applications keep running, where they were before.
+// applications keep running. They get back the processors and control groups that they had before.
 func Detach(runDir string, c Choice) ([]*Record, error) {
 	s, err := Open(runDir)
 	if err != nil {

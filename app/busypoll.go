@@ -16,19 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A BusyPoll says how long an application polls the device's queues before it sleeps. niclane
-// sets it on epoll instances with EPIOCSPARAMS (ioctl_eventpoll(2), Linux 6.9), and on
-// listeners and UDP sockets with SO_BUSY_POLL (socket(7)). Connections inherit SO_BUSY_POLL
-// from their listener. The application needs no change: niclane works on duplicates of its
-// descriptors (pidfd_getfd(2)).
+// A BusyPoll says how long an application polls the device's queues before it sleeps. niclane sets
+// this on epoll instances with EPIOCSPARAMS (ioctl_eventpoll(2), Linux 6.9), and on listeners and
+// UDP sockets with SO_BUSY_POLL (socket(7)). Connections inherit SO_BUSY_POLL from their listener.
+// The application needs no change: niclane uses duplicates of its descriptors (pidfd_getfd(2)).
 type BusyPoll struct {
 	// Usecs is the polling time in µs: 1 to 1,000,000.
 	Usecs uint32 `json:"usecs"`
-	// Budget is the number of packets that one poll may take: 1 to 64. 64 is the kernel's limit
-	// for a driver (NAPI_POLL_WEIGHT).
+	// Budget is the largest number of packets that one poll takes: 1 to 64. The kernel limits drivers
+	// to 64 (NAPI_POLL_WEIGHT).
 	Budget uint16 `json:"budget"`
-	// Prefer suppresses interrupts while the application polls, if the NAPIs of its queues
-	// defer them (poller: application).
+	// Prefer suppresses interrupts while the application polls. It needs a lane with "poller:
+	// application", in which the NAPIs defer interrupts.
 	Prefer bool `json:"prefer,omitempty"`
 }
 
@@ -52,14 +51,14 @@ func (b BusyPoll) params() epollParams {
 	return epollParams{usecs: b.Usecs, budget: b.Budget, prefer: uint8(truth(b.Prefer))}
 }
 
-// A Busy counts an application's descriptors after set.
+// A Busy counts the descriptors that set has changed or left.
 type Busy struct {
-	// Epolls and Sockets are the descriptors that poll. Own are descriptors with parameters of
-	// the application's own, which stay.
+	// Epolls and Sockets are the numbers of descriptors that poll now. Own is the number of
+	// descriptors that had settings by the application itself; set leaves them.
 	Epolls  int `json:"epolls"`
 	Sockets int `json:"sockets"`
 	Own     int `json:"own,omitempty"`
-	// NoEpoll is true if the kernel has no such parameters for epoll instances.
+	// NoEpoll is true if the kernel has no busy-poll settings for epoll instances.
 	NoEpoll bool `json:"noEpoll,omitempty"`
 }
 
@@ -79,9 +78,9 @@ func (b BusyPoll) set(pids []int, on bool) (Busy, error) {
 	return s.Busy, errors.Join(errs...)
 }
 
-// busyRead returns net.core.busy_read, the SO_BUSY_POLL of a new socket. The file exists only
-// in the first network namespace, although the value holds in all of them. If the file is
-// missing, busyRead returns 0, the likeliest value.
+// busyRead returns net.core.busy_read, which is the SO_BUSY_POLL of a new socket. The value holds
+// for all network namespaces, but only the first one has the file. Without the file, busyRead
+// returns 0, the likeliest value.
 func busyRead() (int, error) {
 	text, err := os.ReadFile("/proc/sys/net/core/busy_read")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +115,7 @@ func (s *busySetter) process(pid int) error {
 		to, err := os.Readlink(dir + e.Name())
 		n, nerr := strconv.Atoi(e.Name())
 		if err != nil || nerr != nil {
-			continue // closed meanwhile
+			continue // the descriptor was closed meanwhile
 		}
 		var f func(fd int) error
 		switch {
@@ -134,8 +133,8 @@ func (s *busySetter) process(pid int) error {
 			}
 			continue
 		}
-		// The number may belong to another file by now. Each call below fails on a descriptor
-		// of another kind, and changes nothing.
+		// By now the number may be another file's. Each call in f fails on a descriptor of another kind,
+		// and changes nothing.
 		errs = append(errs, f(fd))
 		unix.Close(fd)
 	}
@@ -170,8 +169,8 @@ func (s *busySetter) epoll(fd int) error {
 	return nil
 }
 
-// socket sets listeners and UDP sockets. Existing connections stay as they are: an application
-// that waits for many connections has an epoll instance.
+// socket sets listeners and UDP sockets. It leaves existing connections: an application that waits
+// for many connections has an epoll instance, and epoll sets that.
 func (s *busySetter) socket(fd int) error {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || domain != unix.AF_INET && domain != unix.AF_INET6 {
@@ -213,7 +212,7 @@ func (s *busySetter) socket(fd int) error {
 	} {
 		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.option, o.value)
 		if err == unix.ENOPROTOOPT && o.option != unix.SO_BUSY_POLL {
-			continue // before Linux 5.11
+			continue // Linux before 5.11 lacks this option
 		}
 		if err != nil {
 			return fmt.Errorf("%s to %d: %w", o.name, o.value, err)
@@ -230,7 +229,7 @@ func ioctl(fd int, request uint, arg unsafe.Pointer) error {
 	return nil
 }
 
-// busyPoll turns busy polling on for the first time.
+// busyPoll turns busy polling on for the first time. Later the keeper does it.
 func (a *attachment) busyPoll() error {
 	r := a.record
 	if r.BusyPoll == nil {
@@ -273,19 +272,19 @@ func (r *Record) stopBusyPoll() error {
 	return err
 }
 
-// A busyFollower sets epoll instances and sockets that the application opens later.
+// A busyFollower sets busy polling on epoll instances and sockets that the application opens later.
 type busyFollower struct {
 	pids   []int
 	looked time.Time
 }
 
-// tick sets the descriptors when the processes have changed, and otherwise every lookAgain. A
-// descriptor opened between two looks polls from the next look on.
+// tick sets the descriptors if the processes have changed, or if lookAgain has passed. A descriptor
+// that the application opens between two calls starts to poll at the second.
 func (f *busyFollower) tick(r *Record) {
 	pids, err := r.Groups[0].processes()
 	if err != nil || slices.Equal(pids, f.pids) && time.Since(f.looked) < lookAgain {
 		return
 	}
 	f.pids, f.looked = pids, time.Now()
-	_, _ = r.BusyPoll.set(pids, true) // errors: the next look tries again
+	_, _ = r.BusyPoll.set(pids, true) // the next call tries again
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// polling returns the settings of a process's epoll instances and listeners, with their counts:
+// polling returns how many epoll instances and listeners of a process have which settings. Keys are
 // "epoll USECS/BUDGET/PREFER" and "listener USECS/PREFER".
 func (b *bed) polling(pid int) map[string]int {
 	b.Helper()
@@ -61,8 +61,8 @@ func (b *bed) polling(pid int) map[string]int {
 	return got
 }
 
-// noParams skips the test on a kernel without parameters of epoll instances (before Linux 6.9,
-// 18e2bf0edf4d). On a newer kernel it fails the test.
+// noParams skips the test if the kernel has no busy-poll settings for epoll instances (before Linux
+// 6.9, 18e2bf0edf4d). On a newer kernel it fails the test.
 func noParams(t testing.TB, what string, errno error) {
 	t.Helper()
 	var u unix.Utsname
@@ -78,8 +78,8 @@ func noParams(t testing.TB, what string, errno error) {
 	t.Skipf("%s: %v: Linux %s has no parameters of epoll instances", what, errno, release)
 }
 
-// TestBusyPoll makes the threads of an unmodified memcached poll: its epoll instances, its
-// listener and accepted connections get the settings.
+// TestBusyPoll attaches a memcached with busy polling. The epoll instances, the listener and the
+// accepted connections get the settings, and memcached itself needs no change.
 func TestBusyPoll(t *testing.T) {
 	memcached, err := exec.LookPath("memcached")
 	if err != nil {
@@ -122,7 +122,7 @@ func TestBusyPoll(t *testing.T) {
 		t.Errorf("notes:\n%s", notes)
 	}
 
-	// The keeper sets a new process of the group too.
+	// The keeper also sets a process that enters the group later.
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	must.Do(t, err)
 	defer unix.Close(epoll)
@@ -140,7 +140,8 @@ func TestBusyPoll(t *testing.T) {
 	b.nothingLeft()
 }
 
-// TestBusyPollOwn: settings that the application made itself stay, in the lane and after it.
+// TestBusyPollOwn: settings that the application made itself stay as they are, in the lane and
+// after it.
 func TestBusyPollOwn(t *testing.T) {
 	b := newBed(t)
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -155,7 +156,7 @@ func TestBusyPollOwn(t *testing.T) {
 	must.Do(t, err)
 	defer unix.Close(udp)
 	must.Do(t, unix.SetsockoptInt(udp, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 33))
-	// A sleeping child inherits both.
+	// A sleeping child inherits both descriptors.
 	cmd := exec.Command("sleep", "1000")
 	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll"), os.NewFile(uintptr(dup(t, udp)), "udp")}
 	pid := b.running(cmd)

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contained checks the network namespace of a container. If the container has its own, the
-// socket priority given by control group is lost where packets leave it (net/core/dev.c:
-// __dev_forward_skb). Its packets then belong to the lane only if the lane's file lists its
-// addresses, which the uplink's classifier and steering match.
+// contained checks the network namespace of a container. If the container has a namespace of its
+// own, packets lose the priority from the control group when they leave it (net/core/dev.c:
+// __dev_forward_skb). The uplink's classifier and steering then know the container only by its
+// addresses, so the lanes file must list them.
 func (a *attachment) contained(pid int) error {
 	if sameNetns(pid) == nil {
-		return nil // host network
+		return nil // the container uses the host's network
 	}
 	if a.lane.ByGroup {
 		return fmt.Errorf("lane %s tells packets apart by control group, but packets that leave the container's own "+
@@ -46,7 +46,7 @@ func (a *attachment) contained(pid int) error {
 	return nil
 }
 
-// has reports whether an address belongs to one of the lane's members.
+// has reports whether one of the lane's members matches an address.
 func (l Lane) has(addr netip.Addr) bool {
 	for _, m := range l.Members {
 		if len(m.Addrs) == 0 {
@@ -70,7 +70,7 @@ func addressesIn(pid int) ([]netip.Addr, error) {
 	}
 	done := make(chan result)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends in that namespace
+		runtime.LockOSThread() // never unlocked: the runtime ends the thread, which is in the other namespace
 		var r result
 		pidfd, err := unix.PidfdOpen(pid, 0)
 		if err == nil {

@@ -21,8 +21,8 @@ const (
 	stateListen      = 10
 )
 
-// A diag asks socket diagnostics for listeners. This is cheap: the kernel does not visit
-// connections.
+// A diag asks socket diagnostics for listeners only. This is cheap, because the kernel does not
+// look at connections.
 type diag struct{ conn *netlink.Conn }
 
 func openDiag() (*diag, error) {

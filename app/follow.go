@@ -16,15 +16,15 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// Intervals of the periodic looks: lookAgain for changed thread affinities, observeAgain for
-// queues that moved to other processors.
+// Intervals of the follower. Every lookAgain it looks for changed thread affinities; every
+// observeAgain it looks for queues that moved to other processors.
 const (
 	lookAgain    = 5 * time.Second
 	observeAgain = 30 * time.Second
 )
 
 // A follower keeps an application's connections on the right listeners while processes and
-// listeners come and go.
+// listeners start and end.
 type follower struct {
 	leader
 	store   *Store
@@ -32,7 +32,7 @@ type follower struct {
 	pids    []int
 	cookies []uint64
 	settled bool
-	// looked and observed are the times of the last look and of the last observation.
+	// looked is the time of the last look at listeners, observed that of the last look at queues.
 	looked, observed time.Time
 }
 
@@ -49,8 +49,8 @@ func (f *follower) close() {
 	}
 }
 
-// tick looks at the listeners if something has changed. An error goes into the report and is
-// tried again; until then the kernel's hash chooses.
+// tick looks at the listeners if something has changed or lookAgain has passed. It writes an error
+// into the report, and the next tick tries again. Until then the kernel's hash chooses.
 func (f *follower) tick(ctx context.Context) {
 	if !f.changed() && f.settled && time.Since(f.looked) < lookAgain {
 		return
@@ -95,7 +95,7 @@ func (f *follower) changed() bool {
 	return !same
 }
 
-// keep records a thread before it is pinned, so that undo can restore its affinity.
+// keep records a thread before the leader pins it, so that undo can restore its affinity.
 func (f *follower) keep(t Thread) error {
 	s, err := Open(strings.TrimSuffix(f.store.dir, "/apps"))
 	if err != nil {
@@ -111,15 +111,15 @@ func (f *follower) keep(t Thread) error {
 	return s.Save(r)
 }
 
-// add records a thread unless it is recorded: the first record holds its affinity before
-// niclane.
+// add records a thread, unless the record has it already: then the record has its affinity from
+// before niclane.
 func (r *Record) add(t Thread) {
 	if !slices.ContainsFunc(r.Threads, func(x Thread) bool { return x.Process == t.Process }) {
 		r.Threads = append(r.Threads, t)
 	}
 }
 
-// A Report is the result of the last look at an application's listeners.
+// A Report is what the follower found when it last looked at an application's listeners.
 type Report struct {
 	Groups []ListenGroup `json:"groups,omitempty"`
 	Error  string        `json:"error,omitempty"`
@@ -137,8 +137,8 @@ func (s *Store) report(id string, r Report) error {
 	return replace(s.reportPath(id), b)
 }
 
-// Report returns the result of the last look at an application's listeners, or an empty Report
-// if there was none.
+// Report returns the follower's last report about an application, or an empty Report if there is
+// none.
 func (s *Store) Report(id string) (Report, error) {
 	var r Report
 	b, err := os.ReadFile(s.reportPath(id))

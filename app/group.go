@@ -26,15 +26,15 @@ type Group struct {
 	// Root is the mount point of the hierarchy. Path is the group below it.
 	Root string `json:"root"`
 	Path string `json:"path"`
-	// Made is true if niclane makes the group, and removes it when it is empty.
+	// Made is true if niclane makes the group. niclane then removes the group when it is empty.
 	Made bool `json:"made,omitempty"`
 }
 
 // Dir returns the group's directory.
 func (g Group) Dir() string { return filepath.Join(g.Root, g.Path) }
 
-// add makes an empty group. In cgroup v1's cpuset it sets the processors and memory nodes,
-// without which no process can enter (cpusets(7)).
+// add makes an empty group. A group of cgroup v1's cpuset also gets processors and memory nodes: a
+// process can enter only then (cpusets(7)).
 func (g Group) add(cpus, mems []int) error {
 	if err := os.Mkdir(g.Dir(), 0o755); err != nil {
 		return fmt.Errorf("control group: %w", err)
@@ -53,7 +53,7 @@ func (g Group) add(cpus, mems []int) error {
 		}
 		if len(f.set) == 0 {
 			if g.Hierarchy == "" {
-				continue // empty: the parent group's set applies
+				continue // left empty: the parent group's set applies
 			}
 			var err error
 			if value, err = os.ReadFile(filepath.Join(filepath.Dir(g.Dir()), f.name)); err != nil {
@@ -76,8 +76,8 @@ func (g Group) join(pid int) error {
 	return nil
 }
 
-// processes returns the PIDs in the group and in the groups below it, ascending. A group that
-// is gone has none.
+// processes returns the PIDs in the group and in all groups below it, ascending. If the group no
+// longer exists, there are none.
 func (g Group) processes() ([]int, error) {
 	var all []int
 	err := filepath.WalkDir(g.Dir(), func(name string, d fs.DirEntry, err error) error {
@@ -91,7 +91,7 @@ func (g Group) processes() ([]int, error) {
 			return nil
 		}
 		b, err := os.ReadFile(filepath.Join(name, "cgroup.procs"))
-		if gone(err) || errors.Is(err, unix.EOPNOTSUPP) { // threaded: its root lists the PIDs
+		if gone(err) || errors.Is(err, unix.EOPNOTSUPP) { // a threaded group; its root group lists the PIDs
 			return nil
 		}
 		if err != nil {
@@ -108,14 +108,14 @@ func (g Group) processes() ([]int, error) {
 	return slices.Compact(all), err
 }
 
-// exists reports whether the group is there.
+// exists reports whether the group's directory exists.
 func (g Group) exists() bool {
 	fi, err := os.Stat(g.Dir())
 	return err == nil && fi.IsDir()
 }
 
-// remove removes a group that niclane made, with the groups that an application made below it.
-// If one has processes, the error is EBUSY.
+// remove removes a group that niclane made, and the groups that the application made below it. If
+// one of them has processes, the error is EBUSY.
 func (g Group) remove() error {
 	if !g.Made {
 		return nil

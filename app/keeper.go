@@ -22,14 +22,14 @@ import (
 // KeeperArg is the first argument that makes niclane run as a keeper.
 const KeeperArg = "internal-keeper"
 
-// lookEvery is the interval at which the keeper looks for new processes or listeners. Until a
-// look finds a new listener, the kernel's hash gives it connections: none is lost, but they are
-// not aligned.
+// lookEvery is the interval at which the keeper looks for new processes and listeners. Until it
+// finds a new listener, the kernel's hash gives connections to that listener. No connection is
+// lost, but they may be on the wrong processor.
 const lookEvery = 200 * time.Millisecond
 
-// startKeeper starts the process that follows an application and cleans up after it. A launcher
-// starts the keeper and ends, so that the keeper is not a child of this process. This process
-// is about to become the application, which must not find a child that it did not start.
+// startKeeper starts the keeper: a process that follows an application and cleans up after it. A
+// launcher starts the keeper and ends, so that the keeper is no child of this process. This process
+// will become the application, and the application must have only children that it started itself.
 func (s *Store) startKeeper(r *Record, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("no keeper")
@@ -42,7 +42,7 @@ func (s *Store) startKeeper(r *Record, argv []string) error {
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.Output() // returns when the launcher ends, after the keeper is ready
+	out, err := cmd.Output() // returns when the launcher has ended; then the keeper is ready
 	if err != nil {
 		return fmt.Errorf("keeper: %w", err)
 	}
@@ -59,7 +59,7 @@ func (s *Store) startKeeper(r *Record, argv []string) error {
 	return s.Save(r)
 }
 
-// stopKeeper kills the keeper, unless the keeper is the caller.
+// stopKeeper kills the keeper. If the keeper itself calls it, it does nothing.
 func (r *Record) stopKeeper() error {
 	if r.Keeper == nil || r.Keeper.PID == os.Getpid() {
 		return nil
@@ -78,18 +78,17 @@ func (r *Record) stopKeeper() error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("keeper: %w", err)
 	}
-	// The keeper holds nothing that its end does not release, so SIGKILL is safe. Wait for the
-	// end.
+	// SIGKILL is safe, because the keeper holds nothing that outlasts it. Wait until it has ended.
 	for {
-		// Signals of the Go runtime interrupt poll.
+		// The Go runtime's signals interrupt poll.
 		if _, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000); err != unix.EINTR {
 			return err
 		}
 	}
 }
 
-// RunKeeper runs the launcher (args: DIR ID) or the keeper (args: DIR ID "keep"). Both run in
-// the application's network namespace.
+// RunKeeper runs the launcher if args are DIR ID, and the keeper if args are DIR ID "keep". Both
+// run in the application's network namespace.
 func RunKeeper(args []string) error {
 	switch {
 	case len(args) == 2:
@@ -100,7 +99,7 @@ func RunKeeper(args []string) error {
 	return fmt.Errorf("%s: want DIR and ID", KeeperArg)
 }
 
-// launch starts the keeper and prints its PID when it is ready.
+// launch starts the keeper. When the keeper is ready, it prints the keeper's PID.
 func launch(args []string) error {
 	cmd := exec.Command("/proc/self/exe", append([]string{KeeperArg}, append(args, "keep")...)...)
 	cmd.Args[0] = "niclane"
@@ -123,12 +122,12 @@ func launch(args []string) error {
 	return nil
 }
 
-// keep follows one application until its end.
+// keep follows one application until it ends.
 func keep(dir, id string) error {
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN,
 		unix.SIGTTOU)
 	s := &Store{dir: dir}
-	r, err := s.Read(id) // no lock: the process that starts the keeper holds it
+	r, err := s.Read(id) // without the lock: the process that starts the keeper holds it
 	if err != nil {
 		fmt.Println(err)
 		return err
@@ -172,10 +171,11 @@ func (k *keeper) run(ctx context.Context, r *Record) error {
 	}
 }
 
-// followed reports whether the keeper has work before the application's end.
+// followed reports whether the keeper has work while the application runs.
 func (r *Record) followed() bool { return r.Listeners != nil || r.BusyPoll != nil }
 
-// wait waits until the next look. If only the end of the process matters, it waits for that.
+// wait waits until the keeper must look again. If it only has to notice the end of process main, it
+// waits for that end.
 func (k *keeper) wait(ctx context.Context, r *Record, main int) error {
 	if !r.followed() && r.Process.Alive() && main > 0 {
 		for {
@@ -193,7 +193,7 @@ func (k *keeper) wait(ctx context.Context, r *Record, main int) error {
 	}
 }
 
-// end cleans up after the application, unless its record is gone already.
+// end cleans up after the application. If the record was removed already, it does nothing.
 func (k *keeper) end() error {
 	s, err := Open(strings.TrimSuffix(k.dir, "/apps"))
 	if err != nil {
@@ -210,8 +210,8 @@ func (k *keeper) end() error {
 	return s.undo(r)
 }
 
-// leaveGroups moves the keeper to the root of each hierarchy by which a service manager ends
-// processes. The keeper must outlive the service that started it.
+// leaveGroups moves the keeper to the root of the hierarchies in which a service manager kills a
+// service's processes. The keeper must outlive the service that started it.
 func leaveGroups() {
 	c, err := findGroups()
 	if err != nil {
@@ -219,7 +219,7 @@ func leaveGroups() {
 	}
 	for _, h := range []hierarchy{{"", c.V2}, {"cpuset", c.V1["cpuset"]}} {
 		if h.root != "" {
-			// If the move is refused, the keeper stays and ends with its group.
+			// If the kernel refuses the move, the keeper ends with its service.
 			_ = Group{Root: h.root, Path: "/"}.join(os.Getpid())
 		}
 	}

@@ -14,42 +14,42 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Lane is an applied lane as its applications need it.
+// A Lane describes an applied lane, with what its applications need.
 type Lane struct {
 	Name string `json:"name"`
 	// Config is the path of the lanes file.
 	Config string `json:"config"`
-	// Fitted is the lane on each of its devices.
+	// Fitted describes the lane on each of its devices.
 	Fitted []plan.FittedLane `json:"fitted"`
-	// Named is true if the file names the lane's processors. Its applications are then confined
-	// to them.
+	// Named is true if the lanes file names the lane's processors. niclane then confines the lane's
+	// applications to them.
 	Named   bool          `json:"named,omitempty"`
 	Members []Member      `json:"members,omitempty"`
 	Poller  intent.Poller `json:"poller"`
-	// Nodes are the processors of each NUMA node if the application has one instance per node.
-	// A connection then goes only to listeners on the node where it arrives. nil: one instance.
+	// Nodes has the processors of each NUMA node if the application has one instance per node. A
+	// connection then goes only to listeners on the node where it arrives. nil means one instance.
 	Nodes [][]int `json:"nodes,omitempty"`
 	// ByGroup is true if the lane classifies packets by control group.
 	ByGroup bool `json:"byGroup,omitempty"`
-	// Class is the priority that cgroup-sockops gives a group's sockets (CgroupClass), "" for
-	// other classifiers.
+	// Class is the priority that the sockets of a control group get from cgroup-sockops (CgroupClass).
+	// Other classifiers have none, so it is "".
 	Class string `json:"class,omitempty"`
 	// Handed is true if XDP redirects the lane's packets to other processors. Its connections
 	// then have no NAPI ID.
 	Handed bool `json:"handed,omitempty"`
-	// NetPrio is the priority from the net_prio controller, by device.
+	// NetPrio is the priority from the net_prio controller, by the name of the device.
 	NetPrio map[string]string `json:"netPrio,omitempty"`
 }
 
-// A Member is a member of the lane, from its file.
+// A Member is a member of the lane, as the lanes file gives it.
 type Member struct {
 	Name     string `json:"name,omitempty"`
 	Cgroup   string `json:"cgroup,omitempty"`
 	Protocol string `json:"protocol"`
-	// Ports and Addrs are the member's own.
+	// Ports and Addrs match the packets of this member.
 	Ports []uint16 `json:"ports,omitempty"`
 	Addrs []string `json:"addrs,omitempty"`
-	// Aligned is the member's "aligned" in the file.
+	// Aligned is the member's key "aligned" in the lanes file.
 	Aligned bool `json:"aligned,omitempty"`
 }
 
@@ -81,7 +81,7 @@ func (l Lane) Queues() int {
 	return n
 }
 
-// Groups returns the control groups of the lane's members, from the file.
+// Groups returns the control groups that the lanes file gives for the lane's members.
 func (l Lane) Groups() []string {
 	var gs []string
 	for _, m := range l.Members {
@@ -104,8 +104,8 @@ func (l Lane) Ports(protocol string) []uint16 {
 	return slices.Compact(ps)
 }
 
-// Find returns the applied lane called name. journals are those of this boot and network
-// namespace. If file, an absolute path, is not "", only lanes of that file count.
+// Find returns the applied lane called name. journals are the journals of this boot and network
+// namespace. If file is not "", it is an absolute path, and only lanes of that file count.
 func Find(journals []*journal.Journal, name, file string) (Lane, error) {
 	var found []Lane
 	var there []string
@@ -173,7 +173,7 @@ func lanes(j *journal.Journal) []Lane {
 	return out
 }
 
-// ask copies the lane's processors, poller and members from the file.
+// ask copies processors, poller and members from the lane of the lanes file.
 func (l *Lane) ask(in *intent.Lane) {
 	l.Named, l.Poller = len(in.CPUs) > 0, in.Poller
 	for _, m := range in.Members {

@@ -14,25 +14,24 @@ import (
 	"github.com/niclane/niclane/app/sockiter"
 )
 
-// A Leading distributes connections over the instances of an application, one instance per NUMA
-// node. The processor on which a connection's packets arrive chooses the instance. It needs no
-// lane.
+// A Leading distributes connections over the instances of an application, one on each NUMA node. A
+// connection goes to the instance on the node where its packets arrive. No lane is needed.
 type Leading struct {
 	Ports []uint16
-	// Nodes are the processors of each instance's node. A connection that arrives on one of
-	// them goes to the instance whose threads are confined to that node.
+	// Nodes has the processors of each instance's node. Packets that arrive on one of these processors
+	// belong to the instance whose threads run only on that node.
 	Nodes [][]int
-	// Only, if not negative, is the index of the instance that gets all connections. Others are
-	// the processors that belong to no instance's node; Only needs them.
+	// Only is the index of the instance that gets all connections; -1: none does. If an instance does,
+	// Others must have the processors that are on no instance's node.
 	Only   int
 	Others []int
 	// Processes returns the PIDs of the application.
 	Processes func() ([]int, error)
 }
 
-// Lead sets the program and tables once. They last as long as the listeners and need no
-// process. Lead returns the listeners' groups, and an error if an instance has no listener that
-// can get connections.
+// Lead sets the program and its tables once. They last as long as the listeners and need no
+// process. Lead returns the groups of listeners. If an instance has no listener that can get
+// connections, it returns an error.
 func Lead(c Leading) ([]ListenGroup, error) {
 	devices, err := notLoopback()
 	if err != nil {
@@ -58,7 +57,7 @@ func Lead(c Leading) ([]ListenGroup, error) {
 	return groups, nil
 }
 
-// notLoopback returns the indexes of all devices but loopback.
+// notLoopback returns the interface indexes of all devices except loopback.
 func notLoopback() ([]uint32, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -73,13 +72,14 @@ func notLoopback() ([]uint32, error) {
 	return out, nil
 }
 
-// An arrival makes the tables for Lead.
+// An arrival makes the tables for Lead, by the processor on which packets arrive.
 type arrival struct {
 	Leading
 	devices []uint32
 }
 
-// tables gives each processor the listeners of its node's instance.
+// tables assigns to each processor the listeners of the instance on its node. placed is the number
+// of listeners on a known node.
 func (a *arrival) tables(ls []Listening) (s spreading, placed int) {
 	s.devices, s.cpus = a.devices, map[int][]int{}
 	of := a.byInstance(ls)
@@ -101,7 +101,7 @@ func (a *arrival) tables(ls []Listening) (s spreading, placed int) {
 	return s, placed
 }
 
-// byInstance returns indexes of listeners, by instance.
+// byInstance returns the indexes of the listeners in ls that belong to each instance.
 func (a *arrival) byInstance(ls []Listening) [][]int {
 	out := make([][]int, len(a.Nodes))
 	for i, l := range ls {
@@ -112,7 +112,8 @@ func (a *arrival) byInstance(ls []Listening) [][]int {
 	return out
 }
 
-// check returns an error unless the group has a listener of each instance and is led.
+// check returns an error if the group lacks a listener of an instance, or if its connections are
+// not led.
 func (a *arrival) check(g ListenGroup) error {
 	lacking := a.lacking(g.Listeners)
 	if len(lacking) == 0 && g.Led {
@@ -145,8 +146,8 @@ func (a *arrival) lacking(ls []Listening) (out []int) {
 	return out
 }
 
-// Leads counts the connections to some ports since they were led, by how the listener was
-// chosen: by queue, by processor, or by the kernel's hash.
+// Leads returns how many connections to some ports were given to listeners since Lead: by queue, by
+// processor, and by the kernel's hash.
 func Leads(ports []uint16) (c reuseport.Counts, err error) {
 	socks, err := sockiter.List(sockiter.Filter{Ports: ports, Listeners: true})
 	if err != nil {
@@ -160,7 +161,7 @@ func Leads(ports []uint16) (c reuseport.Counts, err error) {
 		seen[s.Group] = true
 		p, err := reuseport.Open(s.Program)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // another owner's program
+			continue // another owner's program chooses
 		}
 		if err != nil {
 			return c, err
@@ -174,7 +175,7 @@ func Leads(ports []uint16) (c reuseport.Counts, err error) {
 	return c, nil
 }
 
-// HomeOf returns the index of a listener's node in nodes, -1 if it is on none.
+// HomeOf returns the index of the node in nodes that serves a listener, or -1 if none does.
 func HomeOf(l Listening, nodes [][]int) int {
 	return slices.IndexFunc(nodes, func(n []int) bool { return l.Home != "" && l.Home == homeName(n) })
 }

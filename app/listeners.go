@@ -17,26 +17,26 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Listening describes one listener.
+// A Listening describes one listening socket.
 type Listening struct {
 	Local netip.AddrPort `json:"local"`
 	Inode uint64         `json:"inode"`
 	PID   int            `json:"pid,omitempty"`
-	// Thread is the thread that serves it, 0 if unknown.
+	// Thread is the ID of the thread that serves the listener, 0 if unknown.
 	Thread int `json:"thread,omitempty"`
-	// CPU is the processor of the thread, -1 if unknown. Why is then the reason.
+	// CPU is the processor of that thread, -1 if unknown. Why is then the reason.
 	CPU int    `json:"cpu"`
 	Why string `json:"why,omitempty"`
-	// Home is the CPU list of the NUMA node that serves the listener, if connections are led by
-	// node. "" if unknown.
+	// Home is the NUMA node that serves the listener, as the list of the node's processors. It is ""
+	// if unknown, or if connections are not led by node.
 	Home string `json:"home,omitempty"`
 }
 
-// A ListenGroup is the state of one SO_REUSEPORT group.
+// A ListenGroup is one group of listeners that share a port (SO_REUSEPORT).
 type ListenGroup struct {
 	Listeners []Listening `json:"listeners"`
-	// Led is true if connections are led to listeners by queue. Why says why not, or which part
-	// is not.
+	// Led is true if niclane leads connections to the listeners by queue. Why says why it does not, or
+	// what is missing.
 	Led bool   `json:"led"`
 	Why string `json:"why,omitempty"`
 }
@@ -49,9 +49,9 @@ type QueueCPU struct {
 	CPU    int    `json:"cpu"`
 }
 
-// queueCPUs returns the processor of each of a lane's queues: that of the NAPI's thread or
-// interrupt. If that is not exactly one, it is the lane's processor that niclane assigns to the
-// queue.
+// queueCPUs returns the processor of each of a lane's queues. This is the one processor of the
+// NAPI's thread or interrupt. If there are several or none, it is the lane's processor that niclane
+// assigns to the queue.
 func queueCPUs(l Lane, st *device.State) []QueueCPU {
 	var out []QueueCPU
 	for _, f := range l.Fitted {
@@ -72,7 +72,7 @@ func queueCPUs(l Lane, st *device.State) []QueueCPU {
 	return out
 }
 
-// napiCPUs returns the processors that may poll a receive queue's NAPI, nil if unknown.
+// napiCPUs returns the processors that may poll the NAPI of a receive queue, nil if unknown.
 func napiCPUs(st *device.State, d *device.Device, queue int) []int {
 	for _, n := range d.NAPIs {
 		if n.Config.Queue != queue {
@@ -90,7 +90,7 @@ func napiCPUs(st *device.State, d *device.Device, queue int) []int {
 	return nil
 }
 
-// checkListeners refuses a port that another record leads already.
+// checkListeners returns an error if another application's record already has one of the ports.
 func (s *Store) checkListeners(r *Record) error {
 	all, err := s.Here()
 	if err != nil {
@@ -115,12 +115,13 @@ type leader struct {
 	record *Record
 	queues []QueueCPU
 	set    map[uint64]reuseport.Tables // tables as last written, by SO_REUSEPORT group
-	// keep records a thread's affinity before the leader pins the thread.
+	// keep records a thread and its affinity before the leader pins the thread.
 	keep func(Thread) error
-	// pids returns the application's processes; nil: those of the record's group.
+	// pids returns the application's processes. If pids is nil, they are the processes in the record's
+	// group.
 	pids func() ([]int, error)
-	// arrival makes the tables by the processor on which packets arrive; nil: by the lane's
-	// queues.
+	// arrival makes the tables by the processor on which packets arrive. If it is nil, the leader
+	// makes them by the lane's queues.
 	arrival *arrival
 }
 
@@ -131,8 +132,8 @@ func (ld *leader) processes() ([]int, error) {
 	return ld.record.Groups[0].processes()
 }
 
-// look finds the application's listeners and leads connections to those whose thread and
-// processor are known.
+// look finds the application's listeners and leads connections to them, as far as their threads and
+// processors are known.
 func (ld *leader) look() ([]ListenGroup, error) {
 	pids, err := ld.processes()
 	if err != nil {
@@ -174,7 +175,7 @@ func (ld *leader) look() ([]ListenGroup, error) {
 	return out, nil
 }
 
-// ours counts the sockets that the application's processes hold.
+// ours returns how many of the sockets belong to the application's processes.
 func (d descriptors) ours(socks []sockiter.Socket) int {
 	n := 0
 	for _, s := range socks {
@@ -191,10 +192,11 @@ func describe(s sockiter.Socket, by server) Listening {
 	return l
 }
 
-// lead leads the connections of one SO_REUSEPORT group.
+// lead leads connections to the listeners of one SO_REUSEPORT group. ours is how many of them
+// belong to the application.
 func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descriptors,
 	servers map[uint64]server) ListenGroup {
-	// Order of creation: inode numbers ascend.
+	// Sort by creation: the kernel's inode numbers ascend.
 	slices.SortFunc(socks, func(a, b sockiter.Socket) int { return int(int64(a.Inode) - int64(b.Inode)) })
 	var g ListenGroup
 	for _, s := range socks {
@@ -222,8 +224,8 @@ func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descripto
 	return g
 }
 
-// place assigns listeners to the processors that the user gave, or pins their threads to
-// processors of the lane.
+// place sets the listeners' processors as the user gave them. If the user gave none but asked to
+// pin, it pins the listeners' threads to processors of the lane.
 func (ld *leader) place(ls []Listening) error {
 	if told := ld.record.Listeners.CPUs; told != nil {
 		if len(told) != len(ls) {
@@ -252,7 +254,7 @@ func (ld *leader) place(ls []Listening) error {
 		best := slices.MinFunc(cpus, func(a, b int) int { return used[a] - used[b] })
 		p, err := FindProcess(l.Thread)
 		if err != nil {
-			continue // it ended
+			continue // the thread ended
 		}
 		was, err := affinity(l.Thread)
 		if err == nil {
@@ -271,7 +273,7 @@ func (ld *leader) place(ls []Listening) error {
 	return nil
 }
 
-// apply writes the group's program and tables.
+// apply writes the program and the tables of a group.
 func (ld *leader) apply(id uint64, socks []sockiter.Socket, d descriptors, g *ListenGroup) error {
 	tables, placed := ld.tables(g.Listeners)
 	if placed == 0 && !socks[0].Picked {
@@ -316,7 +318,7 @@ func (ld *leader) apply(id uint64, socks []sockiter.Socket, d descriptors, g *Li
 	return nil
 }
 
-// picker returns the group's picker: the one that a killed keeper left, or a new one.
+// picker returns the group's picker: one that a killed keeper left, or a new one.
 func (ld *leader) picker(socks []sockiter.Socket, d descriptors) (*reuseport.Picker, error) {
 	if socks[0].Picked {
 		p, err := reuseport.Open(socks[0].Program)
@@ -329,9 +331,9 @@ func (ld *leader) picker(socks []sockiter.Socket, d descriptors) (*reuseport.Pic
 	if err != nil {
 		return nil, err
 	}
-	// Attach the picker before its tables are filled. It then leaves every choice to the
-	// kernel's hash, but the kernel already moves the waiting connections of a listener that
-	// closes.
+	// Attach the picker before its tables are filled. With empty tables, the kernel's hash makes every
+	// choice. But from now on, if a listener closes, the kernel moves its waiting connections to
+	// others.
 	if err := d.use(socks[0], p.Attach); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -352,15 +354,15 @@ func freeSlots(taken map[uint64]uint32) []uint32 {
 	return free
 }
 
-// A spreading is the tables before slots are assigned: lists hold indexes of listeners.
+// A spreading is the tables before slots are known. Its lists contain indexes of listeners.
 type spreading struct {
 	devices []uint32
 	queues  []QueueCPU
 	lists   [][]int
-	cpus    map[int][]int // lists by processor, in addition to those of queues
+	cpus    map[int][]int // lists by processor, for packets that no queue's list serves
 }
 
-// tables spreads the lane's queues over listeners. placed is the number of listeners whose
+// tables distributes the lane's queues over the listeners. placed is the number of listeners whose
 // processor is known.
 func (ld *leader) tables(ls []Listening) (s spreading, placed int) {
 	if ld.arrival != nil {
@@ -386,7 +388,7 @@ func (ld *leader) tables(ls []Listening) (s spreading, placed int) {
 	return s, placed
 }
 
-// with returns the tables with each listener replaced by its slot.
+// with returns the tables with each listener's slot in place of its index.
 func (s spreading) with(slot []uint32) reuseport.Tables {
 	t := reuseport.Tables{Devices: s.devices, Queues: map[reuseport.Queue]reuseport.QueueTable{},
 		CPUs: map[uint32][]uint32{}}
@@ -410,8 +412,9 @@ func (s spreading) with(slot []uint32) reuseport.Tables {
 	return t
 }
 
-// use calls f with a duplicate of a listener's descriptor and closes it after f. A duplicate
-// that stays open swallows connections after the application has closed the listener.
+// use calls f with a duplicate of a listener's descriptor and then closes the duplicate. If it
+// stayed open after the application closed the listener, the kernel would give it connections that
+// nothing accepts.
 func (d descriptors) use(s sockiter.Socket, f func(fd int) error) error {
 	for _, h := range d.holders[s.Inode] {
 		pidfd, err := unix.PidfdOpen(h.pid, 0)
@@ -424,7 +427,7 @@ func (d descriptors) use(s sockiter.Socket, f func(fd int) error) error {
 			continue
 		}
 		cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
-		if err != nil || cookie != s.Cookie { // the number belongs to another file by now
+		if err != nil || cookie != s.Cookie { // by now the descriptor's number belongs to another file
 			unix.Close(fd)
 			continue
 		}
@@ -435,7 +438,7 @@ func (d descriptors) use(s sockiter.Socket, f func(fd int) error) error {
 	return fmt.Errorf("listener %s (inode %d) closed meanwhile", s.Local, s.Inode)
 }
 
-// releaseListeners detaches niclane's programs: the kernel's hash chooses again.
+// releaseListeners detaches niclane's programs. The kernel's hash then chooses again.
 func (r *Record) releaseListeners() error {
 	if r.Listeners == nil || len(r.Groups) == 0 {
 		return nil
@@ -461,7 +464,7 @@ func (r *Record) releaseListeners() error {
 		}
 		p, err := reuseport.Open(s.Program)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // another owner's program
+			continue // another owner's program chooses
 		}
 		if err == nil {
 			err = errors.Join(d.use(s, reuseport.Detach), p.Close())

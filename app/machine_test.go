@@ -32,8 +32,8 @@ func (b *bed) commands(lines ...string) {
 	}
 }
 
-// qemu starts a virtual machine at the tap vm0, in a bridge. Its three processors are stopped:
-// the test needs only its threads and the open tap.
+// qemu starts a virtual machine with three processors at the tap vm0, in a bridge. The machine does
+// not run: the test needs only QEMU's threads and the open tap.
 func (b *bed) qemu() int {
 	b.Helper()
 	qemu, err := exec.LookPath("qemu-system-x86_64")
@@ -77,7 +77,7 @@ func (b *bed) qemu() int {
 	return cmd.Process.Pid
 }
 
-// allowedAll returns the processors of each thread of a process.
+// allowedAll returns on which processors each thread of a process may run, by thread ID.
 func allowedAll(t *testing.T, pid int) map[string][]int {
 	t.Helper()
 	all := map[string][]int{}
@@ -146,7 +146,8 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// scope moves a process into a group that is named like systemd's group of a machine.
+// scope moves a process into a control group with a name like that of systemd's group for a virtual
+// machine.
 func (b *bed) scope(pid int) {
 	b.Helper()
 	made := false
@@ -173,8 +174,8 @@ func (b *bed) scope(pid int) {
 	}
 }
 
-// TestMachineAddresses: Attach compares the addresses that the bridge and the host have learnt
-// with the lane's.
+// TestMachineAddresses: Attach notes a machine's address that the lane lacks. It learns the
+// addresses from the bridge and the host's neighbour table.
 func TestMachineAddresses(t *testing.T) {
 	b := newBed(t)
 	b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
@@ -211,7 +212,7 @@ func TestNoMachine(t *testing.T) {
 	for range 2 {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPERM) {
-			t.Skipf("/dev/net/tun: %v", err) // a container may lack it
+			t.Skipf("/dev/net/tun: %v", err) // a container may have no such device
 		}
 		must.Do(t, err)
 		defer unix.Close(fd)

@@ -8,9 +8,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Place confines the calling thread, and the program that it executes, to processors and to the
-// memory of NUMA nodes. It is for an instance of an application that is in a lane already. The
-// caller must have locked the thread.
+// Place confines the calling thread to processors and to the memory of NUMA nodes. A program that
+// the thread executes inherits this. Place is for an instance of an application that is in a lane
+// already. The caller must have locked the thread to its goroutine.
 func Place(cpus, mems []int) error {
 	if err := setAffinity(0, cpus); err != nil {
 		return err
@@ -18,9 +18,9 @@ func Place(cpus, mems []int) error {
 	return bind(mems)
 }
 
-// findHomes sets the node of each listener: the node that contains the affinity of every thread
-// of the processes that hold the listener. Which of the threads serves the listener may stay
-// unknown.
+// findHomes sets the node of each listener. It is the node on which all threads run that could
+// serve the listener: all threads of the processes that hold it. So it is known even if the serving
+// thread is not.
 func (ld *leader) findHomes(ls []Listening, d descriptors) {
 	for i := range ls {
 		var cpus []int
@@ -37,7 +37,7 @@ func (ld *leader) findHomes(ls []Listening, d descriptors) {
 	}
 }
 
-// homeName returns a node's processors in the form of Listening.Home.
+// homeName returns a node's name for Listening.Home: the list of its processors.
 func homeName(node []int) string { return device.FormatCPUList(node) }
 
 // home returns the index of the node that contains all cpus, -1 if none does.
@@ -50,8 +50,8 @@ func home(nodes [][]int, cpus []int) int {
 	})
 }
 
-// tablesByNode spreads the queues of each node over the listeners of that node. A queue on a
-// node without listeners, or on no node, gets no list: the kernel's hash chooses.
+// tablesByNode distributes the queues of each node over the listeners of that node. A queue on a
+// node without listeners, or on no known node, gets no list: the kernel's hash chooses for it.
 func (ld *leader) tablesByNode(ls []Listening) (s spreading, placed int) {
 	s.queues, s.lists = ld.queues, make([][]int, len(ld.queues))
 	for _, q := range ld.queues {
@@ -72,7 +72,7 @@ func (ld *leader) tablesByNode(ls []Listening) (s spreading, placed int) {
 			}
 			placed++
 			listeners = append(listeners, i)
-			// A listener anywhere on the node is near to each of its queues.
+			// A listener that may run anywhere on the node counts as near to each of the node's queues.
 			cpu := l.CPU
 			if cpu == unknown && len(queueCPUs) > 0 {
 				cpu = queueCPUs[0]

@@ -27,8 +27,8 @@ func TestHome(t *testing.T) {
 	}
 }
 
-// TestTablesByNode: connections stay on the node where they arrive, for any number of queues
-// and listeners.
+// TestTablesByNode: for any numbers of queues and listeners, connections stay on the node where
+// they arrive.
 func TestTablesByNode(t *testing.T) {
 	const a, b = "0-1", "2-3"
 	tests := []struct {
@@ -70,7 +70,7 @@ func TestTablesByNode(t *testing.T) {
 				ld.queues = append(ld.queues, QueueCPU{Index: 7, Queue: i, CPU: cpu})
 			}
 			s, placed := ld.tables(tt.ls)
-			// Compare the shares of a list, not its length.
+			// Compare which listeners a list has, not how often.
 			got := make([][]int, len(s.lists))
 			for i, list := range s.lists {
 				got[i] = shares(list)
@@ -86,7 +86,8 @@ func TestTablesByNode(t *testing.T) {
 	}
 }
 
-// TestLinesByNode: a listener without a known processor is described by its node's processors.
+// TestLinesByNode: for a listener without a known processor, the text names the processors of its
+// node.
 func TestLinesByNode(t *testing.T) {
 	g := ListenGroup{Led: true, Listeners: []Listening{
 		{CPU: unknown, Home: "0-1", PID: 7, Why: "process 7 has 4 threads"}, {CPU: 2, Home: "2-3", PID: 8},
@@ -98,7 +99,7 @@ func TestLinesByNode(t *testing.T) {
 	}
 }
 
-// shares returns the listeners of a list, each once.
+// shares returns the listeners of a list, each once, in their order.
 func shares(list []int) []int {
 	var out []int
 	for _, l := range list {

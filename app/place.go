@@ -17,28 +17,29 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Options are the inputs of Run and Attach besides the lane.
+// Options are the inputs of Run and Attach, in addition to the lane.
 type Options struct {
 	// RunDir is the directory of the records.
 	RunDir string
 	// State is the state of the machine, with the lane's devices.
 	State *device.State
-	// Member names the lane's member whose control group the application joins, if the lanes
-	// file gives several.
+	// Member is the name of the lane's member whose control group the application joins. It is needed
+	// if the lanes file gives several control groups.
 	Member string
 	// Listeners says how to lead connections to listeners; nil: not at all.
 	Listeners *Listeners
-	// CPUs and Mems, if set, replace the lane's processors and NUMA nodes as the application's
-	// confinement. They can be fewer or more than the lane's, for a caller that places the
-	// application itself.
+	// CPUs and Mems, if set, are the processors and NUMA nodes to which the application is confined,
+	// in place of the lane's. A caller that places the application itself can give fewer or more than
+	// the lane has.
 	CPUs, Mems []int
 	// BusyPoll is the application's busy polling; nil: unchanged.
 	BusyPoll *BusyPoll
-	// Keeper is the command line that starts the keeper. niclane appends the record's ID.
+	// Keeper is the command line that starts the keeper, without the directory and ID of the record.
+	// niclane adds them.
 	Keeper []string
 }
 
-// group returns the member's control group from the lanes file, "" if the file gives none.
+// group returns the control group that the lanes file gives for the member, "" if it gives none.
 func (o Options) group(l Lane) (string, error) {
 	groups := l.Groups()
 	if o.Member != "" {
@@ -67,8 +68,8 @@ type hierarchy struct {
 	root       string
 }
 
-// hierarchies returns the hierarchies to use: first the one that lists an application's
-// processes, then those in which a lane has settings by control group.
+// hierarchies returns the hierarchies in which the application gets groups. The first one lists the
+// application's processes. In the others the lane has settings by control group.
 func hierarchies(c device.Cgroup, l Lane) []hierarchy {
 	var hs []hierarchy
 	if c.V2 != "" {
@@ -83,7 +84,7 @@ func hierarchies(c device.Cgroup, l Lane) []hierarchy {
 	return hs
 }
 
-// of returns a process's group in the hierarchy, "" if it is in none.
+// of returns a process's group in the hierarchy, "" if the process has none there.
 func (h hierarchy) of(membership map[string]string) string {
 	for controllers, g := range membership {
 		if controllers == h.controller || h.controller != "" &&
@@ -94,7 +95,7 @@ func (h hierarchy) of(membership map[string]string) string {
 	return ""
 }
 
-// given returns the existing groups that the lanes file names for a member.
+// given returns the groups that the lanes file names for a member and that exist.
 func given(hs []hierarchy, name string) ([]Group, error) {
 	var gs []Group
 	for _, h := range hs {
@@ -109,7 +110,7 @@ func given(hs []hierarchy, name string) ([]Group, error) {
 	return gs, nil
 }
 
-// own returns the groups that niclane is to make.
+// own returns the groups that niclane will make, one in each hierarchy.
 func own(hs []hierarchy, name string) []Group {
 	var gs []Group
 	for _, h := range hs {
@@ -118,9 +119,9 @@ func own(hs []hierarchy, name string) []Group {
 	return gs
 }
 
-// confine returns the processors and NUMA nodes of a lane's applications: the lane's processors
-// if the file names them, otherwise all processors of its devices' nodes. nil means no
-// confinement.
+// confine returns the processors and NUMA nodes for a lane's applications. If the lanes file names
+// the lane's processors, it returns these. Otherwise it returns all processors of the nodes of the
+// lane's devices. nil means no confinement.
 func (l Lane) confine(st *device.State) (cpus, mems []int) {
 	if l.Named {
 		return l.CPUs(), nodes(st, l.CPUs())
@@ -139,7 +140,7 @@ func (l Lane) confine(st *device.State) (cpus, mems []int) {
 		}
 	}
 	if len(cpus) == 0 || len(cpus) == len(st.OnlineCPUs()) {
-		return nil, nil // the devices' nodes have no processors, or all of them
+		return nil, nil // the devices' nodes have no processors, or all of the machine's
 	}
 	return cpus, nodes(st, cpus)
 }
@@ -159,16 +160,15 @@ func nodes(st *device.State, cpus []int) []int {
 // A cpuset is the way in which niclane confines processes to processors.
 type cpuset int
 
-// Values of cpuset.
+// The ways to confine processes.
 const (
 	cpusetNone    cpuset = iota // the affinity of each thread
 	cpusetUnified               // the cpuset controller of the unified hierarchy
 	cpusetV1
 )
 
-// cpusets returns the way that works for groups directly below a root. It enables no
-// controller: the service manager decides which controllers the groups below the unified root
-// have.
+// cpusets returns the way that works for groups directly below a hierarchy's root. It enables no
+// controller: the service manager decides which controllers these groups have.
 func cpusets(c device.Cgroup) (cpuset, error) {
 	if c.V1["cpuset"] != "" {
 		return cpusetV1, nil
@@ -178,7 +178,7 @@ func cpusets(c device.Cgroup) (cpuset, error) {
 	}
 	b, err := os.ReadFile(filepath.Join(c.V2, "cgroup.subtree_control"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return cpusetNone, nil // the mount shows a part of the hierarchy without its root
+		return cpusetNone, nil // the mount shows only a part of the hierarchy, and not its root
 	}
 	if err != nil {
 		return cpusetNone, err
@@ -189,7 +189,7 @@ func cpusets(c device.Cgroup) (cpuset, error) {
 	return cpusetNone, nil
 }
 
-// bind confines the calling thread's memory to NUMA nodes (set_mempolicy(2)). A program that
+// bind restricts the calling thread to memory of some NUMA nodes (set_mempolicy(2)). A program that
 // the thread executes inherits this.
 func bind(nodes []int) error {
 	const mpolBind = 2

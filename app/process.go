@@ -16,14 +16,14 @@ import (
 	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
-// A Process is a PID with its start time, because the kernel reuses PIDs.
+// A Process is identified by its PID and its start time, because the kernel reuses PIDs.
 type Process struct {
 	PID int `json:"pid"`
 	// Start is the start time in clock ticks since boot (proc_pid_stat(5), field 22).
 	Start uint64 `json:"start"`
 }
 
-// FindProcess returns the process with that PID. If it is gone, or is a zombie, the error is
+// FindProcess returns the process with a PID. If it no longer exists or is a zombie, the error is
 // ESRCH.
 func FindProcess(pid int) (Process, error) {
 	st, err := readStat(pid)
@@ -36,8 +36,7 @@ func FindProcess(pid int) (Process, error) {
 	return Process{PID: pid, Start: st.start}, nil
 }
 
-// Alive reports whether the process still exists. It returns true if a look-up fails with
-// another error than ESRCH.
+// Alive reports whether the process still exists. If it cannot find out, it returns true.
 func (p Process) Alive() bool {
 	now, err := FindProcess(p.PID)
 	return err == nil && now == p || err != nil && !errors.Is(err, unix.ESRCH)
@@ -60,8 +59,8 @@ func readStat(pid int) (stat, error) {
 	return parseStat(string(b))
 }
 
-// parseStat reads proc_pid_stat(5). The name, in parentheses, can hold any
-// character.
+// parseStat parses proc_pid_stat(5). The process's name is in parentheses and may contain any
+// character, so it ends at the last parenthesis.
 func parseStat(text string) (stat, error) {
 	end := strings.LastIndex(text, ")")
 	f := strings.Fields(text[end+1:])
@@ -114,7 +113,7 @@ func descendants(pid int) ([]int, error) {
 	return all, nil
 }
 
-// threads returns the thread IDs of a process; none if it is gone.
+// threads returns the thread IDs of a process. If the process no longer exists, there are none.
 func threads(pid int) []int {
 	tids, _ := numbered("/proc/" + strconv.Itoa(pid) + "/task")
 	return tids
@@ -123,5 +122,5 @@ func threads(pid int) []int {
 // affinity returns the processors that a thread may run on.
 func affinity(tid int) ([]int, error) { return sched.Affinity(tid) }
 
-// setAffinity sets the processors of a thread; 0 is the calling thread.
+// setAffinity sets the processors on which a thread may run. tid 0 is the calling thread.
 func setAffinity(tid int, cpus []int) error { return sched.SetAffinity(tid, cpus) }

@@ -41,7 +41,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// FuzzSpread: every listener gets the same share.
+// FuzzSpread: spread gives every listener the same share.
 func FuzzSpread(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3}, []byte{0, 1})
 	f.Add([]byte{1, 1, 1}, []byte{0, 1, 1, 255})
@@ -109,7 +109,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestServers has threads that wait at their own epoll instances, and others that share one.
+// TestServers: two listeners share one epoll instance, and one has none. For each, the reason is
+// given why its thread is unknown.
 func TestServers(t *testing.T) {
 	self := os.Getpid()
 	d := descriptors{

@@ -18,41 +18,42 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// A Record is one application in a lane: the objects made for it, and the state before.
+// A Record describes one application in a lane: what niclane made for it, and the state before.
 type Record struct {
 	// ID is LANE-PID.
 	ID string `json:"id"`
 	journal.Host
 	Lane Lane `json:"lane"`
-	// Process is the process that was started, or the first process that was attached.
+	// Process is the process that niclane run became, or the first process that was attached.
 	Process Process  `json:"process"`
 	Command []string `json:"command,omitempty"`
-	// Attached is false if niclane run started the application. Unit, Container and Tap are the
-	// name by which it was attached.
+	// Attached is true if niclane attach took the application in, false if niclane run started it. At
+	// most one of Unit, Container and Tap is set, to the name that the user gave.
 	Attached  bool   `json:"attached,omitempty"`
 	Unit      string `json:"unit,omitempty"`
 	Container string `json:"container,omitempty"`
 	Tap       string `json:"tap,omitempty"`
-	// Kept is true if the application stays in the control groups of its manager: a unit, a
-	// container, a libvirt machine.
+	// Kept is true if the application stays in its manager's control groups. A manager is systemd for
+	// a unit, or the manager of a container or a libvirt machine.
 	Kept bool `json:"kept,omitempty"`
 	// Groups are the application's control groups. The first one lists its processes.
 	Groups []Group `json:"groups"`
-	// CPUs and Mems confine the application; nil: no confinement.
+	// CPUs and Mems are the processors and NUMA nodes to which the application is confined; nil: all.
 	CPUs []int `json:"cpus,omitempty"`
 	Mems []int `json:"mems,omitempty"`
-	// Home are the groups to which its processes return, by hierarchy.
+	// Home has the groups in which the application was before. Its processes return there. Keys are
+	// hierarchies.
 	Home map[string]string `json:"home,omitempty"`
-	// Was is the affinity of niclane run before it took the lane's.
+	// Was is the affinity of the process niclane run, before it took that of the lane.
 	Was []int `json:"was,omitempty"`
-	// Threads are the threads whose affinity was recorded before a change.
+	// Threads has the affinity of threads before niclane changed it.
 	Threads []Thread `json:"threads,omitempty"`
-	// Class is the class that niclane gave a group that it did not make.
+	// Class is the class of a group that another program made, if niclane set the class.
 	Class *device.CgroupClass `json:"class,omitempty"`
-	// Files are changed settings of groups that niclane did not make.
+	// Files are settings that niclane changed in groups of other programs.
 	Files     []Setting  `json:"files,omitempty"`
 	Listeners *Listeners `json:"listeners,omitempty"`
-	// Queues are the lane's queues, for Listeners.
+	// Queues are the lane's queues with their processors, if Listeners is set.
 	Queues []QueueCPU `json:"queues,omitempty"`
 	// BusyPoll is the application's busy polling; nil: unchanged.
 	BusyPoll *BusyPoll `json:"busyPoll,omitempty"`
@@ -63,29 +64,29 @@ type Record struct {
 // A Thread is a thread whose affinity niclane sets.
 type Thread struct {
 	Process // thread ID and start time
-	// Was is its affinity before.
+	// Was is the thread's affinity before niclane set it.
 	Was []int `json:"was"`
 }
 
-// A Setting is a file of a control group, with its value before and after.
+// A Setting is a file of a control group that niclane wrote, with its value before and after.
 type Setting struct {
 	Path string `json:"path"`
 	Old  string `json:"old"`
 	New  string `json:"new"`
 }
 
-// Listeners say how niclane leads connections to listeners.
+// Listeners says how niclane distributes connections over listeners.
 type Listeners struct {
 	// Ports are TCP ports.
 	Ports []uint16 `json:"ports"`
 	// Pin pins each thread that serves a listener to a processor of the lane.
 	Pin bool `json:"pin,omitempty"`
-	// CPUs are the processors that the user gave, one for each listener of a port, in the order
-	// of creation; nil: niclane finds them.
+	// CPUs has the processors that the user gave: one for each listener of a port, in the order in
+	// which the listeners were created. nil: niclane finds the processors.
 	CPUs []int `json:"cpus,omitempty"`
 }
 
-// Left reports whether the application runs outside its group: another program moved it, or
+// Left reports whether the application runs, but not in its group: another program moved it, or
 // removed the group.
 func (r *Record) Left() bool {
 	if !r.Process.Alive() || len(r.Groups) == 0 {
@@ -95,15 +96,15 @@ func (r *Record) Left() bool {
 	return err == nil && len(pids) == 0
 }
 
-// A Store holds the records: one file each, below the run directory. An open Store holds the
-// lock.
+// A Store is the directory of the records, below the run directory, with one file for each. While a
+// Store is open, it holds the lock.
 type Store struct {
 	dir  string
 	lock *os.File
 	here journal.Host
 }
 
-// Open opens the records below runDir. It waits for the lock.
+// Open opens the records below runDir. It waits until no other process holds the lock.
 func Open(runDir string) (*Store, error) {
 	here, err := journal.Here()
 	if err != nil {
@@ -134,7 +135,7 @@ func (s *Store) Close() error { return s.lock.Close() }
 
 func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".json") }
 
-// Save writes a record atomically.
+// Save writes a record. A reader sees the old file or the new one, never a part.
 func (s *Store) Save(r *Record) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -143,7 +144,7 @@ func (s *Store) Save(r *Record) error {
 	return replace(s.path(r.ID), b)
 }
 
-// replace writes a file atomically.
+// replace writes a new file and renames it to path.
 func replace(path string, b []byte) error {
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
 		return err

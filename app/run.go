@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrCommand is returned if the command cannot be started. Its chain has exec.ErrNotFound or
-// the kernel's error.
+// ErrCommand is the error if the command cannot be started. It wraps exec.ErrNotFound or the
+// kernel's error.
 type ErrCommand struct{ error }
 
 // Unwrap returns the cause.
 func (e ErrCommand) Unwrap() error { return e.error }
 
-// Run starts argv in a lane. The calling process executes argv, so that no process stands
-// between the application and its parent. Run returns only on an error, after undoing its
-// changes.
+// Run starts the command argv in a lane. The calling process becomes the command (execve), so no
+// process of niclane is between the application and its parent. Run returns only on an error, after
+// it has undone its changes.
 func Run(l Lane, o Options, argv []string) error {
-	// Affinity and memory policy belong to the thread. execve keeps those of the thread that
-	// calls it.
+	// Affinity and memory policy belong to a thread. After execve, the process has those of the thread
+	// that called it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	path, err := exec.LookPath(argv[0])
@@ -39,7 +39,7 @@ func Run(l Lane, o Options, argv []string) error {
 	return errors.Join(err, abandon(o.RunDir, r))
 }
 
-// prepare brings the calling process into the lane.
+// prepare puts the calling process into the lane.
 func prepare(l Lane, o Options, argv []string) (_ *Record, err error) {
 	s, err := Open(o.RunDir)
 	if err != nil {
@@ -120,7 +120,8 @@ func prepare(l Lane, o Options, argv []string) (_ *Record, err error) {
 	return r, bind(r.Mems)
 }
 
-// begin returns a new record for a process. A process that is in a lane already is an error.
+// begin returns a new record for a process. It returns an error if the process is in a lane
+// already.
 func (s *Store) begin(l Lane, pid int) (*Record, error) {
 	p, err := FindProcess(pid)
 	if err != nil {
@@ -139,7 +140,7 @@ func (s *Store) begin(l Lane, pid int) (*Record, error) {
 	return &Record{ID: fmt.Sprintf("%s-%d", l.Name, pid), Host: s.here, Lane: l, Process: p}, nil
 }
 
-// addGroups makes the groups that are marked Made.
+// addGroups makes the groups that niclane must make: those with Made.
 func (r *Record) addGroups() error {
 	for _, g := range r.Groups {
 		if !g.Made {

@@ -29,7 +29,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// runArg makes the test's executable act as niclane run: DIR LANE COMMAND...
+// runArg makes the test binary act as niclane run. The arguments after it are DIR LANE COMMAND...
 const runArg = "test-run"
 
 func TestMain(m *testing.M) {
@@ -86,7 +86,7 @@ func newBed(t *testing.T) *bed {
 	}}
 }
 
-// command returns niclane run with a shell script.
+// command returns the command "niclane run" with a shell script as the application.
 func (b *bed) command(script string) *exec.Cmd {
 	b.Helper()
 	l, err := json.Marshal(b.lane)
@@ -132,7 +132,7 @@ func (b *bed) nothingLeft() {
 	})
 }
 
-// attach brings an application into the bed's lane.
+// attach brings a running application into the bed's lane.
 func (b *bed) attach(o app.Options, at app.Target) *app.Result {
 	b.Helper()
 	r, err := app.Attach(b.lane, o, at)
@@ -140,7 +140,7 @@ func (b *bed) attach(o app.Options, at app.Target) *app.Result {
 	return r
 }
 
-// refuses checks that Attach refuses the application.
+// refuses checks that Attach returns an error that contains want.
 func (b *bed) refuses(o app.Options, at app.Target, want string) {
 	b.Helper()
 	if _, err := app.Attach(b.lane, o, at); err == nil || !strings.Contains(err.Error(), want) {
@@ -148,8 +148,8 @@ func (b *bed) refuses(o app.Options, at app.Target, want string) {
 	}
 }
 
-// refusesInside checks that Attach refuses an application with its own network stack, both by
-// control group and with listeners.
+// refusesInside checks that Attach refuses an application with a network stack of its own in two
+// cases: with a lane that classifies by control group, and with Listeners.
 func (b *bed) refusesInside(at app.Target, byGroup, listeners string) {
 	b.Helper()
 	b.lane.ByGroup = true
@@ -167,7 +167,8 @@ func (b *bed) detach(c app.Choice) {
 	}
 }
 
-// running starts a command, closes its extra files here, and kills it at the end of the test.
+// running starts a command and kills it at the end of the test. It closes this process's copies of
+// the command's extra files.
 func (b *bed) running(cmd *exec.Cmd) int {
 	b.Helper()
 	must.Do(b, cmd.Start())
@@ -189,8 +190,8 @@ func (b *bed) cgroups(pid int) string {
 	return string(text)
 }
 
-// TestRunIsTheCommand: the command replaces niclane run. Process, exit status, signals and
-// children are the command's own.
+// TestRunIsTheCommand: niclane run becomes the command. The process, exit status, signals and
+// children are those of the command alone.
 func TestRunIsTheCommand(t *testing.T) {
 	b := newBed(t)
 	for _, c := range []struct {
@@ -217,8 +218,8 @@ func TestRunIsTheCommand(t *testing.T) {
 	}
 	b.nothingLeft()
 
-	// Not SIGHUP: under nohup(1) it is ignored, and a shell cannot trap a signal that was
-	// ignored when it started.
+	// Do not use SIGHUP: nohup(1) ignores it, and a shell cannot trap a signal that was ignored when
+	// the shell started.
 	cmd := b.command(`trap 'echo signal' USR1; echo $$; while read line; do echo "$line"; done; exit 3`)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -235,7 +236,7 @@ func TestRunIsTheCommand(t *testing.T) {
 		}
 	}
 	pid := cmd.Process.Pid
-	next(strconv.Itoa(pid)) // the started process is the command itself
+	next(strconv.Itoa(pid)) // the PID is that of the started process
 	got, want := descriptors(t, pid), descriptors(t, plain.Process.Pid)
 	if got != want {
 		t.Errorf("it has descriptors %s, and %s without niclane", got, want)
@@ -248,7 +249,7 @@ func TestRunIsTheCommand(t *testing.T) {
 	must.Do(t, unix.Kill(pid, unix.SIGCONT))
 	fmt.Fprintln(in, "a line")
 	next("a line")
-	// A shell that gets a signal just before it reads runs the trap only after the read.
+	// A shell that gets a signal just before it starts to read runs the trap only after the read.
 	b.until("the shell waits for a line", func() bool {
 		where, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid))
 		return err == nil && strings.Contains(string(where), "pipe_read")
@@ -262,7 +263,7 @@ func TestRunIsTheCommand(t *testing.T) {
 	b.nothingLeft()
 }
 
-// descriptors returns a process's descriptors.
+// descriptors returns the numbers of a process's open descriptors.
 func descriptors(t *testing.T, pid int) string {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -299,8 +300,8 @@ func TestRunFails(t *testing.T) {
 	b.nothingLeft()
 }
 
-// TestDaemon has a command that ends and leaves a process behind. That process belongs to the
-// application too.
+// TestDaemon: the command ends but leaves a process running. That process still belongs to the
+// application.
 func TestDaemon(t *testing.T) {
 	b := newBed(t)
 	out, err := b.command("sleep 1000 >/dev/null 2>&1 & echo $!").Output()
@@ -327,7 +328,7 @@ func (b *bed) started(script string) (*exec.Cmd, io.WriteCloser) {
 	return cmd, in
 }
 
-// TestDetachRunning detaches an application that run started.
+// TestDetachRunning detaches an application that niclane run started.
 func TestDetachRunning(t *testing.T) {
 	b := newBed(t)
 	home := b.cgroups(os.Getpid())
@@ -358,8 +359,8 @@ func TestDetachRunning(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// TestReexecutes: an application that executes another program, as in an upgrade in place, is
-// the same process. It stays in the lane until it ends or is detached.
+// TestReexecutes: an application executes another program, as in an upgrade in place. It is still
+// the same process, and stays in the lane until it ends or is detached.
 func TestReexecutes(t *testing.T) {
 	for _, detached := range []bool{false, true} {
 		t.Run(fmt.Sprintf("detached %t", detached), func(t *testing.T) {
@@ -392,7 +393,7 @@ func TestReexecutes(t *testing.T) {
 	}
 }
 
-// TestGroupTakenAway moves the application out of its group and removes the group.
+// TestGroupTakenAway: another program moves the application out of its group and removes the group.
 func TestGroupTakenAway(t *testing.T) {
 	b := newBed(t)
 	cmd, in := b.started("true")
@@ -408,8 +409,7 @@ func TestGroupTakenAway(t *testing.T) {
 	b.nothingLeft()
 }
 
-// TestSweep cleans up after an application whose keeper was killed before the application
-// ended.
+// TestSweep: an application ends after its keeper was killed. Sweep then cleans up.
 func TestSweep(t *testing.T) {
 	b := newBed(t)
 	cmd, in := b.started("true")

@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// A holder is a process and its descriptor of a listener.
+// A holder is a process that has a listener open, and its descriptor of that listener.
 type holder struct{ pid, fd int }
 
-// An epoll is a process's epoll instance that watches listeners.
+// An epoll is an epoll instance of a process that watches listeners.
 type epoll struct {
 	pid, fd int
-	// inodes are those of the watched listeners.
+	// inodes are the inodes of the watched listeners.
 	inodes []uint64
 }
 
-// descriptors are an application's descriptors that concern some listeners.
+// descriptors are those descriptors of an application's processes that concern some listeners.
 type descriptors struct {
 	holders map[uint64][]holder // by inode of the listener
 	epolls  []epoll
 }
 
-// find searches the descriptors of processes for listeners, given by inode. It skips processes
-// and descriptors that end meanwhile.
+// find searches the descriptors of processes for listeners. The keys of listeners are inodes.
+// Processes and descriptors that end during the search are left out.
 func find(pids []int, listeners map[uint64]bool) descriptors {
 	d := descriptors{holders: map[uint64][]holder{}}
 	for _, pid := range pids {
@@ -58,7 +58,7 @@ func find(pids []int, listeners map[uint64]bool) descriptors {
 	return d
 }
 
-// socketInode parses the link of a socket's descriptor, "socket:[1234]".
+// socketInode returns the inode number from the link of a socket's descriptor, "socket:[1234]".
 func socketInode(link string) (uint64, bool) {
 	s, ok := strings.CutPrefix(link, "socket:[")
 	if !ok {
@@ -68,8 +68,8 @@ func socketInode(link string) (uint64, bool) {
 	return n, err == nil
 }
 
-// watchedBy returns the inodes in sockets that an epoll instance watches. It reads the
-// instance's fdinfo (proc_pid_fdinfo(5)), with lines such as
+// watchedBy returns which of the sockets an epoll instance watches, by inode. It reads the
+// instance's fdinfo (proc_pid_fdinfo(5)), which has lines such as
 //
 //	tfd:        5 events:       19 data: 7f0012345678  pos:0 ino:9a3f sdev:8
 func watchedBy(fdinfo string, sockets map[uint64]bool) []uint64 {
@@ -103,24 +103,24 @@ func targetInode(line string) (uint64, bool) {
 // A server is the process and thread that accept a listener's connections.
 type server struct {
 	pid int
-	// tid is the only thread that accepts them, 0 if any thread of the process can.
+	// tid is the thread that accepts them all; 0 if any thread of the process can accept them.
 	tid int
-	// why is the reason why pid or tid is unknown.
+	// why is the reason if pid or tid is unknown.
 	why string
 }
 
-// waiting reads the threads' system calls samples times, sampleEvery apart.
+// waiting reads the threads' system calls as often as samples says, at intervals of sampleEvery.
 const (
 	samples     = 20
 	sampleEvery = 2 * time.Millisecond
 )
 
-// servers returns the server of each listener. In a process with one thread that alone watches
-// the listener, it is that thread. In a process with several threads, it is the thread that
-// waits at the epoll instance, if each listener has its own instance and thread. In all other
-// cases the server's why gives the reason.
+// servers returns the server of each listener. If only one process watches the listener and has
+// only one thread, it is that thread. If that process has several threads, it is the thread that
+// waits at the listener's epoll instance, provided that each listener has an instance and a thread
+// of its own. In all other cases, the server's why is the reason.
 func (d descriptors) servers() map[uint64]server {
-	waits := map[int]map[int][]int{} // by process: thread IDs by epoll descriptor
+	waits := map[int]map[int][]int{} // by PID: the IDs of the waiting threads, by epoll descriptor
 	out := map[uint64]server{}
 	for inode, es := range d.watchers() {
 		pids := pidsOf(es)
@@ -138,8 +138,7 @@ func (d descriptors) servers() map[uint64]server {
 		case len(es) > 1:
 			out[inode] = server{pid: pid, why: fmt.Sprintf("%d epoll instances of process %d watch it", len(es), pid)}
 		case d.instances(pid) < 2:
-			// Any thread may take from a single instance, as with the poller of a language
-			// runtime.
+			// Any thread may accept from a single instance, as in language runtimes with one poller.
 			out[inode] = server{pid: pid, why: fmt.Sprintf("process %d has %d threads and one epoll instance for "+
 				"its listeners: any of them can take its connections", pid, len(tids))}
 		case len(es[0].inodes) > 1:
@@ -160,7 +159,7 @@ func (d descriptors) servers() map[uint64]server {
 	return out
 }
 
-// watchers returns the epoll instances that watch each listener.
+// watchers returns which epoll instances watch each listener.
 func (d descriptors) watchers() map[uint64][]epoll {
 	by := map[uint64][]epoll{}
 	for _, e := range d.epolls {
@@ -180,7 +179,7 @@ func pidsOf(es []epoll) []int {
 	return slices.Compact(pids)
 }
 
-// instances counts a process's epoll instances that watch listeners.
+// instances returns how many epoll instances of a process watch listeners.
 func (d descriptors) instances(pid int) int {
 	n := 0
 	for _, e := range d.epolls {
@@ -191,8 +190,8 @@ func (d descriptors) instances(pid int) int {
 	return n
 }
 
-// waiter returns the only thread that was seen at an epoll instance, if it was seen at no
-// other.
+// waiter returns the thread that waits at an epoll instance, if no other thread was seen there and
+// it was seen at no other instance.
 func waiter(pid, fd int, seen map[int][]int) server {
 	at := seen[fd]
 	switch len(at) {
@@ -210,7 +209,8 @@ func waiter(pid, fd int, seen map[int][]int) server {
 	return server{pid: pid, why: fmt.Sprintf("threads %s all wait at one epoll instance", list(at, ", "))}
 }
 
-// waiting samples at which epoll descriptors a process's threads wait.
+// waiting returns which threads of a process were seen to wait at which epoll descriptor, in
+// several samples.
 func waiting(pid int, tids []int) map[int][]int {
 	seen := map[int][]int{}
 	for i := range samples {
@@ -233,8 +233,8 @@ func waiting(pid int, tids []int) map[int][]int {
 	return seen
 }
 
-// epollOf returns the epoll descriptor at which a thread waits, from proc_pid_syscall(5). A
-// running thread has no system call number.
+// epollOf returns the epoll descriptor at which a thread waits, from proc_pid_syscall(5). For a
+// running thread, that file has no system call number, and ok is false.
 func epollOf(text string) (fd int, ok bool) {
 	f := strings.Fields(text)
 	if len(f) < 2 {
@@ -257,8 +257,8 @@ func list[N int | uint16](ns []N, separator string) string {
 	return strings.Join(s, separator)
 }
 
-// processor returns the one processor on which s runs: that of its thread, or of all threads of
-// its process. Otherwise why is the reason.
+// processor returns the processor on which s runs, if there is exactly one: that of its thread, or
+// of all threads of its process. Otherwise cpu is unknown and why is the reason.
 func (s server) processor() (cpu int, why string) {
 	tids := []int{s.tid}
 	if s.tid == 0 {

@@ -7,14 +7,14 @@ import "slices"
 // unknown is the processor of a queue or listener whose processor is not known.
 const unknown = -1
 
-// spread assigns queues to listeners; both are given by their processors. It returns a list of
-// listeners for each queue. A hash chooses among the entries of a list, so a listener that is
-// in it twice gets twice the share.
+// spread distributes queues over listeners. Both are given by their processors. For each queue it
+// returns a list of listeners, from which a hash chooses an entry. So a listener with two entries
+// gets twice as many connections as one with one entry.
 //
-// Every listener gets the same share if every queue brings the same. Within that, spread
-// prefers listeners on the queue's processor, and then few listeners for each queue, so that a
-// listener has few NAPIs. A queue on an unknown processor has no list. If all listeners are on
-// unknown processors, no queue has a list.
+// If all queues bring the same number of connections, all listeners get the same number. As far as
+// this allows, spread prefers listeners on the queue's processor. After that, it prefers few
+// listeners per queue, so that a listener has few NAPIs. A queue whose processor is unknown has no
+// list. If the processors of all listeners are unknown, no queue has a list.
 func spread(queues, listeners []int) [][]int {
 	out := make([][]int, len(queues))
 	known := 0
@@ -26,8 +26,8 @@ func spread(queues, listeners []int) [][]int {
 	if known == 0 || !slices.ContainsFunc(listeners, func(cpu int) bool { return cpu != unknown }) {
 		return out
 	}
-	// A queue supplies len(listeners) units and a listener demands as many units as there are
-	// known queues. All shares are then whole numbers.
+	// A queue supplies len(listeners) units. A listener demands one unit for each queue with a known
+	// processor. With these units, all shares are whole numbers.
 	supply := make([]int, len(queues))
 	for q, cpu := range queues {
 		if cpu != unknown {

@@ -11,7 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Lines describes a group as text lines.
+// Lines returns a text about a group of listeners: one line for the group, then one for each
+// listener.
 func (g ListenGroup) Lines() []string {
 	if len(g.Listeners) == 0 {
 		return nil
@@ -48,8 +49,8 @@ func (g ListenGroup) Lines() []string {
 	return lines
 }
 
-// WriteApplications prints the applications in lanes of this network namespace and the state of
-// their listeners. It prints nothing if there are none.
+// WriteApplications prints which applications are in lanes of this network namespace, and the state
+// of their listeners. If there are none, it prints nothing.
 func WriteApplications(w io.Writer, runDir string) error {
 	rs, err := List(runDir)
 	if err != nil || len(rs) == 0 {

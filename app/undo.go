@@ -16,14 +16,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// undo restores the state before the application entered the lane, and removes the record. It
-// skips objects that are gone. If a part cannot be undone, the record stays.
+// undo restores the state from before the application entered the lane, and then removes the
+// record. It skips objects that no longer exist. If a part cannot be undone, the record stays.
 func (s *Store) undo(r *Record) error {
 	errs := []error{r.stopKeeper(), r.releaseListeners(), r.stopBusyPoll(), r.removeClass()}
 	left, failed := r.goHome()
 	errs = append(errs, failed...)
 	errs = append(errs, r.widen(left), r.restoreThreads(), r.restoreFiles())
-	// In reverse order of creation.
+	// Remove the groups in reverse order of creation.
 	for _, g := range slices.Backward(r.Groups) {
 		errs = append(errs, g.remove())
 	}
@@ -33,9 +33,9 @@ func (s *Store) undo(r *Record) error {
 	return s.Remove(r)
 }
 
-// goHome moves the application's processes back to their former groups, or to the nearest
-// parent group that still exists. It looks again until no process is left, to catch processes
-// that start meanwhile. left are the processes that it found.
+// goHome moves the application's processes back to their former groups. If a former group no longer
+// exists, its nearest existing parent is used. goHome repeats this until no process is left,
+// because processes may start meanwhile. left are the PIDs of all processes that it moved.
 func (r *Record) goHome() (left []int, errs []error) {
 	for _, g := range r.Groups {
 		if !g.Made && r.Kept {
@@ -75,8 +75,9 @@ func (r *Record) goHome() (left []int, errs []error) {
 	return left, errs
 }
 
-// widen restores the affinity of niclane run on the threads of processes, which inherited the
-// lane's. A thread with another affinity than the lane's has chosen it, and keeps it.
+// widen restores the affinity of threads that inherited the lane's affinity from niclane run. They
+// get the affinity that niclane run had before. A thread with an affinity other than the lane's has
+// set it itself, and keeps it.
 func (r *Record) widen(pids []int) error {
 	if len(r.Was) == 0 {
 		return nil
@@ -97,8 +98,8 @@ func (r *Record) widen(pids []int) error {
 	return errors.Join(errs...)
 }
 
-// leavers returns the processes that goHome moves: all of a group that niclane made; in any
-// other group only the application's.
+// leavers returns the processes that goHome must move out of a group. If niclane made the group,
+// these are all its processes, otherwise only the application's.
 func (g Group) leavers(r *Record) ([]int, error) {
 	pids, err := g.processes()
 	if err != nil || g.Made {
@@ -122,7 +123,7 @@ func parent(group string) string {
 	return group[:i]
 }
 
-// restoreThreads restores the recorded affinity of threads.
+// restoreThreads gives threads back the affinity that the record has for them.
 func (r *Record) restoreThreads() error {
 	var errs []error
 	for _, t := range r.Threads {
@@ -137,7 +138,8 @@ func (r *Record) restoreThreads() error {
 	return errors.Join(errs...)
 }
 
-// restoreFiles restores settings that still have niclane's value.
+// restoreFiles restores the settings in Files. It leaves a setting that another program has changed
+// since.
 func (r *Record) restoreFiles() error {
 	var errs []error
 	for _, f := range slices.Backward(r.Files) {
@@ -155,7 +157,7 @@ func (r *Record) restoreFiles() error {
 	return errors.Join(errs...)
 }
 
-// removeClass removes the class that niclane gave a group that it did not make.
+// removeClass removes the class of a group, if niclane gave the class but did not make the group.
 func (r *Record) removeClass() error {
 	if r.Class == nil {
 		return nil
@@ -179,7 +181,8 @@ func (r *Record) removeClass() error {
 	return err
 }
 
-// sweep undoes the records of applications that have ended.
+// sweep undoes the records of applications that have ended, and removes the records of earlier
+// boots.
 func (s *Store) sweep() error {
 	all, err := s.all()
 	if err != nil {
@@ -188,7 +191,7 @@ func (s *Store) sweep() error {
 	var errs []error
 	for _, r := range all {
 		if !r.SameBoot(s.here) {
-			errs = append(errs, s.Remove(r)) // the kernel's state ended with the boot
+			errs = append(errs, s.Remove(r)) // the kernel's state ended with that boot
 			continue
 		}
 		if over, err := r.over(); err != nil || !over {
@@ -200,8 +203,8 @@ func (s *Store) sweep() error {
 	return errors.Join(errs...)
 }
 
-// over reports whether the application has ended: if its group is niclane's or its manager's,
-// when the group is empty; otherwise when its process has ended.
+// over reports whether the application has ended. In a group of niclane's or its manager's, it has
+// ended when the group is empty. Otherwise it has ended when its first process has.
 func (r *Record) over() (bool, error) {
 	if r.Process.Alive() {
 		return false, nil
@@ -213,7 +216,8 @@ func (r *Record) over() (bool, error) {
 	return len(pids) == 0, err
 }
 
-// Sweep undoes the records of applications that have ended but whose keepers were killed.
+// Sweep undoes the records of applications that have ended but have no keeper, because it was
+// killed.
 func Sweep(runDir string) error {
 	s, err := Open(runDir)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// vhostArg makes the test's executable act as a machine with a vhost thread: TAP.
+// vhostArg makes the test binary act as a virtual machine with a vhost thread. The argument after
+// it is TAP.
 const vhostArg = "test-vhost"
 
 const vhostNode = "/dev/vhost-net"
@@ -30,8 +31,8 @@ const vhostNode = "/dev/vhost-net"
 // vhostSetOwner is VHOST_SET_OWNER (linux/vhost.h): _IO(0xaf, 1).
 const vhostSetOwner = 0xaf01
 
-// vhostMain opens a tap and a vhost device as QEMU does, reports this, and ends when its input
-// ends.
+// vhostMain opens a tap and a vhost device as QEMU does, and reports that they are open. It ends
+// when its standard input ends.
 func vhostMain(tap string) error {
 	tun, err := unix.Open("/dev/net/tun", unix.O_RDWR, 0)
 	if err != nil {
@@ -57,8 +58,8 @@ func vhostMain(tap string) error {
 	return err
 }
 
-// vhostThreads returns the vhost threads of a process. Before Linux 6.4 they are children of
-// kthreadd.
+// vhostThreads returns the vhost threads of a process. Before Linux 6.4, they are not its threads
+// but children of kthreadd.
 func vhostThreads(t *testing.T, pid int) (found []int) {
 	t.Helper()
 	name := fmt.Sprintf("vhost-%d", pid)
@@ -76,8 +77,8 @@ func vhostThreads(t *testing.T, pid int) (found []int) {
 	return found
 }
 
-// TestVhost: the vhost thread of a machine enters the lane with the machine, and leaves it with
-// it.
+// TestVhost: the vhost thread of a virtual machine enters and leaves the lane together with the
+// machine.
 func TestVhost(t *testing.T) {
 	b := newBed(t)
 	if _, err := os.Stat(vhostNode); errors.Is(err, fs.ErrNotExist) {

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// A Worker is the one thread that serves a connection.
+// A Worker is the only thread that serves a connection.
 type Worker struct {
 	PID, TID int
 	// Comm is the command name of the process (proc_pid_comm(5)).
 	Comm string
 }
 
-// Workers returns the thread that serves each connection, by the inode of its socket: a
-// process's only thread, or the thread that waits at the only epoll instance that watches the
-// socket. Connections without such a thread are left out. Workers samples threads for up to 40
-// ms. It needs the right to read the descriptors of other processes (CAP_SYS_PTRACE).
+// Workers returns the thread that serves each connection. Keys are the inodes of the connections'
+// sockets. It is the only thread of the process, or the thread that waits at the only epoll
+// instance that watches the socket. Other connections are left out. Workers samples threads for up
+// to 40 ms. It needs the right to read the descriptors of other processes (CAP_SYS_PTRACE).
 func Workers(inodes []uint64) (map[uint64]Worker, error) {
 	pids, err := processes()
 	if err != nil {
@@ -28,7 +28,7 @@ func Workers(inodes []uint64) (map[uint64]Worker, error) {
 	for _, inode := range inodes {
 		connections[inode] = inode != 0 // 0: not accepted yet
 	}
-	waits := map[int]map[int][]int{} // by process: thread IDs by epoll descriptor
+	waits := map[int]map[int][]int{} // by PID: the IDs of the waiting threads, by epoll descriptor
 	out := map[uint64]Worker{}
 	for inode, es := range find(pids, connections).watchers() {
 		if len(es) > 1 {
@@ -39,7 +39,7 @@ func Workers(inodes []uint64) (map[uint64]Worker, error) {
 		w := Worker{PID: pid}
 		switch len(tids) {
 		case 0:
-			continue // it ended
+			continue // the process ended
 		case 1:
 			w.TID = tids[0]
 		default:

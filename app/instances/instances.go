@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instances runs the instances of one application. It starts them, passes signals on,
-// and ends all of them when the first ends. It restarts nothing: the service manager does,
-// because it knows how often.
+// Package instances runs the instances of one application. It starts them, passes signals on, and
+// ends all of them when the first one ends. It does not restart them. That is the task of the
+// service manager, which knows how often to try.
 package instances
 
 import (
@@ -19,17 +19,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Instance is one command.
+// An Instance is one instance: a command with its environment.
 type Instance struct {
 	// Name identifies the instance in messages.
 	Name string
 	Argv []string
-	// Env is added to the environment.
+	// Env is added to the environment of the calling process.
 	Env []string
 }
 
-// passed are the signals that are passed on to instances. A terminal itself sends SIGINT and
-// SIGQUIT to its foreground processes; getting them twice does no harm.
+// passed are the signals that Run passes on to instances. A terminal sends SIGINT and SIGQUIT to
+// foreground processes itself, so instances may get these twice. This does no harm.
 var passed = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
 
 // ending reports whether a signal asks the instances to end.
@@ -37,7 +37,7 @@ func ending(s os.Signal) bool {
 	return s == unix.SIGTERM || s == unix.SIGINT || s == unix.SIGQUIT
 }
 
-// ErrEnded is returned if an instance ends without a request.
+// ErrEnded is the error if an instance ends and neither a signal nor the context asked for it.
 type ErrEnded struct {
 	Name  string
 	State string // "exit status 1"
@@ -47,15 +47,15 @@ func (e ErrEnded) Error() string {
 	return fmt.Sprintf("%s ended (%s), so the others were told to end", e.Name, e.State)
 }
 
-// Run starts the instances and waits until all have ended. It returns nil if a signal or the
-// context asked for the end, otherwise an ErrEnded with the first instance that ended. If this
-// process is killed, the instances get SIGTERM.
+// Run starts the instances and waits until all have ended. If a signal or the context asked for the
+// end, it returns nil. Otherwise it returns an ErrEnded with the first instance that ended. If this
+// process is killed, the kernel sends the instances SIGTERM.
 func Run(ctx context.Context, all []Instance) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, passed...)
 	defer signal.Stop(signals)
-	// The kernel sends the death signal when the thread that started the child ends
-	// (PR_SET_PDEATHSIG(2const)).
+	// The kernel sends Pdeathsig when the thread that started the child ends, not the process
+	// (PR_SET_PDEATHSIG(2const)). So keep this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -67,7 +67,7 @@ func Run(ctx context.Context, all []Instance) error {
 	var running []*exec.Cmd
 	tell := func(s os.Signal) {
 		for _, cmd := range running {
-			// Ignore the error of a process that has ended.
+			// An error means that the process has ended, so ignore it.
 			_ = cmd.Process.Signal(s)
 		}
 	}
@@ -108,10 +108,10 @@ func Run(ctx context.Context, all []Instance) error {
 	return first
 }
 
-// Follow makes the kernel send SIGTERM to the calling thread, and to the program that it
-// executes, when the parent ends. The parent must be the given process. An instance that
-// executes another program calls Follow before, with the thread locked. The setting of Run
-// holds only for the first thread, but Go executes from any thread.
+// Follow makes the kernel send SIGTERM to the calling thread when its parent process ends. parent
+// is the PID that the parent must have. A program that the thread executes inherits this. An
+// instance that executes another program must call Follow with the thread locked: Run's own setting
+// holds only for a process's first thread, but Go may execute from any thread.
 func Follow(parent int) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_PDEATHSIG: %w", err)

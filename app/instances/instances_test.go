@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/app/instances"
 )
 
-// TestMain lets the test's executable run instances.
+// TestMain lets the test binary also act as the process that calls Run, and as an instance.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "run" {
 		var all []instances.Instance
@@ -46,8 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// instance prints the signals that it gets. It ends on SIGTERM, or at once with an exit code if
-// code is set.
+// instance prints the signals that it gets, and ends on SIGTERM. If code is not "", it ends at once
+// with that exit code.
 func instance(name, code string) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP)
@@ -65,7 +65,7 @@ func instance(name, code string) int {
 	return 0
 }
 
-// A run is a process that runs instances.
+// A run is a process that calls instances.Run, with its output.
 type run struct {
 	*testing.T
 	cmd *exec.Cmd
@@ -89,7 +89,7 @@ func start(t *testing.T, all ...instances.Instance) *run {
 	return &run{t, cmd, bufio.NewReader(out)}
 }
 
-// lines reads n lines and counts them.
+// lines reads n lines and returns how often each came.
 func (r *run) lines(n int) map[string]int {
 	r.Helper()
 	got := map[string]int{}
@@ -103,7 +103,7 @@ func (r *run) lines(n int) map[string]int {
 	return got
 }
 
-// rest reads until the last process has ended.
+// rest returns the output until the last process has ended.
 func (r *run) rest() string {
 	r.Helper()
 	b, err := io.ReadAll(r.out)
@@ -150,7 +150,7 @@ func TestOneCannotStart(t *testing.T) {
 	}
 }
 
-// TestKilled: instances end when the process that runs them is killed.
+// TestKilled: if the process that runs the instances is killed, they end.
 func TestKilled(t *testing.T) {
 	r := start(t, of("a", ""), of("b", ""))
 	r.lines(2)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package led distributes the connections to a port over several instances of a server. A
-// connection goes to the instance on the NUMA node where it arrives, or all go to one instance.
-// The package also counts these choices. Its settings last as long as the listeners and need no
-// process.
+// Package led distributes the connections to a port over several instances of a server. Each
+// connection goes to the instance on the NUMA node where it arrives, or all connections go to one
+// instance. The package also counts how instances were chosen. Its settings last as long as the
+// listeners and need no process.
 package led
 
 import (
@@ -22,19 +22,18 @@ import (
 // Config is the input of Run.
 type Config struct {
 	Port uint16 `json:"port"`
-	// Nodes are the processors of each instance's node. Others are the processors of no
-	// instance's node.
+	// Nodes has the processors of each instance's node. Others has all other processors.
 	Nodes  [][]int `json:"nodes,omitempty"`
 	Others []int   `json:"others,omitempty"`
-	// Only is the number, from 1, of the instance that gets all connections; 0: each instance
-	// gets those of its node.
+	// Only is the number, from 1, of the instance that gets all connections. 0: each instance gets the
+	// connections that arrive on its node.
 	Only int `json:"only,omitempty"`
-	// Patience is how long Run waits for instances to listen, in ns; 0: it does not wait.
+	// Patience is how long Run waits until all instances listen, in ns; 0: not at all.
 	Patience int64 `json:"patienceNs,omitempty"`
-	// Count makes Run count connections and change nothing.
+	// If Count is true, Run counts connections and changes nothing.
 	Count bool `json:"count,omitempty"`
-	// Group is a control group that contains the instances' processes; "": all processes of
-	// this process's network namespace.
+	// Group is a control group that contains the instances' processes. "" means all processes in this
+	// process's network namespace.
 	Group string `json:"-"`
 }
 
@@ -42,16 +41,16 @@ type Config struct {
 type Result struct {
 	// Listeners is the number of listeners of each instance.
 	Listeners []int `json:"listeners,omitempty"`
-	// Arrival counts connections whose instance was chosen by where they arrived. Hash counts
-	// connections whose instance was chosen by the kernel's hash.
+	// Arrival counts connections whose instance was chosen by queue or processor. Hash counts those
+	// whose instance was chosen by the kernel's hash.
 	Arrival uint64 `json:"arrival"`
 	Hash    uint64 `json:"hash"`
 }
 
-// again is the interval between looks for missing listeners.
+// again is how long Run waits before it looks again for missing listeners.
 const again = 50 * time.Millisecond
 
-// Run leads connections, or counts them.
+// Run distributes the connections, or counts them if c.Count is true.
 func Run(ctx context.Context, c Config) (r Result, err error) {
 	ports := []uint16{c.Port}
 	if c.Count {
@@ -92,7 +91,7 @@ func (c Config) count(groups []app.ListenGroup) []int {
 	return out
 }
 
-// processes returns the processes that may belong to the instances.
+// processes returns the PIDs of the processes that may belong to the instances.
 func (c Config) processes() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -118,13 +117,13 @@ func (c Config) processes() ([]int, error) {
 	return out, nil
 }
 
-// grouped reports whether a process is in Group in any hierarchy (cgroups(7)). The environment
-// cannot tell: servers overwrite it with their titles.
+// grouped reports whether a process is in Group in any hierarchy (cgroups(7)). A mark in the
+// process's environment would not do: servers overwrite their environment with a title.
 func (c Config) grouped(pid int) bool {
 	if c.Group == "" {
 		return true
 	}
-	// The file of a process that has ended cannot be read.
+	// The read fails if the process has ended.
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return err == nil && below(string(text), c.Group)
 }

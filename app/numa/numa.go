@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numa reads a machine's NUMA nodes, and the node of a path's drive, from sysfs. It
-// decides nothing.
+// Package numa reads from sysfs which NUMA nodes a machine has, and on which node a path's drive
+// is. It decides nothing.
 package numa
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Sys is the directory that contains sys: "/" for /sys.
+// A Sys is the directory in which sysfs is mounted as sys: "/" if it is at /sys.
 type Sys string
 
 func (s Sys) path(elem ...string) string {
@@ -64,8 +64,9 @@ func (s Sys) node(id int, ids, online, present []int) (Node, error) {
 	if err != nil {
 		return n, err
 	}
-	// The kernel removes an offline processor from its node's list (unregister_cpu_under_node).
-	// If the platform told the kernel the node, the processor's own link to it stays.
+	// The kernel removes an offline processor from its node's list (unregister_cpu_under_node). But if
+	// the platform told the kernel the processor's node, the processor's directory still has a link to
+	// it.
 	for _, cpu := range present {
 		if slices.Contains(all, cpu) || slices.Contains(online, cpu) {
 			continue
@@ -85,7 +86,7 @@ func (s Sys) node(id int, ids, online, present []int) (Node, error) {
 	if n.Memory, err = s.memory(dir + "meminfo"); err != nil {
 		return n, err
 	}
-	// One column for each online node, in their order.
+	// The file has one distance for each online node, in the order of ids.
 	b, err := os.ReadFile(s.path(dir + "distance"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return n, err
@@ -100,7 +101,7 @@ func (s Sys) node(id int, ids, online, present []int) (Node, error) {
 	return n, nil
 }
 
-// memory returns the bytes in a line like "Node 1 MemTotal: 1234 kB".
+// memory returns a number of bytes, from a line like "Node 1 MemTotal: 1234 kB" of a file.
 func (s Sys) memory(name string) (uint64, error) {
 	b, err := os.ReadFile(s.path(name))
 	if err != nil {
@@ -132,8 +133,8 @@ func (s Sys) list(name string) ([]int, error) {
 	return ids, nil
 }
 
-// Cards returns the devices at which packets arrive: the slaves of bond, or all devices if bond
-// is "".
+// Cards returns the devices at which packets arrive. If bond is "", these are all devices of the
+// state, otherwise the slaves of bond.
 func Cards(st *device.State, bond string) []Device {
 	var out []Device
 	for _, d := range st.Devices {
@@ -148,9 +149,9 @@ func without(all, some []int) []int {
 	return slices.DeleteFunc(slices.Clone(all), func(x int) bool { return slices.Contains(some, x) })
 }
 
-// Storage returns the NUMA node of the drive under a path's file system. It returns -1 if there
-// is no drive (tmpfs, a network), if the node is unknown, or if several drives are on different
-// nodes.
+// Storage returns the NUMA node of the drive under a path's file system. It returns -1 if there is
+// no drive (tmpfs, a network file system), if the node is unknown, or if there are several drives
+// on different nodes.
 func (s Sys) Storage(path string) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -159,7 +160,7 @@ func (s Sys) Storage(path string) (int, error) {
 	return s.Block(unix.Major(st.Dev), unix.Minor(st.Dev))
 }
 
-// Block is Storage for a block device.
+// Block does what Storage does, for a block device.
 func (s Sys) Block(major, minor uint32) (int, error) {
 	dir, err := filepath.EvalSymlinks(s.path("dev/block", fmt.Sprintf("%d:%d", major, minor)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,8 +172,9 @@ func (s Sys) Block(major, minor uint32) (int, error) {
 	return s.drive(dir, 0)
 }
 
-// drive returns the node of a block device's directory: that of the devices under it (dm, md),
-// otherwise that of the nearest parent device that has one.
+// drive returns the node of the drive behind a block device's directory. For dm and md, this is the
+// node of the devices that they consist of. Otherwise it is the node of the nearest parent device
+// that has one.
 func (s Sys) drive(dir string, depth int) (int, error) {
 	slaves, err := os.ReadDir(filepath.Join(dir, "slaves"))
 	if err == nil && len(slaves) > 0 && depth < 8 {

@@ -93,7 +93,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestHere: the nodes of this machine have memory and all of its online processors, each once.
+// TestHere: the nodes of this machine together have memory and all online processors. No processor
+// is on two nodes.
 func TestHere(t *testing.T) {
 	nodes, err := numa.Sys("/").Nodes()
 	if err != nil {

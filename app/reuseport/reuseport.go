@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reuseport chooses the listener of a SO_REUSEPORT group by the receive queue and
-// processor on which a connection arrives. A Picker is the eBPF program of one group, with its
-// maps. It is attached to the application's own sockets, lives as long as the group, and needs
-// no process of niclane.
+// Package reuseport chooses a listener of a SO_REUSEPORT group by the receive queue and processor
+// on which a connection arrives. A Picker is an eBPF program for one group, with its maps. It is
+// attached to the application's own sockets, lasts as long as the group, and needs no process of
+// niclane.
 //
-// The package keeps no listener open. Callers use a descriptor and close it at once: a listener
-// that stays open after the application closed it swallows connections. Where a Picker has no
-// table, the kernel's hash chooses.
+// The package keeps no listener open. Callers pass a descriptor of a listener and close it at once.
+// If it stayed open after the application closed the listener, the kernel would give it connections
+// that nothing accepts. If a Picker has no table for a connection, the kernel's hash chooses.
 package reuseport
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/load"
 )
 
-// ProgramName is the name by which Open recognises the program.
+// ProgramName is the program's name, by which Open recognises it.
 const ProgramName = "niclane_listen"
 
 // Sizes of the maps (listen.c).
@@ -39,7 +39,7 @@ type Picker struct {
 	socks, places, queues, cpus, devs, counts *ebpf.Map
 }
 
-// maps returns the map fields by map name.
+// maps returns pointers to the fields of p that hold maps, by the name of the map.
 func (p *Picker) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		"niclane_socks": &p.socks, "niclane_places": &p.places, "niclane_queues": &p.queues,
@@ -65,8 +65,8 @@ func New() (*Picker, error) {
 	return p, nil
 }
 
-// Open opens the Picker of a group, by the ID of its program. If the program is not niclane's,
-// the error is fs.ErrNotExist.
+// Open opens the Picker of a group. id is the ID of the group's program. If that program is not
+// niclane's, the error is fs.ErrNotExist.
 func Open(id ebpf.ProgramID) (_ *Picker, err error) {
 	p := &Picker{}
 	if p.prog, err = ebpf.NewProgramFromID(id); err != nil {
@@ -113,7 +113,8 @@ func infoName(i *ebpf.MapInfo) string {
 	return i.Name
 }
 
-// Close closes the descriptors of the program and its maps. The group keeps both.
+// Close closes p's descriptors of the program and its maps. A group to which p is attached keeps
+// both.
 func (p *Picker) Close() error {
 	var errs []error
 	if p.prog != nil {
@@ -127,8 +128,8 @@ func (p *Picker) Close() error {
 	return errors.Join(errs...)
 }
 
-// Attach attaches p to the group of a listening socket. It replaces any program of the group:
-// check for one first (package sockiter).
+// Attach attaches p to the group of a listening socket. It replaces any program that the group has,
+// so check for another owner's program first (package sockiter).
 func (p *Picker) Attach(socket int) error {
 	err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF, p.prog.FD())
 	if err != nil {
@@ -137,8 +138,8 @@ func (p *Picker) Attach(socket int) error {
 	return nil
 }
 
-// Detach removes any program from the group of a listening socket (Linux 5.3). A group without
-// a program is no error.
+// Detach removes the program from the group of a listening socket (Linux 5.3), whoever attached it.
+// If the group has none, this is no error.
 func Detach(socket int) error {
 	err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -147,8 +148,8 @@ func Detach(socket int) error {
 	return nil
 }
 
-// Sockets returns the slots of the listeners in p, by socket cookie. A socket that stopped
-// listening is not included.
+// Sockets returns the slots of the listeners that p knows, by socket cookie. Sockets that stopped
+// listening are left out.
 func (p *Picker) Sockets() (map[uint64]uint32, error) {
 	slots := map[uint64]uint32{}
 	for slot := range uint32(MaxSockets) {
@@ -165,8 +166,8 @@ func (p *Picker) Sockets() (map[uint64]uint32, error) {
 	return slots, nil
 }
 
-// Put stores a listening socket in a free slot, 0 to MaxSockets-1. If the socket is in an array
-// already, the error is EBUSY.
+// Put stores a listening socket in a free slot, 0 to MaxSockets-1. If a slot already has this
+// socket, also one of another Picker, the error is EBUSY.
 func (p *Picker) Put(slot uint32, socket int) error {
 	if err := p.socks.Update(slot, uint64(socket), ebpf.UpdateNoExist); err != nil {
 		return fmt.Errorf("niclane_socks: slot %d: %w", slot, err)
@@ -174,7 +175,7 @@ func (p *Picker) Put(slot uint32, socket int) error {
 	return nil
 }
 
-// Forget empties a slot.
+// Forget empties a slot. A slot that is already empty is no error.
 func (p *Picker) Forget(slot uint32) error {
 	err := p.socks.Delete(slot)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -186,31 +187,31 @@ func (p *Picker) Forget(slot uint32) error {
 // A Queue is a receive queue of a device.
 type Queue struct{ Index, Queue uint32 }
 
-// Tables assign slots to connections. A hash of the flow chooses an entry of the table, so a
-// slot that is in it twice gets twice as many connections.
+// Tables say which slots the connections get. A hash of the connection chooses an entry of a table.
+// So a slot with two entries gets twice as many connections as a slot with one.
 type Tables struct {
 	// Devices are the interface indexes to which the tables apply.
 	Devices []uint32
-	// Queues are for packets of a queue that arrive on the expected processor. CPUs are for all
-	// other packets, by processor.
+	// Queues has the tables for packets that arrive at a queue and on that queue's expected processor.
+	// CPUs has the tables for all other packets, by processor.
 	Queues map[Queue]QueueTable
 	CPUs   map[uint32][]uint32
 }
 
-// A QueueTable is the table of a queue and its expected processor.
+// A QueueTable is the table of a queue, with the processor on which its packets are expected.
 type QueueTable struct {
 	CPU   int32
 	Slots []uint32
 }
 
-// table is struct table of listen.c.
+// table corresponds to struct table of listen.c.
 type table struct {
 	First, Count uint32
 	CPU          int32
 }
 
-// Set replaces the tables. Meanwhile a connection may get its listener from the old tables or
-// from the kernel's hash.
+// Set replaces the tables. During Set, the old tables or the kernel's hash choose for new
+// connections.
 func (p *Picker) Set(t Tables) error {
 	var places []uint32
 	add := func(slots []uint32, cpu int32) table {
@@ -231,7 +232,7 @@ func (p *Picker) Set(t Tables) error {
 	if len(places) > maxPlaces {
 		return fmt.Errorf("found tables of %d places, want at most %d", len(places), maxPlaces)
 	}
-	// Empty the tables first: none may refer to places while they change.
+	// Empty the tables first, because they must not refer to places that change.
 	for _, forget := range []func() error{
 		func() error { return exchange(p.devs, map[uint32]uint32{}) },
 		func() error { return exchange(p.queues, map[Queue]table{}) },
@@ -255,7 +256,7 @@ func sortedQueues(m map[Queue]QueueTable) []Queue {
 	})
 }
 
-// exchange makes want the content of m.
+// exchange sets the content of m to want.
 func exchange[K comparable, V any](m *ebpf.Map, want map[K]V) error {
 	var k K
 	var v V
@@ -278,10 +279,10 @@ func exchange[K comparable, V any](m *ebpf.Map, want map[K]V) error {
 	return nil
 }
 
-// Counts are the numbers of connections since the program was loaded, by how their listener was
-// chosen.
+// Counts says how the listeners of connections were chosen, since the program was loaded.
 type Counts struct {
-	// Queue and CPU count choices by those tables, Hash those by the kernel's hash.
+	// Queue and CPU count the choices by Tables.Queues and Tables.CPUs, Hash those by the kernel's
+	// hash.
 	Queue, CPU, Hash uint64
 }
 

@@ -33,7 +33,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// A group is the listeners of one port on the loopback device.
+// A group is some listeners that share one port on the loopback device.
 type group struct {
 	*testing.T
 	listeners []*net.TCPListener
@@ -64,7 +64,7 @@ func (g *group) add() *net.TCPListener {
 				unix.SO_REUSEPORT, 1)
 		}), err)
 	}}
-	c.SetMultipathTCP(false) // MPTCP sockets take no program (net/mptcp/sockopt.c)
+	c.SetMultipathTCP(false) // MPTCP sockets refuse such a program (net/mptcp/sockopt.c)
 	l, err := c.Listen(context.Background(), "tcp4", fmt.Sprintf("127.0.0.1:%d", g.port))
 	must.Do(g, err)
 	g.Cleanup(func() { l.Close() })
@@ -73,7 +73,7 @@ func (g *group) add() *net.TCPListener {
 	return l.(*net.TCPListener)
 }
 
-// fd calls f with a listener's descriptor.
+// fd calls f with the descriptor of a listener.
 func fd(t *testing.T, l *net.TCPListener, f func(fd int) error) {
 	t.Helper()
 	c, err := l.SyscallConn()
@@ -83,13 +83,13 @@ func fd(t *testing.T, l *net.TCPListener, f func(fd int) error) {
 	}
 }
 
-// connect makes n connections from a thread on one processor, accepts all of them, and returns
-// their number for each listener.
+// connect makes n connections from a thread on processor cpu and accepts all of them. It returns
+// how many each listener got.
 func (g *group) connect(n, cpu int) []int {
 	g.Helper()
 	done := make(chan []net.Conn)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its affinity
+		runtime.LockOSThread() // never unlocked, so the runtime ends the thread, whose affinity was changed
 		var set unix.CPUSet
 		set.Set(cpu)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
@@ -117,8 +117,8 @@ func (g *group) connect(n, cpu int) []int {
 	return counts
 }
 
-// connectHere connects in the calling thread, because loopback's softirq runs on the sender's
-// processor.
+// connectHere connects in the calling thread. Loopback packets are then received on the processor
+// of that thread.
 func connectHere(port int) (net.Conn, error) {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -169,7 +169,7 @@ func (g *group) picker() *reuseport.Picker {
 
 const loopback = 1 // interface index in every network namespace
 
-// tables lead all loopback packets on cpu to slots.
+// tables returns tables that give all loopback packets on cpu to some slots.
 func tables(cpu int, slots ...uint32) reuseport.Tables {
 	return reuseport.Tables{Devices: []uint32{loopback}, CPUs: map[uint32][]uint32{uint32(cpu): slots}}
 }
@@ -250,7 +250,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// closed reports whether listener i is closed after step k.
+// closed reports whether TestClose has closed listener i after its step k.
 func closed(first, k, i int) bool {
 	for n := range k + 1 {
 		if (first+n)%4 == i {
@@ -284,7 +284,7 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestOpen opens an existing picker, as another process does.
+// TestOpen opens a picker that exists already, as another process would.
 func TestOpen(t *testing.T) {
 	g := listen(t, 2)
 	p := g.picker()
@@ -316,10 +316,10 @@ func TestOpen(t *testing.T) {
 	if got := g.connect(40, cpu); got[1] == 40 {
 		t.Errorf("detached: %v", got)
 	}
-	fd(t, g.listeners[1], reuseport.Detach) // no program is attached
+	fd(t, g.listeners[1], reuseport.Detach) // no program is attached now, which must be no error
 }
 
-// TestForeign: Open refuses another owner's program.
+// TestForeign: Open returns an error for another owner's program.
 func TestForeign(t *testing.T) {
 	g := listen(t, 2)
 	theirs, err := ebpf.NewProgram(&ebpf.ProgramSpec{

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockiter lists TCP sockets with data that socket diagnostics (sock_diag(7)) lack.
-// These are the NAPI, processor and receive queue of the last packet, the control group, and
-// for listeners the SO_REUSEPORT group and its program. It uses an eBPF TCP iterator (Linux 5.9
-// with BTF; CAP_BPF and CAP_PERFMON), holds no socket and changes none.
+// Package sockiter lists TCP sockets with data that socket diagnostics (sock_diag(7)) lack. These
+// are the NAPI, processor and receive queue of the last packet, and the control group. For
+// listeners, they are also the SO_REUSEPORT group and its program. The package uses an eBPF TCP
+// iterator (Linux 5.9 with BTF; CAP_BPF and CAP_PERFMON). It holds no socket open and changes none.
 package sockiter
 
 import (
@@ -21,18 +21,19 @@ import (
 
 // A Socket is one TCP socket.
 type Socket struct {
-	// Cookie identifies the socket until reboot (SO_COOKIE). Inode is that of its descriptors
-	// ("socket:[INODE]"), 0 if no process holds it: not accepted yet, or closed.
+	// Cookie identifies the socket until reboot (SO_COOKIE). Inode is in the links of its descriptors
+	// ("socket:[INODE]"). Inode is 0 if no process holds the socket: it is not accepted yet, or
+	// closed.
 	Cookie, Inode uint64
 	// Cgroup is the ID of the version 2 control group in which the socket was created.
 	Cgroup uint64
-	// Group identifies the SO_REUSEPORT group, 0: none. Picked is true if a program chooses in
-	// the group. Program is the program's ID, 0 for classic BPF.
+	// Group identifies the SO_REUSEPORT group; 0: none. Picked is true if a program chooses the
+	// group's listener. Program is that program's ID, 0 for a classic BPF program.
 	Group   uint64
 	Picked  bool
 	Program ebpf.ProgramID
-	// NAPI is the NAPI ID of the last packet (SO_INCOMING_NAPI_ID), 0 if it had none. CPU is
-	// its processor (SO_INCOMING_CPU), -1 if unknown.
+	// NAPI is the NAPI ID of the last packet (SO_INCOMING_NAPI_ID); 0: none. CPU is the processor on
+	// which that packet arrived (SO_INCOMING_CPU), -1 if unknown.
 	NAPI uint32
 	CPU  int
 	// Queue is the receive queue of the last packet, -1 if not recorded.
@@ -48,17 +49,18 @@ type Socket struct {
 
 // A Filter selects sockets. The zero value selects all.
 type Filter struct {
-	// Ports are local ports; empty: all. If there are more than 64, the iterator returns the
-	// sockets of all ports.
+	// Ports are local ports; empty: all. With more than 64 ports, the iterator returns the sockets of
+	// all ports.
 	Ports []uint16
-	// Listeners selects only listening sockets, Connections only all others.
+	// Listeners selects only listening sockets. Connections selects only the sockets that do not
+	// listen.
 	Listeners, Connections bool
 }
 
-// maxPorts is MAX_PORTS of sockets.c.
+// maxPorts equals MAX_PORTS of sockets.c.
 const maxPorts = 64
 
-// record is struct record of sockets.c.
+// record corresponds to struct record of sockets.c.
 type record struct {
 	Cookie, Inode, Cgroup, Group uint64
 	Program, Picked, NAPI        uint32
@@ -75,7 +77,7 @@ type record struct {
 
 const listenState = 10 // TCP_LISTEN
 
-// A Reader lists sockets repeatedly with one loaded program.
+// A Reader lists sockets. It loads its program once for many lists.
 type Reader struct {
 	coll *ebpf.Collection
 	it   *link.Iter

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// TestSockets compares the list with the sockets' own options.
+// TestSockets compares the list with the values that the sockets' own options give.
 func TestSockets(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -46,7 +46,7 @@ func TestSockets(t *testing.T) {
 
 		all, err := sockiter.List(sockiter.Filter{})
 		must(err)
-		if len(all) != 4 { // including the connection that is not accepted yet
+		if len(all) != 4 { // including the connection that is waiting for accept
 			t.Fatalf("%d sockets: %+v", len(all), all)
 		}
 		of := func(fd int) sockiter.Socket {

@@ -14,15 +14,15 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// A word stands for a value of an instance: {node} in its command line, NICLANE_NODE in its
-// environment.
+// A word stands for a value of an instance. A command line has it in braces: {node}. The instance's
+// environment has it in capitals: NICLANE_NODE.
 type word struct {
 	name, doc string
-	// of returns the value; false: the instance has none.
+	// of returns the value. It returns false if the instance has no such value.
 	of func(d *division, x *Instance) (string, bool)
 }
 
-// words returns all words.
+// words returns all words that a command line can contain.
 func words() []word {
 	return []word{
 		{"node", "the NUMA node", func(_ *division, x *Instance) (string, bool) { return itoa(x.Node), true }},
@@ -58,7 +58,7 @@ func words() []word {
 	}
 }
 
-// Words returns the words in braces, each with its description.
+// Words returns the words that a command line can contain in braces, each with its description.
 func Words() [][2]string {
 	var out [][2]string
 	for _, w := range words() {
@@ -67,8 +67,8 @@ func Words() [][2]string {
 	return out
 }
 
-// commands writes each instance's command line and environment. Other text in braces stays as
-// it is.
+// commands sets the command line and the environment of each instance. It replaces words in braces.
+// Other text in braces stays as it is.
 func (d *division) commands() error {
 	if len(d.Command) == 0 {
 		return Error{"", "no command"}

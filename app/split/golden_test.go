@@ -23,9 +23,9 @@ import (
 
 var update = flag.Bool("update", false, "write what is printed into the goldens")
 
-// TestGoldens divides lanes on the machines of testdata. Each golden has a sysfs, a lanes file,
-// a request and the output. In its sysfs, a file with the single line "-> TARGET" is a symbolic
-// link.
+// TestGoldens divides lanes on the machines in testdata. Each golden file contains a sysfs, a lanes
+// file, a request, and the wanted output. A file of that sysfs with the single line "-> TARGET" is
+// a symbolic link.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -52,7 +52,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// divide returns the output or the error.
+// divide divides the lane of a golden file and returns the output, or the error as text.
 func divide(t *testing.T, ar *txtar.Archive) string {
 	root := t.TempDir()
 	var lanes []byte
@@ -126,7 +126,7 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 	return b.String()
 }
 
-// check checks conditions that hold for every divided lane.
+// check checks what must be true for every divided lane.
 func check(t *testing.T, s *split.Split, nodes []numa.Node) {
 	t.Helper()
 	of := map[int]numa.Node{}

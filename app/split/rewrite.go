@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// rewrite returns the file with the lane divided. The rest of the file stays, without its
-// comments.
+// rewrite returns the text of the lanes file with the lane divided. The other content of the file
+// stays, but its comments are lost.
 func (d *division) rewrite(text []byte) (string, error) {
 	var doc yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions(text, &doc, yaml.UseOrderedMap()); err != nil {
@@ -34,7 +34,7 @@ func (d *division) rewrite(text []byte) (string, error) {
 	return string(out), err
 }
 
-// lanes replaces the lane by its parts.
+// lanes replaces the lane by the divided lanes.
 func (d *division) lanes(all yaml.MapSlice) yaml.MapSlice {
 	var out yaml.MapSlice
 	for _, l := range all {
@@ -54,8 +54,8 @@ func (d *division) lanes(all yaml.MapSlice) yaml.MapSlice {
 	return out
 }
 
-// one returns the lane that all instances share. It has as many processors as queues,
-// ascending, so that the Nth processor serves queue N.
+// one returns the lane that all instances share. It has as many queues as processors. The
+// processors ascend, so that the Nth one serves queue N.
 func (d *division) one(keys yaml.MapSlice) yaml.MapSlice {
 	if d.DropGroups {
 		keys = set(keys, "cgroup", nil)
@@ -75,8 +75,8 @@ func (d *division) one(keys yaml.MapSlice) yaml.MapSlice {
 	return set(keys, "cpus", device.FormatCPUList(cpus))
 }
 
-// shard returns the lane of one instance. It divides the guarantee and the ceiling among the
-// instances.
+// shard returns the lane of one instance. Each instance gets an equal part of the lane's guarantee
+// and ceiling.
 func (d *division) shard(keys yaml.MapSlice, x *Instance) yaml.MapSlice {
 	keys = set(set(keys, "numa", nil), "cpus", device.FormatCPUList(x.Polling))
 	keys = set(keys, "queues", len(x.Polling))
@@ -90,7 +90,7 @@ func (d *division) shard(keys yaml.MapSlice, x *Instance) yaml.MapSlice {
 	return keys
 }
 
-// share returns an Nth of a rate, rounded down to a value that a file can express.
+// share returns a rate divided by n, rounded down to a value that a lanes file can express.
 func share(r intent.Rate, n int) string {
 	if r.Permille > 0 {
 		p := max(r.Permille/n, 1)
@@ -99,8 +99,8 @@ func share(r intent.Rate, n int) string {
 	return fmt.Sprintf("%dbit", r.BitsPerSecond/uint64(n))
 }
 
-// set returns a copy of a mapping with a key changed or added, or removed if value is nil. It
-// ignores the case of keys.
+// set returns a copy of a mapping in which a key has the given value. If value is nil, the copy
+// does not have the key. Upper and lower case are the same.
 func set(keys yaml.MapSlice, name string, value any) yaml.MapSlice {
 	var out yaml.MapSlice
 	done := value == nil

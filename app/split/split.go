@@ -14,18 +14,18 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A Content says how the served data is divided over instances.
+// A Content says how the data that the application serves is divided over its instances.
 type Content string
 
-// Values of Content.
+// The values of Content.
 const (
-	// Duplicate: every instance serves everything. A connection goes to the instance on the
-	// node where its packets arrive. No packet crosses nodes, but each instance caches its own
-	// copy.
+	// Duplicate: every instance serves all data. A connection goes to the instance on the node where
+	// its packets arrive, so no packet crosses nodes. But each instance caches its own copy of the
+	// data.
 	Duplicate Content = "duplicate"
-	// Shard: each instance serves a part of the data at its own address. Packets for that
-	// address arrive on its node. Nothing is cached twice, but clients must know the address of
-	// each part.
+	// Shard: each instance serves a part of the data, at an address of its own. Packets for that
+	// address arrive on the instance's node. No data is cached twice, but clients must know which
+	// address has which part.
 	Shard Content = "shard"
 )
 
@@ -34,17 +34,16 @@ type Request struct {
 	// Lane is the lane's name in the file.
 	Lane    string
 	Content Content
-	// Only limits the division to these nodes; nil: all nodes with processors that the file
-	// allows.
+	// Only has the nodes to use. nil: all nodes with processors that the lanes file allows.
 	Only    []int
 	Nodes   []numa.Node
 	Devices []numa.Device
 	Storage []numa.Storage
-	// DropGroups removes the control groups from the lane, for a caller that confines the
-	// instances to their nodes in its own group.
+	// DropGroups removes the control groups from the lane. It is for a caller that confines each
+	// instance in a group of its own.
 	DropGroups bool
-	// Command is the command line of an instance. Words in braces are replaced by the
-	// instance's values (Words).
+	// Command is the command line of every instance. Words in braces stand for values of the instance
+	// (Words).
 	Command []string
 }
 
@@ -52,7 +51,7 @@ type Request struct {
 type Split struct {
 	Lane    string  `json:"lane"`
 	Content Content `json:"content"`
-	// File is the lanes file to apply.
+	// File is the text of the lanes file to apply.
 	File string `json:"file"`
 	// Instances are in the order of their nodes.
 	Instances []Instance `json:"instances"`
@@ -64,23 +63,23 @@ type Split struct {
 type Instance struct {
 	Index int `json:"index"`
 	Node  int `json:"node"`
-	// Lane is the name of its lane.
+	// Lane is the name of the instance's lane.
 	Lane string `json:"lane"`
-	// CPUs are its processors and Mems the nodes of its memory.
+	// CPUs are the instance's processors. Mems are the NUMA nodes of its memory.
 	CPUs []int `json:"cpus"`
 	Mems []int `json:"mems"`
-	// Polling are the processors that serve its queues; nil if the planner chooses them on each
-	// card's node.
+	// Polling are the processors that serve the instance's queues. nil: the planner chooses them, on
+	// the node of each card.
 	Polling []int        `json:"polling,omitempty"`
 	Storage []string     `json:"storage,omitempty"`
-	Addrs   []netip.Addr `json:"addrs,omitempty"` // the shard's own address
+	Addrs   []netip.Addr `json:"addrs,omitempty"` // the address of a shard
 	Command []string     `json:"command"`
 	Env     []string     `json:"env"`
 	// Values are the instance's values by word (Words).
 	Values map[string]string `json:"-"`
 }
 
-// An Error is a problem. Path is its place in the lanes file, "" if the request is wrong.
+// An Error is a mistake in the lanes file, at Path. If Path is "", the request is wrong.
 type Error struct {
 	Path    string
 	Message string
@@ -93,7 +92,7 @@ func (e Error) Error() string {
 	return e.Path + ": " + e.Message
 }
 
-// Make divides a lane of a file. text is the file's text, file its parsed content.
+// Make divides a lane of a lanes file. text is the file's text, file its parsed content.
 func Make(text []byte, file *config.File, r Request) (*Split, error) {
 	in := file.Intent
 	i := slices.IndexFunc(in.Lanes, func(l intent.Lane) bool { return l.Name == r.Lane })
@@ -124,20 +123,20 @@ func Make(text []byte, file *config.File, r Request) (*Split, error) {
 	if s.File, err = d.rewrite(text); err != nil {
 		return nil, err
 	}
-	// The result must be a valid lanes file.
+	// Check that the result is a valid lanes file.
 	if _, err := config.Parse(file.Name+" (divided)", []byte(s.File)); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// A division is the state of Make.
+// A division is what Make works on.
 type division struct {
 	Request
 	lane      *intent.Lane
 	instances []Instance
-	// local is true if processors of a device's own node serve its queues. The planner then
-	// chooses them.
+	// local is true if each device's queues are served by processors of the device's own node. The
+	// planner then chooses these processors.
 	local bool
 	notes []string
 }
@@ -150,7 +149,7 @@ func (d *division) errorf(key, format string, args ...any) error {
 	return Error{d.lane.Path + key, fmt.Sprintf(format, args...)}
 }
 
-// check refuses lanes that cannot be divided.
+// check returns an error if the lane cannot be divided.
 func (d *division) check() error {
 	switch d.Content {
 	case Duplicate, Shard:
@@ -178,7 +177,7 @@ func (d *division) check() error {
 	return nil
 }
 
-// choose makes an instance for each node, with its processors and memory.
+// choose makes one instance for each node and assigns the node's processors and memory to it.
 func (d *division) choose() error {
 	for _, id := range d.Only {
 		if !slices.ContainsFunc(d.Nodes, func(n numa.Node) bool { return n.ID == id }) {
@@ -233,13 +232,14 @@ func (d *division) choose() error {
 	return nil
 }
 
-// busy reports whether dedicated threads poll the queues. "pollers" asks for them too.
+// busy reports whether dedicated threads poll the lane's queues: with "poller: busy", or with a
+// number of "pollers".
 func (d *division) busy() bool {
 	k := d.lane.Poller.Kind
 	return k == intent.PollerBusy || k == intent.PollerAuto && d.lane.Poller.Count > 0
 }
 
-// of returns the processors among cpus that the file allows.
+// of returns those of cpus that the lanes file allows for the lane.
 func (d *division) of(cpus []int) []int {
 	if len(d.lane.CPUs) == 0 {
 		return slices.Clone(cpus)
@@ -257,8 +257,8 @@ func (d *division) without(n numa.Node) string {
 	return "it has memory and no processors"
 }
 
-// memory returns the node of an instance's memory: its own, or the nearest node that has
-// memory.
+// memory returns the node of an instance's memory: the instance's node, or the nearest node with
+// memory if that has none.
 func (d *division) memory(n numa.Node) (int, error) {
 	if n.Memory > 0 {
 		return n.ID, nil
@@ -270,7 +270,7 @@ func (d *division) memory(n numa.Node) (int, error) {
 		}
 		dist, ok := n.Distance[m.ID]
 		if !ok {
-			dist = 255 // ACPI: unreachable; the farthest
+			dist = 255 // ACPI's distance for an unreachable node, the largest possible
 		}
 		if best < 0 || dist < at {
 			best, at = m.ID, dist
@@ -283,7 +283,7 @@ func (d *division) memory(n numa.Node) (int, error) {
 	return best, nil
 }
 
-// addresses assigns one of the lane's addresses to each shard.
+// addresses assigns one address of the lane to each shard.
 func (d *division) addresses() error {
 	if d.Content != Shard {
 		return nil
@@ -310,7 +310,7 @@ func (d *division) nodes() string {
 	return strings.Join(s, ", ")
 }
 
-// cards checks whether packets arrive on the nodes of the instances.
+// cards checks on which nodes packets arrive, and sets local.
 func (d *division) cards() {
 	if len(d.instances) == 1 {
 		return

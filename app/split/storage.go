@@ -8,8 +8,8 @@ import (
 	"github.com/niclane/niclane/app/numa"
 )
 
-// store assigns each path to the instance on its drive's node. A path whose drive is on no
-// node, or on a node without an instance, goes to the instance with the fewest paths.
+// store assigns each storage path to the instance on the node of its drive. If that node is unknown
+// or has no instance, the path goes to the instance with the fewest paths.
 func (d *division) store() {
 	var rest []numa.Storage
 	for _, s := range d.Storage {

@@ -33,7 +33,7 @@ func (s *Split) WriteText(w io.Writer) {
 	}
 }
 
-// shellText quotes a command line for a shell.
+// shellText returns a command line that is quoted for a shell.
 func shellText(argv []string) string {
 	var out []string
 	for _, a := range argv {

@@ -3,16 +3,16 @@
  * niclane_listen: picks the listener of a SO_REUSEPORT group for a connection by
  * the receive queue and processor of the connection's first packet.
  *
- * Listeners are identified by their sockets (BPF_MAP_TYPE_REUSEPORT_SOCKARRAY).
- * Their positions in the group shift when one closes. A socket leaves the array
- * when it stops listening. The kernel's hash over the whole group decides where
- * this program has no answer: packets of other devices (local ones all come from
- * one processor), queues and processors without a table, and closed listeners.
+ * An array (BPF_MAP_TYPE_REUSEPORT_SOCKARRAY) has the listeners, because their
+ * positions in the group shift when one closes. A socket leaves the array when it
+ * stops listening. In these cases, the kernel's hash chooses in the whole group:
+ * packets of other devices (all local packets come from one processor), queues
+ * and processors without a table, and closed listeners.
  *
  * The program never refuses a connection.
  *
- * Its type is SELECT_OR_MIGRATE: connections that wait in a closing listener move
- * to another one instead of being reset (Linux 5.14). The kernel's hash chooses it.
+ * Its type is SELECT_OR_MIGRATE: if a listener closes, its waiting connections are
+ * not reset but move to another listener, by the kernel's hash (Linux 5.14).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -22,7 +22,7 @@
 #define MAX_PLACES	65536
 #define TRIES		4
 
-/* The needed parts of kernel types; CO-RE finds the fields. */
+/* Those fields of kernel types that are needed; CO-RE finds their offsets. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct net_device {
 	int	ifindex;
@@ -38,8 +38,8 @@ struct sk_reuseport_kern {
 
 struct table {
 	__u32	first;	/* index into niclane_places */
-	__u32	count;	/* 0: none */
-	__s32	cpu;	/* of a queue's table: the expected processor */
+	__u32	count;	/* entries; 0: no table */
+	__s32	cpu;	/* processor on which the queue's packets are expected */
 };
 
 struct queue {
@@ -99,7 +99,7 @@ static __always_inline void count(__u32 how)
 		*n += 1;
 }
 
-/* pick chooses an entry of the table, or the next one that still listens. */
+/* pick selects the listener at the hash in the table, or a next one that still listens. */
 static __always_inline int pick(struct sk_reuseport_md *md, const struct table *t)
 {
 	__u32 place, *slot, tried;
@@ -135,7 +135,7 @@ int niclane_listen(struct sk_reuseport_md *md)
 	bpf_core_read(&q.ifindex, sizeof(q.ifindex), &dev->ifindex);
 	if (!bpf_map_lookup_elem(&niclane_devs, &q.ifindex))
 		goto hash;
-	/* queue_mapping is the receive queue plus one; 0: not recorded (skb_get_rx_queue). */
+	/* queue_mapping is the receive queue plus one, or 0 if not recorded (skb_get_rx_queue). */
 	bpf_core_read(&mapping, sizeof(mapping), &skb->queue_mapping);
 	if (mapping) {
 		q.queue = mapping - 1;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * niclane_sockets: data about TCP sockets that socket diagnostics lack: the NAPI,
- * processor and receive queue of the last packet, the control group, and for
+ * niclane_sockets lists data about TCP sockets that socket diagnostics lack: the
+ * NAPI, processor and receive queue of the last packet, the control group, and for
  * listeners the SO_REUSEPORT group and the program that chooses in it.
  *
- * It is a TCP iterator: reading its file runs the program for every TCP socket of
- * the reader's network namespace. It changes none.
+ * It is a TCP iterator: a read of its file runs the program for every TCP socket of
+ * the reader's network namespace. It changes no socket.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -16,7 +16,7 @@
 #define TCP_LISTEN	10
 #define MAX_PORTS	64
 
-/* The needed parts of kernel types; CO-RE finds the fields. */
+/* Those fields of kernel types that are needed; CO-RE finds their offsets. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct in6_addr {
 	union {
@@ -94,13 +94,13 @@ const volatile __u16 ports[MAX_PORTS];	/* wanted local ports */
 const volatile __u32 nports;		/* 0: all */
 const volatile __u32 listeners;		/* 1: listening sockets only, 2: all others */
 
-/* record matches type record in sockiter.go. */
+/* record has the same layout as type record in sockiter.go. */
 struct record {
 	__u64	cookie;
 	__u64	inode;
 	__u64	cgroup;
 	__u64	group;		/* SO_REUSEPORT group, 0: none */
-	__u32	program;	/* program ID */
+	__u32	program;	/* ID of the program that chooses in the group */
 	__u32	picked;		/* 1: the group has a program */
 	__u32	napi;
 	__s32	cpu;
