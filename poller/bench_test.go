@@ -15,22 +15,22 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// BenchmarkKilled measures the delay of a packet from one end of a veth to a sleeping reader at
-// the other end. Each packet leaves when the one before has arrived: the closest possible
-// sequence.
+// BenchmarkKilled measures how long a packet takes from one end of a veth to a sleeping reader at
+// the other end. Each packet leaves as soon as the one before it has arrived. There are four cases:
 //
 //   - softirq: no poller, interrupts not deferred
 //   - polled: a poller on another processor, and interrupts deferred as in a plan
 //   - killed: right after the poller's SIGKILL, interrupts still deferred
 //   - restored: after niclane has restored the NAPI configuration
 //
-// A dead poller thus costs up to the gro-flush-timeout, 200 µs, until the NAPIs are restored,
-// for packets that follow one another more closely than that.
+// In the case "killed", a packet that follows another within the gro-flush-timeout (200 µs) can be
+// late by that time.
 func BenchmarkKilled(b *testing.B) {
 	run(b, func(b *testing.B, et *ethtool.Client) {
 		p := all()
 		p.Policy, p.Priority, p.Nice, p.Timeout = "fifo", 60, 0, 1e9
-		// The thread belongs to Run and ends with it.
+		// vethtest.Run owns this thread, and the thread ends with it. So its affinity need not be
+		// restored.
 		if err := sched.SetAffinity(unix.Gettid(), []int{runtime.NumCPU() - 1}); err != nil {
 			b.Error(err)
 		}

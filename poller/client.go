@@ -21,28 +21,28 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Time limits: for a poller to be ready, to answer, to end on request, and to end after
-// SIGKILL.
+// Time limits for a poller: until it is ready, for an answer, for its end on request, and for its
+// end after SIGKILL.
 const (
-	startWithin  = 3 * time.Minute // on an emulated processor
+	startWithin  = 3 * time.Minute // long, for emulated processors
 	answerWithin = 5 * time.Second
 	endWithin    = 2 * time.Second
-	killedWithin = time.Minute // for the kernel to free its ring and programs
+	killedWithin = time.Minute // the kernel must free its ring and programs
 )
 
 // A Client starts, finds and ends pollers in the network namespace of the calling thread. The
-// caller holds the lock of the run directory, because the Client removes sockets that no
-// process has open.
+// caller must hold the lock of the run directory, because the Client removes sockets on which no
+// process listens.
 type Client struct {
 	// RunDir is niclane's run directory, DefaultRunDir if empty. A Client finds only pollers
 	// that were started with the same RunDir.
 	RunDir string
-	// Tied makes the started pollers end with this process, even if it is killed: for a
-	// service. Other pollers run until they are ended.
+	// Tied makes the started pollers end together with this process, even if it is killed. A service
+	// needs this. Other pollers run until they are told to end.
 	Tied bool
 }
 
-// Read returns the running poller with o's identity, nil if there is none.
+// Read returns the running poller that has the key of o, or nil if there is none.
 func (c Client) Read(o device.Object) (device.Object, error) {
 	want, ok := o.(device.Poller)
 	if !ok {
@@ -60,8 +60,8 @@ func (c Client) Read(o device.Object) (device.Object, error) {
 	return s.Poller, nil
 }
 
-// Write starts, ends or replaces a poller. It returns when the new one polls and the old one
-// has ended.
+// Write starts, ends or replaces a poller. It returns when the new poller polls and the old one has
+// ended.
 func (c Client) Write(old, next device.Object) error {
 	p, starts := next.(device.Poller)
 	if starts {
@@ -77,7 +77,7 @@ func (c Client) Write(old, next device.Object) error {
 		return err
 	}
 	defer d.close()
-	defer unix.Rmdir(d.path) // succeeds only if it is empty
+	defer unix.Rmdir(d.path) // fails unless the directory is empty
 	if err := d.clean(); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c Client) Write(old, next device.Object) error {
 	return c.begin(d, p)
 }
 
-// alone refuses queues that another of niclane's pollers polls.
+// alone returns an error if another poller of niclane's already polls one of p's queues.
 func (d *dir) alone(p device.Poller) error {
 	all, err := d.list()
 	if err != nil {
@@ -111,8 +111,8 @@ func (d *dir) alone(p device.Poller) error {
 	return nil
 }
 
-// begin starts a poller's process. It makes and opens the listening socket here, so that other
-// processes can find the poller from now on.
+// begin starts a poller's process. It makes the listening socket itself and passes it on, so that
+// other processes can find the poller from then on.
 func (c Client) begin(d *dir, p device.Poller) (err error) {
 	n, err := d.name(p)
 	if err != nil {
@@ -143,11 +143,12 @@ func (c Client) begin(d *dir, p device.Poller) (err error) {
 	if err != nil {
 		return errors.Join(err, theirs.Close())
 	}
-	// The child is forked from this thread, and so is in its network namespace.
+	// The kernel forks the child from this thread, so the child is in this thread's network namespace.
 	cmd := exec.Command("/proc/self/exe", Command, string(arg))
 	cmd.Args[0] = "niclane"
 	cmd.Dir = "/"
-	// Without asyncpreemptoff, Go would interrupt the kernel's busy loop every 10 ms by a signal.
+	// Without asyncpreemptoff, the Go runtime would interrupt the kernel's busy loop with a signal
+	// every 10 ms.
 	cmd.Env = []string{"GODEBUG=asyncpreemptoff=1"}
 	cmd.ExtraFiles = []*os.File{socket, theirs}
 	if c.Tied {
@@ -163,7 +164,7 @@ func (c Client) begin(d *dir, p device.Poller) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Key(), err)
 	}
-	// Reap the process if it ends before this one. Otherwise init does.
+	// Reap the process if it ends before this one does. Otherwise init reaps it.
 	go cmd.Wait()
 	if err := ours.SetReadDeadline(time.Now().Add(startWithin)); err != nil {
 		return errors.Join(err, cmd.Process.Kill())
@@ -182,8 +183,9 @@ func (c Client) begin(d *dir, p device.Poller) (err error) {
 	return nil
 }
 
-// tie returns the read end of this process's only pipe. The write end stays open until the
-// process ends. It is a bare descriptor, because the garbage collector would close an os.File.
+// tie makes one pipe for this process and returns its read end. The write end stays open until the
+// process ends, and a poller that reads then sees the end of file. It is a bare descriptor: the
+// garbage collector would close an os.File.
 var tie = sync.OnceValues(func() (*os.File, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -199,8 +201,8 @@ func ignore(err, what error) error {
 	return err
 }
 
-// end ends a poller and waits for its end. It kills a poller that does not answer. If there is
-// none, end returns nil.
+// end ends a poller and waits until it has ended. It kills a poller that does not answer. If there
+// is no such poller, end returns nil.
 func (d *dir) end(p device.Poller) error {
 	c, err := d.find(p)
 	if c == nil {
@@ -211,7 +213,7 @@ func (d *dir) end(p device.Poller) error {
 	if err != nil {
 		return err
 	}
-	if s != nil { // nil: it has just ended
+	if s != nil { // s is nil if the poller has just ended
 		if err := c.end(s.Doing == device.PollerHung); err != nil {
 			return fmt.Errorf("%s: process %d: %w", p.Key(), c.pid, err)
 		}
@@ -219,7 +221,7 @@ func (d *dir) end(p device.Poller) error {
 	return d.remove(c.name)
 }
 
-// end ends the process: by "stop", or by SIGKILL if it hangs.
+// end ends the poller's process. It sends "stop", or SIGKILL if the process hangs.
 func (c *conn) end(hung bool) error {
 	if !hung {
 		if _, err := fmt.Fprintln(c, "stop"); err == nil && ended(c.process, endWithin) {
@@ -235,8 +237,8 @@ func (c *conn) end(hung bool) error {
 	return nil
 }
 
-// ended waits for the end of a pidfd's process, no longer than most. It reports whether the
-// process ended.
+// ended waits until the process of a pidfd has ended, but not longer than most. It reports whether
+// the process has ended.
 func ended(fd int, most time.Duration) bool {
 	deadline := time.Now().Add(most)
 	for {

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the user and group ID without rights (Linux's overflow ID).
+// nobody is a user and group ID without rights: Linux's overflow ID.
 const nobody = 65534
 
-// allowed are the system calls of a poller after its set-up. They include those of the running
-// Go runtime, but not those of its start.
+// allowed are the system calls that a poller may make after its set-up. The Go runtime needs some
+// of them while it runs. Those that it needs only at its start are not included.
 var allowed = []string{
 	// polling
 	"io_uring_enter", "io_uring_register", "sched_yield",
-	// looking up NAPIs, and answering
+	// to look up NAPIs and to answer clients
 	"sendto", "sendmsg", "recvfrom", "recvmsg", "getsockopt", "getsockname", "accept4", "read", "write", "close",
 	"shutdown", "fcntl",
 	"epoll_pwait", "epoll_pwait2", "epoll_wait", "epoll_ctl", "eventfd2",
@@ -34,14 +34,15 @@ var allowed = []string{
 	"sched_getaffinity",
 }
 
-// confine drops, for all threads and for good, what a poller does not need after its set-up:
-// user, groups, capabilities and system calls. Other system calls then fail with EPERM. The
-// poller may create threads but no processes. clone3 fails with ENOSYS, as a filter cannot
-// check its flags; callers then use clone.
+// confine takes away from all threads what a poller does not need after its set-up: its user,
+// groups, capabilities and most system calls. They cannot be taken back. System calls that are not
+// allowed fail with EPERM. The poller may create threads but no processes. A filter cannot check
+// the flags of clone3, so clone3 fails with ENOSYS, and callers then use clone.
 func confine() error {
-	// These calls act on all threads. When the user is no longer root, the capabilities go
-	// (capabilities(7)). The process keeps its user and drops the capabilities if it lacks
-	// CAP_SETUID or CAP_SETGID, or if its user namespace has no such user (EINVAL).
+	// These calls act on all threads. When the user is no longer root, the kernel removes the
+	// capabilities (capabilities(7)). If the process may not change its user (no CAP_SETUID or
+	// CAP_SETGID), or its user namespace has no such user (EINVAL), it keeps the user and drops the
+	// capabilities itself.
 	stays := func(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) }
 	if err := syscall.Setgroups(nil); err != nil && !stays(err) {
 		return fmt.Errorf("setgroups: %w", err)
@@ -67,7 +68,7 @@ func confine() error {
 		_, known := here.SyscallNames[name]
 		return !known
 	})
-	// no_new_privs holds for the calling thread, which must then also load the filter
+	// no_new_privs acts on the calling thread only, so the same thread must load the filter
 	// (seccomp(2), EACCES).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -87,8 +88,9 @@ func confine() error {
 	return nil
 }
 
-// dropCapabilities drops all capabilities of all threads. It cannot do so in a build that links
-// C (no package of niclane's does). There they stay, and only the filter restricts the process.
+// dropCapabilities drops all capabilities of all threads. Go cannot do this in a build that links
+// C, as none of niclane's packages does. In such a build, capabilities stay and only the filter
+// restricts the process.
 func dropCapabilities() error {
 	none := [2]unix.CapUserData{}
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

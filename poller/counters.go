@@ -15,10 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxNAPIs is MAX_NAPIS in c/napi.c.
+// maxNAPIs equals MAX_NAPIS in c/napi.c.
 const maxNAPIs = 64
 
-// shared is struct shared in c/napi.c. The eBPF program writes this memory too.
+// shared corresponds to struct shared in c/napi.c. The eBPF program and this process both write
+// this memory.
 type shared struct {
 	pidnsDev, pidnsIno uint64
 	thread             uint32
@@ -35,8 +36,8 @@ type napiCounters struct {
 	otherPolls, otherPackets atomic.Uint64
 }
 
-// counters counts the polls of NAPIs by this poller and by others, and wakes the thread that
-// waits for a packet. After open it needs no privilege.
+// counters counts the polls of NAPIs, by this poller and by others. It also wakes the polling
+// thread when a packet arrives. After open, it needs no privilege.
 type counters struct {
 	objs   napiObjects
 	link   link.Link
@@ -45,7 +46,7 @@ type counters struct {
 	*shared
 }
 
-// openCounters attaches the eBPF program. The program ends with the process.
+// openCounters attaches the eBPF program. The kernel detaches the program when the process ends.
 func openCounters() (*counters, error) {
 	c := &counters{}
 	if err := c.open(); err != nil {
@@ -92,8 +93,8 @@ func (c *counters) Close() error {
 	return errors.Join(append(errs, c.objs.Close())...)
 }
 
-// of sets the NAPIs to count, in the given order, at most maxNAPIs. The counts of a position
-// stay: they belong to the queue, also when its NAPI ID changes.
+// of sets the NAPIs to count, in the order of their queues, at most maxNAPIs. The counts of a
+// position in ids stay when its ID changes, because they belong to the queue.
 func (c *counters) of(ids []uint32) {
 	for i := range c.napi {
 		id := uint32(0)
@@ -105,7 +106,8 @@ func (c *counters) of(ids []uint32) {
 	c.napis.Store(uint32(len(ids)))
 }
 
-// sum returns the sums over the NAPIs: polls and packets by this poller, and by others.
+// sum returns sums over all NAPIs: first the polls and packets of this poller, then those of
+// others.
 func (c *counters) sum() (polls, packets, otherPolls, otherPackets uint64) {
 	for i := range c.napis.Load() {
 		n := &c.napi[i]
@@ -117,8 +119,9 @@ func (c *counters) sum() (polls, packets, otherPolls, otherPackets uint64) {
 	return polls, packets, otherPolls, otherPackets
 }
 
-// wait sleeps until a packet arrives at one of the NAPIs, no longer than most. It returns at
-// once if the packet count differs from seen.
+// wait sleeps until a packet arrives at one of the NAPIs, but not longer than most. seen is the
+// number of packets that the caller knows of. If more have been counted already, wait returns at
+// once.
 func (c *counters) wait(seen uint64, most time.Duration) error {
 	c.asleep.Store(1)
 	defer c.asleep.Store(0)

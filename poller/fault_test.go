@@ -40,7 +40,7 @@ func openNetdev(t testing.TB, et *ethtool.Client) *netdev.Client {
 	return nd
 }
 
-// frames sends frames from the veth's other end and counts the arriving ones.
+// frames sends frames from the other end of the veth, and counts which ones arrive.
 type frames struct {
 	t        testing.TB
 	out, in  int
@@ -48,11 +48,11 @@ type frames struct {
 	sent     int
 }
 
-// etherType is an experimental EtherType (IEEE 802).
+// etherType is one of the EtherTypes for experiments (IEEE 802).
 const etherType = 0x88b5
 
-// newFrames opens the sockets. It disables segmentation offload at the other end; otherwise a
-// veth's NAPI sees no packets.
+// newFrames opens the sockets. It disables segmentation offload at the other end, because a veth
+// gives packets to a NAPI only without it.
 func newFrames(t testing.TB, et *ethtool.Client) *frames {
 	t.Helper()
 	for _, name := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation",
@@ -68,7 +68,7 @@ func newFrames(t testing.TB, et *ethtool.Client) *frames {
 	return f
 }
 
-// listen opens a new receiving socket, like an application that has restarted.
+// listen opens a new receiving socket, as an application does that restarts.
 func (f *frames) listen() {
 	if f.in > 0 {
 		unix.Close(f.in)
@@ -99,8 +99,8 @@ func packetSocket(t testing.TB, dev string) int {
 	return fd
 }
 
-// exchange sends n frames, each after the one before has arrived. It reports whether each
-// arrived once.
+// exchange sends n frames, each one after the one before it has arrived. It reports whether every
+// frame arrived exactly once.
 func (f *frames) exchange(n int) bool {
 	f.t.Helper()
 	buf := make([]byte, 256)
@@ -114,7 +114,7 @@ func (f *frames) exchange(n int) bool {
 			return false
 		}
 		got, err := unix.Read(f.in, buf)
-		for err == unix.EINTR { // a child has ended
+		for err == unix.EINTR { // a signal: a child process has ended
 			got, err = unix.Read(f.in, buf)
 		}
 		if err != nil {
@@ -129,7 +129,7 @@ func (f *frames) exchange(n int) bool {
 	return true
 }
 
-// configure changes the NAPIs of a poller's queues and returns their earlier state.
+// configure changes the NAPI configurations of a poller's queues and returns the earlier ones.
 func configure(t testing.TB, et *ethtool.Client, p device.Poller, change func(*device.NAPIConfig)) []device.Object {
 	t.Helper()
 	nd := openNetdev(t, et)
@@ -151,17 +151,18 @@ func configure(t testing.TB, et *ethtool.Client, p device.Poller, change func(*d
 	return before
 }
 
-// all returns a poller of all queues, because the veth chooses a frame's queue.
+// all returns a poller for all queues, because the veth chooses the queue of a frame.
 func all() device.Poller { return object(0, 1, 2, 3) }
 
-// TestPackets: the poller takes packets, sleeps, and wakes on a packet. A restart of the
-// application does not affect it.
+// TestPackets: the poller takes packets, goes to sleep, and wakes when a packet arrives. It
+// continues when the application restarts.
 func TestPackets(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
 		p.Timeout = 50e6
 		begin(t, p)
-		// On one processor, the sender's softirq would take every packet.
+		// Defer interrupts. On a machine with one processor, the sender's softirq would otherwise take
+		// every packet.
 		configure(t, et, p, func(c *device.NAPIConfig) { c.DeferHardIRQs, c.GROFlushTimeout = 1, 20e6 })
 		f := newFrames(t, et)
 		defer f.close()
@@ -176,7 +177,7 @@ func TestPackets(t *testing.T) {
 		eventually(t, "it takes packets itself", func() bool { return f.exchange(20) && state(t, p).Packets > 0 })
 		f.listen()
 		f.exchange(20)
-		// A packet arrives before the poll that delivers it ends and is counted.
+		// A packet can arrive before the poll that delivers it has ended. Only then is it counted.
 		eventually(t, fmt.Sprintf("all %d packets are counted", f.sent), func() bool {
 			now := state(t, p)
 			return now.Packets+now.OthersPackets >= uint64(f.sent)
@@ -184,8 +185,8 @@ func TestPackets(t *testing.T) {
 	})
 }
 
-// TestKilled: packets arrive after SIGKILL although their interrupts are deferred. Nothing else
-// of the poller is left.
+// TestKilled: a poller is killed while interrupts are deferred. Packets still arrive, and the
+// poller leaves nothing behind.
 func TestKilled(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
@@ -213,7 +214,7 @@ func kill(t testing.TB, pid int, s unix.Signal) {
 	}
 }
 
-// TestHung: a poller that does not answer can be ended.
+// TestHung: Write can end a poller that does not answer.
 func TestHung(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -227,8 +228,8 @@ func TestHung(t *testing.T) {
 	})
 }
 
-// TestNAPIsChange: NAPIs are created again, and vanish when the device goes down. The poller
-// ends with the device.
+// TestNAPIsChange: the poller polls again after its NAPIs were removed and created anew. It ends
+// when its device is deleted.
 func TestNAPIsChange(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := object(0, 1)
@@ -275,8 +276,8 @@ func ip(t testing.TB, args ...string) {
 	}
 }
 
-// TestTwo: a second poller of niclane's for a NAPI is refused. A poller of another program does
-// no harm.
+// TestTwo: niclane refuses a second poller of its own for a queue. A poller of another program may
+// poll the same NAPI.
 func TestTwo(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
@@ -322,7 +323,7 @@ func TestTwo(t *testing.T) {
 	})
 }
 
-// TestWrong: a poller that cannot work is refused and leaves nothing behind.
+// TestWrong: Write returns an error for a poller that cannot work, and leaves nothing behind.
 func TestWrong(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		cpu, dev, policy := object(0), object(0), object(0)
@@ -355,7 +356,7 @@ func TestWrong(t *testing.T) {
 	})
 }
 
-// starterArg makes the test's executable start a poller and wait.
+// starterArg makes the test binary start a poller and then wait.
 const starterArg = "test-starter"
 
 func starter(arg string) error {
@@ -373,7 +374,8 @@ func starter(arg string) error {
 	select {}
 }
 
-// TestTied: a poller ends with the service that started it, also if the service is killed.
+// TestTied: a tied poller ends together with the process that started it, even if that process is
+// killed.
 func TestTied(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -399,8 +401,9 @@ func TestTied(t *testing.T) {
 	})
 }
 
-// TestCollected: a poller that is not tied keeps its descriptors through garbage collections.
-// fdTie's number may belong to another descriptor there: an os.File of it would close that one.
+// TestCollected: a poller that is not tied keeps all its descriptors through garbage collections.
+// In such a poller, the number fdTie may be another descriptor, which an os.File made for fdTie
+// would close.
 func TestCollected(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -420,7 +423,8 @@ func TestCollected(t *testing.T) {
 	})
 }
 
-// descriptors returns a process's descriptors by number, without sockets, which come and go.
+// descriptors returns a process's descriptors by number. Sockets are left out, because they open
+// and close.
 func descriptors(t testing.TB, pid int) map[string]string {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -437,7 +441,8 @@ func descriptors(t testing.TB, pid int) map[string]string {
 	return out
 }
 
-// TestConfined: every thread runs as nobody, without capabilities, with a seccomp filter.
+// TestConfined: every thread of a poller runs as nobody, without capabilities and with a seccomp
+// filter.
 func TestConfined(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -492,8 +497,8 @@ func TestDisabled(t *testing.T) {
 	})
 }
 
-// TestBusyThread: the kernel's own busy poller (Linux 6.19) is a thread. It takes packets and
-// ends when it is disabled.
+// TestBusyThread: the kernel's own busy poller (Linux 6.19) is a kernel thread. It takes packets,
+// and it ends when the configuration disables it.
 func TestBusyThread(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		nd := openNetdev(t, et)

@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// TestMain lets the test's executable run as a poller.
+// TestMain lets the test binary also act as a poller, or as a process that starts one.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && (os.Args[1] == poller.Command || os.Args[1] == starterArg) {
 		var err error
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}
 	client.RunDir = dir
 	code := m.Run()
-	// All pollers have ended, so the directory must be empty.
+	// All pollers have ended, so the run directory must be empty.
 	if err := os.Remove(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -56,7 +56,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// collect runs garbage collections all the time: more than a poller in use has in years.
+// collect runs garbage collections all the time. So a test has more of them than a real poller has
+// in years.
 func collect() {
 	for {
 		runtime.GC()
@@ -66,11 +67,11 @@ func collect() {
 
 const queues = 4
 
-// client starts pollers that end with the test's process.
+// client starts pollers that end together with the test process.
 var client = poller.Client{Tied: true}
 
-// run runs f in a namespace with a veth that has NAPIs. It skips the test if io_uring cannot
-// poll NAPIs here.
+// run runs f in a network namespace with a veth that uses NAPIs. It skips the test if io_uring
+// cannot poll NAPIs on this host.
 func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
 	vethtest.HoldIOUring(t)
 	r, err := iouring.New(time.Millisecond)
@@ -96,7 +97,7 @@ func endAll(t testing.TB) {
 	if err != nil {
 		t.Error(err)
 	}
-	// The poller without queues does not exist: Write removes leftovers.
+	// The poller without queues does not exist, but Write also removes sockets that others have left.
 	for _, s := range append(all, device.PollerState{Poller: object()}) {
 		if err := client.Write(s.Poller, nil); err != nil {
 			t.Error(err)
@@ -112,7 +113,7 @@ func gro(t testing.TB, et *ethtool.Client, dev string, on bool) {
 	}
 }
 
-// eventually waits for a condition.
+// eventually waits up to 20 s until f returns true.
 func eventually(t testing.TB, what string, f func() bool) bool {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -143,7 +144,7 @@ func state(t testing.TB, p device.Poller) device.PollerState {
 	return device.PollerState{}
 }
 
-// wantNone checks that a poller does not exist.
+// wantNone checks that a poller is not running.
 func wantNone(t testing.TB, p device.Poller, when string) {
 	t.Helper()
 	if got, err := client.Read(p); got != nil || err != nil {

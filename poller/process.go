@@ -21,31 +21,30 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Command is the first argument of the process that Client starts from the running executable.
-// The second argument is Main's.
+// Command is the first argument of a poller's process. Client starts that process from its own
+// executable. The second argument is the argument of Main.
 const Command = "internal-poller"
 
-// Descriptors with which the process starts.
+// Descriptors that the process inherits.
 const (
 	fdListener = 3 // the listening socket
-	fdReady    = 4 // a pipe for one line: "ready" or an error
-	fdTie      = 5 // if tied: a pipe; its end of file tells the poller to end
+	fdReady    = 4 // a pipe, to which the process writes one line: "ready" or an error
+	fdTie      = 5 // only if tied: a pipe; the poller ends when it reads the end of file
 )
 
-// maxConns limits the open connections of a poller. With answerWithin for each, it limits the
-// load by clients. A further connection closes the oldest one: an active client has its answer
-// by then, a silent one does not matter.
+// maxConns is the largest number of open connections of a poller. Together with answerWithin, it
+// limits the work that clients can cause. A new connection above the limit closes the oldest one.
+// An active client has its answer by then; a silent client loses nothing.
 const maxConns = 16
 
-// argument is Main's argument: the poller as JSON, and how it is started.
+// argument is the argument of Main as JSON: the poller, and how it was started.
 type argument struct {
 	device.Poller
-	// Tied is true if fdTie is open. Otherwise that number may be any of the process's own
-	// descriptors.
+	// Tied is true if fdTie is open. If not, the process may use that number for any other descriptor.
 	Tied bool `json:"tied,omitempty"`
 }
 
-// Main runs a poller's process. It returns when the poller was told to stop, or on an error.
+// Main runs a poller in this process. It returns when the poller was told to stop, or on an error.
 func Main(arg string) error {
 	ready := os.NewFile(fdReady, "ready")
 	p, err := start(arg)
@@ -58,7 +57,7 @@ func Main(arg string) error {
 	return p.run()
 }
 
-// process is a running poller.
+// process is a running poller with its parts.
 type process struct {
 	argument
 	listener *net.UnixListener
@@ -70,8 +69,8 @@ type process struct {
 }
 
 func start(arg string) (*process, error) {
-	// A garbage collection would wait for the polling thread, which does not return to the
-	// scheduler. There is almost no garbage.
+	// Switch garbage collection off: it would wait for the polling thread, which does not return to
+	// the Go scheduler. The poller makes almost no garbage.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(64 << 20)
 	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
@@ -83,8 +82,8 @@ func start(arg string) (*process, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	// Listen again: the credentials that clients see are then this process's (unix_listen), not
-	// those of the process that started it.
+	// Call listen again. Clients then see the credentials of this process (unix_listen), and not of
+	// the process that started it.
 	if err := unix.Listen(fdListener, unix.SOMAXCONN); err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
@@ -95,8 +94,8 @@ func start(arg string) (*process, error) {
 	}
 	f.Close()
 	p.listener = l.(*net.UnixListener)
-	// The poller ends with the service that started it, but not with a login session. If it
-	// cannot leave the session's group, it polls all the same.
+	// Leave the control group of a login session, if any: the poller must not end with the session,
+	// but it must end with a service. If it cannot leave the group, it polls all the same.
 	_ = cgroup.Leave(cgroup.IsLogin)
 	if p.queues, err = openQueues(p.Dev, p.Queues); err != nil {
 		return nil, err
@@ -125,7 +124,7 @@ func (p *process) check() error {
 	return nil
 }
 
-// run answers on the socket until it is told to stop.
+// run answers requests on the socket until the poller is told to stop or the polling thread ends.
 func (p *process) run() error {
 	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer cancel()
@@ -144,7 +143,7 @@ func (p *process) run() error {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			if err != nil { // about this connection, or out of memory: the listener still works
+			if err != nil { // one failed connection, or no memory: the listener itself still works
 				time.Sleep(lookAgain / 10)
 				continue
 			}
@@ -153,7 +152,7 @@ func (p *process) run() error {
 	}()
 	p.thread.begin()
 	stopped := make(chan net.Conn, 1)
-	var last [maxConns]*net.UnixConn // the latest connections; most are closed
+	var last [maxConns]*net.UnixConn // the latest connections; most of them are closed already
 	for n := 0; ; {
 		select {
 		case c := <-asks:
@@ -165,7 +164,7 @@ func (p *process) run() error {
 			go p.answer(c, stopped)
 		case c := <-stopped:
 			err := p.end()
-			fmt.Fprintln(c, "stopped") // the client may have gone
+			fmt.Fprintln(c, "stopped") // fails if the client has ended
 			return err
 		case <-ctx.Done():
 			return p.end()
@@ -176,14 +175,14 @@ func (p *process) run() error {
 	}
 }
 
-// end ends the polling thread first, because that thread completes the NAPIs.
+// end stops the polling thread and waits for it, because that thread completes the NAPIs.
 func (p *process) end() error {
 	p.listener.Close()
 	p.thread.stop()
 	return <-p.ended
 }
 
-// answer serves one connection: lines "status" or "stop".
+// answer serves one connection. A request is one line: "status" or "stop".
 func (p *process) answer(c *net.UnixConn, stopped chan<- net.Conn) {
 	cred, err := peer(c)
 	if err == nil {
@@ -205,7 +204,7 @@ func (p *process) answer(c *net.UnixConn, stopped chan<- net.Conn) {
 			err = json.NewEncoder(c).Encode(p.state())
 		case "stop\n":
 			stopped <- c
-			return // the process's end closes the connection
+			return // the connection closes when the process ends
 		default:
 			err = errors.New("not understood")
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/internal/kernel/netdev"
 )
 
-// queues finds the NAPIs of a device's receive queues. It keeps the device's index, which stays
-// when the device is renamed.
+// queues finds the NAPIs of a device's receive queues. It identifies the device by its interface
+// index, so it still works if the device is renamed.
 type queues struct {
 	links  *singleDevice
 	client *netdev.Client
@@ -21,7 +21,7 @@ type queues struct {
 	queues []int
 }
 
-// openQueues connects to the kernel.
+// openQueues finds the device called dev and opens the netlink connection.
 func openQueues(dev string, of []int) (*queues, error) {
 	e, err := ethtool.Open()
 	if err != nil {
@@ -41,7 +41,7 @@ func openQueues(dev string, of []int) (*queues, error) {
 	return q, nil
 }
 
-// singleDevice resolves every name to one device.
+// singleDevice returns the same device for every name.
 type singleDevice struct {
 	index  int
 	driver string
@@ -50,11 +50,11 @@ type singleDevice struct {
 func (f *singleDevice) Index(string) (int, error)     { return f.index, nil }
 func (f *singleDevice) Driver(string) (string, error) { return f.driver, nil }
 
-// errGone means that the device no longer exists in this network namespace.
+// errGone means that the network namespace no longer has the device.
 var errGone = errors.New("the device is gone")
 
-// napis returns the IDs of the NAPIs that the kernel lists for the queues, in the order of the
-// queues, each once. Queues without a NAPI are skipped.
+// napis returns the IDs of the queues' NAPIs that the kernel lists, in the order of the queues,
+// each once. A queue without a NAPI is skipped.
 func (q *queues) napis() ([]uint32, error) {
 	m, err := q.client.Map(q.dev)
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {

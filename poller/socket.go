@@ -23,19 +23,19 @@ import (
 // DefaultRunDir is the default run directory.
 const DefaultRunDir = "/run/niclane"
 
-// A dir is the open directory of the pollers' sockets, RUNDIR/pollers, and the network
-// namespace of the thread that opened it. Only its owner, root, can create names in it or
-// connect to its sockets.
+// A dir is the open directory of the pollers' sockets, RUNDIR/pollers. It also holds the network
+// namespace of the thread that opened it. Only the directory's owner, root, can create names in it
+// or connect to sockets in it.
 type dir struct {
 	path  string
 	fd    int
 	netns uint64 // inode number of the network namespace
-	links int    // a socket in that namespace, for device ioctls
+	links int    // a socket in that network namespace, for ioctls about devices
 }
 
-// openDir opens the directory. It returns nil if the directory does not exist, or if this user
-// may not read it: pollers answer only their owner. A directory that another user owns or can
-// enter is an error.
+// openDir opens the directory. It returns nil if the directory does not exist or this user may not
+// read it: pollers answer only their owner. It returns an error if the directory belongs to another
+// user, or if other users can enter it.
 func openDir(runDir string) (d *dir, err error) {
 	d = &dir{path: pathOf(runDir), links: -1}
 	d.fd, err = unix.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -74,8 +74,8 @@ func (d *dir) close() {
 	}
 }
 
-// clean removes sockets that no process has open, in all network namespaces. The caller holds
-// the lock of the run directory, because a starting poller's socket is bound before it listens.
+// clean removes sockets on which no process listens, in all network namespaces. The caller must
+// hold the lock of the run directory: the socket of a starting poller has a name before it listens.
 func (d *dir) clean() error {
 	names, err := d.names()
 	if err != nil {
@@ -95,7 +95,8 @@ func (d *dir) clean() error {
 	return nil
 }
 
-// A name is the name of a socket: NETNS.IFINDEX.QUEUE. A renamed device keeps its pollers.
+// A name is the file name of a poller's socket: NETNS.IFINDEX.QUEUE. It has the device's index, so
+// a renamed device keeps its pollers.
 type name struct {
 	netns uint64
 	index uint32
@@ -116,7 +117,7 @@ func (d *dir) name(p device.Poller) (name, error) {
 	return name{d.netns, r.Uint32(), first(p)}, nil
 }
 
-// first returns the queue in a poller's name.
+// first returns the queue that is part of the poller's name.
 func first(p device.Poller) int {
 	if len(p.Queues) == 0 {
 		return 0
@@ -124,7 +125,7 @@ func first(p device.Poller) int {
 	return p.Queues[0]
 }
 
-// device returns the present name of the device with an index, "" if there is none.
+// device returns the present name of the device with an interface index, "" if there is none.
 func (d *dir) device(index uint32) string {
 	r, err := unix.NewIfreq("")
 	if err != nil {
@@ -137,8 +138,8 @@ func (d *dir) device(index uint32) string {
 	return r.Name()
 }
 
-// address returns a socket's address through the open directory. It works if the directory was
-// moved, and for paths of any length (unix(7)).
+// address returns a socket's address as a path through the open directory. It works even if the
+// directory was moved, and if the directory's path is too long for a socket address (unix(7)).
 func (d *dir) address(n name) *net.UnixAddr {
 	return &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%v", d.fd, n)}
 }
@@ -153,7 +154,8 @@ func (d *dir) remove(n name) error {
 	return nil
 }
 
-// names returns the names of the sockets of all network namespaces. It skips other files.
+// names returns the names of all sockets in the directory, of all network namespaces. It skips
+// other files.
 func (d *dir) names() ([]name, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/self/fd/%d", d.fd))
 	if err != nil {
@@ -170,8 +172,8 @@ func (d *dir) names() ([]name, error) {
 	return out, nil
 }
 
-// List returns the pollers of the calling thread's network namespace that were started with
-// runDir (DefaultRunDir if empty), sorted by key. Devices have their present names.
+// List returns the pollers in the network namespace of the calling thread that were started with
+// runDir (DefaultRunDir if empty). They are sorted by key. Each has the present name of its device.
 func List(runDir string) ([]device.PollerState, error) {
 	d, err := openDir(runDir)
 	if d == nil {
@@ -212,7 +214,7 @@ func (d *dir) list() ([]device.PollerState, error) {
 	return out, nil
 }
 
-// read returns a poller's state, nil if there is none.
+// read returns the state of a poller, nil if it is not running.
 func (d *dir) read(p device.Poller) (*device.PollerState, error) {
 	c, err := d.find(p)
 	if c == nil {
@@ -226,9 +228,9 @@ func (d *dir) read(p device.Poller) (*device.PollerState, error) {
 	return s, err
 }
 
-// find connects to a poller, nil if there is none. If no device has the poller's device name,
-// or if the poller's device is gone and another has that name, find uses the poller that was
-// started with the name.
+// find connects to a poller and returns nil if it is not running. The poller's device may no longer
+// exist, or another device may have its name. find then connects to the poller that was started for
+// a device of that name.
 func (d *dir) find(p device.Poller) (*conn, error) {
 	own, err := d.name(p)
 	there := err == nil
@@ -261,8 +263,8 @@ func (d *dir) find(p device.Poller) (*conn, error) {
 	return nil, nil
 }
 
-// conn is a connection to a poller. The kernel tells which process it is. The process's
-// arguments tell what it was started as.
+// conn is a connection to a poller. The kernel says which process is at the other end. That
+// process's arguments say which poller it was started as.
 type conn struct {
 	*net.UnixConn
 	name    name
@@ -280,10 +282,11 @@ func (c *conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// dial connects to a poller; nil if there is none. It skips sockets that are not a poller's.
+// dial connects to the poller with a socket name. It returns nil if none listens, or if the
+// listening process is not a poller.
 func (d *dir) dial(n name) (*conn, error) {
 	u, err := net.DialUnix("unix", nil, d.address(n))
-	// EAGAIN: the poller has not accepted the earlier connections yet.
+	// EAGAIN means that the poller has not accepted earlier connections yet.
 	for end := time.Now().Add(answerWithin); errors.Is(err, unix.EAGAIN) && time.Now().Before(end); u,
 		err = net.DialUnix("unix", nil, d.address(n)) {
 		time.Sleep(10 * time.Millisecond)
@@ -311,11 +314,11 @@ func (d *dir) dial(n name) (*conn, error) {
 	return c, nil
 }
 
-// identify finds the process at the other end, and reports whether it is one of niclane's
-// pollers with that name.
+// identify finds the process at the other end, and reports whether it is a poller of niclane's with
+// that name.
 //
-// It opens a pidfd before it sends a request. A process that answers later, or keeps the
-// connection open, is then alive, so its PID has not been reused.
+// identify opens a pidfd before it sends a request. If the process answers after that or keeps the
+// connection open, it is alive, so its PID has not been reused.
 func (c *conn) identify() (bool, error) {
 	cred, err := peer(c.UnixConn)
 	if err != nil || cred.Uid != 0 {
@@ -336,8 +339,8 @@ func (c *conn) identify() (bool, error) {
 	return ok && first(started) == c.name.queue, nil
 }
 
-// peer returns the credentials of the process at the other end of a connection. For a listener
-// they are those at the time of its listen call.
+// peer returns the credentials of the process at the other end of a connection. If that process
+// listens, they are its credentials when it called listen.
 func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -351,8 +354,8 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, err
 }
 
-// startedAs returns the poller in a process's arguments; ok is false if the process was not
-// started as a poller.
+// startedAs returns the poller that a process's arguments describe. If the process was not started
+// as a poller, ok is false.
 func startedAs(pid int) (p device.Poller, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	args := strings.Split(string(b), "\x00")
@@ -362,8 +365,8 @@ func startedAs(pid int) (p device.Poller, ok bool) {
 	return p, json.Unmarshal([]byte(args[2]), &p) == nil
 }
 
-// status asks for the state. A connection that ends without an answer belongs to a process that
-// has ended.
+// status asks for the poller's state. It returns nil if the connection ends without an answer,
+// because then the process has ended.
 func (c *conn) status() (*device.PollerState, error) {
 	if _, err := fmt.Fprintln(c, "status"); err != nil {
 		return nil, nil

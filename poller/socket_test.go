@@ -25,10 +25,10 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// impostor listens on descriptor 3 and answers like a poller, but with a given PID. It ignores
-// "stop".
+// impostor listens on descriptor 3 and gives every client the same answer, which may have another
+// process's PID. It ignores the request "stop".
 func impostor(answer string) {
-	_ = unix.Listen(3, 1) // sets the socket's credentials to its own
+	_ = unix.Listen(3, 1) // from now on, clients see this process's credentials
 	l, err := net.FileListener(os.NewFile(3, ""))
 	for err == nil {
 		var c net.Conn
@@ -52,7 +52,7 @@ func pretend(c net.Conn, answer string) {
 	}
 }
 
-// victim starts a process for a test to end.
+// victim starts a process that a wrong PID in an answer could kill.
 func victim(t *testing.T) *exec.Cmd {
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -79,7 +79,7 @@ func path(t *testing.T, p device.Poller) string {
 	return filepath.Join(client.RunDir, "pollers", fmt.Sprintf("%d.%d.%d", st.Ino, link.Index, p.Queues[0]))
 }
 
-// listen listens at a poller's path.
+// listen listens at the path of a poller's socket.
 func listen(t *testing.T, path string) *net.UnixListener {
 	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
@@ -88,8 +88,8 @@ func listen(t *testing.T, path string) *net.UnixListener {
 	return l
 }
 
-// TestForeign: a file, or a process that niclane did not start as a poller, is not a poller,
-// wherever it listens and regardless of its answers.
+// TestForeign: files in the directory are no pollers, and neither are processes that were not
+// started as pollers, whatever they answer.
 func TestForeign(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		p := object(0)
@@ -126,8 +126,8 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestNamed: a poller that answers with another process's PID is listed with its own PID.
-// Ending it ends the right process.
+// TestNamed: a poller that answers with another process's PID is listed with its own PID. Write
+// ends the poller, and not the other process.
 func TestNamed(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		p := object(0)
@@ -158,8 +158,8 @@ func TestNamed(t *testing.T) {
 	})
 }
 
-// TestOpenDirectory: reads and writes refuse a socket directory that other users can enter, or
-// that is a link.
+// TestOpenDirectory: reads and writes fail if other users can enter the directory of the sockets,
+// or if it is a link.
 func TestOpenDirectory(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		for name, mk := range map[string]func(path string) error{
@@ -189,8 +189,8 @@ func TestOpenDirectory(t *testing.T) {
 	})
 }
 
-// TestFlood: silent connections use only a limited number of a poller's descriptors, end, and
-// do not delay other clients.
+// TestFlood: silent connections use only a limited number of the poller's descriptors. The poller
+// closes them, and other clients do not wait.
 func TestFlood(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -218,7 +218,7 @@ func TestFlood(t *testing.T) {
 		if now := sockets(); now > before+20 {
 			t.Errorf("%d descriptors, %d before", now, before)
 		}
-		// The last silent connection ends too.
+		// The poller also closes the last silent connection.
 		must.Do(t, last.SetReadDeadline(time.Now().Add(time.Minute)))
 		if _, err := last.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("a silent connection: %v, want EOF", err)
@@ -226,8 +226,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestLeft: sockets of dead pollers do not count, and the next Write removes them, also those
-// of former network namespaces.
+// TestLeft: sockets that dead pollers have left do not count. The next Write removes them, also
+// those of network namespaces that no longer exist.
 func TestLeft(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -247,7 +247,7 @@ func TestLeft(t *testing.T) {
 	})
 }
 
-// TestFullQueue: a client waits for a poller whose accept queue is full.
+// TestFullQueue: a client waits while the accept queue of a poller is full.
 func TestFullQueue(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		p := object(0)

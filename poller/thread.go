@@ -17,20 +17,20 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Durations of one kernel busy poll. With one NAPI the kernel stops early if another thread
-// needs the processor (NAPI_F_END_ON_RESCHED). With several NAPIs it does not stop, and a
-// kernel without preemption runs no other thread meanwhile.
+// How long one call for the kernel's busy poll lasts. With one NAPI, the kernel stops earlier if
+// another thread needs the processor (NAPI_F_END_ON_RESCHED). With several NAPIs it does not, and a
+// kernel without preemption runs no other thread in that time.
 const (
 	busyOne  = 200 * time.Microsecond
 	busyMany = 50 * time.Microsecond
 )
 
-// lookAgain is the interval at which the NAPIs of the queues are looked up without a sign of
-// change. It is also the longest sleep.
+// lookAgain is how often the thread looks up the NAPIs of its queues if nothing points to a change.
+// It is also the longest sleep.
 const lookAgain = time.Second
 
-// gonePolls is the number of rounds without any poll after which the NAPIs are looked up again,
-// because their IDs may be gone.
+// gonePolls is a number of rounds. If no poll was counted in that many, the thread looks up the
+// NAPIs again, because their IDs may no longer exist.
 const gonePolls = 64
 
 // thread is the polling thread.
@@ -45,15 +45,15 @@ type thread struct {
 	napis            atomic.Pointer[[]uint32]
 }
 
-// startThread starts the polling thread, which does everything that needs privileges and then
-// waits for begin.
+// startThread starts the polling thread. The thread first does everything that needs privileges. It
+// then waits until begun is closed.
 func startThread(p *process) (*thread, error) {
 	t := &thread{p: p, begun: make(chan struct{}), stopped: make(chan struct{})}
 	none := []uint32{}
 	t.napis.Store(&none)
 	setUp := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends together with its goroutine
 		err := t.setUp()
 		setUp <- err
 		if err != nil {
@@ -97,15 +97,15 @@ func (t *thread) setUp() (err error) {
 
 func (t *thread) begin() { close(t.begun) }
 
-// stop ends the thread. A sleeping thread notices within lookAgain.
+// stop tells the thread to end. A sleeping thread notices this within lookAgain.
 func (t *thread) stop() {
 	t.ends.Store(true)
 	close(t.stopped)
-	// Waking the thread only saves time.
+	// Wake the thread, to save that time.
 	t.p.count.alarm.SetDeadline(time.Now())
 }
 
-// resolve looks up the NAPIs of the queues and polls those from now on.
+// resolve looks up the NAPIs of the queues. The thread polls these from then on.
 func (t *thread) resolve() error {
 	ids, err := t.p.queues.napis()
 	if err != nil {
@@ -133,7 +133,7 @@ func (t *thread) resolve() error {
 	return nil
 }
 
-// run polls until it is told to end or the device is gone.
+// run polls until the thread is told to end or the device no longer exists.
 func (t *thread) run() error {
 	c := t.p.count
 	timeout := time.Duration(t.p.Timeout)

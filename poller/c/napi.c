@@ -3,8 +3,8 @@
  * Counts the polls and packets of one poller's NAPIs at the tracepoint napi_poll.
  * The tracepoint fires after every poll of every NAPI of the host: by the poller's
  * busy loop, by softirq, or by a NAPI's own thread. The poller reads the counters
- * in memory that it shares with this program. It sleeps until the program reports
- * a packet.
+ * in memory that it shares with this program. When the poller sleeps, the program
+ * wakes it at the next packet.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -25,7 +25,7 @@ struct napi_struct {
 struct napi {
 	__u32 id;
 	__u32 pad;
-	/* by the poller's thread, and by all others */
+	/* polls and packets by the poller's thread; other_...: by all others */
 	__u64 polls, packets;
 	__u64 other_polls, other_packets;
 };
@@ -79,8 +79,8 @@ int BPF_PROG(napi_polled, struct napi_struct *napi, int work, int budget)
 	}
 	if (!n)
 		return 0;
-	/* One processor at a time polls a NAPI, but the counters of its
-	 * last poll may be written while the next poll begins elsewhere. */
+	/* Add atomically: when one processor still writes the counters of
+	 * a poll, another may already begin the NAPI's next poll. */
 	if (!s->asleep && is_poller(s)) {
 		__sync_fetch_and_add(&n->polls, 1);
 		__sync_fetch_and_add(&n->packets, work);
