@@ -14,18 +14,18 @@ import (
 // Values of Event.Kind.
 const (
 	Begun    = "begun"    // the keeper starts to keep the lanes of a file
-	Ended    = "ended"    // it keeps them no longer: they were rolled back, or it ends
+	Ended    = "ended"    // the keeper keeps the lanes no longer: they were rolled back, or the keeper ends
 	Drift    = "drift"    // an object differs from what niclane wrote
 	Repaired = "repaired" // niclane has restored the object
 	Returned = "returned" // another program has restored the object
 	Waiting  = "waiting"  // a device or control group is not ready for repairs
 	Failed   = "failed"   // a repair failed
-	Left     = "left"     // niclane repairs the object no longer
-	Released = "released" // settings that would harm an incomplete lane were undone
-	Notice   = "notice"   // information
+	Left     = "left"     // niclane no longer repairs the object
+	Released = "released" // niclane has undone settings that would harm an incomplete lane
+	Notice   = "notice"   // other information
 )
 
-// An Event is a change, a repair or a notice, printed on one line.
+// An Event is a change, a repair or a notice. It is printed on one line.
 type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   string    `json:"kind"`
@@ -35,12 +35,12 @@ type Event struct {
 	Key    string    `json:"key,omitempty"`
 	Want   string    `json:"want,omitempty"`
 	Found  string    `json:"found,omitempty"`
-	// Text is the description.
+	// Text is the description of the event.
 	Text string `json:"text"`
-	// After is the time since the kernel's notification, in ns.
+	// After is the time since the kernel's first notification, in ns.
 	After time.Duration `json:"afterNs,omitempty"`
-	// Objects are the keys of objects that were written, or that are missing because of this
-	// one.
+	// Objects are the keys of the objects that niclane wrote, or of objects that are missing because
+	// this one is.
 	Objects []string `json:"objects,omitempty"`
 }
 
@@ -49,7 +49,7 @@ func of(kind, config string, f verify.Finding) Event {
 	return Event{Kind: kind, Config: config, Device: f.Device, Lane: f.Lane, Key: f.Key, Want: f.Want, Found: f.Found}
 }
 
-// String returns the event on one line, without its time.
+// String returns the event as one line of text, without its time.
 func (e Event) String() string {
 	s := e.Kind
 	if e.Device != "" {
@@ -81,5 +81,5 @@ func WriteText(w io.Writer) func(Event) {
 func WriteJSON(w io.Writer) func(Event) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	return func(e Event) { _ = enc.Encode(e) } // the reader has gone: nothing to do
+	return func(e Event) { _ = enc.Encode(e) } // an error means that nobody reads the events, so ignore it
 }

@@ -29,15 +29,15 @@ type Keeper struct {
 	// failing is the error of the last look, "" if there was none.
 	failing string
 
-	told    time.Time     // arrival of the first event that this round handles; zero: none
-	cost    time.Duration // duration of the last look
-	hurried int           // consecutive rounds, caused by events, with short pauses
-	spent   time.Duration // processor time of the last such round
-	ended   time.Time     // end of the last such round
-	busy    time.Time     // since when another applier holds the machine; zero: none does
+	told    time.Time     // when the first event of this round arrived; zero: the round has none
+	cost    time.Duration // how long the last look took
+	hurried int           // number of successive rounds that events caused and that came after a short pause
+	spent   time.Duration // processor time of the last round that events caused
+	ended   time.Time     // end of the last round that events caused
+	busy    time.Time     // since when another process holds the machine; zero: none does
 }
 
-// file is the keeper's state of one lanes file.
+// file is what the keeper knows about the lanes of one file.
 type file struct {
 	generation string
 	ground     string
@@ -45,10 +45,10 @@ type file struct {
 	waits      map[string]string
 }
 
-// Count counts from the keeper's start.
+// Count has numbers since the keeper's start.
 type Count struct {
 	Looks, Events, Drifts, Repairs, Failures uint64
-	// LastLook is the time of the last comparison.
+	// LastLook is the time of the last look.
 	LastLook time.Time
 }
 
@@ -57,11 +57,11 @@ func NewKeeper(m Machine, o Options) *Keeper {
 	return &Keeper{m: m, o: o.withDefaults(), files: map[string]*file{}}
 }
 
-// errNoEvents is returned if the notifications end.
+// errNoEvents is returned if the channel of events is closed.
 var errNoEvents = errors.New("the kernel's notifications have ended")
 
-// Run keeps the lanes until ctx ends, then returns nil. Each value on events triggers a look;
-// its content does not matter.
+// Run keeps the lanes until ctx ends, and then returns nil. Each value on events causes a look.
+// What the value is does not matter.
 func Run[E any](ctx context.Context, k *Keeper, events <-chan E) error {
 	k.round(ctx)
 	again := time.NewTimer(k.next())
@@ -106,18 +106,18 @@ func Run[E any](ctx context.Context, k *Keeper, events <-chan E) error {
 	}
 }
 
-// Pauses between rounds on a device that changes all the time. The pause grows fourfold each
-// time, up to crowdedPause. It grows further if the rounds would take more than toldShare of a
-// processor.
+// Pauses between rounds if a device changes all the time. Each pause is four times as long as the
+// one before, up to crowdedPause. Beyond that, it is long enough that rounds take at most toldShare
+// of a processor.
 const (
 	firstPause   = 50 * time.Millisecond
 	crowdedPause = 500 * time.Millisecond
 	toldShare    = 0.006
-	// calm is the number of such pauses without an event after which the next round starts at
-	// once.
+	// calm is a number of pauses. After so many pauses without an event, the next event causes a round
+	// at once.
 	calm = 4
-	// longestPause must be short compared with a watchdog's time, because Alive is not called
-	// in a pause.
+	// longestPause must be short compared with the time limit of a watchdog, because Alive is not
+	// called during a pause.
 	longestPause = 10 * time.Second
 )
 
@@ -130,12 +130,12 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// pause returns the longest pause between rounds while events arrive.
+// pause returns the longest pause before a round that an event causes.
 func (k *Keeper) pause() time.Duration {
 	return min(longestPause, max(crowdedPause, time.Duration(float64(k.spent)/toldShare)))
 }
 
-// patience returns the shortest wait before the next round while events arrive.
+// patience returns how long the next round must still wait if an event comes now.
 func (k *Keeper) patience() time.Duration {
 	if k.hurried == 0 {
 		return 0
@@ -147,9 +147,9 @@ func (k *Keeper) patience() time.Duration {
 	return max(0, pause-time.Since(k.ended))
 }
 
-// settle waits until no event has come for a while, and returns their number. If least is
-// positive, it reads no events before that time: a wake-up for each event would cost more than
-// a look.
+// settle waits until no event has come for a while, and returns the number of events. If least is
+// positive, it does not read events before that time: to wake up for each event would cost more
+// than a look.
 func settle[E any](ctx context.Context, events <-chan E, o Options, least time.Duration) (n uint64, ok bool) {
 	n = 1
 	most := time.NewTimer(max(o.SettleMost, least))
@@ -176,7 +176,7 @@ func settle[E any](ctx context.Context, events <-chan E, o Options, least time.D
 			return n, true
 		}
 	}
-	for { // events that arrived meanwhile
+	for { // read the events that arrived meanwhile
 		select {
 		case _, ok := <-events:
 			if !ok {
@@ -203,7 +203,7 @@ func (k *Keeper) report(e Event) {
 	k.o.Report(e)
 }
 
-// round looks at the lanes and makes the due repairs.
+// round looks at the lanes and makes the repairs that are due.
 func (k *Keeper) round(ctx context.Context) {
 	views, ok := k.look(ctx)
 	if !ok {
@@ -225,7 +225,7 @@ func (k *Keeper) round(ctx context.Context) {
 	}
 	defer release()
 	k.busy = time.Time{}
-	// The first look may have seen another process's unfinished apply.
+	// The first look may have seen another process's unfinished apply, so look again.
 	if views, ok = k.look(ctx); !ok {
 		return
 	}
@@ -234,7 +234,7 @@ func (k *Keeper) round(ctx context.Context) {
 	}
 }
 
-// look compares the lanes with the kernel; ok is false if that failed.
+// look compares the lanes with the kernel. If it cannot, it returns false.
 func (k *Keeper) look(ctx context.Context) (views []View, ok bool) {
 	began := time.Now()
 	views, err := k.m.Look(ctx)
@@ -255,7 +255,7 @@ func (k *Keeper) look(ctx context.Context) (views []View, ok bool) {
 	return views, true
 }
 
-// fails reports that a look failed, once for each error.
+// fails reports that a look failed. It reports the same error only once.
 func (k *Keeper) fails(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -269,8 +269,8 @@ func (k *Keeper) fails(ctx context.Context, err error) {
 	}
 }
 
-// anything reports whether the views differ from the reported state or a repair is due. The
-// keeper then looks again with the machine held.
+// anything reports whether something in the views is not reported yet, or a repair is due. round
+// then takes the machine and looks again.
 func (k *Keeper) anything(views []View) bool {
 	if len(views) != len(k.files) {
 		return true
@@ -303,7 +303,7 @@ func (k *Keeper) anything(views []View) bool {
 	return false
 }
 
-// note reports changes, and returns the views that have due drifts.
+// note reports what has changed, and returns the views with drifts whose repair is due.
 func (k *Keeper) note(views []View) (due []View) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -348,7 +348,7 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 	}
 	for _, t := range f.troubles {
 		if f.waits[t.device] != "" && v.Waits[t.device] == "" {
-			// The device's outage caused the drifts, not another program.
+			// The drifts come from the device's own outage, and not from another program.
 			*t = trouble{there: t.there, reported: t.reported, seen: t.seen, device: t.device}
 		}
 	}
@@ -357,7 +357,7 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 	for _, d := range v.Drifts {
 		present[d.Key] = true
 		for _, key := range d.With {
-			folded[key] = true // reported with another drift now
+			folded[key] = true // now a part of another drift
 		}
 		due = k.noteDrift(f, v, d, now) || due
 	}
@@ -385,7 +385,7 @@ func (k *Keeper) noteDrift(f *file, v View, d verify.Finding, now time.Time) (du
 	t.seen, t.device = now, d.Device
 	if !t.there || t.reported != d.Found {
 		if t.there {
-			t.anew() // the new value may be repairable
+			t.anew() // the new value may be one that can be repaired
 		}
 		t.there, t.reported, t.futile = true, d.Found, false
 		if !t.released {
@@ -417,7 +417,7 @@ func (k *Keeper) leave(t *trouble, config string, d verify.Finding, why string) 
 	k.report(e)
 }
 
-// repair makes the due repairs of a view and reports the results.
+// repair makes the repairs of a view that are due, and reports their results.
 func (k *Keeper) repair(ctx context.Context, v View) {
 	now := time.Now()
 	f := k.files[v.Config]
@@ -452,7 +452,7 @@ func (k *Keeper) repair(ctx context.Context, v View) {
 		after = views[i]
 	}
 	k.mu.Lock()
-	f.generation = after.Generation // our own repair changed it
+	f.generation = after.Generation // the keeper's own repair changed it
 	k.mu.Unlock()
 	var missing []verify.Finding
 	for _, d := range due {
@@ -465,7 +465,7 @@ func (k *Keeper) repair(ctx context.Context, v View) {
 	}
 }
 
-// became reports the result of one repair. It returns true if the drift is gone.
+// became reports what became of one repair. It returns true if the drift no longer exists.
 func (k *Keeper) became(config string, d verify.Finding, after View, r engine.Repair, err error) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -490,7 +490,7 @@ func (k *Keeper) became(config string, d verify.Finding, after View, r engine.Re
 		return true
 	}
 	if err == nil && len(done) == 0 && after.Drifts[i].Found != d.Found {
-		return false // it changed meanwhile: the next look reports the new value
+		return false // the drift changed meanwhile, so the next look reports its new value
 	}
 	t.reported = after.Drifts[i].Found
 	t.failed = err != nil
@@ -528,7 +528,7 @@ func (k *Keeper) release(ctx context.Context, config string, missing []verify.Fi
 		f := k.files[config]
 		as := f.troubles[missing[0].Key]
 		for _, key := range keys {
-			// Restore it only when the missing object is restored.
+			// Restore this object only after the missing object is back.
 			f.troubles[key] = &trouble{there: true, released: true, repairs: as.repairs, last: as.last, seen: as.last,
 				device: as.device}
 		}
@@ -541,15 +541,15 @@ func (k *Keeper) release(ctx context.Context, config string, missing []verify.Fi
 	}
 }
 
-// next returns the longest wait until the next look.
+// next returns how long the keeper may wait until the next look if no event comes.
 func (k *Keeper) next() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
 	wait := max(k.o.Again, time.Duration(float64(k.cost)/share))
 	if !k.busy.IsZero() {
-		// Look often, because an apply may be short. Look rarely if the apply waits for its
-		// confirmation.
+		// Look often at first, because an apply may be short. Look more rarely after some time, because
+		// an apply may wait for its confirmation.
 		wait = min(wait, max(100*time.Millisecond, min(now.Sub(k.busy)/4, 5*time.Second)))
 	}
 	if k.failing != "" {
@@ -577,15 +577,15 @@ func (k *Keeper) end() {
 // A Condition is the state of one lanes file.
 type Condition struct {
 	Config string
-	// Drifts are the keys of present drifts to repair, Left those of drifts that the keeper no
-	// longer repairs.
+	// Drifts are the keys of present drifts that the keeper repairs. Left are the keys of present
+	// drifts that it no longer repairs.
 	Drifts, Left []string
-	// Waits are the devices on which repairs are impossible, with the reasons.
+	// Waits has the devices on which repairs are impossible now, with the reasons.
 	Waits map[string]string
 }
 
-// State returns the present conditions and counts. failing is the error of the last look, "" if
-// there was none.
+// State returns the present conditions and the counts. failing is the error of the last look, "" if
+// it succeeded.
 func (k *Keeper) State() (conditions []Condition, count Count, failing string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -21,23 +21,23 @@ import (
 
 const config = "/etc/niclane/d0.yaml"
 
-// A machine is a watch.Machine in memory, with drifted objects by key.
+// A machine is a watch.Machine in memory. Drifted objects are in a map.
 type machine struct {
 	t       *testing.T
 	drifted map[string]verify.Finding
 	waits   map[string]string
-	// generation of the lanes; "" means that no lanes are applied.
+	// generation is the generation of the lanes; "" means that no lanes are applied.
 	generation string
 	busy       bool
 	lookErr    error
 	lookTakes  time.Duration
 	repairErr  error
-	// futile objects have no step that repairs them.
+	// futile are the keys of objects that no step repairs.
 	futile map[string]bool
 	ground string
 	// onRepair is called after each repair.
 	onRepair func()
-	// napi is the key of the object that Release changes; "" for none.
+	// napi is the key of the object that Release changes; "": none.
 	napi string
 
 	held     bool
@@ -50,7 +50,7 @@ type machine struct {
 func (m *machine) Look(context.Context) ([]watch.View, error) {
 	m.looks++
 	if m.lookTakes > 0 {
-		time.Sleep(m.lookTakes) // on synctest's clock
+		time.Sleep(m.lookTakes) // takes time only on synctest's clock
 	}
 	if m.lookErr != nil {
 		return nil, m.lookErr
@@ -109,8 +109,8 @@ func (m *machine) drift(key string) {
 		Meaning: key + " is wrong", Repair: "niclane apply " + config}
 }
 
-// keep runs a keeper in a synctest bubble. It calls do when the keeper waits, and returns the
-// events without their times.
+// keep runs a keeper on the clock of synctest. When the keeper waits, keep calls do. It returns the
+// events without the times in their texts.
 func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *watch.Keeper, tell func())) (events []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *watch.Keepe
 	return events
 }
 
-// pass advances the bubble's time and waits until all goroutines block.
+// pass lets time d pass on synctest's clock and then waits until all goroutines block.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -166,13 +166,13 @@ func TestRepairs(t *testing.T) {
 		if len(m.drifted) > 0 || m.held {
 			t.Errorf("drifts %v are left, held %v", m.drifted, m.held)
 		}
-		tell() // about the repair itself
+		tell() // the notification of the repair itself
 	})
 	same(t, got, "0s begun", "0s drift qdisc", "0s repaired qdisc", "0s ended")
 }
 
-// TestFight: a drift that comes back at once is repaired later each time, and then left.
-// Further notifications do not resume its repairs.
+// TestFight: if a drift always comes back at once, its repairs come later and later, and then end.
+// Later notifications do not start them again.
 func TestFight(t *testing.T) {
 	var at []time.Duration
 	got := keep(t, func(m *machine) { m.onRepair = func() { m.drift("irq") } },
@@ -200,7 +200,7 @@ func TestFight(t *testing.T) {
 	}
 }
 
-// TestForgiven: a drift that was absent for long counts as new.
+// TestForgiven: if a drift was absent for a long time, the keeper repairs it as a new one.
 func TestForgiven(t *testing.T) {
 	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for range 20 {
@@ -214,7 +214,8 @@ func TestForgiven(t *testing.T) {
 	})
 }
 
-// TestBackAfterRepairs: a drift that comes back after the last repair is left at once.
+// TestBackAfterRepairs: if a drift comes back after the last allowed repair, the keeper leaves it
+// at once.
 func TestBackAfterRepairs(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for range 9 {
@@ -230,7 +231,7 @@ func TestBackAfterRepairs(t *testing.T) {
 		if m.drifted["irq"].Key == "" {
 			t.Error("repaired a tenth time")
 		}
-		m.drift("qdisc") // another drift: neither affects the other
+		m.drift("qdisc") // a second drift has repairs of its own
 		tell()
 		if m.drifted["irq"].Key == "" || m.drifted["qdisc"].Key != "" {
 			t.Errorf("drifts %v, want irq alone", m.drifted)
@@ -262,7 +263,7 @@ func TestWaits(t *testing.T) {
 	same(t, got, "0s begun", "0s waiting", "0s drift napi", "10m0s repaired napi", "10m0s ended")
 }
 
-// TestChanged: a failed repair is tried at once when the drift changes.
+// TestChanged: if a repair has failed and the drift then changes, the keeper tries again at once.
 func TestChanged(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("a tbf is there")
@@ -280,7 +281,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestFlaps: a link that goes down and up is not a fight.
+// TestFlaps: a link that goes down and up again causes drifts, but the keeper never leaves them.
 func TestFlaps(t *testing.T) {
 	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for i := range 50 {
@@ -297,7 +298,7 @@ func TestFlaps(t *testing.T) {
 	})
 }
 
-// TestBusy: differences during another process's apply are no drift.
+// TestBusy: differences while another process applies lanes are no drift.
 func TestBusy(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.busy = true
@@ -310,7 +311,7 @@ func TestBusy(t *testing.T) {
 		m.busy = true
 		m.drift("qdisc")
 		tell()
-		m.busy = false // the apply did not repair it: it is a drift
+		m.busy = false // the apply ended without repairing the object, so it is a drift
 		pass(10 * time.Second)
 	})
 	same(t, withoutTimes(got), "begun", "notice", "drift qdisc", "repaired qdisc", "ended")
@@ -325,7 +326,7 @@ func withoutTimes(events []string) []string {
 	return out
 }
 
-// TestFutile: a drift without a step is reported once, until it changes.
+// TestFutile: a drift that no step repairs is reported once, and again only if it changes.
 func TestFutile(t *testing.T) {
 	got := keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		m.futile["foreign"] = true
@@ -344,11 +345,11 @@ func TestFutile(t *testing.T) {
 	same(t, withoutTimes(got), "begun", "drift foreign", "left foreign", "returned foreign", "ended")
 }
 
-// TestOvertaken: a change during a repair is a new drift of the same key, as when a slave
-// leaves a bond while it gets its lanes.
+// TestOvertaken: an object changes again during its repair. This is a new drift with the same key.
+// It happens if a slave leaves a bond while the slave gets its lanes.
 func TestOvertaken(t *testing.T) {
 	got := keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
-		m.futile["slave"] = true // not an object: no step has its key
+		m.futile["slave"] = true // a slave is no object, so no step has its key
 		m.onRepair = func() {
 			switch len(m.repairs) {
 			case 1:
@@ -369,8 +370,8 @@ func TestOvertaken(t *testing.T) {
 	same(t, withoutTimes(got), "begun", "drift slave", "drift slave", "repaired slave", "ended")
 }
 
-// TestRelease: settings that would harm an incomplete lane are undone, and made again when the
-// lane can be completed.
+// TestRelease: while a lane cannot be completed, settings that would harm it are undone. They come
+// back when it can be completed.
 func TestRelease(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr, m.napi = errors.New("io_uring is switched off"), "napi"
@@ -389,7 +390,7 @@ func TestRelease(t *testing.T) {
 		"2s repaired poller", "5s ended")
 }
 
-// TestFolded: a drift that becomes part of another one has not returned.
+// TestFolded: if a drift becomes a part of another drift, it is not reported as returned.
 func TestFolded(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("no")
@@ -405,7 +406,8 @@ func TestFolded(t *testing.T) {
 	same(t, got, "0s begun", "0s drift poller", "0s failed poller", "0s drift napi", "0s failed napi", "0s ended")
 }
 
-// TestFails: a failed repair is tried again, later each time, and then left.
+// TestFails: the keeper tries a failed repair again, with longer and longer pauses, and then leaves
+// it.
 func TestFails(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("no")
@@ -423,8 +425,8 @@ func TestFails(t *testing.T) {
 	}
 }
 
-// TestAgain: drifts without a notification are found too, and looks take at most their share of
-// a processor.
+// TestAgain: the keeper also finds drifts of which the kernel does not notify. For this, it uses at
+// most its share of a processor.
 func TestAgain(t *testing.T) {
 	keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		time.Sleep(time.Second)
@@ -446,8 +448,8 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// TestCrowded: a device that changes all the time is not looked at all the time. Drifts of its
-// lanes are repaired within a second.
+// TestCrowded: if a device changes all the time, the keeper looks at it only at intervals. A drift
+// of its lanes is still repaired within a second.
 func TestCrowded(t *testing.T) {
 	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for range 100 {
@@ -471,7 +473,7 @@ func TestCrowded(t *testing.T) {
 	})
 }
 
-// TestUnseen: failing looks are reported once.
+// TestUnseen: if looks fail with the same error, the keeper reports this once.
 func TestUnseen(t *testing.T) {
 	got := keep(t, func(m *machine) { m.lookErr = errors.New("no memory") },
 		func(m *machine, k *watch.Keeper, tell func()) {
@@ -486,7 +488,7 @@ func TestUnseen(t *testing.T) {
 	same(t, withoutTimes(got), "failed", "begun", "ended")
 }
 
-// TestRolledBack: lanes that were rolled back are not made again.
+// TestRolledBack: the keeper does not make lanes again that were rolled back.
 func TestRolledBack(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.generation = ""

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch keeps applied lanes as they were applied. It waits for notifications, compares
-// the lanes with the kernel as verify does, and restores missing objects as apply does. It
-// fights no other program: it repairs a recurring drift later each time, and in the end leaves
-// and reports it. The package decides when to look and when to repair. A Machine decides what
-// to look at and how to repair.
+// Package watch keeps applied lanes as they were applied. It waits for notifications, compares the
+// lanes with the kernel as verify does, and restores missing objects as apply does. It does not
+// fight another program: if a drift comes back again and again, it repairs it later each time, and
+// in the end leaves it and reports that. The package decides when to look and when to repair. A
+// Machine decides what to look at and how to repair.
 package watch
 
 import (
@@ -16,62 +16,62 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Machine compares and repairs lanes.
+// A Machine gives access to lanes: to compare them with the kernel and to repair them.
 type Machine interface {
-	// Look compares lanes with the kernel and returns a View of each kept lanes file. It
+	// Look compares lanes with the kernel, and returns a View for each lanes file that is kept. It
 	// changes nothing and does not wait for other processes.
 	Look(ctx context.Context) ([]View, error)
-	// Hold excludes other appliers until release is called. It returns engine.ErrBusy if an
-	// applier is at work, or if an apply waits for its confirmation.
+	// Hold keeps other processes from applying lanes, until release is called. If a process applies
+	// lanes at this moment, or an apply waits for its confirmation, it returns engine.ErrBusy.
 	Hold(ctx context.Context) (release func(), err error)
-	// Repair restores the missing objects of a lanes file, except those for which leave returns
-	// true. The caller holds the machine.
+	// Repair restores the missing objects of a lanes file. It leaves objects for which leave returns
+	// true. The caller must have called Hold.
 	Repair(ctx context.Context, config string, leave func(key string) bool) (engine.Repair, error)
-	// Release undoes settings that would harm a lane's queues while the objects that serve the
-	// queues cannot be made. It returns the keys of the changed objects. The caller holds the
-	// machine.
+	// Release undoes settings that would harm a lane's queues. This is needed if the objects that
+	// serve these queues cannot be made. It returns the keys of the objects that it changed. The
+	// caller must have called Hold.
 	Release(ctx context.Context, config string, missing []verify.Finding) ([]string, error)
 }
 
-// A View is the present state of one lanes file's lanes.
+// A View is the present state of the lanes of one file.
 type View struct {
 	// Config is the file's absolute path.
 	Config string
-	// Generation changes when the file is applied again. The keeper then repairs again what it
-	// had left.
+	// Generation changes when the file is applied again. The keeper then also repairs the drifts that
+	// it had left.
 	Generation string
-	// Ground describes the conditions of repairs besides the devices, in free form. When it
-	// changes, failed repairs are tried again.
+	// Ground is a text about what repairs depend on, apart from devices. When it changes, the keeper
+	// tries failed repairs again.
 	Ground string
 	// Drifts are the findings of severity drift. The keeper ignores other findings.
 	Drifts []verify.Finding
-	// Waits says, by device, why repairs are impossible now: "is absent", "is down", "has no
-	// carrier".
+	// Waits has the devices on which repairs are impossible now, with the reasons: "is absent", "is
+	// down", "has no carrier".
 	Waits map[string]string
 }
 
-// Defaults of Options.
+// The defaults of Options.
 const (
-	// Settle is the quiet time before a look. SettleMost limits the wait for it, because a
-	// resetting driver sends many events.
+	// Settle is how long no event must come before a look starts. SettleMost limits that wait: a
+	// driver that resets its card sends events for a long time.
 	Settle     = 20 * time.Millisecond
 	SettleMost = 200 * time.Millisecond
-	// Again is the interval of looks without an event. The kernel does not notify of every
-	// change: not of map entries, rules on some cards, or the priority of a thread.
+	// Again is the time between looks if no event comes. The kernel does not notify of every change:
+	// not of map entries, of rules on some cards, or of a thread's priority.
 	Again = 30 * time.Second
-	// share is the largest part of one processor for looks without an event. Slow looks become
-	// rarer.
+	// share is the part of one processor that looks without an event may use. If a look takes long,
+	// looks become rarer.
 	share = 0.0005
 )
 
-// Options of a Keeper. Zero fields have the defaults.
+// Options are the settings of a Keeper. A field that is zero has the default.
 type Options struct {
 	Settle, SettleMost, Again time.Duration
 	Patience                  Patience
 	// Report gets the events. It must not block or call State.
 	Report func(Event)
-	// Alive is called when the keeper begins to wait: at least every Again, and every Heartbeat
-	// if that is set. It is not called if the keeper hangs.
+	// Alive is called when the keeper begins to wait: at least every Again, and every Heartbeat if
+	// that is set. A keeper that hangs does not call it.
 	Alive     func()
 	Heartbeat time.Duration
 }

@@ -16,20 +16,21 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// A Waiting says how Begin waits for a file's devices and control groups.
+// A Waiting says what Begin does while it waits for a file's devices and control groups.
 type Waiting struct {
-	// Events tells Begin to look again.
+	// Events delivers notifications. After each, Begin looks again.
 	Events <-chan notify.Event
-	// Ready is called with what Begin waits for, so that a boot does not wait for a device that
-	// may never come. Alive is called at each look, at least every Heartbeat if that is set.
+	// Ready is called with a text about what Begin waits for. So a boot can go on without a device
+	// that may never come. Alive is called at each look, and every Heartbeat if that is set.
 	Ready     func(what string)
 	Alive     func()
 	Heartbeat time.Duration
 }
 
-// Begin makes the lanes of a file when its devices and control groups exist, and makes this
-// process the only keeper of the devices. It returns when the lanes are made, or when it keeps
-// the lanes of an earlier apply meanwhile.
+// Begin makes this process the only keeper of a file's devices. It makes the lanes of the file as
+// soon as its devices and control groups exist, and then returns. It also returns if lanes of an
+// earlier apply are in place and only control groups are missing. The keeper then keeps those
+// lanes.
 func (m *Machine) Begin(ctx context.Context, f *engine.File, w Waiting) error {
 	for _, dev := range f.Devices() {
 		if err := m.lock(dev); err != nil {
@@ -84,8 +85,8 @@ func (m *Machine) Begin(ctx context.Context, f *engine.File, w Waiting) error {
 	}
 }
 
-// kept reports whether only control groups are missing while lanes are applied already. The
-// keeper keeps those lanes meanwhile.
+// kept reports whether lanes of the file are applied already and only control groups are missing.
+// The keeper can keep those lanes while it waits for the groups.
 func (m *Machine) kept(waits map[string]string) (bool, error) {
 	for what := range waits {
 		if !strings.HasPrefix(what, "/") {
@@ -99,8 +100,8 @@ func (m *Machine) kept(waits map[string]string) (bool, error) {
 	return len(js) > 0, err
 }
 
-// awaited returns the devices and control groups of f that are missing or not ready, with the
-// reasons.
+// awaited returns the devices and control groups of f that are missing or not ready. The values are
+// the reasons.
 func (m *Machine) awaited(ctx context.Context, f *engine.File) (map[string]string, error) {
 	devices, groups := f.Devices(), engine.Groups(f.Intent)
 	displaced, err := m.displaced()
@@ -132,7 +133,7 @@ func (m *Machine) awaited(ctx context.Context, f *engine.File) (map[string]strin
 	return nil, errFast
 }
 
-// displaced returns the kept devices that now have other names.
+// displaced returns the kept devices that have other names now, and where they are.
 func (m *Machine) displaced() (map[string]string, error) {
 	js, err := m.Journals()
 	out := map[string]string{}
@@ -144,8 +145,8 @@ func (m *Machine) displaced() (map[string]string, error) {
 	return out, err
 }
 
-// apply does what niclane apply does, but does not wait for another applier: it returns
-// engine.ErrBusy.
+// apply does what niclane apply does, with one difference: if another process is applying, it does
+// not wait but returns engine.ErrBusy.
 func (m *Machine) apply(ctx context.Context, f *engine.File) error {
 	release, err := m.Hold(ctx)
 	if err != nil {

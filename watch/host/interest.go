@@ -14,20 +14,20 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// names maps the names of observed devices to their interface indexes, which stay when a device
+// names has the interface index of each observed device, by its name. The index stays when a device
 // is renamed. The zero value is empty.
 type names struct{ index map[string]int }
 
-// An interestSource is the input of interest, for the lanes of one file.
+// An interestSource is what interest needs to know about the lanes of one file.
 type interestSource struct {
 	state   *device.State
 	devices []string
-	known   bool // state has only these devices and their dependencies
+	known   bool // true if state has only these devices and those on which they depend
 	groups  []string
 	owned   []plan.Record
 }
 
-// interest returns the notifications to ask the kernel for.
+// interest returns which notifications niclane must ask the kernel for.
 func (n *names) interest(of interestSource) notify.Interest {
 	if n.index == nil {
 		n.index = map[string]int{}
@@ -56,12 +56,12 @@ func (n *names) interest(of interestSource) notify.Interest {
 		}
 		for _, i := range d.IRQs {
 			files[fmt.Sprintf("/proc/irq/%d/smp_affinity_list", i.Number)] = true
-			files[fmt.Sprintf("/proc/irq/%d/smp_affinity", i.Number)] = true // another file for the same setting
+			files[fmt.Sprintf("/proc/irq/%d/smp_affinity", i.Number)] = true // a second file for the same setting
 		}
 	}
 	for _, dev := range of.devices {
 		if index := n.index[dev]; index != 0 && !slices.Contains(in.Indexes, index) {
-			in.Indexes = append(in.Indexes, index) // it may have been renamed
+			in.Indexes = append(in.Indexes, index) // dev may have been renamed
 		}
 	}
 	for _, r := range of.owned {
@@ -82,7 +82,7 @@ func (n *names) interest(of interestSource) notify.Interest {
 	return in
 }
 
-// waits returns, by device, why repairs are impossible now. displaced comes from
+// waits returns the reasons why repairs are impossible now, by device. displaced is a result of
 // engine.Displaced.
 func waits(devices []string, st *device.State, displaced map[string]string) map[string]string {
 	var out map[string]string

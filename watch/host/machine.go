@@ -18,30 +18,31 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// lookAgain limits the looks in a row if the set of watched objects keeps growing.
+// lookAgain is how often a look is repeated at once if there are more and more objects to watch.
 const lookAgain = 5
 
 var errFast = errors.New("devices change faster than niclane can read them")
 
-// A Watcher subscribes to kernel notifications and reports whether the subscription has grown:
-// *notify.Source.
+// A Watcher subscribes to kernel notifications: *notify.Source. grown means that the subscription
+// has more objects than before.
 type Watcher interface {
 	Watch(in notify.Interest) (grown bool, err error)
 }
 
-// A Machine is this host as a keeper of lanes sees it. It implements watch.Machine.
+// A Machine gives a keeper of lanes access to this host. It implements watch.Machine.
 type Machine struct {
 	Engine *engine.Engine
-	// Source is the subscriber to kernel notifications; nil: none.
+	// Source subscribes to kernel notifications. nil: without notifications.
 	Source Watcher
-	// Report gets the events that the keeper itself does not report.
+	// Report gets the events that only Machine knows of.
 	Report func(watch.Event)
-	// Config is the only file to keep, "" for all files.
+	// Config is the only lanes file to keep; "": all files.
 	Config string
-	// Alone makes this process the only keeper of its devices. It then skips lanes that another
+	// Alone makes this process the only keeper of its devices. Look then skips the lanes that another
 	// process keeps.
 	Alone bool
-	// locks are the locks by device, nil if another keeper has the lock.
+	// locks are the locks that this process holds, by device. An entry is nil if another keeper has
+	// that lock.
 	locks map[string]*apply.Lock
 	names names
 }
@@ -57,7 +58,8 @@ func (m *Machine) Close() error {
 	return errors.Join(errs...)
 }
 
-// lock makes this process the device's only keeper.
+// lock makes this process the only keeper of a device, or returns an error that names the other
+// keeper.
 func (m *Machine) lock(dev string) error {
 	if m.locks[dev] != nil {
 		return nil
@@ -101,18 +103,18 @@ func (m *Machine) LockAll() error {
 	return nil
 }
 
-// Journals returns the journals of the lanes to keep.
+// Journals returns the journals of the lanes that this process must keep.
 func (m *Machine) Journals() ([]*journal.Journal, error) {
 	js, err := m.Engine.Journals()
 	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return !m.keeps(j) }), err
 }
 
-// keeps reports whether the lanes of a journal are to be kept.
+// keeps reports whether the lanes of a journal must be kept.
 func (m *Machine) keeps(j *journal.Journal) bool {
 	return (m.Config == "" || j.Head().Config == m.Config) && !j.RolledBack()
 }
 
-// ours reports whether this process is the keeper of all devices of a journal.
+// ours reports whether this process is the only keeper of all devices of a journal.
 func (m *Machine) ours(j *journal.Journal) bool {
 	for _, dev := range j.Head().Devices {
 		err := m.lock(dev)
@@ -151,7 +153,7 @@ func (m *Machine) look(ctx context.Context) (views []watch.View, grown bool, err
 		devices := v.Journal.Head().Devices
 		merge(&all, m.names.interest(interestSource{state: v.Now, devices: devices, known: v.Known, groups: v.Groups,
 			owned: v.Applied.Owned}))
-		if v.Applied.Bond != "" { // the bond notifies when slaves come and go
+		if v.Applied.Bond != "" { // a bond notifies when slaves join or leave
 			merge(&all, notify.Interest{Devices: []string{v.Applied.Bond}})
 		}
 	}
@@ -163,7 +165,7 @@ func (m *Machine) look(ctx context.Context) (views []watch.View, grown bool, err
 	return views, grown, err
 }
 
-// viewOf returns the view on which a keeper decides.
+// viewOf returns what a keeper needs to decide about the lanes of v.
 func viewOf(v *engine.View) watch.View {
 	h := v.Journal.Head()
 	out := watch.View{

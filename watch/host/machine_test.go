@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// TestAppliedAnew: a new apply resets the failed repairs of earlier lanes. Until then the agent
-// reports unhealthy lanes.
+// TestAppliedAnew: if the lanes' repairs have failed and the file is applied again, the keeper
+// tries again. Before the apply, the agent reports unhealthy lanes.
 func TestAppliedAnew(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	groups, err := cgroup.Find(nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// TestReference compares names, types and labels in docs/reference/metrics.md with /metrics.
-// k8s/agent compares the part of the page about niclane-agent.
+// TestReference compares docs/reference/metrics.md with the metrics at /metrics: names, types and
+// labels. Package k8s/agent tests the page's part about niclane-agent.
 func TestReference(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics serves the state of watched lanes: Prometheus metrics at /metrics, and the
-// health at /healthz. It reads counters only on request. It listens only where other hosts
-// cannot reach it: on a Unix socket or a loopback address.
+// Package metrics serves the state of watched lanes: Prometheus metrics at /metrics and the health
+// at /healthz. It reads counters only when a client asks. It listens only on a Unix socket or a
+// loopback address, which other hosts cannot reach.
 package metrics
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// An Address is an address to listen on.
+// An Address is where a Server listens: a Unix socket's path or a loopback address with a port.
 type Address struct{ Network, Address string }
 
 // String returns the address in the form that ParseAddress reads.
@@ -56,7 +56,7 @@ func ParseAddress(s string) (Address, error) {
 	return Address{"tcp", at.String()}, nil
 }
 
-// listen opens the listener. It replaces a socket that a killed process has left.
+// listen opens the listener. If a killed process has left its socket there, listen replaces it.
 func (a Address) listen() (net.Listener, error) {
 	l, err := net.Listen(a.Network, a.Address)
 	if a.Network != "unix" || !errors.Is(err, unix.EADDRINUSE) {
@@ -67,7 +67,7 @@ func (a Address) listen() (net.Listener, error) {
 		return nil, fmt.Errorf("%s: another process listens there", a.Address)
 	} else if st, serr := os.Lstat(a.Address); !errors.Is(derr, unix.ECONNREFUSED) || serr != nil ||
 		st.Mode().Type() != fs.ModeSocket {
-		return nil, err // not a socket (unix(7): refused as well), or no permission
+		return nil, err // another kind of file (connect also fails with ECONNREFUSED, unix(7)), or no permission
 	}
 	if err := os.Remove(a.Address); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -75,7 +75,7 @@ func (a Address) listen() (net.Listener, error) {
 	return net.Listen(a.Network, a.Address)
 }
 
-// A Keeper reports the state of the lanes: *watch.Keeper.
+// A Keeper reports the state of the lanes. *watch.Keeper is one.
 type Keeper interface {
 	State() (conditions []watch.Condition, count watch.Count, failing string)
 }
@@ -86,17 +86,18 @@ type Server struct {
 	done chan error
 }
 
-// scrapers is the limit of parallel requests. Their counters are read one request at a time.
+// scrapers is the largest number of requests for metrics at a time. The server reads the counters
+// for one of them at a time.
 const scrapers = 8
 
-// clients is the limit of silent connections, and the limit of connections with a request.
+// clients is the largest number of connections without a request, and also of those with one.
 const clients = 64
 
-// requestTimeout limits how long a silent client holds a connection.
+// requestTimeout is how long a client that sends nothing can keep its connection.
 const requestTimeout = 10 * time.Second
 
-// Serve answers requests until Close. read reads the counters, for one request at a time. more
-// are additional collectors.
+// Serve answers requests until Close is called. Function read reads the counters; it is called for
+// one request at a time. more are further collectors.
 func Serve(at Address, k Keeper, read func(context.Context) (Reading, error), more ...prometheus.Collector) (*Server,
 	error) {
 	l, err := at.listen()
@@ -118,7 +119,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// heard marks a connection as busy while its request is answered, and as silent otherwise.
+// heard marks a connection as busy while a request is answered, and as silent before and after.
 func heard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := r.Context().Value(connKey{}).(net.Conn)
@@ -156,7 +157,7 @@ func handler(k Keeper, read func(context.Context) (Reading, error), more ...prom
 	return mux
 }
 
-// wrongs returns the reasons why the lanes are unhealthy, sorted.
+// wrongs returns the reasons why the lanes are not healthy, sorted.
 func wrongs(k Keeper) []string {
 	conditions, _, failing := k.State()
 	var out []string

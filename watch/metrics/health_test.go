@@ -26,7 +26,7 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// keeper returns a given state.
+// A keeper reports a state that the test has chosen.
 type keeper struct {
 	conditions []watch.Condition
 	failing    string
@@ -36,7 +36,7 @@ func (k *keeper) State() ([]watch.Condition, watch.Count, string) {
 	return k.conditions, watch.Count{Looks: 7, Drifts: 3, Repairs: 2, LastLook: time.Unix(1000, 0)}, k.failing
 }
 
-// reading returns at least one value of every counter.
+// reading returns a Reading in which every counter has at least one value.
 func reading(context.Context) (Reading, error) {
 	return Reading{
 		Lanes: []plan.FittedLane{
@@ -69,7 +69,7 @@ func reading(context.Context) (Reading, error) {
 	}, nil
 }
 
-// serve serves on a Unix socket and returns a function that requests a path.
+// serve starts a server on a Unix socket. get sends it a request for a path.
 func serve(t *testing.T, k Keeper, read func(context.Context) (Reading, error)) (get func(path string) (code int,
 	body string), at Address) {
 	t.Helper()
@@ -139,7 +139,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// names returns the names of the metric families.
+// names returns the names of all metrics.
 func names() []string {
 	var out []string
 	for _, d := range newSeries().all {
@@ -148,7 +148,7 @@ func names() []string {
 	return out
 }
 
-// TestUnread: the watch's own series are present even if counters cannot be read.
+// TestUnread: if counters cannot be read, the metrics of the watch itself are still there.
 func TestUnread(t *testing.T) {
 	get, _ := serve(t, &keeper{failing: "no memory"},
 		func(context.Context) (Reading, error) { return Reading{}, errors.New("no such device") })
@@ -157,7 +157,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestSilentClients: silent clients, in any number, do not block others.
+// TestSilentClients: however many clients connect and send nothing, others still get answers.
 func TestSilentClients(t *testing.T) {
 	get, at := serve(t, &keeper{conditions: []watch.Condition{{Config: "/l.yaml"}}}, reading)
 	var all []net.Conn
@@ -234,7 +234,7 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// TestDashboard: every metric and label that the dashboard queries exists.
+// TestDashboard: all metrics and labels exist that the Grafana dashboard queries.
 func TestDashboard(t *testing.T) {
 	b, err := os.ReadFile("../../dist/grafana/niclane.json")
 	must.Do(t, err)
@@ -275,7 +275,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// labelled reports whether a metric family in an expression has a label.
+// labelled reports whether one of the metrics in an expression has a label.
 func labelled(expr, label string) bool {
 	return slices.ContainsFunc(newSeries().all, func(d *prometheus.Desc) bool {
 		name := regexp.MustCompile(`niclane_\w+`).FindString(d.String())

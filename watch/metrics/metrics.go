@@ -15,15 +15,16 @@ import (
 	"github.com/niclane/niclane/lane/status"
 )
 
-// A Reading holds the counters of one moment. A counter that a device lacks has no series.
+// A Reading holds the counters of one moment. If a device lacks a counter, the metric is left out
+// for it.
 type Reading struct {
 	Lanes  []plan.FittedLane
 	State  *device.State
 	Moment status.Moment
 }
 
-// series are the metric descriptions. Counters start with the device, the qdisc or the thread.
-// If one is created again, they restart at 0, which rate() handles.
+// series describes the metrics. A counter starts at 0 when its device, qdisc or thread is created.
+// If that is created again, the counter starts again, which Prometheus's rate() expects.
 type series struct {
 	queuePackets, queueBytes, queueDrops, interrupts, classPackets, classBytes, classDrops, classBacklog, xdpPackets,
 	xdpBytes, sentPackets, sentBytes *prometheus.Desc
@@ -34,8 +35,8 @@ type series struct {
 	all []*prometheus.Desc
 }
 
-// newSeries makes the descriptions, only when they are needed: niclane's other commands start
-// without them.
+// newSeries makes the descriptions. It is called only when they are needed, because all of
+// niclane's commands would otherwise start more slowly.
 func newSeries() *series {
 	var all []*prometheus.Desc
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -95,7 +96,7 @@ func newSeries() *series {
 	return s
 }
 
-// A collector reads the counters when Prometheus asks.
+// A collector reads the counters when Prometheus asks for them.
 type collector struct {
 	*series
 	keeper Keeper
@@ -134,7 +135,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// A writer sends metrics of the series.
+// A writer sends values of the metrics to out.
 type writer struct {
 	*series
 	out chan<- prometheus.Metric
@@ -240,7 +241,7 @@ func (w writer) sent(r Reading, l plan.FittedLane) {
 	}
 }
 
-// Kinds of polling threads.
+// The kinds of polling threads, for a label.
 const (
 	kindThread = "napi-thread"
 	kindPoller = "poller"

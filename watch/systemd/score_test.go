@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/watch/systemd"
 )
 
-// TestExposure limits the units' exposure level, from 0 to 10 (systemd-analyze security). It
-// also compares the sandbox of the package's unit with Sandbox. The work needs the remaining
-// exposure; Sandbox gives the reasons.
+// TestExposure checks that the exposure level of the units (systemd-analyze security, 0 to 10) is
+// not above a limit. niclane's work needs what is left; Sandbox gives the reasons. The test also
+// compares the packaged unit with Sandbox.
 func TestExposure(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd writes and removes the systemd unit that makes a device's lanes at boot and
-// keeps them. It changes no unit that another program or a user has written or edited, and
-// starts nothing.
+// Package systemd writes and removes the systemd unit that makes a device's lanes at boot and keeps
+// them. It does not change a unit that another program or a user has written or edited. It starts
+// nothing.
 package systemd
 
 import (
@@ -20,19 +20,19 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultDir is the directory of the administrator's units (systemd.unit(5)).
+// DefaultDir is the directory for the administrator's own units (systemd.unit(5)).
 const DefaultDir = "/etc/systemd/system"
 
-// target is the boot target that wants the unit.
+// target is the boot target that starts the unit.
 const target = "multi-user.target"
 
-// A Unit is the unit of one lanes file.
+// A Unit is the systemd unit for one lanes file.
 type Unit struct {
-	// Devices are the devices of the lanes; the first one names the unit. Config is the
-	// absolute path of the lanes file.
+	// Devices are the devices of the lanes. The unit's name has the first one. Config is the absolute
+	// path of the lanes file.
 	Devices []string
 	Config  string
-	// Command is niclane's absolute path. Options precede the file on the command line.
+	// Command is niclane's absolute path. Options come before the file on the command line.
 	Command string
 	Options []string
 	// Groups is true if a lane has a control group.
@@ -42,7 +42,7 @@ type Unit struct {
 // Name returns the name of a device's unit.
 func Name(device string) string { return "niclane-watch@" + device + ".service" }
 
-// checked is the start of the first line. The checksum of all other lines follows.
+// checked is the start of a unit's first line. After it comes the checksum of all other lines.
 const checked = "# Written by niclane persist; do not edit, systemctl edit adds to it. sha256 "
 
 // Render returns the unit's text.
@@ -93,9 +93,9 @@ func (u Unit) Render() []byte {
 // Families are the socket families that every unit needs.
 const Families = "AF_UNIX AF_NETLINK"
 
-// Sandbox returns the lines of a unit's [Service] section that remove the rights that lanes do
-// not need. The lines contain the reasons. Lanes by control group need more rights than lanes
-// by port and address.
+// Sandbox returns lines for a unit's [Service] section. They remove the rights that lanes do not
+// need, and contain the reasons. If groups is true, some rights stay that only lanes by control
+// group need.
 func Sandbox(groups bool, families string) string {
 	text := strings.Replace(sandbox, "FAMILIES", families, 1)
 	capabilities, calls, writes := "", "", "\nProtectControlGroups=yes"
@@ -148,7 +148,8 @@ func options(words []string) string {
 	return b.String()
 }
 
-// quote quotes one word of a command line (systemd.service(5); specifiers: systemd.unit(5)).
+// quote quotes one word for a unit's command line (systemd.service(5), for specifiers
+// systemd.unit(5)).
 func quote(word string) string {
 	word = strings.NewReplacer("%", "%%", "$", "$$").Replace(word)
 	if !strings.ContainsAny(word, " \t\"'\\;") {
@@ -157,7 +158,7 @@ func quote(word string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
 }
 
-// escape escapes a name for use in a unit name (systemd.unit(5), string escaping).
+// escape escapes a name for a unit's name (systemd.unit(5), string escaping).
 func escape(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -176,13 +177,13 @@ func sum(text []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// untouched reports whether a unit is as this package wrote it.
+// untouched reports whether a unit's text is still as this package wrote it.
 func untouched(text []byte) bool {
 	first, rest, ok := bytes.Cut(text, []byte("\n"))
 	return ok && string(first) == checked+sum(rest)
 }
 
-// An EditedError reports a unit that is not as niclane wrote it.
+// An EditedError is the error for a unit that is no longer as niclane wrote it.
 type EditedError struct{ Path string }
 
 // Error implements error.
@@ -192,7 +193,7 @@ func (e *EditedError) Error() string {
 		"or put what was added into %s.d (systemctl edit %s) and remove it", e.Path, name, name)
 }
 
-// unseen are directories whose files the unit cannot read at boot, with the reasons.
+// unseen are directories with files that the unit cannot read at boot. why is the reason.
 var unseen = []struct{ dir, why string }{
 	{"/tmp", "it has a /tmp of its own"},
 	{"/var/tmp", "it has a /var/tmp of its own"},
@@ -204,8 +205,8 @@ var unseen = []struct{ dir, why string }{
 	{"/sys", "what is there is gone at the next boot"},
 }
 
-// Check refuses names with control characters or invalid UTF-8, which systemd refuses or reads
-// as lines of their own. It also refuses files that the unit cannot read at its start.
+// Check returns an error for names that systemd cannot read: those with control characters or
+// invalid UTF-8. It also returns an error for files that the unit cannot read when it starts.
 func (u Unit) Check() error {
 	for _, name := range slices.Concat(u.Devices, u.Options, []string{u.Config, u.Command}) {
 		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
@@ -228,7 +229,7 @@ func (u Unit) Check() error {
 	return nil
 }
 
-// Writes reports whether a unit can write a file at path.
+// Writes reports whether a unit has the right to write a file at path.
 func Writes(path string) bool {
 	path = filepath.Clean(path)
 	return within(path, "/run/niclane") || within(path, "/var/lib/niclane")
@@ -236,8 +237,8 @@ func Writes(path string) bool {
 
 func within(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
 
-// Write writes the unit into dir and enables it at boot. changed is false if nothing had to
-// change. The caller calls Check before.
+// Write writes the unit into dir and enables it for the next boot. changed is false if everything
+// was so already. The caller must call Check first.
 func (u Unit) Write(dir string) (path string, changed bool, err error) {
 	path = filepath.Join(dir, Name(u.Devices[0]))
 	text := u.Render()
@@ -266,7 +267,7 @@ func (u Unit) Write(dir string) (path string, changed bool, err error) {
 	return path, changed, nil
 }
 
-// replace writes a file atomically.
+// replace writes a new file and renames it to path.
 func replace(path string, text []byte) error {
 	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
 	err := os.WriteFile(temporary, text, 0o644)
@@ -274,7 +275,7 @@ func replace(path string, text []byte) error {
 		err = os.Rename(temporary, path)
 	}
 	if err != nil {
-		_ = os.Remove(temporary) // it may not exist
+		_ = os.Remove(temporary) // there may be no such file
 	}
 	return err
 }

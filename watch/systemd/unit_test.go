@@ -46,7 +46,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// TestVerify: systemd understands every line and splits the command line into the intended
+// TestVerify: systemd understands every line of a unit, and splits the command line into the right
 // words.
 func TestVerify(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
@@ -70,7 +70,7 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Check that systemd on this machine reports a line that it does not understand.
+	// Check that systemd on this machine would report a line that it does not understand.
 	path := filepath.Join(dir, systemd.Name("eth0"))
 	text, err := os.ReadFile(path)
 	must.Do(t, err)
@@ -114,7 +114,7 @@ func TestWriteRemove(t *testing.T) {
 	}
 }
 
-// TestEdited: Write and Remove leave an edited unit alone.
+// TestEdited: Write and Remove do not change a unit that was edited.
 func TestEdited(t *testing.T) {
 	for name, edit := range map[string]func(string) string{
 		"a line more":  func(s string) string { return s + "Environment=A=b\n" },
