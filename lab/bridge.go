@@ -16,14 +16,14 @@ import (
 // Bridges of a lab without an emulated card.
 const (
 	switchBridge = "br-switch" // the switch
-	portBridge   = "br-port"   // between the SUT's port and the links
+	portBridge   = "br-port"   // joins the SUT's port and the links
 )
 
-// addBridges makes the fabric of a lab without a card: bridges that know the place of every
-// address, and the transmit side of the port. The eBPF switch cannot serve here. Generic XDP
-// ignores packets that another program has redirected (net/core/dev.c:
-// netif_receive_generic_xdp, skb_is_redirected), on this host or, because a veth keeps the
-// mark, before it.
+// addBridges makes what addFabric makes, for a lab without a card. It makes bridges that know the
+// port of every address, and the transmit side of the SUT's port. Bridges replace the eBPF switch,
+// because generic XDP on the SUT ignores packets that another program has redirected
+// (net/core/dev.c: netif_receive_generic_xdp, skb_is_redirected). A veth keeps that mark, so this
+// also holds for a redirect earlier on the way.
 func (b *builder) addBridges() error {
 	tx, err := emucard.Transmit(emucard.Config{Queues: b.cfg.Queues})
 	if err != nil {
@@ -55,7 +55,7 @@ func (b *builder) addBridges() error {
 	return nil
 }
 
-// addBridge joins ports by a bridge that does not learn or flood.
+// addBridge makes a bridge with these ports. The bridge neither learns addresses nor floods.
 func (b *builder) addBridge(name string, ports []string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = name, b.cfg.MTU
@@ -78,8 +78,8 @@ func (b *builder) addBridge(name string, ports []string) error {
 	})
 }
 
-// deafen stops learning and flooding on a bridge's port, because the two bridges and the links
-// between them form a ring.
+// deafen stops learning and flooding on a port of a bridge. Otherwise packets would circulate: the
+// two bridges and the links between them form a ring.
 func deafen(port string) error {
 	for _, f := range []string{"learning", "unicast_flood", "multicast_flood", "broadcast_flood"} {
 		if err := os.WriteFile("/sys/class/net/"+port+"/brport/"+f, []byte("0"), 0); err != nil {
@@ -89,11 +89,11 @@ func deafen(port string) error {
 	return nil
 }
 
-// addStation tells a bridge which port leads to an address.
+// addStation tells a bridge at which port an address is.
 func (b *builder) addStation(mac net.HardwareAddr, port string) error {
 	return b.withLink(Switch, port, func(nl *netlink.Handle, l netlink.Link) error {
 		return nl.NeighAdd(&netlink.Neigh{
-			// A permanent entry would be an address of the bridge itself.
+			// A permanent entry would make it an address of the bridge itself.
 			LinkIndex: l.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP,
 			Flags: netlink.NTF_MASTER, HardwareAddr: mac,
 		})

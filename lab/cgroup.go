@@ -21,13 +21,14 @@ type group struct {
 	Path string `json:"path"` // for example "/niclane-lab-sut"
 	Dir  string `json:"dir"`  // in the hierarchy that has the cpuset controller
 	V1   bool   `json:"v1"`
-	// Enable is the root directory of a version 2 hierarchy in which the cpuset controller was
-	// not enabled before; else "".
+	// Enable is the root directory of the version 2 hierarchy if the lab enables the cpuset controller
+	// there. It is "" if the controller was enabled before, or with version 1.
 	Enable string `json:"enable,omitempty"`
 	CPUs   string `json:"cpus"`
 }
 
-// planCgroup returns the group that add will make. If no hierarchy has cpuset, there is none.
+// planCgroup returns the group that add will make. It is empty if no hierarchy has the cpuset
+// controller.
 func planCgroup(c Config) (group, error) {
 	have, err := cgroup.Find(nil)
 	if err != nil {
@@ -64,7 +65,7 @@ func (g group) add() error {
 		return err
 	}
 	if g.V1 {
-		// In version 1, a new cpuset has no memory nodes, and no process can enter it.
+		// In version 1, a new cpuset has no memory nodes. No process can enter it then.
 		mems, err := os.ReadFile(filepath.Join(filepath.Dir(g.Dir), "cpuset.mems"))
 		if err != nil {
 			return err
@@ -76,7 +77,7 @@ func (g group) add() error {
 	return os.WriteFile(filepath.Join(g.Dir, "cpuset.cpus"), []byte(g.CPUs), 0)
 }
 
-// remove removes the group. The caller has ended its processes.
+// remove removes the group. The caller must have ended the group's processes.
 func (g group) remove() error {
 	if g.Dir == "" {
 		return nil
@@ -86,7 +87,7 @@ func (g group) remove() error {
 	}
 	if g.Enable != "" {
 		err := os.WriteFile(filepath.Join(g.Enable, "cgroup.subtree_control"), []byte("-cpuset"), 0)
-		// EBUSY: another program uses it now.
+		// EBUSY: another program uses the controller now.
 		if err != nil && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("disable cpuset: %w", err)
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
-// HelperCommand is the argument that makes niclane the helper that enters a host:
-// niclane HelperCommand SPEC ARG...
+// HelperCommand is the argument that makes niclane act as the helper, which enters a host and
+// becomes a command: niclane HelperCommand SPEC ARG...
 const HelperCommand = "internal-nsexec"
 
 // Options describe how a process on a host runs.
@@ -30,21 +30,22 @@ type Options struct {
 	Nice int
 	// Cgroup puts the process into the control group of the SUT's application.
 	Cgroup bool
-	// Niclane is the path of the niclane program to start. Default: this process's own program.
+	// Niclane is the path of the niclane program that acts as the helper. Default: this process's own
+	// program.
 	Niclane string
 }
 
-// A spec is the helper's instruction.
+// A spec tells the helper which host to enter and how.
 type spec struct {
 	Netns  string `json:"netns"`
 	Cgroup string `json:"cgroupDir,omitempty"`
-	CPUs   []int  `json:"cpus"` // CPUs of the host
+	CPUs   []int  `json:"cpus"` // the processors that the command may use
 	Nice   int    `json:"nice"`
 }
 
-// Command returns the command that runs argv on a host. Its /sys shows the host's devices. It
-// starts in its own session, so that the scheduler's autogroup does not share its CPUs with
-// other processes of the caller's session. If ctx ends, the command is killed.
+// Command returns the command that runs argv on a host. /sys shows that host's devices to argv.
+// argv has a session of its own: the scheduler's autogroup would otherwise make it share its CPUs
+// with the caller's session. If ctx ends, the command is killed.
 func (l *Lab) Command(ctx context.Context, host string, o Options, argv ...string) (*exec.Cmd, error) {
 	switch {
 	case len(argv) == 0:
@@ -79,8 +80,8 @@ func (l *Lab) Command(ctx context.Context, host string, o Options, argv ...strin
 	return cmd, nil
 }
 
-// ExecMain is the helper: args are the arguments after HelperCommand. It replaces the process
-// with the command. If it returns, it returns an error.
+// ExecMain is the helper. args are the arguments after HelperCommand. The process becomes the
+// command (execve), so ExecMain returns only on an error.
 func ExecMain(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("%s: want SPEC and a command", HelperCommand)
@@ -89,8 +90,8 @@ func ExecMain(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
 		return fmt.Errorf("%s: %w", HelperCommand, err)
 	}
-	// Namespaces, CPUs and scheduling belong to the thread, and execve keeps those of the
-	// calling thread.
+	// Namespaces, CPUs and scheduling belong to a thread. After execve, the process has those of the
+	// thread that called it.
 	runtime.LockOSThread()
 	if err := s.enter(); err != nil {
 		return err
@@ -104,7 +105,8 @@ func ExecMain(args []string) error {
 
 func (s spec) enter() error {
 	if s.Cgroup != "" {
-		// cgroup.procs moves the whole process (cgroups(7)), with the thread that calls execve.
+		// A write to cgroup.procs moves the whole process (cgroups(7)), also the thread that calls
+		// execve.
 		if err := os.WriteFile(filepath.Join(s.Cgroup, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())),
 			0); err != nil {
 			return err
@@ -125,8 +127,8 @@ func (s spec) enter() error {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, s.Nice); err != nil {
 			return fmt.Errorf("nice %d: %w", s.Nice, err)
 		}
-		// In an autogroup, nice orders only the processes of the session. The group has its own
-		// nice value (sched(7)). Some kernels have no autogroups.
+		// With autogroups, the nice value of a process counts only within its session. The session as a
+		// whole has a nice value too (sched(7)). Some kernels have no autogroups.
 		if err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(s.Nice)), 0); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("autogroup nice %d: %w", s.Nice, err)

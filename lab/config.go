@@ -13,7 +13,7 @@ import (
 	"slices"
 )
 
-// Hosts of a lab. Switch has no address and only forwards packets.
+// The hosts of a lab. Switch has no address; it only forwards packets.
 const (
 	SUT    = "sut"
 	Client = "client"
@@ -21,7 +21,7 @@ const (
 	Switch = "switch"
 )
 
-// Names of devices.
+// The names of the hosts' devices.
 const (
 	// Port is the SUT's port, the emulated card.
 	Port = "lane0"
@@ -31,8 +31,8 @@ const (
 
 // Config describes a lab. The zero value of a field means its default.
 type Config struct {
-	// Name distinguishes labs; the network namespaces are NAME-sut and so on. It has at most 24
-	// lower case letters, digits and "-". Default "niclane".
+	// Name distinguishes labs. The network namespaces are NAME-sut and so on. It has at most 24
+	// characters: lower case letters, digits and "-". Default "niclane".
 	Name string `json:"name"`
 	// Card is the kind of the SUT's port: CardEmulated (the default) or CardNone.
 	Card string `json:"card"`
@@ -42,35 +42,37 @@ type Config struct {
 	// LinkRate is the rate of the link to the SUT in each direction, in bit/s of Ethernet
 	// frames without preamble and checksum. 1 Mbit/s to 30 Gbit/s, default 500 Mbit/s.
 	LinkRate uint64 `json:"linkRateBitsPerSecond"`
-	// LinkBurst is the number of bytes by which the link may exceed its rate: the granularity
-	// of its emulation. At least 2,000; default 32,768.
+	// LinkBurst is the number of bytes by which the link may exceed its rate. With a small value, the
+	// emulated link is closer to a real one. At least 2,000; default 32,768.
 	LinkBurst int `json:"linkBurstBytes"`
-	// SwitchBuffer is the buffer of the switch's port toward the SUT in bytes. Default 524,288.
+	// SwitchBuffer is the size of the buffer at the switch's port toward the SUT, in bytes. Default
+	// 524,288.
 	SwitchBuffer int `json:"switchBufferBytes"`
 	// Ring is the size of each of the card's transmit rings in bytes. Default 512 frames of
 	// 1,514 bytes.
 	Ring int `json:"ringBytes"`
-	// Rules and Contexts are those that the card can hold. Defaults and maxima are 1024 and 16.
+	// Rules and Contexts are the largest numbers of rules and RSS contexts on the card. Default and
+	// maximum are 1024 rules and 16 contexts.
 	Rules    int `json:"rules"`
 	Contexts int `json:"contexts"`
 	// MTU is the MTU of all ports, 1,280 to 9,000. Default 1500.
 	MTU int `json:"mtu"`
-	// NoiseSegment is gso_max_size of the noise source's port in bytes: the longest burst of a
-	// single send. 2,000 to 65,536, default 16,384.
+	// NoiseSegment is gso_max_size of the noise source's port, in bytes. It limits how many bytes the
+	// noise source sends at once. 2,000 to 65,536, default 16,384.
 	NoiseSegment int `json:"noiseSegmentBytes"`
-	// SUTCPUs do all work of the SUT and of the link toward it; OtherCPUs do all work of the
-	// other hosts. Default: the upper and the lower half of the online CPUs, or the only one
-	// for both.
+	// SUTCPUs do all work of the SUT and of the link toward the SUT. OtherCPUs do all work of the
+	// other hosts. By default, OtherCPUs are the lower half of the online CPUs and SUTCPUs the upper
+	// half. With one CPU, both have it.
 	SUTCPUs   []int `json:"sutCPUs"`
 	OtherCPUs []int `json:"otherCPUs"`
 }
 
-// Kinds of cards.
+// The kinds of the SUT's port.
 const (
 	// CardEmulated is a card that steers by rules and RSS contexts.
 	CardEmulated = "emulated"
-	// CardNone is a plain veth. It spreads received packets over its queues by a hash of the
-	// flow, and cannot be configured otherwise.
+	// CardNone is a plain veth. It spreads received packets over its queues by a hash of the flow.
+	// That cannot be changed.
 	CardNone = "none"
 )
 
@@ -78,7 +80,7 @@ const defaultName = "niclane"
 
 var nameRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}$`)
 
-// complete returns the config with defaults, after checks. online are the online CPUs.
+// complete checks the config and returns it with defaults. online are the online CPUs.
 func (c Config) complete(online []int) (Config, error) {
 	def := func(v *int, d int) {
 		if *v == 0 {
@@ -145,7 +147,7 @@ func (c Config) complete(online []int) (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// HostNames returns the hosts with an address, in the order of their addresses.
+// HostNames returns the hosts that have an address, in the order of their addresses.
 func HostNames() []string { return []string{SUT, Client, Noise} }
 
 func number(host string) int { return slices.Index(HostNames(), host) + 1 }
@@ -153,21 +155,21 @@ func number(host string) int { return slices.Index(HostNames(), host) + 1 }
 // Netns returns the name of a host's network namespace.
 func (c Config) Netns(host string) string { return c.Name + "-" + host }
 
-// MAC returns the address of a host's port. It depends only on the lab's name and the host.
+// MAC returns the MAC address of a host's port. It depends only on the lab's name and the host.
 func (c Config) MAC(host string) net.HardwareAddr {
 	h := fnv.New32a()
 	h.Write([]byte(c.Name))
 	s := h.Sum32()
-	// 02: a locally administered address.
+	// 02 marks a locally administered address.
 	return net.HardwareAddr{0x02, 0x4e, byte(s >> 16), byte(s >> 8), byte(s), byte(number(host))}
 }
 
-// IPv4 returns a host's address, in a /24.
+// IPv4 returns a host's IPv4 address. All hosts are in one /24.
 func (c Config) IPv4(host string) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 77, 0, byte(number(host))})
 }
 
-// IPv6 returns a host's address, in a /64 of fd4e:6c61:6e65::/48.
+// IPv6 returns a host's IPv6 address. All hosts are in one /64 of fd4e:6c61:6e65::/48.
 func (c Config) IPv6(host string) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfd, 0x4e, 0x6c, 0x61, 0x6e, 0x65, 15: byte(number(host))})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// down removes all objects in the record. It can be repeated: a step that is already done is no
-// error. It removes the record last.
+// down removes all objects in the record, and the record last. It can be called again after a
+// failure: an object that no longer exists is no error.
 func (r record) down(ctx context.Context) error {
 	for _, host := range append(HostNames(), Switch) {
 		if err := r.clear(ctx, host); err != nil {
@@ -38,7 +38,7 @@ func (r record) down(ctx context.Context) error {
 	return nil
 }
 
-// clear ends a host's processes and removes its devices and its namespace.
+// clear ends the processes on a host and removes the host's devices and namespace.
 func (r record) clear(ctx context.Context, host string) error {
 	path := netnsPath(r.Config.Netns(host))
 	if named(path) {
@@ -55,15 +55,15 @@ func (r record) clear(ctx context.Context, host string) error {
 	return deleteNetns(r.Config.Netns(host))
 }
 
-// named reports whether path is a network namespace. After a kill, it can be an empty file, on
-// which the namespace was to be mounted.
+// named reports whether a network namespace is mounted at path. After a kill, path may be an empty
+// file, at which the namespace was not mounted yet.
 func named(path string) bool {
 	var fs unix.Statfs_t
 	return unix.Statfs(path, &fs) == nil && fs.Type == unix.NSFS_MAGIC
 }
 
-// deleteLinks deletes the devices at once. The kernel would delete them some time after the
-// namespace's end.
+// deleteLinks deletes the host's devices. Without it, the kernel would delete them only some time
+// after the namespace's end.
 func (n *node) deleteLinks() error {
 	links, err := n.nl.LinkList()
 	if err != nil {
@@ -75,7 +75,7 @@ func (n *node) deleteLinks() error {
 		}
 		err := n.nl.LinkDel(l)
 		var gone netlink.LinkNotFoundError
-		// The peer of a pair disappears with the first end.
+		// The deletion of one end of a pair also deletes the other end.
 		if err != nil && !errors.As(err, &gone) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("delete %s in %s: %w", l.Attrs().Name, n.host, err)
 		}
@@ -83,7 +83,8 @@ func (n *node) deleteLinks() error {
 	return nil
 }
 
-// kill ends the processes in the namespace: by SIGTERM, and after a second by SIGKILL.
+// kill ends the processes in the namespace with SIGTERM, and those that are left after a second
+// with SIGKILL.
 func (n *node) kill(ctx context.Context) error {
 	start := time.Now()
 	for {
@@ -111,7 +112,7 @@ func (n *node) kill(ctx context.Context) error {
 	}
 }
 
-// processes returns the processes in the namespace, except this one.
+// processes returns the PIDs of the processes in the namespace, without this process.
 func (n *node) processes() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -131,7 +132,7 @@ func (n *node) processes() ([]int, error) {
 	return pids, nil
 }
 
-// netnsOf returns the inode of a process's network namespace, or 0 if it has none any more.
+// netnsOf returns the inode of a process's network namespace, or 0 if the process has ended.
 func netnsOf(pid int) uint64 {
 	var st unix.Stat_t
 	if unix.Stat(filepath.Join("/proc", strconv.Itoa(pid), "ns/net"), &st) != nil {
@@ -140,8 +141,8 @@ func netnsOf(pid int) uint64 {
 	return st.Ino
 }
 
-// signal signals a process of the namespace. It does not signal another process that has got
-// its PID since.
+// signal sends a signal to a process of the namespace. If the process has ended and another one has
+// its PID now, signal does nothing.
 func (n *node) signal(pid int, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {

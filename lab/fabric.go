@@ -15,7 +15,7 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// addFabric makes the card and the switch, with their programs and their state.
+// addFabric makes the card and the switch, with their programs and maps.
 func (b *builder) addFabric() error {
 	if b.cfg.Card == CardNone {
 		return b.addBridges()
@@ -70,8 +70,8 @@ func (b *builder) addCard(cfg emucard.Config) error {
 	)
 }
 
-// mountBPF mounts a BPF file system for the lab. "ip netns exec" hides the usual one, because
-// it mounts another /sys.
+// mountBPF mounts a BPF file system for the lab. The lab cannot use the one below /sys: "ip netns
+// exec" hides it, because it mounts another /sys.
 func mountBPF() error {
 	if err := os.MkdirAll(emucard.Root, 0o700); err != nil {
 		return err
@@ -90,7 +90,7 @@ func mountBPF() error {
 	return nil
 }
 
-// unmountBPF undoes mountBPF unless another card exists.
+// unmountBPF undoes mountBPF, unless another lab has a card.
 func unmountBPF() error {
 	cards, err := filepath.Glob(filepath.Join(emucard.Root, "card-*"))
 	if err != nil || len(cards) > 0 {

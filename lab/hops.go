@@ -11,24 +11,25 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// A Hop is the state of one queue on the packets' way, at one moment.
+// A Hop is one queue on the way of packets, with its state at one moment.
 type Hop struct {
-	// Name is one of these: "switch to sut" is the switch's buffer. "card tx ring N" are the
-	// card's transmit queues. "sut qdisc KIND HANDLE" and "sut class ID" are those configured
-	// on the SUT's port. "card rx rings" are the receive queues, whose fill level veth does not
-	// report. "host backlog" are the queues by which CPUs pass packets to each other (RPS), for
-	// all of the host's traffic, with at most net.core.netdev_max_backlog packets each.
+	// Name is one of these. "switch to sut" is the switch's buffer. "card tx ring N" is a transmit
+	// queue of the card. "sut qdisc KIND HANDLE" and "sut class ID" are what is configured on the
+	// SUT's port. "card rx rings" are the receive queues; veth does not report how full they are.
+	// "host backlog" are the queues by which CPUs pass packets to each other (RPS). Each holds at most
+	// net.core.netdev_max_backlog packets, of all traffic of the host.
 	Name string `json:"name"`
-	// Backlog is the number of bytes that wait now; 0 for "card rx rings" and "host backlog".
+	// Backlog is the number of bytes that wait now. It is always 0 for "card rx rings" and "host
+	// backlog".
 	Backlog int64 `json:"backlogBytes"`
-	// Drops, Packets and Bytes count since the hop was made. "card rx rings" counts only drops
-	// at a full ring; "host backlog" counts no bytes.
+	// Drops, Packets and Bytes count from when the queue was made. "card rx rings" has only Drops, at
+	// a full ring. "host backlog" has no Bytes.
 	Drops   int64 `json:"drops"`
 	Packets int64 `json:"packets"`
 	Bytes   int64 `json:"bytes"`
 }
 
-// A HopReader reads hops; each read costs three or four netlink dumps. It is not safe for
+// A HopReader reads hops. Each read costs three or four netlink dumps. It is not safe for
 // concurrent use.
 type HopReader struct {
 	sw, sut                *node
@@ -36,7 +37,7 @@ type HopReader struct {
 	queues                 int
 }
 
-// Hops opens a reader. Close it before the lab goes down.
+// Hops opens a reader. The caller must close it before the lab goes down.
 func (l *Lab) Hops() (*HopReader, error) {
 	sw, err := openNode(l.Config, Switch)
 	if err != nil {
@@ -69,7 +70,7 @@ func (r *HopReader) Close() error {
 	return nil
 }
 
-// Read returns the hops in the order of a request's way to the SUT and back.
+// Read returns the hops in the order in which a request reaches the SUT and its answer returns.
 func (r *HopReader) Read() ([]Hop, error) {
 	down, err := qdiscHops(r.sw, r.downlink, func(q netlink.Qdisc) string {
 		if q.Type() == "tbf" {
@@ -117,8 +118,8 @@ func (r *HopReader) Read() ([]Hop, error) {
 	return append(hops, tx...), nil
 }
 
-// hostBacklog reads /proc/net/softnet_stat. Each line has hexadecimal columns for one CPU:
-// first the packets processed, second those dropped (softnet_seq_show of
+// hostBacklog reads /proc/net/softnet_stat, which has one line for each CPU. The first two
+// hexadecimal columns are the numbers of processed and of dropped packets (softnet_seq_show of
 // net/core/net-procfs.c).
 func hostBacklog() (Hop, error) {
 	h := Hop{Name: "host backlog"}
@@ -186,8 +187,8 @@ func indexed(index int) netlink.Link {
 	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}, LinkType: "veth"}
 }
 
-// SetSwitchBuffer changes the buffer of the switch's port toward the SUT, in bytes. Waiting
-// packets stay.
+// SetSwitchBuffer changes the size of the buffer at the switch's port toward the SUT, in bytes.
+// Packets that wait in the buffer stay there.
 func (l *Lab) SetSwitchBuffer(bytes int) error {
 	if bytes < l.Config.LinkBurst || bytes > 1<<30 {
 		return fmt.Errorf("lab: switch buffer: %d, want %d to %d", bytes, l.Config.LinkBurst, 1<<30)

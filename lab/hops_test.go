@@ -13,7 +13,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestHopNames: hops are named after the configuration, in the order of a request's way.
+// TestHopNames: the hops have the names of what is configured, in the order in which a request and
+// its answer pass them.
 func TestHopNames(t *testing.T) {
 	l := raise(t, Config{Queues: 2})
 	for _, argv := range [][]string{
@@ -38,8 +39,8 @@ func TestHopNames(t *testing.T) {
 	}
 }
 
-// TestHops: a link too slow for the traffic fills the switch's buffer, which then drops
-// packets. The hops show it.
+// TestHops: if the link is too slow for the traffic, the switch's buffer becomes full and drops
+// packets. The hops show this.
 func TestHops(t *testing.T) {
 	l := raise(t, Config{LinkRate: 1e6, LinkBurst: 2000, SwitchBuffer: 20000})
 	r, err := l.Hops()

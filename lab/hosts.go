@@ -18,12 +18,12 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A setting is a sysctl of each network namespace.
+// A setting is a sysctl that each network namespace has separately.
 type setting struct{ name, value string }
 
-// baseline returns the sysctls of a tuned host: those of the baseline in "Application Device
-// Queues for Apache Traffic Server" (Intel, 2022) that belong to a network namespace. The lab
-// does not set those of the whole host.
+// baseline returns sysctls of a tuned host, from the baseline in "Application Device Queues for
+// Apache Traffic Server" (Intel, 2022). It has only those that belong to a network namespace. The
+// lab does not set those of the whole host.
 func baseline() []setting {
 	return []setting{
 		{"net.core.somaxconn", "4096"},
@@ -33,8 +33,8 @@ func baseline() []setting {
 	}
 }
 
-// quiet returns sysctls that keep address configuration off the link. A namespace can inherit
-// disabled IPv6 from the host, so they also turn IPv6 on.
+// quiet returns sysctls that keep IPv6 address configuration off the link. They also turn IPv6 on,
+// because a new namespace may inherit from the host that it is off.
 func quiet() []setting {
 	return []setting{
 		{"net.ipv6.conf.all.disable_ipv6", "0"},
@@ -48,14 +48,14 @@ func quiet() []setting {
 	}
 }
 
-// mute returns sysctls that keep the switch's ports silent: with IPv6, they would report their
-// multicast groups.
+// mute returns sysctls that turn IPv6 off. With IPv6, the switch's ports would send reports of
+// their multicast groups.
 func mute() []setting {
 	return []setting{{"net.ipv6.conf.all.disable_ipv6", "1"}, {"net.ipv6.conf.default.disable_ipv6", "1"}}
 }
 
-// setSysctls sets sysctls of the calling thread's network namespace. It ignores those that the
-// kernel or namespace lacks.
+// setSysctls sets sysctls of the calling thread's network namespace. It ignores sysctls that do not
+// exist.
 func setSysctls(list []setting) error {
 	for _, s := range list {
 		path := filepath.Join("/proc/sys", strings.ReplaceAll(s.name, ".", "/"))
@@ -67,7 +67,7 @@ func setSysctls(list []setting) error {
 	return nil
 }
 
-// addAddresses adds each host's addresses and permanent neighbours.
+// addAddresses gives each host its addresses, and permanent neighbour entries for the other hosts.
 func (b *builder) addAddresses() error {
 	for _, host := range HostNames() {
 		if err := b.withLink(host, devOf(host), func(h *netlink.Handle, l netlink.Link) error {
@@ -79,7 +79,7 @@ func (b *builder) addAddresses() error {
 	return nil
 }
 
-// hasIPv6 reports whether the kernel has IPv6 (ipv6.disable=1 turns it off completely).
+// hasIPv6 reports whether the kernel has IPv6. With the boot option ipv6.disable=1, it has not.
 func hasIPv6() bool {
 	_, err := os.Stat("/proc/net/if_inet6")
 	return err == nil
@@ -118,10 +118,11 @@ func (b *builder) address(h *netlink.Handle, l netlink.Link, host string) error 
 	return nil
 }
 
-// setProcessors sets the CPUs that process packets. Toward the SUT, from the switch's port on,
-// these are the SUT's CPUs, where a card's interrupts would arrive. From the wire side of the
-// SUT's port on, they are the others' CPUs. veth passes a packet on in software interrupt
-// context on the sender's CPU; receive packet steering (RPS) moves it.
+// setProcessors sets the CPUs that process packets. Packets to the SUT are processed on the SUT's
+// CPUs from the switch's port on, because a card's interrupts would arrive there. Packets from the
+// SUT are processed on the other CPUs from the wire side of the SUT's port on. veth alone would
+// process them in software interrupt context on the sender's CPU; receive packet steering (RPS)
+// moves them.
 func (b *builder) setProcessors() error {
 	sut, others := device.FormatMask(b.cfg.SUTCPUs), device.FormatMask(b.cfg.OtherCPUs)
 	for _, p := range []struct{ host, dev, mask string }{

@@ -14,24 +14,24 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Lab is a lab that is up.
+// A Lab describes a lab that is up.
 type Lab struct {
 	Config Config `json:"config"`
-	// Cgroup is the control group made for the SUT's application, as a lane names it
-	// ("/niclane-lab-sut"). CgroupDir is its directory in the hierarchy with the cpuset
-	// controller. Both are "" if there is no such hierarchy.
+	// Cgroup is the control group for the SUT's application, as a lanes file names it
+	// ("/niclane-lab-sut"). CgroupDir is its directory in the hierarchy that has the cpuset
+	// controller. Both are "" if no hierarchy has it.
 	Cgroup    string `json:"cgroup"`
 	CgroupDir string `json:"cgroupDir"`
 }
 
-// builder is a lab under construction.
+// builder is a lab that is being made.
 type builder struct {
 	cfg   Config
 	nodes map[string]*node
 }
 
-// Up makes a lab. If ctx ends or a step fails, it removes everything again. The error is
-// unix.EEXIST if a lab with that name is up.
+// Up makes a lab. If ctx ends or a step fails, Up removes everything that it made. If a lab with
+// that name is up already, the error is unix.EEXIST.
 func Up(ctx context.Context, c Config) (_ *Lab, err error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("lab: %w: run as root", unix.EPERM)
@@ -64,7 +64,7 @@ func Up(ctx context.Context, c Config) (_ *Lab, err error) {
 		}
 	}()
 	if err := b.build(ctx, r); err != nil {
-		// ctx may have ended, but the cleanup must run.
+		// Clean up even if ctx has ended.
 		return nil, errors.Join(err, r.down(context.WithoutCancel(ctx)))
 	}
 	return &Lab{Config: c, Cgroup: group.Path, CgroupDir: group.Dir}, nil
@@ -110,8 +110,8 @@ func (b *builder) addNetns() error {
 	return nil
 }
 
-// Open returns a lab that is up. The error is fs.ErrNotExist if there is none with that name;
-// "" means the default name.
+// Open returns a lab that is up. If no lab has that name, the error is fs.ErrNotExist. "" means the
+// default name.
 func Open(name string) (*Lab, error) {
 	r, err := openRecord(name)
 	if err != nil {
@@ -123,13 +123,12 @@ func Open(name string) (*Lab, error) {
 	return &Lab{Config: r.Config, Cgroup: r.Cgroup.Path, CgroupDir: r.Cgroup.Dir}, nil
 }
 
-// Down takes a lab down, even one whose start or end was interrupted, and ends the processes
-// that still run on its hosts. If there is no lab with that name, it does nothing. "" means the
-// default name.
+// Down takes a lab down and ends the processes on its hosts. It also removes a lab whose Up or Down
+// was interrupted. If there is no lab with that name, it does nothing. "" means the default name.
 func Down(ctx context.Context, name string) error {
 	r, err := openRecord(name)
 	if errors.Is(err, os.ErrNotExist) {
-		// A start may have been killed while it wrote its record.
+		// An Up that was killed while it wrote the record may have left a temporary file.
 		return record{Config: Config{Name: cmp.Or(name, defaultName)}}.remove()
 	}
 	if err != nil {
@@ -141,7 +140,8 @@ func Down(ctx context.Context, name string) error {
 // Down takes the lab down.
 func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Config.Name) }
 
-// notUpError is the name of a lab that is not up. It matches os.ErrNotExist.
+// notUpError is the error for a lab that is not up. Its text is the lab's name. It matches
+// os.ErrNotExist.
 type notUpError string
 
 func (e notUpError) Error() string { return "lab " + string(e) + " is not up" }

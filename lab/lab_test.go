@@ -24,7 +24,7 @@ func TestConfig(t *testing.T) {
 	tests := []struct {
 		name string
 		c    Config
-		want string // part of the error; "" for none
+		want string // part of the error; "": no error
 	}{
 		{"defaults", Config{}, ""},
 		{"name", Config{Name: "A"}, `name "A"`},
@@ -95,8 +95,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNotReady: a lab is up only when its links are. Up waits for a link without a carrier, and
-// for a bridge's port that is not forwarding, and names them.
+// TestNotReady: Up waits until all links work. It waits for a link without a carrier and for a
+// bridge's port that does not forward, and its error names them.
 func TestNotReady(t *testing.T) {
 	l := raise(t, Config{Card: CardNone})
 	b := &builder{cfg: l.Config, nodes: map[string]*node{}}
@@ -106,7 +106,7 @@ func TestNotReady(t *testing.T) {
 		defer n.close()
 		b.nodes[host] = n
 	}
-	// On some hosts, the kernel makes sit0 in every namespace.
+	// On some hosts, the kernel makes a sit0 in every new namespace. It must not count.
 	for _, host := range []string{SUT, Switch} {
 		run(t, l, host, Options{}, strings.Fields("ip link add sit0 type ifb")...)
 	}
@@ -150,7 +150,7 @@ func TestCommand(t *testing.T) {
 			t.Errorf("processors of %s: %q, want %v", host, got, cpus)
 		}
 	}
-	// The process has its own session, and with it an autogroup.
+	// The process must be the leader of a session, because a session of its own has an autogroup.
 	if got := strings.Fields(run(t, l, Client, Options{}, "cat", "/proc/self/stat")); got[0] != got[5] {
 		t.Errorf("process %s is in session %s", got[0], got[5])
 	}
@@ -169,7 +169,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestCommandKeepsMounts: mounts below /sys remain, unlike with "ip netns exec".
+// TestCommandKeepsMounts: a command still sees what is mounted below /sys. With "ip netns exec" it
+// would not.
 func TestCommandKeepsMounts(t *testing.T) {
 	l := raise(t, Config{})
 	if l.CgroupDir == "" {

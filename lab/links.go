@@ -15,16 +15,16 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Devices of the switch's namespace.
+// The devices in the switch's namespace.
 const (
 	cardPort    = "p-sut"        // wire side of the SUT's port
 	downlink    = "downlink"     // link toward the SUT; its qdisc is the switch's buffer
-	downlinkEnd = "downlink-end" // its end at the card
+	downlinkEnd = "downlink-end" // the end of downlink at the card
 	uplink      = "uplink"       // link from the SUT; its qdisc is the card's transmit arbiter
-	uplinkEnd   = "uplink-end"   // its end at the switch
+	uplinkEnd   = "uplink-end"   // the end of uplink at the switch
 )
 
-// portOf returns the name of the switch's port to a host.
+// portOf returns the name of the port by which the switch reaches a host.
 func portOf(host string) string { return "p-" + host }
 
 // devOf returns the name of a host's own port.
@@ -35,7 +35,7 @@ func devOf(host string) string {
 	return HostPort
 }
 
-// addVeth makes a veth pair.
+// addVeth makes a veth pair with one end in the namespace of a and the other end in that of b.
 func addVeth(mtu int, a, b *node, name, peer string, queues int, mac net.HardwareAddr) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = name, mtu, mac
@@ -68,11 +68,10 @@ func (b *builder) addLinks() error {
 			return err
 		}
 	}
-	// A card does the segmentation that the stack leaves to it, and delivers packets that GRO
-	// then merges. The receiving end of a veth has NAPIs only if the sending end does no TSO
-	// (veth_skb_is_eligible_for_gro). A single TSO feature that stays on prevents this, so all
-	// are turned off by prefix: new kernels add names, such as tx-tcp-accecn-segmentation in
-	// Linux 6.18.
+	// A card segments what the stack leaves unsegmented, and GRO can merge what it delivers. A veth
+	// does this only at a receiving end with NAPIs. It has NAPIs only if its sending end does no TSO
+	// at all (veth_skb_is_eligible_for_gro). So turn off all TSO features, by prefix: new kernels add
+	// names, such as tx-tcp-accecn-segmentation in Linux 6.18.
 	if err := b.features(SUT, Port, true, func(name string) bool { return name == "rx-gro" }); err != nil {
 		return err
 	}
@@ -122,7 +121,7 @@ func (b *builder) setUp(host string, devs ...string) error {
 	return nil
 }
 
-// features turns on or off the features that want accepts and that can be changed.
+// features turns features of a device on or off: those that want accepts and that can be changed.
 func (b *builder) features(host, dev string, on bool, want func(name string) bool) error {
 	return b.nodes[host].do(func() error {
 		c, err := ethtool.Open()

@@ -16,14 +16,14 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// Roles of the test program other than testing.
+// Roles in which this test binary can run instead of running tests.
 const (
-	upRole   = "test-up"   // NAME: Up
-	downRole = "test-down" // NAME: Down
+	upRole   = "test-up"   // calls Up with the name in the next argument
+	downRole = "test-down" // calls Down with the name in the next argument
 )
 
-// TestMain runs the tests in their own network and mount namespaces with an empty /run, so that
-// the tests compare only their own objects before and after.
+// TestMain runs the tests in network and mount namespaces of their own, with an empty /run. So the
+// comparisons of before and after see only the tests' own objects.
 func TestMain(m *testing.M) {
 	vethtest.Main(m, vethtest.Isolate, map[string]func([]string) error{
 		HelperCommand: ExecMain,
@@ -54,7 +54,8 @@ func raise(t *testing.T, c Config) *Lab {
 	return l
 }
 
-// testName contains the process ID, because control groups are the host's.
+// testName returns a lab name with the process ID. The whole host sees a lab's control group, and
+// other tests may run.
 func testName() string { return fmt.Sprintf("labtest-%d", os.Getpid()) }
 
 // run runs a command on a host and returns its output.
@@ -71,7 +72,7 @@ func run(t *testing.T, l *Lab, host string, o Options, argv ...string) string {
 	return string(out)
 }
 
-// on runs f on a thread in a host's network namespace. Sockets that f opens stay there.
+// on runs f on a thread in a host's network namespace. Sockets that f opens belong to that host.
 func on(t *testing.T, l *Lab, host string, f func() error) {
 	t.Helper()
 	n, err := openNode(l.Config, host)
@@ -80,7 +81,7 @@ func on(t *testing.T, l *Lab, host string, f func() error) {
 	must.Do(t, n.do(f))
 }
 
-// eventually waits until f returns "". At the timeout it fails with the last result.
+// eventually waits until f returns "". After a minute, it fails the test with what f returned last.
 func eventually(t *testing.T, f func() string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -96,7 +97,8 @@ func eventually(t *testing.T, f func() string) {
 	}
 }
 
-// TestThreadIsNotTheProcess: the process keeps its namespaces when its threads change theirs.
+// TestThreadIsNotTheProcess: when a thread changes its namespaces, those of the process stay the
+// same.
 func TestThreadIsNotTheProcess(t *testing.T) {
 	vethtest.NeedRoot(t)
 	before := netnsOf(os.Getpid())

@@ -15,27 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread runs f on an OS thread of its own, which ends with f, so that no other code runs in
-// the namespaces that f enters. It never uses the process's first thread: /proc/PID shows that
-// thread's namespaces as those of the process, and the Go runtime keeps that thread.
+// thread runs f on a new OS thread, which ends with f. So no other code runs in namespaces that f
+// enters. It never uses the process's first thread, for two reasons: /proc/PID shows that thread's
+// namespaces as those of the process, and the Go runtime never ends that thread.
 func thread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// While this goroutine holds the first thread, thread(f) gets another one.
+			// This goroutine holds the first thread, so this call of thread gets another one.
 			done <- thread(f)
 			runtime.UnlockOSThread()
 			return
 		}
-		done <- f() // never unlocked: the thread ends here
+		done <- f() // never unlocked, so the runtime ends the thread here
 	}()
 	return <-done
 }
 
 func netnsPath(name string) string { return filepath.Join(netnsDir, name) }
 
-// addNetns makes a named network namespace, as ip-netns(8) does.
+// addNetns makes a network namespace with a name, as ip-netns(8) does.
 func addNetns(name string) error {
 	path := netnsPath(name)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o444)
@@ -55,14 +55,14 @@ func addNetns(name string) error {
 	})
 }
 
-// deleteNetns removes the name of a network namespace. The namespace ends when nothing uses it
-// any more.
+// deleteNetns removes the name of a network namespace. The kernel removes the namespace itself when
+// nothing uses it.
 func deleteNetns(name string) error {
 	path := netnsPath(name)
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			break // not a mount point, or no longer
+			break // path is not a mount point, or no longer
 		}
 		if err != nil {
 			return &fs.PathError{Op: "umount", Path: path, Err: err}
@@ -74,7 +74,7 @@ func deleteNetns(name string) error {
 	return nil
 }
 
-// A node is an open network namespace.
+// A node is the open network namespace of a host.
 type node struct {
 	host string
 	ns   netns.NsHandle
@@ -99,14 +99,14 @@ func (n *node) close() {
 	n.ns.Close()
 }
 
-// inode returns the inode of the namespace's nsfs file, which identifies the namespace.
+// inode returns the inode of the namespace's file. It identifies the namespace.
 func (n *node) inode() (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(n.ns), &st)
 	return st.Ino, err
 }
 
-// do runs f on a thread in the namespace, with a /sys that shows the namespace's devices.
+// do runs f on a thread in the namespace. /sys shows the namespace's devices to f.
 func (n *node) do(f func() error) error {
 	return thread(func() error {
 		if err := enter(int(n.ns)); err != nil {
@@ -116,9 +116,9 @@ func (n *node) do(f func() error) error {
 	})
 }
 
-// enter moves the calling thread into a network namespace, and into a new mount namespace in
-// which /sys shows it. Unlike "ip netns exec", it keeps the mounts below /sys: control groups,
-// BPF and tracing.
+// enter moves the calling thread into a network namespace. It also moves it into a new mount
+// namespace whose /sys shows the devices of that network namespace. Unlike "ip netns exec", it
+// keeps what is mounted below /sys: control groups, BPF and tracing.
 func enter(ns int) error {
 	if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("setns: %w", err)
@@ -126,7 +126,8 @@ func enter(ns int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	// slave: later mounts and unmounts of the host are visible here, but not the reverse
+	// MS_SLAVE: later mounts and unmounts of the host are visible here, but those made here are not
+	// visible on the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -160,8 +161,8 @@ func enter(ns int) error {
 	return nil
 }
 
-// mountPoint reports whether something is mounted on path. Then path is on another device than
-// its parent.
+// mountPoint reports whether something is mounted at path. If so, path is on another device than
+// its parent directory.
 func mountPoint(path string) bool {
 	var here, above unix.Stat_t
 	return unix.Stat(path, &here) == nil && unix.Stat(filepath.Dir(path), &above) == nil && here.Dev != above.Dev

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// option returns a socket option (SOL_SOCKET).
+// option returns the value of a socket option at level SOL_SOCKET.
 func option(t *testing.T, c net.Conn, name int) (value int) {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
@@ -26,14 +26,14 @@ func option(t *testing.T, c net.Conn, name int) (value int) {
 	return value
 }
 
-// incomingCPU returns the CPU on which the stack last received a packet for a socket.
+// incomingCPU returns the CPU on which the stack processed the last packet for a socket.
 func incomingCPU(t *testing.T, c net.Conn) int {
 	t.Helper()
 	return option(t, c, unix.SO_INCOMING_CPU)
 }
 
-// TestProcessors: packets that the SUT receives are processed on the SUT's CPUs, and packets
-// that the others receive on theirs, for every sender and every CPU of the sender.
+// TestProcessors: packets to the SUT are processed on the SUT's CPUs, and packets to other hosts on
+// the other CPUs. This is so for every sender and for every CPU from which it sends.
 func TestProcessors(t *testing.T) {
 	online, err := onlineCPUs()
 	must.Do(t, err)
@@ -45,7 +45,7 @@ func TestProcessors(t *testing.T) {
 	for _, host := range []string{Client, Noise} {
 		v := converse(t, l, host, ln)
 		for i := range 50 {
-			// From both CPUs in turn.
+			// Send from both CPUs in turn.
 			from := online[i%2]
 			if err := thread(func() error {
 				var set unix.CPUSet

@@ -14,14 +14,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// readyTimeout bounds the wait for links. The kernel needs milliseconds; an emulated one on a
-// busy machine needs a second.
+// readyTimeout is the longest wait for the links. The kernel needs milliseconds, or about a second
+// in an emulated machine on a busy host.
 const readyTimeout = 10 * time.Second
 
-// awaitLinks waits until every device forwards packets. A device that was just brought up does
-// not: until the kernel's link watch has seen its carrier, its qdisc is noop, which drops
-// without an error (net/core/link_watch.c: linkwatch_do_dev, dev_activate). A bridge's port is
-// disabled until then (net/bridge/br_if.c: br_port_carrier_check).
+// awaitLinks waits until every device forwards packets. A device that was just brought up does not
+// forward yet, because the kernel's link watch must first see its carrier. Until then, its qdisc is
+// noop, which drops packets without an error (net/core/link_watch.c: linkwatch_do_dev,
+// dev_activate). A port of a bridge is disabled until then (net/bridge/br_if.c:
+// br_port_carrier_check).
 func (b *builder) awaitLinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -44,14 +45,14 @@ func (b *builder) awaitLinks(ctx context.Context) error {
 	return nil
 }
 
-// forwarding is the state of a bridge's port that forwards packets
-// (include/uapi/linux/if_bridge.h: BR_STATE_FORWARDING).
+// forwarding is the state of a bridge port that forwards packets (include/uapi/linux/if_bridge.h:
+// BR_STATE_FORWARDING).
 const forwarding = "3"
 
-// notReady names a device of the lab that does not forward packets, with the reason, or returns
-// "". The lab's devices are veths and bridges. Others are not the lab's: in every new namespace
-// the kernel makes tunnels (sit0, tunl0, gre0), if the host has them, and lo, which has no
-// state.
+// notReady returns a device of the lab that does not forward packets, with the reason. If all do,
+// it returns "". The lab's devices are veths and bridges. In every new namespace, the kernel also
+// makes lo, which has no state, and tunnels (sit0, tunl0, gre0) if the host has them. These do not
+// count.
 func (n *node) notReady() (why string, err error) {
 	links, err := n.nl.LinkList()
 	if err != nil {
@@ -63,7 +64,7 @@ func (n *node) notReady() (why string, err error) {
 				continue
 			}
 			a := l.Attrs()
-			// A new device is in the state unknown before its first event.
+			// Before its first event, a new device is in the state unknown.
 			if a.OperState != netlink.OperUp {
 				why = fmt.Sprintf("%s is %s, not up", a.Name, a.OperState)
 				return nil

@@ -18,27 +18,28 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// The lab's own directories. They are removed when they are empty.
+// The lab's own directories. The lab removes them when they are empty.
 const (
 	runDir    = "/run/niclane"
 	recordDir = "/run/niclane/lab"
 	netnsDir  = "/run/netns"
 )
 
-// A record lists the objects that a lab may have made. It is on disk before any of them.
+// A record lists the objects that a lab may have made. It is written before the first of them is
+// made.
 type record struct {
 	Config Config `json:"config"`
-	// Ready is true when everything has been made.
+	// Ready is true if everything has been made.
 	Ready bool `json:"ready"`
-	// MadeNetnsDir means that /run/netns did not exist before.
+	// MadeNetnsDir is true if the lab made /run/netns.
 	MadeNetnsDir bool  `json:"madeNetnsDir"`
 	Cgroup       group `json:"cgroup"`
 }
 
 func recordPath(name string) string { return filepath.Join(recordDir, name+".json") }
 
-// free returns an error if an object exists that the lab would make and later remove. If the
-// lab has a record, free returns nil, because create then returns the error.
+// free returns an error if the lab would later remove an object that another program has made. If
+// the lab has a record, it returns nil; create then returns the error.
 func (r record) free() error {
 	if _, err := os.Stat(recordPath(r.Config.Name)); err == nil {
 		return nil
@@ -59,15 +60,15 @@ func (r record) free() error {
 	return nil
 }
 
-// create writes the record of a new lab. It fails if a lab has the name already.
+// create writes the record of a new lab. If a lab with that name has a record, it returns an error.
 func (r record) create() error {
 	tmp, err := r.place()
 	if err != nil {
 		return err
 	}
 	defer os.Remove(tmp)
-	// link(2) fails if the name exists; rename would replace it. So only one of two starts gets
-	// the name.
+	// If the name exists, link(2) fails, but rename would replace it. So if two labs start with one
+	// name, only one of them gets it.
 	err = os.Link(tmp, recordPath(r.Config.Name))
 	if errors.Is(err, fs.ErrExist) {
 		have, readErr := readRecord(r.Config.Name)
@@ -83,8 +84,8 @@ func (r record) create() error {
 	return err
 }
 
-// place writes r to a new file in the directory of records. If another lab that ends has
-// removed the empty directory, place makes it again.
+// place writes r to a new file in the directory of records. Another lab may remove the directory
+// when it ends; place then makes it again.
 func (r record) place() (string, error) {
 	for try := 1; ; try++ {
 		if err := os.MkdirAll(recordDir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +99,7 @@ func (r record) place() (string, error) {
 	}
 }
 
-// replace writes the record of a lab that has a record.
+// replace writes the record again, for a lab that has one.
 func (r record) replace() error {
 	tmp, err := r.write()
 	if err != nil {
@@ -129,7 +130,7 @@ func readRecord(name string) (record, error) {
 	return r, json.Unmarshal(b, &r)
 }
 
-// remove removes the record and the directories that are then empty.
+// remove removes the record, and its directories if they are empty then.
 func (r record) remove() error {
 	leftover, _ := filepath.Glob(filepath.Join(recordDir, "."+r.Config.Name+"-*"))
 	for _, path := range append(leftover, recordPath(r.Config.Name)) {
@@ -142,7 +143,7 @@ func (r record) remove() error {
 		dirs = append(dirs, netnsDir)
 	}
 	for _, dir := range dirs {
-		// rmdir(2) refuses a directory that is not empty.
+		// rmdir(2) removes only empty directories.
 		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) &&
 			!errors.Is(err, unix.EBUSY) {
 			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
@@ -151,8 +152,8 @@ func (r record) remove() error {
 	return nil
 }
 
-// Names returns the names of all labs with a record, in order: labs that are up, and
-// interrupted ones.
+// Names returns the names of all labs that have a record, sorted. These are labs that are up, and
+// labs whose Up or Down was interrupted.
 func Names() ([]string, error) {
 	entries, err := os.ReadDir(recordDir)
 	if errors.Is(err, fs.ErrNotExist) {

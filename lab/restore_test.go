@@ -26,7 +26,7 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// A snapshot is the part of the host in which a lab might leave objects.
+// A snapshot shows the parts of the host in which a lab could leave objects.
 type snapshot struct {
 	Links, Netns, Mounts, Run, Cgroups, Sysctls, BPF []string
 }
@@ -42,7 +42,7 @@ func snap(t *testing.T) snapshot {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	must.Do(t, err)
 	for _, line := range lines(string(b)) {
-		// The first fields are the kernel's IDs.
+		// Leave out the first two fields, which are IDs that the kernel assigns.
 		f := strings.Fields(line)
 		s.Mounts = append(s.Mounts, strings.Join(f[2:], " "))
 	}
@@ -51,7 +51,7 @@ func snap(t *testing.T) snapshot {
 	g, err := planCgroup(Config{Name: testName()})
 	must.Do(t, err)
 	if g.Dir != "" {
-		// Control groups are the whole host's: those of other programs may come and go.
+		// Control groups belong to the whole host, so look only at this test's own.
 		s.Cgroups, _ = filepath.Glob(filepath.Join(filepath.Dir(g.Dir), testName()+"*"))
 		if !g.V1 {
 			b, err := os.ReadFile(filepath.Join(filepath.Dir(g.Dir), "cgroup.subtree_control"))
@@ -82,9 +82,9 @@ func tree(t *testing.T, root string) []string {
 	return paths
 }
 
-// bpfObjects returns the maps of switches (by ID) that contain a station of this test's labs,
-// and the programs that use them. Other labs may be up at the same time. The objects exist as
-// long as a device of the switch's namespace.
+// bpfObjects returns the IDs of the switches' maps and of the programs that use them. It returns
+// only maps that contain an address of this test's labs, because other labs may be up. These
+// objects last as long as a device of the switch's namespace.
 func bpfObjects(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -92,7 +92,7 @@ func bpfObjects(t *testing.T) []string {
 	for id, err := ebpf.MapGetNextID(0); err == nil; id, err = ebpf.MapGetNextID(id) {
 		m, err := ebpf.NewMapFromID(id)
 		if err != nil {
-			continue // gone
+			continue // the map was removed meanwhile
 		}
 		if info, err := m.Info(); err == nil && info.Name == "lab_stations" {
 			for _, suffix := range []string{"", "-a", "-b"} {
@@ -122,7 +122,7 @@ func bpfObjects(t *testing.T) []string {
 	return out
 }
 
-// foreign puts objects that are not the lab's into the test's namespace.
+// foreign adds objects to the test's namespace that no lab has made.
 func foreign(t *testing.T) {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -141,8 +141,8 @@ func foreign(t *testing.T) {
 	t.Cleanup(func() { vethtest.Command(t, "ip netns del foreign") })
 }
 
-// same waits until the host is as before. Programs end some time after the devices that used
-// them.
+// same waits until the host is as it was before. The kernel removes programs some time after the
+// devices that used them.
 func same(t *testing.T, what string, before snapshot) {
 	t.Helper()
 	eventually(t, func() string {
@@ -183,8 +183,7 @@ func TestLeavesHostAsFound(t *testing.T) {
 	}
 }
 
-// TestTwoLabs: two labs share the directory of the cards, and each one removes only its own
-// card.
+// TestTwoLabs: the cards of two labs are in the same directory. Each lab removes only its own card.
 func TestTwoLabs(t *testing.T) {
 	before := snapAsRoot(t)
 	a := raise(t, Config{Name: testName() + "-a"})
@@ -196,7 +195,7 @@ func TestTwoLabs(t *testing.T) {
 	same(t, "after both labs", before)
 }
 
-// An ending is a context that ends at its n-th query.
+// An ending is a context that has ended from its n-th query on.
 type ending struct {
 	context.Context
 	n int
@@ -209,7 +208,7 @@ func (c *ending) Err() error {
 	return nil
 }
 
-// TestFailedUp: a start that fails at any step leaves nothing.
+// TestFailedUp: if Up fails at any step, it leaves nothing behind.
 func TestFailedUp(t *testing.T) {
 	before := snapAsRoot(t)
 	for n := 0; ; n++ {
@@ -229,8 +228,8 @@ func TestFailedUp(t *testing.T) {
 	same(t, "after the end", before)
 }
 
-// TestLeftoverRecord: a start that is killed while it writes its record leaves a file. Down
-// finds it without a record.
+// TestLeftoverRecord: Up is killed while it writes its record, and leaves a temporary file. Down
+// removes the file, although there is no record.
 func TestLeftoverRecord(t *testing.T) {
 	before := snapAsRoot(t)
 	must.Do(t, os.MkdirAll(recordDir, 0o700))
@@ -241,7 +240,8 @@ func TestLeftoverRecord(t *testing.T) {
 	same(t, "after the end", before)
 }
 
-// TestForeignNames: a foreign object with a name that the lab needs is left alone.
+// TestForeignNames: if a foreign object has a name that the lab needs, Up fails and does not touch
+// the object.
 func TestForeignNames(t *testing.T) {
 	vethtest.NeedRoot(t)
 	name := testName() + "-noise"
@@ -261,8 +261,8 @@ func snapAsRoot(t *testing.T) snapshot {
 	return atFirst(t)
 }
 
-// atFirst returns the host before the first lab of a test, after the kernel has freed the
-// objects of earlier tests' labs.
+// atFirst waits until the kernel has freed the objects of earlier tests' labs, and returns a
+// snapshot of the host.
 func atFirst(t *testing.T) snapshot {
 	t.Helper()
 	eventually(t, func() string {
@@ -274,17 +274,17 @@ func atFirst(t *testing.T) snapshot {
 	return snap(t)
 }
 
-// killed starts a role of the test program and kills it after the given time.
+// killed starts the test binary in a role and kills it after the given time.
 func killed(t *testing.T, role, name string, after time.Duration) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", role, name)
 	must.Do(t, cmd.Start())
 	time.Sleep(after)
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // killed, or ended before
+	_ = cmd.Wait() // either killed, or ended before
 }
 
-// TestKill: Down restores the host after a kill at any point.
+// TestKill: Up or Down is killed at a random time. The next Down restores the host.
 func TestKill(t *testing.T) {
 	vethtest.NeedRoot(t)
 	name := testName()
@@ -303,7 +303,7 @@ func TestKill(t *testing.T) {
 		rounds = 3
 	}
 	for i := range rounds {
-		// The additional time is for the program's own start.
+		// The additional 20 ms are for the start of the program itself.
 		after := time.Duration(rand.Int64N(int64(up + up/2 + 20*time.Millisecond)))
 		killed(t, upRole, name, after)
 		_, err := Open(name)

@@ -16,11 +16,11 @@ import (
 // Status is the state of a lab.
 type Status struct {
 	Config Config `json:"config"`
-	// Ready is false if the start was interrupted or is still running.
+	// Ready is false if Up was interrupted or still runs.
 	Ready  bool         `json:"ready"`
 	Hosts  []HostStatus `json:"hosts"`
 	Cgroup string       `json:"cgroup,omitempty"`
-	// Card is the directory of the emulated card's state, "" without one.
+	// Card is the directory with the emulated card's state, "" if there is no card.
 	Card string `json:"card,omitempty"`
 }
 
@@ -29,7 +29,7 @@ type HostStatus struct {
 	Name   string `json:"name"`
 	Netns  string `json:"netns"`
 	Exists bool   `json:"exists"`
-	// Device, MAC and addresses are those of the host's port; the switch has none.
+	// Device, MAC, IPv4 and IPv6 are those of the host's port. The switch has none.
 	Device string     `json:"device,omitempty"`
 	MAC    string     `json:"mac,omitempty"`
 	IPv4   netip.Addr `json:"ipv4,omitzero"`
@@ -38,13 +38,13 @@ type HostStatus struct {
 	Processes []Process `json:"processes,omitempty"`
 }
 
-// A Process runs on a host.
+// A Process is a process that runs on a host.
 type Process struct {
 	PID     int    `json:"pid"`
 	Command string `json:"command"`
 }
 
-// ReadStatus returns the status of a lab, or fs.ErrNotExist if there is none with that name. ""
+// ReadStatus returns the status of a lab. If no lab has that name, the error is fs.ErrNotExist. ""
 // means the default name.
 func ReadStatus(name string) (Status, error) {
 	r, err := openRecord(name)

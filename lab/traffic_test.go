@@ -30,8 +30,8 @@ func openCard(t *testing.T, l *Lab) *emucard.Card {
 
 // A conversation is a TCP connection from a host to the SUT.
 type conversation struct {
-	near, far net.Conn // the ends at the host and at the SUT
-	napi      int      // NAPI ID from which the SUT last received
+	near, far net.Conn // the ends of the connection: near at the host, far at the SUT
+	napi      int      // NAPI ID of the last packet that the SUT received
 }
 
 func listen(t *testing.T, l *Lab, addr netip.Addr, port uint16) net.Listener {
@@ -62,7 +62,7 @@ func converse(t *testing.T, l *Lab, host string, ln net.Listener) *conversation 
 	return c
 }
 
-// say sends a byte in each direction.
+// say sends one byte in each direction and updates napi.
 func (c *conversation) say(t *testing.T) {
 	t.Helper()
 	must.Do(t, c.exchange())
@@ -82,7 +82,7 @@ func (c *conversation) exchange() error {
 	return nil
 }
 
-// datagrams returns a UDP socket on a host.
+// datagrams returns a new UDP socket on a host.
 func datagrams(t *testing.T, l *Lab, host, addr string) (c net.PacketConn) {
 	t.Helper()
 	on(t, l, host, func() (err error) {
@@ -93,7 +93,7 @@ func datagrams(t *testing.T, l *Lab, host, addr string) (c net.PacketConn) {
 	return c
 }
 
-// counters returns the card's counters, by queue.
+// counters returns the counters of the card's receive and transmit queues.
 func counters(t *testing.T, c *emucard.Card) (rx, tx []emucard.Counter) {
 	t.Helper()
 	rx, tx, err := c.Stats()
@@ -109,8 +109,8 @@ func fill(queues ...int) []int {
 	return table[:emucard.TableSize]
 }
 
-// TestSpread: without rules, connections spread over the queues, and each queue has its own
-// NAPI on the SUT's side.
+// TestSpread: without rules, connections spread over the SUT's queues, and each queue has a NAPI of
+// its own.
 func TestSpread(t *testing.T) {
 	l := raise(t, Config{})
 	for _, addr := range []netip.Addr{l.Config.IPv4(SUT), l.Config.IPv6(SUT)} {
@@ -125,7 +125,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestQueueIsNAPI: each queue is polled only by its own NAPI.
+// TestQueueIsNAPI: only one NAPI polls a queue, and it polls no other queue.
 func TestQueueIsNAPI(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -141,8 +141,8 @@ func TestQueueIsNAPI(t *testing.T) {
 	}
 }
 
-// TestRuleMovesConnection: a rule moves an existing connection, because nothing on the way has
-// cached its queue.
+// TestRuleMovesConnection: a new rule moves an existing connection to another queue. So nothing on
+// the way has cached the connection's queue.
 func TestRuleMovesConnection(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -167,8 +167,8 @@ func TestRuleMovesConnection(t *testing.T) {
 	}
 }
 
-// TestCountersExact: n datagrams to a port with a rule count as n packets on its queue, and on
-// no other.
+// TestCountersExact: a rule leads datagrams to a queue. n datagrams count as n packets of that
+// queue, and of no other.
 func TestCountersExact(t *testing.T) {
 	const n, size = 200, 100
 	l := raise(t, Config{})
@@ -210,9 +210,9 @@ func TestCountersExact(t *testing.T) {
 	}
 }
 
-// acquaint sends until a datagram arrives, and receives all that arrive. The first datagrams to
-// a neighbour are lost if it is not resolved in time. Then it gives the server's socket a
-// deadline of one minute.
+// acquaint sends datagrams until one arrives, and receives all that arrive. Datagrams to a
+// neighbour are lost while its address is being resolved. At the end, acquaint sets a deadline of
+// one minute on the server's socket.
 func acquaint(t *testing.T, client, server net.PacketConn, to netip.AddrPort, buf []byte) {
 	t.Helper()
 	sent, came := 0, 0
@@ -229,14 +229,14 @@ func acquaint(t *testing.T, client, server net.PacketConn, to netip.AddrPort, bu
 	for came < sent {
 		more := take(t, server, buf, time.Second)
 		if more == 0 {
-			break // lost before the neighbour was resolved
+			break // the others were lost before the neighbour's address was known
 		}
 		came += more
 	}
 	must.Do(t, server.SetReadDeadline(time.Now().Add(time.Minute)))
 }
 
-// take receives at most one datagram within the time, and returns the number received.
+// take receives at most one datagram within a time. It returns 1 if one came, else 0.
 func take(t *testing.T, server net.PacketConn, buf []byte, within time.Duration) int {
 	t.Helper()
 	must.Do(t, server.SetReadDeadline(time.Now().Add(within)))
@@ -248,8 +248,8 @@ func take(t *testing.T, server net.PacketConn, buf []byte, within time.Duration)
 	return 1
 }
 
-// TestTransmitQueue: a packet that the SUT sends is counted on the transmit queue that it
-// chose; here XPS chooses it.
+// TestTransmitQueue: the card counts a packet of the SUT on the transmit queue that the SUT chose.
+// In this test, XPS chooses it.
 func TestTransmitQueue(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -276,8 +276,8 @@ func TestTransmitQueue(t *testing.T) {
 	}
 }
 
-// TestSymmetric: with XPS by receive queue, a connection answers on the queue on which it
-// receives.
+// TestSymmetric: with XPS by receive queue, the answers of a connection leave on the queue on which
+// its packets arrive.
 func TestSymmetric(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -300,7 +300,7 @@ func TestSymmetric(t *testing.T) {
 	}
 }
 
-// TestSwitch: the switch delivers only to the host with the destination address.
+// TestSwitch: the switch delivers a packet only to the host that has the destination address.
 func TestSwitch(t *testing.T) {
 	l := raise(t, Config{})
 	count := func(host string) string {

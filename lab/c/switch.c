@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The lab's switch: static, by destination address, without learning or
- * flooding. It drops group addresses: the hosts' neighbours are permanent.
+ * The lab's switch. A fixed table says at which port each address is; the switch
+ * does not learn or flood. It drops packets to groups: no host needs them.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -11,18 +11,18 @@
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 64);
-	__type(key, __u64);	/* six bytes of address, two of zero */
+	__type(key, __u64);	/* six bytes of MAC address, two bytes of zero */
 	__type(value, __u32);	/* ifindex */
 } lab_stations SEC(".maps");
 
 const volatile __u32 card_port;	/* ifindex of the wire side of the SUT's port */
 
 /*
- * Redirects a clone, because a clone has no socket. On a real link, the sender
- * learns nothing of the switch's queue. veth keeps the socket over namespaces:
- * TCP small queues of the sender would count packets that wait in the switch.
- * The SUT's wire side would cache its transmit queue, which is the SUT's receive
- * queue, in the sender's socket (netdev_pick_tx).
+ * Forwards a clone of the packet, because a clone has no socket. A sender on a real
+ * link does not see the switch's queue. But veth keeps a packet's socket: TCP small
+ * queues of the sender would count packets that wait in the switch, and the SUT's
+ * wire side would cache its transmit queue, which is the SUT's receive queue, in
+ * the sender's socket (netdev_pick_tx).
  */
 SEC("tc")
 int lab_switch(struct __sk_buff *skb)
@@ -39,7 +39,7 @@ int lab_switch(struct __sk_buff *skb)
 	return TC_ACT_STOLEN;
 }
 
-/* The end of the link toward the SUT. */
+/* Runs at the end of the link toward the SUT and gives packets to the port. */
 SEC("tc")
 int lab_deliver(struct __sk_buff *skb)
 {

@@ -28,7 +28,7 @@ const (
 	TableSize = 128
 )
 
-// Info is the size of a card's resources.
+// Info has the numbers of a card's resources.
 type Info struct {
 	// Queues is the number of receive queues and of transmit queues.
 	Queues int
@@ -40,19 +40,19 @@ type Info struct {
 	LinkRate uint64
 }
 
-// info is struct info.
+// info corresponds to struct info in c/card.c.
 type info struct {
 	Version, Queues, Rules, Contexts uint32
 	Rate                             uint64
 }
 
-// A Card is an open emulated card. Several processes may use one card at once, each with its
-// own Card: writers exclude each other.
+// A Card is an open emulated card. Several processes may open the same card, each with a Card of
+// its own. Writes take a lock, so only one process writes at a time.
 type Card struct {
 	dir  string
 	info info
 	maps map[string]*ebpf.Map
-	fd   int // of dir, for the lock
+	fd   int // descriptor of dir, for the lock
 }
 
 // Dir returns the directory of the card whose port has address mac.
@@ -62,14 +62,14 @@ func dir(root string, mac net.HardwareAddr) string {
 	return filepath.Join(root, "card-"+strings.ReplaceAll(mac.String(), ":", ""))
 }
 
-// mapNames are the names of the maps and of their pins.
+// mapNames are the names of the maps. They are pinned under the same names.
 func mapNames() []string {
 	return []string{"card_contexts", "card_info", "card_locations", "card_patterns", "card_rules", "card_rx_queues",
 		"card_tx_queues"}
 }
 
-// Open opens the card whose port has the address mac. The error is fs.ErrNotExist if that port
-// has no emulated card.
+// Open opens the card whose port has the address mac. If no card has that address, the error is
+// fs.ErrNotExist.
 func Open(mac net.HardwareAddr) (*Card, error) { return open(Dir(mac)) }
 
 func open(dir string) (*Card, error) {
@@ -87,8 +87,8 @@ func open(dir string) (*Card, error) {
 	return c, nil
 }
 
-// load opens the maps. It opens the one with the version first, because other versions may have
-// other maps.
+// load opens the maps. It opens card_info first and checks the version in it, because another
+// version may have other maps.
 func (c *Card) load() error {
 	if err := c.loadMap("card_info"); err != nil {
 		return err
@@ -128,12 +128,12 @@ func (c *Card) Close() error {
 	return errors.Join(errs...)
 }
 
-// Info returns the size of the card's resources.
+// Info returns the numbers of the card's resources.
 func (c *Card) Info() Info {
 	return Info{int(c.info.Queues), int(c.info.Rules), int(c.info.Contexts), c.info.Rate}
 }
 
-// lock excludes other writers until unlock is called.
+// lock waits until no other writer has the lock, and takes it. unlock releases it.
 func (c *Card) lock() (unlock func(), err error) {
 	for {
 		err = unix.Flock(c.fd, unix.LOCK_EX)
@@ -144,7 +144,7 @@ func (c *Card) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "flock", Path: c.dir, Err: err}
 	}
-	return func() { _ = unix.Flock(c.fd, unix.LOCK_UN) }, nil // unlocking a held lock cannot fail
+	return func() { _ = unix.Flock(c.fd, unix.LOCK_UN) }, nil // to release a held lock cannot fail
 }
 
 func (c *Card) errorf(format string, args ...any) error {

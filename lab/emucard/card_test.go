@@ -20,7 +20,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// newCard makes a card on its own BPF file system.
+// newCard makes a card on a new BPF file system, and its programs.
 func newCard(t *testing.T, cfg Config) (*Card, *Programs) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -34,7 +34,7 @@ func newCard(t *testing.T, cfg Config) (*Card, *Programs) {
 		}
 	})
 	cfg.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	cfg.Arbiter = 1 // lo; a test run redirects nothing
+	cfg.Arbiter = 1 // the index of lo; a test run of a program redirects no packet
 	p, err := create(root, cfg)
 	must.Do(t, err)
 	c, err := open(dir(root, cfg.MAC))
@@ -49,7 +49,7 @@ func newCard(t *testing.T, cfg Config) (*Card, *Programs) {
 
 var small = Config{Queues: 4, Rules: 3, Contexts: 3, LinkRate: 1e9}
 
-// table repeats queues to the size of an indirection table.
+// table repeats queues until the list is as long as an indirection table.
 func table(queues ...int) []int {
 	var t []int
 	for len(t) < TableSize {
@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// contents is the writable state of a card.
+// contents is everything that can be written to a card.
 type contents struct {
 	Tables     map[int][]int
 	Configured map[int]bool
@@ -225,7 +225,7 @@ func TestCapacity(t *testing.T) {
 		must.Do(t, c.AddRule(Rule{i, tcp4(uint16(80 + i)), 0, 1}))
 	}
 	must.Refuse(t, "one rule too many", c.AddRule(Rule{Anywhere, tcp4(9999), 0, 1}), unix.ENOSPC)
-	// The state that a kill between the writes of DeleteRule leaves.
+	// Make the state that is left if DeleteRule is killed between its two writes.
 	l, err := c.locations()
 	must.Do(t, err)
 	if _, err := c.DeleteRule(tcp4(81)); err != nil {
@@ -253,7 +253,7 @@ func TestPatternsRunOut(t *testing.T) {
 		must.Do(t, c.AddRule(rule(i)))
 	}
 	must.Refuse(t, "one pattern too many", c.AddRule(rule(maxPatterns)), unix.ENOSPC)
-	// The state that a kill between the writes of DeleteRule leaves.
+	// Make the state that is left if DeleteRule is killed between its two writes.
 	f, _, err := flow.Encode(rule(5).Match)
 	must.Do(t, err)
 	must.Do(t, c.maps["card_rules"].Delete(flow.Key{Pattern: 5, Flow: f}))

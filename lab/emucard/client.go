@@ -17,24 +17,24 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Client reads and writes device.RSSTable and device.Rule objects. If a device has an
-// emulated card, they are the card's; else they are the device's own, by ethtool. The Client
-// works in the network namespace of the thread that called NewClient. It is not safe for
-// concurrent use.
+// A Client reads and writes device.RSSTable and device.Rule objects. If a device has an emulated
+// card, the objects are the card's. Otherwise they are the device's own, and the Client uses
+// ethtool. The Client works in the network namespace of the thread that called NewClient. It is not
+// safe for concurrent use.
 type Client struct {
 	fd      int
 	ethtool *ethtool.Client
 	cards   map[string]openCard // by device
 }
 
-// An openCard stays open while its pins are in the same directory.
+// An openCard is a card that the Client keeps open, until the card's directory is another one.
 type openCard struct {
 	card *Card
 	dir  os.FileInfo
 	mac  string
 }
 
-// NewClient returns a client. The caller keeps et and closes it.
+// NewClient returns a client that uses et. The caller closes et.
 func NewClient(et *ethtool.Client) (*Client, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -84,7 +84,8 @@ func (c *Client) card(dev string) (*Card, error) {
 	return card, nil
 }
 
-// mac returns a device's address (SIOCGIFHWADDR), or ENODEV if there is no such device.
+// mac returns a device's MAC address (SIOCGIFHWADDR). If there is no such device, the error is
+// ENODEV.
 func (c *Client) mac(dev string) (net.HardwareAddr, error) {
 	var ifr struct {
 		name   [unix.IFNAMSIZ]byte
@@ -103,7 +104,7 @@ func (c *Client) mac(dev string) (net.HardwareAddr, error) {
 	return net.HardwareAddr(ifr.addr[:6]), nil
 }
 
-// Read returns the present value of the RSS table or rule with o's identity, or nil if there is
+// Read returns the present value of the RSS table or rule that has the key of o, or nil if there is
 // none.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	dev, err := deviceOf(o)
@@ -123,7 +124,7 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return readCard(card, o)
 }
 
-// ReadMany returns what Read returns, for each object. It reads a device's rules once.
+// ReadMany returns what Read returns, for each object. It reads the rules of each device only once.
 func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	out := make([]device.Object, len(objects))
 	rules := map[string]map[string]device.Rule{} // by device, then by key
@@ -153,7 +154,7 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-// rules returns a device's rules, or none if the device does not exist.
+// rules returns a device's rules. If the device does not exist or has no rules, it returns none.
 func (c *Client) rules(dev string) ([]device.Rule, error) {
 	s, err := c.Steering(dev)
 	if errors.Is(err, unix.ENODEV) || ethtool.NotSupported(s.RulesErr) {
@@ -162,7 +163,7 @@ func (c *Client) rules(dev string) ([]device.Rule, error) {
 	return s.Rules, errors.Join(err, s.RulesErr)
 }
 
-// Write changes the RSS table or rule from old to next; nil means absent.
+// Write changes an RSS table or rule from old to next. nil means that it does not exist.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	dev, err := deviceOf(o)

@@ -19,7 +19,7 @@ import (
 
 const queues = 4
 
-// withCard runs f with an emulated card behind the test's veth.
+// withCard runs f in a namespace whose veth has an emulated card behind it.
 func withCard(t *testing.T, f func(t *testing.T, c *emucard.Client)) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		vethtest.AddCard(t, emucard.Config{Queues: queues, Rules: 3, Contexts: 3, LinkRate: 1e9})
@@ -47,7 +47,7 @@ func read(t *testing.T, c *emucard.Client, o device.Object) device.Object {
 	return got
 }
 
-// want checks the object with id's identity; a nil want means absent.
+// want checks the object that has the key of id. If want is nil, the object must not exist.
 func want(t *testing.T, c *emucard.Client, id, want device.Object) {
 	t.Helper()
 	if diff := cmp.Diff(want, read(t, c, id)); diff != "" {
@@ -76,7 +76,7 @@ func TestTables(t *testing.T) {
 		want(t, c, own, own)
 		vethtest.Write(t, c, own, table(0, true, 0, 1))
 		want(t, c, own, table(0, true, 0, 1))
-		// The queues of the card's own table, but set by a user.
+		// A user sets the same queues that the card's own table has.
 		vethtest.Write(t, c, table(0, true, 0, 1), table(0, true, 0, 1, 2, 3))
 		want(t, c, own, table(0, true, 0, 1, 2, 3))
 		vethtest.Write(t, c, table(0, true, 0, 1, 2, 3), own)
@@ -132,12 +132,12 @@ func TestRules(t *testing.T) {
 		want(t, c, a, moved)
 		want(t, c, b, b)
 		must.Refuse(t, "moving a rule to a context that does not exist", c.Write(moved, rule(11211, 2, 0)), unix.EINVAL)
-		want(t, c, a, moved) // put back
+		want(t, c, a, moved) // Write has put the old rule back
 		vethtest.Write(t, c, moved, nil)
 		want(t, c, a, nil)
 		want(t, c, b, b)
 		must.Refuse(t, "deleting a rule twice", c.Write(moved, nil), unix.ENOENT)
-		vethtest.Write(t, c, nil, a) // takes the free location
+		vethtest.Write(t, c, nil, a) // the rule takes the location that is free now
 		vethtest.Write(t, c, nil, rule(1, 0, 0))
 		must.Refuse(t, "one rule more than fits", c.Write(nil, rule(2, 0, 0)), unix.ENOSPC)
 		if err := c.Write(nil, b); err == nil {
@@ -171,7 +171,7 @@ func TestReadSteering(t *testing.T) {
 	})
 }
 
-// TestCardMadeAgain: a lab that goes down and up again has another card with the same address.
+// TestCardMadeAgain: the lab goes down and up again, and so another card has the same address.
 func TestCardMadeAgain(t *testing.T) {
 	withCard(t, func(t *testing.T, c *emucard.Client) {
 		vethtest.Write(t, c, nil, rule(11211, 0, 1))

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// context is struct context.
+// context corresponds to struct context in c/card.c.
 type context struct {
 	Used       uint16
 	Configured uint16
@@ -26,7 +26,8 @@ func (c *Card) setContext(id int, x context) error {
 	return c.maps["card_contexts"].Put(uint32(id), x)
 }
 
-// encodeTable returns queues as a table. It checks them; there must be TableSize entries.
+// encodeTable converts queues to a table. It returns an error if there are not TableSize queues, or
+// if a queue does not exist.
 func (c *Card) encodeTable(queues []int) (t [TableSize]uint16, err error) {
 	if len(queues) != TableSize {
 		return t, c.errorf("%w: indirection table of %d entries: want %d", unix.EINVAL, len(queues), TableSize)
@@ -41,8 +42,8 @@ func (c *Card) encodeTable(queues []int) (t [TableSize]uint16, err error) {
 	return t, nil
 }
 
-// RSS returns the indirection table of an RSS context, and whether a user set it. Context 0
-// always exists; for another one that does not, the error is ENOENT.
+// RSS returns the indirection table of an RSS context, and whether a user has set it. Context 0
+// always exists. If another context does not exist, the error is ENOENT.
 func (c *Card) RSS(id int) (queues []int, configured bool, err error) {
 	x, err := c.context(id)
 	if err != nil {
@@ -77,7 +78,7 @@ func (c *Card) ResetRSS() error {
 	})
 }
 
-// CreateContext makes the context id, from 1 up. The error is EEXIST if it exists.
+// CreateContext makes an RSS context. id is 1 or more. If the context exists, the error is EEXIST.
 func (c *Card) CreateContext(id int, queues []int) error {
 	return c.writeContext(id, func(x *context) (err error) {
 		if x.Used != 0 {
@@ -89,8 +90,8 @@ func (c *Card) CreateContext(id int, queues []int) error {
 	})
 }
 
-// DeleteContext removes a context. The error is EBUSY while a rule leads to it, as in
-// ethtool_check_rss_ctx_busy of net/ethtool/common.c, and EINVAL for the default context.
+// DeleteContext removes an RSS context. While a rule leads to the context, the error is EBUSY, as
+// in ethtool_check_rss_ctx_busy of net/ethtool/common.c. For the default context it is EINVAL.
 func (c *Card) DeleteContext(id int) error {
 	return c.writeContext(id, func(x *context) error {
 		if id == 0 {
@@ -129,7 +130,7 @@ func (c *Card) writeContext(id int, change func(*context) error) error {
 	return c.setContext(id, x)
 }
 
-// Contexts returns the contexts that exist, ascending; 0 is always the first.
+// Contexts returns the IDs of the contexts that exist, ascending. The first is always 0.
 func (c *Card) Contexts() ([]int, error) {
 	var ids []int
 	for id := range int(c.info.Contexts) {

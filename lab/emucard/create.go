@@ -13,24 +13,26 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Config describes a card to make.
+// Config describes a card that Create makes.
 type Config struct {
 	// MAC is the address of the SUT's port.
 	MAC net.HardwareAddr
 	// Queues is the number of queues, 1 to 64.
 	Queues int
-	// Rules (1 to 1024) and Contexts (1 to 16) are the capacities.
+	// Rules (1 to 1024) and Contexts (1 to 16) are the largest numbers that the card can hold.
 	Rules, Contexts int
-	// LinkRate is the link's rate in bit/s. The card only reports it.
+	// LinkRate is the rate of the link in bit/s. The card does not limit its rate; it only reports
+	// this value.
 	LinkRate uint64
-	// Arbiter is the index of the device with the transmit arbiter. Its HTB has handle 1: and
-	// class 1:q+1 for transmit queue q. With 0, something else must bring packets there.
+	// Arbiter is the index of the device that has the transmit arbiter, an HTB with handle 1: and
+	// class 1:q+1 for transmit queue q. If Arbiter is 0, the caller must bring the packets to that
+	// device in another way.
 	Arbiter int
 }
 
-// Programs are a card's programs: RX for clsact egress of the wire side of the port, TX for its
-// clsact ingress, Driver for clsact ingress of the port. They may be closed once they are
-// attached.
+// Programs are a card's programs, and each has its place. RX is for clsact egress of the wire side
+// of the port, TX for clsact ingress of the wire side, and Driver for clsact ingress of the port.
+// They may be closed after they are attached.
 type Programs struct {
 	RX, TX, Driver *ebpf.Program
 }
@@ -38,8 +40,8 @@ type Programs struct {
 // Close closes the programs.
 func (p *Programs) Close() error { return errors.Join(p.RX.Close(), p.TX.Close(), p.Driver.Close()) }
 
-// Create makes a card: it loads the programs and pins the maps below Root, which must be on a
-// BPF file system. On an error it leaves nothing.
+// Create makes a card: it loads the programs and pins the maps below Root. Root must be on a BPF
+// file system. If Create fails, it leaves nothing behind.
 func Create(cfg Config) (*Programs, error) { return create(Root, cfg) }
 
 func create(root string, cfg Config) (_ *Programs, err error) {
@@ -83,8 +85,8 @@ func create(root string, cfg Config) (_ *Programs, err error) {
 	}, nil
 }
 
-// Transmit loads only the transmit side: for rings and a link behind a port without steering.
-// The caller closes the program.
+// Transmit loads only the program of the transmit side. A port without steering needs it for its
+// rings and the link. The caller closes the program.
 func Transmit(cfg Config) (*ebpf.Program, error) {
 	coll, err := load(cfg)
 	if err != nil {
@@ -99,7 +101,7 @@ func load(cfg Config) (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	// No program uses this map: the rules contain their locations.
+	// No program uses this map, because each rule contains its location. Only this package uses it.
 	spec.Maps["card_locations"] = &ebpf.MapSpec{
 		Name: "card_locations", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(unsafe.Sizeof(locations{})),
 		MaxEntries: 1,
@@ -118,5 +120,5 @@ func load(cfg Config) (*ebpf.Collection, error) {
 	return coll, nil
 }
 
-// Remove removes the state of the card in dir. A missing dir is no error.
+// Remove removes the state of the card in dir. If dir does not exist, this is no error.
 func Remove(dir string) error { return os.RemoveAll(dir) }

@@ -4,8 +4,9 @@ package emucard
 
 import "github.com/niclane/niclane/internal/traffic/flow"
 
-// A pattern is struct pattern of flow.h. Used is raised before a rule is added and lowered
-// after one is removed, so that a killed process can leave it too high, never too low.
+// A pattern corresponds to struct pattern in c/card.c. Used counts the pattern's rules. It is
+// raised before a rule is added and lowered after a rule is removed. So a killed process can leave
+// it too high, but never too low.
 type pattern struct {
 	Mask flow.Flow
 	Used uint32

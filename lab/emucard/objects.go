@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// readCard returns the table or rule with o's identity, or nil if there is none.
+// readCard returns the table or rule that has the key of o, or nil if there is none.
 func readCard(card *Card, o device.Object) (device.Object, error) {
 	if t, ok := o.(device.RSSTable); ok {
 		if t.Context < 0 || t.Context >= card.Info().Contexts {
@@ -42,8 +42,9 @@ func readTable(card *Card, dev string, context int) (device.RSSTable, error) {
 	return device.RSSTable{Dev: dev, Context: context, Queues: queues, Configured: context == 0 && configured}, err
 }
 
-// writeTable makes, changes or deletes an RSS context. The default context always exists. If
-// next is its table without a user's setting, writeTable resets the card's own table.
+// writeTable makes, changes or deletes an RSS context. The default context always exists. If next
+// is the default context's table and not set by a user, writeTable resets the table to the card's
+// own.
 func writeTable(card *Card, old, next device.Object) error {
 	if next == nil {
 		t := old.(device.RSSTable)
@@ -62,9 +63,8 @@ func writeTable(card *Card, old, next device.Object) error {
 	return card.CreateContext(t.Context, t.Queues)
 }
 
-// writeRule adds, moves or deletes a rule. Cards cannot change a rule, so moving it means
-// deleting it and adding the new one at its location. If that fails, writeRule adds the old one
-// again.
+// writeRule adds, moves or deletes a rule. Cards cannot change a rule, so to move a rule, writeRule
+// deletes it and adds the new one at the same location. If that fails, it adds the old one again.
 func writeRule(card *Card, old, next device.Object) error {
 	if old == nil {
 		return card.AddRule(cardRule(next.(device.Rule), Anywhere))
@@ -87,27 +87,27 @@ func deviceRule(dev string, r Rule) device.Rule {
 	return device.Rule{Dev: dev, Match: r.Match, Context: r.Context, Queue: r.Queue}
 }
 
-// A Steering is the steering state of a device.
+// A Steering has the RSS tables and rules of a device.
 type Steering struct {
-	// Emulated reports whether the lab's card is behind the device. Then LinkRate (bit/s) and
-	// MaxContexts (without the default one) are known.
+	// Emulated is true if the device has the lab's emulated card. Only then are LinkRate (bit/s) and
+	// MaxContexts (without the default context) set.
 	Emulated    bool
 	LinkRate    uint64
 	MaxContexts int
 
-	// Tables has the default context's table first. TablesErr is the reason if there are none:
-	// EOPNOTSUPP if the device has no tables.
+	// Tables begins with the table of the default context. If there are no tables, TablesErr is the
+	// reason: EOPNOTSUPP if the device does not support them.
 	Tables    []device.RSSTable
 	TablesErr error
-	// Rules are ordered by location. Other are rules that device.Rule cannot express. RulesErr
-	// is the reason if there are none.
+	// Rules are in the order of their locations. Other are rules that a device.Rule cannot express. If
+	// there are no rules, RulesErr is the reason.
 	Rules    []device.Rule
 	Other    []device.OtherRule
 	Capacity int
 	RulesErr error
 }
 
-// Steering returns a device's tables and rules. The error is ENODEV if it does not exist.
+// Steering returns a device's tables and rules. If the device does not exist, the error is ENODEV.
 func (c *Client) Steering(dev string) (Steering, error) {
 	card, err := c.card(dev)
 	if errors.Is(err, fs.ErrPermission) {
@@ -122,7 +122,7 @@ func (c *Client) Steering(dev string) (Steering, error) {
 	var s Steering
 	s.Tables, s.TablesErr = c.ethtool.RSS(dev)
 	if len(s.Tables) > 0 && len(s.Tables[0].Queues) == 0 {
-		s.Tables = nil // the driver has RSS, this device has not
+		s.Tables = nil // the driver supports RSS, but this device has none
 	}
 	r, err := c.ethtool.Rules(dev)
 	s.Rules, s.Other, s.Capacity, s.RulesErr = r.Rules, r.Other, r.Capacity, err
@@ -139,7 +139,7 @@ func cardSteering(card *Card, dev string) (Steering, error) {
 	for _, id := range contexts {
 		t, err := readTable(card, dev, id)
 		if errors.Is(err, unix.ENOENT) {
-			continue // deleted meanwhile
+			continue // the context was deleted meanwhile
 		}
 		if err != nil {
 			return s, err

@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Rule steers matching packets to an RSS context, or to the single queue Queue if Context is
-// 0. If several rules match, the lowest location decides.
+// A Rule steers matching packets to the RSS context Context. If Context is 0, it steers them to the
+// single queue Queue. If several rules match a packet, the one with the lowest location decides.
 type Rule struct {
 	Location int
 	Match    device.Match
@@ -22,13 +22,13 @@ type Rule struct {
 	Queue    int
 }
 
-// target is struct rule.
+// target corresponds to struct rule in c/card.c.
 type target struct {
 	Location       uint32
 	Context, Queue uint16
 }
 
-// Rules returns all rules, ordered by location.
+// Rules returns all rules in the order of their locations.
 func (c *Card) Rules() ([]Rule, error) {
 	patterns, err := c.patterns()
 	if err != nil {
@@ -57,9 +57,8 @@ func rule(m device.Match, t target) Rule {
 	return Rule{int(t.Location), m, int(t.Context), int(t.Queue)}
 }
 
-// Rule returns the rule with a match, or ENOENT if there is none. It looks up the match as the
-// card does, and does not read the other rules: applying n rules would otherwise read n² of
-// them.
+// Rule returns the rule with a match. If there is none, the error is ENOENT. Like the card, it
+// looks up only that match. If it read all rules, it would read n² rules to apply n.
 func (c *Card) Rule(m device.Match) (Rule, error) {
 	f, mask, err := flow.Encode(m)
 	if err != nil {
@@ -76,8 +75,8 @@ func (c *Card) Rule(m device.Match) (Rule, error) {
 	return rule(m, t), nil
 }
 
-// lookup returns the rule that compares these fields with these values, or ENOENT if there is
-// none.
+// lookup returns the rule that compares the fields in mask with the values in f. If there is none,
+// the error is ENOENT.
 func (c *Card) lookup(patterns *[maxPatterns]pattern, f, mask flow.Flow) (flow.Key, target, error) {
 	for i, p := range patterns {
 		if p.Used == 0 || p.Mask != mask {
@@ -93,15 +92,15 @@ func (c *Card) lookup(patterns *[maxPatterns]pattern, f, mask flow.Flow) (flow.K
 	return flow.Key{}, target{}, unix.ENOENT
 }
 
-// entries returns the rule table, in no order.
+// entries returns the keys and targets of all rules, in no particular order.
 func (c *Card) entries() ([]flow.Key, []target, error) {
 	return flow.Entries[target](c.maps["card_rules"])
 }
 
-// Anywhere as a rule's location means the lowest free one.
+// Anywhere as a rule's location stands for the lowest free location.
 const Anywhere = -1
 
-// locations is a bit set of the taken locations.
+// locations is a bit set. A set bit means that a rule has that location.
 type locations [maxRules / 64]uint64
 
 func (l *locations) taken(i int) bool { return l[i/64]&(1<<(i%64)) != 0 }
@@ -125,9 +124,9 @@ func (c *Card) setLocations(l locations) error {
 	return c.maps["card_locations"].Put(uint32(0), l)
 }
 
-// place takes the location that a rule asks for. The error is EEXIST if it is taken, ENOSPC if
-// all are. A kill may have left free locations marked as taken, so place checks the marks
-// before it fails.
+// place takes the location that a rule asks for. If that location is taken, the error is EEXIST. If
+// all are taken, it is ENOSPC. A killed process may have left a free location marked as taken. So
+// place reads the rules and corrects the marks before it fails.
 func (c *Card) place(location int) (int, error) {
 	l, err := c.locations()
 	if err != nil {
@@ -159,9 +158,9 @@ func (c *Card) place(location int) (int, error) {
 	return -1, c.errorf("%w: all %d rules are taken", unix.ENOSPC, c.info.Rules)
 }
 
-// AddRule adds a rule, at its location or Anywhere. The error is EEXIST if its location or its
-// match is taken, EINVAL if its context or queue does not exist, and ENOSPC if the rules in use
-// would compare more than 16 different sets of fields.
+// AddRule adds a rule, at its location or Anywhere. If its location or its match is taken, the
+// error is EEXIST. If its context or queue does not exist, it is EINVAL. The rules of a card may
+// compare at most 16 different sets of fields; if there would be more, the error is ENOSPC.
 func (c *Card) AddRule(r Rule) error {
 	f, mask, err := flow.Encode(r.Match)
 	if err != nil {
@@ -221,7 +220,7 @@ func (c *Card) checkRule(r Rule) error {
 	return nil
 }
 
-// DeleteRule removes the rule with a match and returns it, or ENOENT if there is none.
+// DeleteRule removes the rule with a match and returns it. If there is none, the error is ENOENT.
 func (c *Card) DeleteRule(m device.Match) (Rule, error) {
 	f, mask, err := flow.Encode(m)
 	if err != nil {
@@ -268,8 +267,8 @@ func (c *Card) patterns() (ps [maxPatterns]pattern, err error) {
 	return ps, nil
 }
 
-// slot returns the slot of the pattern mask, or a free one. If none is free, it counts the
-// rules of each pattern again, because a killed process may have left a count too high.
+// slot returns the slot of the pattern with this mask, or else a free slot. If no slot is free, it
+// counts each pattern's rules again, because a killed process may have left a count too high.
 func (c *Card) slot(ps *[maxPatterns]pattern, mask flow.Flow) (int, pattern, error) {
 	for range 2 {
 		free := -1

@@ -6,15 +6,15 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// A Counter counts the packets of one queue since the card was made. Packets are as on the wire
-// (segments, not GSO units); bytes include Ethernet headers.
+// A Counter counts the packets of one queue since the card was made. It counts packets as they are
+// on the wire: segments, not GSO units. Bytes include the Ethernet headers.
 type Counter struct {
 	Packets, Bytes uint64
 }
 
-// Stats returns the counters of the receive and transmit queues. They include packets that a
-// full queue dropped, because cards count before the ring; see the port's tx_dropped in package
-// lab.
+// Stats returns the counters of the receive and transmit queues. They also count packets that a
+// full queue then dropped, because cards count before the ring. The dropped packets are in the
+// port's tx_dropped (package lab).
 func (c *Card) Stats() (rx, tx []Counter, err error) {
 	if rx, err = c.counters(c.maps["card_rx_queues"]); err != nil {
 		return nil, nil, err

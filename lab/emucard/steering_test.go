@@ -16,14 +16,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A packet is a packet to the SUT.
+// A packet is a packet that the SUT receives.
 type packet struct {
 	src, dst         string
 	proto            uint8
 	sport, dport     uint16
-	vlan, inner      uint16 // the outer tag, and one after it
+	vlan, inner      uint16 // vlan is the outer tag, inner a second tag after it
 	fragment         uint16
-	version          uint8 // version in the header, if it differs from the address's
+	version          uint8 // IP version in the header; 0: that of the addresses
 	extension        bool  // one hop-by-hop header
 	payload          int
 	gsoSegs, gsoSize uint32
@@ -68,7 +68,7 @@ func (p packet) bytes() []byte {
 	return append(b, l4...)
 }
 
-// skBuff is the part of struct __sk_buff that a test run reads.
+// skBuff has those fields of struct __sk_buff that a test run reads.
 type skBuff struct {
 	_       [164]byte
 	GsoSegs uint32
@@ -77,8 +77,8 @@ type skBuff struct {
 	_       [12]byte
 }
 
-// receive runs the card's receive program on a packet. It returns the queue whose counter
-// increased, and the increase.
+// receive runs the card's receive program on one packet. It returns the queue whose counter has
+// increased, and by how much.
 func receive(t *testing.T, c *Card, p *Programs, pkt packet) (int, Counter) {
 	t.Helper()
 	before, _, err := c.Stats()
@@ -104,7 +104,7 @@ func receive(t *testing.T, c *Card, p *Programs, pkt packet) (int, Counter) {
 	return queue, n
 }
 
-// TestToeplitz uses the vectors of Microsoft's RSS verification suite.
+// TestToeplitz compares the hash with the test vectors of Microsoft's RSS verification suite.
 func TestToeplitz(t *testing.T) {
 	tests := []struct {
 		name string
@@ -123,7 +123,7 @@ func TestToeplitz(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c, p := newCard(t, small)
-			// Only this entry leads to queue 3.
+			// Only the table entry that the hash must select has queue 3.
 			queues := table(0)
 			queues[tt.want%TableSize] = 3
 			must.Do(t, c.SetRSS(0, queues))
@@ -219,7 +219,7 @@ func TestCounters(t *testing.T) {
 		want Counter
 	}{
 		{"one", base, Counter{1, 54}},
-		// Four frames on the wire, each with 54 bytes of headers.
+		// The GSO unit is four frames on the wire, each with 54 bytes of headers.
 		{"gso", gso, Counter{4, 4*54 + 3*500 + 10}},
 	}
 	for _, tt := range tests {

@@ -2,11 +2,11 @@
 
 package emucard
 
-// hashBytes is HASH_BYTES: two IPv6 addresses and two ports.
+// hashBytes equals HASH_BYTES in c/card.c: the bytes of two IPv6 addresses and two ports.
 const hashBytes = 36
 
-// key is the RSS key of Microsoft's verification suite ("Verifying the RSS Hash Calculation"),
-// the default of many cards.
+// key is the RSS key of Microsoft's verification suite ("Verifying the RSS Hash Calculation"). Many
+// cards have it as their default.
 var key = [40]byte{
 	0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67,
 	0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb,
@@ -24,7 +24,8 @@ func window(i int) uint32 {
 	return w
 }
 
-// toeplitzTable returns the contribution to the hash of each byte value at each position.
+// toeplitzTable returns, for each position and each value of a byte, what the byte adds to the hash
+// (by exclusive or).
 func toeplitzTable() (t [hashBytes][256]uint32) {
 	for i := range t {
 		for bit := range 8 {

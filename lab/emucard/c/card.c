@@ -3,11 +3,11 @@
  * The steering hardware of the emulated card, on the wire side of the SUT's
  * veth port.
  *
- * veth gives a packet to the receive queue with the number of the sender's
- * transmit queue. So card_rx, at clsact egress of the wire side, makes a card's
- * decision before DMA with skb->queue_mapping: a rule's queue or context, else
- * the default context. The Toeplitz hash of the packet selects an entry of the
- * context's indirection table.
+ * A veth gives a packet to the receive queue that has the number of the sender's
+ * transmit queue. So card_rx, at clsact egress of the wire side, does what a card
+ * does before DMA: it sets skb->queue_mapping. A rule gives the queue or context;
+ * without a rule, it is the default context. The packet's Toeplitz hash selects an
+ * entry of the context's indirection table.
  *
  * card_driver does the work of the card's driver in the SUT.
  *
@@ -27,8 +27,8 @@
 
 #define PACKET		struct __sk_buff
 #define load_far	bpf_skb_load_bytes
-/* Like the parsers of most cards, it does not look behind extension headers: those
- * packets have addresses and no ports. */
+/* Like most cards, the parser does not look behind IPv6 extension headers: packets
+ * with such headers have addresses but no ports. */
 #define MAX_EXTENSIONS	0
 
 #include <niclane/packet.h>
@@ -39,7 +39,7 @@ struct pattern {
 	__u32		pad;
 };
 
-/* The target of a match: a context, or the queue if context is 0. */
+/* Where a rule leads: to the context, or to the queue if context is 0. */
 struct rule {
 	__u32	location;
 	__u16	context;
@@ -53,17 +53,17 @@ struct context {
 };
 
 struct counter {
-	__u64	packets;	/* as on the wire: segments, not GSO units */
-	__u64	bytes;		/* with Ethernet headers, without checksum */
+	__u64	packets;	/* as they are on the wire: segments, not GSO units */
+	__u64	bytes;		/* with the Ethernet header, without the checksum */
 };
 
-/* Only package emucard reads it. */
+/* No program uses this; package emucard reads it. */
 struct info {
 	__u32	version;
 	__u32	queues;
 	__u32	rules;
 	__u32	contexts;
-	__u64	rate;		/* of the link, bit/s */
+	__u64	rate;		/* of the link, in bit/s */
 };
 
 struct {
@@ -101,15 +101,15 @@ struct {
 	__type(value, struct counter);
 } card_rx_queues SEC(".maps"), card_tx_queues SEC(".maps");
 
-/* toeplitz[i][v] is the hash of byte v at position i. The hash is linear: the hash of
- * a packet is the exclusive or over its bytes. */
+/* toeplitz[i][v] is the hash of byte v at position i. The hash is linear, so a packet's
+ * hash is the exclusive or of the hashes of its bytes. */
 const volatile __u32 toeplitz[HASH_BYTES][256];
 const volatile __u32 arbiter;	/* ifindex of the device with the transmit arbiter */
 const volatile __u32 queues;
 
-/* Fills in the flow as for a packet that the SUT receives, also for packets that it
- * sends: there only the transport header is needed. Returns the offset of that
- * header, 0 if there are no ports. */
+/* Sets f for a packet that the SUT receives. Returns the offset of the transport
+ * header, 0 if there are no ports. For packets that the SUT sends, only this offset
+ * is of use: local and remote are the wrong way round. */
 static __always_inline __u32 read_flow(struct __sk_buff *skb, struct flow *f)
 {
 	int tagged = skb->vlan_present, transport;
@@ -127,7 +127,7 @@ static __always_inline __u32 hash_word(__u32 at, __u32 v)
 }
 
 /* Hashes source address, destination address, source port and destination port, as
- * RSS does; without ports for protocols other than TCP and UDP. */
+ * RSS does. For protocols other than TCP and UDP, it hashes the addresses only. */
 static __always_inline __u32 hash(const struct flow *f)
 {
 	__u32 h = 0, at = 0, ports;
@@ -143,7 +143,7 @@ static __always_inline __u32 hash(const struct flow *f)
 	} else {
 		return 0;
 	}
-	/* the low half is the first in memory on a little-endian machine */
+	/* on a little-endian machine, the low half comes first in memory */
 	ports = (__u32)f->remote_port | (__u32)f->local_port << 16;
 	if (at == 8)
 		h ^= hash_word(8, ports);
@@ -204,9 +204,9 @@ int card_rx(struct __sk_buff *skb)
 	if (queue >= queues)
 		queue = 0;
 	count(&card_rx_queues, queue, skb, &f, l4);
-	/* skb_tx_hash uses the recorded receive queue, which is this minus one,
-	 * unless XPS or the sending socket's cached queue decides first. The wire
-	 * side has no XPS, and the switch removes the socket. */
+	/* skb_tx_hash sends on the recorded receive queue, which is this value minus
+	 * one. XPS or a queue cached in the sending socket would come first, but the
+	 * wire side has no XPS, and the switch removes the socket. */
 	skb->queue_mapping = queue + 1;
 	return TC_ACT_OK;
 }
@@ -214,8 +214,8 @@ int card_rx(struct __sk_buff *skb)
 SEC("tc")
 int card_tx(struct __sk_buff *skb)
 {
-	/* veth leaves the transmit queue here and records no receive queue
-	 * (47e550e0105b "veth: Do not record rx queue hint in veth_xmit") */
+	/* veth leaves the number of the transmit queue here, because it records no
+	 * receive queue (47e550e0105b "veth: Do not record rx queue hint in veth_xmit") */
 	__u32 queue = skb->queue_mapping;
 	struct flow f = {};
 	__u32 l4 = read_flow(skb, &f);
@@ -224,14 +224,14 @@ int card_tx(struct __sk_buff *skb)
 		queue = 0;
 	count(&card_tx_queues, queue, skb, &f, l4);
 	skb->priority = 1 << 16 | (queue + 1);
-	/* without an arbiter, a bridge forwards the packet to it */
+	/* if arbiter is 0, a bridge forwards the packet to the arbiter's device */
 	return arbiter ? bpf_redirect(arbiter, 0) : TC_ACT_OK;
 }
 
 /* The driver's part, at clsact ingress of the port. Drivers record the receive queue
- * (skb_record_rx_queue), so that sockets know it and XPS by receive queue can use it.
- * veth leaves its queue's number there, without adding one, so it would be read as
- * the queue before, or as none. */
+ * plus one (skb_record_rx_queue), for sockets and for XPS by receive queue. veth leaves
+ * the queue's number without adding one. Queue 3 would be read as queue 2, and queue 0
+ * as no queue. */
 SEC("tc")
 int card_driver(struct __sk_buff *skb)
 {
