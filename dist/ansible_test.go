@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestAnsible rolls lanes out to two Debian hosts. Each is a root directory with an sshd in its
-// own namespaces, reached through the device that gets the lanes.
+// TestAnsible rolls lanes out to two Debian hosts. A host is a root directory with an sshd, in
+// namespaces of its own. Ansible reaches it through the same device that gets the lanes.
 func TestAnsible(t *testing.T) {
 	if os.Getenv("NICLANE_TEST_ANSIBLE") == "" {
 		t.Skip("make test-ansible makes two hosts and rolls lanes out: it takes minutes")
@@ -68,7 +68,7 @@ func TestAnsible(t *testing.T) {
 		if recap(t, out, h.name, "changed") == 0 {
 			t.Errorf("%s: the check says that nothing would change:\n%s", h.name, out)
 		}
-		// From the plan, not from the file.
+		// The check must print what plan says, and not the file's text.
 		if !regexp.MustCompile(`(?m)lanes\.`+h.name+`.*\n(.*\n)*.*steps?; nothing has been changed`).MatchString(out) ||
 			!strings.Contains(out, port) {
 			t.Errorf("%s: the check shows no plan:\n%s", h.name, out)
@@ -111,13 +111,13 @@ func TestAnsible(t *testing.T) {
 	}
 }
 
-// A fleet is an Ansible controller with its hosts.
+// A fleet is an Ansible controller and the hosts that it manages.
 type fleet struct {
 	t    *testing.T
-	dir  string // short: paths of ssh's control sockets have at most 108 bytes
+	dir  string // short, because paths of ssh's control sockets may have at most 108 bytes
 	deb  string
 	tag  string
-	root string // archive of the root directory
+	root string // archive of a host's root directory
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -162,7 +162,7 @@ func (f *fleet) write(name, text string) {
 	must.Do(f.t, os.WriteFile(name, []byte(text), 0o644))
 }
 
-// lanes writes the lanes file of a group.
+// lanes writes the lanes file for a group of hosts.
 func (f *fleet) lanes(group, port string) {
 	f.write(group+".yaml", "version: 1\nglobals: {dev: eth0, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  "+
 		group+": {queues: 1, guarantee: 20%, ports: ["+port+"]}\n")
@@ -202,9 +202,9 @@ func (f *fleet) play(t *testing.T, code int, args ...string) string {
 	return string(out)
 }
 
-// recap returns a number from ansible's last lines:
+// recap returns one of the numbers in Ansible's last lines, for example changed:
 //
-//	web : ok=5 changed=2 unreachable=0 failed=0 skipped=1 rescued=0 ignored=0
+// web : ok=5 changed=2 unreachable=0 failed=0 skipped=1 rescued=0 ignored=0
 func recap(t *testing.T, out, host, what string) (n int) {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + host + `\s+:.* ` + what + `=(\d+)`).FindStringSubmatch(out)
@@ -215,11 +215,11 @@ func recap(t *testing.T, out, host, what string) (n int) {
 	return n
 }
 
-// A host is a Debian with an sshd, in its own mount, process and network namespaces.
+// A host is a Debian system with an sshd, in mount, process and network namespaces of its own.
 type host struct {
 	name, ns, before string
 	root             string
-	init             int // first process of its namespaces
+	init             int // PID of the first process in its namespaces
 }
 
 func (f *fleet) host(name string, n int) *host {
@@ -248,7 +248,7 @@ func (f *fleet) host(name string, n int) *host {
 	cmd.Stderr = &log
 	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // --kill-child also kills the first process of the namespaces
+		_ = cmd.Process.Kill() // unshare's --kill-child then kills the first process in the namespaces
 		_ = cmd.Wait()
 	})
 	deadline := time.Now().Add(30 * time.Second)
@@ -269,7 +269,7 @@ func (h *host) write(t *testing.T, name, text string, mode os.FileMode) {
 	must.Do(t, os.WriteFile(name, []byte(text), mode))
 }
 
-// do runs a script on the host, without ssh and ansible.
+// do runs a script on the host directly, and not by ssh or Ansible.
 func (h *host) do(t *testing.T, script string) string {
 	t.Helper()
 	return command(t, "nsenter", "--target", fmt.Sprint(h.init), "--mount", "--net", "--pid", "chroot", h.root,
@@ -296,7 +296,7 @@ func (h *host) untouchedDevice(t *testing.T) {
 	}
 }
 
-// holds checks that the lanes of the group's file are applied.
+// holds checks that the lanes of the host's group are applied.
 func (h *host) holds(t *testing.T, f *fleet) {
 	t.Helper()
 	h.holdsText(t, f.text(h.name))

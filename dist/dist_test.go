@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// TestDefaultFile: the packaged lanes file has no active settings, and is valid without its
-// comment signs.
+// TestDefaultFile: all settings in the packaged lanes file are comments. Without the comment signs,
+// the file is valid.
 func TestDefaultFile(t *testing.T) {
 	text, err := os.ReadFile("lanes.yaml")
 	must.Do(t, err)
@@ -36,8 +36,8 @@ func TestDefaultFile(t *testing.T) {
 	}
 }
 
-// TestEveryManualPage: a page that is written is a page that is packaged. dist/build
-// puts a command's page among those of its program, which its package takes as a whole.
+// TestEveryManualPage: every page in docs is in a package. dist/build puts the pages of commands
+// into the folder of their program, and the package of that program takes the whole folder.
 func TestEveryManualPage(t *testing.T) {
 	packaged := map[string]string{}
 	for _, name := range []string{"niclane", "niclane-bench"} {
@@ -62,7 +62,7 @@ func TestEveryManualPage(t *testing.T) {
 	}
 }
 
-// TestUnit checks the unit with systemd, with an existing command.
+// TestUnit checks the unit with systemd. /bin/true stands for niclane, which may not be installed.
 func TestUnit(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("no systemd-analyze")
@@ -84,8 +84,8 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestDocumentsPackaged: the package of niclane contains every folder of documents. The
-// manual pages are in folders of their own.
+// TestDocumentsPackaged: the package niclane contains every folder of documents. The folder man is
+// an exception: the manual pages are packaged elsewhere.
 func TestDocumentsPackaged(t *testing.T) {
 	text, err := os.ReadFile("niclane.yaml")
 	must.Do(t, err)

@@ -22,8 +22,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// built returns the directory of the packages, which it builds twice. Only "make test-packages"
-// does this, because it takes minutes.
+// built builds the packages twice and returns the directory with both builds. It runs only for
+// "make test-packages", because it takes minutes.
 func built(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("NICLANE_TEST_PACKAGES") == "" {
@@ -95,12 +95,13 @@ func lintian(t *testing.T, deb string) {
 	t.Logf("%s", out)
 }
 
-// readRPM compares the files of the two packages, as rpm lists them.
+// readRPM checks that the rpm contains the same files as the deb, with the same modes, owners and
+// sizes.
 func readRPM(t *testing.T, rpm, deb, configuration string) {
 	if _, err := exec.LookPath("rpm"); err != nil {
 		t.Fatalf("%v: make test-packages installs it", err)
 	}
-	// A line: "-rwxr-xr-x root/root 123 2026-11-21 17:32 ./usr/bin/niclane"
+	// dpkg-deb prints lines such as "-rwxr-xr-x root/root 123 2026-11-21 17:32 ./usr/bin/niclane".
 	want := map[string]string{}
 	for line := range strings.Lines(command(t, "dpkg-deb", "--contents", deb)) {
 		f := strings.Fields(line)
@@ -116,7 +117,7 @@ func readRPM(t *testing.T, rpm, deb, configuration string) {
 			got[f[3]] = strings.Join(f[:3], " ")
 		}
 	}
-	// Paths that differ between the distributions.
+	// These paths differ between the distributions.
 	for from, to := range map[string]string{
 		"/lib/systemd/system/":               "/usr/lib/systemd/system/",
 		"/usr/share/zsh/vendor-completions/": "/usr/share/zsh/site-functions/",
@@ -140,7 +141,7 @@ func readRPM(t *testing.T, rpm, deb, configuration string) {
 	command(t, "rpm", "-Kv", "--nosignature", rpm)
 }
 
-// freshRoot unpacks a new Debian root.
+// freshRoot makes a new directory with a minimal Debian system.
 func freshRoot(t *testing.T) root {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -160,7 +161,7 @@ func freshRoot(t *testing.T) root {
 	return r
 }
 
-// installRunPurge installs, uses and purges the packages in a new Debian.
+// installRunPurge installs the packages in a new Debian system, uses them, and purges them.
 func installRunPurge(t *testing.T, deb, bench string) {
 	r := freshRoot(t)
 	before := r.files(t)
@@ -186,7 +187,7 @@ func installRunPurge(t *testing.T, deb, bench string) {
 				t.Errorf("man %s has no %q:\n%.400s", page, want, out)
 			}
 		}
-		// groff's warnings about a page, without the page.
+		// This prints groff's warnings about the page, and not the page.
 		if out := r.do(t, "MANWIDTH=80 man --warnings=w "+page+" 2>&1 >/dev/null"); out != "" {
 			t.Errorf("man %s: %s", page, out)
 		}
@@ -200,7 +201,7 @@ func installRunPurge(t *testing.T, deb, bench string) {
 	r.wants(t, "paper:", "niclane refresh --list")
 	r.wants(t, "queue-set", "ip link add lane0 type veth peer name lane1 && ip link set lane0 up && niclane probe lane0")
 	r.wants(t, "lanes.yaml:", "niclane plan /etc/niclane/lanes.yaml 2>&1 || test $? = 1")
-	// Removing the package undoes an applied lane, which must not return at the next boot.
+	// The removal of the package undoes applied lanes, and they must not come back at the next boot.
 	if out := r.do(t, laneInPlace+`
 		dpkg --purge niclane-bench niclane
 `+laneUndone); !strings.HasSuffix(out, "undone exactly\n") {
@@ -211,8 +212,8 @@ func installRunPurge(t *testing.T, deb, bench string) {
 	}
 }
 
-// Scripts before and after the removal of a package: the first applies and persists a lane, the
-// second checks that the lane and its unit are gone.
+// Scripts for before and after the removal of a package. The first one applies and persists a lane.
+// The second one checks that the lane and its unit no longer exist.
 const (
 	laneInPlace = `
 		ip link add lane0 numtxqueues 4 numrxqueues 4 type veth peer name lane1 && ip link set lane0 up
@@ -230,14 +231,14 @@ const (
 		echo undone exactly`
 )
 
-// installRunErase does the same with the rpm. The root is a Debian, and the host's rpm works on
-// it from outside. The scriptlets and the verified files are the package's.
+// installRunErase installs, uses and erases the rpm. It uses a Debian root, on which the host's rpm
+// works from outside. The package's scriptlets and file list are tested for real.
 func installRunErase(t *testing.T, rpm string) {
 	if _, err := exec.LookPath("rpm"); err != nil {
 		t.Fatalf("%v: make test-packages installs it", err)
 	}
 	r := freshRoot(t)
-	// On rpm distributions this directory belongs to zsh's package.
+	// On distributions with rpm, this directory belongs to the package zsh.
 	must.Do(t, os.MkdirAll(filepath.Join(string(r), "usr/share/zsh/site-functions"), 0o755))
 	before := r.files(t)
 	command(t, "cp", rpm, filepath.Join(string(r), "niclane.rpm"))
@@ -256,7 +257,7 @@ func installRunErase(t *testing.T, rpm string) {
 		rpm -V --nodeps niclane || true; mv "$0/kept" "$0/usr/share/niclane/lanes.schema.json"`); !strings.Contains(out, "lanes.schema.json") {
 		t.Errorf("rpm -V finds nothing: %s", out)
 	}
-	// The package stays while its lanes cannot be rolled back; then it goes.
+	// While a lane cannot be rolled back, rpm must not erase the package. Afterwards it must.
 	out := do(`inside '` + strings.ReplaceAll(laneInPlace, "'", `'\''`) + `'
 		inside 'tc qdisc replace dev lane0 root handle 7: pfifo'
 		if rpm -e --nodeps niclane; then echo erased all the same; exit 1; fi
@@ -274,18 +275,18 @@ func installRunErase(t *testing.T, rpm string) {
 	}
 }
 
-// A root is a directory with a Debian.
+// A root is the path of a directory with a Debian system.
 type root string
 
-// do runs a script inside, in its own mount, process and network namespaces, and returns its
-// output.
+// do runs a script inside the root, in mount, process and network namespaces of its own. It returns
+// the script's output.
 func (r root) do(t *testing.T, script string) string {
 	t.Helper()
 	return r.around(t, `inside "$1"`, script)
 }
 
-// around runs a script outside the root, in its own namespaces. Its function inside runs a
-// script inside.
+// around runs a script outside the root, in namespaces of its own. The script has a function
+// inside, which runs a script inside the root.
 func (r root) around(t *testing.T, script string, args ...string) string {
 	t.Helper()
 	const enter = `mount -t sysfs sysfs "$0/sys"
@@ -302,8 +303,8 @@ func (r root) wants(t *testing.T, want, script string) {
 	}
 }
 
-// files returns every file with its mode and content. It omits the caches and logs of dpkg and
-// man, but not the list of packages whose files dpkg has.
+// files returns the mode and content of every file. It leaves out caches and logs of dpkg and man.
+// It does not leave out dpkg's list of packages.
 func (r root) files(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestAlerts checks the alert rules with promtool, and runs their tests.
+// TestAlerts checks the alert rules with promtool, and runs the tests of the rules.
 func TestAlerts(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
 		t.Skip("no promtool: it is in Debian's package prometheus")
@@ -24,8 +24,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestAlertsHang: each alert has a test and a section in the runbook. Its metrics are in
-// docs/reference/metrics.md, which another test compares with the code.
+// TestAlertsHang: each alert has a test, and a section in the runbook. The metrics that it uses are
+// in docs/reference/metrics.md, which another test compares with the code.
 func TestAlertsHang(t *testing.T) {
 	text := map[string]string{}
 	for _, name := range []string{"prometheus/niclane.rules.yml", "prometheus/niclane.test.yml", "../docs/runbook.md",
