@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package examples embeds the lanes files of the directory papers, for tests of their plans on
-// a card.
+// Package examples contains the lanes files of the papers, for tests that plan them for a card.
 package examples
 
 import "embed"
 
-// Papers are the papers' settings, papers/*.yaml.
+// Papers are the files papers/*.yaml: the papers' settings as lanes files.
 //
 //go:embed papers/*.yaml
 var Papers embed.FS

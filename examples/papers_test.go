@@ -24,9 +24,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the goldens; read the diff")
 
-// TestPapers plans each of papers/*.yaml for a card with ADQ, on a host of the papers' size,
-// and compares the result with the .plan beside it. The .txt is the paper's own listing, for
-// readers to compare.
+// TestPapers plans each papers/NAME.yaml for a card with ADQ, on a host of the papers' size, and
+// compares the plan with papers/NAME.plan. papers/NAME.txt is the listing in the paper, for readers
+// to compare.
 func TestPapers(t *testing.T) {
 	files, err := filepath.Glob("papers/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -59,11 +59,11 @@ func TestPapers(t *testing.T) {
 	}
 }
 
-// numbered matches the queue and processor numbers in a line.
+// numbered matches the names with queue and processor numbers in a command line.
 var numbered = regexp.MustCompile(`(/tx-|/rx-|rx-|queue_mask 0x|TxRx-)[0-9a-f]+`)
 
-// brief returns the plan's command lines. Of lines that repeat for many queues, it keeps the
-// first and their number.
+// brief returns the plan's command lines. If several lines differ only in queue or processor
+// numbers, it prints the first one and how many there are.
 func brief(p *plan.Plan) []byte {
 	var b bytes.Buffer
 	last, first, n := "", "", 0
@@ -100,8 +100,8 @@ func fold(line string) string {
 	return numbered.ReplaceAllString(line, "$1")
 }
 
-// host returns a host with the recorded simulated ADQ card, enlarged to the papers' size: 128
-// queues, 2 nodes with 144 processors, 100 Gbit/s.
+// host returns a host with the recorded simulated ADQ card. It is enlarged to the papers' size: 128
+// queues, 2 nodes with 144 processors in all, 100 Gbit/s.
 func host(t *testing.T, dev string) *device.State {
 	t.Helper()
 	const queues, processors, firstIRQ, firstNAPI = 128, 144, 200, 9000
@@ -111,7 +111,7 @@ func host(t *testing.T, dev string) *device.State {
 	must.Do(t, json.Unmarshal(bytes.ReplaceAll(text, []byte("sim0"), []byte(dev)), st))
 	st.CPUs = nil
 	for id := range processors {
-		// The two threads of a core are 72 apart, as on the ATS paper's host.
+		// Processors N and N+72 are the two threads of a core, as on the host of the ATS paper.
 		st.CPUs = append(st.CPUs, device.CPU{ID: id, Online: true, Node: id / 36 % 2, Core: id % 36,
 			Package: id / 36 % 2})
 	}
