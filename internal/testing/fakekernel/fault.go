@@ -4,36 +4,37 @@ package fakekernel
 
 import "golang.org/x/sys/unix"
 
-// A When is the side of a write's effect on which a fault occurs.
+// A When says whether a fault occurs before or after a write takes effect.
 type When int
 
-// Before and after the effect.
+// The values of When.
 const (
-	Before When = iota // the write has no effect
-	After              // the write has its effect, but the caller does not learn of it
+	Before When = iota // the fault comes first, and the write has no effect
+	After              // the write has its effect, but the caller gets the fault instead of success
 )
 
-// A Fault is the failure of one write.
+// A Fault is what goes wrong at one write.
 type Fault struct {
-	// Write is the number of the write, from 0. Rollback's writes continue the count.
+	// Write is the number of the write at which the fault occurs, from 0. The writes of a rollback
+	// continue this count.
 	Write int
 	When  When
-	// Err is the error of the write; nil with Kill or Vanish.
+	// Err is the error that the write returns. It is nil with Kill or Vanish.
 	Err error
-	// Kill panics with Killed, as if the process got SIGKILL at that point.
+	// Kill makes the write panic with Killed, as if the process got SIGKILL.
 	Kill bool
-	// Vanish is the name of a device that disappears at that point.
+	// Vanish is the name of a device that disappears at that write.
 	Vanish string
-	// Sticky repeats Err at every later write.
+	// Sticky makes all later writes return Err too.
 	Sticky bool
 
 	set bool
 }
 
-// Killed is the panic of a Fault with Kill.
+// Killed is the value of the panic that a Fault with Kill causes.
 type Killed struct{}
 
-// Inject sets the fault and replaces an earlier one.
+// Inject sets the fault, in place of an earlier one. It starts the count of writes again at 0.
 func (k *Kernel) Inject(f Fault) {
 	f.set = true
 	k.fault, k.writes = f, 0

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakekernel is a kernel in memory for tests. It holds the objects of a device.State.
-// It refuses what a kernel would refuse (a class without its qdisc, a rule to a context that
-// does not exist), and removes with an object the objects that the kernel would remove. At a
-// chosen write, it fails, dies or loses a device. It can print itself. It has no plans and no
-// time.
+// Package fakekernel is a kernel in memory, for tests. It holds the objects of a device.State. It
+// refuses what a real kernel would refuse, for example a class without its qdisc, or a rule to a
+// context that does not exist. If an object is removed, it also removes what a real kernel would
+// remove with it. At a chosen write, it can fail, kill the caller or lose a device. It can print
+// its state. It does not know about plans or time.
 package fakekernel
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Kernel holds its objects as a device.State, which determines what a write changes besides
-// its object. It is not safe for concurrent use.
+// A Kernel holds its objects in a device.State. If a write changes more than one object, State.Put
+// decides what else changes. A Kernel is not safe for concurrent use.
 type Kernel struct {
 	st   *device.State
 	objs map[string]device.Object // objects of st, by key
-	// foreign are things that are not objects, such as u32 filters: their descriptions, by the
-	// key of the object they belong to.
+	// foreign has descriptions of foreign things that are no objects, such as u32 filters. Keys are
+	// those of the objects on which they are.
 	foreign map[string][]string
 
 	writes int
@@ -46,13 +46,14 @@ func New(st *device.State) *Kernel {
 	return k
 }
 
-// Put makes o present without checks, as a foreign program would.
+// Put sets o without any check, as a foreign program would.
 func (k *Kernel) Put(o device.Object) {
 	k.st.Put(k.objs[o.Key()], o)
 	k.objs = k.st.Objects()
 }
 
-// put changes an object, where nil means absent, and the other objects that State.Put changes with it.
+// put changes an object, and also the other objects that State.Put changes with it. nil means
+// absent.
 func (k *Kernel) put(old, next device.Object) {
 	k.st.Put(old, next)
 	o := cmp.Or(next, old)
@@ -66,8 +67,8 @@ func (k *Kernel) put(old, next device.Object) {
 	}
 }
 
-// alone reports whether a change of o changes no other object. Then put need not list all
-// objects again, which takes most of the time of a test with hundreds of kills.
+// alone reports whether a change of o changes no other object. If so, put need not list all objects
+// again. That listing takes most of the time of a test with hundreds of kills.
 func alone(o device.Object) bool {
 	switch o := o.(type) {
 	case device.Class, device.RSSTable, device.CPULane, device.CgroupClass, device.CgroupPriority,
@@ -81,10 +82,10 @@ func alone(o device.Object) bool {
 	return device.Matches(o)
 }
 
-// Foreign attaches a thing that is not an object to the object with the given key.
+// Foreign adds a foreign thing that is no object to the object with the given key.
 func (k *Kernel) Foreign(key, words string) { k.foreign[key] = append(k.foreign[key], words) }
 
-// Vanish removes a device with everything on it, and its interrupts.
+// Vanish removes a device, everything on it, and its interrupts.
 func (k *Kernel) Vanish(dev string) {
 	if d := k.st.Device(dev); d != nil {
 		for _, i := range d.IRQs {
@@ -107,7 +108,7 @@ func (k *Kernel) Objects() map[string]device.Object { return maps.Clone(k.objs) 
 // State returns a copy of the state.
 func (k *Kernel) State() *device.State { return k.st.Clone() }
 
-// Clone returns an independent copy without the fault.
+// Clone returns an independent copy of the kernel, without its fault.
 func (k *Kernel) Clone() *Kernel {
 	c := &Kernel{st: k.st.Clone(), objs: maps.Clone(k.objs), foreign: map[string][]string{}}
 	for key, words := range k.foreign {
@@ -116,7 +117,7 @@ func (k *Kernel) Clone() *Kernel {
 	return c
 }
 
-// String prints the whole state, one object per line. Equal states print equally.
+// String prints the whole state, with one line for each object. Equal states give equal texts.
 func (k *Kernel) String() string {
 	var lines []string
 	for key, o := range k.objs {
@@ -143,8 +144,8 @@ func (k *Kernel) Read(o device.Object) (device.Object, error) {
 	return k.objs[o.Key()], nil
 }
 
-// Write implements apply.Kernel. Unlike a real kernel, it requires that old is the present
-// value: with another value, the caller has lost track of the state.
+// Write implements apply.Kernel. Unlike a real kernel, it requires that old is the present value.
+// If it is not, the caller has a wrong idea of the state.
 func (k *Kernel) Write(old, next device.Object) error {
 	if old == nil && next == nil {
 		return fmt.Errorf("write of nothing: %w", unix.EINVAL)
@@ -160,7 +161,7 @@ func (k *Kernel) Write(old, next device.Object) error {
 		return err
 	}
 	if dev := device.DeviceOf(o); present == nil && old != nil && dev != "" && k.st.Device(dev) == nil {
-		return fmt.Errorf("%s: %w", o.Key(), unix.ENODEV) // the file belongs to a device that is gone
+		return fmt.Errorf("%s: %w", o.Key(), unix.ENODEV) // the file belonged to a device that no longer exists
 	}
 	if !device.Equal(present, old) {
 		return fmt.Errorf("%s: written as if it were %v, but it is %v: %w", o.Key(), old, present, unix.EPROTO)

@@ -14,10 +14,10 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// write makes the effect of a write. The caller has checked the old value.
+// write changes the state as the write of an object does. The caller has checked the old value.
 func (k *Kernel) write(old, next device.Object) error {
 	if n, ok := old.(device.NAPIConfig); ok && next == nil {
-		// The queue makes and removes the NAPI, so the NAPI gets its defaults.
+		// The NAPI belongs to its queue and cannot be removed. It gets its defaults instead.
 		next = device.NAPIConfig{Dev: n.Dev, Queue: n.Queue, Threaded: "off"}
 	}
 	if next == nil {
@@ -44,8 +44,8 @@ func (k *Kernel) write(old, next device.Object) error {
 	return nil
 }
 
-// queueLen does what the kernel does when a device of txqueuelen 0 gets a qdisc
-// (net/sched/sch_api.c: qdisc_create).
+// queueLen sets a device's txqueuelen of 0 to the default. The kernel does so when the device gets
+// a qdisc (net/sched/sch_api.c: qdisc_create).
 func (k *Kernel) queueLen(dev string) {
 	key := device.File{Path: "/sys/class/net/" + dev + "/tx_queue_len"}.Key()
 	if f, ok := k.objs[key].(device.File); ok && f.Value == "0" {
@@ -55,7 +55,7 @@ func (k *Kernel) queueLen(dev string) {
 	}
 }
 
-// filtersGo removes a card's filters with its traffic classes.
+// filtersGo removes a card's filters if the card's traffic classes are removed.
 func (k *Kernel) filtersGo(o device.Object) {
 	q, ok := o.(device.Qdisc)
 	if !ok || q.Mode != device.ModeChannel {
@@ -69,7 +69,7 @@ func (k *Kernel) filtersGo(o device.Object) {
 	}
 }
 
-// validFlower refuses what cls_flower and a card refuse.
+// validFlower returns an error if cls_flower or the card would refuse the filter.
 func (k *Kernel) validFlower(f device.Flower) error {
 	q, _ := k.objs["qdisc/"+f.Dev+"/root"].(device.Qdisc)
 	if _, ok := k.objs["qdisc/"+f.Dev+"/clsact"]; !ok {
@@ -121,7 +121,7 @@ func (k *Kernel) removable(o device.Object) error {
 	return nil
 }
 
-// remove removes the object and the objects that the kernel removes with it.
+// remove removes an object, and the objects that the kernel removes with it.
 func (k *Kernel) remove(o device.Object) {
 	for _, c := range k.children(o) {
 		k.remove(c)
@@ -130,7 +130,7 @@ func (k *Kernel) remove(o device.Object) {
 	delete(k.foreign, o.Key())
 }
 
-// children returns the objects that depend on o.
+// children returns the objects that exist only together with o.
 func (k *Kernel) children(o device.Object) []device.Object {
 	var out []device.Object
 	for _, c := range k.objs {
@@ -157,15 +157,15 @@ func livesOn(c, o device.Object) bool {
 	default:
 		return false
 	}
-	_, class := c.(device.Class) // the kernel does not remove a class with its parent
+	_, class := c.(device.Class) // the kernel does not remove a class together with its parent
 	on := device.StandsOn(c)
 	return !class && len(on) > 0 && on[0] == o.Key()
 }
 
-// perQueue reports whether a root qdisc of that type has a class for each queue.
+// perQueue reports whether a root qdisc of that type has one class per queue.
 func perQueue(typ string) bool { return typ == "mq" || typ == "mqprio" }
 
-// major returns the qdisc handle "1:" of a class ID "1:10".
+// major returns the handle of the qdisc that a class belongs to: "1:" for "1:10".
 func major(id string) string {
 	m, _, _ := strings.Cut(id, ":")
 	return m + ":"
@@ -178,7 +178,7 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 		switch c.(type) {
 		case device.FilterEntry, device.FilterDefault, device.CPUQueue, device.CPUThread, device.CPULane,
 			device.XDPEntry:
-			continue // part of a program's own maps
+			continue // they belong to a program's own maps, so they are no occupants
 		}
 		out = append(out, c.Key())
 	}
@@ -188,7 +188,7 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 	return out, nil
 }
 
-// leadingTo returns the rules that lead to an RSS context.
+// leadingTo returns the rules that lead to the RSS context o.
 func (k *Kernel) leadingTo(o device.Object) []device.Rule {
 	table, ok := o.(device.RSSTable)
 	if !ok || table.Context == 0 {
@@ -268,7 +268,7 @@ func (k *Kernel) valid(old, next device.Object) error {
 	return nil
 }
 
-// validPoller refuses what package poller refuses.
+// validPoller returns an error if package poller would refuse the poller.
 func (k *Kernel) validPoller(p device.Poller) error {
 	if len(p.Queues) == 0 || len(p.CPUs) == 0 || p.Timeout == 0 {
 		return refuse(p, unix.EINVAL, "queues, CPUs or timeout")
@@ -383,7 +383,7 @@ func (k *Kernel) validRule(old device.Object, r device.Rule) error {
 	return nil
 }
 
-// validChannels refuses to drop queues that a table or a rule uses, as
+// validChannels returns an error if the new channels lack a queue that a table or a rule uses, as
 // net/ethtool/channels.c does.
 func (k *Kernel) validChannels(c device.Channels) error {
 	n := c.RX + c.Combined
@@ -406,7 +406,7 @@ func (k *Kernel) validChannels(c device.Channels) error {
 	return nil
 }
 
-// shrink removes the objects of queues that no longer exist.
+// shrink removes the objects of queues that no longer exist after a change of channels.
 func (k *Kernel) shrink(next device.Channels) {
 	for _, o := range k.Objects() {
 		if device.QueueOf(o) >= next.RX+next.Combined && device.DeviceOf(o) == next.Dev {
@@ -415,7 +415,7 @@ func (k *Kernel) shrink(next device.Channels) {
 	}
 }
 
-// grow makes the objects of new queues.
+// grow makes the objects of queues that are new after a change of channels.
 func (k *Kernel) grow(old, next device.Channels) {
 	was, is := old.RX+old.Combined, next.RX+next.Combined
 	for _, o := range maps.Clone(k.objs) {
@@ -430,8 +430,8 @@ func (k *Kernel) grow(old, next device.Channels) {
 	}
 }
 
-// fresh returns the object that a newly created queue q gets, copied from that of queue 0; nil
-// if it gets none.
+// fresh returns the object that a new queue q gets, where o is the same object of queue 0. It
+// returns nil if the new queue gets none.
 func (k *Kernel) fresh(o device.Object, q int) device.Object {
 	switch o := o.(type) {
 	case device.NAPIConfig:
@@ -449,7 +449,7 @@ func (k *Kernel) fresh(o device.Object, q int) device.Object {
 		dir, name := path.Split(o.Path)
 		kind, _, _ := strings.Cut(path.Base(dir), "-")
 		o.Path = fmt.Sprintf("%s/%s-%d/%s", path.Dir(path.Dir(path.Clean(o.Path))), kind, q, name)
-		o.Value = strings.Map(func(r rune) rune { // keeps the width of the mask
+		o.Value = strings.Map(func(r rune) rune { // the mask keeps its width
 			if r == ',' {
 				return r
 			}
@@ -460,8 +460,8 @@ func (k *Kernel) fresh(o device.Object, q int) device.Object {
 	return nil
 }
 
-// follow makes the changes that the kernel makes by itself after a write. The planner need not
-// know them.
+// follow makes further changes that the kernel makes by itself after a write. The planner does not
+// know of them.
 func (k *Kernel) follow(old, next device.Object) {
 	switch next := next.(type) {
 	case device.Qdisc:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package labtest runs tests on the hosts of a lab: threads in their namespaces, and traffic
-// between them that must not lose a packet. It is for tests only.
+// Package labtest helps tests that use a lab. It runs functions in the namespaces of the lab's
+// hosts, and sends traffic between the hosts that must lose no packet. It is for tests only.
 package labtest
 
 import (
@@ -31,8 +31,8 @@ func Up(t testing.TB, c lab.Config) *lab.Lab {
 	return l
 }
 
-// OnHost runs f on a thread in a host's network namespace and a mount namespace of its own. The
-// thread ends with f.
+// OnHost runs f on a thread in a host's network namespace and in a new mount namespace. The thread
+// ends with f.
 func OnHost[T testing.TB](t T, l *lab.Lab, host string, f func(t T)) {
 	t.Helper()
 	done := make(chan struct{})
@@ -61,17 +61,18 @@ func OnHost[T testing.TB](t T, l *lab.Lab, host string, f func(t T)) {
 	<-done
 }
 
-// EchoPort is the port of the server.
+// EchoPort is the UDP port of the servers of Traffic and Stream.
 const EchoPort = 7
 
-// Traffic is a client that sends requests and a server that answers.
+// Traffic is a client that sends requests and a server that answers each of them.
 type Traffic struct {
 	client, server *net.UDPConn
 	// Answered counts the answers since Reset.
 	Answered atomic.Uint64
 }
 
-// StartTraffic starts the server on UDP port EchoPort of the SUT, and connects the client.
+// StartTraffic starts the server on UDP port EchoPort of the SUT, and connects the client's socket
+// to it.
 func StartTraffic(t *testing.T, l *lab.Lab) *Traffic {
 	t.Helper()
 	tr := &Traffic{}
@@ -107,7 +108,8 @@ func (tr *Traffic) End() {
 // Reset sets Answered to 0.
 func (tr *Traffic) Reset() { tr.Answered.Store(0) }
 
-// Exchange sends times requests, one after the other. It fails if an answer is missing.
+// Exchange sends a number of requests, one after the other. It fails the test if an answer is
+// missing.
 func (tr *Traffic) Exchange(t *testing.T, times int) {
 	t.Helper()
 	b := make([]byte, 100)

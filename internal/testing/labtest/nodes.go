@@ -13,19 +13,19 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// Nodes are two NUMA nodes with one CPU each: the machine's own, or simulated ones.
+// Nodes are two NUMA nodes with one CPU each. They are the machine's own nodes or simulated ones.
 type Nodes struct {
-	// CPUs has one CPU of each node. Node maps a CPU to its node, and Mem a node to the node of
-	// its memory.
+	// CPUs has one CPU of each node. Node has the node of each CPU. Mem has, for each node, the node
+	// on which its processes get memory.
 	CPUs      []int
 	Node, Mem map[int]int
-	// Fake is a directory that replaces /sys/devices/system/node; "" if the machine has two
+	// Fake is a directory that is mounted over /sys/devices/system/node; "" if the machine has two
 	// nodes.
 	Fake string
 }
 
-// TwoNodes returns two nodes. If the machine has fewer, it simulates them below dir, one of
-// them without memory. It skips the test if there is only one CPU.
+// TwoNodes returns two nodes. If the machine has fewer, it writes two simulated nodes into dir; one
+// of them has no memory. It skips the test if there is only one CPU.
 func TwoNodes(t *testing.T, dir string) *Nodes {
 	t.Helper()
 	n := &Nodes{Node: map[int]int{}, Mem: map[int]int{}}
@@ -67,7 +67,7 @@ func (n *Nodes) write(t *testing.T, name, text string) {
 	must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)))
 }
 
-// Shown returns the command line that makes argv see these nodes.
+// Shown returns a command line that runs argv so that it sees these nodes.
 func (n *Nodes) Shown(argv ...string) []string {
 	if n.Fake == "" {
 		return argv

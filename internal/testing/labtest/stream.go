@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// A Stream sends numbered UDP packets from the client to EchoPort of the SUT, at most window of
-// them in flight.
+// A Stream sends numbered UDP packets from the client to EchoPort of the SUT. At most window
+// packets are on the way at a time.
 type Stream struct {
 	from, to *net.UDPConn
 	stop     chan struct{}
@@ -24,18 +24,18 @@ type Stream struct {
 	turn     chan struct{}
 }
 
-// window is the largest number of packets in flight. It is small, so that no queue of the
-// kernel is full: a lost packet was lost by a lane.
+// window is the largest number of packets on the way. It is so small that no queue of the kernel
+// becomes full. So if a packet is lost, the lane has lost it.
 const window = 16
 
 // Received is the result of a stream.
 type Received struct {
-	// Lost counts packets that never arrived. Overtaken counts packets that arrived after a
-	// later one.
+	// Lost counts packets that never arrived. Overtaken counts packets that arrived after a packet
+	// that was sent later.
 	Lost, Overtaken uint64
 }
 
-// StartStream starts a stream, which runs until End.
+// StartStream starts a stream. The stream runs until End.
 func StartStream(t *testing.T, l *lab.Lab) *Stream {
 	t.Helper()
 	s := &Stream{stop: make(chan struct{}), result: make(chan Received, 1), turn: make(chan struct{}, window)}
@@ -52,7 +52,7 @@ func StartStream(t *testing.T, l *lab.Lab) *Stream {
 	return s
 }
 
-// deadline bounds the wait for a packet.
+// deadline is the longest wait for one packet.
 const deadline = 2 * time.Second
 
 func (s *Stream) send(done chan<- struct{}) {
@@ -64,7 +64,7 @@ func (s *Stream) send(done chan<- struct{}) {
 			return
 		case s.turn <- struct{}{}:
 		case <-time.After(deadline):
-			return // so many packets were lost that the window is full
+			return // the window is full, because packets were lost
 		}
 		binary.NativeEndian.PutUint64(b, n)
 		if _, err := s.from.Write(b); err != nil {
@@ -110,7 +110,7 @@ func (s *Stream) receive(done <-chan struct{}) {
 	s.result <- r
 }
 
-// Wait returns when the given number of further packets has arrived.
+// Wait waits until a number of further packets has arrived.
 func (s *Stream) Wait(t *testing.T, packets uint64) {
 	t.Helper()
 	want := s.arrived.Load() + packets
@@ -122,7 +122,7 @@ func (s *Stream) Wait(t *testing.T, packets uint64) {
 	}
 }
 
-// End ends the stream. It returns the number of packets sent, and the result.
+// End ends the stream. It returns how many packets were sent, and the result.
 func (s *Stream) End(t *testing.T) (sent uint64, r Received) {
 	t.Helper()
 	close(s.stop)

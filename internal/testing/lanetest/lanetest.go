@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lanetest applies a lanes file in a test's namespace, with the packages that niclane
-// apply uses. It is for tests only.
+// Package lanetest applies a lanes file in the namespace of a test. It uses the same packages as
+// niclane apply. It is for tests only.
 package lanetest
 
 import (
@@ -26,8 +26,8 @@ func Observe(t testing.TB, devices ...string) *device.State {
 	return st
 }
 
-// XDPPackets returns how many packets niclane's XDP program on a device has counted for the
-// first lane, and in total.
+// XDPPackets returns counts of niclane's XDP program on a device: the packets of the first lane,
+// and all packets.
 func XDPPackets(t testing.TB, dev string) (lane, all uint64) {
 	t.Helper()
 	c, err := tc.Open()
@@ -46,7 +46,8 @@ func XDPPackets(t testing.TB, dev string) (lane, all uint64) {
 	return lane, all
 }
 
-// Apply applies a lanes file to devices whose state is st. The journal is in memory.
+// Apply applies a lanes file to devices whose present state is st. The journal exists only in
+// memory.
 func Apply(t testing.TB, k *apply.System, lanes string, st *device.State) *journal.Journal {
 	t.Helper()
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))

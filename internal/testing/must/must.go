@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package must checks errors in tests: those that must not occur, and those that must. It is
-// for tests only.
+// Package must checks errors in tests. Do is for calls that must succeed, Refuse for calls that
+// must fail. It is for tests only.
 package must
 
 import (
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Do ends the test if err is not nil.
+// Do ends the test with a failure if err is not nil.
 func Do(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -17,8 +17,7 @@ func Do(t testing.TB, err error) {
 	}
 }
 
-// Refuse fails the test unless err is the wanted error; what names the action that must be
-// refused.
+// Refuse fails the test if err is not the wanted error. what names the action that must fail.
 func Refuse(t testing.TB, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {

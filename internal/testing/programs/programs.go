@@ -15,11 +15,12 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// built is the environment variable with the path of niclane, beside which niclane-bench is. It
-// serves tests without a toolchain, in a guest.
+// built is an environment variable. It has the path of a niclane that is built already, with
+// niclane-bench in the same directory. Tests in a guest need it, because a guest has no Go
+// toolchain.
 const built = "NICLANE_BINARY"
 
-// Build builds programs into dir, each under its name, as make builds them.
+// Build builds programs into dir, each under its own name, with the same result as make.
 func Build(t testing.TB, dir string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -36,7 +37,7 @@ func Build(t testing.TB, dir string, names ...string) {
 	}
 }
 
-// Niclane builds niclane in a directory of the test and returns its path.
+// Niclane builds niclane in a temporary directory of the test and returns its path.
 func Niclane(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +45,7 @@ func Niclane(t testing.TB) string {
 	return filepath.Join(dir, program.Niclane)
 }
 
-// Readable builds programs in a directory of the test that all users can read, and returns the
+// Readable builds programs in a temporary directory that all users can read. It returns the
 // directory.
 func Readable(t testing.TB, names ...string) string {
 	t.Helper()

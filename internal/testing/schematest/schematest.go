@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schematest generates the published JSON schema of a record that niclane writes from
-// the record's Go type. It is for tests that compare both.
+// Package schematest generates a published JSON schema from the Go type of a record that niclane
+// writes. It is for tests that compare the schema with the type.
 package schematest
 
 import (
@@ -21,31 +21,31 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// A Record describes a schema and its source.
+// A Record describes a schema and the Go type from which it is generated.
 type Record struct {
-	// File is the schema's file. Dirs are the directories with the comments for it. Both are
-	// relative to the top of the source tree.
+	// File is the schema's file. Dirs are the directories whose Go comments become descriptions in the
+	// schema. All paths are relative to the top of the source tree.
 	File string
 	Dirs []string
-	// Value is a pointer to the record's type; its key "schema" holds Version. Without a Version
-	// it has no such key.
+	// Value is a pointer to a value of the record's type. If Version is not "", the record has a key
+	// "schema" with this version.
 	Value              any
 	Version            string
 	Title, Description string
-	// More are values of types that only the schemas from Mapper name.
+	// More are values of further types: those that occur only in schemas from Mapper.
 	More []any
-	// Lists is true if no list and no map is ever null.
+	// Lists is true if the record never has null in place of a list or a map.
 	Lists bool
-	// Mapper returns the schemas of types with their own JSON form; it may be nil.
+	// Mapper returns the schema of a type that defines its own JSON form. It may be nil.
 	Mapper func(reflect.Type) *reflecting.Schema
-	// Nullable reports other types than lists and maps that Go may write as null; it may be
-	// nil.
+	// Nullable reports whether Go may write null for a schema that is neither a list nor a map. It may
+	// be nil.
 	Nullable func(*reflecting.Schema) bool
-	// Adjust adds what the types do not tell; it may be nil.
+	// Adjust adds to the schema what the Go types do not say. It may be nil.
 	Adjust func(*reflecting.Schema)
 }
 
-// generate returns the schema of the Go types, with their comments.
+// generate returns the schema of the Go types, with their comments as descriptions.
 func (r *Record) generate(t *testing.T) []byte {
 	t.Helper()
 	from := &reflecting.Reflector{Anonymous: true, Mapper: r.Mapper, Namer: func(t reflect.Type) string {
@@ -95,8 +95,8 @@ func (r *Record) generate(t *testing.T) []byte {
 
 func qualified(t reflect.Type) string { return path.Base(t.PkgPath()) + "." + t.Name() }
 
-// Current fails unless the file's schema is that of the types. With update, it writes the file.
-// The test must run at the top of the source tree.
+// Current fails the test if the file does not have the schema of the types. With update, it first
+// writes the file. The test must run at the top of the source tree.
 func (r *Record) Current(t *testing.T, update bool) {
 	t.Helper()
 	want := r.generate(t)
@@ -110,7 +110,7 @@ func (r *Record) Current(t *testing.T, update bool) {
 	}
 }
 
-// Holds returns a function that checks a text against the schema in the file.
+// Holds returns a function that checks a JSON text against the schema in the file.
 func (r *Record) Holds(t *testing.T) func(text []byte) error {
 	t.Helper()
 	c := jsonschema.NewCompiler()

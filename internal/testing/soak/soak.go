@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package soak queries long-running processes under load, and checks that their resources do
-// not grow. It is for tests.
+// Package soak queries long-running processes under load. It checks that the processes do not use
+// more and more resources. It is for tests.
 package soak
 
 import (
@@ -21,41 +21,42 @@ import (
 // AsksEach is the number of queries to each process between two samples.
 const AsksEach = 20
 
-// Differences that do not count as growth: connections that a process under load has not closed
-// yet, threads for them, and temporary memory. A leak per answer exceeds them in seconds, and
-// one of a hundredth of that in an hour.
+// Differences that do not count as growth. A process under load has connections that are not closed
+// yet, threads for them, and temporary memory. If each answer leaks something, the leak exceeds
+// these limits within seconds; if one answer in a hundred does, within an hour.
 const (
 	spareDescriptors = AsksEach + 12
 	spareThreads     = 8
 	spareMemory      = 8 << 10 // kB
 )
 
-// A Process is a long-running process.
+// A Process is a long-running process with what was measured.
 type Process struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
-	// Ask sends a query; an error means that the answer is lost or wrong.
+	// Ask sends one query. It returns an error if the answer is lost or wrong.
 	Ask func() error `json:"-"`
-	// Answers counts correct answers, Lost the lost and wrong ones.
+	// Answers counts the correct answers. Lost counts the lost and the wrong ones.
 	Answers int    `json:"answers"`
 	Lost    int    `json:"lost"`
-	Wrong   string `json:"wrong,omitempty"` // reason of the first lost answer
+	Wrong   string `json:"wrong,omitempty"` // what was wrong with the first answer that counts as lost
 	Samples int    `json:"samples"`
-	// FirstHalf and SecondHalf are the maxima of the samples after the first fifth.
+	// FirstHalf and SecondHalf are the largest values in each half of the samples. The first fifth of
+	// all samples is left out.
 	FirstHalf  Usage `json:"firstHalf"`
 	SecondHalf Usage `json:"secondHalf"`
 
 	seen []Usage
 }
 
-// Usage is the resources of a process at one time.
+// Usage is what a process uses at one time.
 type Usage struct {
 	Descriptors int `json:"descriptors"`
-	Memory      int `json:"memoryKB"` // resident, anonymous
+	Memory      int `json:"memoryKB"` // resident anonymous memory
 	Threads     int `json:"threads"`
 }
 
-// Length returns the duration of the soak: NICLANE_SOAK, or d.
+// Length returns how long the soak lasts: NICLANE_SOAK if it is set, otherwise d.
 func Length(t *testing.T, d time.Duration) time.Duration {
 	v := os.Getenv("NICLANE_SOAK")
 	if v == "" {
@@ -68,8 +69,8 @@ func Length(t *testing.T, d time.Duration) time.Duration {
 	return length
 }
 
-// Overlay returns the -overlay flag for go build that adds collect.go of the soak's testdata to
-// the command in a directory. It makes the command collect garbage ten times a second.
+// Overlay returns the flag -overlay for go build. The flag adds testdata/collect.go to the command
+// in a directory, so that the command collects garbage ten times a second.
 func Overlay(t *testing.T, top, command string) string {
 	top, err := filepath.Abs(top)
 	must.Do(t, err)
@@ -84,9 +85,9 @@ func Overlay(t *testing.T, top, command string) string {
 	return "-overlay=" + file
 }
 
-// Run samples processes for the time length, and then judges them. Between two samples it
-// queries each one AsksEach times. It calls load before each round of queries, and rest
-// repeatedly until the next sample.
+// Run samples processes for the time length, and then judges them. Between two samples it sends
+// AsksEach queries to each process. It calls load before each round of queries. It calls rest again
+// and again until the next sample is due.
 func Run(t *testing.T, length time.Duration, processes []*Process, load, rest func()) {
 	every := min(max(length/100, 50*time.Millisecond), 5*time.Second)
 	for deadline := time.Now().Add(length); time.Now().Before(deadline) && !t.Failed(); {
@@ -113,7 +114,8 @@ func Run(t *testing.T, length time.Duration, processes []*Process, load, rest fu
 	write(t, length, processes)
 }
 
-// write writes a file for each process into the directory NICLANE_SOAK_OUT, if it is set.
+// write writes a file for each process into the directory that NICLANE_SOAK_OUT names. If it is not
+// set, write does nothing.
 func write(t *testing.T, length time.Duration, processes []*Process) {
 	to := os.Getenv("NICLANE_SOAK_OUT")
 	if to == "" {
@@ -165,7 +167,7 @@ func (p *Process) sample(t *testing.T) {
 	p.seen = append(p.seen, u)
 }
 
-// usage returns the resources of a process. If it has ended, the error is the kernel's.
+// usage returns what a process uses now. If the process has ended, the error is the kernel's.
 func usage(pid int) (u Usage, err error) {
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -186,7 +188,7 @@ func usage(pid int) (u Usage, err error) {
 	return u, nil
 }
 
-// judge compares the second half of the time with the first, and returns what is wrong.
+// judge compares the second half of the samples with the first, and returns what is wrong.
 func (p *Process) judge() (faults []string) {
 	steady := p.seen[len(p.seen)/5:]
 	p.FirstHalf, p.SecondHalf = most(steady[:len(steady)/2]), most(steady[len(steady)/2:])

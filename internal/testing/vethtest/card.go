@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// AddCard puts an emulated card behind Dev, in a mount namespace that ends with the test. Call
-// it in Run's f. The card's programs are not attached, so it steers no packets.
+// AddCard makes an emulated card behind Dev, in a mount namespace that ends with the test. Call it
+// in the function f of Run. The card's programs are not attached, so it steers no packets.
 func AddCard(t *testing.T, cfg emucard.Config) {
 	t.Helper()
 	OwnMounts(t)
@@ -22,8 +22,8 @@ func AddCard(t *testing.T, cfg emucard.Config) {
 	MakeCard(t, cfg)
 }
 
-// OwnMounts gives the test its own mount namespace with an empty /run. Call it once, in Run's
-// f.
+// OwnMounts moves the test into a new mount namespace with an empty /run. Call it once, in the
+// function f of Run.
 func OwnMounts(t *testing.T) {
 	t.Helper()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -43,7 +43,7 @@ func mount(t *testing.T, dir, fstype string) {
 	}
 }
 
-// MakeCard makes the card again, as a lab that goes down and up does.
+// MakeCard makes the card again, as happens if a lab goes down and up again.
 func MakeCard(t *testing.T, cfg emucard.Config) {
 	t.Helper()
 	link := Interface(t, Dev)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Command runs a command, whose words contain no spaces, and returns its output.
+// Command runs a command line and returns the output. It splits the line at spaces.
 func Command(t testing.TB, line string) string {
 	t.Helper()
 	words := strings.Fields(line)
@@ -19,8 +19,8 @@ func Command(t testing.TB, line string) string {
 	return string(out)
 }
 
-// IP runs ip(8) for each line of a script. It skips the test if the kernel lacks a kind of
-// link.
+// IP runs ip(8) once for each line of a script. If the kernel lacks a kind of device, it skips the
+// test.
 func IP(t testing.TB, script string) {
 	t.Helper()
 	for line := range strings.Lines(strings.TrimSpace(script)) {

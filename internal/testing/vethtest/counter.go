@@ -11,7 +11,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TCP returns a TCP counter of the thread's network namespace, by its name in /proc/net/snmp.
+// TCP returns a TCP counter of the calling thread's network namespace. name is its name in
+// /proc/net/snmp.
 func TCP(t testing.TB, name string) (n int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/thread-self/net/snmp")

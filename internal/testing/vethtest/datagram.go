@@ -21,7 +21,7 @@ type Datagram struct {
 	Payload  int    // bytes, at most 1472
 }
 
-// Frame returns the datagram's Ethernet frame, from one interface to another.
+// Frame returns an Ethernet frame with the datagram. from and to give its MAC addresses.
 func (d Datagram) Frame(from, to *net.Interface) []byte {
 	be := binary.BigEndian
 	b := append(append([]byte{}, to.HardwareAddr...), from.HardwareAddr...)
@@ -43,8 +43,8 @@ func (d Datagram) Frame(from, to *net.Interface) []byte {
 	return append(b, make([]byte, d.Payload)...)
 }
 
-// ParseDatagram parses a frame without a tag, whose IPv4 header has no options. ok is false for
-// all other frames.
+// ParseDatagram parses a frame with a UDP datagram, without a VLAN tag and without IPv4 options.
+// For all other frames, ok is false.
 func ParseDatagram(b []byte) (d Datagram, ok bool) {
 	const ip, udp, payload = 14, 14 + 20, 14 + 20 + 8
 	be := binary.BigEndian
@@ -55,7 +55,7 @@ func ParseDatagram(b []byte) (d Datagram, ok bool) {
 		true
 }
 
-// Interface returns a device of the thread's network namespace.
+// Interface returns a device of the calling thread's network namespace.
 func Interface(t testing.TB, name string) *net.Interface {
 	t.Helper()
 	i, err := net.InterfaceByName(name)
@@ -65,7 +65,8 @@ func Interface(t testing.TB, name string) *net.Interface {
 	return i
 }
 
-// SendFrame sends a frame n times on a device, with a priority (socket(7)).
+// SendFrame sends a frame n times on a device. The socket has the given priority (SO_PRIORITY,
+// socket(7)).
 func SendFrame(t testing.TB, device string, priority, n int, frame []byte) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)

@@ -13,9 +13,10 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// HoldIOUring keeps the sysctl kernel.io_uring_disabled unchanged until the test ends. The
-// sysctl belongs to the whole machine, and go test runs packages in parallel. A test that
-// changes it locks the file exclusively (flock(2)).
+// HoldIOUring makes sure that no other test changes the sysctl kernel.io_uring_disabled until this
+// test ends. The whole machine has one such sysctl, and go test runs packages in parallel. So
+// HoldIOUring takes a shared lock on the sysctl's file (flock(2)); a test that changes the sysctl
+// takes an exclusive one.
 func HoldIOUring(t testing.TB) {
 	t.Helper()
 	f, err := os.Open("/proc/sys/kernel/io_uring_disabled")

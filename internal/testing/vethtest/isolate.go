@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isolated is set in the process that Isolate starts.
+// isolated is an environment variable. It is set in the process that Isolate starts.
 const isolated = "NICLANE_TEST_ISOLATED"
 
-// Isolate runs a package's tests in network and mount namespaces of their own, with an empty
-// /run. It returns the exit code for os.Exit. The tests then see only their own objects, and
-// not what a killed run left in the host's /run. Control groups remain the host's, so tests put
-// their process ID into the names. Without root, the tests run in the present namespaces.
+// Isolate runs a package's tests in new network and mount namespaces with an empty /run, and
+// returns the exit code for os.Exit. So the tests see only their own objects, and nothing that a
+// killed run has left in the host's /run. The control groups are still the host's, so tests put
+// their process ID into names there. Without root rights, the tests run in the present namespaces.
 func Isolate(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		return m.Run()
@@ -51,8 +51,8 @@ func Isolate(m *testing.M) int {
 	return 0
 }
 
-// Main runs a package's tests, or the role that the first argument names, if the test started
-// its own program for it. Main does not return.
+// Main runs the tests of a package. But if the first argument names a role, Main runs that role
+// instead: a test has started its own program for it. Main does not return.
 func Main(m *testing.M, tests func(*testing.M) int, roles map[string]func(args []string) error) {
 	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
 		if err := roles[os.Args[1]](os.Args[2:]); err != nil {
@@ -64,7 +64,7 @@ func Main(m *testing.M, tests func(*testing.M) int, roles map[string]func(args [
 	os.Exit(tests(m))
 }
 
-// NeedRoot skips a test that only root can run.
+// NeedRoot skips the test if the user is not root.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -72,7 +72,7 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
-// NeedProgram skips a test if a program is not installed.
+// NeedProgram skips the test if a program is not installed.
 func NeedProgram(t testing.TB, name string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {

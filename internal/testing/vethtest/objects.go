@@ -10,13 +10,13 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Client of a kernel interface reads and writes objects.
+// A Client reads and writes the objects of a kernel interface.
 type Client interface {
 	Read(device.Object) (device.Object, error)
 	Write(old, next device.Object) error
 }
 
-// Write writes an object and reads it back. It ends the test if the value differs.
+// Write writes an object and reads it back. If the value differs, it ends the test.
 func Write(t testing.TB, c Client, old, next device.Object) {
 	t.Helper()
 	must.Do(t, c.Write(old, next))
@@ -28,7 +28,7 @@ func Write(t testing.TB, c Client, old, next device.Object) {
 	}
 }
 
-// Absent fails the test if an object with o's identity exists.
+// Absent fails the test if an object with the key of o exists.
 func Absent(t testing.TB, what string, c Client, o device.Object) {
 	t.Helper()
 	if got, err := c.Read(o); got != nil || err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Uplink makes a veth pair with eight queues, gives its first end the address 10.77.0.1/24 and
-// returns its name. It removes the pair when the test ends.
+// Uplink makes a veth pair with eight queues at each end. It gives the first end the address
+// 10.77.0.1/24 and returns its name. It removes the pair when the test ends.
 func Uplink(t testing.TB) string {
 	t.Helper()
 	NeedRoot(t)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vethtest gives a test its own network namespace with a multi-queue veth pair. It is
-// for tests only. The namespace ends with the test; nothing on the host changes.
+// Package vethtest runs a test in a new network namespace with a veth pair that has several queues.
+// It is for tests only. The namespace ends with the test, and nothing on the host changes.
 package vethtest
 
 import (
@@ -18,15 +18,16 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// Names of the pair's ends, both in the namespace.
+// The names of the veth pair's ends. Both are in the namespace.
 const (
 	Dev  = "v0"
 	Peer = "v1"
 )
 
-// Run runs f on a thread in a new network namespace with a veth pair, whose ends have the given
-// number of queues and are up. f must not start goroutines or subtests that use the namespace.
-// t.FailNow in f ends only f. Run skips the test if the namespace or the pair cannot be made.
+// Run runs f on a thread in a new network namespace with a veth pair. The pair's ends have the
+// given number of queues and are up. f must not start goroutines or subtests that use the
+// namespace. t.FailNow in f ends only f. If the namespace or the pair cannot be made, Run skips the
+// test.
 func Run[T testing.TB](t T, queues int, f func(t T)) {
 	t.Helper()
 	done := make(chan struct{})
@@ -51,8 +52,8 @@ func Run[T testing.TB](t T, queues int, f func(t T)) {
 	}
 }
 
-// OnOwnThread runs f on a thread that ends with f. It is never the main thread, whose
-// namespaces /proc/self shows.
+// OnOwnThread runs f on a thread that ends with f. It never uses the main thread, because
+// /proc/self shows the main thread's namespaces.
 func OnOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -126,9 +127,9 @@ func execute(c *netlink.Conn, typ netlink.HeaderType, flags netlink.HeaderFlags,
 	return err
 }
 
-// noLinkLocal makes an interface have only the IPv6 addresses that it is given. Otherwise the
-// kernel probes for duplicates and solicits routers seconds later, and tests that count packets
-// would count these.
+// noLinkLocal lets an interface have only the IPv6 addresses that a test gives it. With others, the
+// kernel would send packets seconds later, to look for duplicate addresses and for routers. Tests
+// that count packets would count these packets too.
 func noLinkLocal(c *netlink.Conn, name string) error {
 	const addrGenMode, none = 8, 1 // IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
 	ae := netlink.NewAttributeEncoder()
@@ -195,7 +196,7 @@ func AddAddress(t *testing.T, ifindex int, addr [4]byte, prefix uint8) {
 // errDeadline is the error of Until if its condition never became true.
 var errDeadline = errors.New("condition not met within a minute")
 
-// Until waits for a condition that the kernel fulfils by itself.
+// Until waits up to a minute for a condition that the kernel makes true by itself.
 func Until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; { // an emulated guest is slow

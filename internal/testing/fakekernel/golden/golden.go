@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden gives the planner's golden cases (lane/plan/testdata) to the tests of packages
-// that execute plans. It can start them from other states than the fixtures': random settings
-// and foreign objects. It changes no files.
+// Package golden gives the planner's golden cases (lane/plan/testdata) to tests of packages that
+// execute plans. A case can also start from another state than the recorded one, with random
+// settings and foreign objects. The package changes no files.
 package golden
 
 import (
@@ -25,15 +25,16 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Case is one golden case that has a plan.
+// A Case is a golden case whose lanes the planner does not refuse.
 type Case struct {
 	Name  string
 	State *device.State
-	// Lanes is the config; Before, if not empty, was applied earlier.
+	// Lanes is the text of the lanes file. Before, if not empty, is the text of a file that was
+	// applied earlier.
 	Lanes, Before string
 }
 
-// Cases reads the golden cases in dir whose plan is not refused.
+// Cases reads the golden cases in dir, without those whose lanes the planner refuses.
 func Cases(tb testing.TB, dir string) []Case {
 	tb.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
@@ -53,7 +54,7 @@ func Cases(tb testing.TB, dir string) []Case {
 		}
 		fixture, _, _ := strings.Cut(string(ar.Comment), ":")
 		b, err := os.ReadFile(filepath.Join(dir, fixture+".json"))
-		if errors.Is(err, fs.ErrNotExist) { // a real machine's fixture
+		if errors.Is(err, fs.ErrNotExist) { // then it is the recording of a real machine
 			b, err = os.ReadFile(filepath.Join(dir, "../../device/testdata", fixture+".json"))
 		}
 		must.Do(tb, err)
@@ -69,7 +70,7 @@ func Cases(tb testing.TB, dir string) []Case {
 	return out
 }
 
-// state decodes a fixture with a patch merged over it.
+// state decodes a recorded state, after it has merged a patch over it.
 func state(fixture []byte, patch string) (*device.State, error) {
 	if patch != "" {
 		var base, over any
@@ -88,8 +89,8 @@ func state(fixture []byte, patch string) (*device.State, error) {
 	return st, json.Unmarshal(fixture, st)
 }
 
-// merge does the same as merge in the planner's tests: maps by key, lists of equal length by
-// element.
+// merge works like merge in the planner's tests: it merges maps by key, and lists of equal length
+// by element.
 func merge(base, over any) any {
 	switch o := over.(type) {
 	case map[string]any:
@@ -110,7 +111,7 @@ func merge(base, over any) any {
 	return over
 }
 
-// Plan returns the plan for a config and a state.
+// Plan returns the plan for the text of a lanes file and a state.
 func Plan(lanes string, st *device.State, owned plan.Owned) (*plan.Plan, error) {
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
 	if err != nil {
@@ -119,9 +120,9 @@ func Plan(lanes string, st *device.State, owned plan.Owned) (*plan.Plan, error) 
 	return plan.Make(f.Intent, st, owned)
 }
 
-// Random returns the case with another state, which depends only on seed. The state has
-// settings that differ from all defaults, and foreign filters, rules and clsact. With seed 0 it
-// is the golden case.
+// Random returns the case with another state, which depends only on the case and the seed. That
+// state has settings that differ from all defaults, and foreign filters, rules and clsact qdiscs.
+// If seed is 0, Random returns the case unchanged.
 func (c Case) Random(seed uint64) Case {
 	if seed == 0 {
 		return c
@@ -155,7 +156,7 @@ func randomFiles(r *rand.Rand, st *device.State) {
 	}
 }
 
-// subset returns a random subset of of, with at least least members.
+// subset returns a random subset of the list of, with at least least members.
 func subset(r *rand.Rand, of []int, least int) []int {
 	var out []int
 	for _, x := range of {
@@ -172,12 +173,12 @@ func subset(r *rand.Rand, of []int, least int) []int {
 func randomDevice(r *rand.Rand, st *device.State, d *device.Device) {
 	d.RSS = slices.Clone(d.RSS)
 	for i := range d.RSS {
-		// A new list, because State.Clone shares the old one.
+		// Make a new list, because State.Clone shares the old one.
 		table := make([]int, len(d.RSS[i].Queues))
 		for k := range table {
 			table[k] = r.IntN(d.RxQueues)
 		}
-		// A table that no user has set is the driver's.
+		// If no user has set the table, it stays the driver's.
 		if d.RSS[i].Configured = r.IntN(2) == 0; d.RSS[i].Configured {
 			d.RSS[i].Queues = table
 		}

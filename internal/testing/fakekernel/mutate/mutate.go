@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutate makes wrong plans from right ones, to test the tests: a check of plans is as
-// good as the mutants it finds. No mutant is equivalent to the original. Steps change places
-// only if one needs the other, and values change only to values that the kernel distinguishes.
+// Package mutate makes wrong plans from right ones. With these mutants, tests find out how good a
+// check of plans is: it must find every mutant. No mutant does the same as the original. So two
+// steps change places only if one needs the other, and a value changes only to one that the kernel
+// treats differently.
 package mutate
 
 import (
@@ -20,7 +21,7 @@ type Mutant struct {
 	Steps []plan.Step
 }
 
-// All returns all mutants of a plan, always the same ones for the same plan.
+// All returns all mutants of a plan. The same plan always gives the same mutants.
 func All(steps []plan.Step) []Mutant {
 	var out []Mutant
 	add := func(name string, i int, mutated []plan.Step) {
@@ -28,15 +29,15 @@ func All(steps []plan.Step) []Mutant {
 	}
 	resized := slices.ContainsFunc(steps, func(s plan.Step) bool { _, ok := s.Object().(device.Channels); return ok })
 	for i, s := range steps {
-		// The kernel makes and removes threads with their NAPIs. So the first value may be any
-		// value, and the plan does not contain the removal.
+		// The kernel makes and removes a thread together with its NAPI. So the thread's old value does
+		// not matter, and the plan does not contain its removal.
 		thread := false
 		switch s.Object().(type) {
 		case device.Thread, device.CPUThread:
 			thread = true
 		}
-		// The same is true of objects that come and go with a queue when channels change: their
-		// earlier value may be lost.
+		// The same is true of objects that belong to a queue, if the number of channels changes: the
+		// kernel may not keep their old values.
 		queue := resized && OfQueue(s.Object())
 		grown := queue && s.Old == nil || OfQueue(s.Object()) && s.New == nil
 		if !grown && (!thread || s.New != nil) {
@@ -84,17 +85,18 @@ func with(steps []plan.Step, i int, s plan.Step) []plan.Step {
 	return out
 }
 
-// needs reports whether later requires earlier: it depends on an object that earlier makes, or
-// earlier fences the queues that later steers to.
+// needs reports whether earlier must come before later. It must if later depends on an object that
+// earlier makes. It also must if earlier removes queues from the default table that later uses for
+// a context.
 func needs(later, earlier plan.Step) bool {
 	if later.New == nil || earlier.New == nil {
-		// A removal requires that the dependent objects are gone.
+		// Before an object is removed, the objects that depend on it must be removed.
 		return later.New == nil && earlier.New == nil && hangsOn(earlier.Old, later.Old)
 	}
 	return later.Old == nil && earlier.Old == nil && hangsOn(later.New, earlier.New) || fences(earlier, later)
 }
 
-// hangsOn reports whether o exists only while on does.
+// hangsOn reports whether o can exist only while on exists.
 func hangsOn(o, on device.Object) bool {
 	switch on := on.(type) {
 	case device.Qdisc:
@@ -131,7 +133,7 @@ func hangsOn(o, on device.Object) bool {
 	return false
 }
 
-// OfQueue reports whether an object comes and goes with a queue.
+// OfQueue reports whether the kernel makes and removes an object together with its queue.
 func OfQueue(o device.Object) bool {
 	switch o := o.(type) {
 	case device.NAPIConfig, device.Affinity:
@@ -144,8 +146,8 @@ func OfQueue(o device.Object) bool {
 	return false
 }
 
-// fences reports whether earlier removes from the default table the queues that later gives to
-// a context.
+// fences reports whether earlier removes queues from the default table that later gives to another
+// context.
 func fences(earlier, later plan.Step) bool {
 	was, ok1 := earlier.Old.(device.RSSTable)
 	is, ok2 := earlier.New.(device.RSSTable)
@@ -158,7 +160,7 @@ func fences(earlier, later plan.Step) bool {
 	})
 }
 
-// variants returns values of the same object with another meaning.
+// variants returns other values of the same object, which the kernel treats differently.
 func variants(o device.Object) map[string]device.Object {
 	switch o := o.(type) {
 	case device.File:
@@ -203,7 +205,7 @@ func variants(o device.Object) map[string]device.Object {
 		ceil.Ceil += 8000
 		prio.Prio = (o.Prio + 1) % 8
 		burst.Burst += 4096
-		if o.Offload { // the kernel refuses a rank with offload
+		if o.Offload { // with offload, the kernel refuses a rank
 			return map[string]device.Object{"rate": rate, "ceiling": ceil, "burst": burst}
 		}
 		return map[string]device.Object{"rate": rate, "ceiling": ceil, "rank": prio, "burst": burst}
@@ -312,7 +314,7 @@ func fileVariants(f device.File) map[string]device.Object {
 	return map[string]device.Object{"value": v}
 }
 
-// shifted returns another set of IDs, never an equal one.
+// shifted returns a list with each ID increased by one, so it always differs from ids.
 func shifted(ids []int) []int {
 	if len(ids) == 0 {
 		return []int{0}
@@ -324,11 +326,11 @@ func shifted(ids []int) []int {
 	return out
 }
 
-// tableVariants returns tables with other queues: all entries moved within a range of one queue
-// more than the table uses, or the first entry changed.
+// tableVariants returns tables with other queues. In one, every entry is moved to the next queue,
+// and the table uses one queue more. In the other, only the first entry is changed.
 func tableVariants(t device.RSSTable) map[string]device.Object {
 	if t.Context == 0 && !t.Configured {
-		return nil // the driver's own table: its entries do not matter
+		return nil // the driver's own table, whose entries do not matter
 	}
 	highest := slices.Max(t.Queues)
 	flip, swap := t, t

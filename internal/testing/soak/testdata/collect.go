@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// init has every process of niclane collect its garbage ten times a second: what is
-// held by nothing is closed at once, not in hours. The soak builds it into the command.
+// init makes a process of niclane collect garbage ten times a second. If the code no longer holds a
+// descriptor that it needs, the collector closes it at once, and not after hours. The soak builds
+// this file into the command.
 func init() {
 	go func() {
 		for {
