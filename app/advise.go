@@ -23,7 +23,8 @@ type Advice struct {
 	Source   string   `json:"source"`
 }
 
-// Applications returns the names that Advise accepts, in the order of its results.
+// Applications returns the names that Advise accepts. Advise("") returns its results in the same
+// order.
 func Applications() []string {
 	var names []string
 	for _, a := range advisors {
@@ -40,8 +41,8 @@ var advisors = []struct {
 	{"spdk", spdk},
 }
 
-// Advise returns the settings of application name that match the lane. If name is "", it returns
-// those of all applications. For an unknown name, the error lists the known ones.
+// Advise returns the settings with which application name fits the lane. If name is "", it returns
+// the settings of all applications. If name is unknown, the error lists the known names.
 func Advise(l Lane, name string) ([]Advice, error) {
 	var out []Advice
 	for _, a := range advisors {
@@ -179,8 +180,8 @@ func spdk(l Lane) Advice {
 	}
 }
 
-// match returns a text about the numbers of the lane's queues and processors, and how to make them
-// equal.
+// match returns a text with the number of the lane's queues and processors. If they differ, the
+// text says how to make them equal.
 func match(l Lane) string {
 	q, c := l.Queues(), len(l.CPUs())
 	s := fmt.Sprintf("the lane has %s and %s", count(q, "queue"), count(c, "processor"))
@@ -197,8 +198,8 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// listenAt returns ADDRESS:PORT of the lane's first TCP member that has ports. If there is no
-// single address, ADDRESS is "*"; if there is no such member, PORT is "PORT".
+// listenAt returns ADDRESS:PORT of the lane's first TCP member that has ports. If that member has
+// no single address, ADDRESS is "*". If there is no such member, PORT is the word "PORT".
 func listenAt(l Lane) string {
 	port, addr := "PORT", "*"
 	for _, m := range l.Members {

@@ -28,8 +28,8 @@ type Target struct {
 }
 
 // Attach brings a running application into a lane: its processes, the processes that they start
-// later, and its sockets. The Result says what was done and what was not possible. If Attach fails,
-// it undoes its own changes.
+// later, and its sockets. The Result says what Attach has done, and what it could not do. On an
+// error, Attach has undone its changes.
 func Attach(l Lane, o Options, t Target) (_ *Result, err error) {
 	s, err := Open(o.RunDir)
 	if err != nil {
@@ -86,7 +86,7 @@ func (a *attachment) notef(format string, args ...any) {
 	a.notes = append(a.notes, fmt.Sprintf(format, args...))
 }
 
-// begin finds the application, starts its record and chooses its control groups.
+// begin finds the application, begins its record and chooses its control groups.
 func (a *attachment) begin(t Target) error {
 	pid, managed, err := a.find(t)
 	if err != nil {
@@ -125,8 +125,8 @@ func (a *attachment) begin(t Target) error {
 	case err != nil:
 		return err
 	case managed != nil:
-		// A unit or container stays in the groups that its manager chose. If the manager chose none in a
-		// hierarchy, niclane makes a group there.
+		// A unit or container stays in the control groups that its manager chose. If its manager chose no
+		// group in a hierarchy, niclane makes one there.
 		for _, h := range hs {
 			g := Group{Hierarchy: h.controller, Root: h.root, Path: h.of(r.Home)}
 			if !managed(g.Path) {
@@ -187,8 +187,8 @@ func (a *attachment) find(t Target) (pid int, managed func(path string) bool, er
 	return oldest(a.pids), within(want), nil
 }
 
-// within returns a function that splits a control group's path, and reports whether want accepts
-// one of the names in it.
+// within returns a function that gets the path of a control group. It reports whether want accepts
+// the name of that group, or of one of the groups above it.
 func within(want func(base string) bool) func(path string) bool {
 	return func(path string) bool { return slices.ContainsFunc(strings.Split(path, "/"), want) }
 }
@@ -212,8 +212,8 @@ func (a *attachment) findMachine(tap string) (pid int, managed func(path string)
 	return pid, nil, nil
 }
 
-// search returns the control group whose name want accepts. It is an error if there is none, or
-// more than one.
+// search returns the control group whose name want accepts. If there is no such group or more than
+// one, it returns an error.
 func (a *attachment) search(what string, want func(base string) bool) (Group, error) {
 	root, found, err := cgroup.Search(a.groups, want)
 	switch {
@@ -240,8 +240,8 @@ func oldest(pids []int) int {
 	return best
 }
 
-// sameNetns returns an error if the application is in another network namespace: its sockets then
-// do not use this namespace's lane.
+// sameNetns returns an error if the application is in another network namespace. The lane of this
+// namespace does not reach the application's sockets there.
 func sameNetns(pid int) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
@@ -260,8 +260,8 @@ func sameNetns(pid int) error {
 	return nil
 }
 
-// keepThreads records the affinity of each thread. The affinity can become wider when a process
-// moves into a cpuset (before Linux 6.2, it always does).
+// keepThreads records the affinity of each thread. This is needed because the affinity may become
+// wider when a process moves into a cpuset (always before Linux 6.2).
 func (a *attachment) keepThreads() error {
 	if len(a.record.CPUs) == 0 {
 		return nil
@@ -287,7 +287,8 @@ func (a *attachment) keepThreads() error {
 	return a.store.Save(a.record)
 }
 
-// move moves the processes into the groups, and also the processes that they start meanwhile.
+// move moves the application's processes into its groups. It also moves the processes that they
+// start meanwhile.
 func (a *attachment) move() error {
 	r := a.record
 	moved := map[int]bool{}
@@ -318,7 +319,7 @@ func (a *attachment) move() error {
 	return nil
 }
 
-// confine restricts the application to the processors of its record.
+// confine restricts the application to the processors in its record.
 func (a *attachment) confine() error {
 	r := a.record
 	if len(r.CPUs) == 0 {
@@ -385,7 +386,7 @@ func (a *attachment) confineGroup(g Group) error {
 }
 
 // classify gives the application's sockets the lane's priority, if the lane classifies packets by
-// control group. It sets sockets that exist already and sockets that are made later.
+// control group. It does so for the sockets that exist now and for later ones.
 func (a *attachment) classify() error {
 	if a.lane.Class == "" {
 		return nil
@@ -408,7 +409,7 @@ func (a *attachment) classify() error {
 	} else if !device.Equal(now, class) {
 		return fmt.Errorf("%s has another class already: %+v", class.Cgroup, now)
 	}
-	// This second write sets the priority of the sockets that the processes already had.
+	// Write the class again: this sets the priority of the sockets that the processes already have.
 	if err := client.Write(now, class); err != nil {
 		return err
 	}
@@ -461,7 +462,7 @@ type Choice struct {
 	Unit      string
 	Container string
 	Tap       string
-	// All selects every application of Lane, or of all lanes if Lane is "".
+	// All selects every application of Lane. If Lane is "", it selects every application of all lanes.
 	All bool
 }
 

@@ -17,9 +17,9 @@ import (
 )
 
 // A BusyPoll says how long an application polls the device's queues before it sleeps. niclane sets
-// this on epoll instances with EPIOCSPARAMS (ioctl_eventpoll(2), Linux 6.9), and on listeners and
-// UDP sockets with SO_BUSY_POLL (socket(7)). Connections inherit SO_BUSY_POLL from their listener.
-// The application needs no change: niclane uses duplicates of its descriptors (pidfd_getfd(2)).
+// this on epoll instances by EPIOCSPARAMS (ioctl_eventpoll(2), Linux 6.9). On listeners and UDP
+// sockets, it sets SO_BUSY_POLL (socket(7)), which connections inherit from their listener. The
+// application needs no change, because niclane duplicates its descriptors (pidfd_getfd(2)).
 type BusyPoll struct {
 	// Usecs is the polling time in µs: 1 to 1,000,000.
 	Usecs uint32 `json:"usecs"`
@@ -51,14 +51,15 @@ func (b BusyPoll) params() epollParams {
 	return epollParams{usecs: b.Usecs, budget: b.Budget, prefer: uint8(truth(b.Prefer))}
 }
 
-// A Busy counts the descriptors that set has changed or left.
+// A Busy says on how many descriptors the method set has changed busy polling.
 type Busy struct {
-	// Epolls and Sockets are the numbers of descriptors that poll now. Own is the number of
-	// descriptors that had settings by the application itself; set leaves them.
+	// Epolls and Sockets are the numbers of epoll instances and sockets that poll now. Own is the
+	// number of descriptors on which the application had set busy polling itself. set does not change
+	// these.
 	Epolls  int `json:"epolls"`
 	Sockets int `json:"sockets"`
 	Own     int `json:"own,omitempty"`
-	// NoEpoll is true if the kernel has no busy-poll settings for epoll instances.
+	// NoEpoll is true if the kernel cannot set busy polling on epoll instances.
 	NoEpoll bool `json:"noEpoll,omitempty"`
 }
 
@@ -78,9 +79,9 @@ func (b BusyPoll) set(pids []int, on bool) (Busy, error) {
 	return s.Busy, errors.Join(errs...)
 }
 
-// busyRead returns net.core.busy_read, which is the SO_BUSY_POLL of a new socket. The value holds
-// for all network namespaces, but only the first one has the file. Without the file, busyRead
-// returns 0, the likeliest value.
+// busyRead returns net.core.busy_read: the value of SO_BUSY_POLL on a new socket. One value is
+// valid in all network namespaces, but only the first namespace has the file. Without the file,
+// busyRead returns 0, the likeliest value.
 func busyRead() (int, error) {
 	text, err := os.ReadFile("/proc/sys/net/core/busy_read")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +134,7 @@ func (s *busySetter) process(pid int) error {
 			}
 			continue
 		}
-		// By now the number may be another file's. Each call in f fails on a descriptor of another kind,
+		// By now, descriptor number n may be another file. If it is of another kind, each call in f fails
 		// and changes nothing.
 		errs = append(errs, f(fd))
 		unix.Close(fd)
@@ -169,8 +170,9 @@ func (s *busySetter) epoll(fd int) error {
 	return nil
 }
 
-// socket sets listeners and UDP sockets. It leaves existing connections: an application that waits
-// for many connections has an epoll instance, and epoll sets that.
+// socket sets busy polling on listeners and UDP sockets. It does not change existing connections:
+// an application that waits for many connections uses an epoll instance, and function epoll sets
+// that.
 func (s *busySetter) socket(fd int) error {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || domain != unix.AF_INET && domain != unix.AF_INET6 {
@@ -278,8 +280,8 @@ type busyFollower struct {
 	looked time.Time
 }
 
-// tick sets the descriptors if the processes have changed, or if lookAgain has passed. A descriptor
-// that the application opens between two calls starts to poll at the second.
+// tick sets busy polling on all descriptors, if the processes have changed or if lookAgain has
+// passed. A descriptor that the application has just opened polls only after the next tick.
 func (f *busyFollower) tick(r *Record) {
 	pids, err := r.Groups[0].processes()
 	if err != nil || slices.Equal(pids, f.pids) && time.Since(f.looked) < lookAgain {

@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// polling returns how many epoll instances and listeners of a process have which settings. Keys are
+// polling counts the epoll instances and listeners of a process by their settings. The keys are
 // "epoll USECS/BUDGET/PREFER" and "listener USECS/PREFER".
 func (b *bed) polling(pid int) map[string]int {
 	b.Helper()
@@ -78,8 +78,8 @@ func noParams(t testing.TB, what string, errno error) {
 	t.Skipf("%s: %v: Linux %s has no parameters of epoll instances", what, errno, release)
 }
 
-// TestBusyPoll attaches a memcached with busy polling. The epoll instances, the listener and the
-// accepted connections get the settings, and memcached itself needs no change.
+// TestBusyPoll attaches an unmodified memcached with busy polling. Its epoll instances, its
+// listener and its accepted connections get the settings.
 func TestBusyPoll(t *testing.T) {
 	memcached, err := exec.LookPath("memcached")
 	if err != nil {
@@ -122,7 +122,7 @@ func TestBusyPoll(t *testing.T) {
 		t.Errorf("notes:\n%s", notes)
 	}
 
-	// The keeper also sets a process that enters the group later.
+	// If a process enters the group later, the keeper sets busy polling on it too.
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	must.Do(t, err)
 	defer unix.Close(epoll)
@@ -140,7 +140,7 @@ func TestBusyPoll(t *testing.T) {
 	b.nothingLeft()
 }
 
-// TestBusyPollOwn: settings that the application made itself stay as they are, in the lane and
+// TestBusyPollOwn: niclane keeps settings that the application made itself, both in the lane and
 // after it.
 func TestBusyPollOwn(t *testing.T) {
 	b := newBed(t)

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contained checks the network namespace of a container. If the container has a namespace of its
-// own, packets lose the priority from the control group when they leave it (net/core/dev.c:
-// __dev_forward_skb). The uplink's classifier and steering then know the container only by its
-// addresses, so the lanes file must list them.
+// contained checks the network namespace of a container. If the container has its own, packets that
+// leave it lose the priority that they got by control group (net/core/dev.c: __dev_forward_skb).
+// Then only the container's addresses show that a packet belongs to the lane. The lanes file must
+// list them, because the uplink's classifier and steering compare them.
 func (a *attachment) contained(pid int) error {
 	if sameNetns(pid) == nil {
 		return nil // the container uses the host's network
@@ -46,7 +46,7 @@ func (a *attachment) contained(pid int) error {
 	return nil
 }
 
-// has reports whether one of the lane's members matches an address.
+// has reports whether one of the lane's members has an address, or has none and so matches all.
 func (l Lane) has(addr netip.Addr) bool {
 	for _, m := range l.Members {
 		if len(m.Addrs) == 0 {

@@ -5,9 +5,9 @@
 // priority that the lane's classifier gives by control group. It also leads each connection to the
 // listener whose thread runs on the processor of the connection's queue.
 //
-// The package changes no application and writes no application's file. It replaces no program that
-// another owner attached to an application's sockets. Which thread serves a listener, it learns
-// from the kernel or the user, and never guesses. Where it does not know, the kernel's hash chooses
+// The package does not change an application or its files. It does not replace a program that
+// another owner attached to an application's sockets. The kernel or the user tells it which thread
+// serves a listener; it never guesses. If it does not know the thread, the kernel's hash chooses
 // the listener.
 //
 // Before the package makes an object, it records the object below the run directory. So Detach and

@@ -32,7 +32,8 @@ type follower struct {
 	pids    []int
 	cookies []uint64
 	settled bool
-	// looked is the time of the last look at listeners, observed that of the last look at queues.
+	// looked is when the follower last looked at the listeners. observed is when it last looked at the
+	// queues.
 	looked, observed time.Time
 }
 
@@ -49,8 +50,9 @@ func (f *follower) close() {
 	}
 }
 
-// tick looks at the listeners if something has changed or lookAgain has passed. It writes an error
-// into the report, and the next tick tries again. Until then the kernel's hash chooses.
+// tick looks at the listeners if something has changed or lookAgain has passed. After an error, it
+// writes a report, and the next tick tries again. Until then, the kernel's hash chooses the
+// listeners of connections.
 func (f *follower) tick(ctx context.Context) {
 	if !f.changed() && f.settled && time.Since(f.looked) < lookAgain {
 		return
@@ -74,7 +76,7 @@ func (f *follower) tick(ctx context.Context) {
 	_ = f.store.report(f.record.ID, report)
 }
 
-// changed reports whether the processes or listeners differ from those of the last look.
+// changed reports whether the processes or the listeners are others than at the last look.
 func (f *follower) changed() bool {
 	var err error
 	if f.diag == nil {
@@ -111,8 +113,8 @@ func (f *follower) keep(t Thread) error {
 	return s.Save(r)
 }
 
-// add records a thread, unless the record has it already: then the record has its affinity from
-// before niclane.
+// add records a thread. If the record has the thread already, add does nothing, because the record
+// has the affinity from before niclane.
 func (r *Record) add(t Thread) {
 	if !slices.ContainsFunc(r.Threads, func(x Thread) bool { return x.Process == t.Process }) {
 		r.Threads = append(r.Threads, t)

@@ -33,8 +33,9 @@ type Group struct {
 // Dir returns the group's directory.
 func (g Group) Dir() string { return filepath.Join(g.Root, g.Path) }
 
-// add makes an empty group. A group of cgroup v1's cpuset also gets processors and memory nodes: a
-// process can enter only then (cpusets(7)).
+// add makes a group without processes. In the cpuset hierarchy of cgroup v1, it also sets the
+// group's processors and memory nodes, because no process could enter the group without them
+// (cpusets(7)).
 func (g Group) add(cpus, mems []int) error {
 	if err := os.Mkdir(g.Dir(), 0o755); err != nil {
 		return fmt.Errorf("control group: %w", err)

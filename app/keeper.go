@@ -22,14 +22,14 @@ import (
 // KeeperArg is the first argument that makes niclane run as a keeper.
 const KeeperArg = "internal-keeper"
 
-// lookEvery is the interval at which the keeper looks for new processes and listeners. Until it
-// finds a new listener, the kernel's hash gives connections to that listener. No connection is
-// lost, but they may be on the wrong processor.
+// lookEvery is how often the keeper looks for new processes and listeners. Until the keeper has
+// found a new listener, the kernel's hash also gives connections to it. No connection is lost, but
+// such a connection may be on the wrong processor.
 const lookEvery = 200 * time.Millisecond
 
-// startKeeper starts the keeper: a process that follows an application and cleans up after it. A
-// launcher starts the keeper and ends, so that the keeper is no child of this process. This process
-// will become the application, and the application must have only children that it started itself.
+// startKeeper starts the keeper, the process that follows an application and cleans up after it.
+// This process is about to become the application, and an application must not have a child that it
+// did not start. So startKeeper starts a launcher, which starts the keeper and ends.
 func (s *Store) startKeeper(r *Record, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("no keeper")
@@ -59,7 +59,7 @@ func (s *Store) startKeeper(r *Record, argv []string) error {
 	return s.Save(r)
 }
 
-// stopKeeper kills the keeper. If the keeper itself calls it, it does nothing.
+// stopKeeper kills the keeper. It does nothing if it runs in the keeper itself.
 func (r *Record) stopKeeper() error {
 	if r.Keeper == nil || r.Keeper.PID == os.Getpid() {
 		return nil
@@ -78,7 +78,7 @@ func (r *Record) stopKeeper() error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("keeper: %w", err)
 	}
-	// SIGKILL is safe, because the keeper holds nothing that outlasts it. Wait until it has ended.
+	// The keeper cleans up nothing when it ends, so SIGKILL is safe. Wait until it has ended.
 	for {
 		// The Go runtime's signals interrupt poll.
 		if _, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000); err != unix.EINTR {
@@ -99,7 +99,7 @@ func RunKeeper(args []string) error {
 	return fmt.Errorf("%s: want DIR and ID", KeeperArg)
 }
 
-// launch starts the keeper. When the keeper is ready, it prints the keeper's PID.
+// launch starts the keeper. When the keeper is ready, launch prints the keeper's PID.
 func launch(args []string) error {
 	cmd := exec.Command("/proc/self/exe", append([]string{KeeperArg}, append(args, "keep")...)...)
 	cmd.Args[0] = "niclane"
@@ -174,8 +174,8 @@ func (k *keeper) run(ctx context.Context, r *Record) error {
 // followed reports whether the keeper has work while the application runs.
 func (r *Record) followed() bool { return r.Listeners != nil || r.BusyPoll != nil }
 
-// wait waits until the keeper must look again. If it only has to notice the end of process main, it
-// waits for that end.
+// wait waits until the keeper must look again. If the keeper has nothing to do before the
+// application ends, wait waits for that end. main is the pidfd of the application's process.
 func (k *keeper) wait(ctx context.Context, r *Record, main int) error {
 	if !r.followed() && r.Process.Alive() && main > 0 {
 		for {
@@ -210,8 +210,9 @@ func (k *keeper) end() error {
 	return s.undo(r)
 }
 
-// leaveGroups moves the keeper to the root of the hierarchies in which a service manager kills a
-// service's processes. The keeper must outlive the service that started it.
+// leaveGroups moves the keeper out of the control groups of the service that started it, to the
+// root of each hierarchy. The service manager would otherwise kill the keeper together with the
+// service.
 func leaveGroups() {
 	c, err := findGroups()
 	if err != nil {
@@ -219,7 +220,7 @@ func leaveGroups() {
 	}
 	for _, h := range []hierarchy{{"", c.V2}, {"cpuset", c.V1["cpuset"]}} {
 		if h.root != "" {
-			// If the kernel refuses the move, the keeper ends with its service.
+			// If the kernel refuses the move, the keeper ends together with its service.
 			_ = Group{Root: h.root, Path: "/"}.join(os.Getpid())
 		}
 	}

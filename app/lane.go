@@ -14,30 +14,31 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Lane describes an applied lane, with what its applications need.
+// A Lane describes an applied lane: what its applications need to know.
 type Lane struct {
 	Name string `json:"name"`
 	// Config is the path of the lanes file.
 	Config string `json:"config"`
 	// Fitted describes the lane on each of its devices.
 	Fitted []plan.FittedLane `json:"fitted"`
-	// Named is true if the lanes file names the lane's processors. niclane then confines the lane's
-	// applications to them.
+	// Named is true if the lanes file gives the lane processors by number. The lane's applications may
+	// then run only on these.
 	Named   bool          `json:"named,omitempty"`
 	Members []Member      `json:"members,omitempty"`
 	Poller  intent.Poller `json:"poller"`
-	// Nodes has the processors of each NUMA node if the application has one instance per node. A
-	// connection then goes only to listeners on the node where it arrives. nil means one instance.
+	// Nodes has the processors of each NUMA node, if the application has one instance per node. A
+	// connection then goes only to listeners on the node where it arrives. If the application has one
+	// instance in all, Nodes is nil.
 	Nodes [][]int `json:"nodes,omitempty"`
 	// ByGroup is true if the lane classifies packets by control group.
 	ByGroup bool `json:"byGroup,omitempty"`
-	// Class is the priority that the sockets of a control group get from cgroup-sockops (CgroupClass).
-	// Other classifiers have none, so it is "".
+	// Class is the priority that the classifier cgroup-sockops gives the sockets of a control group
+	// (CgroupClass). With other classifiers, it is "".
 	Class string `json:"class,omitempty"`
 	// Handed is true if XDP redirects the lane's packets to other processors. Its connections
 	// then have no NAPI ID.
 	Handed bool `json:"handed,omitempty"`
-	// NetPrio is the priority from the net_prio controller, by the name of the device.
+	// NetPrio is the priority that the net_prio controller gives. Keys are the names of the devices.
 	NetPrio map[string]string `json:"netPrio,omitempty"`
 }
 
@@ -105,7 +106,8 @@ func (l Lane) Ports(protocol string) []uint16 {
 }
 
 // Find returns the applied lane called name. journals are the journals of this boot and network
-// namespace. If file is not "", it is an absolute path, and only lanes of that file count.
+// namespace. file is "" or the absolute path of a lanes file; Find then considers only lanes of
+// that file.
 func Find(journals []*journal.Journal, name, file string) (Lane, error) {
 	var found []Lane
 	var there []string
@@ -173,7 +175,7 @@ func lanes(j *journal.Journal) []Lane {
 	return out
 }
 
-// ask copies processors, poller and members from the lane of the lanes file.
+// ask copies from the lanes file: the members, the poller, and whether the file names processors.
 func (l *Lane) ask(in *intent.Lane) {
 	l.Named, l.Poller = len(in.CPUs) > 0, in.Poller
 	for _, m := range in.Members {

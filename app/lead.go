@@ -14,24 +14,26 @@ import (
 	"github.com/niclane/niclane/app/sockiter"
 )
 
-// A Leading distributes connections over the instances of an application, one on each NUMA node. A
-// connection goes to the instance on the node where its packets arrive. No lane is needed.
+// A Leading says how to distribute connections over the instances of an application, one on each
+// NUMA node. A connection goes to the instance on the node where its packets arrive. This needs no
+// lane.
 type Leading struct {
 	Ports []uint16
-	// Nodes has the processors of each instance's node. Packets that arrive on one of these processors
-	// belong to the instance whose threads run only on that node.
+	// Nodes has the processors of each instance's node. A connection that arrives on one of them goes
+	// to the instance on that node: the one whose threads may run only there.
 	Nodes [][]int
-	// Only is the index of the instance that gets all connections; -1: none does. If an instance does,
-	// Others must have the processors that are on no instance's node.
+	// Only is the index of the one instance that gets all connections. If Only is -1, each instance
+	// gets the connections of its node. If it is not, Others must have all processors that are on no
+	// instance's node.
 	Only   int
 	Others []int
 	// Processes returns the PIDs of the application.
 	Processes func() ([]int, error)
 }
 
-// Lead sets the program and its tables once. They last as long as the listeners and need no
-// process. Lead returns the groups of listeners. If an instance has no listener that can get
-// connections, it returns an error.
+// Lead sets the program and its tables. They last as long as the listeners and need no process.
+// Lead returns the groups of listeners. If an instance has no listener that can get connections, it
+// returns an error.
 func Lead(c Leading) ([]ListenGroup, error) {
 	devices, err := notLoopback()
 	if err != nil {
@@ -79,7 +81,7 @@ type arrival struct {
 }
 
 // tables assigns to each processor the listeners of the instance on its node. placed is the number
-// of listeners on a known node.
+// of listeners whose node is known.
 func (a *arrival) tables(ls []Listening) (s spreading, placed int) {
 	s.devices, s.cpus = a.devices, map[int][]int{}
 	of := a.byInstance(ls)
@@ -101,7 +103,7 @@ func (a *arrival) tables(ls []Listening) (s spreading, placed int) {
 	return s, placed
 }
 
-// byInstance returns the indexes of the listeners in ls that belong to each instance.
+// byInstance returns, for each instance, the indexes of its listeners in ls.
 func (a *arrival) byInstance(ls []Listening) [][]int {
 	out := make([][]int, len(a.Nodes))
 	for i, l := range ls {
@@ -112,8 +114,8 @@ func (a *arrival) byInstance(ls []Listening) [][]int {
 	return out
 }
 
-// check returns an error if the group lacks a listener of an instance, or if its connections are
-// not led.
+// check returns an error if an instance has no listener in the group, or if niclane does not lead
+// the group's connections.
 func (a *arrival) check(g ListenGroup) error {
 	lacking := a.lacking(g.Listeners)
 	if len(lacking) == 0 && g.Led {
@@ -146,8 +148,8 @@ func (a *arrival) lacking(ls []Listening) (out []int) {
 	return out
 }
 
-// Leads returns how many connections to some ports were given to listeners since Lead: by queue, by
-// processor, and by the kernel's hash.
+// Leads returns how many connections to some ports niclane's programs have given to listeners: by
+// queue, by processor, and by the kernel's hash.
 func Leads(ports []uint16) (c reuseport.Counts, err error) {
 	socks, err := sockiter.List(sockiter.Filter{Ports: ports, Listeners: true})
 	if err != nil {
@@ -175,7 +177,8 @@ func Leads(ports []uint16) (c reuseport.Counts, err error) {
 	return c, nil
 }
 
-// HomeOf returns the index of the node in nodes that serves a listener, or -1 if none does.
+// HomeOf returns the index in nodes of the node that serves a listener. If there is none, it
+// returns -1.
 func HomeOf(l Listening, nodes [][]int) int {
 	return slices.IndexFunc(nodes, func(n []int) bool { return l.Home != "" && l.Home == homeName(n) })
 }

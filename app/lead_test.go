@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestArrival: connections go to the instance on the node where they arrive, or all to one
-// instance, for any number of listeners.
+// TestArrival: for any number of listeners, each connection goes to the instance on the node where
+// it arrives, or all go to one instance.
 func TestArrival(t *testing.T) {
 	nodes := [][]int{{0, 1}, {4, 5}}
 	listeners := []Listening{{Home: "0-1"}, {Home: "4-5"}, {CPU: 0}, {Home: "0-1"}}

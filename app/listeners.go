@@ -24,19 +24,19 @@ type Listening struct {
 	PID   int            `json:"pid,omitempty"`
 	// Thread is the ID of the thread that serves the listener, 0 if unknown.
 	Thread int `json:"thread,omitempty"`
-	// CPU is the processor of that thread, -1 if unknown. Why is then the reason.
+	// CPU is the processor of that thread. If it is unknown, CPU is -1 and Why is the reason.
 	CPU int    `json:"cpu"`
 	Why string `json:"why,omitempty"`
-	// Home is the NUMA node that serves the listener, as the list of the node's processors. It is ""
-	// if unknown, or if connections are not led by node.
+	// Home is the NUMA node that serves the listener. It is written as the list of the node's
+	// processors. It is "" if the node is unknown, or if connections are not led by node.
 	Home string `json:"home,omitempty"`
 }
 
-// A ListenGroup is one group of listeners that share a port (SO_REUSEPORT).
+// A ListenGroup describes one group of listeners that share a port (SO_REUSEPORT).
 type ListenGroup struct {
 	Listeners []Listening `json:"listeners"`
-	// Led is true if niclane leads connections to the listeners by queue. Why says why it does not, or
-	// what is missing.
+	// Led is true if niclane leads connections to the listeners. Why is the reason if it does not, or
+	// not for all listeners.
 	Led bool   `json:"led"`
 	Why string `json:"why,omitempty"`
 }
@@ -49,8 +49,8 @@ type QueueCPU struct {
 	CPU    int    `json:"cpu"`
 }
 
-// queueCPUs returns the processor of each of a lane's queues. This is the one processor of the
-// NAPI's thread or interrupt. If there are several or none, it is the lane's processor that niclane
+// queueCPUs returns the processor of each of a lane's queues. This is the processor of the NAPI's
+// thread or interrupt, if there is exactly one. Otherwise, it is the lane's processor that niclane
 // assigns to the queue.
 func queueCPUs(l Lane, st *device.State) []QueueCPU {
 	var out []QueueCPU
@@ -120,8 +120,8 @@ type leader struct {
 	// pids returns the application's processes. If pids is nil, they are the processes in the record's
 	// group.
 	pids func() ([]int, error)
-	// arrival makes the tables by the processor on which packets arrive. If it is nil, the leader
-	// makes them by the lane's queues.
+	// arrival makes tables by the processor on which packets arrive. If arrival is nil, the leader
+	// makes tables by the lane's queues.
 	arrival *arrival
 }
 
@@ -132,8 +132,8 @@ func (ld *leader) processes() ([]int, error) {
 	return ld.record.Groups[0].processes()
 }
 
-// look finds the application's listeners and leads connections to them, as far as their threads and
-// processors are known.
+// look finds the application's listeners. It leads connections to those listeners whose thread and
+// processor are known.
 func (ld *leader) look() ([]ListenGroup, error) {
 	pids, err := ld.processes()
 	if err != nil {
@@ -224,8 +224,8 @@ func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descripto
 	return g
 }
 
-// place sets the listeners' processors as the user gave them. If the user gave none but asked to
-// pin, it pins the listeners' threads to processors of the lane.
+// place sets the processors of the listeners. If the user gave processors, it takes these.
+// Otherwise, if the user asked for it, it pins the listeners' threads to processors of the lane.
 func (ld *leader) place(ls []Listening) error {
 	if told := ld.record.Listeners.CPUs; told != nil {
 		if len(told) != len(ls) {
@@ -331,9 +331,9 @@ func (ld *leader) picker(socks []sockiter.Socket, d descriptors) (*reuseport.Pic
 	if err != nil {
 		return nil, err
 	}
-	// Attach the picker before its tables are filled. With empty tables, the kernel's hash makes every
-	// choice. But from now on, if a listener closes, the kernel moves its waiting connections to
-	// others.
+	// Attach the picker before its tables are filled. Its tables are empty now, so the kernel's hash
+	// still chooses. But if a listener closes from now on, the kernel already moves its waiting
+	// connections to other listeners.
 	if err := d.use(socks[0], p.Attach); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -354,7 +354,8 @@ func freeSlots(taken map[uint64]uint32) []uint32 {
 	return free
 }
 
-// A spreading is the tables before slots are known. Its lists contain indexes of listeners.
+// A spreading has the tables before the listeners have slots. Its lists contain the indexes of
+// listeners.
 type spreading struct {
 	devices []uint32
 	queues  []QueueCPU
@@ -388,7 +389,7 @@ func (ld *leader) tables(ls []Listening) (s spreading, placed int) {
 	return s, placed
 }
 
-// with returns the tables with each listener's slot in place of its index.
+// with returns the tables of s. In them, each listener's index is replaced by its slot.
 func (s spreading) with(slot []uint32) reuseport.Tables {
 	t := reuseport.Tables{Devices: s.devices, Queues: map[reuseport.Queue]reuseport.QueueTable{},
 		CPUs: map[uint32][]uint32{}}
@@ -412,9 +413,9 @@ func (s spreading) with(slot []uint32) reuseport.Tables {
 	return t
 }
 
-// use calls f with a duplicate of a listener's descriptor and then closes the duplicate. If it
-// stayed open after the application closed the listener, the kernel would give it connections that
-// nothing accepts.
+// use calls f with a duplicate of a listener's descriptor, and then closes the duplicate. A
+// duplicate must not stay open: after the application has closed the listener, the kernel would
+// still give the duplicate connections, and nothing would accept them.
 func (d descriptors) use(s sockiter.Socket, f func(fd int) error) error {
 	for _, h := range d.holders[s.Inode] {
 		pidfd, err := unix.PidfdOpen(h.pid, 0)

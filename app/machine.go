@@ -21,14 +21,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A machine is a virtual machine. The tap or macvtap on the host, to which its network card is
-// connected, identifies it.
+// A machine is a virtual machine. niclane identifies it by the tap or macvtap on the host to which
+// its network card is connected.
 type machine struct {
 	pid  int // process that has the device open: QEMU or another
 	link netlink.Link
 }
 
-// findMachine finds the virtual machine at a tap or macvtap: the process that has the device open.
+// findMachine finds the process that has a tap or macvtap open, and so its virtual machine.
 func findMachine(tap string) (*machine, error) {
 	link, err := netlink.LinkByName(tap)
 	if err != nil {
@@ -87,17 +87,17 @@ func holdsTap(pid, fd, tap string) bool {
 	return false
 }
 
-// managedMachine reports whether a control group belongs to the manager of a virtual machine. It is
-// systemd's scope (machine-qemu\x2d1\x2dNAME.scope), or libvirt's own group
-// (qemu-1-NAME.libvirt-qemu). libvirt puts a machine's threads into groups below its group.
+// managedMachine reports whether a control group, by its name, belongs to the manager of a virtual
+// machine: to systemd (machine-qemu\x2d1\x2dNAME.scope) or to libvirt (qemu-1-NAME.libvirt-qemu).
+// libvirt puts a machine's threads into groups below that group.
 func managedMachine(base string) bool {
 	return strings.HasPrefix(base, "machine-") && strings.HasSuffix(base, ".scope") ||
 		strings.HasSuffix(base, ".libvirt-qemu")
 }
 
-// vhost returns the kernel threads that move a machine's packets. From Linux 6.4 they are threads
-// of the machine's process. Before, they are children of kthreadd and have that process's PID in
-// their names (vhost_dev_set_owner in drivers/vhost/vhost.c).
+// vhost returns the kernel threads that move a machine's packets. It is for Linux before 6.4, where
+// they are children of kthreadd. Their names have the PID of the machine's process
+// (vhost_dev_set_owner in drivers/vhost/vhost.c). From 6.4, they are threads of that process.
 func vhost(pid int) ([]int, error) {
 	name := fmt.Sprintf("vhost-%d", pid)
 	tids, err := processes()
@@ -117,8 +117,8 @@ func vhost(pid int) ([]int, error) {
 	return found, nil
 }
 
-// guest adds notes about the machine: which of its addresses the lane lacks, and whether it has
-// more processors than the lane.
+// guest adds notes about a machine: addresses that the machine has but the lane lacks, and whether
+// the machine has more processors than the lane.
 func (a *attachment) guest(m *machine) error {
 	if a.lane.ByGroup {
 		return fmt.Errorf("lane %s tells packets apart by control group, but a machine's packets come from no "+
@@ -157,8 +157,8 @@ func (a *attachment) guest(m *machine) error {
 	return nil
 }
 
-// vcpus returns the threads of QEMU that run the machine's processors. They are named "CPU 0/KVM",
-// if QEMU names threads (-name debug-threads=on, which libvirt sets).
+// vcpus returns QEMU's threads that run the machine's processors. It finds them by names such as
+// "CPU 0/KVM", which QEMU sets only with -name debug-threads=on. libvirt uses that option.
 func vcpus(pid int) []int {
 	var found []int
 	for _, tid := range threads(pid) {
@@ -169,9 +169,9 @@ func vcpus(pid int) []int {
 	return found
 }
 
-// neighbours returns the addresses behind a device. macs are the link-layer addresses that the
-// bridge has learnt at a tap, or a macvtap's own. addrs are the IP addresses that the host knows
-// for them.
+// neighbours returns the addresses behind a device. macs are MAC addresses: those that the bridge
+// has learnt at a tap, or the own address of a macvtap. addrs are the IP addresses that the host
+// knows for these MAC addresses.
 func neighbours(link netlink.Link) (macs []net.HardwareAddr, addrs []netip.Addr, err error) {
 	index := link.Attrs().Index
 	if link.Type() != (&netlink.Tuntap{}).Type() {

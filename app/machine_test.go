@@ -174,8 +174,8 @@ func (b *bed) scope(pid int) {
 	}
 }
 
-// TestMachineAddresses: Attach notes a machine's address that the lane lacks. It learns the
-// addresses from the bridge and the host's neighbour table.
+// TestMachineAddresses: Attach adds a note if a machine has an address that the lane lacks. It
+// finds the machine's addresses in the tables of the bridge and the host.
 func TestMachineAddresses(t *testing.T) {
 	b := newBed(t)
 	b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
@@ -207,7 +207,7 @@ func TestNoMachine(t *testing.T) {
 	} {
 		b.refuses(options(b.dir), app.Target{Tap: tap}, want)
 	}
-	// Two processes hold queues of one tap.
+	// Make two processes hold one queue each of the same tap.
 	var fds []int
 	for range 2 {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)

@@ -8,9 +8,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Place confines the calling thread to processors and to the memory of NUMA nodes. A program that
-// the thread executes inherits this. Place is for an instance of an application that is in a lane
-// already. The caller must have locked the thread to its goroutine.
+// Place restricts the calling thread to processors and to the memory of NUMA nodes. A program that
+// the thread executes inherits this. Place is for an instance of an application whose lane is set
+// up already. The caller must have called runtime.LockOSThread.
 func Place(cpus, mems []int) error {
 	if err := setAffinity(0, cpus); err != nil {
 		return err
@@ -18,9 +18,9 @@ func Place(cpus, mems []int) error {
 	return bind(mems)
 }
 
-// findHomes sets the node of each listener. It is the node on which all threads run that could
-// serve the listener: all threads of the processes that hold it. So it is known even if the serving
-// thread is not.
+// findHomes sets the node of each listener. All threads that could serve the listener must run on
+// that node: all threads of the processes that have the listener open. So the node can be known
+// even if the serving thread is not.
 func (ld *leader) findHomes(ls []Listening, d descriptors) {
 	for i := range ls {
 		var cpus []int

@@ -21,21 +21,21 @@ import (
 type Options struct {
 	// RunDir is the directory of the records.
 	RunDir string
-	// State is the state of the machine, with the lane's devices.
+	// State is the machine's state, including the lane's devices.
 	State *device.State
 	// Member is the name of the lane's member whose control group the application joins. It is needed
 	// if the lanes file gives several control groups.
 	Member string
-	// Listeners says how to lead connections to listeners; nil: not at all.
+	// Listeners says how niclane leads connections to listeners. nil: it does not.
 	Listeners *Listeners
-	// CPUs and Mems, if set, are the processors and NUMA nodes to which the application is confined,
-	// in place of the lane's. A caller that places the application itself can give fewer or more than
-	// the lane has.
+	// CPUs and Mems, if set, replace the lane's processors and NUMA nodes: the application may run
+	// only there. A caller that places the application itself may give fewer or more than the lane
+	// has.
 	CPUs, Mems []int
 	// BusyPoll is the application's busy polling; nil: unchanged.
 	BusyPoll *BusyPoll
-	// Keeper is the command line that starts the keeper, without the directory and ID of the record.
-	// niclane adds them.
+	// Keeper is the beginning of the command line that starts the keeper. niclane adds the directory
+	// and the ID of the record.
 	Keeper []string
 }
 
@@ -62,14 +62,15 @@ func (o Options) group(l Lane) (string, error) {
 		strings.Join(groups, " and "))
 }
 
-// A hierarchy is a control group hierarchy in which applications are placed.
+// A hierarchy is one of the control group hierarchies in which an application gets a group.
 type hierarchy struct {
 	controller string // its controller in version 1; "" for the unified hierarchy
 	root       string
 }
 
-// hierarchies returns the hierarchies in which the application gets groups. The first one lists the
-// application's processes. In the others the lane has settings by control group.
+// hierarchies returns the hierarchies in which an application gets a group. niclane lists the
+// application's processes by the first one. The others are those in which the lane has settings by
+// control group.
 func hierarchies(c device.Cgroup, l Lane) []hierarchy {
 	var hs []hierarchy
 	if c.V2 != "" {
@@ -95,7 +96,8 @@ func (h hierarchy) of(membership map[string]string) string {
 	return ""
 }
 
-// given returns the groups that the lanes file names for a member and that exist.
+// given returns the groups for a member whose name is in the lanes file, in those hierarchies where
+// they exist.
 func given(hs []hierarchy, name string) ([]Group, error) {
 	var gs []Group
 	for _, h := range hs {
@@ -119,9 +121,9 @@ func own(hs []hierarchy, name string) []Group {
 	return gs
 }
 
-// confine returns the processors and NUMA nodes for a lane's applications. If the lanes file names
-// the lane's processors, it returns these. Otherwise it returns all processors of the nodes of the
-// lane's devices. nil means no confinement.
+// confine returns the processors and NUMA nodes on which a lane's applications may run. If the
+// lanes file names the lane's processors, these are the processors. Otherwise, they are all
+// processors on the nodes of the lane's devices. nil means no restriction.
 func (l Lane) confine(st *device.State) (cpus, mems []int) {
 	if l.Named {
 		return l.CPUs(), nodes(st, l.CPUs())
@@ -157,18 +159,18 @@ func nodes(st *device.State, cpus []int) []int {
 	return slices.Compact(ns)
 }
 
-// A cpuset is the way in which niclane confines processes to processors.
+// A cpuset is a way to restrict processes to processors.
 type cpuset int
 
-// The ways to confine processes.
+// The ways to restrict processes to processors.
 const (
 	cpusetNone    cpuset = iota // the affinity of each thread
 	cpusetUnified               // the cpuset controller of the unified hierarchy
 	cpusetV1
 )
 
-// cpusets returns the way that works for groups directly below a hierarchy's root. It enables no
-// controller: the service manager decides which controllers these groups have.
+// cpusets returns the way that works for groups directly below a hierarchy's root. It does not
+// enable a controller, because the service manager decides which controllers these groups have.
 func cpusets(c device.Cgroup) (cpuset, error) {
 	if c.V1["cpuset"] != "" {
 		return cpusetV1, nil

@@ -59,8 +59,8 @@ func readStat(pid int) (stat, error) {
 	return parseStat(string(b))
 }
 
-// parseStat parses proc_pid_stat(5). The process's name is in parentheses and may contain any
-// character, so it ends at the last parenthesis.
+// parseStat parses the text of proc_pid_stat(5). The process's name in it is in parentheses and may
+// contain parentheses itself. So the fields after the name begin after the last ")".
 func parseStat(text string) (stat, error) {
 	end := strings.LastIndex(text, ")")
 	f := strings.Fields(text[end+1:])

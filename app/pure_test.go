@@ -109,8 +109,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestServers: two listeners share one epoll instance, and one has none. For each, the reason is
-// given why its thread is unknown.
+// TestServers: two listeners share one epoll instance, and no epoll instance watches a third. In
+// both cases servers does not find the thread, and says why.
 func TestServers(t *testing.T) {
 	self := os.Getpid()
 	d := descriptors{

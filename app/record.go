@@ -18,39 +18,41 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// A Record describes one application in a lane: what niclane made for it, and the state before.
+// A Record describes one application in a lane: the objects that niclane made for it, and the state
+// before.
 type Record struct {
-	// ID is LANE-PID.
+	// ID consists of the lane's name and the PID: LANE-PID.
 	ID string `json:"id"`
 	journal.Host
 	Lane Lane `json:"lane"`
 	// Process is the process that niclane run became, or the first process that was attached.
 	Process Process  `json:"process"`
 	Command []string `json:"command,omitempty"`
-	// Attached is true if niclane attach took the application in, false if niclane run started it. At
-	// most one of Unit, Container and Tap is set, to the name that the user gave.
+	// Attached is true if niclane attach has brought the application into the lane, and false if
+	// niclane run started it. If the user named a unit, a container or a tap, the field of that name
+	// has it.
 	Attached  bool   `json:"attached,omitempty"`
 	Unit      string `json:"unit,omitempty"`
 	Container string `json:"container,omitempty"`
 	Tap       string `json:"tap,omitempty"`
-	// Kept is true if the application stays in its manager's control groups. A manager is systemd for
-	// a unit, or the manager of a container or a libvirt machine.
+	// Kept is true if the application stays in the control groups that its manager made. The manager
+	// is systemd, libvirt or that of a container.
 	Kept bool `json:"kept,omitempty"`
 	// Groups are the application's control groups. The first one lists its processes.
 	Groups []Group `json:"groups"`
 	// CPUs and Mems are the processors and NUMA nodes to which the application is confined; nil: all.
 	CPUs []int `json:"cpus,omitempty"`
 	Mems []int `json:"mems,omitempty"`
-	// Home has the groups in which the application was before. Its processes return there. Keys are
-	// hierarchies.
+	// Home has the application's former group in each hierarchy. Its processes return there in the
+	// end.
 	Home map[string]string `json:"home,omitempty"`
-	// Was is the affinity of the process niclane run, before it took that of the lane.
+	// Was is the affinity that niclane run had before it entered the lane.
 	Was []int `json:"was,omitempty"`
-	// Threads has the affinity of threads before niclane changed it.
+	// Threads are threads whose affinity niclane changes, with their former affinity.
 	Threads []Thread `json:"threads,omitempty"`
-	// Class is the class of a group that another program made, if niclane set the class.
+	// Class is set if niclane has given a class to a control group that it did not make.
 	Class *device.CgroupClass `json:"class,omitempty"`
-	// Files are settings that niclane changed in groups of other programs.
+	// Files are settings that niclane has changed in control groups that it did not make.
 	Files     []Setting  `json:"files,omitempty"`
 	Listeners *Listeners `json:"listeners,omitempty"`
 	// Queues are the lane's queues with their processors, if Listeners is set.
@@ -68,7 +70,7 @@ type Thread struct {
 	Was []int `json:"was"`
 }
 
-// A Setting is a file of a control group that niclane wrote, with its value before and after.
+// A Setting is a file of a control group that niclane has written, with the value before and after.
 type Setting struct {
 	Path string `json:"path"`
 	Old  string `json:"old"`
@@ -79,10 +81,10 @@ type Setting struct {
 type Listeners struct {
 	// Ports are TCP ports.
 	Ports []uint16 `json:"ports"`
-	// Pin pins each thread that serves a listener to a processor of the lane.
+	// Pin is true if niclane pins each thread that serves a listener to a processor of the lane.
 	Pin bool `json:"pin,omitempty"`
-	// CPUs has the processors that the user gave: one for each listener of a port, in the order in
-	// which the listeners were created. nil: niclane finds the processors.
+	// CPUs has the processors of the listeners if the user gave them: one for each listener of a port,
+	// in the order in which the listeners were created. nil: niclane finds the processors.
 	CPUs []int `json:"cpus,omitempty"`
 }
 
@@ -96,15 +98,15 @@ func (r *Record) Left() bool {
 	return err == nil && len(pids) == 0
 }
 
-// A Store is the directory of the records, below the run directory, with one file for each. While a
-// Store is open, it holds the lock.
+// A Store is the directory of the records, below the run directory. Each record is a file. While a
+// process has a Store open, it holds the lock.
 type Store struct {
 	dir  string
 	lock *os.File
 	here journal.Host
 }
 
-// Open opens the records below runDir. It waits until no other process holds the lock.
+// Open opens the directory of the records below runDir. It waits until it gets the lock.
 func Open(runDir string) (*Store, error) {
 	here, err := journal.Here()
 	if err != nil {

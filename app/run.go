@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrCommand is the error if the command cannot be started. It wraps exec.ErrNotFound or the
+// ErrCommand is the error if the command cannot be executed. It wraps exec.ErrNotFound or the
 // kernel's error.
 type ErrCommand struct{ error }
 
@@ -23,8 +23,8 @@ func (e ErrCommand) Unwrap() error { return e.error }
 // process of niclane is between the application and its parent. Run returns only on an error, after
 // it has undone its changes.
 func Run(l Lane, o Options, argv []string) error {
-	// Affinity and memory policy belong to a thread. After execve, the process has those of the thread
-	// that called it.
+	// Affinity and memory policy belong to a thread. When a thread calls execve, the new program has
+	// those of that thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	path, err := exec.LookPath(argv[0])
@@ -140,7 +140,7 @@ func (s *Store) begin(l Lane, pid int) (*Record, error) {
 	return &Record{ID: fmt.Sprintf("%s-%d", l.Name, pid), Host: s.here, Lane: l, Process: p}, nil
 }
 
-// addGroups makes the groups that niclane must make: those with Made.
+// addGroups makes those groups of the record that are marked Made.
 func (r *Record) addGroups() error {
 	for _, g := range r.Groups {
 		if !g.Made {
@@ -153,7 +153,7 @@ func (r *Record) addGroups() error {
 	return nil
 }
 
-// abandon undoes prepare if the command cannot be started.
+// abandon undoes prepare. It is called if the command cannot be executed.
 func abandon(runDir string, r *Record) error {
 	s, err := Open(runDir)
 	if err != nil {

@@ -68,7 +68,7 @@ func options(dir string) app.Options {
 	return app.Options{RunDir: dir, State: st, Keeper: []string{"/proc/self/exe", app.KeeperArg}}
 }
 
-// A bed is a run directory and a lane for one test.
+// A bed has a run directory and a lane for one test.
 type bed struct {
 	*testing.T
 	dir  string
@@ -86,7 +86,7 @@ func newBed(t *testing.T) *bed {
 	}}
 }
 
-// command returns the command "niclane run" with a shell script as the application.
+// command returns a command that acts as niclane run. The application is a shell script.
 func (b *bed) command(script string) *exec.Cmd {
 	b.Helper()
 	l, err := json.Marshal(b.lane)
@@ -140,7 +140,7 @@ func (b *bed) attach(o app.Options, at app.Target) *app.Result {
 	return r
 }
 
-// refuses checks that Attach returns an error that contains want.
+// refuses checks that Attach refuses the application, with an error that contains want.
 func (b *bed) refuses(o app.Options, at app.Target, want string) {
 	b.Helper()
 	if _, err := app.Attach(b.lane, o, at); err == nil || !strings.Contains(err.Error(), want) {
@@ -148,8 +148,8 @@ func (b *bed) refuses(o app.Options, at app.Target, want string) {
 	}
 }
 
-// refusesInside checks that Attach refuses an application with a network stack of its own in two
-// cases: with a lane that classifies by control group, and with Listeners.
+// refusesInside checks that Attach refuses an application that has a network stack of its own. It
+// checks two cases: the lane classifies by control group, and the user wants Listeners.
 func (b *bed) refusesInside(at app.Target, byGroup, listeners string) {
 	b.Helper()
 	b.lane.ByGroup = true
@@ -167,8 +167,8 @@ func (b *bed) detach(c app.Choice) {
 	}
 }
 
-// running starts a command and kills it at the end of the test. It closes this process's copies of
-// the command's extra files.
+// running starts a command and kills it at the end of the test. It closes the command's extra files
+// in this process.
 func (b *bed) running(cmd *exec.Cmd) int {
 	b.Helper()
 	must.Do(b, cmd.Start())
@@ -190,8 +190,8 @@ func (b *bed) cgroups(pid int) string {
 	return string(text)
 }
 
-// TestRunIsTheCommand: niclane run becomes the command. The process, exit status, signals and
-// children are those of the command alone.
+// TestRunIsTheCommand: niclane run becomes the command. Process, exit status, signals and children
+// are as if the command had been started without niclane.
 func TestRunIsTheCommand(t *testing.T) {
 	b := newBed(t)
 	for _, c := range []struct {
@@ -249,7 +249,8 @@ func TestRunIsTheCommand(t *testing.T) {
 	must.Do(t, unix.Kill(pid, unix.SIGCONT))
 	fmt.Fprintln(in, "a line")
 	next("a line")
-	// A shell that gets a signal just before it starts to read runs the trap only after the read.
+	// Wait until the shell reads. If it got the signal before the read, it would run the trap only
+	// after the read.
 	b.until("the shell waits for a line", func() bool {
 		where, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid))
 		return err == nil && strings.Contains(string(where), "pipe_read")

@@ -13,24 +13,26 @@ import (
 	"time"
 )
 
-// A holder is a process that has a listener open, and its descriptor of that listener.
+// A holder is a process with a descriptor of a listener.
 type holder struct{ pid, fd int }
 
-// An epoll is an epoll instance of a process that watches listeners.
+// An epoll is an epoll instance that watches listeners, with the process and descriptor that have
+// it.
 type epoll struct {
 	pid, fd int
-	// inodes are the inodes of the watched listeners.
+	// inodes are the inode numbers of the listeners that it watches.
 	inodes []uint64
 }
 
-// descriptors are those descriptors of an application's processes that concern some listeners.
+// descriptors has the descriptors of an application that concern its listeners.
 type descriptors struct {
 	holders map[uint64][]holder // by inode of the listener
 	epolls  []epoll
 }
 
-// find searches the descriptors of processes for listeners. The keys of listeners are inodes.
-// Processes and descriptors that end during the search are left out.
+// find searches the descriptors of processes for listeners and for epoll instances that watch them.
+// The keys of listeners are inode numbers. A process or descriptor that disappears during the
+// search is left out.
 func find(pids []int, listeners map[uint64]bool) descriptors {
 	d := descriptors{holders: map[uint64][]holder{}}
 	for _, pid := range pids {
@@ -68,8 +70,8 @@ func socketInode(link string) (uint64, bool) {
 	return n, err == nil
 }
 
-// watchedBy returns which of the sockets an epoll instance watches, by inode. It reads the
-// instance's fdinfo (proc_pid_fdinfo(5)), which has lines such as
+// watchedBy returns those of the sockets that an epoll instance watches, as inode numbers. It reads
+// the instance's fdinfo (proc_pid_fdinfo(5)), which has lines such as
 //
 //	tfd:        5 events:       19 data: 7f0012345678  pos:0 ino:9a3f sdev:8
 func watchedBy(fdinfo string, sockets map[uint64]bool) []uint64 {
@@ -100,25 +102,26 @@ func targetInode(line string) (uint64, bool) {
 	return n, err == nil
 }
 
-// A server is the process and thread that accept a listener's connections.
+// A server is the process and the thread that accept the connections of a listener.
 type server struct {
 	pid int
-	// tid is the thread that accepts them all; 0 if any thread of the process can accept them.
+	// tid is the thread that accepts the connections. It is 0 if any thread of the process may accept
+	// them.
 	tid int
-	// why is the reason if pid or tid is unknown.
+	// why says why pid or tid is 0, if they are.
 	why string
 }
 
-// waiting reads the threads' system calls as often as samples says, at intervals of sampleEvery.
+// waiting reads the threads' system calls several times: samples times, once every sampleEvery.
 const (
 	samples     = 20
 	sampleEvery = 2 * time.Millisecond
 )
 
-// servers returns the server of each listener. If only one process watches the listener and has
-// only one thread, it is that thread. If that process has several threads, it is the thread that
-// waits at the listener's epoll instance, provided that each listener has an instance and a thread
-// of its own. In all other cases, the server's why is the reason.
+// servers returns the server of each listener. A thread is the server in two cases. Either only one
+// process watches the listener, and it has only that thread. Or each listener of the process has
+// its own epoll instance, and only that thread waits there. In all other cases, the server's why is
+// the reason.
 func (d descriptors) servers() map[uint64]server {
 	waits := map[int]map[int][]int{} // by PID: the IDs of the waiting threads, by epoll descriptor
 	out := map[uint64]server{}
@@ -159,7 +162,7 @@ func (d descriptors) servers() map[uint64]server {
 	return out
 }
 
-// watchers returns which epoll instances watch each listener.
+// watchers returns, for each listener, the epoll instances that watch it.
 func (d descriptors) watchers() map[uint64][]epoll {
 	by := map[uint64][]epoll{}
 	for _, e := range d.epolls {
@@ -179,7 +182,7 @@ func pidsOf(es []epoll) []int {
 	return slices.Compact(pids)
 }
 
-// instances returns how many epoll instances of a process watch listeners.
+// instances returns the number of epoll instances with which a process watches listeners.
 func (d descriptors) instances(pid int) int {
 	n := 0
 	for _, e := range d.epolls {
@@ -190,8 +193,8 @@ func (d descriptors) instances(pid int) int {
 	return n
 }
 
-// waiter returns the thread that waits at an epoll instance, if no other thread was seen there and
-// it was seen at no other instance.
+// waiter returns the thread that waits at an epoll instance. No other thread must have been seen
+// there, and it must not have been seen at another instance.
 func waiter(pid, fd int, seen map[int][]int) server {
 	at := seen[fd]
 	switch len(at) {
@@ -209,8 +212,8 @@ func waiter(pid, fd int, seen map[int][]int) server {
 	return server{pid: pid, why: fmt.Sprintf("threads %s all wait at one epoll instance", list(at, ", "))}
 }
 
-// waiting returns which threads of a process were seen to wait at which epoll descriptor, in
-// several samples.
+// waiting looks several times at which epoll descriptors the threads of a process wait. It returns
+// the threads that it has seen at each descriptor.
 func waiting(pid int, tids []int) map[int][]int {
 	seen := map[int][]int{}
 	for i := range samples {
@@ -233,8 +236,9 @@ func waiting(pid int, tids []int) map[int][]int {
 	return seen
 }
 
-// epollOf returns the epoll descriptor at which a thread waits, from proc_pid_syscall(5). For a
-// running thread, that file has no system call number, and ok is false.
+// epollOf returns the epoll descriptor at which a thread waits. text is the content of
+// proc_pid_syscall(5). If the thread does not wait at one, ok is false. For a running thread, text
+// has no system call number.
 func epollOf(text string) (fd int, ok bool) {
 	f := strings.Fields(text)
 	if len(f) < 2 {
@@ -257,8 +261,8 @@ func list[N int | uint16](ns []N, separator string) string {
 	return strings.Join(s, separator)
 }
 
-// processor returns the processor on which s runs, if there is exactly one: that of its thread, or
-// of all threads of its process. Otherwise cpu is unknown and why is the reason.
+// processor returns the processor on which s runs. Its thread, or all threads of its process, must
+// be able to run only there. Otherwise, cpu is unknown and why is the reason.
 func (s server) processor() (cpu int, why string) {
 	tids := []int{s.tid}
 	if s.tid == 0 {

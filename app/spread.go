@@ -4,12 +4,12 @@ package app
 
 import "slices"
 
-// unknown is the processor of a queue or listener whose processor is not known.
+// unknown stands for the processor of a queue or listener if it is not known.
 const unknown = -1
 
-// spread distributes queues over listeners. Both are given by their processors. For each queue it
-// returns a list of listeners, from which a hash chooses an entry. So a listener with two entries
-// gets twice as many connections as one with one entry.
+// spread distributes queues over listeners. queues and listeners are given as the processors on
+// which they are. For each queue, spread returns a list of listeners, from which a hash chooses an
+// entry. So a listener with two entries gets twice as many connections as one with one entry.
 //
 // If all queues bring the same number of connections, all listeners get the same number. As far as
 // this allows, spread prefers listeners on the queue's processor. After that, it prefers few
@@ -26,8 +26,8 @@ func spread(queues, listeners []int) [][]int {
 	if known == 0 || !slices.ContainsFunc(listeners, func(cpu int) bool { return cpu != unknown }) {
 		return out
 	}
-	// A queue supplies len(listeners) units. A listener demands one unit for each queue with a known
-	// processor. With these units, all shares are whole numbers.
+	// Count in units, so that all shares are whole numbers: a queue supplies len(listeners) units, and
+	// a listener demands one unit for each queue with a known processor.
 	supply := make([]int, len(queues))
 	for q, cpu := range queues {
 		if cpu != unknown {

@@ -34,8 +34,8 @@ func (s *Store) undo(r *Record) error {
 }
 
 // goHome moves the application's processes back to their former groups. If a former group no longer
-// exists, its nearest existing parent is used. goHome repeats this until no process is left,
-// because processes may start meanwhile. left are the PIDs of all processes that it moved.
+// exists, they go to its nearest parent that does. Processes may start meanwhile, so goHome repeats
+// this until none is left. left are the PIDs of all processes that it moved.
 func (r *Record) goHome() (left []int, errs []error) {
 	for _, g := range r.Groups {
 		if !g.Made && r.Kept {
@@ -75,9 +75,9 @@ func (r *Record) goHome() (left []int, errs []error) {
 	return left, errs
 }
 
-// widen restores the affinity of threads that inherited the lane's affinity from niclane run. They
-// get the affinity that niclane run had before. A thread with an affinity other than the lane's has
-// set it itself, and keeps it.
+// widen restores the affinity of threads that inherited the lane's affinity from niclane run: they
+// get the affinity that niclane run had before. If a thread has another affinity than the lane's,
+// the application has set it, and widen keeps it.
 func (r *Record) widen(pids []int) error {
 	if len(r.Was) == 0 {
 		return nil
@@ -98,8 +98,8 @@ func (r *Record) widen(pids []int) error {
 	return errors.Join(errs...)
 }
 
-// leavers returns the processes that goHome must move out of a group. If niclane made the group,
-// these are all its processes, otherwise only the application's.
+// leavers returns the processes that goHome must move out of a group: all processes if niclane made
+// the group, otherwise only the application's.
 func (g Group) leavers(r *Record) ([]int, error) {
 	pids, err := g.processes()
 	if err != nil || g.Made {
@@ -123,7 +123,7 @@ func parent(group string) string {
 	return group[:i]
 }
 
-// restoreThreads gives threads back the affinity that the record has for them.
+// restoreThreads gives each thread in the record its former affinity.
 func (r *Record) restoreThreads() error {
 	var errs []error
 	for _, t := range r.Threads {
@@ -138,8 +138,8 @@ func (r *Record) restoreThreads() error {
 	return errors.Join(errs...)
 }
 
-// restoreFiles restores the settings in Files. It leaves a setting that another program has changed
-// since.
+// restoreFiles restores the settings in Files. If another program has changed a setting since, it
+// keeps the new value.
 func (r *Record) restoreFiles() error {
 	var errs []error
 	for _, f := range slices.Backward(r.Files) {
@@ -157,7 +157,7 @@ func (r *Record) restoreFiles() error {
 	return errors.Join(errs...)
 }
 
-// removeClass removes the class of a group, if niclane gave the class but did not make the group.
+// removeClass removes the class that niclane gave a group that it did not make.
 func (r *Record) removeClass() error {
 	if r.Class == nil {
 		return nil
@@ -181,7 +181,7 @@ func (r *Record) removeClass() error {
 	return err
 }
 
-// sweep undoes the records of applications that have ended, and removes the records of earlier
+// sweep undoes the records of applications that have ended. It deletes the records of earlier
 // boots.
 func (s *Store) sweep() error {
 	all, err := s.all()
@@ -203,8 +203,9 @@ func (s *Store) sweep() error {
 	return errors.Join(errs...)
 }
 
-// over reports whether the application has ended. In a group of niclane's or its manager's, it has
-// ended when the group is empty. Otherwise it has ended when its first process has.
+// over reports whether the application has ended. If niclane or a manager made its group for it,
+// the application has ended when the group is empty. Otherwise, it has ended when its first process
+// has.
 func (r *Record) over() (bool, error) {
 	if r.Process.Alive() {
 		return false, nil
@@ -216,7 +217,7 @@ func (r *Record) over() (bool, error) {
 	return len(pids) == 0, err
 }
 
-// Sweep undoes the records of applications that have ended but have no keeper, because it was
+// Sweep undoes the records of applications that have ended without a keeper, because the keeper was
 // killed.
 func Sweep(runDir string) error {
 	s, err := Open(runDir)

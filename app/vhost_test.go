@@ -31,8 +31,8 @@ const vhostNode = "/dev/vhost-net"
 // vhostSetOwner is VHOST_SET_OWNER (linux/vhost.h): _IO(0xaf, 1).
 const vhostSetOwner = 0xaf01
 
-// vhostMain opens a tap and a vhost device as QEMU does, and reports that they are open. It ends
-// when its standard input ends.
+// vhostMain opens a tap and a vhost device as QEMU does. It then prints a line, and ends when its
+// standard input ends.
 func vhostMain(tap string) error {
 	tun, err := unix.Open("/dev/net/tun", unix.O_RDWR, 0)
 	if err != nil {

@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// A Worker is the only thread that serves a connection.
+// A Worker is the thread that serves a connection, if it is the only one.
 type Worker struct {
 	PID, TID int
 	// Comm is the command name of the process (proc_pid_comm(5)).
 	Comm string
 }
 
-// Workers returns the thread that serves each connection. Keys are the inodes of the connections'
-// sockets. It is the only thread of the process, or the thread that waits at the only epoll
-// instance that watches the socket. Other connections are left out. Workers samples threads for up
-// to 40 ms. It needs the right to read the descriptors of other processes (CAP_SYS_PTRACE).
+// Workers returns the thread that serves each connection. Keys are the inode numbers of the
+// connections' sockets. The thread must be the only one of its process, or the only one that waits
+// at the only epoll instance that watches the socket. Connections without such a thread are left
+// out. Workers samples threads for up to 40 ms. It needs the right to read other processes'
+// descriptors (CAP_SYS_PTRACE).
 func Workers(inodes []uint64) (map[uint64]Worker, error) {
 	pids, err := processes()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Instance is one instance: a command with its environment.
+// An Instance is one instance of the application: a command and its environment.
 type Instance struct {
 	// Name identifies the instance in messages.
 	Name string
@@ -32,12 +32,13 @@ type Instance struct {
 // foreground processes itself, so instances may get these twice. This does no harm.
 var passed = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
 
-// ending reports whether a signal asks the instances to end.
+// ending reports whether a signal asks processes to end.
 func ending(s os.Signal) bool {
 	return s == unix.SIGTERM || s == unix.SIGINT || s == unix.SIGQUIT
 }
 
-// ErrEnded is the error if an instance ends and neither a signal nor the context asked for it.
+// ErrEnded is the error if an instance ends, but neither a signal nor the context has asked for the
+// end.
 type ErrEnded struct {
 	Name  string
 	State string // "exit status 1"
@@ -47,15 +48,15 @@ func (e ErrEnded) Error() string {
 	return fmt.Sprintf("%s ended (%s), so the others were told to end", e.Name, e.State)
 }
 
-// Run starts the instances and waits until all have ended. If a signal or the context asked for the
-// end, it returns nil. Otherwise it returns an ErrEnded with the first instance that ended. If this
-// process is killed, the kernel sends the instances SIGTERM.
+// Run starts the instances and waits until all have ended. If a signal or the context has asked for
+// the end, it returns nil. Otherwise, it returns an ErrEnded with the first instance that ended. If
+// this process is killed, the kernel sends SIGTERM to the instances.
 func Run(ctx context.Context, all []Instance) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, passed...)
 	defer signal.Stop(signals)
-	// The kernel sends Pdeathsig when the thread that started the child ends, not the process
-	// (PR_SET_PDEATHSIG(2const)). So keep this thread.
+	// Keep this thread: the kernel sends Pdeathsig when the thread that started the child ends, and
+	// not when the process ends (PR_SET_PDEATHSIG(2const)).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -108,10 +109,11 @@ func Run(ctx context.Context, all []Instance) error {
 	return first
 }
 
-// Follow makes the kernel send SIGTERM to the calling thread when its parent process ends. parent
-// is the PID that the parent must have. A program that the thread executes inherits this. An
-// instance that executes another program must call Follow with the thread locked: Run's own setting
-// holds only for a process's first thread, but Go may execute from any thread.
+// Follow makes the kernel send SIGTERM to the calling thread when its parent process ends. It
+// returns an error if the parent is not the process with the given PID. A program that the thread
+// executes keeps this setting. Run makes the same setting when it starts an instance, but only for
+// the first thread of the instance. Go may execute a program from another thread, so an instance
+// must lock the thread and call Follow before.
 func Follow(parent int) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_PDEATHSIG: %w", err)

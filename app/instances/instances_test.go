@@ -21,7 +21,8 @@ import (
 	"github.com/niclane/niclane/app/instances"
 )
 
-// TestMain lets the test binary also act as the process that calls Run, and as an instance.
+// TestMain lets the test binary also act as two other programs: one that calls Run, and an
+// instance.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "run" {
 		var all []instances.Instance
@@ -65,7 +66,7 @@ func instance(name, code string) int {
 	return 0
 }
 
-// A run is a process that calls instances.Run, with its output.
+// A run is a process that calls instances.Run. out is its output.
 type run struct {
 	*testing.T
 	cmd *exec.Cmd
@@ -89,7 +90,7 @@ func start(t *testing.T, all ...instances.Instance) *run {
 	return &run{t, cmd, bufio.NewReader(out)}
 }
 
-// lines reads n lines and returns how often each came.
+// lines reads n lines. It returns how often each line was read.
 func (r *run) lines(n int) map[string]int {
 	r.Helper()
 	got := map[string]int{}
@@ -103,7 +104,7 @@ func (r *run) lines(n int) map[string]int {
 	return got
 }
 
-// rest returns the output until the last process has ended.
+// rest returns the remaining output. It waits until the last process has ended.
 func (r *run) rest() string {
 	r.Helper()
 	b, err := io.ReadAll(r.out)
@@ -150,7 +151,7 @@ func TestOneCannotStart(t *testing.T) {
 	}
 }
 
-// TestKilled: if the process that runs the instances is killed, they end.
+// TestKilled kills the process that runs the instances. Then the instances end too.
 func TestKilled(t *testing.T) {
 	r := start(t, of("a", ""), of("b", ""))
 	r.lines(2)

@@ -22,13 +22,14 @@ import (
 // Config is the input of Run.
 type Config struct {
 	Port uint16 `json:"port"`
-	// Nodes has the processors of each instance's node. Others has all other processors.
+	// Nodes has the processors of each instance's node. Others has the processors that are on no
+	// instance's node.
 	Nodes  [][]int `json:"nodes,omitempty"`
 	Others []int   `json:"others,omitempty"`
 	// Only is the number, from 1, of the instance that gets all connections. 0: each instance gets the
 	// connections that arrive on its node.
 	Only int `json:"only,omitempty"`
-	// Patience is how long Run waits until all instances listen, in ns; 0: not at all.
+	// Patience is how long Run waits for all instances to listen, in ns. With 0, it does not wait.
 	Patience int64 `json:"patienceNs,omitempty"`
 	// If Count is true, Run counts connections and changes nothing.
 	Count bool `json:"count,omitempty"`
@@ -47,7 +48,7 @@ type Result struct {
 	Hash    uint64 `json:"hash"`
 }
 
-// again is how long Run waits before it looks again for missing listeners.
+// again is how long Run waits between two looks for missing listeners.
 const again = 50 * time.Millisecond
 
 // Run distributes the connections, or counts them if c.Count is true.
@@ -117,13 +118,13 @@ func (c Config) processes() ([]int, error) {
 	return out, nil
 }
 
-// grouped reports whether a process is in Group in any hierarchy (cgroups(7)). A mark in the
-// process's environment would not do: servers overwrite their environment with a title.
+// grouped reports whether a process is in Group, in any hierarchy (cgroups(7)). The environment
+// cannot show to which instance a process belongs, because servers overwrite it with a title.
 func (c Config) grouped(pid int) bool {
 	if c.Group == "" {
 		return true
 	}
-	// The read fails if the process has ended.
+	// If the process has ended, ReadFile fails.
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return err == nil && below(string(text), c.Group)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Sys is the directory in which sysfs is mounted as sys: "/" if it is at /sys.
+// A Sys is the directory that contains sysfs under the name sys. For /sys it is "/".
 type Sys string
 
 func (s Sys) path(elem ...string) string {
@@ -101,7 +101,8 @@ func (s Sys) node(id int, ids, online, present []int) (Node, error) {
 	return n, nil
 }
 
-// memory returns a number of bytes, from a line like "Node 1 MemTotal: 1234 kB" of a file.
+// memory returns the amount of memory in bytes. It reads a file with a line like "Node 1 MemTotal:
+// 1234 kB".
 func (s Sys) memory(name string) (uint64, error) {
 	b, err := os.ReadFile(s.path(name))
 	if err != nil {
@@ -160,7 +161,7 @@ func (s Sys) Storage(path string) (int, error) {
 	return s.Block(unix.Major(st.Dev), unix.Minor(st.Dev))
 }
 
-// Block does what Storage does, for a block device.
+// Block does for a block device what Storage does for a path.
 func (s Sys) Block(major, minor uint32) (int, error) {
 	dir, err := filepath.EvalSymlinks(s.path("dev/block", fmt.Sprintf("%d:%d", major, minor)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,9 +173,9 @@ func (s Sys) Block(major, minor uint32) (int, error) {
 	return s.drive(dir, 0)
 }
 
-// drive returns the node of the drive behind a block device's directory. For dm and md, this is the
-// node of the devices that they consist of. Otherwise it is the node of the nearest parent device
-// that has one.
+// drive returns the node of the drive behind a block device. dir is the device's directory in
+// sysfs. For dm and md, it is the node of the devices below them. Otherwise, it is the node of the
+// nearest parent device that has a node.
 func (s Sys) drive(dir string, depth int) (int, error) {
 	slaves, err := os.ReadDir(filepath.Join(dir, "slaves"))
 	if err == nil && len(slaves) > 0 && depth < 8 {

@@ -93,8 +93,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestHere: the nodes of this machine together have memory and all online processors. No processor
-// is on two nodes.
+// TestHere: the nodes of this machine have memory, and each online processor is on exactly one
+// node.
 func TestHere(t *testing.T) {
 	nodes, err := numa.Sys("/").Nodes()
 	if err != nil {

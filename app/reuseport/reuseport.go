@@ -5,9 +5,10 @@
 // attached to the application's own sockets, lasts as long as the group, and needs no process of
 // niclane.
 //
-// The package keeps no listener open. Callers pass a descriptor of a listener and close it at once.
-// If it stayed open after the application closed the listener, the kernel would give it connections
-// that nothing accepts. If a Picker has no table for a connection, the kernel's hash chooses.
+// The package keeps no listener open, and its callers close their descriptor of a listener at once.
+// If it stayed open after the application has closed the listener, the kernel would still give it
+// connections, and nothing would accept them. If a Picker has no table for a connection, the
+// kernel's hash chooses.
 package reuseport
 
 import (
@@ -33,13 +34,13 @@ const (
 	maxPlaces  = 65536
 )
 
-// A Picker is the program and the maps of one SO_REUSEPORT group.
+// A Picker is the eBPF program of one SO_REUSEPORT group, with its maps.
 type Picker struct {
 	prog                                      *ebpf.Program
 	socks, places, queues, cpus, devs, counts *ebpf.Map
 }
 
-// maps returns pointers to the fields of p that hold maps, by the name of the map.
+// maps returns a pointer to each field of p that is a map. Keys are the names of the maps.
 func (p *Picker) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		"niclane_socks": &p.socks, "niclane_places": &p.places, "niclane_queues": &p.queues,
@@ -113,8 +114,7 @@ func infoName(i *ebpf.MapInfo) string {
 	return i.Name
 }
 
-// Close closes p's descriptors of the program and its maps. A group to which p is attached keeps
-// both.
+// Close closes p's descriptors. The program and the maps stay if a group uses them.
 func (p *Picker) Close() error {
 	var errs []error
 	if p.prog != nil {
@@ -128,8 +128,8 @@ func (p *Picker) Close() error {
 	return errors.Join(errs...)
 }
 
-// Attach attaches p to the group of a listening socket. It replaces any program that the group has,
-// so check for another owner's program first (package sockiter).
+// Attach attaches p to the group of a listening socket. It replaces the program that the group has,
+// if any. So the caller must check first that no other owner attached one (package sockiter).
 func (p *Picker) Attach(socket int) error {
 	err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF, p.prog.FD())
 	if err != nil {
@@ -138,8 +138,8 @@ func (p *Picker) Attach(socket int) error {
 	return nil
 }
 
-// Detach removes the program from the group of a listening socket (Linux 5.3), whoever attached it.
-// If the group has none, this is no error.
+// Detach removes the program from the group of a listening socket (Linux 5.3), even if another
+// owner attached it. It is no error if the group has none.
 func Detach(socket int) error {
 	err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -148,8 +148,8 @@ func Detach(socket int) error {
 	return nil
 }
 
-// Sockets returns the slots of the listeners that p knows, by socket cookie. Sockets that stopped
-// listening are left out.
+// Sockets returns the slot of each listener in p. Keys are socket cookies. Sockets that no longer
+// listen are left out.
 func (p *Picker) Sockets() (map[uint64]uint32, error) {
 	slots := map[uint64]uint32{}
 	for slot := range uint32(MaxSockets) {
@@ -166,8 +166,8 @@ func (p *Picker) Sockets() (map[uint64]uint32, error) {
 	return slots, nil
 }
 
-// Put stores a listening socket in a free slot, 0 to MaxSockets-1. If a slot already has this
-// socket, also one of another Picker, the error is EBUSY.
+// Put stores a listening socket in a free slot, 0 to MaxSockets-1. If this Picker or another one
+// has the socket already, the error is EBUSY.
 func (p *Picker) Put(slot uint32, socket int) error {
 	if err := p.socks.Update(slot, uint64(socket), ebpf.UpdateNoExist); err != nil {
 		return fmt.Errorf("niclane_socks: slot %d: %w", slot, err)
@@ -187,8 +187,8 @@ func (p *Picker) Forget(slot uint32) error {
 // A Queue is a receive queue of a device.
 type Queue struct{ Index, Queue uint32 }
 
-// Tables say which slots the connections get. A hash of the connection chooses an entry of a table.
-// So a slot with two entries gets twice as many connections as a slot with one.
+// Tables say which slots connections go to. A hash of the connection chooses one entry of a table.
+// If a slot has two entries, it gets twice as many connections as a slot with one.
 type Tables struct {
 	// Devices are the interface indexes to which the tables apply.
 	Devices []uint32
@@ -210,8 +210,8 @@ type table struct {
 	CPU          int32
 }
 
-// Set replaces the tables. During Set, the old tables or the kernel's hash choose for new
-// connections.
+// Set replaces the tables. While it does, a connection may get its listener by the old tables or by
+// the kernel's hash.
 func (p *Picker) Set(t Tables) error {
 	var places []uint32
 	add := func(slots []uint32, cpu int32) table {
@@ -232,7 +232,7 @@ func (p *Picker) Set(t Tables) error {
 	if len(places) > maxPlaces {
 		return fmt.Errorf("found tables of %d places, want at most %d", len(places), maxPlaces)
 	}
-	// Empty the tables first, because they must not refer to places that change.
+	// Empty the other tables first, because none of them may refer to places while places change.
 	for _, forget := range []func() error{
 		func() error { return exchange(p.devs, map[uint32]uint32{}) },
 		func() error { return exchange(p.queues, map[Queue]table{}) },
@@ -279,7 +279,8 @@ func exchange[K comparable, V any](m *ebpf.Map, want map[K]V) error {
 	return nil
 }
 
-// Counts says how the listeners of connections were chosen, since the program was loaded.
+// Counts has the numbers of connections since the program was loaded, by how their listener was
+// chosen.
 type Counts struct {
 	// Queue and CPU count the choices by Tables.Queues and Tables.CPUs, Hash those by the kernel's
 	// hash.

@@ -169,7 +169,7 @@ func (g *group) picker() *reuseport.Picker {
 
 const loopback = 1 // interface index in every network namespace
 
-// tables returns tables that give all loopback packets on cpu to some slots.
+// tables returns tables for loopback packets on processor cpu: they go to the given slots.
 func tables(cpu int, slots ...uint32) reuseport.Tables {
 	return reuseport.Tables{Devices: []uint32{loopback}, CPUs: map[uint32][]uint32{uint32(cpu): slots}}
 }
@@ -220,7 +220,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestClose closes listeners in several orders while tables refer to them.
+// TestClose closes listeners, in several orders, while the tables refer to them.
 func TestClose(t *testing.T) {
 	for first := range 4 {
 		g := listen(t, 4)
@@ -250,7 +250,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// closed reports whether TestClose has closed listener i after its step k.
+// closed reports whether TestClose has closed listener i when its step k is done.
 func closed(first, k, i int) bool {
 	for n := range k + 1 {
 		if (first+n)%4 == i {
@@ -284,7 +284,7 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestOpen opens a picker that exists already, as another process would.
+// TestOpen opens a picker that is attached already, as another process would.
 func TestOpen(t *testing.T) {
 	g := listen(t, 2)
 	p := g.picker()

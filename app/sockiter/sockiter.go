@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockiter lists TCP sockets with data that socket diagnostics (sock_diag(7)) lack. These
-// are the NAPI, processor and receive queue of the last packet, and the control group. For
-// listeners, they are also the SO_REUSEPORT group and its program. The package uses an eBPF TCP
-// iterator (Linux 5.9 with BTF; CAP_BPF and CAP_PERFMON). It holds no socket open and changes none.
+// Package sockiter lists TCP sockets, with data that socket diagnostics (sock_diag(7)) do not have.
+// These are the NAPI, processor and receive queue of the last packet, and the control group. A
+// listener also has its SO_REUSEPORT group and that group's program. The package uses an eBPF TCP
+// iterator (Linux 5.9 with BTF; CAP_BPF and CAP_PERFMON). It opens and changes no socket.
 package sockiter
 
 import (
@@ -21,9 +21,9 @@ import (
 
 // A Socket is one TCP socket.
 type Socket struct {
-	// Cookie identifies the socket until reboot (SO_COOKIE). Inode is in the links of its descriptors
-	// ("socket:[INODE]"). Inode is 0 if no process holds the socket: it is not accepted yet, or
-	// closed.
+	// Cookie identifies the socket until reboot (SO_COOKIE). Inode is the socket's inode number, which
+	// a descriptor's link shows ("socket:[INODE]"). Inode is 0 if no process has a descriptor: the
+	// socket is not accepted yet, or closed.
 	Cookie, Inode uint64
 	// Cgroup is the ID of the version 2 control group in which the socket was created.
 	Cgroup uint64
@@ -49,8 +49,8 @@ type Socket struct {
 
 // A Filter selects sockets. The zero value selects all.
 type Filter struct {
-	// Ports are local ports; empty: all. With more than 64 ports, the iterator returns the sockets of
-	// all ports.
+	// Ports are local ports; empty: all. If there are more than 64, the iterator returns the sockets
+	// of all ports.
 	Ports []uint16
 	// Listeners selects only listening sockets. Connections selects only the sockets that do not
 	// listen.
@@ -77,13 +77,13 @@ type record struct {
 
 const listenState = 10 // TCP_LISTEN
 
-// A Reader lists sockets. It loads its program once for many lists.
+// A Reader lists sockets. It loads its program once and can then list several times.
 type Reader struct {
 	coll *ebpf.Collection
 	it   *link.Iter
 }
 
-// Open loads the iterator for a filter.
+// Open loads the iterator program for a filter.
 func Open(f Filter) (*Reader, error) {
 	spec, err := loadSockets()
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *Reader) Sockets() ([]Socket, error) {
 	return decode(bufio.NewReaderSize(f, 1<<16))
 }
 
-// List calls Open, Sockets and Close.
+// List lists sockets once: it calls Open, Sockets and Close.
 func List(f Filter) ([]Socket, error) {
 	r, err := Open(f)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// A word stands for a value of an instance. A command line has it in braces: {node}. The instance's
-// environment has it in capitals: NICLANE_NODE.
+// A word stands for a value of an instance. In a command line, a word is in braces: {node}. In the
+// instance's environment, the value has a name in capitals: NICLANE_NODE.
 type word struct {
 	name, doc string
 	// of returns the value. It returns false if the instance has no such value.
 	of func(d *division, x *Instance) (string, bool)
 }
 
-// words returns all words that a command line can contain.
+// words returns all words.
 func words() []word {
 	return []word{
 		{"node", "the NUMA node", func(_ *division, x *Instance) (string, bool) { return itoa(x.Node), true }},

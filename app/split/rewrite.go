@@ -54,8 +54,8 @@ func (d *division) lanes(all yaml.MapSlice) yaml.MapSlice {
 	return out
 }
 
-// one returns the lane that all instances share. It has as many queues as processors. The
-// processors ascend, so that the Nth one serves queue N.
+// one returns the lane that all instances share. It has as many processors as queues. The
+// processors are in ascending order, and the Nth one serves queue N.
 func (d *division) one(keys yaml.MapSlice) yaml.MapSlice {
 	if d.DropGroups {
 		keys = set(keys, "cgroup", nil)
@@ -90,7 +90,7 @@ func (d *division) shard(keys yaml.MapSlice, x *Instance) yaml.MapSlice {
 	return keys
 }
 
-// share returns a rate divided by n, rounded down to a value that a lanes file can express.
+// share returns a rate divided by n. It is rounded down to a value that a lanes file can express.
 func share(r intent.Rate, n int) string {
 	if r.Permille > 0 {
 		p := max(r.Permille/n, 1)
@@ -100,7 +100,7 @@ func share(r intent.Rate, n int) string {
 }
 
 // set returns a copy of a mapping in which a key has the given value. If value is nil, the copy
-// does not have the key. Upper and lower case are the same.
+// does not have the key. Upper and lower case make no difference in keys.
 func set(keys yaml.MapSlice, name string, value any) yaml.MapSlice {
 	var out yaml.MapSlice
 	done := value == nil

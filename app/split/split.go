@@ -34,7 +34,7 @@ type Request struct {
 	// Lane is the lane's name in the file.
 	Lane    string
 	Content Content
-	// Only has the nodes to use. nil: all nodes with processors that the lanes file allows.
+	// Only has the nodes to use. nil means all nodes that have processors of the lane.
 	Only    []int
 	Nodes   []numa.Node
 	Devices []numa.Device
@@ -79,7 +79,7 @@ type Instance struct {
 	Values map[string]string `json:"-"`
 }
 
-// An Error is a mistake in the lanes file, at Path. If Path is "", the request is wrong.
+// An Error is a mistake in the lanes file, at Path. If Path is "", the mistake is in the request.
 type Error struct {
 	Path    string
 	Message string
@@ -130,13 +130,13 @@ func Make(text []byte, file *config.File, r Request) (*Split, error) {
 	return s, nil
 }
 
-// A division is what Make works on.
+// A division is the state while Make divides a lane.
 type division struct {
 	Request
 	lane      *intent.Lane
 	instances []Instance
-	// local is true if each device's queues are served by processors of the device's own node. The
-	// planner then chooses these processors.
+	// local is true if the planner must choose the processors that serve the queues, on the node of
+	// each device.
 	local bool
 	notes []string
 }
@@ -149,7 +149,7 @@ func (d *division) errorf(key, format string, args ...any) error {
 	return Error{d.lane.Path + key, fmt.Sprintf(format, args...)}
 }
 
-// check returns an error if the lane cannot be divided.
+// check returns an error if the lane cannot be divided as the request says.
 func (d *division) check() error {
 	switch d.Content {
 	case Duplicate, Shard:
@@ -257,8 +257,8 @@ func (d *division) without(n numa.Node) string {
 	return "it has memory and no processors"
 }
 
-// memory returns the node of an instance's memory: the instance's node, or the nearest node with
-// memory if that has none.
+// memory returns the NUMA node from which an instance gets memory. It is the node n of the
+// instance. If n has no memory, it is the nearest node that has.
 func (d *division) memory(n numa.Node) (int, error) {
 	if n.Memory > 0 {
 		return n.ID, nil
@@ -310,7 +310,7 @@ func (d *division) nodes() string {
 	return strings.Join(s, ", ")
 }
 
-// cards checks on which nodes packets arrive, and sets local.
+// cards adds notes if packets arrive on other nodes than the instances', and sets local.
 func (d *division) cards() {
 	if len(d.instances) == 1 {
 		return
@@ -334,9 +334,9 @@ func (d *division) cards() {
 	if unknown {
 		return
 	}
-	// If every instance's node has a card, and every card's node has an instance, a connection
-	// stays on the node where it arrives. Otherwise several nodes serve the queues of one card,
-	// and its packets cross to the other nodes.
+	// A connection stays on the node where it arrives, if every instance's node has a card and every
+	// card's node has an instance. Otherwise, several nodes serve the queues of one card, and some
+	// packets of that card cross to other nodes.
 	d.local = d.Content == Duplicate && len(far) == 0 && !d.busy() && len(d.lane.CPUs) == 0 &&
 		!slices.ContainsFunc(d.Devices, func(dev numa.Device) bool {
 			return !slices.ContainsFunc(d.instances, func(x Instance) bool { return x.Node == dev.Node })

@@ -48,8 +48,8 @@ func (b *bench) check() error {
 	return nil
 }
 
-// measure runs the experiment f, saves the result and prints it. It saves and prints partial
-// results even on an error.
+// measure runs the experiment f, saves the result and prints it. If an error ends the experiment,
+// it saves and prints what was measured.
 func (b *bench) measure(ctx context.Context, f *experiment.File, text string) error {
 	if err := experiments.Describe(b.Stderr, f); err != nil || b.dry {
 		return err

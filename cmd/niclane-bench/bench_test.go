@@ -25,8 +25,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// TestScripts and TestLab run niclane and niclane-bench as make builds them, because each program
-// starts the other.
+// TestScripts and TestLab need both programs, niclane and niclane-bench, as make builds them,
+// because each of them starts the other.
 func TestScripts(t *testing.T) {
 	clitest.Scripts(t, programs.Readable(t, program.Niclane, program.Bench), nil)
 }
@@ -38,8 +38,8 @@ func TestLab(t *testing.T) {
 
 func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }
 
-// TestManual: the pages of niclane-bench and of its commands have the text that make generate
-// writes.
+// TestManual: in the pages of niclane-bench and of its commands, the generated parts are what make
+// generate writes.
 func TestManual(t *testing.T) {
 	m := clitest.Manual{
 		Program: program.Bench, Root: (&app{}).command(), Limit: 400,

@@ -69,8 +69,8 @@ file; --print-file prints the file that results.`,
 	return cmd
 }
 
-// firstLane returns the experiment first-lane, changed by the options that the user gave. It first
-// applies each option alone, so that an error can name the option.
+// firstLane returns the experiment of first-lane.yaml, changed by the options that the user gave.
+// It first tries each option alone, so that an error can name the option.
 func firstLane(flags *pflag.FlagSet) (*experiment.File, string, error) {
 	const name = "first-lane.yaml"
 	var all []experiment.Change
@@ -113,7 +113,7 @@ var firstLanePaths = map[string][]string{
 }
 
 func firstLaneChanges(flags *pflag.FlagSet, name string) []experiment.Change {
-	// No call can fail here: each asks for the type with which its flag was defined.
+	// These Get calls cannot fail: each asks for the type with which the flag was defined.
 	value := flags.Lookup(name).Value.String()
 	switch name {
 	case "window", "warmup":

@@ -25,9 +25,9 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// runInternal runs a part of niclane-bench that has a process of its own, if args name one. Other
-// parts of niclane-bench start these processes; users do not. A worker reads its configuration as
-// JSON from standard input and writes its result as JSON to standard output.
+// runInternal runs a part of niclane-bench that needs its own process, if args name one. Only
+// niclane-bench starts such processes, users do not. The parts of package bench read a
+// configuration as JSON from standard input, and write a result as JSON to standard output.
 func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int, bool) {
 	if len(args) == 0 {
 		return 0, false
@@ -64,8 +64,8 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 	return cli.ExitDone, true
 }
 
-// worker adds JSON to run: the returned function reads the configuration from in and writes the
-// result to out.
+// worker returns a function that reads run's configuration as JSON from in, calls run, and writes
+// run's result as JSON to out.
 func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Context, io.Reader, io.Writer) error {
 	return func(ctx context.Context, in io.Reader, out io.Writer) error {
 		var c C
@@ -82,15 +82,15 @@ func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Cont
 	}
 }
 
-// lead runs package led. If an agent started this process, lead considers only listeners of the
-// agent's session.
+// lead runs package led. If an agent started this process, only listeners of the agent's session
+// get connections.
 func lead(ctx context.Context, c led.Config) (led.Result, error) {
 	c.Group = os.Getenv(agent.GroupVariable)
 	return led.Run(ctx, c)
 }
 
-// generate runs the load generator. If it is interrupted, it returns what it measured so far,
-// marked as partial, without an error.
+// generate runs the load generator. If it is interrupted, generate returns what was measured until
+// then, marked as partial, and no error.
 func generate(ctx context.Context, c load.Config) (load.Result, error) {
 	r, err := generator.Run(ctx, c)
 	if r.Partial {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command niclane-bench measures what a lane gains. Users call it through niclane: "niclane bench
-// run" executes "niclane-bench run", and "niclane report" executes "niclane-bench report". refresh
-// and selftest work like report. See docs/niclane-bench.8.md.
+// run" executes "niclane-bench run". For report, refresh and selftest, the word bench is left out:
+// "niclane report" executes "niclane-bench report". See docs/niclane-bench.8.md.
 package main
 
 import (
@@ -35,7 +35,7 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "niclane-bench first-lane|run|papers|serve|certs|report|refresh|selftest",
 		Short: "Measure what a lane gains",
-		// Help and messages show this name, because users type it.
+		// Help and messages use the name that users type.
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "niclane bench"},
 	}
 	a.Setup(root, "niclane-bench", version)

@@ -98,7 +98,7 @@ func studyNames() (out []string) {
 	return out
 }
 
-// study runs one study. If this machine cannot run it, study writes the reason into its
+// study runs one study. If this machine cannot run it, study writes the reason into the study's
 // directory and returns nil.
 func (p *papersRun) study(ctx context.Context, s papers.Study, file string, on *experiment.Hosts) error {
 	b := &bench{app: p.app, name: "bench papers", out: filepath.Join(p.out, s.Experiment), format: result.Text}
@@ -121,7 +121,7 @@ func (p *papersRun) study(ctx context.Context, s papers.Study, file string, on *
 	if err != nil {
 		return err
 	}
-	// Both the result's table and the progress go to standard error: the page shows the result.
+	// Print the result's table and the progress to standard error. The result itself is for the page.
 	quiet := *p.app
 	quiet.Stdout, quiet.JSON = p.Stderr, false
 	b.app = &quiet

@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/papers/refresh"
 )
 
-// fromPaper begins an argument that names a row of the content-delivery paper's table.
+// fromPaper is the start of an argument that names a row in the content-delivery paper's table.
 const fromPaper = "paper:"
 
 // A refreshing holds the command's arguments.
@@ -150,8 +150,8 @@ func readServer(name string) (refresh.Server, error) {
 	return s, nil
 }
 
-// serverOf returns a variant's rate and rate per watt at a load point. Both come from the first
-// source of power that has them.
+// serverOf returns the rate and the rate per watt of a variant at a load point. It takes both from
+// the first source of power that has them.
 func serverOf(p result.PointSummary, variant string) (refresh.Server, error) {
 	var names []string
 	for _, v := range p.Variants {

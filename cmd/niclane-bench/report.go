@@ -19,7 +19,7 @@ import (
 	"github.com/niclane/niclane/cmd/internal/cli"
 )
 
-// Formats that only this command has. Package result has the others.
+// Formats that this command adds to those of package result.
 const (
 	html = "html" // the page
 	svg  = "svg"  // its main picture
@@ -181,13 +181,13 @@ const (
 	pageFile   = "report.html"
 )
 
-// writePage writes report.html of a run into the directory with its result.json.
+// writePage writes report.html into dir, the directory with the run's result.json.
 func writePage(dir string, r *result.Result) error {
 	return writeWhole(filepath.Join(dir, pageFile),
 		func(out io.Writer) error { return page.Write(out, r, page.Options{}) })
 }
 
-// writeWhole writes a file as a whole: if that fails, the old file stays.
+// writeWhole writes a whole file or nothing: if it fails, the old file stays.
 func writeWhole(path string, write func(io.Writer) error) error {
 	part := path + ".partial"
 	f, err := os.Create(part)

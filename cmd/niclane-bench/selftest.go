@@ -205,8 +205,8 @@ func (s *selfTest) run(ctx context.Context) error {
 	return nil
 }
 
-// ends returns a pair of addresses, this host's and the peer's, for each IP version to test. Their
-// packets pass the device.
+// ends returns pairs of addresses: one address of this host and one of the peer, at most one pair
+// for each IP version. Packets between them pass the device.
 func (s *selfTest) ends(ctx context.Context) ([]selftest.End, error) {
 	list := s.addresses
 	if len(list) == 0 {
@@ -273,7 +273,7 @@ func (s *selfTest) show(cases []selftest.Case) {
 	fmt.Fprintf(s.Stderr, "about %v\n", about.Round(time.Second))
 }
 
-// errNotAsked is returned if the user did not agree.
+// errNotAsked is returned if the user did not agree to the changes.
 var errNotAsked = errors.New("nothing was changed")
 
 func (s *selfTest) ask(ctx context.Context) error {
@@ -340,7 +340,7 @@ func (s *selfTest) try(ctx context.Context, c selftest.Config) (*selftest.Record
 	return r, err
 }
 
-// asking is the peer with a method Asks, by which the peer sends a memcached request to a server.
+// asking adds the method Asks to the peer. By it, the peer sends a memcached request to a server.
 type asking struct{ selftest.Remote }
 
 func (a asking) Asks(ctx context.Context, at netip.AddrPort) error {
@@ -348,7 +348,7 @@ func (a asking) Asks(ctx context.Context, at netip.AddrPort) error {
 		Question: ready.Question{Protocol: experiment.ProtocolMemcached}})
 }
 
-// scrub replaces names and addresses in the record, unless the user gave --identify.
+// scrub replaces names and addresses in the record. With --identify, it keeps them.
 func (s *selfTest) scrub(r *selftest.Record, ends []selftest.End, peer string) {
 	if s.identify {
 		r.Identified = true

@@ -24,8 +24,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A testMachine gives package selftest this host. It runs the program niclane to apply, verify and
-// roll back lanes.
+// A testMachine represents this host for package selftest. It runs the program niclane to apply,
+// verify and roll back lanes.
 type testMachine struct {
 	app     *app
 	niclane program.Lanes
@@ -48,8 +48,8 @@ func (s *selfTest) machine() (*testMachine, error) {
 	}, nil
 }
 
-// close removes the lanes file. If a rollback has failed, the journal still names this file, but
-// the next rollback does not need it.
+// close removes the lanes file. After a failed rollback, the journal still names this file, but the
+// next rollback does not need it.
 func (m *testMachine) close() {
 	_ = os.Remove(m.file)
 	_ = os.Remove(filepath.Dir(m.file)) // fails if another selftest has a file there
@@ -60,8 +60,8 @@ func (m *testMachine) State(ctx context.Context) (*device.State, error) {
 	return observe.Observe(ctx, observe.Options{Devices: []string{m.dev}, RunDir: m.app.RunDir, Remember: m.app.RunDir})
 }
 
-// Plan plans lanes on the device, which has none yet. If the planner refuses the lanes, Plan
-// returns its reasons.
+// Plan plans lanes for the device, which must not have lanes yet. If the planner refuses the lanes,
+// Plan returns the reasons.
 func (m *testMachine) Plan(ctx context.Context, lanes string) (*plan.Plan, []string, error) {
 	f, err := config.ParseFile(m.file, []byte(lanes))
 	if err != nil {
@@ -117,8 +117,8 @@ func (m *testMachine) Rollback(ctx context.Context) error {
 	return err
 }
 
-// LinkDowns returns the kernel's count of link downs, nil if unknown, and whether the link has
-// carrier (Documentation/ABI/testing/sysfs-class-net).
+// LinkDowns returns how often the link has gone down by the kernel's count, nil if unknown, and
+// whether the link has a carrier now (Documentation/ABI/testing/sysfs-class-net).
 func (m *testMachine) LinkDowns() (*int, bool) {
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join("/sys/class/net", m.dev, name))

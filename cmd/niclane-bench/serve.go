@@ -99,8 +99,8 @@ func serveAgent(ctx context.Context, c agent.Config, listen string, out io.Write
 	return ag.Serve(ctx, l)
 }
 
-// runAgentInternal runs an internal process of the agent, if args name one: the keeper, or the
-// helper that becomes a job.
+// runAgentInternal runs a process that the agent starts, if args name one: its keeper, or the
+// helper that becomes a job's program.
 func runAgentInternal(args []string, stderr io.Writer) (int, bool) {
 	var err error
 	switch {

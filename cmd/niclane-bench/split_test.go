@@ -120,7 +120,7 @@ func TestBenchSplit(t *testing.T) {
 	t.Run("hosts", func(t *testing.T) { splitBed{b.In(t)}.benchedOnHosts() })
 }
 
-// shown returns a command on this host that sees two NUMA nodes.
+// shown returns a command on this host. The command sees two NUMA nodes, real or simulated.
 func (b splitBed) shown(argv ...string) *exec.Cmd {
 	argv = b.Shown(argv...)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -128,8 +128,8 @@ func (b splitBed) shown(argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// benched runs the experiment and checks its result. If storage is given, it also checks these
-// directories, in which the instances keep their objects.
+// benched runs the experiment and checks its result. storage are the directories in which the
+// instances keep their objects; if given, benched checks them too.
 func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	b.Helper()
 	var said strings.Builder
@@ -159,8 +159,8 @@ func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 		}
 		var requests, running int64
 		for _, x := range w.Instances {
-			// Every request is a hit, because the caches are filled before. An empty cache would miss each
-			// object once.
+			// The caches were filled before, so every request must be a hit. With an empty cache, the first
+			// request for each object would be a miss.
 			if x.Cache == nil || x.Cache.Requests == 0 || x.Cache.Hits != x.Cache.Requests || x.Process.Running == 0 {
 				b.Errorf("%s, node %d: cache %+v, running %d ns", w.Variant, x.Node, x.Cache, x.Process.Running)
 				continue
@@ -185,8 +185,8 @@ func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	}
 }
 
-// watched checks, while the experiment runs, the instances' placement and their stored objects. It
-// returns the experiment's error.
+// watched checks the instances while the experiment runs: where they run, and which objects they
+// have stored. It returns the experiment's error.
 func (b splitBed) watched(ended <-chan error, storage []string) error {
 	b.Helper()
 	held, stored := map[int]bool{}, map[string]int{}
@@ -240,7 +240,8 @@ func (b splitBed) watched(ended <-chan error, storage []string) error {
 	}
 }
 
-// holds checks that the process of instance i may use only its processor and its node's memory.
+// holds checks that the process pid, of instance i, may use only that instance's processor and its
+// node's memory.
 func (b splitBed) holds(i int, pid string) {
 	b.Helper()
 	node := b.Node[b.CPUs[i]]
@@ -264,7 +265,7 @@ func (b splitBed) holds(i int, pid string) {
 // benchedOnHosts runs the experiment with agents on the hosts of a lab.
 func (b splitBed) benchedOnHosts() {
 	b.Raise("bhosts")
-	// Agents find /usr/sbin/nginx, because they search /usr/sbin before /sbin.
+	// Take the path /usr/sbin/nginx, because agents search /usr/sbin before /sbin.
 	nginx, err := exec.LookPath("/usr/sbin/nginx")
 	if err != nil {
 		b.Skip(err)

@@ -84,8 +84,8 @@ docs/migrating-from-adqsetup.md lists the differences from adqsetup.`,
   niclane adqsetup --dev=eth4 --dry-run apply nginx.conf
   niclane adqsetup create [app1] queues 6 ports 80,443
   niclane adqsetup reset`,
-		// adqWords converts the options, because adqsetup has the syntax of Python's argparse: an on/off
-		// option may have no value, or a value in the next word.
+		// adqWords parses the options instead, because adqsetup has the syntax of Python's argparse: an
+		// on/off option may stand alone, or have its value in the next word.
 		DisableFlagParsing: true,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -195,9 +195,9 @@ func (r *adqRun) options() ([]adqsetup.Option, error) {
 	return out, nil
 }
 
-// adqWords converts arguments in the syntax of Python's argparse to that of pflag. argparse accepts
-// the beginning of an option's name if it is unique. It also accepts on or off in the word after an
-// option.
+// adqWords converts arguments in the syntax of Python's argparse to that of pflag. In argparse, the
+// beginning of an option's name is enough if no other option begins so. And on or off may be in the
+// word after the option.
 func adqWords(f *pflag.FlagSet, args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
@@ -236,7 +236,7 @@ func adqWords(f *pflag.FlagSet, args []string) []string {
 	return out
 }
 
-// takesWord reports whether the next word may be the option's value on or off.
+// takesWord reports whether the word after an option may be its value on or off.
 func takesWord(flag *pflag.Flag) bool {
 	for _, o := range adqOptions {
 		if o.name == flag.Name {
@@ -246,8 +246,8 @@ func takesWord(flag *pflag.Flag) bool {
 	return false
 }
 
-// byBeginning returns the option with this name, or the only one that begins with it. It returns
-// nil if there is none, or several.
+// byBeginning returns the option with this name, or the only option whose name begins with it. If
+// there is none or several, it returns nil.
 func byBeginning(f *pflag.FlagSet, name string) (found *pflag.Flag) {
 	if flag := f.Lookup(name); flag != nil || name == "" {
 		return flag

@@ -12,10 +12,10 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// applyOrAnew applies as niclane apply does. Some devices cannot change from their present lanes to
-// the new ones, because a card makes all its traffic classes at once. On these, applyOrAnew first
-// rolls the present lanes back, as adqsetup always does. It does so only if a plan from the device
-// without lanes is valid.
+// applyOrAnew applies lanes as niclane apply does. Some devices cannot change from their present
+// lanes to the new ones, because a card makes all its traffic classes at once. applyOrAnew then
+// rolls the present lanes back first, as adqsetup always does. It does so only if the planner
+// accepts the new lanes on the device without lanes.
 func (r *adqRun) applyOrAnew(ctx context.Context, req *request) error {
 	err := r.apply(ctx, req, r.within)
 	if !errors.As(err, new(plan.Errors)) {
@@ -35,7 +35,7 @@ func (r *adqRun) applyOrAnew(ctx context.Context, req *request) error {
 	return nil
 }
 
-// preview prints the steps that applyOrAnew would make.
+// preview prints the steps that applyOrAnew would make, and makes none.
 func (r *adqRun) preview(ctx context.Context, req *request) error {
 	var p *plan.Plan
 	planned, err := r.Engine().Plan(ctx, req.file())

@@ -58,8 +58,8 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 }
 
 // undoable returns an error if the user gave --confirm-within and a systemd unit makes this
-// device's lanes at boot. An undo removes the lanes but not the lanes file, so the unit would make
-// them again.
+// device's lanes at boot. Without a confirmation, niclane would undo the lanes but not the lanes
+// file, and the unit would make the lanes again.
 func (r *adqRun) undoable(req *request) error {
 	if r.within == 0 {
 		return nil
@@ -74,8 +74,8 @@ func (r *adqRun) undoable(req *request) error {
 	return nil
 }
 
-// request converts adqsetup's input to a lanes file. The file has a name already, but stage writes
-// it later.
+// request converts adqsetup's input to a lanes file. The request has the file's name, but the file
+// does not exist yet: stage writes it.
 func (r *adqRun) request(name string, params []string, options []adqsetup.Option) (*request, error) {
 	in := adqsetup.Input{Name: name, Options: options, JSON: r.json}
 	var err error
@@ -110,8 +110,8 @@ func (r *adqRun) request(name string, params []string, options []adqsetup.Option
 	return &request{File: file, text: text, config: path, origin: res}, err
 }
 
-// lanesFile returns the name of the lanes file that adqsetup's command line writes for a
-// device.
+// lanesFile returns the path of the lanes file for a device that was set up with adqsetup's command
+// line.
 func (r *adqRun) lanesFile(dev string) (string, error) {
 	dir, err := filepath.Abs(r.StateDir)
 	if err != nil {
@@ -123,9 +123,9 @@ func (r *adqRun) lanesFile(dev string) (string, error) {
 	return filepath.Join(dir, "adqsetup", dev+".yaml"), nil
 }
 
-// stage writes the lanes file under a temporary name and returns keep. keep renames it to its own
-// name, or removes it if the apply has failed. So a full disk causes an error before any change,
-// and the lanes file is never incomplete.
+// stage writes the lanes file under a temporary name and returns the function keep. keep renames
+// the file to its final name, or removes it if the apply has failed. So a full disk causes an error
+// before any change, and the lanes file is never incomplete.
 func stage(req *request) (keep func(failed error) error, err error) {
 	dir := filepath.Dir(req.config) // in the state directory, where only root can write
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -210,8 +210,8 @@ func (r *adqRun) writeLog(p *plan.Plan) error {
 	return os.WriteFile(r.log, b.Bytes(), 0o644)
 }
 
-// examples writes adqsetup's example files into a new directory, and beside each its conversion to
-// a lanes file.
+// examples writes adqsetup's example files into a new directory. Beside each, it writes the lanes
+// file to which the example converts.
 func (r *adqRun) examples(dir string) error {
 	err := os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {
@@ -237,9 +237,10 @@ func (r *adqRun) examples(dir string) error {
 	return nil
 }
 
-// possibleDevices returns the devices that the user may mean if the command line names none. Each
-// has at least two receive queues. Devices of ice, adqsetup's driver, exclude all others. If there
-// are none, devices with another hardware driver exclude the others.
+// possibleDevices returns the devices that the user may mean if the command line names none.
+// Devices with one receive queue are left out. If there are devices of ice, adqsetup's driver, it
+// returns only these. Otherwise, if there are cards (devices with a hardware driver), it returns
+// only these. Otherwise it returns all.
 func possibleDevices(sys string) ([]string, error) {
 	entries, err := os.ReadDir(sys)
 	if err != nil {

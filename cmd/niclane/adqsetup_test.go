@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestAdqWords converts words in argparse's syntax to pflag's.
+// TestAdqWords: adqWords converts arguments in argparse's syntax to pflag's syntax.
 func TestAdqWords(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"--dev eth4 apply a.conf", "--dev eth4 apply a.conf"},
@@ -39,8 +39,8 @@ func TestAdqWords(t *testing.T) {
 	}
 }
 
-// TestPossibleDevices: cards of adqsetup's driver are preferred to other cards, and those to other
-// devices. Devices with one queue are left out.
+// TestPossibleDevices: if there are cards of adqsetup's driver, only they are possible. Otherwise
+// only other cards are, and without cards all devices with several queues.
 func TestPossibleDevices(t *testing.T) {
 	sys := t.TempDir()
 	add := func(name, driver string, queues ...string) {

@@ -66,7 +66,7 @@ type applyOutput struct {
 	// Report is absent if the plan had no steps.
 	Report  *apply.Report `json:"report,omitempty"`
 	Journal string        `json:"journal,omitempty"`
-	// ConfirmBy is the time at which niclane undoes everything that is not confirmed by then.
+	// ConfirmBy is the latest time for a confirmation. Without one, niclane then undoes everything.
 	ConfirmBy *time.Time `json:"confirmBy,omitempty"`
 	Error     string     `json:"error,omitempty"`
 }
@@ -119,7 +119,8 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	return nil
 }
 
-// goneText returns a text that names the devices of a plan that no longer exist, "" if all exist.
+// goneText returns a text with the devices of a plan that no longer exist. If all exist, it returns
+// "".
 func goneText(p *plan.Plan) string {
 	switch len(p.Gone) {
 	case 0:

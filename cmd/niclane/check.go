@@ -36,7 +36,8 @@ these lanes. With --json it prints the lanes as niclane understands them.`,
 	}
 }
 
-// stdinArg is the argument that means standard input. Messages call standard input stdinName.
+// stdinArg is the argument for standard input, and stdinName the name of standard input in
+// messages.
 const (
 	stdinArg  = "-"
 	stdinName = "<stdin>"
@@ -59,8 +60,8 @@ func (a *app) readStream(path string) (*request, error) {
 	return &request{File: file, text: text, config: stdinName}, err
 }
 
-// readVersion reads lanes from a stream and treats them as a new version of an applied lanes file:
-// the file that has a device in common with them.
+// readVersion reads lanes from a stream, as a new version of a lanes file that is applied: of the
+// file that has one of their devices.
 func (a *app) readVersion(path string) (*request, error) {
 	r, err := a.readStream(path)
 	if err != nil {

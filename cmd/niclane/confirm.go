@@ -33,8 +33,8 @@ func (a *app) confirmCommand() *cobra.Command {
 	}
 }
 
-// carried returns a sentence that names what a wrong plan could cut: the user's login or the
-// default route. It returns "" if the plan has no steps, or none of its devices has either.
+// carried returns a sentence about what wrong lanes could cut on the plan's devices: the user's
+// login or the default route. If there is neither, or the plan has no steps, it returns "".
 func carried(p *plan.Plan) string {
 	if len(p.Steps) == 0 {
 		return ""
@@ -52,8 +52,8 @@ func keepLifeline(p *plan.Plan) error {
 		"niclane undoes the lanes unless niclane confirm comes first, with --confirm-within 0 they stay", s)
 }
 
-// warnLifeline prints the same danger as a warning only. Callers use it if the user gave
-// --confirm-within.
+// warnLifeline only warns of the danger for which keepLifeline returns an error. Callers use it if
+// the user gave --confirm-within.
 func (a *app) warnLifeline(p *plan.Plan) error {
 	if s := carried(p); s != "" {
 		fmt.Fprintf(a.Stderr, "niclane: warning: %s\n", s)
@@ -61,7 +61,7 @@ func (a *app) warnLifeline(p *plan.Plan) error {
 	return nil
 }
 
-// noteUnconfirmed warns of an unconfirmed change whose guard process was killed.
+// noteUnconfirmed warns if a change is not confirmed and the process that would undo it was killed.
 func (a *app) noteUnconfirmed() {
 	if u := a.Engine().Unconfirmed(); u != "" {
 		a.Warn(u)

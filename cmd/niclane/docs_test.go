@@ -27,8 +27,9 @@ func TestTranscripts(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	must.Do(t, err)
 	bin := t.TempDir()
-	// testscript.Main makes the test binary act as niclane if its name is niclane. The test copies the
-	// binary: niclane starts itself by its real path, and a link would lead back to the old name.
+	// If the test binary has the name niclane, testscript.Main makes it act as niclane. Copy the
+	// binary: niclane starts itself by its real path, and with a link that path would have the
+	// binary's own name.
 	must.Do(t, os.WriteFile(filepath.Join(bin, "niclane"), self, 0o755))
 	programs.Build(t, bin, program.Bench)
 	removeIfNew(t, "/var/lib/niclane")
@@ -67,8 +68,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// removeIfNew removes dir and these files in it when the test ends. It does nothing if dir exists
-// already. It keeps dir if other files are in it.
+// removeIfNew removes dir and the named files in it at the end of the test. It does nothing if dir
+// exists before the test. It keeps dir if it has other files.
 func removeIfNew(t *testing.T, dir string, files ...string) {
 	if _, err := os.Stat(dir); err == nil {
 		return

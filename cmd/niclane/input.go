@@ -42,8 +42,8 @@ func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
 	return file, text, err
 }
 
-// look reads the state of devices, without a probe of their capabilities. It fails if one does not
-// exist.
+// look reads the state of devices, but does not probe their capabilities. If a device does not
+// exist, it returns an error.
 func (a *app) look(ctx context.Context, devices []string) (*device.State, error) {
 	st, known, err := a.Engine().Observe(ctx, devices, nil)
 	if err == nil && !known {

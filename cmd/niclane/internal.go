@@ -18,8 +18,8 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// internals are the parts of niclane that run in processes of their own, by the first argument of
-// such a process. Only niclane starts them, so users do not see them.
+// internals are the parts of niclane that run in processes of their own. Keys are the first
+// argument of such a process. Only niclane starts these processes, users do not.
 var internals = map[string]func(args []string) error{
 	lab.HelperCommand:    execInLab,
 	apply.GuardArg:       one(apply.RunGuard),
@@ -30,7 +30,8 @@ var internals = map[string]func(args []string) error{
 	placeArg:             becomeInPlace,
 }
 
-// execInLab executes a command on a host of the lab, or returns an error with its exit code.
+// execInLab turns this process into a command on a host of the lab. If that fails, it returns an
+// error with an exit code of env(1).
 func execInLab(args []string) error {
 	err := lab.ExecMain(args)
 	code := exitNotRun
@@ -43,7 +44,8 @@ func execInLab(args []string) error {
 	return cli.ExitCode{Code: code, Err: fmt.Errorf("lab exec: %w", err)}
 }
 
-// one turns run into a part that takes exactly one argument.
+// one converts a function with one argument to an internal part: any other number of arguments is
+// an error.
 func one(run func(string) error) func([]string) error {
 	return func(args []string) error {
 		if len(args) != 1 {

@@ -85,7 +85,7 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 				return err
 			}
 			// This process becomes the command (execve). So the command has the terminal and gets its
-			// signals, and its exit status is that of niclane.
+			// signals, and the caller sees the command's exit status.
 			return fmt.Errorf("lab exec: %w", unix.Exec(child.Path, child.Args, os.Environ()))
 		},
 	}

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && filepath.Base(os.Args[0]) != "niclane" && strings.HasPrefix(os.Args[1], "internal-") {
-		// Under any name but niclane, this binary runs the tests. If niclane started itself under such a
-		// name, the tests would start it again, and so on.
+		// This binary acts as niclane only if its name is niclane. Under another name it would run the
+		// tests, and the tests would start it again, without end.
 		fmt.Fprintf(os.Stderr, "%s is not niclane, which %s is for\n", os.Args[0], os.Args[1])
 		os.Exit(1)
 	}
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(i, commands)
 }
 
-// isolated runs the tests so that they do not see the labs and journals of the host or of other
+// isolated runs the tests. The tests see no labs and journals of the host, and none of other
 // packages' tests.
 type isolated struct {
 	m   *testing.M
@@ -50,8 +50,8 @@ func (i isolated) Run() int {
 }
 
 // visible makes a directory for root's temporary files and sets TMPDIR to it. Units of niclane
-// persist can read this directory, but not the default one. The process of the isolated tests
-// inherits TMPDIR.
+// persist can read files there, but not in the default directory. The tests run in a child process,
+// which inherits TMPDIR.
 func (i *isolated) visible() (err error) {
 	const made = "NICLANE_TEST_TEMPORARY"
 	if os.Geteuid() != 0 || os.Getenv(made) != "" {
@@ -70,12 +70,13 @@ func (i *isolated) visible() (err error) {
 
 func TestScripts(t *testing.T) { clitest.Scripts(t, "", conforms(t)) }
 
-// TestLab also builds niclane-bench, which makes the traffic.
+// TestLab also needs niclane-bench, which makes the traffic.
 func TestLab(t *testing.T) { clitest.Lab(t, programs.Readable(t, program.Bench), conforms(t), nil) }
 
 func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }
 
-// TestManual: the pages of niclane and of its commands have the text that make generate writes.
+// TestManual: in the pages of niclane and of its commands, the generated parts are what make
+// generate writes.
 func TestManual(t *testing.T) {
 	pages := map[string]string{"version": ""}
 	for _, c := range partCommands() {

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/internal/program"
 )
 
-// partCommands returns the commands that the program niclane-bench implements. niclane executes
-// that program in place of itself (execve).
+// partCommands returns the commands for which niclane executes the program niclane-bench in its own
+// process (execve).
 func partCommands() []*cobra.Command {
 	parts := []*cobra.Command{
 		{Use: "bench first-lane|run|papers|serve|certs", Short: "Measure what a lane gains"},
@@ -52,8 +52,8 @@ func becomePart(name string, args []string) error {
 	return fmt.Errorf("%s: %w", path, unix.Exec(path, argv, os.Environ()))
 }
 
-// completePart asks niclane-bench for the completions of a command line. The answer has one
-// completion per line, and in the last line ":N" with the number of a shell directive.
+// completePart asks niclane-bench for the completions of a command line. niclane-bench prints one
+// completion per line. Its last line is ":N", where N is the number of a shell directive.
 func completePart(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	path, err := program.Find(program.Bench)
 	if err != nil {

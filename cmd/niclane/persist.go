@@ -98,8 +98,9 @@ func (a *app) persist(dir, file, listen string) error {
 	return nil
 }
 
-// onlyRoots returns an error if users other than root can change the file or a directory above it,
-// because root applies the file at boot. The error suggests the directory instead.
+// onlyRoots returns an error if users other than root can change the file at path or a directory
+// above it, because root applies the file at boot. instead is a safe directory, which the error
+// suggests.
 func onlyRoots(path, instead string) error {
 	for p := path; ; p = filepath.Dir(p) {
 		st, err := os.Stat(p)

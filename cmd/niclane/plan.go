@@ -78,11 +78,11 @@ on the device. With --stdin, it treats them as a new version of FILE.`,
 type request struct {
 	*config.File
 	text []byte
-	// config is the file's name in the journal.
+	// config is the name of the lanes file in the journal.
 	config string
-	// origin is the conversion that made the file out of adqsetup's; nil if there was none.
+	// origin is the conversion that made the lanes file from an adqsetup file; nil if none did.
 	origin *adqsetup.Result
-	// planned, if set, is called with a plan before its first step.
+	// planned, if set, is called with the plan before its first step is made.
 	planned func(*plan.Plan) error
 }
 
@@ -91,7 +91,8 @@ func (r *request) file() *engine.File {
 	return &engine.File{Name: r.config, Text: r.text, Intent: r.Intent, Locate: r.locate}
 }
 
-// locate returns the file and line where the user wrote the setting at a path, and the path there.
+// locate returns the place where the user wrote a setting. path is the setting's path in the lanes
+// file, at its path in the file that the user wrote.
 func (r *request) locate(path string) (name string, line int, at string) {
 	name, line = r.Locate(path)
 	if r.origin != nil {
@@ -112,8 +113,8 @@ func readRequest(path string) (*request, error) {
 	return &request{File: file, text: text, config: name}, nil
 }
 
-// readProposal reads new content for the lanes file at path from standard input. The file need not
-// exist yet.
+// readProposal reads from standard input what the lanes file at path could contain. The file need
+// not exist.
 func (a *app) readProposal(path string) (*request, error) {
 	file, text, err := parseConfig(path, a.Stdin)
 	if err != nil {
@@ -131,8 +132,8 @@ func (a *app) readProposal(path string) (*request, error) {
 	return &request{File: file, text: text, config: name}, nil
 }
 
-// printPlan prints a plan. If steps is true it prints all steps; else it prints one of several
-// similar steps and counts the others.
+// printPlan prints a plan. If steps is true, it prints every step. Otherwise, it prints the first
+// of several similar steps and counts the others.
 func (a *app) printPlan(p *plan.Plan, steps bool) error {
 	if len(p.Lanes) > 0 {
 		if err := plan.WriteSummary(a.Stdout, p); err != nil {

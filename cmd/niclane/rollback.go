@@ -85,8 +85,8 @@ func (a *app) printRollback(results []engine.RolledBack, last bool) {
 	}
 }
 
-// goneWith returns a text that counts the objects that rollback found gone, along with their device
-// for example.
+// goneWith returns a text with the number of objects that rollback did not find, because what they
+// were on no longer exists.
 func goneWith(r *apply.Report) string {
 	if len(r.Gone) == 0 {
 		return ""
@@ -94,7 +94,8 @@ func goneWith(r *apply.Report) string {
 	return fmt.Sprintf(", %d gone with what they were on", len(r.Gone))
 }
 
-// forceText returns a text about rollback --force if it would restore more; "" if not.
+// forceText returns a hint at rollback --force, if that would restore more. Otherwise it returns
+// "".
 func forceText(left []apply.Left) string {
 	if !slices.ContainsFunc(left, func(l apply.Left) bool { return l.Foreign }) {
 		return ""

@@ -20,8 +20,8 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// Exit codes of niclane run and niclane lab exec if the command was not started, as in env(1).
-// Lower codes are those of the command itself.
+// Exit codes of niclane run and niclane lab exec if the command was not started, as in env(1). If
+// it was started, the exit code is the command's own.
 const (
 	exitNotRun        = 125
 	exitNotExecutable = 126
@@ -56,8 +56,8 @@ func (f *laneFlags) add(cmd *cobra.Command) {
 	cmd.Flags().UintSliceVar(&f.listenerPorts, "ports", nil, "with --listeners: TCP ports; default: the lane's own")
 }
 
-// options finds the lane and converts the flags to options of package app. It reads the machine's
-// state.
+// options finds the lane, reads the machine's state, and converts the flags to options of package
+// app.
 func (a *app) options(ctx context.Context, what string, f *laneFlags, file string) (l niclaneapp.Lane,
 	o niclaneapp.Options, err error) {
 	if f.lane == "" {
@@ -111,7 +111,8 @@ func (f *laneFlags) busy(what string) (*niclaneapp.BusyPoll, error) {
 	}
 }
 
-// choose returns the choice of the listeners that get the connections of one queue each.
+// choose returns which listeners get connections by queue: their ports, and the processors of their
+// threads if the user gave them.
 func (f *laneFlags) choose(what string, l niclaneapp.Lane, st *device.State) (*niclaneapp.Listeners, error) {
 	c := &niclaneapp.Listeners{Pin: f.pin}
 	for _, p := range f.listenerPorts {
@@ -184,7 +185,7 @@ func (a *app) runApplication(ctx context.Context, f *laneFlags, file string, arg
 	return niclaneapp.Run(l, o, argv)
 }
 
-// notRun adds the exit code of a command that could not be started to its error.
+// notRun gives the error of a command that was not started its exit code, as in env(1).
 func notRun(err error) error {
 	if err == nil || cli.IsUsage(err) {
 		return err

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandbox UNIT COMMAND ARG... executes a command behind the seccomp filters of the unit's
-// SystemCallFilter and RestrictAddressFamilies. It ignores all other lines of the unit.
+// sandbox UNIT COMMAND ARG... executes a command with the seccomp filters that the unit's
+// SystemCallFilter and RestrictAddressFamilies describe. It ignores all other lines of the unit.
 func sandbox() {
 	if err := intoSandbox(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "sandbox:", err)

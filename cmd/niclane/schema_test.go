@@ -36,7 +36,8 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// documents are the JSON documents, by the name of their schema in docs/reference/schema.
+// documents are the JSON documents of the commands. Keys are the names of their schemas in
+// docs/reference/schema.
 var documents = map[string]any{
 	"advise":       &[]niclaneapp.Advice{},
 	"apply":        &applyOutput{},
@@ -88,8 +89,8 @@ var objects = func() []any {
 	return all
 }()
 
-// ownForms returns the schema of a type that defines its own JSON form: a text, or a plan's step.
-// For other types it returns nil.
+// ownForms returns the schema of a type that defines its own JSON form: a text, or a step of a
+// plan. For any other type, it returns nil.
 func ownForms(t reflect.Type) *reflecting.Schema {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -151,7 +152,8 @@ func TestSchemasAreCurrent(t *testing.T) {
 	}
 }
 
-// conforms returns a check that what a command printed with --json matches its schema.
+// conforms returns a Check. It checks that what a command printed with --json matches the
+// document's schema.
 func conforms(t *testing.T) func(args []string, stdout, stderr string) error {
 	t.Helper()
 	holds := map[string]func([]byte) error{}
@@ -191,8 +193,8 @@ func conforms(t *testing.T) func(args []string, stdout, stderr string) error {
 	}
 }
 
-// printed returns the name of the document that a command line prints. It returns false if the
-// command line has no --json.
+// printed returns the name of the document that a command line prints. Without --json, it returns
+// false.
 func printed(args []string) (string, bool) {
 	i := len(args) - 1
 	for ; i >= 0 && args[i] != "niclane"; i-- {
@@ -217,7 +219,7 @@ func printed(args []string) (string, bool) {
 	return name, true
 }
 
-// cut splits a list at an item, as strings.Cut does a string.
+// cut does with a list what strings.Cut does with a string.
 func cut(list []string, at string) (before, after []string, found bool) {
 	i := slices.Index(list, at)
 	if i < 0 {
@@ -226,8 +228,8 @@ func cut(list []string, at string) (before, after []string, found bool) {
 	return list[:i], list[i+1:], true
 }
 
-// TestDocumentsConform: the check accepts a watch event and refuses texts that differ from it. The
-// scripts check the other documents.
+// TestDocumentsConform: the check accepts a watch event. It refuses the event after a change that
+// the schema does not allow. The scripts check the other documents.
 func TestDocumentsConform(t *testing.T) {
 	check := conforms(t)
 	var b bytes.Buffer

@@ -95,7 +95,8 @@ With --print, split shows the lanes file and the instances, and changes nothing.
 	return cmd
 }
 
-// divide reads a lanes file and the machine, and divides a lane of the file over the NUMA nodes.
+// divide reads a lanes file and the machine, and divides a lane of the file over the machine's NUMA
+// nodes.
 func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []string) (*split.Split, error) {
 	file, text, err := readConfig(path)
 	if err != nil {
@@ -153,15 +154,15 @@ func (a *app) runSplit(ctx context.Context, s *split.Split, file string) error {
 	if errors.As(err, &ended) && s.Content == split.Duplicate {
 		err = cli.ExitCode{Code: cli.ExitError} // an instance that ended printed the reason itself
 	}
-	// Roll back however the instances ended, also after an interrupt.
+	// Roll the lanes back in every case, also after an interrupt.
 	if rerr := a.rollback(context.WithoutCancel(ctx), engine.RollbackOptions{Of: path}); rerr != nil {
 		return errors.Join(err, rerr)
 	}
 	return errors.Join(err, os.Remove(path))
 }
 
-// takeFile writes a file and locks it until the caller closes it. If a killed process has left the
-// file and its lanes, takeFile takes both over: apply then plans from those lanes.
+// takeFile writes a file and locks it. The lock lasts until the caller closes the file. A killed
+// niclane split may have left the file and its lanes; apply then plans from these lanes.
 func takeFile(path, text string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err

@@ -47,8 +47,8 @@ type laneRun struct {
 	RunDir, StateDir string
 	Lane, File       string
 	CPUs, Mems       []int
-	// If set, connections to Ports go to the instance on the node where they arrive. Nodes has the
-	// processors of each node.
+	// If set, a connection to one of Ports goes to the instance on the node where it arrives. Nodes
+	// has the processors of each instance's node.
 	Nodes   [][]int
 	Ports   []uint16
 	Command []string
@@ -99,7 +99,7 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 	if len(s.Instances) > 1 {
 		r.Ports = l.Ports("tcp")
 		for _, x := range s.Instances {
-			// A node's processors that serve its queues may not be among the instance's, so add them.
+			// The processors that serve a node's queues may not belong to the instance, so add them.
 			node := append(slices.Clone(x.CPUs), x.Polling...)
 			slices.Sort(node)
 			r.Nodes = append(r.Nodes, slices.Compact(node))
@@ -114,8 +114,8 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 
 func called(x split.Instance) string { return fmt.Sprintf("instance %d on node %d", x.Index, x.Node) }
 
-// selfArgs returns a command line that starts niclane's internal part arg. The part gets config as
-// JSON.
+// selfArgs returns the command line that starts the internal part arg of niclane. config is the
+// part's argument, as JSON.
 func selfArgs(arg string, config any) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -81,9 +81,9 @@ func listenOnNode(addr string) error {
 
 type splitBed struct{ *clitest.Bed }
 
-// TestSplit runs one instance per NUMA node. On a machine without two nodes, the command sees two
-// made-up nodes, one of them without memory. Processors, queues and connections are real in both
-// cases.
+// TestSplit runs one instance per NUMA node. If the machine does not have two nodes, the command
+// sees two simulated ones, one of them without memory. Processors, queues and connections are real
+// in both cases.
 func TestSplit(t *testing.T) {
 	b := splitBed{clitest.NewBed(t)}
 	b.Raise("split")
@@ -103,7 +103,8 @@ func TestSplit(t *testing.T) {
 	t.Run("shard", func(t *testing.T) { splitBed{b.In(t)}.shard() })
 }
 
-// command returns a command in the system under test that sees two NUMA nodes.
+// command returns a command in the system under test. The command sees two NUMA nodes, real or
+// simulated.
 func (b splitBed) command(argv ...string) *exec.Cmd {
 	b.Helper()
 	return b.CommandOn(lab.SUT, b.Shown(argv...)...)
@@ -170,7 +171,8 @@ func ask(addr [4]byte) (a answer, err error) {
 	return a, err
 }
 
-// batch sends n requests and returns the answers, or nil if one request failed.
+// batch sends n requests from the client and returns the answers. If one request failed, it returns
+// nil.
 func (b splitBed) batch(addr [4]byte, n int) (all []answer) {
 	b.Helper()
 	labtest.OnHost(b.T, b.Lab, lab.Client, func(*testing.T) {
@@ -202,7 +204,7 @@ func (b splitBed) until(what string, r *splitRun, cond func() bool) {
 	}
 }
 
-// reports returns the files in which the keepers write their reports.
+// reports returns the text of all reports that the keepers have written.
 func (b splitBed) reports() string {
 	names, _ := filepath.Glob(filepath.Join(b.Dir, "run", "apps", "*.report"))
 	var all strings.Builder
@@ -213,7 +215,8 @@ func (b splitBed) reports() string {
 	return all.String()
 }
 
-// placed checks that an instance may use only the processors and the memory of its node.
+// placed checks that the instance that gave an answer may use only the processors and the memory of
+// its node.
 func (b splitBed) placed(a answer, byCpuset bool) {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.pid))
@@ -237,7 +240,8 @@ func (b splitBed) placed(a answer, byCpuset bool) {
 	if here == 0 || len(pages) > 0 {
 		b.Errorf("instance on node %d: %d pages of its own there, on other nodes %v\n%s", a.node, here, pages, maps)
 	}
-	// A shard's memory may be confined by the cpuset of its lane instead.
+	// If the lane of a shard has a cpuset, the cpuset confines the shard's memory. Then there is no
+	// memory policy to check.
 	if mems := "Mems_allowed_list:\t" + strconv.Itoa(b.Mem[a.node]) + "\n"; byCpuset &&
 		strings.Contains(string(status), mems) {
 		return
@@ -247,9 +251,9 @@ func (b splitBed) placed(a answer, byCpuset bool) {
 	}
 }
 
-// anonymousPages returns the number of a process's anonymous pages on each node, from
-// /proc/PID/numa_maps (numa(7)). Pages of files do not count: they are on the node that first read
-// the file.
+// anonymousPages returns how many anonymous pages a process has on each node, from
+// /proc/PID/numa_maps (numa(7)). It leaves out the pages of files: they are on the node where a
+// process first read the file.
 func anonymousPages(maps string) map[int]int {
 	pages := map[int]int{}
 	for line := range strings.Lines(maps) {
@@ -279,8 +283,8 @@ func (b splitBed) local(all []answer) bool {
 	return len(taken) == 2
 }
 
-// enough is a number of connections so large that the kernel's hash cannot by chance send each to
-// the node where it arrives.
+// enough is a number of connections. It is so large that the kernel's hash cannot give all of them,
+// by chance, to the node where they arrive.
 const enough = 64
 
 func (b splitBed) duplicate() {
@@ -314,8 +318,8 @@ func (b splitBed) duplicate() {
 		b.Errorf("a second one: %s", out)
 	}
 
-	// A killed niclane split leaves no instance running, but leaves its lanes. The next run takes them
-	// over.
+	// A killed niclane split leaves its lanes, but no instance runs any more. The next run takes the
+	// lanes over.
 	_ = r.cmd.Process.Kill()
 	<-r.done
 	for _, a := range last[:1] {

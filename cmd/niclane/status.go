@@ -67,8 +67,8 @@ while status runs.`,
 	return cmd
 }
 
-// sayUnshown prints notes about lanes that status shows incompletely or wrongly: after an
-// unfinished rollback or apply, or on a device that was renamed.
+// sayUnshown prints a note for each lanes file whose lanes status cannot show completely or
+// correctly. The reason is an unfinished rollback or apply, or a device that was renamed.
 func (a *app) sayUnshown() error {
 	js, err := a.Engine().Journals()
 	if err != nil {
@@ -97,7 +97,8 @@ func (a *app) sayUnshown() error {
 	return nil
 }
 
-// leftText returns a text with the number of objects that are left, and the names of some.
+// leftText returns a text with the number of objects that are left, and the names of the first
+// ones.
 func leftText(records []journal.Record) string {
 	const named = 5
 	var keys []string

@@ -80,7 +80,7 @@ func (a *app) countSent(js []*journal.Journal, st *device.State, devices []strin
 	return &classified, nil, nil
 }
 
-// classifierCounts counts by the counters that the classifiers keep.
+// classifierCounts reads the counters of the classifiers.
 type classifierCounts struct {
 	countings map[string][]verify.Counting // by device
 	tc        *tc.Client

@@ -16,7 +16,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A verdict has the applied lanes files of some devices, each with the drift that was found.
+// A verdict has the lanes files that are applied on some devices, each with the drift that was
+// found.
 type verdict []appliedFile
 
 type appliedFile struct {
@@ -24,8 +25,8 @@ type appliedFile struct {
 	intent *intent.Intent // nil if the journal's text cannot be read
 }
 
-// compareApplied compares the lanes of devices with what was applied, like verify without
-// traffic. It does not wait for other commands.
+// compareApplied compares the lanes of devices with what was applied. It does what verify does, but
+// does not look at traffic. It does not wait for other commands.
 func (a *app) compareApplied(ctx context.Context, devices []string) (verdict, error) {
 	views, err := a.Engine().Look(ctx, func(j *journal.Journal) bool {
 		return slices.ContainsFunc(j.Head().Devices, func(dev string) bool { return slices.Contains(devices, dev) })
@@ -45,7 +46,7 @@ func (a *app) compareApplied(ctx context.Context, devices []string) (verdict, er
 	return out, nil
 }
 
-// add adds to l the members and the drift of its lane.
+// add sets the members and the drift of the lane l.
 func (v verdict) add(l *status.Lane) {
 	for _, of := range v {
 		if !slices.Contains(of.Journal.Head().Devices, l.Device) {
@@ -67,8 +68,8 @@ func (v verdict) add(l *status.Lane) {
 	}
 }
 
-// write prints for each file that its lanes are in force, or how many objects differ and what each
-// difference means.
+// write prints one line for each file: its lanes are in force, or a number of objects differ. For
+// each difference, it prints what that means.
 func (v verdict) write(w io.Writer) error {
 	for _, of := range v {
 		config := of.Journal.Head().Config

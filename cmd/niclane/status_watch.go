@@ -31,8 +31,8 @@ type rateOutput struct {
 	NotCounted []string `json:"notCounted,omitempty"`
 }
 
-// watchStatus prints rates every interval. It ends after count times; if count is 0, it goes on
-// until it is interrupted. An interrupt is not an error.
+// watchStatus prints rates every interval, count times. If count is 0, it prints them until it is
+// interrupted. An interrupt is not an error.
 func (a *app) watchStatus(ctx context.Context, args []string, interval time.Duration, count int, sent bool) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
@@ -105,7 +105,7 @@ type rater struct {
 	handlers map[uint32]map[int]int
 	// sent counts sent packets while the rater is open.
 	sent sentCounter
-	// notCounted says which sent packets it does not count, and why.
+	// notCounted says which sent packets are not in sent, and why.
 	notCounted []string
 }
 
@@ -197,7 +197,8 @@ func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.Sta
 	return m, at, st, nil
 }
 
-// arrived adds to m the packets that niclane's XDP program on dev has counted.
+// arrived reads how many packets niclane's XDP program on dev has counted, and adds the numbers to
+// m.
 func (r *rater) arrived(m *status.Moment, dev string) error {
 	if r.numbers[dev] == nil {
 		return nil
@@ -225,7 +226,7 @@ func (r *rater) arrived(m *status.Moment, dev string) error {
 	return nil
 }
 
-// addHandlers adds to m the threads that empty the cpumap of niclane's XDP program.
+// addHandlers finds the threads that empty the cpumap of niclane's XDP program, and adds them to m.
 func (r *rater) addHandlers(m *status.Moment, d *device.Device) error {
 	if r.numbers[d.Name] == nil {
 		return nil
@@ -249,8 +250,8 @@ func (r *rater) addHandlers(m *status.Moment, d *device.Device) error {
 	return nil
 }
 
-// cpumapThreads finds the threads of a program's cpumap by their names. The kernel names them
-// by processor and map (__cpu_map_entry_alloc).
+// cpumapThreads returns the PIDs of the threads of a program's cpumap, by processor. It finds them
+// by their names, which consist of processor and map (__cpu_map_entry_alloc).
 func cpumapThreads(program uint32, queues []device.CPUQueue) (map[int]int, error) {
 	out := map[int]int{}
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program))

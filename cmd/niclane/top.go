@@ -118,7 +118,7 @@ func (p *pictures) close() {
 	p.rater, p.lanes, p.at = nil, nil, time.Time{}
 }
 
-// next returns the rates since the last call; zeros at the first call.
+// next returns the rates since the last call. At the first call, all rates are 0.
 func (p *pictures) next(ctx context.Context) ([]status.Row, error) {
 	lanes, devices, err := p.a.Engine().Fitted(first(p.args))
 	if err != nil {

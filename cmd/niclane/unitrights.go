@@ -23,9 +23,9 @@ func withGroup(lanes []intent.Lane) *intent.Lane {
 	return &lanes[i]
 }
 
-// needsGroups reports whether the unit of a file needs the rights for control groups. It needs them
-// if a lane has a group. It also needs them if a lane had one when the file was last applied,
-// because the next apply undoes that.
+// needsGroups reports whether the systemd unit of a lanes file needs the rights for control groups.
+// It does if a lane has a control group. It also does if a lane had one when the file was last
+// applied, because the next apply must undo that.
 func (a *app) needsGroups(r *request) bool {
 	if withGroup(r.Intent.Lanes) != nil {
 		return true
@@ -34,9 +34,9 @@ func (a *app) needsGroups(r *request) bool {
 	return len(groups) > 0
 }
 
-// checkUnit returns an error if a lane has a control group, but this command runs in a unit without
-// the rights for it (systemd.exec(5), INVOCATION_ID). Such a unit was written before the file had a
-// group. Without this check, the steps would fail one by one.
+// checkUnit returns an error if a lane has a control group, but this command runs in a systemd unit
+// without the rights for it (systemd.exec(5), INVOCATION_ID). Such a unit was written when the file
+// had no group yet. Without this check, the steps would fail one by one.
 func checkUnit(r *request) error {
 	lane := withGroup(r.Intent.Lanes)
 	if lane == nil || os.Getenv("INVOCATION_ID") == "" {

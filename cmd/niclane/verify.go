@@ -67,7 +67,7 @@ type verifyOutput struct {
 	Config   string           `json:"config"`
 	Devices  []string         `json:"devices"`
 	Findings []verify.Finding `json:"findings"`
-	// Probes are the probe packets that were sent, and their answers.
+	// Probes are the probe packets that verify sent, and the answers.
 	Probes []verify.Probe `json:"probes,omitempty"`
 	// Traffic is the number of packets that passed each device, by lane and queue.
 	Traffic []verify.Watched `json:"traffic,omitempty"`
@@ -119,8 +119,8 @@ func (a *app) verify(ctx context.Context, args []string, during time.Duration, t
 	return nil
 }
 
-// compare compares the lanes with the kernel while no apply runs, and starts to watch their
-// traffic.
+// compare compares lanes with the kernel. No apply can run at the same time. If traffic is true, it
+// also starts to count the lanes' traffic.
 func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watching) ([]verifyOutput, error) {
 	compared, err := a.Engine().Compare(ctx, first(args), func(i int, c *engine.Comparison) {
 		if traffic {

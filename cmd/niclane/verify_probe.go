@@ -18,15 +18,15 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A target is an address of --probe.
+// A target is one of the addresses of --probe.
 type target struct {
 	addr netip.Addr
 	port uint16 // 0: none given
 	path probe.Path
 }
 
-// maxTargets is the largest number of addresses. It limits the probe packets: for the default lane,
-// verify sends some to each address.
+// maxTargets is the largest number of --probe addresses. Each further address means more probe
+// packets of the default lane.
 const maxTargets = 8
 
 func parseTargets(args []string) ([]target, error) {
@@ -94,7 +94,7 @@ func (ws watching) probe(ctx context.Context, targets []target, results []verify
 	return nil
 }
 
-// reached returns an error if packets to a target leave by a device without lanes.
+// reached returns an error if packets to one of the targets would leave by a device without lanes.
 func (ws watching) reached(targets []target) error {
 	if len(ws) == 0 {
 		return nil
@@ -115,7 +115,7 @@ func (ws watching) reached(targets []target) error {
 	return nil
 }
 
-// paths returns the paths to the targets that are reached through a device.
+// paths returns the paths to those targets that packets reach through the device of w.
 func (w *deviceWatch) paths(targets []target) []verify.Path {
 	var out []verify.Path
 	for _, t := range targets {
@@ -127,8 +127,8 @@ func (w *deviceWatch) paths(targets []target) []verify.Path {
 	return out
 }
 
-// send sends the packets of all probes and adds the answers to them: first one packet of each
-// probe, then a second of each, and so on.
+// send sends the packets of all probes: first one packet of each probe, then a second one of each,
+// and so on. It adds the answers to the probes.
 func (ws watching) send(ctx context.Context, ps []verify.Probe) error {
 	var attempts []probe.Attempt
 	var owner []int
@@ -161,7 +161,7 @@ func (ws watching) send(ctx context.Context, ps []verify.Probe) error {
 	return nil
 }
 
-// addResult adds the result of one packet to its probe.
+// addResult adds the result of one probe packet to p.
 func addResult(p *verify.Probe, r probe.Result) {
 	if r.Sent() {
 		p.Sent++
@@ -201,5 +201,5 @@ func (ws watching) belongs(p verify.Probe, local, remote netip.AddrPort) bool {
 	return false
 }
 
-// whole returns the prefix that contains one address.
+// whole returns the prefix that contains only the address a.
 func whole(a netip.Addr) string { return netip.PrefixFrom(a, a.BitLen()).String() }

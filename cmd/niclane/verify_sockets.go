@@ -13,14 +13,15 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// sockets are this host's TCP connections at the start of a watch.
+// sockets describes this host's TCP connections at the start of a watch.
 type sockets struct {
 	reader *sockiter.Reader
 	before map[uint64]uint32 // number of received segments, by socket cookie
 }
 
-// watchSockets records how many segments each connection has received so far. It returns nil if the
-// kernel cannot list sockets (no BTF, before Linux 5.9). verify then has only the counted packets.
+// watchSockets records how many segments each connection has received so far. If the kernel cannot
+// list sockets (no BTF, or before Linux 5.9), it returns nil. Then verify cannot check sockets,
+// only packets.
 func watchSockets() *sockets {
 	r, err := sockiter.Open(sockiter.Filter{Connections: true})
 	if err != nil {
@@ -38,8 +39,8 @@ func watchSockets() *sockets {
 	return s
 }
 
-// served returns the connections from other hosts that have received segments since watchSockets
-// was called. If threads is true, each has the threads that use it.
+// served returns the connections with other hosts that have received segments since watchSockets
+// was called. If threads is true, it adds the thread that serves each connection.
 func (s *sockets) served(threads bool) []verify.Connection {
 	list, err := s.reader.Sockets()
 	if err != nil {

@@ -32,7 +32,7 @@ type deviceWatch struct {
 	last    verify.Watched // set after the end
 }
 
-// begin starts to count the traffic of a lanes file's devices that exist.
+// begin starts to count the traffic of a lanes file, on those of its devices that exist.
 func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
 	var done []string
 	for _, l := range a.Lanes {
@@ -47,7 +47,8 @@ func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
 	}
 }
 
-// open starts to count the device's traffic. Function open attaches the counting programs.
+// open starts to count the device's traffic. Its argument open is the function that attaches the
+// counting programs.
 func (w *deviceWatch) open(d *device.Device, open func(*device.Device, []count.Lane) (*count.Watcher, error)) {
 	var lanes []count.Lane
 	matches, named := verify.Matches(w.applied, w.device), verify.Named(w.applied, w.device)
@@ -80,8 +81,8 @@ func priority(class string) uint32 {
 	return uint32(hi<<16 | lo)
 }
 
-// end waits until the time since began is at least during. It then ends the watch and returns the
-// findings by index of the lanes file's result.
+// end waits until the time during has passed since began, and then ends the watch. It returns the
+// findings. Keys are the indexes of the lanes files' results.
 func (ws watching) end(ctx context.Context, began time.Time, during time.Duration) map[int][]verify.Finding {
 	out := map[int][]verify.Finding{}
 	if len(ws) == 0 {
@@ -113,16 +114,16 @@ func (ws watching) close() error {
 	return errors.Join(errs...)
 }
 
-// drain waits for packets in a cpumap while some come out: until none has come out for drainTime,
-// and for at most drainMost. Packets that are still missing were dropped before the cpumap. Its
-// thread takes microseconds for each of a few thousand packets, but may have to wait for its
-// processor, as in an emulated guest.
+// Time limits of drain. It waits for packets in a cpumap as long as some leave it. It gives up if
+// none has left for drainTime, and after drainMost in any case. Packets that are missing then were
+// dropped on their way into the cpumap. The cpumap's thread needs only microseconds for each of a
+// few thousand packets. But it may have to wait for its processor, as in an emulated guest.
 const (
 	drainTime = time.Second
 	drainMost = 20 * time.Second
 )
 
-// drain waits until the other processors have received as many packets as the cpumap was given.
+// drain waits until other processors have received all packets that the cpumap was given.
 func (ws watching) drain() {
 	for _, w := range ws {
 		if w.err == nil && len(verify.CPULanes(w.applied, w.device)) > 0 {
@@ -169,7 +170,7 @@ func (w *deviceWatch) findings(during time.Duration) []verify.Finding {
 	return verify.Traffic(w.applied, w.last)
 }
 
-// seen converts the watcher's counts so far to those of package verify.
+// seen returns the watcher's counts so far, in the form of package verify.
 func (w *deviceWatch) seen(counts count.Counts) verify.Watched {
 	var fragments uint64
 	for _, c := range slices.Concat(counts.Received, counts.Sent) {
@@ -192,7 +193,8 @@ func cannotWatch(err error) string {
 	return "it needs a kernel with BTF (/sys/kernel/btf/vmlinux)"
 }
 
-// name returns the lane with the watcher's number i, or "" for packets that match no lane.
+// name returns the name of the lane that has number i in the watcher. For packets that match no
+// lane, it returns "".
 func (w *deviceWatch) name(i int) string {
 	switch {
 	case i == count.Unread:

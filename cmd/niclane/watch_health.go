@@ -14,7 +14,8 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// serveHealth starts to serve metrics and health at an address. If at is nil, it returns nil.
+// serveHealth starts a server for metrics and health at the address at. If at is nil, it returns
+// nil.
 func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine, first string) (*metrics.Server,
 	error) {
 	if at == nil {
@@ -34,7 +35,8 @@ func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine,
 	return metrics.Serve(*at, k, func(ctx context.Context) (metrics.Reading, error) { return a.readCounters(ctx, m) })
 }
 
-// readCounters reads the counters of the lanes that watch keeps. It attaches no program to count.
+// readCounters reads those counters of the kept lanes that count all the time. It attaches no
+// counting program.
 func (a *app) readCounters(ctx context.Context, m *host.Machine) (metrics.Reading, error) {
 	var r metrics.Reading
 	js, err := m.Journals()

@@ -10,11 +10,11 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// A supervisor is systemd, if it started this process as a service that reports its readiness
-// (sd_notify(3)). Without systemd, its methods do nothing.
+// A supervisor sends notifications to systemd, if systemd started this process as a service that
+// reports when it is ready (sd_notify(3)). Otherwise its methods do nothing.
 type supervisor struct {
-	// heartbeat is the time between life signs, half of the watchdog's limit (sd_watchdog_enabled(3));
-	// 0: systemd wants none.
+	// heartbeat is the time between notifications for systemd's watchdog: half of the watchdog's limit
+	// (sd_watchdog_enabled(3)). 0: there is no watchdog.
 	heartbeat time.Duration
 	isReady   bool
 	watchdog  bool
@@ -47,7 +47,7 @@ func (s *supervisor) alive() {
 
 func (s *supervisor) stopping() { s.say(daemon.SdNotifyStopping) }
 
-// also returns a function that calls report and then shows the event in the service's status.
+// also returns a function that first calls report and then shows the event as the service's status.
 func (s *supervisor) also(report func(watch.Event)) func(watch.Event) {
 	return func(e watch.Event) {
 		report(e)

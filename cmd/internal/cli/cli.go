@@ -68,8 +68,8 @@ func (a *App) Setup(root *cobra.Command, program, version string) {
 		"`directory` of the lock, the lab's record and the pollers' sockets")
 }
 
-// subcommands makes a command that only has subcommands print its help. An argument that names no
-// subcommand is a usage error.
+// subcommands sets up a command that only has subcommands: without arguments it prints its help. An
+// argument that names no subcommand is a usage error.
 func subcommands(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -122,8 +122,8 @@ func Group(root *cobra.Command, title string, commands ...*cobra.Command) {
 	}
 }
 
-// AddExamples sets the examples in the help of each command under root. The keys of examples are
-// what Words returns.
+// AddExamples sets the examples in the help of each command under root. A key of examples is a
+// command's words, such as "lab up".
 func AddExamples(root *cobra.Command, examples map[string]string) {
 	var add func(c *cobra.Command)
 	add = func(c *cobra.Command) {
@@ -137,7 +137,7 @@ func AddExamples(root *cobra.Command, examples map[string]string) {
 	add(root)
 }
 
-// Words returns the words that call a command, without the program's name: "lab up".
+// Words returns the words of a command without the program's name, such as "lab up".
 func Words(root, c *cobra.Command) string {
 	return strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), root.CommandPath()), " ")
 }
@@ -179,7 +179,7 @@ func (a *App) Run(root *cobra.Command, args []string) int {
 	return code
 }
 
-// CodeOf returns the exit code of an error.
+// CodeOf returns the exit code that belongs to an error.
 func CodeOf(err error) int {
 	var code ExitCode
 	switch {
@@ -193,7 +193,7 @@ func CodeOf(err error) int {
 	return ExitError
 }
 
-// A Failure is an error as --json prints it.
+// A Failure is an error in the form in which --json prints it.
 type Failure struct {
 	ExitCode int       `json:"exitCode"`
 	Errors   []Problem `json:"errors"`
@@ -249,7 +249,7 @@ func IsUsage(err error) bool {
 	return errors.As(err, &u)
 }
 
-// Exactly accepts n arguments. Another number is a usage error that says what is wanted.
+// Exactly accepts exactly n arguments. Any other number is a usage error that says what is wanted.
 func Exactly(n int, want string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -259,7 +259,7 @@ func Exactly(n int, want string) cobra.PositionalArgs {
 	}
 }
 
-// AtMost accepts up to n arguments. More are a usage error that says what is wanted.
+// AtMost accepts up to n arguments. More arguments are a usage error that says what is wanted.
 func AtMost(n int, want string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
@@ -269,8 +269,8 @@ func AtMost(n int, want string) cobra.PositionalArgs {
 	}
 }
 
-// NeedRoot returns an error if the user is not root. what names the command. Commands call NeedRoot
-// before they read or lock anything.
+// NeedRoot returns an error if the user is not root. what is the command's name for the error.
+// Commands call NeedRoot before they read or lock anything.
 func NeedRoot(what string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%s: not root: it reads and writes kernel state (try sudo)", what)
@@ -303,8 +303,9 @@ func IsTerminal(stream any) bool {
 	return err == nil
 }
 
-// Prefixed puts "niclane: " before every line of an error, also in the program niclane-bench. Lines
-// that start with "niclane" or FILE:LINE: stay: editors expect the position at the start of a line.
+// Prefixed puts "niclane: " before every line of an error, also in the program niclane-bench. It
+// does not change lines that start with "niclane" or FILE:LINE:, because editors look for
+// FILE:LINE: at the start of a line.
 func Prefixed(err error) string {
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n")
 	for i, l := range lines {

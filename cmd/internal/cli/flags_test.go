@@ -56,7 +56,7 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s %s: %+v, %v", c.option, c.text, got, err)
 			continue
 		}
-		// The option's printed value must parse to the same value again.
+		// The option's own text for the value must parse to the same value again.
 		said := f.Lookup(c.option).Value.String()
 		if err := f.Set(c.option, said); said != "" && (err != nil || got.time != c.time || got.rate != c.rate ||
 			got.size != c.size) {

@@ -12,10 +12,10 @@ import (
 // PrintJSON prints v as indented JSON. A list without items is [], never null.
 func (a *App) PrintJSON(v any) error { return WriteJSON(a.Stdout, v) }
 
-// PrintJSONLine prints v as JSON on one line. Commands that print several documents use it.
+// PrintJSONLine prints v as JSON on one line. It is for commands that print several documents.
 func (a *App) PrintJSONLine(v any) error { return encode(a.Stdout, v, "") }
 
-// WriteJSON writes v as PrintJSON prints it.
+// WriteJSON writes v to w in the format of PrintJSON.
 func WriteJSON(w io.Writer, v any) error { return encode(w, v, "  ") }
 
 func encode(w io.Writer, v any, indent string) error {
@@ -25,8 +25,8 @@ func encode(w io.Writer, v any, indent string) error {
 	return enc.Encode(withLists(v))
 }
 
-// withLists returns a copy of v in which nil slices and maps are empty ones: encoding/json writes
-// these as [] and {}, and nil as null. Fields with omitempty do not change.
+// withLists returns a copy of v without nil slices and nil maps: they become empty ones. So
+// encoding/json writes [] and {}, and not null. Fields with omitempty stay as they are.
 func withLists(v any) any {
 	if v == nil {
 		return nil
@@ -37,8 +37,8 @@ func withLists(v any) any {
 	return c.Interface()
 }
 
-// fill makes the changes of withLists in v itself. It first copies memory that v shares with the
-// caller's value, so that value stays as it is.
+// fill changes v itself as withLists describes. It makes a new copy of everything that v shares
+// with the caller's value, so the caller's value does not change.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -46,7 +46,7 @@ func (b *Bed) In(t *testing.T) *Bed {
 	return &c
 }
 
-// Raise starts the lab. The end of the test takes it down.
+// Raise starts the lab and takes it down at the end of the test.
 func (b *Bed) Raise(name string) {
 	b.Helper()
 	b.Lab = labtest.Up(b.T, lab.Config{Name: fmt.Sprintf("%s-%d", name, os.Getpid()), Queues: 4, SUTCPUs: b.CPUs,
@@ -62,7 +62,7 @@ func (b *Bed) Write(name, text string) {
 // CommandOn returns a command on a host of the lab.
 func (b *Bed) CommandOn(host string, argv ...string) *exec.Cmd {
 	b.Helper()
-	// The lab's helper becomes the command (execve), so cmd.Process is the command itself.
+	// The lab's helper becomes the command (execve), so cmd.Process is the process of the command.
 	cmd, err := b.Lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.Bin, "niclane")},
 		argv...)
 	must.Do(b, err)

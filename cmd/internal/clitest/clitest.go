@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clitest runs the test scripts of niclane's commands, without a lab and on the hosts
-// of a lab.
+// Package clitest runs test scripts of niclane's commands: scripts that need no lab, and scripts
+// that run commands on the hosts of a lab.
 package clitest
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// A Check checks what one command line of a script has printed.
+// A Check checks the output of one command line in a script.
 type Check func(args []string, stdout, stderr string) error
 
 // Scripts runs every test script in testdata/script. Each script tests one behaviour and is named
-// <command>_<case>; none needs kernel state. dir is the directory of the built programs, or "" if
-// testscript.Main has put them into PATH. check may be nil.
+// <command>_<case>. No script needs kernel state. dir is the directory of the built programs. It is
+// "" if testscript.Main has put the programs into PATH. check may be nil.
 func Scripts(t *testing.T, dir string, check Check) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",

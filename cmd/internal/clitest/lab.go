@@ -21,9 +21,9 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 )
 
-// Lab runs every test script in testdata/lab; these need a device. Each script has a lab of its
-// own, with the emulated card and the real programs. dir is the directory of the programs, as for
-// Scripts. check may be nil. more are further commands for scripts, by name.
+// Lab runs every test script in testdata/lab. These scripts need a device. Each script has a lab of
+// its own, with the emulated card and the real programs. dir is the directory of the programs, as
+// for Scripts. check may be nil. more has further commands that scripts can use, by name.
 func Lab(t *testing.T, dir string, check Check, more map[string]func(*testscript.TestScript, bool, []string)) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the lab makes network namespaces")
@@ -51,8 +51,8 @@ func Lab(t *testing.T, dir string, check Check, more map[string]func(*testscript
 	})
 }
 
-// endWatch kills the process of niclane watch that a failed script has left. Its PID is in
-// watch.pid.
+// endWatch kills a "niclane watch" that a failed script has left running. The file watch.pid has
+// its PID.
 func endWatch(dir string) {
 	b, err := os.ReadFile(filepath.Join(dir, "watch.pid"))
 	pid, perr := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -65,9 +65,9 @@ func endWatch(dir string) {
 	}
 }
 
-// hasQdisc reports whether the kernel knows a kind of qdisc, such as mqprio. It tries to add one to
-// the loopback device. The kernel always refuses, because loopback has one queue, but its message
-// differs if it does not know the kind.
+// hasQdisc reports whether the kernel knows a kind of qdisc, such as mqprio. It tries to add such a
+// qdisc to the loopback device. The kernel always refuses, because loopback has one queue. If the
+// kernel does not know the kind, its message says so.
 func hasQdisc(kind string) bool {
 	out, _ := exec.Command("tc", "qdisc", "add", "dev", "lo", "root", kind).CombinedOutput()
 	return !strings.Contains(string(out), "kind is unknown")
@@ -155,8 +155,9 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// killed NAMESPACE WORD waits up to 30 s for a process in a network namespace that has WORD as an
-// argument, and kills it. Only the test's processes run in that namespace.
+// killed NAMESPACE WORD kills a process that has WORD as an argument and runs in the network
+// namespace. It waits up to 30 s for such a process. Only the test's processes run in that
+// namespace.
 func killIn(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: killed NAMESPACE WORD")

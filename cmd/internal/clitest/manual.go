@@ -28,8 +28,8 @@ var update = flag.Bool("update", false, "write the generated parts of the manual
 // docs is the directory of the documents, relative to the directory of a program.
 const docs = "../../docs/"
 
-// A kind is a kind of manual page: the note in its second paragraph, and its sections in their
-// order.
+// A kind is a kind of manual page. It says which note is the second paragraph, and which sections
+// follow in which order.
 type kind struct {
 	note     string
 	sections []string
@@ -56,8 +56,8 @@ type Manual struct {
 	Page    func(name string) string // returns a command's page, relative to docs; "": no page
 }
 
-// Test compares the generated parts of the pages with the commands. With -update it writes these
-// parts. A command without a page is an error, and so is a page without a command.
+// Test compares the generated parts of the pages with the commands. With -update, it writes these
+// parts instead. It is an error if a command has no page, or if a page has no command.
 func (m *Manual) Test(t *testing.T) {
 	t.Helper()
 	m.compare(t, m.Program+".8.md", ofProgram, map[string]string{
@@ -94,8 +94,8 @@ func (m *Manual) Test(t *testing.T) {
 	}
 }
 
-// compare checks that a page has the title, note and sections of k, and the generated text in want.
-// With -update it writes them.
+// compare checks that a page has the title, the note and the sections that k describes, and in each
+// section of want the generated text. With -update, it writes them instead.
 func (m *Manual) compare(t *testing.T, page string, k kind, want map[string]string) {
 	t.Helper()
 	name := strings.TrimSuffix(filepath.Base(page), ".8.md")
@@ -150,8 +150,9 @@ func (m *Manual) compare(t *testing.T, page string, k kind, want map[string]stri
 	}
 }
 
-// handmade returns the part of a section that people write, after the generated text. In EXAMPLES,
-// this is everything after the first code block. Other generated sections have no such part.
+// handmade returns the part of a section that a person wrote, after the generated text. In
+// EXAMPLES, this is everything after the first code block. In other sections with generated text,
+// it is "".
 func handmade(section, body string) string {
 	if i := strings.Index(body, "\n```\n"); section == "EXAMPLES" && i >= 0 {
 		return body[i+len("\n```"):]
@@ -159,8 +160,8 @@ func handmade(section, body string) string {
 	return ""
 }
 
-// commands returns the table of a program's commands: a row for each group of commands, or for each
-// command if the program has no groups.
+// commands returns the table of a program's commands. It has one row for each group of commands. If
+// the program has no groups, it has one row for each command.
 func (m *Manual) commands() string {
 	link := func(c *cobra.Command, text string) string { return "[" + text + "](" + m.Page(c.Name()) + ")" }
 	var b strings.Builder
@@ -194,7 +195,7 @@ func (m *Manual) typed(c *cobra.Command) string {
 	return m.Typed(c.Name())
 }
 
-// synopsis returns the SYNOPSIS of a command: a line for each form of its Use, then the lines of
+// synopsis returns the SYNOPSIS of a command: a line for each form in its Use, then the same for
 // its subcommands.
 func (m *Manual) synopsis(c *cobra.Command) string {
 	var lines []string
@@ -213,8 +214,8 @@ func (m *Manual) synopsis(c *cobra.Command) string {
 	return strings.Join(lines, "\n")
 }
 
-// brackets returns the options of a command, each in [], without those that its Use names. From a
-// certain number on, it returns [OPTION]... instead.
+// brackets returns the options that a command's Use does not name, each in []. If there are many,
+// it returns [OPTION]... instead.
 func (m *Manual) brackets(c *cobra.Command) string {
 	const many = 6
 	var out []string
@@ -298,15 +299,15 @@ func items(list []*pflag.Flag, use string) string {
 	return strings.Join(out, "\n\n")
 }
 
-// types are the words that manual pages use for values, by pflag's type.
+// types are the words for values in manual pages, by pflag's name of the type.
 var types = map[string]string{
 	"string": "VALUE", "stringArray": "VALUE", "strings": "VALUE,...", "int": "N", "uint": "N", "float": "N",
 	"ints": "N,...", "uints": "N,...", "duration": "TIME",
 }
 
-// valueOf returns the word for an option's value, "" if it takes none, and its usage text. The word
-// comes from the command's Use, else from the back quotes in the usage text, else from the value's
-// type.
+// valueOf returns the word for an option's value and the option's usage text. The word is the one
+// in the command's Use. If Use has none, it is the one in back quotes in the usage text. If there
+// is none, it depends on the value's type. For an option without a value, it is "".
 func valueOf(f *pflag.Flag, use string) (value, usage string) {
 	kind, usage := pflag.UnquoteUsage(f)
 	inUse := regexp.MustCompile(`--` + f.Name + ` ((?:\[[^]]*\]|[^])\s])+)`)
@@ -332,7 +333,7 @@ func examplesOf(c *cobra.Command) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// wrap indents a line as code and breaks it at 76 characters. It breaks only before an argument.
+// wrap indents a line as code and breaks it at 76 characters, only before an argument.
 func wrap(line string) string {
 	const width = 76
 	var out strings.Builder

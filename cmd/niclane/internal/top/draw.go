@@ -30,8 +30,8 @@ var never = func(status.Row) bool { return false }
 // nameColumn is always the first column.
 var nameColumn = column{"LANE", 20, name, never}
 
-// traffic and polling are the two halves of the columns: both are shown if they fit, one at a
-// time on a narrow terminal.
+// traffic and polling return the two halves of the columns. A wide terminal shows both, a narrow
+// one shows one at a time.
 func traffic() []column {
 	return append(rateColumns("RX", func(r status.Row) *status.Rate { return r.Rx }),
 		rateColumns("TX", func(r status.Row) *status.Rate { return r.Tx })...)
@@ -216,8 +216,8 @@ func (v *view) rows() []status.Row {
 	return out
 }
 
-// line draws line y of the screen: the text of each column. The first column is left-aligned, the
-// others are right-aligned.
+// line draws one line of the table at row y. The first column is left-aligned, the others are
+// right-aligned.
 func (v *view) line(y, width int, style tcell.Style, cs []column, text func(column) (string, bool)) {
 	x := 0
 	for i, c := range cs {
@@ -240,7 +240,7 @@ func (v *view) line(y, width int, style tcell.Style, cs []column, text func(colu
 	}
 }
 
-// cut shortens a text to a number of cells; "…" marks the end that is missing.
+// cut shortens a text to a number of cells. The text then ends with "…".
 func cut(s string, cells int) string {
 	if uniseg.StringWidth(s) <= cells {
 		return s
@@ -255,7 +255,8 @@ func cut(s string, cells int) string {
 	return out + "…"
 }
 
-// put writes a text from column x on, cuts it at column width, and returns the column after it.
+// put writes a text into row y, from column x to column width at most. It returns the column after
+// the text.
 func put(s tcell.Screen, x, y, width int, style tcell.Style, text string) int {
 	g := uniseg.NewGraphemes(text)
 	for g.Next() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package top shows the rates of lanes on a terminal, live. It draws frames that the caller gives
-// it, and reads keys. However it ends, it restores the terminal.
+// it, and reads keys. It restores the terminal in every case.
 package top
 
 import (
@@ -19,7 +19,7 @@ import (
 type Frame struct {
 	Time time.Time
 	Rows []status.Row
-	// Notice is a message, shown above the rows. If there are no rows, it says why.
+	// Notice is a message above the rows. If there are no rows, it says why.
 	Notice string
 }
 
@@ -66,7 +66,7 @@ func Run(ctx context.Context, s tcell.Screen, interval time.Duration, frames <-c
 	}
 }
 
-// A view is one screen and the user's choice of what it shows.
+// A view is what one screen shows: the present frame, and the user's choices.
 type view struct {
 	screen   tcell.Screen
 	interval time.Duration

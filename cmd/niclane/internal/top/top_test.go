@@ -89,8 +89,8 @@ func (x *terminal) without(text string) {
 
 func (x *terminal) typed(key tcell.Key, r rune) { x.InjectKey(key, r, tcell.ModNone) }
 
-// TestNarrow: a terminal of 80x24 shows one half of the columns at a time. Scrolling shows every
-// row.
+// TestNarrow: on a terminal of 80x24, one half of the columns is shown at a time, and every row can
+// be reached by scrolling.
 func TestNarrow(t *testing.T) {
 	x := begin(t, 80, 24)
 	x.frames <- frame()
@@ -131,7 +131,7 @@ func TestWide(t *testing.T) {
 	x.until("rows 1 to 7 of 30")
 }
 
-// TestTiny: a terminal that is too small causes no failure.
+// TestTiny: top works even if the terminal is too small to show anything.
 func TestTiny(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {10, 2}, {3, 3}} {
 		x := begin(t, size[0], size[1])
