@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestAnsible rolls lanes out to two Debian hosts. A host is a root directory with an sshd, in
-// namespaces of its own. Ansible reaches it through the same device that gets the lanes.
+// TestAnsible rolls lanes out to two Debian hosts. Each host is a root directory with an sshd, in
+// namespaces of its own. Ansible reaches a host through the device that gets the lanes.
 func TestAnsible(t *testing.T) {
 	if os.Getenv("NICLANE_TEST_ANSIBLE") == "" {
 		t.Skip("make test-ansible makes two hosts and rolls lanes out: it takes minutes")
@@ -68,7 +68,7 @@ func TestAnsible(t *testing.T) {
 		if recap(t, out, h.name, "changed") == 0 {
 			t.Errorf("%s: the check says that nothing would change:\n%s", h.name, out)
 		}
-		// The check must print what plan says, and not the file's text.
+		// The output of the check must come from the plan, and not from the file.
 		if !regexp.MustCompile(`(?m)lanes\.`+h.name+`.*\n(.*\n)*.*steps?; nothing has been changed`).MatchString(out) ||
 			!strings.Contains(out, port) {
 			t.Errorf("%s: the check shows no plan:\n%s", h.name, out)
@@ -202,7 +202,7 @@ func (f *fleet) play(t *testing.T, code int, args ...string) string {
 	return string(out)
 }
 
-// recap returns one of the numbers in Ansible's last lines, for example changed:
+// recap returns one number from Ansible's last lines, for example that of "changed":
 //
 // web : ok=5 changed=2 unreachable=0 failed=0 skipped=1 rescued=0 ignored=0
 func recap(t *testing.T, out, host, what string) (n int) {

@@ -36,8 +36,8 @@ func TestDefaultFile(t *testing.T) {
 	}
 }
 
-// TestEveryManualPage: every page in docs is in a package. dist/build puts the pages of commands
-// into the folder of their program, and the package of that program takes the whole folder.
+// TestEveryManualPage: every manual page in docs is in a package. dist/build puts the pages of a
+// program's commands into one folder, and the program's package takes the whole folder.
 func TestEveryManualPage(t *testing.T) {
 	packaged := map[string]string{}
 	for _, name := range []string{"niclane", "niclane-bench"} {
@@ -84,8 +84,8 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestDocumentsPackaged: the package niclane contains every folder of documents. The folder man is
-// an exception: the manual pages are packaged elsewhere.
+// TestDocumentsPackaged: the package niclane contains every folder of documents except man. The
+// manual pages have folders of their own in the packages.
 func TestDocumentsPackaged(t *testing.T) {
 	text, err := os.ReadFile("niclane.yaml")
 	must.Do(t, err)

@@ -187,7 +187,7 @@ func installRunPurge(t *testing.T, deb, bench string) {
 				t.Errorf("man %s has no %q:\n%.400s", page, want, out)
 			}
 		}
-		// This prints groff's warnings about the page, and not the page.
+		// Ask only for groff's warnings about the page, and not for the page.
 		if out := r.do(t, "MANWIDTH=80 man --warnings=w "+page+" 2>&1 >/dev/null"); out != "" {
 			t.Errorf("man %s: %s", page, out)
 		}
@@ -201,7 +201,7 @@ func installRunPurge(t *testing.T, deb, bench string) {
 	r.wants(t, "paper:", "niclane refresh --list")
 	r.wants(t, "queue-set", "ip link add lane0 type veth peer name lane1 && ip link set lane0 up && niclane probe lane0")
 	r.wants(t, "lanes.yaml:", "niclane plan /etc/niclane/lanes.yaml 2>&1 || test $? = 1")
-	// The removal of the package undoes applied lanes, and they must not come back at the next boot.
+	// When the package is removed, its lanes must be undone, and must not come back at the next boot.
 	if out := r.do(t, laneInPlace+`
 		dpkg --purge niclane-bench niclane
 `+laneUndone); !strings.HasSuffix(out, "undone exactly\n") {
@@ -212,8 +212,8 @@ func installRunPurge(t *testing.T, deb, bench string) {
 	}
 }
 
-// Scripts for before and after the removal of a package. The first one applies and persists a lane.
-// The second one checks that the lane and its unit no longer exist.
+// Scripts that run before and after the removal of a package. The first one applies and persists a
+// lane. The second one checks that the lane and its unit no longer exist.
 const (
 	laneInPlace = `
 		ip link add lane0 numtxqueues 4 numrxqueues 4 type veth peer name lane1 && ip link set lane0 up
@@ -231,8 +231,8 @@ const (
 		echo undone exactly`
 )
 
-// installRunErase installs, uses and erases the rpm. It uses a Debian root, on which the host's rpm
-// works from outside. The package's scriptlets and file list are tested for real.
+// installRunErase installs, uses and erases the rpm, in a Debian root on which the host's rpm works
+// from outside. The scriptlets and the list of files are those of the package.
 func installRunErase(t *testing.T, rpm string) {
 	if _, err := exec.LookPath("rpm"); err != nil {
 		t.Fatalf("%v: make test-packages installs it", err)
@@ -285,8 +285,8 @@ func (r root) do(t *testing.T, script string) string {
 	return r.around(t, `inside "$1"`, script)
 }
 
-// around runs a script outside the root, in namespaces of its own. The script has a function
-// inside, which runs a script inside the root.
+// around runs a script outside the root, in namespaces of its own. In the script, the shell
+// function inside runs a script inside the root.
 func (r root) around(t *testing.T, script string, args ...string) string {
 	t.Helper()
 	const enter = `mount -t sysfs sysfs "$0/sys"
@@ -303,8 +303,8 @@ func (r root) wants(t *testing.T, want, script string) {
 	}
 }
 
-// files returns the mode and content of every file. It leaves out caches and logs of dpkg and man.
-// It does not leave out dpkg's list of packages.
+// files returns the mode and content of every file. It leaves out the caches and logs of dpkg and
+// man. It includes dpkg's list of the packages whose files it has.
 func (r root) files(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -24,8 +24,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestAlertsHang: each alert has a test, and a section in the runbook. The metrics that it uses are
-// in docs/reference/metrics.md, which another test compares with the code.
+// TestAlertsHang: each alert has a test and a section in the runbook. Each metric in an alert is in
+// docs/reference/metrics.md, which another test compares with the code.
 func TestAlertsHang(t *testing.T) {
 	text := map[string]string{}
 	for _, name := range []string{"prometheus/niclane.rules.yml", "prometheus/niclane.test.yml", "../docs/runbook.md",

@@ -25,8 +25,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the goldens; read the diff")
 
 // TestPapers plans each papers/NAME.yaml for a card with ADQ, on a host of the papers' size, and
-// compares the plan with papers/NAME.plan. papers/NAME.txt is the listing in the paper, for readers
-// to compare.
+// compares the plan with papers/NAME.plan. papers/NAME.txt is the listing from the paper. Readers
+// can compare it.
 func TestPapers(t *testing.T) {
 	files, err := filepath.Glob("papers/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -59,7 +59,7 @@ func TestPapers(t *testing.T) {
 	}
 }
 
-// numbered matches the names with queue and processor numbers in a command line.
+// numbered matches a queue number or processor number in a command line, with the word before it.
 var numbered = regexp.MustCompile(`(/tx-|/rx-|rx-|queue_mask 0x|TxRx-)[0-9a-f]+`)
 
 // brief returns the plan's command lines. If several lines differ only in queue or processor
@@ -100,8 +100,8 @@ func fold(line string) string {
 	return numbered.ReplaceAllString(line, "$1")
 }
 
-// host returns a host with the recorded simulated ADQ card. It is enlarged to the papers' size: 128
-// queues, 2 nodes with 144 processors in all, 100 Gbit/s.
+// host returns a host with the recorded state of the simulated ADQ card. It enlarges the host to
+// the papers' size: 128 queues, 144 processors on 2 nodes, 100 Gbit/s.
 func host(t *testing.T, dev string) *device.State {
 	t.Helper()
 	const queues, processors, firstIRQ, firstNAPI = 128, 144, 200, 9000

@@ -19,11 +19,11 @@ const (
 	portBridge   = "br-port"   // joins the SUT's port and the links
 )
 
-// addBridges makes what addFabric makes, for a lab without a card. It makes bridges that know the
-// port of every address, and the transmit side of the SUT's port. Bridges replace the eBPF switch,
-// because generic XDP on the SUT ignores packets that another program has redirected
-// (net/core/dev.c: netif_receive_generic_xdp, skb_is_redirected). A veth keeps that mark, so this
-// also holds for a redirect earlier on the way.
+// addBridges makes what addFabric makes, for a lab without a card: bridges that know the port of
+// every address, and the transmit side of the SUT's port. The eBPF switch cannot be used here.
+// Generic XDP on the SUT would ignore the switch's packets, because it ignores all packets that a
+// program has redirected (net/core/dev.c: netif_receive_generic_xdp, skb_is_redirected). A veth
+// does not remove the mark of a redirect.
 func (b *builder) addBridges() error {
 	tx, err := emucard.Transmit(emucard.Config{Queues: b.cfg.Queues})
 	if err != nil {
@@ -89,11 +89,11 @@ func deafen(port string) error {
 	return nil
 }
 
-// addStation tells a bridge at which port an address is.
+// addStation tells a bridge at which of its ports a MAC address is.
 func (b *builder) addStation(mac net.HardwareAddr, port string) error {
 	return b.withLink(Switch, port, func(nl *netlink.Handle, l netlink.Link) error {
 		return nl.NeighAdd(&netlink.Neigh{
-			// A permanent entry would make it an address of the bridge itself.
+			// With a permanent entry, this would be an address of the bridge itself.
 			LinkIndex: l.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP,
 			Flags: netlink.NTF_MASTER, HardwareAddr: mac,
 		})

@@ -21,14 +21,14 @@ type group struct {
 	Path string `json:"path"` // for example "/niclane-lab-sut"
 	Dir  string `json:"dir"`  // in the hierarchy that has the cpuset controller
 	V1   bool   `json:"v1"`
-	// Enable is the root directory of the version 2 hierarchy if the lab enables the cpuset controller
-	// there. It is "" if the controller was enabled before, or with version 1.
+	// Enable is set if the lab enables the cpuset controller of a version 2 hierarchy: to the root
+	// directory of the hierarchy.
 	Enable string `json:"enable,omitempty"`
 	CPUs   string `json:"cpus"`
 }
 
-// planCgroup returns the group that add will make. It is empty if no hierarchy has the cpuset
-// controller.
+// planCgroup returns the group that the method add will make. If no hierarchy has the cpuset
+// controller, it returns an empty group.
 func planCgroup(c Config) (group, error) {
 	have, err := cgroup.Find(nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func (g group) add() error {
 		return err
 	}
 	if g.V1 {
-		// In version 1, a new cpuset has no memory nodes. No process can enter it then.
+		// In version 1, a new cpuset has no memory nodes, and no process can enter it without them.
 		mems, err := os.ReadFile(filepath.Join(filepath.Dir(g.Dir), "cpuset.mems"))
 		if err != nil {
 			return err

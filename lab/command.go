@@ -43,8 +43,8 @@ type spec struct {
 	Nice   int    `json:"nice"`
 }
 
-// Command returns the command that runs argv on a host. /sys shows that host's devices to argv.
-// argv has a session of its own: the scheduler's autogroup would otherwise make it share its CPUs
+// Command returns a command that runs argv on a host. There, /sys shows the host's devices. The
+// command has a session of its own: otherwise the scheduler's autogroup would make it share CPUs
 // with the caller's session. If ctx ends, the command is killed.
 func (l *Lab) Command(ctx context.Context, host string, o Options, argv ...string) (*exec.Cmd, error) {
 	switch {
@@ -90,8 +90,8 @@ func ExecMain(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
 		return fmt.Errorf("%s: %w", HelperCommand, err)
 	}
-	// Namespaces, CPUs and scheduling belong to a thread. After execve, the process has those of the
-	// thread that called it.
+	// Namespaces, CPUs and scheduling belong to a thread. When a thread calls execve, the new program
+	// has those of that thread.
 	runtime.LockOSThread()
 	if err := s.enter(); err != nil {
 		return err
@@ -127,8 +127,8 @@ func (s spec) enter() error {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, s.Nice); err != nil {
 			return fmt.Errorf("nice %d: %w", s.Nice, err)
 		}
-		// With autogroups, the nice value of a process counts only within its session. The session as a
-		// whole has a nice value too (sched(7)). Some kernels have no autogroups.
+		// With autogroups, a nice value compares processes of one session only. So set the nice value of
+		// the whole session too (sched(7)). Some kernels have no autogroups.
 		if err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(s.Nice)), 0); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("autogroup nice %d: %w", s.Nice, err)

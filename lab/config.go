@@ -29,10 +29,10 @@ const (
 	HostPort = "eth0"
 )
 
-// Config describes a lab. The zero value of a field means its default.
+// Config describes a lab. If a field has its zero value, the default applies.
 type Config struct {
-	// Name distinguishes labs. The network namespaces are NAME-sut and so on. It has at most 24
-	// characters: lower case letters, digits and "-". Default "niclane".
+	// Name distinguishes labs. It has at most 24 lower case letters, digits and "-". The network
+	// namespaces are called NAME-sut and so on. Default "niclane".
 	Name string `json:"name"`
 	// Card is the kind of the SUT's port: CardEmulated (the default) or CardNone.
 	Card string `json:"card"`
@@ -42,8 +42,8 @@ type Config struct {
 	// LinkRate is the rate of the link to the SUT in each direction, in bit/s of Ethernet
 	// frames without preamble and checksum. 1 Mbit/s to 30 Gbit/s, default 500 Mbit/s.
 	LinkRate uint64 `json:"linkRateBitsPerSecond"`
-	// LinkBurst is the number of bytes by which the link may exceed its rate. With a small value, the
-	// emulated link is closer to a real one. At least 2,000; default 32,768.
+	// LinkBurst is the number of bytes by which the link may exceed its rate. The smaller it is, the
+	// more the link behaves like a real one. At least 2,000; default 32,768.
 	LinkBurst int `json:"linkBurstBytes"`
 	// SwitchBuffer is the size of the buffer at the switch's port toward the SUT, in bytes. Default
 	// 524,288.
@@ -51,8 +51,8 @@ type Config struct {
 	// Ring is the size of each of the card's transmit rings in bytes. Default 512 frames of
 	// 1,514 bytes.
 	Ring int `json:"ringBytes"`
-	// Rules and Contexts are the largest numbers of rules and RSS contexts on the card. Default and
-	// maximum are 1024 rules and 16 contexts.
+	// Rules and Contexts are the largest numbers of rules and of RSS contexts that the card can hold.
+	// The defaults are also the maxima: 1024 and 16.
 	Rules    int `json:"rules"`
 	Contexts int `json:"contexts"`
 	// MTU is the MTU of all ports, 1,280 to 9,000. Default 1500.
@@ -61,8 +61,8 @@ type Config struct {
 	// noise source sends at once. 2,000 to 65,536, default 16,384.
 	NoiseSegment int `json:"noiseSegmentBytes"`
 	// SUTCPUs do all work of the SUT and of the link toward the SUT. OtherCPUs do all work of the
-	// other hosts. By default, OtherCPUs are the lower half of the online CPUs and SUTCPUs the upper
-	// half. With one CPU, both have it.
+	// other hosts. By default, OtherCPUs are the lower half of the online CPUs, and SUTCPUs the upper
+	// half. If only one CPU is online, both are that CPU.
 	SUTCPUs   []int `json:"sutCPUs"`
 	OtherCPUs []int `json:"otherCPUs"`
 }
@@ -71,8 +71,8 @@ type Config struct {
 const (
 	// CardEmulated is a card that steers by rules and RSS contexts.
 	CardEmulated = "emulated"
-	// CardNone is a plain veth. It spreads received packets over its queues by a hash of the flow.
-	// That cannot be changed.
+	// CardNone is a plain veth. It spreads received packets over its queues by a hash of the flow, and
+	// no setting can change this.
 	CardNone = "none"
 )
 

@@ -2,8 +2,8 @@
 
 package lab
 
-// Do runs f on a host: on a new thread in the host's network namespace, with a /sys that shows the
-// host's devices. Sockets that f opens belong to the host even after f has returned.
+// Do runs f on a new thread in the network namespace of a host. There, /sys shows the host's
+// devices. Sockets that f opens belong to the host even after f has returned.
 func (l *Lab) Do(host string, f func() error) error {
 	n, err := openNode(l.Config, host)
 	if err != nil {

@@ -9,7 +9,8 @@
 //	noise ─── p-noise ─┘                └ uplink-end ═══ uplink ──┘  card
 //	                                       (HTB: link, transmit arbiter)
 //
-// Before the lab makes an object, it records the object. So Down removes everything even after a
-// kill at any point. The lab does not change the host's own interfaces, sysctls or namespaces. It
-// refuses a second lab with the same name. docs/lab.md describes what is emulated and what is real.
+// Before the lab makes an object, it records the object. So Down can remove everything, even if the
+// lab was killed at any point. The lab does not change the host's own interfaces, sysctls or
+// namespaces. It refuses a second lab with the same name. docs/lab.md describes what is emulated
+// and what is real.
 package lab

@@ -55,15 +55,15 @@ func (r record) clear(ctx context.Context, host string) error {
 	return deleteNetns(r.Config.Netns(host))
 }
 
-// named reports whether a network namespace is mounted at path. After a kill, path may be an empty
-// file, at which the namespace was not mounted yet.
+// named reports whether a network namespace is mounted at path. If the lab was killed, path may be
+// an empty file, without a namespace.
 func named(path string) bool {
 	var fs unix.Statfs_t
 	return unix.Statfs(path, &fs) == nil && fs.Type == unix.NSFS_MAGIC
 }
 
-// deleteLinks deletes the host's devices. Without it, the kernel would delete them only some time
-// after the namespace's end.
+// deleteLinks deletes the host's devices now. The kernel would delete them some time after the
+// namespace has ended.
 func (n *node) deleteLinks() error {
 	links, err := n.nl.LinkList()
 	if err != nil {
@@ -75,7 +75,7 @@ func (n *node) deleteLinks() error {
 		}
 		err := n.nl.LinkDel(l)
 		var gone netlink.LinkNotFoundError
-		// The deletion of one end of a pair also deletes the other end.
+		// When one end of a pair is deleted, the kernel also deletes the other end.
 		if err != nil && !errors.As(err, &gone) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("delete %s in %s: %w", l.Attrs().Name, n.host, err)
 		}
@@ -83,8 +83,7 @@ func (n *node) deleteLinks() error {
 	return nil
 }
 
-// kill ends the processes in the namespace with SIGTERM, and those that are left after a second
-// with SIGKILL.
+// kill ends the processes in the namespace. It sends SIGTERM, and after a second SIGKILL.
 func (n *node) kill(ctx context.Context) error {
 	start := time.Now()
 	for {

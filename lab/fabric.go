@@ -70,8 +70,8 @@ func (b *builder) addCard(cfg emucard.Config) error {
 	)
 }
 
-// mountBPF mounts a BPF file system for the lab. The lab cannot use the one below /sys: "ip netns
-// exec" hides it, because it mounts another /sys.
+// mountBPF mounts a BPF file system for the lab. The usual one is below /sys, and "ip netns exec"
+// hides it, because it mounts another /sys.
 func mountBPF() error {
 	if err := os.MkdirAll(emucard.Root, 0o700); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// A Hop is one queue on the way of packets, with its state at one moment.
+// A Hop is one queue that packets pass, with its state at one moment.
 type Hop struct {
 	// Name is one of these. "switch to sut" is the switch's buffer. "card tx ring N" is a transmit
 	// queue of the card. "sut qdisc KIND HANDLE" and "sut class ID" are what is configured on the
@@ -70,7 +70,8 @@ func (r *HopReader) Close() error {
 	return nil
 }
 
-// Read returns the hops in the order in which a request reaches the SUT and its answer returns.
+// Read returns the hops in order: first those that a request passes on its way to the SUT, then
+// those of the answer.
 func (r *HopReader) Read() ([]Hop, error) {
 	down, err := qdiscHops(r.sw, r.downlink, func(q netlink.Qdisc) string {
 		if q.Type() == "tbf" {

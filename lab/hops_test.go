@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestHopNames: the hops have the names of what is configured, in the order in which a request and
-// its answer pass them.
+// TestHopNames: the hops are named after what is configured. They are in the order in which a
+// request and its answer pass them.
 func TestHopNames(t *testing.T) {
 	l := raise(t, Config{Queues: 2})
 	for _, argv := range [][]string{

@@ -21,9 +21,9 @@ import (
 // A setting is a sysctl that each network namespace has separately.
 type setting struct{ name, value string }
 
-// baseline returns sysctls of a tuned host, from the baseline in "Application Device Queues for
-// Apache Traffic Server" (Intel, 2022). It has only those that belong to a network namespace. The
-// lab does not set those of the whole host.
+// baseline returns sysctls of a tuned host. They come from the baseline in "Application Device
+// Queues for Apache Traffic Server" (Intel, 2022). The lab sets only those that each network
+// namespace has, not those of the whole host.
 func baseline() []setting {
 	return []setting{
 		{"net.core.somaxconn", "4096"},
@@ -33,8 +33,8 @@ func baseline() []setting {
 	}
 }
 
-// quiet returns sysctls that keep IPv6 address configuration off the link. They also turn IPv6 on,
-// because a new namespace may inherit from the host that it is off.
+// quiet returns sysctls that prevent packets of IPv6 address configuration on the link. They also
+// turn IPv6 on, because the host may have it off, and a new namespace inherits that.
 func quiet() []setting {
 	return []setting{
 		{"net.ipv6.conf.all.disable_ipv6", "0"},
@@ -48,8 +48,8 @@ func quiet() []setting {
 	}
 }
 
-// mute returns sysctls that turn IPv6 off. With IPv6, the switch's ports would send reports of
-// their multicast groups.
+// mute returns sysctls that turn IPv6 off, for the switch. With IPv6, its ports would send reports
+// of their multicast groups.
 func mute() []setting {
 	return []setting{{"net.ipv6.conf.all.disable_ipv6", "1"}, {"net.ipv6.conf.default.disable_ipv6", "1"}}
 }
@@ -118,10 +118,10 @@ func (b *builder) address(h *netlink.Handle, l netlink.Link, host string) error 
 	return nil
 }
 
-// setProcessors sets the CPUs that process packets. Packets to the SUT are processed on the SUT's
-// CPUs from the switch's port on, because a card's interrupts would arrive there. Packets from the
-// SUT are processed on the other CPUs from the wire side of the SUT's port on. veth alone would
-// process them in software interrupt context on the sender's CPU; receive packet steering (RPS)
+// setProcessors sets the CPUs that process packets. From the switch's port on, packets to the SUT
+// are processed on the SUT's CPUs, where a card's interrupts would arrive. From the wire side of
+// the SUT's port on, packets from the SUT are processed on the other CPUs. Without this, veth would
+// process them on the sender's CPU, in software interrupt context. Receive packet steering (RPS)
 // moves them.
 func (b *builder) setProcessors() error {
 	sut, others := device.FormatMask(b.cfg.SUTCPUs), device.FormatMask(b.cfg.OtherCPUs)

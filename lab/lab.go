@@ -17,9 +17,9 @@ import (
 // A Lab describes a lab that is up.
 type Lab struct {
 	Config Config `json:"config"`
-	// Cgroup is the control group for the SUT's application, as a lanes file names it
-	// ("/niclane-lab-sut"). CgroupDir is its directory in the hierarchy that has the cpuset
-	// controller. Both are "" if no hierarchy has it.
+	// Cgroup is the control group for the SUT's application, as a lanes file writes it
+	// ("/niclane-lab-sut"). CgroupDir is the group's directory in the hierarchy with the cpuset
+	// controller. Without such a hierarchy, both are "".
 	Cgroup    string `json:"cgroup"`
 	CgroupDir string `json:"cgroupDir"`
 }
@@ -128,7 +128,8 @@ func Open(name string) (*Lab, error) {
 func Down(ctx context.Context, name string) error {
 	r, err := openRecord(name)
 	if errors.Is(err, os.ErrNotExist) {
-		// An Up that was killed while it wrote the record may have left a temporary file.
+		// An Up that was killed while it wrote its record may have left a temporary file. remove deletes
+		// it.
 		return record{Config: Config{Name: cmp.Or(name, defaultName)}}.remove()
 	}
 	if err != nil {
@@ -140,7 +141,7 @@ func Down(ctx context.Context, name string) error {
 // Down takes the lab down.
 func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Config.Name) }
 
-// notUpError is the error for a lab that is not up. Its text is the lab's name. It matches
+// notUpError is the error for a lab that is not up. Its value is the lab's name. It matches
 // os.ErrNotExist.
 type notUpError string
 

@@ -95,8 +95,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNotReady: Up waits until all links work. It waits for a link without a carrier and for a
-// bridge's port that does not forward, and its error names them.
+// TestNotReady: Up waits until every link has a carrier and every port of a bridge forwards. If
+// that takes too long, the error names what is not ready.
 func TestNotReady(t *testing.T) {
 	l := raise(t, Config{Card: CardNone})
 	b := &builder{cfg: l.Config, nodes: map[string]*node{}}
@@ -106,7 +106,7 @@ func TestNotReady(t *testing.T) {
 		defer n.close()
 		b.nodes[host] = n
 	}
-	// On some hosts, the kernel makes a sit0 in every new namespace. It must not count.
+	// On some hosts, every new namespace has a sit0. awaitLinks must ignore it.
 	for _, host := range []string{SUT, Switch} {
 		run(t, l, host, Options{}, strings.Fields("ip link add sit0 type ifb")...)
 	}
@@ -140,7 +140,7 @@ func TestCommand(t *testing.T) {
 		slices.Contains(got, cardPort) {
 		t.Errorf("devices in the SUT's /sys: %q", got)
 	}
-	// Field 19 is the nice value.
+	// Field 19 of the file is the nice value.
 	if got := strings.Fields(run(t, l, Noise, Options{Nice: 5}, "cat", "/proc/self/stat")); got[18] != "5" {
 		t.Errorf("nice %s, want 5", got[18])
 	}
@@ -150,7 +150,7 @@ func TestCommand(t *testing.T) {
 			t.Errorf("processors of %s: %q, want %v", host, got, cpus)
 		}
 	}
-	// The process must be the leader of a session, because a session of its own has an autogroup.
+	// The command must lead a session: only a session of its own gives it an autogroup of its own.
 	if got := strings.Fields(run(t, l, Client, Options{}, "cat", "/proc/self/stat")); got[0] != got[5] {
 		t.Errorf("process %s is in session %s", got[0], got[5])
 	}
@@ -169,8 +169,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestCommandKeepsMounts: a command still sees what is mounted below /sys. With "ip netns exec" it
-// would not.
+// TestCommandKeepsMounts: a command on a host still sees what is mounted below /sys. With "ip netns
+// exec", it would not.
 func TestCommandKeepsMounts(t *testing.T) {
 	l := raise(t, Config{})
 	if l.CgroupDir == "" {

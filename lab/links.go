@@ -68,10 +68,10 @@ func (b *builder) addLinks() error {
 			return err
 		}
 	}
-	// A card segments what the stack leaves unsegmented, and GRO can merge what it delivers. A veth
-	// does this only at a receiving end with NAPIs. It has NAPIs only if its sending end does no TSO
-	// at all (veth_skb_is_eligible_for_gro). So turn off all TSO features, by prefix: new kernels add
-	// names, such as tx-tcp-accecn-segmentation in Linux 6.18.
+	// Let the port act as a card: a card segments what the stack leaves to it, and delivers packets
+	// that GRO can merge. A veth's receiving end has NAPIs only if its sending end has no TSO at all
+	// (veth_skb_is_eligible_for_gro). So turn off all TSO features, by prefix: new kernels add names,
+	// such as tx-tcp-accecn-segmentation in Linux 6.18.
 	if err := b.features(SUT, Port, true, func(name string) bool { return name == "rx-gro" }); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (b *builder) setUp(host string, devs ...string) error {
 	return nil
 }
 
-// features turns features of a device on or off: those that want accepts and that can be changed.
+// features turns on or off those features of a device that want accepts and that can be changed.
 func (b *builder) features(host, dev string, on bool, want func(name string) bool) error {
 	return b.nodes[host].do(func() error {
 		c, err := ethtool.Open()

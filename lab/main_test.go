@@ -16,14 +16,14 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// Roles in which this test binary can run instead of running tests.
+// A test can start this test binary in one of these roles.
 const (
 	upRole   = "test-up"   // calls Up with the name in the next argument
 	downRole = "test-down" // calls Down with the name in the next argument
 )
 
-// TestMain runs the tests in network and mount namespaces of their own, with an empty /run. So the
-// comparisons of before and after see only the tests' own objects.
+// TestMain runs the tests in network and mount namespaces of their own, with an empty /run. So when
+// the tests compare the host before and after a lab, they see only their own objects.
 func TestMain(m *testing.M) {
 	vethtest.Main(m, vethtest.Isolate, map[string]func([]string) error{
 		HelperCommand: ExecMain,
@@ -54,8 +54,8 @@ func raise(t *testing.T, c Config) *Lab {
 	return l
 }
 
-// testName returns a lab name with the process ID. The whole host sees a lab's control group, and
-// other tests may run.
+// testName returns the name of a lab. It contains the process ID, because all labs of the host
+// share its control groups.
 func testName() string { return fmt.Sprintf("labtest-%d", os.Getpid()) }
 
 // run runs a command on a host and returns its output.
@@ -81,7 +81,7 @@ func on(t *testing.T, l *Lab, host string, f func() error) {
 	must.Do(t, n.do(f))
 }
 
-// eventually waits until f returns "". After a minute, it fails the test with what f returned last.
+// eventually waits until f returns "". After a minute, it fails the test with the last result of f.
 func eventually(t *testing.T, f func() string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)

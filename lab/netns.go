@@ -16,14 +16,14 @@ import (
 )
 
 // thread runs f on a new OS thread, which ends with f. So no other code runs in namespaces that f
-// enters. It never uses the process's first thread, for two reasons: /proc/PID shows that thread's
-// namespaces as those of the process, and the Go runtime never ends that thread.
+// enters. thread never uses the first thread of the process: /proc/PID shows that thread's
+// namespaces as those of the process, and the Go runtime never ends it.
 func thread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// This goroutine holds the first thread, so this call of thread gets another one.
+			// This goroutine now holds the first thread, so thread(f) gets another one.
 			done <- thread(f)
 			runtime.UnlockOSThread()
 			return
@@ -126,8 +126,8 @@ func enter(ns int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	// MS_SLAVE: later mounts and unmounts of the host are visible here, but those made here are not
-	// visible on the host.
+	// MS_SLAVE: a later mount or unmount on the host also happens here, but one here does not happen
+	// on the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}

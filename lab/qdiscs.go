@@ -24,8 +24,8 @@ func (b *builder) addQdiscs() error {
 	return b.withLink(Switch, uplink, b.addArbiter)
 }
 
-// switchQueue returns the qdisc that is the switch's queue toward the SUT: a FIFO of buffer bytes,
-// and the rate of the link after it.
+// switchQueue returns the qdisc that acts as the switch's queue toward the SUT. It is a FIFO of
+// buffer bytes, followed by the link with its rate.
 func switchQueue(c Config, index, buffer int) *netlink.Tbf {
 	rate := c.LinkRate / 8
 	return &netlink.Tbf{
@@ -37,12 +37,11 @@ func switchQueue(c Config, index, buffer int) *netlink.Tbf {
 }
 
 // addArbiter makes the transmit side of the card: a ring for each queue, and an arbiter that
-// divides the link over the rings. Each queue has an equal share of the rate, and may borrow more
-// by deficit round robin (fair queueing). Packets of a queue below its share do not wait for
-// packets of other queues. A real card takes turns by frames, so there such a packet waits for at
-// most one frame of each other busy queue. Turns by packet would be far longer here, because an
-// unsegmented TSO packet has up to 64 KiB. A single FIFO would be no model of a card: no lane could
-// have an effect behind it.
+// divides the link among the rings. Each queue has an equal share of the rate, and may borrow more
+// by deficit round robin (fair queueing). Packets of a queue below its share do not wait for other
+// queues. On a real card, queues take turns by frames, so such a packet waits for at most one frame
+// of each other busy queue. Here, a turn would be an unsegmented TSO packet of up to 64 KiB. A
+// single FIFO would be no model of a card, because no lane could improve anything behind it.
 func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
 	index := l.Attrs().Index
 	htb := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0),
@@ -78,8 +77,8 @@ func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
 	return nil
 }
 
-// addBFIFO adds a FIFO of limit bytes. The netlink library has no type for it: its options are a
-// bare struct tc_fifo_qopt without attributes.
+// addBFIFO adds a FIFO of limit bytes. The netlink library cannot do this: the FIFO's options are a
+// bare struct tc_fifo_qopt, without attributes.
 func addBFIFO(n *node, index int, parent uint32, limit int) error {
 	return n.do(func() error {
 		req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)

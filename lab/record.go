@@ -25,7 +25,7 @@ const (
 	netnsDir  = "/run/netns"
 )
 
-// A record lists the objects that a lab may have made. It is written before the first of them is
+// A record lists the objects that a lab may have made. It is written before the first object is
 // made.
 type record struct {
 	Config Config `json:"config"`
@@ -38,8 +38,8 @@ type record struct {
 
 func recordPath(name string) string { return filepath.Join(recordDir, name+".json") }
 
-// free returns an error if the lab would later remove an object that another program has made. If
-// the lab has a record, it returns nil; create then returns the error.
+// free returns an error if another program has made an object with a name that the lab needs: Down
+// would remove it. If the lab has a record already, free returns nil, and create returns the error.
 func (r record) free() error {
 	if _, err := os.Stat(recordPath(r.Config.Name)); err == nil {
 		return nil
@@ -67,8 +67,8 @@ func (r record) create() error {
 		return err
 	}
 	defer os.Remove(tmp)
-	// If the name exists, link(2) fails, but rename would replace it. So if two labs start with one
-	// name, only one of them gets it.
+	// If the name exists, link(2) fails, whereas rename would replace the file. So if two labs of one
+	// name start at the same time, only one gets the name.
 	err = os.Link(tmp, recordPath(r.Config.Name))
 	if errors.Is(err, fs.ErrExist) {
 		have, readErr := readRecord(r.Config.Name)
@@ -84,8 +84,8 @@ func (r record) create() error {
 	return err
 }
 
-// place writes r to a new file in the directory of records. Another lab may remove the directory
-// when it ends; place then makes it again.
+// place writes r to a new file in the directory of records. A lab that ends removes this directory
+// if it is empty; place then makes it again.
 func (r record) place() (string, error) {
 	for try := 1; ; try++ {
 		if err := os.MkdirAll(recordDir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -82,9 +82,9 @@ func tree(t *testing.T, root string) []string {
 	return paths
 }
 
-// bpfObjects returns the IDs of the switches' maps and of the programs that use them. It returns
-// only maps that contain an address of this test's labs, because other labs may be up. These
-// objects last as long as a device of the switch's namespace.
+// bpfObjects returns the BPF maps of this test's switches, and the programs that use these maps. It
+// knows the maps by the addresses in them, because other labs may be up. These objects exist as
+// long as a device of the switch's namespace exists.
 func bpfObjects(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -141,8 +141,8 @@ func foreign(t *testing.T) {
 	t.Cleanup(func() { vethtest.Command(t, "ip netns del foreign") })
 }
 
-// same waits until the host is as it was before. The kernel removes programs some time after the
-// devices that used them.
+// same waits until the host is as before. It must wait, because BPF programs end some time after
+// the devices that used them.
 func same(t *testing.T, what string, before snapshot) {
 	t.Helper()
 	eventually(t, func() string {
@@ -195,7 +195,7 @@ func TestTwoLabs(t *testing.T) {
 	same(t, "after both labs", before)
 }
 
-// An ending is a context that has ended from its n-th query on.
+// An ending is a context. From its n-th query on, it has ended.
 type ending struct {
 	context.Context
 	n int
@@ -228,8 +228,8 @@ func TestFailedUp(t *testing.T) {
 	same(t, "after the end", before)
 }
 
-// TestLeftoverRecord: Up is killed while it writes its record, and leaves a temporary file. Down
-// removes the file, although there is no record.
+// TestLeftoverRecord: Up was killed while it wrote its record, and has left a temporary file. Down
+// removes it, even without a record.
 func TestLeftoverRecord(t *testing.T) {
 	before := snapAsRoot(t)
 	must.Do(t, os.MkdirAll(recordDir, 0o700))
@@ -240,8 +240,8 @@ func TestLeftoverRecord(t *testing.T) {
 	same(t, "after the end", before)
 }
 
-// TestForeignNames: if a foreign object has a name that the lab needs, Up fails and does not touch
-// the object.
+// TestForeignNames: another program's object has a name that the lab needs. Up fails and does not
+// touch the object.
 func TestForeignNames(t *testing.T) {
 	vethtest.NeedRoot(t)
 	name := testName() + "-noise"
@@ -261,8 +261,8 @@ func snapAsRoot(t *testing.T) snapshot {
 	return atFirst(t)
 }
 
-// atFirst waits until the kernel has freed the objects of earlier tests' labs, and returns a
-// snapshot of the host.
+// atFirst returns a snapshot of the host. It first waits until the kernel has freed the objects of
+// earlier tests' labs.
 func atFirst(t *testing.T) snapshot {
 	t.Helper()
 	eventually(t, func() string {
@@ -284,7 +284,7 @@ func killed(t *testing.T, role, name string, after time.Duration) {
 	_ = cmd.Wait() // either killed, or ended before
 }
 
-// TestKill: Up or Down is killed at a random time. The next Down restores the host.
+// TestKill: Up and Down are killed at random times. The next Down restores the host.
 func TestKill(t *testing.T) {
 	vethtest.NeedRoot(t)
 	name := testName()

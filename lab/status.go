@@ -16,7 +16,7 @@ import (
 // Status is the state of a lab.
 type Status struct {
 	Config Config `json:"config"`
-	// Ready is false if Up was interrupted or still runs.
+	// Ready is false if Up was interrupted or is still running.
 	Ready  bool         `json:"ready"`
 	Hosts  []HostStatus `json:"hosts"`
 	Cgroup string       `json:"cgroup,omitempty"`

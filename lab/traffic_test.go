@@ -125,7 +125,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestQueueIsNAPI: only one NAPI polls a queue, and it polls no other queue.
+// TestQueueIsNAPI: each queue has a NAPI of its own, and no other NAPI polls it.
 func TestQueueIsNAPI(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -141,8 +141,8 @@ func TestQueueIsNAPI(t *testing.T) {
 	}
 }
 
-// TestRuleMovesConnection: a new rule moves an existing connection to another queue. So nothing on
-// the way has cached the connection's queue.
+// TestRuleMovesConnection: a new rule moves an existing connection to another queue. This works
+// only if nothing on the way has cached the connection's queue.
 func TestRuleMovesConnection(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
@@ -167,8 +167,8 @@ func TestRuleMovesConnection(t *testing.T) {
 	}
 }
 
-// TestCountersExact: a rule leads datagrams to a queue. n datagrams count as n packets of that
-// queue, and of no other.
+// TestCountersExact: a rule leads the datagrams of a port to a queue. If n datagrams are sent, the
+// card counts n packets on this queue, and none on the others.
 func TestCountersExact(t *testing.T) {
 	const n, size = 200, 100
 	l := raise(t, Config{})
@@ -210,9 +210,9 @@ func TestCountersExact(t *testing.T) {
 	}
 }
 
-// acquaint sends datagrams until one arrives, and receives all that arrive. Datagrams to a
-// neighbour are lost while its address is being resolved. At the end, acquaint sets a deadline of
-// one minute on the server's socket.
+// acquaint sends datagrams until one arrives. It then receives all that arrive. The first ones may
+// be lost, while the address of the neighbour is being resolved. In the end, acquaint sets a
+// deadline of one minute on the server's socket.
 func acquaint(t *testing.T, client, server net.PacketConn, to netip.AddrPort, buf []byte) {
 	t.Helper()
 	sent, came := 0, 0
@@ -248,8 +248,8 @@ func take(t *testing.T, server net.PacketConn, buf []byte, within time.Duration)
 	return 1
 }
 
-// TestTransmitQueue: the card counts a packet of the SUT on the transmit queue that the SUT chose.
-// In this test, XPS chooses it.
+// TestTransmitQueue: the card counts a packet on the transmit queue that the SUT has chosen, here
+// by XPS.
 func TestTransmitQueue(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)

@@ -23,8 +23,8 @@ import (
 //   - killed: right after the poller's SIGKILL, interrupts still deferred
 //   - restored: after niclane has restored the NAPI configuration
 //
-// In the case "killed", a packet that follows another within the gro-flush-timeout (200 µs) can be
-// late by that time.
+// In the case "killed", a packet can be late by the gro-flush-timeout (200 µs), if it comes less
+// than that time after another packet.
 func BenchmarkKilled(b *testing.B) {
 	run(b, func(b *testing.B, et *ethtool.Client) {
 		p := all()

@@ -21,8 +21,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Time limits for a poller: until it is ready, for an answer, for its end on request, and for its
-// end after SIGKILL.
+// How long the Client waits: until a poller is ready, for an answer, for its end on request, and
+// for its end after SIGKILL.
 const (
 	startWithin  = 3 * time.Minute // long, for emulated processors
 	answerWithin = 5 * time.Second
@@ -34,11 +34,11 @@ const (
 // caller must hold the lock of the run directory, because the Client removes sockets on which no
 // process listens.
 type Client struct {
-	// RunDir is niclane's run directory, DefaultRunDir if empty. A Client finds only pollers
+	// RunDir is niclane's run directory. If it is "", it is DefaultRunDir. A Client finds only pollers
 	// that were started with the same RunDir.
 	RunDir string
-	// Tied makes the started pollers end together with this process, even if it is killed. A service
-	// needs this. Other pollers run until they are told to end.
+	// Tied makes the started pollers end together with this process, even if this process is killed.
+	// Services set it. Pollers that are not tied run until they are told to end.
 	Tied bool
 }
 
@@ -95,7 +95,7 @@ func (c Client) Write(old, next device.Object) error {
 	return c.begin(d, p)
 }
 
-// alone returns an error if another poller of niclane's already polls one of p's queues.
+// alone returns an error if another of niclane's pollers already polls one of p's queues.
 func (d *dir) alone(p device.Poller) error {
 	all, err := d.list()
 	if err != nil {
@@ -111,8 +111,8 @@ func (d *dir) alone(p device.Poller) error {
 	return nil
 }
 
-// begin starts a poller's process. It makes the listening socket itself and passes it on, so that
-// other processes can find the poller from then on.
+// begin starts a poller's process. It makes the listening socket and passes it to the process. So
+// other processes can find the poller even before it is ready.
 func (c Client) begin(d *dir, p device.Poller) (err error) {
 	n, err := d.name(p)
 	if err != nil {
@@ -183,9 +183,9 @@ func (c Client) begin(d *dir, p device.Poller) (err error) {
 	return nil
 }
 
-// tie makes one pipe for this process and returns its read end. The write end stays open until the
-// process ends, and a poller that reads then sees the end of file. It is a bare descriptor: the
-// garbage collector would close an os.File.
+// tie returns the read end of a pipe, the same one at each call. The write end stays open until
+// this process ends; a tied poller then reads the end of file. The write end is a bare descriptor,
+// because the garbage collector would close an os.File.
 var tie = sync.OnceValues(func() (*os.File, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -221,7 +221,7 @@ func (d *dir) end(p device.Poller) error {
 	return d.remove(c.name)
 }
 
-// end ends the poller's process. It sends "stop", or SIGKILL if the process hangs.
+// end ends the poller's process: with the request "stop", or with SIGKILL if the process hangs.
 func (c *conn) end(hung bool) error {
 	if !hung {
 		if _, err := fmt.Fprintln(c, "stop"); err == nil && ended(c.process, endWithin) {

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is a user and group ID without rights: Linux's overflow ID.
+// nobody is the ID of a user and of a group without rights (Linux's overflow ID).
 const nobody = 65534
 
-// allowed are the system calls that a poller may make after its set-up. The Go runtime needs some
-// of them while it runs. Those that it needs only at its start are not included.
+// allowed are the system calls that a poller may make after its set-up: its own, and those of the
+// running Go runtime. Those that Go needs only at its start are not among them.
 var allowed = []string{
 	// polling
 	"io_uring_enter", "io_uring_register", "sched_yield",
@@ -34,15 +34,15 @@ var allowed = []string{
 	"sched_getaffinity",
 }
 
-// confine takes away from all threads what a poller does not need after its set-up: its user,
-// groups, capabilities and most system calls. They cannot be taken back. System calls that are not
-// allowed fail with EPERM. The poller may create threads but no processes. A filter cannot check
-// the flags of clone3, so clone3 fails with ENOSYS, and callers then use clone.
+// confine takes away from all threads what a poller does not need after its set-up: user, groups,
+// capabilities and most system calls. The process can never get them back. A system call that is
+// not allowed fails with EPERM. The poller may create threads but no processes. A filter cannot
+// check the flags of clone3, so clone3 fails with ENOSYS, and Go then uses clone.
 func confine() error {
 	// These calls act on all threads. When the user is no longer root, the kernel removes the
-	// capabilities (capabilities(7)). If the process may not change its user (no CAP_SETUID or
-	// CAP_SETGID), or its user namespace has no such user (EINVAL), it keeps the user and drops the
-	// capabilities itself.
+	// capabilities (capabilities(7)). The process may be unable to change its user: without CAP_SETUID
+	// or CAP_SETGID, or if its user namespace has no such user (EINVAL). Then it keeps its user and
+	// drops the capabilities itself.
 	stays := func(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) }
 	if err := syscall.Setgroups(nil); err != nil && !stays(err) {
 		return fmt.Errorf("setgroups: %w", err)
@@ -89,8 +89,8 @@ func confine() error {
 }
 
 // dropCapabilities drops all capabilities of all threads. Go cannot do this in a build that links
-// C, as none of niclane's packages does. In such a build, capabilities stay and only the filter
-// restricts the process.
+// C. No package of niclane links C. In such a build, the process would keep its capabilities, and
+// only the filter would restrict it.
 func dropCapabilities() error {
 	none := [2]unix.CapUserData{}
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -37,7 +37,7 @@ type napiCounters struct {
 }
 
 // counters counts the polls of NAPIs, by this poller and by others. It also wakes the polling
-// thread when a packet arrives. After open, it needs no privilege.
+// thread when a packet arrives. Only open needs privileges.
 type counters struct {
 	objs   napiObjects
 	link   link.Link
@@ -93,8 +93,8 @@ func (c *counters) Close() error {
 	return errors.Join(append(errs, c.objs.Close())...)
 }
 
-// of sets the NAPIs to count, in the order of their queues, at most maxNAPIs. The counts of a
-// position in ids stay when its ID changes, because they belong to the queue.
+// of sets the NAPIs to count, at most maxNAPIs, in the order of their queues. Counts belong to a
+// position in ids. They stay when the queue at this position gets a NAPI with another ID.
 func (c *counters) of(ids []uint32) {
 	for i := range c.napi {
 		id := uint32(0)
@@ -106,7 +106,7 @@ func (c *counters) of(ids []uint32) {
 	c.napis.Store(uint32(len(ids)))
 }
 
-// sum returns sums over all NAPIs: first the polls and packets of this poller, then those of
+// sum returns sums over all NAPIs: polls and packets of this poller, then polls and packets of
 // others.
 func (c *counters) sum() (polls, packets, otherPolls, otherPackets uint64) {
 	for i := range c.napis.Load() {

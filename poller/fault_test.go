@@ -40,7 +40,7 @@ func openNetdev(t testing.TB, et *ethtool.Client) *netdev.Client {
 	return nd
 }
 
-// frames sends frames from the other end of the veth, and counts which ones arrive.
+// frames sends frames from the other end of the veth and counts those that arrive.
 type frames struct {
 	t        testing.TB
 	out, in  int
@@ -99,8 +99,8 @@ func packetSocket(t testing.TB, dev string) int {
 	return fd
 }
 
-// exchange sends n frames, each one after the one before it has arrived. It reports whether every
-// frame arrived exactly once.
+// exchange sends n frames one after the other. It sends the next frame when the last one has
+// arrived. It reports whether every frame has arrived exactly once.
 func (f *frames) exchange(n int) bool {
 	f.t.Helper()
 	buf := make([]byte, 256)
@@ -151,7 +151,7 @@ func configure(t testing.TB, et *ethtool.Client, p device.Poller, change func(*d
 	return before
 }
 
-// all returns a poller for all queues, because the veth chooses the queue of a frame.
+// all returns a poller for all queues. A test cannot choose a frame's queue, because the veth does.
 func all() device.Poller { return object(0, 1, 2, 3) }
 
 // TestPackets: the poller takes packets, goes to sleep, and wakes when a packet arrives. It
@@ -177,7 +177,7 @@ func TestPackets(t *testing.T) {
 		eventually(t, "it takes packets itself", func() bool { return f.exchange(20) && state(t, p).Packets > 0 })
 		f.listen()
 		f.exchange(20)
-		// A packet can arrive before the poll that delivers it has ended. Only then is it counted.
+		// A packet can arrive before its poll has ended. It is counted at the end of the poll.
 		eventually(t, fmt.Sprintf("all %d packets are counted", f.sent), func() bool {
 			now := state(t, p)
 			return now.Packets+now.OthersPackets >= uint64(f.sent)
@@ -228,8 +228,8 @@ func TestHung(t *testing.T) {
 	})
 }
 
-// TestNAPIsChange: the poller polls again after its NAPIs were removed and created anew. It ends
-// when its device is deleted.
+// TestNAPIsChange: when the kernel has removed the NAPIs and made new ones, the poller polls the
+// new ones. When its device is deleted, the poller ends.
 func TestNAPIsChange(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := object(0, 1)
@@ -276,7 +276,7 @@ func ip(t testing.TB, args ...string) {
 	}
 }
 
-// TestTwo: niclane refuses a second poller of its own for a queue. A poller of another program may
+// TestTwo: niclane does not start a second poller for a queue. But a poller of another program may
 // poll the same NAPI.
 func TestTwo(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
@@ -401,9 +401,9 @@ func TestTied(t *testing.T) {
 	})
 }
 
-// TestCollected: a poller that is not tied keeps all its descriptors through garbage collections.
-// In such a poller, the number fdTie may be another descriptor, which an os.File made for fdTie
-// would close.
+// TestCollected: a poller that is not tied keeps all its descriptors when garbage is collected. It
+// could lose one: without a tie, the number fdTie can be any descriptor, and an os.File for fdTie
+// would close it.
 func TestCollected(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
@@ -423,8 +423,8 @@ func TestCollected(t *testing.T) {
 	})
 }
 
-// descriptors returns a process's descriptors by number. Sockets are left out, because they open
-// and close.
+// descriptors returns a process's descriptors: the link of each, by number. It leaves out sockets,
+// because they open and close all the time.
 func descriptors(t testing.TB, pid int) map[string]string {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)

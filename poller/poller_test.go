@@ -97,7 +97,8 @@ func endAll(t testing.TB) {
 	if err != nil {
 		t.Error(err)
 	}
-	// The poller without queues does not exist, but Write also removes sockets that others have left.
+	// Also write a poller without queues. It does not exist, but Write then removes sockets that were
+	// left.
 	for _, s := range append(all, device.PollerState{Poller: object()}) {
 		if err := client.Write(s.Poller, nil); err != nil {
 			t.Error(err)

@@ -32,15 +32,16 @@ const (
 	fdTie      = 5 // only if tied: a pipe; the poller ends when it reads the end of file
 )
 
-// maxConns is the largest number of open connections of a poller. Together with answerWithin, it
-// limits the work that clients can cause. A new connection above the limit closes the oldest one.
-// An active client has its answer by then; a silent client loses nothing.
+// maxConns is the largest number of open connections of a poller. A further connection closes the
+// oldest one. An active client has its answer by then, and a silent client needs none. Together
+// with answerWithin, this limits the work that clients can cause.
 const maxConns = 16
 
-// argument is the argument of Main as JSON: the poller, and how it was started.
+// argument is the argument of Main, as JSON. It has the poller, and how it was started.
 type argument struct {
 	device.Poller
-	// Tied is true if fdTie is open. If not, the process may use that number for any other descriptor.
+	// Tied is true if fdTie is open. If it is false, another descriptor of the process may have that
+	// number.
 	Tied bool `json:"tied,omitempty"`
 }
 
@@ -69,8 +70,8 @@ type process struct {
 }
 
 func start(arg string) (*process, error) {
-	// Switch garbage collection off: it would wait for the polling thread, which does not return to
-	// the Go scheduler. The poller makes almost no garbage.
+	// Switch garbage collection off. It would wait for the polling thread, which does not return to
+	// the Go scheduler. And the poller makes almost no garbage.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(64 << 20)
 	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
@@ -94,8 +95,8 @@ func start(arg string) (*process, error) {
 	}
 	f.Close()
 	p.listener = l.(*net.UnixListener)
-	// Leave the control group of a login session, if any: the poller must not end with the session,
-	// but it must end with a service. If it cannot leave the group, it polls all the same.
+	// If the process is in the control group of a login session, leave it, because the poller must not
+	// end with the session. If the process cannot leave it, it polls all the same.
 	_ = cgroup.Leave(cgroup.IsLogin)
 	if p.queues, err = openQueues(p.Dev, p.Queues); err != nil {
 		return nil, err
@@ -175,7 +176,8 @@ func (p *process) run() error {
 	}
 }
 
-// end stops the polling thread and waits for it, because that thread completes the NAPIs.
+// end stops the polling thread and waits until it has ended. That thread must complete the NAPIs'
+// polls.
 func (p *process) end() error {
 	p.listener.Close()
 	p.thread.stop()

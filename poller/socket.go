@@ -23,9 +23,9 @@ import (
 // DefaultRunDir is the default run directory.
 const DefaultRunDir = "/run/niclane"
 
-// A dir is the open directory of the pollers' sockets, RUNDIR/pollers. It also holds the network
-// namespace of the thread that opened it. Only the directory's owner, root, can create names in it
-// or connect to sockets in it.
+// A dir is the open directory of the pollers' sockets, RUNDIR/pollers. netns and links are of the
+// network namespace in which it was opened. Only the directory's owner, root, can make names in it
+// or connect to its sockets.
 type dir struct {
 	path  string
 	fd    int
@@ -33,9 +33,9 @@ type dir struct {
 	links int    // a socket in that network namespace, for ioctls about devices
 }
 
-// openDir opens the directory. It returns nil if the directory does not exist or this user may not
-// read it: pollers answer only their owner. It returns an error if the directory belongs to another
-// user, or if other users can enter it.
+// openDir opens the directory. If the directory does not exist or this user may not read it,
+// openDir returns nil: pollers answer only their owner. If the directory belongs to another user or
+// other users can enter it, openDir returns an error.
 func openDir(runDir string) (d *dir, err error) {
 	d = &dir{path: pathOf(runDir), links: -1}
 	d.fd, err = unix.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -75,7 +75,8 @@ func (d *dir) close() {
 }
 
 // clean removes sockets on which no process listens, in all network namespaces. The caller must
-// hold the lock of the run directory: the socket of a starting poller has a name before it listens.
+// hold the lock of the run directory. Otherwise clean could remove the socket of a poller that
+// starts just now and does not listen yet.
 func (d *dir) clean() error {
 	names, err := d.names()
 	if err != nil {
@@ -117,7 +118,7 @@ func (d *dir) name(p device.Poller) (name, error) {
 	return name{d.netns, r.Uint32(), first(p)}, nil
 }
 
-// first returns the queue that is part of the poller's name.
+// first returns a poller's first queue. It is a part of the name.
 func first(p device.Poller) int {
 	if len(p.Queues) == 0 {
 		return 0
@@ -138,8 +139,8 @@ func (d *dir) device(index uint32) string {
 	return r.Name()
 }
 
-// address returns a socket's address as a path through the open directory. It works even if the
-// directory was moved, and if the directory's path is too long for a socket address (unix(7)).
+// address returns the address of a socket as a path through the open directory. So a directory that
+// was moved, or whose own path is too long for a socket address (unix(7)), does no harm.
 func (d *dir) address(n name) *net.UnixAddr {
 	return &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%v", d.fd, n)}
 }
@@ -173,7 +174,8 @@ func (d *dir) names() ([]name, error) {
 }
 
 // List returns the pollers in the network namespace of the calling thread that were started with
-// runDir (DefaultRunDir if empty). They are sorted by key. Each has the present name of its device.
+// runDir. If runDir is "", it is DefaultRunDir. The pollers are sorted by key, and have the present
+// names of their devices.
 func List(runDir string) ([]device.PollerState, error) {
 	d, err := openDir(runDir)
 	if d == nil {
@@ -228,9 +230,9 @@ func (d *dir) read(p device.Poller) (*device.PollerState, error) {
 	return s, err
 }
 
-// find connects to a poller and returns nil if it is not running. The poller's device may no longer
-// exist, or another device may have its name. find then connects to the poller that was started for
-// a device of that name.
+// find connects to the poller p. If p is not running, it returns nil. If the device with p's device
+// name is not the one for which p was started, find connects to the poller that was started for a
+// device of that name.
 func (d *dir) find(p device.Poller) (*conn, error) {
 	own, err := d.name(p)
 	there := err == nil
@@ -282,8 +284,8 @@ func (c *conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// dial connects to the poller with a socket name. It returns nil if none listens, or if the
-// listening process is not a poller.
+// dial connects to the socket with a name. It returns nil if no process listens there, or if the
+// process is not a poller.
 func (d *dir) dial(n name) (*conn, error) {
 	u, err := net.DialUnix("unix", nil, d.address(n))
 	// EAGAIN means that the poller has not accepted earlier connections yet.
@@ -314,11 +316,11 @@ func (d *dir) dial(n name) (*conn, error) {
 	return c, nil
 }
 
-// identify finds the process at the other end, and reports whether it is a poller of niclane's with
-// that name.
+// identify finds the process at the other end. It reports whether the process is a poller of
+// niclane's with that socket name.
 //
-// identify opens a pidfd before it sends a request. If the process answers after that or keeps the
-// connection open, it is alive, so its PID has not been reused.
+// identify opens a pidfd before a request is sent. If the process answers after that, or keeps the
+// connection open, it is alive. Its PID then has not been reused.
 func (c *conn) identify() (bool, error) {
 	cred, err := peer(c.UnixConn)
 	if err != nil || cred.Uid != 0 {

@@ -25,8 +25,8 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// impostor listens on descriptor 3 and gives every client the same answer, which may have another
-// process's PID. It ignores the request "stop".
+// impostor acts as a poller that answers with a wrong PID. It listens on descriptor 3 and gives
+// every client the same answer. It ignores the request "stop".
 func impostor(answer string) {
 	_ = unix.Listen(3, 1) // from now on, clients see this process's credentials
 	l, err := net.FileListener(os.NewFile(3, ""))
@@ -88,8 +88,8 @@ func listen(t *testing.T, path string) *net.UnixListener {
 	return l
 }
 
-// TestForeign: files in the directory are no pollers, and neither are processes that were not
-// started as pollers, whatever they answer.
+// TestForeign: a file in the directory is no poller. A process that was not started as a poller is
+// none either, whatever it answers.
 func TestForeign(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		p := object(0)
@@ -158,8 +158,8 @@ func TestNamed(t *testing.T) {
 	})
 }
 
-// TestOpenDirectory: reads and writes fail if other users can enter the directory of the sockets,
-// or if it is a link.
+// TestOpenDirectory: reads and writes return an error if other users can enter the sockets'
+// directory, or if the directory is a link.
 func TestOpenDirectory(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		for name, mk := range map[string]func(path string) error{

@@ -17,20 +17,20 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// How long one call for the kernel's busy poll lasts. With one NAPI, the kernel stops earlier if
-// another thread needs the processor (NAPI_F_END_ON_RESCHED). With several NAPIs it does not, and a
-// kernel without preemption runs no other thread in that time.
+// How long one busy poll of the kernel lasts. With one NAPI, the kernel stops earlier if another
+// thread needs the processor (NAPI_F_END_ON_RESCHED). With several NAPIs, it does not stop. A
+// kernel without preemption then runs no other thread during the poll.
 const (
 	busyOne  = 200 * time.Microsecond
 	busyMany = 50 * time.Microsecond
 )
 
-// lookAgain is how often the thread looks up the NAPIs of its queues if nothing points to a change.
-// It is also the longest sleep.
+// lookAgain is how often the thread looks up the NAPIs of its queues, even without a sign that they
+// have changed. It is also the longest sleep.
 const lookAgain = time.Second
 
-// gonePolls is a number of rounds. If no poll was counted in that many, the thread looks up the
-// NAPIs again, because their IDs may no longer exist.
+// gonePolls is a number of rounds. After so many rounds without a counted poll, the thread looks up
+// the NAPIs again, because their IDs may no longer exist.
 const gonePolls = 64
 
 // thread is the polling thread.
@@ -45,8 +45,8 @@ type thread struct {
 	napis            atomic.Pointer[[]uint32]
 }
 
-// startThread starts the polling thread. The thread first does everything that needs privileges. It
-// then waits until begun is closed.
+// startThread starts the polling thread and returns when it is set up. The set-up is everything
+// that needs privileges. The thread then waits until begun is closed.
 func startThread(p *process) (*thread, error) {
 	t := &thread{p: p, begun: make(chan struct{}), stopped: make(chan struct{})}
 	none := []uint32{}

@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// Values of Event.Kind.
+// The values of Event.Kind.
 const (
 	Begun    = "begun"    // the keeper starts to keep the lanes of a file
 	Ended    = "ended"    // the keeper keeps the lanes no longer: they were rolled back, or the keeper ends
@@ -25,7 +25,7 @@ const (
 	Notice   = "notice"   // other information
 )
 
-// An Event is a change, a repair or a notice. It is printed on one line.
+// An Event is a change, a repair or a notice. Its text is one line.
 type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   string    `json:"kind"`
@@ -37,10 +37,10 @@ type Event struct {
 	Found  string    `json:"found,omitempty"`
 	// Text is the description of the event.
 	Text string `json:"text"`
-	// After is the time since the kernel's first notification, in ns.
+	// After is the time from the kernel's notification until the event, in ns.
 	After time.Duration `json:"afterNs,omitempty"`
-	// Objects are the keys of the objects that niclane wrote, or of objects that are missing because
-	// this one is.
+	// Objects are keys of objects: of those that niclane has written, or of those that are missing
+	// because this one is missing.
 	Objects []string `json:"objects,omitempty"`
 }
 
@@ -71,8 +71,8 @@ func (e Event) String() string {
 	return s
 }
 
-// WriteText returns a function that writes events as text lines that start with the time of
-// day.
+// WriteText returns a function that writes each event as one line of text. The line starts with the
+// time of day.
 func WriteText(w io.Writer) func(Event) {
 	return func(e Event) { fmt.Fprintln(w, e.Time.Format("15:04:05.000"), e) }
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Keeper keeps the lanes of a Machine as they were applied.
+// A Keeper keeps the lanes of a Machine as they were applied, by looks and repairs.
 type Keeper struct {
 	m Machine
 	o Options
@@ -45,7 +45,7 @@ type file struct {
 	waits      map[string]string
 }
 
-// Count has numbers since the keeper's start.
+// Count has numbers that count from the keeper's start.
 type Count struct {
 	Looks, Events, Drifts, Repairs, Failures uint64
 	// LastLook is the time of the last look.
@@ -107,14 +107,14 @@ func Run[E any](ctx context.Context, k *Keeper, events <-chan E) error {
 }
 
 // Pauses between rounds if a device changes all the time. Each pause is four times as long as the
-// one before, up to crowdedPause. Beyond that, it is long enough that rounds take at most toldShare
-// of a processor.
+// one before, up to crowdedPause. If rounds would then still take more than toldShare of a
+// processor, the pause is longer, up to longestPause.
 const (
 	firstPause   = 50 * time.Millisecond
 	crowdedPause = 500 * time.Millisecond
 	toldShare    = 0.006
-	// calm is a number of pauses. After so many pauses without an event, the next event causes a round
-	// at once.
+	// calm is a number of pauses. If no event has come for that long, the next event causes a round at
+	// once.
 	calm = 4
 	// longestPause must be short compared with the time limit of a watchdog, because Alive is not
 	// called during a pause.
@@ -130,12 +130,12 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// pause returns the longest pause before a round that an event causes.
+// pause returns the upper limit for the pause before the next round, if an event causes that round.
 func (k *Keeper) pause() time.Duration {
 	return min(longestPause, max(crowdedPause, time.Duration(float64(k.spent)/toldShare)))
 }
 
-// patience returns how long the next round must still wait if an event comes now.
+// patience returns how long the keeper must still wait before a round, if an event comes now.
 func (k *Keeper) patience() time.Duration {
 	if k.hurried == 0 {
 		return 0
@@ -148,8 +148,8 @@ func (k *Keeper) patience() time.Duration {
 }
 
 // settle waits until no event has come for a while, and returns the number of events. If least is
-// positive, it does not read events before that time: to wake up for each event would cost more
-// than a look.
+// positive, settle reads no event before that time has passed: to wake up for each event would cost
+// more than a look.
 func settle[E any](ctx context.Context, events <-chan E, o Options, least time.Duration) (n uint64, ok bool) {
 	n = 1
 	most := time.NewTimer(max(o.SettleMost, least))
@@ -269,8 +269,8 @@ func (k *Keeper) fails(ctx context.Context, err error) {
 	}
 }
 
-// anything reports whether something in the views is not reported yet, or a repair is due. round
-// then takes the machine and looks again.
+// anything reports whether the views contain something that was not reported yet, or a repair is
+// due. In these cases, round calls Hold and looks again.
 func (k *Keeper) anything(views []View) bool {
 	if len(views) != len(k.files) {
 		return true
@@ -303,7 +303,7 @@ func (k *Keeper) anything(views []View) bool {
 	return false
 }
 
-// note reports what has changed, and returns the views with drifts whose repair is due.
+// note reports what has changed. It returns the views that have a drift whose repair is due.
 func (k *Keeper) note(views []View) (due []View) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -348,7 +348,7 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 	}
 	for _, t := range f.troubles {
 		if f.waits[t.device] != "" && v.Waits[t.device] == "" {
-			// The drifts come from the device's own outage, and not from another program.
+			// The device's outage has caused the drifts, so earlier repairs of them do not count.
 			*t = trouble{there: t.there, reported: t.reported, seen: t.seen, device: t.device}
 		}
 	}
@@ -465,7 +465,7 @@ func (k *Keeper) repair(ctx context.Context, v View) {
 	}
 }
 
-// became reports what became of one repair. It returns true if the drift no longer exists.
+// became reports the result of one repair. It returns true if the drift no longer exists.
 func (k *Keeper) became(config string, d verify.Finding, after View, r engine.Repair, err error) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -548,8 +548,8 @@ func (k *Keeper) next() time.Duration {
 	now := time.Now()
 	wait := max(k.o.Again, time.Duration(float64(k.cost)/share))
 	if !k.busy.IsZero() {
-		// Look often at first, because an apply may be short. Look more rarely after some time, because
-		// an apply may wait for its confirmation.
+		// Soon after the other process began to apply, look often, because an apply may be short. Later,
+		// look rarely, because the apply may wait for its confirmation.
 		wait = min(wait, max(100*time.Millisecond, min(now.Sub(k.busy)/4, 5*time.Second)))
 	}
 	if k.failing != "" {

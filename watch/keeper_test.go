@@ -21,7 +21,7 @@ import (
 
 const config = "/etc/niclane/d0.yaml"
 
-// A machine is a watch.Machine in memory. Drifted objects are in a map.
+// A machine is a watch.Machine in memory. Its map drifted has the objects that have drifted.
 type machine struct {
 	t       *testing.T
 	drifted map[string]verify.Finding
@@ -35,7 +35,7 @@ type machine struct {
 	// futile are the keys of objects that no step repairs.
 	futile map[string]bool
 	ground string
-	// onRepair is called after each repair.
+	// onRepair, if set, is called after each repair.
 	onRepair func()
 	// napi is the key of the object that Release changes; "": none.
 	napi string
@@ -109,8 +109,8 @@ func (m *machine) drift(key string) {
 		Meaning: key + " is wrong", Repair: "niclane apply " + config}
 }
 
-// keep runs a keeper on the clock of synctest. When the keeper waits, keep calls do. It returns the
-// events without the times in their texts.
+// keep runs a keeper on synctest's clock and calls do when the keeper waits. It returns the events
+// as texts: time since the start in seconds, kind and key.
 func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *watch.Keeper, tell func())) (events []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -281,7 +281,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestFlaps: a link that goes down and up again causes drifts, but the keeper never leaves them.
+// TestFlaps: a link goes down and up again and again. Each time this causes a drift, but the keeper
+// repairs it every time.
 func TestFlaps(t *testing.T) {
 	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for i := range 50 {
@@ -326,7 +327,8 @@ func withoutTimes(events []string) []string {
 	return out
 }
 
-// TestFutile: a drift that no step repairs is reported once, and again only if it changes.
+// TestFutile: if no step can repair a drift, the keeper reports it once. It reports it again only
+// if it changes.
 func TestFutile(t *testing.T) {
 	got := keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		m.futile["foreign"] = true
@@ -345,8 +347,8 @@ func TestFutile(t *testing.T) {
 	same(t, withoutTimes(got), "begun", "drift foreign", "left foreign", "returned foreign", "ended")
 }
 
-// TestOvertaken: an object changes again during its repair. This is a new drift with the same key.
-// It happens if a slave leaves a bond while the slave gets its lanes.
+// TestOvertaken: an object changes during its repair. This is a new drift with the same key. For
+// example, a slave leaves a bond while it gets its lanes.
 func TestOvertaken(t *testing.T) {
 	got := keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		m.futile["slave"] = true // a slave is no object, so no step has its key
@@ -370,8 +372,8 @@ func TestOvertaken(t *testing.T) {
 	same(t, withoutTimes(got), "begun", "drift slave", "drift slave", "repaired slave", "ended")
 }
 
-// TestRelease: while a lane cannot be completed, settings that would harm it are undone. They come
-// back when it can be completed.
+// TestRelease: if a lane cannot be completed, the keeper undoes settings that would harm it. It
+// makes them again when the lane can be completed.
 func TestRelease(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr, m.napi = errors.New("io_uring is switched off"), "napi"
@@ -390,7 +392,8 @@ func TestRelease(t *testing.T) {
 		"2s repaired poller", "5s ended")
 }
 
-// TestFolded: if a drift becomes a part of another drift, it is not reported as returned.
+// TestFolded: a drift becomes a part of another drift. The keeper must not report that it has
+// returned.
 func TestFolded(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("no")
@@ -425,8 +428,8 @@ func TestFails(t *testing.T) {
 	}
 }
 
-// TestAgain: the keeper also finds drifts of which the kernel does not notify. For this, it uses at
-// most its share of a processor.
+// TestAgain: the keeper finds drifts even if the kernel does not notify of them. Its looks for them
+// take at most their share of a processor.
 func TestAgain(t *testing.T) {
 	keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		time.Sleep(time.Second)

@@ -4,34 +4,34 @@ package watch
 
 import "time"
 
-// Patience limits how often a drift is repaired that comes back.
+// Patience limits how often the keeper repairs a drift that comes back.
 type Patience struct {
 	// First is the pause before the second repair. Each further pause is twice as long, up to
 	// Longest. The first repair has no pause.
 	First, Longest time.Duration
 	// Times is the number of repairs after which the keeper leaves the drift.
 	Times int
-	// Forget is a time. If a drift was absent for so long, its earlier repairs no longer count.
+	// Forget is how long a drift must be absent until its earlier repairs no longer count.
 	Forget time.Duration
 }
 
-// DefaultPatience repairs a drift that always comes back at once nine times in eight and a half
-// minutes, with pauses of 2, 4, 8 ... 256 s. After that, the keeper leaves the drift, such as a
-// setting that irqbalance writes every ten seconds.
+// DefaultPatience is for drifts that come back at once. The keeper repairs such a drift nine times
+// in eight and a half minutes, with pauses of 2, 4, 8 ... 256 s, and then leaves it. An example is
+// a setting that irqbalance writes every ten seconds.
 var DefaultPatience = Patience{First: 2 * time.Second, Longest: 5 * time.Minute, Times: 9, Forget: 15 * time.Minute}
 
 // trouble is the history of one drift.
 type trouble struct {
-	// repairs is the number of tries; last is the time of the last one.
+	// repairs is the number of tries to repair the drift. last is the time of the last try.
 	repairs int
 	last    time.Time
-	// seen is the last time at which the drift was present. there is true if it is present now.
+	// seen is when the drift was last present. there is true if the drift is present now.
 	seen  time.Time
 	there bool
-	// reported is the value that the last report gave as found.
+	// reported is the value that was found at the last report.
 	reported string
-	// left: the keeper makes no more repairs. futile: apply has no step that would repair the drift.
-	// released: the keeper itself caused the drift, by Release.
+	// left: the keeper no longer repairs the drift. futile: apply has no step that repairs it.
+	// released: the keeper itself has caused it, by Release.
 	left, futile, released bool
 	// failed: the last repair has failed.
 	failed bool

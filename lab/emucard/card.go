@@ -28,7 +28,7 @@ const (
 	TableSize = 128
 )
 
-// Info has the numbers of a card's resources.
+// Info says how large a card is: how many queues, rules and contexts it has, and its rate.
 type Info struct {
 	// Queues is the number of receive queues and of transmit queues.
 	Queues int
@@ -128,7 +128,7 @@ func (c *Card) Close() error {
 	return errors.Join(errs...)
 }
 
-// Info returns the numbers of the card's resources.
+// Info returns the size of the card.
 func (c *Card) Info() Info {
 	return Info{int(c.info.Queues), int(c.info.Rules), int(c.info.Contexts), c.info.Rate}
 }

@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// contents is everything that can be written to a card.
+// contents is the part of a card's state that can be changed.
 type contents struct {
 	Tables     map[int][]int
 	Configured map[int]bool
@@ -225,7 +225,7 @@ func TestCapacity(t *testing.T) {
 		must.Do(t, c.AddRule(Rule{i, tcp4(uint16(80 + i)), 0, 1}))
 	}
 	must.Refuse(t, "one rule too many", c.AddRule(Rule{Anywhere, tcp4(9999), 0, 1}), unix.ENOSPC)
-	// Make the state that is left if DeleteRule is killed between its two writes.
+	// Make the state that a DeleteRule leaves if it is killed between its two writes.
 	l, err := c.locations()
 	must.Do(t, err)
 	if _, err := c.DeleteRule(tcp4(81)); err != nil {
@@ -253,7 +253,7 @@ func TestPatternsRunOut(t *testing.T) {
 		must.Do(t, c.AddRule(rule(i)))
 	}
 	must.Refuse(t, "one pattern too many", c.AddRule(rule(maxPatterns)), unix.ENOSPC)
-	// Make the state that is left if DeleteRule is killed between its two writes.
+	// Make the state that a DeleteRule leaves if it is killed between its two writes.
 	f, _, err := flow.Encode(rule(5).Match)
 	must.Do(t, err)
 	must.Do(t, c.maps["card_rules"].Delete(flow.Key{Pattern: 5, Flow: f}))

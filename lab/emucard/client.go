@@ -27,7 +27,8 @@ type Client struct {
 	cards   map[string]openCard // by device
 }
 
-// An openCard is a card that the Client keeps open, until the card's directory is another one.
+// An openCard is a card that the Client keeps open. The Client closes it when the card's directory
+// has been replaced.
 type openCard struct {
 	card *Card
 	dir  os.FileInfo
@@ -154,7 +155,8 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-// rules returns a device's rules. If the device does not exist or has no rules, it returns none.
+// rules returns a device's rules. It returns none if the device does not exist or does not support
+// rules.
 func (c *Client) rules(dev string) ([]device.Rule, error) {
 	s, err := c.Steering(dev)
 	if errors.Is(err, unix.ENODEV) || ethtool.NotSupported(s.RulesErr) {
@@ -163,7 +165,8 @@ func (c *Client) rules(dev string) ([]device.Rule, error) {
 	return s.Rules, errors.Join(err, s.RulesErr)
 }
 
-// Write changes an RSS table or rule from old to next. nil means that it does not exist.
+// Write changes an RSS table or rule from old to next. Here nil stands for an object that does not
+// exist.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	dev, err := deviceOf(o)

@@ -47,7 +47,7 @@ func read(t *testing.T, c *emucard.Client, o device.Object) device.Object {
 	return got
 }
 
-// want checks the object that has the key of id. If want is nil, the object must not exist.
+// want checks the present value of the object id. If want is nil, the object must not exist.
 func want(t *testing.T, c *emucard.Client, id, want device.Object) {
 	t.Helper()
 	if diff := cmp.Diff(want, read(t, c, id)); diff != "" {
@@ -76,7 +76,7 @@ func TestTables(t *testing.T) {
 		want(t, c, own, own)
 		vethtest.Write(t, c, own, table(0, true, 0, 1))
 		want(t, c, own, table(0, true, 0, 1))
-		// A user sets the same queues that the card's own table has.
+		// These are the queues of the card's own table, but set by a user.
 		vethtest.Write(t, c, table(0, true, 0, 1), table(0, true, 0, 1, 2, 3))
 		want(t, c, own, table(0, true, 0, 1, 2, 3))
 		vethtest.Write(t, c, table(0, true, 0, 1, 2, 3), own)
@@ -171,7 +171,8 @@ func TestReadSteering(t *testing.T) {
 	})
 }
 
-// TestCardMadeAgain: the lab goes down and up again, and so another card has the same address.
+// TestCardMadeAgain: a lab goes down and up again. Its new card has the same address as the old
+// one.
 func TestCardMadeAgain(t *testing.T) {
 	withCard(t, func(t *testing.T, c *emucard.Client) {
 		vethtest.Write(t, c, nil, rule(11211, 0, 1))

@@ -21,18 +21,17 @@ type Config struct {
 	Queues int
 	// Rules (1 to 1024) and Contexts (1 to 16) are the largest numbers that the card can hold.
 	Rules, Contexts int
-	// LinkRate is the rate of the link in bit/s. The card does not limit its rate; it only reports
-	// this value.
+	// LinkRate is the rate of the link in bit/s. The card only reports it; it limits nothing.
 	LinkRate uint64
-	// Arbiter is the index of the device that has the transmit arbiter, an HTB with handle 1: and
-	// class 1:q+1 for transmit queue q. If Arbiter is 0, the caller must bring the packets to that
-	// device in another way.
+	// Arbiter is the index of the device with the transmit arbiter. The arbiter is an HTB with handle
+	// 1:, and has class 1:q+1 for transmit queue q. If Arbiter is 0, the card does not send packets to
+	// that device, so the caller must.
 	Arbiter int
 }
 
-// Programs are a card's programs, and each has its place. RX is for clsact egress of the wire side
-// of the port, TX for clsact ingress of the wire side, and Driver for clsact ingress of the port.
-// They may be closed after they are attached.
+// Programs are a card's programs. RX belongs at clsact egress of the wire side of the port, TX at
+// clsact ingress of the wire side, and Driver at clsact ingress of the port itself. They may be
+// closed after they are attached.
 type Programs struct {
 	RX, TX, Driver *ebpf.Program
 }
@@ -85,8 +84,8 @@ func create(root string, cfg Config) (_ *Programs, err error) {
 	}, nil
 }
 
-// Transmit loads only the program of the transmit side. A port without steering needs it for its
-// rings and the link. The caller closes the program.
+// Transmit loads only the transmit side of a card, for a port without steering: this gives the port
+// rings and a link. The caller closes the program.
 func Transmit(cfg Config) (*ebpf.Program, error) {
 	coll, err := load(cfg)
 	if err != nil {
@@ -101,7 +100,8 @@ func load(cfg Config) (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	// No program uses this map, because each rule contains its location. Only this package uses it.
+	// Only this package uses this map. The programs need no map of locations, because each rule
+	// contains its location.
 	spec.Maps["card_locations"] = &ebpf.MapSpec{
 		Name: "card_locations", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(unsafe.Sizeof(locations{})),
 		MaxEntries: 1,

@@ -43,8 +43,8 @@ func readTable(card *Card, dev string, context int) (device.RSSTable, error) {
 }
 
 // writeTable makes, changes or deletes an RSS context. The default context always exists. If next
-// is the default context's table and not set by a user, writeTable resets the table to the card's
-// own.
+// is the table of the default context, and no user has set it, writeTable resets it to the card's
+// own table.
 func writeTable(card *Card, old, next device.Object) error {
 	if next == nil {
 		t := old.(device.RSSTable)
@@ -63,8 +63,9 @@ func writeTable(card *Card, old, next device.Object) error {
 	return card.CreateContext(t.Context, t.Queues)
 }
 
-// writeRule adds, moves or deletes a rule. Cards cannot change a rule, so to move a rule, writeRule
-// deletes it and adds the new one at the same location. If that fails, it adds the old one again.
+// writeRule adds, moves or deletes a rule. Cards cannot change a rule. So to move a rule, writeRule
+// deletes it and adds the new one at the same location. If that fails, writeRule adds the old one
+// again.
 func writeRule(card *Card, old, next device.Object) error {
 	if old == nil {
 		return card.AddRule(cardRule(next.(device.Rule), Anywhere))

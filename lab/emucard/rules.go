@@ -57,8 +57,8 @@ func rule(m device.Match, t target) Rule {
 	return Rule{int(t.Location), m, int(t.Context), int(t.Queue)}
 }
 
-// Rule returns the rule with a match. If there is none, the error is ENOENT. Like the card, it
-// looks up only that match. If it read all rules, it would read n² rules to apply n.
+// Rule returns the rule with a match. If there is none, the error is ENOENT. It looks up that match
+// only, as the card does. If it read all rules, niclane would read n² rules to apply n rules.
 func (c *Card) Rule(m device.Match) (Rule, error) {
 	f, mask, err := flow.Encode(m)
 	if err != nil {
@@ -75,8 +75,8 @@ func (c *Card) Rule(m device.Match) (Rule, error) {
 	return rule(m, t), nil
 }
 
-// lookup returns the rule that compares the fields in mask with the values in f. If there is none,
-// the error is ENOENT.
+// lookup returns the rule for the fields in mask with the values in f. If there is none, the error
+// is ENOENT.
 func (c *Card) lookup(patterns *[maxPatterns]pattern, f, mask flow.Flow) (flow.Key, target, error) {
 	for i, p := range patterns {
 		if p.Used == 0 || p.Mask != mask {
@@ -100,7 +100,7 @@ func (c *Card) entries() ([]flow.Key, []target, error) {
 // Anywhere as a rule's location stands for the lowest free location.
 const Anywhere = -1
 
-// locations is a bit set. A set bit means that a rule has that location.
+// locations is a bit set of the locations that rules have.
 type locations [maxRules / 64]uint64
 
 func (l *locations) taken(i int) bool { return l[i/64]&(1<<(i%64)) != 0 }
@@ -267,8 +267,9 @@ func (c *Card) patterns() (ps [maxPatterns]pattern, err error) {
 	return ps, nil
 }
 
-// slot returns the slot of the pattern with this mask, or else a free slot. If no slot is free, it
-// counts each pattern's rules again, because a killed process may have left a count too high.
+// slot returns the slot of the pattern with this mask. If there is none, it returns a free slot. If
+// no slot is free, it counts each pattern's rules again, because a killed process may have left a
+// count too high.
 func (c *Card) slot(ps *[maxPatterns]pattern, mask flow.Flow) (int, pattern, error) {
 	for range 2 {
 		free := -1

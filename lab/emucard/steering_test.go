@@ -123,7 +123,7 @@ func TestToeplitz(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c, p := newCard(t, small)
-			// Only the table entry that the hash must select has queue 3.
+			// Only one entry of the table has queue 3: the one that the wanted hash selects.
 			queues := table(0)
 			queues[tt.want%TableSize] = 3
 			must.Do(t, c.SetRSS(0, queues))

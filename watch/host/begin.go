@@ -16,21 +16,21 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// A Waiting says what Begin does while it waits for a file's devices and control groups.
+// A Waiting says what Begin does while it waits for the devices and control groups of a lanes file.
 type Waiting struct {
 	// Events delivers notifications. After each, Begin looks again.
 	Events <-chan notify.Event
-	// Ready is called with a text about what Begin waits for. So a boot can go on without a device
-	// that may never come. Alive is called at each look, and every Heartbeat if that is set.
+	// Ready is called with a text about what Begin waits for. The process then counts as ready, so a
+	// boot does not wait for a device that may never come. Alive is called at each look, and every
+	// Heartbeat if that is set.
 	Ready     func(what string)
 	Alive     func()
 	Heartbeat time.Duration
 }
 
-// Begin makes this process the only keeper of a file's devices. It makes the lanes of the file as
-// soon as its devices and control groups exist, and then returns. It also returns if lanes of an
-// earlier apply are in place and only control groups are missing. The keeper then keeps those
-// lanes.
+// Begin makes this process the only keeper of a lanes file's devices. It waits until the devices
+// and control groups exist, makes the lanes, and returns. It returns earlier if lanes of an earlier
+// apply are in place and only control groups are missing. The keeper then keeps those lanes.
 func (m *Machine) Begin(ctx context.Context, f *engine.File, w Waiting) error {
 	for _, dev := range f.Devices() {
 		if err := m.lock(dev); err != nil {
@@ -100,8 +100,8 @@ func (m *Machine) kept(waits map[string]string) (bool, error) {
 	return len(js) > 0, err
 }
 
-// awaited returns the devices and control groups of f that are missing or not ready. The values are
-// the reasons.
+// awaited returns the devices and control groups of f that are missing or not ready. Each value is
+// the reason.
 func (m *Machine) awaited(ctx context.Context, f *engine.File) (map[string]string, error) {
 	devices, groups := f.Devices(), engine.Groups(f.Intent)
 	displaced, err := m.displaced()
@@ -133,7 +133,8 @@ func (m *Machine) awaited(ctx context.Context, f *engine.File) (map[string]strin
 	return nil, errFast
 }
 
-// displaced returns the kept devices that have other names now, and where they are.
+// displaced returns the kept devices that now have another name or place. Each value is a text
+// about it.
 func (m *Machine) displaced() (map[string]string, error) {
 	js, err := m.Journals()
 	out := map[string]string{}

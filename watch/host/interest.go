@@ -18,7 +18,7 @@ import (
 // is renamed. The zero value is empty.
 type names struct{ index map[string]int }
 
-// An interestSource is what interest needs to know about the lanes of one file.
+// An interestSource has what the method interest needs to know about the lanes of one file.
 type interestSource struct {
 	state   *device.State
 	devices []string
@@ -82,8 +82,8 @@ func (n *names) interest(of interestSource) notify.Interest {
 	return in
 }
 
-// waits returns the reasons why repairs are impossible now, by device. displaced is a result of
-// engine.Displaced.
+// waits returns the devices on which repairs are impossible now, with the reasons. displaced is a
+// result of engine.Displaced.
 func waits(devices []string, st *device.State, displaced map[string]string) map[string]string {
 	var out map[string]string
 	for _, dev := range devices {

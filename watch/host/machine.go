@@ -18,7 +18,8 @@ import (
 	"github.com/niclane/niclane/watch"
 )
 
-// lookAgain is how often a look is repeated at once if there are more and more objects to watch.
+// lookAgain is the largest number of looks in one call of Look. Look repeats a look if there are
+// more objects to watch than before.
 const lookAgain = 5
 
 var errFast = errors.New("devices change faster than niclane can read them")
@@ -34,7 +35,7 @@ type Machine struct {
 	Engine *engine.Engine
 	// Source subscribes to kernel notifications. nil: without notifications.
 	Source Watcher
-	// Report gets the events that only Machine knows of.
+	// Report gets those events that the Machine finds, and not the keeper.
 	Report func(watch.Event)
 	// Config is the only lanes file to keep; "": all files.
 	Config string

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// TestAppliedAnew: if the lanes' repairs have failed and the file is applied again, the keeper
-// tries again. Before the apply, the agent reports unhealthy lanes.
+// TestAppliedAnew: repairs of lanes have failed, and the agent reports that the lanes are not
+// healthy. When the file is applied again, the keeper tries again.
 func TestAppliedAnew(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	groups, err := cgroup.Find(nil)

@@ -86,11 +86,12 @@ type Server struct {
 	done chan error
 }
 
-// scrapers is the largest number of requests for metrics at a time. The server reads the counters
-// for one of them at a time.
+// scrapers is the largest number of requests for metrics that are answered at the same time. The
+// counters are read for one request after the other.
 const scrapers = 8
 
-// clients is the largest number of connections without a request, and also of those with one.
+// clients is the largest number of connections on which no request is being answered. It is also
+// the largest number of those on which one is.
 const clients = 64
 
 // requestTimeout is how long a client that sends nothing can keep its connection.
@@ -157,7 +158,8 @@ func handler(k Keeper, read func(context.Context) (Reading, error), more ...prom
 	return mux
 }
 
-// wrongs returns the reasons why the lanes are not healthy, sorted.
+// wrongs returns what is wrong with the lanes, sorted. If it returns nothing, the lanes are
+// healthy.
 func wrongs(k Keeper) []string {
 	conditions, _, failing := k.State()
 	var out []string

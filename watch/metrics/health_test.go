@@ -157,7 +157,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestSilentClients: however many clients connect and send nothing, others still get answers.
+// TestSilentClients: many clients connect and send nothing. Other clients still get answers.
 func TestSilentClients(t *testing.T) {
 	get, at := serve(t, &keeper{conditions: []watch.Condition{{Config: "/l.yaml"}}}, reading)
 	var all []net.Conn
@@ -234,7 +234,7 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// TestDashboard: all metrics and labels exist that the Grafana dashboard queries.
+// TestDashboard: all metrics and labels in the queries of the Grafana dashboard exist.
 func TestDashboard(t *testing.T) {
 	b, err := os.ReadFile("../../dist/grafana/niclane.json")
 	must.Do(t, err)
@@ -275,7 +275,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// labelled reports whether one of the metrics in an expression has a label.
+// labelled reports whether one of the metrics in a query has a label.
 func labelled(expr, label string) bool {
 	return slices.ContainsFunc(newSeries().all, func(d *prometheus.Desc) bool {
 		name := regexp.MustCompile(`niclane_\w+`).FindString(d.String())

@@ -15,16 +15,15 @@ import (
 	"github.com/niclane/niclane/lane/status"
 )
 
-// A Reading holds the counters of one moment. If a device lacks a counter, the metric is left out
-// for it.
+// A Reading holds the counters of one moment. A counter that a device does not have is no metric.
 type Reading struct {
 	Lanes  []plan.FittedLane
 	State  *device.State
 	Moment status.Moment
 }
 
-// series describes the metrics. A counter starts at 0 when its device, qdisc or thread is created.
-// If that is created again, the counter starts again, which Prometheus's rate() expects.
+// series are descriptions of the metrics. A counter starts at 0 when its device, qdisc or thread is
+// created, and again when it is created anew. Prometheus's rate() can handle this.
 type series struct {
 	queuePackets, queueBytes, queueDrops, interrupts, classPackets, classBytes, classDrops, classBacklog, xdpPackets,
 	xdpBytes, sentPackets, sentBytes *prometheus.Desc
@@ -35,8 +34,8 @@ type series struct {
 	all []*prometheus.Desc
 }
 
-// newSeries makes the descriptions. It is called only when they are needed, because all of
-// niclane's commands would otherwise start more slowly.
+// newSeries makes the descriptions of the metrics. It is called only when a server needs them, so
+// niclane's other commands start faster.
 func newSeries() *series {
 	var all []*prometheus.Desc
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -241,7 +240,7 @@ func (w writer) sent(r Reading, l plan.FittedLane) {
 	}
 }
 
-// The kinds of polling threads, for a label.
+// The kinds of polling threads, as values of a label.
 const (
 	kindThread = "napi-thread"
 	kindPoller = "poller"

@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/watch/systemd"
 )
 
-// TestExposure checks that the exposure level of the units (systemd-analyze security, 0 to 10) is
-// not above a limit. niclane's work needs what is left; Sandbox gives the reasons. The test also
-// compares the packaged unit with Sandbox.
+// TestExposure limits the exposure level that systemd-analyze security gives the units (0 to 10).
+// The exposure that is left is needed for niclane's work; Sandbox gives the reasons. The test also
+// compares the unit in the package with Sandbox.
 func TestExposure(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -28,11 +28,11 @@ const target = "multi-user.target"
 
 // A Unit is the systemd unit for one lanes file.
 type Unit struct {
-	// Devices are the devices of the lanes. The unit's name has the first one. Config is the absolute
-	// path of the lanes file.
+	// Devices are the devices of the lanes. The first device is in the unit's name. Config is the
+	// absolute path of the lanes file.
 	Devices []string
 	Config  string
-	// Command is niclane's absolute path. Options come before the file on the command line.
+	// Command is niclane's absolute path. On the command line, Options come before the lanes file.
 	Command string
 	Options []string
 	// Groups is true if a lane has a control group.
@@ -93,9 +93,8 @@ func (u Unit) Render() []byte {
 // Families are the socket families that every unit needs.
 const Families = "AF_UNIX AF_NETLINK"
 
-// Sandbox returns lines for a unit's [Service] section. They remove the rights that lanes do not
-// need, and contain the reasons. If groups is true, some rights stay that only lanes by control
-// group need.
+// Sandbox returns lines for a unit's [Service] section, with reasons. The lines remove the rights
+// that lanes do not need. If groups is true, they keep the rights that lanes by control group need.
 func Sandbox(groups bool, families string) string {
 	text := strings.Replace(sandbox, "FAMILIES", families, 1)
 	capabilities, calls, writes := "", "", "\nProtectControlGroups=yes"
@@ -193,7 +192,7 @@ func (e *EditedError) Error() string {
 		"or put what was added into %s.d (systemctl edit %s) and remove it", e.Path, name, name)
 }
 
-// unseen are directories with files that the unit cannot read at boot. why is the reason.
+// unseen are directories. At boot, the unit cannot read files in them; why is the reason.
 var unseen = []struct{ dir, why string }{
 	{"/tmp", "it has a /tmp of its own"},
 	{"/var/tmp", "it has a /var/tmp of its own"},
@@ -237,8 +236,8 @@ func Writes(path string) bool {
 
 func within(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
 
-// Write writes the unit into dir and enables it for the next boot. changed is false if everything
-// was so already. The caller must call Check first.
+// Write writes the unit into dir and enables it for the next boot. changed is false if the unit was
+// there and enabled already. The caller must call Check first.
 func (u Unit) Write(dir string) (path string, changed bool, err error) {
 	path = filepath.Join(dir, Name(u.Devices[0]))
 	text := u.Render()

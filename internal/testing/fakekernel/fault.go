@@ -19,22 +19,22 @@ type Fault struct {
 	// continue this count.
 	Write int
 	When  When
-	// Err is the error that the write returns. It is nil with Kill or Vanish.
+	// Err is the error that the write returns. With Kill or Vanish, it is nil.
 	Err error
 	// Kill makes the write panic with Killed, as if the process got SIGKILL.
 	Kill bool
 	// Vanish is the name of a device that disappears at that write.
 	Vanish string
-	// Sticky makes all later writes return Err too.
+	// With Sticky, all later writes return Err too.
 	Sticky bool
 
 	set bool
 }
 
-// Killed is the value of the panic that a Fault with Kill causes.
+// Killed is the value with which a write panics if its Fault has Kill.
 type Killed struct{}
 
-// Inject sets the fault, in place of an earlier one. It starts the count of writes again at 0.
+// Inject sets the fault; it replaces an earlier one. It also sets the number of writes back to 0.
 func (k *Kernel) Inject(f Fault) {
 	f.set = true
 	k.fault, k.writes = f, 0

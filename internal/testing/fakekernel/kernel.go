@@ -3,8 +3,8 @@
 // Package fakekernel is a kernel in memory, for tests. It holds the objects of a device.State. It
 // refuses what a real kernel would refuse, for example a class without its qdisc, or a rule to a
 // context that does not exist. If an object is removed, it also removes what a real kernel would
-// remove with it. At a chosen write, it can fail, kill the caller or lose a device. It can print
-// its state. It does not know about plans or time.
+// remove. At a chosen write, it can return an error, kill the caller or lose a device. It can print
+// its state. It does not know of plans or time.
 package fakekernel
 
 import (
@@ -24,8 +24,8 @@ import (
 type Kernel struct {
 	st   *device.State
 	objs map[string]device.Object // objects of st, by key
-	// foreign has descriptions of foreign things that are no objects, such as u32 filters. Keys are
-	// those of the objects on which they are.
+	// foreign has descriptions of foreign things that are no objects, such as u32 filters. The key is
+	// that of the object to which a thing belongs.
 	foreign map[string][]string
 
 	writes int
@@ -82,7 +82,8 @@ func alone(o device.Object) bool {
 	return device.Matches(o)
 }
 
-// Foreign adds a foreign thing that is no object to the object with the given key.
+// Foreign adds a foreign thing that is no object, such as a u32 filter, to the object with the
+// given key.
 func (k *Kernel) Foreign(key, words string) { k.foreign[key] = append(k.foreign[key], words) }
 
 // Vanish removes a device, everything on it, and its interrupts.
@@ -144,8 +145,8 @@ func (k *Kernel) Read(o device.Object) (device.Object, error) {
 	return k.objs[o.Key()], nil
 }
 
-// Write implements apply.Kernel. Unlike a real kernel, it requires that old is the present value.
-// If it is not, the caller has a wrong idea of the state.
+// Write implements apply.Kernel. Unlike a real kernel, it returns an error if old is not the
+// present value: then the caller has a wrong idea of the state.
 func (k *Kernel) Write(old, next device.Object) error {
 	if old == nil && next == nil {
 		return fmt.Errorf("write of nothing: %w", unix.EINVAL)

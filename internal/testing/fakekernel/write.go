@@ -130,7 +130,7 @@ func (k *Kernel) remove(o device.Object) {
 	delete(k.foreign, o.Key())
 }
 
-// children returns the objects that exist only together with o.
+// children returns the objects that cannot exist without o.
 func (k *Kernel) children(o device.Object) []device.Object {
 	var out []device.Object
 	for _, c := range k.objs {
@@ -430,8 +430,8 @@ func (k *Kernel) grow(old, next device.Channels) {
 	}
 }
 
-// fresh returns the object that a new queue q gets, where o is the same object of queue 0. It
-// returns nil if the new queue gets none.
+// fresh returns the object that the kernel makes for a new queue q. o is the same kind of object,
+// of queue 0. If the new queue gets no such object, fresh returns nil.
 func (k *Kernel) fresh(o device.Object, q int) device.Object {
 	switch o := o.(type) {
 	case device.NAPIConfig:

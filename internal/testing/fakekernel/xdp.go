@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// removableXDP returns an error if steering still leads to the object. The real kernel would remove
-// it, but a plan must not have this order.
+// removableXDP returns an error if steering still leads to the object. The real kernel would allow
+// the removal, but a plan must not have this order.
 func (k *Kernel) removableXDP(o device.Object) error {
 	for _, x := range k.objs {
 		switch o := o.(type) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package labtest helps tests that use a lab. It runs functions in the namespaces of the lab's
-// hosts, and sends traffic between the hosts that must lose no packet. It is for tests only.
+// Package labtest is for tests that use a lab. It runs functions in the namespaces of the lab's
+// hosts. It also sends traffic between hosts, and checks that no packet is lost.
 package labtest
 
 import (

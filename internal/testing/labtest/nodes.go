@@ -16,11 +16,11 @@ import (
 // Nodes are two NUMA nodes with one CPU each. They are the machine's own nodes or simulated ones.
 type Nodes struct {
 	// CPUs has one CPU of each node. Node has the node of each CPU. Mem has, for each node, the node
-	// on which its processes get memory.
+	// that gives it memory.
 	CPUs      []int
 	Node, Mem map[int]int
-	// Fake is a directory that is mounted over /sys/devices/system/node; "" if the machine has two
-	// nodes.
+	// Fake is a directory with simulated nodes, which Shown mounts over /sys/devices/system/node. It
+	// is "" if the machine has two nodes.
 	Fake string
 }
 
@@ -67,7 +67,7 @@ func (n *Nodes) write(t *testing.T, name, text string) {
 	must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)))
 }
 
-// Shown returns a command line that runs argv so that it sees these nodes.
+// Shown returns a command line that runs argv. argv then sees these nodes.
 func (n *Nodes) Shown(argv ...string) []string {
 	if n.Fake == "" {
 		return argv

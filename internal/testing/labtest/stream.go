@@ -25,7 +25,7 @@ type Stream struct {
 }
 
 // window is the largest number of packets on the way. It is so small that no queue of the kernel
-// becomes full. So if a packet is lost, the lane has lost it.
+// becomes full. So only a lane can lose a packet.
 const window = 16
 
 // Received is the result of a stream.

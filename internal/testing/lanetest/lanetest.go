@@ -26,8 +26,8 @@ func Observe(t testing.TB, devices ...string) *device.State {
 	return st
 }
 
-// XDPPackets returns counts of niclane's XDP program on a device: the packets of the first lane,
-// and all packets.
+// XDPPackets returns how many packets niclane's XDP program on a device has counted: those of the
+// first lane, and all.
 func XDPPackets(t testing.TB, dev string) (lane, all uint64) {
 	t.Helper()
 	c, err := tc.Open()

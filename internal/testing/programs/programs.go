@@ -15,9 +15,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// built is an environment variable. It has the path of a niclane that is built already, with
-// niclane-bench in the same directory. Tests in a guest need it, because a guest has no Go
-// toolchain.
+// built is the environment variable with the path of niclane, if it is built already. niclane-bench
+// is in the same directory. A guest has no Go toolchain, so tests there need it.
 const built = "NICLANE_BINARY"
 
 // Build builds programs into dir, each under its own name, with the same result as make.

@@ -32,7 +32,7 @@ type Record struct {
 	Value              any
 	Version            string
 	Title, Description string
-	// More are values of further types: those that occur only in schemas from Mapper.
+	// More are values of further types. Only schemas that Mapper returns refer to these types.
 	More []any
 	// Lists is true if the record never has null in place of a list or a map.
 	Lists bool
@@ -95,8 +95,8 @@ func (r *Record) generate(t *testing.T) []byte {
 
 func qualified(t reflect.Type) string { return path.Base(t.PkgPath()) + "." + t.Name() }
 
-// Current fails the test if the file does not have the schema of the types. With update, it first
-// writes the file. The test must run at the top of the source tree.
+// Current fails the test if the schema in the file differs from that of the types. If update is
+// true, it writes the file first. The test must run at the top of the source tree.
 func (r *Record) Current(t *testing.T, update bool) {
 	t.Helper()
 	want := r.generate(t)

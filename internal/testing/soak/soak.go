@@ -21,16 +21,16 @@ import (
 // AsksEach is the number of queries to each process between two samples.
 const AsksEach = 20
 
-// Differences that do not count as growth. A process under load has connections that are not closed
-// yet, threads for them, and temporary memory. If each answer leaks something, the leak exceeds
-// these limits within seconds; if one answer in a hundred does, within an hour.
+// These differences do not count as growth. A process under load has connections that are not
+// closed yet, threads for them, and temporary memory. A leak at each answer exceeds these limits
+// within seconds. A leak at one answer in a hundred exceeds them within an hour.
 const (
 	spareDescriptors = AsksEach + 12
 	spareThreads     = 8
 	spareMemory      = 8 << 10 // kB
 )
 
-// A Process is a long-running process with what was measured.
+// A Process is a long-running process, with the results of its measurement.
 type Process struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`

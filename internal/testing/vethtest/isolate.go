@@ -51,8 +51,8 @@ func Isolate(m *testing.M) int {
 	return 0
 }
 
-// Main runs the tests of a package. But if the first argument names a role, Main runs that role
-// instead: a test has started its own program for it. Main does not return.
+// Main runs the tests of a package. If the first argument names a role, Main runs that role
+// instead; a test starts its own program with such an argument. Main does not return.
 func Main(m *testing.M, tests func(*testing.M) int, roles map[string]func(args []string) error) {
 	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
 		if err := roles[os.Args[1]](os.Args[2:]); err != nil {

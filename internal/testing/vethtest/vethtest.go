@@ -127,9 +127,9 @@ func execute(c *netlink.Conn, typ netlink.HeaderType, flags netlink.HeaderFlags,
 	return err
 }
 
-// noLinkLocal lets an interface have only the IPv6 addresses that a test gives it. With others, the
-// kernel would send packets seconds later, to look for duplicate addresses and for routers. Tests
-// that count packets would count these packets too.
+// noLinkLocal makes sure that an interface has only the IPv6 addresses that a test gives it. For a
+// link-local address, the kernel would send packets seconds later, and tests that count packets
+// would count them.
 func noLinkLocal(c *netlink.Conn, name string) error {
 	const addrGenMode, none = 8, 1 // IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
 	ae := netlink.NewAttributeEncoder()

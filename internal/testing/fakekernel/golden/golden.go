@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package golden gives the planner's golden cases (lane/plan/testdata) to tests of packages that
-// execute plans. A case can also start from another state than the recorded one, with random
-// settings and foreign objects. The package changes no files.
+// execute plans. It can also change the state with which a case starts, to random settings and
+// foreign objects. The package changes no files.
 package golden
 
 import (
@@ -70,7 +70,7 @@ func Cases(tb testing.TB, dir string) []Case {
 	return out
 }
 
-// state decodes a recorded state, after it has merged a patch over it.
+// state decodes a recorded state. If patch is not "", it first merges the patch over it.
 func state(fixture []byte, patch string) (*device.State, error) {
 	if patch != "" {
 		var base, over any
@@ -120,9 +120,9 @@ func Plan(lanes string, st *device.State, owned plan.Owned) (*plan.Plan, error) 
 	return plan.Make(f.Intent, st, owned)
 }
 
-// Random returns the case with another state, which depends only on the case and the seed. That
-// state has settings that differ from all defaults, and foreign filters, rules and clsact qdiscs.
-// If seed is 0, Random returns the case unchanged.
+// Random returns the case with another state. The state depends only on the case and the seed. It
+// has settings that are no defaults, and foreign filters, rules and clsact qdiscs. If seed is 0,
+// Random returns the case unchanged.
 func (c Case) Random(seed uint64) Case {
 	if seed == 0 {
 		return c
@@ -156,7 +156,7 @@ func randomFiles(r *rand.Rand, st *device.State) {
 	}
 }
 
-// subset returns a random subset of the list of, with at least least members.
+// subset returns a random subset of a list. It has at least as many members as least says.
 func subset(r *rand.Rand, of []int, least int) []int {
 	var out []int
 	for _, x := range of {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutate makes wrong plans from right ones. With these mutants, tests find out how good a
-// check of plans is: it must find every mutant. No mutant does the same as the original. So two
+// Package mutate makes wrong plans from right ones. Such a wrong plan is a mutant. A good check of
+// plans finds every mutant, so mutants test the check. No mutant does the same as the right plan:
 // steps change places only if one needs the other, and a value changes only to one that the kernel
 // treats differently.
 package mutate
@@ -36,8 +36,8 @@ func All(steps []plan.Step) []Mutant {
 		case device.Thread, device.CPUThread:
 			thread = true
 		}
-		// The same is true of objects that belong to a queue, if the number of channels changes: the
-		// kernel may not keep their old values.
+		// The same is true of an object that belongs to a queue, if the plan changes the number of
+		// channels: the kernel may not keep the object's old value.
 		queue := resized && OfQueue(s.Object())
 		grown := queue && s.Old == nil || OfQueue(s.Object()) && s.New == nil
 		if !grown && (!thread || s.New != nil) {
@@ -90,7 +90,7 @@ func with(steps []plan.Step, i int, s plan.Step) []plan.Step {
 // a context.
 func needs(later, earlier plan.Step) bool {
 	if later.New == nil || earlier.New == nil {
-		// Before an object is removed, the objects that depend on it must be removed.
+		// An object can be removed only after the objects that depend on it.
 		return later.New == nil && earlier.New == nil && hangsOn(earlier.Old, later.Old)
 	}
 	return later.Old == nil && earlier.Old == nil && hangsOn(later.New, earlier.New) || fences(earlier, later)
@@ -146,8 +146,8 @@ func OfQueue(o device.Object) bool {
 	return false
 }
 
-// fences reports whether earlier removes queues from the default table that later gives to another
-// context.
+// fences reports whether earlier removes queues from the default table, and later gives these
+// queues to another context.
 func fences(earlier, later plan.Step) bool {
 	was, ok1 := earlier.Old.(device.RSSTable)
 	is, ok2 := earlier.New.(device.RSSTable)
@@ -314,7 +314,7 @@ func fileVariants(f device.File) map[string]device.Object {
 	return map[string]device.Object{"value": v}
 }
 
-// shifted returns a list with each ID increased by one, so it always differs from ids.
+// shifted returns other IDs than ids: each one is increased by one.
 func shifted(ids []int) []int {
 	if len(ids) == 0 {
 		return []int{0}
@@ -326,8 +326,8 @@ func shifted(ids []int) []int {
 	return out
 }
 
-// tableVariants returns tables with other queues. In one, every entry is moved to the next queue,
-// and the table uses one queue more. In the other, only the first entry is changed.
+// tableVariants returns tables with other queues. In the table "range", each entry has the next
+// queue, and one more queue is used. In the table "entry", only the first entry is changed.
 func tableVariants(t device.RSSTable) map[string]device.Object {
 	if t.Context == 0 && !t.Configured {
 		return nil // the driver's own table, whose entries do not matter

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// init makes a process of niclane collect garbage ten times a second. If the code no longer holds a
-// descriptor that it needs, the collector closes it at once, and not after hours. The soak builds
-// this file into the command.
+// init makes a process of niclane collect garbage ten times a second. Suppose that the code needs a
+// descriptor but does not hold it. The collector then closes the descriptor at once, and not after
+// hours. The soak builds this file into the command.
 func init() {
 	go func() {
 		for {
