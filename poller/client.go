@@ -34,8 +34,8 @@ const (
 // caller must hold the lock of the run directory, because the Client removes sockets on which no
 // process listens.
 type Client struct {
-	// RunDir is niclane's run directory. If it is "", it is DefaultRunDir. A Client finds only pollers
-	// that were started with the same RunDir.
+	// RunDir is niclane's run directory; "" means DefaultRunDir. A Client finds only pollers that were
+	// started with the same RunDir.
 	RunDir string
 	// Tied makes the started pollers end together with this process, even if this process is killed.
 	// Services set it. Pollers that are not tied run until they are told to end.

@@ -6,9 +6,9 @@
 // niclane.
 //
 // The package keeps no listener open, and its callers close their descriptor of a listener at once.
-// If it stayed open after the application has closed the listener, the kernel would still give it
-// connections, and nothing would accept them. If a Picker has no table for a connection, the
-// kernel's hash chooses.
+// If such a descriptor were still open when the application closes the listener, the kernel would
+// go on to give the listener connections, and nothing would accept them. If a Picker has no table
+// for a connection, the kernel's hash chooses.
 package reuseport
 
 import (

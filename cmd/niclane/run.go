@@ -137,7 +137,8 @@ func (f *laneFlags) choose(what string, l niclaneapp.Lane, st *device.State) (*n
 	return c, nil
 }
 
-// findLane returns an applied lane by its name and, if file is not "", its file.
+// findLane returns the applied lane called name. If file is not "", the lane must be in that lanes
+// file.
 func (a *app) findLane(name, file string) (niclaneapp.Lane, error) {
 	js, err := a.Engine().Journals()
 	if err != nil {

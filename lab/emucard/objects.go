@@ -100,8 +100,8 @@ type Steering struct {
 	// reason: EOPNOTSUPP if the device does not support them.
 	Tables    []device.RSSTable
 	TablesErr error
-	// Rules are in the order of their locations. Other are rules that a device.Rule cannot express. If
-	// there are no rules, RulesErr is the reason.
+	// Rules are in the order of their locations. Other has the rules that a device.Rule cannot
+	// express. If there are no rules, RulesErr is the reason.
 	Rules    []device.Rule
 	Other    []device.OtherRule
 	Capacity int

@@ -75,8 +75,8 @@ func (c *Card) Rule(m device.Match) (Rule, error) {
 	return rule(m, t), nil
 }
 
-// lookup returns the rule for the fields in mask with the values in f. If there is none, the error
-// is ENOENT.
+// lookup returns the rule whose match compares the fields in mask with the values in f. If there is
+// none, the error is ENOENT.
 func (c *Card) lookup(patterns *[maxPatterns]pattern, f, mask flow.Flow) (flow.Key, target, error) {
 	for i, p := range patterns {
 		if p.Used == 0 || p.Mask != mask {

@@ -94,8 +94,8 @@ func (m *Manual) Test(t *testing.T) {
 	}
 }
 
-// compare checks that a page has the title, the note and the sections that k describes, and in each
-// section of want the generated text. With -update, it writes them instead.
+// compare checks a page. Its title, note and sections must be those of k, and each section in want
+// must have the generated text. With -update, compare writes the page instead.
 func (m *Manual) compare(t *testing.T, page string, k kind, want map[string]string) {
 	t.Helper()
 	name := strings.TrimSuffix(filepath.Base(page), ".8.md")
