@@ -97,8 +97,8 @@ func endAll(t testing.TB) {
 	if err != nil {
 		t.Error(err)
 	}
-	// Also write a poller without queues. It does not exist, but Write then removes sockets that were
-	// left.
+	// Write also removes sockets that ended pollers have left. So call it even if there is no poller:
+	// for one without queues, which cannot exist.
 	for _, s := range append(all, device.PollerState{Poller: object()}) {
 		if err := client.Write(s.Poller, nil); err != nil {
 			t.Error(err)
