@@ -108,6 +108,26 @@ func (s *suite) badPolicy(t *testing.T) {
 	s.condition(t, "Applied", "True", "")
 }
 
+// twoPolicies makes a second policy of the same priority. The node stays with the older one and
+// follows its changes. The second one says so, and the node follows it when the first is gone.
+func (s *suite) twoPolicies(t *testing.T) {
+	second := strings.NewReplacer("name: test", "name: second", "name: web", "name: other").Replace(policy)
+	s.remove(t, second)
+	must(t, s.Apply(second))
+	s.policyCondition(t, "second", "Accepted", "False", "Conflicted policy test has the same priority, 0, and is older")
+	s.policyCondition(t, "second", "Ready", "False", "NoNodes")
+	must(t, s.Apply(strings.Replace(policy, "guarantee: 10%", "guarantee: 11%", 1)))
+	s.condition(t, "Applied", "True", "")
+	s.policyCondition(t, "test", "Ready", "True", "")
+	must(t, s.Delete(policy))
+	s.policyCondition(t, "second", "Ready", "True", "1 of 1 node have applied")
+	s.untilAllocatable(t, "other", 120)
+	must(t, s.Apply(policy))
+	must(t, s.Delete(second))
+	s.condition(t, "Applied", "True", "")
+	s.untilAllocatable(t, "web", 120)
+}
+
 // changed removes the class of a running pod from the policy, and checks that the pod keeps its
 // lane until it ends.
 func (s *suite) changed(t *testing.T) {
