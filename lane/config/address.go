@@ -11,10 +11,11 @@ import (
 
 const addressWant = "an IPv4 or IPv6 address (10.9.0.1) or network (fd00::/64)"
 
-// maxAddresses is the most addresses in one list.
+// maxAddresses is the largest number of addresses in one list.
 const maxAddresses = 1024
 
-// prefixes is the kind of a list of addresses and networks.
+// prefixes returns the reader and the schema of a value that is an address, a network, or a list
+// of these.
 func prefixes() strictyaml.Kind[[]netip.Prefix] {
 	item := strictyaml.Schema{"type": "string", "pattern": `^[0-9A-Fa-f:., /]+$`}
 	k := strictyaml.Kind[[]netip.Prefix]{
@@ -52,7 +53,7 @@ func prefixes() strictyaml.Kind[[]netip.Prefix] {
 	return k
 }
 
-// prefix parses one address or network. It refuses one that is already in earlier.
+// prefix parses one address or network. It refuses a prefix that is already in earlier.
 func prefix(v strictyaml.Value, text string, earlier []netip.Prefix) (p netip.Prefix, ok bool) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -93,7 +94,7 @@ func prefix(v strictyaml.Value, text string, earlier []netip.Prefix) (p netip.Pr
 	return p, true
 }
 
-// addressText returns a prefix as a user writes it.
+// addressText returns a prefix as a user writes it: a single address without /32 or /128.
 func addressText(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()

@@ -22,7 +22,7 @@ func (r *reader) checkGlobals() {
 	}
 }
 
-// check refuses contradictions that are wrong on any device.
+// check reports contradictions in the file that are wrong on every device.
 func (r *reader) check() {
 	in := &r.in
 	patterns := 0
@@ -46,8 +46,8 @@ func (r *reader) check() {
 	r.checkOverlaps()
 }
 
-// inherit gives a lane the moderation of globals where it has none of its own.
-// adqsetup's files have settings for all applications there.
+// inherit copies the interrupt moderation settings that a lane does not have from those of
+// globals. adqsetup's files have settings for all applications in globals.
 func inherit(m *intent.Moderation, from intent.Moderation) {
 	m.RxAdapt = cmp.Or(m.RxAdapt, from.RxAdapt)
 	m.TxAdapt = cmp.Or(m.TxAdapt, from.TxAdapt)
@@ -87,8 +87,8 @@ func (r *reader) checkLane(l *intent.Lane) {
 	r.checkBandwidth(l)
 }
 
-// link returns the rate that rates in bit/s are compared with, 0 if not known. For a bond
-// it is not known, because it depends on the number of slaves.
+// link returns the link's rate in bit/s, the upper limit for rates in bit/s. It returns 0 if the
+// file does not give it, and for a bond, whose rate depends on the number of slaves.
 func (r *reader) link() uint64 {
 	if r.in.Group.Bond != "" {
 		return 0
@@ -106,8 +106,8 @@ func (r *reader) checkBandwidth(l *intent.Lane) {
 	}
 }
 
-// more reports whether a is known to be above b. A share and an absolute rate
-// compare only if the link's rate is known.
+// more reports whether a is certainly higher than b. If one of them is a share and the other is
+// in bit/s, the link's rate must be known; otherwise more returns false.
 func more(a, b intent.Rate, link uint64) bool {
 	switch {
 	case a.IsZero() || b.IsZero():
@@ -120,7 +120,7 @@ func more(a, b intent.Rate, link uint64) bool {
 	return link > 0 && a.Of(link) > b.Of(link)
 }
 
-// checkSum refuses guarantees that add up to more than the link.
+// checkSum refuses guarantees that add up to more than the link's rate.
 func (r *reader) checkSum() {
 	permille, bits, link := 0, uint64(0), r.link()
 	for i := -1; i < len(r.in.Lanes); i++ {
@@ -171,13 +171,13 @@ func (r *reader) checkMembers(l *intent.Lane) {
 				"found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",
 				r.Line(m.Path+".addrs"))
 		}
-		if every { // else it would overlap with every other member
+		if every { // checkOverlaps skips it: it overlaps every other member
 			r.unsure[m.Path] = true
 		}
 	}
 }
 
-// everyAddress reports whether a list matches a whole address family.
+// everyAddress reports whether a list matches all addresses of IPv4 or of IPv6.
 func everyAddress(ps []netip.Prefix) bool {
 	return len(ps) == 0 || slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Bits() == 0 })
 }

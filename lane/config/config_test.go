@@ -42,7 +42,7 @@ lanes:
 		"version":                         2,
 		"globals":                         3,
 		"globals.dev":                     4,
-		"globals.link-rate":               3, // not given: the line where it would be
+		"globals.link-rate":               3, // not in the file: the line of the enclosing section
 		"globals.force.queue-set":         6,
 		"globals.force.poller":            5,
 		"lanes":                           7,
@@ -79,13 +79,13 @@ lanes:
 	}
 }
 
-// many returns a text repeated up to a file's limit and beyond.
+// many returns head, n times item, and tail. Tests use it for texts at a limit and above it.
 func many(head, item string, n int, tail string) string {
 	return head + strings.Repeat(item, n) + tail
 }
 
-// TestLimits checks that hostile files get one short answer. Without the
-// limits, some take minutes, or more memory than a machine has.
+// TestLimits checks that a hostile file gets one short error. Without the limits, some of these
+// files would take minutes, or more memory than a machine has.
 func TestLimits(t *testing.T) {
 	const head = "version: 1\nglobals: {dev: eth0}\nlanes: {a: {queues: 1, mode: shared, "
 	for name, c := range map[string]struct{ text, want string }{

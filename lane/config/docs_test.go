@@ -26,7 +26,8 @@ const (
 	end        = "<!-- end of generated part -->\n"
 )
 
-// TestSchemaIsCurrent compares the schema with its file; -update writes the file.
+// TestSchemaIsCurrent checks that the committed schema file is what Schema returns. -update
+// writes the file.
 func TestSchemaIsCurrent(t *testing.T) {
 	if *update {
 		must.Do(t, os.WriteFile(schemaFile, config.Schema(), 0o644))
@@ -38,7 +39,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 	}
 }
 
-// TestManualIsCurrent compares the keys in lanes.yaml(5); -update writes them.
+// TestManualIsCurrent checks that lanes.yaml(5) lists the present keys. -update writes them.
 func TestManualIsCurrent(t *testing.T) {
 	text, err := os.ReadFile(manFile)
 	must.Do(t, err)
@@ -59,8 +60,8 @@ func TestManualIsCurrent(t *testing.T) {
 
 var example = regexp.MustCompile("(?s)```yaml\n(.*?)```\n(?:\n```text\n(.*?)```\n)?")
 
-// TestManualExamples parses every example of lanes.yaml(5). It compares the
-// messages after an example with Parse's; -update writes them.
+// TestManualExamples parses every example in lanes.yaml(5). If error messages follow an example,
+// Parse must return the same messages. -update writes them.
 func TestManualExamples(t *testing.T) {
 	text, err := os.ReadFile(manFile)
 	must.Do(t, err)
@@ -98,7 +99,7 @@ func TestManualExamples(t *testing.T) {
 	}
 }
 
-// compiled is the schema, compiled once.
+// compiled returns the compiled JSON Schema. It compiles it only once.
 var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema()))
 	if err != nil {
@@ -112,12 +113,12 @@ var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	return c.Compile("lanes.schema.json")
 })
 
-// validate checks a file against the schema, after oneSpelling.
+// validate checks a file against the JSON Schema, after oneSpelling.
 func validate(t testing.TB, text []byte) error {
 	t.Helper()
 	s, err := compiled()
 	must.Do(t, err)
-	// This YAML reader takes a byte order mark for text.
+	// This YAML reader would take a byte order mark as a part of the first key.
 	asJSON, err := yaml.YAMLToJSON(bytes.TrimPrefix(text, []byte("\ufeff")))
 	if err != nil {
 		return err
@@ -138,8 +139,7 @@ func validate(t testing.TB, text []byte) error {
 	return s.Validate(v)
 }
 
-// oneSpelling returns a mapping with its keys, and those of its members, in the
-// schema's spelling.
+// oneSpelling returns a mapping with every key in the schema's spelling, also in its members.
 func oneSpelling(v any) any {
 	m, ok := v.(map[string]any)
 	if !ok {

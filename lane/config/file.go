@@ -21,8 +21,8 @@ type File struct {
 	at strictyaml.Positions
 }
 
-// Parse reads the content of a lanes file. It uses name only in messages. The
-// error, if any, is an Errors with every problem of the file.
+// Parse reads the content of a lanes file. name is the file's name for messages. The error, if
+// any, is an Errors with every problem of the file.
 func Parse(name string, data []byte) (*intent.Intent, error) {
 	f, err := ParseFile(name, data)
 	if err != nil {
@@ -31,15 +31,16 @@ func Parse(name string, data []byte) (*intent.Intent, error) {
 	return f.Intent, nil
 }
 
-// ParseFile is like Parse, but keeps the positions for errors that are found later.
+// ParseFile is like Parse, but also returns the position of each key, for errors that are found
+// later.
 func ParseFile(name string, data []byte) (*File, error) {
 	r := newReader(name)
 	root, ok := r.Document(data, topWant)
 	return r.file(name, root, ok)
 }
 
-// FromValues is like ParseFile for a lanes file that was never text. Its errors have paths,
-// but no lines.
+// FromValues is like ParseFile, but reads values that were never text. Its errors have paths, but
+// no lines.
 func FromValues(name string, m strictyaml.Map) (*File, error) {
 	r := newReader(name)
 	root, ok := r.Values(m)
@@ -64,8 +65,8 @@ func (f *File) Locate(path string) (file string, line int) {
 	return f.Name, f.at.Of(path).Line
 }
 
-// Problem makes an Error with a position, for callers that find a problem later
-// and know only its path.
+// Problem returns an Error with the position of path, for a problem that a caller found after
+// parsing.
 func (f *File) Problem(path, message string) Error {
 	return f.at.Problem(f.Name, path, message)
 }

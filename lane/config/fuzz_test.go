@@ -22,9 +22,9 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// FuzzParse checks that Parse does not panic, gives the same answer twice, and
-// reports errors with a position, in file order, each on one line. The schema
-// must accept what Parse accepts, and a rewritten file must mean the same.
+// FuzzParse checks that Parse does not panic, that it gives the same answer twice, and that its
+// errors have positions, are in file order and take one line each. The schema must accept every
+// file that Parse accepts. An intent written as a file must parse to an equal intent.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	must.Do(f, err)
@@ -75,7 +75,7 @@ func FuzzParse(f *testing.F) {
 
 var comparePrefix = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
-// sameAgain writes an intent as a file, parses that, and compares.
+// sameAgain writes an intent as a file, parses the file, and compares the two intents.
 func sameAgain(t *testing.T, in *intent.Intent) {
 	t.Helper()
 	text := write(in)
@@ -83,14 +83,14 @@ func sameAgain(t *testing.T, in *intent.Intent) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	// A member's place, in the lane or in its list, is not part of the meaning.
+	// A member's path depends on whether the file lists the member. It is not compared.
 	noPath := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Path" }, cmp.Ignore())
 	if diff := cmp.Diff(in, again, comparePrefix, noPath); diff != "" {
 		t.Fatalf("(-first +again):\n%s\n%s", diff, text)
 	}
 }
 
-// write returns an intent as a file, with one spelling for every value.
+// write returns an intent as a lanes file.
 func write(in *intent.Intent) string {
 	b := &strings.Builder{}
 	g := in.Group

@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite goldens and generated documents")
 
-// TestGolden compares each lanes.yaml in testdata/*.txtar with intent.json or
-// errors.txt in the same archive.
+// TestGolden parses the lanes.yaml of each archive testdata/*.txtar. It compares the result with
+// intent.json or errors.txt in the same archive.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

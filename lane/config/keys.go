@@ -12,13 +12,13 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A key is one row of this package's table. The reader, the JSON Schema and the
-// reference come from that table.
+// A key is one row of the table of keys. The reader, the JSON Schema and the reference all use
+// that table.
 type key = strictyaml.Key[target]
 
 func refuse(name, why string) key { return strictyaml.Refuse[target](name, why) }
 
-// maxQueues is the most queues that a lane can ask for.
+// maxQueues is the largest number of queues that a lane can ask for.
 const maxQueues = 1024
 
 // groupKeys are the keys for the devices and the host, which all lanes of a file share.
@@ -171,7 +171,7 @@ var matchNames = sync.OnceValue(func() []string { return strictyaml.Names(member
 
 const listName = "members"
 
-// hostKeys are the keys of globals that lanes do not have.
+// hostKeys are the keys that globals has and lanes do not have.
 func hostKeys() []key {
 	return append(groupKeys(), strictyaml.Of("queues", strictyaml.Integer(1, maxQueues), "all that the lanes leave",
 		"Queues of the default lane, which takes all traffic that no lane matches. (adqsetup's default is 2. "+
@@ -179,10 +179,10 @@ func hostKeys() []key {
 		func(t *target, x int) { t.lane.Queues = x }))
 }
 
-// globalsKeys are all keys of globals, made once.
+// globalsKeys are all keys of globals. They are built only once.
 var globalsKeys = sync.OnceValue(func() []key { return append(hostKeys(), tuningKeys()...) })
 
-// shapeKeys are the keys of a lane that neither globals nor members have.
+// shapeKeys are the keys that only lanes have: neither globals nor members have them.
 func shapeKeys() []key {
 	const ringsRefused = "not taken in a lane: rings have one size for the whole device; write it in globals"
 	return []key{
@@ -198,10 +198,12 @@ func shapeKeys() []key {
 	}
 }
 
-// laneKeys are all keys of a lane, made once because every lane has the same.
+// laneKeys are all keys of a lane. They are built only once, because every lane has the same
+// keys.
 var laneKeys = sync.OnceValue(func() []key { return slices.Concat(shapeKeys(), tuningKeys(), memberKeys()) })
 
-// listedKeys are the keys of a listed member, made once: a file can have a member per pod.
+// listedKeys are the keys of a member in a list. They are built only once: a file can have
+// thousands of members.
 var listedKeys = sync.OnceValue(func() []key {
 	name := strictyaml.Of("name", strictyaml.Pattern(nameWant, namePattern, nil), "none",
 		"Name of the member, for messages and `niclane status`.",
@@ -221,8 +223,8 @@ var parts = []string{
 	string(device.PartInterrupts), string(device.PartModeration), string(device.PartProcessors),
 }
 
-// Force is the kind of globals.force, a mapping from a part of a lane to a
-// mechanism. Package plan knows which mechanisms a part has.
+// Force returns the reader and the schema of globals.force, which maps parts of a lane to
+// mechanisms. It accepts any mechanism name; package plan knows which mechanisms a part has.
 func Force() strictyaml.Kind[map[string]string] {
 	type names = map[string]string
 	mechanism := strictyaml.Pattern("the name of a mechanism, as niclane probe lists them",

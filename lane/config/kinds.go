@@ -21,7 +21,8 @@ func ports() strictyaml.Kind[[]uint16] {
 	})
 }
 
-// processors is the kind of a list of processors, or "auto", which gives none.
+// processors returns the reader and the schema of a list of processors. For "auto", the reader
+// returns nil.
 func processors() strictyaml.Kind[[]int] {
 	list := strictyaml.Integers("a processor", 0, 8191, 8192)
 	return strictyaml.Kind[[]int]{
@@ -42,7 +43,7 @@ func processors() strictyaml.Kind[[]int] {
 	}
 }
 
-// numa is the kind of a NUMA policy or node number.
+// numa returns the reader and the schema of a NUMA policy or a node number.
 func numa() strictyaml.Kind[intent.NUMAPolicy] {
 	k := strictyaml.Kind[intent.NUMAPolicy]{
 		Want: "local, remote, all, or a node number from 0 to 1023",
@@ -92,7 +93,8 @@ func netdevs() strictyaml.Kind[[]string] {
 	return k
 }
 
-// cgroup is the kind of a control group's path, below the root of its hierarchy.
+// cgroup returns the reader and the schema of a control group's path, relative to the root of its
+// hierarchy.
 func cgroup() strictyaml.Kind[string] {
 	const want = "the path of a control group below its hierarchy's root, such as /system.slice/memcached.service"
 	return strictyaml.Pattern(want, `^(/[^/]+)+$`, func(s string) string {

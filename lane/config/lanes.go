@@ -14,12 +14,13 @@ import (
 // version is the version of the file format.
 const version = 1
 
-// Limits of one file. The check for overlaps compares pairs of members at
-// worst, and every pattern becomes a rule of the device.
+// Limits of one file. In the worst case, the check for overlaps compares each member with every
+// other one. Every pattern becomes a rule or a map entry.
 const (
 	maxMembers  = 4096
 	maxPatterns = 1 << 16
-	// maxPorts is the limit of all members together; it keeps comparing them fast.
+	// maxPorts is the largest number of ports of all members together. It keeps the check for
+	// overlaps fast.
 	maxPorts = 1 << 20
 )
 
@@ -32,8 +33,8 @@ const (
 	memberWant  = "a mapping of keys: name, ports, ..."
 )
 
-// topKeys are the sections of a file. globals is read first, wherever it
-// stands, because lanes take values from it.
+// topKeys are the sections of a file. The reader reads globals first, even if it comes last in
+// the file, because lanes take values from it.
 func topKeys() []key {
 	return []key{
 		{Name: "version", Want: "1", Doc: "Version of the file format.", Preset: "required",
@@ -50,17 +51,17 @@ func topKeys() []key {
 // A reader reads one file into an intent.
 type reader struct {
 	*strictyaml.Reader
-	// unsure are the paths of members with a part that could not be read. It is
-	// not known what they match.
+	// unsure has the paths of members that were read incompletely, and of members that match every
+	// packet. Checks skip them, because it is not known which packets they match.
 	unsure map[string]bool
-	// empty are the paths of empty member lists.
+	// empty has the paths of member lists without a member.
 	empty   map[string]bool
 	members int // seen so far
 	ports   int // ports of these members
 	in      intent.Intent
 }
 
-// A target is the place where the keys of a section write their values.
+// A target has the structs to which the keys of a section write their values.
 type target struct {
 	r      *reader
 	group  *intent.Group
@@ -68,8 +69,7 @@ type target struct {
 	member *intent.Member
 }
 
-// section reads a mapping by its table of keys and reports whether it was a
-// mapping.
+// section reads a mapping with the given keys into t. It reports whether v is a mapping.
 func (r *reader) section(v strictyaml.Value, keys []key, want string, t *target) bool {
 	t.r = r
 	bad, ok := strictyaml.Section(v, keys, want, t)
@@ -111,7 +111,7 @@ func (r *reader) top(v strictyaml.Value) {
 	r.check()
 }
 
-// version reports whether the rest of the file can be understood.
+// version checks the file's version. It reports whether the rest of the file can be read.
 func (r *reader) version(v strictyaml.Value, found map[string]strictyaml.Value) bool {
 	if !r.Given("version") {
 		v.Failf("version is missing, want version: %d", version)
@@ -126,7 +126,7 @@ func (r *reader) version(v strictyaml.Value, found map[string]strictyaml.Value) 
 		return true
 	}
 	ver.Wrong(fmt.Sprintf("%d, the only version that this niclane knows", version))
-	return !strictyaml.IsDecimal(text) // another version has other keys
+	return !strictyaml.IsDecimal(text) // a file of another version has other keys
 }
 
 var nameExpr = regexp.MustCompile(namePattern)
@@ -161,7 +161,7 @@ func (r *reader) lanes(v strictyaml.Value) {
 	}
 }
 
-// lane reads one lane and adds it to the intent.
+// lane reads one lane of the file and adds it to the intent.
 func (r *reader) lane(name string, v strictyaml.Value) {
 	lane := intent.Lane{Name: name, Mode: intent.Exclusive, NUMA: intent.NUMALocal, Path: v.Path()}
 	own := intent.Member{Protocol: "tcp", Path: v.Path()}
@@ -185,7 +185,7 @@ func (r *reader) lane(name string, v strictyaml.Value) {
 	r.in.Lanes = append(r.in.Lanes, lane)
 }
 
-// membersKey is the key for a lane's list of members.
+// membersKey returns the key "members" of a lane.
 func membersKey() key {
 	return key{
 		Name: listName, Want: membersWant, Preset: "the lane itself is its only member",

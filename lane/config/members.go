@@ -11,8 +11,8 @@ func newReader(name string) *reader {
 	return &reader{Reader: strictyaml.NewReader(name), unsure: map[string]bool{}, empty: map[string]bool{}}
 }
 
-// count records that a list has n members, and reports whether the file may
-// have that many.
+// count records that the member list at path list has n members. It returns false if the file
+// then has more than maxMembers.
 func (r *reader) count(list string, n int) bool {
 	r.empty[list] = n == 0
 	if r.members += n; r.members > maxMembers {
@@ -22,7 +22,8 @@ func (r *reader) count(list string, n int) bool {
 	return true
 }
 
-// countPorts records a member's ports, and reports whether the file may have that many.
+// countPorts adds a member's ports to the file's total. It returns false if the total is then
+// above maxPorts.
 func (r *reader) countPorts(m *intent.Member) bool {
 	before := r.ports
 	if r.ports += portsOf(m); r.ports > maxPorts && before <= maxPorts {
@@ -33,7 +34,7 @@ func (r *reader) countPorts(m *intent.Member) bool {
 
 func portsOf(m *intent.Member) int { return len(m.Ports) + len(m.RemotePorts) }
 
-// membersOf reads a list of members into a lane.
+// membersOf reads a lane's list of members.
 func (r *reader) membersOf(v strictyaml.Value, lane *intent.Lane) {
 	n, list := v.Len()
 	if !list {

@@ -11,18 +11,18 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// An entry is a member and the lane it belongs to.
+// An entry is a member with its lane.
 type entry struct {
 	lane   *intent.Lane
 	member *intent.Member
 	order  int // place in the file
 }
 
-// checkOverlaps refuses members of different lanes that can match the same
-// packet: its lane would depend on the device. Within a lane it refuses the
-// same pattern twice. It reports each member once, with the first earlier
-// member that overlaps. A member with only single addresses, such as a pod, is
-// compared only with members that have one of these addresses or a range.
+// checkOverlaps refuses members of different lanes that can match the same packet, because the
+// packet's lane would then depend on the device. Within one lane, it refuses a repeated pattern.
+// It reports each member at most once, with the first earlier member that overlaps it. A member
+// with only single addresses, such as a pod, is compared only with members that have one of these
+// addresses or a range.
 func (r *reader) checkOverlaps() {
 	var all, ranges roster
 	single := make(map[netip.Addr]roster, r.members)
@@ -60,14 +60,15 @@ func hasRange(ps []netip.Prefix) bool {
 // A roster is a list of members in the order of the file.
 type roster struct {
 	entries []entry
-	// sorted is how many entries are sorted by port. near sorts them when it
-	// needs them: in most files, no member is compared with all others.
+	// sorted is the number of entries that are in anyPort and byPort already. near adds the rest
+	// when it needs them: in most files, no member is compared with all others.
 	sorted  int
 	anyPort []entry // with any port, or a long range
 	byPort  map[uint16][]entry
 }
 
-// few is the most entries that are faster to compare than to sort by port.
+// few is the largest number of entries that near returns all, because comparing them is faster
+// than sorting by port.
 const few = 8
 
 func (r *roster) add(c entry) { r.entries = append(r.entries, c) }
@@ -90,7 +91,8 @@ func (r *roster) sort() {
 	r.sorted = len(r.entries)
 }
 
-// near appends lists that together contain all members that share a port with m.
+// near appends lists of entries to lists. Together, they contain every member that has a port in
+// common with m.
 func (r *roster) near(lists [][]entry, m *intent.Member) [][]entry {
 	if len(r.entries) <= few || len(m.Ports) == 0 || len(m.Ports) > intent.FewPorts {
 		return append(lists, r.entries)
@@ -103,7 +105,8 @@ func (r *roster) near(lists [][]entry, m *intent.Member) [][]entry {
 	return lists
 }
 
-// meets reports the first entry of the lists that matches packets of c too.
+// meets reports an error for c if an earlier entry of the lists overlaps it in another lane, or
+// repeats its pattern in the same lane. The error names the first such entry.
 func (r *reader) meets(lists [][]entry, c entry) {
 	first := c
 	for _, list := range lists {
@@ -130,8 +133,8 @@ func (r *reader) meets(lists [][]entry, c entry) {
 	r.Failf(c.member.Path, "repeats %s (line %d): %s is matched by both", first.member.Path, line, packet)
 }
 
-// samePattern reports whether two overlapping members would make the same rule.
-// If not, one of them is narrower than the other.
+// samePattern reports whether two overlapping members would make the same rule. If they would
+// not, one of them is narrower than the other.
 func samePattern(a, b *intent.Member) bool {
 	return (len(a.Ports) == 0) == (len(b.Ports) == 0) &&
 		(len(a.RemotePorts) == 0) == (len(b.RemotePorts) == 0) &&
@@ -145,15 +148,15 @@ func sharePrefix(a, b []netip.Prefix) bool {
 	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.Contains(b, p) })
 }
 
-// A group is a control group and its lane.
+// A group is one control group of a lane.
 type group struct {
 	lane *intent.Lane
 	name string
 	path string
 }
 
-// checkCgroups refuses two lanes with the same control group, or with one
-// inside the other: its processes run on the processors of one lane.
+// checkCgroups refuses a control group that two lanes have, or that is inside a group of another
+// lane, because its processes can have the processors of only one lane.
 func (r *reader) checkCgroups() {
 	byName := map[string]group{}
 	var groups []group
@@ -183,7 +186,7 @@ func (r *reader) checkCgroups() {
 	}
 }
 
-// common reports whether a packet can match both members, and describes one.
+// common reports whether one packet can match both members. If so, it describes such a packet.
 func common(a, b *intent.Member) (packet string, ok bool) {
 	if a.Protocol != b.Protocol {
 		return "", false
@@ -210,7 +213,8 @@ func common(a, b *intent.Member) (packet string, ok bool) {
 	return "", false
 }
 
-// commonPort returns a port that is in both ascending lists, 0 if both match any port.
+// commonPort returns a port that both lists match. An empty list matches every port; 0 means that
+// both do. The lists are ascending.
 func commonPort(a, b []uint16) (uint16, bool) {
 	if len(a) == 0 {
 		a, b = b, a
@@ -234,8 +238,8 @@ func commonPort(a, b []uint16) (uint16, bool) {
 	return 0, false
 }
 
-// commonAddress returns the addresses of a family that both lists match, the
-// zero prefix if both match any.
+// commonAddress returns the addresses of one family (four: IPv4) that both lists match. An empty
+// list matches every address; the zero prefix means that both do.
 func commonAddress(a, b []netip.Prefix, four bool) (netip.Prefix, bool) {
 	if len(a) == 0 {
 		a, b = b, a

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// TestOverlapsOfMany checks that each member is reported with the same first overlapping
-// member as when it is compared with all earlier members.
+// TestOverlapsOfMany checks checkOverlaps against a simple comparison of each member with all
+// earlier ones: both must report the same first overlapping member.
 func TestOverlapsOfMany(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 11))
 	one := func(choices ...string) (out []netip.Prefix) {
@@ -72,7 +72,7 @@ func TestOverlapsOfMany(t *testing.T) {
 				found++
 			}
 		}
-		slices.Sort(got) // they are sorted by line, and values have no lines
+		slices.Sort(got) // Parse sorts errors by line, but members from values have no lines
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Errorf("overlaps of %d members:\n%s\nwant:\n%s", n, strings.Join(got, "\n"), strings.Join(want, "\n"))

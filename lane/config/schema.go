@@ -4,9 +4,9 @@ package config
 
 import "github.com/niclane/niclane/internal/strictyaml"
 
-// Schema returns the JSON Schema (draft 2020-12) of a file, for editors. It has
-// one spelling of each key and covers the structure of a file. Only Parse
-// checks sums, overlaps and similar rules.
+// Schema returns the JSON Schema (draft 2020-12) of a lanes file, for editors. It accepts one
+// spelling of each key and checks only the file's structure. Only Parse checks sums, overlaps and
+// similar rules.
 func Schema() []byte {
 	top := strictyaml.Object(topKeys(), "lanes.yaml", "version", "globals", "lanes")
 	globals := strictyaml.Object(globalsKeys(), "The devices, the host, and the default lane.")

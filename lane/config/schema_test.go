@@ -14,10 +14,9 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// TestSchema compares the schema with the parser. The name of a golden says
-// what is wrong with it: structure_ is an error for the schema too, meaning_
-// only for the parser, syntax_ a syntax error, mixed_ is several of these. All
-// others are valid.
+// TestSchema checks each golden with the schema and with the parser. The golden's name says which
+// of the two must refuse it: structure_ both, meaning_ only the parser. syntax_ is not YAML, and
+// mixed_ has several kinds of errors. All other goldens are valid.
 func TestSchema(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	must.Do(t, err)

@@ -12,18 +12,18 @@ const DefaultLane = "default"
 
 // An Intent is the content of one file: the lanes of one device group.
 type Intent struct {
-	// Source names the file, for messages. It is not part of the meaning.
+	// Source is the file's name. It is used only in messages.
 	Source string `json:"source,omitempty"`
 	Group  Group  `json:"group"`
 	// Default is the default lane. Its Name is DefaultLane and it has no
 	// members.
 	Default Lane `json:"default"`
-	// Lanes in the order of the file.
+	// Lanes are all other lanes, in the order of the file.
 	Lanes []Lane `json:"lanes"`
 }
 
-// A Group is the set of network devices that the lanes span: one device,
-// several equal devices, or the slaves of a bond, with VLANs on top.
+// A Group is the set of network devices that the lanes span: one device, several equal devices,
+// or the slaves of a bond.
 type Group struct {
 	// Devices are interface names. It is empty if Bond is set: package plan
 	// then finds the bond's slaves.
@@ -32,32 +32,32 @@ type Group struct {
 	// VLANs limit the lanes to packets with one of these tags (1-4094). Empty
 	// means packets with any tag, or none.
 	VLANs []int `json:"vlans,omitempty"`
-	// LinkRate, in bit/s, is used if the device does not report its speed (0:
-	// ask the device).
+	// LinkRate is the link's rate in bit/s. If set, it is used instead of the speed that the device
+	// reports. 0: ask the device.
 	LinkRate uint64 `json:"linkRate,omitempty"`
-	// BusyPoll and BusyRead are net.core.busy_poll and net.core.busy_read in
-	// microseconds. They hold for the whole host; nil leaves them alone.
+	// BusyPoll and BusyRead are the sysctls net.core.busy_poll and net.core.busy_read in
+	// microseconds. They apply to the whole host. nil: niclane does not change them.
 	BusyPoll *int `json:"busyPoll,omitempty"`
 	BusyRead *int `json:"busyRead,omitempty"`
-	// ARPFilter sets arp_ignore=1, arp_announce=2, arp_notify=1 on the
-	// devices, as adqsetup's arpfilter does. nil leaves them alone.
+	// ARPFilter true sets arp_ignore=1, arp_announce=2, arp_notify=1 on the devices, as adqsetup's
+	// arpfilter does. nil or false: niclane does not change them.
 	ARPFilter *bool `json:"arpFilter,omitempty"`
-	// Force names the mechanism to use for a part of a lane. Planning fails if
-	// the device does not allow it. Keys are device.Part values.
+	// Force maps a part of a lane (a device.Part) to the mechanism that niclane must use for it.
+	// Planning fails if the device does not allow that mechanism.
 	Force map[string]string `json:"force,omitempty"`
 }
 
 // Mode says whether a lane belongs to one member or is shared by several.
 type Mode string
 
-// The modes of a lane; the words are adqsetup's.
+// The modes of a lane. adqsetup uses the same words.
 const (
 	Exclusive Mode = "exclusive"
 	Shared    Mode = "shared"
 )
 
-// NUMAPolicy says which processors an automatic choice may take, relative to
-// the device's NUMA node.
+// NUMAPolicy limits the processors that planning may choose for a lane: those of the device's
+// NUMA node, those of other nodes, or all.
 type NUMAPolicy string
 
 // The NUMA policies. Any other value is a node number in decimal.
@@ -67,7 +67,8 @@ const (
 	NUMAAll    NUMAPolicy = "all"
 )
 
-// A Lane is everything that one application gets.
+// A Lane is what one application gets on the devices: queues, a share of the link, a poller and
+// processors.
 type Lane struct {
 	Name    string   `json:"name"`
 	Mode    Mode     `json:"mode,omitempty"`
@@ -75,14 +76,14 @@ type Lane struct {
 	// Queues is the number of queues, at least 1. In the default lane, 0 means
 	// all queues that the other lanes leave.
 	Queues int `json:"queues"`
-	// CPUs poll the lane's queues and run its members. They are sorted, without
-	// duplicates; nil ("auto") means that planning chooses by NUMA policy.
+	// CPUs are the processors that poll the lane's queues and run its members, ascending and without
+	// duplicates. nil ("auto"): planning chooses processors by the NUMA policy.
 	CPUs []int      `json:"cpus,omitempty"`
 	NUMA NUMAPolicy `json:"numa,omitempty"`
-	// Bandwidth on transmit.
+	// Bandwidth is the lane's guarantee and ceiling on transmit.
 	Bandwidth Bandwidth `json:"bandwidth"`
-	// Rank orders lanes on transmit and in polling: 1 goes first, 7 last. 0
-	// means not given: 1 for a lane, 7 for the default lane.
+	// Rank is the lane's place in the order on transmit and in polling: 1 (first) to 7 (last). 0:
+	// not given, which means 1 for a lane and 7 for the default lane.
 	Rank       int        `json:"rank,omitempty"`
 	Poller     Poller     `json:"poller"`
 	Moderation Moderation `json:"moderation"`
@@ -91,15 +92,14 @@ type Lane struct {
 	Path string `json:"path"`
 }
 
-// A Member is an application, port or address whose packets belong to a lane. A
-// packet of the device belongs to the member if it matches every given field.
-// The ports, or addresses, in one field are alternatives.
+// A Member is an application, port or address whose packets belong to a lane. A packet belongs to
+// the member if it matches every given field. It matches a list if it matches one element of it.
 type Member struct {
 	Name string `json:"name,omitempty"`
 	// Protocol is "tcp" or "udp".
 	Protocol string `json:"protocol"`
-	// Ports and Addrs are the member's own (destination on receive, source on
-	// transmit). RemotePorts and RemoteAddrs are the other side's.
+	// Ports and Addrs are this host's end: the destination of received packets, the source of sent
+	// packets. RemotePorts and RemoteAddrs are the other end.
 	Ports       []uint16       `json:"ports,omitempty"`
 	RemotePorts []uint16       `json:"remotePorts,omitempty"`
 	Addrs       []netip.Prefix `json:"addrs,omitempty"`
@@ -114,14 +114,15 @@ type Member struct {
 	Path    string `json:"path"`
 }
 
-// Patterns returns the number of entries that the member needs in niclane's own programs: the
-// combinations of local address, remote address and block of ports.
+// Patterns returns the number of map entries that the member needs in niclane's BPF programs: one
+// for each combination of local address, remote address, block of local ports and block of remote
+// ports.
 func (m *Member) Patterns() int {
 	return m.addresses() * max(len(Blocks(m.Ports)), 1) * max(len(Blocks(m.RemotePorts)), 1)
 }
 
-// Rules returns the number of rules that the member needs per device and VLAN. It counts like
-// Patterns, but with single ports, because cards compare single ports.
+// Rules returns the number of steering rules that the member needs for each device and VLAN. It
+// counts like Patterns, but with single ports, because cards cannot compare blocks of ports.
 func (m *Member) Rules() int {
 	return m.addresses() * max(len(m.Ports), 1) * max(len(m.RemotePorts), 1)
 }
@@ -133,8 +134,8 @@ func (m *Member) addresses() (n int) {
 	return n
 }
 
-// ofFamily counts the IPv4 prefixes, or the IPv6 prefixes. An empty list counts as one,
-// "any".
+// ofFamily returns the number of IPv4 prefixes (four) or IPv6 prefixes in ps. An empty list
+// matches every address and counts as one prefix.
 func ofFamily(ps []netip.Prefix, four bool) int {
 	if len(ps) == 0 {
 		return 1
@@ -159,7 +160,7 @@ type Rate struct {
 // IsZero reports whether no rate was given.
 func (r Rate) IsZero() bool { return r.BitsPerSecond == 0 && r.Permille == 0 }
 
-// Of returns the rate in bit/s on a link of the given bit/s.
+// Of returns the rate in bit/s; link is the link's rate in bit/s.
 func (r Rate) Of(link uint64) uint64 {
 	if r.Permille > 0 {
 		return link / 1000 * uint64(r.Permille)
@@ -184,8 +185,8 @@ const (
 	PollerInterrupt PollerKind = "interrupt"
 	// PollerThread is one kernel thread per NAPI (threaded NAPI).
 	PollerThread PollerKind = "thread"
-	// PollerBusy is a busy-polling thread: niclane's own (Linux 6.13), the
-	// kernel's (6.19), or one of the driver.
+	// PollerBusy is a busy-polling thread: niclane's own (Linux 6.13), the kernel's (6.19) or the
+	// driver's.
 	PollerBusy PollerKind = "busy"
 	// PollerApplication is the application's own busy poll.
 	PollerApplication PollerKind = "application"
@@ -200,7 +201,7 @@ type Poller struct {
 	// TimeoutUsecs is the time without packets, in microseconds, after which a busy poller
 	// sleeps (adqsetup's poller_timeout). 0: the mechanism's default.
 	TimeoutUsecs int `json:"timeoutUsecs,omitempty"`
-	// Policy says which of Priority and Nice was asked for.
+	// Policy is the scheduling policy. It decides whether Priority or Nice applies.
 	Policy Policy `json:"policy,omitempty"`
 	// Priority is the threads' SCHED_FIFO priority 1-99; 0: not given.
 	Priority int `json:"priority,omitempty"`
@@ -213,13 +214,14 @@ type Policy string
 
 // The scheduling policies of polling threads.
 const (
-	// PolicyRank lets planning choose by the lane's rank.
+	// PolicyRank lets planning choose the policy by the lane's rank.
 	PolicyRank  Policy = ""
 	PolicyFIFO  Policy = "fifo"  // SCHED_FIFO with Priority
 	PolicyOther Policy = "other" // SCHED_OTHER with Nice
 )
 
-// Moderation is the device's interrupt moderation. nil fields are left alone.
+// Moderation is the device's interrupt moderation. niclane does not change a setting whose field
+// is nil.
 type Moderation struct {
 	RxAdapt *bool `json:"rxAdapt,omitempty"`
 	TxAdapt *bool `json:"txAdapt,omitempty"`
@@ -227,7 +229,7 @@ type Moderation struct {
 	TxUsecs *int  `json:"txUsecs,omitempty"`
 }
 
-// Rings are descriptor ring sizes; nil fields are left alone.
+// Rings are descriptor ring sizes. niclane does not change a size that is nil.
 type Rings struct {
 	Rx *int `json:"rx,omitempty"`
 	Tx *int `json:"tx,omitempty"`

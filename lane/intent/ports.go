@@ -2,8 +2,8 @@
 
 package intent
 
-// FewPorts is the longest list of ports that is compared port by port. The
-// ranges of a longer list are compared block by block.
+// FewPorts is the longest list of ports in which Blocks makes one block of each port. In a longer
+// list, it combines ranges of ports into larger blocks.
 const FewPorts = 1024
 
 // A PortBlock is the set of ports whose first Bits bits equal those of Port. With Bits 16
@@ -13,8 +13,9 @@ type PortBlock struct {
 	Bits int
 }
 
-// blockBits are the possible lengths of blocks, shortest first. A packet is looked up once
-// for each length that a file uses. With four lengths, one range becomes at most 90 blocks.
+// blockBits are the possible values of PortBlock.Bits, largest blocks first. A BPF program looks
+// up each packet once for each value that a file uses. With these four values, one range of ports
+// becomes at most 90 blocks.
 var blockBits = [...]int{4, 8, 12, 16}
 
 // Blocks divides an ascending list of ports into blocks.
@@ -28,7 +29,7 @@ func Blocks(ports []uint16) []PortBlock {
 	}
 	var out []PortBlock
 	for i := 0; i < len(ports); {
-		end := i + 1 // the run begins at i
+		end := i + 1 // ports[i:end] is a range without gaps
 		for end < len(ports) && ports[end] == ports[end-1]+1 {
 			end++
 		}

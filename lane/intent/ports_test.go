@@ -28,7 +28,7 @@ func TestBlocks(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("1-2, 16384-32768 (-want +got):\n%s", diff)
 	}
-	// Short lists are compared port by port.
+	// In a list of up to FewPorts ports, each port is a block.
 	if got := intent.Blocks(span(4096, 4096+intent.FewPorts-1)); len(got) != intent.FewPorts || got[0].Bits != 16 {
 		t.Errorf("%d ports are %d blocks, the first %+v", intent.FewPorts, len(got), got[0])
 	}
