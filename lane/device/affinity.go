@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// An Affinity holds the processors that handle the interrupts of a queue. The
-// kernel assigns the interrupt numbers; they come and go with the queue.
+// An Affinity holds the processors that handle the interrupts of a queue. The kernel assigns
+// interrupt numbers when it makes a queue, so the key has the queue and no interrupt number.
 type Affinity struct {
 	Dev   string `json:"dev"`
 	Queue int    `json:"queue"`
-	// CPUs has one list ("0-3,8") for each of the queue's interrupts, by ascending number.
-	// Most cards have one interrupt per queue, virtio_net two.
+	// CPUs has one list ("0-3,8") for each of the queue's interrupts, in the order of the interrupt
+	// numbers. Most cards have one interrupt per queue, virtio_net two.
 	CPUs []string `json:"cpus"`
 }
 
@@ -30,7 +30,7 @@ func (a Affinity) Brief() string { return "CPUs " + strings.Join(a.CPUs, " and "
 
 func (a Affinity) commands(c Change) []string {
 	if c.New == nil {
-		return nil // it goes with its queue
+		return nil // the kernel removes it with its queue
 	}
 	var lines []string
 	for i, cpus := range a.CPUs {
@@ -49,8 +49,8 @@ func (a Affinity) queue() int { return a.Queue }
 // IRQPath returns the file with the processors that handle an interrupt.
 func IRQPath(number int) string { return "/proc/irq/" + strconv.Itoa(number) + "/smp_affinity_list" }
 
-// Affinities returns the affinities of the queues that a device's interrupts serve. read
-// returns the content of a file. A queue with a file that cannot be read is left out.
+// Affinities returns the affinity of each queue that irqs serve. read returns the content of a
+// file. If a file of a queue cannot be read, the queue is left out.
 func Affinities(dev string, irqs []IRQ, read func(path string) (string, bool)) []Affinity {
 	byQueue := map[int]*Affinity{}
 	var queues []int
@@ -76,8 +76,8 @@ func Affinities(dev string, irqs []IRQ, read func(path string) (string, bool)) [
 	return out
 }
 
-// affinities yields the affinities of the devices' queues. It skips queues that no longer
-// exist, because some drivers keep their interrupts (mlx5).
+// affinities yields the affinities of the devices' queues. It skips queues that no longer exist:
+// some drivers keep their interrupts (mlx5).
 func (s *State) affinities(yield func(Object)) {
 	for _, d := range s.Devices {
 		for _, a := range Affinities(d.Name, d.IRQs, func(path string) (string, bool) {
@@ -91,8 +91,8 @@ func (s *State) affinities(yield func(Object)) {
 	}
 }
 
-// putAffinity writes the files of a queue's interrupts. The interrupt of a new
-// queue has no known number; a negative number stands for it.
+// putAffinity writes the affinity files of a queue's interrupts. The interrupt of a new queue has
+// no number yet; -1 minus the queue stands for it.
 func (s *State) putAffinity(a Affinity, next Object) {
 	d := s.Device(a.Dev)
 	if d == nil {

@@ -5,8 +5,8 @@ package device
 // A Change is an object's value before and after; nil means absent.
 type Change struct{ Old, New Object }
 
-// After returns a copy of s with the changes made in their order, as by Put. It
-// goes through long lists, with an entry per member, once for all changes.
+// After returns a copy of s after the changes, in their order. The result is that of Put for each
+// change. Lists with an entry per member are rewritten only once, not for each change.
 func (s *State) After(changes []Change) *State {
 	after := s.Clone()
 	entries := many[FilterEntry]{of: func(e FilterEntry) identity { return identity{e.Filter, e.Match} }}
@@ -26,20 +26,20 @@ func (s *State) After(changes []Change) *State {
 	return after
 }
 
-// An identity distinguishes objects of one kind; it costs less than a key.
+// An identity identifies an object among those of its kind. It is cheaper to make than a key.
 type identity struct {
 	in    string // filter or device
 	match Match
 }
 
-// many holds the last change of each object of one kind.
+// many holds, for one kind of objects, the last change of each object.
 type many[T Object] struct {
 	of    func(T) identity
 	last  map[identity]Object
 	order []T
 }
 
-// add records a change if its object is of this kind, and reports whether it is.
+// add records a change if the object is of type T. It reports whether it did.
 func (m *many[T]) add(c Change) bool {
 	o, ok := c.New.(T)
 	if !ok {
@@ -58,7 +58,8 @@ func (m *many[T]) add(c Change) bool {
 	return true
 }
 
-// apply returns the list with the recorded changes; mine selects the objects of the list.
+// apply returns list after the recorded changes. mine reports whether a new object belongs to
+// this list.
 func (m *many[T]) apply(list []T, mine func(T) bool) []T {
 	if len(m.order) == 0 {
 		return list

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestAfter checks that After gives the same result as repeated Put, for every list.
+// TestAfter checks that After gives the same result as one Put for each change, in all lists.
 func TestAfter(t *testing.T) {
 	filter := Filter{Dev: "d0", Parent: "egress", Pref: 1, Handle: 1, Program: "niclane_egress"}
 	other := filter

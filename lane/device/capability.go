@@ -2,8 +2,8 @@
 
 package device
 
-// An Answer is the result of a probe. There are three, because a probe may
-// answer "no" only if the kernel said so.
+// An Answer is the result of a probe. It is "no" only if the kernel said so; if a probe could not
+// tell, it is "unknown".
 type Answer string
 
 // The answers of a probe.
@@ -74,7 +74,7 @@ const (
 // A Finding is a probe's answer and the evidence for it.
 type Finding struct {
 	Answer Answer `json:"answer"`
-	// Why is the kernel's message, or the thing that was looked at.
+	// Why is the kernel's message, or what the probe looked at.
 	Why string `json:"why,omitempty"`
 	// Transient says that the probe failed for lack of memory or a similar
 	// reason. The next probe may have an answer.

@@ -14,7 +14,7 @@ import (
 type CgroupClass struct {
 	// Cgroup is the path below the root of the unified hierarchy.
 	Cgroup string `json:"cgroup"`
-	// Priority is as in FilterEntry; "" for a class that a kill left half made.
+	// Priority is as in FilterEntry. "" means that niclane was killed while it made the object.
 	Priority string `json:"priority"`
 }
 
@@ -42,7 +42,7 @@ func (c CgroupClass) group() string { return c.Cgroup }
 // on one device, by the net_prio controller of cgroup v1. It does not change
 // the packets of sockets with their own priority.
 type CgroupPriority struct {
-	// Cgroup is the path below the root of the hierarchy with net_prio.
+	// Cgroup is the path relative to the root of the hierarchy with net_prio.
 	Cgroup string `json:"cgroup"`
 	Dev    string `json:"dev"`
 	// Priority is as in FilterEntry, but not 0.
@@ -68,7 +68,7 @@ func (p CgroupPriority) commands(c Change) []string {
 
 func (p CgroupPriority) group() string { return p.Cgroup }
 
-// number returns the number that is written for a handle: 65552 for "1:10".
+// number returns the priority as the number that net_prio takes: 65552 for "1:10".
 func (p CgroupPriority) number() (n uint64) {
 	for part := range strings.SplitSeq(p.Priority, ":") {
 		v, _ := strconv.ParseUint(part, 16, 16)

@@ -19,8 +19,8 @@ type Class struct {
 	Quantum uint32 `json:"quantum"`
 	// Prio is 0 (first) to 7 (last).
 	Prio uint32 `json:"prio"`
-	// Offload: the card implements the class, like its qdisc, with its own
-	// transmit queue. Quantum is then 0, because the card does not use it.
+	// Offload: the card implements the class, as it does the htb qdisc, with one transmit queue for
+	// it. Quantum is then 0, because the card does not use it.
 	Offload bool `json:"offload,omitempty"`
 }
 
@@ -68,17 +68,15 @@ func (d *Device) putClass(c Class, next Object) {
 // Kind implements Object.
 func (CgroupClass) Kind() string { return "cgroup-class" }
 
-// asKept returns c as the kernel keeps it: rates in bytes/s and bursts in ticks
-// of 64 ns.
+// asKept returns c as the kernel stores it: rates in bytes/s and bursts in ticks of 64 ns.
 func (c Class) asKept() Class {
 	c.Rate, c.Ceil = c.Rate/8, c.Ceil/8
 	c.Burst, c.CBurst = BurstTicks(c.Rate, c.Burst), BurstTicks(c.Ceil, c.CBurst)
 	return c
 }
 
-// Leaves returns the number of the device's transmit queues for offloaded HTB
-// classes, behind those of the channels. Each class without classes below has
-// one.
+// Leaves returns the number of transmit queues that the device has for offloaded HTB classes, one
+// for each class without child classes. These queues come after those of the channels.
 func (d *Device) Leaves() (n int) {
 	for _, c := range d.Classes {
 		parent := func(x Class) bool { return x.Parent == c.ID }

@@ -2,35 +2,36 @@
 
 package device
 
-// ClassLimits are the limits of a driver's `mqprio hw 1 mode channel`. They
-// cannot be probed without replacing the root qdisc, and drivers mostly refuse
-// without a message.
+// ClassLimits are the limits of a driver's `mqprio hw 1 mode channel`. A probe would have to
+// replace the root qdisc, and most drivers refuse without a message, so the limits are listed
+// here.
 type ClassLimits struct {
 	Driver string // as ethtool -i names it
-	// Classes is the most classes, including the default one.
+	// Classes is the largest number of classes, the default class included.
 	Classes int
-	// Receive says that the classes also have receive queues, to which flower
-	// filters lead (hw_tc). Otherwise they only send.
+	// Receive says that each class also has receive queues. Flower filters (hw_tc) steer packets to
+	// them. Otherwise a class has only transmit queues.
 	Receive bool
-	// PowerOfTwo: the numbers of queues must be powers of two, except one
-	// number that is the largest.
+	// PowerOfTwo: each class's number of queues must be a power of two. Only the largest of these
+	// numbers may be another number.
 	PowerOfTwo bool
-	// FirstPowerOfTwo: the default class's number must be a power of two in any case.
+	// FirstPowerOfTwo: the default class's number of queues must be a power of two, even if it is
+	// the largest.
 	FirstPowerOfTwo bool
 	// Guarantee says that classes can have a minimum rate.
 	Guarantee bool
-	// Rates are multiples of RateUnit, bit/s.
+	// RateUnit is the unit of rates in bit/s: every rate must be a multiple of it.
 	RateUnit uint64
-	// All: the classes must use all channels.
+	// All: the classes together must use all channels.
 	All bool
-	// Resizes: the driver changes the channels to those of the classes. When
-	// the classes go, it chooses the number of channels.
+	// Resizes: the driver sets the number of channels to what the classes use. When the classes are
+	// removed, the driver chooses the number.
 	Resizes bool
-	// TakesRules: the driver removes all steering rules with the classes.
+	// TakesRules: the driver deletes all steering rules when the classes are removed.
 	TakesRules bool
-	// WholeFields: filters compare only whole addresses, and need a local port.
+	// WholeFields: flower filters compare whole addresses, not prefixes, and need a local port.
 	WholeFields bool
-	// FiltersOrRules: filters and steering rules exclude each other.
+	// FiltersOrRules: the card takes flower filters or steering rules, but not both at a time.
 	FiltersOrRules bool
 	Source         string
 }
@@ -48,8 +49,8 @@ var classLimits = [...]ClassLimits{
 		Source: "drivers/net/ethernet/mellanox/mlx5/core/en_main.c: mlx5e_mqprio_channel_validate (7.3)"},
 }
 
-// FindClassLimits returns the limits of a driver's traffic classes, false if
-// the driver is not known to make any.
+// FindClassLimits returns the limits of a driver's traffic classes. It returns false if the
+// driver is not in the list.
 func FindClassLimits(driver string) (ClassLimits, bool) {
 	for _, l := range classLimits {
 		if l.Driver == driver {

@@ -4,9 +4,8 @@ package device
 
 import "fmt"
 
-// Commands returns the equivalent command lines of c for an audit. They are
-// only for reading: niclane talks to the kernel itself. <...> stands for a
-// value that only the running kernel knows.
+// Commands returns command lines that do the same as c. They are for people who check a plan;
+// niclane does not run them. <...> stands for a value that only the running kernel knows.
 func (c Change) Commands() []string { return c.Object().commands(c) }
 
 // Object returns New, or Old if the change removes the object.
@@ -17,7 +16,7 @@ func (c Change) Object() Object {
 	return c.Old
 }
 
-// verb returns the word for a change that adds, changes or removes.
+// verb returns the word add, change or del, according to what c does.
 func (c Change) verb(add, change, del string) string {
 	switch {
 	case c.New == nil:
@@ -37,8 +36,8 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// RateText returns a rate in bit/s with the largest unit of tc(8) that is not
-// larger than the rate: "980mbit".
+// RateText returns a rate in bit/s as tc(8) writes it, with the largest unit that is not larger
+// than the rate: "980mbit".
 func RateText(bps uint64) string {
 	for _, u := range []struct {
 		name string

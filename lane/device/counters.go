@@ -6,12 +6,12 @@ package device
 // device is reset or removed.
 type Counters struct {
 	Device string `json:"device"`
-	// Mono is the CLOCK_MONOTONIC time at which they were read, ns.
+	// Mono is the CLOCK_MONOTONIC time at which the counters were read, in ns.
 	Mono int64 `json:"monoNs"`
 	// Source is the origin of the counters: "emulated card"; "" if the device
 	// has no counters per queue.
 	Source string `json:"source"`
-	// Rx and Tx by queue, ascending.
+	// Rx and Tx have one entry per queue, ascending.
 	Rx []QueueCounter `json:"rx,omitempty"`
 	Tx []QueueCounter `json:"tx,omitempty"`
 	// Classes are the HTB classes, in the kernel's order.
@@ -32,6 +32,6 @@ type ClassCounter struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 	Drops   uint64 `json:"drops"`
-	// Backlog is the number of bytes that wait now.
+	// Backlog is the number of bytes that wait in the class.
 	Backlog uint64 `json:"backlogBytes"`
 }

@@ -13,9 +13,9 @@ import (
 // maxCPU is the highest ID that ParseCPUList accepts; the kernel's largest NR_CPUS is 8192.
 const maxCPU = 8191
 
-// ParseCPUList parses the kernel's list format, "0-3,8" (cpuset(7), "List
-// format"), into ascending IDs without duplicates. An empty list gives none.
-// IDs above 8191, empty items and descending ranges are errors.
+// ParseCPUList parses the kernel's list format, "0-3,8" (cpuset(7), "List format"). It returns
+// ascending IDs without duplicates, and no IDs for empty text. IDs above 8191, empty items and
+// descending ranges are errors.
 func ParseCPUList(s string) ([]int, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {

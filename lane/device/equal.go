@@ -16,6 +16,6 @@ func Equal(a, b Object) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// A comparer is a kind with its own comparison: its values can look different
-// and mean the same, or a lane with many members has thousands of its objects.
+// A comparer is a kind of object that compares itself. It has a reason: two values can look
+// different and mean the same, or there are thousands of objects and reflect.DeepEqual is slow.
 type comparer interface{ equal(o Object) bool }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEqualSeesEveryField: Equal sees a difference in any field of the kinds
-// that compare field by field, also in a field that is added later.
+// TestEqualSeesEveryField changes each field of the kinds that compare field by field. Equal must
+// see every change, also of a field that is added to the kind later.
 func TestEqualSeesEveryField(t *testing.T) {
 	for _, o := range []Object{
 		FilterEntry{Filter: "f", Match: Match{Family: 4}, Priority: "1:10", Queues: []int{1}},
@@ -30,7 +30,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 	}
 }
 
-// clone returns a copy that shares nothing with o.
+// clone returns a deep copy of o.
 func clone(o Object) Object {
 	if e, ok := o.(FilterEntry); ok {
 		e.Queues = append([]int(nil), e.Queues...)
@@ -39,7 +39,8 @@ func clone(o Object) Object {
 	return o
 }
 
-// TestEqualTables: a table that repeats another leads packets to the same queues.
+// TestEqualTables checks that a table equals its repetition, because both lead packets to the
+// same queues.
 func TestEqualTables(t *testing.T) {
 	table := func(context int, queues ...int) RSSTable {
 		return RSSTable{Dev: "d0", Context: context, Queues: queues, Configured: context == 0}

@@ -40,7 +40,7 @@ func (d *Device) putChannels(_ Channels, next Object) {
 	}
 	d.Channels, d.RxQueues, d.TxQueues = &c, c.RX+c.Combined, c.TX+c.Combined
 	for i, t := range d.RSS {
-		if t.Context == 0 && !t.Configured { // the table follows the channels
+		if t.Context == 0 && !t.Configured { // the driver spreads its own table over all queues
 			d.RSS = slices.Clone(d.RSS)
 			d.RSS[i] = t.OfClasses(Qdisc{}, d.RxQueues, false)
 		}

@@ -22,8 +22,8 @@ const (
 	FileCPUList FileFormat = "cpulist"
 )
 
-// A File is a file of sysfs, procfs (sysctl, IRQ affinity) or a control
-// group. Files are never created or removed; absence means "does not exist".
+// A File is a file of sysfs, procfs (sysctl, IRQ affinity) or a control group. niclane never
+// creates or removes such a file. An absent File does not exist in the kernel.
 type File struct {
 	Path   string     `json:"path"`
 	Format FileFormat `json:"format"`
@@ -84,7 +84,8 @@ func (s *State) files(yield func(Object)) {
 	}
 }
 
-// normalFile returns a file's value in one spelling per meaning.
+// normalFile returns the value v in its shortest form, so that values with the same meaning are
+// equal.
 func normalFile(f FileFormat, v string) string {
 	v = strings.TrimSpace(v)
 	switch f {
@@ -107,8 +108,8 @@ func IsXPS(path, dev string) bool {
 	return ok && (strings.HasSuffix(queue, "/xps_cpus") || strings.HasSuffix(queue, "/xps_rxqs"))
 }
 
-// ThreadsAll reports whether f is the file that makes threads for all NAPIs of
-// the device, and returns the resulting state ("on" or "off").
+// ThreadsAll reports whether f is the sysfs file "threaded" of the device, which sets the thread
+// mode of all its NAPIs. It also returns the mode that f sets, "on" or "off".
 func (d *Device) ThreadsAll(f File) (threaded string, is bool) {
 	if f.Path != "/sys/class/net/"+d.Name+"/threaded" {
 		return "", false
@@ -119,7 +120,8 @@ func (d *Device) ThreadsAll(f File) (threaded string, is bool) {
 	return "on", true
 }
 
-// threadAll changes s as the kernel does when a device's file threaded is written.
+// threadAll sets the thread mode of all NAPIs of a device, as the kernel does when f, the
+// device's sysfs file "threaded", is written.
 func (s *State) threadAll(f File) {
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -134,7 +136,8 @@ func (s *State) threadAll(f File) {
 	}
 }
 
-// clearXPS changes s as the kernel does when an mqprio is made or removed.
+// clearXPS clears the device's transmit packet steering (XPS), as the kernel does when an mqprio
+// is made or removed.
 func (s *State) clearXPS(dev string) {
 	for path, f := range s.Files {
 		if IsXPS(path, dev) && normalFile(f.Format, f.Value) != "0" {
@@ -162,8 +165,8 @@ func (s *State) gone(f File) bool {
 	return q >= d.RxQueues
 }
 
-// written returns the text that a shell writes to the file, followed by a space. An empty
-// mask is 0. An empty list is empty, because 0 would mean processor 0.
+// written returns the value as an argument of echo, with a space after it. An empty mask becomes
+// 0. An empty list stays empty, because 0 would mean processor 0.
 func (f File) written() string {
 	switch {
 	case f.Value != "":

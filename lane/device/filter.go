@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// A Filter is a BPF program of niclane, attached to clsact by cls_bpf in
-// direct-action mode, or at TCX egress. The plan chooses its identity, so that
-// niclane finds it again after a kill between attaching and journalling.
+// A Filter is a BPF program of niclane, attached to clsact by cls_bpf in direct-action mode, or
+// at TCX egress. The plan chooses its preference and handle. niclane thus finds the filter again
+// if it was killed before it could journal it.
 type Filter struct {
 	Dev    string `json:"dev"`
 	Parent string `json:"parent"` // "egress" or "ingress" of clsact, or AttachTCXEgress
@@ -80,8 +80,8 @@ func (d *Device) filters(yield func(Object)) {
 type FilterEntry struct {
 	Filter string `json:"filter"` // Key of the Filter
 	Match  Match  `json:"match"`
-	// Priority is the new skb->priority as a handle: an HTB class ("1:10"), or,
-	// below ":10", an mqprio priority ("0:8"). "" leaves it unchanged.
+	// Priority is the skb->priority that the packets get, as a handle: an HTB class ("1:10") or an
+	// mqprio priority ("0:1" to "0:f"). "" leaves it unchanged.
 	Priority string `json:"priority"`
 	// Queues are transmit queues, ascending without a gap. If empty, the kernel
 	// chooses, by XPS where that is set.
@@ -117,7 +117,7 @@ func (e FilterEntry) commands(c Change) []string {
 
 func (e FilterEntry) standsOn() []string { return inFilter(e.Filter) }
 
-// inFilter returns the keys of a program and of the qdisc that it is attached to.
+// inFilter returns the keys of a filter and of the clsact qdisc of its device.
 func inFilter(filter string) []string {
 	dev, _, _ := strings.Cut(strings.TrimPrefix(filter, "filter/"), "/")
 	return []string{filter, Qdisc{Dev: dev, Parent: "clsact"}.Key()}
@@ -144,9 +144,9 @@ type FilterDefault struct {
 	// Queues are the transmit queues that these packets get, by a hash of the
 	// flow: ascending without a gap. If empty, the kernel chooses.
 	Queues []int `json:"queues,omitempty"`
-	// Lanes are the mqprio priorities of lanes, 1 to 15. If another packet has
-	// one, the program clears the highest of its lowest four bits (8), or all
-	// four if the result is still a lane's.
+	// Lanes are the mqprio priorities of lanes, 1 to 15. If a packet of no lane has such a priority,
+	// the program clears bit 3 (value 8) of it. If the result is still a lane's priority, it clears
+	// the lowest four bits.
 	Lanes []int `json:"lanes,omitempty"`
 }
 
@@ -177,7 +177,7 @@ func (d *Device) putDefault(x FilterDefault, next Object) {
 	}
 }
 
-// putTCX puts niclane's program before the others.
+// putTCX adds or removes niclane's program at TCX egress. A new program is the first one there.
 func (d *Device) putTCX(f Filter, next Object) {
 	if f.Dev != d.Name {
 		return
@@ -207,5 +207,5 @@ func (d *Device) TCXFilter() (Filter, bool) {
 	return Filter{}, false
 }
 
-// ownPrefix begins the names of niclane's programs.
+// ownPrefix is the prefix of the names of niclane's BPF programs.
 const ownPrefix = "niclane_"

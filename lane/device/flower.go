@@ -15,8 +15,8 @@ type Flower struct {
 	Match Match  `json:"match"`
 	// Class is 1 to 15. The default class, 0, takes no filters.
 	Class int `json:"class"`
-	// Pref is the preference of a filter at another place than niclane's, made
-	// by another program; 0 for niclane's own.
+	// Pref is 0 for niclane's own filter. For a filter of another program, it is that filter's
+	// preference, which differs from niclane's.
 	Pref uint16 `json:"pref,omitempty"`
 }
 

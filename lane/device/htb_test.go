@@ -4,7 +4,7 @@ package device
 
 import "testing"
 
-// TestLeaves: transmit queues come and go with classes that have no classes below.
+// TestLeaves checks that a class has a transmit queue while it has no child classes.
 func TestLeaves(t *testing.T) {
 	s := &State{Devices: []Device{{Name: "d0", TxQueues: 4}}}
 	class := func(id, parent string) Class {

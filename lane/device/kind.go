@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// kinds are all kinds of objects by name, with their place in a State. Kinds whose objects
-// can be made and removed are marked with made; all others are settings of other objects.
+// kinds are all kinds of objects by name. Each line says where a State holds the objects. made
+// marks kinds whose objects are created and removed. Objects of the other kinds are settings of
+// another object.
 var kinds = table(
 	inState((*State).putFile, (*State).files),
 	made(grouped(func(s *State) *[]CgroupClass { return &s.Cgroups.Classes })),
@@ -47,9 +48,9 @@ type kind struct {
 	name   string
 	made   bool
 	decode func(b []byte) (Object, error)
-	// put is State.Put for an object o of the kind.
+	// put does what State.Put does, for an object o of the kind.
 	put func(s *State, o, next Object)
-	// each yields the objects that are present.
+	// each yields the objects of the kind that s has.
 	each func(s *State, yield func(Object))
 }
 
@@ -66,8 +67,8 @@ func made(k kind) kind {
 	return k
 }
 
-// inState returns a kind with objects outside devices, or with a put that changes more than
-// its device.
+// inState returns a kind with objects outside devices, or whose put changes more than one
+// device's objects of the kind.
 func inState[T Object](put func(s *State, o T, next Object), each func(s *State, yield func(Object))) kind {
 	var zero T
 	return kind{
@@ -91,13 +92,14 @@ func onDevice[T Object](put func(d *Device, o T, next Object), each func(d *Devi
 	})
 }
 
-// listed returns a kind that a device keeps in a list, and that nothing else depends on.
+// listed returns a kind whose objects a Device holds in a list. A change of one object changes
+// nothing else.
 func listed[T Object](list func(d *Device) *[]T) kind {
 	return onDevice(func(d *Device, o T, next Object) { replace(list(d), o, next) },
 		each(func(d *Device) []T { return *list(d) }))
 }
 
-// grouped is listed for control groups.
+// grouped is like listed, for objects of control groups, which a State holds in a list.
 func grouped[T Object](list func(s *State) *[]T) kind {
 	return inState(func(s *State, o T, next Object) { replace(list(s), o, next) },
 		each(func(s *State) []T { return *list(s) }))
@@ -119,12 +121,13 @@ func decode[T Object](b []byte) (Object, error) {
 	return v, nil
 }
 
-// replace puts next into a list in place of o. It does not change the old array.
+// replace puts next in the place of o in a list, or removes o if next is nil. It does not change
+// the old array.
 func replace[T Object](list *[]T, o, next Object) {
 	replaceBy(list, o, next, func(next Object) T { return next.(T) })
 }
 
-// replaceBy is replace with build(next) as the new element.
+// replaceBy is like replace; the new element is build(next).
 func replaceBy[T Object](list *[]T, o, next Object, build func(next Object) T) {
 	key := o.Key()
 	i := slices.IndexFunc(*list, func(x T) bool { return x.Key() == key })

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// A Link identifies a network device for its whole life, also after a rename.
+// A Link identifies a network device as long as it exists, also after a rename.
 type Link struct {
 	Name string `json:"name"`
-	// Index is the interface number in its network namespace. It stays after a
-	// rename, and after a move to another namespace if the number is free there
-	// (net/core/dev.c: __dev_change_net_namespace).
+	// Index is the interface number in its network namespace. A rename does not change it. A move to
+	// another namespace changes it only if the number is in use there (net/core/dev.c:
+	// __dev_change_net_namespace).
 	Index int `json:"index"`
 	// Type is the rtnl link kind ("veth"), "" for hardware.
 	Type string `json:"type,omitempty"`
@@ -21,8 +21,8 @@ type Link struct {
 	// (IFLA_PERM_ADDRESS, Linux 5.6), "" if there is none.
 	MAC     string `json:"mac,omitempty"`
 	PermMAC string `json:"permMAC,omitempty"`
-	// Parent is the hardware device that it belongs to ("0000:3b:00.0"), "" for
-	// none (IFLA_PARENT_DEV_NAME, Linux 5.14).
+	// Parent is the hardware device behind the interface ("0000:3b:00.0"; IFLA_PARENT_DEV_NAME,
+	// Linux 5.14), "" for none.
 	Parent string `json:"parent,omitempty"`
 }
 
@@ -31,16 +31,17 @@ func (d *Device) Link() Link {
 	return Link{Name: d.Name, Index: d.Index, Type: d.Type, MAC: d.MAC, PermMAC: d.PermMAC, Parent: d.Parent}
 }
 
-// Same reports whether l, seen later in the same network namespace, is the same device as
-// was. The index is not enough, because it can be reused (ip link add ... index N).
+// Same reports whether l is the same device as was. Both were read in the same network namespace,
+// l later. The index is not enough, because a new device can get an old index (ip link add ...
+// index N).
 func (l Link) Same(was Link) bool {
 	return l.Index == was.Index && l.Type == was.Type && l.Parent == was.Parent && l.PermMAC == was.PermMAC
 }
 
-// SameElsewhere reports whether l, with another index or in another network namespace, is
-// the same device as was. The hardware's original address decides. A present address is not
-// unique, because all slaves of a bond have the same. So without an original address, the
-// name or the index must also be the same.
+// SameElsewhere reports whether l is the same device as was, although its index or its network
+// namespace has changed. The hardware's original address decides. Without one, the present
+// address and the name or index must be equal: the present address alone is not unique, because
+// all slaves of a bond have the same one.
 func (l Link) SameElsewhere(was Link) bool {
 	if l.Type != was.Type || l.PermMAC != was.PermMAC || l.Parent != was.Parent {
 		return false
@@ -48,10 +49,11 @@ func (l Link) SameElsewhere(was Link) bool {
 	return was.PermMAC != "" || was.MAC != "" && l.MAC == was.MAC && (l.Name == was.Name || l.Index == was.Index)
 }
 
-// perDevice are the directories with an entry per device name.
+// perDevice are the directories that have one entry for each device, with the device's name.
 var perDevice = []string{"/sys/class/net/", "/proc/sys/net/ipv4/conf/", "/proc/sys/net/ipv6/conf/"}
 
-// cut divides a file's path at the name of its device. ok is false if it has none.
+// cut divides a path like /sys/class/net/eth0/mtu into directory, device and rest. ok is false if
+// the path has no device.
 func cut(path string) (dir, dev, rest string, ok bool) {
 	for _, dir := range perDevice {
 		if after, found := strings.CutPrefix(path, dir); found {
@@ -83,7 +85,7 @@ func DeviceOf(o Object) string {
 	return ""
 }
 
-// Renamed returns o with the name to for its device.
+// Renamed returns o for the device name to: only the device's name changes.
 func Renamed(o Object, to string) Object {
 	from := DeviceOf(o)
 	if from == "" || from == to {

@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestRenamed renames the device of every kind of object, and back.
+// TestRenamed renames the device of an object of every kind, and renames it back.
 func TestRenamed(t *testing.T) {
 	m := device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}
 	filter := device.Filter{Dev: "v0", Parent: "egress", Pref: 1, Handle: 2}

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// A Match is the set of fields that a rule or a classifier entry compares. Zero
-// fields match everything. Family is 4 or 6 and always set. Addresses are
-// prefixes in canonical text ("10.9.0.1/32"); Local is this host's side.
+// A Match is the set of fields that a rule or a classifier entry compares. A zero field matches
+// everything. Family is 4 or 6 and never 0. Addresses are prefixes in canonical text
+// ("10.9.0.1/32"). Local is this host's end, Remote the other end.
 type Match struct {
 	Family     int    `json:"family"`
 	Protocol   string `json:"protocol"`
@@ -25,8 +25,8 @@ type Match struct {
 	VLAN           int `json:"vlan,omitempty"`
 }
 
-// SamePort reports whether two blocks of ports have a port in common. Port 0
-// means any.
+// SamePort reports whether two blocks of ports have a port in common. Port 0 stands for all
+// ports.
 func SamePort(a uint16, aBits int, b uint16, bBits int) bool {
 	mask := PortMask(aBits) & PortMask(bBits)
 	return a == 0 || b == 0 || a&mask == b&mask
@@ -40,13 +40,14 @@ func PortMask(bits int) uint16 {
 	return ^uint16(0) << (16 - bits)
 }
 
-// String returns m as one word. Equal matches give equal words.
+// String returns m as one word, "tcp4,local=10.9.0.1/32,port=80". Equal matches give equal words.
 func (m Match) String() string {
 	var b [96]byte
 	return string(m.AppendTo(b[:0]))
 }
 
-// AppendTo appends the text of String. It avoids an allocation per key: there are thousands.
+// AppendTo appends String's text to b. It makes no allocation, because there are thousands of
+// keys.
 func (m Match) AppendTo(b []byte) []byte {
 	b = strconv.AppendInt(append(b, m.Protocol...), int64(m.Family), 10)
 	if m.VLAN != 0 {

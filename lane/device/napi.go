@@ -51,7 +51,7 @@ func (s *State) putNAPI(c NAPIConfig, next Object) {
 	i := d.napi(c.Queue)
 	now, there := next.(NAPIConfig)
 	switch {
-	case there && i < 0: // it came with its channel
+	case there && i < 0: // the NAPI of a new channel
 		d.NAPIs = append(slices.Clone(d.NAPIs), NAPI{})
 		i = len(d.NAPIs) - 1
 	case !there && i >= 0 && d.NAPIs[i].ID == 0:
@@ -80,8 +80,8 @@ func (s *State) napis(yield func(Object)) {
 	}
 }
 
-// A Thread is the scheduling of a NAPI's kernel thread. It exists while the
-// NAPI is threaded; the kernel assigns its PID.
+// A Thread is the scheduling of a NAPI's kernel thread. The thread exists while the NAPI is
+// threaded. The kernel assigns its PID.
 type Thread struct {
 	Dev   string `json:"dev"`
 	Queue int    `json:"queue"`
@@ -107,7 +107,7 @@ func (t Thread) Brief() string {
 
 func (t Thread) commands(c Change) []string {
 	if c.New == nil {
-		return nil // it goes with its NAPI's threaded mode
+		return nil // the kernel removes it when the NAPI is no longer threaded
 	}
 	pid := fmt.Sprintf("<PID of the thread of %s rx-%d>", t.Dev, t.Queue)
 	return []string{
@@ -118,7 +118,8 @@ func (t Thread) commands(c Change) []string {
 
 func (t Thread) standsOn() []string { return []string{NAPIConfig{Dev: t.Dev, Queue: t.Queue}.Key()} }
 
-// freshThread returns a NAPI's thread as the kernel makes it.
+// freshThread returns the thread that the kernel makes for a NAPI: default scheduling, all online
+// processors.
 func (s *State) freshThread(n NAPIConfig) *Thread {
 	return &Thread{Dev: n.Dev, Queue: n.Queue, Policy: "other", CPUs: s.OnlineCPUs()}
 }
@@ -136,7 +137,7 @@ func (s *State) putThread(t Thread, next Object) {
 		d.NAPIs[i].Thread = &now
 		return
 	}
-	// A thread cannot be removed by itself: it goes back to defaults.
+	// The thread ends only with its NAPI's threaded mode. Here, it gets the default scheduling back.
 	d.NAPIs[i].Thread = s.freshThread(d.NAPIs[i].Config)
 }
 

@@ -4,8 +4,8 @@ package device
 
 import "fmt"
 
-// A DriverParam is a devlink parameter of the card behind a device, in runtime
-// mode: a number, "true" or "false".
+// A DriverParam is a devlink parameter of the device's card, in runtime mode. Its value is a
+// number, "true" or "false".
 type DriverParam struct {
 	Dev   string `json:"dev"`
 	Name  string `json:"name"`

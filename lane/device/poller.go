@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// A Poller is a process of niclane with one thread that busy-polls the NAPIs of
-// one or more receive queues (package poller). Its settings exist only as long
-// as the process.
+// A Poller is a process of niclane (package poller) with one thread that busy-polls the NAPIs of
+// one or more receive queues. Its settings end with the process.
 type Poller struct {
 	Dev string `json:"dev"`
-	// Queues are the receive queues whose NAPIs it polls, ascending. The first one identifies
-	// the poller.
+	// Queues are the receive queues whose NAPIs the poller polls, ascending. The first one
+	// identifies the poller.
 	Queues []int `json:"queues"`
-	// CPUs, Policy, Priority and Nice are the polling thread's, as in Thread.
+	// CPUs, Policy, Priority and Nice are those of the polling thread, as in Thread.
 	CPUs     []int  `json:"cpus"`
 	Policy   string `json:"policy"`
 	Priority int    `json:"priority,omitempty"`
@@ -47,7 +46,7 @@ func (p Poller) Brief() string {
 }
 
 func (p Poller) commands(c Change) []string {
-	// The commands are niclane's own: no other tool polls NAPIs like this.
+	// Only niclane has commands for its pollers: no other tool polls NAPIs like this.
 	if c.New == nil {
 		return one(fmt.Sprintf("kill <PID of %s>", p.Key()))
 	}
@@ -72,28 +71,27 @@ func (d *Device) pollers(yield func(Object)) {
 	}
 }
 
-// A PollerState is the report of a Poller about itself.
+// A PollerState is what a Poller process reports about itself.
 type PollerState struct {
 	Poller
 	PID int `json:"pid"`
 	// Thread is the polling thread's ID.
 	Thread int `json:"thread"`
-	// Doing is PollerPolling, PollerAsleep, PollerIdle or PollerHung. For a
-	// hung poller, only its start parameters are known.
+	// Doing is PollerPolling, PollerAsleep, PollerIdle or PollerHung. Of a hung poller, only its
+	// start parameters are known.
 	Doing string `json:"doing"`
-	// NAPIs are the IDs that it polls now, in the order of Queues.
+	// NAPIs are the IDs of the NAPIs that the poller polls now, in the order of Queues.
 	NAPIs []uint32 `json:"napis"`
-	// Polls and Packets count its thread's work since the start. OthersPolls
-	// and OthersPackets count the work of others on the same NAPIs: softirq,
-	// while the thread slept or did not run.
+	// Polls and Packets count the thread's work since the start. OthersPolls and OthersPackets count
+	// the work of softirq on the same NAPIs, while the thread slept or did not run.
 	Polls         uint64 `json:"polls"`
 	Packets       uint64 `json:"packets"`
 	OthersPolls   uint64 `json:"othersPolls"`
 	OthersPackets uint64 `json:"othersPackets"`
-	// Sleeps is the number of times that it went to sleep.
+	// Sleeps is the number of times that the poller went to sleep.
 	Sleeps uint64 `json:"sleeps"`
-	// Resolved is the number of times that it looked up its queues' NAPIs and
-	// found new ones.
+	// Resolved is the number of times that the poller looked up the NAPIs of its queues and found
+	// new ones.
 	Resolved uint64 `json:"resolved"`
 }
 

@@ -4,9 +4,9 @@ package device
 
 import "slices"
 
-// Put changes s as if the kernel now had the value next instead of old (nil:
-// absent). It shows the state after a change without a kernel. It checks
-// nothing, and ignores objects on devices that s does not have.
+// Put changes s as if an object's value in the kernel had changed from old to next; nil: absent.
+// It computes a state after a change without a kernel. It checks nothing, and ignores objects on
+// devices that s does not have.
 func (s *State) Put(old, next Object) {
 	o := next
 	if o == nil {

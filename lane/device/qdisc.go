@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// A Qdisc is a queueing discipline. Only the kinds that niclane writes have
-// options. The kernel's default qdisc (handle 0) counts as absent.
+// A Qdisc is a queueing discipline. It has option fields only for the types that niclane writes.
+// The kernel's default qdisc (handle 0) counts as absent.
 type Qdisc struct {
 	Dev string `json:"dev"`
 	// Parent is "root", "clsact", or a class "1:10".
 	Parent string `json:"parent"`
 	Type   string `json:"type"` // "htb", "clsact", "pfifo", ...
-	// Handle is "1:", chosen by the plan and never by the kernel.
+	// Handle is "1:". The plan chooses it; the kernel never does.
 	Handle string `json:"handle"`
-	// DefaultClass is htb's minor number for packets that no filter or priority
-	// names.
+	// DefaultClass is htb's default class, by minor number. It takes the packets that no filter or
+	// priority gives to another class.
 	DefaultClass uint16 `json:"defaultClass,omitempty"`
 	// Offload: the card implements the htb (tc-htb(8), "offload").
 	Offload bool `json:"offload,omitempty"`
 	// Limit is in packets for pfifo leaves, in bytes for tbf.
 	Limit uint32 `json:"limit,omitempty"`
-	// Rate in bit/s and Burst in bytes are tbf's; Rate is also a cake's limit.
+	// Rate (bit/s) and Burst (bytes) are those of tbf. For cake, Rate is its bandwidth limit.
 	Rate  uint64 `json:"rate,omitempty"`
 	Burst uint32 `json:"burst,omitempty"`
 	// Cake has the settings of a cake in the words of tc-cake(8): its diffserv
@@ -37,17 +37,17 @@ type Qdisc struct {
 	// netdev_set_num_tc).
 	Map    string `json:"map,omitempty"`
 	Queues string `json:"queues,omitempty"`
-	// Mode is the mode of an mqprio in the card (hw 1), ModeChannel or ModeDCB;
-	// "" for one in software. MinRates and MaxRates are the rates of its
-	// classes in bit/s ("0 1000000000"), "" for none.
+	// Mode is the mode of an mqprio that the card implements (hw 1): ModeChannel or ModeDCB. It is
+	// "" for a software mqprio. MinRates and MaxRates are the rates of its classes in bit/s ("0
+	// 1000000000"), "" for none.
 	Mode     string `json:"mode,omitempty"`
 	MinRates string `json:"minRates,omitempty"`
 	MaxRates string `json:"maxRates,omitempty"`
 }
 
-// CakeByHost shares fairly among source addresses, and among the flows of each
-// address. It ignores the packets' own class, and keeps large packets whole, as
-// the card would get them without cake.
+// CakeByHost makes cake share fairly among source addresses, and among the flows of each address.
+// It ignores the packets' DSCP. It does not split large packets, so the card gets them as without
+// cake.
 const CakeByHost = "besteffort dual-srchost no-split-gso"
 
 // Modes of an mqprio in the card (tc-mqprio(8)).
@@ -144,15 +144,16 @@ func (s *State) qdiscs(yield func(Object)) {
 	}
 }
 
-// asKept returns q as the kernel keeps it, like Class.asKept.
+// asKept returns q as the kernel stores it: the rate in bytes/s and the burst in ticks of 64 ns.
 func (q Qdisc) asKept() Qdisc {
 	q.Rate /= 8
 	q.Burst = BurstTicks(q.Rate, q.Burst)
 	return q
 }
 
-// classTable changes the default RSS table as a card does whose classes have receive queues:
-// it then belongs to the default class (ice_ethtool.c: ice_get_rxfh) and cannot be set.
+// classTable changes the default RSS table when traffic classes are made (there) or removed, on
+// cards whose classes have receive queues. While classes exist, the table is the default class's
+// and cannot be set (ice_ethtool.c: ice_get_rxfh).
 func (d *Device) classTable(q Qdisc, there bool) {
 	limits, _ := FindClassLimits(d.Driver)
 	for i, t := range d.RSS {
@@ -180,7 +181,7 @@ func (q Qdisc) hardware() string {
 	return text
 }
 
-// Named returns the type, with "offload" if the card implements it.
+// Named returns the type, followed by "offload" if the card implements the qdisc.
 func (q Qdisc) Named() string {
 	if q.Offload {
 		return q.Type + " offload"

@@ -14,8 +14,8 @@ type QuirkKind string
 
 // The kinds of quirks.
 const (
-	// QuirkNAPIOrder: NAPI IDs ascend with the receive queue, with one NAPI per
-	// receive queue and no others. It is used if queue-get gives no NAPI.
+	// QuirkNAPIOrder: each receive queue has one NAPI, there are no other NAPIs, and NAPI IDs ascend
+	// with the queue. niclane uses this order if queue-get reports no NAPI.
 	QuirkNAPIOrder QuirkKind = "napi-order"
 	// QuirkNAPINeedsGRO: NAPIs exist only while the feature rx-gro is on or
 	// native XDP is attached.
@@ -39,12 +39,12 @@ const (
 	// QuirkChannelsResetAffinity: a change of the channel count rewrites the
 	// IRQ affinity and XPS of all queues.
 	QuirkChannelsResetAffinity QuirkKind = "channels-reset-affinity"
-	// QuirkXDPHangsRemoval: native XDP uses spare receive queues of its own.
-	// The driver gives them back while the device is removed, when references
-	// are no longer counted. The removal then waits for ever.
+	// QuirkXDPHangsRemoval: native XDP uses spare receive queues. When the device is removed, the
+	// driver gives them back too late, after the kernel has stopped counting their references. The
+	// removal then never ends.
 	QuirkXDPHangsRemoval QuirkKind = "xdp-hangs-removal"
-	// QuirkXDPMTU: the driver refuses native XDP with one buffer per packet above an MTU
-	// of Value.
+	// QuirkXDPMTU: the driver refuses native XDP with one buffer per packet if the MTU is above
+	// Value.
 	QuirkXDPMTU QuirkKind = "xdp-mtu"
 	// QuirkXDPHalf: the driver refuses native XDP if more than half of the
 	// device's possible queues are in use, because XDP transmits on the others.
@@ -53,8 +53,8 @@ const (
 	QuirkXDPCombined QuirkKind = "xdp-combined"
 	// QuirkXDPNoLRO: the driver refuses native XDP while rx-lro or rx-gro-hw is on.
 	QuirkXDPNoLRO QuirkKind = "xdp-no-lro"
-	// QuirkSpeedInvented: the speed is made up by the driver or set by a user;
-	// it is not the speed of a link.
+	// QuirkSpeedInvented: the driver makes up the speed, or a user sets it. It is not the speed of a
+	// link.
 	QuirkSpeedInvented QuirkKind = "speed-invented"
 )
 
@@ -63,17 +63,18 @@ const (
 type Quirk struct {
 	Kind   QuirkKind
 	Driver string // as ethtool -i names it
-	// From is the first release that has it; "" means all before Before.
+	// From is the first kernel release with the quirk; "": all releases before Before have it.
 	From string
-	// Before is the first release without it, "" if there is none.
+	// Before is the first kernel release without the quirk, "" if there is none.
 	Before string
 	// Source is the kernel commit or file and function.
 	Source string
-	// Value is the number that the kind describes, 0 if it needs none.
+	// Value is a number that belongs to the quirk, such as the MTU of QuirkXDPMTU; 0 if it has none.
 	Value int
 }
 
-// quirks is the only table of properties that cannot be probed, sorted by driver.
+// quirks lists all driver properties that cannot be probed, sorted by driver. No other table has
+// any.
 var quirks = [...]Quirk{
 	{QuirkMqprioModeIgnored, "bnxt_en", "", "", "drivers/net/ethernet/broadcom/bnxt/bnxt.c: bnxt_setup_tc (7.3)", 0},
 	{QuirkXDPCombined, "bnxt_en", "", "", "drivers/net/ethernet/broadcom/bnxt/bnxt_xdp.c: bnxt_xdp_set (7.3)", 0},
@@ -121,8 +122,8 @@ var quirks = [...]Quirk{
 	{QuirkXDPNoLRO, "vmxnet3", "", "", "54f00cce1178; drivers/net/vmxnet3/vmxnet3_xdp.c: vmxnet3_xdp_set", 0},
 }
 
-// FindQuirk returns a quirk of a driver on a kernel release, as printed by
-// uname -r. An unreadable release has no quirks.
+// FindQuirk returns a quirk of a driver on a kernel release (uname -r). A release that cannot be
+// parsed has no quirks.
 func FindQuirk(kind QuirkKind, driver, release string) (Quirk, bool) {
 	v, ok := parseRelease(release)
 	if !ok {
@@ -150,7 +151,7 @@ func less(a, b [2]int) bool {
 	return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) < 0
 }
 
-// parseRelease parses the first two numbers of "6.18.44-fc-v595".
+// parseRelease parses major and minor number of a kernel release such as "6.18.44-fc-v595".
 func parseRelease(s string) (v [2]int, ok bool) {
 	major, rest, ok := strings.Cut(s, ".")
 	if !ok {
@@ -166,9 +167,9 @@ func parseRelease(s string) (v [2]int, ok bool) {
 	return v, err1 == nil && err2 == nil && v[0] >= 0
 }
 
-// AssignNAPIs sets the NAPI of each queue of one device. If the driver reports
-// NAPIs (queue-get), it changes nothing; else it uses QuirkNAPIOrder and
-// returns that quirk. A queue that it cannot assign keeps NAPI 0.
+// AssignNAPIs sets the NAPI of each queue of one device. If the driver reports NAPIs (queue-get),
+// it changes nothing. Otherwise it uses QuirkNAPIOrder and returns that quirk. If it cannot
+// assign a NAPI to a queue, the queue's NAPI stays 0.
 func AssignNAPIs(driver, release string, queues []Queue, napis []uint32) (Quirk, bool) {
 	var rx []*Queue
 	for i := range queues {

@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// An RSSTable is the indirection table of one RSS context. Context 0 is the
-// default and always exists. niclane makes and numbers the others; apply maps
-// these numbers to the kernel's.
+// An RSSTable is the indirection table of one RSS context. Context 0 is the default and always
+// exists. niclane makes the others and chooses their numbers.
 type RSSTable struct {
 	Dev     string `json:"dev"`
 	Context int    `json:"context"`
 	// Queues is the table: the queue of each entry.
 	Queues []int `json:"queues"`
-	// Configured says that a user set the table, and not the driver's default
-	// (netif_is_rxfh_configured). It is used only for context 0.
+	// Configured says that a user has set the table; otherwise it is the driver's own
+	// (netif_is_rxfh_configured). Only context 0 uses it.
 	Configured bool `json:"configured,omitempty"`
 }
 
@@ -67,13 +66,13 @@ func (t RSSTable) equal(o Object) bool {
 	if !ok || t.Key() != b.Key() || t.Configured != b.Configured {
 		return false
 	}
-	// A table that no user has set is the driver's and follows the channels.
+	// A table that no user has set is the driver's own. The driver changes it with the channels.
 	return t.Context == 0 && !t.Configured || sameTable(t.Queues, b.Queues)
 }
 
-// sameTable reports whether two RSS tables lead the same packets to the same queues: they
-// are equal, or one repeats the other. On some cards, the size of the tables follows the
-// channels (mlx5: en/rqt.c: mlx5e_rqt_size).
+// sameTable reports whether two RSS tables lead the same packets to the same queues. They do if
+// they are equal, or if one is a repetition of the other. On some cards, the table's size follows
+// the number of channels (mlx5: en/rqt.c: mlx5e_rqt_size).
 func sameTable(a, b []int) bool {
 	if len(a) > len(b) {
 		a, b = b, a
@@ -89,8 +88,8 @@ func sameTable(a, b []int) bool {
 	return true
 }
 
-// OfClasses returns the default table while a card has the classes of q, or, if
-// there is false, after they have gone.
+// OfClasses returns the default table on a card whose traffic classes have receive queues. While
+// the classes of q are there, it has the default class's queues, otherwise all queues.
 func (t RSSTable) OfClasses(q Qdisc, queues int, there bool) RSSTable {
 	first, _, _ := strings.Cut(q.Queues, "@")
 	n, err := strconv.Atoi(first)
@@ -104,8 +103,7 @@ func (t RSSTable) OfClasses(q Qdisc, queues int, there bool) RSSTable {
 	return t
 }
 
-// equalSpread reports whether a table is the result of "equal n" with "start
-// first".
+// equalSpread reports whether ethtool -X makes this table with "start first equal n".
 func equalSpread(table []int) (first, n int, ok bool) {
 	if len(table) == 0 {
 		return 0, 0, false

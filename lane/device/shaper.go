@@ -11,8 +11,8 @@ type Shaper struct {
 	Queue int    `json:"queue"`
 	Min   uint64 `json:"min,omitempty"`
 	Max   uint64 `json:"max,omitempty"`
-	// Other: another program has set more than rates in bit/s: a group, a
-	// burst, a priority, a weight, or a rate in packets.
+	// Other: another program has set something else than rates in bit/s: a group, a burst, a
+	// priority, a weight, or a rate in packets.
 	Other bool `json:"other,omitempty"`
 }
 
@@ -35,7 +35,7 @@ func (s Shaper) Brief() string {
 }
 
 func (s Shaper) commands(c Change) []string {
-	// The line is for the kernel's own tool for generic netlink families.
+	// ynl is the kernel's own tool for generic netlink families.
 	const line = `ynl --family net-shaper --do %s --json '{"ifindex": <index of %s>, ` +
 		`"handle": {"scope": "queue", "id": %d}%s}'`
 	if c.New == nil {

@@ -17,10 +17,10 @@ type State struct {
 	Kernel  Kernel `json:"kernel"`
 	CPUs    []CPU  `json:"cpus"` // ascending by ID
 	Cgroups Cgroup `json:"cgroups"`
-	// Files are the current values of the sysfs, procfs and cgroup files that a plan may
-	// write, by path. A missing path means that the file does not exist.
+	// Files are the present values of the sysfs, procfs and cgroup files that a plan may write, by
+	// path. A file that does not exist is not in the map.
 	Files map[string]File `json:"files"`
-	// Capabilities of the kernel that belong to no device.
+	// Capabilities are those of the kernel, which belong to no device.
 	Capabilities Capabilities `json:"capabilities"`
 	Devices      []Device     `json:"devices"` // ascending by Name
 }
@@ -53,22 +53,21 @@ type Cgroup struct {
 	V2Controllers []string `json:"v2Controllers,omitempty"`
 	// V1 maps a controller ("cpuset", "net_prio") to its mount point.
 	V1 map[string]string `json:"v1,omitempty"`
-	// V2Groups says, for each control group asked for, whether it exists in the
-	// unified hierarchy.
+	// V2Groups says, for each control group of the lanes, whether it exists in the unified
+	// hierarchy.
 	V2Groups map[string]bool `json:"v2Groups,omitempty"`
-	// Classes are the classes that niclane gave the sockets of these groups.
+	// Classes are the traffic classes that niclane gives to sockets, by control group.
 	Classes []CgroupClass `json:"classes,omitempty"`
-	// PrioGroups says, for each control group asked for, whether it exists in
-	// the hierarchy with net_prio.
+	// PrioGroups says, for each control group of the lanes, whether it exists in the hierarchy with
+	// net_prio.
 	PrioGroups map[string]bool `json:"prioGroups,omitempty"`
-	// Priorities are those that net_prio gives the packets of these groups, by
-	// device.
+	// Priorities are the packet priorities that net_prio gives, by control group and device.
 	Priorities []CgroupPriority `json:"priorities,omitempty"`
-	// Groups says, for each control group asked for, whether it exists in the
-	// hierarchy with cpuset.
+	// Groups says, for each control group of the lanes, whether it exists in the hierarchy with
+	// cpuset.
 	Groups map[string]bool `json:"groups,omitempty"`
-	// IDs are the inode numbers of these groups' directories, by path. A new group with the
-	// same name has another number (fs/kernfs: kernfs_gen, kernfs_ino).
+	// IDs are the inode numbers of these groups' directories, by path. If a group is removed and
+	// made again, it has another number (fs/kernfs: kernfs_gen, kernfs_ino).
 	IDs map[string]uint64 `json:"ids,omitempty"`
 }
 
@@ -91,9 +90,9 @@ func (c Cgroup) GroupDir(o Object) string {
 	return ""
 }
 
-// CpusetDir returns the directory of a group in the hierarchy with the cpuset
-// controller, "" if there is none. It prefers a mounted version 1: a controller
-// is in only one hierarchy (cgroups(7)).
+// CpusetDir returns the directory of a group in the hierarchy with the cpuset controller, "" if
+// no hierarchy has it. If cpuset is mounted as version 1, it is not in version 2: a controller is
+// in only one hierarchy (cgroups(7)).
 func (c Cgroup) CpusetDir(group string) string {
 	root := c.V1["cpuset"]
 	if root == "" && slices.Contains(c.V2Controllers, "cpuset") {
@@ -105,7 +104,7 @@ func (c Cgroup) CpusetDir(group string) string {
 	return path.Join(root, group)
 }
 
-// Exists reports whether a group asked for exists in any hierarchy.
+// Exists reports whether a control group exists in any of the hierarchies.
 func (c Cgroup) Exists(group string) bool {
 	return c.Groups[group] || c.V2Groups[group] || c.PrioGroups[group]
 }
@@ -169,7 +168,7 @@ type Device struct {
 
 	// RSS are the indirection tables, the default context first.
 	RSS []RSSTable `json:"rss,omitempty"`
-	// MaxContexts is the most contexts beside the default.
+	// MaxContexts is the largest number of RSS contexts, not counting the default; 0 if not known.
 	MaxContexts int `json:"maxContexts,omitempty"`
 	// Rules are all steering rules, including those of other programs.
 	Rules []Rule `json:"rules,omitempty"`
@@ -188,26 +187,27 @@ type Device struct {
 	Classes []Class       `json:"classes,omitempty"` // HTB only
 	Shapers []Shaper      `json:"shapers,omitempty"` // of transmit queues
 	Filters []FilterState `json:"filters,omitempty"`
-	// Flowers are the filters on ingress that only the card uses.
+	// Flowers are the ingress filters that only the card uses (skip_sw).
 	Flowers []Flower `json:"flowers,omitempty"`
 	// Entries are the map entries of niclane's own classifiers.
 	Entries  []FilterEntry   `json:"entries,omitempty"`
 	Defaults []FilterDefault `json:"defaults,omitempty"`
 	Programs []Program       `json:"programs,omitempty"`
-	// The contents of the maps of niclane's XDP program, if it is attached.
+	// CPUQueues and the next three fields are the contents of the maps of niclane's XDP program.
+	// They are empty if it is not attached.
 	CPUQueues  []CPUQueue  `json:"cpuQueues,omitempty"`
 	CPUThreads []CPUThread `json:"cpuThreads,omitempty"`
 	CPULanes   []CPULane   `json:"cpuLanes,omitempty"`
 	XDPEntries []XDPEntry  `json:"xdpEntries,omitempty"`
 
-	// Emulated says that the lab's emulated card is behind this device, which
-	// provides RSS tables, rules and Speed.
+	// Emulated says that the device is the lab's emulated card: the emulation provides RSS tables,
+	// rules and Speed.
 	Emulated bool `json:"emulated,omitempty"`
 
 	Capabilities Capabilities `json:"capabilities"`
 }
 
-// Bond modes in which one slave carries the bond's full rate, and not a share of it.
+// The bond modes in which each slave that sends has the bond's full rate, not a share of it.
 const (
 	BondActiveBackup = "active-backup"
 	BondBroadcast    = "broadcast"
@@ -234,7 +234,7 @@ type NAPI struct {
 	ID  uint32 `json:"id"`
 	IRQ int    `json:"irq,omitempty"`
 	PID int    `json:"pid,omitempty"` // of its kernel thread, 0 if not threaded
-	// Config and Thread have the receive queue in Queue, -1 if unknown.
+	// Config.Queue and Thread.Queue are the NAPI's receive queue, -1 if not known.
 	Config NAPIConfig `json:"config"`
 	Thread *Thread    `json:"thread,omitempty"`
 }
@@ -255,12 +255,12 @@ type OtherRule struct {
 	FlowType int `json:"flowType"`
 }
 
-// A QdiscState is a qdisc as the kernel shows it. A default one, which the
-// kernel made by itself, has Handle "0:".
+// A QdiscState is a qdisc as the kernel shows it. A default qdisc, which the kernel made by
+// itself, has the Handle "0:".
 type QdiscState struct {
 	Qdisc
-	// Options are the raw TCA_OPTIONS. They show changes by other programs even
-	// to kinds that niclane does not understand.
+	// Options are the raw TCA_OPTIONS. With them, a change by another program is visible even if
+	// niclane cannot decode the options.
 	Options []byte `json:"options,omitempty"`
 	// IngressBlock and EgressBlock are the indexes of the filter blocks that a
 	// clsact or ingress qdisc shares with others, 0 for none. With a shared
@@ -315,9 +315,8 @@ func (s *State) OnlineCPUs() []int {
 	return ids
 }
 
-// Objects returns every object of s that a plan can write, by key. A plan
-// compares with these values, and rollback restores them. Absent objects are
-// not in the map.
+// Objects returns all objects of s that a plan can write, by key. A plan compares these values
+// with the wanted ones, and rollback restores them. Absent objects are not in the map.
 func (s *State) Objects() map[string]Object {
 	n := len(s.Files)
 	for _, d := range s.Devices {

@@ -11,8 +11,8 @@ import (
 // nanoseconds (include/net/pkt_sched.h, since Linux 2.6.31).
 const nsPerTick = 64
 
-// BurstTicks returns the depth, in ticks, of a bucket that holds the given bytes at a rate in
-// bytes/s. It is rounded up and limited to the kernel's 32 bits.
+// BurstTicks returns the depth, in ticks, of a token bucket that holds the given bytes at a rate
+// in bytes/s. It is rounded up and limited to the kernel's 32 bits.
 func BurstTicks(bytesPerSecond uint64, bytes uint32) uint32 {
 	if bytesPerSecond == 0 {
 		return 0
@@ -25,8 +25,8 @@ func BurstTicks(bytesPerSecond uint64, bytes uint32) uint32 {
 	return uint32(min(t, math.MaxUint32))
 }
 
-// BurstBytes is the inverse of BurstTicks, rounded down. BurstTicks(BurstBytes(t)) is t for
-// every rate of at least 125 kbit/s, where a tick is at least a byte.
+// BurstBytes converts ticks back to bytes, rounded down. From 125 Mbit/s on, where a tick is at
+// least a byte, BurstTicks(BurstBytes(t)) is t.
 func BurstBytes(bytesPerSecond uint64, t uint32) uint32 {
 	hi, lo := bits.Mul64(uint64(t)*nsPerTick, bytesPerSecond)
 	if hi >= 1_000_000_000 {

@@ -2,17 +2,18 @@
 
 package device
 
-// Properties of some kinds only, which these kinds define next to their type.
+// This file has the properties that only some kinds of objects have. Each of these kinds defines
+// them next to its type.
 
-// Made reports whether o can be made by writing it, and removed. An object that cannot be
-// made is a setting of another object; if it is absent, that object is gone too.
+// Made reports whether writing o can create it and it can be removed. An object that cannot be
+// created is a setting of another object; it is absent only if that object is absent too.
 func Made(o Object) bool {
 	t, table := o.(RSSTable)
 	return kinds[o.Kind()].made && !(table && t.Context == 0)
 }
 
-// QueueOf returns the device's queue that o comes and goes with when the number of channels
-// changes, -1 for none.
+// QueueOf returns the queue that o belongs to: a change of the number of channels creates or
+// removes both. It returns -1 for none.
 func QueueOf(o Object) int {
 	if o, ok := o.(interface{ queue() int }); ok {
 		return o.queue()
@@ -20,7 +21,7 @@ func QueueOf(o Object) int {
 	return -1
 }
 
-// StandsOn returns the keys of the objects that o cannot exist without, nearest first.
+// StandsOn returns the keys of the objects that o needs to exist, nearest first.
 func StandsOn(o Object) []string {
 	if o, ok := o.(interface{ standsOn() []string }); ok {
 		return o.standsOn()
@@ -28,14 +29,14 @@ func StandsOn(o Object) []string {
 	return nil
 }
 
-// Matches reports whether o is of a kind with one object per match. There are as many as
-// members, and the kernel makes and removes each in one step.
+// Matches reports whether each object of o's kind has a Match, as rules have. There are as many
+// such objects as members. The kernel makes and removes each of them in one step.
 func Matches(o Object) bool {
 	_, ok := o.(interface{ match() Match })
 	return ok
 }
 
-// GroupOf returns the control group whose sockets o is for, "" for none.
+// GroupOf returns the control group whose sockets get o's priority, "" for none.
 func GroupOf(o Object) string {
 	if o, ok := o.(interface{ group() string }); ok {
 		return o.group()

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// An XDP is the program in a device's XDP slot. A device has one slot; niclane
-// uses it only if it is empty.
+// An XDP is the program in a device's XDP slot. A device has only one slot, and niclane uses it
+// only if no other program is in it.
 type XDP struct {
 	Dev string `json:"dev"`
 	// Mode is "native" (the driver runs the program) or "generic" (the stack
@@ -56,8 +56,8 @@ func (d *Device) xdps(yield func(Object)) {
 	}
 }
 
-// A CPUQueue is an entry of the program's cpumap: the queue to one processor
-// and the kernel thread that empties it there.
+// A CPUQueue is an entry of the XDP program's cpumap: a packet queue for one processor, with a
+// kernel thread there that empties it.
 type CPUQueue struct {
 	Dev string `json:"dev"`
 	CPU int    `json:"cpu"`
@@ -83,7 +83,7 @@ func (q CPUQueue) commands(c Change) []string {
 
 func (q CPUQueue) standsOn() []string { return []string{XDP{Dev: q.Dev}.Key()} }
 
-// putCPUQueue also makes or removes the queue's thread.
+// putCPUQueue makes, changes or removes a queue, and makes or removes the queue's thread.
 func (d *Device) putCPUQueue(q CPUQueue, next Object) {
 	replace(&d.CPUQueues, q, next)
 	var fresh Object = CPUThread{Dev: q.Dev, CPU: q.CPU, Policy: "other"}
@@ -125,15 +125,16 @@ func (t CPUThread) standsOn() []string {
 	return []string{CPUQueue{Dev: t.Dev, CPU: t.CPU}.Key(), XDP{Dev: t.Dev}.Key()}
 }
 
-// putCPUThread changes a thread. It removes none: a thread lives as long as its queue.
+// putCPUThread changes a thread. It never removes a thread, because a thread lives as long as its
+// queue.
 func (d *Device) putCPUThread(t CPUThread, next Object) {
 	if next != nil {
 		replace(&d.CPUThreads, t, next)
 	}
 }
 
-// A CPULane is a lane in the XDP program: the processors over which a hash
-// spreads its flows. Each processor needs a CPUQueue.
+// A CPULane is a lane in the XDP program: a list of processors. A hash of the flow chooses one of
+// them. Each processor needs a CPUQueue.
 type CPULane struct {
 	Dev string `json:"dev"`
 	// Lane is niclane's number of the lane, 1 to 63.
@@ -196,7 +197,7 @@ func (e XDPEntry) equal(o Object) bool {
 	return ok && e == b
 }
 
-// XDP returns the program in the device's XDP slot.
+// XDP returns the program in the device's XDP slot, false if the slot is empty.
 func (d *Device) XDP() (XDP, bool) {
 	for _, p := range d.Programs {
 		switch p.Attach {
