@@ -46,7 +46,7 @@ func (m Match) String() string {
 	return string(m.AppendTo(b[:0]))
 }
 
-// AppendTo appends String's text to b. It makes no allocation, because there are thousands of
+// AppendTo appends String's text to b. It avoids an allocation per key: a plan has thousands of
 // keys.
 func (m Match) AppendTo(b []byte) []byte {
 	b = strconv.AppendInt(append(b, m.Protocol...), int64(m.Family), 10)

@@ -22,13 +22,12 @@ func shaped(lanes []*deviceLane) bool {
 	return false
 }
 
-// rootRate returns the rate that is shared out on a link: 2 % below the link's
-// rate, so that packets queue in the qdisc, where rank decides, and not in the
-// card. The 2 % covers preamble, frame check and gap of full-size frames (24 of
-// 1538 bytes), which HTB does not count.
+// rootRate returns the rate that all lanes of a link share: 2 % below the link's rate. Packets
+// then queue in the qdisc, where the lane's rank decides, and not in the card. The 2 % covers
+// preamble, frame check and gap of full-size frames (24 of 1538 bytes), which HTB does not count.
 func rootRate(link uint64) uint64 { return link / 100 * 98 }
 
-// asked returns which kinds of bandwidth the lanes ask for.
+// asked returns the kinds of bandwidth (guarantee, ceiling, rank) that the lanes ask for.
 func asked(lanes []*deviceLane) (out []string) {
 	for _, l := range lanes {
 		for what, is := range map[string]bool{
@@ -44,8 +43,8 @@ func asked(lanes []*deviceLane) (out []string) {
 	return out
 }
 
-// tooLittle returns the bandwidth mechanisms that do not give all that the
-// lanes ask for, by name, with the reason.
+// tooLittle returns the bandwidth mechanisms that lack a kind of bandwidth that the lanes ask
+// for. The map has the mechanism's name and the reason.
 func (f *fit) tooLittle(lanes []*deviceLane) map[string]string {
 	why := map[string]string{}
 	for _, e := range catalogue() {
@@ -88,8 +87,8 @@ func (f *fit) wantBandwidth(lanes []*deviceLane) {
 	}
 }
 
-// wantMaxrate lets the card limit each queue of a lane with a ceiling. The unit
-// is Mbit/s (Documentation/ABI/testing/sysfs-class-net-queues).
+// wantMaxrate sets tx_maxrate of each queue of a lane with a ceiling, so that the card limits it.
+// The unit is Mbit/s (Documentation/ABI/testing/sysfs-class-net-queues).
 func (f *fit) wantMaxrate(lanes []*deviceLane) {
 	for _, l := range lanes {
 		rate := f.queueCeiling(l)
@@ -105,8 +104,8 @@ func (f *fit) wantMaxrate(lanes []*deviceLane) {
 	}
 }
 
-// wantShapers lets the card give each queue of a lane its share of the lane's
-// guarantee and ceiling.
+// wantShapers makes shapers in the card. Each queue gets an equal share of its lane's guarantee
+// and ceiling.
 func (f *fit) wantShapers(lanes []*deviceLane) {
 	for _, l := range lanes {
 		least, most := f.guarantee(l)/uint64(len(l.queues)), f.queueCeiling(l)
@@ -135,15 +134,15 @@ func (f *fit) wantShapers(lanes []*deviceLane) {
 	}
 }
 
-// queueCeiling returns each queue's share of the lane's ceiling, 0 for none.
+// queueCeiling returns an equal share of the lane's ceiling for each of its queues, 0 for none.
 func (f *fit) queueCeiling(l *deviceLane) uint64 {
 	return f.ceiling(l) / uint64(len(l.queues))
 }
 
-// wantMqTBF gives each queue its own qdisc; the queues of a lane with a ceiling
-// get a token bucket.
+// wantMqTBF gives each transmit queue its own qdisc. If a lane has a ceiling, the qdiscs of its
+// queues are token buckets (tbf).
 func (f *fit) wantMqTBF(lanes []*deviceLane) {
-	if !f.byPriority() { // mqprio already has a class for each queue
+	if !f.byPriority() { // an mqprio has a class for each queue already
 		f.wants = append(f.wants, want{
 			Object: device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "mq", Handle: rootHandle},
 			part:   device.PartBandwidth, cause: "lanes", disruptive: true,
@@ -167,20 +166,20 @@ func (f *fit) wantMqTBF(lanes []*deviceLane) {
 	}
 }
 
-// Major numbers of the first qdiscs below the root. Each kind has its own range, because
-// the kernel replaces a qdisc by another kind only under another handle.
+// Major handle numbers of the qdiscs below the root; each adds the class or queue number. Each
+// type of qdisc has its own range, because the kernel replaces a qdisc by another type only under
+// another handle.
 const (
 	firstLeaf = 0x100
 	firstCake = 0x1100
 	firstFIFO = 0x2100
 )
 
-// wantFair divides a lane's share among its flows, for shared lanes and the
-// default lane. Without it, an HTB class has one FIFO (htb_change_class,
-// sch_htb.c), in which traffic without a lane waits behind the bulk of all
-// others. In a shared lane, a member with many connections must not get more
-// than the others. cake ensures this if members have their own addresses, as
-// pods do.
+// wantFair makes a qdisc that divides the share of a shared lane or of the default lane among its
+// flows. Without it, an HTB class has one FIFO (htb_change_class, sch_htb.c). In the default
+// lane's FIFO, all other traffic would wait behind bulk traffic. In a shared lane, a member with
+// many connections must not get more than the others: cake ensures this if members have their own
+// addresses, as pods do.
 func (f *fit) wantFair(l *deviceLane) {
 	cause, flows := lanePath(l.Lane, "mode"), "the flows of shared lane "+l.Name
 	if l.isDefault {
@@ -205,15 +204,14 @@ func (f *fit) wantFair(l *deviceLane) {
 	f.want(q, device.PartBandwidth, cause, "fair queueing among "+flows)
 }
 
-// fifoLimit is the least number of packets that can wait in a lane's class: the
-// kernel's DEFAULT_TX_QUEUE_LEN.
+// fifoLimit is the length of a lane's FIFO in packets, at least: the kernel's
+// DEFAULT_TX_QUEUE_LEN.
 const fifoLimit = 1000
 
-// wantFIFO gives a lane's class its own FIFO if the kernel's would be too
-// short. The kernel's holds as many packets as the device's txqueuelen when the
-// class is made, and with 0 drops every packet (net/sched/sch_fifo.c:
-// __fifo_init). An existing FIFO stays: attaching a qdisc can change txqueuelen
-// (net/sched/sch_api.c: qdisc_create).
+// wantFIFO makes a FIFO in a lane's class if the kernel's own would be too short. The kernel's
+// FIFO gets its length from the device's txqueuelen when the class is made; with length 0, it
+// drops every packet (net/sched/sch_fifo.c: __fifo_init). If niclane has made a FIFO earlier, it
+// stays, because attaching a qdisc can change txqueuelen (net/sched/sch_api.c: qdisc_create).
 func (f *fit) wantFIFO(l *deviceLane) {
 	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "pfifo",
 		Handle: fmt.Sprintf("%x:", firstFIFO+int(l.minor)), Limit: fifoLimit}
@@ -226,9 +224,9 @@ func (f *fit) wantFIFO(l *deviceLane) {
 	f.want(q, device.PartBandwidth, l.Path, fmt.Sprintf("lane %s: a FIFO of %d packets: %s", l.Name, fifoLimit, why))
 }
 
-// wantTxQueueLen sets a txqueuelen of 0 to the kernel's default, so that rollback puts the
-// 0 back. The kernel itself sets that default when a device without a queue gets its first
-// qdisc of any kind (net/sched/sch_api.c: qdisc_create).
+// wantTxQueueLen changes a txqueuelen of 0 to the kernel's default. The kernel itself would do so
+// with the first qdisc of a device without a queue (net/sched/sch_api.c: qdisc_create). As a step
+// of the plan, rollback undoes it.
 func (f *fit) wantTxQueueLen() {
 	file := device.File{Path: "/sys/class/net/" + f.dev.Name + "/tx_queue_len", Format: device.FileText,
 		Value: strconv.Itoa(fifoLimit)}
@@ -262,8 +260,8 @@ func (f *fit) wantHTB(lanes []*deviceLane) {
 		if guarantee == 0 && l.isDefault && root > promised {
 			guarantee = root - promised // the rate that no lane is guaranteed
 		}
-		// HTB needs a rate for every class; 1/1000 of the link is a negligible
-		// guarantee.
+		// HTB needs a rate for every class. A lane without a guarantee gets 1/1000 of the link, which
+		// is negligible.
 		guarantee = max(guarantee, f.link/1000)
 		ceiling := f.ceiling(l)
 		if ceiling == 0 || ceiling > root {
@@ -278,9 +276,9 @@ func (f *fit) wantHTB(lanes []*deviceLane) {
 	f.noteUnguaranteed(lanes)
 }
 
-// noteUnguaranteed says how little a lane without a guarantee keeps while the default lane
-// fills the link with the rate that no lane is guaranteed. HTB serves a class within its rate
-// before any class that borrows, regardless of rank (net/sched/sch_htb.c:
+// noteUnguaranteed adds a note about lanes without a guarantee: the default lane can fill the
+// link with the rate that is guaranteed to no lane, and then they keep little. HTB serves classes
+// within their rate before classes that borrow, regardless of rank (net/sched/sch_htb.c:
 // htb_dequeue_tree).
 func (f *fit) noteUnguaranteed(lanes []*deviceLane) {
 	if f.guarantee(lanes[0]) > 0 {
@@ -300,16 +298,15 @@ func (f *fit) noteUnguaranteed(lanes []*deviceLane) {
 
 func classID(minor uint16) string { return fmt.Sprintf("1:%x", minor) }
 
-// burst returns the bytes that the rate carries in 500 µs, at least two frames
-// and at most 64 KiB. A smaller burst makes a lane wait less, but costs more
-// timers: arming one takes 11 µs in a virtual machine, and with bursts of 25 µs
-// the watchdog alone took 15 % of a processor at 1 Gbit/s.
+// burst returns the bytes that the rate sends in 500 µs, at least two frames and at most 64 KiB.
+// With a smaller burst, a lane waits less, but the qdisc arms more timers. Arming one takes 11 µs
+// in a virtual machine: with bursts of 25 µs, that took 15 % of a processor at 1 Gbit/s.
 func (f *fit) burst(rate uint64) uint32 {
 	return max(uint32(min(rate/8/2000, 64<<10)), 2*uint32(f.dev.MTU+14))
 }
 
-// class returns an HTB class. Its quantum divides unused bandwidth in
-// proportion to the guarantees.
+// class returns an HTB class. Its quantum makes classes share unused bandwidth in proportion to
+// their guarantees.
 func (f *fit) class(id, parent string, rate, ceil uint64, prio uint32) device.Class {
 	frame := uint32(f.dev.MTU + 14)
 	quantum := uint32(min(max(rate/8/1000, uint64(frame)), 60_000))

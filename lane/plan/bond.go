@@ -9,16 +9,16 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A group holds the link rates of the lanes' devices. A bond's slaves share the
-// lanes' rates in proportion to them.
+// A group holds the link rates of the devices that the lanes span. If they are a bond's slaves,
+// they share the lanes' rates in proportion to their links.
 type group struct {
 	// link is the rate of each device's link in bit/s, 0 if unknown.
 	link map[string]uint64
-	// all is the sum over a bond's slaves; used is the sum over those that the
-	// bond sends on. Both are 0 if each device has the lanes' full rates:
-	// without a bond, or if one slave carries all traffic, or each slave does.
+	// all is the sum of the links of a bond's slaves. used is the sum for the slaves that the bond
+	// sends on. Both are 0 if each device has the lanes' full rates: without a bond, or in a bond
+	// mode in which one slave, or each slave, carries all traffic.
 	all, used uint64
-	// sharing are the slaves counted in used.
+	// sharing has the names of the slaves that used counts.
 	sharing []string
 }
 
@@ -31,8 +31,8 @@ func groupOf(in *intent.Intent, st *device.State, names []string) group {
 		fastest = max(fastest, g.link[name])
 	}
 	for _, name := range names {
-		// A card reports no speed while its link is down. That is no reason to
-		// refuse the lanes on the other devices.
+		// A card reports no speed while its link is down. The lanes on the other devices must not fail
+		// because of that.
 		if g.link[name] == 0 && st.Device(name).Idle {
 			g.link[name] = fastest
 		}
@@ -63,8 +63,8 @@ func linkOf(in *intent.Intent, d *device.Device) uint64 {
 	return d.Speed
 }
 
-// share returns the sum of the links that share the lanes' rates with a device. A slave
-// that the bond does not send on keeps its share among all slaves.
+// share returns the sum of the links that share the lanes' rates with d. For a slave that the
+// bond does not send on, it is the sum of all slaves, so that the slave has rates for later.
 func (g group) share(d *device.Device) uint64 {
 	if d.Idle {
 		return g.all
@@ -72,7 +72,8 @@ func (g group) share(d *device.Device) uint64 {
 	return g.used
 }
 
-// noteIdle says what happens to the rates of a slave that the bond does not send on.
+// noteIdle adds notes about a slave that the bond does not send on: which slaves have its part of
+// the rates, and which link rate it was planned with.
 func (f *fit) noteIdle() {
 	if f.in.Group.Bond == "" || !f.dev.Idle {
 		return
@@ -87,7 +88,8 @@ func (f *fit) noteIdle() {
 	}
 }
 
-// inBits reports whether a lane has a rate in bit/s, which a bond's slaves can share.
+// inBits reports whether a lane has a rate in bit/s. The slaves of a bond share such rates, but
+// not percentages.
 func inBits(in *intent.Intent) bool {
 	absolute := func(l intent.Lane) bool {
 		return l.Bandwidth.Guarantee.BitsPerSecond > 0 || l.Bandwidth.Ceiling.BitsPerSecond > 0

@@ -12,17 +12,18 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// An mqprio that the card implements (hw 1 mode channel) gives each lane a traffic class. If
-// the card's classes also receive, flower filters on ingress lead to them.
+// This file has the mqprio that the card implements (hw 1 mode channel). It gives each lane a
+// traffic class with its own transmit queues. If the card's classes also have receive queues,
+// flower filters on ingress steer packets to them.
 
-// byCard reports whether the card maps lanes to transmit queues by class.
+// byCard reports whether the card's traffic classes map lanes to transmit queues.
 func (f *fit) byCard() bool { return f.uses(device.PartMapper, ByMqprioChannel) }
 
 // classes reports whether the lanes' queue sets are traffic classes of the card.
 func (f *fit) classes() bool { return f.uses(device.PartQueueSet, ByMqprioChannel) }
 
-// limits returns what the driver allows of traffic classes. For an unknown
-// driver, these are the kernel's limits.
+// limits returns the limits of the driver's traffic classes. For an unknown driver, these are the
+// kernel's limits.
 func (f *fit) limits() device.ClassLimits {
 	l, ok := device.FindClassLimits(f.dev.Driver)
 	if !ok {
@@ -32,7 +33,8 @@ func (f *fit) limits() device.ClassLimits {
 	return l
 }
 
-// noClasses says why the lanes cannot be traffic classes of the card, "" if they can.
+// noClasses returns the reason why the lanes cannot be traffic classes of the card, "" if they
+// can.
 func (f *fit) noClasses(lanes []*deviceLane) string {
 	l := f.limits()
 	from := fmt.Sprintf(" (%s)", l.Source)
@@ -70,14 +72,14 @@ func (f *fit) noClasses(lanes []*deviceLane) string {
 	return ""
 }
 
-// whole reports whether a prefix is a whole address, or empty, which means any.
+// whole reports whether a prefix is a single address. The empty prefix, which matches every
+// address, is also allowed.
 func whole(prefix string, family int) bool {
 	return prefix == "" || strings.HasSuffix(prefix, map[int]string{4: "/32", 6: "/128"}[family])
 }
 
-// oddCounts says what is wrong with the classes' numbers of queues. As in
-// ice_validate_mqprio_qopt, one number need not be a power of two if it is the
-// largest.
+// oddCounts returns what is wrong with the classes' numbers of queues, "" if nothing. As in
+// ice_validate_mqprio_qopt, only the largest number may be no power of two.
 func oddCounts(lanes []*deviceLane, l device.ClassLimits) string {
 	if !l.PowerOfTwo {
 		return ""
@@ -104,7 +106,7 @@ func oddCounts(lanes []*deviceLane, l device.ClassLimits) string {
 	return ""
 }
 
-// ofCard makes q an mqprio of the card, with the lanes' rates.
+// ofCard makes q an mqprio that the card implements, with the lanes' rates.
 func (f *fit) ofCard(q *device.Qdisc, lanes []*deviceLane) {
 	q.Mode = device.ModeChannel
 	if !f.uses(device.PartBandwidth, ByMqprioRate) || !shaped(lanes) {
@@ -133,7 +135,7 @@ func (f *fit) ofCard(q *device.Qdisc, lanes []*deviceLane) {
 	q.MaxRates = rates(f.ceiling, "ceiling")
 }
 
-// mqprioWanted reports whether an mqprio is already wanted.
+// mqprioWanted reports whether f.wants has an mqprio already.
 func (f *fit) mqprioWanted() bool {
 	for _, w := range f.wants {
 		if q, ok := w.Object.(device.Qdisc); ok && q.Type == "mqprio" {
@@ -143,8 +145,8 @@ func (f *fit) mqprioWanted() bool {
 	return false
 }
 
-// wantClasses makes the card's classes before anything that belongs to their
-// queues, because the driver makes new queues for them.
+// wantClasses makes the card's traffic classes. The driver makes new queues for them, so
+// everything that belongs to these queues comes after the classes.
 func (f *fit) wantClasses(lanes []*deviceLane) {
 	if !f.byCard() || len(lanes) < 2 {
 		return
@@ -160,9 +162,9 @@ func (f *fit) wantClasses(lanes []*deviceLane) {
 	}
 }
 
-// wantOwnTable gives the default RSS table back to the driver before the classes are made.
-// While they exist, the table belongs to the default class and cannot be set. A table set by
-// another program comes back after the classes are gone.
+// wantOwnTable resets the default RSS table to the driver's own before the classes are made.
+// While classes exist, the table is the default class's and cannot be set. If another program had
+// set a table, rollback restores it after the classes are removed.
 func (f *fit) wantOwnTable() {
 	root, _ := f.present[device.Qdisc{Dev: f.dev.Name, Parent: "root"}.Key()].(device.Qdisc)
 	for _, t := range f.dev.RSS {
@@ -178,10 +180,10 @@ func (f *fit) wantOwnTable() {
 	}
 }
 
-// wantDriverPollers lets the driver poll the queues of lanes that ask for it.
-// The driver makes new queues for that, so this comes before what belongs to
-// them. Like adqsetup, it lets a class's connections come in where they go out
-// (inline_fd) if the class belongs to one application.
+// wantDriverPollers makes the driver poll the queues of lanes that ask for it. The driver makes
+// new queues for that, so everything that belongs to these queues comes later. If a class belongs
+// to one application, connections are received on the queue that sends (inline_fd), as adqsetup
+// does.
 func (f *fit) wantDriverPollers(lanes []*deviceLane) {
 	if !f.uses(device.PartPoller, ByDriverPollers) {
 		return
@@ -212,7 +214,7 @@ func (f *fit) wantDriverPollers(lanes []*deviceLane) {
 	}
 }
 
-// wantFlowers steers the members' packets to their lane's class. It comes last.
+// wantFlowers steers the members' packets to their lane's class. It is called last.
 func (f *fit) wantFlowers(lanes []*deviceLane) {
 	if !f.uses(device.PartSteering, ByFlower) {
 		return

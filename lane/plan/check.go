@@ -13,7 +13,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// checkParts refuses lanes that need a mechanism that this device does not have.
+// checkParts reports parts of the lanes for which this device has no mechanism, and forced names
+// that are no parts.
 func (f *fit) checkParts(lanes []*deviceLane) {
 	for name := range f.in.Group.Force {
 		if Mechanisms(device.Part(name)) == nil {
@@ -70,8 +71,8 @@ func (f *fit) foreignContexts() (n int) {
 	return n
 }
 
-// require reports an error if the part has no mechanism. The message lists what
-// was tried.
+// require reports an error if the part has no mechanism. The message lists the mechanisms that
+// were tried.
 func (f *fit) require(part device.Part, path string) {
 	c := f.choice[part]
 	if c.Mechanism == "" && f.in.Group.Force[string(part)] == "" {
@@ -127,8 +128,8 @@ func (f *fit) checkBandwidth(lanes []*deviceLane) {
 	}
 }
 
-// checkForeign refuses a device where the lanes would have to replace settings
-// of other programs.
+// checkForeign refuses a device if the lanes would have to replace settings of other programs on
+// it.
 func (f *fit) checkForeign() {
 	for _, q := range f.dev.Qdiscs {
 		if q.Parent != "root" || q.Handle == "0:" {
@@ -146,7 +147,8 @@ func (f *fit) checkForeign() {
 	}
 }
 
-// checkMembers refuses members that the mechanisms cannot tell apart.
+// checkMembers refuses members that the chosen mechanisms cannot distinguish, and rules that do
+// not fit into the card.
 func (f *fit) checkMembers(lanes []*deviceLane) {
 	var rules int
 	byCard := f.uses(device.PartSteering, ByRules) || f.uses(device.PartSteering, ByFlower)
@@ -182,12 +184,13 @@ func (f *fit) checkMembers(lanes []*deviceLane) {
 	}
 }
 
-// maxPatterns is the most different sets of fields that niclane's classifier
-// and the emulated card look up (internal/kernel/bpf/c/flow.h,
+// maxPatterns is the largest number of different sets of compared fields for which niclane's
+// classifier and the emulated card look up a packet (internal/kernel/bpf/c/flow.h,
 // lab/emucard/c/card.c: MAX_PATTERNS).
 const maxPatterns = 16
 
-// A Pattern is a set of fields that a member compares.
+// A Pattern is a set of fields that a match compares: two matches that differ only in values have
+// the same Pattern.
 type Pattern struct {
 	family, localBits, remoteBits int
 	protocol                      string
@@ -195,7 +198,7 @@ type Pattern struct {
 	vlan                          bool
 }
 
-// PatternOf returns the fields that a match of a plan compares.
+// PatternOf returns the Pattern of a match.
 func PatternOf(m device.Match) Pattern {
 	return Pattern{m.Family, prefixBits(m.Local), prefixBits(m.Remote), m.Protocol,
 		portBits(m.LocalPort, m.LocalPortBits), portBits(m.RemotePort, m.RemotePortBits), m.VLAN != 0}
@@ -208,11 +211,11 @@ func portBits(port uint16, bits int) int {
 	return bits
 }
 
-// checkPatterns refuses too many different sets of compared fields: each costs
-// one lookup per packet.
+// checkPatterns refuses a file whose members compare too many different sets of fields. Each set
+// costs one lookup per packet.
 func (f *fit) checkPatterns(lanes []*deviceLane) {
 	seen := map[Pattern]bool{}
-	var last Pattern // the same for most members
+	var last Pattern // most members have the pattern of the member before
 	for _, l := range lanes {
 		for i := range l.Members {
 			for _, m := range f.matches(&l.Members[i]) {
@@ -235,7 +238,7 @@ func prefixBits(prefix string) int {
 	if !given {
 		return 0
 	}
-	n, _ := strconv.Atoi(length) // the text is from ofFamily
+	n, _ := strconv.Atoi(length) // the text is from ofFamily and always parses
 	return n
 }
 
@@ -264,8 +267,8 @@ func (f *fit) checkForeignRules(m *intent.Member, ms []device.Match) {
 	}
 }
 
-// checkCgroup refuses a control group that does not exist, and one whose
-// processors must be set but cannot be.
+// checkCgroup refuses a control group that does not exist. It also refuses one whose processors
+// cannot be set although the file asks for it.
 func (f *fit) checkCgroup(l *deviceLane, m *intent.Member) {
 	if m.Cgroup == "" {
 		return
@@ -280,7 +283,7 @@ func (f *fit) checkCgroup(l *deviceLane, m *intent.Member) {
 	}
 	cpus := f.memberCPUs(l)
 	if len(cpus) == 0 {
-		return // nothing of the group is set
+		return // niclane sets nothing in the group
 	}
 	f.require(device.PartProcessors, m.Path+".cgroup")
 	if _, ok := f.st.Files[dir+"/cpuset.cpus"]; ok || f.choice[device.PartProcessors].Mechanism == "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Handles and class numbers that niclane chooses, so that it finds its objects
-// again after a kill.
+// Handles and class numbers of niclane's objects. They are constants, so that niclane finds the
+// objects again if it was killed.
 const (
 	rootHandle     = "1:"
 	rootClass      = "1:1"
@@ -22,8 +22,9 @@ const (
 	EgressProgram = "niclane_egress"
 )
 
-// wantXPS fences the transmit queues. Traffic leaves on the queue that received
-// it; traffic without a receive queue stays in the default lane's queues.
+// wantXPS makes XPS keep traffic on its lane's transmit queues. A packet leaves on the queue of
+// the lane that received its flow. A packet without a receive queue leaves on a queue of the
+// default lane.
 func (f *fit) wantXPS(lanes []*deviceLane, total int) {
 	if !f.uses(device.PartMapper, ByXPSRxqs) {
 		return
@@ -34,8 +35,8 @@ func (f *fit) wantXPS(lanes []*deviceLane, total int) {
 			owner[q] = l
 		}
 	}
-	// The default lane's queues get their processors first. From then on, the
-	// kernel chooses no queue without processors by hash.
+	// The default lane's queues get their processors first. As soon as a queue has processors, the
+	// kernel no longer chooses a queue without processors by hash.
 	for q, l := range owner {
 		if l != nil && l.isDefault {
 			f.wantXPSQueue(q, l, f.st.OnlineCPUs(),
@@ -74,8 +75,8 @@ func (f *fit) wantXPSQueue(q int, l *deviceLane, cpus []int, why string) {
 // chooses reports whether the classifier picks the transmit queue.
 func (f *fit) chooses() bool { return f.uses(device.PartMapper, ByQueueMapping) }
 
-// wantClassifier gives the members' packets the class of their lane, and its
-// transmit queues if nothing else chooses them.
+// wantClassifier makes the classifier, which gives the members' packets the class of their lane.
+// It also gives them a transmit queue if the mapper is queue_mapping.
 func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	if len(lanes) == 0 {
 		return
@@ -147,13 +148,12 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	}
 }
 
-// byGroup reports whether the classifier tells members apart by control group.
+// byGroup reports whether the classifier distinguishes members by control group.
 func (f *fit) byGroup() bool {
 	return f.uses(device.PartClassifier, BySockops) || f.uses(device.PartClassifier, ByNetPrio)
 }
 
-// wantCgroupClasses gives the packets of the members' control groups the class
-// of their lane.
+// wantCgroupClasses gives packets of the members' control groups the class of their lane.
 func (f *fit) wantCgroupClasses(lanes []*deviceLane) {
 	name := f.choice[device.PartClassifier].Mechanism
 	if f.priority(lanes[0]) == "" {
@@ -187,8 +187,8 @@ func (f *fit) wantCgroupClasses(lanes []*deviceLane) {
 	}
 }
 
-// hasGroup reports whether a group exists in the hierarchy that the classifier
-// uses, and returns that hierarchy.
+// hasGroup reports whether a control group exists in the hierarchy that the classifier uses.
+// where describes that hierarchy.
 func (f *fit) hasGroup(group string) (where string, ok bool) {
 	g := f.st.Cgroups
 	if f.uses(device.PartClassifier, ByNetPrio) {
@@ -197,7 +197,7 @@ func (f *fit) hasGroup(group string) (where string, ok bool) {
 	return "the unified hierarchy at " + g.V2, g.V2Groups[group]
 }
 
-// groupObject returns the object that gives a group's packets a priority.
+// groupObject returns the object that gives the packets of a control group a priority.
 func (f *fit) groupObject(group, priority string) device.Object {
 	if f.uses(device.PartClassifier, ByNetPrio) {
 		return device.CgroupPriority{Cgroup: group, Dev: f.dev.Name, Priority: priority}
@@ -205,9 +205,9 @@ func (f *fit) groupObject(group, priority string) device.Object {
 	return device.CgroupClass{Cgroup: group, Priority: priority}
 }
 
-// wantNoXPS clears transmit packet steering, which the kernel prefers to the
-// classifier's choice (net/core/dev.c: netdev_pick_tx). It skips the files in
-// paired, which are set later.
+// wantNoXPS clears the XPS files of the transmit queues: the kernel would prefer them to the
+// classifier's choice (net/core/dev.c: netdev_pick_tx). It skips the files in paired, which are
+// set later.
 func (f *fit) wantNoXPS(why string, paired []device.File) {
 	later := map[string]bool{}
 	for _, p := range paired {
@@ -228,7 +228,7 @@ func (f *fit) wantNoXPS(why string, paired []device.File) {
 	}
 }
 
-// wantedClasses returns the IDs of the HTB classes wanted so far.
+// wantedClasses returns the IDs of the HTB classes in f.wants.
 func (f *fit) wantedClasses() (ids []string) {
 	for _, w := range f.wants {
 		if c, ok := w.Object.(device.Class); ok {
@@ -238,8 +238,8 @@ func (f *fit) wantedClasses() (ids []string) {
 	return ids
 }
 
-// freePref returns the preference of niclane's filter: the present one, else
-// the first that no other egress filter uses.
+// freePref returns a preference for niclane's filter: that of its present filter, otherwise the
+// first one that no other egress filter uses.
 func (f *fit) freePref() uint16 {
 	used := map[uint16]bool{}
 	for _, x := range f.dev.Filters {

@@ -10,9 +10,9 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestFlowerElsewhere: niclane's filter is gone, and another program has made one for the
-// same packets at another preference. The plan leaves it alone, although the journal has such
-// a filter.
+// TestFlowerElsewhere: niclane's filter is gone, and another program has made a filter for the
+// same packets with another preference. The plan must not touch that filter, although the journal
+// has niclane's filter for these packets.
 func TestFlowerElsewhere(t *testing.T) {
 	const lanes = "version: 1\nglobals: {dev: sim0, queues: 2}\nlanes: {a: {queues: 2, ports: [%s], poller: " +
 		"interrupt}}\n"

@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestForgetAbsent: an absent, unwanted object gets no step and leaves the record. An
-// object that is wanted, or has a value to restore, stays in it.
+// TestForgetAbsent: the plan has no step for an object that is absent and unwanted, and the
+// record forgets it. An object that is wanted, or has a value to restore, stays in the record.
 func TestForgetAbsent(t *testing.T) {
 	const lanes = "version: 1\nglobals: {dev: [lane0, lane1]}\nlanes: {a: {queues: 2, cpus: 1, ports: [80]}}\n"
 	st := twins(t)

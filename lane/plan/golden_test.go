@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the goldens; read the diff")
 
-// fixture reads a State as printed by `niclane probe --json`.
+// fixture reads a State from a file with the output of `niclane probe --json`.
 func fixture(t testing.TB, name string) *device.State {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name+".json"))
@@ -45,7 +45,7 @@ func fixture(t testing.TB, name string) *device.State {
 	return st
 }
 
-// file returns a file of an archive, "" if it is missing.
+// file returns the content of a file in an archive, "" if the archive does not have it.
 func file(ar *txtar.Archive, name string) string {
 	for _, f := range ar.Files {
 		if f.Name == name {
@@ -55,10 +55,10 @@ func file(ar *txtar.Archive, name string) string {
 	return ""
 }
 
-// TestGolden plans each archive in testdata. The first word of an archive's
-// comment is a fixture. device.patch has changes to it (JSON merged over it).
-// before.yaml is the file applied before, meanwhile.patch the later changes by
-// other programs. The results for lanes.yaml are summary, plan and rollback, or
+// TestGolden makes a plan for each archive in testdata and compares it. The first word of the
+// archive's comment names a fixture. device.patch is JSON that is merged over the fixture.
+// before.yaml is a lanes file that was applied before, meanwhile.patch changes by other programs
+// after that. The expected results for lanes.yaml are the files summary, plan and rollback, or
 // errors.
 func TestGolden(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
@@ -173,7 +173,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// makePlan plans a file. The error has file and line, as the command prints them.
+// makePlan plans a lanes file. Its error has file and line, as the command prints it.
 func makePlan(t *testing.T, name, text string, st *device.State, owned plan.Owned) (*plan.Plan, error) {
 	t.Helper()
 	f, err := config.ParseFile(name, []byte(text))
@@ -193,7 +193,7 @@ func makePlan(t *testing.T, name, text string, st *device.State, owned plan.Owne
 	return p, err
 }
 
-// merge merges JSON into a state: objects are merged, all other values replaced.
+// merge merges JSON into a state: it merges objects key by key and replaces all other values.
 func merge(t *testing.T, st *device.State, patch string) {
 	t.Helper()
 	b, err := json.Marshal(st)
@@ -217,8 +217,8 @@ func merge(t *testing.T, st *device.State, patch string) {
 	}
 }
 
-// mergeValue merges maps by key. It merges a list of maps element by element
-// into a list of the same length, because devices are a list.
+// mergeValue merges maps key by key. If both values are lists of maps with the same length, it
+// merges them element by element, because a State's devices are a list.
 func mergeValue(base, over any) any {
 	switch o := over.(type) {
 	case map[string]any:
@@ -243,7 +243,7 @@ func mergeValue(base, over any) any {
 	return over
 }
 
-// run applies the steps to st and returns what is owned afterwards.
+// run applies the steps to st and returns the objects that niclane then owns.
 func run(st *device.State, owned plan.Owned, steps []plan.Step) plan.Owned {
 	owned.Records = slices.Clone(owned.Records)
 	at := map[string]int{}
@@ -264,7 +264,7 @@ func run(st *device.State, owned plan.Owned, steps []plan.Step) plan.Owned {
 	return owned
 }
 
-// checkInvariants checks the invariants of the design for a golden.
+// checkInvariants checks, for one golden, the rules that every plan must obey.
 func checkInvariants(t *testing.T, ar *txtar.Archive, start, st *device.State, owned plan.Owned, p *plan.Plan) {
 	t.Helper()
 	lanes := file(ar, "lanes.yaml")

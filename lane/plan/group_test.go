@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// twins returns the recorded card twice, as lane0 and lane1, slaves of bond0.
+// twins returns the recorded emulated card twice, as lane0 and lane1. Both are slaves of bond0.
 func twins(t *testing.T) *device.State {
 	t.Helper()
 	text, err := os.ReadFile("testdata/emulated.json")
@@ -39,8 +39,8 @@ func twins(t *testing.T) *device.State {
 	return st
 }
 
-// TestGroup: a lane on several devices, or on a bond's slaves, is the same on
-// each, and is removed from each.
+// TestGroup: on each of several devices, or slaves of a bond, a lane is made in the same way, and
+// is later removed.
 func TestGroup(t *testing.T) {
 	for name, globals := range map[string]string{"list": "dev: [lane0, lane1]", "bond": "bond: bond0"} {
 		t.Run(name, func(t *testing.T) {
@@ -54,8 +54,7 @@ func TestGroup(t *testing.T) {
 			if diff := cmp.Diff([]string{"lane0", "lane1"}, p.Devices); diff != "" {
 				t.Errorf("devices (-want +got):\n%s", diff)
 			}
-			// Objects of a device are the same on both; objects of the host are
-			// made once.
+			// An object of a device must exist for both devices, an object of the host only once.
 			count := map[string]int{}
 			for _, s := range p.Steps {
 				count[strings.ReplaceAll(string(mustJSON(t, s)), "lane1", "lane0")]++
@@ -105,9 +104,8 @@ func TestGroupErrors(t *testing.T) {
 	}
 }
 
-// TestGroupShrinks: a device that has left the file or the bond gets its old
-// settings back, and the others keep their lanes. Nothing is restored on a
-// device that no longer exists.
+// TestGroupShrinks: a device that has left the file or the bond gets its old settings back, and
+// the other devices keep their lanes. If the device no longer exists, nothing is restored on it.
 func TestGroupShrinks(t *testing.T) {
 	const lanes = "version: 1\nglobals: {%s}\nlanes: {a: {rank: 1, queues: 2, cpus: 1, ports: [80], guarantee: 20%%}}\n"
 	leave := func(st *device.State) { st.Device("lane1").Master = "" }
@@ -181,8 +179,9 @@ func TestGroupShrinks(t *testing.T) {
 	}
 }
 
-// TestInterruptAway: a missing interrupt keeps its value to restore, unless its device is
-// gone. A driver that makes new queues removes interrupts for a moment.
+// TestInterruptAway: if an interrupt is missing, the record keeps the value to restore, unless
+// the device is gone. Reason: while a driver makes new queues, interrupts are missing for a
+// moment.
 func TestInterruptAway(t *testing.T) {
 	const lanes = "version: 1\nglobals: {dev: [lane0, lane1]}\nlanes: {a: {queues: 2, cpus: 1, ports: [80]}}\n"
 	affinity := device.File{Path: "/proc/irq/77/smp_affinity_list", Format: device.FileCPUList, Value: "0"}
@@ -206,9 +205,9 @@ func TestInterruptAway(t *testing.T) {
 	}
 }
 
-// TestBondRates: a bond's slaves share guarantees and ceilings in proportion to their
-// links, and take over the part of a slave that leaves. Percentages hold on each device. So
-// do rates in bit/s if one slave carries everything or no bond is named.
+// TestBondRates: the slaves of a bond share guarantees and ceilings in bit/s, in proportion to
+// their links. If a slave leaves, the others take over its part. Each device has the full rate
+// for percentages, in bond modes where one slave carries everything, and without a bond.
 func TestBondRates(t *testing.T) {
 	const lanes = "version: 1\nglobals: {%s}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: 300mbit, " +
 		"ceiling: 450mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%%}}\n"
@@ -219,7 +218,7 @@ func TestBondRates(t *testing.T) {
 	for name, c := range map[string]struct {
 		globals, mode string
 		fast          string // the device with twice the link rate
-		a0, a1, alone uint64 // guarantee of lane a: first device, second, first after the second left
+		a0, a1, alone uint64 // guarantee of lane a: lane0, lane1, lane0 after lane1 has left
 	}{
 		"shared":        {"bond: bond0", "802.3ad", "", 150e6, 150e6, 300e6},
 		"by link":       {"bond: bond0", "balance-xor", "lane0", 200e6, 100e6, 300e6},
@@ -275,8 +274,8 @@ func TestBondRates(t *testing.T) {
 			apply()
 			check("it is back", "lane0", c.a0)
 			check("it is back", "lane1", c.a1)
-			// A device without a link carries nothing. The other takes its
-			// part, and it keeps its own rates for later.
+			// A device without a link sends nothing. The other device takes over its part, but the device
+			// itself also keeps its rates for later.
 			st.Device("lane1").Idle = true
 			apply()
 			check("one is idle", "lane0", c.alone)
@@ -289,7 +288,7 @@ func TestBondRates(t *testing.T) {
 	}
 }
 
-// TestBondSharing: a plan names the slaves that share rates, if any do.
+// TestBondSharing: the plan lists the slaves that share rates, if any do.
 func TestBondSharing(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode, rates string
@@ -326,8 +325,8 @@ func TestBondSharing(t *testing.T) {
 	}
 }
 
-// TestBondSpeedUnknown: a card reports no speed while its link is down. The bond's other
-// slaves get their lanes all the same.
+// TestBondSpeedUnknown: a card reports no speed while its link is down. The other slaves of the
+// bond still get their lanes.
 func TestBondSpeedUnknown(t *testing.T) {
 	const lanes = "version: 1\nglobals: {bond: bond0}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: " +
 		"300mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%}}\n"
@@ -356,8 +355,8 @@ func TestBondSpeedUnknown(t *testing.T) {
 	}
 }
 
-// TestBondTooSmall: a guarantee that the present slaves cannot give is refused. A ceiling
-// above a slave's link has no effect.
+// TestBondTooSmall: the plan refuses a guarantee that the present slaves cannot give. It accepts
+// a ceiling above a slave's link, which has no effect.
 func TestBondTooSmall(t *testing.T) {
 	const lanes = "version: 1\nglobals: {bond: bond0}\nlanes: {a: {queues: 1, cpus: 1, ports: [80], %s}}\n"
 	st := twins(t)
@@ -379,8 +378,8 @@ func TestBondTooSmall(t *testing.T) {
 	}
 }
 
-// TestBondOfClasses: a card cannot change its traffic classes' rates, so they stay when a
-// slave leaves. Other rates in the file are refused.
+// TestBondOfClasses: a card cannot change the rates of its traffic classes. They stay when a
+// slave leaves. The plan refuses other rates in the file.
 func TestBondOfClasses(t *testing.T) {
 	text, err := os.ReadFile("testdata/simcard-ice.json")
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// wantCpusets keeps each member's processes on its lane's processors, and their
-// memory on the NUMA nodes of these, if the file names processors. An automatic
-// choice does not limit the application: it has only as many processors as the
-// queues need. Processors of busy pollers are left out.
+// wantCpusets confines each member's processes to its lane's processors, and their memory to the
+// NUMA nodes of these. It does so only if the file names processors: an automatic choice has only
+// as many as the queues need, too few for the application. Processors of busy pollers are left
+// out.
 func (f *fit) wantCpusets(lanes []*deviceLane) {
 	if !f.uses(device.PartProcessors, ByCpuset) {
 		return
@@ -48,8 +48,8 @@ func (f *fit) wantCpusets(lanes []*deviceLane) {
 	}
 }
 
-// memberCPUs returns the processors for a lane's members with a control group:
-// none if the file names none, or if busy pollers have all of them.
+// memberCPUs returns the processors to which a lane's members are confined. It returns none if
+// the file names none, or if busy pollers have all of them.
 func (f *fit) memberCPUs(l *deviceLane) []int {
 	if len(l.CPUs) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func without(a, b []int) []int {
 	return slices.DeleteFunc(slices.Clone(a), func(x int) bool { return slices.Contains(b, x) })
 }
 
-// wantGlobals sets the settings of the host and of the whole device.
+// wantGlobals makes the settings of the host and of the whole device.
 func (f *fit) wantGlobals() {
 	g := f.in.Group
 	f.wantSysctl("/proc/sys/net/core/busy_poll", "globals.busypoll", g.BusyPoll)

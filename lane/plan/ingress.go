@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// wantDefaultRSS keeps default traffic in the default lane's queues. total is the number of
-// pairs; further queues of the device also belong to the default lane.
+// wantDefaultRSS keeps packets that match no lane in the default lane's queues. total is the
+// number of queue pairs. Receive queues without a transmit queue also belong to the default lane.
 func (f *fit) wantDefaultRSS(def *deviceLane, total int) {
 	if !f.tables() {
 		return
@@ -29,14 +29,14 @@ func (f *fit) wantDefaultRSS(def *deviceLane, total int) {
 		"default traffic only in the default lane's queues "+device.FormatCPUList(queues))
 }
 
-// tables reports whether the default RSS table keeps foreign traffic out of the
-// lanes' queues.
+// tables reports whether the mechanism of the queue sets uses the default RSS table to keep other
+// traffic out of the lanes' queues.
 func (f *fit) tables() bool {
 	return f.uses(device.PartQueueSet, ByRSSContext) || f.uses(device.PartQueueSet, BySingleQueue)
 }
 
-// widens reports whether the default lane gets queues that are not in its
-// present table, which niclane has set.
+// widens reports whether the default lane gets queues that its present table, made by niclane,
+// does not have.
 func (f *fit) widens(def *deviceLane) bool {
 	for _, t := range f.dev.RSS {
 		if _, ours := f.owned[t.Key()]; t.Context != 0 || !ours {
@@ -58,11 +58,11 @@ func (f *fit) tableSize() int {
 			return len(t.Queues)
 		}
 	}
-	return 128 // the most common size; read-back gives the real one
+	return 128 // the most common length; reading back after the write shows the real one
 }
 
-// spread fills an indirection table with the queues in turn, as ethtool -X
-// equal does.
+// spread returns an indirection table of the given size. Its entries are the queues in turn, as
+// with ethtool -X equal.
 func spread(size int, queues []int) []int {
 	table := make([]int, size)
 	for i := range table {
@@ -71,8 +71,8 @@ func spread(size int, queues []int) []int {
 	return table
 }
 
-// channels returns the device's present and wanted channels: enough for the
-// queues needed, and never fewer than before niclane.
+// channels returns the device's present and wanted channels. The wanted ones have enough queues
+// (total), and never fewer than before niclane. ok is false if the device has no channels.
 func (f *fit) channels(total int) (now, shall device.Channels, ok bool) {
 	c := f.dev.Channels
 	if c == nil {
@@ -90,7 +90,7 @@ func (f *fit) channels(total int) (now, shall device.Channels, ok bool) {
 	return *c, n, true
 }
 
-// shrinks reports whether the device gives back channels that niclane added.
+// shrinks reports whether the device now has channels that niclane added and no longer needs.
 func (f *fit) shrinks(total int) bool {
 	now, shall, ok := f.channels(total)
 	return ok && shall.RX+shall.Combined < now.RX+now.Combined
@@ -114,8 +114,9 @@ func (f *fit) wantChannels(total int) {
 	})
 }
 
-// wantGone records, for rollback, settings of other programs on queues that go when the
-// channels are reduced to n. It skips values that a new queue has by itself.
+// wantGone records settings of other programs on queues that disappear when the channels are
+// reduced to n, so that rollback restores them. It skips settings that a new queue has by
+// default.
 func (f *fit) wantGone(n int) {
 	var gone []device.Object
 	for _, o := range f.present {
@@ -125,7 +126,7 @@ func (f *fit) wantGone(n int) {
 	}
 	for key, r := range f.owned {
 		if _, there := f.present[key]; !there && r.Original != nil && f.queueOf(r.Original) >= n {
-			gone = append(gone, r.Original) // gone since an earlier apply
+			gone = append(gone, r.Original) // it disappeared in an earlier apply
 		}
 	}
 	slices.SortFunc(gone, func(a, b device.Object) int {
@@ -137,7 +138,7 @@ func (f *fit) wantGone(n int) {
 	}
 }
 
-// queueOf returns the queue of the device that an object goes with, -1 for none.
+// queueOf returns the queue of f.dev that an object belongs to, -1 for none.
 func (f *fit) queueOf(o device.Object) int {
 	if q := device.QueueOf(o); q >= 0 && device.DeviceOf(o) == f.dev.Name {
 		return q
@@ -145,9 +146,9 @@ func (f *fit) queueOf(o device.Object) int {
 	return -1
 }
 
-// isFresh reports whether an object has the value that a newly created queue
-// gets: no steering, no limits, and the moderation of the other queues. The
-// affinity of a new queue's interrupts is not known.
+// isFresh reports whether an object has the value that a new queue gets: no steering, no limits,
+// and the moderation of the other queues. It returns false for an affinity, because a new queue's
+// affinity is not known.
 func (f *fit) isFresh(o device.Object, q int) bool {
 	switch o := o.(type) {
 	case device.Coalesce:
@@ -163,8 +164,8 @@ func (f *fit) isFresh(o device.Object, q int) bool {
 	return false
 }
 
-// wantContexts gives each lane an indirection table over its own queues. With
-// lastFirst, it begins with the last lane.
+// wantContexts gives each lane an RSS context whose table has the lane's queues. With lastFirst,
+// it begins with the last lane.
 func (f *fit) wantContexts(lanes []*deviceLane, lastFirst bool) {
 	if !f.uses(device.PartQueueSet, ByRSSContext) {
 		return
@@ -186,8 +187,8 @@ func (f *fit) wantContexts(lanes []*deviceLane, lastFirst bool) {
 	}
 }
 
-// wantRules steers the members' packets to their lane's queues. It comes last,
-// when everything behind the rules is ready.
+// wantRules steers the members' packets to their lane's queues. It is called last, when these
+// queues are ready.
 func (f *fit) wantRules(lanes []*deviceLane) {
 	if !f.uses(device.PartSteering, ByRules) {
 		return
@@ -215,7 +216,7 @@ func (f *fit) wantRules(lanes []*deviceLane) {
 	}
 }
 
-// wantNtuple turns on the feature that most drivers need to take rules.
+// wantNtuple turns on rx-ntuple-filter, which most drivers need for steering rules.
 func (f *fit) wantNtuple() {
 	const feature = "rx-ntuple-filter"
 	if now := f.dev.Features[feature]; f.uses(device.PartSteering, ByRules) && !f.dev.Emulated && !now.Fixed {
@@ -223,7 +224,7 @@ func (f *fit) wantNtuple() {
 	}
 }
 
-// wantOn turns on a feature that was off before niclane.
+// wantOn turns on a feature, unless it was on before niclane.
 func (f *fit) wantOn(feature string, part device.Part, why string) {
 	if _, there := f.dev.Features[feature]; there && !f.wasOn(feature) {
 		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: true}, part, "lanes", why)

@@ -13,12 +13,12 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A deviceLane is a lane fitted to one device, with its queues and processors.
+// A deviceLane is a lane on one device, with its queues and processors there.
 type deviceLane struct {
 	*intent.Lane
-	// number is niclane's number of the lane, of its RSS context and of its
-	// entry in the XDP program; 0 for the default lane. minor, the minor number
-	// of its HTB class, follows from it.
+	// number is the lane's number, which is also the number of its RSS context and of its entry in
+	// the XDP program; 0 for the default lane. minor is the minor number of its HTB class,
+	// calculated from number.
 	number int
 	queues []int
 	cpus   []int
@@ -27,11 +27,11 @@ type deviceLane struct {
 	isDefault bool
 }
 
-// cpuOf returns the processor of the lane's i-th queue. Queues are spread over
-// the lane's pollers, and pollers over its processors.
+// cpuOf returns the processor of the lane's i-th queue. Queues are distributed over the lane's
+// pollers, and pollers over its processors.
 func (p *deviceLane) cpuOf(i int) int { return p.cpus[p.pollerOf(i)%len(p.cpus)] }
 
-// pollerOf returns the number, from 0, of the poller for the lane's i-th queue.
+// pollerOf returns the number, from 0, of the poller of the lane's i-th queue.
 func (p *deviceLane) pollerOf(i int) int {
 	pollers := p.Poller.Count
 	if pollers == 0 || pollers > len(p.queues) {
@@ -40,9 +40,9 @@ func (p *deviceLane) pollerOf(i int) int {
 	return i * pollers / len(p.queues)
 }
 
-// fifo is the SCHED_FIFO priority of a lane's polling threads if the file gives
-// none. It is above all threads that are not real-time and below the kernel's
-// interrupt threads (50); better ranks come first.
+// fifo returns the SCHED_FIFO priority of a lane's polling threads if the file gives none. It is
+// above all threads that are not real-time and below the kernel's interrupt threads (50). A
+// better rank gets a higher priority. 0 means SCHED_OTHER.
 func (p *deviceLane) fifo() int {
 	if p.isDefault {
 		return 0
@@ -50,7 +50,8 @@ func (p *deviceLane) fifo() int {
 	return 48 - rank(p)
 }
 
-// scheduling returns how the lane's polling threads are scheduled, also as text.
+// scheduling returns policy, priority and nice value of the lane's polling threads; how is the
+// same as text.
 func (p *deviceLane) scheduling() (policy string, priority, nice int, how string) {
 	priority = p.Poller.Priority
 	if p.Poller.Policy == intent.PolicyRank {
@@ -72,16 +73,15 @@ func rank(p *deviceLane) int {
 	return 1
 }
 
-// layout gives each lane its queues: the first ones to the default lane, the
-// next ones to the others in the order of the file. It returns the number of
-// queues that the device must have.
+// layout gives each lane its queues: the default lane the first ones, the other lanes the next
+// ones in the order of the file. total is the number of queues that the device must have.
 func (f *fit) layout() (lanes []*deviceLane, total int) {
 	sum := f.sum()
 	have := f.queuesBefore()
 	most := max(have, f.maxQueues())
 	first := f.in.Default.Queues
 	if first == 0 {
-		if first = have - sum; first < 1 && f.reserves() { // all that the lanes leave
+		if first = have - sum; first < 1 && f.reserves() { // the queues that the lanes leave
 			first = min(have, most-sum) // the lanes then need more channels
 		}
 	}
@@ -115,8 +115,8 @@ func (f *fit) layout() (lanes []*deviceLane, total int) {
 	return lanes, max(next, min(f.dev.RxQueues, f.dev.TxQueues))
 }
 
-// sharedLayout gives every lane all queues. It is used if lanes have no receive
-// queues of their own, and transmit queues are too few or cannot be chosen.
+// sharedLayout gives every lane all queues. It is used if lanes have no receive queues of their
+// own and if there are too few transmit queues, or nothing can choose among them.
 func (f *fit) sharedLayout(have int) []*deviceLane {
 	f.sharedQueues = true
 	def := f.in.Default
@@ -140,8 +140,8 @@ func queuesText(d *device.Device) string {
 	return fmt.Sprintf("%d to receive and %d to transmit", d.RxQueues, d.TxQueues)
 }
 
-// noQueues says why no classifier can choose among the lanes' transmit queues:
-// there are too few for each lane to have its own. It returns "" if it can.
+// noQueues returns the reason why the classifier cannot choose among transmit queues: there are
+// too few for each lane to have its own. It returns "" if the classifier can.
 func (f *fit) noQueues() string {
 	if !f.sharedQueues {
 		return ""
@@ -150,9 +150,9 @@ func (f *fit) noQueues() string {
 		f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
 }
 
-// queuesBefore returns the number of queues before niclane, so that "all the
-// rest" does not grow with niclane's own channels. It counts pairs if lanes
-// have their own receive queues, else transmit queues.
+// queuesBefore returns the number of queues before niclane. So the default lane's "all the rest"
+// does not grow by channels that niclane added. It counts queue pairs if lanes have their own
+// receive queues, otherwise transmit queues.
 func (f *fit) queuesBefore() int {
 	rx, tx := f.counts()
 	if !f.reserves() {
@@ -161,20 +161,20 @@ func (f *fit) queuesBefore() int {
 	return min(rx, tx)
 }
 
-// counts returns the numbers of queues that the device had before niclane.
+// counts returns the numbers of receive and transmit queues that the device had before niclane.
 func (f *fit) counts() (rx, tx int) {
 	have := f.dev.TxQueues - f.dev.Leaves()
 	if f.dev.Channels == nil {
 		return f.dev.RxQueues, have
 	}
 	c := f.base(*f.dev.Channels).(device.Channels)
-	// A driver may count the queues that its XDP program uses, as virtio_net
-	// does (virtnet_set_queues).
+	// A driver may also count the queues that its XDP program uses, as virtio_net does
+	// (virtnet_set_queues).
 	return c.RX + c.Combined, min(c.TX+c.Combined, have)
 }
 
-// unpaired returns the receive and transmit queues beyond total pairs, on a device with
-// more queues in one direction. They belong to the default lane.
+// unpaired returns the queues of a device that has more queues in one direction than pairs. total
+// is the number of pairs. These queues belong to the default lane.
 func (f *fit) unpaired(total int) (rx, tx []int) {
 	if f.byCard() || !f.reserves() {
 		return nil, nil
@@ -183,7 +183,7 @@ func (f *fit) unpaired(total int) (rx, tx []int) {
 	return span(total, max(nrx-total, 0)), span(total, max(ntx-total, 0))
 }
 
-// sum returns the number of queues that the lanes other than the default lane ask for.
+// sum returns the number of queues that the lanes ask for, without the default lane.
 func (f *fit) sum() (n int) {
 	for i := range f.in.Lanes {
 		n += f.in.Lanes[i].Queues
@@ -199,10 +199,10 @@ func (f *fit) sumText(first int) string {
 	return s
 }
 
-// maxQueues returns how many queues the device can have of the kind that it had
-// before niclane: combined or separate channels. niclane never changes the
-// kind. Drivers report the maxima of both kinds as alternatives (bnxt, ionic,
-// nfp, fbnic: max_rx, max_tx and max_combined each count all queues).
+// maxQueues returns how many queues the device can have with the kind of channels that it had
+// before niclane: combined or separate. niclane never changes the kind. The driver's maxima of
+// the two kinds are alternatives and do not add up (bnxt, ionic, nfp, fbnic: max_rx, max_tx and
+// max_combined each count all queues).
 func (f *fit) maxQueues() int {
 	m := f.dev.MaxChannels
 	if m == nil || f.dev.Channels == nil {
@@ -223,9 +223,9 @@ func span(first, n int) []int {
 	return qs
 }
 
-// processors gives each lane its processors: those in the file, if online, else
-// a choice by NUMA policy. The choice keeps lanes apart while there are enough
-// processors.
+// processors gives each lane its processors: those that the file names, which must be online,
+// otherwise a choice by NUMA policy. Automatic choices of two lanes differ as long as there are
+// enough processors.
 func (f *fit) processors(lanes []*deviceLane) {
 	online := f.st.OnlineCPUs()
 	var taken []int
@@ -247,14 +247,14 @@ func (f *fit) processors(lanes []*deviceLane) {
 		}
 		pool := f.pool(l)
 		if !l.isDefault && !f.reserves() && len(pool) > 1 {
-			pool = pool[1:] // one is left to receive
+			pool = pool[1:] // one processor stays free for receiving
 		}
 		free := slices.DeleteFunc(slices.Clone(pool), func(id int) bool { return slices.Contains(taken, id) })
 		if len(free) == 0 {
 			free = pool
 		}
 		if l.isDefault {
-			l.cpus = pool // it may run anywhere: it has no reserved processors
+			l.cpus = pool // it has no reserved processors and may run on all of them
 			continue
 		}
 		n := min(l.Queues, len(free))
@@ -266,8 +266,8 @@ func (f *fit) processors(lanes []*deviceLane) {
 	}
 }
 
-// keptFree returns, as text, the online processors that the host keeps free of
-// work. Automatic choices skip them.
+// keptFree returns text about the online processors that the host keeps free of work. Automatic
+// choices skip these processors.
 func (f *fit) keptFree() (words []string) {
 	by := map[string][]int{}
 	for _, c := range f.st.CPUs {
@@ -281,8 +281,8 @@ func (f *fit) keptFree() (words []string) {
 	return words
 }
 
-// noteKept says which processors the automatic choices skipped, and which lanes
-// had to use such processors.
+// noteKept adds a note with the processors that automatic choices skipped, and with the lanes
+// that got such processors because there were no others.
 func (f *fit) noteKept(lanes []*deviceLane) {
 	words := f.keptFree()
 	var auto, forced []string
@@ -307,8 +307,8 @@ func (f *fit) noteKept(lanes []*deviceLane) {
 	}
 }
 
-// pool returns the online processors that a lane's NUMA policy allows. It skips
-// those that the host keeps free of work, unless there are no others.
+// pool returns the online processors that a lane's NUMA policy allows. It skips processors that
+// the host keeps free of work, unless there are no others.
 func (f *fit) pool(l *deviceLane) []int {
 	policy := l.NUMA
 	var ids, kept []int

@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// headless says why niclane's programs cannot read a device's packets, "" if they can. The
-// programs need an Ethernet header before the flow
+// headless returns the reason why niclane's programs cannot read a device's packets, "" if they
+// can. The programs find the flow only behind an Ethernet header
 // (internal/kernel/bpf/c/include/niclane/packet.h).
 func headless(d *device.Device) string {
 	if d.LinkType == "" {
@@ -20,7 +20,7 @@ func headless(d *device.Device) string {
 		"behind one", d.LinkType)
 }
 
-// tcx tests whether the classifier can be attached at TCX egress.
+// tcx tests whether niclane's classifier can be attached at TCX egress.
 func tcx(st *device.State, d *device.Device) (bool, string) {
 	if why := headless(d); why != "" {
 		return false, why
@@ -29,9 +29,8 @@ func tcx(st *device.State, d *device.Device) (bool, string) {
 		device.CapTCX, device.CapClsBPF)(st, d)
 }
 
-// invented returns the quirk of a driver that makes up the link's rate. It
-// checks the device and the devices that its rate comes from: the one below a
-// VLAN, the slaves of a bond.
+// invented returns the quirk of a driver that makes up the link's rate. It checks the drivers of
+// the device, of the device under a VLAN, and of a bond's slaves.
 func (f *fit) invented() (device.Quirk, bool) {
 	if f.in.Group.LinkRate > 0 || f.dev.Emulated {
 		return device.Quirk{}, false
@@ -47,7 +46,7 @@ func (f *fit) invented() (device.Quirk, bool) {
 	return device.Quirk{}, false
 }
 
-// noteSpeed warns if lanes share a rate that the driver made up.
+// noteSpeed adds a warning if the driver made up the link's rate and the lanes share that rate.
 func (f *fit) noteSpeed(lanes []*deviceLane) {
 	if q, ok := f.invented(); ok && shaped(lanes) {
 		f.notef("the driver %s makes up the link rate of %s (%s): give link-rate; percentages and "+
@@ -56,7 +55,8 @@ func (f *fit) noteSpeed(lanes []*deviceLane) {
 	}
 }
 
-// hint ends a message that a rate exceeds the link's, if the driver made up that rate.
+// hint returns the end of a message that a rate exceeds the link's: it says that the driver made
+// up the link's rate. It is "" if the driver did not.
 func (f *fit) hint() string {
 	if q, ok := f.invented(); ok {
 		return fmt.Sprintf("; the driver %s makes that rate up: give link-rate", q.Driver)
@@ -64,8 +64,8 @@ func (f *fit) hint() string {
 	return ""
 }
 
-// noteUpper says how a lane gets queues of the cards below a bond, a team, a
-// bridge or a VLAN. On the device itself, lanes are made only in software.
+// noteUpper adds a note for a bond, a team, a bridge or a VLAN: how to write the file so that
+// lanes get queues of the cards under it. On the device itself, lanes are made only in software.
 func (f *fit) noteUpper() {
 	below, vlan, has := f.dev, "", "it is"
 	if f.dev.VLAN != 0 {

@@ -13,10 +13,10 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A want is the state that an object should have.
+// A want is the value that an object should have.
 type want struct {
 	device.Object
-	// absent: the object should not exist; Object only identifies it.
+	// absent: the object should not exist. Object then only identifies it.
 	absent     bool
 	part       device.Part
 	reason     string
@@ -25,7 +25,7 @@ type want struct {
 	key        string // key of Object, set by merge
 }
 
-// fit is the planning of one intent on one device.
+// A fit is the planning of one intent on one device.
 type fit struct {
 	in      *intent.Intent
 	st      *device.State
@@ -34,8 +34,8 @@ type fit struct {
 	choice  map[device.Part]Choice
 	present map[string]device.Object
 	link    uint64 // bit/s
-	// links is the summed rate of the bond's slaves that share the lanes'
-	// rates, 0 if each slave has the full rates.
+	// links is the sum of the links of the bond's slaves that share the lanes' rates; 0 if each
+	// slave has the full rates.
 	links uint64
 	// sharedQueues says that no lane has queues of its own.
 	sharedQueues bool
@@ -57,12 +57,12 @@ func (f *fit) want(o device.Object, part device.Part, cause, reason string) {
 	f.wants = append(f.wants, want{Object: o, part: part, cause: cause, reason: reason})
 }
 
-// wantAbsent wants a present object removed.
+// wantAbsent adds a want that an object should not exist.
 func (f *fit) wantAbsent(o device.Object, part device.Part, cause, reason string) {
 	f.wants = append(f.wants, want{Object: o, absent: true, part: part, cause: cause, reason: reason})
 }
 
-// value returns the value that the object should have, nil for absent.
+// value returns the value that the object should have; nil means absent.
 func (w want) value() device.Object {
 	if w.absent {
 		return nil
@@ -70,14 +70,14 @@ func (w want) value() device.Object {
 	return w.Object
 }
 
-// uses reports whether a part is made by the named mechanism.
+// uses reports whether the mechanism was chosen for the part.
 func (f *fit) uses(part device.Part, mechanism string) bool {
 	return f.choice[part].Mechanism == mechanism
 }
 
-// base returns the value to start from if the intent sets only part of an
-// object: the value before niclane. A setting that the intent no longer has
-// goes back to it.
+// base returns the value before niclane if niclane owns the object, otherwise now. Planning
+// starts from it and changes what the intent sets. So a setting that was removed from the file
+// returns to its old value.
 func (f *fit) base(now device.Object) device.Object {
 	if r, ok := f.owned[now.Key()]; ok && r.Original != nil {
 		return r.Original
@@ -85,9 +85,8 @@ func (f *fit) base(now device.Object) device.Object {
 	return now
 }
 
-// Make plans in on the machine that st describes. owned are niclane's objects,
-// from the journal: Make restores those that in no longer asks for. The error
-// is of type Errors.
+// Make plans the intent in on the machine with the state st. owned has niclane's objects, from
+// the journal: Make restores those that in no longer asks for. The error is of type Errors.
 func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	p := &Plan{}
 	in = resolved(in, st)
@@ -132,12 +131,11 @@ func groundOf(st *device.State, devices []string) Ground {
 	return g
 }
 
-// merge adds f's wants to those of the group's earlier devices; at maps keys to
-// indexes in wants. Several devices can want the same object of the host; it is
-// then made once.
+// merge adds f's wants to the wants of the group's earlier devices. at maps a key to its index in
+// wants. Several devices can want the same object of the host; it is then in wants once.
 func (f *fit) merge(wants []want, at map[string]int) []want {
 	if len(wants) == 0 {
-		wants = f.wants[:0] // in place: no want moves to a later index
+		wants = f.wants[:0] // reuse the array: no want moves to a later index
 	}
 	for _, w := range f.wants {
 		key := w.Key()
@@ -155,7 +153,7 @@ func (f *fit) merge(wants []want, at map[string]int) []want {
 	return wants
 }
 
-// plan fits the intent to f.dev, leaving wants, notes and errors in f.
+// plan fits the intent to f.dev. The results are in f: wants, notes and errors.
 func (f *fit) plan(p *Plan) {
 	choices, lanes, total := f.place()
 	if lanes == nil {
@@ -168,16 +166,16 @@ func (f *fit) plan(p *Plan) {
 	if len(f.errs) > 0 {
 		return
 	}
-	// No foreign traffic may reach reserved queues: add channels, pin the
-	// default table, fence, make the queue sets, and steer last. Channels come
-	// before the table: changing them takes the interface down anyway, some
-	// drivers refuse it after the table was set (mlx5:
-	// mlx5e_ethtool_set_channels), and no queue belongs to a lane yet.
+	// No foreign traffic may reach reserved queues. The order is therefore: add channels, pin the
+	// default table, set XPS, make the queue sets, and steer last. Channels come before the table
+	// for two reasons. Some drivers refuse to change channels after the table was set (mlx5:
+	// mlx5e_ethtool_set_channels). A change of channels takes the interface down, and at this time
+	// no queue belongs to a lane yet.
 	f.wantNtuple()
 	switch {
 	case f.widens(lanes[0]) || f.shrinks(total):
-		// Lanes give queues back: they leave these queues before the default lane takes them.
-		// The last lane moves first, because all lanes move up.
+		// Some lanes give queues back. They stop using these queues before the default lane takes them.
+		// If all lanes move to higher queues, the last lane moves first.
 		f.wantContexts(lanes[1:], f.widens(lanes[0]))
 		f.wantDefaultRSS(lanes[0], total)
 		f.wantChannels(total)
@@ -236,8 +234,8 @@ func (f *fit) plan(p *Plan) {
 	}
 }
 
-// place chooses the mechanisms and gives the lanes their queues and processors.
-// If these rule out a mechanism, it chooses again.
+// place chooses the mechanisms and gives the lanes their queues and processors. If a chosen
+// mechanism does not fit these queues and processors, it chooses again without that mechanism.
 func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 	asked, spare := f.askedPollers()
 	if why := f.noDeviceThreads(); why != "" {
@@ -299,7 +297,8 @@ func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 	}
 }
 
-// forced returns the part for which the file forces the mechanism, "" if none.
+// forced returns the part for which the file forces this mechanism: mapper or queue set, "" if
+// neither.
 func (f *fit) forced(mechanism string) string {
 	for _, part := range []device.Part{device.PartMapper, device.PartQueueSet} {
 		if f.in.Group.Force[string(part)] == mechanism {
@@ -309,7 +308,7 @@ func (f *fit) forced(mechanism string) string {
 	return ""
 }
 
-// groupDevices returns the names of the device group's devices.
+// groupDevices returns the names of the devices that the lanes span.
 func groupDevices(in *intent.Intent, st *device.State, errs *Errors) []string {
 	fail := func(path, format string, args ...any) {
 		*errs = append(*errs, Error{path, fmt.Sprintf(format, args...)})
@@ -343,7 +342,7 @@ func groupDevices(in *intent.Intent, st *device.State, errs *Errors) []string {
 	return names
 }
 
-// resolved returns in with alternative device names replaced by the real names.
+// resolved returns a copy of in with device names in place of alternative names.
 func resolved(in *intent.Intent, st *device.State) *intent.Intent {
 	out := *in
 	out.Group.Bond, out.Group.Devices = st.Resolve(in.Group.Bond), nil
@@ -369,7 +368,7 @@ func deviceNames(st *device.State) string {
 	return s
 }
 
-// dedupe drops repeated errors: every device of a group reports the same ones.
+// dedupe removes repeated errors: every device of a group reports the same errors.
 func dedupe(errs Errors) Errors {
 	var out Errors
 	for _, e := range errs {
@@ -392,10 +391,10 @@ func (o Owned) keys() []string {
 	return keys
 }
 
-// diff returns the steps from the present objects to the wanted ones. It first restores
-// objects of niclane that are no longer wanted, latest first, then changes objects in the
-// order of wants. keys are the keys of owned; wanted has the keys of wants. If st is not nil,
-// diff skips objects that went with their device.
+// diff returns the steps from the present objects to the wanted ones. First, it restores objects
+// of niclane that are no longer wanted, the latest first. Then it changes objects in the order of
+// wants. keys are the keys of owned; wanted has the keys of wants. If st is not nil, diff skips
+// objects that disappeared with their device.
 func diff(st *device.State, present map[string]device.Object, owned Owned, keys []string, wants []want,
 	wanted map[string]int) []Step {
 	var steps, last []Step
@@ -434,16 +433,16 @@ func diff(st *device.State, present map[string]device.Object, owned Owned, keys 
 	return append(steps, last...)
 }
 
-// elsewhere reports whether niclane's own filter is gone and now is another
-// filter for the same packets. Then there is nothing to restore.
+// elsewhere reports whether niclane's own flower filter is gone and now is a filter of another
+// program for the same packets. Then there is nothing to restore.
 func elsewhere(now device.Object, r Record) bool {
 	f, is := now.(device.Flower)
 	return is && f.Pref != 0 && r.Original == nil
 }
 
-// forget fills Forget and Gone with absent, unwanted objects of niclane that
-// have no value to restore. They went with their device or control group, or
-// another program removed what niclane would remove.
+// forget fills p.Forget and p.Gone with objects of niclane that are absent, unwanted and have no
+// value to restore. Either they disappeared with their device or control group, or another
+// program removed what niclane would remove.
 func (p *Plan) forget(st *device.State, present map[string]device.Object, owned Owned, keys []string,
 	wanted map[string]int) {
 	var irqs []string
@@ -467,15 +466,15 @@ func (p *Plan) forget(st *device.State, present map[string]device.Object, owned 
 			p.Gone = append(p.Gone, dev)
 		}
 	}
-	if len(p.Gone) > 0 { // if the device still exists, its interrupts may come back
+	if len(p.Gone) > 0 { // while the device exists, its interrupts may come back
 		p.Forget = append(p.Forget, irqs...)
 	}
 	slices.Sort(p.Gone)
 	slices.Sort(p.Forget)
 }
 
-// goneWith reports whether an absent object went with its device or control
-// group. Then there is nothing to restore.
+// goneWith reports whether an absent object disappeared with its device or control group. Then
+// there is nothing to restore.
 func goneWith(st *device.State, o device.Object) bool {
 	if f, ok := o.(device.File); ok && strings.HasPrefix(path.Base(f.Path), "cpuset.") || irqFile(o) {
 		return true
@@ -489,10 +488,10 @@ func irqFile(o device.Object) bool {
 	return ok && strings.HasPrefix(f.Path, "/proc/irq/")
 }
 
-// ledTo returns the keys of the RSS contexts that a remaining rule leads to but
-// should not: its packets now belong to another lane. The kernel refuses to
-// remove a context while a rule leads to it, and channels while a context uses
-// them. Both steps then come last.
+// ledTo returns the keys of RSS contexts that a present rule leads to, although its packets now
+// belong to another lane. The kernel refuses to remove a context while a rule leads to it, and to
+// remove channels while a context uses them. Steps that remove these contexts, or channels,
+// therefore come last.
 func ledTo(present map[string]device.Object, wants []want) map[string]bool {
 	keys := map[string]bool{}
 	for _, w := range wants {
@@ -503,8 +502,8 @@ func ledTo(present map[string]device.Object, wants []want) map[string]bool {
 	return keys
 }
 
-// rulesFirst moves the removal of a rule before the removal of its context. The
-// rule can be older than the context if it led elsewhere at first.
+// rulesFirst moves the removal of a rule before the removal of its context. The steps can have
+// the opposite order: a rule is older than its context if it led to another context first.
 func rulesFirst(steps []Step) []Step {
 	contexts := map[string]bool{} // removed by an earlier step
 	before := map[string][]Step{} // rules to move, by context
@@ -539,8 +538,7 @@ func fewerChannels(s Step) bool {
 	return ok && both && (is.Combined < was.Combined || is.RX < was.RX || is.TX < was.TX)
 }
 
-// Undo returns the steps that restore everything in owned: the plan of
-// rollback.
+// Undo returns the steps that restore everything in owned. This is the plan of a rollback.
 func Undo(st *device.State, owned Owned) []Step {
 	return diff(nil, st.Objects(), owned, owned.keys(), nil, nil)
 }

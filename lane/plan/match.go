@@ -11,9 +11,9 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// matches returns a member's matches as niclane's own programs compare them,
-// with blocks for long ranges of ports. It expands each member only once: for a
-// thousand members, this takes as long as all other planning.
+// matches returns a member's matches as niclane's own programs compare them, with blocks in place
+// of long ranges of ports. It expands each member only once: for a thousand members, this takes
+// as long as all other planning.
 func (f *fit) matches(m *intent.Member) []device.Match {
 	ms, ok := f.expanded[m]
 	if !ok {
@@ -30,7 +30,7 @@ func (f *fit) matches(m *intent.Member) []device.Match {
 	return ms
 }
 
-// rules returns a member's matches as cards compare them: with single ports.
+// rules returns a member's matches as cards compare them, with single ports.
 func (f *fit) rules(m *intent.Member) []device.Match {
 	if len(m.Ports) <= intent.FewPorts && len(m.RemotePorts) <= intent.FewPorts {
 		return f.matches(m)
@@ -44,9 +44,9 @@ func (f *fit) rules(m *intent.Member) []device.Match {
 	})
 }
 
-// matches expands a member into the tuples that rules and classifiers compare.
-// These are all combinations of its addresses, blocks of ports, remote
-// addresses and remote ports, per address family and VLAN, in the order given.
+// matches expands a member into matches. Each combination of local address, local port block,
+// remote address and remote port block is one match, for each address family and VLAN. They are
+// in the order of the file.
 func matches(m *intent.Member, vlans []int, blocks func([]uint16) []intent.PortBlock) []device.Match {
 	localPorts, remotePorts := orAny(blocks(m.Ports)), orAny(blocks(m.RemotePorts))
 	if len(vlans) == 0 {
@@ -79,8 +79,8 @@ func matches(m *intent.Member, vlans []int, blocks func([]uint16) []intent.PortB
 	return out
 }
 
-// ofFamily returns the prefixes of a family as text. It returns [""] (any) if
-// ps is empty, and nil if all prefixes are of the other family.
+// ofFamily returns the prefixes of an address family as text. It returns [""] (any address) if ps
+// is empty, and nil if all prefixes are of the other family.
 func ofFamily(ps []netip.Prefix, family int) []string {
 	if len(ps) == 0 {
 		return anyAddress
@@ -106,14 +106,16 @@ func orAny(ports []intent.PortBlock) []intent.PortBlock {
 	return ports
 }
 
-// The values of fields that a member does not compare. Do not change them.
+// Lists with one value that matches everything, for fields that a member does not compare. Do not
+// change them.
 var (
 	anyAddress = []string{""}
 	anyPort    = []intent.PortBlock{{}}
 )
 
-// noteFragments names the lanes that match UDP ports, which fragments of datagrams do not
-// have (internal/kernel/bpf/c/include/niclane/packet.h). TCP fits its segments to the MTU.
+// noteFragments adds a note with the lanes that match UDP ports: fragments of datagrams have no
+// ports (internal/kernel/bpf/c/include/niclane/packet.h). TCP has no such problem, because its
+// segments fit the MTU.
 func (f *fit) noteFragments(lanes []*deviceLane) {
 	var names []string
 	for _, l := range lanes {

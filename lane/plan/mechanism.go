@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Mechanisms, by the part of a lane that they make. probe and plan print these
-// names, and `force` accepts them.
+// Names of mechanisms, grouped by the part of a lane that they make. probe and plan print them,
+// and `force` accepts them.
 const (
 	ByMqprioChannel = "mqprio-channel"
 	ByRSSContext    = "rss-context"
@@ -49,34 +49,35 @@ const (
 	ByCpuset        = "cgroup-cpuset"
 )
 
-// A candidate is one way to make a part, with the test that says whether this
-// machine allows it. The test returns the reason for either answer.
+// A candidate is a mechanism that could make a part. test says whether this machine allows it,
+// and the reason for that answer.
 type candidate struct {
 	name string
 	test func(st *device.State, d *device.Device) (ok bool, why string)
-	// asked says how to ask for a mechanism that is never chosen automatically;
-	// because says why it is not. Both are "" for all others.
+	// asked is set for a mechanism that is never chosen automatically: it says how to ask for the
+	// mechanism. because says why it is not chosen automatically.
 	asked, because string
-	// gives lists what the mechanism can give of a lane's bandwidth. It is nil
-	// for parts other than bandwidth.
+	// gives lists the kinds of bandwidth that the mechanism can give: guarantee, ceiling, rank. It
+	// is nil for parts other than bandwidth.
 	gives []string
-	// more lists what it gives in addition if the device has a capability.
+	// more maps a capability to a further kind of bandwidth, which the mechanism gives if the device
+	// has the capability.
 	more map[device.Capability]string
-	// maybe are capabilities that may be unknown. With an unknown one, the
-	// mechanism is used only if forced, and apply finds out.
+	// maybe are capabilities that may be unknown. If one is unknown, the mechanism is used only if
+	// the file forces it; apply then shows whether it works.
 	maybe []device.Capability
-	// with lists, by part, the mechanisms that it is compatible with. A part
-	// that is not in it may have any mechanism.
+	// with lists, for other parts, the mechanisms that this one is compatible with. It is compatible
+	// with every mechanism of a part that is not in the map.
 	with map[device.Part][]string
 }
 
-// always allows a mechanism that has no requirements.
+// always returns a test that allows a mechanism without requirements. good is the reason.
 func always(good string) func(*device.State, *device.Device) (bool, string) {
 	return func(*device.State, *device.Device) (bool, string) { return true, good }
 }
 
-// clsactTaken says why niclane cannot attach filters to a clsact hook,
-// "ingress" or "egress"; "" if it can.
+// clsactTaken returns the reason why niclane cannot attach filters to a clsact hook ("ingress" or
+// "egress"), "" if it can.
 func clsactTaken(d *device.Device, hook string) string {
 	for _, q := range d.Qdiscs {
 		if q.Parent != "clsact" {
@@ -96,8 +97,8 @@ func clsactTaken(d *device.Device, hook string) string {
 	return ""
 }
 
-// clsactBPF tests whether the classifier can be the first filter. An earlier
-// filter that ends classification, as Cilium's do, would hide packets from it.
+// clsactBPF tests whether niclane's classifier can be the first filter. If an earlier filter ends
+// classification, as Cilium's do, the classifier would not see the packet.
 func clsactBPF(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapClsact, device.CapClsBPF)(st, d); !ok {
 		return false, why
@@ -137,7 +138,7 @@ func ownTransmit() map[device.Part][]string {
 		ByQueueMapping}}
 }
 
-// maxrate tests whether the card can limit single queues, and remove the limit again.
+// maxrate tests whether the card can limit single queues and remove such a limit again.
 func maxrate(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapTxMaxrate)(st, d); !ok {
 		return false, why
@@ -152,8 +153,8 @@ func queueSets(names ...string) map[device.Part][]string {
 	return map[device.Part][]string{device.PartQueueSet: names}
 }
 
-// needs tests capabilities, of the device where it reports them, else of the
-// kernel. It gives good as the reason if all answers are yes.
+// needs returns a test for capabilities. It uses the device's finding for a capability, otherwise
+// the kernel's. If all answers are yes, the reason is good.
 func needs(good string, caps ...device.Capability) func(*device.State, *device.Device) (bool, string) {
 	return func(st *device.State, d *device.Device) (bool, string) {
 		for _, c := range caps {
@@ -180,7 +181,7 @@ func missing(c device.Capability, f device.Finding) string {
 	return fmt.Sprintf("%s: %s (%s)", c, word, f.Why)
 }
 
-// channelCaps returns the capabilities that mqprio's channel mode needs, and more.
+// channelCaps returns the capabilities that mqprio's channel mode needs, followed by more.
 func channelCaps(more ...device.Capability) []device.Capability {
 	return append([]device.Capability{device.CapMqprio, device.CapMqprioChannel}, more...)
 }
@@ -190,8 +191,8 @@ func offloadCaps() []device.Capability {
 	return []device.Capability{device.CapHTB, device.CapHTBOffload}
 }
 
-// mqprioChannel tests whether the card's traffic classes can be lanes, steered
-// to by flower filters.
+// mqprioChannel tests whether lanes can be traffic classes of the card, with flower filters that
+// steer to them.
 func mqprioChannel(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", channelCaps(device.CapFlower, device.CapClsact, device.CapFlowerHwTC)...)(st, d); !ok {
 		return false, why
@@ -207,8 +208,8 @@ func mqprioChannel(st *device.State, d *device.Device) (bool, string) {
 	return true, "a traffic class of the card for each lane, with receive and transmit queues"
 }
 
-// singleQueue tests whether rules can lead to single queues that are not in the
-// default table.
+// singleQueue tests whether rules can lead to single queues that the default RSS table leaves
+// out.
 func singleQueue(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := rules(st, d); !ok {
 		return false, why
@@ -219,7 +220,8 @@ func singleQueue(st *device.State, d *device.Device) (bool, string) {
 	return true, "each rule leads to one queue, which the default table leaves out"
 }
 
-// rules tests whether the card takes steering rules, or would with ntuple on.
+// rules tests whether the card accepts steering rules, at least after rx-ntuple-filter is turned
+// on.
 func rules(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapRules)(st, d); !ok {
 		return false, why
@@ -230,7 +232,7 @@ func rules(st *device.State, d *device.Device) (bool, string) {
 	return true, "rules of the card, matched before RSS"
 }
 
-// An entry lists the mechanisms for a part, best first.
+// An entry lists the mechanisms for one part, best first.
 type entry struct {
 	part       device.Part
 	candidates []candidate
@@ -345,15 +347,15 @@ var catalogue = sync.OnceValue(func() []entry {
 	}
 })
 
-// Choose returns, for every part of a lane, the mechanism that the device allows and why the
-// better ones are rejected. force names mechanisms by part. If a forced mechanism is not
+// Choose returns, for every part of a lane, the best mechanism that the device allows, and why
+// better ones are rejected. force maps parts to mechanisms. If a forced mechanism is not
 // possible, Mechanism is empty and Reason says why.
 func Choose(st *device.State, d *device.Device, force map[string]string) []Choice {
 	return choose(st, d, force, nil, nil)
 }
 
-// choose is Choose with two more inputs: asked are the mechanisms that the lanes explicitly
-// ask for; without are those that the lanes rule out, with the reasons.
+// choose is like Choose, with two more inputs. asked are mechanisms that the lanes explicitly ask
+// for. without are mechanisms that the lanes rule out, with the reasons.
 func choose(st *device.State, d *device.Device, force, without map[string]string, asked []string) []Choice {
 	var out []Choice
 	chosen := map[device.Part]string{}
@@ -365,8 +367,8 @@ func choose(st *device.State, d *device.Device, force, without map[string]string
 	return out
 }
 
-// conflict says which earlier part's mechanism a candidate is not compatible
-// with; "" if none.
+// conflict returns a text if the candidate is not compatible with the mechanism that was chosen
+// for an earlier part; "" if it is compatible with all.
 func (c candidate) conflict(chosen map[device.Part]string) string {
 	for part, names := range c.with {
 		if chosen[part] != "" && !slices.Contains(names, chosen[part]) {
@@ -376,8 +378,8 @@ func (c candidate) conflict(chosen map[device.Part]string) string {
 	return ""
 }
 
-// unknown says which capability of a candidate is unknown if no other one is
-// missing; "" if one is missing, or if all are known.
+// unknown returns the capability of a candidate that is unknown, if no other capability is
+// missing. It returns "" if one is missing, or if all are known.
 func (c candidate) unknown(st *device.State, d *device.Device) (what string) {
 	for _, capability := range c.maybe {
 		f, ok := d.Capabilities[capability]
@@ -394,7 +396,8 @@ func (c candidate) unknown(st *device.State, d *device.Device) (what string) {
 	return what
 }
 
-// goesWith begins the reason that a mechanism is not compatible with an earlier part's.
+// goesWith is the start of a reason: the mechanism is not compatible with the one of an earlier
+// part.
 const goesWith = "goes with "
 
 func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string,
@@ -426,7 +429,7 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 			}
 			return c
 		}
-		// Do not repeat a capability that has the mechanism's name.
+		// Do not print a capability's name twice if it is also the mechanism's name.
 		c.Rejected = append(c.Rejected, Rejection{cand.name, strings.TrimPrefix(why, cand.name+": ")})
 	}
 	switch {

@@ -10,22 +10,22 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A software mqprio (hw 0) gives each lane a traffic class, and each class its
-// own transmit queues; a hash of the flow chooses among these. mqprio finds the
-// class by the lowest four bits of skb->priority.
+// This file has the software mqprio (hw 0). It gives each lane a traffic class, and each class
+// its own transmit queues. A hash of the flow chooses among these queues. mqprio finds the class
+// by the lowest four bits of skb->priority.
 
-// Lanes have priorities from firstLanePriority on. Below are those that
-// applications set by SO_PRIORITY without CAP_NET_ADMIN (up to 6), that the
-// kernel sets by IP_TOS (net/ipv4/route.c: ip_tos2prio), and TC_PRIO_CONTROL
-// (7). Further lanes get these, from 7 down to 1, if the classifier knows each
-// packet's lane: it then removes them from other packets.
+// The first eight lanes have the priorities from firstLanePriority on. Lower priorities can also
+// be on other packets: applications set up to 6 by SO_PRIORITY without CAP_NET_ADMIN, the kernel
+// sets some by IP_TOS (net/ipv4/route.c: ip_tos2prio), and TC_PRIO_CONTROL is 7. Further lanes
+// get these priorities too, from 7 down to 1, but only if the classifier knows each packet's
+// lane: it then removes these priorities from other packets.
 const (
 	priorities        = 16 // TC_PRIO_MAX + 1
 	firstLanePriority = 8
 	ownPriorities     = priorities - firstLanePriority
 )
 
-// maxPriorityLanes returns the number of lanes that mqprio can tell apart.
+// maxPriorityLanes returns the largest number of lanes for which there are priorities.
 func (f *fit) maxPriorityLanes() int {
 	if f.byGroup() {
 		return ownPriorities
@@ -33,7 +33,8 @@ func (f *fit) maxPriorityLanes() int {
 	return priorities - 1
 }
 
-// byPriority reports whether an mqprio maps the lanes to transmit queues.
+// byPriority reports whether an mqprio, of the card or in software, maps the lanes to transmit
+// queues.
 func (f *fit) byPriority() bool { return f.uses(device.PartMapper, ByMqprioSoft) || f.byCard() }
 
 // lanePriority returns the skb->priority of a lane's packets under mqprio.
@@ -44,8 +45,8 @@ func lanePriority(number int) int {
 	return firstLanePriority + number - 1
 }
 
-// priorityNumber returns the number of the lane with this mqprio priority,
-// given as a handle; 0 if it is not the priority of a lane.
+// priorityNumber returns the number of the lane that has this mqprio priority, which is given as
+// a handle. It returns 0 if no lane can have it.
 func priorityNumber(handle string) int {
 	if strings.HasPrefix(handle, rootHandle) { // an HTB class, as in most plans
 		return 0
@@ -60,7 +61,7 @@ func priorityNumber(handle string) int {
 	return int(p) - firstLanePriority + 1
 }
 
-// noMqprio says why an mqprio cannot map these lanes, "" if it can.
+// noMqprio returns the reason why an mqprio cannot map these lanes, "" if it can.
 func (f *fit) noMqprio(lanes []*deviceLane) string {
 	switch {
 	case !f.byPriority():
@@ -81,14 +82,14 @@ func (f *fit) noMqprio(lanes []*deviceLane) string {
 	return ""
 }
 
-// wantMqprio makes the traffic classes. Class 0 is the default lane's and has
-// every priority that is not a lane's.
+// wantMqprio makes the traffic classes. Class 0 is the default lane's. It has every priority that
+// no other lane has.
 func (f *fit) wantMqprio(lanes []*deviceLane) {
 	if !f.byPriority() || len(lanes) < 2 || f.mqprioWanted() {
 		return
 	}
-	// mqprio clears XPS when it is made and when it is removed. If XPS is
-	// cleared before, rollback restores it after mqprio is gone.
+	// The kernel clears XPS when an mqprio is made and when it is removed. A plan step therefore
+	// clears XPS before, and rollback restores it after mqprio is removed.
 	pairs := f.pairs(lanes)
 	f.wantNoXPS("mqprio clears XPS, so niclane clears it first and rollback restores it", pairs)
 	classes := make([]string, priorities)
@@ -138,12 +139,11 @@ func (f *fit) wantMqprio(lanes []*deviceLane) {
 	}
 }
 
-// pairs returns the files, by queue, that make the queues of the card's classes symmetric.
-// Within a packet's class, the kernel then takes the transmit queue of the receive queue
-// (net/core/dev.c: get_xps_queue), or one by hash if that queue is in another class. The
-// kernel clears the files when classes are made and removed, so they are set after the
-// classes. pairs returns nil if another program has set one: its value could not be
-// restored.
+// pairs returns the xps_rxqs files that make the queues of the card's classes symmetric: a flow
+// is sent on the transmit queue with the number of its receive queue (net/core/dev.c:
+// get_xps_queue). If that queue is in another class than the packet, a hash chooses. The kernel
+// clears these files when classes are made or removed, so they are set after the classes. pairs
+// returns nil if another program has set such a file, because rollback could not restore it.
 func (f *fit) pairs(lanes []*deviceLane) (files []device.File) {
 	if ok, _ := needs("", device.CapXPSRxqs)(f.st, f.dev); !ok || !f.byCard() {
 		return nil
@@ -163,7 +163,7 @@ func (f *fit) pairs(lanes []*deviceLane) (files []device.File) {
 	return files
 }
 
-// setByOthers reports whether a mask was not empty before niclane.
+// setByOthers reports whether a mask file was not empty before niclane.
 func (f *fit) setByOthers(path string) bool {
 	now, ok := f.st.Files[path]
 	if !ok {
@@ -177,8 +177,8 @@ func (f *fit) setByOthers(path string) bool {
 		device.File{Path: path, Format: device.FileCPUMask, Value: device.FormatMask(nil)})
 }
 
-// priority returns the skb->priority that niclane writes to a lane's packets,
-// as a handle; "" for none.
+// priority returns the skb->priority that niclane gives a lane's packets, written as a handle; ""
+// for none.
 func (f *fit) priority(l *deviceLane) string {
 	switch {
 	case f.byPriority():

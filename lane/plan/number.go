@@ -9,10 +9,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// number gives the lanes their numbers. A lane keeps its number, so that adding
-// or removing a lane before it in the file does not affect its traffic. A new
-// lane gets the lowest number that no lane has or had in the last plan, or, if
-// that is too high, the lowest free one.
+// number gives the lanes their numbers. A lane keeps its number, so its traffic is not affected
+// if a lane before it in the file is added or removed. A new lane gets the lowest number that is
+// free and was not used by the last plan. If that is too high, it gets the lowest free number.
 func (f *fit) number(lanes []*deviceLane) {
 	used, was := f.numbers()
 	given := map[int]bool{}
@@ -47,8 +46,8 @@ func (f *fit) number(lanes []*deviceLane) {
 	}
 }
 
-// maxContexts is the number of RSS contexts, beside the default, that are
-// assumed if the card does not report its number.
+// maxContexts is the assumed number of RSS contexts, without the default one, if the card does
+// not report it.
 const maxContexts = 63
 
 // mostNumbers is the highest number that a lane can have.
@@ -65,8 +64,8 @@ func (f *fit) mostNumbers() int {
 	return most
 }
 
-// numbers returns the numbers in use by owned objects of the device, and the
-// number of each lane by its path.
+// numbers returns the lane numbers that niclane's objects on the device use, and the number of
+// each lane by its path.
 func (f *fit) numbers() (used map[int]bool, was map[string]int) {
 	used, was = map[int]bool{}, map[string]int{}
 	for _, r := range f.owned {
@@ -75,7 +74,7 @@ func (f *fit) numbers() (used map[int]bool, was map[string]int) {
 			continue
 		}
 		used[n] = true
-		// the cause is lanes.NAME, or a key below it
+		// Cause is lanes.NAME, or a path below that.
 		if key, ok := strings.CutPrefix(r.Cause, "lanes."); ok {
 			name, _, _ := strings.Cut(key, ".")
 			was[r.Cause[:len("lanes.")+len(name)]] = n
@@ -84,8 +83,7 @@ func (f *fit) numbers() (used map[int]bool, was map[string]int) {
 	return used, was
 }
 
-// numberOf returns the lane number of an object of the device, 0 if it has
-// none.
+// numberOf returns the lane number that an object of the device contains, 0 if none.
 func (f *fit) numberOf(o device.Object) int {
 	switch o := o.(type) {
 	case device.RSSTable:

@@ -9,17 +9,17 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// An offloaded HTB gives each lane, and the default lane, one extra transmit
-// queue of the card, behind those of the channels. The driver finds it by the
-// class in skb->priority (mellanox/mlx5/core/en/selq.c: mlx5e_select_queue). So
-// the driver is the mapper, and nothing else may choose a queue for the lanes'
-// packets. Packets without a class leave by the default lane's queue.
+// This file has the HTB that the card implements (offload). It gives each lane, also the default
+// lane, one extra transmit queue, numbered after those of the channels. The driver chooses the
+// queue by the class in skb->priority (mellanox/mlx5/core/en/selq.c: mlx5e_select_queue). So the
+// driver is the mapper, and nothing else may choose a queue for the lanes' packets. Packets
+// without a class leave by the default lane's queue.
 
-// byClass reports whether the card maps lanes to transmit queues by HTB class.
+// byClass reports whether the card's HTB classes map lanes to transmit queues.
 func (f *fit) byClass() bool { return f.uses(device.PartMapper, ByHTBOffload) }
 
-// offloadLimits returns what the driver allows of an offloaded HTB. For an
-// unknown driver, rates are taken as given.
+// offloadLimits returns the driver's limits for an offloaded HTB. An unknown driver is assumed to
+// keep rates as given.
 func (f *fit) offloadLimits() device.OffloadLimits {
 	l, ok := device.FindOffloadLimits(f.dev.Driver)
 	if !ok {
@@ -28,8 +28,8 @@ func (f *fit) offloadLimits() device.OffloadLimits {
 	return l
 }
 
-// noOffload says why the card's HTB classes should not map these lanes, "" if
-// they should. asked and without are the inputs of the choice that was made.
+// noOffload returns the reason why the card's HTB classes should not map these lanes, "" if they
+// should. asked and without are the inputs of the present choice.
 func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []string) string {
 	switch {
 	case !f.byClass():
@@ -39,8 +39,8 @@ func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []
 	case !f.uses(device.PartBandwidth, ByHTBOffload):
 		return "another mechanism shapes the lanes"
 	}
-	// An offloaded HTB costs each lane all but one transmit queue. A mechanism
-	// that is earlier in the catalogue and keeps these queues is preferred.
+	// With an offloaded HTB, each lane sends on only one queue. A mechanism that is earlier in the
+	// catalogue lets it send on all of its queues, so that mechanism is preferred.
 	others := make(map[string]string, len(without)+1)
 	for name, why := range without {
 		others[name] = why
@@ -57,10 +57,9 @@ func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []
 	return ""
 }
 
-// wantOffload makes one HTB class of the card for each lane, under a common
-// root class. The root class is a leaf until the first class below takes over
-// its queue. The default lane is first: its completions then come to the first
-// channel, which belongs to it.
+// wantOffload makes an HTB class of the card for each lane, under one root class. The first child
+// class takes over the root class's queue. The default lane's class is therefore made first: the
+// completions of that queue come to the first channel, which is the default lane's.
 func (f *fit) wantOffload(lanes []*deviceLane) {
 	limits := f.offloadLimits()
 	root := f.link / limits.CeilingUnit * limits.CeilingUnit
@@ -96,8 +95,8 @@ func (f *fit) wantOffload(lanes []*deviceLane) {
 }
 
 // offloadRates returns the guarantees of the lanes' classes in bit/s. If the card divides the
-// link into parts, a guarantee is rounded up to whole parts, so that it holds. A lane without
-// a guarantee gets the least rate that a class can have.
+// link into parts, a guarantee is rounded up to whole parts, so that the lane gets at least what
+// the file says. A lane without a guarantee gets the lowest rate that a class can have.
 func (f *fit) offloadRates(lanes []*deviceLane, root uint64) []uint64 {
 	part := uint64(1)
 	least := max(root/1000, 8)
@@ -124,8 +123,8 @@ func (f *fit) offloadRates(lanes []*deviceLane, root uint64) []uint64 {
 	return rates
 }
 
-// wantOffloaded wants an HTB class of the card. The kernel stops all queues of
-// the device while it makes one (net/sched/sch_htb.c: htb_graft_helper).
+// wantOffloaded adds a want for an HTB class of the card. While the kernel makes such a class, it
+// stops all queues of the device (net/sched/sch_htb.c: htb_graft_helper).
 func (f *fit) wantOffloaded(id, parent string, rate, ceil uint64, cause, reason string) {
 	c := device.Class{
 		Dev: f.dev.Name, ID: id, Parent: parent, Rate: rate, Ceil: ceil, Burst: f.burst(rate), CBurst: f.burst(ceil),
@@ -136,7 +135,8 @@ func (f *fit) wantOffloaded(id, parent string, rate, ceil uint64, cause, reason 
 	})
 }
 
-// wantRoot wants an htb qdisc. The kernel cannot change one that exists.
+// wantRoot adds a want for a root htb qdisc. If there is a different one already, it reports an
+// error: the kernel cannot change it.
 func (f *fit) wantRoot(q device.Qdisc, reason string) {
 	if now, there := f.present[q.Key()].(device.Qdisc); there && !device.Equal(now, q) {
 		if r, ours := f.owned[q.Key()]; ours {
@@ -155,8 +155,8 @@ func (f *fit) wantRoot(q device.Qdisc, reason string) {
 		reason: reason})
 }
 
-// offloaded reports whether the card has HTB classes now. Its channels are then
-// fixed (mlx5: mlx5e_ethtool_set_channels).
+// offloaded reports whether the card has HTB classes now. While it has, its channels cannot be
+// changed (mlx5: mlx5e_ethtool_set_channels).
 func (f *fit) offloaded() bool {
 	root, _ := f.present[device.Qdisc{Dev: f.dev.Name, Parent: "root"}.Key()].(device.Qdisc)
 	return root.Offload

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestRuleBeforeItsContext: a rule that first led elsewhere can be older than
-// its context. It is removed before the context all the same.
+// TestRuleBeforeItsContext: the plan removes a rule before its context, even if the rule is older
+// than the context because it led to another one first.
 func TestRuleBeforeItsContext(t *testing.T) {
 	rule := func(port uint16, context int) device.Rule {
 		return device.Rule{Dev: "eth0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: port},
@@ -40,9 +40,8 @@ func TestRuleBeforeItsContext(t *testing.T) {
 	}
 }
 
-// TestContextAfterMovedRule: a new lane takes the packets of two old lanes. The old
-// contexts are removed after their rules have moved. Channels that the lanes added stay
-// until rollback.
+// TestContextAfterMovedRule: a new lane takes the packets of two old lanes. The plan removes the
+// old contexts after it has moved their rules. Channels that were added stay until rollback.
 func TestContextAfterMovedRule(t *testing.T) {
 	parse := func(text string) *intent.Intent {
 		in, err := config.Parse("lanes.yaml", []byte("version: 1\nglobals:\n  dev: sim0\n  queues: 2\nlanes:\n"+text))

@@ -12,9 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// wantPollers makes threads that poll the NAPIs of lanes that ask for it, sets
-// their processors and priorities, and sets the affinity of the queues'
-// interrupts.
+// wantPollers makes the polling threads of lanes that ask for them and sets the threads'
+// processors and priorities. It also sets the affinity of the queues' interrupts.
 func (f *fit) wantPollers(lanes []*deviceLane) {
 	f.wantDriverPollers(lanes)
 	for _, l := range lanes {
@@ -51,7 +50,7 @@ func (f *fit) wantPollers(lanes []*deviceLane) {
 	}
 }
 
-// receiving returns the lane without queues that only transmit: nothing polls those.
+// receiving returns the lane without its transmit-only queues, because nothing polls these.
 func (f *fit) receiving(l *deviceLane) *deviceLane {
 	if f.reserves() || len(l.queues) <= f.dev.RxQueues {
 		return l
@@ -106,8 +105,8 @@ func (f *fit) wantUnthreaded(l *deviceLane, q int) {
 		return
 	}
 	cfg.Threaded = "off"
-	// The thread ends with its NAPI's threaded mode. A separate step keeps its
-	// policy and processors for rollback.
+	// The thread ends with its NAPI's threaded mode. A separate step records its policy and
+	// processors, so that rollback restores them.
 	thread := device.Thread{Dev: f.dev.Name, Queue: q}
 	_, there := f.present[thread.Key()]
 	if _, ours := f.owned[thread.Key()]; there || ours {
@@ -118,9 +117,9 @@ func (f *fit) wantUnthreaded(l *deviceLane, q int) {
 		fmt.Sprintf("queue %d of lane %s is polled in softirq", q, l.Name))
 }
 
-// napi returns the configuration of a queue's NAPI for the caller to change:
-// from an earlier want, else from the device. If the queue has no NAPI, it
-// reports an error for lane l; with l nil it reports none.
+// napi returns the configuration of a queue's NAPI, from an earlier want or from the device. The
+// caller changes it and wants it. If the queue has no NAPI, napi reports an error for lane l, or
+// none if l is nil.
 func (f *fit) napi(l *deviceLane, q int) (device.NAPIConfig, bool) {
 	key := device.NAPIConfig{Dev: f.dev.Name, Queue: q}.Key()
 	for _, w := range f.wants {
@@ -145,8 +144,8 @@ func (f *fit) napi(l *deviceLane, q int) (device.NAPIConfig, bool) {
 	return now, false
 }
 
-// freshNAPI returns the configuration of a newly created NAPI, which has the device's
-// settings (net/core/dev.c: netif_napi_add_weight_locked, napi_restore_config).
+// freshNAPI returns the configuration of a new NAPI. It has the device's settings
+// (net/core/dev.c: netif_napi_add_weight_locked, napi_restore_config).
 func (f *fit) freshNAPI(q int) device.NAPIConfig {
 	cfg := device.NAPIConfig{Dev: f.dev.Name, Queue: q, Threaded: "off"}
 	number := func(name string) uint64 {
@@ -163,7 +162,7 @@ func (f *fit) freshNAPI(q int) device.NAPIConfig {
 	return cfg
 }
 
-// wantIRQ moves a queue's interrupts to the processor that polls it.
+// wantIRQ sets the affinity of a queue's interrupts to the processor that polls the queue.
 func (f *fit) wantIRQ(l *deviceLane, i, q int) {
 	if !f.uses(device.PartInterrupts, ByIRQAffinity) || l.isDefault && len(l.CPUs) == 0 {
 		return
@@ -196,7 +195,7 @@ func (f *fit) irqsPerQueue() (n int) {
 	return n
 }
 
-// irqName returns the kernel's names of a queue's interrupts, if it has any.
+// irqName returns the kernel's names of a queue's interrupts, or a description if it has none.
 func (f *fit) irqName(q int) string {
 	var names []string
 	for _, irq := range f.dev.IRQs {
@@ -210,7 +209,7 @@ func (f *fit) irqName(q int) string {
 	return "interrupt " + strings.Join(names, ", ")
 }
 
-// grown reports whether a queue comes with niclane's channels.
+// grown reports whether the queue does not exist yet: niclane's added channels will create it.
 func (f *fit) grown(q int) bool { return f.dev.Channels != nil && q >= f.dev.RxQueues }
 
 // wantModeration sets the interrupt moderation of the lanes' queues.
@@ -277,9 +276,9 @@ func set[T any](dst *T, src *T) {
 	}
 }
 
-// wantNAPIModeration delays packets by the NAPI's own timer if the card has no
-// moderation (Documentation/networking/napi.rst, "Software IRQ coalescing").
-// defer-hard-irqs 1 makes gro-flush-timeout effective, 0 turns it off.
+// wantNAPIModeration delays interrupts by the NAPI's timer, for cards without interrupt
+// moderation (Documentation/networking/napi.rst, "Software IRQ coalescing"). gro-flush-timeout is
+// effective with defer-hard-irqs 1 and off with 0.
 func (f *fit) wantNAPIModeration(l *deviceLane) {
 	if l.Moderation.RxAdapt != nil && *l.Moderation.RxAdapt {
 		f.failf(lanePath(l.Lane, "rxadapt"), "%s has no adaptive moderation", f.dev.Name)
@@ -302,8 +301,8 @@ func (f *fit) wantNAPIModeration(l *deviceLane) {
 	}
 }
 
-// replace changes an object that is already wanted, so that one object has one
-// step. It adds one that is not wanted yet.
+// replace changes the want for an object, so that each object has only one step. If there is no
+// want for it, replace adds one.
 func (f *fit) replace(o device.Object, part device.Part, cause, reason string) {
 	for i := range f.wants {
 		if w := &f.wants[i]; w.Key() == o.Key() {

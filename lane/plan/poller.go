@@ -10,36 +10,35 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// Busy pollers are threads that poll a lane's NAPIs without a pause. Packets
-// then cause no interrupts, no softirqs and no context switches except the
-// application's. Busy pollers take up processors for that.
+// Busy pollers are threads that poll a lane's NAPIs without a pause. Packets then cause no
+// interrupts and no softirqs, and only the application's own context switches. In return, busy
+// pollers use their processors completely.
 
-// asksBusy says how to ask for a busy poller.
+// asksBusy says how a file asks for a busy poller.
 const asksBusy = "poller: busy; or pollers: N, if 2 processors are left beside them"
 
-// pollerTimeout is the time without packets, in ns, after which a busy poller
-// sleeps if the file gives none: adqsetup's default.
+// pollerTimeout is the time without packets, in ns, after which a busy poller sleeps. It is
+// adqsetup's default, for files that give none.
 const pollerTimeout = 10_000_000
 
-// pollerFlush is the gro-flush-timeout, in ns, of NAPIs that niclane's poller
-// polls: their interrupts stay off for this time after a poll. A running poller
-// polls again earlier. If it sleeps, does not get its processor, or is gone,
-// softirq polls after this time. So a packet can wait this long.
+// pollerFlush is the gro-flush-timeout, in ns, of NAPIs with a niclane poller: after a poll,
+// their interrupts stay off for this time. A running poller polls again before the time is over.
+// If the poller sleeps, does not get its processor or has ended, softirq polls after this time. A
+// packet can therefore wait 200 µs.
 const pollerFlush = 200_000
 
-// maxPollerQueues is the most queues that one poller can have (poller/c/napi.c:
-// MAX_NAPIS).
+// maxPollerQueues is the largest number of queues of one poller (poller/c/napi.c: MAX_NAPIS).
 const maxPollerQueues = 64
 
-// sparePollerCPUs is the number of processors that must be left to everything
-// else unless the file says poller: busy. In the lab with two processors,
-// memcached under noise, a poller on the server's processor made P50 1.62 times
-// softirq's (1.41 to 1.85), one on the other processor 1.78 times (1.51 to
-// 2.09); docs/results/2026-11-mechanisms.md.
+// sparePollerCPUs is the number of processors that busy pollers must leave to all other work,
+// unless the file says poller: busy. In the lab with two processors, a poller made the P50 of
+// memcached under noise worse: 1.62 times that of softirq with the poller on the server's
+// processor (1.41 to 1.85), 1.78 times on the other processor (1.51 to 2.09);
+// docs/results/2026-11-mechanisms.md.
 const sparePollerCPUs = 2
 
-// askedPollers returns the busy poller mechanisms that the lanes ask for, and
-// the reasons if the lanes do not get them.
+// askedPollers returns the busy poller mechanisms that the lanes ask for. If the lanes cannot
+// have them, without has the reasons.
 func (f *fit) askedPollers() (asked []string, without map[string]string) {
 	n, insist := 0, false
 	for _, l := range append([]intent.Lane{f.in.Default}, f.in.Lanes...) {
@@ -70,8 +69,8 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 	return nil, without
 }
 
-// usable counts the online processors that lanes can use. It counts those that
-// the host keeps free of work only if the file names them.
+// usable returns the number of online processors that lanes can use. A processor that the host
+// keeps free of work counts only if the file names it.
 func (f *fit) usable() (n int) {
 	for _, c := range f.st.CPUs {
 		named := slices.ContainsFunc(f.in.Lanes, func(l intent.Lane) bool { return slices.Contains(l.CPUs, c.ID) })
@@ -82,7 +81,7 @@ func (f *fit) usable() (n int) {
 	return n
 }
 
-// kind returns what polls a lane's queues, after the mechanisms are chosen.
+// kind returns what polls a lane's queues. It needs the chosen mechanisms.
 func (f *fit) kind(l *deviceLane) intent.PollerKind {
 	if l.Poller.Kind != intent.PollerAuto {
 		return l.Poller.Kind
@@ -130,9 +129,9 @@ func (f *fit) checkPollers(lanes []*deviceLane) {
 	f.checkDeviceThreads(lanes)
 }
 
-// deviceThreads tests whether all NAPIs of the device can get threads at once.
-// It refuses if a NAPI's threading differs from the device's setting: rollback
-// would lose that.
+// deviceThreads tests whether a write to the device's file "threaded" may turn on threads for all
+// its NAPIs. It must not if the threading of one NAPI differs from the file, because rollback
+// could not restore that.
 func deviceThreads(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapThreadedDev, device.CapQueueNAPI)(st, d); !ok {
 		return false, why
@@ -147,9 +146,9 @@ func deviceThreads(st *device.State, d *device.Device) (bool, string) {
 	return true, "a kernel thread for each NAPI of the device, the lanes' placed and prioritised"
 }
 
-// noDeviceThreads says why planning should not choose threads for the whole
-// device, "" if it may. A lane's request must not be refused because other
-// lanes get threads that they did not ask for.
+// noDeviceThreads returns the reason why planning should not choose threads for the whole device
+// by itself, "" if it may. If one lane wants no threads, that request must not fail only because
+// another lane would get threads automatically.
 func (f *fit) noDeviceThreads() string {
 	if f.in.Group.Force[string(device.PartPoller)] != "" {
 		return ""
@@ -169,7 +168,8 @@ func (f *fit) noDeviceThreads() string {
 	return why
 }
 
-// checkDeviceThreads refuses settings that threads of the whole device rule out.
+// checkDeviceThreads refuses settings that are not possible if all NAPIs of the device have
+// threads.
 func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
 	if !f.uses(device.PartPoller, ByDeviceThread) ||
 		!slices.ContainsFunc(lanes, func(l *deviceLane) bool { return f.kind(l) == intent.PollerThread }) {
@@ -187,8 +187,8 @@ func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
 	}
 }
 
-// wantDeviceThreads makes a thread for every NAPI of the device. Before Linux
-// 6.17 there is no other way.
+// wantDeviceThreads makes a thread for every NAPI of the device. Before Linux 6.17, a single NAPI
+// cannot have one.
 func (f *fit) wantDeviceThreads(l *deviceLane) {
 	path := "/sys/class/net/" + f.dev.Name + "/threaded"
 	for _, w := range f.wants {
@@ -238,8 +238,8 @@ func (f *fit) checkBusy(l *deviceLane, choice Choice) {
 	}
 }
 
-// spinning returns how a thread that polls without sleeping is scheduled. Under SCHED_FIFO it
-// would leave its processor to no other thread, so only the file can ask for that.
+// spinning returns the scheduling of a thread that polls without sleeping. It is SCHED_FIFO only
+// if the file says so: under SCHED_FIFO, no other thread would get that processor.
 func (p *deviceLane) spinning() (policy string, priority, nice int, how string) {
 	if p.Poller.Policy == intent.PolicyFIFO {
 		return p.scheduling()
@@ -247,7 +247,7 @@ func (p *deviceLane) spinning() (policy string, priority, nice int, how string) 
 	return "other", 0, p.Poller.Nice, fmt.Sprintf("nice %d", p.Poller.Nice)
 }
 
-// wantOwnPollers wants processes of niclane that poll a lane's queues.
+// wantOwnPollers adds wants for the processes of niclane that poll a lane's queues.
 func (f *fit) wantOwnPollers(l *deviceLane) {
 	var pollers []device.Poller
 	var how string
@@ -276,9 +276,8 @@ func (f *fit) wantOwnPollers(l *deviceLane) {
 	}
 }
 
-// wantDeferred keeps a queue's interrupt off between two polls of its poller,
-// which was started before. If the poller ends, a packet waits at most
-// pollerFlush after the last poll.
+// wantDeferred keeps a queue's interrupt off between two polls of its poller. The poller was
+// started before. If the poller ends, softirq polls at most pollerFlush after the last poll.
 func (f *fit) wantDeferred(l *deviceLane, q int) {
 	cfg, ok := f.napi(l, q)
 	if !ok {

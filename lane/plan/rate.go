@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// rate returns a lane's rate on this device in bit/s. A bond's rate is divided
-// among the slaves that share it, in proportion to their links.
+// rate returns, in bit/s, the part of a lane's rate that this device has. The slaves of a bond
+// share rates in bit/s, in proportion to their links.
 func (f *fit) rate(r intent.Rate) uint64 {
 	rate := r.Of(f.link)
 	if r.Permille > 0 || f.links == 0 {
@@ -23,8 +23,9 @@ func (f *fit) rate(r intent.Rate) uint64 {
 
 func (f *fit) guarantee(l *deviceLane) uint64 { return f.rate(l.Bandwidth.Guarantee) }
 
-// ceiling is at most the link of a bond's slave. The bond's ceiling can be
-// higher after other slaves have left.
+// ceiling returns the lane's ceiling on this device in bit/s, 0 for none. A bond's slave never
+// gets more than its link, although the bond's ceiling can be higher after other slaves have
+// left.
 func (f *fit) ceiling(l *deviceLane) uint64 {
 	rate := f.rate(l.Bandwidth.Ceiling)
 	if f.in.Group.Bond != "" {
@@ -33,13 +34,12 @@ func (f *fit) ceiling(l *deviceLane) uint64 {
 	return rate
 }
 
-// mostSlaves is the largest bond whose rates keptRates looks for in the traffic
-// classes.
+// mostSlaves is the largest number of slaves that keptRates tries.
 const mostSlaves = 16
 
-// keptRates returns the card's present traffic classes if they differ from q only because the
-// bond had another number of slaves when they were made. A card cannot change the rates
-// without removing the classes. Otherwise it returns q.
+// keptRates returns the card's present traffic classes if only their rates differ from q, and
+// only because the bond had another number of slaves. A card cannot change the rates without
+// removing the classes. In all other cases, it returns q.
 func (f *fit) keptRates(q device.Qdisc, lanes []*deviceLane) device.Qdisc {
 	now, ok := f.present[q.Key()].(device.Qdisc)
 	if !ok || f.links == 0 || device.Equal(now, q) {

@@ -10,16 +10,16 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// Lanes on a device that cannot steer: software tells the packets apart, and
-// processors take the place of queues.
+// This file makes lanes on a device that cannot steer packets. Software distinguishes the
+// packets, and each lane has processors in place of queues.
 
 // IngressProgram is the name of the XDP program in package internal/kernel/bpf.
 const IngressProgram = "niclane_ingress"
 
-// cpuQueueSize is the number of packets that can wait for a lane's processor,
-// as in the kernel's samples (samples/bpf/xdp_redirect_cpu). The kernel empties
-// the queue eight packets at a time (CPU_MAP_BULK_SIZE) and drops packets when
-// it is full, like a card's ring.
+// cpuQueueSize is the number of packets that can wait for a processor of a lane, as in the
+// kernel's samples (samples/bpf/xdp_redirect_cpu). The kernel takes eight packets at a time from
+// the queue (CPU_MAP_BULK_SIZE). If the queue is full, it drops packets, as a card does with a
+// full ring.
 const cpuQueueSize = 2048
 
 // reserves reports whether lanes have their own receive queues.
@@ -31,12 +31,13 @@ func (f *fit) reserves() bool {
 	return true
 }
 
-// redirects reports whether an XDP program moves the lanes' packets.
+// redirects reports whether an XDP program moves the lanes' packets to processors.
 func (f *fit) redirects() bool {
 	return f.uses(device.PartQueueSet, ByCpumap) || f.uses(device.PartQueueSet, ByCpumapGeneric)
 }
 
-// cpumap tests whether lanes can be made by XDP and a cpumap in the given mode.
+// cpumap returns a test whether XDP in the given mode ("native" or "generic") and a cpumap can
+// make lanes.
 func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 	return func(st *device.State, d *device.Device) (bool, string) {
 		caps, good := []device.Capability{device.CapCPUMap},
@@ -56,7 +57,7 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 			return false, fmt.Sprintf("the device's one XDP slot holds %s (%s), which niclane does not replace",
 				nameOr(x.Program, "a program without a name"), x.Mode)
 		}
-		if mode == "native" && !(attached && x.Mode == mode) { // else the driver already has it, with other maxima
+		if mode == "native" && !(attached && x.Mode == mode) { // if it is attached already, the driver has accepted it
 			if why := noNativeXDP(st, d); why != "" {
 				return false, why
 			}
@@ -73,13 +74,13 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 	}
 }
 
-// onePage is the largest MTU whose packets fit into a page of 4 KiB together
-// with the headroom of XDP (XDP_PACKET_HEADROOM) and the tailroom of the stack
-// (skb_shared_info): 4096 - 256 - 320, without an Ethernet header.
+// onePage is the largest MTU for which a packet fits into one page of 4 KiB: 4096, minus the
+// headroom of XDP (XDP_PACKET_HEADROOM), the tailroom of the stack (skb_shared_info) and the
+// Ethernet header.
 const onePage = 4096 - 256 - 320 - 14
 
-// noNativeXDP says why the driver would refuse native XDP in its present setup, "" if no
-// reason is known.
+// noNativeXDP returns the reason why the driver would refuse native XDP with its present
+// settings, "" if no reason is known.
 func noNativeXDP(st *device.State, d *device.Device) string {
 	quirk := func(kind device.QuirkKind) (device.Quirk, bool) {
 		return device.FindQuirk(kind, d.Driver, st.Kernel.Release)
@@ -116,8 +117,8 @@ func nameOr(name, none string) string {
 	return name
 }
 
-// rps tests whether receive packet steering can keep receive work off the
-// lanes' processors. It needs other processors.
+// rps tests whether receive packet steering can move receive work from the lanes' processors to
+// other processors.
 func rps(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapRPS)(st, d); !ok {
 		return false, why
@@ -128,11 +129,10 @@ func rps(st *device.State, d *device.Device) (bool, string) {
 	return true, "receive work of all traffic on processors that no lane has; a lane's packets wait among the others"
 }
 
-// useless says why moving packets between processors gains nothing for these
-// lanes, "" if it may. In the lab with two processors, a cpumap to the
-// processor that receives made P50 2.0 times that of an idle link (1.55 to
-// 2.24), without a cpumap it was 1.3 times (1.09 to 1.52);
-// docs/results/2026-11-mechanisms.md.
+// useless returns the reason why moving packets between processors gains nothing for these lanes,
+// "" if it may gain something. In the lab with two processors, a cpumap whose processor also
+// receives made P50 2.0 times that of an idle link (1.55 to 2.24); without a cpumap it was 1.3
+// times (1.09 to 1.52); docs/results/2026-11-mechanisms.md.
 func (f *fit) useless(lanes []*deviceLane) string {
 	if !f.redirects() && !f.uses(device.PartQueueSet, ByRPS) || len(lanes) < 2 {
 		return ""
@@ -144,15 +144,14 @@ func (f *fit) useless(lanes []*deviceLane) string {
 		"costs time", device.FormatCPUList(lanes[0].cpus))
 }
 
-// laneless returns the default lane's processors that no other lane has.
+// laneless returns the default lane's processors that belong to no other lane.
 func (f *fit) laneless(lanes []*deviceLane) []int {
 	return slices.DeleteFunc(slices.Clone(lanes[0].cpus), func(id int) bool {
 		return slices.ContainsFunc(lanes[1:], func(l *deviceLane) bool { return slices.Contains(l.cpus, id) })
 	})
 }
 
-// wantRPS moves the receive work of every queue to the processors that no lane
-// has.
+// wantRPS moves the receive work of every queue to processors that belong to no lane.
 func (f *fit) wantRPS(lanes []*deviceLane) {
 	if !f.uses(device.PartQueueSet, ByRPS) {
 		return
@@ -173,10 +172,10 @@ func (f *fit) wantRPS(lanes []*deviceLane) {
 	}
 }
 
-// wantNoRPS turns off receive packet steering and flow steering for the lanes' packets.
-// Packet steering would move them to other processors, also behind a cpumap, where the stack
-// takes them for the device's (net/core/dev.c: get_rps_cpu). Flow steering follows the
-// application, regardless of the processors in rps_cpus.
+// wantNoRPS turns off receive packet steering (RPS) and flow steering (RFS) for the lanes'
+// packets. RPS would move the packets to other processors. It does so even after a cpumap,
+// because the stack takes them for packets of the device (net/core/dev.c: get_rps_cpu). RFS moves
+// packets to the application's processor, even to one that is not in rps_cpus.
 func (f *fit) wantNoRPS(lanes []*deviceLane) {
 	names, why := []string{"rps_cpus", "rps_flow_cnt"}, "its packets stay on the processor that polls it"
 	var queues []int
@@ -203,8 +202,8 @@ func (f *fit) wantNoRPS(lanes []*deviceLane) {
 	}
 }
 
-// wantCPUs attaches the XDP program and makes the lanes' queues to their processors. Nothing
-// is steered yet: the program passes packets that match no entry.
+// wantCPUs attaches the XDP program and makes the packet queues of the lanes' processors. It
+// steers no packets: without an entry that matches, the program passes a packet on.
 func (f *fit) wantCPUs(lanes []*deviceLane) {
 	if !f.redirects() {
 		return
@@ -234,7 +233,7 @@ func (f *fit) wantCPUs(lanes []*deviceLane) {
 		part:   device.PartQueueSet, cause: "lanes", disruptive: mode == "native",
 		reason: "looks each arriving packet's flow up in a map and hands it to its lane's processors; all else passes",
 	})
-	threads := map[int]*deviceLane{} // by processor: the lane with the best rank
+	threads := map[int]*deviceLane{} // for each processor, the lane with the best rank
 	for _, l := range lanes {
 		for _, cpu := range l.cpus {
 			if best := threads[cpu]; best == nil || rank(l) < rank(best) {
@@ -268,12 +267,12 @@ func (f *fit) wantCPUs(lanes []*deviceLane) {
 	}
 }
 
-// warnOfRemoval says what the user must do before a card with native XDP is
-// unplugged or its driver unloaded.
+// warnOfRemoval adds a note about cards on which native XDP makes removal hang: what the user
+// must do before the card is unplugged or its driver unloaded.
 func (f *fit) warnOfRemoval() {
 	d := f.dev
 	_, hangs := device.FindQuirk(device.QuirkXDPHangsRemoval, d.Driver, f.st.Kernel.Release)
-	// The driver takes one spare queue for each processor, or none.
+	// The driver takes one spare queue for each processor. If there are not enough, it takes none.
 	if !hangs || d.Channels == nil || d.MaxChannels == nil ||
 		d.Channels.Combined+len(f.st.CPUs) > d.MaxChannels.Combined {
 		return
@@ -283,8 +282,8 @@ func (f *fit) warnOfRemoval() {
 		d.Driver, d.Channels.Combined, d.MaxChannels.Combined, d.Name, d.MaxChannels.Combined)
 }
 
-// wantTags turns off VLAN stripping if the XDP program must see the tags, or
-// would lose them: native XDP does not keep a tag that the card stripped.
+// wantTags turns off VLAN stripping if the XDP program needs the tags. It also does so for native
+// XDP, because a tag that the card has stripped would be lost.
 func (f *fit) wantTags(mode string, lanes []*deviceLane) {
 	const feature = "rx-vlan-hw-parse"
 	now := f.dev.Features[feature]
@@ -308,14 +307,14 @@ func (f *fit) wasOn(feature string) bool {
 	return ok && f.base(device.Feature{Dev: f.dev.Name, Name: feature, On: now.On}).(device.Feature).On
 }
 
-// wantOff turns off a feature that was on before niclane and can be changed.
+// wantOff turns off a feature that was on before niclane, if it can be changed.
 func (f *fit) wantOff(feature, why string) {
 	if f.wasOn(feature) && !f.dev.Features[feature].Fixed {
 		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: false}, device.PartQueueSet, "lanes", why)
 	}
 }
 
-// wantXDPEntries steers the members' packets to their lanes. It comes last.
+// wantXDPEntries steers the members' packets to their lanes. It is called last.
 func (f *fit) wantXDPEntries(lanes []*deviceLane) {
 	if !f.redirects() {
 		return
@@ -370,10 +369,10 @@ func (f *fit) checkSoftware(lanes []*deviceLane) {
 	}
 }
 
-// maxCPULanes is the number of lanes, beside the default, that the XDP program
-// supports (internal/kernel/bpf/c/ingress.c: MAX_LANES).
+// maxCPULanes is the largest number of lanes, without the default lane, in the XDP program
+// (internal/kernel/bpf/c/ingress.c: MAX_LANES).
 const maxCPULanes = 63
 
-// maxLaneCPUs is the most processors that the program spreads a lane over
+// maxLaneCPUs is the largest number of processors of one lane in the XDP program
 // (internal/kernel/bpf/c/ingress.c: MAX_CPUS).
 const maxLaneCPUs = 64

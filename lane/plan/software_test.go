@@ -12,9 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestSpareQueues: native XDP on virtio_net with four processors takes four
-// spare queues, if there are that many. The plan then says what to do before
-// the card is removed.
+// TestSpareQueues: native XDP on virtio_net with four processors takes four spare queues, if the
+// device has that many. The plan must then say what to do before the card is removed.
 func TestSpareQueues(t *testing.T) {
 	in, err := config.Parse("lanes.yaml", []byte("version: 1\nglobals:\n  dev: eth0\nlanes:\n  web:\n    queues: "+
 		"1\n    cpus: 1\n    ports: [80]\n"))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan turns an intent and a device's state into an ordered list of
-// steps. Each step has its reason, its inverse and the equivalent command line.
-// The package is pure: it reads and changes nothing, and the same input gives
-// the same bytes. It refuses what the device cannot do before anything changes.
+// Package plan turns an intent and a device's state into an ordered list of steps. Each step has
+// its reason, its inverse and the equivalent command line. The package is pure: it reads and
+// changes nothing, and the same input gives the same bytes. If the device cannot do what the
+// intent asks for, planning fails before anything changes.
 package plan
 
 import (
@@ -38,7 +38,7 @@ func (s Step) Object() device.Object {
 // Key identifies the object that the step changes.
 func (s Step) Key() string { return s.Object().Key() }
 
-// Commands returns the command lines that do the same as the step.
+// Commands returns command lines with the same effect as the step.
 func (s Step) Commands() []string { return device.Change{Old: s.Old, New: s.New}.Commands() }
 
 // Inverse returns the step that undoes s.
@@ -58,7 +58,7 @@ type stepJSON struct {
 	Commands   []string        `json:"commands,omitempty"`
 }
 
-// MarshalJSON adds the key and the rendered command lines for readers.
+// MarshalJSON adds the key and the command lines, for readers of the JSON.
 func (s Step) MarshalJSON() ([]byte, error) {
 	oldJSON, err := device.MarshalObject(s.Old)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s Step) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (s *Step) UnmarshalJSON(b []byte) error {
 	var j stepJSON
 	if err := json.Unmarshal(b, &j); err != nil {
@@ -92,14 +92,16 @@ func (s *Step) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Choice is the mechanism chosen for one part of a lane, and why no better one.
+// A Choice is the mechanism that was chosen for one part of a lane, with the reasons against
+// better ones.
 type Choice struct {
-	// Device is the device that the choice is for. It is set in plans; Choose leaves it out.
+	// Device is the device that the choice is for. Choices of a Plan have it; Choose does not set
+	// it.
 	Device    string      `json:"device,omitempty"`
 	Part      device.Part `json:"part"`
 	Mechanism string      `json:"mechanism"` // "" if none is possible
 	Reason    string      `json:"reason"`
-	// Rejected are the better mechanisms, best first.
+	// Rejected are the mechanisms that would be better but were not chosen, best first.
 	Rejected []Rejection `json:"rejected,omitempty"`
 }
 
@@ -111,30 +113,30 @@ type Rejection struct {
 
 // A Plan is the complete list of steps, made before anything changes.
 type Plan struct {
-	// Devices that the plan is for, ascending.
+	// Devices are the devices of the plan, ascending.
 	Devices []string `json:"devices"`
 	Steps   []Step   `json:"steps"`
-	// Lanes as fitted to each device, the default lane first.
+	// Lanes are the lanes on each device, the default lane first.
 	Lanes   []FittedLane `json:"lanes,omitempty"`
 	Choices []Choice     `json:"choices,omitempty"`
 	// Notes are facts that the user should know. They need no action.
 	Notes []string `json:"notes,omitempty"`
-	// Sharing are the bond's slaves that share the lanes' rates in bit/s,
-	// ascending: those that the bond sends on. It is empty if no lane has a
-	// rate in bit/s, or if each device has the full rates.
+	// Sharing are the bond's slaves that share the lanes' rates in bit/s, ascending. The bond sends
+	// on these slaves. Sharing is empty if no lane has a rate in bit/s, or if each device has the
+	// full rates.
 	Sharing []string `json:"sharing,omitempty"`
-	// Gone are devices that are no longer in the file and no longer exist,
-	// ascending. niclane's objects on them went with them.
+	// Gone are devices of an earlier plan that are no longer in the file and no longer exist,
+	// ascending. niclane's objects on them disappeared with them.
 	Gone []string `json:"gone,omitempty"`
 	// Ground identifies the plan's devices and control groups, for a later rollback.
 	Ground Ground `json:"-"`
-	// Forget are the keys of absent, unwanted objects with nothing to undo:
-	// those of devices in Gone, and others that no longer exist.
+	// Forget are the keys of objects that are absent, unwanted and need no undo: objects on devices
+	// in Gone, and others that no longer exist.
 	Forget []string `json:"-"`
 }
 
-// A Ground identifies the devices and control groups of a plan. Names do not identify them:
-// both can be renamed, and another one can get the old name.
+// A Ground identifies the devices and control groups of a plan for a later rollback. A name does
+// not identify them: both can be renamed, and a new one can get the old name.
 type Ground struct {
 	// Links are the devices, in the order of Plan.Devices.
 	Links []device.Link `json:"links,omitempty"`
@@ -142,15 +144,15 @@ type Ground struct {
 	Groups map[string]uint64 `json:"groups,omitempty"`
 }
 
-// A FittedLane is a lane on one device, as it is after the plan is applied.
+// A FittedLane is a lane on one device, as the plan makes it.
 type FittedLane struct {
 	Name   string `json:"name"`
 	Device string `json:"device"`
-	// Context is the lane's RSS context in niclane's numbering, 0 for the default.
+	// Context is the number of the lane's RSS context, 0 for the default lane.
 	Context int   `json:"context"`
 	Queues  []int `json:"queues"`
 	CPUs    []int `json:"cpus"`
-	// Receives and Sends say whether the lane has its own queues in that direction.
+	// Receives and Sends say whether the lane has its own queues for receiving and for sending.
 	Receives Place `json:"receives,omitempty"`
 	Sends    Place `json:"sends,omitempty"`
 	// Class is the lane's HTB class, "" if nothing is shaped.
@@ -159,32 +161,31 @@ type FittedLane struct {
 	// Guarantee and Ceiling are in bit/s, 0 for none.
 	Guarantee uint64 `json:"guarantee,omitempty"`
 	Ceiling   uint64 `json:"ceiling,omitempty"`
-	// Poller is the kind of poller of the lane's queues; "" means interrupts.
+	// Poller is the kind of poller of the lane's queues. "" means interrupts.
 	Poller intent.PollerKind `json:"poller,omitempty"`
 	// Aligned says that one of the lane's applications places its threads by NAPI ID.
 	Aligned bool `json:"aligned,omitempty"`
 }
 
-// A Place says where a lane receives its packets, or how it sends them.
+// A Place says in which kind of queues a lane receives or sends its packets.
 type Place string
 
 // The places of a lane's packets.
 const (
-	InQueues     Place = "queues"     // queues that no other lane has
-	OnProcessors Place = "processors" // shared queues; an XDP program moves them to the lane's processors
-	InShared     Place = "shared"     // shared queues
+	InQueues     Place = "queues"     // queues that belong to no other lane
+	OnProcessors Place = "processors" // shared queues; an XDP program moves the packets to the lane's processors
+	InShared     Place = "shared"     // queues that other lanes use too
 )
 
-// Owned are the objects that belong to niclane, from the journal: for every
-// object that niclane has written, its value before the first write.
+// Owned has the objects that belong to niclane, from the journal. For every object that niclane
+// has written, it has the value before the first write.
 type Owned struct {
 	Records []Record `json:"records,omitempty"`
-	// Keys are the keys of Records in the same order, if the caller has them
-	// already; otherwise nil.
+	// Keys are the keys of Records in the same order. nil: Make and Undo compute them.
 	Keys []string `json:"-"`
 }
 
-// A Record is one object that belongs to niclane. Original or Last is not nil.
+// A Record is one object that belongs to niclane. At least one of Original and Last is not nil.
 type Record struct {
 	// Original is the value before niclane first wrote the object; nil: absent.
 	Original device.Object

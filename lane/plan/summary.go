@@ -29,9 +29,9 @@ func (f *fit) sends() Place {
 	return InQueues
 }
 
-// WriteSummary prints, for a reader, what each lane has on each device after the plan is
-// applied, and by which mechanisms. Of the better mechanisms that are not possible, it
-// names the best.
+// WriteSummary prints what each lane has on each device after the plan is applied, and the
+// mechanism for each part. If better mechanisms are not possible, it prints only the best of
+// these.
 func WriteSummary(w io.Writer, p *Plan) error {
 	var table strings.Builder
 	tw := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
@@ -51,7 +51,7 @@ func WriteSummary(w io.Writer, p *Plan) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	for line := range strings.Lines(table.String()) { // empty last cells are padded
+	for line := range strings.Lines(table.String()) { // an empty last cell leaves spaces at the end of the line
 		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
 			return err
 		}
@@ -59,8 +59,8 @@ func WriteSummary(w io.Writer, p *Plan) error {
 	return nil
 }
 
-// better returns the best mechanism that is not possible, and why. It skips those that only
-// do not go with the mechanism of another part.
+// better returns the best of the rejected mechanisms, and the reason. It skips mechanisms that
+// are only incompatible with another part's mechanism.
 func (c *Choice) better() string {
 	for _, r := range c.Rejected {
 		if !strings.HasPrefix(r.Why, goesWith) {

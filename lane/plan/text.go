@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// WriteText prints the steps for a reader: the change, the reason, the config
-// path that asked for it, and the equivalent command line.
+// WriteText prints the steps for people. Each step has the change, the reason, the config path
+// that asked for it, and the equivalent command line.
 func WriteText(w io.Writer, steps []Step) {
 	part := device.Part("")
 	for i, s := range steps {
@@ -25,12 +25,12 @@ func WriteText(w io.Writer, steps []Step) {
 	}
 }
 
-// fewSteps is the most steps of one kind that WriteFolded prints one by one.
+// fewSteps is the largest number of similar steps that WriteFolded prints one by one.
 const fewSteps = 2
 
-// WriteFolded prints the steps like WriteText, grouped by part of a lane. Of more than
-// fewSteps steps on one device that differ only in numbers, it prints the first and counts
-// the others.
+// WriteFolded prints the steps like WriteText, grouped by part of a lane. Steps on one device are
+// similar if they differ only in numbers. If there are more than fewSteps similar steps, it
+// prints the first one and the number of the others.
 func WriteFolded(w io.Writer, devices []string, steps []Step) {
 	type kind struct {
 		part                  device.Part
@@ -84,8 +84,7 @@ func (s Step) write(w io.Writer, number int) {
 	}
 }
 
-// WriteChoices prints the mechanism for each part of a lane, and why the better
-// mechanisms were rejected.
+// WriteChoices prints the mechanism for each part of a lane, and the reasons against better ones.
 func WriteChoices(w io.Writer, choices []Choice) {
 	for _, c := range choices {
 		name := c.Mechanism

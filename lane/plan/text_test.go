@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestFolded: of more than two steps that differ only in numbers, the first is printed with
-// its number in the plan, and the others are counted.
+// TestFolded: WriteFolded prints the first of more than two similar steps with its number in the
+// plan, and counts the others.
 func TestFolded(t *testing.T) {
 	file := func(queue int) plan.Step {
 		f := device.File{Path: fmt.Sprintf("/sys/class/net/eth0/queues/tx-%d/xps_cpus", queue), Value: "1"}
