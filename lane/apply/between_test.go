@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// filters returns a card with two traffic classes beside the default, and a plan of n
-// filters.
+// filters returns a card with two traffic classes in addition to the default one, and a plan with
+// n flower filters.
 func filters(n int) (k *fakekernel.Kernel, p *plan.Plan) {
 	k = fakekernel.New(&device.State{Devices: []device.Device{{
 		Name:     "d0",
@@ -33,9 +33,9 @@ func filters(n int) (k *fakekernel.Kernel, p *plan.Plan) {
 	return k, p
 }
 
-// TestBetweenRollbacks kills a rollback, or the undo of an apply, anywhere among filters
-// that are removed together. Another program's filters for the same packets, made before
-// the next rollback, stay; niclane's own go.
+// TestBetweenRollbacks kills a rollback, or the undo of an apply, in the middle of a group of
+// filters. Before the next rollback, another program makes filters for the same packets. The next
+// rollback must remove niclane's filters and leave those of the other program.
 func TestBetweenRollbacks(t *testing.T) {
 	const n = 3
 	for name, theirs := range map[string]func(device.Flower) device.Flower{
@@ -65,8 +65,8 @@ func TestBetweenRollbacks(t *testing.T) {
 							if k.Objects()[f.Key()] != nil {
 								continue
 							}
-							// After a kill that hides the removal, two equal
-							// filters cannot be told apart.
+							// If the removal was made but not reported before the kill, niclane cannot distinguish an
+							// equal filter of another program from its own.
 							if silent := side == "after" && len(want) == kill; !silent || theirs(f) != f {
 								k.Put(theirs(f))
 								want[f.Key()] = true
@@ -89,7 +89,7 @@ func TestBetweenRollbacks(t *testing.T) {
 	}
 }
 
-// A stubborn kernel reports that it has removed a filter, but has not.
+// A stubborn kernel reports the removal of a filter, but does not remove it.
 type stubborn struct{ *fakekernel.Kernel }
 
 func (s stubborn) Write(old, next device.Object) error {
@@ -100,8 +100,8 @@ func (s stubborn) Write(old, next device.Object) error {
 	return err
 }
 
-// TestRemovedInWords: an object that is still there after its reported removal stays
-// niclane's.
+// TestRemovedInWords: the kernel reports that it has removed an object, but the object is still
+// there. The object must still be niclane's.
 func TestRemovedInWords(t *testing.T) {
 	k, p := filters(2)
 	j := applied(t, k, p, nil)

@@ -26,8 +26,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// threeCards returns the recorded card three times, as lane0 to lane2, and the
-// plan of one lanes file over all of them.
+// threeCards returns the state of the recorded emulated card three times, as lane0 to lane2, and
+// a plan of one lanes file for all three.
 func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 	t.Helper()
 	text, err := os.ReadFile("../plan/testdata/emulated.json")
@@ -52,12 +52,12 @@ func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 	return st, p
 }
 
-// TestThirdCardFails: after a failure on the last of three cards, all three are
-// as before. After a kill there, rollback restores all three.
+// TestThirdCardFails: after a failure on the last of three cards, apply must have restored all
+// three. After a kill there, rollback must restore all three.
 func TestThirdCardFails(t *testing.T) {
 	st, p := threeCards(t)
 	first := slices.IndexFunc(p.Steps, func(s plan.Step) bool { return strings.Contains(s.Key(), "lane2") })
-	// One transaction: the other two cards are complete by then.
+	// The plan is one transaction: when it begins with lane2, lane0 and lane1 are complete.
 	if first < len(p.Steps)/2 {
 		t.Fatalf("lane2's first step is number %d of %d", first+1, len(p.Steps))
 	}
@@ -84,7 +84,7 @@ func TestThirdCardFails(t *testing.T) {
 	}
 }
 
-// A failing kernel refuses the nth write to a device.
+// A failing kernel refuses the nth write to one device.
 type failing struct {
 	*apply.System
 	dev  string
@@ -109,8 +109,8 @@ func (f *failing) Write(old, next device.Object) error {
 	return f.System.Write(old, next)
 }
 
-// TestSystemThirdCardFails does the same in the kernel with three veths. The
-// third one refuses its last write.
+// TestSystemThirdCardFails is TestThirdCardFails with three veths in the kernel. The last write
+// to the third one fails.
 func TestSystemThirdCardFails(t *testing.T) {
 	const lanes = "version: 1\nglobals: {dev: [v0, w0, x0], link-rate: 1gbit, force: {queue-set: shared}}\nlanes: " +
 		"{a: {queues: 1, ports: [80], guarantee: 20%}}\n"

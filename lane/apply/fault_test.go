@@ -23,7 +23,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// same compares values. It ignores the cached fields of records.
+// same compares two values, without the cached fields of records.
 func same(t *testing.T, what string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(journal.Record{})); diff != "" {
@@ -31,25 +31,25 @@ func same(t *testing.T, what string, want, got any) {
 	}
 }
 
-// seeds is the number of starts for every golden; 0 is its fixture.
+// seeds is the number of start states for each golden. Seed 0 is the golden's own fixture.
 const seeds = 3
 
 var errInjected = errors.New("injected")
 
 var here = journal.Host{BootID: "boot", NetnsCookie: 1}
 
-// A run is a fake kernel with a plan for it.
+// A run is a fake kernel, and a plan for it.
 type run struct {
 	name   string
 	kernel *fakekernel.Kernel
 	plan   *plan.Plan
-	// before are the records of an earlier generation, original the state
-	// before it. Without an earlier generation, original is the present state.
+	// before are the records of an earlier generation. original is the state before that generation,
+	// or the present state if there is none.
 	before   []journal.Record
 	original string
 }
 
-// runs returns every golden, from every start, ready to be applied.
+// runs returns a run for every golden and every start state.
 func runs(t *testing.T) []run {
 	t.Helper()
 	var out []run
@@ -128,7 +128,8 @@ func rollBack(t *testing.T, k *fakekernel.Kernel, j *journal.Journal) {
 	}
 }
 
-// wantLeft checks that only one object was left, as another program's or not.
+// wantLeft checks that undoing left only the object key, and that the error calls it another
+// program's (foreign) or not.
 func wantLeft(t *testing.T, err error, key string, foreign bool) {
 	t.Helper()
 	left, ok := errors.AsType[apply.LeftError](err)
@@ -137,7 +138,7 @@ func wantLeft(t *testing.T, err error, key string, foreign bool) {
 	}
 }
 
-// reread returns the journal as a later process reads it.
+// reread returns the journal as another process would read it.
 func reread(t *testing.T, j *journal.Journal) *journal.Journal {
 	t.Helper()
 	b, err := j.Encode()
@@ -201,11 +202,11 @@ func TestRunAndRollback(t *testing.T) {
 			}
 			for key, want := range finals(r.plan.Steps) {
 				if want == nil && mutate.OfQueue(r.kernel.Objects()[key]) {
-					continue // the queue has it by default
+					continue // a queue has this value by default
 				}
 				if q, _ := r.kernel.Objects()["qdisc/"+r.plan.Devices[0]+"/root"].(device.Qdisc); q.Mode != "" &&
 					want != nil && want.Kind() == (device.RSSTable{}).Kind() {
-					continue // it belongs to the card's classes now
+					continue // while the card has traffic classes, the table is theirs
 				}
 				if got := r.kernel.Objects()[key]; !device.Equal(got, want) {
 					t.Errorf("%s: want %v, have %v", key, want, got)
@@ -217,7 +218,7 @@ func TestRunAndRollback(t *testing.T) {
 	}
 }
 
-// finals returns the last value that the steps give each object.
+// finals returns the value that each object has after the steps.
 func finals(steps []plan.Step) map[string]device.Object {
 	m := map[string]device.Object{}
 	for _, s := range steps {
@@ -266,7 +267,7 @@ func TestKillAtEveryStep(t *testing.T) {
 	})
 }
 
-// TestUndoAfterKill undoes only one generation, as the guardian does.
+// TestUndoAfterKill undoes only the last generation after a kill, as the guardian does.
 func TestUndoAfterKill(t *testing.T) {
 	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
 		start := k.String()
@@ -288,7 +289,8 @@ func TestUndoAfterKill(t *testing.T) {
 	})
 }
 
-// TestKillDuringRollback kills rollback at every write; a second rollback finishes.
+// TestKillDuringRollback kills a rollback at each write. A second rollback must restore
+// everything.
 func TestKillDuringRollback(t *testing.T) {
 	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
 		j := applied(t, k, r.plan, r.before)
@@ -306,8 +308,8 @@ func TestKillDuringRollback(t *testing.T) {
 	})
 }
 
-// TestUndoFailsToo makes all writes fail from one on. The report must name
-// every object that is not as before, and a later rollback must restore these.
+// TestUndoFailsToo makes every write fail from a given one on, so the undo fails too. The report
+// must name each object that is not as before. A later rollback must restore these objects.
 func TestUndoFailsToo(t *testing.T) {
 	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
 		start := k.Objects()
@@ -327,7 +329,7 @@ func TestUndoFailsToo(t *testing.T) {
 		}
 		now := k.Objects()
 		for _, s := range r.plan.Steps {
-			made := false // made and removed with another object
+			made := false // the kernel makes and removes it with another object
 			switch s.Object().(type) {
 			case device.Thread, device.CPUThread:
 				made = true
@@ -345,8 +347,8 @@ func TestUndoFailsToo(t *testing.T) {
 	})
 }
 
-// TestVanishingDevice removes the device at every write. apply returns one
-// error, and the undo reports the device's objects as gone.
+// TestVanishingDevice removes the device at each write in turn. apply must return one error, and
+// the undo must report the device's objects as gone.
 func TestVanishingDevice(t *testing.T) {
 	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
 		dev := r.plan.Devices[0]

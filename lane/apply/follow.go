@@ -16,24 +16,24 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Finder finds a device or control group that may have another name now. Without a
-// Finder, apply assumes that names never change.
+// A Finder finds a device or control group again, although its name may have changed. If a Kernel
+// is no Finder, apply assumes that names never change.
 type Finder interface {
-	// Called returns the present name of the device with was's interface
-	// number, "" if that is another device.
+	// Called returns the present name of the device was, looked up by its interface number. It
+	// returns "" if another device has that number now, or none.
 	Called(was device.Link) (string, error)
 	// Find looks for the device in all network namespaces.
 	Find(was device.Link) (observe.Present, error)
-	// Group returns the directory of the control group that o belongs to, ""
-	// for none, and its inode number, 0 if the directory does not exist.
+	// Group returns the directory of the control group that o belongs to, "" for none. id is the
+	// directory's inode number, 0 if the directory does not exist.
 	Group(o device.Object) (dir string, id uint64, err error)
 }
 
-// A MovedError says that a device is in another network namespace now, with niclane's
-// programs on it.
+// A MovedError says that a device was moved to another network namespace. niclane's programs on
+// the device moved with it.
 type MovedError struct {
 	Device string
-	// Netns is that namespace, Name the device's name there.
+	// Netns is the device's new namespace, Name its name there.
 	Netns, Name string
 }
 
@@ -44,19 +44,19 @@ func (e *MovedError) Error() string {
 		e.Device, e.Netns, e.Name, e.Name)
 }
 
-// A follower reads and writes objects by the journal's names of their devices, also after a
-// rename. For an object whose device or control group is gone, it returns unix.ENODEV, even
-// if another one has that name now.
+// A follower is a Kernel that finds renamed devices. Callers use the names in the journal; it
+// replaces them by the present names. If an object's device or control group is gone, it returns
+// unix.ENODEV, even if a new one has the same name.
 type follower struct {
 	finderKernel
 	ground plan.Ground
-	// names maps the journal's names to different present ones.
+	// names maps a device's name in the journal to its present name, if the two differ.
 	names map[string]string
-	// lost are devices that are not in this network namespace, with the reason.
+	// lost maps devices that are no longer in this network namespace to the reason.
 	lost map[string]error
 }
 
-// A finderKernel is the interface that a follower needs.
+// A finderKernel has all interfaces of a kernel that a follower needs.
 type finderKernel interface {
 	Kernel
 	ManyReader
@@ -65,7 +65,7 @@ type finderKernel interface {
 	Finder
 }
 
-// newRunner returns a runner that follows the devices in g, if k can find them.
+// newRunner returns a runner. If k can find devices, the runner follows the devices in g.
 func newRunner(k Kernel, g plan.Ground, opts Options) (*runner, error) {
 	r := &runner{k: k, opts: opts}
 	fk, ok := k.(finderKernel)
@@ -78,8 +78,8 @@ func newRunner(k Kernel, g plan.Ground, opts Options) (*runner, error) {
 	return r, err
 }
 
-// look finds the devices again, and reports whether one has another name or state than at
-// the last look.
+// look finds the present names of the devices. It reports whether, since the last look, a name
+// has changed or a device was lost.
 func (f *follower) look() (changed bool, err error) {
 	names := map[string]string{}
 	for _, was := range f.ground.Links {
@@ -113,7 +113,7 @@ func (f *follower) look() (changed bool, err error) {
 	return changed, nil
 }
 
-// look calls the follower's look. Without a follower nothing changes.
+// look finds the devices again, with follower.look. Without a follower, it reports no change.
 func (r *runner) look() (changed bool, err error) {
 	if r.follow == nil {
 		return false, nil
@@ -121,7 +121,7 @@ func (r *runner) look() (changed bool, err error) {
 	return r.follow.look()
 }
 
-// steady returns an error if a device has another name than in the journal, or is gone.
+// steady returns an error if a device is gone or does not have its name from the journal.
 func (f *follower) steady() error {
 	if _, err := f.look(); err != nil {
 		return err
@@ -139,7 +139,8 @@ func (f *follower) steady() error {
 	return nil
 }
 
-// blame adds the present names of renamed devices to an error that a device was not found.
+// blame adds the present names of renamed devices to err if err says that a device does not
+// exist.
 func (r *runner) blame(err error) error {
 	if !vanished(err) || r.steady() == nil || len(r.follow.names) == 0 {
 		return err
@@ -147,7 +148,7 @@ func (r *runner) blame(err error) error {
 	return fmt.Errorf("%w (%s)", err, strings.Join(r.follow.renamed(), ", "))
 }
 
-// renamed describes the devices that have another name now.
+// renamed returns a text for each renamed device.
 func (f *follower) renamed() []string {
 	var out []string
 	for _, was := range slices.Sorted(maps.Keys(f.names)) {
@@ -156,7 +157,8 @@ func (f *follower) renamed() []string {
 	return out
 }
 
-// there returns o with the present name of its device, or why the device is lost.
+// there returns o with the present name of its device. If the device is lost, it returns the
+// reason as an error.
 func (f *follower) there(o device.Object) (device.Object, error) {
 	if o == nil {
 		return o, nil
@@ -171,7 +173,7 @@ func (f *follower) there(o device.Object) (device.Object, error) {
 	}
 	dev := device.DeviceOf(o)
 	if why := f.lost[dev]; why != nil {
-		if _, process := o.(device.Poller); process { // the process is still here, without its device
+		if _, process := o.(device.Poller); process { // the poller's process runs without the device
 			return o, nil
 		}
 		return nil, why
@@ -193,7 +195,7 @@ func (f *follower) sameGroup(o device.Object) error {
 	return nil
 }
 
-// back returns an object with the journal's name of its device.
+// back returns o with its device's name in the journal, which is the name in as.
 func (f *follower) back(o, as device.Object) device.Object {
 	if o == nil || len(f.names) == 0 {
 		return o

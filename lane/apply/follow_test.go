@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A meddled kernel runs commands before or after one write.
+// A meddled kernel runs shell commands before or after one write.
 type meddled struct {
 	*apply.System
 	t     *testing.T
@@ -51,12 +51,13 @@ func commands(t *testing.T, lines []string) {
 	}
 }
 
-// rename returns commands that rename a device. Older kernels need it down for that.
+// rename returns commands that rename a device. On older kernels, the device must be down for
+// that.
 func rename(from, to string) []string {
 	return []string{"ip link set " + from + " down", "ip link set " + from + " name " + to, "ip link set " + to + " up"}
 }
 
-// made applies lanes with k.
+// made applies lanes with k and returns the journal.
 func made(t *testing.T, lanes string, k apply.Kernel) (*journal.Journal, error) {
 	t.Helper()
 	p := replanHere(t, lanes, plan.Owned{})
@@ -77,7 +78,8 @@ func back(t *testing.T, j *journal.Journal) (*apply.Report, error) {
 	return apply.Rollback(context.Background(), kernel(t), j, j.Head().Host, apply.Options{})
 }
 
-// onPlainVeth is onSystem without a card, because a card's maps are found by name.
+// onPlainVeth runs f like onSystem, but without an emulated card, because the maps of that card
+// are found by the device's name.
 func onPlainVeth(t *testing.T, f func(t *testing.T, lanes string)) {
 	t.Helper()
 	vethtest.Run(t, testQueues, func(t *testing.T) {
@@ -89,8 +91,8 @@ func onPlainVeth(t *testing.T, f func(t *testing.T, lanes string)) {
 	})
 }
 
-// TestSystemRenamedMeanwhile renames the device during an apply. The apply fails, and its
-// changes are undone on the renamed device.
+// TestSystemRenamedMeanwhile renames the device during an apply. The apply must fail, and undo
+// its changes on the renamed device.
 func TestSystemRenamedMeanwhile(t *testing.T) {
 	for _, at := range []int{0, 3, 7, 11} {
 		onPlainVeth(t, func(t *testing.T, lanes string) {
@@ -108,8 +110,8 @@ func TestSystemRenamedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSystemRenamedBefore renames the device between planning and applying, and gives its
-// name to another one. Nothing is written.
+// TestSystemRenamedBefore renames the device between planning and applying, and gives its old
+// name to another device. apply must write nothing.
 func TestSystemRenamedBefore(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		p := replanHere(t, lanes, plan.Owned{})
@@ -126,8 +128,8 @@ func TestSystemRenamedBefore(t *testing.T) {
 	})
 }
 
-// TestSystemRenamedLater renames the device after an apply, and gives its name to another
-// one with similar objects.
+// TestSystemRenamedLater renames the device after an apply, and gives its old name to another
+// device with similar objects.
 func TestSystemRenamedLater(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		start := dump(t)
@@ -154,8 +156,8 @@ func TestSystemRenamedLater(t *testing.T) {
 	})
 }
 
-// TestSystemMoved moves the device to another network namespace, where rollback does not
-// restore it, and back.
+// TestSystemMoved moves the device to another network namespace, where rollback must not restore
+// it. Then it moves the device back.
 func TestSystemMoved(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
@@ -197,7 +199,7 @@ func netnsOf(t *testing.T, pid int) uint64 {
 	return st.Ino
 }
 
-// TestSystemReplaced deletes the device and makes another one with its name.
+// TestSystemReplaced deletes the device and makes a new one with the same name.
 func TestSystemReplaced(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
@@ -216,8 +218,8 @@ func TestSystemReplaced(t *testing.T) {
 	})
 }
 
-// TestSystemGroupReplaced makes another control group with the same name. It keeps its
-// settings.
+// TestSystemGroupReplaced deletes a control group and makes a new one with the same name.
+// Rollback must not change the new group's settings.
 func TestSystemGroupReplaced(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
@@ -247,7 +249,7 @@ func TestSystemGroupReplaced(t *testing.T) {
 	})
 }
 
-// TestFinderGone checks a Finder's results for a device that no longer exists.
+// TestFinderGone checks what a Finder returns for a device that no longer exists.
 func TestFinderGone(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, _ string) {
 		was := observed(t).Device("v0").Link()

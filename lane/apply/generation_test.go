@@ -14,17 +14,17 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// otherLanes returns lanes with fewer queues for redis, another rank for web,
-// and one member less.
+// otherLanes changes a lanes file: fewer queues for redis, another rank for web, and one member
+// less.
 func otherLanes(lanes string) string {
 	lanes = strings.Replace(lanes, "    queues: 2\n    ports: [6379]", "    queues: 1\n    ports: [6379, 6380]", 1)
 	lanes = strings.Replace(lanes, "rank: 3", "rank: 5", 1)
 	return strings.Replace(lanes, "      - name: plain\n        ports: [80]\n", "", 1)
 }
 
-// TestSystemGenerations applies a changed config over the first one, and kills
-// it at some writes. Rollback must restore the state before the first. Planning
-// after a complete apply must give no steps.
+// TestSystemGenerations applies one lanes file, then a changed one, and kills the second apply at
+// some writes. Rollback must restore the state before the first apply. After a complete apply, a
+// new plan must have no steps.
 func TestSystemGenerations(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
 		first, start, dir := planHere(t, lanes), dump(t), t.TempDir()
@@ -60,7 +60,7 @@ func TestSystemGenerations(t *testing.T) {
 	})
 }
 
-// TestSystemUndoOfOneGeneration undoes only the second config, as a guardian
+// TestSystemUndoOfOneGeneration applies two lanes files and undoes only the second, as a guardian
 // does.
 func TestSystemUndoOfOneGeneration(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
@@ -84,7 +84,7 @@ func TestSystemUndoOfOneGeneration(t *testing.T) {
 	})
 }
 
-// journalIn returns the only journal below dir.
+// journalIn returns the only journal in the state directory of dir.
 func journalIn(t *testing.T, dir string) *journal.Journal {
 	t.Helper()
 	s, err := journal.OpenExisting(dir+"/state", thisHost(t))
@@ -103,7 +103,7 @@ func ownedIn(t *testing.T, dir string) plan.Owned {
 	return owned(journalIn(t, dir).Records())
 }
 
-// rollback rolls back what is recorded below dir, as the command does.
+// rollback rolls back the journal of journalIn, as the command does.
 func rollback(t *testing.T, dir string) (*apply.Report, error) {
 	t.Helper()
 	k := openKernel(t)

@@ -28,8 +28,8 @@ func knobs(values ...string) []device.File {
 	return out
 }
 
-// threeKnobs returns a kernel with three files, and a plan that changes them as
-// one group.
+// threeKnobs returns a kernel with three files, and a plan that changes the three files as one
+// group.
 func threeKnobs() (*fakekernel.Kernel, *plan.Plan) {
 	st := &device.State{Files: map[string]device.File{}, Devices: []device.Device{{Name: "d0"}}}
 	p := &plan.Plan{Devices: []string{"d0"}}
@@ -41,8 +41,8 @@ func threeKnobs() (*fakekernel.Kernel, *plan.Plan) {
 	return fakekernel.New(st), p
 }
 
-// A rounding kernel records which objects are read together. It rounds writes
-// of 20 and 30 down.
+// A rounding kernel changes written values of 20 and 30 to lower ones. It also records which
+// objects are read together.
 type rounding struct {
 	*fakekernel.Kernel
 	together [][]string
@@ -86,8 +86,8 @@ func TestGroupIsReadBack(t *testing.T) {
 	same(t, "read together (-want +got)", [][]string{keys, keys}, r.together[:min(2, len(r.together))])
 }
 
-// TestForeignChangeAfterAKilledGroup: after a kill, the written objects of a
-// group are known. A different value then comes from another program.
+// TestForeignChangeAfterAKilledGroup: after a kill, the journal knows which objects of the group
+// were written. If one of these has another value, another program has changed it.
 func TestForeignChangeAfterAKilledGroup(t *testing.T) {
 	k, p := threeKnobs()
 	j := newJournal(p, nil)
@@ -105,7 +105,7 @@ func TestForeignChangeAfterAKilledGroup(t *testing.T) {
 	same(t, "undone (-want +got)", want, report.Undone)
 }
 
-// TestSystemReadMany: the kernel's ReadMany must return the same as Read.
+// TestSystemReadMany checks that ReadMany returns the same values as Read, with the real kernel.
 func TestSystemReadMany(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
 		p := planHere(t, lanes)
@@ -118,7 +118,7 @@ func TestSystemReadMany(t *testing.T) {
 				byKind[s.Object().Kind()] = append(byKind[s.Object().Kind()], s.Object())
 			}
 			for kind, objects := range byKind {
-				objects = slices.Repeat(objects, 9) // more than a few
+				objects = slices.Repeat(objects, 9) // enough objects for one dump
 				many, err := k.ReadMany(objects)
 				if err != nil || len(many) != len(objects) {
 					t.Fatalf("%s, %s: %d values of %d objects, %v", when, kind, len(many), len(objects), err)
@@ -145,8 +145,8 @@ func TestSystemReadMany(t *testing.T) {
 	})
 }
 
-// threeRules returns a kernel with an applied plan of three rules, which form a
-// group.
+// threeRules returns a kernel, and the journal of an applied plan with three rules. The three
+// rules are one group.
 func threeRules(t *testing.T) (*fakekernel.Kernel, *journal.Journal, []device.Rule) {
 	t.Helper()
 	k := fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0"}}})
@@ -160,8 +160,8 @@ func threeRules(t *testing.T) (*fakekernel.Kernel, *journal.Journal, []device.Ru
 	return k, applied(t, k, p, nil), rules
 }
 
-// TestRollbackLooksOnce: rules that are removed in sequence are read together,
-// before and after, and each is judged alone.
+// TestRollbackLooksOnce: rules that are removed one after the other are read together, before and
+// after. Each rule is nevertheless judged by its own value.
 func TestRollbackLooksOnce(t *testing.T) {
 	k, j, rules := threeRules(t)
 	theirs := rules[1]
@@ -178,8 +178,8 @@ func TestRollbackLooksOnce(t *testing.T) {
 	}
 }
 
-// TestRollbackGoesOn: a rule that cannot be removed does not stop the others of
-// its group. It is tried again after them.
+// TestRollbackGoesOn: if one rule of a group cannot be removed, the others still are. Then
+// rollback tries the first one again.
 func TestRollbackGoesOn(t *testing.T) {
 	k, j, rules := threeRules(t)
 	k.Inject(fakekernel.Fault{Write: 1, When: fakekernel.Before, Err: unix.EIO})
@@ -191,8 +191,7 @@ func TestRollbackGoesOn(t *testing.T) {
 	}
 }
 
-// TestRollbackReadsBack: of several removed rules, the one that is still there
-// is reported.
+// TestRollbackReadsBack: if one of several removed rules is still there, rollback reports it.
 func TestRollbackReadsBack(t *testing.T) {
 	k, j, rules := threeRules(t)
 	_, err := apply.Rollback(context.Background(), deafTo{k, rules[1].Key()}, j, here, apply.Options{})
@@ -202,7 +201,7 @@ func TestRollbackReadsBack(t *testing.T) {
 	}
 }
 
-// deafTo is a kernel that ignores writes to one object, and reports success.
+// deafTo is a kernel that ignores writes to one object, but reports success.
 type deafTo struct {
 	*fakekernel.Kernel
 	key string

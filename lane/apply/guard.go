@@ -23,19 +23,19 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// GuardArg is the first argument of the process that StartGuard starts from the
-// running executable. The second one is RunGuard's arg.
+// GuardArg is the first argument of the guardian process, which StartGuard starts from the
+// running executable. The second argument is RunGuard's arg.
 const GuardArg = "internal-guard"
 
-// guardStart is the longest time that the guardian may take to be ready.
+// guardStart is the longest time for the guardian to start, and for its answer to a request.
 const guardStart = 20 * time.Second
 
-// guardDial is the longest time to connect to a guardian.
+// guardDial is the longest time for connecting to a guardian.
 const guardDial = 3 * time.Second
 
-// A Guard is the guardian of one apply: a process that undoes this generation
-// of the journal unless Confirm is called in time. It also does so if this
-// process and its login are killed.
+// A Guard is a connection to the guardian of one apply. The guardian is a process that undoes
+// this apply unless Confirm is called in time. It undoes it even if the applying process and its
+// login were killed.
 type Guard struct {
 	conn     *net.UnixConn
 	in       *bufio.Reader
@@ -54,10 +54,9 @@ type guardConfig struct {
 	Applier    int           `json:"applier"`
 }
 
-// StartGuard starts the guardian of j, whose plan is about to be applied, and
-// returns when it is ready. The caller holds the lock in runDir, and runs in
-// the network namespace of j. It is an error if an earlier change still waits
-// for confirmation.
+// StartGuard starts the guardian for the plan of j, before the plan is applied. It returns when
+// the guardian is ready. The caller must hold the lock in runDir and run in the network namespace
+// of j. If an earlier change still waits for confirmation, StartGuard returns an error.
 func StartGuard(j *journal.Journal, runDir, stateDir string, within time.Duration) (*Guard, error) {
 	if err := CheckPending(runDir); err != nil {
 		return nil, err
@@ -75,8 +74,8 @@ func StartGuard(j *journal.Journal, runDir, stateDir string, within time.Duratio
 		return nil, fmt.Errorf("guardian: %w", err)
 	}
 	defer theirs.Close()
-	// The child is forked from this thread, so it is in this thread's network
-	// namespace. Its standard streams are /dev/null.
+	// The child is forked from this thread, so it is in the same network namespace. Its standard
+	// streams are /dev/null.
 	cmd := exec.Command("/proc/self/exe", GuardArg, string(arg))
 	cmd.Args[0] = "niclane"
 	cmd.Dir = "/"
@@ -87,7 +86,8 @@ func StartGuard(j *journal.Journal, runDir, stateDir string, within time.Duratio
 		ours.Close()
 		return nil, fmt.Errorf("guardian: %w", err)
 	}
-	// Reaped here if it ends before this process, otherwise by init.
+	// Wait collects the exit status if the guardian ends before this process. If it ends later, init
+	// does so.
 	go cmd.Wait()
 	g := &Guard{conn: ours, in: bufio.NewReader(ours), within: within}
 	if err := g.ready(theirs); err != nil {
@@ -113,8 +113,8 @@ func socketpair() (ours *net.UnixConn, theirs *os.File, err error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// ready waits for the guardian's first messages. It first closes our copy of
-// the guardian's end, so that the stream ends if the guardian dies.
+// ready waits for the guardian's message that it is ready. It first closes this process's copy of
+// the guardian's end of the socket. Otherwise the stream would not end if the guardian dies.
 func (g *Guard) ready(theirs *os.File) error {
 	theirs.Close()
 	if err := g.conn.SetReadDeadline(time.Now().Add(guardStart)); err != nil {
@@ -136,11 +136,11 @@ func (g *Guard) ready(theirs *os.File) error {
 	}
 }
 
-// Warnings returns problems that make the guardian less safe.
+// Warnings returns problems that make it less certain that the guardian can undo the apply.
 func (g *Guard) Warnings() []string { return g.warnings }
 
-// Ended tells the guardian that apply has made all steps. The guardian then
-// waits for Confirm until the returned time.
+// Ended tells the guardian that apply has made all steps. From now on, the guardian waits for
+// Confirm, until the returned time.
 func (g *Guard) Ended() (time.Time, error) {
 	if err := g.ask("ended"); err != nil {
 		return time.Time{}, err
@@ -148,7 +148,7 @@ func (g *Guard) Ended() (time.Time, error) {
 	return time.Now().Add(g.within), g.conn.Close()
 }
 
-// Cancel tells the guardian that apply has failed and undone its steps.
+// Cancel tells the guardian that apply has failed and has undone its steps itself.
 func (g *Guard) Cancel() error {
 	return errors.Join(g.ask("cancel"), g.conn.Close())
 }
@@ -172,17 +172,17 @@ func (g *Guard) ask(word string) error {
 
 func guardSocket(runDir string) string { return filepath.Join(runDir, "guard.sock") }
 
-// pendingFile exists while a guardian watches. If the guardian was killed, the file remains
-// and shows that its change was never confirmed.
+// pendingFile is the path of a file that exists while a guardian waits for confirmation. If the
+// guardian is killed, the file remains: its change was never confirmed.
 func pendingFile(runDir string) string { return filepath.Join(runDir, "guard.json") }
 
 func lastUndo(runDir string) string { return filepath.Join(runDir, "undone.json") }
 
-// ErrNothingPending is Confirm's error if no change waits for confirmation.
+// ErrNothingPending is the error of Confirm if no change waits for confirmation.
 var ErrNothingPending = errors.New("no change waits to be confirmed")
 
-// Confirm keeps the change that waits for confirmation. Only root can do it,
-// because only root can enter runDir.
+// Confirm keeps the change that waits for confirmation. Only root can call it, because only root
+// can enter runDir.
 func Confirm(runDir string) error {
 	answer, err := askGuard(runDir, "confirm")
 	switch {
@@ -199,12 +199,12 @@ func Confirm(runDir string) error {
 	return nil
 }
 
-// nothing is the guardian's answer if its change was rolled back. The guardian then ends.
+// nothing is the guardian's answer if its change was rolled back in the meantime. The guardian
+// then ends.
 const nothing = "nothing"
 
-// CheckPending returns an error that names the change that waits for
-// confirmation, nil if there is none. Another change must wait, because undoing
-// the first one would conflict with it.
+// CheckPending returns an error if a change waits for confirmation; it names that change. No
+// other change may start before, because then the guardian could not undo the first one.
 func CheckPending(runDir string) error {
 	answer, err := askGuard(runDir, "status")
 	if errors.Is(err, ErrNothingPending) {
@@ -219,8 +219,8 @@ func CheckPending(runDir string) error {
 	return fmt.Errorf("%s: niclane confirm keeps it, niclane rollback --last undoes it", answer)
 }
 
-// Unconfirmed describes a change that was never confirmed and will not be
-// undone, because its guardian was killed; "" if there is none.
+// Unconfirmed describes a change that was not confirmed and that nothing will undo, because its
+// guardian was killed. It returns "" if there is none.
 func Unconfirmed(runDir string) string {
 	if _, err := askGuard(runDir, "status"); !errors.Is(err, ErrNothingPending) {
 		return ""
@@ -234,8 +234,8 @@ func Unconfirmed(runDir string) string {
 		c.Config, c.When.Format(time.RFC3339))
 }
 
-// orphan returns the configuration of a guardian that is gone and whose change is still in
-// force in this network namespace, nil if there is none.
+// orphan returns the configuration of a guardian that was killed, if its change is still in force
+// in this network namespace. Otherwise it returns nil.
 func orphan(runDir string) *guardConfig {
 	var c guardConfig
 	b, err := os.ReadFile(pendingFile(runDir))
@@ -252,8 +252,8 @@ func orphan(runDir string) *guardConfig {
 	return &c
 }
 
-// journal returns the journal of the guarded change and a closer to call after its use. It
-// returns nil if the journal is gone or belongs to another change.
+// journal returns the journal of the guarded change, and a closer that the caller must call
+// later. It returns nil if that journal is gone or belongs to another change.
 func (c *guardConfig) journal(here journal.Host) (*journal.Journal, io.Closer, error) {
 	s, err := journal.OpenExisting(c.StateDir, here)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -280,8 +280,8 @@ func (c *guardConfig) journalled(here journal.Host) (bool, error) {
 	return true, s.Close()
 }
 
-// askGuard asks the watching guardian. A socket without a listener is left from
-// a killed guardian.
+// askGuard sends a word to the running guardian and returns its answer. If nothing listens on the
+// socket, a killed guardian has left it; the error is then ErrNothingPending.
 func askGuard(runDir, word string) (string, error) {
 	c, err := net.DialTimeout("unix", guardSocket(runDir), guardDial)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
@@ -299,7 +299,7 @@ func askGuard(runDir, word string) (string, error) {
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
-		// It ended after it accepted the connection.
+		// The guardian ended after it had accepted the connection.
 		return "", ErrNothingPending
 	}
 	if err != nil {
@@ -308,7 +308,7 @@ func askGuard(runDir, word string) (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// An undoRecord is the record that the guardian leaves after it has undone a change.
+// An undoRecord is what the guardian writes to a file after it has undone a change.
 type undoRecord struct {
 	Config string    `json:"config"`
 	When   time.Time `json:"when"`
@@ -316,11 +316,11 @@ type undoRecord struct {
 	Error  string    `json:"error,omitempty"` // the beginning of the error
 }
 
-// recordRoom is the size in bytes of the pending file. After an undo, the guardian
-// overwrites and renames it, so it needs no new disk space then.
+// recordRoom is the size in bytes of the pending file. After an undo, the guardian overwrites the
+// file with its record and renames it. It needs no new disk space for that.
 const recordRoom = 8 << 10
 
-// padded returns v as JSON of at least recordRoom bytes.
+// padded returns v as JSON, filled up with spaces to at least recordRoom bytes.
 func padded(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	return append(b, bytes.Repeat([]byte(" "), max(recordRoom-len(b), 0))...), err
@@ -335,7 +335,7 @@ func describeLast(runDir string) string {
 	return "; " + u.String()
 }
 
-// String describes the undoing.
+// String says what was undone, when and why.
 func (u undoRecord) String() string {
 	s := fmt.Sprintf("%s was undone at %s: %s", u.Config, u.When.Format(time.RFC3339), u.Why)
 	if u.Error != "" {

@@ -23,11 +23,11 @@ import (
 	"github.com/niclane/niclane/lane/apply"
 )
 
-// patience is the longest wait for an event that must happen. An emulated guest
-// on a busy host takes much longer than other machines.
+// patience is the longest time to wait for an event that must happen. It is long because of
+// emulated guests on busy hosts.
 const patience = 2 * time.Minute
 
-// guarded runs f in its own namespaces, with a plan and the state at the start.
+// guarded runs f in its own namespaces, with a plan and a dump of the state at the start.
 func guarded(t *testing.T, f func(t *testing.T, c applierConfig, start string)) {
 	t.Helper()
 	vethtest.Run(t, testQueues, func(t *testing.T) {
@@ -36,14 +36,13 @@ func guarded(t *testing.T, f func(t *testing.T, c applierConfig, start string)) 
 		command(t, "ethtool -K v0 gro on")
 		p := planHere(t, strings.Replace(testLanes, "%s", "", 1))
 		c := quietApplier(t.TempDir(), p)
-		// A test that fails early must not leave a guardian.
+		// If the test fails early, its guardian must end.
 		defer func() { _ = apply.Confirm(c.RunDir) }()
 		f(t, c, dump(t))
 	})
 }
 
-// start starts the applier and waits for a line of its output, if the test
-// wants one.
+// start starts the applier. If line is not empty, it waits for that line of output.
 func start(t *testing.T, c applierConfig, line string) *exec.Cmd {
 	t.Helper()
 	cmd := c.command(t)
@@ -52,7 +51,7 @@ func start(t *testing.T, c applierConfig, line string) *exec.Cmd {
 	must.Do(t, err)
 	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
-		// A test that fails early must not leave the process.
+		// If the test fails early, the process must end.
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
@@ -78,7 +77,7 @@ func killSession(t *testing.T, cmd *exec.Cmd) {
 			t.Fatal(err)
 		}
 	}
-	_ = cmd.Wait() // killed
+	_ = cmd.Wait() // the process was killed, so an error is expected
 }
 
 func sessionOf(t *testing.T, leader int) []int {
@@ -95,7 +94,7 @@ func sessionOf(t *testing.T, leader int) []int {
 	return pids
 }
 
-// rollsBack rolls back what c has applied.
+// rollsBack rolls back the apply of c.
 func rollsBack(t *testing.T, c applierConfig) {
 	t.Helper()
 	if _, err := rollback(t, filepath.Dir(c.StateDir)); err != nil {
@@ -115,7 +114,7 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// undone waits until the guardian has undone everything.
+// undone waits until the guardian has undone the apply, and compares the state with start.
 func undone(t *testing.T, c applierConfig, start string) {
 	t.Helper()
 	waitFor(t, "the guardian's undo", func() bool {
@@ -149,10 +148,10 @@ func TestGuardUndoesWhatIsNotConfirmed(t *testing.T) {
 func TestGuardOutlivesTheSession(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		c.Within, c.Linger = 3*time.Second, true
-		began := time.Now() // before the end of apply, where the time starts
+		began := time.Now() // before the end of apply, when the guardian's time starts
 		cmd := start(t, c, "lingering")
 		killSession(t, cmd)
-		// In a slow guest, reading the dump alone can take that long.
+		// On a slow guest, the dump alone can take longer than c.Within.
 		if dump(t) == before && time.Since(began) < c.Within {
 			t.Error("undone at once, although apply had ended")
 		}
@@ -160,8 +159,8 @@ func TestGuardOutlivesTheSession(t *testing.T) {
 	})
 }
 
-// TestGuardOutlivesTheControlGroup ends the login as systemd does: it kills
-// every process in the control group.
+// TestGuardOutlivesTheControlGroup kills every process in the control group of the applier, as
+// systemd does at the end of a login.
 func TestGuardOutlivesTheControlGroup(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		for _, root := range []string{"/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
@@ -224,7 +223,7 @@ func TestConfirm(t *testing.T) {
 		if err := apply.CheckPending(c.RunDir); err == nil || !strings.Contains(err.Error(), testConfig) {
 			t.Errorf("pending: %v", err)
 		}
-		// The end of the login does not affect the guardian.
+		// The end of the login must not end the guardian.
 		killSession(t, cmd)
 		after := dump(t)
 		must.Do(t, apply.Confirm(c.RunDir))
@@ -280,8 +279,8 @@ func TestRollbackBeforeConfirm(t *testing.T) {
 	})
 }
 
-// TestGuardAfterRollback: the guardian does not report a change as undone that was rolled
-// back before.
+// TestGuardAfterRollback: if a change was rolled back before, the guardian must not report that
+// it has undone it.
 func TestGuardAfterRollback(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		c.Within, c.Linger = 2*time.Second, true
@@ -299,8 +298,8 @@ func TestGuardAfterRollback(t *testing.T) {
 	})
 }
 
-// TestGuardOnAFullDisk fills the file system of the run and state directories
-// while the guardian watches.
+// TestGuardOnAFullDisk fills the file system of the run and state directories while the guardian
+// waits.
 func TestGuardOnAFullDisk(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		dir := filepath.Dir(c.RunDir)
@@ -330,8 +329,8 @@ func TestGuardOnAFullDisk(t *testing.T) {
 	})
 }
 
-// TestGuardKilled kills the guardian. Its change is reported as unconfirmed until it is
-// confirmed or rolled back.
+// TestGuardKilled kills the guardian. The change must then be reported as unconfirmed, until it
+// is confirmed or rolled back.
 func TestGuardKilled(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, _ string) {
 		c.Within, c.Linger = time.Hour, true

@@ -24,8 +24,8 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// RunGuard runs the guardian until it ends. arg comes from StartGuard; file
-// descriptor 3 is the connection to it.
+// RunGuard runs the guardian until it ends. arg comes from StartGuard. File descriptor 3 is the
+// connection to the process that called StartGuard.
 func RunGuard(arg string) error {
 	signal.Ignore(unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN,
 		unix.SIGTTOU)
@@ -57,7 +57,8 @@ type guardian struct {
 	questions chan question
 }
 
-// leave gives up the socket once. A second time, the socket may belong to the next guardian.
+// leave removes the socket and the pending file. Only the first call does so: later, the socket
+// may belong to the next guardian.
 func (g *guardian) leave() {
 	if g.left {
 		return
@@ -68,8 +69,7 @@ func (g *guardian) leave() {
 	os.Remove(guardSocket(g.RunDir))
 }
 
-// start prepares everything that could fail later. After this, undoing needs
-// only the journal.
+// start prepares everything that could fail later. After this, an undo needs only the journal.
 func (g *guardian) start() (err error) {
 	if g.applier, err = unix.PidfdOpen(g.Applier, 0); err != nil {
 		return fmt.Errorf("process %d: %w", g.Applier, err)
@@ -91,7 +91,7 @@ func (g *guardian) start() (err error) {
 	if err := g.arm(); err != nil {
 		return err
 	}
-	// The applier holds the lock, and has checked that there is no listener.
+	// The applier holds the lock and has checked that no guardian listens, so the socket is unused.
 	if err := os.Remove(guardSocket(g.RunDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -113,8 +113,8 @@ func (g *guardian) start() (err error) {
 	return err
 }
 
-// arm sets the timer to the full time from now. CLOCK_BOOTTIME continues while
-// the machine is suspended.
+// arm sets the timer to the full time from now. The timer uses CLOCK_BOOTTIME, which continues
+// while the machine is suspended.
 func (g *guardian) arm() error {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(g.Within.Nanoseconds(), 1))}
 	fd := int(g.timer.Fd())
@@ -126,27 +126,27 @@ func (g *guardian) arm() error {
 }
 
 func (g *guardian) tell(line string) {
-	// The applier may be gone; the guardian continues all the same.
+	// An error means that the applier is gone. The guardian continues without it.
 	_, _ = fmt.Fprintln(g.link, line)
 }
 
-// maxAskers is the most connections; one more closes the oldest.
+// maxAskers is the largest number of connections. One more connection closes the oldest.
 const maxAskers = 64
 
-// A question comes over the socket and gets one line as the answer.
+// A question is one line that came over the socket. It gets one line as the answer.
 type question struct {
 	word string
 	conn net.Conn
 }
 
-// answer sends the answer. The asker may be gone by now; its question still counts.
+// answer sends the answer. It ignores errors: the asker may be gone, but its question has taken
+// effect.
 func (q question) answer(line string) {
 	_ = q.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = fmt.Fprintln(q.conn, line)
 }
 
-// watch waits, without polling, for the applier, for questions and for the
-// deadline.
+// watch waits for the applier, for questions and for the deadline. It does not poll.
 func (g *guardian) watch() error {
 	applier, late := make(chan string), make(chan error, 1)
 	g.questions = make(chan question)
@@ -157,7 +157,8 @@ func (g *guardian) watch() error {
 		_, err := g.timer.Read(b[:])
 		late <- err
 	}()
-	// In case reading the timer fails. This one stops while the machine is suspended.
+	// The backstop is for the case that the timer cannot be read. It does not count the time while
+	// the machine is suspended.
 	backstop := time.NewTimer(g.Within + backstopAfter)
 	defer backstop.Stop()
 	for {
@@ -183,7 +184,7 @@ func (g *guardian) watch() error {
 		case q := <-g.questions:
 			answer, done := g.reply(q.word)
 			if done {
-				g.leave() // before the asker continues, perhaps with another change
+				g.leave() // before the answer, because the asker may then start the next change
 			}
 			q.answer(answer)
 			if done {
@@ -215,7 +216,7 @@ func (g *guardian) serve(out chan<- question) {
 			return
 		}
 		if err != nil {
-			time.Sleep(undoPause) // no memory or no descriptors
+			time.Sleep(undoPause) // no memory or no file descriptors: wait a moment
 			continue
 		}
 		go func() {
@@ -228,7 +229,7 @@ func (g *guardian) serve(out chan<- question) {
 	}
 }
 
-// reply returns the answer to a question. done says that there is nothing more to guard.
+// reply returns the answer to a question. done says that the guardian has nothing left to do.
 func (g *guardian) reply(word string) (answer string, done bool) {
 	switch word {
 	case "status":
@@ -255,7 +256,7 @@ func (g *guardian) reply(word string) (answer string, done bool) {
 	return fmt.Sprintf("%q is not understood", word), false
 }
 
-// undo undoes the change and records that.
+// undo undoes the change and writes a record of that.
 func (g *guardian) undo(why string) error {
 	go func() {
 		for q := range g.questions {
@@ -265,7 +266,7 @@ func (g *guardian) undo(why string) error {
 	there, err := g.rollBack()
 	for try := 1; again(err) && try <= undoTries; try++ {
 		time.Sleep(min(time.Duration(try)*undoPause, time.Second))
-		// Do not use a connection again that has failed.
+		// Do not reuse a connection that has failed.
 		k, kerr := NewKernel(g.RunDir)
 		if kerr != nil {
 			continue
@@ -297,21 +298,21 @@ func (g *guardian) undo(why string) error {
 	return errors.Join(err, jerr)
 }
 
-// undoTries is the most retries of undoing. undoPause, times the number of the retry, is
-// the pause before it.
+// undoTries is how often undo tries again. The pause before each try is undoPause times the
+// number of the try, at most a second.
 const (
 	undoTries = 30
 	undoPause = 10 * time.Millisecond
 )
 
-// backstopAfter is the delay of the backstop after the timer.
+// backstopAfter is the time between the end of the timer and that of the backstop.
 const backstopAfter = time.Second
 
-// logWait is the longest wait for a system log that does not accept messages.
+// logWait is the longest time to wait for a system log that accepts no messages.
 const logWait = 2 * time.Second
 
-// again reports whether to try undoing again. Objects that other programs have changed are no
-// reason.
+// again reports whether to try the undo again. It does not if only objects are left that other
+// programs have changed.
 func again(err error) bool {
 	var left LeftError
 	if !errors.As(err, &left) {
@@ -320,10 +321,10 @@ func again(err error) bool {
 	return slices.ContainsFunc(left, func(l Left) bool { return !l.Foreign })
 }
 
-// rollBack undoes the change. there is false if the change is already rolled back.
+// rollBack undoes the change. there is false if the change was rolled back before.
 func (g *guardian) rollBack() (there bool, err error) {
 	if !g.ended {
-		// The applier is dead or hangs; it must not write any more.
+		// The applier is dead or hangs. Kill it, so that it writes nothing more.
 		if err := unix.PidfdSendSignal(g.applier, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 			return true, fmt.Errorf("kill process %d: %w", g.Applier, err)
 		}
@@ -342,7 +343,8 @@ func (g *guardian) rollBack() (there bool, err error) {
 	return true, err
 }
 
-// record turns the pending file into the record of the undoing, in the same disk space.
+// record overwrites the pending file with the record of the undo and renames it, so that it needs
+// no new disk space.
 func (g *guardian) record(u undoRecord) error {
 	b, err := padded(u)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Drivers make new queues when channels or the card's traffic classes change, and forget
-// settings of other programs: interrupt affinity and moderation. With the classes, some
-// also change the number of channels and delete all steering rules (ice:
-// ice_setup_tc_mqprio_qdisc, ice_remove_q_channels).
+// When channels or the card's traffic classes change, drivers make new queues and lose settings
+// of other programs on the old ones: interrupt affinity and moderation. If classes change, some
+// drivers also change the number of channels and delete all steering rules (ice:
+// ice_setup_tc_mqprio_qdisc, ice_remove_q_channels). This file saves and restores these settings.
 
-// rebuilt returns the device for which a write makes the driver recreate its queues, "" if
-// none. classes says that it may also lose steering rules and channels.
+// rebuilt returns the device whose queues the driver makes again for this write, "" if none. If
+// classes is true, the driver may also delete steering rules and change the channels.
 func rebuilt(old, next device.Object) (dev string, classes bool) {
 	for _, o := range []device.Object{old, next} {
 		switch o := o.(type) {
@@ -31,14 +31,14 @@ func rebuilt(old, next device.Object) (dev string, classes bool) {
 	return "", false
 }
 
-// queueSettings are the settings of other programs on a device's queues.
+// queueSettings are settings of other programs that a driver may lose.
 type queueSettings struct {
 	queues   []device.Object // Affinity and Coalesce objects
 	channels device.Object   // nil for none
 	rules    []ethtool.RawRule
 }
 
-// keep reads the settings that the driver may forget after a write to dev.
+// keep reads the settings that the driver may lose with a write to dev.
 func (s *System) keep(dev string, classes bool) (k queueSettings, err error) {
 	c, err := s.Read(device.Channels{Dev: dev})
 	if err != nil {
@@ -75,8 +75,8 @@ func (s *System) keep(dev string, classes bool) (k queueSettings, err error) {
 	return k, err
 }
 
-// restoreKept restores the settings that have changed. It skips queues that are
-// gone.
+// restoreKept writes the settings that have changed back. It skips settings of queues that no
+// longer exist.
 func (s *System) restoreKept(dev string, k queueSettings) error {
 	var errs []error
 	put := func(o device.Object) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apply is the only package that writes to the kernel. It runs the
-// steps of a plan, reads each object back, records the progress in the journal,
-// and undoes its steps if one fails. It decides nothing: the plan says what to
-// write, the journal what to restore. It refuses to change an object that is
-// not as the plan found it, to remove an object that other programs' objects
-// depend on, and to work beside another applier.
+// Package apply is the only package that writes to the kernel. It runs the steps of a plan, reads
+// each object back, records the progress in the journal, and undoes its steps if one fails. It
+// decides nothing: the plan says what to write, the journal what to restore. It refuses to change
+// an object that is not as the plan found it, to remove an object on which objects of other
+// programs depend, and to run while another process applies.
 package apply
 
 import (
@@ -18,42 +17,41 @@ import (
 
 // A Kernel reads and writes single objects.
 type Kernel interface {
-	// Read returns the present value of the object with o's identity, nil if
-	// there is none. For a device that does not exist, it returns unix.ENODEV
-	// or an absent object.
+	// Read returns the present value of the object with o's key, nil if it does not exist. If its
+	// device does not exist, Read returns unix.ENODEV or nil.
 	Read(o device.Object) (device.Object, error)
-	// Write changes the object from old, its present value, to next. nil means
-	// absent; at most one is nil.
+	// Write changes the object from old, its present value, to next. nil means that it does not
+	// exist; only one of the two may be nil.
 	Write(old, next device.Object) error
 }
 
-// A ManyReader reads objects of one kind in fewer calls than one each.
+// A ManyReader can read several objects of one kind with fewer calls than one for each.
 type ManyReader interface {
 	// ReadMany returns the result of Read for each object, in their order.
 	ReadMany(objects []device.Object) ([]device.Object, error)
 }
 
-// An Occupier lists the objects that depend on an object, as one text each:
-// filters on a clsact qdisc, classes of an HTB. The kernel removes these
-// together with the object, so apply does not remove an occupied object.
+// An Occupier lists the objects that depend on an object, such as filters on a clsact qdisc or
+// classes of an HTB. Each is described by one text. The kernel removes them together with the
+// object, so apply does not remove an object that has any.
 type Occupier interface {
 	Occupants(o device.Object) ([]string, error)
 }
 
-// An Evictor removes those occupants of an object that the kernel does not remove with it:
-// rules that lead to an RSS context. who is a part of the result of Occupants. evicted are
-// the removed ones, also with an error.
+// An Evictor removes objects that depend on an object and that the kernel does not remove with
+// it, such as rules that lead to an RSS context. who is a part of the result of Occupants.
+// evicted are the texts of the removed objects, even if there is an error.
 type Evictor interface {
 	Evict(o device.Object, who []string) (evicted []string, err error)
 }
 
-// implicit reports whether the kernel makes and removes the object together
-// with another one. Creating it then changes the kernel's value, and removing
-// it is left to the other object.
+// implicit reports whether the kernel makes and removes the object together with another one. To
+// make such an object, apply changes the value that the kernel gave it; apply does not remove it,
+// because the kernel does so with the other object.
 func implicit(o device.Object) bool { return maker(o) != nil || queueDevice(o) != "" }
 
-// maker returns the object that an implicit one comes and goes with at every
-// change, nil for all others. Only its identity is filled in.
+// maker returns the object with which the kernel makes and removes o, at every change of that
+// object. It returns nil if there is none. Only the fields of the key are set.
 func maker(o device.Object) device.Object {
 	switch t := o.(type) {
 	case device.Thread:
@@ -64,8 +62,8 @@ func maker(o device.Object) device.Object {
 	return nil
 }
 
-// queueDevice returns the device of an object that comes and goes with a queue
-// when the number of channels changes; "" for all others.
+// queueDevice returns the device of an object that belongs to a queue. If the number of channels
+// changes, the kernel makes and removes such objects. It returns "" for all others.
 func queueDevice(o device.Object) string {
 	if device.QueueOf(o) < 0 {
 		return ""
@@ -73,9 +71,9 @@ func queueDevice(o device.Object) string {
 	return device.DeviceOf(o)
 }
 
-// another reports whether the present object has replaced the written one: the kernel never
-// changes a qdisc's kind or handle, or a program's name. A program whose name could not be
-// read may be the written one.
+// another reports whether another program has replaced the object that niclane has written. The
+// kernel never changes a qdisc's type or handle, or a program's name, so another value of these
+// means another object. A program whose name could not be read may be niclane's.
 func another(present, written device.Object) bool {
 	switch p := present.(type) {
 	case device.Qdisc:

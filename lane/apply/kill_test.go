@@ -61,15 +61,15 @@ lanes:
         remote-addrs: ["fd00:77::2"]
 `
 
-// onSystem runs f in its own namespaces, on a veth with an emulated card that
-// has another program's settings, filters and rules.
+// onSystem runs f in its own namespaces. There is a veth with an emulated card, with settings,
+// filters and rules of another program.
 func onSystem(t *testing.T, f func(t *testing.T, lanes string)) {
 	t.Helper()
 	onSeededSystem(t, 1, f)
 }
 
-// onSeededSystem is onSystem with a start that depends on the seed. Odd seeds
-// have another program's filters, even ones have no clsact.
+// onSeededSystem is like onSystem, with a start state that depends on the seed. With an odd seed,
+// another program has filters; with an even one, there is no clsact.
 func onSeededSystem(t *testing.T, seed uint64, f func(t *testing.T, lanes string)) {
 	t.Helper()
 	vethtest.Run(t, testQueues, func(t *testing.T) {
@@ -101,8 +101,8 @@ func onSeededSystem(t *testing.T, seed uint64, f func(t *testing.T, lanes string
 	})
 }
 
-// foreignObjects sets a table and a rule of the card, and NAPI values, as
-// another program would.
+// foreignObjects sets a table and a rule of the card, and NAPI values, as another program would
+// do.
 func foreignObjects(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	k := openKernel(t)
@@ -117,7 +117,8 @@ func foreignObjects(t *testing.T, r *rand.Rand) {
 	}
 	objects := []device.Object{table, device.Rule{Dev: "v0", Queue: r.IntN(2),
 		Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 40000}}}
-	// Before napi-set took threaded (Linux 6.17), a NAPI has no value to keep.
+	// Before Linux 6.17, napi-set cannot set "threaded", so a NAPI has no value that niclane would
+	// have to restore.
 	st := lanetest.Observe(t, "v0")
 	for q := range testQueues {
 		if !st.Capabilities.Has(device.CapNAPIThread) {
@@ -138,14 +139,14 @@ func foreignObjects(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// setQueueFile writes a file of one of v0's queues.
+// setQueueFile writes a sysfs file of one of v0's queues.
 func setQueueFile(t *testing.T, name, value string) {
 	t.Helper()
 	must.Do(t, os.WriteFile(filepath.Join(sysfs, "class/net/v0/queues", name), []byte(value), 0))
 }
 
-// sysfs is the mount point of the thread's own sysfs, in its own mount
-// namespace. The one at /sys shows another network namespace.
+// sysfs is where the test mounts sysfs for its own network namespace. /sys shows that of another
+// namespace.
 const sysfs = "/run/nla-sysfs"
 
 func mountSysfs(t *testing.T) {
@@ -154,11 +155,11 @@ func mountSysfs(t *testing.T) {
 	must.Do(t, unix.Mount("sysfs", sysfs, "sysfs", 0, ""))
 }
 
-// cgroupPrefix is the prefix of the names of this process's control groups.
+// cgroupPrefix is how the names of this process's control groups begin.
 func cgroupPrefix() string { return fmt.Sprintf("nla-test-%d-", os.Getpid()) }
 
-// makeCgroup makes a control group with its own cpuset values, if the machine
-// allows it, and returns the config line that names it.
+// makeCgroup makes a control group with its own cpuset values, and returns the line of the lanes
+// file that names it. If the machine does not allow that, it returns "".
 func makeCgroup(t *testing.T) string {
 	t.Helper()
 	root := "/sys/fs/cgroup/cpuset"
@@ -192,11 +193,10 @@ func command(t *testing.T, line string) string {
 	return string(out)
 }
 
-// volatile matches values that the kernel assigns or counts; a plan writes none
-// of them.
+// volatile matches values that the kernel assigns or counts. No plan writes them.
 var volatile = regexp.MustCompile(`"id":[0-9]+|"expires":[0-9]+|"jited":[a-z]+`)
 
-// dump returns everything that a plan can write, as other programs show it.
+// dump returns the output of other programs for everything that a plan can write.
 func dump(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -243,7 +243,7 @@ func dumpFiles(t *testing.T, b *strings.Builder, root string) {
 		if err == nil {
 			fmt.Fprintf(b, "%s: %s\n", path, strings.TrimSpace(string(text)))
 		}
-		return nil // write-only, or not supported
+		return nil // the file is write-only or not supported
 	})
 	must.Do(t, err)
 }
@@ -255,7 +255,7 @@ func observed(t *testing.T) *device.State {
 	return st
 }
 
-// planHere plans lanes for the present system.
+// planHere plans lanes for the present state of the system.
 func planHere(t *testing.T, lanes string) *plan.Plan {
 	t.Helper()
 	p := replanHere(t, lanes, plan.Owned{})
@@ -265,7 +265,7 @@ func planHere(t *testing.T, lanes string) *plan.Plan {
 	return p
 }
 
-// replanHere plans lanes for the present system, with the objects already owned.
+// replanHere plans lanes for the present state of the system. owned are niclane's objects.
 func replanHere(t *testing.T, lanes string, owned plan.Owned) *plan.Plan {
 	t.Helper()
 	opts := observe.Options{Devices: []string{"v0"}}
@@ -285,8 +285,8 @@ func wantDump(t *testing.T, when, want string) {
 	same(t, when+" (-want +got)", strings.Split(want, "\n"), strings.Split(dump(t), "\n"))
 }
 
-// TestSystemKill kills apply with SIGKILL before and after every write to the
-// kernel. Rollback must restore the full dump.
+// TestSystemKill kills apply with SIGKILL before and after each write to the kernel. Rollback
+// must restore everything: the dump must be as before.
 func TestSystemKill(t *testing.T) {
 	for _, seed := range []uint64{1, 2} {
 		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) { killEverywhere(t, seed) })
@@ -338,7 +338,7 @@ func kinds(p *plan.Plan) map[string]int {
 	return m
 }
 
-// TestSystemFailure makes every write fail in turn; apply itself must restore.
+// TestSystemFailure makes each write fail in turn. apply itself must then restore everything.
 func TestSystemFailure(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
 		p := planHere(t, lanes)

@@ -20,8 +20,8 @@ import (
 // DefaultRunDir is the directory of the lock and the guardian's socket.
 const DefaultRunDir = "/run/niclane"
 
-// A Lock is held by the only process that may write. The kernel releases it
-// when the process ends in any way (flock(2)).
+// A Lock allows this process, and no other, to write. The kernel releases it when the process
+// ends for any reason (flock(2)).
 type Lock struct{ f *os.File }
 
 // A Holder is the process that holds the lock.
@@ -34,7 +34,7 @@ type Holder struct {
 // A LockedError names the process that holds the lock.
 type LockedError struct {
 	Holder Holder
-	// Err is why waiting ended, nil if the caller did not wait.
+	// Err is the reason why waiting ended; nil if the caller did not wait.
 	Err error
 }
 
@@ -50,14 +50,14 @@ func (e *LockedError) Error() string {
 		e.Holder.PID, strings.Join(e.Holder.Command, " "), e.Holder.Since.Format(time.RFC3339))
 }
 
-// TryLock takes the lock in dir, which it creates (mode 0700) if it does not
-// exist. If another process holds it, the error is a *LockedError.
+// TryLock takes the lock in dir. It creates dir (mode 0700) if necessary. If another process
+// holds the lock, the error is a *LockedError.
 func TryLock(dir string) (*Lock, error) { return TryLockNamed(dir, lockName) }
 
 // lockName is the file name of the writers' lock.
 const lockName = "lock"
 
-// TryLockNamed is TryLock for another lock, by its file name.
+// TryLockNamed is like TryLock, with another lock file in dir.
 func TryLockNamed(dir, name string) (*Lock, error) {
 	f, err := openLock(dir, name)
 	if err != nil {
@@ -77,7 +77,7 @@ func TryLockNamed(dir, name string) (*Lock, error) {
 	}
 }
 
-// WaitLock is like TryLock, but waits until the holder releases the lock or ctx ends.
+// WaitLock is like TryLock, but waits until the lock is released or ctx ends.
 func WaitLock(ctx context.Context, dir string) (*Lock, error) {
 	f, err := openLock(dir, lockName)
 	if err != nil {
@@ -85,8 +85,8 @@ func WaitLock(ctx context.Context, dir string) (*Lock, error) {
 	}
 	got := make(chan error, 1)
 	go func() {
-		// This blocks in the kernel. If ctx ends first, the goroutine gets the
-		// lock after the holder, releases it and ends.
+		// Flock blocks in the kernel. If ctx ends first, this goroutine still waits for the lock, then
+		// releases it and ends.
 		for {
 			err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
 			if err != unix.EINTR {
@@ -111,9 +111,9 @@ func WaitLock(ctx context.Context, dir string) (*Lock, error) {
 
 // Unlock releases the lock.
 func (l *Lock) Unlock() error {
-	// Closing alone releases the lock only after a freshly forked child has closed its copy
-	// (flock(2)). One byte keeps the file's page, so that the next holder can write its
-	// name on a full file system.
+	// Closing alone would not release the lock while a child that was just forked has a copy of the
+	// descriptor (flock(2)). The file keeps one byte, and thus its page: the next holder can then
+	// write its name even if the file system is full.
 	return errors.Join(l.f.Truncate(1), unix.Flock(int(l.f.Fd()), unix.LOCK_UN), l.f.Close())
 }
 
@@ -125,7 +125,7 @@ func openLock(dir, name string) (*os.File, error) {
 		}
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if errors.Is(err, fs.ErrNotExist) && try < 10 {
-			continue // a lab that ends removes the directory if it is empty
+			continue // a lab that ended has removed the directory, because it was empty
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock: %w", err)
@@ -152,8 +152,8 @@ func runDir(dir string) error {
 	return nil
 }
 
-// identify writes the holder of the lock for other processes to read. On a full
-// /run it cannot, but holds the lock all the same.
+// identify writes the holder's name into the lock file for other processes. If /run is full, that
+// fails, but this process holds the lock anyway.
 func identify(f *os.File) {
 	b, err := json.Marshal(Holder{PID: os.Getpid(), Command: os.Args, Since: time.Now().UTC().Round(time.Second)})
 	if err == nil && f.Truncate(1) == nil {
@@ -161,7 +161,7 @@ func identify(f *os.File) {
 	}
 }
 
-// readHolder returns a zero Holder if there is nothing to read yet.
+// readHolder returns the holder's name from the lock file, or a zero Holder if there is none yet.
 func readHolder(f *os.File) Holder {
 	var h Holder
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<16))

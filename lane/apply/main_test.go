@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestMain lets the test executable also run as the applier and the guardian.
+// TestMain also lets the test executable run as the applier and as the guardian.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 {
 		switch os.Args[1] {
@@ -44,21 +44,22 @@ func exit(err error) {
 
 const applierArg = "test-applier"
 
-// An applierConfig tells an applier process what to apply and when to die.
+// An applierConfig tells an applier process what to apply, and at which write to fail, hang or
+// die.
 type applierConfig struct {
 	StateDir, RunDir string
 	Plan             *plan.Plan
-	// Kill is the number of the write at which the process gets SIGKILL, -1 for
-	// none. After says after the write instead of before.
+	// Kill is the number of the write at which the process gets SIGKILL, -1 for none. After means
+	// that it gets it after the write, otherwise before.
 	Kill  int
 	After bool
-	// Hang is the number of the write before which the process hangs, -1 for none.
+	// Hang is the number of the write at which the process hangs instead of writing, -1 for none.
 	Hang int
 	// Fail is the number of the write that fails, -1 for none.
 	Fail int
-	// Within starts a guardian with this time; 0: none.
+	// Within is the time in which the guardian must be confirmed; 0: no guardian.
 	Within time.Duration
-	// Linger keeps the process running after apply.
+	// Linger keeps the process running after the apply.
 	Linger bool
 	// Cgroups are directories of control groups that the process moves to first.
 	Cgroups []string
@@ -68,8 +69,8 @@ func quietApplier(dir string, p *plan.Plan) applierConfig {
 	return applierConfig{StateDir: dir + "/state", RunDir: dir + "/run", Plan: p, Kill: -1, Hang: -1, Fail: -1}
 }
 
-// command returns the command that runs the applier in the namespaces of the
-// calling thread, as the leader of its own session.
+// command returns the command for an applier in the namespaces of the calling thread. The process
+// leads its own session.
 func (c applierConfig) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	arg, err := json.Marshal(c)
@@ -80,7 +81,7 @@ func (c applierConfig) command(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// output runs the applier to its end and returns its output.
+// output runs the applier until it ends, and returns its output.
 func (c applierConfig) output(t *testing.T) ([]byte, error) {
 	t.Helper()
 	cmd := c.command(t)
@@ -150,7 +151,7 @@ func applier(arg string) error {
 
 const testConfig = "/etc/niclane/test.yaml"
 
-// A mortal kernel kills, hangs or fails its process at one write.
+// A mortal kernel kills its process, hangs, or returns an error at one write.
 type mortal struct {
 	*apply.System
 	c applierConfig
@@ -199,7 +200,7 @@ func thisHost(t *testing.T) journal.Host {
 	return host
 }
 
-// memoryJournal returns a journal of this host without a file.
+// memoryJournal returns a journal for this host that exists only in memory.
 func memoryJournal(t *testing.T, h journal.Head) *journal.Journal {
 	t.Helper()
 	h.Host = thisHost(t)

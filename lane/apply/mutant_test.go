@@ -19,8 +19,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A watched kernel checks the fence after every write: a queue may be in only
-// one table, the default one or a lane's.
+// A watched kernel checks after every write that each queue is in only one RSS table: the default
+// one, or that of one lane.
 type watched struct {
 	*fakekernel.Kernel
 	breach error
@@ -35,7 +35,7 @@ func (w *watched) Write(old, next device.Object) error {
 }
 
 func fenced(objects map[string]device.Object) error {
-	owner := map[string]string{} // table, by device and queue
+	owner := map[string]string{} // table that has the queue, by device and queue
 	for key, o := range objects {
 		t, ok := o.(device.RSSTable)
 		if !ok {
@@ -52,7 +52,7 @@ func fenced(objects map[string]device.Object) error {
 	return nil
 }
 
-// lanes reports whether a device has a context beside the default.
+// lanes reports whether a device has RSS contexts other than the default.
 func lanes(objects map[string]device.Object, dev string) bool {
 	for _, o := range objects {
 		if t, ok := o.(device.RSSTable); ok && t.Dev == dev && t.Context != 0 {
@@ -62,8 +62,8 @@ func lanes(objects map[string]device.Object, dev string) bool {
 	return false
 }
 
-// check returns an error if a plan cannot be applied, does not reach the wanted
-// state, breaks the fence on the way, or cannot be rolled back.
+// check returns an error if a plan cannot be applied, does not reach the wanted state, ever has a
+// queue in two tables, or cannot be rolled back.
 func check(c golden.Case, r run, steps []plan.Step) error {
 	p := &plan.Plan{Devices: r.plan.Devices, Steps: steps}
 	k := &watched{Kernel: r.kernel.Clone()}
@@ -87,7 +87,7 @@ func check(c golden.Case, r run, steps []plan.Step) error {
 	return k.breach
 }
 
-// TestMutants tests the checks: each of about a thousand wrong plans must fail.
+// TestMutants tests the checks: about a thousand wrong plans, made by mutation, must each fail.
 func TestMutants(t *testing.T) {
 	total := 0
 	for _, c := range golden.Cases(t, "../plan/testdata") {
@@ -111,8 +111,8 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d mutants", total)
 }
 
-// TestLostUndo removes one record after the other from the journal. The rest
-// must not look like a full rollback.
+// TestLostUndo removes one record after another from the journal. A rollback without that record
+// must not look like a full one.
 func TestLostUndo(t *testing.T) {
 	for _, c := range golden.Cases(t, "../plan/testdata") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestLostUndo(t *testing.T) {
 	}
 }
 
-// goesWith reports whether the kernel removes the object together with another
-// one of the records.
+// goesWith reports whether the kernel removes the lost object together with an object of the
+// other records.
 func goesWith(lost journal.Record, records []journal.Record) bool {
 	return slices.ContainsFunc(records, func(r journal.Record) bool {
 		o := lost.Last

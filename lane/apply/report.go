@@ -13,45 +13,44 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Report is the state that was really reached.
+// A Report describes what an apply or rollback has really done.
 type Report struct {
-	// Done are the keys of the steps that were made and read back, in order,
-	// including those undone again.
+	// Done are the keys of the steps that were made and read back, in order. Steps that were undone
+	// later are included.
 	Done []string `json:"done,omitempty"`
 	// Undone are the keys of the restored objects, in order.
 	Undone []string `json:"undone,omitempty"`
-	// Gone are objects that no longer exist, or whose device no longer exists.
-	// There is nothing to restore.
+	// Gone are objects that no longer exist, alone or with their device. Nothing is left to restore.
 	Gone []string `json:"gone,omitempty"`
-	// Left are objects that do not have their values from before niclane.
+	// Left are objects that do not have their value from before niclane.
 	Left []Left `json:"left,omitempty"`
-	// Removed are other programs' objects that Force has removed.
+	// Removed are objects of other programs that were removed because of Options.Force.
 	Removed []string `json:"removed,omitempty"`
-	// Objects is the number of objects to restore.
+	// Objects is the number of objects to restore, including those in Undone, Gone and Left.
 	Objects int `json:"objects,omitempty"`
-	// Rebooted says that the journal is of an earlier boot: the kernel state is
-	// gone, and there was nothing to undo.
+	// Rebooted says that the journal is from an earlier boot. The kernel state of that boot is gone,
+	// so there was nothing to undo.
 	Rebooted bool `json:"rebooted,omitempty"`
-	// Warnings are problems other than with objects, for example a progress
-	// line that could not be written.
+	// Warnings are problems that are not about an object, such as a line of progress that could not
+	// be written.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// A Left is an object that could not, or must not, be restored.
+// A Left is an object that could not be restored, or must not be.
 type Left struct {
 	Key string `json:"key"`
 	Why string `json:"why"`
-	// Foreign says that another program changed or uses the object. Force
-	// overrides that.
+	// Foreign says that the object was not restored because another program has changed or uses it.
+	// With Options.Force, it would be.
 	Foreign bool `json:"foreign,omitempty"`
-	// transient says that the next try may restore it.
+	// transient says that another try may restore the object.
 	transient bool
 }
 
-// A LeftError lists the objects that undoing has left.
+// A LeftError lists the objects that an undo did not restore.
 type LeftError []Left
 
-// Error implements error: one line per object, or per reason if several have the same.
+// Error implements error. Objects with the same reason share one line.
 func (e LeftError) Error() string {
 	var lines []string
 	for i, l := range e {
@@ -79,10 +78,10 @@ func (e LeftError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// leftNamed is the most objects that are named for one reason.
+// leftNamed is the largest number of objects that Error names for one reason.
 const leftNamed = 3
 
-// A MismatchError says that an object does not have the expected value.
+// A MismatchError says that an object does not have the value that it should have.
 type MismatchError struct {
 	Key         string
 	When        string // "read back", "changed since the plan was made"
@@ -95,7 +94,7 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s: %s: want %s, found %s", e.Key, e.When, want, found)
 }
 
-// Text returns an object's value on one line.
+// Text returns an object's value as one line.
 func Text(o device.Object) string {
 	if f, ok := o.(device.File); ok {
 		return fmt.Sprintf("%q", strings.TrimSpace(f.Value))
@@ -103,8 +102,8 @@ func Text(o device.Object) string {
 	return plan.Brief(o)
 }
 
-// Texts returns two values of an object, with the fields that differ if Text does not show
-// the difference.
+// Texts returns two values of an object as text. If Text gives the same for both, Texts adds the
+// fields that differ.
 func Texts(a, b device.Object) (string, string) {
 	ta, tb := Text(a), Text(b)
 	if ta != tb || a == nil || b == nil {

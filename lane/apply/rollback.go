@@ -11,15 +11,15 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// Rollback restores every object that j owns to its value before niclane first
-// wrote it, in reverse order, and removes j when nothing is left. Without
-// opts.Force, it leaves and reports objects that another program has changed
-// since. Objects left are a LeftError and stay in the journal. It continues
-// after failures, and once begun does not stop when ctx ends.
+// Rollback restores every object that j owns to its value before niclane first wrote it, in
+// reverse order. If another program has changed an object since niclane wrote it, Rollback leaves
+// the object and reports it; with opts.Force, it restores it. Objects that are left stay in the
+// journal, and the error is a LeftError. If none are left, Rollback removes j. A failure does not
+// stop it, and after it has begun, neither does the end of ctx.
 //
-// here is the host of the caller. Rollback removes a journal of an earlier
-// boot, because the kernel state that it describes is gone. For a journal of
-// another network namespace it returns an error.
+// here is the host of the caller. Rollback removes a journal of an earlier boot, because the
+// kernel state that it describes is gone. For a journal of another network namespace, it returns
+// an error.
 func Rollback(ctx context.Context, k Kernel, j *journal.Journal, here journal.Host, opts Options) (*Report, error) {
 	if err := ctx.Err(); err != nil {
 		return &Report{}, err

@@ -31,7 +31,7 @@ var (
 	theClass = device.Class{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 8, Ceil: 8, Quantum: 1}
 )
 
-// small returns a kernel with one device, and the journal of a plan applied to it.
+// small returns a kernel with one device, and the journal of a small plan that was applied to it.
 func small(t *testing.T) (*fakekernel.Kernel, *journal.Journal) {
 	t.Helper()
 	k := fakekernel.New(&device.State{
@@ -60,7 +60,7 @@ func TestRollbackLeavesWhatOthersChanged(t *testing.T) {
 	if got := k.Objects(); len(got) != 1 || !device.Equal(got[knob.Key()], knob3) {
 		t.Errorf("left: %v", got)
 	}
-	// It stays in the journal, and Force can restore it later.
+	// The object stays in the journal, so that Force can restore it later.
 	j = reread(t, j)
 	if got := j.Records(); len(got) != 1 {
 		t.Fatalf("records: %+v", got)
@@ -136,8 +136,8 @@ func TestRollbackLeavesWhatOthersUse(t *testing.T) {
 	}
 }
 
-// TestRollbackRuleToContext: a foreign rule leads to niclane's RSS context, so that the
-// kernel refuses to remove the context. Force removes the rule first.
+// TestRollbackRuleToContext: a rule of another program leads to niclane's RSS context, so the
+// kernel refuses to remove the context. With Force, rollback removes that rule first.
 func TestRollbackRuleToContext(t *testing.T) {
 	k := fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0",
 		Channels: &device.Channels{Dev: "d0", Combined: 4}}}})
@@ -163,8 +163,8 @@ func TestRollbackRuleToContext(t *testing.T) {
 	}
 }
 
-// A replacing kernel puts a foreign object in the place of ours, before or after ours is
-// added.
+// A replacing kernel puts an object of another program in the place of niclane's, before or after
+// niclane's is added.
 type replacing struct {
 	*fakekernel.Kernel
 	ours, theirs device.Object
@@ -184,8 +184,8 @@ func (r *replacing) Write(old, next device.Object) error {
 	return err
 }
 
-// TestRunReplacedMeanwhile: a failed apply is undone, and leaves a foreign object that took
-// the place of niclane's during the apply.
+// TestRunReplacedMeanwhile: during an apply, an object of another program takes the place of
+// niclane's. If the apply fails, its undo must leave that object.
 func TestRunReplacedMeanwhile(t *testing.T) {
 	filter := device.Filter{Dev: "d0", Parent: "egress", Pref: 1, Handle: 1, Program: "niclane_egress"}
 	theirFilter := filter
@@ -244,8 +244,8 @@ func TestRunFindsAnotherState(t *testing.T) {
 	wantState(t, "afterwards", before, k)
 }
 
-// TestRevert: if the second change of a file is undone, after a failure or by the user, the
-// first journal is back.
+// TestRevert: a lanes file is applied, then a changed one. If the second apply is undone, after a
+// failure or by the user, the first journal must be valid again.
 func TestRevert(t *testing.T) {
 	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
 	must.Do(t, err)
@@ -292,7 +292,7 @@ func TestRevert(t *testing.T) {
 		first(fmt.Sprintf("failed %v", fails))
 		wantState(t, "afterwards", before, k)
 	}
-	// The process was killed before the first step.
+	// The process was killed before its first step.
 	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob3, New: knob}}}
 	if _, err := s.Begin(journal.Head{Config: "/l.yaml", Devices: p.Devices, Plan: p, Undoable: true}); err != nil {
 		t.Fatal(err)
@@ -303,7 +303,7 @@ func TestRevert(t *testing.T) {
 	first("tidied")
 }
 
-// A deaf kernel accepts writes of the knob but does something else.
+// A deaf kernel accepts writes of the file knob, but writes another value.
 type deaf struct{ *fakekernel.Kernel }
 
 func (d deaf) Write(old, next device.Object) error {
@@ -407,7 +407,7 @@ func TestLock(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Errorf("waiting: %v", err)
 	}
-	// The waiter that gave up may get the lock now; it releases it at once.
+	// The waiter that gave up may get the lock now, but then releases it at once.
 	soon, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
 	again, err := apply.WaitLock(soon, dir)

@@ -15,9 +15,8 @@ import (
 
 // Options are the options of Run, Undo and Rollback.
 type Options struct {
-	// Force restores objects that other programs have changed since, and
-	// removes other programs' objects below niclane's. The report lists the
-	// removed ones.
+	// Force restores objects even if other programs have changed them. To remove an object of
+	// niclane, it also removes objects of other programs that depend on it. The report lists these.
 	Force bool
 	// Progress, if not nil, is called for each object before it is written.
 	Progress func(Event)
@@ -37,13 +36,12 @@ func (o Options) tell(e Event) {
 	}
 }
 
-// Run makes the steps of p and records them in j, whose head contains p. Every
-// object must have the step's Old value before, and its New value after the
-// write. Run handles successive objects of one kind as a group: it reads all
-// before the first write, and reads all back after the last. On the first
-// failure, or when ctx ends, it undoes its steps in reverse. The error is then
-// that failure, joined with a LeftError if it could not undo something. The
-// report describes the state reached in either case.
+// Run makes the steps of p and records them in j, whose head contains p. Before a step, the
+// object must have the step's Old value, and after it the New value. Successive objects of one
+// kind are a group: Run reads all of them before the first write of the group, and all again
+// after the last. If a step fails or ctx ends, Run undoes its steps in reverse order. The error
+// is then that failure, joined with a LeftError if something could not be undone. The report says
+// what was done in either case.
 func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts Options) (*Report, error) {
 	r, err := newRunner(k, j.Head().Ground, opts)
 	if err != nil {
@@ -68,14 +66,14 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 		first += n
 	}
 	if err := j.End(); err != nil {
-		// All steps are made and recorded; only the end is not recorded.
+		// All steps are made and recorded. Only the record of the end is missing.
 		r.warn(err)
 	}
 	return &r.report, nil
 }
 
-// Undo undoes this generation's steps of j in reverse: the changes of the apply
-// that wrote j, not those of earlier ones of the same config.
+// Undo undoes the steps of one generation: of the apply that wrote j, not of earlier ones of the
+// same lanes file. It undoes them in reverse order.
 func Undo(k Kernel, j *journal.Journal, opts Options) (*Report, error) {
 	r, err := newRunner(k, j.Head().Ground, opts)
 	if err != nil {
@@ -92,7 +90,7 @@ type runner struct {
 	opts   Options
 	report Report
 	tasks  []*task // all objects to restore
-	// resized are the devices whose number of channels changes.
+	// resized are the devices whose number of channels the plan changes.
 	resized map[string]bool
 }
 
@@ -106,7 +104,8 @@ func resized(steps []plan.Step) map[string]bool {
 	return devs
 }
 
-// warn adds a warning only once: on a full disk, every line of progress fails.
+// warn adds a warning, but each text only once: on a full disk, every write of progress fails
+// with the same text.
 func (r *runner) warn(err error) {
 	if w := err.Error(); !slices.Contains(r.report.Warnings, w) {
 		r.report.Warnings = append(r.report.Warnings, w)
@@ -120,10 +119,9 @@ func (r *runner) left() error {
 	return LeftError(r.report.Left)
 }
 
-// group returns the number of leading steps that form a group: different
-// objects of one kind, read together before the first write and after the last.
-// A step that removes an object is alone, because its occupants are read just
-// before.
+// group returns how many steps at the start of the list form a group: different objects of one
+// kind, which are read together before the first write and after the last. A step that removes an
+// object is a group of its own, because the objects that depend on it are read just before.
 func group(steps []plan.Step) int {
 	seen := map[string]bool{}
 	for n, s := range steps {
@@ -138,9 +136,8 @@ func group(steps []plan.Step) int {
 	return len(steps)
 }
 
-// steps makes the group of steps from first to end: it reads all objects,
-// writes them one by one, and reads all back. With an error, it returns the
-// index of the failed step.
+// steps makes the steps from first to end, which are one group. It reads all objects, writes them
+// one by one, and reads all again. If there is an error, it returns the index of the failed step.
 func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step, first, end int) (int, error) {
 	group := all[first:end]
 	present, at, err := r.read(group)
@@ -169,7 +166,8 @@ func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step,
 		if at < 0 {
 			at, err = i, &MismatchError{Key: s.Key(), When: "read back", Want: s.New, Found: got[i]}
 		}
-		// The object does not have the written value, but no other program changed it.
+		// The object does not have the written value. The journal must not take that for a change by
+		// another program.
 		if jerr := j.Undo(first + i); jerr != nil {
 			err = errors.Join(err, jerr)
 		}
@@ -186,7 +184,7 @@ func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step,
 	return end - 1, j.Done(end - 1)
 }
 
-// steady returns an error if a device has another name, or is another device.
+// steady returns an error if a device is gone or does not have its name from the journal.
 func (r *runner) steady() error {
 	if r.follow == nil {
 		return nil
@@ -194,8 +192,8 @@ func (r *runner) steady() error {
 	return r.follow.steady()
 }
 
-// read returns the present values of the steps' objects, or the index of one
-// that could not be read.
+// read returns the present values of the steps' objects. If there is an error, at is the index of
+// an object that could not be read.
 func (r *runner) read(steps []plan.Step) (present []device.Object, at int, err error) {
 	objects := make([]device.Object, len(steps))
 	for i, s := range steps {
@@ -204,8 +202,9 @@ func (r *runner) read(steps []plan.Step) (present []device.Object, at int, err e
 	return r.readAll(objects)
 }
 
-// readAll returns the present values of objects of one kind, if possible in
-// fewer calls than one each, or the index of one that could not be read.
+// readAll returns the present values of objects of one kind, with fewer calls than one for each
+// if k is a ManyReader. If there is an error, at is the index of an object that could not be
+// read.
 func (r *runner) readAll(objects []device.Object) (present []device.Object, at int, err error) {
 	if m, ok := r.k.(ManyReader); ok && len(objects) > 1 {
 		present, err = m.ReadMany(objects)
@@ -223,8 +222,8 @@ func (r *runner) readAll(objects []device.Object) (present []device.Object, at i
 	return present, 0, nil
 }
 
-// expected returns an error if the object is not as the plan found it, or must
-// not be removed.
+// expected returns an error if the object does not have the step's Old value. A step that removes
+// an object also fails if other objects depend on it.
 func (r *runner) expected(s plan.Step, present device.Object) error {
 	made := s.Old == nil && present != nil && (maker(s.Object()) != nil || r.resized[queueDevice(s.Object())])
 	if !device.Equal(present, s.Old) && !made {
@@ -250,10 +249,9 @@ func (r *runner) make(ctx context.Context, j *journal.Journal, i int, s plan.Ste
 	return nil
 }
 
-// write skips a value that is already there, and the removal of an implicit
-// object. Only a NAPI's configuration is written also then: it outlives the
-// queue (net/core/dev.c: napi_restore_config), so it must go back to the
-// kernel's defaults.
+// write writes want. It skips the write if the value is already there. It does not remove an
+// implicit object, except a NAPI's configuration: the kernel keeps that for the next queue with
+// this number (net/core/dev.c: napi_restore_config), so write sets it to the kernel's defaults.
 func (r *runner) write(present, want device.Object) error {
 	_, outlives := present.(device.NAPIConfig)
 	if device.Equal(present, want) || want == nil && implicit(present) && !outlives {
@@ -271,7 +269,7 @@ func (r *runner) unoccupied(o device.Object) error {
 	return err
 }
 
-// occupants returns the objects that depend on o.
+// occupants returns a text for each object that depends on o.
 func (r *runner) occupants(o device.Object) ([]string, error) {
 	oc, ok := r.k.(Occupier)
 	if !ok || o == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lab/emucard"
 )
 
-// TestSystemKillInCall kills apply at system calls, also within the work on one
-// object. NICLANE_KILL_SEED selects other calls, NICLANE_KILL_CALLS the number
+// TestSystemKillInCall kills apply at system calls, also in the middle of the work on one object.
+// The environment variable NICLANE_KILL_SEED selects other calls, NICLANE_KILL_CALLS the number
 // of calls.
 func TestSystemKillInCall(t *testing.T) {
 	strace, err := exec.LookPath("strace")

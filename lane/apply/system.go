@@ -29,16 +29,16 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// A System is the running kernel, in the network namespace of the thread that
-// called NewKernel. It is not safe for concurrent use.
+// A System is a connection to the kernel in the network namespace of the thread that called
+// NewKernel. It is not safe for concurrent use.
 type System struct {
 	clients map[string]client // by object kind
-	missing map[string]error  // why there is no client
+	missing map[string]error  // why a kind has no client
 	tc      *tc.Client
 	ethtool *ethtool.Client
 	bpf     *bpf.Client
 	finder  *observe.Finder
-	groups  device.Cgroup // mount points of their hierarchies
+	groups  device.Cgroup // mount points of control group hierarchies
 	closers []io.Closer
 }
 
@@ -47,9 +47,8 @@ type client interface {
 	Write(old, next device.Object) error
 }
 
-// NewKernel connects to the kernel, and to the pollers of niclane's run
-// directory runDir. A netlink family that the kernel does not have is an error
-// only for objects that need it.
+// NewKernel connects to the kernel, and to the pollers whose sockets are in runDir. If the kernel
+// does not have a netlink family, only objects that need that family cannot be read or written.
 func NewKernel(runDir string) (*System, error) {
 	s := &System{clients: map[string]client{}, missing: map[string]error{}}
 	if err := s.open(runDir); err != nil {
@@ -149,8 +148,8 @@ func (s *System) open(runDir string) error {
 	return nil
 }
 
-// Prepare begins to load the programs that the steps of a plan need. This
-// changes nothing in the kernel's configuration.
+// Prepare begins to load the BPF programs that the steps need. It attaches none, so the kernel
+// behaves as before.
 func (s *System) Prepare(steps []plan.Step) {
 	var objects []device.Object
 	for _, step := range steps {
@@ -161,9 +160,9 @@ func (s *System) Prepare(steps []plan.Step) {
 	s.bpf.Prepare(objects...)
 }
 
-// Anew drops cached kernel state. Within one apply, s uses some values that it read a
-// moment ago. A caller that keeps s for another apply calls Anew, because other programs
-// may have changed them.
+// Anew drops cached kernel state. Within one apply, s reuses some values that it has just read. A
+// caller that uses s for another apply calls Anew first, because other programs may have changed
+// these values.
 func (s *System) Anew() {
 	s.bpf.Anew()
 	if s.ethtool != nil {
@@ -183,7 +182,7 @@ func (s *System) without(err error, objects ...device.Object) {
 	}
 }
 
-// Close disconnects.
+// Close closes all connections.
 func (s *System) Close() error {
 	var errs []error
 	for _, c := range s.closers {
@@ -260,8 +259,8 @@ func (s *System) Occupants(o device.Object) ([]string, error) {
 	return nil, nil
 }
 
-// leadingTo returns the rules that lead to an RSS context. The kernel refuses to remove a
-// context while there are any (ethtool_check_rss_ctx_busy, Linux 6.12).
+// leadingTo returns the rules that lead to an RSS context. While there are any, the kernel
+// refuses to remove the context (ethtool_check_rss_ctx_busy, Linux 6.12).
 func (s *System) leadingTo(table device.RSSTable) ([]device.Rule, error) {
 	if table.Context == 0 {
 		return nil, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// An OccupiedError says that an object cannot be removed because other objects
+// An OccupiedError says that an object cannot be removed, because objects of other programs
 // depend on it.
 type OccupiedError struct {
 	Key       string
@@ -30,18 +30,19 @@ func (e *OccupiedError) why() string {
 	return "not niclane's, and removed together with it: " + strings.Join(e.Occupants, "; ")
 }
 
-// A task restores one object.
+// A task is one object to restore.
 type task struct {
 	key string
-	// want is the value to restore, expect the value that niclane left.
+	// want is the value to restore. expect is the value that niclane has written.
 	want, expect device.Object
-	// loose says that the present value may be anything: a write to next was
-	// begun and its end was not recorded.
+	// loose says that the present value may be any value: a write of next has begun, and the journal
+	// does not say whether it ended.
 	loose bool
 	next  device.Object
-	// ended says that the end is recorded, before the read-back.
+	// ended says that the journal has the end of the task, although the object was not read back
+	// yet.
 	ended bool
-	// begin and end write to the journal.
+	// begin and end write the begin and the end of the task to the journal.
 	begin, end func() error
 }
 
@@ -52,7 +53,7 @@ func (t *task) object() device.Object {
 	return t.want
 }
 
-// undoSteps undoes the steps of j that were begun, last first.
+// undoSteps undoes those steps of j that were begun. It begins with the last one.
 func (r *runner) undoSteps(j *journal.Journal, steps []plan.Step) {
 	var tasks []*task
 	for i, state := range slices.Backward(j.Steps()) {
@@ -69,11 +70,10 @@ func (r *runner) undoSteps(j *journal.Journal, steps []plan.Step) {
 	r.restoreAll(tasks)
 }
 
-// restoreAll does the tasks in order. It tries failed ones again after the
-// others while that makes progress: an object that moved between two
-// generations may be in use by one that is restored later. It repeats transient
-// failures, such as lack of memory or a missing answer, a few times even
-// without progress.
+// restoreAll does the tasks in order. After a round, it tries the failed tasks again if at least
+// one task has succeeded: an object may be in use by another one that is restored later. After
+// transient failures, such as lack of memory or a missing answer, it tries again a few times even
+// if none has succeeded.
 func (r *runner) restoreAll(tasks []*task) {
 	stuck := 0
 	total := len(tasks)
@@ -85,7 +85,7 @@ func (r *runner) restoreAll(tasks []*task) {
 		blocked := map[string]bool{}
 		for rest := tasks; len(rest) > 0; {
 			if blocked[rest[0].key] {
-				// A later change of the same object is not undone yet.
+				// The object has a later change that could not be undone yet.
 				failed, rest = append(failed, rest[0]), rest[1:]
 				continue
 			}
@@ -109,17 +109,16 @@ func (r *runner) restoreAll(tasks []*task) {
 	}
 }
 
-// undoAgain is the most rounds without progress.
+// undoAgain is the largest number of rounds in which no task succeeds.
 const undoAgain = 4
 
-// leave returns the report of an object that is left.
+// leave returns the Left for an object that could not be restored because of err.
 func leave(key string, err error) *Left {
 	return &Left{Key: key, Why: err.Error(), transient: load.Transient(err)}
 }
 
-// together returns the number of leading tasks that form a group: different
-// objects of one kind, read together before the first write and after the last,
-// as in apply.
+// together returns how many tasks at the start of the list form a group: different objects of one
+// kind, which are read together before the first write and after the last, as in apply.
 func together(tasks []*task, blocked map[string]bool) int {
 	seen := map[string]bool{}
 	for n, t := range tasks {
@@ -134,9 +133,9 @@ func together(tasks []*task, blocked map[string]bool) int {
 	return len(tasks)
 }
 
-// alone reports whether an object must be read just before it is written: it
-// comes and goes with others of its kind, or it is removed and may have
-// occupants.
+// alone reports whether a task must be a group of its own, with its object read just before the
+// write. Either a write of another object of its kind can change the object, or the task removes
+// it and other objects may depend on it.
 func alone(t *task) bool {
 	switch t.object().(type) {
 	case device.Qdisc, device.Class:
@@ -145,8 +144,8 @@ func alone(t *task) bool {
 	return t.want == nil && !device.Matches(t.object())
 }
 
-// restore restores a group of objects. It returns, for each, why it was left,
-// or nil.
+// restore restores a group of objects. For each, it returns nil or the Left with the reason why
+// it was not restored.
 func (r *runner) restore(tasks []*task, total int) []*Left {
 	left := make([]*Left, len(tasks))
 	var written []int
@@ -169,8 +168,7 @@ func (r *runner) restore(tasks []*task, total int) []*Left {
 	return left
 }
 
-// readTasks returns the present value of each task's object, or why it could
-// not be read.
+// readTasks returns the present value of each task's object, or the error of reading it.
 func (r *runner) readTasks(tasks []*task) ([]device.Object, []error) {
 	failed := func(err error) ([]device.Object, []error) {
 		return make([]device.Object, len(tasks)), slices.Repeat([]error{err}, len(tasks))
@@ -189,8 +187,7 @@ func (r *runner) readTasks(tasks []*task) ([]device.Object, []error) {
 	return failed(errors.New("its device is renamed faster than it can be read"))
 }
 
-// lookAgain is the most times that objects are read again because their device
-// was renamed meanwhile.
+// lookAgain is how often objects are read again because a device was renamed during the reading.
 const lookAgain = 5
 
 func (r *runner) readOnce(tasks []*task) ([]device.Object, []error) {
@@ -201,7 +198,7 @@ func (r *runner) readOnce(tasks []*task) ([]device.Object, []error) {
 	if values, _, err := r.readAll(objects); err == nil {
 		return values, errs
 	}
-	// Read one by one: one of several devices may be gone.
+	// Read one by one: if there are several devices, only one may be gone.
 	values := make([]device.Object, len(tasks))
 	for i, o := range objects {
 		values[i], errs[i] = r.k.Read(o)
@@ -209,8 +206,8 @@ func (r *runner) readOnce(tasks []*task) ([]device.Object, []error) {
 	return values, errs
 }
 
-// begin writes the value to restore, if a write is needed. Otherwise the task
-// ends, or the object is left.
+// begin writes the value to restore, if that is necessary. If not, it ends the task or returns a
+// Left.
 func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, left *Left) {
 	switch {
 	case vanished(err):
@@ -220,7 +217,7 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 	case device.Equal(present, t.want):
 		return false, r.finish(t)
 	case t.want == nil && implicit(present):
-		// It goes together with its maker, which is restored later.
+		// The kernel removes it together with its maker, which is restored later.
 		if err := r.write(present, nil); err != nil && !vanished(err) {
 			return false, leave(t.key, err)
 		}
@@ -228,10 +225,11 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 	case present == nil && !device.Made(t.object()):
 		return false, r.absent(t)
 	case t.expect == nil && implicit(present):
-		// Its maker has just been restored.
+		// Its maker has just been restored, and the kernel has made the object with it.
 	case t.loose && t.want == nil && !r.opts.Force && (device.Matches(present) || another(present, t.next)) &&
 		!device.Equal(present, t.expect) && !device.Equal(present, t.next):
-		// The kernel makes and removes it in one step: niclane's own is gone.
+		// The kernel makes and removes such an object in one step. So niclane's object is gone, and
+		// this is another program's.
 		r.warn(fmt.Errorf("%s: left: niclane's own (%s) is gone, and another program has made one (%s)", t.key,
 			Text(t.object()), Text(present)))
 		return false, r.finish(t)
@@ -264,8 +262,8 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 		}
 	}
 	if err := t.begin(); err != nil {
-		// Undoing is more important than its record, which only says that the
-		// value may be between the old and the new one.
+		// The undo is more important than its record. The record only says that the value may be the
+		// old or the new one.
 		r.warn(err)
 	}
 	t.loose = true
@@ -284,21 +282,22 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 	}
 	r.removed(t, theirs)
 	if t.want == nil {
-		// After the kernel has removed it, a new object belongs to another
-		// program, also after a kill from here on.
+		// The kernel has removed niclane's object. From now on, an object with this key belongs to
+		// another program, even if niclane is killed at this point.
 		r.record(t)
 	}
 	return true, nil
 }
 
-// removed reports other programs' objects that were removed.
+// removed adds objects of other programs that were removed to the report.
 func (r *runner) removed(t *task, who []string) {
 	for _, w := range who {
 		r.report.Removed = append(r.report.Removed, t.key+": "+w)
 	}
 }
 
-// others returns the occupants of o that are not niclane's.
+// others returns those texts of who that describe objects of other programs. who are the objects
+// that depend on o.
 func (r *runner) others(o device.Object, who []string) []string {
 	if len(who) == 0 {
 		return nil
@@ -319,7 +318,7 @@ func (r *runner) others(o device.Object, who []string) []string {
 	return slices.DeleteFunc(slices.Clone(who), func(w string) bool { return mine[w] })
 }
 
-// end checks the value that was read back after a write.
+// end compares the value that was read back after the write with the value to restore.
 func (r *runner) end(t *task, got device.Object, err error) *Left {
 	switch {
 	case vanished(err):
@@ -327,7 +326,7 @@ func (r *runner) end(t *task, got device.Object, err error) *Left {
 	case err != nil:
 		return leave(t.key, fmt.Errorf("read back: %w", err))
 	case !device.Equal(got, t.want):
-		if t.ended { // it was not removed after all
+		if t.ended { // the object was not removed: its task has not ended
 			if t.ended, err = false, t.begin(); err != nil {
 				r.warn(err)
 			}
@@ -344,8 +343,8 @@ func (r *runner) finish(t *task) *Left {
 	return nil
 }
 
-// absent handles an absent object that cannot be made by writing it. It is
-// gone, unless its maker is there and may still be restored.
+// absent ends the task of an object that does not exist and that no write can make. If its maker
+// or its queue can still be restored, it returns a Left, so that the task is tried again.
 func (r *runner) absent(t *task) *Left {
 	if m := maker(t.object()); m != nil {
 		present, err := r.k.Read(m)
@@ -358,7 +357,7 @@ func (r *runner) absent(t *task) *Left {
 		}
 	}
 	if dev := queueDevice(t.object()); r.resized[dev] {
-		// Its queue comes back if the channels do.
+		// The queue of the object is made again if the channels are restored later.
 		present, err := r.k.Read(device.Channels{Dev: dev})
 		if err == nil && present != nil {
 			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, with channels %s", Text(t.want),
@@ -368,14 +367,14 @@ func (r *runner) absent(t *task) *Left {
 	return r.gone(t)
 }
 
-// gone ends a task whose object no longer exists.
+// gone ends the task of an object that no longer exists.
 func (r *runner) gone(t *task) *Left {
 	r.record(t)
 	r.report.Gone = append(r.report.Gone, t.key)
 	return nil
 }
 
-// record records the end of a task.
+// record writes the end of a task to the journal.
 func (r *runner) record(t *task) {
 	if t.ended {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// TestSystemVanish removes the device during an apply. apply returns one error;
-// the undo reports the device's objects as gone and restores the others.
+// TestSystemVanish removes the device during an apply. apply must return one error. The undo must
+// report the device's objects as gone, and restore all others.
 func TestSystemVanish(t *testing.T) {
 	for _, at := range []int{0, 4, 9, 14, 19, 24, 29} {
 		for _, after := range []bool{false, true} {
@@ -48,7 +48,7 @@ func vanish(t *testing.T, lanes string, at int, after bool) {
 	same(t, fmt.Sprintf("write %d (after %v): files (-before +after)", at, after), before, hostFiles(t))
 }
 
-// hostFiles returns the files outside the device that a plan can write.
+// hostFiles returns the files that a plan can write and that belong to no device.
 func hostFiles(t *testing.T) map[string]string {
 	t.Helper()
 	m := map[string]string{}
