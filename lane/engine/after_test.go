@@ -21,8 +21,8 @@ func TestAfter(t *testing.T) {
 		Name: "eth1", Classes: []device.Class{class(1)},
 		Rules: []device.Rule{rule(1, 0), rule(2, 0), rule(3, 9), rule(4, 9), rule(5, 9)},
 	}}}
-	// Rule 1 is another program's. Rule 2 was niclane's and stays; 3 goes; 4
-	// was changed by niclane and is given back; 5 is changed; 6 is added.
+	// Rule 1 is another program's. Rule 2 was niclane's and stays. The steps remove rule 3, give
+	// rule 4 back, change rule 5 and add rule 6.
 	steps := []plan.Step{
 		{Old: rule(3, 9)},
 		{Old: rule(4, 9), New: rule(4, 0)},

@@ -17,33 +17,35 @@ import (
 
 // ApplyOptions are the options of Apply. The zero value applies without confirmation.
 type ApplyOptions struct {
-	// Within starts a process that undoes this apply after that time unless Confirm is
-	// called first; 0: none.
+	// Within is the time in which the apply must be confirmed. Otherwise a process undoes it. 0: no
+	// confirmation is needed.
 	Within time.Duration
-	// Wait waits for another apply until ctx ends.
+	// Wait says to wait until another apply has ended, or ctx ends.
 	Wait bool
-	// Keep leaves later changes by other programs visible as differences, and lets counters
-	// continue.
+	// Keep does not accept other programs' changes: Compare still reports them as differences after
+	// this apply. Counters also continue.
 	Keep bool
-	// Planned, if not nil, is called with a plan that has steps, before the first step. Its
-	// error ends the apply.
+	// Planned, if not nil, is called with a plan that has steps, before the first step. If it
+	// returns an error, nothing is applied.
 	Planned func(*plan.Plan) error
 }
 
-// A Result is what an apply did. Apply returns it with a FailedError too.
+// A Result says what an apply did. Apply also returns it together with a FailedError.
 type Result struct {
 	Planned
-	// Report is nil if no step was tried.
+	// Report is the report of the steps; nil if none was tried.
 	Report *apply.Report
 	// Journal is the path of the journal, if the plan has steps.
 	Journal string
 	// Again says that the file had been applied before.
 	Again bool
-	// ConfirmBy is the time at which the apply is undone unless confirmed.
+	// ConfirmBy is the time at which the apply is undone if it is not confirmed; nil if it needs no
+	// confirmation.
 	ConfirmBy *time.Time
 }
 
-// A FailedError is a failed step. All earlier steps were undone, except for Left objects.
+// A FailedError means that a step has failed and that the earlier steps were undone. Left is the
+// number of objects that could not be restored.
 type FailedError struct {
 	Err  error
 	Left int
@@ -64,9 +66,10 @@ func (e *FailedError) Error() string {
 // Unwrap implements errors.Unwrap.
 func (e *FailedError) Unwrap() error { return e.Err }
 
-// Apply changes what the lanes of a file need. If a step fails, or ctx ends, it undoes its
-// steps and returns a FailedError. It waits up to 30 s for a watch that repairs and for an
-// agent. Another apply, or a change that is not confirmed yet, is an error.
+// Apply makes the lanes of a file: it plans, and makes the steps of the plan. If a step fails or
+// ctx ends, it undoes its steps and returns a FailedError. It waits up to 30 s for an agent, or
+// for a watch that repairs. It returns an error if another apply runs, or if an earlier change is
+// not confirmed yet.
 func (e *Engine) Apply(ctx context.Context, f *File, o ApplyOptions) (*Result, error) {
 	lock, err := e.lock(ctx, o.Wait)
 	if err != nil {
@@ -80,23 +83,24 @@ func (e *Engine) Apply(ctx context.Context, f *File, o ApplyOptions) (*Result, e
 	return e.apply(ctx, f, request{ApplyOptions: o, tidy: true})
 }
 
-// Confirm keeps the changes of an apply with Within. It returns apply.ErrNothingPending if
-// there is none.
+// Confirm keeps the changes of an apply with Within. If no apply waits for confirmation, it
+// returns apply.ErrNothingPending.
 func (e *Engine) Confirm() error { return apply.Confirm(e.RunDir) }
 
-// Unconfirmed describes a change that was never confirmed and whose guardian is gone, "" if
+// Unconfirmed describes a change that was not confirmed before its guardian was killed, "" if
 // there is none.
 func (e *Engine) Unconfirmed() string { return apply.Unconfirmed(e.RunDir) }
 
-// A request says how to apply a plan.
+// A request has the options of an apply, and those that only the engine itself uses.
 type request struct {
 	ApplyOptions
 	tidy bool
-	// leave reports whether no step may change the object with this key; nil: change all.
+	// leave reports whether the apply must not change the object with this key. nil: it may change
+	// all.
 	leave func(key string) bool
 }
 
-// apply is Apply with the lock held.
+// apply does what Apply does. The caller holds the lock.
 func (e *Engine) apply(ctx context.Context, f *File, o request) (*Result, error) {
 	s, here, err := e.open()
 	if err != nil {
@@ -109,7 +113,7 @@ func (e *Engine) apply(ctx context.Context, f *File, o request) (*Result, error)
 	if o.tidy {
 		e.tidy(s)
 	}
-	e.Memory.disconnect() // control groups may have been mounted since
+	e.Memory.disconnect() // control groups may have been mounted since it was connected
 	p, err := e.plan(ctx, f, s)
 	if err != nil {
 		return nil, err
@@ -127,8 +131,7 @@ func (e *Engine) apply(ctx context.Context, f *File, o request) (*Result, error)
 	return e.carryOut(ctx, s, headOf(here, f, p.Plan), p, o)
 }
 
-// carryOut writes the journal, makes the steps of the plan, and remembers the state after
-// them.
+// carryOut writes the journal, makes the steps of the plan, and records the state after them.
 func (e *Engine) carryOut(ctx context.Context, s *journal.Store, h journal.Head, p *Planned, o request) (*Result,
 	error) {
 	if o.Planned != nil {
@@ -143,7 +146,7 @@ func (e *Engine) carryOut(ctx context.Context, s *journal.Store, h journal.Head,
 	kept := false
 	defer func() {
 		if !kept {
-			_ = k.Close() // its writes were read back, or are undone
+			_ = k.Close() // nothing is lost: its writes were read back or undone
 		}
 	}()
 	k.Prepare(p.Steps)
@@ -180,7 +183,7 @@ func (e *Engine) carryOut(ctx context.Context, s *journal.Store, h journal.Head,
 	return r, nil
 }
 
-// guard starts the guardian before the first step, if within is not 0.
+// guard starts the guardian of an apply. It returns nil if within is 0.
 func (e *Engine) guard(j *journal.Journal, within time.Duration) (*apply.Guard, error) {
 	if within == 0 {
 		return nil, nil
@@ -193,7 +196,7 @@ func (e *Engine) guard(j *journal.Journal, within time.Duration) (*apply.Guard, 
 	return g, nil
 }
 
-// headOf returns the head of a journal for p.
+// headOf returns the head of the journal for the plan p of a file.
 func headOf(here journal.Host, f *File, p *plan.Plan) journal.Head {
 	who, when := journal.Self()
 	return journal.Head{
@@ -202,10 +205,10 @@ func headOf(here journal.Host, f *File, p *plan.Plan) journal.Head {
 	}
 }
 
-// unchanged records a plan without steps if it contains something new. It removes absent,
-// unwanted objects from the record, so that verify and rollback no longer report them. It
-// also records new Sharing slaves if their rates did not change (a card's, or ceilings
-// above the links).
+// unchanged writes a journal for a plan without steps if the plan has news for it. Objects that
+// are absent and unwanted leave the records, so that verify and rollback no longer report them.
+// Another list of Sharing slaves is also recorded: a change of the slaves can leave all rates as
+// they are, for example those of a card's traffic classes.
 func (e *Engine) unchanged(s *journal.Store, h journal.Head) error {
 	if len(h.Plan.Forget) == 0 && len(h.Plan.Sharing) == 0 {
 		return nil

@@ -12,16 +12,16 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Comparison is the result of comparing the lanes of one file with the kernel.
+// A Comparison compares the lanes of one file with the kernel.
 type Comparison struct {
 	*View
-	// Rebooted says that the file was applied before this boot: no lane exists any more.
+	// Rebooted says that the file was applied before this boot, so none of its lanes exists.
 	Rebooted bool
 }
 
-// Compare compares lanes with the kernel while no other process applies: those of a file,
-// of the file that governs a device, or all (""). It calls also, if not nil, for each
-// result of this boot before it releases the lock.
+// Compare compares applied lanes with the kernel. of is a lanes file, or a device that a file
+// governs, or "" for all. No other process can apply during that time. Before Compare releases
+// the lock, it calls also (if not nil) with each comparison that is of this boot.
 func (e *Engine) Compare(ctx context.Context, of string, also func(i int, c *Comparison)) ([]Comparison, error) {
 	lock, err := e.lock(ctx, false)
 	if err != nil {
@@ -69,8 +69,8 @@ func rebooted(h *journal.Head) []verify.Finding {
 	}}
 }
 
-// all returns the journals of this network namespace, and those of an earlier boot, which
-// only need to be removed.
+// all returns the journals of this network namespace. It also returns journals of earlier boots,
+// which must only be removed.
 func (e *Engine) all() ([]*journal.Journal, journal.Host, error) {
 	s, here, err := e.existing()
 	if s == nil || err != nil {
@@ -84,8 +84,8 @@ func (e *Engine) all() ([]*journal.Journal, journal.Host, error) {
 	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return elsewhere(j, here) }), here, nil
 }
 
-// Fitted returns the lanes in force, of one device, of one bond or of all (""), and their devices. It
-// skips lanes of an unfinished rollback, and lanes of a device that has another name now.
+// Fitted returns the lanes in force and their devices. dev is a device, a bond, or "" for all. It
+// skips lanes of an unfinished rollback, and lanes of a device that was renamed.
 func (e *Engine) Fitted(dev string) (fitted []plan.FittedLane, devices []string, err error) {
 	js, err := e.Journals()
 	if err != nil {

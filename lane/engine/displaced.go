@@ -12,9 +12,9 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// Displaced describes, by old name, the devices of a journal that have another name now.
-// Another device may have the old name. If anywhere is true, it also looks for missing
-// devices in the other network namespaces.
+// Displaced returns the devices of a journal that have another name now, with a description. The
+// map's key is the old name; another device may have that name now. If anywhere is true,
+// Displaced looks for missing devices in all network namespaces.
 func Displaced(h *journal.Head, anywhere bool) (map[string]string, error) {
 	if len(h.Ground.Links) == 0 {
 		return nil, nil
@@ -44,8 +44,8 @@ func Displaced(h *journal.Head, anywhere bool) (map[string]string, error) {
 	return out, nil
 }
 
-// inPlace returns an error if a device of a journal has another name now: a plan by its old
-// name would change another device.
+// inPlace returns an error if a device of a journal was renamed. Another device may have its old
+// name, and a plan would change that device.
 func inPlace(h *journal.Head) error {
 	displaced, err := Displaced(h, false)
 	for _, dev := range slices.Sorted(maps.Keys(displaced)) {
@@ -55,7 +55,8 @@ func inPlace(h *journal.Head) error {
 	return err
 }
 
-// without returns st without devices that have the names of displaced ones.
+// without returns st without the devices whose names are keys of displaced: they are other
+// devices with an old name.
 func without(st *device.State, displaced map[string]string) *device.State {
 	if len(displaced) == 0 {
 		return st

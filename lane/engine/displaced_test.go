@@ -8,8 +8,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestWithout: a device with the name of a displaced one, and its files, are not in the
-// result. The state itself does not change.
+// TestWithout: a device whose name is the old name of a renamed device is not in the result, and
+// neither are its files. The given state does not change.
 func TestWithout(t *testing.T) {
 	mine, other := "/sys/class/net/v0/queues/tx-0/xps_cpus", "/sys/class/net/v1/queues/tx-0/xps_cpus"
 	st := &device.State{

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine runs the sequence from a lanes file to lanes on this host and back: look,
-// plan, lock, journal, apply, remember, compare, confirm, roll back. The command, the watch
-// and the Kubernetes agent all use it. They see each other's lanes because they share the
-// journals in a state directory and the lock in a run directory.
+// Package engine does all that happens between a lanes file and lanes on this host: look, plan,
+// lock, journal, apply, remember, compare, confirm, roll back. The command, the watch and the
+// Kubernetes agent use it. They know of each other's lanes, because they share the journals in a
+// state directory and the lock in a run directory.
 //
-// It works in the network namespace of the calling thread. It needs CAP_NET_ADMIN, CAP_BPF
-// and the further capabilities that the objects of a plan need. It prints nothing.
+// It works in the network namespace of the calling thread. It needs CAP_NET_ADMIN, CAP_BPF and
+// the further capabilities that the objects of a plan need. It prints nothing.
 package engine
 
 import (
@@ -27,10 +27,10 @@ type Engine struct {
 	// StateDir contains the journals. RunDir contains the lock, the pollers' sockets and
 	// the state after each apply. Processes that share lanes use the same directories.
 	StateDir, RunDir string
-	// Warn receives problems that do not stop the work, one sentence each. It
-	// may be nil.
+	// Warn is called with each problem that does not stop the work, as one sentence. It may be nil.
 	Warn func(string)
-	// Memory is kept between calls by a process that applies often; nil: nothing is kept.
+	// Memory is for a process that applies often: it keeps data from one call to the next. With nil,
+	// nothing is kept.
 	Memory *Memory
 }
 
@@ -43,13 +43,13 @@ func (e *Engine) warn(what ...string) {
 	}
 }
 
-// open opens the journals for writing, and creates their directory.
+// open opens the journals for writing. It creates their directory if necessary.
 func (e *Engine) open() (*journal.Store, journal.Host, error) {
 	return e.store(journal.Open)
 }
 
-// existing opens the journals for reading. nil means that nothing was ever applied with
-// this state directory.
+// existing opens the journals for reading. It returns nil if nothing was ever applied with this
+// state directory.
 func (e *Engine) existing() (*journal.Store, journal.Host, error) {
 	s, here, err := e.store(journal.OpenExisting)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,8 +70,8 @@ func (e *Engine) store(open func(string, journal.Host) (*journal.Store, error)) 
 	return s, here, err
 }
 
-// Journals returns the journals of this boot and network namespace. They are for reading
-// only.
+// Journals returns the journals of this boot and network namespace. The caller must not record
+// into them.
 func (e *Engine) Journals() ([]*journal.Journal, error) {
 	defer e.Memory.lock()()
 	return e.journals()

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// Example makes lanes, compares them with the kernel, and undoes them. It runs as root, in
-// the network namespace of the device.
+// Example makes lanes, compares them with the kernel, and undoes them. It must run as root in the
+// network namespace of the device.
 func Example() {
 	const name = "/etc/niclane/eth1.yaml"
 	text, err := os.ReadFile(name)
@@ -29,11 +29,11 @@ func Example() {
 	ctx := context.Background()
 	e := &engine.Engine{StateDir: engine.DefaultStateDir, RunDir: engine.DefaultRunDir}
 	made, err := e.Apply(ctx, file, engine.ApplyOptions{Planned: func(p *plan.Plan) error {
-		plan.WriteText(os.Stdout, p.Steps) // nothing has been changed yet
+		plan.WriteText(os.Stdout, p.Steps) // at this point, nothing has changed
 		return nil
 	}})
 	if err != nil {
-		fmt.Println(err) // everything is as before, or a FailedError says what is left
+		fmt.Println(err) // nothing has changed, or a FailedError says what is left
 		return
 	}
 	fmt.Println(len(made.Plan.Lanes), "lanes")

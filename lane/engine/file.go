@@ -16,16 +16,16 @@ import (
 
 // A File is a lanes file that was read and checked.
 type File struct {
-	// Name identifies the file in journals: an absolute path (Name).
+	// Name identifies the file in journals. It is an absolute path, the result of the function Name.
 	Name string
 	Text []byte
 	*intent.Intent
-	// Locate returns the place where the user wrote the value at a path. If it is nil,
-	// plan.Errors have only paths.
+	// Locate returns where the user wrote the value at a path. If Locate is nil, plan.Errors have
+	// paths without lines.
 	Locate func(path string) (name string, line int, at string)
 }
 
-// Parse parses the text of a lanes file. Its errors have lines (package config).
+// Parse parses the text of a lanes file. Its errors have lines; their type is in package config.
 func Parse(name string, text []byte) (*File, error) {
 	c, err := config.ParseFile(name, text)
 	if err != nil {
@@ -37,7 +37,7 @@ func Parse(name string, text []byte) (*File, error) {
 	}}, nil
 }
 
-// Devices returns the devices that the file names: its bond, or its devices.
+// Devices returns the devices that the file names. If it names a bond, that is the only one.
 func (f *File) Devices() []string {
 	if f.Group.Bond != "" {
 		return []string{f.Group.Bond}
@@ -73,7 +73,7 @@ func (f *File) located(err error) error {
 	return &locatedErrors{strings.Join(lines, "\n"), es}
 }
 
-// locatedErrors are the planner's errors with files and lines.
+// locatedErrors are the planner's errors with file and line.
 type locatedErrors struct {
 	text string
 	es   plan.Errors

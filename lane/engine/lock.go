@@ -17,12 +17,12 @@ import (
 // ErrBusy means that another process applies, or that a change waits for confirmation.
 var ErrBusy = errors.New("another niclane is at work on this host")
 
-// repairTakes is the longest time that lock waits for a watch or an agent.
+// repairTakes is the longest time that lock waits for a watch or an agent to release the lock.
 const repairTakes = 30 * time.Second
 
-// lock takes the writers' lock. It waits for a watch or an agent, which holds it during a
-// repair or for one pod. For other holders it waits if wait is set, and else returns an
-// error.
+// lock takes the writers' lock. A watch or an agent holds it only during a repair, or for one
+// pod, so lock waits for these. For any other process, it waits only if wait is true; otherwise
+// it returns an error.
 func (e *Engine) lock(ctx context.Context, wait bool) (*apply.Lock, error) {
 	l, err := apply.TryLock(e.RunDir)
 	var locked *apply.LockedError
@@ -40,14 +40,15 @@ func (e *Engine) lock(ctx context.Context, wait bool) (*apply.Lock, error) {
 	return apply.WaitLock(ctx, e.RunDir)
 }
 
-// passes reports whether the holder keeps the lock only for a moment: a watch, an agent, or
-// a process that has not named itself yet.
+// passes reports whether the process will release the lock soon: a watch, an agent, or a process
+// that has not written its name yet.
 func passes(h apply.Holder) bool {
 	return h.PID == 0 || slices.Contains(h.Command, "watch") ||
 		len(h.Command) > 0 && filepath.Base(h.Command[0]) == "niclane-agent"
 }
 
-// Hold takes the writers' lock without waiting. If it is held, the error is ErrBusy.
+// Hold takes the writers' lock. It does not wait: if another process has the lock, the error is
+// ErrBusy.
 func (e *Engine) Hold() (release func(), err error) {
 	l, err := apply.TryLock(e.RunDir)
 	var locked *apply.LockedError
@@ -57,7 +58,7 @@ func (e *Engine) Hold() (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	release = func() { _ = l.Unlock() } // the kernel releases the lock in any case
+	release = func() { _ = l.Unlock() } // if it fails, the kernel releases the lock with the process
 	if err := apply.CheckPending(e.RunDir); err != nil {
 		release()
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
@@ -65,8 +66,8 @@ func (e *Engine) Hold() (release func(), err error) {
 	return release, nil
 }
 
-// LockWatch makes this process the keeper of a device's lanes until it unlocks. If there is
-// another keeper, the error is an apply.LockedError.
+// LockWatch makes this process the keeper of a device's lanes until the lock is released. If
+// another process is the keeper, the error is an apply.LockedError.
 func (e *Engine) LockWatch(dev string) (*apply.Lock, error) {
 	path, err := e.runFile("watch", dev)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/niclane/niclane/lane/apply"
 )
 
-// TestPasses: only holders that keep the lock for a moment are waited for.
+// TestPasses checks for which holders of the lock niclane waits: only for those that release it
+// soon.
 func TestPasses(t *testing.T) {
 	for _, c := range []struct {
 		holder apply.Holder

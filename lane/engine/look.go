@@ -22,8 +22,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// Applied returns the journal's lanes and the state right after the apply, for verify to
-// compare with.
+// Applied returns what verify compares with the machine: the journal's lanes, and the state right
+// after the apply.
 func (e *Engine) Applied(j *journal.Journal) verify.Applied {
 	return appliedBy(j, e.applied(j.Head()).State)
 }
@@ -36,11 +36,11 @@ func appliedBy(j *journal.Journal, state *device.State) verify.Applied {
 	if j.RolledBack() {
 		return verify.Applied{Config: h.Config, Ended: true, Left: len(records)}
 	}
-	steps := j.Steps() // none for a plan that only forgets
+	steps := j.Steps() // a plan without steps has none
 	if undone := !slices.ContainsFunc(steps,
 		func(s journal.StepState) bool { return s != journal.StepPending }); undone && len(steps) > 0 {
-		// The last apply failed and restored what it found, which may already
-		// have been drift. The state after the apply before it is wanted.
+		// The last apply failed and restored what it had found. That may have differed from niclane's
+		// values already. The wanted values are those of the apply before.
 		records, v.Ended = h.Before, true
 	}
 	for _, r := range records {
@@ -49,8 +49,8 @@ func appliedBy(j *journal.Journal, state *device.State) verify.Applied {
 	return v
 }
 
-// bondOf returns the bond that the lanes of a journal span, "" if there is none. It parses
-// only files that contain the word, because a file with a thousand members takes a while.
+// bondOf returns the bond that the lanes of a journal span, "" if there is none. It parses the
+// file only if the text contains the word bond, because parsing a thousand members takes long.
 func bondOf(h *journal.Head) string {
 	if !strings.Contains(strings.ToLower(h.ConfigText), "bond") {
 		return ""
@@ -62,37 +62,39 @@ func bondOf(h *journal.Head) string {
 	return f.Intent.Group.Bond
 }
 
-// A View is one file's lanes compared with the machine now.
+// A View compares the lanes of one file with the present state of the machine.
 type View struct {
-	// Journal is the file's journal. Do not record into it.
+	// Journal is the journal of the file. The caller must not record into it.
 	Journal *journal.Journal
 	Applied verify.Applied
-	// Now is the present state, without devices that have the names of displaced ones.
+	// Now is the present state. If a device was renamed and another one has its old name, the other
+	// one is not in Now.
 	Now *device.State
-	// Findings are the result of verify.State for Applied and Now.
+	// Findings are what verify.State returns for Applied and Now.
 	Findings []verify.Finding
-	// Since identifies the last apply that changed more than members.
+	// Since identifies the last apply that changed more than members. It changes with each such
+	// apply.
 	Since string
-	// Groups are the control groups that Now includes.
+	// Groups are the control groups that Now has.
 	Groups []string
-	// Known is false if a device is absent. Then Now has all other devices of the
+	// Known is false if a device of the file is absent. Now then has all other devices of the
 	// namespace.
 	Known bool
 }
 
-// Drifted reports whether a finding is a drift.
+// Drifted reports whether at least one finding is a drift.
 func (v *View) Drifted() bool { return verify.Found(v.Findings, verify.Drift) > 0 }
 
-// Look compares the applied lanes with the machine now: those of the journals that which
-// selects, nil for all. It does not wait for other processes.
+// Look compares applied lanes with the present state of the machine. which selects the journals;
+// nil selects all. Look does not wait for other processes.
 func (e *Engine) Look(ctx context.Context, which func(*journal.Journal) bool) ([]*View, error) {
-	// The lock covers the journals too: they must be of the same apply as the machine's
-	// state.
+	// The lock also covers the reading of the journals: journals and machine must be of the same
+	// apply.
 	defer e.Memory.lock()()
 	was := e.Memory.forget()
 	js, err := e.journals()
 	if len(js) == 0 && err == nil {
-		e.Memory.clear() // another program removed them
+		e.Memory.clear() // another program has removed the journals
 	}
 	if err != nil {
 		return nil, err
@@ -131,21 +133,21 @@ func (e *Engine) view(ctx context.Context, j *journal.Journal) (*View, error) {
 	return v, nil
 }
 
-// Observe reads devices, and what they depend on, without probing capabilities. If a device
-// is absent, known is false, and st has all other devices of the namespace.
+// Observe reads the state of devices, and of what they depend on. It does not probe capabilities.
+// If a device is absent, known is false and st has all other devices of the namespace.
 func (e *Engine) Observe(ctx context.Context, devices, groups []string) (st *device.State, known bool, err error) {
 	return observeAll(ctx, observe.Options{Devices: devices, Cgroups: groups, RunDir: e.RunDir, NoProbes: true})
 }
 
-// look reads the state for planning. If a device is absent, planning names it, its line,
-// and the present devices.
+// look reads the state for planning. If a device is absent, it reads all devices: planning then
+// reports the absent one, with its line and the names of the present ones.
 func (e *Engine) look(ctx context.Context, devices, groups []string) (*device.State, error) {
 	st, _, err := observeAll(ctx, observe.Options{Devices: devices, Cgroups: groups, RunDir: e.RunDir,
 		Remember: e.RunDir})
 	return st, err
 }
 
-// observeAll reads the devices, or, if one is absent, all others.
+// observeAll reads the devices. If one is absent, it reads all devices of the namespace.
 func observeAll(ctx context.Context, o observe.Options) (st *device.State, known bool, err error) {
 	st, err = observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) {
@@ -156,8 +158,9 @@ func observeAll(ctx context.Context, o observe.Options) (st *device.State, known
 	return st, true, err
 }
 
-// groupsOf returns the control groups in a journal's file and those of its recorded objects.
-// It parses only files that contain the word, because a thousand members take a while.
+// groupsOf returns the control groups that a journal's file names, and those of its recorded
+// objects. It parses the file only if the text contains the word cgroup, because parsing a
+// thousand members takes long.
 func groupsOf(j *journal.Journal) []string {
 	h := j.Head()
 	var named []string
@@ -169,14 +172,14 @@ func groupsOf(j *journal.Journal) []string {
 	return recordedGroups(named, j)
 }
 
-// recordedGroups adds the control groups of recorded objects, because a group that the
-// lanes no longer name must be restored.
+// recordedGroups returns named and the control groups of recorded objects. A group that the lanes
+// no longer name must still be restored.
 func recordedGroups(named []string, js ...*journal.Journal) []string {
 	out := slices.Clone(named)
 	root := sync.OnceValue(func() string {
 		c, err := cgroup.Find(nil)
 		if err != nil {
-			return "" // the reader of the machine reports it
+			return "" // observing the machine reports this error
 		}
 		return c.CpusetDir("/")
 	})
@@ -202,12 +205,12 @@ func recordedGroups(named []string, js ...*journal.Journal) []string {
 	return out
 }
 
-// absent returns the names for which there is false.
+// absent returns those names for which there returns false.
 func absent(names []string, there func(string) bool) []string {
 	return slices.DeleteFunc(slices.Clone(names), there)
 }
 
-// Groups returns the control groups that lanes name.
+// Groups returns the control groups that the lanes name.
 func Groups(in *intent.Intent) []string {
 	var groups []string
 	for _, l := range in.Lanes {

@@ -41,8 +41,8 @@ func newEngine(t testing.TB) *Engine {
 		Warn: func(w string) { t.Errorf("warning: %s", w) }}
 }
 
-// shared returns a file with a lane that has a ceiling and these members, given by the last
-// byte of their addresses.
+// shared returns a file with one lane. The lane has a ceiling and the given members. A member's
+// number is the last byte of its address.
 func shared(t testing.TB, dev, ceiling string, members ...int) *File {
 	t.Helper()
 	var b strings.Builder
@@ -67,7 +67,7 @@ func entries(t testing.TB, dev string) []device.FilterEntry {
 	return st.Device(dev).Entries
 }
 
-// membersIn returns the members of shared's lane that the kernel has.
+// membersIn returns the numbers of shared's members for which the kernel has an entry.
 func membersIn(t testing.TB, dev string) []int {
 	t.Helper()
 	var found []int
@@ -104,7 +104,7 @@ func rollback(t testing.TB, e *Engine) {
 	}
 }
 
-// openFiles returns the number of open files and sockets of this process.
+// openFiles returns how many files and sockets this process has open.
 func openFiles(t testing.TB) int {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")

@@ -16,17 +16,17 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Memory is kept between calls by a process that often applies one file. It holds the
-// journals read so far, a connection to the kernel, and the machine's state after the last
-// look or apply. Each pod changes only a few rules; reading the whole device for each took
-// two fifths of the time.
+// A Memory keeps data from one call to the next, for a process that often applies one file. It
+// keeps the journals that were read, a connection to the kernel, and the machine's state after
+// the last look or apply. With it, a small change, such as a pod's few rules, needs no reading of
+// the whole device.
 //
-// The kept state is never trusted alone. apply.Run reads every object of a step before it
-// writes it. If the value differs from the plan, the machine is read again. Look, which
-// runs after the kernel's notifications, drops a state that has changed. Only Look finds
-// changes that cause no notification and that no step writes.
+// The kept state can be wrong, so it is checked. Before apply.Run writes an object, it reads the
+// object. If the value is not the plan's, the machine is read again. Look runs after the kernel's
+// notifications and drops a state that has changed. Some changes cause no notification, and no
+// step writes their object: only Look finds these.
 //
-// The zero value is empty. An Engine uses it from one goroutine at a time.
+// The zero value is empty. Only one goroutine may use an Engine at a time.
 type Memory struct {
 	mu       sync.Mutex
 	journals journal.Memory
@@ -34,7 +34,7 @@ type Memory struct {
 	known    *snapshot     // nil: the machine must be read
 }
 
-// lock keeps other goroutines out until the returned function is called.
+// lock takes the mutex of m, if m is not nil. The returned function releases it.
 func (m *Memory) lock() (unlock func()) {
 	if m == nil {
 		return func() {}
@@ -43,7 +43,7 @@ func (m *Memory) lock() (unlock func()) {
 	return m.mu.Unlock
 }
 
-// A snapshot is the machine's state after a file's lanes were applied.
+// A snapshot is the machine's state after the lanes of a file were applied.
 type snapshot struct {
 	state           *device.State
 	devices, groups []string
@@ -62,7 +62,7 @@ func stampOf(j *journal.Journal) stamp {
 	return stamp{h.Config, h.Generation, h.When.String()}
 }
 
-// forget drops the machine's state, and returns it.
+// forget drops the machine's state, and returns the state that it dropped.
 func (m *Memory) forget() *snapshot {
 	if m == nil {
 		return nil
@@ -75,7 +75,7 @@ func (m *Memory) forget() *snapshot {
 // disconnect closes the kept connection.
 func (m *Memory) disconnect() {
 	if m != nil && m.kernel != nil {
-		_ = m.kernel.Close() // its writes were read back
+		_ = m.kernel.Close() // nothing is lost: its writes were read back
 		m.kernel = nil
 	}
 }
@@ -86,7 +86,7 @@ func (m *Memory) clear() {
 	m.disconnect()
 }
 
-// connect returns the kept connection, or a new one.
+// connect returns the kept connection to the kernel, otherwise a new one.
 func (e *Engine) connect() (*apply.System, error) {
 	if e.Memory == nil || e.Memory.kernel == nil {
 		return apply.NewKernel(e.RunDir)
@@ -97,8 +97,8 @@ func (e *Engine) connect() (*apply.System, error) {
 	return k, nil
 }
 
-// keep records the machine's state after the steps of j. It keeps the connection k if the
-// steps changed only members: the next apply then needs no other programs.
+// keep keeps the machine's state after the steps of j. It also keeps the connection k if the
+// steps changed only members: the next apply can then use the BPF programs that k has loaded.
 func (m *Memory) keep(j *journal.Journal, k *apply.System, p *Planned) (kept bool) {
 	if m == nil {
 		return false
@@ -113,7 +113,7 @@ func (m *Memory) keep(j *journal.Journal, k *apply.System, p *Planned) (kept boo
 	return true
 }
 
-// same records the machine's state as read, if the plan p has no steps.
+// same keeps the machine's state that was read for the plan p, which has no steps.
 func (m *Memory) same(s *journal.Store, name string, p *Planned) {
 	if m == nil {
 		return
@@ -123,8 +123,8 @@ func (m *Memory) same(s *journal.Store, name string, p *Planned) {
 	}
 }
 
-// applyKnown is apply on the kept state, if the file differs from it only in members. ok is
-// false if the machine must be read.
+// applyKnown does what apply does, with the kept state instead of reading the machine. It works
+// only if the changes in the file are about members. ok is false if the machine must be read.
 func (e *Engine) applyKnown(ctx context.Context, f *File, s *journal.Store, here journal.Host, o request) (r *Result,
 	ok bool, err error) {
 	was := e.Memory.forget()
@@ -157,8 +157,8 @@ func (e *Engine) applyKnown(ctx context.Context, f *File, s *journal.Store, here
 	return r, true, err
 }
 
-// looked records the state of a later look if it found no difference. was is the state kept
-// before. The look did not probe capabilities.
+// looked keeps the state that a look has read, if the look found no difference. was is the state
+// that was kept before. It provides the capabilities, because a look does not probe them.
 func (m *Memory) looked(was *snapshot, v *View) {
 	if m == nil || was == nil || !v.Known || v.Drifted() || stampOf(v.Journal) != was.journal ||
 		!slices.Equal(v.Groups, was.groups) {
@@ -169,8 +169,8 @@ func (m *Memory) looked(was *snapshot, v *View) {
 	}
 }
 
-// renewed returns now with the earlier capabilities, nil if the capabilities may have
-// changed.
+// renewed returns the state now with the capabilities of the state before. It returns nil if
+// capabilities may have changed since.
 func renewed(before, now *device.State) *device.State {
 	if now.Kernel != before.Kernel || len(now.Devices) != len(before.Devices) {
 		return nil
@@ -191,7 +191,7 @@ func renewed(before, now *device.State) *device.State {
 	return &st
 }
 
-// members reports whether all steps are for objects of members.
+// members reports whether all steps are for objects of members, such as rules.
 func members(steps []plan.Step) bool {
 	return !slices.ContainsFunc(steps, func(s plan.Step) bool { return !member(s.Object()) })
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestKnown: a member is steered without reading the whole machine, unless the machine has
-// changed. The result always follows the file.
+// TestKnown: as long as the machine has not changed, an apply of a new member does not read the
+// whole machine. In all cases, the machine is then as the file says.
 func TestKnown(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
 	e.Memory = new(Memory)
 	ceiling := "50%"
-	// put applies a lane with these members by engine who, and reports whether who read the
-	// whole machine.
+	// put applies a lane with these members with the engine who. looked reports whether who has read
+	// the whole machine.
 	put := func(who *Engine, members ...int) (r *Result, looked bool) {
 		t.Helper()
 		was := who.Memory.known
@@ -78,13 +78,13 @@ func TestKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range r.Plan.Steps { // of member 2
+	for _, s := range r.Plan.Steps { // the steps for member 2
 		if err := k.Write(s.New, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	slow(3)
-	seen(false) // the removed entry is off the record
+	seen(false) // the removed entry is no longer in the journal
 	quick(3, 4)
 
 	// Another program makes an entry that the next apply would make.
@@ -96,14 +96,14 @@ func TestKnown(t *testing.T) {
 		}
 	}
 	slow(3, 4, 5)
-	for _, s := range r.Plan.Steps { // the entry is not niclane's to remove
+	for _, s := range r.Plan.Steps { // the entry is another program's, so niclane will not remove it
 		if err := k.Write(s.New, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	// Another program replaces niclane's filter, without a notification. With the maps of
-	// the old filter, members would be written to a place that no packet reaches.
+	// Another program replaces niclane's filter, and the kernel sends no notification. With the maps
+	// of the old filter, new members would be written to maps that no packet uses.
 	quick(3, 4, 9)
 	if e.Memory.kernel == nil {
 		t.Error("the connection is not kept for the next member")
@@ -116,12 +116,12 @@ func TestKnown(t *testing.T) {
 	slow(3, 4, 9, 10)
 	quick(3, 4)
 
-	// A change of more than members is planned on the machine's state as read.
+	// A change of more than members needs the whole machine to be read.
 	ceiling = "60%"
 	slow(3, 4)
 	quick(3, 4, 6)
 
-	// After a notification the machine is read, and the next apply repairs it.
+	// After a notification, Look reads the machine, and the next apply repairs it.
 	vethtest.TC(t, "qdisc del dev "+dev+" root")
 	seen(true)
 	if r := slow(3, 4, 6, 7); members(r.Plan.Steps) {
@@ -130,7 +130,7 @@ func TestKnown(t *testing.T) {
 	seen(false)
 	quick(3, 4)
 
-	// Another niclane applies in between.
+	// Another niclane process applies in between.
 	other := newEngine(t)
 	other.StateDir, other.RunDir, other.Memory = e.StateDir, e.RunDir, new(Memory)
 	put(other, 3, 4, 8)
@@ -149,7 +149,7 @@ func TestKnown(t *testing.T) {
 	slow(1)
 	quick(1, 2)
 
-	// Another niclane removes the lanes: the watch finds none.
+	// Another niclane process removes the lanes. Look must return none.
 	rollback(t, other)
 	if views, err := e.Look(t.Context(), nil); len(views) > 0 || err != nil || e.Memory.kernel != nil {
 		t.Errorf("found: %v, %v; still connected: %t", views, err, e.Memory.kernel != nil)
@@ -157,7 +157,7 @@ func TestKnown(t *testing.T) {
 	if err := k.Close(); err != nil {
 		t.Error(err)
 	}
-	// a journal's files are closed in the background
+	// Journal files are closed in the background, so wait for that.
 	for end := time.Now().Add(10 * time.Second); openFiles(t) > files; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatalf("%d files and sockets are open, %d before", openFiles(t), files)
@@ -165,8 +165,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestKnownState: the state after a plan is known without reading the machine. If the steps
-// do not determine the state, the machine is read.
+// TestKnownState: after the steps of a plan, the kept state is that of the machine, which was not
+// read. For steps whose result cannot be known before, the machine must be read.
 func TestKnownState(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -198,7 +198,7 @@ func TestKnownState(t *testing.T) {
 	rollback(t, e)
 }
 
-// TestRenewed: capabilities are probed again if they may have changed.
+// TestRenewed: if capabilities may have changed, they are probed again.
 func TestRenewed(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	seen := func(probe bool) *device.State {
@@ -231,8 +231,8 @@ func TestRenewed(t *testing.T) {
 	}
 }
 
-// TestPlanned: the caller gets a plan before it is applied, also with the kept state, and
-// can end it.
+// TestPlanned: the function Planned gets the plan before it is applied, even with the kept state.
+// If the function returns an error, nothing is applied.
 func TestPlanned(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -255,7 +255,8 @@ func TestPlanned(t *testing.T) {
 	rollback(t, e)
 }
 
-// TestOtherGroups: a look at other control groups does not renew the kept state.
+// TestOtherGroups: if a look has read other control groups, its state does not replace the kept
+// one.
 func TestOtherGroups(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -280,8 +281,8 @@ func TestOtherGroups(t *testing.T) {
 	rollback(t, e)
 }
 
-// TestLookBesideApply: a look during changes of members sees the old or the new members,
-// and reports no drift.
+// TestLookBesideApply: during an apply that changes members, a look sees the old or the new
+// members. It never reports a drift.
 func TestLookBesideApply(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestNamed: an applied file is found by its path, by each of its devices and by its bond.
+// TestNamed: an applied file can be named by its path, by one of its devices or by its bond.
 func TestNamed(t *testing.T) {
 	j := journal.New(journal.Head{Config: "/l.yaml", Devices: []string{"x0", "x1"}, Plan: new(plan.Plan),
 		ConfigText: "version: 1\nglobals: {bond: bond9}\nlanes: {a: {queues: 1, ports: [80]}}\n"})

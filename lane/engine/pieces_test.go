@@ -12,7 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// TestPieces: another program's root qdisc prevents only the repair of the classes.
+// TestPieces: if another program has replaced the root qdisc, the classes cannot be repaired, but
+// everything else can.
 func TestPieces(t *testing.T) {
 	htb := device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 2}
 	class := device.Class{Dev: "d0", ID: "1:10", Parent: "1:", Rate: 1_000_000, Ceil: 1_000_000, Burst: 1514,

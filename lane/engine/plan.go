@@ -15,13 +15,13 @@ import (
 type Planned struct {
 	*plan.Plan
 	State *device.State
-	// devices are the file's. groups are the control groups of the file and of its earlier
-	// applies.
+	// devices are the devices that the file names. groups are the control groups of the file and of
+	// its earlier applies.
 	devices, groups []string
 }
 
-// Plan plans a file against the machine, and changes nothing. If the machine cannot do it,
-// the error is plan.Errors with paths of the file.
+// Plan makes a plan of a file for the present state of the machine. It changes nothing. If the
+// lanes are not possible, the error is plan.Errors, with paths of the file.
 func (e *Engine) Plan(ctx context.Context, f *File) (*Planned, error) {
 	defer e.Memory.lock()()
 	s, _, err := e.existing()
@@ -34,8 +34,8 @@ func (e *Engine) Plan(ctx context.Context, f *File) (*Planned, error) {
 	return e.plan(ctx, f, s)
 }
 
-// pastApplies are the objects that earlier applies of a file have written, with their devices
-// and control groups.
+// pastApplies has the objects that earlier applies of a file have written, and the devices and
+// control groups of these objects.
 type pastApplies struct {
 	plan.Owned
 	journals        []*journal.Journal
@@ -43,10 +43,9 @@ type pastApplies struct {
 	err             error
 }
 
-// plan makes a plan with the journals of s; s may be nil.
+// plan makes a plan with the journals of s, which may be nil.
 func (e *Engine) plan(ctx context.Context, f *File, s *journal.Store) (*Planned, error) {
-	// Reading the journals of a thousand members takes as long as reading the
-	// machine.
+	// Read journals and machine at the same time: with a thousand members, both take equally long.
 	journals := make(chan pastApplies, 1)
 	go func() { journals <- earlierOf(s, f.Name) }()
 	groups := f.groups()
@@ -59,13 +58,14 @@ func (e *Engine) plan(ctx context.Context, f *File, s *journal.Store) (*Planned,
 		return nil, err
 	}
 	if s != nil {
-		// Check before planning: another file's changes to the device would
-		// look like another program's settings.
+		// Check this before planning. Otherwise planning would take another file's changes to the
+		// device for those of another program.
 		if err := s.Conflict(f.Name, f.Devices(), linksOf(f, st)); err != nil {
 			return nil, err
 		}
 	}
-	// Objects of an earlier apply that the file no longer has must be restored.
+	// The machine must also be read for objects of an earlier apply that the file no longer asks
+	// for: they must be restored.
 	left := absent(before.devices, func(dev string) bool { return st.Device(dev) != nil })
 	if all := allGroups(f, before); len(left) > 0 || len(all) > len(groups) {
 		groups = all
@@ -80,7 +80,7 @@ func (e *Engine) plan(ctx context.Context, f *File, s *journal.Store) (*Planned,
 	return &Planned{p, st, f.Devices(), groups}, nil
 }
 
-// earlierOf reads the journals of a file.
+// earlierOf reads the journals of a file, by the file's name.
 func earlierOf(s *journal.Store, name string) (of pastApplies) {
 	if s == nil {
 		return of
@@ -98,13 +98,13 @@ func earlierOf(s *journal.Store, name string) (of pastApplies) {
 	return of
 }
 
-// allGroups returns the control groups of a file and of its earlier applies.
+// allGroups returns the control groups that the file names, and those of its earlier applies.
 func allGroups(f *File, before pastApplies) []string {
 	named := f.groups()
 	return append(named, absent(before.groups, func(g string) bool { return slices.Contains(named, g) })...)
 }
 
-// linksOf returns the identities of the file's devices that are present.
+// linksOf returns the identities of the file's devices, without absent ones.
 func linksOf(f *File, st *device.State) []device.Link {
 	var out []device.Link
 	for _, name := range f.Devices() {
@@ -115,8 +115,8 @@ func linksOf(f *File, st *device.State) []device.Link {
 	return out
 }
 
-// PlanAnew plans a file as if its earlier applies were undone, and returns the steps of
-// that undoing too. It returns nothing if the file owns no objects.
+// PlanAnew makes a plan of a file for the state that a rollback of the file would restore. undo
+// are the steps of that rollback. It returns nothing if the file owns no objects.
 func (e *Engine) PlanAnew(ctx context.Context, f *File) (undo []plan.Step, p *plan.Plan, err error) {
 	defer e.Memory.lock()()
 	s, _, err := e.existing()
@@ -139,8 +139,7 @@ func (e *Engine) PlanAnew(ctx context.Context, f *File) (undo []plan.Step, p *pl
 	return undo, p, err
 }
 
-// GroupsOf returns the control groups with objects of earlier applies of a file, by its
-// name.
+// GroupsOf returns the control groups in which earlier applies of a file have objects.
 func (e *Engine) GroupsOf(name string) ([]string, error) {
 	defer e.Memory.lock()()
 	s, _, err := e.existing()

@@ -22,13 +22,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// Each apply writes the state right after it and the counters into the run directory, which
-// lasts as long as the kernel's state. verify compares with that state; status counts from
-// those counters.
+// After each apply, the run directory has two files: the state right after the apply, and the
+// counters at that time. verify compares with that state, and status counts from these counters.
+// The run directory is lost at a reboot, as the kernel's state is.
 
-// remember records the state after the steps of j; before is the state before them. With
-// keep, later changes by other programs stay differences, and counters continue, unless the
-// queues have changed.
+// remember records the state after the steps of j. before is the state before them. With keep,
+// changes by other programs are not added to that state, so verify continues to report them.
+// Counters are then not recorded again, unless the queues have changed.
 func (e *Engine) remember(j *journal.Journal, keep bool, before *device.State) error {
 	h := j.Head()
 	p := h.Plan
@@ -40,8 +40,8 @@ func (e *Engine) remember(j *journal.Journal, keep bool, before *device.State) e
 		if err != nil {
 			return err
 		}
-		// The journal has the state of members. In the first generation, the file in the
-		// run directory belongs to other lanes.
+		// If only members have changed, nothing is to record: their objects are in the journal. In the
+		// first generation, the file in the run directory is of other lanes.
 		if _, err := os.Stat(path); err == nil && h.Generation > 1 && members(p.Steps) {
 			return nil
 		}
@@ -63,7 +63,7 @@ func (e *Engine) remember(j *journal.Journal, keep bool, before *device.State) e
 		}
 		st = after(st, nil, j.Records())
 	} else {
-		st = after(st, p.Steps, j.Records()) // all steps were read back
+		st = after(st, p.Steps, j.Records()) // all steps were read back, so the state is known
 	}
 	if err := e.writeApplied(h, st); err != nil {
 		return err
@@ -75,9 +75,9 @@ func sameQueues(a, b *device.Device) bool {
 	return a != nil && b != nil && a.RxQueues == b.RxQueues && a.TxQueues == b.TxQueues
 }
 
-// remakes reports whether a step makes the driver recreate its queues and NAPIs, or change
-// their number: with an XDP program, virtio_net has more receive queues and another RSS
-// table.
+// remakes reports whether the driver makes queues and NAPIs again in this step, or changes their
+// number. A step with an XDP program is one: on virtio_net, it changes the number of receive
+// queues and the RSS table.
 func remakes(s plan.Step) bool {
 	switch s.Object().(type) {
 	case device.Channels, device.Feature, device.Ring, device.XDP:
@@ -86,9 +86,9 @@ func remakes(s plan.Step) bool {
 	return false
 }
 
-// after returns the state after the steps, without the members that niclane has added.
-// Readers take these from the journal: with a thousand members, they would be 99 % of the
-// state.
+// after returns the state after the steps, without members' objects that niclane has made.
+// Readers of the state take these from the journal: with a thousand members, they would be 99 %
+// of it.
 func after(before *device.State, steps []plan.Step, owned []journal.Record) *device.State {
 	all := changes(steps)
 	for _, r := range owned {
@@ -99,30 +99,30 @@ func after(before *device.State, steps []plan.Step, owned []journal.Record) *dev
 	return before.After(all)
 }
 
-// member reports whether an object is of a kind with as many objects as members.
+// member reports whether an object is of a kind of which each member has at least one object.
 func member(o device.Object) bool {
 	return device.Matches(o) || device.GroupOf(o) != ""
 }
 
-// An appliedState is the state right after an apply, and the identity of that apply.
+// An appliedState is the state right after an apply. Of identifies the apply.
 type appliedState struct {
 	Of string `json:"of,omitempty"`
 	*device.State
 }
 
-// applyOf returns the identity of an apply.
+// applyOf returns a text that identifies an apply.
 func applyOf(h *journal.Head) string {
 	return ofGeneration(h, h.Generation) + h.When.Format(time.RFC3339)
 }
 
-// ofGeneration returns the prefix of the identities of a generation's applies.
+// ofGeneration returns the text with which the identities of a generation's applies begin.
 func ofGeneration(h *journal.Head, n int) string { return fmt.Sprintf("%s %d ", h.Config, n) }
 
-// replacedSuffix ends the file name of the state of the previous apply, which is used again
-// when the last one is undone.
+// replacedSuffix is the end of a file name. The file has the state of the previous apply, which
+// is valid again after the last apply is undone.
 const replacedSuffix = ".replaced"
 
-// writeApplied records a state as the one right after the apply, and keeps the previous one.
+// writeApplied writes the state right after an apply. It keeps the file of the previous apply.
 func (e *Engine) writeApplied(h *journal.Head, st *device.State) error {
 	b, err := json.Marshal(appliedState{applyOf(h), st})
 	if err != nil {
@@ -133,10 +133,10 @@ func (e *Engine) writeApplied(h *journal.Head, st *device.State) error {
 		return err
 	}
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		_ = os.Remove(path + ".new") // there may be no room for its name, either
+		_ = os.Remove(path + ".new") // the disk may be full, also for the file's name
 		return err
 	}
-	// The state of an undone apply is not the previous one.
+	// Do not keep the state if it is of an apply that was undone.
 	if strings.HasPrefix(readApplied(path).Of, ofGeneration(h, h.Generation-1)) {
 		if err := os.Rename(path, path+replacedSuffix); err != nil {
 			return err
@@ -145,8 +145,8 @@ func (e *Engine) writeApplied(h *journal.Head, st *device.State) error {
 	return os.Rename(path+".new", path)
 }
 
-// applied returns the state right after the apply of h, or the last known one; a nil state
-// if none is known.
+// applied returns the state right after the apply of h. If that is not known, it returns the last
+// known state, or nil.
 func (e *Engine) applied(h *journal.Head) appliedState {
 	if len(h.Plan.Devices) == 0 {
 		return appliedState{}
@@ -193,7 +193,7 @@ func (e *Engine) writeCounters(devices []string) error {
 	return nil
 }
 
-// Counters returns a device's counters right after the apply, zero ones if not known.
+// Counters returns a device's counters right after the apply. They are zero if not known.
 func (e *Engine) Counters(dev string) device.Counters {
 	var c device.Counters
 	path, err := e.countersPath(dev)
@@ -207,7 +207,7 @@ func (e *Engine) Counters(dev string) device.Counters {
 	return c
 }
 
-// forget removes the records of lanes that no longer exist.
+// forget removes the state and the counters of devices that no longer have lanes.
 func (e *Engine) forget(devices []string) error {
 	for _, dev := range devices {
 		counters, err := e.countersPath(dev)
@@ -231,7 +231,8 @@ func (e *Engine) countersPath(dev string) (string, error) { return e.runFile("co
 
 func (e *Engine) appliedPath(dev string) (string, error) { return e.runFile("applied", dev) }
 
-// runFile returns the path of a file per device and network namespace.
+// runFile returns the path of a file in the run directory, for a device of this network
+// namespace.
 func (e *Engine) runFile(what, dev string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {

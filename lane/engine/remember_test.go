@@ -19,9 +19,9 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestCompared: leftovers of a removed member are found, whether it was there when the
-// lanes were made or came later. A new member does not make another program's changes part
-// of the wanted state.
+// TestCompared: if an object of a removed member is still there, verify reports it. This holds
+// for members of the first apply and for later ones. An apply with a new member does not accept
+// changes by other programs.
 func TestCompared(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -81,7 +81,7 @@ func TestCompared(t *testing.T) {
 			t.Errorf("a member came, and the lanes are taken for applied anew: %s, were %s", v.Since, since)
 		}
 	}
-	k.Anew() // the kernel has other members by now
+	k.Anew() // the kernel has other members than k has cached
 	for _, entry := range both {
 		if err := k.Write(entry, nil); err != nil {
 			t.Fatal(err)
@@ -99,8 +99,8 @@ func TestCompared(t *testing.T) {
 	}
 }
 
-// TestKeep: with Keep, changes by another program stay differences. After an apply by hand,
-// they are part of the wanted state.
+// TestKeep: after an apply with Keep, verify still reports changes by another program. After an
+// apply without Keep, it no longer does.
 func TestKeep(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -129,15 +129,15 @@ func TestKeep(t *testing.T) {
 	rollback(t, e)
 }
 
-// TestAfterReplaced: the state to compare with has the object that a member has replaced,
-// because it comes back when the member goes.
+// TestAfterReplaced: if a member's object has replaced one of another program, the state to
+// compare with has the other program's: it comes back when the member is removed.
 func TestAfterReplaced(t *testing.T) {
 	mine := device.Rule{Dev: "up", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}, Queue: 3}
 	theirs := mine
 	theirs.Queue = 1
 	other, alone := mine, mine
 	other.Match.LocalPort, alone.Match.LocalPort = 81, 82
-	class := device.Class{Dev: "up", ID: "1:10"} // not an object of a member
+	class := device.Class{Dev: "up", ID: "1:10"} // not the object of a member
 	st := &device.State{Devices: []device.Device{{Name: "up", Rules: []device.Rule{mine, other, alone},
 		Classes: []device.Class{class}}}}
 	left := after(st, nil, []journal.Record{{Record: plan.Record{Original: theirs, Last: mine}},
@@ -151,8 +151,8 @@ func TestAfterReplaced(t *testing.T) {
 	}
 }
 
-// TestRememberFirst: the first apply does not use a state that other lanes have left in the
-// run directory.
+// TestRememberFirst: the first apply of a file does not use a state in the run directory that is
+// of other lanes.
 func TestRememberFirst(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -195,7 +195,8 @@ func TestRemakes(t *testing.T) {
 	}
 }
 
-// TestFailed: the steps of a failed apply are not on record.
+// TestFailed: after a failed apply, the journal does not have the values of its steps as
+// niclane's.
 func TestFailed(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)
@@ -225,7 +226,7 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestRepair: removed objects are made again, except those that leave names.
+// TestRepair: Repair makes removed objects again, except those for which leave is true.
 func TestRepair(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	e := newEngine(t)

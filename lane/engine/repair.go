@@ -15,14 +15,15 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Repair is the result of a repair.
+// A Repair says what a repair has done.
 type Repair struct {
-	// Done are the keys of the written objects, in order. Warnings are further problems.
+	// Done are the keys of the objects that were written, in order. Warnings are problems that did
+	// not stop the repair.
 	Done, Warnings []string
 }
 
-// Make changes what the lanes of a file need, like Apply without Within. Later changes by
-// other programs stay differences. The caller holds the lock.
+// Make makes the lanes of a file, like Apply without Within. It does not accept other programs'
+// changes: Look still reports them. The caller holds the lock.
 func (e *Engine) Make(ctx context.Context, f *File) (Repair, error) {
 	defer e.Memory.lock()()
 	return e.repair(ctx, f, nil)
@@ -39,8 +40,8 @@ func (e *Engine) repair(ctx context.Context, f *File, leave func(key string) boo
 	return out, err
 }
 
-// Repair repairs the lanes of a file as it was applied. It changes no object for whose key
-// leave is true, and nothing for a file that was rolled back. The caller holds the lock.
+// Repair makes the lanes of a file again as they were applied. It does not change an object if
+// leave(key) is true. It does nothing for a file that was rolled back. The caller holds the lock.
 func (e *Engine) Repair(ctx context.Context, name string, leave func(key string) bool) (Repair, error) {
 	defer e.Memory.lock()()
 	e.Memory.forget()
@@ -67,8 +68,7 @@ func (e *Engine) Repair(ctx context.Context, name string, leave func(key string)
 	return out, err
 }
 
-// journalOf returns the journal of a file that is not being rolled back, nil if there is
-// none.
+// journalOf returns the journal of a file, nil if there is none or if it is being rolled back.
 func (e *Engine) journalOf(name string) (*journal.Journal, error) {
 	js, err := e.journals()
 	for _, j := range js {
@@ -79,8 +79,8 @@ func (e *Engine) journalOf(name string) (*journal.Journal, error) {
 	return nil, err
 }
 
-// repairPieces repairs each drift of the lanes of j alone, if planning refuses the lanes as
-// a whole. A failed repair does not stop the others.
+// repairPieces repairs each drift of the lanes of j by itself, for the case that planning refuses
+// the lanes as a whole. If one repair fails, it continues with the others.
 func (e *Engine) repairPieces(ctx context.Context, f *File, j *journal.Journal,
 	leave func(key string) bool) (out Repair, err error) {
 	v, err := e.view(ctx, j)
@@ -109,10 +109,9 @@ func (e *Engine) repairPieces(ctx context.Context, f *File, j *journal.Journal,
 	return out, err
 }
 
-// restore restores the channels and features that applied lanes depend on but niclane did
-// not write. Apply would not: it would plan new lanes for what it finds. They are not
-// recorded, because they get back their values from the time of the apply; rollback leaves
-// them alone.
+// restore restores channels and features that the lanes depend on but niclane did not write. An
+// apply would accept the new values and plan other lanes. The steps are not in the journal: they
+// restore values from the time of the apply, so rollback has nothing to undo.
 func (e *Engine) restore(ctx context.Context, j *journal.Journal, leave func(key string) bool) (done []string,
 	err error) {
 	v, err := e.view(ctx, j)
@@ -137,8 +136,8 @@ func (e *Engine) restore(ctx context.Context, j *journal.Journal, leave func(key
 	return done, nil
 }
 
-// ground returns the steps that restore the channels and features from right
-// after the apply, if their change is a drift.
+// ground returns the steps that restore channels and features to their values right after the
+// apply. It skips those for which verify reports no drift.
 func ground(v *View, leave func(key string) bool) []plan.Step {
 	applied := v.Applied
 	if applied.State == nil {
@@ -158,7 +157,7 @@ func ground(v *View, leave func(key string) bool) []plan.Step {
 		}
 		key := f.Key
 		if f.Part == device.PartQueueSet && f.Lane == "" {
-			key = device.Channels{Dev: f.Device}.Key() // the finding is about queues, the object is their number
+			key = device.Channels{Dev: f.Device}.Key() // the finding is about queues; the object to restore has their number
 		}
 		switch o := was[key].(type) {
 		case device.Channels, device.Feature:
@@ -170,10 +169,10 @@ func ground(v *View, leave func(key string) bool) []plan.Step {
 	return steps
 }
 
-// pieces returns, for each drift, the steps back to niclane's last values. It
-// is used if planning refuses the lanes as a whole: one object of another
-// program, or one missing control group, is enough for that. It skips keys for
-// which leave is true, and objects whose place another program has taken.
+// pieces returns, for each drift, the steps that restore niclane's last values. It is for the
+// case that planning refuses the lanes as a whole, for example because of one object of another
+// program or one missing control group. It skips an object if leave(key) is true, or if another
+// program's object is in its place.
 func pieces(v *View, leave func(key string) bool) [][]plan.Step {
 	applied := v.Applied
 	present, last := v.Now.Objects(), map[string]plan.Record{}
@@ -211,7 +210,8 @@ func pieces(v *View, leave func(key string) bool) [][]plan.Step {
 	return out
 }
 
-// taken reports whether now belongs to another program and is in the only place of last.
+// taken reports whether the object now is another program's and is in the place of last, so that
+// last cannot be made.
 func taken(now, last device.Object) bool {
 	switch o := last.(type) {
 	case device.Qdisc:
@@ -230,8 +230,8 @@ func taken(now, last device.Object) bool {
 }
 
 // Release restores the original interrupt deferral of NAPIs whose poller cannot be started.
-// It does not change what verify and rollback compare with: the lane is not complete. The
-// caller holds the lock.
+// Otherwise their packets would wait. verify and rollback still compare with niclane's values,
+// because the lane is not complete. The caller holds the lock.
 func (e *Engine) Release(name string, missing []verify.Finding) (released []string, err error) {
 	defer e.Memory.lock()()
 	e.Memory.forget()
@@ -253,7 +253,7 @@ func (e *Engine) Release(name string, missing []verify.Finding) (released []stri
 		present, rerr := k.Read(was)
 		now, ok := present.(device.NAPIConfig)
 		if rerr != nil || !ok {
-			err = errors.Join(err, rerr) // without a NAPI, nothing is deferred
+			err = errors.Join(err, rerr) // without a NAPI, no interrupt is deferred
 			continue
 		}
 		was.Threaded = now.Threaded
@@ -269,7 +269,7 @@ func (e *Engine) Release(name string, missing []verify.Finding) (released []stri
 	return released, err
 }
 
-// unpolled reports whether the poller of a NAPI's queue is missing.
+// unpolled reports whether the poller for a NAPI's queue is among the missing ones.
 func unpolled(records []journal.Record, n device.NAPIConfig, missing []verify.Finding) bool {
 	for _, r := range records {
 		p, ok := r.Last.(device.Poller)

@@ -12,21 +12,23 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// RollbackOptions are the options of Rollback. The zero value undoes everything applied here.
+// RollbackOptions are the options of Rollback. The zero value undoes everything that was applied
+// in this network namespace.
 type RollbackOptions struct {
-	// Of is a lanes file, or a device that one governs; "" for all.
+	// Of is a lanes file, or a device that a file governs; "" for all.
 	Of string
-	// Choose, if not nil, selects the journals to undo, instead of Of.
+	// Choose, if not nil, selects the journals to undo. It replaces Of.
 	Choose func([]*journal.Journal) ([]*journal.Journal, error)
-	// Force also restores objects that other programs have changed since.
+	// Force says to restore objects even if other programs have changed them.
 	Force bool
-	// Last undoes only the last apply: of the file, or of the file that was applied last.
+	// Last undoes only the last apply of the file Of. If Of is "", it undoes the last apply of any
+	// file.
 	Last bool
-	// Wait waits for another apply until ctx ends.
+	// Wait says to wait until another apply has ended, or ctx ends.
 	Wait bool
 }
 
-// A RolledBack is the result of undoing one file.
+// A RolledBack is the result of the rollback of one file.
 type RolledBack struct {
 	Config  string        `json:"config"`
 	Devices []string      `json:"devices"`
@@ -34,9 +36,9 @@ type RolledBack struct {
 	Error   string        `json:"error,omitempty"`
 }
 
-// Rollback restores the state before niclane from the journals, also after a failure, a
-// kill or a crash. The reports name the objects that could not be restored, and the error
-// is not nil then. If the result is nil, the error came before anything was undone.
+// Rollback restores the state before niclane from the journals. It also works after a failure, a
+// kill or a crash. If objects could not be restored, the error is not nil and the reports name
+// them. If the result is nil, an error came before anything was undone.
 func (e *Engine) Rollback(ctx context.Context, o RollbackOptions) (done []RolledBack, err error) {
 	lock, err := e.lock(ctx, o.Wait)
 	if err != nil {
@@ -49,7 +51,7 @@ func (e *Engine) Rollback(ctx context.Context, o RollbackOptions) (done []Rolled
 	if err != nil {
 		return nil, err
 	}
-	if s == nil { // the caller's choice may still be invalid
+	if s == nil { // check the caller's choice even if there is nothing to undo
 		if _, err := o.choose(nil); err != nil {
 			return nil, err
 		}
@@ -88,7 +90,7 @@ func (o RollbackOptions) choose(js []*journal.Journal) ([]*journal.Journal, erro
 	return named(js, o.Of)
 }
 
-// undo undoes one journal.
+// undo undoes one journal, or only its last apply.
 func (e *Engine) undo(ctx context.Context, k apply.Kernel, j *journal.Journal, here journal.Host,
 	o RollbackOptions) (RolledBack, error) {
 	h := j.Head()
@@ -117,9 +119,9 @@ func (e *Engine) undo(ctx context.Context, k apply.Kernel, j *journal.Journal, h
 	return r, err
 }
 
-// undoable returns the journals that can be undone, and an error for those that cannot be
-// read. With force, it salvages readable parts of these. It removes files that record
-// nothing.
+// undoable returns the journals that can be undone, and an error for those that cannot be read.
+// With force, it also returns the readable parts of damaged journals. It removes files without
+// records.
 func (e *Engine) undoable(s *journal.Store, here journal.Host, force bool) (js []*journal.Journal, broken error) {
 	e.tidy(s)
 	js, broken = s.List()
@@ -131,8 +133,8 @@ func (e *Engine) undoable(s *journal.Store, here journal.Host, force bool) (js [
 	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return elsewhere(j, here) }), broken
 }
 
-// tidy removes files that record nothing. Its errors are only warnings: a read-only
-// directory must not prevent undoing.
+// tidy removes files without records. An error only gives a warning: rollback must also work if
+// the directory is read-only.
 func (e *Engine) tidy(s *journal.Store) {
 	notes, err := s.Tidy()
 	e.warn(notes...)
@@ -141,22 +143,22 @@ func (e *Engine) tidy(s *journal.Store) {
 	}
 }
 
-// Only returns a function for Choose that selects the journal with this lanes file's name,
-// or none if nothing of the file is applied.
+// Only returns a function for Choose. It selects the journal of the lanes file with this name, or
+// none if nothing of the file is applied.
 func Only(name string) func([]*journal.Journal) ([]*journal.Journal, error) {
 	return func(js []*journal.Journal) ([]*journal.Journal, error) {
 		return slices.DeleteFunc(js, func(j *journal.Journal) bool { return j.Head().Config != name }), nil
 	}
 }
 
-// named returns the journal of a lanes file or a device; all for "".
+// named returns the journal of a lanes file or of a device. For "", it returns all.
 func named(js []*journal.Journal, of string) ([]*journal.Journal, error) {
 	if of == "" {
 		return js, nil
 	}
 	name, err := Name(of)
 	if err != nil {
-		name = of // a file that no longer exists, or a device
+		name = of // of is a file that no longer exists, or a device
 	}
 	var have []string
 	for _, j := range js {
@@ -169,7 +171,7 @@ func named(js []*journal.Journal, of string) ([]*journal.Journal, error) {
 	return nil, fmt.Errorf("nothing was applied from %s, nor to a device of that name (applied here: %v)", of, have)
 }
 
-// latest returns the journal of the last change, of a lanes file or device, or of all.
+// latest returns the journal of the last apply of a lanes file or device; of any for "".
 func latest(js []*journal.Journal, of string) ([]*journal.Journal, error) {
 	js, err := named(js, of)
 	if err != nil || len(js) == 0 {

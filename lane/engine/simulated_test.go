@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// TestSimulated compares device.State.Put, which the in-memory kernel uses, with the real
-// kernel. A state after the steps of a plan must be the state found after making them, and
-// with their inverses the state before.
+// TestSimulated compares device.State.Put, which the kernel in memory uses, with the real kernel.
+// Put for the steps of a plan must give the state that the kernel has after these steps. Put for
+// the inverse steps must give the state before.
 func TestSimulated(t *testing.T) {
 	lanes := "lanes:\n  web: {queues: 2, ports: [80], rank: 1, ceiling: 50%}\n  db: {queues: 1, ports: [5432]}\n"
 	for name, globals := range map[string]string{
@@ -29,7 +29,7 @@ func TestSimulated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev := vethtest.Uplink(t)
-			// it has NAPIs then
+			// With GRO on, the veth has NAPIs.
 			if out, err := exec.Command("ethtool", "-K", dev, "gro", "on").CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
@@ -76,7 +76,7 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-// words returns the objects of a state as text, by key.
+// words returns the values of all objects as text, by key.
 func words(st *device.State) map[string]string {
 	out := map[string]string{}
 	for key, o := range st.Objects() {

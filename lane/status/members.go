@@ -11,7 +11,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// Members returns the members of a lane as text: "tcp 80,443 at 10.0.0.1".
+// Members returns each member of a lane as text: "tcp 80,443 at 10.0.0.1".
 func Members(l *intent.Lane) []string {
 	var out []string
 	for _, m := range l.Members {
@@ -54,7 +54,7 @@ func addresses(all []netip.Prefix) string {
 	return strings.Join(out, ",")
 }
 
-// fewMembers is the most members that a table names.
+// fewMembers is the largest number of members that a table names.
 const fewMembers = 2
 
 func members(all []string) string {

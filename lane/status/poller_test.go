@@ -11,8 +11,7 @@ import (
 	"github.com/niclane/niclane/lane/status"
 )
 
-// polled returns the state with a process of niclane's instead of the kernel's
-// thread.
+// polled returns the state with a process of niclane in place of the kernel's polling thread.
 func polled(doing string) *device.State {
 	st := state()
 	d := &st.Devices[0]

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ParseInterrupts parses /proc/interrupts into the number of interrupts on all
-// processors, by IRQ (proc_interrupts(5); a column for each processor online).
+// ParseInterrupts parses /proc/interrupts (proc_interrupts(5)). The result maps an IRQ to the
+// number of its interrupts on all online processors.
 func ParseInterrupts(text string) map[int]uint64 {
 	out := map[int]uint64{}
 	cpus := -1
@@ -39,8 +39,8 @@ func ParseInterrupts(text string) map[int]uint64 {
 	return out
 }
 
-// ParseThread parses /proc/PID/status and /proc/PID/schedstat of a thread
-// (proc(5); the first number of schedstat is the time on a processor in ns).
+// ParseThread parses a thread's files /proc/PID/status and /proc/PID/schedstat (proc(5)). The
+// first number of schedstat is the thread's time on a processor in ns.
 func ParseThread(status, schedstat string) (Thread, error) {
 	var t Thread
 	for line := range strings.Lines(status) {

@@ -14,32 +14,31 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Moment has all counters at one moment. It leaves out what this machine does
-// not count.
+// A Moment has all counters at one moment. Counters that this machine does not have are left out.
 type Moment struct {
 	Counters map[string]device.Counters // by device
-	// Arrived has the counters of niclane's XDP program, by device and lane.
+	// Arrived counts the packets of a lane that niclane's XDP program has seen, by device and lane.
 	Arrived map[string]map[string]device.QueueCounter
-	// Received and Sent count by device, lane and queue. Received comes from
-	// niclane's XDP program, Sent from its classifier; either may come from
-	// watching.
+	// Received and Sent count the packets of each lane in each queue, by device. The counters come
+	// from niclane's XDP program (Received) and classifier (Sent), or from programs that watch the
+	// traffic.
 	Received, Sent map[string]map[LaneQueue]device.QueueCounter
-	// Handlers are the PIDs of the threads that empty the cpumap of niclane's
-	// XDP program, by device and processor.
+	// Handlers are the PIDs of the kernel threads that empty the cpumap of niclane's XDP program, by
+	// device and processor.
 	Handlers map[string]map[int]int
-	// Interrupts has the sum over all processors, by IRQ.
+	// Interrupts maps an IRQ to its interrupts on all processors.
 	Interrupts map[int]uint64
 	// Threads are the threads by PID.
 	Threads map[int]Thread
-	// Polls counts the polls of niclane's own pollers, by their thread's PID.
+	// Polls counts the polls of niclane's own pollers, by the PID of the polling thread.
 	Polls map[int]uint64
 }
 
-// AnyQueue is the number of an unknown queue.
+// AnyQueue stands for a queue that is not known.
 const AnyQueue = -1
 
-// A LaneQueue is a lane and a queue that has its packets: its own queue,
-// another's, or AnyQueue.
+// A LaneQueue is a lane, and a queue in which packets of that lane were seen. The queue may
+// belong to another lane. It is AnyQueue if it is not known.
 type LaneQueue struct {
 	Lane  string
 	Queue int
@@ -47,37 +46,37 @@ type LaneQueue struct {
 
 // A Thread is a kernel thread that polls.
 type Thread struct {
-	// State is the kernel's letter: R running, S sleeping, D waiting.
+	// State is the kernel's letter for the thread's state: R running, S sleeping, D waiting.
 	State string `json:"state"`
 	// Voluntary and Involuntary count context switches since its start.
 	Voluntary, Involuntary uint64 `json:"-"`
-	// CPU is the processor time used, ns.
+	// CPU is the processor time that the thread has used, in ns.
 	CPU uint64 `json:"-"`
 }
 
-// A Row has the rates of one lane, one of its queues, or its class.
+// A Row has the rates of one line of the table: of a lane, of one of its queues, or of its class.
 type Row struct {
 	Device string `json:"device"`
 	Lane   string `json:"lane"`
-	// What is "lane", "queue", "class", "xdp" (counted for the lane by
-	// niclane's XDP program) or "processor" (one that gets the lane's packets
-	// from it). It is "received" or "sent" for the lane's packets alone, in any
-	// lane's queue; a queue without them has no row.
+	// What is what the row counts: "lane"; "queue"; "class"; "xdp", the lane's packets as niclane's
+	// XDP program counts them; "processor", one to which that program moves packets. "received" and
+	// "sent" count only packets of this lane, in one queue of any lane; a queue without such packets
+	// has no row.
 	What string `json:"what"`
-	// Owner is the other lane that has the transmit queue of the lane's
-	// packets; "" if it is the lane's own, or all lanes share all queues.
+	// Owner is the lane that has the transmit queue, if it is not the row's lane: a packet left by
+	// another lane's queue. "" if it is the row's lane, or if all lanes share all queues.
 	Owner string `json:"owner,omitempty"`
-	// Number is the number of the queue or processor, -1 for others and AnyQueue.
+	// Number is the number of the queue or processor; -1 for other rows and for AnyQueue.
 	Number     int      `json:"number"`
 	Rx         *Rate    `json:"rx,omitempty"`
 	Tx         *Rate    `json:"tx,omitempty"`
 	Interrupts *float64 `json:"interruptsPerSecond,omitempty"`
-	// Poller is the poller of a queue or processor. It is nil if there is none or it is not
-	// known, and for lanes made of processors, which share receive queues.
+	// Poller polls the queue or works on the processor. It is nil if there is none or if it is not
+	// known. For lanes that have processors instead of receive queues, queues have none.
 	Poller *Poller `json:"poller,omitempty"`
 }
 
-// A Rate is per second.
+// A Rate has rates per second.
 type Rate struct {
 	Packets float64 `json:"packetsPerSecond"`
 	Bytes   float64 `json:"bytesPerSecond"`
@@ -87,20 +86,21 @@ type Rate struct {
 // A Poller is the thread or softirq that polls a queue, and its cost.
 type Poller struct {
 	NAPI uint32 `json:"napi,omitempty"`
-	// PID is the PID of its thread; 0: softirq, which has no counters per queue.
+	// PID is the PID of the polling thread. 0: softirq polls, for which there are no counters per
+	// queue.
 	PID int `json:"pid,omitempty"`
-	// Doing is the report of niclane's own poller about its thread.
+	// Doing is what niclane's own poller reports about its thread.
 	Doing       string  `json:"doing,omitempty"`
 	State       string  `json:"state,omitempty"`
 	CPU         float64 `json:"cpu"` // share of one processor, 0 to 1
 	Voluntary   float64 `json:"voluntarySwitchesPerSecond"`
 	Involuntary float64 `json:"involuntarySwitchesPerSecond"`
-	// Polls is the rate of polls of niclane's own poller, nil for others.
+	// Polls is the number of polls per second of niclane's own poller; nil for other pollers.
 	Polls *float64 `json:"pollsPerSecond,omitempty"`
 }
 
-// Rates returns the rates between two moments, ns apart: rows for each lane,
-// its class and its queues.
+// Rates returns the rates between two moments. ns is the time between them in ns. Each lane has a
+// row, followed by rows for its class and its queues.
 func Rates(lanes []plan.FittedLane, st *device.State, before, now Moment, ns int64) []Row {
 	r := rates{st: st, before: before, now: now, ns: ns}
 	var out []Row
@@ -143,14 +143,15 @@ type rates struct {
 func receive(c device.Counters) []device.QueueCounter  { return c.Rx }
 func transmit(c device.Counters) []device.QueueCounter { return c.Tx }
 
-// queues returns the sum of the rates of queues; nil if none of them is counted.
+// queues returns the sum of the rates of these queues. It returns nil if none of them has
+// counters.
 func (r rates) queues(dev string, queues []int, of func(device.Counters) []device.QueueCounter) *Rate {
 	t := sum(queues, Sample{Before: r.before.Counters[dev], Now: r.now.Counters[dev]}, of)
 	return r.rate(t)
 }
 
-// transmitted returns the rate of the lane's transmit queues; nil if the card's
-// HTB classes have other queues.
+// transmitted returns the rate of the lane's transmit queues. It returns nil if the lane sends by
+// the queue of its HTB class on the card, which is another queue.
 func (r rates) transmitted(dev string, queues []int) *Rate {
 	if byClass(r.st, dev) {
 		return nil
@@ -178,8 +179,8 @@ func (r rates) arrived(l plan.FittedLane) *Rate {
 	return r.rate(traffic(device.QueueCounter{}, r.before.Arrived[l.Device][l.Name], now, r.ns))
 }
 
-// passed returns a row for each queue that had packets of a lane. owners are
-// the lanes that may own the queues; nil leaves Owner empty.
+// passed returns a row for each queue in which packets of lane l were counted. owners are the
+// lanes that can own such a queue; with nil, Owner stays empty.
 func (r rates) passed(l plan.FittedLane, what string, before, now map[LaneQueue]device.QueueCounter,
 	owners []plan.FittedLane) []Row {
 	var out []Row
@@ -200,7 +201,7 @@ func (r rates) passed(l plan.FittedLane, what string, before, now map[LaneQueue]
 	return out
 }
 
-// owner returns the name of the lane that has a queue, if it is not l.
+// owner returns the name of the lane that has the queue, "" if that is l or none.
 func owner(lanes []plan.FittedLane, l plan.FittedLane, queue int) string {
 	if slices.Contains(l.Queues, queue) {
 		return ""
@@ -215,7 +216,7 @@ func owner(lanes []plan.FittedLane, l plan.FittedLane, queue int) string {
 
 func (r rates) per(before, now uint64) float64 {
 	if now < before {
-		before = 0 // the counter was reset
+		before = 0 // the counter was reset and counts from zero
 	}
 	if r.ns <= 0 {
 		return 0
@@ -223,7 +224,7 @@ func (r rates) per(before, now uint64) float64 {
 	return float64(now-before) * 1e9 / float64(r.ns)
 }
 
-// interrupts returns the rate of a queue's IRQs; nil if it has none.
+// interrupts returns the rate of the queue's interrupts. It returns nil if none are counted.
 func (r rates) interrupts(l plan.FittedLane, queue int) *float64 {
 	d := r.st.Device(l.Device)
 	if d == nil || r.handed(l) {
@@ -244,7 +245,7 @@ func (r rates) interrupts(l plan.FittedLane, queue int) *float64 {
 	return &total
 }
 
-// handed reports whether a lane is made of processors instead of receive queues.
+// handed reports whether the lane has processors instead of receive queues.
 func (r rates) handed(l plan.FittedLane) bool {
 	return len(r.now.Handlers[l.Device]) > 0 && l.Name != intent.DefaultLane
 }
@@ -269,7 +270,7 @@ func (r rates) poller(l plan.FittedLane, queue int) *Poller {
 	return r.thread(p)
 }
 
-// thread adds the counters of the poller's thread.
+// thread adds the rates of the polling thread to p.
 func (r rates) thread(p *Poller) *Poller {
 	now, ok := r.now.Threads[p.PID]
 	if p.PID == 0 || !ok {
@@ -277,7 +278,7 @@ func (r rates) thread(p *Poller) *Poller {
 	}
 	was, ok := r.before.Threads[p.PID]
 	if !ok {
-		was = now // it has just begun
+		was = now // the thread has just begun
 	}
 	p.State = now.State
 	p.Voluntary, p.Involuntary = r.per(was.Voluntary, now.Voluntary), r.per(was.Involuntary, now.Involuntary)
@@ -285,7 +286,7 @@ func (r rates) thread(p *Poller) *Poller {
 	return p
 }
 
-// WriteRates prints rows as a table for a reader.
+// WriteRates prints the rows as a table for people.
 func WriteRates(w io.Writer, rows []Row) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "DEVICE\tLANE\t\tRX/S\tMBIT/S\tDROPS/S\tTX/S\tMBIT/S\tDROPS/S\tIRQ/S\t"+
@@ -302,7 +303,7 @@ func WriteRates(w io.Writer, rows []Row) error {
 	return tw.Flush()
 }
 
-// what returns the text that identifies the row within its lane.
+// what returns the text in the table that identifies the row within its lane.
 func (r Row) what() string {
 	what := r.What
 	switch {
@@ -326,8 +327,8 @@ func (r *Rate) columns() string {
 	return fmt.Sprintf("%.0f\t%.1f\t%.0f", r.Packets, r.Bytes*8/1e6, r.Drops)
 }
 
-// columns returns what polls, its share of a processor, and its rates of
-// voluntary and involuntary context switches.
+// columns returns the texts of three columns: what polls, its share of a processor, and its
+// voluntary and involuntary context switches per second.
 func (p *Poller) columns() (who, cpu, switches string) {
 	switch {
 	case p == nil:

@@ -69,7 +69,7 @@ func moment(mono int64, n uint64) status.Moment {
 	}
 }
 
-// TestRates: in half a second, every counter grows by 50.
+// TestRates: between two moments half a second apart, every counter grows by 50.
 func TestRates(t *testing.T) {
 	st := state()
 	st.Devices[0].IRQs = []device.IRQ{{Number: 41, Name: "d0-TxRx-2", Queue: 2},
@@ -95,8 +95,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRatesRestart: a thread that has just begun has used nothing yet. A thread
-// whose counters decreased counts from zero.
+// TestRatesRestart: a thread that has just begun has a rate of 0. If a thread's counters are
+// lower than before, they count from zero.
 func TestRatesRestart(t *testing.T) {
 	st := state()
 	rows := func(before, now status.Moment) *status.Poller {
@@ -116,8 +116,8 @@ func TestRatesRestart(t *testing.T) {
 	}
 }
 
-// TestRatesProcessors: a lane made by XDP has processors, and shares its
-// receive queues with all lanes.
+// TestRatesProcessors: a lane that is made by XDP has processors, and shares the receive queues
+// with all lanes.
 func TestRatesProcessors(t *testing.T) {
 	st := state()
 	st.Devices[0].IRQs = []device.IRQ{{Number: 41, Name: "d0-TxRx-2", Queue: 2}}
@@ -139,7 +139,8 @@ func TestRatesProcessors(t *testing.T) {
 	}
 }
 
-// TestRatesByLane: the rows of a lane's packets in each queue, also in other lanes' queues.
+// TestRatesByLane checks the rows of a lane's packets in each queue, including queues of other
+// lanes.
 func TestRatesByLane(t *testing.T) {
 	at := func(lane string, queue int) status.LaneQueue { return status.LaneQueue{Lane: lane, Queue: queue} }
 	before, now := moment(0, 0), moment(1e9, 0)
@@ -177,8 +178,8 @@ func TestRatesByLane(t *testing.T) {
 	}
 }
 
-// TestByClass: if the card has HTB classes, the transmit queues of a lane's channels do not
-// carry its packets. Its class counts them.
+// TestByClass: if the card has HTB classes, a lane's packets do not use the transmit queues of
+// its channels. Only its class counts them.
 func TestByClass(t *testing.T) {
 	lane := plan.FittedLane{Name: "web", Device: "d0", Queues: []int{0}, Class: "1:10"}
 	for _, offload := range []bool{false, true} {

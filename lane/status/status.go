@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status computes what each lane has and carries: queues, NAPIs,
-// pollers, processors, packets, bytes and drops, since apply and per second. It
-// computes from data that its callers have read. It leaves out what the device
-// does not count, and never prints a zero for it.
+// Package status computes what each lane has and what traffic it has: queues, NAPIs, pollers,
+// processors, packets, bytes and drops, since the apply and per second. Its callers read the
+// data. If the device does not count something, the package leaves it out and never prints a zero
+// for it.
 package status
 
 import (
@@ -16,35 +16,36 @@ import (
 // A Lane is one lane on one device.
 type Lane struct {
 	plan.FittedLane
-	// Members are the lane's members, as text from Members.
+	// Members are the lane's members as text, from the function Members.
 	Members []string `json:"members,omitempty"`
-	// Differs lists differences from niclane's state, with their meaning for the lane.
+	// Differs lists differences between the machine and what niclane wrote, with their meaning for
+	// the lane.
 	Differs []string `json:"differs,omitempty"`
 	NAPIs   []NAPI   `json:"napis,omitempty"`
-	// Rx and Tx are nil if the device does not count per queue. Tx is also nil
-	// if the lane leaves by the queue of its HTB class on the card.
+	// Rx and Tx count the lane's queues. They are nil if the device does not count each queue. Tx is
+	// also nil if the lane sends by the queue of its HTB class on the card.
 	Rx *Traffic `json:"rx,omitempty"`
 	Tx *Traffic `json:"tx,omitempty"`
-	// ClassTx counts the lane's HTB class.
+	// ClassTx counts the packets of the lane's HTB class.
 	ClassTx *Traffic `json:"classTx,omitempty"`
-	// Backlog of the class, bytes.
+	// Backlog is the number of bytes that wait in the class.
 	Backlog uint64 `json:"backlogBytes,omitempty"`
-	// Sent are the rates at which the lane's packets left by each transmit queue, or
-	// AnyQueue, during the sampling interval.
+	// Sent are the rates of the lane's packets in each transmit queue, or in AnyQueue, during the
+	// sampling interval.
 	Sent []Row `json:"sent,omitempty"`
 }
 
-// A NAPI is a NAPI of a lane, and what polls it.
+// A NAPI is a NAPI of a lane, with what polls it.
 type NAPI struct {
 	ID     uint32         `json:"id"`
 	Queue  int            `json:"queue"`
 	Thread *device.Thread `json:"thread,omitempty"` // nil: no kernel thread
 	PID    int            `json:"pid,omitempty"`
-	// Poller is niclane's own process that polls it, nil if there is none.
+	// Poller is niclane's own process that polls the NAPI, nil if there is none.
 	Poller *device.PollerState `json:"poller,omitempty"`
 }
 
-// Traffic counts since apply, and per second over the sampling interval.
+// Traffic has counts since the apply, and rates per second during the sampling interval.
 type Traffic struct {
 	Packets          uint64  `json:"packets"`
 	Bytes            uint64  `json:"bytes"`
@@ -54,17 +55,17 @@ type Traffic struct {
 	DropsPerSecond   float64 `json:"dropsPerSecond"`
 }
 
-// A Sample is the counters of one device at three moments.
+// A Sample has the counters of one device at three moments.
 type Sample struct {
-	// Applied are the counters right after apply; zero if not known. Counting
-	// then starts with the device.
+	// Applied are the counters right after the apply. They are zero if not known; the counts are
+	// then those since the device exists.
 	Applied     device.Counters
 	Before, Now device.Counters
-	// SentBefore and SentNow count sent packets, like Moment.Sent.
+	// SentBefore and SentNow count sent packets by lane and queue, like Moment.Sent.
 	SentBefore, SentNow map[LaneQueue]device.QueueCounter
 }
 
-// Lanes returns the status of lanes, from the state and the samples by device.
+// Lanes returns the status of lanes. samples are by device.
 func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample) []Lane {
 	var out []Lane
 	for _, f := range lanes {
@@ -84,9 +85,9 @@ func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample)
 	return out
 }
 
-// byClass reports whether the card has HTB classes. Then the transmit queues of the lanes'
-// channels carry no lane's packets, and the kernel does not report a lane's queue. The
-// packets are counted by the class, or by watching.
+// byClass reports whether the card has HTB classes. Packets of a lane then do not leave by the
+// transmit queues of the lane's channels, and the kernel does not report which queue they use.
+// They are counted for the class, or by watching the traffic.
 func byClass(st *device.State, dev string) bool {
 	d := st.Device(dev)
 	return d != nil && slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool {
@@ -107,7 +108,8 @@ func napis(d *device.Device, queues []int) []NAPI {
 	return out
 }
 
-// sum returns the sum of the counters of queues; nil if there are none.
+// sum returns the sum of the counters of these queues. It returns nil if none of them has
+// counters.
 func sum(queues []int, s Sample, of func(device.Counters) []device.QueueCounter) *Traffic {
 	total := func(cs []device.QueueCounter) (t device.QueueCounter, some bool) {
 		for _, c := range cs {
@@ -147,8 +149,8 @@ func class(id string, s Sample) (*Traffic, uint64) {
 	return traffic(applied, before, now, s.Now.Mono-s.Before.Mono), backlog
 }
 
-// traffic returns differences and rates. A counter that decreased was reset, and counts from
-// zero.
+// traffic returns counts since the apply and rates. If a counter is lower than before, it was
+// reset and counts from zero.
 func traffic(applied, before, now device.QueueCounter, ns int64) *Traffic {
 	since := func(then, now uint64) uint64 {
 		if now < then {

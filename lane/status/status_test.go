@@ -60,8 +60,8 @@ func TestLanes(t *testing.T) {
 		!bytes.Contains(text.Bytes(), []byte("sent 0 of default        -      -      -          2     0.0        -")) {
 		t.Errorf("%v, and\n%s", err, &text)
 	}
-	// The default lane's queues 0 and 1 count 1 and 2 times n: since apply
-	// 3 × (30 − 10), in the last half second 3 × (30 − 20).
+	// The default lane has queues 0 and 1, which count n and 2n. Since the apply, that is 3 × (30 −
+	// 10); in the last half second, 3 × (30 − 20), so 60 per second.
 	want := &status.Traffic{Packets: 60, Bytes: 6000, Drops: 40, PacketsPerSecond: 60, BytesPerSecond: 6000,
 		DropsPerSecond: 40}
 	if diff := cmp.Diff(want, lanes[0].Rx); diff != "" {
@@ -84,7 +84,7 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// TestReset: a counter that decreased was reset, and counts from zero.
+// TestReset: if a counter is lower than before, it was reset and counts from zero.
 func TestReset(t *testing.T) {
 	samples := map[string]status.Sample{"d0": {Applied: counters(0, 100), Before: counters(1e9, 100),
 		Now: counters(2e9, 5)}}

@@ -11,8 +11,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// WriteText prints lanes as tables for a reader: first what each has, then what
-// it carries.
+// WriteText prints two tables for people: what each lane has, and its traffic.
 func WriteText(w io.Writer, lanes []Lane) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "DEVICE\tLANE\tMEMBERS\tRANK\tQUEUES\tCPUS\tNAPIS\tPOLLED BY")
@@ -57,8 +56,8 @@ func ids(ns []NAPI) string {
 	return strings.Join(s, ",")
 }
 
-// poller describes niclane's own poller, and how many of its queues' packets it
-// took. Softirq took the others while it slept or waited for a processor.
+// poller describes niclane's own poller. It also says how many packets softirq took while the
+// poller slept or waited for a processor.
 func poller(p *device.PollerState) string {
 	how := fmt.Sprintf("nice %d", p.Nice)
 	if p.Policy == "fifo" {
@@ -69,7 +68,7 @@ func poller(p *device.PollerState) string {
 		device.FormatCPUList(p.CPUs), p.Polls, p.Packets, p.OthersPackets, p.Sleeps)
 }
 
-// pollers lists what polls the NAPIs, without repetitions.
+// pollers lists what polls the NAPIs, each only once.
 func pollers(ns []NAPI) string {
 	var ways []string
 	seen := map[string]int{}
