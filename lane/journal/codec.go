@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// magic begins every journal. The version, the length of the head in bytes,
-// with its records and steps, and their SHA-256 follow, so that a damaged head
-// is detected.
+// magic is the first word of every journal. On the same line follow the version, the length of
+// the head in bytes and the head's SHA-256, so that damage is detected. The head includes its
+// records and steps.
 const magic = "niclane-journal"
 
-// encodeHead returns the file up to the progress: the line with magic, the
-// head, its records, its steps.
+// encodeHead returns the file without progress lines: the line with magic, the head, its records
+// and its steps.
 func encodeHead(h *Head) ([]byte, error) {
 	if h.Plan == nil {
 		return nil, errNoPlan
@@ -36,9 +36,9 @@ func encodeHead(h *Head) ([]byte, error) {
 	return append(first, w.Bytes()...), nil
 }
 
-// Decode reads a journal. It ignores a last line without a newline, which a
-// kill during a write leaves. Unreadable progress is the journal's Damage;
-// every other problem is an error.
+// Decode reads a journal. It ignores a last line without a newline, which is left if niclane is
+// killed during a write. If progress lines cannot be read, Damage describes them. All other
+// problems are errors.
 func Decode(b []byte) (*Journal, error) {
 	head, progress, err := cutHead(b)
 	if err != nil {
@@ -54,8 +54,8 @@ func Decode(b []byte) (*Journal, error) {
 	return j, nil
 }
 
-// cutHead returns the unchanged head of a journal, with its records and steps, and the
-// progress after it.
+// cutHead divides a journal into its head, with records and steps, and the progress lines. It
+// returns an error if the head is damaged.
 func cutHead(b []byte) (head, progress []byte, err error) {
 	first, rest, ok := bytes.Cut(b, []byte("\n"))
 	if !ok {
@@ -95,7 +95,7 @@ func decodeFirst(line string) (size int, sum string, err error) {
 	return size, f[3], nil
 }
 
-// errNoPlan is the error for a head that records nothing.
+// errNoPlan is the error for a head without a plan.
 var errNoPlan = errors.New("no plan")
 
 // decode reads the head with its records and steps.
@@ -113,7 +113,7 @@ func (h *Head) decode(b []byte) error {
 	return h.check()
 }
 
-// check refuses heads that break the assumptions of the rest of the package.
+// check returns an error if a head breaks an assumption of this package.
 func (h *Head) check() error {
 	if h.Plan == nil {
 		return errNoPlan
@@ -137,7 +137,7 @@ func (h *Head) check() error {
 	return nil
 }
 
-// A verb is the kind of a progress line.
+// A verb is the first word of a progress line.
 type verb string
 
 const (
@@ -169,8 +169,8 @@ func (e event) append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decodeProgress reads progress lines. If some cannot be read, err names the first one, and
-// every step counts as made.
+// decodeProgress reads progress lines. If it cannot read some of them, err names the first of
+// these, and the events say that every step was made.
 func decodeProgress(text string, steps int) (out []event, err error) {
 	out = make([]event, 0, strings.Count(text, "\n"))
 	for n := 1; ; n++ {

@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSize is the largest file that is read: a plan of a hundred thousand steps.
+// maxSize is the largest size of a journal in bytes, enough for a plan of a hundred thousand
+// steps.
 const maxSize = 256 << 20
 
-// openAt opens a file of the store without following a symbolic link.
+// openAt opens a file of the store. It does not follow a symbolic link.
 func (s *Store) openAt(name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(s.fd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -45,7 +46,7 @@ func (s *Store) load(name string) (*Journal, error) {
 		f.Close()
 		return nil, &fs.PathError{Op: "stat", Path: s.path(name), Err: err}
 	}
-	if st.Size == 0 { // nothing was written, or it was lost
+	if st.Size == 0 { // nothing was written, or a crash has lost it
 		return nil, errors.Join(f.Close(), &fs.PathError{Op: "read", Path: s.path(name), Err: fs.ErrNotExist})
 	}
 	if j := s.memory.find(s, name, &st); j != nil {
@@ -71,7 +72,7 @@ func (s *Store) load(name string) (*Journal, error) {
 	return j, nil
 }
 
-// read returns the bytes of a file, which may be empty.
+// read returns the content of a file. An empty file is no error.
 func (s *Store) read(name string) ([]byte, error) {
 	f, err := s.openAt(name, unix.O_RDONLY)
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *Store) read(name string) ([]byte, error) {
 	return readAll(f, 0)
 }
 
-// readAll reads a file that had size bytes a moment ago.
+// readAll reads a file. size is its expected size in bytes.
 func readAll(f io.Reader, size int64) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, 0, min(size, maxSize)+bytes.MinRead))
 	if _, err := b.ReadFrom(io.LimitReader(f, maxSize+1)); err != nil {
@@ -93,7 +94,7 @@ func readAll(f io.Reader, size int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// append writes one line after the last whole one.
+// append writes one line to the file, after the last complete line.
 func (j *Journal) append(line []byte) error {
 	if j.file == nil {
 		f, err := j.store.openAt(j.name, unix.O_RDWR|unix.O_APPEND)
@@ -102,13 +103,14 @@ func (j *Journal) append(line []byte) error {
 		}
 		j.file = f
 	}
-	// Remove a line cut short by a kill or a full disk, or the next line would join it.
+	// If a kill or a full disk has left an incomplete line, remove it: the next line would continue
+	// it.
 	if j.torn {
 		if err := j.file.Truncate(j.size); err != nil {
 			return err
 		}
 	}
-	// One write(2): a kill leaves the line or a prefix of it.
+	// One write(2) for the line: if niclane is killed, the file has the line or the beginning of it.
 	if _, err := j.file.Write(line); err != nil {
 		j.torn = true
 		return err
@@ -117,7 +119,7 @@ func (j *Journal) append(line []byte) error {
 	return nil
 }
 
-// lastLine returns the length of b up to and including its last newline.
+// lastLine returns the length of the complete lines of b: up to and including the last newline.
 func lastLine(b []byte) int {
 	for n := len(b); n > 0; n-- {
 		if b[n-1] == '\n' {
@@ -127,11 +129,11 @@ func lastLine(b []byte) int {
 	return 0
 }
 
-// temporarySuffix ends the name of a journal that is being written.
+// temporarySuffix is the end of the file name of a journal that is being written.
 const temporarySuffix = ".new"
 
-// write makes the file under a temporary name and renames it. A reader, also after a kill,
-// finds the old file or the new one, whole.
+// write writes the file under a temporary name and renames it. A reader finds the complete old
+// file or the complete new one, even if niclane is killed meanwhile.
 func (s *Store) write(name string, h Head) (*Journal, error) {
 	b, err := encodeHead(&h)
 	if err != nil {
@@ -162,12 +164,12 @@ func (s *Store) write(name string, h Head) (*Journal, error) {
 	return &Journal{head: h, store: s, name: name, file: f, size: int64(len(b))}, nil
 }
 
-// progressRoom returns the most bytes of progress lines for the plan of h and
-// its undoing, except with very long keys.
+// progressRoom returns how many bytes the progress lines for the plan of h and its undo take at
+// most. Only very long keys can take more.
 func progressRoom(h *Head) int { return 256 * (len(h.Before) + len(h.Plan.Steps) + 1) }
 
-// reserve reserves room bytes on disk after size bytes, so that undoing can be recorded on
-// a full disk. It does nothing on file systems without this feature.
+// reserve reserves room bytes on disk, after the first size bytes of the file. An undo can then
+// be recorded even if the disk is full. On file systems without this feature, it does nothing.
 func reserve(f *os.File, size, room int) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, int64(size), int64(room))
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
@@ -183,7 +185,7 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// Close closes the file. The next record opens it again.
+// Close closes the file. If something is recorded later, the file is opened again.
 func (j *Journal) Close() error {
 	if j.file == nil {
 		return nil
@@ -193,8 +195,8 @@ func (j *Journal) Close() error {
 	return f.Close()
 }
 
-// Remove closes the journal and removes its file, if it still exists: no object
-// is owned any more. It renames a file with unreadable lines instead.
+// Remove closes the journal and removes its file, because niclane owns no objects of it any more.
+// If the file has unreadable lines, Remove renames it instead.
 func (j *Journal) Remove() error {
 	if j.store == nil {
 		return nil

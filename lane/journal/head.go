@@ -16,30 +16,30 @@ const Version = 2
 // A Head is the part of a journal that is written before the first step.
 type Head struct {
 	Host
-	// Config is the absolute path of the config file; ConfigText is its content.
+	// Config is the absolute path of the lanes file, ConfigText its content.
 	Config     string `json:"config"`
 	ConfigText string `json:"configText"`
-	// Who is the process that applied, When the time.
+	// Who is the process that applied the plan, When the time at which it did.
 	Who  Who       `json:"who"`
 	When time.Time `json:"when"`
-	// Generation counts the plans applied from this config since it owned
-	// nothing: 1, 2, ...
+	// Generation is the number of the plan: 1, 2, ... It counts the plans of this lanes file since
+	// the last time that niclane owned no object of it.
 	Generation int `json:"generation"`
-	// Devices are those of all generations, ascending.
+	// Devices are the devices of all generations, ascending.
 	Devices []string `json:"devices"`
 	// Ground identifies the devices and control groups of all generations. It is empty in
 	// journals of an older niclane.
 	Ground plan.Ground `json:"ground"`
-	// Undoable keeps the journal that this one replaces, for Revert.
+	// Undoable says to keep the journal that this one replaces. Revert needs it.
 	Undoable bool `json:"-"`
-	// Before are the objects that earlier generations owned when this one began.
+	// Before are the objects that niclane owned from earlier generations when this generation began.
 	Before []Record `json:"-"`
 	// Plan is the plan of this generation.
 	Plan *plan.Plan `json:"-"`
 }
 
-// headJSON is a Head without its records and its plan's steps, which follow it
-// as lines, and without command lines, which only readers of a plan need.
+// headJSON is the JSON form of a Head. It has no records and no steps, because these follow as
+// lines. It has no command lines, because only people who read a plan need them.
 type headJSON struct {
 	*headFields
 	Plan *plan.Plan `json:"plan"`
@@ -56,7 +56,7 @@ type stepJSON struct {
 	Disruptive bool        `json:"disruptive,omitempty"`
 }
 
-// form returns the head without records and steps.
+// form returns the JSON form of the head.
 func (h *Head) form() headJSON {
 	j := headJSON{headFields: (*headFields)(h)}
 	if h.Plan != nil {
@@ -81,8 +81,8 @@ func (h *Head) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// An object is a device.Object in the form of device.MarshalObject; nil means
-// absent.
+// An object is a device.Object in the form of device.MarshalObject. A nil *object is an absent
+// object.
 type object struct {
 	Kind  string        `json:"kind"`
 	Value device.Object `json:"value"`
@@ -108,7 +108,7 @@ func (o *object) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// Who identifies the process that applied.
+// Who identifies the process that applied a plan.
 type Who struct {
 	UID     int      `json:"uid"`
 	Login   string   `json:"login,omitempty"` // SUDO_USER, if it is set
@@ -116,22 +116,22 @@ type Who struct {
 	Command []string `json:"command"`
 }
 
-// A Record is one object that niclane owns, and the progress of its last write.
+// A Record is one object that niclane owns, with the progress of its last write.
 type Record struct {
 	plan.Record
-	// Uncertain says that the write of Last was begun but its end was not
-	// recorded. The present value may be anything between.
+	// Uncertain says that a write of the object has begun and that its end is not recorded. The
+	// present value may be the old one, the new one, or something between.
 	Uncertain bool
-	// Next is the new value of an uncertain write, nil if that is Last or
-	// Original.
+	// Next is the new value of an uncertain write. It is nil if that value is Last or Original.
 	Next device.Object
-	// key is the cached Key: with a thousand members, making keys is most of
-	// the cost of journals.
+	// key is the cached result of Key. With a thousand members, computing keys would be most of the
+	// journal's cost.
 	key string
-	// removed is the value before its removal, if Original and Last are nil.
+	// removed is the value that the object had before niclane removed it. It is set only if Original
+	// and Last are nil.
 	removed device.Object
-	// line is the record's line in the file, "" if it must be encoded. When one of a
-	// hundred members changes, the lines of the others are reused.
+	// line is the record's line in the file, "" if the record must be encoded. If one of a hundred
+	// members changes, the lines of the others are used again.
 	line string
 }
 
@@ -143,7 +143,7 @@ func (r Record) Key() string {
 	return r.Object().Key()
 }
 
-// restored reports whether the object is certainly back at its original value.
+// restored reports whether the object certainly has its original value again.
 func (r Record) restored() bool { return !r.Uncertain && device.Equal(r.Original, r.Last) }
 
 type recordJSON struct {

@@ -16,15 +16,15 @@ import (
 type Host struct {
 	// BootID is /proc/sys/kernel/random/boot_id (random(4)).
 	BootID string `json:"bootID"`
-	// NetnsCookie is SO_NETNS_COOKIE (Linux 5.14), never reused within a boot;
-	// 0 if the kernel has none.
+	// NetnsCookie is SO_NETNS_COOKIE (Linux 5.14), which is not used twice within a boot; 0 if the
+	// kernel has none.
 	NetnsCookie uint64 `json:"netnsCookie"`
 	// NetnsInode is the inode of /proc/self/ns/net, as ip netns and lsns show
 	// it.
 	NetnsInode uint64 `json:"netnsInode"`
 }
 
-// Here returns the host of the calling thread.
+// Here returns the host of the calling thread: its boot and its network namespace.
 func Here() (Host, error) {
 	var h Host
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -49,10 +49,10 @@ func Here() (Host, error) {
 	return h, nil
 }
 
-// SameBoot reports whether h and o are of the same boot.
+// SameBoot reports whether h and o belong to the same boot.
 func (h Host) SameBoot(o Host) bool { return h.BootID == o.BootID }
 
-// SameNetns reports whether h and o are one network namespace of one boot.
+// SameNetns reports whether h and o are the same network namespace in the same boot.
 func (h Host) SameNetns(o Host) bool {
 	if !h.SameBoot(o) {
 		return false
@@ -63,7 +63,7 @@ func (h Host) SameNetns(o Host) bool {
 	return h.NetnsInode == o.NetnsInode
 }
 
-// Self returns the calling process and the time.
+// Self returns a Who for the calling process, and the present time.
 func Self() (Who, time.Time) {
 	return Who{
 		UID:     os.Getuid(),

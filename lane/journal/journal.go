@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Journal is the journal of one config. It is not safe for concurrent use: a
-// caller that records into it must hold the applier's lock.
+// A Journal is the journal of one lanes file. It is not safe for concurrent use. A caller that
+// records into it must hold the writers' lock.
 type Journal struct {
 	head   Head
 	events []event
@@ -30,10 +30,10 @@ type Journal struct {
 	owned *recordsAt // Records for the present events
 }
 
-// New returns a journal in memory, for dry runs and tests.
+// New returns a journal that exists only in memory, for dry runs and tests.
 func New(h Head) *Journal { return &Journal{head: h} }
 
-// Head returns the head, recorded before the first step. Do not change it.
+// Head returns the head of the journal. The caller must not change it.
 func (j *Journal) Head() *Head { return &j.head }
 
 // Encode returns the journal's bytes, as in its file.
@@ -45,7 +45,7 @@ func (j *Journal) Encode() ([]byte, error) {
 	return b, err
 }
 
-// Path returns the file's path, "" if the journal is in memory.
+// Path returns the path of the file, "" if the journal exists only in memory.
 func (j *Journal) Path() string {
 	if j.store == nil {
 		return ""
@@ -53,24 +53,25 @@ func (j *Journal) Path() string {
 	return j.store.path(j.name)
 }
 
-// Begin records that step i of the plan is about to be written, and that the
-// step begun before it was written.
+// Begin records that step i of the plan will be written next. It also means that the step that
+// was begun before was written.
 func (j *Journal) Begin(i int) error { return j.record(event{verb: stepBegun, step: i}) }
 
-// Done records that step i was written and read back.
+// Done records that step i was written and that its object was read back.
 func (j *Journal) Done(i int) error { return j.record(event{verb: stepDone, step: i}) }
 
-// Undo records that step i is about to be undone.
+// Undo records that step i will be undone next.
 func (j *Journal) Undo(i int) error { return j.record(event{verb: undoBegun, step: i}) }
 
-// Undone records that the old value of step i is back: it was read back, or the
-// kernel confirmed the removal. A later Undo cancels that.
+// Undone records that the object of step i has its old value again: it was read back, or the
+// kernel has confirmed its removal. A later Undo of the step replaces that.
 func (j *Journal) Undone(i int) error { return j.record(event{verb: undoDone, step: i}) }
 
-// Restore records that the object is about to get its original value.
+// Restore records that the object will be set to its original value next.
 func (j *Journal) Restore(key string) error { return j.record(event{verb: restoreNext, key: key}) }
 
-// Restored records that the object has its original value, as Undone does.
+// Restored records that the object has its original value again: it was read back, or the kernel
+// has confirmed its removal.
 func (j *Journal) Restored(key string) error { return j.record(event{verb: restoreDone, key: key}) }
 
 // End records that all steps of the plan were made.
@@ -81,21 +82,21 @@ func (j *Journal) Ended() bool {
 	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == ended })
 }
 
-// RolledBack reports whether a rollback has begun to restore the config's objects. Records
-// then returns the objects that are left.
+// RolledBack reports whether a rollback of this lanes file has begun. Records then returns the
+// objects that are not restored yet.
 func (j *Journal) RolledBack() bool {
 	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == restoreNext || e.verb == restoreDone })
 }
 
-// Partly reports whether only some steps of the plan were made, or their undoing is not
-// complete. apply or its undoing was then killed, has left something, or still runs.
+// Partly reports whether only some steps of the plan are made. Then an apply, or its undo, was
+// killed, has failed in part, or is still running.
 func (j *Journal) Partly() bool {
 	undoing := slices.ContainsFunc(j.events, func(e event) bool { return e.verb == undoBegun || e.verb == undoDone })
 	return (!j.Ended() || undoing) && slices.ContainsFunc(j.Steps(), func(s StepState) bool { return s != StepPending })
 }
 
-// record appends e to the file. If the write fails, on a full disk, this
-// process still counts e, except a begun step: that step is then not made.
+// record appends e to the file. If that fails, for example on a full disk, e still counts for
+// this process. Only the begin of a step does not: the caller then does not make the step.
 func (j *Journal) record(e event) (err error) {
 	if j.store != nil {
 		err = j.append(e.append(nil))
@@ -109,8 +110,8 @@ func (j *Journal) record(e event) (err error) {
 	return err
 }
 
-// history yields the events and the events that they imply: when a step begins,
-// the step begun before it was written.
+// history yields the recorded events, and those that they imply: when a step begins, the step
+// that was begun before it was written.
 func (j *Journal) history() iter.Seq[event] {
 	return func(yield func(event) bool) {
 		begun := -1
@@ -155,9 +156,9 @@ func (j *Journal) Steps() []StepState {
 	return out
 }
 
-// Records returns the owned objects in the order of the first write: those that
-// earlier generations owned and that this one has begun to write, without those
-// that certainly have their original values again. Do not change them.
+// Records returns the objects that niclane owns, in the order of the first write: those of
+// earlier generations, and those that this generation has begun to write. Objects that certainly
+// have their original value again are left out. The caller must not change the records.
 func (j *Journal) Records() []Record {
 	if j.owned == nil || j.owned.events != len(j.events) {
 		r := newReplay(&j.head, j.events)
@@ -169,7 +170,7 @@ func (j *Journal) Records() []Record {
 	return slices.Clip(j.owned.records)
 }
 
-// AppendOwned adds Records to o, the form that planning needs.
+// AppendOwned adds the records to o, which is the form that planning needs.
 func (j *Journal) AppendOwned(o plan.Owned) plan.Owned {
 	records := j.Records()
 	o.Records, o.Keys = slices.Grow(o.Records, len(records)), slices.Grow(o.Keys, len(records))
@@ -180,28 +181,31 @@ func (j *Journal) AppendOwned(o plan.Owned) plan.Owned {
 	return o
 }
 
-// recordsAt are the records after a number of events.
+// recordsAt are the records after the given number of events.
 type recordsAt struct {
 	events  int
 	records []Record
 }
 
-// A replay turns events into records.
+// A replay computes records from events.
 type replay struct {
 	steps []plan.Step
-	keys  []string // keys of steps that events name
-	// recs are in the order of the first write. An object that is written again moves to the
-	// end; an empty record stays at its old place and counts as restored.
+	keys  []string // keys of the steps that have events
+	// recs are the records in the order of the first write. If an object is made again after its
+	// removal, its record moves to the end, and an empty record stays in the old place. An empty
+	// record counts as restored.
 	recs []Record
-	at   map[string]int // index in recs, for keys that events name
-	// whose are the earlier owners of objects, for undone steps.
+	at   map[string]int // index in recs of each key that has an event
+	// whose are the earlier owners of an object, by key. The undo of a step makes the last one of
+	// these the owner again.
 	whose map[string][]owner
-	// left is niclane's value after each undone step, for an undoing that is cancelled.
+	// left is niclane's value after the undo of a step, by step. It is needed if that undo is itself
+	// cancelled.
 	left map[int]device.Object
 }
 
-// An owner is the part and cause that asked for an object, and niclane's value if it held the
-// object.
+// An owner is the part and the config path that asked for an object. held says that niclane owned
+// the object then; last is the value that niclane had written.
 type owner struct {
 	part  device.Part
 	cause string
@@ -209,8 +213,8 @@ type owner struct {
 	held  bool
 }
 
-// newReplay begins with the records owned before. It looks up by key only what
-// events name, because one step changes only one of a thousand members.
+// newReplay returns a replay with the records before the first event. It makes an index only of
+// keys that have an event: usually, only one of a thousand members changes.
 func newReplay(h *Head, events []event) *replay {
 	r := &replay{steps: h.Plan.Steps, keys: make([]string, len(h.Plan.Steps)), whose: map[string][]owner{},
 		left: map[int]device.Object{}}
@@ -242,8 +246,8 @@ func newReplay(h *Head, events []event) *replay {
 	return r
 }
 
-// find returns an object's record for a change, nil if it has none. It is valid
-// until the next add.
+// find returns the record of an object for a change, nil if the object has none. The pointer is
+// valid until the next call of add.
 func (r *replay) find(key string) *Record {
 	if i, ok := r.at[key]; ok {
 		r.recs[i].line = ""
@@ -291,8 +295,8 @@ func (r *replay) step(v verb, i int) {
 			r.whose[key] = append(r.whose[key], owner{})
 		}
 	}
-	// An object that is made again after its removal gets the place of its new
-	// creation: objects it depends on may be newer than its first record.
+	// If an object is made again after its removal, its record moves to the end: the object may need
+	// objects that are newer than its first record.
 	if rec == nil || v == stepBegun && rec.restored() {
 		rec = r.add(key, Record{Record: plan.Record{Original: s.Old, Last: s.Object(), Part: s.Part, Cause: s.Cause}})
 	}
@@ -322,8 +326,8 @@ func (r *replay) step(v verb, i int) {
 		rec.Last = s.Old
 		if c := r.whose[key]; len(c) > 0 {
 			if last := c[len(c)-1]; last.held {
-				// The value that the step found may have been another
-				// program's. niclane's own is the one that it wrote before.
+				// The value that the step found may be that of another program. niclane's own value is the
+				// one that niclane wrote before.
 				rec.Part, rec.Cause, rec.Last = last.part, last.cause, last.last
 			}
 			r.whose[key] = c[:len(c)-1]

@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// same compares values. It ignores the cached fields of records.
+// same compares two values, without the cached fields of records.
 func same(t testing.TB, what string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(journal.Record{})); diff != "" {
@@ -69,7 +69,7 @@ func begin(t *testing.T, s *journal.Store, h journal.Head) *journal.Journal {
 	return j
 }
 
-// only returns the only journal of the store, as another process reads it.
+// only returns the only journal of the store, decoded again from its file.
 func only(t *testing.T, s *journal.Store) *journal.Journal {
 	t.Helper()
 	js, err := s.List()
@@ -108,7 +108,7 @@ func decode(t *testing.T, b []byte) *journal.Journal {
 	return j
 }
 
-// record makes the given calls in turn: "begin 0", "restored KEY".
+// record records the given calls in turn, such as "begin 0" or "restored KEY".
 func record(t *testing.T, j *journal.Journal, calls ...string) {
 	t.Helper()
 	for _, c := range calls {
@@ -206,8 +206,8 @@ func TestGenerations(t *testing.T) {
 	j := begin(t, s, head(steps(step(a, b), step(nil, class("1:10", 8)))))
 	record(t, j, "begin 0", "done 0", "begin 1", "done 1", "end")
 
-	// A changed config: the class goes, the file changes again, another class
-	// and another device come.
+	// Generation 2: the plan removes the class, changes the file again, and adds another class and
+	// another device.
 	p := steps(step(class("1:10", 8), nil), step(b, c), step(nil, class("1:20", 8)))
 	p.Devices = []string{"eth0", "eth1"}
 	j = begin(t, s, head(p))
@@ -232,7 +232,7 @@ func TestGenerations(t *testing.T) {
 		t.Errorf("owned on another device: %+v, %v", owned, err)
 	}
 
-	// The removal of a class of generation 1 is undone: generation 1 owns it again.
+	// Undo the removal of generation 1's class: generation 1 owns the class again.
 	record(t, j, "undo 2", "undone 2", "undo 1", "undone 1", "undo 0")
 	if got := j.Records(); len(got) != 2 || got[1].Key() != "class/eth1/1:10" && got[0].Key() != "class/eth1/1:10" {
 		t.Errorf("records while undoing a removal: %+v", got)
@@ -241,8 +241,8 @@ func TestGenerations(t *testing.T) {
 	same(t, "records after undoing generation 2 (-before +after)", j.Head().Before, only(t, s).Records())
 }
 
-// TestKilledWhileWriting cuts the file at every length after the head. Whole
-// lines count, and recording continues after them.
+// TestKilledWhileWriting cuts the file at every length after the head. The lines that are
+// complete must count, and recording must continue after them.
 func TestKilledWhileWriting(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	s := open(t, dir, here)
@@ -324,7 +324,7 @@ func TestHosts(t *testing.T) {
 	if js, err := s.Here(); err != nil || len(js) != 0 {
 		t.Errorf("another namespace sees %d journals, %v", len(js), err)
 	}
-	// The same name there belongs to another device.
+	// In another namespace, the same name is another device.
 	elsewhere := head(p)
 	elsewhere.Config = "/etc/niclane/other.yaml"
 	if err := s.Conflict(elsewhere.Config, p.Devices, nil); err != nil {
@@ -345,7 +345,7 @@ func TestHosts(t *testing.T) {
 	}
 
 	old := here
-	old.NetnsCookie = 0 // a kernel before 5.14
+	old.NetnsCookie = 0 // a kernel before 5.14 has no cookie
 	if !old.SameNetns(here) {
 		t.Error("without a cookie the inode decides")
 	}
@@ -355,8 +355,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestCrash: in the next boot, the remains of an unsynced file after a crash are ignored.
-// In the same boot they are an error, because no crash can be the cause.
+// TestCrash: a crash can damage an unsynced file. In the next boot, such a file is ignored. In
+// the same boot it is an error, because a crash cannot be the cause.
 func TestCrash(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	p := steps(step(file("/a", "1"), file("/a", "2")))
@@ -442,7 +442,7 @@ func TestDirectory(t *testing.T) {
 			t.Errorf("%s: mode %v, %v, want %v", path, st.Mode(), err, want)
 		}
 	}
-	// A symbolic link in place of a journal is not followed.
+	// The store must not follow a symbolic link in place of a journal.
 	secret := filepath.Join(t.TempDir(), "secret")
 	must.Do(t, os.Rename(j.Path(), secret))
 	must.Do(t, os.Symlink(secret, j.Path()))
@@ -473,7 +473,8 @@ func FuzzDecode(f *testing.F) {
 	} {
 		must.Do(f, call())
 		b := encode(f, j)
-		// With the real sum, the fuzzer would never get past the first line.
+		// Compute the SHA-256 here: the fuzzer would never guess it, and would not get past the first
+		// line.
 		_, rest, _ := strings.Cut(string(b), "\n")
 		at := strings.Index(rest, "\nbegin ") + 1
 		f.Add(rest[:at], rest[at:])
@@ -499,8 +500,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestGround: the identities of devices and control groups stay recorded over generations,
-// also those of a device that left the file. They find a device under another name.
+// TestGround: the identities of devices and control groups are recorded in all generations, even
+// those of a device that has left the file. They show that a device has another name now.
 func TestGround(t *testing.T) {
 	link := func(name string, index int) device.Link { return device.Link{Name: name, Index: index, Type: "veth"} }
 	s := open(t, filepath.Join(t.TempDir(), "s"), here)

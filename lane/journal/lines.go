@@ -14,13 +14,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// Records and steps are one JSON document per line. niclane before 0.2 wrote "like MATCH"
-// for a line that differs from the previous one only in match and cause. readLines still
-// reads it.
+// Each record and each step is a line: a keyword and a JSON document. niclane before version 0.2
+// also wrote lines with the keyword "like", for a record or step that differs from the one before
+// only in match and cause. readLines still reads these.
 const (
-	recordLine = "record " // followed by recordJSON
-	stepLine   = "step "   // followed by stepJSON
-	likeLine   = "like "   // followed by the match, and the cause in quotes if it differs
+	recordLine = "record " // recordJSON follows
+	stepLine   = "step "   // stepJSON follows
+	likeLine   = "like "   // the match follows, and the cause in quotes if it also differs
 )
 
 // lines writes the records and steps of a head.
@@ -54,7 +54,7 @@ func writeLine(to *bytes.Buffer, kind string, form any) error {
 	return err
 }
 
-// readLines is the inverse of lines.
+// readLines reads the lines that lines has written.
 func (h *Head) readLines(text string) error {
 	steps := &h.Plan.Steps
 	kind := ""
@@ -80,8 +80,8 @@ func (h *Head) readLines(text string) error {
 	return nil
 }
 
-// readLike reads a "like" line of a niclane before 0.2: the previous record or step with
-// another match.
+// readLike reads a "like" line of niclane before version 0.2: the record or step of the line
+// before, with another match.
 func (h *Head) readLike(kind, own string) error {
 	match, quoted, more := strings.Cut(own, " ")
 	m, err := device.ParseMatch(match)
@@ -111,7 +111,8 @@ func (h *Head) readLike(kind, own string) error {
 	return err
 }
 
-// withMatch returns o with another match, false if it has no match. nil stays nil.
+// withMatch returns o with another match. It returns false if an object of this kind has no
+// match. nil stays nil.
 func withMatch(o device.Object, m device.Match) (device.Object, bool) {
 	switch o := o.(type) {
 	case nil:

@@ -24,7 +24,7 @@ func entry(port uint16, queues ...int) device.Object {
 	}
 }
 
-// members returns steps that make n members.
+// members returns n steps, each of which makes the entry of one member.
 func members(n int) []plan.Step {
 	var out []plan.Step
 	for i := range n {
@@ -33,15 +33,16 @@ func members(n int) []plan.Step {
 	return out
 }
 
-// resum returns a journal that was changed by hand with the right size and sum
-// of its head.
+// resum takes a journal that was changed by hand, and corrects the size and the SHA-256 of its
+// head.
 func resum(s string) string {
 	_, rest, _ := strings.Cut(s, "\n")
 	head := rest[:strings.Index(rest, "\nbegin ")+1]
 	return fmt.Sprintf("niclane-journal 2 %d %x\n%s", len(head), sha256.Sum256([]byte(head)), rest)
 }
 
-// TestLines changes each field of records and steps in turn: they must read back the same.
+// TestLines changes each field of records and steps in turn. After encoding and decoding, the
+// changed value must be the same.
 func TestLines(t *testing.T) {
 	match := device.Match{Family: 4, Protocol: "tcp", LocalPort: 1}
 	other := device.Match{Family: 6, Protocol: "udp", VLAN: 2, Local: "fd00::1/128", LocalPort: 3, Remote: "fd00::/64",
@@ -113,7 +114,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// set returns o with one field changed.
+// set returns o with a new value in one field.
 func set(o device.Object, field string, value any) device.Object {
 	v := reflect.New(reflect.TypeOf(o)).Elem()
 	v.Set(reflect.ValueOf(o))
@@ -121,7 +122,7 @@ func set(o device.Object, field string, value any) device.Object {
 	return v.Interface().(device.Object)
 }
 
-// another returns a value of the same type that differs from v.
+// another returns a value of the same type as v, but different.
 func another(t *testing.T, v reflect.Value) any {
 	out := reflect.New(v.Type()).Elem()
 	switch v.Kind() {
@@ -139,7 +140,7 @@ func another(t *testing.T, v reflect.Value) any {
 	return out.Interface()
 }
 
-// TestLikeLines reads the short lines of a niclane before 0.2, for objects that differ only
+// TestLikeLines reads the "like" lines that niclane before 0.2 wrote for objects that differ only
 // in match and cause.
 func TestLikeLines(t *testing.T) {
 	h := head(&plan.Plan{Devices: []string{"eth1"}, Steps: members(3)})
@@ -165,7 +166,7 @@ func TestLikeLines(t *testing.T) {
 	same(t, "records (-want +got)", h.Before, j.Head().Before)
 }
 
-// TestLineOfChanged: a changed record is encoded again, not written as it was.
+// TestLineOfChanged: a record that has changed is encoded again. Its old line is not used.
 func TestLineOfChanged(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "s"), here)
 	value := []device.Object{nil, class("1:10", 1_000_000), class("1:10", 2_000_000)}
@@ -184,8 +185,8 @@ func TestLineOfChanged(t *testing.T) {
 	}
 }
 
-// BenchmarkMembers reads and writes the journal of a thousand members. The last
-// one is new.
+// BenchmarkMembers reads and writes the journal of a thousand members, of which the last one is
+// new.
 func BenchmarkMembers(b *testing.B) {
 	s, err := journal.Open(filepath.Join(b.TempDir(), "s"), here)
 	must.Do(b, err)

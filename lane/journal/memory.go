@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Memory keeps the journals that stores of one directory have read or written, for later
-// stores of the same process: decoding the journal of a hundred members takes as long as
-// planning them. The zero value is empty. It is not safe for concurrent use.
+// A Memory keeps the journals that a process has read or written, for later stores of the same
+// directory. Without it, each store would decode them again: for a hundred members, this takes as
+// long as planning. The zero value is empty. A Memory is not safe for concurrent use.
 type Memory struct{ files map[string]readFile } // by file name
 
-// Use makes s take journals from m and add its own. It does not take journals that another
-// process has changed since.
+// Use makes s use the journals in m, and add those that it reads or writes. If another process
+// has changed a file since, s reads it again.
 func (s *Store) Use(m *Memory) { s.memory = m }
 
-// A readFile is a journal as it was last read or written. A journal is renamed into place
-// and then only grows, so the same inode with the same size is the same journal. The file
-// is held open so that no other file can get the inode.
+// A readFile is a journal as it was last read or written. After a journal was renamed into place,
+// it only grows. So the same inode with the same size is the same journal. The open file prevents
+// that another file gets the inode's number.
 type readFile struct {
 	held    *os.File
 	ino     uint64
@@ -29,14 +29,16 @@ type readFile struct {
 	decoded Journal
 }
 
-// journal returns a copy that can record. It shares the head, which nothing changes.
+// journal returns a copy into which a caller can record. It shares the head, because no code
+// changes it.
 func (r *readFile) journal() *Journal {
 	j := r.decoded
 	j.events = slices.Clone(j.events)
 	return &j
 }
 
-// find returns the journal of a file, nil if the file has changed or is not known.
+// find returns the kept journal of a file. It returns nil if none is kept or if the file has
+// changed.
 func (m *Memory) find(s *Store, name string, st *unix.Stat_t) *Journal {
 	r, ok := m.files[name]
 	if !ok || r.ino != st.Ino || r.size != st.Size || r.mtime != st.Mtim {
@@ -47,13 +49,13 @@ func (m *Memory) find(s *Store, name string, st *unix.Stat_t) *Journal {
 	return j
 }
 
-// put keeps a journal; held is its open file, st the file's state.
+// put keeps a journal. held is its open file, and st the present state of that file.
 func (m *Memory) put(held *os.File, st *unix.Stat_t, j *Journal) {
 	m.drop(j.name)
 	if m.files == nil {
 		m.files = map[string]readFile{}
 	}
-	j.Records() // caches the records for later callers: this takes as long as decoding
+	j.Records() // computes the records now and caches them, because that takes as long as decoding
 	r := readFile{held: held, ino: st.Ino, size: st.Size, mtime: st.Mtim, decoded: *j}
 	r.decoded.file, r.decoded.events = nil, slices.Clone(j.events)
 	m.files[j.name] = r
@@ -61,14 +63,14 @@ func (m *Memory) put(held *os.File, st *unix.Stat_t, j *Journal) {
 
 func (m *Memory) drop(name string) {
 	if r, ok := m.files[name]; ok {
-		// The file was only read. The last close frees a replaced file, which took 60 to 90
-		// ms on ext4 during a commit; no caller needs to wait for that.
+		// The file was only read, so an error does not matter. Closing the last descriptor of a
+		// replaced file can take 60 to 90 ms (ext4, during a commit), so no caller waits for it.
 		go func() { _ = r.held.Close() }()
 		delete(m.files, name)
 	}
 }
 
-// forget drops the journals whose files are no longer in the directory.
+// forget drops the journals of files that are no longer in the directory.
 func (m *Memory) forget(entries []os.DirEntry) {
 	for name := range m.files {
 		if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == name }) {
@@ -77,8 +79,8 @@ func (m *Memory) forget(entries []os.DirEntry) {
 	}
 }
 
-// Keep keeps a journal that s has begun, as it is now, so that it need not be read again.
-// If it cannot, the journal is read on the next request.
+// Keep keeps a journal that s has begun, in its present state, so that it need not be read again.
+// If that fails, the journal is read when it is needed.
 func (s *Store) Keep(j *Journal) {
 	if j.file == nil || j.torn {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 )
 
-// TestMemory: a process does not read again what it has written or read, but
-// reads changes by others.
+// TestMemory: a process does not decode a journal again that it has written or read, unless
+// another process has changed the file.
 func TestMemory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	var m journal.Memory
@@ -38,7 +38,7 @@ func TestMemory(t *testing.T) {
 		return got
 	}
 
-	// The file is not read: a change with the same size and time goes unseen.
+	// Show that the file is not read: a change with the same size and time has no effect.
 	st, err := os.Stat(j.Path())
 	must.Do(t, err)
 	good := read(t, j.Path())
@@ -48,14 +48,14 @@ func TestMemory(t *testing.T) {
 		must.Do(t, os.Chtimes(j.Path(), st.ModTime(), st.ModTime()))
 	}
 	replace([]byte(strings.Replace(string(good), "version: 1", "version: 2", 1)))
-	only(t, again()) // damaged, but only a reader notices
+	only(t, again()) // the file is damaged, but only a process that reads it notices
 	if _, err := open(t, dir, here).List(); err == nil {
 		t.Error("a damaged head is read without an error")
 	}
 	replace(good)
 	alike("kept")
 
-	// Another file with the same size and time.
+	// The same, but with another file of the same size and time.
 	record(t, j, "undo 0", "undone 0")
 	s.Keep(j)
 	good = read(t, j.Path())
@@ -66,12 +66,12 @@ func TestMemory(t *testing.T) {
 	replace([]byte(strings.NewReplacer("undo 0", "undo 1", "undone 0", "undone 1").Replace(string(good))))
 	alike("another file of its name")
 
-	// The next store sees the records of the previous one.
+	// The next store must see the events that the previous one has recorded.
 	record(t, only(t, again()), "undo 0")
 	if got := alike("recorded by one that was remembered").Records(); len(got) != 1 || !got[0].Uncertain {
 		t.Errorf("%+v, want one that is uncertain", got)
 	}
-	// Another process continues the file.
+	// Another process records into the file.
 	record(t, only(t, open(t, dir, here)), "undone 0")
 	if got := alike("recorded by somebody else").Records(); len(got) != 0 {
 		t.Errorf("%d records, want none", len(got))
@@ -91,7 +91,7 @@ func TestMemory(t *testing.T) {
 	record(t, j, "done 0")
 	alike("recorded after it was kept")
 	record(t, only(t, open(t, dir, here)), "undo 0")
-	s.Keep(j) // j has not seen the last record
+	s.Keep(j) // j does not have the last event
 	alike("kept by who does not know all")
 	must.Do(t, other.Remove())
 	if js, err := again().List(); err != nil || len(js) != 0 {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replacedSuffix ends the name of a journal that a later generation has replaced.
+// replacedSuffix is the end of the file name of a journal that the next generation has replaced.
 const replacedSuffix = ".replaced"
 
-// keep links a second name to a journal that is about to be replaced.
+// keep gives a journal that will be replaced a second name, so that its file continues to exist.
 func (s *Store) keep(name string) error {
 	if err := ignoreAbsent(unix.Unlinkat(s.fd, name+replacedSuffix, 0)); err != nil {
 		return err
@@ -23,13 +23,14 @@ func (s *Store) keep(name string) error {
 	return ignoreAbsent(unix.Linkat(s.fd, name, s.fd, name+replacedSuffix, 0))
 }
 
-// kept reports whether the journal that this one has replaced was kept and can be read.
+// kept reports whether the journal of the generation before h still exists and can be read.
 func (s *Store) kept(name string, h *Head) bool {
 	old, err := s.load(name + replacedSuffix)
 	return err == nil && h.follows(&old.head)
 }
 
-// keptHead is like kept, but checks the head's SHA-256 and does not decode the records.
+// keptHead is like kept, but faster: it checks the head's SHA-256 and does not decode the
+// records.
 func (s *Store) keptHead(name string, h *Head) bool {
 	b, err := s.read(name + replacedSuffix)
 	if err != nil {
@@ -48,20 +49,20 @@ func (h *Head) follows(old *Head) bool {
 	return old.SameNetns(h.Host) && old.Config == h.Config && old.Generation == h.Generation-1
 }
 
-// Revertible reports whether the journal that j has replaced was kept, or there was none.
-// Then the plan of j can be undone alone.
+// Revertible reports whether the plan of j can be undone alone: the journal of the generation
+// before still exists, or there was none.
 func (j *Journal) Revertible() bool {
 	return len(j.head.Before) == 0 || j.store != nil && j.store.kept(j.name, &j.head)
 }
 
-// AllUndone reports whether every step of the plan was undone, or none was made.
+// AllUndone reports whether no step of the plan is in force: each was undone or never made.
 func (j *Journal) AllUndone() bool {
 	steps := j.Steps()
 	return len(steps) > 0 && !slices.ContainsFunc(steps, func(s StepState) bool { return s != StepPending })
 }
 
-// Revert restores the journal that j has replaced, if it was kept. Every step of j must be
-// undone. j cannot be used afterwards.
+// Revert restores the journal of the generation before, if it still exists. Every step of j must
+// be undone. j cannot be used after that.
 func (j *Journal) Revert() error {
 	if j.store == nil || !j.store.kept(j.name, &j.head) {
 		return nil
@@ -75,8 +76,8 @@ func (j *Journal) Revert() error {
 	return nil
 }
 
-// RemoveOrRevert removes a journal that records nothing any more. If only its own steps are
-// undone, it restores the previous journal.
+// RemoveOrRevert removes the journal if it has no records. If it has only records of earlier
+// generations, it restores the journal of the generation before.
 func (j *Journal) RemoveOrRevert() error {
 	switch {
 	case len(j.Records()) == 0:

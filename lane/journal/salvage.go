@@ -20,12 +20,12 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// damagedSuffix ends the name of a journal with unreadable lines, after the others were
+// damagedSuffix is the end of the file name of a damaged journal after its readable lines were
 // undone.
 const damagedSuffix = ".damaged"
 
-// allMade returns the events of a journal with lost progress: every step counts as made,
-// unless it is known to be undone.
+// allMade returns the events of a journal whose progress cannot be read completely. Every step
+// counts as made, except those whose undo was recorded.
 func allMade(events []event, steps int) []event {
 	var out []event
 	for i := range steps {
@@ -38,12 +38,12 @@ func allMade(events []event, steps int) []event {
 		func(e event) bool { return e.verb == stepBegun || e.verb == stepDone })...)
 }
 
-// Damage describes the unreadable parts of the journal, "" if there are none. Every step
-// that could be read then counts as made, and its object is restored.
+// Damage describes the parts of the journal that cannot be read, "" if there are none. If there
+// are some, every readable step counts as made, and a rollback restores its object.
 func (j *Journal) Damage() string { return j.damage }
 
-// Kept returns the path to which Remove renames a file with unreadable lines, "" if there
-// are none.
+// Kept returns the path to which Remove renames a file with unreadable lines. It returns "" if
+// the file has none.
 func (j *Journal) Kept() string {
 	if j.lost == 0 {
 		return ""
@@ -51,10 +51,10 @@ func (j *Journal) Kept() string {
 	return j.Path() + damagedSuffix
 }
 
-// Salvage returns the readable parts of this boot's journals that List cannot read: the
-// objects of whole lines. Damage describes the rest, and Remove keeps the file under
-// another name. A journal of another version, or one that does not show its network
-// namespace, is an error.
+// Salvage returns the readable parts of journals of this boot that List cannot read: the objects
+// in complete lines. Damage describes the other parts. Remove renames such a file instead of
+// removing it. A journal of another version is an error, and so is one that does not show its
+// network namespace.
 func (s *Store) Salvage() ([]*Journal, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Store) salvage(name string) (*Journal, error) {
 	}
 	if body := lines[1:]; len(body) > 0 && !strings.HasPrefix(body[0], recordLine) &&
 		!strings.HasPrefix(body[0], stepLine) {
-		lines = body // without the head line, which may be damaged
+		lines = body // without the first line, which is the damaged head
 	}
 	events, lost := j.salvageLines(lines[1:])
 	j.events = allMade(events, len(j.head.Plan.Steps))
@@ -121,8 +121,8 @@ func (s *Store) salvage(name string) (*Journal, error) {
 	return j, nil
 }
 
-// guess finds the config in a head that is no longer valid JSON. The name of the file
-// confirms that it is right.
+// guess finds the path of the lanes file in a head that is no valid JSON. A path is right if the
+// journal's file name was made from it.
 func (s *Store) guess(name, text string) (h Head, err error) {
 	find := func(key, value string) string {
 		if m := regexp.MustCompile(`"` + key + `":(` + value + `)[,}]`).FindStringSubmatch(text); m != nil {
@@ -137,8 +137,9 @@ func (s *Store) guess(name, text string) (h Head, err error) {
 	return h, nil
 }
 
-// salvageLines reads the readable records, steps and progress, and counts the unreadable
-// lines. The numbers of undone steps are no longer known.
+// salvageLines adds the readable records and steps to j, and returns the readable events. lost is
+// the number of unreadable lines. Events of steps are left out, because the steps' numbers are no
+// longer known.
 func (j *Journal) salvageLines(lines []string) (events []event, lost int) {
 	for _, l := range lines {
 		l = strings.TrimSuffix(l, "\n")
@@ -162,10 +163,10 @@ func (j *Journal) salvageLines(lines []string) (events []event, lost int) {
 	return events, lost
 }
 
-// Tidy removes files that record nothing: leftovers of a killed write, empty files,
-// journals whose objects are all restored, damaged ones of earlier boots, and replaced ones
-// that cannot be reverted to. If all steps of a journal were undone and a kill prevented
-// the revert, it reverts. The caller holds the writers' lock. It returns notes for the
+// Tidy removes files that record nothing: leftovers of a killed write, empty files, journals
+// whose objects are all restored, damaged journals of earlier boots, and replaced journals to
+// which no journal can revert. If all steps of a journal were undone, but a kill prevented the
+// revert, Tidy reverts it. The caller must hold the writers' lock. Tidy returns notes for the
 // user.
 func (s *Store) Tidy() (notes []string, err error) {
 	entries, err := os.ReadDir(s.dir)

@@ -25,7 +25,7 @@ func keysOf(records []journal.Record) []string {
 	return out
 }
 
-// TestDamagedProgress: every step counts as made, except those known to be undone.
+// TestDamagedProgress: every step counts as made, except those whose undo was recorded.
 func TestDamagedProgress(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "s"), here)
 	j := begin(t, s, head(steps(step(nil, class("1:1", 8)), step(nil, class("1:2", 8)), step(nil, class("1:3", 8)))))
@@ -48,7 +48,8 @@ func TestDamagedProgress(t *testing.T) {
 	}
 }
 
-// TestSalvage damages each line of a journal in turn. The objects of all others are found.
+// TestSalvage damages each line of a journal in turn. Salvage must find the objects of all other
+// lines.
 func TestSalvage(t *testing.T) {
 	for _, how := range []string{"garbage", "cut", "a bit"} {
 		dir := filepath.Join(t.TempDir(), "s")
@@ -66,7 +67,7 @@ func TestSalvage(t *testing.T) {
 		all := keysOf(j.Records())
 		b := read(t, j.Path())
 		lines := strings.SplitAfter(string(b), "\n")
-		for i := range 7 { // progress follows
+		for i := range 7 { // after these lines comes the progress
 			t.Run(fmt.Sprintf("%s line %d", how, i), func(t *testing.T) {
 				bad := slices.Clone(lines)
 				switch how {
@@ -117,7 +118,8 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
-// TestSalvageRefuses: a journal that may be of another namespace or version is left alone.
+// TestSalvageRefuses: Salvage does not touch a journal that may belong to another namespace or
+// version.
 func TestSalvageRefuses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	j := begin(t, open(t, dir, here), head(steps(step(nil, class("1:10", 8)))))
@@ -143,7 +145,7 @@ func TestSalvageRefuses(t *testing.T) {
 	}
 }
 
-// TestTidy checks that Tidy removes only files that record nothing.
+// TestTidy checks that Tidy removes files that record nothing, and no others.
 func TestTidy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	s := open(t, dir, here)
@@ -172,8 +174,8 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// TestTidyReplaced checks that Tidy keeps a replaced journal while it is the unchanged
-// predecessor of the present one.
+// TestTidyReplaced checks that Tidy keeps a replaced journal as long as the present journal can
+// revert to it.
 func TestTidyReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	s := open(t, dir, here)

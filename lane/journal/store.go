@@ -26,19 +26,18 @@ const DefaultDir = "/var/lib/niclane"
 
 const suffix = ".journal"
 
-// A Store is a directory of journals, seen from one host.
+// A Store is a directory of journals, used from one host (boot and network namespace).
 type Store struct {
 	dir  string
 	fd   int // descriptor of dir; files are opened relative to it
 	here Host
-	// memory has the journals read so far: own, or the one given to Use.
+	// memory has the journals that were read: it is own, or the Memory given to Use.
 	memory *Memory
 	own    Memory
 }
 
-// Open opens the directory dir, and creates it (mode 0700) if it does not
-// exist. A directory that belongs to another user, that others can enter, or
-// that is a symbolic link, is an error.
+// Open opens the directory dir. It creates it (mode 0700) if it does not exist. It returns an
+// error if dir is a symbolic link, belongs to another user, or if others can enter it.
 func Open(dir string, here Host) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -49,8 +48,8 @@ func Open(dir string, here Host) (*Store, error) {
 	return OpenExisting(dir, here)
 }
 
-// OpenExisting is Open for readers: it creates nothing. fs.ErrNotExist means
-// that nothing was ever applied.
+// OpenExisting is like Open, but creates nothing. The error fs.ErrNotExist means that nothing was
+// ever applied.
 func OpenExisting(dir string, here Host) (*Store, error) {
 	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -71,7 +70,7 @@ func OpenExisting(dir string, here Host) (*Store, error) {
 	return s, nil
 }
 
-// Close releases the directory. Journals of s cannot be used afterwards.
+// Close closes the directory. Journals of s cannot be used after that.
 func (s *Store) Close() error {
 	for name := range s.own.files {
 		s.own.drop(name)
@@ -81,8 +80,8 @@ func (s *Store) Close() error {
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
-// name returns the file name for a config in the namespace and boot of s:
-// readable, unique, and without a separator.
+// name returns the file name of the journal for a lanes file, in the namespace and boot of s. It
+// is readable, unique, and has no path separator.
 func (s *Store) name(config string) string {
 	base := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -101,26 +100,25 @@ func (s *Store) name(config string) string {
 	return base + "-" + hex.EncodeToString(sum[:8]) + "." + bootName(s.here) + suffix
 }
 
-// bootName returns a boot ID, which is a UUID, as a part of a file name.
+// bootName returns the boot ID, a UUID, without hyphens: a part of file names.
 func bootName(h Host) string { return strings.ReplaceAll(h.BootID, "-", "") }
 
-// ofConfig returns the part of a file name that is the same for every boot.
+// ofConfig returns the part of a file name that is the same in every boot.
 func ofConfig(name string) string {
 	name, _, _ = strings.Cut(name, ".")
 	return name
 }
 
-// gone reports whether a file's name belongs to an earlier boot. Nothing that the file
+// gone reports whether a file name belongs to an earlier boot. Then nothing that the file
 // describes exists any more.
 func (s *Store) gone(name string) bool {
 	_, boot, ok := strings.Cut(strings.TrimSuffix(name, suffix), ".")
 	return ok && boot != bootName(s.here)
 }
 
-// List returns the journals of every boot and namespace, by file name. A
-// journal that cannot be read is an error that names it; the others are
-// returned all the same. An unreadable one of an earlier boot is skipped: the
-// end of that boot may have cut it short.
+// List returns the journals of every boot and namespace, by file name. If it cannot read a
+// journal of this boot, it returns an error that names it, and also all others. It skips
+// unreadable journals of earlier boots: a crash may have cut them short.
 func (s *Store) List() ([]*Journal, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -151,8 +149,8 @@ func (s *Store) Here() ([]*Journal, error) {
 	return slices.DeleteFunc(all, func(j *Journal) bool { return !j.head.SameNetns(s.here) }), err
 }
 
-// Owned returns the objects owned on any of the devices in this boot and
-// network namespace, in the order of the first write.
+// Owned returns the objects that niclane owns on any of the devices, in this boot and network
+// namespace, in the order of the first write.
 func (s *Store) Owned(devices []string) (plan.Owned, error) {
 	var o plan.Owned
 	here, err := s.Here()
@@ -172,8 +170,8 @@ func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(x string) bool { return slices.Contains(b, x) })
 }
 
-// Conflict returns an error if another config owns one of the devices in this boot and
-// network namespace. It compares the names at that time, and the identities of the devices
+// Conflict returns an error if another lanes file owns one of the devices, in this boot and
+// network namespace. It compares the devices' names at the time of that apply, and the identities
 // in links.
 func (s *Store) Conflict(config string, devices []string, links []device.Link) error {
 	here, err := s.Here()
@@ -206,15 +204,15 @@ func (s *Store) Conflict(config string, devices []string, links []device.Link) e
 
 func (j *Journal) describe() string { return strings.Join(j.head.Devices, ", ") }
 
-// links returns the links with the given name.
+// links returns the identities of the devices that have this name in the head.
 func (h *Head) links(name string) []device.Link {
 	return slices.DeleteFunc(slices.Clone(h.Ground.Links), func(l device.Link) bool { return l.Name != name })
 }
 
-// Begin writes the journal for h, whose Plan is about to be applied. It extends
-// an earlier journal of the same config: the earlier records, without those
-// that the plan forgets, become h.Before, and Generation increases. It replaces
-// one of an earlier boot, because nothing that it describes exists any more.
+// Begin writes the journal for h, before h.Plan is applied. If there is a journal of the same
+// lanes file, Begin extends it: its records become h.Before, without those that the plan forgets,
+// and Generation increases. A journal of an earlier boot is removed, because nothing that it
+// describes exists any more.
 func (s *Store) Begin(h Head) (*Journal, error) {
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -239,8 +237,8 @@ func (s *Store) Begin(h Head) (*Journal, error) {
 	return j, err
 }
 
-// replaced removes the config's journals of earlier boots. A failure does no
-// harm.
+// replaced removes the lanes file's journals of earlier boots. It ignores errors: such a file
+// does no harm.
 func (s *Store) replaced(by string) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -253,7 +251,7 @@ func (s *Store) replaced(by string) {
 	}
 }
 
-// extend makes h the next generation of old.
+// extend makes h the generation after old.
 func (h *Head) extend(old *Journal) {
 	forget := make(map[string]bool, len(h.Plan.Forget))
 	for _, key := range h.Plan.Forget {
@@ -274,7 +272,7 @@ func (h *Head) extend(old *Journal) {
 		if slices.Contains(h.Plan.Gone, d) {
 			continue
 		}
-		if len(h.links(d)) == 0 { // a plan made from a journal's has no links
+		if len(h.links(d)) == 0 { // a plan that was made from a journal has no links
 			h.Ground.Links = append(slices.Clip(h.Ground.Links), old.head.links(d)...)
 		}
 		if !slices.Contains(h.Devices, d) {
