@@ -35,8 +35,7 @@ func Counters(dev string) (device.Counters, error) {
 	return c, cardCounters(&c)
 }
 
-// cardCounters adds the counters per queue of the lab's emulated card, if there
-// is one behind the device.
+// cardCounters adds the counters of each queue, if the device is the lab's emulated card.
 func cardCounters(c *device.Counters) error {
 	link, err := net.InterfaceByName(c.Device)
 	if err != nil {
@@ -58,8 +57,8 @@ func cardCounters(c *device.Counters) error {
 	return addDrops(c)
 }
 
-// addDrops adds the drops of the receive rings of the veth behind the card
-// (drivers/net/veth.c, veth_rq_stats_desc). Its transmit queues count no drops.
+// addDrops adds the drops of the receive rings of the emulated card's veth (drivers/net/veth.c,
+// veth_rq_stats_desc). A veth counts no drops of transmit queues.
 func addDrops(c *device.Counters) error {
 	e, err := ethtool.Open()
 	if err != nil {

@@ -18,17 +18,16 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A reading has the errors of the parts of a device that could not be read, nil for
-// others.
+// A reading has the errors of reading a device's RSS tables and rules; nil if a part was read.
 type reading struct {
 	rss, rules error
 }
 
-// device reads everything about one link except its capabilities. It leaves out
-// settings that the driver does not have.
+// device reads everything about one link except its capabilities. If the driver does not have a
+// setting, it is left out.
 func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, err error) {
 	look := o.bpf.Look(l.name)
-	// On every return: the client is in use until then.
+	// Contents ends the use of the client, so it must be called on every return.
 	defer func() { _, _ = look.Contents() }()
 	d := &device.Device{
 		Name: l.name, Index: l.index, AltNames: l.altNames, Type: l.kind,
@@ -55,7 +54,7 @@ func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, er
 	}
 	if d.RxQueues, d.TxQueues, err = o.queueCounts(d.Name); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, r, unix.ENODEV // it went away meanwhile
+			return nil, r, unix.ENODEV // it disappeared meanwhile
 		}
 		return nil, r, err
 	}
@@ -83,7 +82,8 @@ func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, er
 var errForeignSysfs = errors.New("the sysfs at /sys shows another network namespace, and mounting one for this " +
 	"needs CAP_SYS_ADMIN")
 
-// ownSysfs checks that sysfs shows this link, and not another one with its name.
+// ownSysfs checks that sysfs shows this link. It could show a link of another namespace with the
+// same name.
 func (o *observer) ownSysfs(l iface) error {
 	if o.fs.Private() {
 		return nil
@@ -99,8 +99,8 @@ func (o *observer) ownSysfs(l iface) error {
 	return nil
 }
 
-// settings reads ethtool's settings. EOPNOTSUPP means that the driver does not
-// have the setting.
+// settings reads ethtool's settings. If the driver does not have a setting (EOPNOTSUPP), it is
+// left out.
 func (o *observer) settings(d *device.Device) error {
 	if cur, most, err := o.ethtool.Channels(d.Name); err == nil {
 		d.Channels, d.MaxChannels = &cur, &most
@@ -138,8 +138,8 @@ func (o *observer) settings(d *device.Device) error {
 	return nil
 }
 
-// steering reads RSS tables and rules. With the lab's emulated card, it reads
-// the card's instead of the device's.
+// steering reads RSS tables and rules. If the device is the lab's emulated card, they are those
+// of the emulation.
 func (o *observer) steering(d *device.Device) (reading, error) {
 	s, err := o.steer.Steering(d.Name)
 	if err != nil {
@@ -171,12 +171,11 @@ func (o *observer) traffic(d *device.Device) (err error) {
 	return err
 }
 
-// own adds the contents of niclane's own programs. Without CAP_BPF it adds
-// nothing.
+// own adds the contents of the maps of niclane's programs. Without CAP_BPF it adds nothing.
 func own(d *device.Device, look *bpf.Look) error {
 	c, err := look.Contents()
 	if errors.Is(err, fs.ErrPermission) {
-		return nil // niclane's programs cannot be told from others
+		return nil // which programs are niclane's cannot be known
 	}
 	if err != nil {
 		return err
@@ -186,23 +185,24 @@ func own(d *device.Device, look *bpf.Look) error {
 	return nil
 }
 
-// naturalCompare puts "1:2" before "1:10".
+// naturalCompare compares handles so that "1:2" is before "1:10".
 func naturalCompare(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
-// tolerable reports whether an error only leaves a setting out. Other errors,
-// such as that of a vanished device, end the observation.
+// tolerable reports whether a setting may be left out because of this error. Otherwise the
+// observation ends with the error: the device has disappeared.
 func tolerable(err error) bool {
 	return !errors.Is(err, unix.ENODEV)
 }
 
-// napis reads queues and NAPIs. Without netdev-genl it only counts queues.
+// napis reads queues and NAPIs. If the kernel does not report queues, it makes them from the
+// numbers of queues.
 func (o *observer) napis(d *device.Device) error {
 	if o.netdev != nil {
 		m, err := o.netdev.Map(d.Name)
 		switch {
-		case errors.Is(err, unix.EOPNOTSUPP): // the family, but not these commands: 6.3 to 6.7
+		case errors.Is(err, unix.EOPNOTSUPP): // Linux 6.3 to 6.7 have the family, but not these commands
 			o.noGenl = fmt.Errorf("netlink family %s has no queues and NAPIs (Linux 6.8)", netdev.Family)
 		case err != nil:
 			return err
@@ -213,7 +213,7 @@ func (o *observer) napis(d *device.Device) error {
 			}
 		}
 	}
-	if len(d.Queues) == 0 { // or the device is down
+	if len(d.Queues) == 0 { // no netdev-genl, or the device is down
 		for q := range d.RxQueues {
 			d.Queues = append(d.Queues, device.Queue{ID: q, Type: "rx"})
 		}
@@ -230,7 +230,7 @@ func (o *observer) addNAPIs(d *device.Device, m netdev.Map) error {
 		v := device.NAPI{ID: n.ID, IRQ: n.IRQ, PID: n.PID, Config: n.Config(d.Name, queue)}
 		t, err := netdev.ReadThread(n.PID)
 		if err != nil {
-			v.PID = 0 // a PID of another PID namespace, which is of no use here
+			v.PID = 0 // a PID of another PID namespace, which has no meaning here
 		}
 		if t != nil {
 			t.Dev, t.Queue = d.Name, queue

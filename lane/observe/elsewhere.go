@@ -14,15 +14,16 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A netns is another network namespace, with a path to it.
+// A netns is a network namespace other than that of this thread. path is a file that setns(2)
+// accepts.
 type netns struct {
 	path string
-	// of describes its owner.
+	// of describes the namespace by its name or by a process in it.
 	of string
 }
 
-// elsewhere looks for a device in other network namespaces. It skips a namespace that
-// cannot be entered: it may be ending.
+// elsewhere looks for a device in other network namespaces. It skips namespaces that it cannot
+// enter: they may be ending.
 func elsewhere(was device.Link) (Present, error) {
 	all, err := otherNetns()
 	if err != nil {
@@ -36,8 +37,8 @@ func elsewhere(was device.Link) (Present, error) {
 	return Present{}, nil
 }
 
-// otherNetns returns the mounted network namespaces (ip-netns(8), container runtimes) and
-// those of processes, without this one.
+// otherNetns returns all network namespaces that are mounted (ip-netns(8), container runtimes) or
+// that a process is in, except this thread's.
 func otherNetns() ([]netns, error) {
 	type id struct{ dev, ino uint64 }
 	var here unix.Stat_t
@@ -79,7 +80,7 @@ func otherNetns() ([]netns, error) {
 	return out, nil
 }
 
-// lookInto returns the device's name in a namespace, "" if it is not there.
+// lookInto returns the device's name in a namespace, "" if the device is not there.
 func lookInto(path string, was device.Link) (name string) {
 	onThrowAwayThread(func() {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)

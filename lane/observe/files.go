@@ -9,7 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Files that a plan may write, by owner.
+// Names of the files that a plan may write: of the host, of a device, of its queues, of its
+// sysctls, of a control group.
 var (
 	hostFiles   = []string{"/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read"}
 	deviceFiles = []string{"threaded", "napi_defer_hard_irqs", "gro_flush_timeout", "tx_queue_len"}
@@ -19,7 +20,7 @@ var (
 	cpusetFiles = []string{"cpuset.cpus", "cpuset.mems"}
 )
 
-// formats are the formats of files that are not plain text.
+// formats has the format of each file that is not plain text, by the file's name.
 var formats = map[string]device.FileFormat{
 	"rps_cpus":          device.FileCPUMask,
 	"xps_cpus":          device.FileCPUMask,
@@ -29,9 +30,9 @@ var formats = map[string]device.FileFormat{
 	"cpuset.mems":       device.FileCPUList,
 }
 
-// file reads one file into s.Files. It leaves out a file that cannot be read:
-// the kernel refuses xps_* on a device with one queue (ENOENT), and a namespace
-// does not have the sysctls of the host.
+// file reads one file into the state. It leaves out a file that cannot be read: on a device with
+// one queue, the kernel refuses to read xps_* (ENOENT), and not every network namespace has the
+// host's sysctls.
 func (o *observer) file(name string) {
 	b, err := o.fs.ReadFile(name)
 	if err != nil {
@@ -80,7 +81,7 @@ func (o *observer) deviceFiles(d *device.Device) {
 	}
 }
 
-// queueCounts counts the queues in use: those with a directory in sysfs.
+// queueCounts returns the numbers of queues in use: those that have a directory in sysfs.
 func (o *observer) queueCounts(dev string) (rx, tx int, err error) {
 	names, err := o.fs.ReadDir("/sys/class/net/" + dev + "/queues")
 	if err != nil {

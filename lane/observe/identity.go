@@ -15,8 +15,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Finder finds devices by their identities, in the network namespace of the
-// thread that opened it. It is not safe for concurrent use.
+// A Finder finds devices by their identities, even if they were renamed. It looks in the network
+// namespace of the thread that opened it, unless a method says otherwise. It is not safe for
+// concurrent use.
 type Finder struct{ route *netlink.Conn }
 
 // OpenFinder connects to the kernel.
@@ -31,7 +32,7 @@ func OpenFinder() (*Finder, error) {
 // Close disconnects.
 func (f *Finder) Close() error { return f.route.Close() }
 
-// Link returns the device with an interface number, or unix.ENODEV.
+// Link returns the device with an interface number. If there is none, the error is unix.ENODEV.
 func (f *Finder) Link(index int) (device.Link, error) {
 	msg := make([]byte, ifinfomsgLen)
 	binary.NativeEndian.PutUint32(msg[4:], uint32(index))
@@ -64,16 +65,16 @@ func (l iface) link() device.Link {
 		Parent: l.parent}
 }
 
-// A Present is the place where a device is now.
+// A Present says where a device is now, and with which name.
 type Present struct {
-	// Name is its present name, "" if it is in no namespace that could be entered.
+	// Name is the device's present name, "" if it is in no namespace that can be entered.
 	Name string
-	// Netns describes the other network namespace that it is in, "" for this one.
+	// Netns describes the device's network namespace, "" for that of this thread.
 	Netns string
 }
 
-// Here returns the present name of device was in this network namespace, "" if it is not
-// here.
+// Here returns the present name of the device was in this network namespace, "" if the device is
+// not here.
 func (f *Finder) Here(was device.Link) (string, error) {
 	l, err := f.Link(was.Index)
 	if err == nil && l.Same(was) {
@@ -83,11 +84,11 @@ func (f *Finder) Here(was device.Link) (string, error) {
 		return "", err
 	}
 	here, err := f.Links()
-	return called(here, was), err // it may have gone and come back
+	return called(here, was), err // the device may have left the namespace and come back with another index
 }
 
-// Find looks for device was: first here, then in the other network namespaces
-// that are mounted or that processes are in.
+// Find looks for the device was: first in this network namespace, then in all others that are
+// mounted or that a process is in.
 func (f *Finder) Find(was device.Link) (Present, error) {
 	if name, err := f.Here(was); name != "" || err != nil {
 		return Present{Name: name}, err
@@ -95,7 +96,7 @@ func (f *Finder) Find(was device.Link) (Present, error) {
 	return elsewhere(was)
 }
 
-// called returns the name of the link that is device was, "" if none.
+// called returns the name of the link that is the device was, "" if none is.
 func called(links []device.Link, was device.Link) string {
 	for _, l := range links {
 		if l.SameElsewhere(was) {

@@ -31,11 +31,11 @@ type iface struct {
 	carrier  bool
 	master   int // index, 0 if none
 	lower    int // IFLA_LINK, 0 if none
-	// lowerElsewhere: lower is an index in another network namespace.
+	// lowerElsewhere says that lower is an index in another network namespace.
 	lowerElsewhere bool
 	vlan           int
 	bondMode       string
-	// idle: a slave that its bond does not send on, with or without a carrier.
+	// idle says that the bond does not send on this slave, although the slave may have a carrier.
 	idle   bool
 	parent string // name of the parent device: "0000:3b:00.0", "virtio2"
 	xdp    []xdpProgram
@@ -46,11 +46,11 @@ type xdpProgram struct {
 	id     uint32
 }
 
-// skipStats is RTEXT_FILTER_SKIP_STATS: without it each link carries some 300
-// bytes of counters.
+// skipStats is RTEXT_FILTER_SKIP_STATS. Without it, the kernel adds about 300 bytes of counters
+// to each link.
 const skipStats = 1 << 3
 
-// noStats is the attribute with skipStats.
+// noStats is an encoded attribute that requests skipStats.
 var noStats = func() []byte {
 	ae := netlink.NewAttributeEncoder()
 	ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
@@ -64,7 +64,7 @@ var noStats = func() []byte {
 // ifinfomsgLen is the size of struct ifinfomsg (rtnetlink(7)).
 const ifinfomsgLen = 16
 
-// links lists the interfaces of the namespace, by index.
+// links returns the interfaces of the namespace, in the order of their indexes.
 func links(c *netlink.Conn) ([]iface, error) {
 	msgs, err := c.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request | netlink.Dump},
@@ -87,7 +87,7 @@ func links(c *netlink.Conn) ([]iface, error) {
 	return ls, nil
 }
 
-// arphrdName returns the name of an ARPHRD_* of linux/if_arp.h, "" for those
+// arphrdName returns the name of a link type (ARPHRD_*, linux/if_arp.h). It returns "" for types
 // with an Ethernet header.
 func arphrdName(arphrd uint16) string {
 	switch arphrd {
@@ -171,17 +171,17 @@ func (l *iface) decodeProps(ad *netlink.AttributeDecoder) error {
 	return ad.Err()
 }
 
-// vlanID is IFLA_VLAN_ID of linux/if_link.h.
+// vlanID is the attribute IFLA_VLAN_ID of linux/if_link.h.
 const vlanID = 1
 
-// The states of a slave that its bond sends on: BOND_STATE_ACTIVE of
-// linux/if_bonding.h, and BOND_LINK_UP of its link.
+// A bond sends on a slave whose state is BOND_STATE_ACTIVE (linux/if_bonding.h) and whose link is
+// BOND_LINK_UP.
 const (
 	slaveActive = 0
 	slaveLinkUp = 0
 )
 
-// bondModes are the names of BOND_MODE_* of linux/if_bonding.h.
+// bondModes are the names of the modes BOND_MODE_* (linux/if_bonding.h), by number.
 var bondModes = [...]string{"balance-rr", device.BondActiveBackup, "balance-xor", device.BondBroadcast, "802.3ad",
 	"balance-tlb", "balance-alb"}
 
@@ -194,7 +194,7 @@ func (l *iface) decodeInfo(ad *netlink.AttributeDecoder) error {
 			l.kind = ad.String()
 		case unix.IFLA_INFO_DATA:
 			data = ad.Bytes()
-		case unix.IFLA_INFO_SLAVE_KIND: // precedes the data
+		case unix.IFLA_INFO_SLAVE_KIND: // the kernel sends it before the data
 			master = ad.String()
 		case unix.IFLA_INFO_SLAVE_DATA:
 			if master == "bond" {
@@ -234,7 +234,7 @@ func (l *iface) decodeSlave(ad *netlink.AttributeDecoder) error {
 	return ad.Err()
 }
 
-// xdpAttach are the names of IFLA_XDP_*_PROG_ID.
+// xdpAttach maps IFLA_XDP_*_PROG_ID to the place where the program is attached.
 var xdpAttach = map[uint16]string{
 	unix.IFLA_XDP_DRV_PROG_ID: "xdp",
 	unix.IFLA_XDP_SKB_PROG_ID: "xdp-generic",

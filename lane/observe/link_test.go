@@ -18,9 +18,9 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// recordedLinks returns RTM_NEWLINK messages of Linux 6.18, x86-64: a bridge
-// with an enslaved veth, a macvlan, and a virtio_net device. The veth's peer is
-// in another namespace, and it has an XDP program.
+// recordedLinks returns RTM_NEWLINK messages of Linux 6.18, x86-64: a bridge with an enslaved
+// veth, a macvlan, and a virtio_net device. The veth has an XDP program, and its peer is in
+// another namespace.
 func recordedLinks(t testing.TB) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/links.hex")
@@ -122,8 +122,8 @@ func TestDecodeLink(t *testing.T) {
 	}
 }
 
-// vlanMessage returns a message as vlan_fill_info lays it out
-// (net/8021q/vlan_netlink.c): the recorded kernel has no VLANs.
+// vlanMessage returns the message of a VLAN in the format of vlan_fill_info
+// (net/8021q/vlan_netlink.c), because the kernel of the recorded messages had no VLANs.
 func vlanMessage(t testing.TB, id uint16) []byte {
 	t.Helper()
 	ae := netlink.NewAttributeEncoder()
@@ -158,8 +158,8 @@ func TestDecodeVLAN(t *testing.T) {
 	}
 }
 
-// slaveMessage returns the message of a bond's slave as bond_fill_slave_info lays it out
-// (drivers/net/bonding/bond_netlink.c): the recorded kernel has no bonds.
+// slaveMessage returns the message of a bond's slave in the format of bond_fill_slave_info
+// (drivers/net/bonding/bond_netlink.c), because the kernel of the recorded messages had no bonds.
 func slaveMessage(t testing.TB, master string, state, link uint8) []byte {
 	t.Helper()
 	ae := netlink.NewAttributeEncoder()

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// inNewNetns runs f on a thread in a new network namespace. The thread and the
-// namespace end with f.
+// inNewNetns runs f on a thread in a new network namespace. When f returns, the thread and the
+// namespace end.
 func inNewNetns(ctx context.Context, f func() device.Capabilities) (device.Capabilities, error) {
 	type result struct {
 		caps device.Capabilities
@@ -39,14 +39,14 @@ func inNewNetns(ctx context.Context, f func() device.Capabilities) (device.Capab
 	}
 }
 
-// onThrowAwayThread runs f on a thread that runs nothing else afterwards. It
-// never uses the main thread, whose namespaces /proc/self shows.
+// onThrowAwayThread runs f on a thread that runs no other Go code after f. It never uses the main
+// thread: /proc/self shows the namespaces of that thread.
 func onThrowAwayThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if unix.Gettid() == unix.Getpid() {
-			// Hold the main thread, so that the next goroutine gets another one.
+			// This is the main thread. Keep it, so that the next goroutine gets another one.
 			onThrowAwayThread(f)
 			runtime.UnlockOSThread()
 			close(done)

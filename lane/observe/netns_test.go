@@ -50,7 +50,7 @@ func TestVeth(t *testing.T) {
 		for _, d := range st.Devices {
 			names = append(names, d.Name)
 		}
-		// A namespace also has other kinds (tunl0, sit0) if the host has them.
+		// A new namespace may have further devices (tunl0, sit0), if the host has these kinds.
 		for _, want := range []string{"lo", vethtest.Dev, vethtest.Peer} {
 			if !slices.Contains(names, want) {
 				t.Fatalf("devices %v, want %s", names, want)
@@ -65,7 +65,7 @@ func TestVeth(t *testing.T) {
 		}
 		napis := queues
 		if !st.Capabilities.Has(device.CapNetdevGenl) {
-			napis = 0 // before Linux 6.8 the kernel does not show them
+			napis = 0 // before Linux 6.8, the kernel does not report NAPIs
 		}
 		if d.RxQueues != queues || d.TxQueues != queues || len(d.Queues) != 2*queues || len(d.NAPIs) != napis {
 			t.Errorf("%d receive and %d transmit queues, %d queues, %d NAPIs", d.RxQueues, d.TxQueues, len(d.Queues),
@@ -125,7 +125,7 @@ func TestCapabilities(t *testing.T) {
 			{device.CapCoalesce, device.No, unix.EOPNOTSUPP.Error()},
 			{device.CapQueueCoalesce, device.No, unix.EOPNOTSUPP.Error()},
 			{device.CapTxMaxrate, device.No, unix.EOPNOTSUPP.Error()},
-			{device.CapQueueShaper, device.No, "n"}, // veth has none, or the kernel has not
+			{device.CapQueueShaper, device.No, "n"}, // veth has no shaper, or the kernel has none
 			{device.CapQueueShaperMin, device.No, "n"},
 			{device.CapChannelsSet, device.Yes, "without a change"},
 			{device.CapSetAffinityIRQ, device.No, "no IRQ"},
@@ -165,7 +165,7 @@ func TestCapabilities(t *testing.T) {
 				t.Errorf("%s: %+v", c, f)
 			}
 		}
-		// A probe may answer no only with the kernel's error.
+		// A probe may answer no only with the error that the kernel gives for it.
 		for c, f := range st.Capabilities {
 			if f.Answer == device.No && c == device.CapMqprio && !strings.Contains(f.Why, unix.ENOENT.Error()) {
 				t.Errorf("%s: %+v", c, f)
@@ -174,7 +174,8 @@ func TestCapabilities(t *testing.T) {
 	})
 }
 
-// TestCapabilitiesWithoutNAPI: without GRO a veth has no NAPI, which is not a final no.
+// TestCapabilitiesWithoutNAPI: without GRO, a veth has no NAPI. The finding must not be a final
+// no, because GRO can be turned on.
 func TestCapabilitiesWithoutNAPI(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		setGRO(t, false)
@@ -231,7 +232,7 @@ func TestDown(t *testing.T) {
 	})
 }
 
-// TestRepeatable: two observations of an idle machine give the same bytes, and
+// TestRepeatable observes an idle machine twice. The two states must be equal byte by byte:
 // observing changes nothing that Observe can see.
 func TestRepeatable(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
@@ -256,8 +257,8 @@ func TestRepeatable(t *testing.T) {
 	})
 }
 
-// configure sets values that are not the defaults, so that a probe that writes
-// another value is noticed.
+// configure sets values that differ from the defaults. If a probe writes another value, the test
+// then notices it.
 func configure(t *testing.T) {
 	t.Helper()
 	f, err := hostfs.Open(nil)
@@ -297,10 +298,9 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// TestQueueToNAPI tests the rule for veth, which reports no NAPI for a queue:
-// NAPI IDs ascend with the receive queue. A packet sent on transmit queue q of
-// the peer arrives on receive queue q (veth_xmit). Its socket gets the ID of
-// the NAPI that polled it.
+// TestQueueToNAPI tests QuirkNAPIOrder for veth, which does not report the NAPI of a queue: NAPI
+// IDs ascend with the receive queue. A packet on transmit queue q of the peer arrives on receive
+// queue q (veth_xmit). The receiving socket gets the ID of the NAPI that polled the packet.
 func TestQueueToNAPI(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		setGRO(t, true)
@@ -314,8 +314,8 @@ func TestQueueToNAPI(t *testing.T) {
 		defer c.Close()
 		index, err := et.Index(vethtest.Dev)
 		must.Do(t, err)
-		// A veth hands packets to the peer's NAPI only if it does no
-		// segmentation itself (veth_skb_is_eligible_for_gro).
+		// A veth gives packets to the peer's NAPI only if it does not segment them itself
+		// (veth_skb_is_eligible_for_gro).
 		for _, f := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation",
 			"tx-tcp-mangleid-segmentation"} {
 			must.Do(t, et.SetFeature(device.Feature{Dev: vethtest.Peer, Name: f, On: false}))
@@ -343,15 +343,15 @@ func TestQueueToNAPI(t *testing.T) {
 	})
 }
 
-// napiOfPacket sends a UDP packet on a transmit queue of the peer, and returns
-// the NAPI ID of the receiving socket.
+// napiOfPacket sends a UDP packet on one transmit queue of the peer. It returns the NAPI ID of
+// the receiving socket.
 func napiOfPacket(t *testing.T, et *ethtool.Client, queue int) uint32 {
 	t.Helper()
 	fs, err := hostfs.Open(nil)
 	must.Do(t, err)
 	defer fs.Close()
 	all := device.FormatMask(look(t, observe.Options{Devices: []string{vethtest.Peer}, NoProbes: true}).OnlineCPUs())
-	for q := range queues { // XPS: all CPUs send on this queue
+	for q := range queues { // by XPS, all processors send on this queue
 		mask := "0"
 		if q == queue {
 			mask = all
@@ -376,7 +376,7 @@ func napiOfPacket(t *testing.T, et *ethtool.Client, queue int) uint32 {
 	return uint32(id)
 }
 
-// sendUDP sends one packet to 10.9.0.1 through the peer, as a neighbour would.
+// sendUDP sends one packet through the peer to 10.9.0.1, as another host on the link would.
 func sendUDP(t *testing.T, et *ethtool.Client, port uint16) {
 	t.Helper()
 	st := look(t, observe.Options{Devices: []string{vethtest.Dev}, NoProbes: true})
@@ -395,7 +395,7 @@ func sendUDP(t *testing.T, et *ethtool.Client, port uint16) {
 		sum += uint32(be.Uint16(ip[i:]))
 	}
 	be.PutUint16(ip[10:], ^uint16(sum+sum>>16))
-	udp := make([]byte, 12) // checksum 0: none
+	udp := make([]byte, 12) // checksum 0 means no checksum
 	be.PutUint16(udp[0:], 9)
 	be.PutUint16(udp[2:], port)
 	be.PutUint16(udp[4:], uint16(len(udp)))

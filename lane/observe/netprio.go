@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// netPrio reads the priorities that the net_prio controller of cgroup v1 gives
-// the control groups on each device, and whether it works on the device.
+// netPrio reads the priorities that the net_prio controller of cgroup v1 gives to control groups,
+// for each device. It also sets whether net_prio works on the device.
 func (o *observer) netPrio(opts Options) error {
 	mount := o.state.Cgroups.V1["net_prio"]
 	if mount == "" {

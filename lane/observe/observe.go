@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observe reads a machine, as the calling thread's network namespace
-// shows it, into package device's plain data. It changes nothing. If only a try
-// shows what the kernel can do, it tries in its own network namespace, or
-// writes a value that is already there. It keeps only the results of slow
-// probes, if the caller names a directory.
+// Package observe reads the state of a machine into the plain data of package device. It sees the
+// machine from the network namespace of the calling thread. It changes nothing. Some capabilities
+// of the kernel show only when they are tried: then it tries in a network namespace of its own,
+// or writes the value that is already there. It keeps the results of slow probes, and only if the
+// caller names a directory.
 package observe
 
 import (
@@ -33,23 +33,24 @@ import (
 
 // Options say what to observe.
 type Options struct {
-	// Devices are the devices to observe, with their masters, slaves and lower
+	// Devices are the devices to observe. Observe also reads their masters, slaves and lower
 	// devices. Empty means all devices of the namespace.
 	Devices []string
-	// Cgroups are control groups by path below the hierarchy's root
+	// Cgroups are the control groups to observe, as paths relative to the root of their hierarchy
 	// ("/system.slice/memcached.service").
 	Cgroups []string
-	// NoProbes leaves out capabilities, for reading a known machine again.
+	// NoProbes says to leave out capabilities. It is faster, for a machine whose capabilities are
+	// known.
 	NoProbes bool
-	// RunDir is niclane's run directory with its pollers; poller.DefaultRunDir
-	// if empty.
+	// RunDir is the run directory in which niclane's pollers have their sockets; "":
+	// poller.DefaultRunDir.
 	RunDir string
-	// Remember is a directory that only this user can enter. It keeps the
-	// results of slow probes while they are valid. "": probe again.
+	// Remember is a directory that only this user can enter. Observe keeps the results of slow
+	// probes there and uses them while they are valid. "": it always probes.
 	Remember string
 }
 
-// An observer holds the connections during one observation.
+// An observer has the connections to the kernel during one observation.
 type observer struct {
 	state   *device.State
 	fs      *hostfs.FS
@@ -61,13 +62,13 @@ type observer struct {
 	netdev  *netdev.Client // nil if the kernel has no such family
 	noGenl  error          // why netdev has no queues and NAPIs
 	irqs    map[int][]string
-	// probedTC receives the result of the probes that startTC began.
+	// probedTC delivers the result of the probes that startTC has started.
 	probedTC chan tcProbes
 }
 
-// Observe reads the state. If a named device does not exist, the error is
-// ENODEV. It leaves out what the kernel does not have or does not show to this
-// process; the capability says why.
+// Observe reads the state. If a device in opts does not exist, the error is ENODEV. It leaves out
+// what the kernel does not have or does not show to this process. The capability's finding says
+// why.
 func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	o := &observer{state: &device.State{
 		Schema: device.Schema, Files: map[string]device.File{}, Capabilities: device.Capabilities{},
@@ -107,7 +108,7 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 		}
 		d, r, err := o.device(l, all)
 		if errors.Is(err, unix.ENODEV) && !slices.Contains(opts.Devices, l.name) {
-			continue // it vanished meanwhile, as devices of containers do, and the caller did not name it
+			continue // a device that the caller did not name has disappeared meanwhile, as containers' devices do
 		}
 		if err != nil {
 			return nil, fmt.Errorf("observe %s: %w", l.name, err)
@@ -143,7 +144,7 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	return o.state, nil
 }
 
-// cgroupClasses reads the socket classes of control groups.
+// cgroupClasses reads the classes that niclane gives to sockets of control groups.
 func (o *observer) cgroupClasses(groups []string) error {
 	if o.state.Cgroups.V2 == "" || len(groups) == 0 {
 		return nil
@@ -230,9 +231,9 @@ func kernel() (device.Kernel, error) {
 	}, nil
 }
 
-// choose returns the named links and the links they depend on: masters, the
-// other slaves of a master, slaves, and lower devices. No names mean all. The
-// result is sorted by name.
+// choose returns the named links and all links that they depend on: masters, the other slaves of
+// these masters, slaves, and lower devices. Without names, it returns all links. The result is
+// sorted by name.
 func choose(all []iface, names []string) ([]iface, error) {
 	byIndex := map[int]iface{}
 	for _, l := range all {
@@ -274,8 +275,8 @@ func choose(all []iface, names []string) ([]iface, error) {
 	return out, nil
 }
 
-// isUpper reports whether the link is on top of another one in this namespace.
-// A veth's IFLA_LINK is its peer, not a lower device.
+// isUpper reports whether the link is on top of another link in this namespace, as a VLAN is. A
+// veth is not: its IFLA_LINK is its peer.
 func (l iface) isUpper() bool {
 	return l.lower != 0 && l.lower != l.index && !l.lowerElsewhere && l.kind != "veth"
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// classParam matches a parameter of a traffic class, as Intel's own ice driver
-// names it (ice_devlink.c).
+// classParam matches the names that Intel's own ice driver gives to parameters of traffic classes
+// (ice_devlink.c).
 var classParam = regexp.MustCompile(`^tc[0-9]+_`)
 
-// params reads the driver's parameters of traffic classes.
+// params reads the devlink parameters of traffic classes.
 func (o *observer) params(opts Options) error {
 	c := devlink.Open()
 	defer c.Close()

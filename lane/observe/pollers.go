@@ -8,7 +8,7 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// pollers adds niclane's own pollers to the devices that they poll.
+// pollers adds niclane's own pollers to their devices.
 func (o *observer) pollers(runDir string) error {
 	all, err := poller.List(runDir)
 	if err != nil {

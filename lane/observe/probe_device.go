@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// probeDevice sets the capabilities of a device that was read.
+// probeDevice sets the capabilities of a device, after its state was read.
 func (o *observer) probeDevice(d *device.Device, r reading) {
 	o.probeSteering(d, r)
 	o.probeOffloads(d)
@@ -34,7 +34,7 @@ func unknown(format string, args ...any) device.Finding {
 	return device.Finding{Answer: device.Unknown, Why: fmt.Sprintf(format, args...)}
 }
 
-// supported judges the result of a request to the driver: EOPNOTSUPP means no.
+// supported returns the finding for a request to the driver. Only EOPNOTSUPP means no.
 func supported(err error, why string) device.Finding {
 	return answer(err, why, unix.EOPNOTSUPP)
 }
@@ -69,10 +69,10 @@ func (o *observer) probeFiles(d *device.Device) {
 	}
 }
 
-// probeThreaded judges a device that has the file threaded. The kernel refuses
-// a write (EOPNOTSUPP) while there is no NAPI. Writing the present value shows
-// this and changes nothing before Linux 6.17. From 6.17 on it would reset the
-// threads of single NAPIs, so it is done only where napi-get does not exist.
+// probeThreaded returns the finding for a device with the sysfs file threaded. While the device
+// has no NAPI, the kernel refuses to write the file (EOPNOTSUPP). A write of the present value
+// shows that. Before Linux 6.17, it changes nothing; later, it would reset the threads of single
+// NAPIs. So probeThreaded writes only if the kernel has no napi-get.
 func (o *observer) probeThreaded(d *device.Device) device.Finding {
 	none := unknown("threaded is there, but the device has no NAPI now")
 	if o.noGenl == nil {
@@ -89,8 +89,8 @@ func (o *observer) probeThreaded(d *device.Device) device.Finding {
 	return answer(bare(err), "the present value was accepted")
 }
 
-// probeMaxrate writes "no limit" to transmit queue 0 if there is no limit. The
-// kernel passes it to the driver, or answers EOPNOTSUPP (net/core/net-sysfs.c:
+// probeMaxrate writes "no limit" to transmit queue 0 if it has no limit. If the driver supports
+// limits, the kernel calls the driver; if not, it returns EOPNOTSUPP (net/core/net-sysfs.c:
 // tx_maxrate_store).
 func (o *observer) probeMaxrate(d *device.Device) device.Finding {
 	path := "/sys/class/net/" + d.Name + "/queues/tx-0/tx_maxrate"
@@ -105,7 +105,8 @@ func (o *observer) probeMaxrate(d *device.Device) device.Finding {
 		unix.EOPNOTSUPP)
 }
 
-// bare returns only the errno of a file's error: the capability names the file.
+// bare returns the errno of a file's error, without the file's name: the capability names the
+// file.
 func bare(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
@@ -159,7 +160,7 @@ func (o *observer) queueNAPI(d *device.Device) device.Finding {
 	return no("queue-get names the NAPI of %d of %d receive queues", known, rx)
 }
 
-// Bits of NETDEV_A_DEV_XDP_FEATURES (linux/netdev.h).
+// Bits of the attribute NETDEV_A_DEV_XDP_FEATURES (linux/netdev.h).
 const (
 	xdpBasic = 1
 	xdpFrags = 1 << 5 // NETDEV_XDP_ACT_RX_SG
@@ -223,10 +224,9 @@ func (o *observer) probeXDP(d *device.Device) {
 	}
 }
 
-// probeHTBOffload uses the table of known drivers. An offloaded htb cannot be
-// tried without replacing the root qdisc, and the kernel does not say which
-// cards support it. Further conditions of the card (mlx5: a firmware that
-// supports it, no SR-IOV) show only when the qdisc is made.
+// probeHTBOffload answers from the list of known drivers. It cannot try: an offloaded htb would
+// replace the root qdisc, and the kernel does not say which cards support one. Other conditions
+// of the card (mlx5: a firmware that supports it, no SR-IOV) show only when the qdisc is made.
 func probeHTBOffload(d *device.Device) device.Finding {
 	limits, known := device.FindOffloadLimits(d.Driver)
 	switch s, ok := d.Features["hw-tc-offload"]; {

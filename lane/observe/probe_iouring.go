@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// probeIoUringNAPI makes a ring that tracks NAPIs statically (Linux 6.13). Older kernels
-// answer EINVAL, because these fields of the request were reserved.
+// probeIoUringNAPI makes an io_uring that tracks NAPIs statically (Linux 6.13). An older kernel
+// returns EINVAL, because it does not know these fields of the request.
 func probeIoUringNAPI() device.Finding {
 	r, err := iouring.New(time.Millisecond)
 	if err == nil {
@@ -38,8 +38,8 @@ func probeIoUringNAPI() device.Finding {
 	return answer(err, "", unix.ENOSYS)
 }
 
-// probeNAPITrace looks for the tracepoint napi_poll in the kernel's BTF, which
-// programs of this kind need. It reads megabytes, so the answer is remembered.
+// probeNAPITrace looks for the tracepoint napi_poll in the kernel's BTF. BPF programs at this
+// tracepoint need that. The BTF has megabytes, so the answer is kept with those of probeTC.
 func probeNAPITrace() device.Finding {
 	const path = "/sys/kernel/btf/vmlinux"
 	b, err := os.ReadFile(path)

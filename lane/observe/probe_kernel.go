@@ -23,17 +23,16 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// startTC begins the probes of traffic control, unless dir has a valid result.
-// They take as long as reading the devices, most of it in the verifier and in
-// making a network namespace. They share nothing with it, so they run in
-// parallel.
+// startTC starts the probes of traffic control, unless dir has a valid result. They take as long
+// as reading the devices, mostly because of the verifier and of making a network namespace. So
+// they run in parallel with the reading, which they do not affect.
 func (o *observer) startTC(ctx context.Context, dir string) {
 	o.probedTC = make(chan tcProbes, 1)
 	holds := ""
 	if dir != "" {
 		var err error
 		if holds, err = holdsFor(o.state.Kernel); err != nil {
-			dir = "" // then without remembering
+			dir = "" // probe without keeping the result
 		} else if caps := recall(dir, holds); caps != nil {
 			o.probedTC <- tcProbes{caps: caps}
 			return
@@ -49,14 +48,14 @@ func (o *observer) startTC(ctx context.Context, dir string) {
 	}()
 }
 
-// tcProbes is the result of probeTC, or why there is none.
+// tcProbes is the result of probeTC, or the reason why there is none.
 type tcProbes struct {
 	caps device.Capabilities
 	err  error
 }
 
-// probeKernel sets the capabilities that belong to no device. startTC must be
-// called before.
+// probeKernel sets the capabilities of the kernel, which belong to no device. It needs the probes
+// that startTC has started.
 func (o *observer) probeKernel(ctx context.Context) error {
 	caps := o.state.Capabilities
 	o.probeFamilies(caps)
@@ -76,9 +75,9 @@ func (o *observer) probeKernel(ctx context.Context) error {
 	return nil
 }
 
-// unanswered returns the finding of a probe without an answer. EIO, EAGAIN and ENOSPC are not
-// transient: drivers return the first two for permanent states, and ENOSPC is a user's limit
-// of namespaces.
+// unanswered returns the finding of a probe that has no answer. An error is transient if the next
+// probe may have an answer. EIO, EAGAIN and ENOSPC are not: drivers return EIO and EAGAIN for
+// permanent states, and ENOSPC means that the user's limit of namespaces is reached.
 func unanswered(err error) device.Finding {
 	f := device.Finding{Answer: device.Unknown, Why: err.Error()}
 	for _, e := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EMFILE, unix.ENFILE} {
@@ -87,8 +86,8 @@ func unanswered(err error) device.Finding {
 	return f
 }
 
-// doubt returns an error if a capability is unknown for a transient reason: a
-// plan without it would differ.
+// doubt returns an error if a capability is unknown for a transient reason. With the capability,
+// the plan could be another one.
 func doubt(where string, caps device.Capabilities) error {
 	for _, c := range slices.Sorted(maps.Keys(caps)) {
 		if caps[c].Transient {
@@ -99,8 +98,8 @@ func doubt(where string, caps device.Capabilities) error {
 	return nil
 }
 
-// answer turns the result of a probe into a finding. Only the given errnos mean
-// no.
+// answer returns the finding for the result of a probe. Only the errnos in no mean that the
+// answer is no.
 func answer(err error, yes string, no ...error) device.Finding {
 	if err == nil {
 		return device.Finding{Answer: device.Yes, Why: yes}
@@ -135,7 +134,7 @@ func (o *observer) probeFamilies(caps device.Capabilities) {
 	}
 }
 
-// probeNAPISet reads from the kernel which attributes napi-set accepts.
+// probeNAPISet asks the kernel which attributes napi-set accepts.
 func (o *observer) probeNAPISet(caps device.Capabilities) {
 	if o.noGenl != nil {
 		for _, c := range []device.Capability{device.CapNetdevGenl, device.CapNAPISet, device.CapNAPIThread,
@@ -193,8 +192,8 @@ func (o *observer) probeCgroups(caps device.Capabilities) {
 	}
 }
 
-// enabledControllers reads /proc/cgroups (cgroups(7)): name, hierarchy, number
-// of groups, enabled.
+// enabledControllers returns the enabled controllers in /proc/cgroups (cgroups(7)). Each line has
+// name, hierarchy, number of groups, and enabled.
 func enabledControllers(s string) []string {
 	var names []string
 	for line := range strings.Lines(s) {
@@ -205,7 +204,7 @@ func enabledControllers(s string) []string {
 	return names
 }
 
-// probeCPUMap checks that XDP programs and cpumaps exist.
+// probeCPUMap tests whether the kernel has XDP programs and cpumaps.
 func probeCPUMap() device.Finding {
 	err := features.HaveProgramType(ebpf.XDP)
 	if err == nil {
@@ -214,8 +213,8 @@ func probeCPUMap() device.Finding {
 	return answer(err, "XDP programs and cpumaps can be made", ebpf.ErrNotSupported)
 }
 
-// probeTCX asks for the TCX programs on the loopback device. Kernels without
-// TCX do not know the attach type (EINVAL).
+// probeTCX asks for the TCX programs on the loopback device. A kernel without TCX does not know
+// this attach type (EINVAL).
 func probeTCX() device.Finding {
 	const loopback = 1
 	_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress})

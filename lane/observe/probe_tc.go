@@ -18,7 +18,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Handles of linux/pkt_sched.h, in a namespace whose only device is loopback.
+// Handles of linux/pkt_sched.h. The probes use them in a namespace that has only the loopback
+// device.
 const (
 	loopback      = 1
 	tcRoot        = 0xffffffff
@@ -42,19 +43,19 @@ const (
 	rtmNewAction = 48
 )
 
-// ofTC are the capabilities of traffic control.
+// ofTC are the capabilities of the kernel's traffic control.
 var ofTC = []device.Capability{
 	device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact,
 	device.CapClsBPF, device.CapFlower, device.CapSkbedit,
 }
 
-// probeTC tries qdiscs, classifiers and actions on the loopback device of its
-// own network namespace. The kernel first looks the kind up, and loads its
-// module if necessary. If there is none, it answers ENOENT
-// (net/sched/sch_api.c, cls_api.c, act_api.c). Another error about the request
-// means that the kind exists.
+// probeTC tries qdiscs, classifiers and actions on the loopback device of a network namespace of
+// its own. For each, the kernel first looks for the kind, and loads its module if necessary. If
+// it does not have the kind, it returns ENOENT (net/sched/sch_api.c, cls_api.c, act_api.c). Any
+// other error about the request means that it has the kind.
 func probeTC() device.Capabilities {
-	// Not traffic control, but also slow and remembered.
+	// This is not traffic control. It is here because it is also slow, so that its result is kept
+	// too.
 	caps := device.Capabilities{device.CapNAPITrace: probeNAPITrace()}
 	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -66,8 +67,8 @@ func probeTC() device.Capabilities {
 	}
 	defer c.Close()
 	caps[device.CapMqprio] = kindFinding(addQdisc(c, "mqprio", tcRoot, probeHandle))
-	// mq refuses loopback because it has only one queue; tbf and the others
-	// need options.
+	// mq refuses loopback, because loopback has only one queue. tbf and the other kinds refuse a
+	// request without options.
 	caps[device.CapMq] = kindFinding(addQdisc(c, "mq", tcRoot, probeHandle))
 	caps[device.CapTBF] = kindFinding(addQdisc(c, "tbf", tcRoot, probeHandle))
 	caps[device.CapHTB] = kindFinding(addQdisc(c, "htb", tcRoot, probeHandle))
@@ -86,7 +87,7 @@ func probeTC() device.Capabilities {
 	return caps
 }
 
-// kindFinding judges the result of a request with only a kind.
+// kindFinding returns the finding for a request with a kind and no options.
 func kindFinding(err error) device.Finding {
 	switch {
 	case err == nil:
@@ -99,7 +100,7 @@ func kindFinding(err error) device.Finding {
 	return unanswered(err)
 }
 
-// probeClsBPF loads a program that passes every packet, and attaches it.
+// probeClsBPF loads a program that passes every packet, and attaches it with cls_bpf.
 func probeClsBPF(c *netlink.Conn) device.Finding {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "niclane_probe", Type: ebpf.SchedCLS, License: "GPL",

@@ -55,7 +55,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestUnknownKinds checks this kernel's errors for kinds that it does not have.
+// TestUnknownKinds checks the errors of this kernel for kinds that it does not have.
 func TestUnknownKinds(t *testing.T) {
 	_, err := inNewNetns(context.Background(), func() device.Capabilities {
 		c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
@@ -88,7 +88,7 @@ func TestUnknownKinds(t *testing.T) {
 	}
 }
 
-// TestNamespaceKept: probing must leave the process in its own network namespace.
+// TestNamespaceKept: after a probe, the process must still be in its own network namespace.
 func TestNamespaceKept(t *testing.T) {
 	before, err := os.Readlink("/proc/self/ns/net")
 	must.Do(t, err)
@@ -118,7 +118,8 @@ func TestEnabledControllers(t *testing.T) {
 	}
 }
 
-// TestHTBOffload: the finding about a card's HTB, by its driver and its feature.
+// TestHTBOffload checks the finding about a card's HTB for several drivers and states of
+// hw-tc-offload.
 func TestHTBOffload(t *testing.T) {
 	off, on, fixed := device.Setting{}, device.Setting{On: true}, device.Setting{Fixed: true}
 	for _, tt := range []struct {

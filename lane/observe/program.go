@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// programs lists the BPF programs attached to the device outside tc filters.
-// Without CAP_BPF or CAP_SYS_ADMIN, their names are left out.
+// programs reads which BPF programs are attached to the device, except tc filters. Without
+// CAP_BPF or CAP_SYS_ADMIN, their names are "".
 func (o *observer) programs(d *device.Device, l iface) {
 	for _, x := range l.xdp {
 		d.Programs = append(d.Programs, device.Program{Attach: x.attach, ID: x.id, Name: programName(x.id)})
@@ -24,7 +24,7 @@ func (o *observer) programs(d *device.Device, l iface) {
 	} {
 		res, err := link.QueryPrograms(link.QueryOptions{Target: d.Index, Attach: a.attach})
 		if err != nil {
-			return // before Linux 6.6, or not allowed
+			return // the kernel is older than 6.6, or this process may not ask
 		}
 		for _, p := range res.Programs {
 			d.Programs = append(d.Programs,

@@ -15,28 +15,27 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// The capabilities of traffic control are probed in a network namespace, with a
-// program that the verifier must check. This costs milliseconds, and the answer
-// is the same while the kernel, its modules and niclane are. So it is
-// remembered in a directory that only root can write. A wrong answer does no
-// harm: everything written to the kernel is read back, so the step fails and is
-// undone.
+// The capabilities of traffic control are probed in a network namespace, with a program that the
+// verifier must check. This takes milliseconds. The answer is the same as long as the kernel, its
+// modules and niclane are the same. So it is kept in a directory that only root can write. A
+// wrong answer does no harm: everything that niclane writes to the kernel is read back, so the
+// step would fail and be undone.
 
 // rememberedFile is the name of the file in Options.Remember.
 const rememberedFile = "probed.json"
 
-// maxRemembered is far more than twenty findings need.
+// maxRemembered is the largest size of the file in bytes, much more than twenty findings need.
 const maxRemembered = 1 << 16
 
-// A probeCache is a set of findings, and the conditions that they are valid for.
+// A probeCache has findings. For describes the conditions under which they are valid.
 type probeCache struct {
 	For          string              `json:"for"`
 	Capabilities device.Capabilities `json:"capabilities"`
 }
 
-// holdsFor returns all conditions of the findings as text: the boot and the
-// kernel, its modules as depmod(8) last listed them, the user namespace and
-// user, and this executable with its programs.
+// holdsFor returns the conditions of the findings as text: the boot and the kernel, its modules
+// as depmod(8) last listed them, the user namespace and the user, and this executable, which
+// contains the programs.
 func holdsFor(k device.Kernel) (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -63,7 +62,7 @@ func holdsFor(k device.Kernel) (string, error) {
 	return strings.Join(names, "; "), nil
 }
 
-// remember writes findings if all are yes or no. The directory must exist.
+// remember writes the findings, but only if all are yes or no. The directory must exist.
 func remember(dir, holds string, caps device.Capabilities) error {
 	for _, f := range caps {
 		if f.Answer == device.Unknown {
@@ -79,7 +78,7 @@ func remember(dir, holds string, caps device.Capabilities) error {
 		return err
 	}
 	defer unix.Close(d)
-	// Each writer uses its own file until it is complete.
+	// Each process writes its own file, and renames it when it is complete.
 	temporary := fmt.Sprintf("%s.%d", rememberedFile, os.Getpid())
 	fd, err := unix.Openat(d, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -96,8 +95,8 @@ func remember(dir, holds string, caps device.Capabilities) error {
 	return nil
 }
 
-// recall returns what remember wrote, nil if there is nothing or the conditions
-// differ.
+// recall returns the findings that remember wrote. It returns nil if there are none, or if the
+// conditions are others.
 func recall(dir, holds string) device.Capabilities {
 	d, err := ownDir(dir)
 	if err != nil {
@@ -118,7 +117,7 @@ func recall(dir, holds string) device.Capabilities {
 	return r.Capabilities
 }
 
-// ownDir opens a directory that no other user can enter.
+// ownDir opens a directory. It fails if another user can enter the directory.
 func ownDir(dir string) (fd int, err error) {
 	if fd, err = unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return -1, err

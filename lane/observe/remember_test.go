@@ -78,8 +78,8 @@ func TestRemember(t *testing.T) {
 	}
 }
 
-// TestHoldsFor: another kernel, boot or user gives another result; the same
-// ones give the same.
+// TestHoldsFor: with another kernel, boot or user, the text must differ. With the same ones, it
+// must be the same.
 func TestHoldsFor(t *testing.T) {
 	k := device.Kernel{Release: "6.18", Version: "#1", Arch: "x86_64"}
 	here, err := holdsFor(k)
@@ -95,7 +95,7 @@ func TestHoldsFor(t *testing.T) {
 	}
 }
 
-// TestObserveRemembers: remembered findings are used, but only if the caller asks for it.
+// TestObserveRemembers: Observe uses kept findings only if the caller asks for it.
 func TestObserveRemembers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	must.Do(t, os.Mkdir(dir, 0o700))

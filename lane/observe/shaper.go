@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// shapers reads the card's own shapers of its transmit queues, and which rates
-// it supports.
+// shapers reads the card's shapers of its transmit queues. It also sets which rates the card
+// supports.
 func (o *observer) shapers(opts Options) error {
 	c := shaper.Open()
 	defer c.Close()

@@ -24,10 +24,9 @@ const (
 	nodeDir = "/sys/devices/system/node/"
 )
 
-// cpus reads the present processors and their NUMA nodes. An offline processor
-// has no topology in sysfs: its core and package are -1. A kernel without NUMA
-// has one node, 0. cgroup is the mount point of the unified hierarchy, "" for
-// none.
+// cpus reads the processors and their NUMA nodes. An offline processor has no topology in sysfs:
+// its core and package are -1. A kernel without NUMA has only node 0. cgroup is the mount point
+// of the unified hierarchy, "" for none.
 func cpus(r reader, cgroup string) ([]device.CPU, error) {
 	present, err := readList(r, cpuDir+"present")
 	if err != nil {
@@ -41,7 +40,7 @@ func cpus(r reader, cgroup string) ([]device.CPU, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A missing file keeps no processor free.
+	// If a file is missing, it names no processors.
 	kept := map[int]string{}
 	for _, f := range []struct{ name, by string }{
 		{cpuDir + "nohz_full", "nohz_full"}, {cpuDir + "isolated", "isolated"},
@@ -52,7 +51,7 @@ func cpus(r reader, cgroup string) ([]device.CPU, error) {
 		}
 		ids, err := readList(r, f.name)
 		if err != nil {
-			continue // missing, or "(null)", as nohz_full without processors
+			continue // missing, or "(null)": nohz_full without processors
 		}
 		for _, id := range ids {
 			kept[id] = f.by
@@ -110,7 +109,7 @@ func readList(r reader, name string) ([]int, error) {
 	return ids, nil
 }
 
-// readInt reads a number; it returns absent if the file does not exist.
+// readInt reads a number from a file. If the file does not exist, it returns absent.
 func readInt(r reader, name string, absent int) (int, error) {
 	b, err := r.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

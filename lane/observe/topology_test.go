@@ -15,7 +15,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A tree is a fake sysfs.
+// A tree is a sysfs in memory.
 type tree fstest.MapFS
 
 func (m tree) ReadFile(name string) ([]byte, error) {
@@ -122,7 +122,8 @@ func TestCPUsErrors(t *testing.T) {
 	}
 }
 
-// TestCPUsOfPartitions: the root group lists isolated cpuset partitions (Linux 6.7).
+// TestCPUsOfPartitions: isolated cpuset partitions are listed in a file of the root control group
+// (Linux 6.7).
 func TestCPUsOfPartitions(t *testing.T) {
 	tree := sysfs(map[string]string{"cpu/present": "0-1", "cpu/online": "0-1", "node/node0/cpulist": "0-1"})
 	tree["sys/fs/cgroup/cpuset.cpus.isolated"] = &fstest.MapFile{Data: []byte("1\n")}
