@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// Answered returns the number of packets that the other host answered.
+// Answered returns the number of packets that the other host has answered.
 func (p Probe) Answered() int { return p.Accepted + p.Refused }
 
 // what describes the packets of a probe.
@@ -23,8 +23,8 @@ func (p Probe) what() string {
 	return p.Match.String()
 }
 
-// Answers returns an unknown finding for each probe that was not answered: it
-// does not show that its lane's packets arrive in the right place.
+// Answers returns an unknown finding for each probe that got no answer. Without an answer, it is
+// not known whether the lane's packets arrive in the right place.
 func Answers(ps []Probe) []Finding {
 	present := map[netip.Addr]bool{}
 	for _, p := range ps {
@@ -33,7 +33,7 @@ func Answers(ps []Probe) []Finding {
 	type group struct {
 		at   lanePlace
 		to   netip.Addr
-		what string // with verbs for the number of packets
+		what string // text with verbs for the number of packets
 	}
 	var sent tally[group]
 	names := map[group][]string{}
@@ -68,12 +68,12 @@ func Answers(ps []Probe) []Finding {
 	return out
 }
 
-// Unseen compares the TCP answers that reached this host with those that the watching
-// programs counted as their lane's. It writes the difference into the lane's first TCP
-// probe and its findings about arriving packets. An answer can be missing if it was an ICMP
-// message of a firewall (icmp-port-unreachable also refuses a connection), or if the kernel
-// did not call the programs. Linux 6.18 in a virtual machine omits the call, and does not
-// count that, for packets of an interrupt during a thread of process 1 (seen with tracefs).
+// Unseen finds TCP answers that reached this host but that the watching programs did not count
+// for their lane. It writes their number into the lane's first TCP probe, and into the findings
+// about the lane's arriving packets. There are two possible reasons. The answer was an ICMP
+// message of a firewall (icmp-port-unreachable also refuses a connection). Or the kernel did not
+// call the programs: Linux 6.18 in a virtual machine does not call them, and does not count that,
+// for packets of an interrupt during a thread of process 1 (seen with tracefs).
 func Unseen(ps []Probe, w Watched, fs []Finding) {
 	first := map[string]int{}
 	answered := map[string]uint64{}
@@ -89,9 +89,9 @@ func Unseen(ps []Probe, w Watched, fs []Finding) {
 	for lane, n := range answered {
 		name := lane
 		if lane == intent.DefaultLane {
-			name = "" // its packets match no lane
+			name = "" // packets of the default lane match no lane
 		}
-		// With native XDP, handed packets were never received.
+		// With native XDP, a packet that XDP handed to a processor is not in Received.
 		seen := max(total(w.Received, name), total(w.Handed, name))
 		if seen >= n {
 			continue
@@ -106,8 +106,7 @@ func Unseen(ps []Probe, w Watched, fs []Finding) {
 	}
 }
 
-// WriteProbes prints for a reader the packets sent and answered, by lane and
-// address.
+// WriteProbes prints, for people, how many packets were sent and answered, by lane and address.
 func WriteProbes(w io.Writer, ps []Probe) {
 	type group struct {
 		at lanePlace

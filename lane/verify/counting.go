@@ -12,22 +12,22 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Counting says where niclane's classifier counts the packets that a lane sends.
+// A Counting says where niclane's classifier counts the packets that a lane sends. The classifier
+// counts in rows and queues.
 type Counting struct {
 	Lane string
-	// Row is the lower half of the lane's priority, 0 for the default lane and
-	// for lanes without a priority.
+	// Row is the lower half of the lane's priority. It is 0 for the default lane and for lanes
+	// without a priority.
 	Row int
-	// Queues are the lane's queues in Row. nil means all queues of the row that
-	// belong to no other lane.
+	// Queues are the lane's queues in Row. nil means all queues of the row that no other lane has.
 	Queues []int
-	// ByQueue says that the counted queues are the real transmit queues, because the
-	// classifier or XPS by receive queue chooses them.
+	// ByQueue says that the packets are counted in their real transmit queue, because the classifier
+	// or XPS by receive queue chooses it.
 	ByQueue bool
 }
 
-// Countings returns a Counting for each lane of a device, none if the lanes
-// have no classifier that reads packets.
+// Countings returns a Counting for each lane of a device. It returns none if the lanes have no
+// classifier that reads packets.
 func Countings(a Applied, dev string) []Counting {
 	c := &check{a: a, now: &device.State{}}
 	of := map[string]Counting{}
@@ -63,7 +63,7 @@ func Countings(a Applied, dev string) []Counting {
 	return out
 }
 
-// CountedAs returns the lane that is counted in a row and a queue, "" for none.
+// CountedAs returns the lane whose packets are counted in this row and queue, "" for none.
 func CountedAs(cs []Counting, row, queue int) string {
 	rest := ""
 	for _, c := range cs {
@@ -78,7 +78,7 @@ func CountedAs(cs []Counting, row, queue int) string {
 	return rest
 }
 
-// rowOf returns the lower half of a priority ("1:10", in hexadecimal), 0 for none.
+// rowOf returns the lower half of a priority, 0x10 for "1:10". It returns 0 for none.
 func rowOf(priority string) int {
 	_, minor, _ := strings.Cut(priority, ":")
 	n, _ := strconv.ParseUint(minor, 16, 16) // "" gives 0

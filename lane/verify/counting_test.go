@@ -12,19 +12,19 @@ import (
 
 func TestCountings(t *testing.T) {
 	for name, want := range map[string][]verify.Counting{
-		// HTB, and XPS by receive queue.
+		// HTB, with XPS by receive queue.
 		"two_lanes_ipv6": {
 			{Lane: "default", ByQueue: true}, {Lane: "redis", Row: 0x10, ByQueue: true},
 			{Lane: "web", Row: 0x11, ByQueue: true},
 		},
-		// The classifier chooses the queues, nothing is shaped.
+		// The classifier chooses the queues. No lane has a guarantee, ceiling or rank.
 		"plain_two_lanes": {
 			{Lane: "default", ByQueue: true}, {Lane: "memcached", Queues: []int{5}, ByQueue: true},
 			{Lane: "dns", Queues: []int{6, 7}, ByQueue: true},
 		},
-		// The kernel chooses among the queues of a class.
+		// The kernel chooses among the queues of the lane's class.
 		"mqprio": {{Lane: "default"}, {Lane: "backup", Row: 8}, {Lane: "web", Row: 9}},
-		// Sockets carry the class; there is no classifier.
+		// The control group's sockets have the class. There is no classifier that reads packets.
 		"sockops": nil,
 	} {
 		a, _ := emulated(t, name)

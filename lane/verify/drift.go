@@ -10,11 +10,11 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// State compares a file's lanes with the present state. It first compares the
-// objects that niclane owns, then finds other objects that came or changed
-// since apply and break a lane. Each difference is one finding; objects that
-// are missing because of another one are named with it. A lane without
-// differences gets a finding that says so.
+// State compares the lanes of one file with the present state. First, it compares the objects
+// that niclane owns. Then it looks for other objects that came or changed since the apply and
+// that break a lane. Each difference is one finding. If objects are missing because of a
+// difference, they have no finding of their own; With names them. A lane without differences gets
+// a finding that says so.
 func State(a Applied, now *device.State) []Finding {
 	c := &check{a: a, now: now, present: now.Objects(), owned: map[string]plan.Record{}}
 	if a.State != nil {
@@ -35,23 +35,23 @@ func State(a Applied, now *device.State) []Finding {
 	return append(c.folded(), c.fine()...)
 }
 
-// check is the comparison of one file's lanes.
+// check is the comparison of one file's lanes with the present state.
 type check struct {
 	a       Applied
 	now     *device.State
 	present map[string]device.Object
-	before  map[string]device.Object // right after apply; nil: not known
+	before  map[string]device.Object // right after the apply; nil: not known
 	owned   map[string]plan.Record
 	found   []objectFinding
 }
 
-// An objectFinding is a finding and the object that it is about, nil for none.
+// An objectFinding is a finding, and the object that it is about; nil for none.
 type objectFinding struct {
 	Finding
 	object device.Object
 	absent bool
-	// follows is the key of the object that caused the finding although this
-	// object still exists, "" for none.
+	// follows is the key of another object, whose change has caused this finding. It is needed only
+	// if this object still exists; "" for none.
 	follows string
 }
 
@@ -76,7 +76,7 @@ func (c *check) unfinished() {
 	}})
 }
 
-// deviceNames returns the devices of the lanes, in their order.
+// deviceNames returns the names of the lanes' devices, in the order of the lanes.
 func (c *check) deviceNames() []string {
 	var names []string
 	for _, l := range c.a.Lanes {
@@ -110,7 +110,7 @@ func (c *check) devices() {
 	}
 }
 
-// counts finds a changed number of queues.
+// counts adds a finding for each device whose number of queues has changed.
 func (c *check) counts() {
 	for _, name := range c.deviceNames() {
 		d := c.now.Device(name)
@@ -118,7 +118,7 @@ func (c *check) counts() {
 			continue
 		}
 		rx, tx := c.queuesNeeded(name)
-		have := d.TxQueues - d.Leaves() // without queues that come and go with HTB classes
+		have := d.TxQueues - d.Leaves() // without the queues that the card makes for HTB classes
 		var was *device.Device
 		if c.a.State != nil {
 			was = c.a.State.Device(name)
@@ -142,16 +142,16 @@ func (c *check) counts() {
 	}
 }
 
-// withoutNative reports whether niclane's XDP program no longer runs in the
-// driver. A driver has extra receive queues and another RSS table for a
-// program, and removes them with it (virtio_net: virtnet_xdp_set).
+// withoutNative reports whether niclane's XDP program no longer runs in the driver. Some drivers
+// have extra receive queues and another RSS table only while a program is attached (virtio_net:
+// virtnet_xdp_set).
 func (c *check) withoutNative(dev string) bool {
 	key := device.XDP{Dev: dev}.Key()
 	mine, ok := c.owned[key].Last.(device.XDP)
 	return ok && mine.Mode == "native" && !device.Equal(c.present[key], mine)
 }
 
-// queuesNeeded returns the highest queue of any lane plus one.
+// queuesNeeded returns how many queues the lanes need: the highest queue of any lane plus one.
 func (c *check) queuesNeeded(dev string) (rx, tx int) {
 	for _, l := range c.a.Lanes {
 		for _, q := range l.Queues {
@@ -167,7 +167,7 @@ func queuesKey(dev string) string { return "queues/" + dev }
 
 func queueCount(rx, tx int) string { return fmt.Sprintf("%d receive, %d transmit", rx, tx) }
 
-// record compares one object that niclane owns.
+// record compares one object that niclane owns with its last value.
 func (c *check) record(r plan.Record) {
 	o := r.Object()
 	now := c.present[o.Key()]
@@ -182,8 +182,9 @@ func (c *check) record(r plan.Record) {
 	}})
 }
 
-// clearedWith returns the key of the changed traffic classes if the kernel cleared the
-// transmit packet steering file o with them (net/core/dev.c: netdev_reset_tc), else "".
+// clearedWith returns the key of the root qdisc if o is an XPS file that the kernel has cleared
+// together with a change of the traffic classes (net/core/dev.c: netdev_reset_tc). Otherwise it
+// returns "".
 func (c *check) clearedWith(o device.Object) string {
 	f, ok := o.(device.File)
 	if !ok || !device.IsXPS(f.Path, c.deviceOf(f)) {
@@ -196,8 +197,8 @@ func (c *check) clearedWith(o device.Object) string {
 	return ""
 }
 
-// repair says how to restore an object of niclane. Apply does not replace an
-// object of another type in its place; that needs a command first.
+// repair says how to restore an object of niclane. If an object of another type is in its place,
+// apply does not replace it, so another command must remove it first.
 func (c *check) repair(want, found device.Object) string {
 	switch o := found.(type) {
 	case device.Qdisc:
@@ -212,7 +213,8 @@ func (c *check) repair(want, found device.Object) string {
 	return c.apply()
 }
 
-// folded returns the findings without those that follow from another one.
+// folded returns the findings without those that have another finding as their cause. The cause
+// names them.
 func (c *check) folded() []Finding {
 	at := map[string]int{}
 	for i, f := range c.found {
@@ -239,7 +241,8 @@ func (c *check) folded() []Finding {
 	return out
 }
 
-// root returns the finding that explains the i-th one, or i if there is none.
+// root returns the index of the finding that is the cause of finding i, or i if it has no other
+// cause.
 func (c *check) root(i int, at map[string]int) int {
 	f := c.found[i]
 	if j, ok := at[f.follows]; ok && f.follows != "" {
@@ -256,14 +259,14 @@ func (c *check) root(i int, at map[string]int) int {
 	return i
 }
 
-// makers returns the keys of the objects that o disappears with, nearest first.
+// makers returns the keys of the objects without which o disappears, nearest first.
 func (c *check) makers(o device.Object) []string {
 	dev := c.deviceOf(o)
 	on := device.StandsOn(o)
 	switch o.(type) {
 	case device.NAPIConfig, device.Thread, device.Poller:
 		on = append(on, device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev))
-	case device.Filter, device.XDP: // queues go with the XDP program, not it with them
+	case device.Filter, device.XDP: // the XDP program has its own queues; losing queues does not remove it
 	default:
 		if len(on) == 0 {
 			on = append(on, queuesKey(dev))
@@ -272,8 +275,8 @@ func (c *check) makers(o device.Object) []string {
 	return append(on, "device/"+dev)
 }
 
-// fine returns a finding for each lane without another one, with the number of objects
-// compared.
+// fine returns a finding for each lane that has no difference. It has the number of objects that
+// were compared.
 func (c *check) fine() []Finding {
 	type scope struct{ lane, dev string }
 	n, bad := map[scope]int{}, map[scope]bool{}

@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// applied returns the state after a golden plan, and the content of its journal.
+// applied applies a golden plan and returns the state after that, and the content of the journal.
 func applied(t *testing.T, c golden.Case) (verify.Applied, *device.State, *plan.Plan) {
 	t.Helper()
 	p, err := golden.Plan(c.Lanes, c.State, plan.Owned{})
@@ -32,8 +32,9 @@ func applied(t *testing.T, c golden.Case) (verify.Applied, *device.State, *plan.
 	return a, a.State.Clone(), p
 }
 
-// TestEveryObject removes every object of every golden plan, and gives it every other value
-// that a kernel distinguishes. Each change must be one drift that names the object.
+// TestEveryObject changes every object of every golden plan: it removes the object, and gives it
+// every other value that a kernel distinguishes. Each change must give one drift that names the
+// object.
 func TestEveryObject(t *testing.T) {
 	kinds := map[string]int{}
 	for _, c := range golden.Cases(t, "../plan/testdata") {
@@ -57,8 +58,8 @@ func TestEveryObject(t *testing.T) {
 			for _, s := range p.Steps {
 				switch s.New.(type) {
 				case nil, device.Thread, device.CPUThread, device.Channels, device.Feature, device.Affinity:
-					// They disappear only with another object, or never.
-				case device.NAPIConfig: // Put does not remove these
+					// they disappear only with another object, or never
+				case device.NAPIConfig: // Put does not remove a NAPI's configuration
 					st := now.Clone()
 					for i := range st.Devices {
 						st.Devices[i].NAPIs = slices.DeleteFunc(st.Devices[i].NAPIs,
@@ -86,7 +87,8 @@ func wantDrift(t *testing.T, a verify.Applied, now *device.State, old, next devi
 	wantNamed(t, a, st, old, next)
 }
 
-// wantNamed checks that one finding in st names an object that changed from old to next.
+// wantNamed checks that exactly one finding about st names the object that has changed from old
+// to next.
 func wantNamed(t *testing.T, a verify.Applied, st *device.State, old, next device.Object) {
 	t.Helper()
 	var hit *verify.Finding
@@ -120,8 +122,8 @@ func emulated(t *testing.T, name string) (verify.Applied, *device.State) {
 	return a, now
 }
 
-// TestPlainReceive: if lanes are made of processors, all lanes share the
-// receive queues. Packet steering on any of these takes a lane's packets away.
+// TestPlainReceive: if lanes have processors instead of queues, all lanes share the receive
+// queues. So packet steering on any of these queues moves packets of a lane.
 func TestPlainReceive(t *testing.T) {
 	a, now := emulated(t, "plain_two_lanes")
 	a.State = now.Clone()
@@ -146,7 +148,7 @@ func TestPlainReceive(t *testing.T) {
 	}
 }
 
-// TestDrift compares the printed text of each kind of drift.
+// TestDrift checks the printed text for each kind of drift.
 func TestDrift(t *testing.T) {
 	queues := func(d *device.Device, rx, tx int) { d.RxQueues, d.TxQueues = rx, tx }
 	filter := func(pref uint16, handle uint32, name string) device.FilterState {
@@ -389,9 +391,9 @@ drift    all lanes: journal
 	}
 }
 
-// TestDetachedNative: a driver has extra receive queues for its XDP program. If
-// the program is detached, one finding names it, and the queues follow from it.
-// An RSS table that no user has set is the driver's before and after.
+// TestDetachedNative: a driver has extra receive queues for its XDP program. If the program is
+// detached, one finding names the program, and the missing queues belong to that finding. If no
+// user has set the RSS table, it is the driver's before and after, which is no drift.
 func TestDetachedNative(t *testing.T) {
 	a, now := emulated(t, "maxrate")
 	dev := now.Devices[0].Name
@@ -441,8 +443,9 @@ func TestDetachedNative(t *testing.T) {
 	}
 }
 
-// TestClassesGone: when the card's traffic classes go, the kernel clears the symmetric
-// queues too: one finding. If the classes are still there, another program cleared them.
+// TestClassesGone: with the card's traffic classes, the kernel also clears the xps_rxqs files of
+// their queues. That must be one finding. If the classes still exist, another program has cleared
+// the files.
 func TestClassesGone(t *testing.T) {
 	a, now := emulated(t, "card_channel")
 	pair := device.File{Path: "/sys/class/net/sim0/queues/tx-3/xps_rxqs", Format: device.FileCPUMask, Value: "0"}

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// fileMeaning says what a changed value of a file means for the lanes.
+// fileMeaning says what the changed value of a file means for the lanes.
 func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 	was, _ := want.(device.File)
 	now, there := found.(device.File)

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// foreign finds objects that niclane does not own and that break a lane: those
-// that changed since apply, and those that came.
+// foreign looks for objects that niclane does not own and that break a lane. Either they have
+// changed since the apply, or they did not exist then.
 func (c *check) foreign() {
 	if c.before == nil && len(c.a.Owned) > 0 {
 		c.found = append(c.found, objectFinding{Finding: Finding{
@@ -48,8 +48,8 @@ func (c *check) foreign() {
 	c.programs()
 }
 
-// changed handles an object that was right after apply without a write by
-// niclane, and that has another value now.
+// changed handles an object that niclane has not written, that existed right after the apply, and
+// that has another value now.
 func (c *check) changed(was, now device.Object) {
 	c.confined(was, now)
 	lane := c.laneOf(was, "")
@@ -65,8 +65,8 @@ func (c *check) changed(was, now device.Object) {
 	c.found = append(c.found, f)
 }
 
-// confined handles a control group that already was on a lane's processors before apply, and
-// no longer is. It is not recorded whether the file asks for it.
+// confined handles a control group whose processors were those of a lane before the apply, and
+// are others now. Whether the lanes file asks for that is not recorded.
 func (c *check) confined(was, now device.Object) {
 	f, is := was.(device.File)
 	if !is || now == nil || path.Base(f.Path) != "cpuset.cpus" {
@@ -88,7 +88,7 @@ func (c *check) confined(was, now device.Object) {
 	}
 }
 
-// offloads reports whether the card has filters or classes of the lanes.
+// offloads reports whether the card has flower filters or classes of the lanes.
 func (c *check) offloads(dev string) bool {
 	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		switch o := r.Last.(type) {
@@ -101,8 +101,8 @@ func (c *check) offloads(dev string) bool {
 	})
 }
 
-// leaned returns the part for which lanes need an object that niclane did not write, false
-// if they do not need it.
+// leaned returns the part of the lanes that needs an object, although niclane did not write it.
+// It returns false if the lanes do not need it.
 func (c *check) leaned(o device.Object) (device.Part, bool) {
 	dev := c.deviceOf(o)
 	if !slices.Contains(c.deviceNames(), dev) || c.now.Device(dev) == nil {
@@ -133,14 +133,14 @@ func (c *check) leaned(o device.Object) (device.Part, bool) {
 	return "", false
 }
 
-// undo says how to restore a changed object that niclane does not own.
+// undo says how to restore an object that niclane does not own.
 func (c *check) undo(was device.Object) string {
 	switch o := was.(type) {
 	case device.File:
 		return fmt.Sprintf("%s, or echo %s > %s", c.apply(), o.Value, o.Path)
 	case device.Affinity:
 		by := []string{c.apply()}
-		for _, irq := range c.now.Device(o.Dev).IRQs { // ascending, like o.CPUs
+		for _, irq := range c.now.Device(o.Dev).IRQs { // ascending by number, like o.CPUs
 			if n := len(by) - 1; irq.Queue == o.Queue && n < len(o.CPUs) {
 				by = append(by, fmt.Sprintf("echo %s > %s", o.CPUs[n], device.IRQPath(irq.Number)))
 			}
@@ -160,8 +160,8 @@ func (c *check) undo(was device.Object) string {
 	return c.apply()
 }
 
-// came handles another program's object that was not there after apply, or may
-// not have been.
+// came handles an object of another program that did not exist right after the apply, or of which
+// that is not known.
 func (c *check) came(o device.Object) {
 	dev := c.deviceOf(o)
 	if !slices.Contains(c.deviceNames(), dev) {
@@ -218,7 +218,7 @@ func qdiscPlace(q device.Qdisc) string {
 	return "parent " + q.Parent
 }
 
-// add adds a finding about an object that should not be there.
+// add adds a finding about an object that should not exist.
 func (c *check) add(s Severity, lane string, o device.Object, part device.Part, meaning, repair string) {
 	c.found = append(c.found, objectFinding{object: o, Finding: Finding{
 		Severity: s, Lane: lane, Device: c.deviceOf(o), Part: part, Key: o.Key(), Want: "absent", Found: brief(o),
@@ -264,7 +264,7 @@ func (c *check) cameTable(t device.RSSTable) {
 		fmt.Sprintf("ethtool -X %s context %d delete", t.Dev, t.Context))
 }
 
-// classifier returns niclane's filter at a device's egress.
+// classifier returns niclane's filter at the device's egress.
 func (c *check) classifier(dev string) (device.Filter, bool) {
 	for _, r := range c.a.Owned {
 		if f, ok := r.Last.(device.Filter); ok && f.Dev == dev && f.Parent == "egress" {
@@ -274,9 +274,9 @@ func (c *check) classifier(dev string) (device.Filter, bool) {
 	return device.Filter{}, false
 }
 
-// cameFilter handles a foreign filter at egress. The kernel runs filters by
-// ascending preference. At the same preference, a newer BPF program runs first
-// (cls_bpf.c, cls_bpf_change: list_add_rcu).
+// cameFilter handles another program's filter at egress. The kernel runs filters in the order of
+// their preferences. Of BPF filters with the same preference, the newest runs first (cls_bpf.c,
+// cls_bpf_change: list_add_rcu).
 func (c *check) cameFilter(key string, pref uint16, program, dev string) {
 	own, ok := c.classifier(dev)
 	if !ok || slices.ContainsFunc(c.found, func(f objectFinding) bool { return f.Key == key }) {
@@ -303,7 +303,7 @@ func (c *check) cameFilter(key string, pref uint16, program, dev string) {
 	c.found = append(c.found, objectFinding{Finding: f})
 }
 
-// programs compares filters that are not BPF, and programs outside tc.
+// programs looks for new filters that are not BPF, and for new programs outside tc.
 func (c *check) programs() {
 	for _, name := range c.deviceNames() {
 		d := c.now.Device(name)
@@ -317,7 +317,7 @@ func (c *check) programs() {
 		for _, x := range d.Filters {
 			if x.Type != "bpf" && x.Parent == "egress" &&
 				!slices.ContainsFunc(was.Filters, func(y device.FilterState) bool { return sameFilter(x, y) }) {
-				// One u32 filter is several filters to the kernel.
+				// For the kernel, one u32 filter is several filters, so the key has only the preference.
 				c.cameFilter(fmt.Sprintf("filter/%s/egress/%d", name, x.Pref), x.Pref, x.Type, name)
 			}
 		}
@@ -332,14 +332,14 @@ func (c *check) programs() {
 	}
 }
 
-// sameFilter compares the parts of a filter that the kernel does not renumber.
+// sameFilter compares only those parts of a filter that the kernel does not change.
 func sameFilter(a, b device.FilterState) bool {
 	return a.Filter.Key() == b.Filter.Key() && a.Type == b.Type
 }
 
 func (c *check) cameProgram(dev string, p device.Program) {
 	if _, ours := c.owned[device.XDP{Dev: dev}.Key()]; ours && strings.HasPrefix(p.Attach, "xdp") {
-		return // already compared as an object
+		return // it was already compared as an object
 	}
 	f := Finding{
 		Severity: Drift, Device: dev, Part: device.PartClassifier,
@@ -367,7 +367,7 @@ func (c *check) cameProgram(dev string, p device.Program) {
 	c.found = append(c.found, objectFinding{Finding: f})
 }
 
-// overlap reports whether a packet can match both.
+// overlap reports whether one packet can match both.
 func overlap(a, b device.Match) bool {
 	if a.Family != b.Family || a.Protocol != b.Protocol {
 		return false
@@ -378,7 +378,7 @@ func overlap(a, b device.Match) bool {
 		meet(a.Local, b.Local) && meet(a.Remote, b.Remote)
 }
 
-// meet reports whether two prefixes have an address in common; "" means any.
+// meet reports whether two prefixes have an address in common. "" contains all addresses.
 func meet(a, b string) bool {
 	p, err := netip.ParsePrefix(a)
 	if err != nil {

@@ -45,7 +45,7 @@ func look(t *testing.T) *device.State {
 	return st
 }
 
-// onLane runs f on a veth with an emulated card and a lane on it.
+// onLane runs f on a veth with an emulated card, on which lanes are applied.
 func onLane(t *testing.T, f func(t *testing.T, k *apply.System, a verify.Applied)) {
 	t.Helper()
 	vethtest.Run(t, 8, func(t *testing.T) {
@@ -72,8 +72,8 @@ func drifts(fs []verify.Finding) []verify.Finding {
 	return slices.DeleteFunc(fs, func(f verify.Finding) bool { return f.Severity == verify.OK })
 }
 
-// TestKernelObjects changes, removes and adds objects of cards and maps in the
-// running kernel. verify must find each, and nothing else.
+// TestKernelObjects changes, removes and adds objects of the card and of maps in the running
+// kernel. verify must find each change, and nothing else.
 func TestKernelObjects(t *testing.T) {
 	onLane(t, func(t *testing.T, k *apply.System, a verify.Applied) {
 		filter := device.Filter{Dev: "v0", Parent: "egress", Pref: 1, Handle: 0x6e6c, Program: plan.EgressProgram}
@@ -84,7 +84,7 @@ func TestKernelObjects(t *testing.T) {
 		for _, c := range []struct {
 			name   string
 			object device.Object
-			// change returns the value to write; nil removes the object.
+			// change returns the value to write; nil means to remove the object.
 			change func(now device.Object) device.Object
 			want   string
 		}{
@@ -142,7 +142,7 @@ func TestKernelObjects(t *testing.T) {
 	})
 }
 
-// TestKernelPrograms attaches another program's filters before niclane's.
+// TestKernelPrograms attaches filters of another program that run before niclane's.
 func TestKernelPrograms(t *testing.T) {
 	onLane(t, func(t *testing.T, _ *apply.System, a verify.Applied) {
 		pass := func(typ ebpf.ProgramType, ret int32) *ebpf.Program {
@@ -157,7 +157,7 @@ func TestKernelPrograms(t *testing.T) {
 		tcc, err := tc.Open()
 		must.Do(t, err)
 		defer tcc.Close()
-		// At the same preference, the newer filter runs first.
+		// Of two filters with the same preference, the newer one runs first.
 		theirs := device.Filter{Dev: "v0", Parent: "egress", Pref: 1, Handle: 7}
 		must.Do(t, tcc.AddBPF(theirs, pass(ebpf.SchedCLS, 0).FD()))
 		wantOne(t, a, "filter/v0/egress/1/7", "never reach niclane's classifier")

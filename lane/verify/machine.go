@@ -12,9 +12,10 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// machine checks what lanes need but no object of a plan contains: the device is up,
-// pollers answer, the link has the speed that lanes share, and processors are online. If
-// one is missing, its findings are unknown: apply does not restore these.
+// machine checks conditions that lanes need and that are not objects of a plan: the device is up,
+// pollers answer, the link is as fast as the rate that the lanes share, and processors are
+// online. If a condition is not met, the finding is unknown and not drift, because apply cannot
+// restore it.
 func (c *check) machine() {
 	online := c.now.OnlineCPUs()
 	add := func(lane, dev string, part device.Part, want, is, meaning, repair string) {
@@ -58,7 +59,7 @@ func (c *check) machine() {
 	}
 }
 
-// was returns a device as it was right after apply, nil if not known.
+// was returns the device's state right after the apply, nil if not known.
 func (c *check) was(dev string) *device.Device {
 	if c.a.State == nil {
 		return nil
@@ -66,7 +67,7 @@ func (c *check) was(dev string) *device.Device {
 	return c.a.State.Device(dev)
 }
 
-// shares returns the rate in bit/s that the lanes of a device share: that of HTB's root
+// shares returns the rate in bit/s that the lanes of a device share. It is the rate of HTB's root
 // class, or the sum of the guarantees in the card; 0 for none.
 func (c *check) shares(dev string) uint64 {
 	var root, sum uint64

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// named returns "lane x", or "no lane" for "".
+// named returns "lane x" for x, and "no lane" for "".
 func named(lane string) string {
 	if lane == "" {
 		return "no lane"
@@ -18,8 +18,8 @@ func named(lane string) string {
 	return "lane " + lane
 }
 
-// meaning says what it means for the lane that object o, which should be want,
-// is now found; nil means absent.
+// meaning says what a difference means for the lane. The object o should have the value want and
+// now has the value found; nil means absent.
 func (c *check) meaning(o, want, found device.Object, lane string) string {
 	switch o := o.(type) {
 	case device.File:
@@ -213,7 +213,7 @@ func (c *check) tableMeaning(o device.RSSTable, want, found device.Object, lane 
 	return traffic + " are spread over the same queues in other proportions; flows have moved"
 }
 
-// ownedQueues returns queues and their owners as text.
+// ownedQueues returns text with the queues and the lanes that have them.
 func (c *check) ownedQueues(dev string, queues []int) string {
 	return device.FormatCPUList(queues) + " (" + c.owners(dev, queues) + ")"
 }
@@ -353,8 +353,8 @@ func (c *check) countMeaning(d *device.Device, rx, tx int) string {
 	return strings.Join(parts, "; ")
 }
 
-// countRepair restores the channels first, because apply lays lanes out on the
-// queues that it finds.
+// countRepair says how to restore the number of queues. The channels come first, because apply
+// gives the lanes the queues that the device has.
 func (c *check) countRepair(dev string, was *device.Device) string {
 	if was == nil {
 		return c.apply()

@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// TestOffloadedTraffic: a lane leaves by the transmit queue that the card has
-// given its HTB class. There are four channels.
+// TestOffloadedTraffic: a lane's packets leave by the transmit queue that the card has made for
+// its HTB class. The channels have queues 0 to 3.
 func TestOffloadedTraffic(t *testing.T) {
 	cell := func(lane string, queue int, n uint64) verify.Cell {
 		return verify.Cell{Lane: lane, Queue: queue, Packets: n}
@@ -52,7 +52,7 @@ unknown  lane redis on sim0, mapper: no traffic of the lane seen in 2s; no other
 	}
 }
 
-// TestOffloadDrift compares the printed text after others' changes of the card's HTB.
+// TestOffloadDrift checks the printed text after another program has changed the card's HTB.
 func TestOffloadDrift(t *testing.T) {
 	for _, c := range []struct {
 		name   string

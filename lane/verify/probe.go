@@ -13,35 +13,35 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Path is the way from this host to an address that is probed.
+// A Path is the way from this host to an address to which probes are sent.
 type Path struct {
 	Addr netip.Addr
-	// Port accepts connections at Addr; 0: none is known.
+	// Port is a port at Addr that accepts connections; 0: none is known.
 	Port uint16
-	// Source is the address that the kernel sends from. Sources are all
-	// addresses that it may send from on this path.
+	// Source is the address from which the kernel sends on this path. Sources are all addresses from
+	// which it may send.
 	Source  netip.Addr
 	Sources []netip.Addr
-	// VLAN is the tag of the sent packets, 0 for none.
+	// VLAN is the VLAN tag of the packets on this path, 0 for none.
 	VLAN int
 }
 
-// A Probe is a set of packets that verify sends for one lane to one address,
-// and the result.
+// A Probe is a set of packets that verify sends to one address, so that one lane has traffic. It
+// also has the result.
 type Probe struct {
 	Lane   string `json:"lane"`
 	Device string `json:"device"`
-	// Match is the lane's match for the packets; nil for the default lane,
-	// whose packets match none.
+	// Match is the match of the lane that the packets have; nil for the default lane, whose packets
+	// match no lane.
 	Match    *device.Match `json:"match,omitempty"`
 	Protocol string        `json:"protocol"`
-	// VLAN is the tag of the sent packets, 0 for none.
+	// VLAN is the VLAN tag of the packets, 0 for none.
 	VLAN int `json:"vlan,omitempty"`
-	// Port 0 means several ports: free local ones, or unused remote ones.
+	// Local and Remote are the two ends. Port 0 means several ports: free ones at the local end,
+	// unused ones at the remote end.
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
-	// Connect is a port that accepts connections, used for the first packet; 0:
-	// none.
+	// Connect is a remote port that accepts connections. The first packet goes to it. 0: none.
 	Connect uint16 `json:"connect,omitempty"`
 	// Count is the number of packets to send.
 	Count int `json:"count"`
@@ -49,12 +49,12 @@ type Probe struct {
 	Sent     int `json:"sent"`
 	Accepted int `json:"accepted"`
 	Refused  int `json:"refused"`
-	// Awaited are the sent packets whose answer verify would see.
+	// Awaited is the number of sent packets whose answers verify would receive.
 	Awaited int `json:"awaited"`
-	// Unseen are answers that came and were not seen as packets of the lane.
-	// The first TCP probe of a lane has the number for the whole lane.
+	// Unseen is the number of answers that arrived but that the watching programs did not count for
+	// the lane. The lane's first TCP probe has the number for the whole lane.
 	Unseen int `json:"unseen,omitempty"`
-	// Errors say why packets were not sent or not delivered, without duplicates.
+	// Errors are the reasons why packets were not sent or not delivered, each only once.
 	Errors []string `json:"errors,omitempty"`
 }
 
@@ -62,14 +62,13 @@ type Probe struct {
 const (
 	MaxProbes    = 256 // packets of all probes together
 	perProbe     = 16
-	perDatagrams = 4 // more UDP packets prove no more
+	perDatagrams = 4 // more UDP packets would prove nothing more
 )
 
-// Probes returns the packets to send so that each lane of a device has traffic.
-// For each of a lane's matches, it sends from the local port, or to the remote
-// port, to each address. A match for which nothing can be sent gets an unknown
-// finding. The default lane is probed too, so that foreign packets could have
-// been in the lanes' places.
+// Probes returns packets with which each lane of a device gets traffic. There are packets for
+// each match of a lane and each address in paths. They have the match's local port or remote
+// port. If no packets are possible for a match, the match gets an unknown finding. The default
+// lane also gets packets: they would show if packets of no lane arrived in a lane's place.
 func Probes(a Applied, dev string, paths []Path) ([]Probe, []Finding) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -98,8 +97,8 @@ type chooser struct {
 	out    []Finding
 }
 
-// lane adds the probes of one lane. One finding names all matches that cannot
-// be probed for the same reason.
+// lane adds the probes of one lane. Matches that cannot be probed for the same reason share one
+// finding.
 func (c *chooser) lane(l plan.FittedLane, ms []device.Match) {
 	if group := c.cgroup(l.Name); group != "" {
 		c.unknown(l, "not probed: its packets are told apart by control group "+group+
@@ -130,7 +129,8 @@ func (c *chooser) unknown(l plan.FittedLane, meaning string) {
 	c.out = append(c.out, Finding{Severity: Unknown, Lane: l.Name, Device: c.dev, Meaning: meaning})
 }
 
-// cgroup returns a control group by which niclane identifies a lane's packets, "" if none.
+// cgroup returns the control group by which niclane identifies the lane's packets, "" if it does
+// not use one.
 func (c *chooser) cgroup(lane string) string {
 	for _, r := range c.a.Owned {
 		if group := device.GroupOf(r.Last); group != "" && c.laneOf(r.Last, r.Cause) == lane {
@@ -140,7 +140,7 @@ func (c *chooser) cgroup(lane string) string {
 	return ""
 }
 
-// match adds the probes of one match, or says why there is none.
+// match adds the probes of one match. If there are none, it returns the reason.
 func (c *chooser) match(l plan.FittedLane, m device.Match, follows bool) (why string) {
 	if m.Protocol == "udp" && follows {
 		return "packets leave by the queue of the packets received before, and a UDP probe has received none"
@@ -192,7 +192,7 @@ func (c *chooser) probe(l plan.FittedLane, m device.Match, p Path) (Probe, strin
 		}
 	}
 	if m.LocalPort != 0 && m.RemotePort != 0 {
-		probe.Count = 1 // only one pair of ports exists
+		probe.Count = 1 // there is only one pair of ports
 	}
 	return probe, ""
 }
@@ -204,7 +204,7 @@ func tagged(vlan int) string {
 	return fmt.Sprintf("in VLAN %d", vlan)
 }
 
-// covers reports whether a match's prefix contains an address; "" contains all.
+// covers reports whether the prefix of a match contains the address. "" contains all.
 func covers(prefix string, a netip.Addr) bool {
 	if prefix == "" {
 		return true
@@ -213,7 +213,8 @@ func covers(prefix string, a netip.Addr) bool {
 	return err == nil && p.Contains(a)
 }
 
-// source returns the address of this host to send from.
+// source returns the address of this host from which the probes of m are sent, false if none is
+// in the match.
 func source(m device.Match, p Path) (netip.Addr, bool) {
 	for _, a := range append([]netip.Addr{p.Source}, p.Sources...) {
 		if a.IsValid() && covers(m.Local, a) {
@@ -223,9 +224,9 @@ func source(m device.Match, p Path) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Bound limits all probes to MaxProbes packets together. It first reduces the
-// packets per probe. If that is not enough, it skips matches evenly, and a
-// finding says how many were probed.
+// Bound limits the number of packets of all probes to MaxProbes. It first reduces the packets of
+// each probe. If there are still too many, it leaves out probes, evenly over the list, and a
+// finding says how many are left.
 func Bound(ps []Probe) ([]Probe, []Finding) {
 	if len(ps) == 0 {
 		return ps, nil
@@ -234,7 +235,7 @@ func Bound(ps []Probe) ([]Probe, []Finding) {
 	room, n := MaxProbes, 0
 	for _, p := range ps {
 		if p.Match == nil {
-			room-- // it is kept: without it nothing shows that others' packets stay out
+			room-- // it stays: only it shows whether packets of no lane stay out of the lanes
 		} else {
 			n++
 		}
@@ -246,7 +247,7 @@ func Bound(ps []Probe) ([]Probe, []Finding) {
 		if p.Match != nil {
 			all.add(lanePlace{p.Lane, p.Device}, 1)
 			i++
-			// room marks are spread evenly over n probes; a probe with a mark is kept.
+			// Keep room of the n probes, evenly distributed over the list.
 			if n > room && (i-1)*room/n == i*room/n {
 				left.add(lanePlace{p.Lane, p.Device}, 1)
 				continue
@@ -266,7 +267,7 @@ func Bound(ps []Probe) ([]Probe, []Finding) {
 
 type lanePlace struct{ lane, dev string }
 
-// tally adds up numbers by key, and keeps the order in which keys came.
+// tally adds numbers by key. It keeps the keys in the order in which they came.
 type tally[K comparable] struct {
 	keys []K
 	n    map[K]int

@@ -24,8 +24,8 @@ var (
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// lane returns one lane with the given matches. Either packets leave by their
-// receive queue's transmit queue, or the classifier chooses.
+// lane returns one lane with the given matches. If follows is true, packets leave by the transmit
+// queue of their receive queue; otherwise the classifier chooses the queue.
 func lane(follows bool, ms ...device.Match) verify.Applied {
 	a := verify.Applied{Lanes: []plan.FittedLane{{Name: "default", Device: "d0"},
 		{Name: "web", Device: "d0", Queues: []int{3}}}}
@@ -43,7 +43,7 @@ func lane(follows bool, ms ...device.Match) verify.Applied {
 	return a
 }
 
-// TestProbes: the local and remote addresses and ports of the probes for a match.
+// TestProbes checks the addresses and ports of the probes for one match.
 func TestProbes(t *testing.T) {
 	open := path4
 	open.Port = 22
@@ -54,7 +54,7 @@ func TestProbes(t *testing.T) {
 		match   device.Match
 		paths   []verify.Path
 		follows bool
-		want    string // local remote connect count
+		want    string // local, remote, connect, count
 		why     string
 	}{
 		{name: "a port of any address", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80},
@@ -136,8 +136,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestProbesCgroup: verify's sockets are in another control group, so the lane cannot be
-// probed.
+// TestProbesCgroup: verify's own sockets are in another control group than the lane, so it cannot
+// probe the lane.
 func TestProbesCgroup(t *testing.T) {
 	for _, o := range []device.Object{
 		device.CgroupClass{Cgroup: "/web", Priority: "1:10"},
@@ -155,8 +155,8 @@ func TestProbesCgroup(t *testing.T) {
 	}
 }
 
-// TestBound: the number of packets is limited for any number of members, and a
-// finding says how many were probed.
+// TestBound: for any number of members, the number of packets is limited, and a finding says how
+// many members were probed.
 func TestBound(t *testing.T) {
 	for members, want := range map[int]struct{ probed, each int }{
 		1: {1, 16}, 15: {15, 16}, 16: {16, 15}, 100: {100, 2}, 255: {255, 1}, 256: {255, 1}, 1000: {255, 1},
@@ -202,8 +202,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestAnswers: the findings about unanswered probes, and the list of all
-// probes.
+// TestAnswers checks the findings about unanswered probes, and the list of all probes.
 func TestAnswers(t *testing.T) {
 	probe := func(port uint16, to string, sent, accepted, refused int, errs ...string) verify.Probe {
 		return verify.Probe{Lane: "web", Device: "d0",
@@ -241,8 +240,8 @@ probe    lane default on d0: 16 packets to 10.0.0.2 (traffic that no lane matche
 	}
 }
 
-// TestUnseen: answers that the sockets received and the watching programs did
-// not see are noted once per lane.
+// TestUnseen: sockets have received answers that the watching programs did not count. The number
+// must be noted once for each lane.
 func TestUnseen(t *testing.T) {
 	to := netip.MustParseAddrPort("10.0.0.2:80")
 	probes := func() []verify.Probe {

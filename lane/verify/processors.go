@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// cpus returns the processors to which niclane's XDP program hands a lane's
-// packets; nil if the program does not make the lane.
+// cpus returns the processors to which niclane's XDP program hands the lane's packets. It returns
+// nil if that program does not make the lane.
 func (t *traffic) cpus(l plan.FittedLane) []int {
 	for _, r := range t.a.Owned {
 		if c, ok := r.Last.(device.CPULane); ok && c.Dev == l.Device && t.laneOf(c, r.Cause) == l.Name {
@@ -20,7 +20,7 @@ func (t *traffic) cpus(l plan.FittedLane) []int {
 	return nil
 }
 
-// generic reports whether the XDP program of a device runs in the stack.
+// generic reports whether the device's XDP program runs in the stack (generic mode).
 func (t *traffic) generic(dev string) bool {
 	return slices.ContainsFunc(t.a.Owned, func(r plan.Record) bool {
 		x, ok := r.Last.(device.XDP)
@@ -28,10 +28,9 @@ func (t *traffic) generic(dev string) bool {
 	})
 }
 
-// Arrived reports whether every packet of a lane that the stack has given to a
-// cpumap has come out of it. Packets missing after that are lost. With native
-// XDP, the stack sees packets only when they come out, so there is nothing to
-// wait for.
+// Arrived reports whether all packets that the stack has put into the cpumap have come out again.
+// The caller waits for that; packets that are still missing then are lost. With native XDP, the
+// stack sees packets only when they come out, so there is nothing to wait for.
 func Arrived(a Applied, w Watched) bool {
 	t := &traffic{check: &check{a: a, now: &device.State{}}, w: w}
 	if !t.generic(w.Device) {
@@ -42,8 +41,8 @@ func Arrived(a Applied, w Watched) bool {
 	})
 }
 
-// processors checks that a lane's packets were handed to its processors, and
-// that packets without a lane were not. Lanes may share processors.
+// processors checks that the lane's packets were handed to the lane's processors, and that
+// packets of no lane were not. Two lanes may have the same processor.
 func (t *traffic) processors(l plan.FittedLane, cpus []int) {
 	cells := slices.DeleteFunc(slices.Clone(t.w.Handed), func(c Cell) bool {
 		return c.Lane != l.Name && c.Lane != "" && c.Lane != LaneUnread
@@ -52,7 +51,7 @@ func (t *traffic) processors(l plan.FittedLane, cpus []int) {
 	var lost uint64
 	switch {
 	case !t.generic(l.Device):
-		lost = direct // with native XDP, handed packets were never received from the driver
+		lost = direct // with native XDP, packets in Direct were not handed to a processor
 	case direct > handed:
 		lost = direct - handed
 	}

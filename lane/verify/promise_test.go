@@ -15,15 +15,15 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A breach breaks a promise of a lane through an object that niclane did not
-// have to write; TestEveryObject tests the others. do returns false if the
-// device has no such object.
+// A breach breaks a promise of a lane. It changes an object that niclane did not necessarily
+// write; TestEveryObject changes those that it did. do returns false if the device has no such
+// object.
 type breach struct {
 	promise, name string
 	do            func(x place) bool
 }
 
-// A place is a lane on a device, with the mechanisms chosen there.
+// A place is a lane on a device, with the mechanisms that were chosen there.
 type place struct {
 	st   *device.State
 	d    *device.Device
@@ -31,7 +31,8 @@ type place struct {
 	made map[device.Part]string
 }
 
-// put sets a file of a queue, and returns false if it is missing or has this value already.
+// put writes a value to a queue's file. It returns false if the file is missing or has this value
+// already.
 func put(st *device.State, path, value string) bool {
 	f, there := st.Files[path]
 	was := f
@@ -43,13 +44,13 @@ func put(st *device.State, path, value string) bool {
 	return true
 }
 
-// putQueue sets a file of the lane's first queue.
+// putQueue writes a value to a file of the lane's first queue.
 func (x place) putQueue(kind, name, value string) bool {
 	path := fmt.Sprintf("/sys/class/net/%s/queues/%s-%d/%s", x.d.Name, kind, x.l.Queues[0], name)
 	return put(x.st, path, value)
 }
 
-// fewer removes a channel of a device.
+// fewer reduces the number of a device's channels by one.
 func fewer(d *device.Device) {
 	if d.Channels == nil {
 		return
@@ -63,7 +64,7 @@ func fewer(d *device.Device) {
 	d.Channels = &c
 }
 
-// own reports whether a part of the lanes is made by one of the named mechanisms.
+// own reports whether one of the named mechanisms makes the part.
 func (x place) own(part device.Part, names ...string) bool {
 	return slices.Contains(names, x.made[part])
 }
@@ -217,19 +218,19 @@ var breaches = []breach{
 	}},
 }
 
-// classified reports whether niclane's classifier is on the device.
+// classified reports whether the device has niclane's classifier.
 func classified(d *device.Device) bool {
 	return slices.ContainsFunc(d.Filters, func(f device.FilterState) bool { return f.Name == plan.EgressProgram })
 }
 
-// TestPromises: if a lane has lost something that it promises, verify never reports only
-// ok, for any mechanism.
+// TestPromises breaks each promise of a lane, for each mechanism. verify must then report at
+// least one finding that is not ok.
 func TestPromises(t *testing.T) {
 	covered := map[string]bool{}
 	for _, c := range golden.Cases(t, "../plan/testdata") {
 		a, now, p := applied(t, c)
 		made := map[string]map[device.Part]string{}
-		for _, choice := range p.Choices { // by device, in the order of the devices
+		for _, choice := range p.Choices { // grouped by device, in the order of the devices
 			at := len(made) - 1
 			if choice.Part == device.PartQueueSet {
 				at++
@@ -282,7 +283,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// repaired reports whether another plan changes an object, or refuses the lanes.
+// repaired reports whether a new plan would change the object, or would refuse the lanes.
 func repaired(c golden.Case, st *device.State, a verify.Applied, key string) bool {
 	p, err := golden.Plan(c.Lanes, st, plan.Owned{Records: a.Owned})
 	return err != nil || slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
@@ -290,7 +291,7 @@ func repaired(c golden.Case, st *device.State, a verify.Applied, key string) boo
 	})
 }
 
-// names returns the devices of a plan in the order of planning.
+// names returns the devices of a plan, in the order of planning.
 func names(p *plan.Plan) []string {
 	var out []string
 	for _, l := range p.Lanes {
@@ -301,8 +302,9 @@ func names(p *plan.Plan) []string {
 	return out
 }
 
-// TestTrafficPromises: if all packets of a lane were in the wrong place, or none came, no
-// place is reported as ok. Each place that the lane has of its own is drift.
+// TestTrafficPromises: all packets of a lane are in a wrong place, or there are none. verify must
+// not report any place as ok. If packets are in a wrong place, each place of the lane must be a
+// drift.
 func TestTrafficPromises(t *testing.T) {
 	for _, c := range golden.Cases(t, "../plan/testdata") {
 		a, _, p := applied(t, c)
@@ -312,7 +314,7 @@ func TestTrafficPromises(t *testing.T) {
 			}
 			astray := []verify.Cell{{Lane: l.Name, Queue: 500, Packets: 9}}
 			sent := astray
-			if !slices.Contains(l.Queues, 0) { // one of the channels' queues, if the card has extra queues for lanes
+			if !slices.Contains(l.Queues, 0) { // a queue of the channels, in case the card has extra queues for lanes
 				sent = []verify.Cell{{Lane: l.Name, Packets: 9}}
 			}
 			seen := verify.Watched{Device: l.Device, Received: astray, Sent: sent, Classed: astray, Direct: astray,
@@ -344,8 +346,7 @@ func TestTrafficPromises(t *testing.T) {
 	}
 }
 
-// steers reports whether an object leads packets of a device to a lane's queues or
-// processors.
+// steers reports whether an object steers packets of the device to a lane's queues or processors.
 func steers(o device.Object, dev string) bool {
 	switch o := o.(type) {
 	case device.Rule:

@@ -17,7 +17,8 @@ const (
 	procIRQ  = "/proc/irq/"
 )
 
-// deviceOf returns the name of the device that an object belongs to, "" for the host.
+// deviceOf returns the name of the device that an object belongs to, "" if it belongs to the
+// host.
 func (c *check) deviceOf(o device.Object) string {
 	if f, ok := o.(device.File); ok {
 		if dev, _ := c.irqOf(f.Path); dev != "" {
@@ -27,7 +28,8 @@ func (c *check) deviceOf(o device.Object) string {
 	return device.DeviceOf(o)
 }
 
-// irqOf returns the device and interrupt of /proc/irq/N/..., as they are or were.
+// irqOf returns the device and the interrupt to which a file /proc/irq/N/... belongs, now or
+// right after the apply.
 func (c *check) irqOf(path string) (dev string, irq device.IRQ) {
 	rest, ok := strings.CutPrefix(path, procIRQ)
 	if !ok {
@@ -49,7 +51,7 @@ func (c *check) irqOf(path string) (dev string, irq device.IRQ) {
 	return "", device.IRQ{Queue: -1}
 }
 
-// queueOf returns the queue that an object is for, -1 if none.
+// queueOf returns the queue that an object belongs to, -1 if none.
 func (c *check) queueOf(o device.Object) int {
 	switch o := o.(type) {
 	case device.Thread:
@@ -74,16 +76,15 @@ func (c *check) ownerOf(dev string, queue int) string {
 	return ""
 }
 
-// reserved reports whether a receive queue belongs to a lane other than the
-// default. If lanes are told apart behind the queues, none does.
+// reserved reports whether a receive queue belongs to a lane other than the default. It returns
+// false if lanes have no receive queues of their own.
 func (c *check) reserved(dev string, queue int) bool {
 	l := c.ownerOf(dev, queue)
 	return l != "" && l != intent.DefaultLane && c.reserves(dev)
 }
 
-// reserves reports whether the lanes of a device have their own receive queues:
-// niclane owns an RSS context, or a rule or filter of the card that leads to
-// them.
+// reserves reports whether the lanes of a device have receive queues of their own. They have if
+// niclane owns an RSS context, or a rule or filter of the card.
 func (c *check) reserves(dev string) bool {
 	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		switch o := r.Last.(type) {
@@ -98,8 +99,8 @@ func (c *check) reserves(dev string) bool {
 	})
 }
 
-// steersAway reports whether receive packet steering keeps the receive work of
-// a device off the lanes' processors.
+// steersAway reports whether receive packet steering moves the device's receive work away from
+// the lanes' processors.
 func (c *check) steersAway(dev string) bool {
 	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		f, ok := r.Last.(device.File)
@@ -108,14 +109,15 @@ func (c *check) steersAway(dev string) bool {
 	})
 }
 
-// redirects reports whether niclane's XDP program hands the lanes' packets of a
-// device to their processors.
+// redirects reports whether niclane's XDP program hands packets of the device to the lanes'
+// processors.
 func (c *check) redirects(dev string) bool {
 	_, ours := c.owned[device.XDP{Dev: dev}.Key()]
 	return ours
 }
 
-// lane returns the name of the lane on a device that is selects, "" if none.
+// lane returns the name of the first lane on the device for which is returns true, "" if there is
+// none.
 func (c *check) lane(dev string, is func(plan.FittedLane) bool) string {
 	for _, l := range c.a.Lanes {
 		if l.Device == dev && is(l) {
@@ -125,8 +127,8 @@ func (c *check) lane(dev string, is func(plan.FittedLane) bool) string {
 	return ""
 }
 
-// nthLane returns the name of the lane of a traffic class of the card, "" if
-// none. Classes have the order of the lanes.
+// nthLane returns the name of the lane that has the card's traffic class with this number, "" if
+// none. The classes have the order of the lanes.
 func (c *check) nthLane(dev string, class int) string {
 	for _, l := range c.a.Lanes {
 		if l.Device != dev {
@@ -140,7 +142,7 @@ func (c *check) nthLane(dev string, class int) string {
 	return ""
 }
 
-// classLane returns the name of the lane of an HTB class.
+// classLane returns the name of the lane that has the HTB class, "" if none.
 func (c *check) classLane(dev, class string) string {
 	return c.lane(dev, func(l plan.FittedLane) bool { return class != "" && l.Class == class })
 }
@@ -149,8 +151,9 @@ func (c *check) contextLane(dev string, context int) string {
 	return c.lane(dev, func(l plan.FittedLane) bool { return l.Context == context })
 }
 
-// laneOf returns the name of the lane that an object belongs to, by the object
-// itself or else by its config path; "" if all lanes share it.
+// laneOf returns the name of the lane that an object belongs to. It finds the lane by the object,
+// otherwise by the config path that asked for the object. It returns "" if all lanes share the
+// object.
 func (c *check) laneOf(o device.Object, cause string) string {
 	dev := c.deviceOf(o)
 	if q := c.queueOf(o); q >= 0 {
@@ -177,7 +180,7 @@ func (c *check) laneOf(o device.Object, cause string) string {
 	return ""
 }
 
-// target returns the name of the lane that a rule leads to.
+// target returns the name of the lane to which a rule steers packets.
 func (c *check) target(r device.Rule) string {
 	if r.Context > 0 {
 		return c.contextLane(r.Dev, r.Context)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// slaves finds devices that have left or joined the bond that the lanes span,
-// and changes of the slaves that the bond sends on.
+// slaves looks for devices that have left or joined the lanes' bond, and for a change of the
+// slaves that the bond sends on.
 func (c *check) slaves() {
 	bond := c.a.Bond
 	if bond == "" {
@@ -16,15 +16,15 @@ func (c *check) slaves() {
 	}
 	add := func(what, want, is, meaning string) {
 		c.found = append(c.found, objectFinding{Finding: Finding{
-			// The finding is about the bond, so that a slave that has left and
-			// is down does not prevent its repair.
+			// The finding names the bond and not the slave: a watch does not repair a device that is down,
+			// and a slave that has left may be down.
 			Severity: Drift, Device: bond, Key: "bond/" + bond + "/" + what, Want: want, Found: is, Meaning: meaning,
 			Repair: c.apply(),
 		}})
 	}
 	names := c.deviceNames()
 	for _, name := range names {
-		if d := c.now.Device(name); d != nil && d.Master != bond { // a missing device has its own finding
+		if d := c.now.Device(name); d != nil && d.Master != bond { // a missing device has a finding already
 			add(name, "a slave of "+bond, "no slave of it", "lanes stay on "+name+", which carries nothing of "+bond)
 		}
 	}
@@ -35,16 +35,16 @@ func (c *check) slaves() {
 		}
 	}
 	was, now := c.sharing()
-	// If the bond sends on no slave, there is nothing to share.
+	// If the bond sends on no slave, the lanes' rates have no meaning.
 	if len(was) > 0 && len(now) > 0 && !slices.Equal(was, now) {
 		want, is := strings.Join(was, " and "), strings.Join(now, " and ")
 		add("rates", bond+" sends by "+want, "by "+is, "the lanes' rates are shared out as if it sent by "+want)
 	}
 }
 
-// sharing returns the slaves that shared the lanes' rates, and those that the
-// bond sends on now, both ascending. It counts only devices of the lanes that
-// are still slaves.
+// sharing returns two lists: the slaves that shared the lanes' rates at the apply, and those that
+// the bond sends on now. Both are ascending. They have only devices of the lanes that are still
+// slaves.
 func (c *check) sharing() (was, now []string) {
 	names := c.deviceNames()
 	slices.Sort(names)

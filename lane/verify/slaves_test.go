@@ -12,13 +12,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// drifts returns the keys of the drifts, each with the value found.
+// drifts returns the key and the found value of each drift.
 func drifts(t *testing.T, a Applied, now []device.Device) []string {
 	t.Helper()
 	var out []string
 	for _, f := range State(a, &device.State{Devices: now}) {
 		if f.Severity == Drift {
-			// A watch does not repair a device that is down.
+			// A watch does not repair a device that is down, so the finding must name the bond.
 			if strings.HasPrefix(f.Key, "bond/") && f.Device != "bond0" {
 				t.Errorf("%s is said of %s, want it of the bond", f.Key, f.Device)
 			}
@@ -58,7 +58,8 @@ func TestSlaves(t *testing.T) {
 	}
 }
 
-// TestSharing: the lanes' rates follow the slaves that a bond sends on.
+// TestSharing: if the bond sends on other slaves than at the apply, the lanes' rates must be
+// planned again.
 func TestSharing(t *testing.T) {
 	slave := func(name string, idle bool) device.Device {
 		return device.Device{Name: name, Master: "bond0", Idle: idle}

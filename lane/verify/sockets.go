@@ -13,24 +13,24 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Connection is a TCP connection of this host that received something while
-// it was watched, with its socket's data about the last packet.
+// A Connection is a TCP connection of this host that has received packets while it was watched.
+// The other fields are what its socket says about the last packet.
 type Connection struct {
 	Local, Remote netip.AddrPort
-	// NAPI is its SO_INCOMING_NAPI_ID, 0 for none. CPU is its SO_INCOMING_CPU.
+	// NAPI is the socket's SO_INCOMING_NAPI_ID, 0 for none. CPU is its SO_INCOMING_CPU.
 	NAPI uint32
 	CPU  int
-	// Thread is the thread that serves it, and Process the name of its process;
-	// 0 if not known or not looked for.
+	// Thread is the ID of the thread that serves the connection, 0 if not known or not looked for.
+	// Process is the name of the thread's process.
 	Thread  int
 	Process string
 }
 
-// Sockets checks for each lane on a device, by its connections' sockets,
-// whether the lane's NAPIs served them. For a lane whose packets XDP hands to
-// processors, it checks the processors. If an application places its threads by
-// NAPI ID, it also checks whether each thread has connections of one NAPI. A
-// lane whose connections received nothing has no finding.
+// Sockets checks, for each lane on a device, whether the lane's NAPIs served the lane's
+// connections. The sockets of the connections show that. If XDP hands the lane's packets to
+// processors, it checks the processors instead. If an application places its threads by NAPI ID,
+// it also checks whether each thread has connections of only one NAPI. A lane whose connections
+// received nothing has no finding.
 func Sockets(a Applied, now *device.State, dev string, conns []Connection) []Finding {
 	d := now.Device(dev)
 	if d == nil {
@@ -73,7 +73,7 @@ func napisOf(d *device.Device, l plan.FittedLane) []uint32 {
 	return ids
 }
 
-// is reports whether a connection's packets match m.
+// is reports whether the connection's packets match m.
 func (c Connection) is(m device.Match) bool {
 	if m.Protocol != "tcp" || (m.Family == 4) != c.Local.Addr().Is4() {
 		return false
@@ -90,7 +90,8 @@ func (c Connection) is(m device.Match) bool {
 		device.SamePort(m.RemotePort, m.RemotePortBits, c.Remote.Port(), 0)
 }
 
-// connectionCount counts a lane's connections, and those served outside the lane.
+// connectionCount counts the connections of a lane, and those of them that were not served by the
+// lane's NAPIs or processors.
 type connectionCount struct {
 	lane           plan.FittedLane
 	handed         bool

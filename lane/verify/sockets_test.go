@@ -67,7 +67,7 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// TestThreads tests lanes whose application places its threads by NAPI ID.
+// TestThreads checks lanes whose application places its threads by NAPI ID.
 func TestThreads(t *testing.T) {
 	conn := func(n int, napi uint32, tid int) (cs []Connection) {
 		for range n {

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// WriteText prints findings for a reader: first drift, then unknown, then ok.
+// WriteText prints findings for people: first drift, then unknown, then ok.
 func WriteText(w io.Writer, fs []Finding) {
 	for _, s := range []Severity{Drift, Unknown, OK} {
 		for _, f := range fs {
@@ -47,7 +47,7 @@ func writeFinding(w io.Writer, f Finding) {
 	}
 }
 
-// Where returns lane, device and part as text.
+// Where returns lane, device and part of the finding as text.
 func (f Finding) Where() string {
 	s := "lane " + f.Lane
 	if f.Lane == "" {
@@ -62,7 +62,7 @@ func (f Finding) Where() string {
 	return s
 }
 
-// some returns the first few names as text.
+// some returns text with the first three names.
 func some(names []string) string {
 	const most = 3
 	if len(names) <= most {
@@ -71,8 +71,8 @@ func some(names []string) string {
 	return strings.Join(names[:most], ", ") + ", ..."
 }
 
-// text returns an object's value in a few words, or as JSON if these words are
-// the same for other.
+// text returns the value of o in a few words. If the same words describe other, it returns the
+// value as JSON.
 func text(o, other device.Object) string {
 	s := brief(o)
 	if o == nil || other == nil || s != brief(other) {
@@ -100,7 +100,7 @@ func brief(o device.Object) string {
 	return fmt.Sprintf("%q, %s %s", f.Value, what, device.FormatCPUList(ids))
 }
 
-// listed returns the IDs in a file of processors, queues or nodes.
+// listed returns the IDs in a file, and what they are: processors, receive queues or NUMA nodes.
 func listed(f device.File) (ids []int, what string, ok bool) {
 	what = "CPUs"
 	if strings.HasSuffix(f.Path, "/xps_rxqs") {

@@ -12,9 +12,9 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// threadsOf checks that each thread of a lane's application has connections of
-// one NAPI, as memcached -N and similar options promise. With two NAPIs, a
-// thread works on two queues and another thread has no work.
+// threadsOf checks that each thread of a lane's application serves connections of only one NAPI,
+// as memcached -N and similar options promise. If a thread has connections of two NAPIs, it works
+// on two queues, and another thread has no work.
 func threadsOf(l plan.FittedLane, conns []Connection) Finding {
 	f := Finding{Lane: l.Name, Device: l.Device, Part: device.PartSteering, Key: "threads"}
 	napis := map[int][]uint32{} // by thread

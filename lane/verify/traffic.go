@@ -13,35 +13,35 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A Watched is the traffic of a device while it was watched.
+// A Watched has the traffic of a device during the time For.
 type Watched struct {
 	Device string        `json:"device"`
 	For    time.Duration `json:"forNs"`
-	// Received and Sent count by lane and queue. Classed counts by lane and by
-	// the lane of the class that a packet was sent in.
+	// Received and Sent count packets by lane and queue. Classed counts sent packets by lane, and by
+	// the lane of the HTB class in which a packet was sent.
 	Received []Cell `json:"received,omitempty"`
 	Sent     []Cell `json:"sent,omitempty"`
 	Classed  []Cell `json:"classed,omitempty"`
-	// Direct and Handed count, by lane and processor, the packets that the
-	// stack got from the driver and from the cpumap. With generic XDP, a handed
-	// packet was direct before.
+	// Direct and Handed count packets by lane and processor. Direct are those that the stack got
+	// from the driver, Handed those that it got from the cpumap. With generic XDP, a packet in
+	// Handed was in Direct before.
 	Direct []Cell `json:"direct,omitempty"`
 	Handed []Cell `json:"handed,omitempty"`
-	// Fragments counts fragments of datagrams, which have no ports, with
-	// addresses of lanes that are identified by port.
+	// Fragments counts fragments of datagrams whose addresses are those of a lane that is identified
+	// by port. A fragment has no ports, so its lane is not known.
 	Fragments uint64 `json:"fragments,omitempty"`
-	// Missed counts packets that were not read.
+	// Missed counts packets that were not read, so their lane is not known.
 	Missed uint64 `json:"missed,omitempty"`
 }
 
-// A Cell counts the packets of one lane in one place.
+// A Cell counts the packets of one lane in one queue, processor or class.
 type Cell struct {
-	// Lane is the lane by the packet's fields: "" for none, LaneUnread if they
-	// could not be read.
+	// Lane is the lane to which the packets belong by their fields. It is "" for none, and
+	// LaneUnread if the fields could not be read.
 	Lane string `json:"lane"`
-	// Queue is a queue or processor.
+	// Queue is the number of the queue or processor.
 	Queue int `json:"queue"`
-	// Class is the lane of the HTB class, "" for none. Only Classed has it.
+	// Class is the lane of the HTB class, "" for none. It is used only in Classed.
 	Class   string `json:"class,omitempty"`
 	Packets uint64 `json:"packets"`
 	// Bare counts TCP packets without data.
@@ -51,8 +51,8 @@ type Cell struct {
 // LaneUnread is the lane of packets whose headers could not be read.
 const LaneUnread = "?"
 
-// Matches returns the matches of each lane of a device: those of the rules and
-// classifier entries that niclane left.
+// Matches returns, by lane, the matches of the lanes of a device. They are those of niclane's
+// rules and classifier entries.
 func Matches(a Applied, dev string) map[string][]device.Match {
 	c := &check{a: a, now: &device.State{}}
 	out := map[string][]device.Match{}
@@ -76,8 +76,9 @@ func Matches(a Applied, dev string) map[string][]device.Match {
 	return out
 }
 
-// Named returns, by lane, the priority (as in FilterEntry) of lanes of a device
-// that no match identifies. It is the priority of their control groups.
+// Named returns the priorities of those lanes of a device that no match identifies, by lane. Such
+// a lane is identified by control group, and the priority (as in FilterEntry) is that of the
+// group.
 func Named(a Applied, dev string) map[string]string {
 	c := &check{a: a, now: &device.State{}}
 	matches := Matches(a, dev)
@@ -99,8 +100,8 @@ func Named(a Applied, dev string) map[string]string {
 	return out
 }
 
-// CPULanes returns the names of the lanes in niclane's XDP program on a device,
-// by number; 0 is the default lane.
+// CPULanes returns the names of the lanes in niclane's XDP program on a device, by lane number.
+// Number 0 is the default lane.
 func CPULanes(a Applied, dev string) map[int]string {
 	c := &check{a: a, now: &device.State{}}
 	out := map[int]string{}
@@ -112,9 +113,9 @@ func CPULanes(a Applied, dev string) map[int]string {
 	return out
 }
 
-// Traffic checks, for each lane, whether its packets were in the lane's places
-// (target) and no others were there (empty). It reports unknown if no packet
-// passed that could show it.
+// Traffic checks, for each lane, whether the lane's packets were in the lane's queues, processors
+// and class, and whether other packets were there. If no packet passed that could show it, the
+// finding is unknown.
 func Traffic(a Applied, w Watched) []Finding {
 	t := &traffic{check: &check{a: a, now: &device.State{}}, w: w}
 	named := Named(a, w.Device)
@@ -132,7 +133,7 @@ func Traffic(a Applied, w Watched) []Finding {
 			t.processors(l, cpus)
 		}
 		if link := t.link(l.Device); link != "" && named[l.Name] == "" {
-			// The watching program needs an Ethernet header there.
+			// The program that watches sent packets needs an Ethernet header.
 			if t.sends(l) || l.Class != "" {
 				t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device,
 					Part: device.PartMapper,
@@ -174,7 +175,7 @@ func Traffic(a Applied, w Watched) []Finding {
 	return t.out
 }
 
-// link returns the type of a device's link, "" for Ethernet.
+// link returns the type of the device's link, "" for Ethernet.
 func (t *traffic) link(dev string) string {
 	if t.a.State != nil {
 		if d := t.a.State.Device(dev); d != nil {
@@ -190,24 +191,25 @@ type traffic struct {
 	out []Finding
 }
 
-// A place is where a lane's packets should be, and no others.
+// A place is where all packets of a lane should be, and no other packets: queues, processors or a
+// class.
 type place struct {
 	part             device.Part
 	cells            []Cell
 	verb, in, noun   string
 	queues           []int // nil: a class
 	foreign, strayed string
-	// tolerant: TCP packets without data may be elsewhere. A packet that opens
-	// a connection, or answers for no socket or for one in TIME_WAIT, has no
-	// receive queue to follow.
+	// tolerant says that TCP packets without data may be in another place. Some of them have no
+	// receive queue to follow: a packet that opens a connection, and an answer for no socket or for
+	// one in TIME_WAIT.
 	tolerant bool
-	// unit is the name of an element of queues if they are not queues.
+	// unit is what an element of queues is, "" for a queue.
 	unit string
-	// lost counts packets of the lane that were counted in no place.
+	// lost is the number of packets of the lane that were counted in no place.
 	lost uint64
 }
 
-// inside reports whether a cell is in the lane's place.
+// inside reports whether the packets of a cell were in the lane's place.
 func (p place) inside(l plan.FittedLane, c Cell) bool {
 	if p.queues == nil {
 		return c.Class == l.Name
@@ -228,8 +230,8 @@ func (p place) name() string {
 // sends reports whether a lane has its own transmit queues.
 func (c *check) sends(l plan.FittedLane) bool { return c.follows(l) || c.classed(l) || c.chosen(l) }
 
-// leaves reports whether the card has HTB classes with their own transmit
-// queues, and returns the first queue that can be one.
+// leaves reports whether the card has a transmit queue for each HTB class. first is the lowest
+// queue that can be one of these.
 func (c *check) leaves(l plan.FittedLane) (first int, ok bool) {
 	if !slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		q, is := r.Last.(device.Qdisc)
@@ -246,10 +248,9 @@ func (c *check) leaves(l plan.FittedLane) (first int, ok bool) {
 	return rx, true
 }
 
-// leaf returns the transmit queue of a lane's HTB class: the one that most of
-// its packets left by. The kernel does not report the queue of a class, and it
-// changes when classes come and go. If no other lane's packets are there, the
-// queue is the lane's.
+// leaf returns the transmit queue of the lane's HTB class: the one by which most of its packets
+// left. The kernel does not report that queue, and it can change when classes are made or
+// removed. If packets of no other lane left by it, it is the lane's.
 func (t *traffic) leaf(l plan.FittedLane, first int) []int {
 	most, queues := uint64(0), []int{}
 	for _, c := range t.w.Sent {
@@ -260,9 +261,9 @@ func (t *traffic) leaf(l plan.FittedLane, first int) []int {
 	return queues
 }
 
-// follows reports whether packets of a lane leave by the transmit queue of their receive
-// queue (XPS by receive queue). It returns false if there are traffic classes: these choose
-// the lane's queues, and XPS only chooses among them.
+// follows reports whether the lane's packets leave by the transmit queue that belongs to their
+// receive queue (XPS by receive queue). It returns false if there are traffic classes: then the
+// class decides which queues are possible, and XPS only chooses among these.
 func (c *check) follows(l plan.FittedLane) bool {
 	return !c.classed(l) && slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		f, ok := r.Last.(device.File)
@@ -271,7 +272,7 @@ func (c *check) follows(l plan.FittedLane) bool {
 	})
 }
 
-// classed reports whether traffic classes have the transmit queues.
+// classed reports whether traffic classes (mqprio) divide the transmit queues.
 func (c *check) classed(l plan.FittedLane) bool {
 	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		q, ok := r.Last.(device.Qdisc)
@@ -279,8 +280,8 @@ func (c *check) classed(l plan.FittedLane) bool {
 	})
 }
 
-// chosen reports whether the classifier chooses the transmit queues of all
-// packets of a lane, with or without data, from a socket or not.
+// chosen reports whether the classifier chooses the transmit queue for all packets of the lane,
+// even for packets without data or without a socket.
 func (c *check) chosen(l plan.FittedLane) bool {
 	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		e, ok := r.Last.(device.FilterEntry)
@@ -288,7 +289,8 @@ func (c *check) chosen(l plan.FittedLane) bool {
 	})
 }
 
-// sums counts a lane's packets inside and outside its place, and foreign packets inside.
+// sums has the numbers of packets of one lane's place: the lane's packets inside (target) and
+// outside (strayed), and foreign packets inside.
 type sums struct {
 	target, strayed, bare, foreign, unread uint64
 	where, who                             []string
@@ -315,7 +317,7 @@ func (p place) sum(l plan.FittedLane) sums {
 	return s
 }
 
-// within returns the preposition for packets inside the place.
+// within returns the preposition for packets that are in the place.
 func (p place) within() string {
 	if p.in == "by" {
 		return "in"
@@ -341,7 +343,7 @@ func packets(n uint64) string {
 	return fmt.Sprintf("%d packets", n)
 }
 
-// place adds a lane's findings about one place.
+// place adds the findings about one place of the lane.
 func (t *traffic) place(l plan.FittedLane, p place) {
 	s := p.sum(l)
 	if p.lost > 0 {

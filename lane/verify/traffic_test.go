@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// said returns the printed findings about a lane's parts (none: all) after two seconds of
-// traffic.
+// said returns the printed findings about some parts of a lane, or about all if no part is given.
+// The traffic was watched for two seconds.
 func said(a verify.Applied, w verify.Watched, lane string, parts ...device.Part) string {
 	w.For = 2 * time.Second
 	var fs []verify.Finding
@@ -28,14 +28,14 @@ func said(a verify.Applied, w verify.Watched, lane string, parts ...device.Part)
 	return text(fs)
 }
 
-// text returns findings as they are printed.
+// text returns findings as WriteText prints them.
 func text(fs []verify.Finding) string {
 	var b bytes.Buffer
 	verify.WriteText(&b, fs)
 	return b.String()
 }
 
-// wantText compares with a literal that begins on the line after its quote.
+// wantText compares got with want. want may begin with an empty line.
 func wantText(t *testing.T, want, got string) {
 	t.Helper()
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got); diff != "" {
@@ -43,7 +43,7 @@ func wantText(t *testing.T, want, got string) {
 	}
 }
 
-// native changes the XDP programs to native mode.
+// native sets the mode of the XDP programs to native.
 func native(a verify.Applied) {
 	for i, r := range a.Owned {
 		if x, ok := r.Last.(device.XDP); ok {
@@ -74,8 +74,8 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// TestTraffic: the findings about watched traffic. Lane redis has queues 2-3
-// and class 1:10, web 4-6 and 1:11.
+// TestTraffic checks the findings about watched traffic. Lane redis has queues 2-3 and class
+// 1:10, lane web has queues 4-6 and class 1:11.
 func TestTraffic(t *testing.T) {
 	redis := func(n uint64) verify.Watched {
 		return verify.Watched{
@@ -168,8 +168,8 @@ unknown  lane redis on lane0, bandwidth: 2 packets were not looked at
 	}
 }
 
-// TestTrafficProcessors: the lanes are processors, made by XDP and a cpumap.
-// Both have processor 1, memcached only that.
+// TestTrafficProcessors: the lanes have processors, by XDP and a cpumap. Both lanes have
+// processor 1, which is memcached's only one.
 func TestTrafficProcessors(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -227,8 +227,8 @@ drift    lane memcached on lane0, steering: traffic
 	}
 }
 
-// TestTrafficChosen: a classifier that chooses the transmit queue does so for
-// packets without data too.
+// TestTrafficChosen: if the classifier chooses the transmit queue, it does so also for packets
+// without data.
 func TestTrafficChosen(t *testing.T) {
 	a, _ := emulated(t, "plain_two_lanes")
 	w := verify.Watched{Device: "lane0", Sent: []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2, Bare: 2}}}
@@ -238,8 +238,8 @@ func TestTrafficChosen(t *testing.T) {
 	}
 }
 
-// TestArrived: with generic XDP, packets are seen before the cpumap. Those
-// still in it are waited for.
+// TestArrived: with generic XDP, packets are counted before they enter the cpumap. Arrived is
+// false while packets are in it.
 func TestArrived(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -265,8 +265,8 @@ func TestArrived(t *testing.T) {
 	}
 }
 
-// TestTrafficWithoutEthernet: on a link without Ethernet headers, findings
-// about sent packets are unknown.
+// TestTrafficWithoutEthernet: on a link without Ethernet headers, findings about sent packets
+// must be unknown.
 func TestTrafficWithoutEthernet(t *testing.T) {
 	a, _ := emulated(t, "two_lanes_ipv6")
 	a.State.Device("lane0").LinkType = "infiniband"
@@ -280,7 +280,8 @@ func TestTrafficWithoutEthernet(t *testing.T) {
 	}
 }
 
-// TestTrafficFragments: fragments may belong to a lane, which cannot be known.
+// TestTrafficFragments: fragments may belong to a lane. That cannot be known, so the finding is
+// unknown.
 func TestTrafficFragments(t *testing.T) {
 	a, _ := emulated(t, "two_lanes_ipv6")
 	fs := verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Fragments: 7})
