@@ -128,8 +128,8 @@ func rollBack(t *testing.T, k *fakekernel.Kernel, j *journal.Journal) {
 	}
 }
 
-// wantLeft checks that undoing left only the object key, and that the error calls it another
-// program's (foreign) or not.
+// wantLeft checks that err names key as the only object that was not restored. foreign says
+// whether another program must be the reason.
 func wantLeft(t *testing.T, err error, key string, foreign bool) {
 	t.Helper()
 	left, ok := errors.AsType[apply.LeftError](err)

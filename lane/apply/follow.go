@@ -19,8 +19,9 @@ import (
 // A Finder finds a device or control group again, although its name may have changed. If a Kernel
 // is no Finder, apply assumes that names never change.
 type Finder interface {
-	// Called returns the present name of the device was, looked up by its interface number. It
-	// returns "" if another device has that number now, or none.
+	// Called returns the present name of the device that has the identity in was. It looks the
+	// device up by its interface number, and returns "" if another device has that number now, or
+	// none.
 	Called(was device.Link) (string, error)
 	// Find looks for the device in all network namespaces.
 	Find(was device.Link) (observe.Present, error)
@@ -195,7 +196,7 @@ func (f *follower) sameGroup(o device.Object) error {
 	return nil
 }
 
-// back returns o with its device's name in the journal, which is the name in as.
+// back returns o with the device name of as, which is the name in the journal.
 func (f *follower) back(o, as device.Object) device.Object {
 	if o == nil || len(f.names) == 0 {
 		return o

@@ -178,8 +178,8 @@ func TestRollbackLooksOnce(t *testing.T) {
 	}
 }
 
-// TestRollbackGoesOn: if one rule of a group cannot be removed, the others still are. Then
-// rollback tries the first one again.
+// TestRollbackGoesOn: if one rule of a group cannot be removed, rollback still removes the
+// others. Then it tries that rule again.
 func TestRollbackGoesOn(t *testing.T) {
 	k, j, rules := threeRules(t)
 	k.Inject(fakekernel.Fault{Write: 1, When: fakekernel.Before, Err: unix.EIO})

@@ -50,8 +50,8 @@ type Evictor interface {
 // because the kernel does so with the other object.
 func implicit(o device.Object) bool { return maker(o) != nil || queueDevice(o) != "" }
 
-// maker returns the object with which the kernel makes and removes o, at every change of that
-// object. It returns nil if there is none. Only the fields of the key are set.
+// maker returns the object that makes o: with every change of that object, the kernel makes or
+// removes o. It returns nil if there is none. Only the fields of the key are set.
 func maker(o device.Object) device.Object {
 	switch t := o.(type) {
 	case device.Thread:

@@ -57,7 +57,7 @@ type applierConfig struct {
 	Hang int
 	// Fail is the number of the write that fails, -1 for none.
 	Fail int
-	// Within is the time in which the guardian must be confirmed; 0: no guardian.
+	// Within is the time in which the apply must be confirmed; 0: no guardian.
 	Within time.Duration
 	// Linger keeps the process running after the apply.
 	Linger bool

@@ -289,7 +289,7 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 	return true, nil
 }
 
-// removed adds objects of other programs that were removed to the report.
+// removed adds to the report the objects of other programs that were removed.
 func (r *runner) removed(t *task, who []string) {
 	for _, w := range who {
 		r.report.Removed = append(r.report.Removed, t.key+": "+w)

@@ -46,8 +46,8 @@ func (r *reader) check() {
 	r.checkOverlaps()
 }
 
-// inherit copies the interrupt moderation settings that a lane does not have from those of
-// globals. adqsetup's files have settings for all applications in globals.
+// inherit copies an interrupt moderation setting from globals if the lane does not have it.
+// adqsetup's files have settings for all applications in globals.
 func inherit(m *intent.Moderation, from intent.Moderation) {
 	m.RxAdapt = cmp.Or(m.RxAdapt, from.RxAdapt)
 	m.TxAdapt = cmp.Or(m.TxAdapt, from.TxAdapt)

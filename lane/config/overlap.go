@@ -67,8 +67,8 @@ type roster struct {
 	byPort  map[uint16][]entry
 }
 
-// few is the largest number of entries that near returns all, because comparing them is faster
-// than sorting by port.
+// few is the number of entries up to which near returns all entries: comparing so few is faster
+// than sorting them by port.
 const few = 8
 
 func (r *roster) add(c entry) { r.entries = append(r.entries, c) }

@@ -74,7 +74,7 @@ const (
 // A Finding is a probe's answer and the evidence for it.
 type Finding struct {
 	Answer Answer `json:"answer"`
-	// Why is the kernel's message, or what the probe looked at.
+	// Why is the kernel's message, or a text about what the probe has looked at.
 	Why string `json:"why,omitempty"`
 	// Transient says that the probe failed for lack of memory or a similar
 	// reason. The next probe may have an answer.

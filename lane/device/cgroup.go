@@ -14,7 +14,8 @@ import (
 type CgroupClass struct {
 	// Cgroup is the path below the root of the unified hierarchy.
 	Cgroup string `json:"cgroup"`
-	// Priority is as in FilterEntry. "" means that niclane was killed while it made the object.
+	// Priority is a handle, like FilterEntry.Priority. "" means that niclane was killed while it
+	// made the object.
 	Priority string `json:"priority"`
 }
 
@@ -45,7 +46,7 @@ type CgroupPriority struct {
 	// Cgroup is the path relative to the root of the hierarchy with net_prio.
 	Cgroup string `json:"cgroup"`
 	Dev    string `json:"dev"`
-	// Priority is as in FilterEntry, but not 0.
+	// Priority is a handle, like FilterEntry.Priority, but never 0.
 	Priority string `json:"priority"`
 }
 

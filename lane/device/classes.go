@@ -13,7 +13,7 @@ type ClassLimits struct {
 	// them. Otherwise a class has only transmit queues.
 	Receive bool
 	// PowerOfTwo: each class's number of queues must be a power of two. Only the largest of these
-	// numbers may be another number.
+	// numbers may be any number.
 	PowerOfTwo bool
 	// FirstPowerOfTwo: the default class's number of queues must be a power of two, even if it is
 	// the largest.

@@ -16,6 +16,7 @@ func Equal(a, b Object) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// A comparer is a kind of object that compares itself. It has a reason: two values can look
-// different and mean the same, or there are thousands of objects and reflect.DeepEqual is slow.
+// A comparer is an object with its own comparison. There are two reasons for one: values can look
+// different and mean the same, or there are thousands of such objects and reflect.DeepEqual is
+// slow.
 type comparer interface{ equal(o Object) bool }

@@ -39,8 +39,8 @@ func clone(o Object) Object {
 	return o
 }
 
-// TestEqualTables checks that a table equals its repetition, because both lead packets to the
-// same queues.
+// TestEqualTables checks that an RSS table is equal to a longer one that repeats it: both lead
+// packets to the same queues.
 func TestEqualTables(t *testing.T) {
 	table := func(context int, queues ...int) RSSTable {
 		return RSSTable{Dev: "d0", Context: context, Queues: queues, Configured: context == 0}

@@ -6,9 +6,9 @@ package device
 // have to replace the root qdisc, and because the card's rounding of rates cannot be read back.
 type OffloadLimits struct {
 	Driver string // as ethtool -i names it
-	// Shares is the number of parts into which the card divides the parent's ceiling. It rounds a
-	// guarantee down to whole parts, at least 1. Classes that send at the same time share the link
-	// in proportion to their parts. 0: a guarantee is an absolute rate.
+	// Shares is the number of parts into which the card divides the parent's ceiling. The card
+	// rounds a guarantee down to whole parts, at least 1. Classes that send at the same time share
+	// the link in proportion to their parts. 0: a guarantee is an absolute rate.
 	Shares uint64
 	// CeilingUnit is in bit/s. The card rounds ceilings down to a multiple of it.
 	CeilingUnit uint64

@@ -67,8 +67,8 @@ func made(k kind) kind {
 	return k
 }
 
-// inState returns a kind with objects outside devices, or whose put changes more than one
-// device's objects of the kind.
+// inState returns a kind whose put needs the whole State: its objects are outside devices, or a
+// change of one also changes other objects.
 func inState[T Object](put func(s *State, o T, next Object), each func(s *State, yield func(Object))) kind {
 	var zero T
 	return kind{

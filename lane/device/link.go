@@ -31,14 +31,14 @@ func (d *Device) Link() Link {
 	return Link{Name: d.Name, Index: d.Index, Type: d.Type, MAC: d.MAC, PermMAC: d.PermMAC, Parent: d.Parent}
 }
 
-// Same reports whether l is the same device as was. Both were read in the same network namespace,
-// l later. The index is not enough, because a new device can get an old index (ip link add ...
-// index N).
+// Same reports whether l and was are the same device. Both were read in the same network
+// namespace, l later. The index is not enough, because a new device can get an old index (ip link
+// add ... index N).
 func (l Link) Same(was Link) bool {
 	return l.Index == was.Index && l.Type == was.Type && l.Parent == was.Parent && l.PermMAC == was.PermMAC
 }
 
-// SameElsewhere reports whether l is the same device as was, although its index or its network
+// SameElsewhere reports whether l and was are the same device, although its index or its network
 // namespace has changed. The hardware's original address decides. Without one, the present
 // address and the name or index must be equal: the present address alone is not unique, because
 // all slaves of a bond have the same one.
@@ -85,7 +85,7 @@ func DeviceOf(o Object) string {
 	return ""
 }
 
-// Renamed returns o for the device name to: only the device's name changes.
+// Renamed returns a copy of o with the device name to.
 func Renamed(o Object, to string) Object {
 	from := DeviceOf(o)
 	if from == "" || from == to {

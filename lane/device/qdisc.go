@@ -15,7 +15,7 @@ type Qdisc struct {
 	// Parent is "root", "clsact", or a class "1:10".
 	Parent string `json:"parent"`
 	Type   string `json:"type"` // "htb", "clsact", "pfifo", ...
-	// Handle is "1:". The plan chooses it; the kernel never does.
+	// Handle is the major number, such as "1:". The plan chooses it; the kernel never does.
 	Handle string `json:"handle"`
 	// DefaultClass is htb's default class, by minor number. It takes the packets that no filter or
 	// priority gives to another class.

@@ -103,7 +103,8 @@ func (t RSSTable) OfClasses(q Qdisc, queues int, there bool) RSSTable {
 	return t
 }
 
-// equalSpread reports whether ethtool -X makes this table with "start first equal n".
+// equalSpread reports whether ethtool -X makes this table with "start first equal n". If so, it
+// returns first and n.
 func equalSpread(table []int) (first, n int, ok bool) {
 	if len(table) == 0 {
 		return 0, 0, false

@@ -223,9 +223,8 @@ type Setting struct {
 type Queue struct {
 	ID   int    `json:"id"`
 	Type string `json:"type"` // "rx" or "tx"
-	// NAPI is the ID of the NAPI that polls it, 0 if the driver does not report
-	// it (netdev-genl queue-get; QuirkNAPIOrder lists drivers with a known
-	// order).
+	// NAPI is the ID of the NAPI that polls the queue. It is 0 if the driver does not report it
+	// (netdev-genl queue-get; QuirkNAPIOrder lists drivers with a known order).
 	NAPI uint32 `json:"napi,omitempty"`
 }
 
@@ -243,15 +242,15 @@ type NAPI struct {
 type IRQ struct {
 	Number int    `json:"number"`
 	Name   string `json:"name"` // from /proc/interrupts
-	// Queue is the channel that it serves according to its name, -1 if none.
+	// Queue is the channel that the interrupt serves, according to its name; -1 if none.
 	Queue int `json:"queue"`
 }
 
-// An OtherRule is a steering rule that a Match cannot describe. It takes a
-// place in the table, and niclane leaves it alone.
+// An OtherRule is a steering rule that a Match cannot describe. It uses a place in the card's
+// rule table. niclane does not change it.
 type OtherRule struct {
 	Location int `json:"location"`
-	// FlowType is the kernel's, without flags (linux/ethtool.h, *_FLOW).
+	// FlowType is the kernel's number of the flow type, without flags (linux/ethtool.h, *_FLOW).
 	FlowType int `json:"flowType"`
 }
 

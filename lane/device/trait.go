@@ -5,8 +5,8 @@ package device
 // This file has the properties that only some kinds of objects have. Each of these kinds defines
 // them next to its type.
 
-// Made reports whether writing o can create it and it can be removed. An object that cannot be
-// created is a setting of another object; it is absent only if that object is absent too.
+// Made reports whether niclane can create o by a write, and can remove it. An object that cannot
+// be created is a setting of another object; it is absent only if that object is absent too.
 func Made(o Object) bool {
 	t, table := o.(RSSTable)
 	return kinds[o.Kind()].made && !(table && t.Context == 0)

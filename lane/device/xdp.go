@@ -35,7 +35,7 @@ func (x XDP) commands(c Change) []string {
 	return one(fmt.Sprintf("ip link set dev %s %s object niclane.o section xdp", x.Dev, mode))
 }
 
-// putXDP also removes the contents of the program's maps.
+// putXDP sets or removes the XDP program. It also removes the contents of the program's maps.
 func (d *Device) putXDP(_ XDP, next Object) {
 	d.Programs = slices.DeleteFunc(slices.Clone(d.Programs), func(p Program) bool {
 		return p.Attach == AttachXDP || p.Attach == AttachXDPGeneric
@@ -61,7 +61,7 @@ func (d *Device) xdps(yield func(Object)) {
 type CPUQueue struct {
 	Dev string `json:"dev"`
 	CPU int    `json:"cpu"`
-	// Size is in packets (struct bpf_cpumap_val, qsize; at most 16384).
+	// Size is the queue's length in packets (struct bpf_cpumap_val, qsize; at most 16384).
 	Size int `json:"size"`
 }
 

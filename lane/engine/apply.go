@@ -22,8 +22,9 @@ type ApplyOptions struct {
 	Within time.Duration
 	// Wait says to wait until another apply has ended, or ctx ends.
 	Wait bool
-	// Keep does not accept other programs' changes: Compare still reports them as differences after
-	// this apply. Counters also continue.
+	// Keep says to keep other programs' changes visible: Compare still reports them as differences
+	// after this apply. Without Keep, the state after the apply is the new reference. With Keep,
+	// counters also continue.
 	Keep bool
 	// Planned, if not nil, is called with a plan that has steps, before the first step. If it
 	// returns an error, nothing is applied.
@@ -205,10 +206,10 @@ func headOf(here journal.Host, f *File, p *plan.Plan) journal.Head {
 	}
 }
 
-// unchanged writes a journal for a plan without steps if the plan has news for it. Objects that
-// are absent and unwanted leave the records, so that verify and rollback no longer report them.
-// Another list of Sharing slaves is also recorded: a change of the slaves can leave all rates as
-// they are, for example those of a card's traffic classes.
+// unchanged writes a journal for a plan without steps, if there is something new to record.
+// Objects that are absent and unwanted leave the records, so that verify and rollback no longer
+// report them. Another list of Sharing slaves is also recorded: a change of the slaves can leave
+// all rates as they are, for example those of a card's traffic classes.
 func (e *Engine) unchanged(s *journal.Store, h journal.Head) error {
 	if len(h.Plan.Forget) == 0 && len(h.Plan.Sharing) == 0 {
 		return nil

@@ -20,8 +20,8 @@ type Comparison struct {
 }
 
 // Compare compares applied lanes with the kernel. of is a lanes file, or a device that a file
-// governs, or "" for all. No other process can apply during that time. Before Compare releases
-// the lock, it calls also (if not nil) with each comparison that is of this boot.
+// governs, or "" for all. No other process can apply during that time. If the function also is
+// not nil, Compare calls it for each comparison of this boot, before it releases the lock.
 func (e *Engine) Compare(ctx context.Context, of string, also func(i int, c *Comparison)) ([]Comparison, error) {
 	lock, err := e.lock(ctx, false)
 	if err != nil {

@@ -50,7 +50,7 @@ type snapshot struct {
 	journal         stamp
 }
 
-// A stamp identifies a journal and its generation.
+// A stamp identifies one apply: the lanes file, its generation and the time.
 type stamp struct {
 	name       string
 	generation int

@@ -98,7 +98,7 @@ func decodeFirst(line string) (size int, sum string, err error) {
 // errNoPlan is the error for a head without a plan.
 var errNoPlan = errors.New("no plan")
 
-// decode reads the head with its records and steps.
+// decode reads the head, with its records and steps, from its bytes in the file.
 func (h *Head) decode(b []byte) error {
 	body, lines, _ := bytes.Cut(b, []byte("\n"))
 	if err := json.Unmarshal(body, h); err != nil {

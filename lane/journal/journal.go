@@ -74,7 +74,7 @@ func (j *Journal) Restore(key string) error { return j.record(event{verb: restor
 // has confirmed its removal.
 func (j *Journal) Restored(key string) error { return j.record(event{verb: restoreDone, key: key}) }
 
-// End records that all steps of the plan were made.
+// End records that the apply has ended and that all its steps were made.
 func (j *Journal) End() error { return j.record(event{verb: ended}) }
 
 // Ended reports whether all steps of the plan were made.

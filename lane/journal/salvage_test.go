@@ -25,7 +25,8 @@ func keysOf(records []journal.Record) []string {
 	return out
 }
 
-// TestDamagedProgress: every step counts as made, except those whose undo was recorded.
+// TestDamagedProgress: if a progress line cannot be read, every step counts as made, except those
+// whose undo was recorded.
 func TestDamagedProgress(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "s"), here)
 	j := begin(t, s, head(steps(step(nil, class("1:1", 8)), step(nil, class("1:2", 8)), step(nil, class("1:3", 8)))))

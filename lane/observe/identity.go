@@ -73,8 +73,8 @@ type Present struct {
 	Netns string
 }
 
-// Here returns the present name of the device was in this network namespace, "" if the device is
-// not here.
+// Here returns the present name of the device that has the identity in was. It returns "" if the
+// device is not in this network namespace.
 func (f *Finder) Here(was device.Link) (string, error) {
 	l, err := f.Link(was.Index)
 	if err == nil && l.Same(was) {
@@ -87,8 +87,8 @@ func (f *Finder) Here(was device.Link) (string, error) {
 	return called(here, was), err // the device may have left the namespace and come back with another index
 }
 
-// Find looks for the device was: first in this network namespace, then in all others that are
-// mounted or that a process is in.
+// Find looks for the device that has the identity in was: first in this network namespace, then
+// in all others that are mounted or that a process is in.
 func (f *Finder) Find(was device.Link) (Present, error) {
 	if name, err := f.Here(was); name != "" || err != nil {
 		return Present{Name: name}, err
@@ -96,7 +96,7 @@ func (f *Finder) Find(was device.Link) (Present, error) {
 	return elsewhere(was)
 }
 
-// called returns the name of the link that is the device was, "" if none is.
+// called returns the name of the link that has the identity in was, "" if none has.
 func called(links []device.Link, was device.Link) string {
 	for _, l := range links {
 		if l.SameElsewhere(was) {

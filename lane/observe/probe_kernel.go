@@ -86,8 +86,8 @@ func unanswered(err error) device.Finding {
 	return f
 }
 
-// doubt returns an error if a capability is unknown for a transient reason. With the capability,
-// the plan could be another one.
+// doubt returns an error if a capability is unknown for a transient reason. If the probe had an
+// answer, the plan could be another one.
 func doubt(where string, caps device.Capabilities) error {
 	for _, c := range slices.Sorted(maps.Keys(caps)) {
 		if caps[c].Transient {
@@ -98,8 +98,8 @@ func doubt(where string, caps device.Capabilities) error {
 	return nil
 }
 
-// answer returns the finding for the result of a probe. Only the errnos in no mean that the
-// answer is no.
+// answer returns the finding for the result of a probe. The answer is "no" only if err is in the
+// list no.
 func answer(err error, yes string, no ...error) device.Finding {
 	if err == nil {
 		return device.Finding{Answer: device.Yes, Why: yes}

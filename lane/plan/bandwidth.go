@@ -43,8 +43,8 @@ func asked(lanes []*deviceLane) (out []string) {
 	return out
 }
 
-// tooLittle returns the bandwidth mechanisms that lack a kind of bandwidth that the lanes ask
-// for. The map has the mechanism's name and the reason.
+// tooLittle returns the bandwidth mechanisms that do not give all kinds of bandwidth that the
+// lanes ask for. The map's key is the mechanism's name, its value the reason.
 func (f *fit) tooLittle(lanes []*deviceLane) map[string]string {
 	why := map[string]string{}
 	for _, e := range catalogue() {
@@ -204,7 +204,7 @@ func (f *fit) wantFair(l *deviceLane) {
 	f.want(q, device.PartBandwidth, cause, "fair queueing among "+flows)
 }
 
-// fifoLimit is the length of a lane's FIFO in packets, at least: the kernel's
+// fifoLimit is the smallest length of a lane's FIFO in packets: the kernel's
 // DEFAULT_TX_QUEUE_LEN.
 const fifoLimit = 1000
 
@@ -224,9 +224,9 @@ func (f *fit) wantFIFO(l *deviceLane) {
 	f.want(q, device.PartBandwidth, l.Path, fmt.Sprintf("lane %s: a FIFO of %d packets: %s", l.Name, fifoLimit, why))
 }
 
-// wantTxQueueLen changes a txqueuelen of 0 to the kernel's default. The kernel itself would do so
-// with the first qdisc of a device without a queue (net/sched/sch_api.c: qdisc_create). As a step
-// of the plan, rollback undoes it.
+// wantTxQueueLen changes a txqueuelen of 0 to the kernel's default. The kernel would do so by
+// itself with the first qdisc of a device without a queue (net/sched/sch_api.c: qdisc_create). As
+// this is a step of the plan, rollback restores the 0.
 func (f *fit) wantTxQueueLen() {
 	file := device.File{Path: "/sys/class/net/" + f.dev.Name + "/tx_queue_len", Format: device.FileText,
 		Value: strconv.Itoa(fifoLimit)}
@@ -276,10 +276,10 @@ func (f *fit) wantHTB(lanes []*deviceLane) {
 	f.noteUnguaranteed(lanes)
 }
 
-// noteUnguaranteed adds a note about lanes without a guarantee: the default lane can fill the
-// link with the rate that is guaranteed to no lane, and then they keep little. HTB serves classes
-// within their rate before classes that borrow, regardless of rank (net/sched/sch_htb.c:
-// htb_dequeue_tree).
+// noteUnguaranteed adds a note about lanes without a guarantee. The default lane has the rate
+// that is guaranteed to no other lane. If it fills the link with that, such lanes keep little:
+// HTB serves classes within their rate before classes that borrow, regardless of rank
+// (net/sched/sch_htb.c: htb_dequeue_tree).
 func (f *fit) noteUnguaranteed(lanes []*deviceLane) {
 	if f.guarantee(lanes[0]) > 0 {
 		return

@@ -22,7 +22,8 @@ type group struct {
 	sharing []string
 }
 
-// groupOf returns the group of the named devices.
+// groupOf returns the link rates of the named devices, with their sums if they are slaves of a
+// bond.
 func groupOf(in *intent.Intent, st *device.State, names []string) group {
 	g := group{link: map[string]uint64{}}
 	var fastest uint64

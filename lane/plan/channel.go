@@ -135,7 +135,7 @@ func (f *fit) ofCard(q *device.Qdisc, lanes []*deviceLane) {
 	q.MaxRates = rates(f.ceiling, "ceiling")
 }
 
-// mqprioWanted reports whether f.wants has an mqprio already.
+// mqprioWanted reports whether an mqprio is in the plan already.
 func (f *fit) mqprioWanted() bool {
 	for _, w := range f.wants {
 		if q, ok := w.Object.(device.Qdisc); ok && q.Type == "mqprio" {

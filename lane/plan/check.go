@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// checkParts reports parts of the lanes for which this device has no mechanism, and forced names
-// that are no parts.
+// checkParts reports an error for each part that the lanes need and for which this device has no
+// mechanism. It also reports keys of force that are no parts.
 func (f *fit) checkParts(lanes []*deviceLane) {
 	for name := range f.in.Group.Force {
 		if Mechanisms(device.Part(name)) == nil {

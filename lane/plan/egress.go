@@ -22,9 +22,9 @@ const (
 	EgressProgram = "niclane_egress"
 )
 
-// wantXPS makes XPS keep traffic on its lane's transmit queues. A packet leaves on the queue of
-// the lane that received its flow. A packet without a receive queue leaves on a queue of the
-// default lane.
+// wantXPS sets XPS so that each lane's traffic stays on the lane's transmit queues. A packet
+// leaves on the transmit queue that belongs to its flow's receive queue. A packet without a
+// receive queue leaves on a queue of the default lane.
 func (f *fit) wantXPS(lanes []*deviceLane, total int) {
 	if !f.uses(device.PartMapper, ByXPSRxqs) {
 		return
@@ -228,7 +228,7 @@ func (f *fit) wantNoXPS(why string, paired []device.File) {
 	}
 }
 
-// wantedClasses returns the IDs of the HTB classes in f.wants.
+// wantedClasses returns the IDs of the HTB classes that are in the plan so far.
 func (f *fit) wantedClasses() (ids []string) {
 	for _, w := range f.wants {
 		if c, ok := w.Object.(device.Class); ok {

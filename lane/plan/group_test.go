@@ -16,7 +16,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// twins returns the recorded emulated card twice, as lane0 and lane1. Both are slaves of bond0.
+// twins returns a state with two devices, lane0 and lane1: both are copies of the recorded
+// emulated card and slaves of bond0.
 func twins(t *testing.T) *device.State {
 	t.Helper()
 	text, err := os.ReadFile("testdata/emulated.json")
@@ -39,8 +40,8 @@ func twins(t *testing.T) *device.State {
 	return st
 }
 
-// TestGroup: on each of several devices, or slaves of a bond, a lane is made in the same way, and
-// is later removed.
+// TestGroup: if a lane spans several devices, or slaves of a bond, the plan must make it in the
+// same way on each of them, and must remove it from each.
 func TestGroup(t *testing.T) {
 	for name, globals := range map[string]string{"list": "dev: [lane0, lane1]", "bond": "bond: bond0"} {
 		t.Run(name, func(t *testing.T) {

@@ -50,8 +50,8 @@ func (p *deviceLane) fifo() int {
 	return 48 - rank(p)
 }
 
-// scheduling returns policy, priority and nice value of the lane's polling threads; how is the
-// same as text.
+// scheduling returns policy, priority and nice value of the lane's polling threads. how describes
+// them as text.
 func (p *deviceLane) scheduling() (policy string, priority, nice int, how string) {
 	priority = p.Poller.Priority
 	if p.Poller.Policy == intent.PolicyRank {
@@ -199,10 +199,10 @@ func (f *fit) sumText(first int) string {
 	return s
 }
 
-// maxQueues returns how many queues the device can have with the kind of channels that it had
-// before niclane: combined or separate. niclane never changes the kind. The driver's maxima of
-// the two kinds are alternatives and do not add up (bnxt, ionic, nfp, fbnic: max_rx, max_tx and
-// max_combined each count all queues).
+// maxQueues returns how many queues the device can have. It counts channels of the kind that the
+// device had before niclane, combined or separate: niclane never changes the kind. The driver's
+// maxima of the two kinds are alternatives and do not add up (bnxt, ionic, nfp, fbnic: max_rx,
+// max_tx and max_combined each count all queues).
 func (f *fit) maxQueues() int {
 	m := f.dev.MaxChannels
 	if m == nil || f.dev.Channels == nil {

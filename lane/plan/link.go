@@ -55,8 +55,8 @@ func (f *fit) noteSpeed(lanes []*deviceLane) {
 	}
 }
 
-// hint returns the end of a message that a rate exceeds the link's: it says that the driver made
-// up the link's rate. It is "" if the driver did not.
+// hint returns text for the end of an error message about a rate above the link's rate. It says
+// that the driver made up the link's rate; it is "" if the driver did not.
 func (f *fit) hint() string {
 	if q, ok := f.invented(); ok {
 		return fmt.Sprintf("; the driver %s makes that rate up: give link-rate", q.Driver)

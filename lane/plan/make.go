@@ -57,7 +57,7 @@ func (f *fit) want(o device.Object, part device.Part, cause, reason string) {
 	f.wants = append(f.wants, want{Object: o, part: part, cause: cause, reason: reason})
 }
 
-// wantAbsent adds a want that an object should not exist.
+// wantAbsent adds the removal of an object to the plan.
 func (f *fit) wantAbsent(o device.Object, part device.Part, cause, reason string) {
 	f.wants = append(f.wants, want{Object: o, absent: true, part: part, cause: cause, reason: reason})
 }
@@ -131,8 +131,8 @@ func groundOf(st *device.State, devices []string) Ground {
 	return g
 }
 
-// merge adds f's wants to the wants of the group's earlier devices. at maps a key to its index in
-// wants. Several devices can want the same object of the host; it is then in wants once.
+// merge adds the wants of f to those of the group's earlier devices. at maps a key to its index
+// in wants. Several devices can want the same object of the host; then wants has it once.
 func (f *fit) merge(wants []want, at map[string]int) []want {
 	if len(wants) == 0 {
 		wants = f.wants[:0] // reuse the array: no want moves to a later index

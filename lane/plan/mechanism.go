@@ -71,7 +71,8 @@ type candidate struct {
 	with map[device.Part][]string
 }
 
-// always returns a test that allows a mechanism without requirements. good is the reason.
+// always returns a test function that allows a mechanism on every machine. good is the reason
+// that it gives.
 func always(good string) func(*device.State, *device.Device) (bool, string) {
 	return func(*device.State, *device.Device) (bool, string) { return true, good }
 }
@@ -153,8 +154,8 @@ func queueSets(names ...string) map[device.Part][]string {
 	return map[device.Part][]string{device.PartQueueSet: names}
 }
 
-// needs returns a test for capabilities. It uses the device's finding for a capability, otherwise
-// the kernel's. If all answers are yes, the reason is good.
+// needs returns a function that tests capabilities. For each, it uses the device's finding,
+// otherwise the kernel's. If all answers are yes, the reason is good.
 func needs(good string, caps ...device.Capability) func(*device.State, *device.Device) (bool, string) {
 	return func(st *device.State, d *device.Device) (bool, string) {
 		for _, c := range caps {
@@ -220,8 +221,8 @@ func singleQueue(st *device.State, d *device.Device) (bool, string) {
 	return true, "each rule leads to one queue, which the default table leaves out"
 }
 
-// rules tests whether the card accepts steering rules, at least after rx-ntuple-filter is turned
-// on.
+// rules tests whether the card accepts steering rules, if necessary after rx-ntuple-filter is
+// turned on.
 func rules(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapRules)(st, d); !ok {
 		return false, why
@@ -396,8 +397,8 @@ func (c candidate) unknown(st *device.State, d *device.Device) (what string) {
 	return what
 }
 
-// goesWith is the start of a reason: the mechanism is not compatible with the one of an earlier
-// part.
+// goesWith is the start of a reason for a rejection: the mechanism needs another mechanism than
+// the one that an earlier part has.
 const goesWith = "goes with "
 
 func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string,

@@ -163,7 +163,7 @@ func (f *fit) pairs(lanes []*deviceLane) (files []device.File) {
 	return files
 }
 
-// setByOthers reports whether a mask file was not empty before niclane.
+// setByOthers reports whether a mask file had a value other than 0 before niclane first wrote it.
 func (f *fit) setByOthers(path string) bool {
 	now, ok := f.st.Files[path]
 	if !ok {

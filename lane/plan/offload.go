@@ -123,8 +123,8 @@ func (f *fit) offloadRates(lanes []*deviceLane, root uint64) []uint64 {
 	return rates
 }
 
-// wantOffloaded adds a want for an HTB class of the card. While the kernel makes such a class, it
-// stops all queues of the device (net/sched/sch_htb.c: htb_graft_helper).
+// wantOffloaded adds an HTB class of the card to the plan. While the kernel makes such a class,
+// it stops all queues of the device (net/sched/sch_htb.c: htb_graft_helper).
 func (f *fit) wantOffloaded(id, parent string, rate, ceil uint64, cause, reason string) {
 	c := device.Class{
 		Dev: f.dev.Name, ID: id, Parent: parent, Rate: rate, Ceil: ceil, Burst: f.burst(rate), CBurst: f.burst(ceil),
@@ -135,8 +135,8 @@ func (f *fit) wantOffloaded(id, parent string, rate, ceil uint64, cause, reason 
 	})
 }
 
-// wantRoot adds a want for a root htb qdisc. If there is a different one already, it reports an
-// error: the kernel cannot change it.
+// wantRoot adds a root htb qdisc to the plan. If the device has a different one already, it
+// reports an error: the kernel cannot change it.
 func (f *fit) wantRoot(q device.Qdisc, reason string) {
 	if now, there := f.present[q.Key()].(device.Qdisc); there && !device.Equal(now, q) {
 		if r, ours := f.owned[q.Key()]; ours {

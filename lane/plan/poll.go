@@ -117,9 +117,9 @@ func (f *fit) wantUnthreaded(l *deviceLane, q int) {
 		fmt.Sprintf("queue %d of lane %s is polled in softirq", q, l.Name))
 }
 
-// napi returns the configuration of a queue's NAPI, from an earlier want or from the device. The
-// caller changes it and wants it. If the queue has no NAPI, napi reports an error for lane l, or
-// none if l is nil.
+// napi returns the configuration of a queue's NAPI, as it is planned so far, otherwise as the
+// device has it. The caller changes it and adds it to the plan. If the queue has no NAPI, napi
+// reports an error for lane l, or none if l is nil.
 func (f *fit) napi(l *deviceLane, q int) (device.NAPIConfig, bool) {
 	key := device.NAPIConfig{Dev: f.dev.Name, Queue: q}.Key()
 	for _, w := range f.wants {
@@ -301,8 +301,8 @@ func (f *fit) wantNAPIModeration(l *deviceLane) {
 	}
 }
 
-// replace changes the want for an object, so that each object has only one step. If there is no
-// want for it, replace adds one.
+// replace changes the planned value of an object, so that the object has only one step. If the
+// object is not in the plan yet, replace adds it.
 func (f *fit) replace(o device.Object, part device.Part, cause, reason string) {
 	for i := range f.wants {
 		if w := &f.wants[i]; w.Key() == o.Key() {

@@ -247,7 +247,7 @@ func (p *deviceLane) spinning() (policy string, priority, nice int, how string) 
 	return "other", 0, p.Poller.Nice, fmt.Sprintf("nice %d", p.Poller.Nice)
 }
 
-// wantOwnPollers adds wants for the processes of niclane that poll a lane's queues.
+// wantOwnPollers adds niclane's own poller processes for a lane's queues to the plan.
 func (f *fit) wantOwnPollers(l *deviceLane) {
 	var pollers []device.Poller
 	var how string

@@ -36,8 +36,8 @@ func (f *fit) redirects() bool {
 	return f.uses(device.PartQueueSet, ByCpumap) || f.uses(device.PartQueueSet, ByCpumapGeneric)
 }
 
-// cpumap returns a test whether XDP in the given mode ("native" or "generic") and a cpumap can
-// make lanes.
+// cpumap returns a function that tests whether XDP in the given mode ("native" or "generic") and
+// a cpumap can make lanes.
 func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 	return func(st *device.State, d *device.Device) (bool, string) {
 		caps, good := []device.Capability{device.CapCPUMap},

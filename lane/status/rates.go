@@ -71,8 +71,9 @@ type Row struct {
 	Rx         *Rate    `json:"rx,omitempty"`
 	Tx         *Rate    `json:"tx,omitempty"`
 	Interrupts *float64 `json:"interruptsPerSecond,omitempty"`
-	// Poller polls the queue or works on the processor. It is nil if there is none or if it is not
-	// known. For lanes that have processors instead of receive queues, queues have none.
+	// Poller is what polls the queue, or works on the processor. It is nil if there is none or if it
+	// is not known. It is also nil for the queues of a lane that has processors instead of receive
+	// queues.
 	Poller *Poller `json:"poller,omitempty"`
 }
 

@@ -15,7 +15,7 @@ import (
 // Answered returns the number of packets that the other host has answered.
 func (p Probe) Answered() int { return p.Accepted + p.Refused }
 
-// what describes the packets of a probe.
+// what returns text that describes the packets of a probe.
 func (p Probe) what() string {
 	if p.Match == nil {
 		return "traffic that no lane matches"

@@ -213,8 +213,8 @@ func (c *check) repair(want, found device.Object) string {
 	return c.apply()
 }
 
-// folded returns the findings without those that have another finding as their cause. The cause
-// names them.
+// folded returns the findings without those that are only a consequence of another finding. The
+// other finding has their keys in With.
 func (c *check) folded() []Finding {
 	at := map[string]int{}
 	for i, f := range c.found {

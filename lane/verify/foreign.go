@@ -48,8 +48,8 @@ func (c *check) foreign() {
 	c.programs()
 }
 
-// changed handles an object that niclane has not written, that existed right after the apply, and
-// that has another value now.
+// changed adds a finding for an object that niclane has not written, that existed right after the
+// apply, and that has another value now.
 func (c *check) changed(was, now device.Object) {
 	c.confined(was, now)
 	lane := c.laneOf(was, "")
@@ -65,8 +65,8 @@ func (c *check) changed(was, now device.Object) {
 	c.found = append(c.found, f)
 }
 
-// confined handles a control group whose processors were those of a lane before the apply, and
-// are others now. Whether the lanes file asks for that is not recorded.
+// confined adds a finding if a control group had a lane's processors before the apply, and has
+// others now. The journal does not say whether the lanes file asks for that.
 func (c *check) confined(was, now device.Object) {
 	f, is := was.(device.File)
 	if !is || now == nil || path.Base(f.Path) != "cpuset.cpus" {
@@ -160,8 +160,8 @@ func (c *check) undo(was device.Object) string {
 	return c.apply()
 }
 
-// came handles an object of another program that did not exist right after the apply, or of which
-// that is not known.
+// came adds a finding for an object of another program that breaks a lane. The object did not
+// exist right after the apply, or it is not known whether it did.
 func (c *check) came(o device.Object) {
 	dev := c.deviceOf(o)
 	if !slices.Contains(c.deviceNames(), dev) {
@@ -274,9 +274,9 @@ func (c *check) classifier(dev string) (device.Filter, bool) {
 	return device.Filter{}, false
 }
 
-// cameFilter handles another program's filter at egress. The kernel runs filters in the order of
-// their preferences. Of BPF filters with the same preference, the newest runs first (cls_bpf.c,
-// cls_bpf_change: list_add_rcu).
+// cameFilter adds a finding if another program's egress filter runs before niclane's. The kernel
+// runs filters in the order of their preferences. Of BPF filters with the same preference, the
+// newest runs first (cls_bpf.c, cls_bpf_change: list_add_rcu).
 func (c *check) cameFilter(key string, pref uint16, program, dev string) {
 	own, ok := c.classifier(dev)
 	if !ok || slices.ContainsFunc(c.found, func(f objectFinding) bool { return f.Key == key }) {

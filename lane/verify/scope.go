@@ -116,8 +116,8 @@ func (c *check) redirects(dev string) bool {
 	return ours
 }
 
-// lane returns the name of the first lane on the device for which is returns true, "" if there is
-// none.
+// lane returns the name of the first lane on the device for which the function is returns true,
+// "" if there is none.
 func (c *check) lane(dev string, is func(plan.FittedLane) bool) string {
 	for _, l := range c.a.Lanes {
 		if l.Device == dev && is(l) {

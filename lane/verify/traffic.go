@@ -36,8 +36,8 @@ type Watched struct {
 
 // A Cell counts the packets of one lane in one queue, processor or class.
 type Cell struct {
-	// Lane is the lane to which the packets belong by their fields. It is "" for none, and
-	// LaneUnread if the fields could not be read.
+	// Lane is the lane to which the packets belong, according to their headers. It is "" for none,
+	// and LaneUnread if the headers could not be read.
 	Lane string `json:"lane"`
 	// Queue is the number of the queue or processor.
 	Queue int `json:"queue"`
@@ -317,7 +317,8 @@ func (p place) sum(l plan.FittedLane) sums {
 	return s
 }
 
-// within returns the preposition for packets that are in the place.
+// within returns the preposition for a message about packets in this place: they "left by" a
+// queue, but are "in" it.
 func (p place) within() string {
 	if p.in == "by" {
 		return "in"
