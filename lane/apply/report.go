@@ -22,7 +22,7 @@ type Report struct {
 	Undone []string `json:"undone,omitempty"`
 	// Gone are objects that no longer exist, alone or with their device. Nothing is left to restore.
 	Gone []string `json:"gone,omitempty"`
-	// Left are objects that do not have their value from before niclane.
+	// Left are objects that were not restored to their value from before niclane.
 	Left []Left `json:"left,omitempty"`
 	// Removed are objects of other programs that were removed because of Options.Force.
 	Removed []string `json:"removed,omitempty"`

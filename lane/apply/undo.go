@@ -296,8 +296,8 @@ func (r *runner) removed(t *task, who []string) {
 	}
 }
 
-// others returns those texts of who that describe objects of other programs. who are the objects
-// that depend on o.
+// others returns the objects that depend on o and are not niclane's. who describes all objects
+// that depend on o, each by a text.
 func (r *runner) others(o device.Object, who []string) []string {
 	if len(who) == 0 {
 		return nil

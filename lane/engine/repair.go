@@ -210,8 +210,8 @@ func pieces(v *View, leave func(key string) bool) [][]plan.Step {
 	return out
 }
 
-// taken reports whether the object now is another program's and is in the place of last, so that
-// last cannot be made.
+// taken reports whether now is an object of another program in the place of niclane's object
+// last. Then last cannot be made.
 func taken(now, last device.Object) bool {
 	switch o := last.(type) {
 	case device.Qdisc:
@@ -269,7 +269,7 @@ func (e *Engine) Release(name string, missing []verify.Finding) (released []stri
 	return released, err
 }
 
-// unpolled reports whether the poller for a NAPI's queue is among the missing ones.
+// unpolled reports whether the poller of a NAPI's queue is one of the missing pollers.
 func unpolled(records []journal.Record, n device.NAPIConfig, missing []verify.Finding) bool {
 	for _, r := range records {
 		p, ok := r.Last.(device.Poller)

@@ -65,7 +65,8 @@ func linkOf(in *intent.Intent, d *device.Device) uint64 {
 }
 
 // share returns the sum of the links that share the lanes' rates with d. For a slave that the
-// bond does not send on, it is the sum of all slaves, so that the slave has rates for later.
+// bond does not send on, it is the sum of all slaves: such a slave has rates too, for the time
+// when the bond sends on it again.
 func (g group) share(d *device.Device) uint64 {
 	if d.Idle {
 		return g.all

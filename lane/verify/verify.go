@@ -66,7 +66,7 @@ type Applied struct {
 	State *device.State
 }
 
-// Found returns the number of findings with a severity.
+// Found returns the number of findings with the severity s.
 func Found(fs []Finding, s Severity) int {
 	n := 0
 	for _, f := range fs {
