@@ -9,13 +9,14 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// A variantText is a variant as read, with the positions of its lanes' texts.
+// A variantText is a variant as read from the file, with the positions of its lanes texts.
 type variantText struct {
 	Variant
 	laneTexts
 }
 
-// laneTexts are the positions of a variant's lanes, for the lines of their errors.
+// laneTexts are the positions of a variant's two lanes texts. Errors in these texts are reported
+// with their lines.
 type laneTexts struct{ server, client y.Value }
 
 func variantKeys() []y.Key[variantText] {
@@ -60,7 +61,8 @@ func variantKeys() []y.Key[variantText] {
 	}
 }
 
-// lanesKey keeps the position of the text.
+// lanesKey returns a key for the text of a lanes file. set gets the text and its position in the
+// experiment file.
 func lanesKey(name, doc string, set func(*variantText, string, y.Value)) y.Key[variantText] {
 	text := y.Text("the text of a lanes file, under "+name+": |", 64<<10)
 	k := y.Of(name, text, "no lanes", doc, func(*variantText, string) {})

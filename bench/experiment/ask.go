@@ -8,7 +8,7 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// serverPorts are the ports of servers, unless the file gives others.
+// serverPorts are the default ports of servers, by protocol.
 var serverPorts = map[string]int{
 	ProtocolMemcached: 11211, ProtocolHTTP: 80, ProtocolHTTPS: 443, ProtocolRESP: 6379, ProtocolAerospike: 3000,
 }

@@ -12,7 +12,7 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// needOf reports the missing keys of one section.
+// needOf reports the required keys that one section lacks.
 func (r *reader) needOf(all []section, ref, path string) {
 	if path != "" && (!r.Given(path) || slices.Contains(r.broken, path)) {
 		return
@@ -26,7 +26,7 @@ func (r *reader) needOf(all []section, ref, path string) {
 	}
 }
 
-// require reports the missing keys.
+// require reports the required keys that any section of the file lacks.
 func (r *reader) require() {
 	all := sections()
 	need := func(ref, path string) { r.needOf(all, ref, path) }
@@ -58,8 +58,8 @@ func (r *reader) require() {
 	list("goal", "goals", len(r.e.Goals))
 }
 
-// fine reports whether the values at the paths, and everything below them, were read without
-// error: only then can they be checked against other keys.
+// fine reports whether the values at the paths, and all values inside them, were read without
+// error. Only such values can be checked against other keys.
 func (r *reader) fine(paths ...string) bool {
 	in := func(outer, inner string) bool {
 		rest, ok := strings.CutPrefix(inner, outer)
@@ -70,7 +70,7 @@ func (r *reader) fine(paths ...string) bool {
 	})
 }
 
-// refuse reports keys that are given but mean nothing because of why.
+// refuse reports each of the keys that is given. why says which other setting excludes them.
 func (r *reader) refuse(why string, paths ...string) {
 	for _, p := range paths {
 		if r.Given(p) && r.fine(p) {
@@ -95,7 +95,7 @@ func (r *reader) check() {
 	r.checkGates()
 }
 
-// checkTime refuses a time limit shorter than the windows alone.
+// checkTime refuses a time limit that is shorter than the sum of all windows.
 func (r *reader) checkTime() {
 	if len(r.Errors()) == 0 {
 		if least, _ := Estimate(&r.e); least > r.e.TimeLimit {
@@ -111,8 +111,8 @@ func (r *reader) checkWhere() {
 	}
 }
 
-// enough refuses a percentile for which the windows have too few requests. In a closed loop the
-// rate is not known beforehand.
+// enough refuses a percentile if the windows together have too few requests for it. It checks open
+// loops only: in a closed loop the rate is not known in advance.
 func (r *reader) enough(path string, p float64, rate int) {
 	l := r.e.Load
 	if !r.fine(path, "load", "repeats") || p == 0 || rate == 0 || l.Mode != Open {
@@ -125,7 +125,7 @@ func (r *reader) enough(path string, p float64, rate int) {
 	}
 }
 
-// lowest is the lowest rate that repeats measure, 0 if not known.
+// lowest returns the lowest rate that the repeats measure; 0 if not known.
 func (r *reader) lowest() int {
 	if len(r.e.Load.Rates) > 0 {
 		return r.e.Load.Rates[0]
@@ -156,7 +156,7 @@ func (r *reader) checkRepeats() {
 	r.enough("repeats.until", p.Until.Percentile, r.lowest())
 }
 
-// longestSearch is the maximum length of a search window, ns.
+// longestSearch is the maximum length of a search window, in ns.
 const longestSearch = int64(10 * time.Minute)
 
 func (r *reader) checkSearch() {
@@ -227,7 +227,7 @@ func (r *reader) checkSweep() {
 	}
 }
 
-// item is the path of item i of a value that may be a list.
+// item returns the path of item i if the value at path is a list, else path.
 func item(r *reader, path string, i int) string {
 	if p := fmt.Sprintf("%s[%d]", path, i); r.Given(p) {
 		return p

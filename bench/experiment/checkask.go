@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// ownProtocols are the protocols of niclane's own server.
+// ownProtocols are the protocols that niclane's own server supports.
 var ownProtocols = []string{ProtocolMemcached}
 
 func (r *reader) checkServer() {
@@ -191,7 +191,7 @@ func (r *reader) checkLoad() {
 	}
 }
 
-// streams is the number of noises in a direction.
+// streams counts the entries of noise in a direction.
 func (r *reader) streams(direction string) int {
 	n := 0
 	for _, x := range r.e.Noise {
@@ -202,7 +202,7 @@ func (r *reader) streams(direction string) int {
 	return n
 }
 
-// link is the rate of the link, 0 if it is known only during the run.
+// link returns the link's rate in bit/s; 0 if it becomes known only during the run.
 func (r *reader) link() uint64 {
 	switch {
 	case r.e.Lab != nil:
@@ -222,7 +222,7 @@ func (r *reader) checkNoise() {
 		path := fmt.Sprintf("noise[%d]", i)
 		if n.Protocol == "udp" {
 			r.refuse("protocol: udp, which has no congestion control", path+".congestion")
-		} else if n.Segment > 32767 { // MAX_TCP_WINDOW
+		} else if n.Segment > 32767 { // MAX_TCP_WINDOW of Linux, include/net/tcp.h
 			r.Failf(path+".segment", "found %d with protocol: tcp, want at most 32767", n.Segment)
 		}
 		permille[n.Direction] += n.Share

@@ -22,7 +22,7 @@ func (r *reader) variantPath(name string) string {
 	return fmt.Sprintf("variants[%d]", i)
 }
 
-// variant finds a variant by name; path is the path of the key that has the name.
+// variant finds a variant by name. path is the path of the key that refers to the variant.
 func (r *reader) variant(path, name string) *Variant {
 	for i := range r.e.Variants {
 		if r.e.Variants[i].Name == name {
@@ -33,7 +33,7 @@ func (r *reader) variant(path, name string) *Variant {
 	for _, v := range r.e.Variants {
 		names = append(names, v.Name)
 	}
-	// A variant whose name could not be read may be the right one.
+	// If the name of a variant could not be read, it may be the name that is missing here.
 	if r.Given(path) && r.fine(path) && len(names) > 0 && !slices.Contains(names, "") {
 		r.Failf(path, "found %s, want the name of a variant: %s", y.Quote(name), y.OneOf(names))
 	}
@@ -92,8 +92,8 @@ func (v *Variant) same(o *Variant) bool {
 		maps.Equal(o.Force, v.Force) && reflect.DeepEqual(o.Server, v.Server) && reflect.DeepEqual(o.Tune, v.Tune)
 }
 
-// checkLanes checks a lanes file inside the experiment with package config. It uses sample
-// values for the names that the run replaces.
+// checkLanes checks the lanes text of a variant with package config. It puts sample values in place
+// of the names that the run replaces, such as $device.
 func (r *reader) checkLanes(path, text string, v y.Value, names []string) {
 	if !expands(v, text, names) {
 		return
@@ -123,7 +123,8 @@ func (r *reader) checkLanes(path, text string, v y.Value, names []string) {
 	}
 }
 
-// checkClientDevices requires a device of every client that gets lanes.
+// checkClientDevices refuses lanes for clients unless the hosts file gives a device for every
+// client.
 func (r *reader) checkClientDevices(path string) {
 	if r.e.Hosts == nil {
 		return

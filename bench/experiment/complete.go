@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// complete fills in defaults that depend on other keys.
+// complete fills in the defaults that depend on the values of other keys.
 func (r *reader) complete() {
 	e := &r.e
 	if r.on != nil {
@@ -100,7 +100,7 @@ func (r *reader) completeLoad() {
 	if p := r.e.Workload.Protocol; isHTTP(p) || p == ProtocolAerospike {
 		l.Pipeline = cmp.Or(l.Pipeline, 1)
 	}
-	if r.on != nil { // at most as many generators as connections and requests
+	if r.on != nil { // no more generators than connections, and than requests per second
 		for _, most := range [][]int{l.Connections, l.Rates} {
 			if len(most) > 0 {
 				l.Generators = min(l.Generators, most[0])
@@ -109,7 +109,7 @@ func (r *reader) completeLoad() {
 	}
 	s := &r.e.Server
 	if n := len(l.Connections); n > 0 && (s.Kind == KindMemcached || s.Kind == KindNiclane || s.Kind == KindCommand) {
-		// At least one more connection, to read the counters.
+		// More than the load needs: the run also connects, to read the counters.
 		s.Connections = cmp.Or(s.Connections, slices.Max(l.Connections)+64)
 	}
 }

@@ -25,7 +25,8 @@ const (
 	end        = "<!-- end of generated part -->\n"
 )
 
-// TestSchemaIsCurrent, with -update, writes the schema.
+// TestSchemaIsCurrent compares the schema file with Schema's result. With -update, it writes the
+// file.
 func TestSchemaIsCurrent(t *testing.T) {
 	if *update {
 		if err := os.WriteFile(schemaFile, experiment.Schema(), 0o644); err != nil {
@@ -38,8 +39,8 @@ func TestSchemaIsCurrent(t *testing.T) {
 	}
 }
 
-// TestManualIsCurrent, with -update, writes the list of keys into
-// experiment.yaml(5).
+// TestManualIsCurrent compares the list of keys in experiment.yaml(5) with Reference's result. With
+// -update, it writes the list.
 func TestManualIsCurrent(t *testing.T) {
 	text := readFile(t, manFile)
 	head, rest, ok := strings.Cut(string(text), begin)
@@ -61,8 +62,8 @@ func TestManualIsCurrent(t *testing.T) {
 
 var example = regexp.MustCompile("(?s)```yaml\n(.*?)```\n(?:\n```text\n(.*?)```\n)?")
 
-// TestManualExamples parses every example of experiment.yaml(5) and compares the messages after
-// it with Parse's. -update writes them.
+// TestManualExamples parses every example of experiment.yaml(5). It compares the error messages
+// printed after an example with those of Parse. With -update, it writes them.
 func TestManualExamples(t *testing.T) {
 	text := readFile(t, manFile)
 	good, bad := 0, 0
@@ -102,7 +103,7 @@ func TestManualExamples(t *testing.T) {
 
 var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) { return compile(experiment.Schema()) })
 
-// compile returns a compiled schema.
+// compile parses and compiles a JSON Schema.
 func compile(text []byte) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -122,7 +123,7 @@ func validate(t testing.TB, text []byte) error {
 	return validateBy(t, compiled, text)
 }
 
-// validateBy checks a file against a schema, with its keys in the schema's spelling.
+// validateBy checks a file against a schema, after oneSpelling has rewritten the file's keys.
 func validateBy(t testing.TB, schema func() (*jsonschema.Schema, error), text []byte) error {
 	t.Helper()
 	s, err := schema()
@@ -141,8 +142,8 @@ func validateBy(t testing.TB, schema func() (*jsonschema.Schema, error), text []
 	return s.Validate(oneSpelling("", v))
 }
 
-// oneSpelling rewrites the keys of mappings in the schema's spelling, except mappings whose
-// keys the file chooses.
+// oneSpelling rewrites keys in the spelling that the schema uses. It leaves the keys of a mapping
+// alone if the file may choose them freely.
 func oneSpelling(key string, v any) any {
 	switch x := v.(type) {
 	case map[string]any:

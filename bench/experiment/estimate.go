@@ -11,23 +11,24 @@ import (
 
 // Times of a run outside its windows, ns: rough values from runs in the lab.
 const (
-	raiseTime  = int64(3 * time.Second)        // start of the lab or the agents, and their end
+	raiseTime  = int64(3 * time.Second)        // start and end of the lab or the agents
 	serverTime = int64(1 * time.Second)        // until the server answers
-	laneTime   = int64(300 * time.Millisecond) // apply or rollback, about every second window
+	laneTime   = int64(300 * time.Millisecond) // apply or rollback of lanes, about every second window
 	settleTime = int64(700 * time.Millisecond) // noise before the warm-up and after the window
 	startTime  = int64(200 * time.Millisecond) // start of a generator
-	prefillPer = int64(10 * time.Microsecond)  // per key
-	fetchPer   = int64(40)                     // per byte, twice at 400 Mbit/s
-	objectPer  = int64(time.Millisecond)       // per object
+	prefillPer = int64(10 * time.Microsecond)  // fill the server with one key
+	fetchPer   = int64(40)                     // fetch one byte of an object twice, at 400 Mbit/s
+	objectPer  = int64(time.Millisecond)       // additional time to fetch one object
 )
 
-// Lead is how far ahead, ns, the common start time of several generators is set: until then
-// they must be started and connected.
+// Lead returns how long before their common start time several generators are told to start, in ns.
+// They start and connect in this time.
 func Lead(connections int) int64 {
 	return min(int64(250*time.Millisecond)+int64(connections)*int64(500*time.Microsecond), int64(10*time.Second))
 }
 
-// Points is the number of load points in Load: rates, or numbers of connections.
+// Points returns the number of load points: of rates for an open loop, of numbers of connections
+// for a closed one.
 func Points(l Load) int {
 	if l.Mode == Closed {
 		return len(l.Connections)
@@ -35,8 +36,9 @@ func Points(l Load) int {
 	return len(l.Rates)
 }
 
-// SearchSteps is how many rates a search tries per variant: the two bounds, and the steps that
-// halve their ratio until it reaches the resolution.
+// SearchSteps returns the number of rates that a search tries per variant. These are the two
+// bounds, and one rate for each halving of the range (on a logarithmic scale) until it reaches the
+// resolution.
 func SearchSteps(s Search) int {
 	if s.From <= 0 || s.To <= s.From {
 		return 1
@@ -45,9 +47,9 @@ func SearchSteps(s Search) int {
 	return 2 + max(0, int(math.Ceil(halvings)))
 }
 
-// SearchWindow is the length of a search window at a rate, ns: as long as other windows, or
-// longer if the SLA's percentile needs more requests. It adds a twentieth, because the number
-// of arrivals is random.
+// SearchWindow returns the length of a search window at a rate, in ns. It is Load.Window, or longer
+// if the SLA's percentile needs more requests. The longer window has 5 % reserve, because the
+// number of arrivals is random.
 func SearchWindow(e *Experiment, rate float64) int64 {
 	if e.SLA == nil {
 		return e.Load.Window
@@ -55,8 +57,9 @@ func SearchWindow(e *Experiment, rate float64) int64 {
 	return max(e.Load.Window, int64(1.05*float64(stats.Needed(e.SLA.Percentile))/rate*float64(time.Second)))
 }
 
-// longer is the extra time of a search's windows, ns: at the lowest rate, and at the shares of
-// it at which latency is measured.
+// longer returns the time, in ns, by which a search's windows are longer than Load.Window. It
+// assumes that the search finds the lowest rate. Windows at the shares LatencyAt of that rate count
+// too.
 func longer(e *Experiment) (sum int64) {
 	s := e.Search
 	for _, v := range e.Variants {
@@ -71,7 +74,8 @@ func longer(e *Experiment) (sum int64) {
 	return sum * int64(e.Repeats.Max)
 }
 
-// Windows is the least and the largest number of windows of a run, without those of its sweep.
+// Windows returns the least and the largest number of windows of a run, without the windows of its
+// sweep.
 func Windows(e *Experiment) (least, most int) {
 	n := len(e.Variants) * Points(e.Load)
 	tried := 0
@@ -84,10 +88,10 @@ func Windows(e *Experiment) (least, most int) {
 	return n*e.Repeats.Min + tried, (n + tried) * e.Repeats.Max
 }
 
-// Estimate is the least and the largest time that a run takes, ns. It is shown before the run
-// starts. least is a lower bound: it leaves out parts that may take no time. most is the
-// windows plus usual times for the rest; a slow server or host takes longer. For a split server
-// both count one instance; PerInstance is the time of each further one.
+// Estimate returns the least and the largest time that a run takes, in ns, to show before the run
+// starts. least is a lower bound: it leaves out parts that may take no time. most is the time of
+// the windows and the usual time of all other parts; a slow server or host takes longer. For a
+// split server both count one instance; PerInstance is the time of each further one.
 func Estimate(e *Experiment) (least, most int64) {
 	noisy := 0
 	for _, v := range e.Variants {
@@ -118,10 +122,10 @@ func Estimate(e *Experiment) (least, most int64) {
 	return least, most
 }
 
-// PerInstance is the time that each further instance of a split server adds to most, ns.
-// Instances are started, checked and filled one after the other at each start of the server.
-// Their number depends on the hosts' NUMA nodes, which are not known beforehand. It is 0 for a
-// server that is not split.
+// PerInstance returns the time, in ns, that each further instance of a split server adds to
+// Estimate's most; 0 for a server that is not split. At each start of the server, instances are
+// started, checked and filled one after the other. Their number depends on the hosts' NUMA nodes,
+// which are not known in advance.
 func PerInstance(e *Experiment) int64 {
 	if e.Server.Split == "" {
 		return 0
@@ -129,7 +133,8 @@ func PerInstance(e *Experiment) int64 {
 	return starting(e)
 }
 
-// starting is the time of all starts of one instance, until it answers and is filled.
+// starting returns the time of all starts of one instance, in ns. A start ends when the instance
+// answers and is filled.
 func starting(e *Experiment) int64 {
 	once := serverTime
 	if e.Workload.Prefill {
@@ -143,7 +148,7 @@ func starting(e *Experiment) int64 {
 	return int64(starts(e)) * once
 }
 
-// sweeps is the number of windows of the sweep.
+// sweeps returns the number of windows of the sweep.
 func sweeps(e *Experiment) int {
 	s := e.Sweep
 	if s == nil {
@@ -152,9 +157,9 @@ func sweeps(e *Experiment) int {
 	return len(s.Variants) * len(s.Noise) * max(1, len(s.SwitchBuffers))
 }
 
-// starts is the largest number of starts of the server: one for each window if variants have
-// different servers. It ignores that a server is kept if two successive windows use it, as in
-// rounds A B, B A.
+// starts returns the largest number of times that the server starts: once per window if the
+// variants' servers differ. In fact there are fewer: two successive windows of one variant, as in
+// rounds A B, B A, share a start.
 func starts(e *Experiment) int {
 	other := false
 	for _, v := range e.Variants {

@@ -37,7 +37,7 @@ func TestExpand(t *testing.T) {
 
 const second = int64(1e9)
 
-// small is two variants, one with noise, at two rates: windows of 4 s.
+// small has two variants, one of them with noise, and two rates. Its windows take 4 s.
 const small = `version: 1
 title: small
 lab: {}
@@ -63,7 +63,7 @@ func estimate(t *testing.T, text string) (e *experiment.Experiment, least, most 
 	return f.Experiment, least, most
 }
 
-// TestEstimate: each addition takes its time, for as many repeats as possible.
+// TestEstimate adds one feature after the other and checks how much time each adds.
 func TestEstimate(t *testing.T) {
 	e, least, most := estimate(t, small)
 	if n, m := experiment.Windows(e); n != 20 || m != 40 {
@@ -83,7 +83,7 @@ func TestEstimate(t *testing.T) {
 	s, searched, _ := estimate(t, strings.Replace(small, "rates: [1000, 2000], ", "", 1)+
 		"search: {max-rate: {from: 1000, to: 16000, resolution: 10%}}\n")
 	steps := experiment.SearchSteps(*s.Search)
-	// 16 is halved on a scale of ratios: 4, 2, 1.41, 1.19, 1.09.
+	// 5 halvings of the ratio 16, as square roots: 4, 2, 1.41, 1.19, 1.09.
 	if steps != 7 {
 		t.Errorf("%d steps, want the bounds and 5 halvings", steps)
 	}
@@ -95,8 +95,7 @@ func TestEstimate(t *testing.T) {
 	if want := (int64(3*5+steps)*4 + 2) * second; searched != want {
 		t.Errorf("a search of one variant takes at least %d ns, want %d", searched, want)
 	}
-	// At 1000 per second P99.9 needs windows of 10.5 s; at 10 % of that rate, ten times as
-	// long.
+	// P99.9 needs windows of 10.5 s at 1000 per second, and ten times as long at 10 % of that rate.
 	long := strings.Replace(small, "rates: [1000, 2000], ", "", 1) +
 		"sla: {percentile: 99.9, at: 1ms}\nsearch: {max-rate: {from: 1000, to: 16000, resolution: 10%}, variants: b}\n"
 	e, _, slow := estimate(t, long)
@@ -110,8 +109,8 @@ func TestEstimate(t *testing.T) {
 	if e.Load.Window != 3*second || slow-short <= int64(e.Repeats.Max)*100*second {
 		t.Errorf("windows of %d ns; longer ones of the search take %d ns in all", e.Load.Window, slow-short)
 	}
-	// Several generators wait for each other: 0.25 s, and 0.5 ms for each of 1000 connections,
-	// in each of 40 windows.
+	// Several generators wait for a common start in each of the 40 windows: 0.25 s, and 0.5 ms for
+	// each of the 1000 connections.
 	_, _, together := estimate(t, strings.Replace(small, "warmup: 1s", "connections: 1000, generators: 2, warmup: 1s",
 		1))
 	if got, want := together-most, 40*750*int64(1e6); got != want {
@@ -122,8 +121,9 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// caching fills a cache: 10 objects of 1 MB twice take 400 ms at 400 Mbit/s, plus 10 ms for the
-// objects. The 5 that cannot be cached are not fetched. 8 windows of 4 s.
+// caching fills a cache: it fetches 10 objects of 1 MB twice. At 400 Mbit/s this takes 400 ms, and
+// 10 ms more for 10 objects. The run does not fetch the 5 objects that cannot be cached. It has 8
+// windows of 4 s.
 const caching = `version: 1
 title: caching
 lab: {}
@@ -144,18 +144,18 @@ repeats: {min: 2}
 host-noise: {window: 1s}
 `
 
-// TestEstimateOfStarts: each start of the server includes its answer and its fill, for each
-// instance of a split server.
+// TestEstimateOfStarts checks that each start of the server counts the time until the server
+// answers and is filled, for each instance of a split server.
 func TestEstimateOfStarts(t *testing.T) {
 	const (
 		ms   = int64(1e6)
-		once = 1410 * ms // until it answers, and is filled
+		once = 1410 * ms // until the server answers and is filled
 	)
 	_, _, empty := estimate(t, strings.Replace(caching, "prefill: on", "prefill: off", 1))
 	for _, tt := range []struct {
 		name              string
 		old, new          string
-		most, perInstance int64 // of starts and fills beyond empty's one start
+		most, perInstance int64 // time beyond that of empty, which has one start and no fill
 	}{
 		{"one server", "", "", once - 1000*ms, 0},
 		{"a server for each variant", "{name: b}", "{name: b, server: {arguments: [-x]}}", 8*once - 1000*ms, 0},
@@ -175,7 +175,7 @@ func TestEstimateOfStarts(t *testing.T) {
 			t.Errorf("%s: %d ns for each further instance, want %d", tt.name, got, tt.perInstance)
 		}
 	}
-	// Both, and a sweep, which also starts the server.
+	// A split server with different variants, and a sweep, whose windows also start the server.
 	both := strings.NewReplacer("port: 80", "port: 80, split: numa", "{name: b}",
 		"{name: b, server: {arguments: [-x]}}").Replace(caching)
 	e, _, most := estimate(t, both)

@@ -7,22 +7,23 @@ import (
 	"strings"
 )
 
-// Names that Expand replaces in commands, in files and in the text of lanes, and their values.
+// Names that Expand replaces in commands, in files and in lanes texts. Each comment says what the
+// value is.
 const (
 	NameAddress     = "address"     // address on which the server listens
 	NamePort        = "port"        // port on which the server listens
 	NameThreads     = "threads"     // server.threads
 	NameConnections = "connections" // server.connections
-	NameScratch     = "scratch"     // the run's directory on the host, with server.files
-	NameStorage     = "storage"     // directory for large files: that of an instance's node, or $scratch
-	NameSUT         = "sut"         // address of the SUT
+	NameScratch     = "scratch"     // the run's directory on the host; contains server.files
+	NameStorage     = "storage"     // directory for large files: that of the instance's NUMA node, else $scratch
+	NameSUT         = "sut"         // address of the system under test (SUT)
 	NameClient      = "client"      // address of the first client
 	NameNoise       = "noise"       // address of the noise host
 	NameDevice      = "device"      // device of the SUT, or of the client
 	NameCgroup      = "cgroup"      // control group of the server's processes
 	NameLink        = "link"        // rate of the link: 500mbit
 	NameCPUs        = "cpus"        // processors of the server: [2-5, 8]
-	NameNumber      = "n"           // number of a copy of an object
+	NameNumber      = "n"           // number of this copy of an object
 	NameNode        = "node"        // NUMA node of an instance of the server
 	NameIndex       = "index"       // index of an instance, from 0
 	NameInstances   = "instances"   // number of instances
@@ -32,13 +33,13 @@ var (
 	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage, NameSUT,
 		NameClient, NameNoise, NameNode, NameIndex, NameInstances}
 	laneNames = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink, NameCPUs}
-	// Names in clients' lanes: the server's control group and processors do not exist there.
+	// Names in clients' lanes. A client has no control group and no processors of the server.
 	clientLaneNames = []string{NameDevice, NameAddress, NamePort, NameLink}
 	objectNames     = []string{NameNumber}
 )
 
-// Expand replaces $name by its value and $$ by $. A name without a value is an
-// error that lists those that have one.
+// Expand replaces $name by its value and $$ by $. For a name without a value it returns an error,
+// which lists the names that have values.
 func Expand(text string, values map[string]string) (string, error) {
 	var b strings.Builder
 	for {
@@ -62,7 +63,7 @@ func Expand(text string, values map[string]string) (string, error) {
 	}
 }
 
-// known lists the names that have values, in the order of the constants.
+// known lists the names that have values, in the order of the constants, for a message.
 func known(values map[string]string) string {
 	var out []string
 	for _, name := range []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage,
@@ -75,7 +76,7 @@ func known(values map[string]string) string {
 	return strings.Join(out, " ")
 }
 
-// samples returns example values for the names, to check a text.
+// samples returns example values for the names. With them, a text can be checked before the run.
 func samples(names []string) map[string]string {
 	out := map[string]string{}
 	for _, name := range names {

@@ -4,7 +4,7 @@ package experiment
 
 import y "github.com/niclane/niclane/internal/strictyaml"
 
-// An Error is one problem in a file. Errors are all problems of one file.
+// An Error is one problem in a file. Errors contains all problems of a file.
 type (
 	Error  = y.Error
 	Errors = y.Errors
@@ -22,25 +22,25 @@ type File struct {
 // The error, if any, is an Errors with every problem of the file.
 func Parse(name string, data []byte) (*File, error) { return ParseOn(name, data, nil) }
 
-// ParseOn is Parse for an experiment that runs on hosts. They replace its lab, and its
-// processors and generators. nil is the lab.
+// ParseOn parses an experiment that runs on hosts. The hosts replace its lab, its processors and
+// its generators. If on is nil, the experiment runs in its lab.
 func ParseOn(name string, data []byte, on *Hosts) (*File, error) {
 	return ParseWith(name, data, Options{Hosts: on})
 }
 
-// Options are options of a run that change the experiment.
+// Options are settings of a run that change the experiment.
 type Options struct {
-	// Hosts replace the lab; nil: the lab.
+	// Hosts replace the lab; nil: the experiment runs in its lab.
 	Hosts *Hosts
 	// Quick applies the file's sizes.quick.
 	Quick bool
-	// Trial keeps one short window of each variant: see Experiment.Trial.
+	// Trial reduces the run to one short window of each variant: see Experiment.Trial.
 	Trial bool
 	// Scale multiplies all numbers of connections, permille; 0: unchanged.
 	Scale int
 }
 
-// ParseWith is Parse with options.
+// ParseWith parses an experiment and changes it as the options say.
 func ParseWith(name string, data []byte, o Options) (*File, error) {
 	r := &reader{Reader: y.NewReader(name), e: start(), on: o.Hosts, quick: o.Quick, trial: o.Trial, scale: o.Scale}
 	if root, ok := r.Document(data, topWant); ok {
@@ -53,10 +53,10 @@ func ParseWith(name string, data []byte, o Options) (*File, error) {
 	return &File{Name: name, Experiment: &r.e, at: r.Positions()}, nil
 }
 
-// Locate returns the file and line of a path such as "variants[2].lanes". For a path that the
-// file does not have, it returns the nearest enclosing one that it has.
+// Locate returns the file and line of a path such as "variants[2].lanes". If the file does not have
+// the path, Locate returns the line of the nearest enclosing path.
 func (f *File) Locate(path string) (file string, line int) { return f.Name, f.at.Of(path).Line }
 
-// Problem makes an Error, with its position, of a problem that a caller found later and knows
-// by path only.
+// Problem makes an Error from a path and a message, and adds the position of the path. Callers use
+// it for problems found after Parse.
 func (f *File) Problem(path, message string) Error { return f.at.Problem(f.Name, path, message) }

@@ -10,7 +10,7 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// Gates that a window must pass, by name.
+// Gates, by name. A window passes a gate if the statement after the name is true.
 const (
 	GateHits       = "hits"       // the cache had the required share of hits
 	GateTier       = "tier"       // the objects came from the required tier: memory or disk
@@ -33,7 +33,7 @@ const (
 	TierDisk   = "disk"
 )
 
-// Gating is the set of gates that every window must pass. A gate that is not set cannot fail.
+// Gating says which conditions every window must meet. A zero field sets no condition.
 type Gating struct {
 	// Hits is the share of requests, in permille, that the cache answers by itself; 0: not
 	// checked.
@@ -91,8 +91,8 @@ const (
 // A Cache is the place of a cache's counters.
 type Cache struct {
 	Kind string `json:"kind"`
-	// At is the directory of Varnish, the log of nginx, or the path of Traffic Server's
-	// stats_over_http, for Expand.
+	// At says where the counters are, for Expand: the directory of Varnish, the log file of nginx, or
+	// the HTTP path of Traffic Server's stats_over_http.
 	At string `json:"at"`
 	// Address of the cache, HOST:PORT, for Expand; "": the server's.
 	Address string `json:"address,omitempty"`
@@ -118,16 +118,16 @@ func cache() y.Kind[Cache] {
 	return y.Nested("cache", "a mapping of keys: kind, at", cacheKeys, func() Cache { return Cache{} })
 }
 
-// A VariantServer is how a variant's server differs from Server.
+// A VariantServer is the changes that a variant makes to Server.
 type VariantServer struct {
 	Threads   int      `json:"threads,omitempty"`
 	Arguments []string `json:"arguments,omitempty"`
-	// Files replace those of Server, by path.
+	// Files replace files of Server that have the same path.
 	Files map[string]string `json:"files,omitempty"`
 	// KernelTLS says that the server leaves encryption to the kernel. The run verifies it.
 	KernelTLS bool `json:"kernelTLS,omitempty"`
-	// Limits are limits of a pod's first container, in addition to those of its manifest:
-	// amounts by resource.
+	// Limits are amounts by resource for the pod's first container. They are added to the limits in
+	// its manifest.
 	Limits map[string]string `json:"limits,omitempty"`
 }
 
@@ -159,9 +159,10 @@ func variantServer() y.Kind[VariantServer] {
 		variantServerKeys, func() VariantServer { return VariantServer{} })
 }
 
-// A Tune is manual tuning for the server, without lanes, in the SUT's network namespace.
+// A Tune is manual tuning for the server, in the SUT's network namespace. A variant with lanes has
+// none.
 type Tune struct {
-	// Sysctls are set by name, below net.
+	// Sysctls are values by name, of sysctls that begin with "net.".
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	// Symmetric says that transmit queue i sends for the connections of receive queue i.
 	Symmetric bool `json:"symmetricQueues,omitempty"`
@@ -190,7 +191,7 @@ func tune() y.Kind[Tune] {
 		func() Tune { return Tune{} })
 }
 
-// checkVariantServer refuses settings that a single variant's server cannot have.
+// checkVariantServer refuses changes of the server and of tuning that this variant cannot have.
 func (r *reader) checkVariantServer(path string, v *Variant) {
 	if v.Tune != nil && !v.noLanes() {
 		r.Failf(path+".tune", "found beside lanes, want one of the two: lanes may set the same settings")

@@ -15,8 +15,8 @@ import (
 
 const hostsWant = "version, sut, clients, authority, certificate and key"
 
-// ParseHosts reads the content of a hosts file: the machines on which experiments run. name is
-// used in messages only. The error, if any, is an Errors with every problem of the file.
+// ParseHosts reads the content of a hosts file, which lists the machines on which experiments run.
+// name is used in messages only. The error, if any, is an Errors with every problem of the file.
 func ParseHosts(name string, data []byte) (*Hosts, error) {
 	r := &reader{Reader: y.NewReader(name), e: Experiment{Hosts: &Hosts{}}}
 	if root, ok := r.Document(data, hostsWant); ok {
@@ -28,7 +28,7 @@ func ParseHosts(name string, data []byte) (*Hosts, error) {
 	return r.e.Hosts, nil
 }
 
-// fileKeys are the keys of a hosts file.
+// fileKeys returns the keys of a hosts file, among them version.
 func fileKeys() []y.Key[reader] {
 	keys := []y.Key[reader]{versionKey()}
 	for _, k := range hostsKeys() {
@@ -66,7 +66,7 @@ func (r *reader) hosts(v y.Value) {
 	r.checkHosts()
 }
 
-// A hostAt is a host and its path in the file.
+// A hostAt is a host with its path in the file.
 type hostAt struct {
 	path string
 	Host
@@ -117,7 +117,7 @@ func (r *reader) checkHosts() {
 	}
 }
 
-// checkStorage refuses a directory that several nodes have.
+// checkStorage refuses storage if several NUMA nodes have the same directory.
 func (r *reader) checkStorage() {
 	if !r.fine("sut.storage") {
 		return
@@ -138,15 +138,15 @@ func (r *reader) checkStorage() {
 	}
 }
 
-// same reports whether two texts are one address. It ignores texts that cannot be parsed: they
-// were reported before.
+// same reports whether two texts are the same IP address. It returns false for a text that is not
+// an address; other checks report such texts.
 func same(a, b string) bool {
 	x, err1 := netip.ParseAddr(a)
 	z, err2 := netip.ParseAddr(b)
 	return err1 == nil && err2 == nil && x == z
 }
 
-// hostsSections are the sections of a hosts file. The first is the file itself.
+// hostsSections returns the sections of a hosts file. The first section is the top level.
 func hostsSections() []section {
 	return []section{
 		describe("hosts", "TOP LEVEL", "A file has these keys.", fileKeys(), "version", "sut", "clients", "authority",
@@ -173,9 +173,9 @@ func HostsReference() string {
 	return text
 }
 
-// settle puts the hosts into an experiment in place of its lab. The hosts file determines where
-// processes run and how many generators there are. It has no switch, so the lab's switch is
-// dropped.
+// settle gives an experiment the hosts in place of its lab. Then the hosts file says where
+// processes run and how many generators there are. Hosts have no lab switch, so settle removes the
+// sweep's switch buffers.
 func (h *Hosts) settle(e *Experiment) {
 	e.Lab, e.Hosts = nil, h
 	e.Load.Generators = 0

@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 )
 
-// TestHostsGolden reads testdata/hosts/*.txtar: it compares each hosts.yaml with hosts.json or
-// errors.txt, named as in TestGolden.
+// TestHostsGolden reads testdata/hosts/*.txtar. It parses each hosts.yaml and compares the result
+// with hosts.json, or the errors with errors.txt. Files are named as in TestGolden.
 func TestHostsGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/hosts/*.txtar")
 	if err != nil || len(files) < 3 {
@@ -59,7 +59,8 @@ const (
 	hostsExample    = experimentsDir + "/hosts.example.yaml"
 )
 
-// TestHostsDocumentsAreCurrent, with -update, writes schema and list of keys.
+// TestHostsDocumentsAreCurrent compares the schema and the list of keys with the code. With
+// -update, it writes them.
 func TestHostsDocumentsAreCurrent(t *testing.T) {
 	text := readFile(t, hostsManFile)
 	head, rest, ok := strings.Cut(string(text), begin)
@@ -89,8 +90,8 @@ func TestHostsDocumentsAreCurrent(t *testing.T) {
 	}
 }
 
-// TestHostsExample: the example is a valid hosts file, and every experiment that runs in a lab
-// also runs on its hosts.
+// TestHostsExample checks that the example is a valid hosts file. Every experiment that has a lab
+// must also parse with these hosts.
 func TestHostsExample(t *testing.T) {
 	for _, name := range experiments(t) {
 		h := exampleHosts(t)

@@ -10,7 +10,7 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// version is that of the file format.
+// version is the version of the file format.
 const version = 1
 
 const topWant = "version, title, lab, server, workload, load and variants"
@@ -19,13 +19,13 @@ const topWant = "version, title, lab, server, workload, load and variants"
 type reader struct {
 	*y.Reader
 	e     Experiment
-	on    *Hosts // nil: in the lab
+	on    *Hosts // nil: the experiment runs in its lab
 	quick bool
 	trial bool
-	scale int         // scale of connections, permille; 0: unchanged
-	left  []string    // variants that a size keeps, nil: all
-	texts []laneTexts // positions of the variants' lanes
-	// broken are the paths of values that could not be read or are missing.
+	scale int         // factor for numbers of connections, in permille; 0: unchanged
+	left  []string    // names of the variants to keep, from a size; nil: keep all
+	texts []laneTexts // positions of the variants' lanes texts
+	// broken lists the paths of values that are missing or could not be read.
 	broken []string
 }
 
@@ -35,7 +35,7 @@ func start() Experiment {
 
 func hostNoiseStart() HostNoise { return HostNoise{Window: int64(time.Second), Percentile: 99} }
 
-// topKeys are the sections of a file.
+// topKeys returns the keys at the top level of a file.
 func topKeys() []y.Key[reader] {
 	return []y.Key[reader]{
 		versionKey(),
@@ -110,7 +110,7 @@ func (r *reader) top(v y.Value) {
 	keys := topKeys()
 	if other, ok := otherVersion(v); ok {
 		other.Wrong(fmt.Sprintf("%d, the only version that this niclane knows", version))
-		return // another version has other keys
+		return // another version has other keys, so errors about them would be wrong
 	}
 	if _, ok := y.Section(v, keys, topWant, r); !ok {
 		return
@@ -128,7 +128,7 @@ func (r *reader) top(v y.Value) {
 	r.try()
 }
 
-// otherVersion returns the version of a file if it is a number and not ours.
+// otherVersion returns the value of version if it is a number other than ours.
 func otherVersion(v y.Value) (y.Value, bool) {
 	for _, e := range v.Entries() {
 		if e.Name != "version" {

@@ -21,9 +21,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite goldens and generated documents")
 
-// TestGolden reads testdata/*.txtar: it compares each experiment.yaml with experiment.json or
-// errors.txt. The schema must also find the errors in structure_ files. It cannot find those in
-// meaning_ files. All other files are valid.
+// TestGolden reads testdata/*.txtar. It parses each experiment.yaml and compares the result with
+// experiment.json, or the errors with errors.txt. The JSON Schema must reject the files named
+// structure_*, too. It must accept those named meaning_*, whose errors only Parse can find, and all
+// others.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) < 3 {
@@ -56,8 +57,9 @@ func golden(t *testing.T, name string) {
 	holdGolden(t, name, ar, inputs, "experiment.json", value, err, validate(t, input.Data))
 }
 
-// holdGolden compares the result of the inputs, the first files of ar, with the file after
-// them: kind, which contains value, or errors.txt. invalid is the schema's error.
+// holdGolden compares a result with the archive's file after its inputs (the first files of ar).
+// This file is named kind and contains value, or is errors.txt and contains err. invalid is the
+// schema's error.
 func holdGolden(t *testing.T, name string, ar *txtar.Archive, inputs int, kind string, value any, err, invalid error) {
 	t.Helper()
 	result := txtar.File{Name: kind}
@@ -93,7 +95,7 @@ func holdGolden(t *testing.T, name string, ar *txtar.Archive, inputs int, kind s
 	}
 }
 
-// sameAgain writes an experiment as a file, parses that, and compares.
+// sameAgain writes an experiment as a file, parses the file, and compares the two experiments.
 func sameAgain(t *testing.T, e *experiment.Experiment) {
 	t.Helper()
 	text := write(t, e)
@@ -109,7 +111,7 @@ func sameAgain(t *testing.T, e *experiment.Experiment) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	// The file that is written has the numbers of the applied sizes.
+	// write has used the numbers of the applied sizes, so again has no sizes.
 	resized := *e
 	resized.Sizes, resized.Sized = nil, nil
 	if diff := cmp.Diff(&resized, again.Experiment); diff != "" {
@@ -119,14 +121,14 @@ func sameAgain(t *testing.T, e *experiment.Experiment) {
 
 const experimentsDir = "../../experiments"
 
-// experiments returns the experiment files for users.
+// experiments returns the paths of the experiment files that users get.
 func experiments(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(experimentsDir + "/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = slices.DeleteFunc(files, func(name string) bool { return name == hostsExample }) // these are hosts
+	files = slices.DeleteFunc(files, func(name string) bool { return name == hostsExample }) // a hosts file, not an experiment
 	if len(files) < 4 {
 		t.Fatalf("%d experiments", len(files))
 	}
@@ -142,8 +144,8 @@ func readFile(t testing.TB, name string) []byte {
 	return text
 }
 
-// TestExperiments: every experiment parses, matches the schema, means the same after it is
-// written again, and ends within its time limit.
+// TestExperiments checks that every experiment parses, matches the schema, and ends within its time
+// limit. After it is written and parsed again, it must be equal.
 func TestExperiments(t *testing.T) {
 	var names []string
 	for _, name := range experiments(t) {
@@ -173,7 +175,7 @@ func TestExperiments(t *testing.T) {
 	}
 }
 
-// TestLocate: errors found later have a line.
+// TestLocate checks that an error found after Parse gets the line of its path.
 func TestLocate(t *testing.T) {
 	text := readFile(t, experimentsDir+"/first-lane.yaml")
 	f, err := experiment.Parse("first-lane.yaml", text)
@@ -181,7 +183,7 @@ func TestLocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"lab.queues":        "lab:", // not given: where it would be
+		"lab.queues":        "lab:", // not in the file: the line of the enclosing key
 		"load.rates":        "  rates: 10000",
 		"variants[1].noise": "  - name: no-lane",
 		"goals[2]":          "  - {measure: noise, variant: lane, base: no-lane, at-least: 0.95}",
@@ -197,9 +199,9 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that Parse does not panic, gives the same answer twice, and reports errors
-// inside the file, one line each. What Parse accepts, the schema accepts; written again, it
-// means the same.
+// FuzzParse checks that Parse does not panic, returns the same result twice, and reports one-line
+// errors with lines inside the file. The schema must accept what Parse accepts. An accepted file
+// must mean the same after it is written again.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/*.txtar", experimentsDir + "/*.yaml"} {
 		files, err := filepath.Glob(pattern)

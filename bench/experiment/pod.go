@@ -22,16 +22,16 @@ import (
 // server.
 const KindPod = "pod"
 
-// podNames are the names that a manifest can have. The pod's address is not known before it
-// runs.
+// podNames are the names that a Pod's manifest can use. $address is not among them, because a pod
+// has no address before it runs.
 var podNames = []string{NamePort, NameThreads, NameConnections, NameSUT, NameClient, NameNoise}
 
-// podReady is the time limit of a pod's start: its image may have to be fetched.
+// podReady is the time limit of a pod's start, in ns. The node may have to fetch its image first.
 const podReady = int64(2 * time.Minute)
 
 func manifest() y.Kind[string] { return manifestOf("a Pod", podNames, ParsePod) }
 
-// manifestOf is the text of a Kubernetes object, in which names are expanded.
+// manifestOf returns the kind of a Kubernetes manifest, as text, in which Expand replaces names.
 func manifestOf(what string, names []string, parse func(string) (map[string]any, error)) y.Kind[string] {
 	k := y.Text("the manifest of "+what+", as text, under |", maxFile)
 	read := k.Read
@@ -55,7 +55,7 @@ const (
 	quantityPattern = `^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|[MGTPE]i?|Ki)?$`
 )
 
-// limits are amounts by resource, in Kubernetes' format.
+// limits returns the kind of a mapping from resources to amounts, in Kubernetes' format.
 func limits() y.Kind[map[string]string] {
 	amount := y.Kind[string]{
 		Want:   "an amount of Kubernetes: 1, 500m, 2Gi",
@@ -74,14 +74,14 @@ func limits() y.Kind[map[string]string] {
 		"the name of a resource: niclane.dev/redis", amount)
 }
 
-// policyNames are the names that a LanePolicy can have.
+// policyNames are the names that the manifest of a LanePolicy can use.
 var policyNames = []string{NameDevice, NameLink}
 
 func lanePolicy() y.Kind[string] {
 	return manifestOf("a LanePolicy", policyNames, ParseLanePolicy)
 }
 
-// ParseLanePolicy reads the manifest of a LanePolicy, after Expand.
+// ParseLanePolicy parses the manifest of a LanePolicy. Expand must have replaced its names.
 func ParseLanePolicy(text string) (map[string]any, error) {
 	policy, err := object(text, "LanePolicy")
 	if err != nil {
@@ -100,7 +100,8 @@ func (v *Variant) SameServer(o *Variant) bool {
 	return v.LanePolicy == o.LanePolicy && reflect.DeepEqual(v.Server, o.Server)
 }
 
-// object returns the only object of a manifest. Its metadata and spec must be mappings.
+// object returns the object of a manifest that contains exactly one. Its metadata and spec must be
+// mappings.
 func object(text, want string) (map[string]any, error) {
 	var documents []map[string]any
 	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
@@ -127,8 +128,8 @@ func object(text, want string) (map[string]any, error) {
 	return documents[0], nil
 }
 
-// ParsePod reads the manifest of a Pod, after Expand, and refuses what a run cannot measure.
-// Other errors in it are for the cluster to report.
+// ParsePod parses the manifest of a Pod, in which Expand must have replaced the names. It refuses a
+// pod that a run cannot measure. The cluster reports all other errors.
 func ParsePod(text string) (map[string]any, error) {
 	pod, err := object(text, "Pod")
 	if err != nil {
@@ -155,13 +156,14 @@ func ParsePod(text string) (map[string]any, error) {
 	return pod, nil
 }
 
-// firstLine is the first line of a YAML reader's error, without the quoted source.
+// firstLine returns the first line of a YAML reader's error. The lines after it quote the source.
 func firstLine(err error) string {
 	line, _, _ := bytes.Cut([]byte(err.Error()), []byte("\n"))
 	return string(line)
 }
 
-// completePod fills in the defaults of pods: kubelet chooses their processors.
+// completePod fills in the defaults of pods. It clears the server's processors and priority,
+// because kubelet decides them.
 func (r *reader) completePod() {
 	s := &r.e.Server
 	if s.Kind != KindPod {
@@ -172,7 +174,7 @@ func (r *reader) completePod() {
 	}
 	r.e.Placement.Server = Place{}
 	if n := len(r.e.Load.Connections); n > 0 && s.Connections == 0 {
-		// At least one more connection, to read the counters.
+		// More than the load needs: the run also connects, to read the counters.
 		s.Connections = slices.Max(r.e.Load.Connections) + 64
 	}
 }
@@ -205,8 +207,8 @@ func (r *reader) checkPod() {
 	}
 }
 
-// checkLimits refuses a resource that the manifest also limits: it would be unclear which
-// amount holds.
+// checkLimits refuses a limit of a resource that the manifest also limits, because only one of the
+// two amounts could hold.
 func (r *reader) checkLimits(path string, v *VariantServer) {
 	if v == nil || !r.fine("server.manifest", path) || r.e.Server.Manifest == "" {
 		return

@@ -9,7 +9,8 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 )
 
-// TestParsePod: a Pod that cannot be measured is refused in one line.
+// TestParsePod checks that ParsePod refuses a Pod that cannot be measured, with a message of one
+// line.
 func TestParsePod(t *testing.T) {
 	const head = "apiVersion: v1\nkind: Pod\n"
 	for text, want := range map[string]string{
@@ -35,8 +36,8 @@ func TestParsePod(t *testing.T) {
 	}
 }
 
-// TestSameServer: a difference in the pod's settings or in the cluster's LanePolicy needs a new
-// pod.
+// TestSameServer checks that variants need different pods if they differ in the pod's settings or
+// in the cluster's LanePolicy.
 func TestSameServer(t *testing.T) {
 	limits := func(n string) *experiment.VariantServer {
 		return &experiment.VariantServer{Limits: map[string]string{"niclane.dev/redis": n}}

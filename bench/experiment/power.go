@@ -9,7 +9,8 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// maxSensors is the largest number of sensors of a source; package power has the same limit.
+// maxSensors is the largest number of sensors that a source can have. Package power has the same
+// limit.
 const maxSensors = 12
 
 func powerKeys() []y.Key[power.Config] {
@@ -112,7 +113,7 @@ func oidKeys() []y.Key[power.OID] {
 	}
 }
 
-// snmpVersion is an SNMP version. The file may have it as a YAML number.
+// snmpVersion returns the kind of an SNMP version. In the file it may be a YAML number or a string.
 func snmpVersion() y.Kind[string] {
 	k := y.Word("3", "2c")
 	k.Schema = y.Schema{"enum": []any{"3", "2c", 3}}
@@ -125,8 +126,8 @@ func powerSources() y.Kind[[]power.Config] {
 	return y.OneOrList(one, 8)
 }
 
-// checkPower checks the keys of a source against each other. Package power knows which of them
-// apply.
+// checkPower checks the keys of each power source against each other. Package power knows which
+// keys a source can have.
 func (r *reader) checkPower() {
 	for i, c := range r.e.Power {
 		path := item(r, "power", i)

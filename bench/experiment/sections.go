@@ -6,12 +6,12 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// A section is a mapping of the file, for the schema and the reference.
+// A section is a mapping of the file, with its parts of the schema and of the reference.
 type section struct {
 	ref      string
-	part     string // part of the reference
+	part     string // text of this section in the reference
 	object   y.Schema
-	wants    map[string]string // allowed values, by key
+	wants    map[string]string // allowed values in words, by key
 	required []string
 }
 
@@ -26,8 +26,8 @@ func describe[T any](ref, title, text string, keys []y.Key[T], required ...strin
 	}
 }
 
-// sections are the sections of a file, in the order of the reference. The first is the file
-// itself.
+// sections returns the sections of a file, in the order of the reference. The first section is the
+// top level.
 func sections() []section {
 	return []section{
 		describe("experiment", "TOP LEVEL", "A file has these keys.", topKeys(), "version", "title", "server",
@@ -80,8 +80,8 @@ func sections() []section {
 }
 
 // Schema returns the JSON Schema (draft 2020-12) of a file, for editors. It has each key in one
-// spelling, and the rules that follow from a file's structure. Only Parse can check keys
-// against each other.
+// spelling. It has the rules about a file's structure; rules between keys are checked by Parse
+// only.
 func Schema() []byte {
 	defs := y.Schema{}
 	all := sections()
@@ -93,8 +93,7 @@ func Schema() []byte {
 	return y.Encode(top, "niclane experiment")
 }
 
-// Reference returns the part of experiment.yaml(5) that lists every key, in
-// Markdown.
+// Reference returns the part of experiment.yaml(5) that lists every key, in Markdown.
 func Reference() string {
 	text := ""
 	for _, s := range sections() {

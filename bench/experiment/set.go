@@ -13,17 +13,17 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// A Change gives a key of a file another value.
+// A Change sets one key of a file to another value.
 type Change struct {
-	// Path is as in messages: "load.rates", "noise[0].flows". The last key may be missing from
-	// the file; the ones before it must be there.
+	// Path is a key's path as in messages: "load.rates", "noise[0].flows". If the file lacks the last
+	// key, Set adds it. The keys before it must be in the file.
 	Path string
 	// Value is YAML on one line; "" removes the key.
 	Value string
 }
 
-// Set returns the text of a file with changes. The rest, comments included, stays the same.
-// Only Parse can say whether the new text is a valid experiment.
+// Set applies changes to the text of a file and returns the new text. All other text, comments
+// included, stays the same. Set does not check the new text; use Parse.
 func Set(text string, changes ...Change) (string, error) {
 	f, err := parser.ParseBytes([]byte(text), parser.ParseComments)
 	if err != nil {

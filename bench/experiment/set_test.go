@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/bench/part/errtest"
 )
 
-// TestSet: changes of every kind, in block and flow style; comments stay.
+// TestSet makes changes of every kind, in block and flow style. Comments must stay.
 func TestSet(t *testing.T) {
 	text := readFile(t, experimentsDir+"/first-lane.yaml")
 	changed, err := experiment.Set(string(text),

@@ -10,47 +10,48 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// Sizes reduce an experiment: the file's own numbers are meant for real hosts.
+// Sizes make an experiment smaller. The file's own numbers are meant for real hosts.
 type Sizes struct {
-	// Lab applies if the experiment runs in the lab. Quick applies with Options.Quick, after
-	// Lab.
+	// Lab applies if the experiment runs in the lab. Quick applies with Options.Quick. If both apply,
+	// Quick comes second.
 	Lab   *Size `json:"lab,omitempty"`
 	Quick *Size `json:"quick,omitempty"`
 }
 
-// A Size replaces numbers of a file. A zero leaves the number unchanged.
+// A Size replaces numbers of a file. A field that is zero changes nothing.
 type Size struct {
 	Connections []int  `json:"connections,omitempty"`
 	Rates       []int  `json:"ratesPerSecond,omitempty"`
 	Generators  int    `json:"generators,omitempty"`
 	Keys        int    `json:"keys,omitempty"`
-	Copies      int    `json:"copies,omitempty"` // of objects with several copies
+	Copies      int    `json:"copies,omitempty"` // for objects with more copies than this
 	Threads     int    `json:"threads,omitempty"`
 	Memory      int64  `json:"memoryBytes,omitempty"`
 	Warmup      *int64 `json:"warmupNs,omitempty"`
 	Window      int64  `json:"windowNs,omitempty"`
-	// FIFO is the SCHED_FIFO priority of server and generators.
+	// FIFO is the SCHED_FIFO priority of the server and of the generators.
 	FIFO int `json:"fifoPriority,omitempty"`
-	// Repeats is the exact number of repeats of each variant.
+	// Repeats is the exact number of repeats of each variant: the least and the most.
 	Repeats int `json:"repeats,omitempty"`
-	// Variants are the only ones that are measured.
+	// Variants are the names of the variants to measure; nil: all.
 	Variants []string `json:"variants,omitempty"`
-	// MaxRate are the bounds of the search; NoSearch removes the search.
+	// MaxRate replaces the bounds of the search. NoSearch removes the search.
 	MaxRate  *Bounds `json:"maxRate,omitempty"`
 	NoSearch bool    `json:"noSearch,omitempty"`
-	// Warn are gates that only warn.
+	// Warn replaces the list of gates that only warn.
 	Warn []string `json:"warn,omitempty"`
 }
 
-// Bounds of a search.
+// Bounds are the lowest and the highest rate of a search, and its resolution.
 type Bounds struct {
 	From int `json:"fromPerSecond"`
 	To   int `json:"toPerSecond"`
-	// Resolution is a share of the rate, permille.
+	// Resolution is a share of the rate, in permille.
 	Resolution int `json:"resolutionPermille"`
 }
 
-// QuickLimit is the longest time of a quick form, ns, by Estimate.
+// QuickLimit is the longest time, in ns, that an experiment with Options.Quick may take by
+// Estimate.
 const QuickLimit = int64(3 * time.Minute)
 
 func sizesKeys() []y.Key[Sizes] {
@@ -124,7 +125,7 @@ func size() y.Kind[Size] {
 		func() Size { return Size{} })
 }
 
-// resize applies the sizes that the run asked for to the experiment, before defaults are
+// resize applies the sizes and the scale that the run asked for. It must run before defaults are
 // completed.
 func (r *reader) resize() {
 	s := r.e.Sizes
@@ -151,7 +152,8 @@ func (r *reader) resize() {
 	}
 }
 
-// checkSizes reports names of variants that do not exist.
+// checkSizes reports sizes that name an unknown variant, or bounds for a search that the file
+// lacks.
 func (r *reader) checkSizes() {
 	for _, x := range []struct {
 		path string
@@ -219,10 +221,11 @@ func (r *reader) take(s *Size, path string) {
 	}
 }
 
-// only keeps these variants, and the goals about them. All variants are checked before.
+// only notes which variants to keep, and removes goals, searches and sweeps of all others. leave
+// removes the variants later, after all variants are checked.
 func (r *reader) only(names []string) {
 	e := &r.e
-	r.left = slices.Clone(names) // quick's list replaces lab's
+	r.left = slices.Clone(names) // the list of sizes.quick replaces that of sizes.lab
 	keep := func(n string) bool { return n == "" || slices.Contains(names, n) }
 	if !keep(e.Base) {
 		e.Base = ""
@@ -242,7 +245,7 @@ func (r *reader) only(names []string) {
 	}
 }
 
-// leave removes the variants that no size keeps, after they are checked.
+// leave removes the variants that only did not keep. It runs after all variants are checked.
 func (r *reader) leave() {
 	if r.left == nil || len(r.Errors()) > 0 {
 		return
@@ -260,7 +263,7 @@ func set[T comparable](to *T, x T) {
 	}
 }
 
-// checkQuick refuses a quick form that takes too long.
+// checkQuick refuses an experiment with Options.Quick that takes longer than QuickLimit.
 func (r *reader) checkQuick() {
 	if !r.quick || len(r.Errors()) > 0 {
 		return

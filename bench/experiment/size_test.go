@@ -75,7 +75,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestVariantsOfQuick: the variants of quick replace those of lab.
+// TestVariantsOfQuick checks that the variants of sizes.quick replace those of sizes.lab.
 func TestVariantsOfQuick(t *testing.T) {
 	text := strings.Replace(sized, "lab: {connections", "lab: {variants: [off, tuned, threads], connections", 1)
 	f, err := experiment.ParseWith("experiment.yaml", []byte(text), experiment.Options{Quick: true})
@@ -87,7 +87,7 @@ func TestVariantsOfQuick(t *testing.T) {
 	}
 }
 
-// TestSearchOfASize: a size that removes variants removes their searches.
+// TestSearchOfASize checks that a size that removes variants also removes their searches.
 func TestSearchOfASize(t *testing.T) {
 	open := strings.NewReplacer("mode: closed, connections: [110, 2200, 4400], generators: 100",
 		"mode: open, rates: 1000, connections: 8",
@@ -146,7 +146,7 @@ func TestSizesAreChecked(t *testing.T) {
 	}
 }
 
-// exampleHosts returns the hosts of the papers.
+// exampleHosts returns the hosts of the example file, on which the papers' experiments can run.
 func exampleHosts(t *testing.T) *experiment.Hosts {
 	t.Helper()
 	on, err := experiment.ParseHosts("hosts.example.yaml", readFile(t, hostsExample))
@@ -156,7 +156,8 @@ func exampleHosts(t *testing.T) *experiment.Hosts {
 	return on
 }
 
-// labOr returns the lab, or the hosts for an experiment without a lab.
+// labOr returns nil, which stands for the lab, if the experiment text has a lab. Otherwise it
+// returns on.
 func labOr(text []byte, on *experiment.Hosts) *experiment.Hosts {
 	if bytes.Contains(text, []byte("\nlab:")) {
 		return nil
@@ -164,7 +165,7 @@ func labOr(text []byte, on *experiment.Hosts) *experiment.Hosts {
 	return on
 }
 
-// TestPapers reads every experiment of the papers in each of its forms.
+// TestPapers parses every experiment of the papers in each of its forms.
 func TestPapers(t *testing.T) {
 	on := exampleHosts(t)
 	for _, name := range experiments(t) {
@@ -181,8 +182,8 @@ func TestPapers(t *testing.T) {
 	}
 }
 
-// TestTrial: a trial of every form of every paper's experiment has all variants, once, at the
-// highest load.
+// TestTrial makes a trial of every form of each paper's experiment. The trial must have all
+// variants, one repeat, and only the highest load.
 func TestTrial(t *testing.T) {
 	for _, name := range experiments(t) {
 		text := readFile(t, name)

@@ -8,8 +8,8 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// SplitNUMA is one instance of the server on each NUMA node on which the server has processors,
-// as "niclane split --content duplicate" makes them.
+// SplitNUMA starts one instance of the server on each NUMA node on which the server has processors.
+// "niclane split --content duplicate" divides a server in the same way.
 const SplitNUMA = "numa"
 
 func splitKey() y.Key[Server] {

@@ -4,26 +4,26 @@ package experiment
 
 import "time"
 
-// sizedTrial is the entry in Sized that marks a trial.
+// sizedTrial is the entry in Experiment.Sized that marks a trial.
 const sizedTrial = "trial"
 
-// A trial's window.
+// Longest times of a trial, in ns: window, warm-up, and measurement of host noise.
 const (
 	trialWindow = int64(time.Second)
 	trialWarmup = int64(200 * time.Millisecond)
 	trialHost   = int64(100 * time.Millisecond)
 )
 
-// Trial reports whether an experiment is a trial: one short window of each variant, at the
-// highest load.
+// Trial reports whether an experiment is a trial, which measures one short window of each variant
+// at the highest load.
 func (e *Experiment) Trial() bool {
 	n := len(e.Sized)
 	return n > 0 && e.Sized[n-1] == sizedTrial
 }
 
-// try reduces an experiment that has passed every check to the windows that show that
+// try reduces an experiment that has passed every check to a trial. A trial shows only that
 // everything starts: each variant with its server, lanes and tuning, the noise, and the highest
-// load. A trial shows nothing else.
+// load.
 func (r *reader) try() {
 	if !r.trial || len(r.Errors()) > 0 {
 		return

@@ -8,13 +8,13 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// An Experiment is the content of a file, with defaults filled in. Durations
-// are in ns, sizes in bytes, shares in permille.
+// An Experiment is the content of a file, with defaults filled in. Durations are in ns, sizes in
+// bytes, shares in permille.
 type Experiment struct {
 	// Source is the name of the file, for messages. It has no effect.
 	Source string `json:"source,omitempty"`
 	Title  string `json:"title"`
-	// Lab or Hosts, exactly one, is where the experiment runs.
+	// Lab or Hosts says where the experiment runs. Exactly one of them is set.
 	Lab       *Lab      `json:"lab,omitempty"`
 	Hosts     *Hosts    `json:"hosts,omitempty"`
 	Server    Server    `json:"server"`
@@ -22,29 +22,29 @@ type Experiment struct {
 	Load      Load      `json:"load"`
 	Noise     []Noise   `json:"noise,omitempty"`
 	Placement Placement `json:"placement"`
-	// Variants in the order of the file; their repeats are interleaved.
+	// Variants are in the order of the file. The run alternates between them.
 	Variants []Variant `json:"variants"`
-	// Base names the variant that the others are compared with.
+	// Base is the name of the variant with which the others are compared.
 	Base    string  `json:"base"`
 	Repeats Repeats `json:"repeats"`
 	SLA     *SLA    `json:"sla,omitempty"`
 	Search  *Search `json:"search,omitempty"`
 	Sweep   *Sweep  `json:"sweep,omitempty"`
 	Goals   []Goal  `json:"goals,omitempty"`
-	// Power sources of the SUT. Empty: power is not measured.
+	// Power are the sources that measure the SUT's power. Empty: power is not measured.
 	Power     []power.Config `json:"power,omitempty"`
 	HostNoise HostNoise      `json:"hostNoise"`
-	// Gates that every window must pass; nil: none.
+	// Gates are the conditions that every window must meet; nil: none.
 	Gates *Gating `json:"gates,omitempty"`
-	// Sizes of the file. Sized are those that were applied.
+	// Sizes are the file's sizes. Sized lists the sizes that were applied.
 	Sizes *Sizes   `json:"sizes,omitempty"`
 	Sized []string `json:"sized,omitempty"`
-	// TimeLimit of the whole run.
+	// TimeLimit is the longest time of the whole run.
 	TimeLimit int64 `json:"timeLimitNs"`
 }
 
-// Lab is the set-up of an experiment on one machine; see package lab, whose defaults replace
-// zeros.
+// Lab describes the lab for an experiment on one machine. Fields that are zero get the defaults of
+// package lab.
 type Lab struct {
 	Name         string `json:"name"`
 	Card         string `json:"card,omitempty"`
@@ -61,16 +61,17 @@ type Lab struct {
 	OtherCPUs    []int  `json:"otherCPUs,omitempty"`
 }
 
-// Hosts are machines that run "niclane bench serve", from a hosts file.
+// Hosts are the machines of a hosts file. Each of them runs "niclane bench serve".
 type Hosts struct {
 	SUT     Host   `json:"sut"`
 	Clients []Host `json:"clients"`
-	// Noise is nil where there is no noise.
+	// Noise is the host of the noise; nil: no host.
 	Noise *Host `json:"noise,omitempty"`
-	// LinkRate of the SUT's port; 0: what the device says.
+	// LinkRate is the rate of the SUT's port; 0: the rate that the device reports.
 	LinkRate uint64 `json:"linkRateBitsPerSecond,omitempty"`
-	// Authority, Certificate and Key are PEM files, relative to the hosts file: the authority
-	// of the agents' certificates, and this side's own certificate and key.
+	// Authority, Certificate and Key are paths of PEM files, relative to the hosts file. Authority
+	// signed the agents' certificates. Certificate and Key belong to the program that runs the
+	// experiment.
 	Authority   string `json:"authority"`
 	Certificate string `json:"certificate"`
 	Key         string `json:"key"`
@@ -78,91 +79,90 @@ type Hosts struct {
 
 // A Host is one machine.
 type Host struct {
-	// Name for messages: "sut", "noise", or the client's own.
+	// Name is used in messages: "sut", "noise", or the client's own name.
 	Name string `json:"name"`
 	// Agent is the HOST:PORT on which "niclane bench serve" listens.
 	Agent string `json:"agent"`
-	// ServerName is the name in the agent's certificate; "": the host of Agent.
+	// ServerName is the name in the agent's certificate; "": the host part of Agent.
 	ServerName string `json:"serverName,omitempty"`
-	// Address of the host in the measured network, without a port.
+	// Address is the host's address in the measured network, without a port.
 	Address string `json:"address"`
-	// Device is the one that lanes are on: that of the SUT, and of clients that get lanes.
+	// Device is the device that gets lanes. The SUT needs one, and each client if clients get lanes.
 	Device string `json:"device,omitempty"`
-	// CPUs of the server, the generators or the noise, nil: all that the agent has; NoiseCPUs
-	// are those of the noise's processes on the SUT.
+	// CPUs are the processors of the server, the generators or the noise; nil: all that the agent has.
+	// NoiseCPUs are the processors of the noise's processes on the SUT.
 	CPUs      []int `json:"cpus,omitempty"`
 	NoiseCPUs []int `json:"noiseCPUs,omitempty"`
-	// Generators is the number of generators on a client.
+	// Generators is the number of generators on this host, if it is a client.
 	Generators int `json:"generators,omitempty"`
-	// Storage are directories of the SUT, by the NUMA node of their drives. An instance of a
-	// split server uses the one of its node.
+	// Storage are directories of the SUT, by the NUMA node of their drives. Each instance of a split
+	// server uses the directory of its node.
 	Storage map[int]string `json:"storage,omitempty"`
 }
 
-// Kinds of server.
+// Kinds of server: which program it is.
 const (
 	KindMemcached = "memcached" // Debian's memcached
 	KindNiclane   = "niclane"   // niclane's own server
 	KindCommand   = "command"   // any program
-	KindRunning   = "running"   // started by another program
+	KindRunning   = "running"   // a server that another program has started
 )
 
 // Server is the application on the system under test.
 type Server struct {
 	// Kind is one of the Kind constants.
 	Kind string `json:"kind"`
-	// Fallback is the kind that is measured instead, with a warning, if KindMemcached is not
-	// installed; "": none.
+	// Fallback is the kind to measure, with a warning, if the kind is KindMemcached and memcached is
+	// not installed; "": none.
 	Fallback string `json:"fallback,omitempty"`
-	// Command of KindCommand, program first. No shell interprets it. Expand replaces $address
-	// and similar names.
+	// Command is the program and arguments of KindCommand. It runs without a shell. Expand replaces
+	// names such as $address in it.
 	Command []string `json:"command,omitempty"`
-	// Environment of the command, in addition to PATH.
+	// Environment has variables for the command, in addition to PATH.
 	Environment map[string]string `json:"environment,omitempty"`
-	// Files of commands: their texts by path below $scratch, for Expand.
+	// Files are texts by path in $scratch, for KindCommand. Expand replaces names in them.
 	Files map[string]string `json:"files,omitempty"`
-	// Manifest of KindPod, a text for Expand.
+	// Manifest is the text of KindPod's manifest. Expand replaces names in it.
 	Manifest string `json:"manifest,omitempty"`
-	// Certificate says that the run makes a certificate for the server, see the manual page.
+	// Certificate says that the run makes a certificate for the server: see experiment.yaml(5).
 	Certificate bool `json:"certificate,omitempty"`
-	// Beside are additional processes, started before the server in this order and ended after
-	// it.
+	// Beside are additional processes. They start before the server, in this order, and end after it.
 	Beside []Process `json:"beside,omitempty"`
-	// Address on which the server listens; "": the SUT's.
+	// Address is the address on which the server listens; "": the SUT's.
 	Address string `json:"address,omitempty"`
 	Port    int    `json:"port"`
 	Threads int    `json:"threads"`
-	// Memory for items, and the largest number of Connections, of KindMemcached and
-	// KindNiclane.
+	// Memory is for items, and Connections is the largest number of connections. Both are for
+	// KindMemcached and KindNiclane.
 	Memory      int64 `json:"memoryBytes,omitempty"`
 	Connections int   `json:"connections,omitempty"`
 	Ready       Ready `json:"ready"`
-	// User that the command and its additional processes on the SUT run as, "NAME:GROUP"; "":
-	// the user that starts it.
+	// User, as "NAME:GROUP", runs the command and its additional processes on the SUT; "": the user of
+	// the program that starts them.
 	User string `json:"user,omitempty"`
-	// Cache is the place of a cache's counters; nil: they are not read.
+	// Cache says where a cache's counters are; nil: they are not read.
 	Cache *Cache `json:"cache,omitempty"`
-	// Split is SplitNUMA, or "": one instance on all its processors.
+	// Split is SplitNUMA; "": one instance on all its processors.
 	Split string `json:"split,omitempty"`
 }
 
-// A Process is an additional process, started before the server.
+// A Process is an additional process, which starts before the server.
 type Process struct {
 	Name    string   `json:"name"`
 	Host    string   `json:"host"` // "sut", "client" or "noise"
 	Command []string `json:"command"`
-	// Port on which it must listen before the next process starts; 0: the run does not wait for
-	// it.
+	// Port is a port on which the process must listen before the next process starts; 0: the run does
+	// not wait.
 	Port int `json:"port,omitempty"`
-	// Origin says that the process is niclane's own origin server, instead of Command.
+	// Origin says that the process is niclane's own origin server, not Command.
 	Origin bool `json:"origin,omitempty"`
 }
 
-// Ready is how the run proves that a server answers.
+// Ready says how the run checks that a server answers.
 type Ready struct {
-	// Protocol of the question, one of the Protocol constants or ProtocolTCP.
+	// Protocol of the request: one of the Protocol constants or ProtocolTCP.
 	Protocol string `json:"protocol"`
-	// Path of the HTTP request.
+	// Path of the request, for HTTP.
 	Path    string `json:"path,omitempty"`
 	Timeout int64  `json:"timeoutNs"`
 }
@@ -174,19 +174,19 @@ const (
 	ProtocolHTTPS     = "https"
 	ProtocolRESP      = "resp"
 	ProtocolAerospike = "aerospike"
-	// ProtocolTCP, for Ready only, opens a connection.
+	// ProtocolTCP, for Ready only, just opens a connection.
 	ProtocolTCP = "tcp"
 )
 
-// Workload is the requests of the load.
+// Workload describes the requests that the load sends.
 type Workload struct {
 	Protocol string `json:"protocol"`
 
-	// Keys and the fields up to Namespace are for key-value stores.
+	// Keys and all fields up to Namespace are for key-value stores.
 	Keys       int `json:"keys,omitempty"`
 	KeyBytes   int `json:"keyBytes,omitempty"`
 	ValueBytes int `json:"valueBytes,omitempty"`
-	// Gets and Sets are the ratio of the two.
+	// Gets and Sets are the two sides of the ratio of gets to sets.
 	Gets int `json:"gets,omitempty"`
 	Sets int `json:"sets,omitempty"`
 	// Distribution of the keys: "uniform".
@@ -194,65 +194,65 @@ type Workload struct {
 	Prefill      bool   `json:"prefill,omitempty"`
 	Namespace    string `json:"namespace,omitempty"` // Aerospike only
 
-	// Objects and the fields up to KeepAlive are for HTTP.
+	// Objects and all fields up to KeepAlive are for HTTP.
 	Objects []Object `json:"objects,omitempty"`
-	// HostHeader; "": the server's address and port.
+	// HostHeader is the value of the Host header; "": the server's address and port.
 	HostHeader string `json:"hostHeader,omitempty"`
 	TLS        *TLS   `json:"tls,omitempty"` // HTTPS only
 	KeepAlive  bool   `json:"keepAlive,omitempty"`
 
-	// LeastHits is the least share of requests, in permille, that the server must have had by
-	// its own counters; 0: not checked.
+	// LeastHits is the least share of gets, in permille, that the server's own counters must count as
+	// hits; 0: not checked.
 	LeastHits int `json:"leastHitsPermille,omitempty"`
 }
 
-// An Object is an HTTP object.
+// An Object is what an HTTP request asks for.
 type Object struct {
 	Path string `json:"path"`
-	// Copies is the number of objects. With more than one, each request draws one, and "$n" in
-	// Path is its number from 1.
+	// Copies is the number of objects like this one. If there are several, each request picks one at
+	// random. "$n" in Path is its number, from 1.
 	Copies int `json:"copies"`
-	// Bytes is the length of a whole answer; another length is an error.
+	// Bytes is the object's length. An answer of another length is an error.
 	Bytes int64 `json:"bytes"`
 	// Uncached says that the origin forbids caching the object.
 	Uncached bool `json:"uncached,omitempty"`
-	// Weight of the object in the random choice.
+	// Weight is the object's weight when a request chooses an object at random.
 	Weight int `json:"weight"`
 }
 
-// TLS is the TLS of the generator.
+// TLS is the TLS configuration of the generators.
 type TLS struct {
 	Version string `json:"version"` // "1.2" or "1.3"
-	// Authority is a PEM file with the authority of the server's certificate. "": the run's own
-	// with Server.Certificate, else the certificate is not verified.
+	// Authority is a PEM file with the authority of the server's certificate. "": with
+	// Server.Certificate, the run's own authority; otherwise the certificate is not verified.
 	Authority  string `json:"authority,omitempty"`
 	ServerName string `json:"serverName,omitempty"` // "": HostHeader or address
 }
 
-// Modes of load.
+// Modes of load: when a generator sends a request.
 const (
-	Open   = "open"   // at intended times, whether or not the server answers
-	Closed = "closed" // each connection sends its next request after the answer
+	Open   = "open"   // at a planned time, even if earlier requests are not answered
+	Closed = "closed" // after the answer to the connection's request before
 )
 
-// Load is how the requests are sent.
+// Load says how generators send the requests.
 type Load struct {
 	Mode string `json:"mode"`
-	// Rates per second over all generators, one load point each; for Open. Empty only with
-	// Search.
+	// Rates are in requests per second over all generators, for Open. Each rate is a load point. Rates
+	// may be empty only with Search.
 	Rates []int `json:"ratesPerSecond,omitempty"`
 	// Arrivals of Open: "constant" or "poisson".
 	Arrivals string `json:"arrivals,omitempty"`
-	// Connections over all generators: one number for Open, one load point each for Closed.
+	// Connections are numbers of connections over all generators. Open has one number; in Closed, each
+	// number is a load point.
 	Connections []int `json:"connections"`
-	// Pipeline is the largest number of outstanding requests per connection; 0: no limit, for
-	// Open.
+	// Pipeline is the largest number of unanswered requests per connection; 0, for Open: no limit.
 	Pipeline int `json:"pipeline"`
-	// Generators is the number of processes. Connections and rates are divided among them.
+	// Generators is the number of generator processes. Connections and rates are divided among them.
 	Generators int `json:"generators"`
-	// Spin is how long before an intended send a generator polls.
+	// Spin is how long before each planned send a generator stops sleeping and polls.
 	Spin int64 `json:"spinNs,omitempty"`
-	// Warmup precedes each Window and is not counted. Timeout is that of a request.
+	// Warmup is the time before each Window; its requests are not counted. Timeout limits one request.
 	Warmup  int64 `json:"warmupNs"`
 	Window  int64 `json:"windowNs"`
 	Timeout int64 `json:"timeoutNs"`
@@ -268,19 +268,19 @@ const (
 type Noise struct {
 	Direction string `json:"direction"`
 	Protocol  string `json:"protocol"` // "tcp" or "udp"
-	// Rate on the link, in bit/s or, if that is 0, in permille of the link.
+	// Rate on the link, in bit/s; if BitsPerSecond is 0, in permille of the link's rate.
 	BitsPerSecond uint64 `json:"bitsPerSecond,omitempty"`
 	Share         int    `json:"sharePermille,omitempty"`
 	Flows         int    `json:"flows"`
 	Port          int    `json:"port"`
-	// Segment is the MSS of TCP or the payload of UDP datagrams. 0: the kernel's default for
-	// TCP, the largest that fits the MTU for UDP.
+	// Segment is TCP's MSS, or the payload of a UDP datagram. If it is 0, TCP uses the kernel's
+	// default, and UDP the largest payload that fits the MTU.
 	Segment int `json:"segmentBytes,omitempty"`
-	// Congestion is TCP's congestion control; "": the kernel's default.
+	// Congestion is the name of TCP's congestion control; "": the kernel's default.
 	Congestion string `json:"congestion,omitempty"`
 }
 
-// Placement is where processes run, in every variant.
+// Placement says on which processors processes run. It holds for every variant.
 type Placement struct {
 	Server    Place `json:"server"`
 	Generator Place `json:"generator"`
@@ -288,64 +288,68 @@ type Placement struct {
 	SUTNoise  Place `json:"sutNoise"` // the noise's processes on the SUT
 }
 
-// A Place is a set of processors (nil: the host's own) and a SCHED_FIFO priority (0:
-// SCHED_OTHER).
+// A Place is a set of processors and a SCHED_FIFO priority. CPUs nil: all processors of the host.
+// FIFO 0: SCHED_OTHER.
 type Place struct {
 	CPUs []int `json:"cpus,omitempty"`
 	FIFO int   `json:"fifoPriority,omitempty"`
 }
 
-// A Variant differs from the others only in its own fields.
+// A Variant is one configuration of the server's host. Variants differ only in these fields.
 type Variant struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	Noise bool   `json:"noise"`
-	// Lanes is the text of a lanes file, for Expand. LanesFile is the path of one, used
-	// unchanged. At most one of the two is set; none: no lanes.
+	// Lanes is the text of a lanes file, in which Expand replaces names. LanesFile is the path of a
+	// lanes file, used unchanged. If neither is set, there are no lanes; both is an error.
 	Lanes     string `json:"lanes,omitempty"`
 	LanesFile string `json:"lanesFile,omitempty"`
-	// Force replaces globals.force of the lanes file.
+	// Force replaces globals.force in the lanes file.
 	Force map[string]string `json:"force,omitempty"`
-	// ClientLanes is the text of a lanes file for every client, as Lanes is for the SUT.
+	// ClientLanes is the text of a lanes file for every client, in which Expand replaces names.
 	ClientLanes string `json:"clientLanes,omitempty"`
-	// LanePolicy is the manifest of a LanePolicy, for Expand, in the cluster of KindPod.
+	// LanePolicy is the manifest of a LanePolicy in the cluster, for KindPod. Expand replaces names in
+	// it.
 	LanePolicy string `json:"lanePolicy,omitempty"`
-	// Server and Tune are the variant's changes of the server and its host; nil: none.
+	// Server and Tune change the server and its host for this variant; nil: no change.
 	Server *VariantServer `json:"server,omitempty"`
 	Tune   *Tune          `json:"tune,omitempty"`
 }
 
-// Repeats of each variant at each load point, in rounds A B C, C B A, B C A, ...
+// Repeats is how often each variant is measured at each load point. The order changes by round: A B
+// C, C B A, B C A, ...
 type Repeats struct {
 	Min   int    `json:"min"`
 	Max   int    `json:"max"`
-	Until *Until `json:"until,omitempty"` // nil: Max repeats
+	Until *Until `json:"until,omitempty"` // nil: always Max repeats
 }
 
-// Until ends the repeats when the interval of a percentile is this narrow, as a share of its
-// value, in every variant.
+// Until ends the repeats early. It does so when, in every variant, the confidence interval of
+// Percentile is at most Width permille of the percentile's value.
 type Until struct {
 	Percentile float64 `json:"percentile"`
 	Width      int     `json:"widthPermille"`
 }
 
-// SLA is the limit of a percentile of the latency.
+// SLA says that a percentile of the latency must be at most At.
 type SLA struct {
 	Percentile float64 `json:"percentile"`
 	At         int64   `json:"atNs"`
 }
 
-// Search finds the highest rate that meets the SLA, the five-percent rule, or both.
+// Search finds the highest rate that meets the SLA, the five-percent rule, or both if both are set.
 type Search struct {
 	From int `json:"fromPerSecond"`
 	To   int `json:"toPerSecond"`
-	// Resolution is a share of the rate, permille.
+	// Resolution ends the search: the interval in which the rate lies is this share of the rate, in
+	// permille.
 	Resolution int `json:"resolutionPermille"`
-	// FivePercentRule: a rate is too high if less than 95 % of it is achieved.
+	// FivePercentRule refuses a rate if the server achieves less than 95 % of it.
 	FivePercentRule bool `json:"fivePercentRule"`
-	// Variants are the names of those that are searched; none: all.
+	// Variants are the names of the variants to search; empty: all.
 	Variants []string `json:"variants,omitempty"`
-	// LatencyAt are shares of the rate found at which latency is measured.
+	// LatencyAt are shares, in permille, of the rate that was found. The run measures the latency at
+	// each of these rates.
 	LatencyAt []int `json:"latencyAtPermille"`
 }
 
@@ -354,12 +358,12 @@ func (s *Search) Searches(variant string) bool {
 	return s != nil && (len(s.Variants) == 0 || slices.Contains(s.Variants, variant))
 }
 
-// Sweep measures one window at each combination of noise and buffer, after the repeats.
+// Sweep measures one window at each combination of noise and switch buffer, after the repeats.
 type Sweep struct {
 	Variants []string `json:"variants"`
-	// Noise are shares of the link, in permille. They replace all rates of Experiment.Noise.
+	// Noise are shares of the link, in permille. Each of them replaces the rates of Experiment.Noise.
 	Noise []int `json:"noisePermille"`
-	// SwitchBuffers of the lab; empty: unchanged.
+	// SwitchBuffers are sizes of the lab switch's buffer; empty: unchanged.
 	SwitchBuffers []int64 `json:"switchBuffersBytes,omitempty"`
 	Window        int64   `json:"windowNs"`
 }
@@ -371,8 +375,8 @@ const (
 	MeasureNoise   = "noise"   // achieved rate of the noise
 )
 
-// A Goal is fixed before anything is measured: the ratio of Variant to Base is at most AtMost,
-// or at least AtLeast.
+// A Goal limits the ratio of Variant to Base in a measure: at most AtMost, or at least AtLeast. It
+// is written before the measurement.
 type Goal struct {
 	Measure    string  `json:"measure"`
 	Percentile float64 `json:"percentile,omitempty"`
@@ -382,13 +386,13 @@ type Goal struct {
 	AtLeast    float64 `json:"atLeast,omitempty"`
 }
 
-// HostNoise is the limit for the delay of a thread that only sleeps and wakes up.
+// HostNoise limits how late a thread that only sleeps may wake up on the host.
 type HostNoise struct {
-	// Window is the length of the measurement before and after the run.
+	// Window is the length of each of two measurements, before and after the run.
 	Window int64 `json:"windowNs"`
-	// Percentile of the lateness, which must be at most AtMost; 0: no limit.
+	// Percentile of the lateness must be at most AtMost; AtMost 0: no limit.
 	Percentile float64 `json:"percentile"`
 	AtMost     int64   `json:"atMostNs,omitempty"`
-	// Refuse ends the run if the limit is exceeded; otherwise it is a warning.
+	// Refuse says that the run ends if the limit is exceeded; otherwise it warns.
 	Refuse bool `json:"refuse,omitempty"`
 }

@@ -11,11 +11,11 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// LabName is the lab's name unless the file gives another, so that it differs from a user's own
-// lab.
+// LabName is the default name of an experiment's lab. It differs from the default name of other
+// labs.
 const LabName = "niclane-bench"
 
-// noisePort is the first port of the noise, unless the file gives another.
+// noisePort is the default port of the first noise.
 const noisePort = 5001
 
 func labKeys() []y.Key[Lab] {
@@ -105,7 +105,7 @@ func hostKeys() []y.Key[Host] {
 	}
 }
 
-// maxStorage is the largest number of nodes with storage. storageText is the longest path,
+// maxStorage is the largest number of NUMA nodes with storage. storageText is the longest path, in
 // bytes. Agents have the same limits.
 const (
 	maxStorage  = 16
@@ -128,7 +128,7 @@ func storage() y.Kind[map[int]string] {
 	return y.Mapped(k, func(m map[string]string) map[int]string {
 		out := map[int]string{}
 		for name, dir := range m {
-			node, _ := strconv.Atoi(name) // matches Mapping's pattern
+			node, _ := strconv.Atoi(name) // no error: name matches Mapping's pattern
 			out[node] = dir
 		}
 		return out

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// A mapping is keys and values in order, without zero values, which are the defaults.
+// A mapping has keys and values in order. It leaves out zero values, which are the defaults.
 type mapping yaml.MapSlice
 
 func (m *mapping) put(key string, value any, given bool) {
@@ -47,7 +47,7 @@ func each[T any](xs []T, f func(T) mapping) []mapping {
 	return out
 }
 
-// write returns an experiment as a file, every value in one spelling.
+// write returns the text of a file for an experiment, in the main spelling of every value.
 func write(t testing.TB, e *experiment.Experiment) []byte {
 	t.Helper()
 	m := mapping{}
@@ -102,7 +102,7 @@ func write(t testing.TB, e *experiment.Experiment) []byte {
 		m.nested("gates", n)
 	}
 	m.time("time-limit", e.TimeLimit)
-	// Quoted, because a text that looks like a number would become one.
+	// JSON style quotes strings: without quotes, a text such as 1.2 would be read as a number.
 	text, err := yaml.MarshalWithOptions(m, yaml.Indent(2), yaml.UseJSONMarshaler(), yaml.JSON())
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func writeLab(l *experiment.Lab) (m mapping) {
 	return m
 }
 
-// hostsText returns hosts as a file.
+// hostsText returns the text of a hosts file.
 func hostsText(t testing.TB, h *experiment.Hosts) []byte {
 	t.Helper()
 	m := mapping{}
