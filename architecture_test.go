@@ -13,20 +13,21 @@ import (
 	"testing"
 )
 
-// pure packages decide; they touch no kernel, no file and no clock
+// pure lists the packages that only compute. They must not touch the kernel, files or the clock
 // (docs/architecture.md).
 var pure = []string{"lane/config", "lane/intent", "lane/device", "lane/plan", "lane/verify", "lane/status", "app/split",
 	"migrate/adqsetup", "bench/stats", "bench/stats/check", "bench/stats/search", "bench/stats/fanout",
 	"bench/experiment", "internal/strictyaml"}
 
-// impure imports, by path or prefix ending in "/".
+// impure lists imports that a pure package must not have. An entry that ends in "/" is a prefix.
 var impure = []string{
 	"os/exec", "net", "net/http", "syscall", "golang.org/x/sys/", "github.com/vishvananda/",
 	"github.com/mdlayher/", "github.com/cilium/", "github.com/niclane/niclane/internal/",
 	"github.com/niclane/niclane/lane/observe", "github.com/niclane/niclane/lane/apply",
 }
 
-// impureCalls are functions of otherwise harmless packages.
+// impureCalls lists calls that a pure package must not make. Their packages, time and os, are
+// allowed.
 var impureCalls = []string{"time.Now(", "time.Since(", "os.Open(", "os.ReadFile(", "os.Create(", "os.WriteFile(",
 	"os.Getenv(", "os.Stat("}
 
@@ -65,7 +66,7 @@ func TestPurePackages(t *testing.T) {
 var licences = regexp.MustCompile(`SPDX-License-Identifier: ([A-Za-z0-9.() -]+)`)
 
 // TestSources holds every source file to an SPDX line whose licence is in LICENSES, and
-// to sets of processors that are large enough.
+// forbids unix.CPUSet outside tests.
 func TestSources(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -99,7 +100,7 @@ func TestSources(t *testing.T) {
 				}
 			}
 		}
-		// A unix.CPUSet leaves processors from 1024 on out without a word.
+		// unix.CPUSet silently ignores processors from number 1024 on.
 		if strings.Contains(string(text), "unix.CPUSet") && !strings.HasSuffix(path, "_test.go") {
 			t.Errorf("%s: unix.CPUSet has 1024 processors; want package internal/kernel/sched", path)
 		}
@@ -110,8 +111,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// floors are the rooms, the lowest first. A room is a folder with what is below it, but for
-// rooms of their own there.
+// floors lists the rooms, lowest floor first. A room is a folder and all folders in it, except
+// those that have their own entry here.
 var floors = [][]string{
 	{"lane/intent", "lane/device", "internal/strictyaml", "internal/few", "internal/lifeline", "internal/program"},
 	{"internal/atomicfile", "internal/traffic", "lane/config", "lane/plan"},
@@ -121,13 +122,13 @@ var floors = [][]string{
 	{"lane/apply", "app"},
 	{"lane/engine", "lab", "migrate"},
 	{"watch"},
-	{"cmd/niclane", "cmd/internal/cli"}, // below what measures, which is in a program of its own
+	{"cmd/niclane", "cmd/internal/cli"}, // lower than bench: the measuring commands are in another program
 	{"bench", "experiments", "examples", "papers"},
 	{"selftest"},
 	{"cmd", "internal/testing", "test", "tools", "dist"},
 }
 
-// TestFloors: no import runs from a lower room to a higher one.
+// TestFloors checks that no package imports a package of a higher floor.
 func TestFloors(t *testing.T) {
 	floor := func(dir string) int {
 		for room := dir; room != "."; room = filepath.Dir(room) {
@@ -149,7 +150,7 @@ func TestFloors(t *testing.T) {
 		}
 		p, err := build.ImportDir(dir, 0)
 		if err != nil {
-			return nil // no package, or one of tests alone
+			return nil // no package, or a folder with only test files
 		}
 		own := floor(dir)
 		if own < 0 && dir != "." {
@@ -167,7 +168,7 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// TestPathsInDocs: the folders and files that the documents name are there.
+// TestPathsInDocs checks that the folders and files that the documents name exist.
 func TestPathsInDocs(t *testing.T) {
 	named := regexp.MustCompile("`((?:app|bench|cmd|internal|k8s|lab|lane|papers|poller|test|tools|watch)/" +
 		"[\\w./{},-]*\\w}?)/?`")
@@ -186,7 +187,7 @@ func TestPathsInDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
-			if strings.Contains(m[1], "vMAJOR") { // a tag
+			if strings.Contains(m[1], "vMAJOR") { // a git tag, not a path
 				continue
 			}
 			head, tail, _ := strings.Cut(m[1], "{")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package niclane holds nothing but the tests of the project's architecture.
-// The command is in cmd/niclane; docs/architecture.md says where what lives.
+// Package niclane contains only tests of the project's architecture. The command is in cmd/niclane;
+// docs/architecture.md says what each folder contains.
 package niclane

@@ -16,7 +16,8 @@ var (
 	notSlug = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// TestLinks: what the documents link to in the repository is there, with its heading.
+// TestLinks checks that each link from a document to a file of the repository leads to an existing
+// file and heading.
 func TestLinks(t *testing.T) {
 	var docs []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "*/README.md", "*/*/README.md"} {
@@ -58,7 +59,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// hasHeading reports whether a heading has an anchor, as GitHub and MkDocs make it.
+// hasHeading reports whether a Markdown text has a heading with this anchor. It derives anchors as
+// GitHub and MkDocs do.
 func hasHeading(text, anchor string) bool {
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
 		slug := notSlug.ReplaceAllString(strings.ToLower(strings.TrimSpace(m[1])), "")

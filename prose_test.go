@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Limits of the documents' prose, in words: a reader understands each sentence once.
+// Limits for the documents' prose, in words, so that a reader understands each sentence at the
+// first reading.
 const (
 	meanSentence    = 20
 	longestSentence = 45
@@ -99,7 +100,7 @@ func prose(text string) (bad []string) {
 	return bad
 }
 
-// words counts words; code counts as one.
+// words counts the words of a text. Each piece of inline code counts as one word.
 func words(s string) int {
 	s = link.ReplaceAllString(s, "]")
 	return len(strings.Fields(inlineCode.ReplaceAllString(s, "code")))
