@@ -21,8 +21,8 @@ type mmsghdr struct {
 	len uint32
 }
 
-// A batch is a buffer for recvmmsg(2): the header, the sender and the arrival time of each
-// datagram. It must not be moved or copied: it points into itself.
+// A batch is a buffer for recvmmsg(2). For each datagram it has the header, the sender and the
+// arrival time. It must not be moved or copied, because it contains pointers into itself.
 type batch struct {
 	msgs    [batchSize]mmsghdr
 	iov     [batchSize]unix.Iovec
@@ -41,8 +41,8 @@ func newBatch() *batch {
 	return b
 }
 
-// receive receives what has arrived at fd. With MSG_TRUNC the kernel reports a datagram's
-// length and copies only its header.
+// receive receives the datagrams that wait at fd. With MSG_TRUNC, the kernel reports each
+// datagram's full length but copies only its header.
 func (b *batch) receive(fd int) (int, unix.Errno) {
 	for i := range b.msgs {
 		m := &b.msgs[i].msg
@@ -60,9 +60,9 @@ func (b *batch) header(i int) (header, error) {
 
 func (b *batch) bytes(i int) int64 { return int64(b.msgs[i].len) }
 
-// arrived returns the kernel's timestamp of datagram i, CLOCK_REALTIME in ns, 0 if it has none.
-// It is in one control message (socket(7), and timestamping in the kernel's networking
-// documentation).
+// arrived returns the kernel's receive time of datagram i, CLOCK_REALTIME in ns; 0 if it has none.
+// The kernel sends this time in a control message (socket(7), and timestamping in the kernel's
+// networking documentation).
 func (b *batch) arrived(i int) int64 {
 	c := b.control[i][:min(b.msgs[i].msg.Controllen, uint64(len(b.control[i])))]
 	at := unix.CmsgLen(0)
@@ -81,13 +81,13 @@ func (b *batch) answer(fd, i int, h header) {
 	var out [headerBytes]byte
 	h.put(out[:])
 	m := &b.msgs[i].msg
-	// If it is lost, the sender asks again.
+	// Errors do not matter: if this answer is lost, the sender repeats its message.
 	_, _, _ = unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&out[0])), headerBytes,
 		unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(m.Name)), uintptr(m.Namelen))
 }
 
-// realOffset returns CLOCK_REALTIME minus CLOCK_MONOTONIC now, to a µs. If three attempts were
-// interrupted, it returns the best of them.
+// realOffset returns CLOCK_REALTIME minus CLOCK_MONOTONIC now, accurate to about 1 µs. If the
+// thread was interrupted in all three attempts, it returns the best of them.
 func realOffset() (offset int64) {
 	closest := int64(math.MaxInt64)
 	for i := 0; i < 3 && closest > 2000; i++ {
@@ -102,7 +102,7 @@ func realOffset() (offset int64) {
 	return offset
 }
 
-// A volley is a buffer for sendmmsg(2): datagrams of one flow.
+// A volley is a buffer for sendmmsg(2), with datagrams of one flow.
 type volley struct {
 	msgs  [batchSize]mmsghdr
 	iov   [batchSize][2]unix.Iovec
@@ -120,7 +120,7 @@ func newVolley(datagram int) *volley {
 	return v
 }
 
-// send sends the first n and returns how many the socket accepted.
+// send sends the first n datagrams and returns how many the socket accepted.
 func (v *volley) send(fd, n int) (int, unix.Errno) {
 	sent, _, e := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.msgs[0])), uintptr(n),
 		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)

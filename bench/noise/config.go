@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package noise sends or receives bulk TCP or UDP at a set rate: the traffic from which a lane
-// must be protected. One run is one direction; two directions take two runs.
+// Package noise sends or receives bulk TCP or UDP at a set rate: the traffic from which a lane must
+// be protected. One run sends or receives; traffic in two directions takes two runs.
 //
-// The sender of TCP is paced inside TCP (SO_MAX_PACING_RATE; TCP paces by itself if there is no
-// fq qdisc). It does not sleep between writes, so it does not emit a write's worth of packets
-// at line rate. The sender of UDP sends what is due at most every 100 µs. It gives up datagrams
-// that it could not send within 2 ms, rather than send them in one burst. Neither role copies
-// payload. The package shapes only its own sockets, and does not claim that the rate was
-// reached: the Result has the rate that was.
+// TCP itself paces the sender of TCP (SO_MAX_PACING_RATE, without an fq qdisc). So the sender does
+// not emit the packets of one write at line rate. The sender of UDP wakes at most every 100 µs and
+// sends the datagrams that are due. It drops datagrams that it could not send within 2 ms;
+// otherwise they would leave in one burst. Neither sender nor receiver copies payload. The package
+// shapes only its own sockets. It does not guarantee the rate: the Result has the rate that was
+// reached.
 //
 // Datagrams are numbered, so the receiver knows which were lost, duplicated or reordered. They
-// carry the sender's CLOCK_MONOTONIC. If the receiver is on the same machine, it measures the
-// time from the send to the kernel's timestamp of the arrival (SO_TIMESTAMPNS), without its own
-// wake-up. Otherwise it sends one datagram per ms back, and the sender measures the round trip.
+// contain the sender's CLOCK_MONOTONIC. If the receiver is on the same machine, it measures the
+// time from the send to the kernel's timestamp of the arrival (SO_TIMESTAMPNS), so its own wake-up
+// does not count. Otherwise it sends one datagram per ms back, and the sender measures the round
+// trip.
 //
-// The size of the bursts that TCP emits depends on settings outside the socket: about 1 ms of
-// the flow's rate, and up to the device's gso_max_size while the round trip time is below 0.5
-// ms (tcp_tso_autosize(), sysctl net.ipv4.tcp_tso_rtt_log). For small bursts, set the
-// namespace's tcp_tso_rtt_log to 0 or the device's gso_max_size to a few segments. Measured at
-// 712 Mbit/s through 1 Gbit/s, Linux 6.18, veth, as the backlog that a packet of the noise
-// meets at the port, in bytes:
+// The size of the bursts that TCP emits also depends on settings outside the socket. By default a
+// burst is about 1 ms of the flow's rate, and up to the device's gso_max_size while the round trip
+// time is below 0.5 ms (tcp_tso_autosize(), sysctl net.ipv4.tcp_tso_rtt_log). For small bursts, set
+// the namespace's tcp_tso_rtt_log to 0, or the device's gso_max_size to a few segments. The table
+// has values measured at 712 Mbit/s through 1 Gbit/s, Linux 6.18, veth, in bytes. P50 to P99.9 are
+// of the backlog that a packet of the noise finds at the port:
 //
 //	flows  tcp_tso_rtt_log  gso_max_size  burst   P50    P99    P99.9
 //	1      9 (default)      65536         65226   65226  65226  66952
@@ -61,15 +62,15 @@ type Config struct {
 	Role string `json:"role"`
 	// Address to connect to, or to listen on.
 	Address string `json:"address"`
-	// Flows is the number of flows, 1 to 1000 (default 1). A receiver ends when it has had that
-	// many and all are closed.
+	// Flows is the number of flows, 1 to 1000 (default 1). A receiver ends after this many flows have
+	// opened and all are closed.
 	Flows int `json:"flows,omitempty"`
 	// Rate is the payload rate over all flows in bits/s, at least 8000; see PayloadRate and
 	// DatagramRate. For Send only; 0 means unpaced, TCP only.
 	Rate int64 `json:"rateBitsPerSecond,omitempty"`
-	// Duration from the first connection; 0 means until ctx ends.
+	// Duration is counted from the first connection; 0 means until ctx ends.
 	Duration int64 `json:"durationNs,omitempty"`
-	// Interval of the time line (default 100 ms, at least 1 ms).
+	// Interval is the length of each entry in the Result's time lines (default 100 ms, at least 1 ms).
 	Interval int64 `json:"intervalNs,omitempty"`
 	// Datagram is the payload of a UDP datagram in bytes, 40 to 65507 (default 1200, which fits
 	// every path). Datagrams are not fragmented.
@@ -80,60 +81,62 @@ type Config struct {
 	MSS int `json:"mssBytes,omitempty"`
 	// Congestion names the congestion control, "" leaves the default. TCP only.
 	Congestion string `json:"congestion,omitempty"`
-	// ConnectTimeout (default 5 s) includes refused attempts: the receiver may start after the
-	// sender.
+	// ConnectTimeout (default 5 s) limits the attempts to connect. A refused attempt is repeated,
+	// because the receiver may start after the sender.
 	ConnectTimeout int64 `json:"connectTimeoutNs,omitempty"`
 	// Placement of the thread.
 	thread.Setup
 }
 
-// Result is that of a run.
+// Result is what one run sent or received, and how.
 type Result struct {
 	Role     string `json:"role"`
 	Protocol string `json:"protocol,omitempty"`
 	// StartMono is CLOCK_MONOTONIC when the first interval began, ns.
 	StartMono int64 `json:"startMonoNs"`
-	// Duration is from there to the end, ns.
+	// Duration is the time from StartMono to the end, ns.
 	Duration int64 `json:"durationNs"`
-	Flows    int   `json:"flows"` // those that were open at some time
-	// Bytes of payload: acknowledged (TCP sender), sent (UDP sender) or received (Receive),
-	// without duplicates.
+	Flows    int   `json:"flows"` // flows that were open at some time
+	// Bytes of payload: acknowledged (TCP sender), sent (UDP sender) or received (receiver).
+	// Duplicates do not count.
 	Bytes int64 `json:"bytes"`
 	// Goodput is Bytes over Duration in bits/s.
 	Goodput int64 `json:"goodputBitsPerSecond"`
-	// Intervals holds the payload bytes of each Interval, the last one partial.
+	// Intervals has the payload bytes of each Interval. The last interval may be shorter.
 	Interval  int64   `json:"intervalNs"`
 	Intervals []int64 `json:"intervalBytes"`
 
-	// From TCP_INFO, for a sender of TCP: retransmitted segments, and the smoothed round trip
-	// time, sampled once per interval and flow.
+	// Values from TCP_INFO, for a sender of TCP: retransmitted segments, and the smoothed round trip
+	// time. It is sampled once per interval and flow.
 	Retransmits uint64 `json:"retransmits"`
 	RTTMin      int64  `json:"rttMinNs"`
 	RTTMean     int64  `json:"rttMeanNs"`
 	RTTMax      int64  `json:"rttMaxNs"`
-	// The same by interval: the mean of the smoothed round trip times at the end of each, 0 if
-	// there is none, and the segments retransmitted in it. For a sender of UDP with the
-	// receiver on another machine, IntervalRTT is the mean of its round trips.
+	// The same values by interval. IntervalRTT is the mean of the smoothed round trip times at the
+	// interval's end, 0 if there is none. IntervalRetransmits is the segments retransmitted in the
+	// interval. For a sender of UDP with the receiver on another machine, IntervalRTT is the mean of
+	// its round trips.
 	IntervalRTT         []int64  `json:"intervalRTTNs,omitempty"`
 	IntervalRetransmits []uint64 `json:"intervalRetransmits,omitempty"`
 
-	// Datagrams of UDP that were sent, or received without Duplicates.
+	// Datagrams is the number of UDP datagrams that were sent, or received without Duplicates.
 	Datagrams int64 `json:"datagrams,omitempty"`
-	// Forgone datagrams were due but never sent: the sender had no time, or the socket had no
-	// room.
+	// Forgone datagrams were due but never sent, because the sender was late or the socket's buffer
+	// was full.
 	Forgone int64 `json:"forgone,omitempty"`
-	// For a receiver of UDP. Lost datagrams were sent, by the sender's count, and never
-	// arrived. Duplicates arrived again. Reordered ones arrived after one that was sent later.
-	// SocketDrops are those of Lost that found the receiver's own socket full.
+	// These fields are for a receiver of UDP. Lost datagrams were sent, by the sender's count, and
+	// never arrived. Duplicates arrived a second time. Reordered datagrams arrived after a datagram
+	// that was sent later. SocketDrops is the part of Lost that the kernel dropped because the
+	// receiver's own socket was full.
 	Lost        int64 `json:"lost,omitempty"`
 	Duplicates  int64 `json:"duplicates,omitempty"`
 	Reordered   int64 `json:"reordered,omitempty"`
 	SocketDrops int64 `json:"socketDrops,omitempty"`
-	// IntervalLost is the growth of Lost in each interval. It is negative if a reordered
-	// datagram arrives after all.
+	// IntervalLost is the growth of Lost in each interval. It is negative if datagrams that counted as
+	// lost arrive late.
 	IntervalLost []int64 `json:"intervalLost,omitempty"`
-	// Latency of datagrams, or samples of the smoothed round trip time of TCP; LatencyOf says
-	// which. IntervalLatency is the mean in each interval of a receiver, 0 if there is none.
+	// Latency is that of datagrams, or the smoothed round trip times of TCP; LatencyOf says which.
+	// IntervalLatency is the mean in each interval of a receiver, 0 if there is none.
 	Latency         *stats.Histogram `json:"latency,omitempty"`
 	LatencyOf       string           `json:"latencyOf,omitempty"`
 	IntervalLatency []int64          `json:"intervalLatencyNs,omitempty"`
@@ -145,14 +148,14 @@ type Result struct {
 
 // Values of LatencyOf.
 const (
-	OneWay    = "one way"             // latency of every datagram
-	RoundTrip = "round trip"          // latency of one datagram per ms
-	Smoothed  = "smoothed round trip" // TCP only, once per interval and flow
+	OneWay    = "one way"             // latency of every datagram, from send to arrival
+	RoundTrip = "round trip"          // round trip of one datagram per ms
+	Smoothed  = "smoothed round trip" // TCP only, one sample per interval and flow
 )
 
-// Over returns the goodput in bits/s between two CLOCK_MONOTONIC times (ns), from the whole
-// intervals between them, because noise lasts longer than the window in which latency is
-// counted. It returns false if there is no whole interval.
+// Over returns the goodput in bits/s between two CLOCK_MONOTONIC times (ns). It uses only intervals
+// that lie completely between them. Noise starts before and ends after the window in which latency
+// is counted, so callers pass that window's ends. Over returns false if no interval fits.
 func (r Result) Over(from, to int64) (int64, bool) {
 	var bytes, n int64
 	for i, b := range r.Intervals {
@@ -168,9 +171,9 @@ func (r Result) Over(from, to int64) (int64, bool) {
 	return int64(float64(bytes) * 8e9 / float64(n*r.Interval)), true
 }
 
-// PayloadRate converts a rate on the link, counted as Ethernet counts it at layer 2 without FCS
-// (what tc and interface counters see), into the payload rate that fills it. mtu is the IP MTU
-// in bytes; TCP has timestamps.
+// PayloadRate returns the payload rate of TCP that fills linkBits, a rate on the link. Rates on the
+// link count bytes as Ethernet does at layer 2 without FCS (as tc and interface counters do). mtu
+// is the IP MTU in bytes. TCP is assumed to send timestamps.
 func PayloadRate(linkBits int64, mtu int, ipv6 bool) int64 {
 	headers := 20 + 32
 	if ipv6 {
@@ -179,7 +182,7 @@ func PayloadRate(linkBits int64, mtu int, ipv6 bool) int64 {
 	return int64(float64(linkBits) * float64(mtu-headers) / float64(mtu+14))
 }
 
-// DatagramRate is PayloadRate for datagrams with the given bytes of payload.
+// DatagramRate is PayloadRate for UDP; datagram is the payload bytes of one datagram.
 func DatagramRate(linkBits int64, datagram int, ipv6 bool) int64 {
 	headers := 20 + 8 + 14
 	if ipv6 {

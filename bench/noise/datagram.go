@@ -10,16 +10,16 @@ import (
 	"os"
 )
 
-// A kind is that of a datagram.
+// A kind is the type of a datagram.
 type kind uint8
 
 const (
-	hello   kind = iota + 1 // to the receiver, repeated until welcome
+	hello   kind = iota + 1 // from the sender, repeated until a welcome arrives
 	welcome                 // the answer to hello
-	data                    // counted
-	echo                    // counted, and sent back if the two clocks differ
+	data                    // payload, which the receiver counts
+	echo                    // payload, which the receiver counts and also sends back if the two clocks differ
 	reply                   // the answer to echo
-	end                     // to the receiver, repeated until ended; seq is the number of datagrams sent
+	end                     // from the sender, repeated until an ended arrives; seq is the number of datagrams sent
 	ended                   // the answer to end
 	kinds
 )
@@ -27,9 +27,10 @@ const (
 const (
 	magic       = 0x6e6c6e31 // "nln1"
 	headerBytes = 40
-	maxDatagram = 65507 // the maximum of IPv4
+	maxDatagram = 65507 // the largest UDP payload of IPv4
 	maxFlows    = 1000
-	// maxSeq is more than a run can have: 2^48 datagrams at 100 million a second take a month.
+	// maxSeq is larger than any run's sequence number: 2^48 datagrams at 100 million a second take a
+	// month.
 	maxSeq = 1 << 48
 )
 
@@ -37,10 +38,10 @@ const (
 type header struct {
 	kind  kind
 	flow  uint16
-	run   uint64 // drawn by the sender, so that other senders' datagrams are not counted
-	clock uint64 // identity of the clock of stamp
-	seq   uint64 // number within the flow, from 0
-	stamp int64  // CLOCK_MONOTONIC of the send, ns
+	run   uint64 // random number of the sender's run; tells its datagrams from those of other senders
+	clock uint64 // which clock stamp was read from
+	seq   uint64 // number of the datagram in its flow, from 0
+	stamp int64  // CLOCK_MONOTONIC when it was sent, ns
 }
 
 var (
@@ -49,7 +50,7 @@ var (
 	errHeader = errors.New("header out of range")
 )
 
-// put writes h into b, which has headerBytes.
+// put writes h into b, which has at least headerBytes bytes.
 func (h *header) put(b []byte) {
 	_ = b[headerBytes-1]
 	binary.BigEndian.PutUint32(b, magic)
@@ -61,7 +62,8 @@ func (h *header) put(b []byte) {
 	binary.BigEndian.PutUint64(b[32:], uint64(h.stamp))
 }
 
-// parse reads the header at the start of b, which may come from any sender.
+// parse reads the header at the start of b. It checks all fields, because any program may have sent
+// b.
 func parse(b []byte) (h header, err error) {
 	if len(b) < headerBytes {
 		return h, errShort
@@ -80,15 +82,16 @@ func parse(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// clockIdentity identifies a CLOCK_MONOTONIC: each boot of a kernel has its own
-// (proc_sys_kernel(5)), and each time namespace an offset to it (time_namespaces(7)).
+// clockIdentity returns a number that identifies this CLOCK_MONOTONIC. Each boot of a kernel has
+// its own clock (proc_sys_kernel(5)), and each time namespace has its own offset to the clock
+// (time_namespaces(7)).
 func clockIdentity() (uint64, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return 0, fmt.Errorf("identify the clock: %w", err)
 	}
 	space, err := os.Readlink("/proc/self/ns/time")
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // before Linux 5.6, or not built in
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the file is missing before Linux 5.6, or without time namespaces
 		return 0, fmt.Errorf("identify the clock: %w", err)
 	}
 	h := fnv.New64a()

@@ -16,7 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/part/errtest"
 )
 
-// free returns a loopback address on which nothing listens.
+// free returns a loopback address with a TCP port on which nothing listens.
 func free(t *testing.T, host string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -30,8 +30,8 @@ func free(t *testing.T, host string) string {
 	return l.Addr().String()
 }
 
-// noIPv6 reports whether an error comes from a host without IPv6: from the kernel, or from
-// package net, which checks first.
+// noIPv6 reports whether an error means that the host has no IPv6. It comes from the kernel, or
+// from package net, which checks first.
 func noIPv6(err error) bool {
 	var address *net.AddrError
 	return errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT) || errors.As(err, &address)
@@ -48,7 +48,8 @@ func start(ctx context.Context, c Config) <-chan outcome {
 	return ch
 }
 
-// both returns the results of a sender and a receiver, which must not fail.
+// both waits for a sender and a receiver and returns their results. An error of either fails the
+// test.
 func both(t *testing.T, tx, rx <-chan outcome) (Result, Result) {
 	t.Helper()
 	s, r := <-tx, <-rx
@@ -58,7 +59,7 @@ func both(t *testing.T, tx, rx <-chan outcome) (Result, Result) {
 	return s.Result, r.Result
 }
 
-// endsEarly checks that the end of the context before any flow is an error.
+// endsEarly checks that Run returns an error if the context ends before any flow is open.
 func endsEarly(t *testing.T, protocol, address string) {
 	t.Helper()
 	for _, role := range []string{Send, Receive} {
@@ -88,8 +89,8 @@ func TestBothRoles(t *testing.T) {
 				Interval: 50e6, ConnectTimeout: 30e9, MSS: 1000, Congestion: "reno"})
 			rx := start(t.Context(), Config{Role: Receive, Address: addr, Flows: 3, Interval: 50e6})
 			s, r := both(t, tx, rx)
-			// 80 Mbit/s for 0.5 s are 5 MB. TCP paces the start of a flow faster, and a busy
-			// host slows it down. Far more would mean that it is not paced.
+			// 80 Mbit/s for 0.5 s are 5 MB. TCP paces the start of a flow faster, and a busy host makes it
+			// slower. A sender that is not paced would send far more.
 			if s.Bytes == 0 || s.Bytes > 10e6 {
 				t.Errorf("%d bytes were acknowledged, want at most about 5 MB", s.Bytes)
 			}
@@ -122,8 +123,8 @@ func TestBothRoles(t *testing.T) {
 	}
 }
 
-// TestContextEnds: the orchestrator stops noise by ending the context. It must get the result
-// promptly, even while the receiver sleeps.
+// TestContextEnds checks that Run returns a result promptly when its context ends, even while the
+// receiver sleeps. The program that runs the experiment stops noise in this way.
 func TestContextEnds(t *testing.T) {
 	addr := free(t, "127.0.0.1")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -138,7 +139,7 @@ func TestContextEnds(t *testing.T) {
 	if _, err := conn.Write(make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	// Less than SO_RCVLOWAT: there is no event, but the result must still count it.
+	// 1000 bytes are less than SO_RCVLOWAT: there is no event, but the result must count them.
 	for deadline := time.Now().Add(30 * time.Second); accepted(t, conn) != 1000; {
 		if time.Now().After(deadline) {
 			t.Fatal("1000 bytes were not acknowledged")
@@ -158,7 +159,7 @@ func TestContextEnds(t *testing.T) {
 	endsEarly(t, TCP, free(t, "127.0.0.1"))
 }
 
-// accepted returns how many bytes the peer's kernel has acknowledged.
+// accepted returns the number of bytes of c that the peer's kernel has acknowledged.
 func accepted(t *testing.T, c net.Conn) int {
 	t.Helper()
 	raw, err := c.(*net.TCPConn).SyscallConn()
@@ -168,7 +169,7 @@ func accepted(t *testing.T, c net.Conn) int {
 	n := 0
 	if err := raw.Control(func(fd uintptr) {
 		if i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			n = int(i.Bytes_acked) - 1 // the SYN
+			n = int(i.Bytes_acked) - 1 // without the SYN
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -176,7 +177,7 @@ func accepted(t *testing.T, c net.Conn) int {
 	return n
 }
 
-// TestAskedToEndEarly: if Run is asked to end before there is a result, it says so.
+// TestAskedToEndEarly checks the error of a Run whose context ends before there is a result.
 func TestAskedToEndEarly(t *testing.T) {
 	for _, protocol := range []string{TCP, UDP} {
 		for _, role := range []string{Send, Receive} {
@@ -229,14 +230,14 @@ func TestOver(t *testing.T) {
 }
 
 func TestPayloadRate(t *testing.T) {
-	// 1448 bytes of payload in 1514 bytes of frame; 1428 over IPv6.
+	// A frame of 1514 bytes has 1448 bytes of payload; over IPv6, 1428.
 	if got := PayloadRate(1_514_000_000, 1500, false); got != 1_448_000_000 {
 		t.Errorf("IPv4: %d, want 1448000000", got)
 	}
 	if got := PayloadRate(1_514_000_000, 1500, true); got != 1_428_000_000 {
 		t.Errorf("IPv6: %d, want 1428000000", got)
 	}
-	// 1472 bytes in the same frame; 1452 over IPv6.
+	// A frame of 1514 bytes has 1472 bytes of payload; over IPv6, 1452.
 	if got := DatagramRate(1_514_000_000, 1472, false); got != 1_472_000_000 {
 		t.Errorf("UDP: %d, want 1472000000", got)
 	}

@@ -23,7 +23,7 @@ type run struct {
 	ctx      context.Context
 	clock    thread.Clock
 	epfd     int
-	wake     int // eventfd: ctx has ended
+	wake     int // eventfd, readable when ctx has ended
 	listener int // -1 unless receiving
 	source   int // memfd from which the sender sends
 	flows    []*flow
@@ -33,19 +33,19 @@ type run struct {
 	started bool
 	start   int64 // start of the first interval
 	next    int64 // end of the current interval
-	bytes   int64 // received, or acknowledged at the last sample
-	marked  int64 // bytes at the start of the current interval
-	rtts    mean  // over the run, TCP only
-	latency mean  // over the current interval, of any kind
+	bytes   int64 // bytes received, or acknowledged at the last sample
+	marked  int64 // value of bytes at the start of the current interval
+	rtts    mean  // round trip times of the whole run, TCP only
+	latency mean  // latencies of the current interval, see Result.LatencyOf
 	resent  uint64
-	lost    int64 // lost at the start of the current interval
+	lost    int64 // value of res.Lost at the start of the current interval
 }
 
 type mean struct{ sum, n int64 }
 
 func (m *mean) add(v int64) { m.sum += v; m.n++ }
 
-// take returns the mean, 0 if there were no values, and resets it.
+// take returns the mean and resets it. Without values it returns 0.
 func (m *mean) take() int64 {
 	v := m.sum / max(m.n, 1)
 	*m = mean{}
@@ -62,9 +62,9 @@ type flow struct {
 // sourceSize is the size of the memory from which all flows send repeatedly.
 const sourceSize = 1 << 20
 
-// Run acts in the role of c until c.Duration has passed, all flows have closed, or ctx ends,
-// and returns the traffic that was carried. The end of ctx is not an error once a flow was
-// open.
+// Run sends or receives, as c.Role says, until c.Duration has passed, all flows have closed, or ctx
+// ends. It returns the traffic that was sent or received. The end of ctx is an error only if no
+// flow was open before.
 func Run(ctx context.Context, c Config) (Result, error) {
 	c, addr, err := c.withDefaults()
 	if err != nil {
@@ -83,14 +83,14 @@ func Run(ctx context.Context, c Config) (Result, error) {
 		defer close(ended)
 		one := [8]byte{1}
 		if _, err := unix.Write(r.wake, one[:]); err != nil {
-			panic(err) // an eventfd at 0 takes a 1
+			panic(err) // cannot happen: an eventfd at 0 accepts 1
 		}
 	})
 	done := make(chan error, 1)
 	go func() { done <- r.onThread() }()
 	err = <-done
 	if !stop() {
-		<-ended // it writes to a descriptor that is about to be closed
+		<-ended // wait, because the goroutine writes to wake, which is closed next
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("noise: %w", err)
@@ -111,8 +111,8 @@ func (r *run) close() {
 	}
 }
 
-// onThread prepares the calling goroutine's thread and runs on it. The thread ends with the
-// goroutine.
+// onThread locks the calling goroutine to its thread, prepares the thread and runs r on it. The
+// thread ends with the goroutine.
 func (r *run) onThread() error {
 	if err := r.cfg.Setup.Lock(); err != nil {
 		return err
@@ -154,8 +154,8 @@ func (r *run) onThread() error {
 	return r.loop()
 }
 
-// early is the error without a result: on a host with few processors, flows may not be open yet
-// when the caller ends the run.
+// early returns the error for a run that was ended before it had a result. On a host with few
+// processors, the caller may end the run before flows are open.
 func (r *run) early() error {
 	return fmt.Errorf("asked to end when %d of %d flows were open: %w", r.res.Flows, r.cfg.Flows, context.Cause(r.ctx))
 }
@@ -223,7 +223,7 @@ func (r *run) loop() error {
 		for _, ev := range events[:max(n, 0)] {
 			switch int(ev.Fd) {
 			case r.wake:
-				ended = true // after the events before it
+				ended = true // handle the events before it first
 			case r.listener:
 				if err := r.accept(); err != nil {
 					return err
@@ -249,8 +249,8 @@ func (r *run) loop() error {
 	return nil
 }
 
-// tick closes the intervals that have ended by time now, and returns now. Everything counted
-// since the last call belongs to the first of them.
+// tick closes the intervals that end by time now, and returns now. All that was counted since the
+// last call belongs to the first of these intervals.
 func (r *run) tick(now int64) int64 {
 	for ; now >= r.next; r.next += r.cfg.Interval {
 		r.mark()
@@ -278,12 +278,12 @@ func (r *run) mark() {
 	}
 }
 
-// total completes the result at time now.
+// total fills in the rest of the result, for a run that ends at now.
 func (r *run) total(cpu, now int64) {
 	res := &r.res
 	if n := len(res.Intervals); r.cfg.Interval-(r.next-now) > 1e6 || n == 0 {
 		r.mark()
-	} else { // no interval of less than 1 ms
+	} else { // add a rest of at most 1 ms to the last interval
 		res.Intervals[n-1] += r.bytes - r.marked
 	}
 	res.CPUTime = thread.CPUTime() - cpu
@@ -314,7 +314,8 @@ func (r *run) finish(cpu int64) {
 		if f.closed {
 			continue
 		}
-		// Abort the connection: a full send buffer must not drain into the next measurement.
+		// A reset discards the send buffer. Otherwise the buffer would still be sent during the next
+		// measurement.
 		if r.cfg.Role == Send {
 			_ = unix.SetsockoptLinger(f.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		}
@@ -323,7 +324,7 @@ func (r *run) finish(cpu int64) {
 	}
 }
 
-// dial opens one paced connection; it tries again while it is refused.
+// dial opens one paced connection. While the peer refuses, it tries again until ConnectTimeout.
 func (r *run) dial() (int, error) {
 	deadline := r.clock.Now() + r.cfg.ConnectTimeout
 	for {

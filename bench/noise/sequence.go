@@ -2,24 +2,24 @@
 
 package noise
 
-// behind is how late a datagram may arrive and still be distinguished from a duplicate: 0.7 s
-// at 1 Gbit/s of 1472 bytes.
+// behind is how many numbers late a datagram may arrive and still be told from a duplicate. At 1
+// Gbit/s with datagrams of 1472 bytes, this is 0.7 s.
 const behind = 1 << 16
 
-// A sequence tracks the arrival of one flow's datagrams 0, 1, 2, ... The numbers may be forged,
-// so no memory is allocated by them.
+// A sequence tracks which of one flow's datagrams 0, 1, 2, ... have arrived. Its memory has a fixed
+// size, because the numbers in datagrams may be forged.
 type sequence struct {
-	next       uint64 // one after the highest that has arrived
-	came       uint64 // number without duplicates
+	next       uint64 // one more than the highest number that has arrived
+	came       uint64 // how many numbers have arrived, without duplicates
 	duplicates int64
 	reordered  int64
-	seen       [behind / 64]uint64 // bits for next-behind to next-1, by number modulo behind
+	seen       [behind / 64]uint64 // one bit each for the numbers next-behind to next-1, at the number modulo behind
 }
 
-// take accounts for one number and reports whether it is new.
+// take counts the arrival of number n and reports whether it is new.
 func (s *sequence) take(n uint64) bool {
 	if n >= s.next {
-		// Those between are missing until they arrive.
+		// The numbers from next to n-1 are missing until they arrive.
 		if n-s.next >= behind {
 			clear(s.seen[:])
 		} else {
@@ -33,8 +33,8 @@ func (s *sequence) take(n uint64) bool {
 		return true
 	}
 	bit := uint64(1) << (n % 64)
-	// A datagram that is too old to be distinguished counts as a duplicate. Lost may then be
-	// too high, but never too low.
+	// A datagram that is too late counts as a duplicate, because it cannot be told from one. So the
+	// count of lost datagrams may be too high, but never too low.
 	if s.next-n > behind || s.seen[n%behind/64]&bit != 0 {
 		s.duplicates++
 		return false
@@ -45,6 +45,6 @@ func (s *sequence) take(n uint64) bool {
 	return true
 }
 
-// lost returns how many have not arrived, up to the highest that has arrived, or of the sent
-// ones if their number is known.
+// lost returns how many datagrams have not arrived. sent is the sender's count; 0 if not known.
+// Then only numbers up to the highest that has arrived count.
 func (s *sequence) lost(sent uint64) int64 { return int64(max(s.next, sent)) - int64(s.came) }

@@ -12,7 +12,7 @@ import (
 // options sets the options of a sending socket before it connects.
 func (r *run) options(fd int) error {
 	if r.cfg.Rate > 0 {
-		// In bytes/s; Linux accepts a 64-bit value since 4.20.
+		// The rate is in bytes/s. Linux accepts a 64-bit value since 4.20.
 		rate := uint64(r.cfg.Rate) / 8 / uint64(r.cfg.Flows)
 		_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE,
 			uintptr(unsafe.Pointer(&rate)), unsafe.Sizeof(rate), 0)
@@ -38,8 +38,8 @@ func (r *run) options(fd int) error {
 	return nil
 }
 
-// fillSource makes the memory file from which flows send. Its pages go to the network by
-// reference, so sending needs no copy.
+// fillSource creates the memory file from which flows send. sendfile passes its pages to the
+// network by reference, without a copy.
 func (r *run) fillSource() error {
 	fd, err := unix.MemfdCreate("niclane-noise", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *run) fillSource() error {
 	return nil
 }
 
-// send sends as much as f accepts now.
+// send sends as much data as the socket of f accepts now.
 func (r *run) send(f *flow) {
 	for {
 		var off int64
@@ -73,7 +73,7 @@ func (r *run) send(f *flow) {
 // discard is the largest number of bytes that one receive discards.
 const discard = 4 << 20
 
-// receive discards what has arrived: with MSG_TRUNC, TCP does not copy it (tcp(7)).
+// receive discards the data that has arrived at f. With MSG_TRUNC, TCP does not copy it (tcp(7)).
 func (r *run) receive(f *flow) {
 	for {
 		n, _, e := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.fd), 0, discard, unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
@@ -83,7 +83,7 @@ func (r *run) receive(f *flow) {
 		case e == unix.EAGAIN:
 			return
 		case e != 0 || n == 0:
-			// A sender ends by resetting the connection.
+			// A sender ends with a reset of the connection, which is no error.
 			if e == unix.ECONNRESET {
 				e = 0
 			}
@@ -132,7 +132,7 @@ func (r *run) accept() error {
 		if !r.started {
 			r.begin()
 		}
-		// Wake up for 64 KiB rather than for every packet; sample takes the rest.
+		// Wake up for every 64 KiB, not for every packet. sample also counts what is less.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 64<<10)
 		if err := r.add(fd, unix.EPOLLIN); err != nil {
 			return err
@@ -140,7 +140,7 @@ func (r *run) accept() error {
 	}
 }
 
-// sample updates the byte counts.
+// sample updates the byte counts of all open flows.
 func (r *run) sample() {
 	for _, f := range r.flows {
 		if f.closed {

@@ -36,7 +36,7 @@ func freeUDP(t *testing.T, host string) string {
 	return c.LocalAddr().String()
 }
 
-// TestDatagrams: datagrams arrive, are counted once, and their latency is measured.
+// TestDatagrams checks that datagrams arrive, are counted once, and that their latency is measured.
 func TestDatagrams(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		t.Run(host, func(t *testing.T) {
@@ -77,7 +77,8 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// A relay forwards datagrams to the receiver as change returns them, and all answers unchanged.
+// relay forwards the datagrams that change returns for each datagram, and all answers unchanged. It
+// returns its address.
 func relay(t *testing.T, to string, change func(b []byte) [][]byte) string {
 	t.Helper()
 	in, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -129,8 +130,8 @@ func relay(t *testing.T, to string, change func(b []byte) [][]byte) string {
 	return in.LocalAddr().String()
 }
 
-// TestDatagramsLostTwiceAndOvertaken: the result shows exactly what happens to datagrams on the
-// way.
+// TestDatagramsLostTwiceAndOvertaken loses, duplicates and reorders datagrams. The result must have
+// exactly these numbers.
 func TestDatagramsLostTwiceAndOvertaken(t *testing.T) {
 	for range 20 {
 		if n := lostTwiceAndOvertaken(t); n == 0 || t.Failed() {
@@ -140,8 +141,8 @@ func TestDatagramsLostTwiceAndOvertaken(t *testing.T) {
 	t.Error("the host lost datagrams of its own in each of twenty attempts")
 }
 
-// lostTwiceAndOvertaken returns how many datagrams the host lost. If it lost any, the test must
-// be repeated.
+// lostTwiceAndOvertaken returns how many datagrams the host itself lost. If it lost any, the test
+// must be repeated.
 func lostTwiceAndOvertaken(t *testing.T) int64 {
 	addr := freeUDP(t, "127.0.0.1")
 	var lost, twice, overtaken int64
@@ -179,7 +180,7 @@ func lostTwiceAndOvertaken(t *testing.T) int64 {
 		t.Fatalf("of %d datagrams %d were lost, %d came twice, %d were overtaken: nothing to see", n, lost, twice,
 			overtaken)
 	}
-	// On a slow host, the sockets on the way lost some too.
+	// On a slow host, the sockets of relay and receiver lose datagrams too.
 	if got := s.Datagrams - r.Datagrams; r.Lost != got || r.Lost < lost {
 		t.Errorf("lost %d, want %d, of which %d on the way", r.Lost, got, lost)
 	}
@@ -195,11 +196,12 @@ func lostTwiceAndOvertaken(t *testing.T) int64 {
 	return 0
 }
 
-// TestDatagramsOfAnotherClock: a sender measures round trips if the receiver has another clock.
+// TestDatagramsOfAnotherClock checks that the sender measures round trips if the receiver has
+// another clock.
 func TestDatagramsOfAnotherClock(t *testing.T) {
 	addr := freeUDP(t, "127.0.0.1")
 	way := relay(t, addr, func(b []byte) [][]byte {
-		b[16] ^= 1 // part of the clock's identity
+		b[16] ^= 1 // changes the clock's identity
 		return [][]byte{b}
 	})
 	rx := start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Flows: 2})
@@ -208,7 +210,7 @@ func TestDatagramsOfAnotherClock(t *testing.T) {
 	if r.Latency != nil {
 		t.Errorf("%d one-way times between two clocks", r.Latency.Count())
 	}
-	// At most one per ms.
+	// There is at most one sample per ms.
 	if s.LatencyOf != RoundTrip || s.Latency.Count() < 10 || s.Latency.Count() > s.Duration/echoEvery+1 ||
 		s.Latency.Min() < 1000 {
 		t.Errorf("%q: %d samples from %d ns", s.LatencyOf, s.Latency.Count(), s.Latency.Min())
@@ -218,7 +220,7 @@ func TestDatagramsOfAnotherClock(t *testing.T) {
 	}
 }
 
-// TestDatagramsOfOthers: datagrams of other programs are not counted.
+// TestDatagramsOfOthers checks that datagrams of other programs are not counted.
 func TestDatagramsOfOthers(t *testing.T) {
 	addr := freeUDP(t, "127.0.0.1")
 	rx := start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr})
@@ -247,7 +249,7 @@ func TestDatagramsOfOthers(t *testing.T) {
 }
 
 func TestDatagramsEnd(t *testing.T) {
-	// There is no receiver.
+	// Nothing listens at this address.
 	_, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: freeUDP(t, "127.0.0.1"), Rate: 1e6,
 		ConnectTimeout: 50e6})
 	errtest.Says(t, "nobody listens", err, "refused")
@@ -260,7 +262,7 @@ func TestDatagramsEnd(t *testing.T) {
 	_, err = Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: mute.LocalAddr().String(), Rate: 1e6,
 		ConnectTimeout: 50e6})
 	errtest.Says(t, "a mute one", err, "no receiver answers")
-	// If the context ends before any flow is open, that is an error; after it, it is not.
+	// The end of the context is an error only if no flow is open.
 	endsEarly(t, UDP, freeUDP(t, "127.0.0.1"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -282,7 +284,7 @@ func TestDatagramsEnd(t *testing.T) {
 	if s, r := both(t, tx, rx); s.Datagrams < 11 || r.Datagrams != s.Datagrams {
 		t.Errorf("%d of %d datagrams", r.Datagrams, s.Datagrams)
 	}
-	// If the receiver ends first, the sender ends.
+	// The sender ends if the receiver ends first.
 	addr = freeUDP(t, "127.0.0.1")
 	rx = start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Duration: 50e6})
 	s, _ := both(t, start(t.Context(), Config{Role: Send, Protocol: UDP, Address: addr, Rate: 1e6, Datagram: 100,
@@ -292,7 +294,8 @@ func TestDatagramsEnd(t *testing.T) {
 	}
 }
 
-// TestForgone: a sender that was delayed catches up with 2 ms and forgoes the rest.
+// TestForgone checks that a late sender sends the datagrams of the last 2 ms and forgoes all older
+// ones.
 func TestForgone(t *testing.T) {
 	mute, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -319,7 +322,7 @@ func TestForgone(t *testing.T) {
 	if err := s.send(1e6 + 350e3); err != nil || f.sent != 4 || s.res.Forgone != 0 { // at 0, 100, 200 and 300 µs
 		t.Errorf("%d sent, %d forgone, %v; want 4 and none", f.sent, s.res.Forgone, err)
 	}
-	// The 97 from 0.4 to 10 ms: those due until 8 ms are forgone.
+	// 97 datagrams are due from 0.4 to 10 ms. The 77 that were due before 8 ms are forgone.
 	if err := s.send(1e6 + 10e6); err != nil || s.res.Forgone != 77 || f.sent != 4+20 {
 		t.Errorf("%d sent, %d forgone, %v", f.sent, s.res.Forgone, err)
 	}
@@ -397,7 +400,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// FuzzSequence compares with a list of all numbers that arrived.
+// FuzzSequence compares a sequence with a map of all numbers that arrived.
 func FuzzSequence(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0, 3, 0, 2, 0, 2, 255, 255, 0, 9})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -405,7 +408,7 @@ func FuzzSequence(f *testing.F) {
 		came := map[uint64]bool{}
 		high, duplicates, reordered := uint64(0), int64(0), int64(0)
 		for ; len(b) >= 2; b = b[2:] {
-			n := uint64(binary.BigEndian.Uint16(b)) * 3 // up to three windows
+			n := uint64(binary.BigEndian.Uint16(b)) * 3 // numbers up to three times behind
 			fresh := !came[n] && (n >= high || high-n <= behind)
 			switch {
 			case !fresh:
@@ -429,8 +432,8 @@ func FuzzSequence(f *testing.F) {
 	})
 }
 
-// TestDrainLooksUp: a receiver for which datagrams arrive faster than it takes them must check
-// its context regularly: there may never be a moment without datagrams.
+// TestDrainLooksUp sends datagrams faster than the receiver counts them. The receiver must still
+// check its context regularly, although there is always another datagram.
 func TestDrainLooksUp(t *testing.T) {
 	address := freeUDP(t, "127.0.0.1")
 	to := netip.MustParseAddrPort(address)
@@ -474,7 +477,7 @@ func TestDrainLooksUp(t *testing.T) {
 		sequences: make([]*incoming, 1)}
 	for i := range turns {
 		busy, err := r.drain()
-		if want := int64((i+1)*turn*batchSize - 1); !busy || err != nil || r.res.Datagrams != want { // without hello
+		if want := int64((i+1)*turn*batchSize - 1); !busy || err != nil || r.res.Datagrams != want { // minus 1: hello is not counted
 			t.Fatalf("after turn %d: %d datagrams, want %d; busy %v, %v", i+1, r.res.Datagrams, want, busy, err)
 		}
 	}
@@ -483,9 +486,8 @@ func TestDrainLooksUp(t *testing.T) {
 	}
 }
 
-// TestGoodbyeOfManyFlows: all flows end at the same time, each until its end is acknowledged.
-// One after the other, eighty flows that each need two attempts would take longer than the
-// limit.
+// TestGoodbyeOfManyFlows ends eighty flows, each of which needs two attempts. The sender must end
+// them at the same time: one after the other would take longer than goodbye allows.
 func TestGoodbyeOfManyFlows(t *testing.T) {
 	address := freeUDP(t, "127.0.0.1")
 	lost := map[uint16]bool{}

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// nap is how long a receiver lets datagrams accumulate, ns. Without it, it would wake for
-	// each, 85,000 times a second at 1 Gbit/s.
+	// nap is how long a receiver lets datagrams collect in the socket, ns. Without it, the receiver
+	// would wake for each datagram, 85,000 times a second at 1 Gbit/s.
 	nap = 500e3
-	// receiveBuffer holds 40 ms of 1 Gbit/s with 1472 bytes, in the kernel's accounting of
-	// memory.
+	// receiveBuffer is enough for 40 ms of datagrams of 1472 bytes at 1 Gbit/s. The kernel counts more
+	// memory than payload.
 	receiveBuffer = 8 << 20
-	// grace is how long the receiver waits for reordered datagrams at the end. silence is how
-	// long it waits for a silent sender. Both in ns.
+	// grace is how long the receiver waits at the end for late datagrams. silence is how long it waits
+	// for a sender that sends nothing. Both in ns.
 	grace   = 50e6
 	silence = 10e9
 )
 
-// datagrams is loop for UDP.
+// datagrams runs a receiver of UDP.
 func (r *run) datagrams() error {
 	self, err := clockIdentity()
 	if err != nil {
@@ -49,29 +49,29 @@ func (r *run) datagrams() error {
 	return (&receiver{run: r, self: self, in: newBatch(), sequences: make([]*incoming, r.cfg.Flows)}).loop()
 }
 
-// roomy gives a socket the receive buffer; without CAP_NET_ADMIN, at most net.core.rmem_max.
+// roomy gives a socket receiveBuffer bytes; without CAP_NET_ADMIN, at most net.core.rmem_max.
 func roomy(fd int) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
 }
 
-// A receiver receives datagrams.
+// A receiver is a run that receives datagrams.
 type receiver struct {
 	*run
-	self      uint64 // identity of its own clock
+	self      uint64 // identity of its own clock, see clockIdentity
 	in        *batch
-	sender    uint64      // the sender's run, after hello
-	sequences []*incoming // by flow, nil until hello
+	sender    uint64      // number of the sender's run, known after hello
+	sequences []*incoming // by flow; an entry is nil until the flow's hello
 	over      int         // number of flows that have ended
 	overAt    int64
-	heard     int64 // when the sender was last heard
+	heard     int64 // time of the sender's last datagram
 }
 
-// incoming is one flow.
+// incoming is one flow at the receiver.
 type incoming struct {
 	sequence
-	sent uint64 // the sender's count, 0: not known yet
+	sent uint64 // how many datagrams the sender sent; 0: not known yet
 	over bool
 }
 
@@ -111,7 +111,8 @@ func (r *receiver) loop() error {
 	}
 }
 
-// pause waits for datagrams, or naps if there were some. It reports whether ctx has ended.
+// pause waits until datagrams arrive. If busy, some have just arrived, and it sleeps for nap
+// instead. It reports whether ctx has ended.
 func (r *receiver) pause(busy bool) (bool, error) {
 	fds := [2]unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}, {Fd: int32(r.listener), Events: unix.POLLIN}}
 	watched, ns := fds[:], r.cfg.Interval
@@ -126,12 +127,13 @@ func (r *receiver) pause(busy bool) (bool, error) {
 	return fds[0].Revents != 0, nil
 }
 
-// turn is the number of batches that a receiver takes before it checks anything else, such as
-// whether it must end. Datagrams that arrive faster than it counts them would otherwise keep it
-// busy forever.
+// turn is the number of batches that a receiver takes before it checks other things, such as
+// whether it must end. Without this limit, datagrams that arrive faster than it counts them would
+// keep it in drain forever.
 const turn = 32
 
-// drain takes what has arrived and reports whether there was any.
+// drain counts the datagrams that have arrived, at most turn batches, and reports whether there was
+// any.
 func (r *receiver) drain() (busy bool, err error) {
 	for range turn {
 		n, errno := r.in.receive(r.listener)
@@ -155,12 +157,12 @@ func (r *receiver) drain() (busy bool, err error) {
 	return busy, nil
 }
 
-// take accounts for datagram i of the batch. offset converts the kernel's timestamps to
-// CLOCK_MONOTONIC.
+// take counts datagram i of the batch. offset is CLOCK_REALTIME minus CLOCK_MONOTONIC, for the
+// kernel's timestamps.
 func (r *receiver) take(i int, offset int64) {
 	h, err := r.in.header(i)
 	if err != nil || int(h.flow) >= len(r.sequences) || r.sender != 0 && h.run != r.sender {
-		return // another program's
+		return // from another program
 	}
 	f := r.sequences[h.flow]
 	if f == nil {
@@ -213,7 +215,7 @@ func (r *receiver) take(i int, offset int64) {
 	}
 }
 
-// countLost updates the number of lost datagrams.
+// countLost sums the lost, duplicate and reordered datagrams of all flows.
 func (r *receiver) countLost() {
 	res := &r.res
 	res.Lost, res.Duplicates, res.Reordered = 0, 0, 0
@@ -240,8 +242,8 @@ func (r *receiver) ended(cpu int64) error {
 	return nil
 }
 
-// drops returns how many packets a socket had no room for: SO_MEMINFO's SK_MEMINFO_DROPS
-// (linux/sock_diag.h), 0 before Linux 4.12.
+// drops returns how many packets the kernel dropped because the socket was full: SO_MEMINFO's
+// SK_MEMINFO_DROPS (linux/sock_diag.h), 0 before Linux 4.12.
 func drops(fd int) int64 {
 	var info [9]uint32
 	size := uint32(unsafe.Sizeof(info))

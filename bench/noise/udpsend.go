@@ -15,33 +15,34 @@ import (
 )
 
 const (
-	// least is the time between two turns of a sender. Datagrams that become due meanwhile are
-	// sent together: 8 datagrams of 1472 bytes at 1 Gbit/s.
+	// least is the least time between two sends, ns. Datagrams that become due between them leave
+	// together: 8 datagrams of 1472 bytes at 1 Gbit/s.
 	least = 100e3
-	// late is how much delay a sender makes up for. It forgoes older datagrams.
+	// late is the largest delay, in ns, that a sender makes up for. It does not send older datagrams.
 	late = 2e6
-	// echoEvery is the time between datagrams that are sent back, over all flows.
+	// echoEvery is the time between two echo datagrams, over all flows, ns.
 	echoEvery = 1e6
-	// again is the time between attempts of a handshake. goodbye is the limit of the last one.
+	// again is the time between two attempts of a handshake, ns. goodbye limits the handshake at the
+	// end, ns.
 	again   = 20e6
 	goodbye = 1e9
 )
 
-// A sender sends datagrams.
+// A sender is a run that sends datagrams.
 type sender struct {
 	*run
-	self   uint64 // identity of its own clock
-	id     uint64 // identity of this run
+	self   uint64 // identity of its own clock, see clockIdentity
+	id     uint64 // random number of this run, for its headers
 	flows  []*outgoing
 	out    *volley
 	in     *batch
-	gap    float64 // between datagrams, ns
-	due    float64 // when the next one is due
-	turn   int     // the flow that comes first
-	echoed int64   // when the last one to be sent back was sent
+	gap    float64 // time between two datagrams, ns
+	due    float64 // when the next datagram is due
+	turn   int     // index of the flow that sends next
+	echoed int64   // when the last echo datagram was sent
 }
 
-// outgoing is one flow. fd is -1 after it has ended.
+// outgoing is one flow at the sender. fd is -1 after the flow has ended.
 type outgoing struct {
 	fd   int
 	flow uint16
@@ -83,8 +84,8 @@ func (f *outgoing) close() {
 	}
 }
 
-// open connects a flow and repeats hello until it is welcome, because the receiver may start
-// after the sender.
+// open connects a flow. It repeats hello until the receiver answers welcome, because the receiver
+// may start later.
 func (s *sender) open(flow uint16) error {
 	fd, err := sock.DialUDP(s.addr)
 	if err != nil {
@@ -137,8 +138,8 @@ func (s *sender) open(flow uint16) error {
 	}
 }
 
-// say sends a header without payload. An ICMP error that nothing listens may belong to an
-// earlier datagram, but is reported by this send.
+// say sends a header without payload. Its error may be an ICMP error (nothing listens) for an
+// earlier datagram of the flow.
 func (s *sender) say(f *outgoing, k kind) error {
 	var b [headerBytes]byte
 	h := header{kind: k, flow: f.flow, run: s.id, clock: s.self, seq: f.sent, stamp: thread.Monotonic()}
@@ -150,7 +151,7 @@ func (s *sender) say(f *outgoing, k kind) error {
 	return err
 }
 
-// poll waits until fd is readable or the time has come, and reports whether ctx has ended.
+// poll waits until fd is readable or until has come. It reports whether ctx has ended.
 func (s *sender) poll(fd int, until int64) (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(s.wake), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(max(until-s.clock.Now(), 0))
@@ -160,7 +161,7 @@ func (s *sender) poll(fd int, until int64) (bool, error) {
 	return fds[0].Revents != 0, nil
 }
 
-// heard takes the receiver's datagrams and reports whether one was of kind k.
+// heard reads the receiver's datagrams for f and reports whether one of them is of kind k.
 func (s *sender) heard(f *outgoing, k kind) (came bool, err error) {
 	n, errno := s.in.receive(f.fd)
 	if errno != 0 {
@@ -234,7 +235,7 @@ func (s *sender) loop() error {
 	}
 }
 
-// send sends what is due at time now, over the flows in turn.
+// send sends the datagrams that are due at time now. Flows take turns.
 func (s *sender) send(now int64) error {
 	if over := float64(now-late) - s.due; over > 0 {
 		n := int64(over/s.gap) + 1
@@ -276,7 +277,7 @@ func (s *sender) some(f *outgoing, n int) (sent int, err error) {
 		case 0:
 		case unix.EINTR:
 			continue
-		case unix.EAGAIN, unix.ENOBUFS: // no room: they stay due
+		case unix.EAGAIN, unix.ENOBUFS: // no room in the socket: the rest stays due
 			return sent, nil
 		case unix.EMSGSIZE:
 			return sent, fmt.Errorf("datagramBytes %d: longer than the path carries without fragments", s.cfg.Datagram)
@@ -301,8 +302,8 @@ func (s *sender) drop(f *outgoing, err error) {
 	s.warn("a flow ended early: %v", err)
 }
 
-// leave tells the receiver how many datagrams of each flow were sent. A receiver that is gone
-// is not an error, because it does not count any more.
+// leave tells the receiver how many datagrams of each flow were sent, until it answers. If the
+// receiver no longer listens, that is no error: it has ended.
 func (s *sender) leave() error {
 	left := slices.DeleteFunc(slices.Clone(s.flows), func(f *outgoing) bool { return f.fd < 0 })
 	for deadline := s.clock.Now() + goodbye; len(left) > 0 && s.clock.Now() < deadline; {
