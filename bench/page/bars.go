@@ -17,27 +17,27 @@ type barGroup struct {
 
 type bar struct {
 	key              key
-	value, low, high float64 // value 0: refused or nothing, no bar; low and high 0: no interval
-	behind           float64 // the requested value, drawn behind the bar; 0: none
-	title, minus     string  // minus: what is missing, above the bar
+	value, low, high float64 // value 0: no bar (refused or no data); low and high 0: no interval
+	behind           float64 // the requested value, drawn as a second bar behind the first; 0: none
+	title, minus     string  // minus: text above the bar that says how much is missing
 }
 
-// A barMean is a dashed line across a chart.
+// A barMean is a dashed line across a bar chart, at a variant's mean.
 type barMean struct {
 	key   key
-	at    float64 // in groups: 1.5 is the middle of the second
+	at    float64 // position on the axis of groups: 1.5 is the middle of the second group
 	title string
 }
 
 type barChart struct {
-	label, name string // name: that of the horizontal axis
+	label, name string // name: name of the horizontal axis
 	groups      []barGroup
 	means       []barMean
 	text        func(float64) string
 	y           func(values []float64, from, to float64) scale
 }
 
-// fromZero is a scale for bars: twice the value is twice the length.
+// fromZero returns a scale that starts at 0, so a bar of twice the value is twice as long.
 func fromZero(values []float64, from, to float64) scale {
 	high := 0.0
 	for _, v := range values {
@@ -105,7 +105,7 @@ func (c barChart) draw(w float64) template.HTML {
 	return d.html()
 }
 
-// achieved draws the bars of requested and achieved rates.
+// achieved draws a chart with a bar for each requested and each achieved rate.
 func (v *view) achieved() *figure {
 	c := barChart{label: "Requests per second that were asked for and achieved, by load point and variant; the " +
 		"values stand in the table", text: short, y: fromZero}
@@ -130,7 +130,7 @@ func (v *view) achieved() *figure {
 		}
 	}
 	if !open {
-		return nil // a closed loop has no requested rate; its achieved rate is a panel
+		return nil // a closed loop has no requested rate; percentileLines draws its achieved rate
 	}
 	const rule = " A bar that is more than 5 % short has a label: the papers' rule allows no more."
 	if len(c.groups) > 1 {
@@ -154,10 +154,11 @@ func (v *view) achieved() *figure {
 	return &figure{ID: "achieved", Bars: []bars{one}, Caption: caption}
 }
 
-// fivePercent is the papers' tolerance between requested and achieved rate.
+// fivePercent is the difference between requested and achieved rate that the papers tolerate, as a
+// share.
 const fivePercent = 0.05
 
-// byteBars draws the times to the first and to the last byte, side by side.
+// byteBars draws the times to the first byte and to the last byte as two charts side by side.
 func (v *view) byteBars(p result.PointSummary) *figure {
 	if len(p.Variants) == 0 || len(p.Variants[0].FirstByte) == 0 {
 		return nil
@@ -200,7 +201,7 @@ func (v *view) byteBars(p result.PointSummary) *figure {
 		"95 % intervals. A refused value has no bar. Where times differ much the scale is logarithmic."}
 }
 
-// barScale starts at zero, or is logarithmic if small bars would be invisible.
+// barScale returns a scale that starts at zero. It is logarithmic if small bars would be invisible.
 func barScale(values []float64, from, to float64) scale {
 	s := scaleOf(values, from, to)
 	if s.log && s.high/s.low > 60 {

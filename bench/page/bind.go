@@ -9,9 +9,9 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Methods for the template.
+// The methods in this file are called by the HTML template.
 
-// A pointScope is the view with one load point.
+// A pointScope is the view together with one load point.
 type pointScope struct {
 	*view
 	Point pointView
@@ -23,19 +23,19 @@ func (v *view) With(p pointView) pointScope { return pointScope{v, p} }
 // Columns is the number of columns of the table of percentiles.
 func (v *view) Columns() int { return len(v.Summary.Percentiles) + 5 }
 
-// Of returns the key of a variant.
+// Of returns the key of the variant with this name.
 func (v *view) Of(name string) key { return keyOf(v.Keys, name) }
 
-// Step renders a percentile from a list.
+// Step renders the value at percentile p from a list.
 func (v *view) Step(list []stats.Step, p float64) string { return stepText(list, p) }
 
-// Three are the percentiles of values without an interval.
+// Three are the percentiles shown for values without an interval.
 func (v *view) Three() []float64 { return []float64{50, 99, 99.9} }
 
-// A mean with its ends.
+// A mean is a rendered mean, with the bounds of its interval.
 type mean struct{ Mean, Ends string }
 
-// Bucketed renders the mean of a variant's histogram and its bounds.
+// Bucketed renders the mean that the buckets of a variant's histogram allow, and its bounds.
 func (v *view) Bucketed(s result.VariantSummary) mean {
 	b := s.Bucketed
 	if b == nil {
@@ -48,7 +48,7 @@ func (v *view) Bucketed(s result.VariantSummary) mean {
 	return mean{result.DurationText(b.Mean), ends}
 }
 
-// A doubt is a doubt as shown.
+// A doubt is a doubt of the result, as text.
 type doubt struct {
 	Text, Places string
 	Windows      int // 0: not shown
@@ -63,7 +63,7 @@ func (v *view) Doubt(d result.Doubt) doubt {
 	return out
 }
 
-// Levels renders the latencies that a search measured at shares of the rate found.
+// Levels renders the latencies that a search measured at shares of the rate that it found.
 func (v *view) Levels(s result.Search) (out []string) {
 	for _, l := range s.Result.Levels {
 		if l.Test == nil {

@@ -10,26 +10,26 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// A key is how a variant is drawn: a class of the style sheet, and a shape for readers who
-// cannot see the colour.
+// A key says how a variant is drawn: with a class of the style sheet, and with a shape for readers
+// who cannot see the colour.
 type key struct {
 	Name, Title, Class string
 	shape              int
 }
 
-// Classes by the kind of variant, so that a lane has one colour on every page: only the server;
-// noise; lanes; lanes without noise.
+// Classes by kind of variant, so that a lane has the same colour on every page. quiet: no lanes, no
+// noise. noisy: noise, no lanes. laned: lanes.
 var (
 	quiet = []string{"grey", "brown", "olive"}
 	noisy = []string{"orange", "pink", "red"}
 	laned = []string{"blue", "purple", "green"}
-	alone = []string{"teal", "grey"} // lanes without noise, while other variants have noise
-	// spare are for additional variants of a kind.
+	alone = []string{"teal", "grey"} // lanes without noise, if other variants have noise
+	// spare are for further variants of any kind.
 	spare = []string{"teal", "olive", "brown", "pink", "red", "grey", "orange", "green", "purple", "blue"}
 )
 
-// keys returns the keys of all variants, in their order. Two variants share a colour only if
-// there are not enough colours.
+// keys returns the keys of all variants, in the variants' order. Two variants share a colour only
+// if there are more variants than colours.
 func keys(r *result.Result) []key {
 	meant := map[string]experiment.Variant{}
 	anyNoise := false

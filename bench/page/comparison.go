@@ -17,12 +17,12 @@ import (
 type comparisonView struct {
 	*result.Comparison
 	CSS template.CSS
-	// Niclane is the version that measured both runs, "" if they differ.
+	// Niclane is the version that measured both runs; "" if the versions differ.
 	Niclane  string
 	Title    string
 	Keys     []key
 	Headline []string
-	Lead     []string // statements that hold for both
+	Lead     []string // statements that are true for both runs
 	Runs     []runView
 	Changes  []changes
 	Lines    []template.HTML
@@ -32,13 +32,13 @@ type comparisonView struct {
 // A runView is one of the two runs.
 type runView struct {
 	Letter, Title string
-	Lead          []string // statements that hold for this run only
+	Lead          []string // statements that are true for this run only
 	Partial       *result.Partial
 	Warnings      []string
 	Doubts        []doubt
 }
 
-// changes are the differences in one part of the runs.
+// changes are the differences between the runs in one part of the settings.
 type changes struct {
 	Name string
 	List []result.Change
@@ -57,10 +57,10 @@ type comparedVariant struct {
 	Rows []comparedRow
 }
 
-// A comparedRow is a line of the table.
+// A comparedRow is a line of the table at a load point.
 type comparedRow struct {
 	What, A, EndsA, B, EndsB string
-	RefusedA, RefusedB       string // shown instead of A and B
+	RefusedA, RefusedB       string // reasons, shown instead of A and B
 	Ratio, Beside            comparedRatio
 }
 
@@ -104,7 +104,8 @@ func WriteComparison(w io.Writer, c *result.Comparison, a, b *result.Result) err
 	return t.Execute(w, v)
 }
 
-// sharedKeys returns the keys of the variants that both runs have, as on B's page.
+// sharedKeys returns the keys of the variants that both runs have. They look as on the page of b
+// alone.
 func sharedKeys(a, b *result.Result) []key {
 	return slices.DeleteFunc(keys(b), func(k key) bool {
 		return !slices.ContainsFunc(a.Variants, func(v result.Variant) bool { return v.Name == k.Name })
@@ -121,7 +122,7 @@ func run(letter string, r *result.Result, s *result.Summary) runView {
 	return out
 }
 
-// share moves the statements that hold for both runs to the page.
+// share moves the statements that are true for both runs from the runs to the page.
 func (v *comparisonView) share() {
 	a, b := &v.Runs[0], &v.Runs[1]
 	for _, line := range a.Lead {
@@ -134,9 +135,9 @@ func (v *comparisonView) share() {
 	}
 }
 
-// headline is the comparison in a sentence, at the highest load that both runs have. It is
-// about the percentile that the experiment names, or the highest below it that both can support
-// in all variants.
+// headline returns the comparison in one sentence, at the highest load that both runs have. It is
+// about the percentile that the experiment names. If a variant's sample cannot support this
+// percentile, it takes the next lower one that all can support.
 func (v *comparisonView) headline(b *result.Result) []string {
 	if v.A.Partial != nil || v.B.Partial != nil {
 		return nil
@@ -166,13 +167,13 @@ func (v *comparisonView) headline(b *result.Result) []string {
 	return nil
 }
 
-// ratios draws the ratios of B to A at a load point.
+// ratios draws, for a load point, the ratios of run B to run A.
 func (v *comparisonView) ratios(p result.PointComparison) *figure {
 	var rows []ratioRow
 	for _, s := range p.Variants {
 		for _, t := range s.Percentiles {
 			if t.Ratio == nil || !narrowed(t.Ratio.Ratio) {
-				continue // the table has it
+				continue // too wide to draw; the table has this ratio
 			}
 			rows = append(rows, ratioRow{name: s.Name + " " + result.PercentileText(t.P), text: t.Ratio.String(),
 				key:   keyOf(v.Keys, s.Name),
@@ -205,7 +206,8 @@ func variantOf(p result.PointSummary, name string) result.VariantSummary {
 	return result.VariantSummary{}
 }
 
-// distribution draws the distributions of both runs at a load point, A dashed.
+// distribution draws the latency distributions of both runs at a load point. Lines of run A are
+// dashed.
 func (v *comparisonView) distribution(p result.PointComparison, a, b *result.Summary) *figure {
 	x, y := pointOf(a, p.Name), pointOf(b, p.Name)
 	var curves []curve
@@ -218,7 +220,8 @@ func (v *comparisonView) distribution(p result.PointComparison, a, b *result.Sum
 		"A curve ends where fewer than ten samples lie beyond it.")
 }
 
-// percentileLines draws a panel for each percentile over the load points that both runs have.
+// percentileLines draws a panel for each percentile. Its horizontal axis is the load points that
+// both runs have.
 func (v *comparisonView) percentileLines(a, b *result.Summary) (out []template.HTML) {
 	if len(v.Comparison.Points) < 2 {
 		return nil

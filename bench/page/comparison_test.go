@@ -29,8 +29,8 @@ func renderTwo(t *testing.T, a, b *result.Result) string {
 	return out.String()
 }
 
-// second is a second run of everything: another kernel, another lane, half the latency with the
-// lane.
+// second returns a second run of everything. It has another kernel and other lanes, and half the
+// latency with a lane.
 func second() *result.Result {
 	r := everything()
 	r.Environment.Kernel = "6.19.0"
@@ -74,7 +74,7 @@ func TestComparison(t *testing.T) {
 	}
 	errtest.Lacks(t, "the page", page, "http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=",
 		"ZgotmplZ", "NaN", "Inf")
-	// The order of A and B is taken from the page.
+	// The page is parsed to see which of the two values is named A and which B.
 	var value [2]float64
 	for i, letter := range []string{"A", "B"} {
 		m := regexp.MustCompile("<title>lane of " + letter + `, 2,400/s: ([0-9.]+) µs`).FindStringSubmatch(page)
@@ -91,8 +91,8 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestComparisonOfLittle: the page leaves out parts that the runs lack, and names what only one
-// run has.
+// TestComparisonOfLittle checks that the page leaves out parts that the runs lack, and names what
+// only one run has.
 func TestComparisonOfLittle(t *testing.T) {
 	a, b := everything(), everything()
 	b.Points = b.Points[:1]

@@ -11,12 +11,12 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// nines is the position of a percentile on an axis on which P90, P99, P99.9 have the same
-// distance.
+// nines returns a percentile's position on an axis on which P90, P99 and P99.9 have equal
+// distances: 10, 100 and 1000.
 func nines(p float64) float64 { return 1 / (1 - p/100) }
 
-// distribution draws the latency at each percentile, as far as the samples can support it, with
-// the host's own floor.
+// distribution draws the latency at each percentile, up to the highest that the samples can
+// support. It also draws the delay that the host itself causes (the floor).
 func (v *view) distribution(p result.PointSummary) *figure {
 	var curves []curve
 	for _, s := range p.Variants {
@@ -30,13 +30,14 @@ func (v *view) distribution(p result.PointSummary) *figure {
 	return distributions(curves, worstFloor(v.Summary.Floor), caption) // the worst processor matters
 }
 
-// A curve is a distribution, with its colour and how its line is drawn.
+// A curve is the distribution of one variant, with its colour and its style of line.
 type curve struct {
 	class, line, name string
 	steps             []stats.Step
 }
 
-// distributions draws curves, and the floor dashed; nil if there is nothing to draw.
+// distributions draws curves, and the floor as a dashed line. It returns nil if there is nothing to
+// draw.
 func distributions(curves []curve, floor []stats.Step, caption string) *figure {
 	return inTwoSizes("distribution", caption, func(w float64) template.HTML {
 		return drawDistribution(curves, floor, w)
@@ -64,7 +65,7 @@ func drawDistribution(curves []curve, floor []stats.Step, w float64) template.HT
 		return ""
 	}
 	for _, c := range floor {
-		if c.Percentile >= 50 && nines(c.Percentile) <= last && c.NS > 0 { // the floor widens the scale, within limits
+		if c.Percentile >= 50 && nines(c.Percentile) <= last && c.NS > 0 { // a high floor may make the scale longer, up to last
 			low, high = min(low, max(float64(c.NS), low/4)), max(high, min(float64(c.NS), high*3))
 		}
 	}
@@ -94,13 +95,13 @@ func drawDistribution(curves []curve, floor []stats.Step, w float64) template.HT
 	return d.html()
 }
 
-// percentileOf names the percentile at a position of the axis: 10 is P90.
+// percentileOf returns the name of the percentile at a position of the axis: at 10 it is P90.
 func percentileOf(n float64) string {
 	p := 100 * (1 - 1/n)
 	return result.PercentileText(math.Round(p*1e6) / 1e6)
 }
 
-// worstFloor returns the curve of the processor that woke latest.
+// worstFloor returns the curve of the processor on which a sleeping thread woke up latest.
 func worstFloor(all []result.Floor) []stats.Step {
 	var worst []stats.Step
 	late := int64(-1)
@@ -112,7 +113,7 @@ func worstFloor(all []result.Floor) []stats.Step {
 	return worst
 }
 
-// exceed draws the papers' histogram: the share of requests slower than each threshold.
+// exceed draws a histogram as in the papers: the share of requests slower than each threshold.
 func (v *view) exceed(p result.PointSummary) *figure {
 	if len(p.Thresholds) == 0 {
 		return nil
@@ -134,7 +135,7 @@ func (v *view) exceed(p result.PointSummary) *figure {
 		c.groups = append(c.groups, g)
 	}
 	for _, s := range p.Variants {
-		if b := s.Bucketed; b != nil { // thresholds are multiples of the first
+		if b := s.Bucketed; b != nil { // the thresholds are multiples of the first threshold
 			title := fmt.Sprintf("%s: bucketed mean %s", s.Name, result.DurationText(b.Mean))
 			c.means = append(c.means, barMean{keyOf(v.Keys, s.Name), b.Mean/float64(p.Thresholds[0]) - 0.5, title})
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/bench/stats/fanout"
 )
 
-// fanOut draws how many servers one request can ask, over the response time.
+// fanOut draws, for each response time, how many servers one request can ask in parallel.
 func (v *view) fanOut(f result.FanOut) *figure {
 	caption := fmt.Sprintf("How many servers one request can ask in parallel so that, with a probability of %s, all "+
 		"answers arrive within the time on the horizontal axis. It assumes that each server is like the measured "+

@@ -26,8 +26,8 @@ const (
 	started   = int64(1e12)
 )
 
-// everything is an invented result with data for every figure, always the same. Its three
-// variants are measured at two rates.
+// everything returns an invented result, the same at each call, with data for every figure. It has
+// three variants, which are measured at two rates.
 func everything() *result.Result {
 	r := &result.Result{
 		Schema: result.Schema, Title: "a made-up run", Niclane: "v0", Started: time.Unix(1_790_000_000, 0).UTC(),
@@ -66,7 +66,7 @@ func everything() *result.Result {
 			}
 		}
 	}
-	// The last variant falls short at the last load point.
+	// The variant no-lane achieves only 80 % of the highest rate.
 	for i := range r.Windows {
 		if w := &r.Windows[i]; w.Point == 1 && w.Variant == "no-lane" {
 			w.Load.Completed = w.Load.Intended * 8 / 10
@@ -92,7 +92,8 @@ func everything() *result.Result {
 	return r
 }
 
-// window is a window of one second. Noise without a lane makes it four times as slow.
+// window returns a window of one second. The variant no-lane, with noise but without a lane, is
+// four times as slow as idle.
 func window(variant string, point, repeat, n int) result.Window {
 	mean := map[string]float64{"idle": 50e3, "no-lane": 200e3, "lane": 60e3}[variant]
 	random := rand.New(rand.NewPCG(uint64(repeat+1), uint64(len(variant)+10*point)))
@@ -123,7 +124,7 @@ func window(variant string, point, repeat, n int) result.Window {
 			Tx:      []device.QueueCounter{{Queue: 0, Packets: 6005, Bytes: 32e6}},
 			Classes: []device.ClassCounter{{ID: "1:10", Bytes: 12e6}}},
 	}
-	// So that no value is twice another one.
+	// This formula avoids values that are twice another value.
 	backlog := statstest.Filled(2000, func(i int) int64 { return int64(i*i) / 97 })
 	w.Hops = []result.Hop{{Name: "switch → SUT", Reach: result.ReachNone, Rate: 1e9, Limit: 256e3, Bytes: backlog,
 		Drops: 3},

@@ -4,8 +4,8 @@ package page
 
 import "unicode/utf8"
 
-// Sizes in CSS pixels: a figure on a desktop and on a phone, and a panel, which has the same
-// size on both.
+// Widths in CSS pixels: of a figure on a desktop, of a figure on a phone, and of a panel. A panel
+// has one size for both.
 const (
 	wide   = 992.0
 	narrow = 358.0
@@ -17,20 +17,20 @@ type axis struct {
 	scale
 	text  func(float64) string
 	ticks []float64
-	name  string // shown below the labels
+	name  string // name of the axis, shown below the labels
 	bare  bool   // no grid lines
 }
 
-// axisOf returns the axis of a scale, with at most about the given number of ticks.
+// axisOf returns an axis for a scale, with about most ticks or fewer.
 func axisOf(s scale, text func(float64) string, most int) axis {
 	return axis{scale: s, text: text, ticks: s.ticks(most)}
 }
 
-// widthOf estimates the width of a text in the style sheet's tick font, rather too wide: the
-// reader's fonts are not known.
+// widthOf estimates the width of a text in the tick font, in pixels. It estimates more than the
+// usual width, because the reader's fonts are not known.
 func widthOf(s string) float64 { return 6.9 * float64(utf8.RuneCountInString(s)) }
 
-// widest returns the width of the axis' widest label.
+// widest returns the width of the axis's widest label.
 func (a axis) widest() (w float64) {
 	for _, t := range a.ticks {
 		w = max(w, widthOf(a.text(t)))
@@ -38,8 +38,8 @@ func (a axis) widest() (w float64) {
 	return w
 }
 
-// frame draws grid, labels and axis lines. Both scales must have their pixels. The labels of x
-// are below the plot, with a space between.
+// frame draws the grid, the labels and the lines of the axes. Both scales must know their pixels.
+// space is the distance between the plot and the labels of x below it.
 func (d *drawing) frame(x, y axis, space float64) {
 	bottom := max(y.from, y.to)
 	d.rows(y, x.from, x.to)
@@ -66,10 +66,10 @@ func (d *drawing) columns(x axis, top, bottom float64) {
 	}
 }
 
-// labels draws the labels of a horizontal axis, except those that would overlap their neighbour
-// or leave the picture.
+// labels draws the labels of a horizontal axis. It leaves out a label that would overlap the one
+// before it or leave the picture.
 func (d *drawing) labels(x axis, baseline float64) {
-	free := 0.0 // where the next label may start
+	free := 0.0 // left edge of the space that is still free
 	for _, t := range x.ticks {
 		at, half := x.at(t), widthOf(x.text(t))/2
 		if at-half < free || at+half > d.w+2 {

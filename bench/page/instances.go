@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// instancesText describes the instances of a split server and the share of all windows'
-// requests that each answered; "" if there is one.
+// instancesText describes the instances of a split server, with each instance's share of all
+// answered requests. It returns "" for a server with one instance.
 func instancesText(r *result.Result) string {
 	requests, all := make([]int64, len(r.Server.Instances)), int64(0)
 	for _, w := range r.Windows {

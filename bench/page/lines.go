@@ -12,12 +12,12 @@ import (
 	"github.com/niclane/niclane/bench/stats/search"
 )
 
-// A linesPanel is one value of all variants over the load.
+// A linesPanel is a chart of one value over the load, with a line for each variant.
 type linesPanel struct {
 	title, xName string
 	text         func(float64) string // renders a value
 	series       []lineSeries
-	// limit is that of the SLA, 0: none.
+	// limit is the SLA's limit; 0: none.
 	limit     float64
 	limitText string
 }
@@ -28,7 +28,7 @@ type lineSeries struct {
 	points []linePoint
 }
 
-// class returns the classes of the style sheet for the group and for the line.
+// class returns two classes of the style sheet: for the group of elements and for the line.
 func (s lineSeries) class() (group, line string) {
 	if s.hollow {
 		return s.key.Class + " hollow", "dashed"
@@ -41,7 +41,7 @@ type linePoint struct {
 	missing             string // shown instead of a value
 }
 
-// any reports whether there is anything to draw.
+// any reports whether any point has a value to draw.
 func (p linesPanel) any() bool {
 	return slices.ContainsFunc(p.series, func(s lineSeries) bool {
 		return slices.ContainsFunc(s.points, func(q linePoint) bool { return q.missing == "" })
@@ -50,9 +50,9 @@ func (p linesPanel) any() bool {
 
 func (p linesPanel) draw() template.HTML {
 	const top, bottom = 26.0, 190.0
-	const right = panel - 16.0     // room for the last label
-	const strip, below = 15.0, 9.0 // for each variant with refused points, all of them below the labels of y
-	crosses := map[int]float64{}   // heights of the crosses, between the plot and its labels
+	const right = panel - 16.0     // leaves room for the last label
+	const strip, below = 15.0, 9.0 // a row of crosses per variant with refused points
+	crosses := map[int]float64{}   // vertical position of each variant's row of crosses
 	var values, xs []float64
 	for i, s := range p.series {
 		for _, q := range s.points {
@@ -89,13 +89,13 @@ func (p linesPanel) draw() template.HTML {
 	d.frame(x, y, space)
 	if p.limit > 0 && len(values) > 0 {
 		d.line("limit", left, y.at(p.limit), right, y.at(p.limit))
-		// The name is next to the title, where it hides no point.
+		// The limit's name is beside the title, where it hides no point.
 		name := right - widthOf(p.limitText)
 		d.line("limit", name-24, 9, name-4, 9)
 		d.text("limit-text", end, right, 13, p.limitText)
 	}
 	for i, s := range p.series {
-		// Side by side, so that intervals do not hide each other.
+		// Variants are drawn side by side, so that their intervals do not hide each other.
 		shift := (float64(i) - float64(len(p.series)-1)/2) * 4
 		class, line := s.class()
 		points := make([]point, len(s.points))
@@ -149,13 +149,14 @@ func distinct(v []float64) []float64 {
 	return slices.Compact(v)
 }
 
-// Names of the load's axis.
+// Names of the horizontal axis, the load.
 const (
 	connectionsName = "connections"
 	rateName        = "requests per second asked for"
 )
 
-// loadAxis returns the axis of load points: rates if they differ, else connections.
+// loadAxis returns the name and the values of the load's axis: the rates if they differ between
+// load points, else the numbers of connections.
 func loadAxis(points []result.PointSummary) (string, func(result.PointSummary) float64) {
 	for _, p := range points {
 		if p.Rate != points[0].Rate || len(points) == 1 && p.Rate > 0 {
@@ -201,7 +202,7 @@ func (v *view) percentileLines() (out []template.HTML, refused []string) {
 		}
 	}
 	if points[0].Rate > 0 {
-		return out, refused // another figure shows its achieved rate
+		return out, refused // achieved draws the achieved rate of an open loop
 	}
 	rate := linesPanel{title: "achieved, requests per second", xName: name, text: short}
 	rate.series = series(func(x float64, s result.VariantSummary) linePoint { return exactPoint(x, s.Achieved) })
@@ -211,7 +212,7 @@ func (v *view) percentileLines() (out []template.HTML, refused []string) {
 	return out, refused
 }
 
-// exactPoint is a value without an interval.
+// exactPoint returns a point without an interval.
 func exactPoint(x, value float64) linePoint {
 	return linePoint{x: x, value: value, low: value, high: value}
 }
@@ -224,8 +225,8 @@ func estimatePoint(x float64, c result.Percentile) linePoint {
 		high: float64(c.Estimate.High)}
 }
 
-// searchLines draws the measurements of the searches over the rate: the percentile of the goal,
-// and the achieved rate.
+// searchLines draws what the searches measured at each rate: the percentile of the goal, and the
+// achieved rate.
 func (v *view) searchLines() (out []template.HTML) {
 	latency := linesPanel{xName: rateName, text: tickText}
 	achieved := linesPanel{title: "achieved, share of what was asked for", xName: rateName, text: tickShare}
@@ -235,7 +236,7 @@ func (v *view) searchLines() (out []template.HTML) {
 		tests := map[float64]*search.Test{}
 		for _, t := range s.Result.Tests {
 			if t.Rate > 0 {
-				tests[t.Rate] = t // with several at one rate, the last counts: it is the confirmation
+				tests[t.Rate] = t // if a rate was tested several times, the last test counts: it confirms the result
 			}
 		}
 		for _, rate := range slices.Sorted(maps.Keys(tests)) {
@@ -256,7 +257,7 @@ func (v *view) searchLines() (out []template.HTML) {
 		}
 	}
 	if len(rates) < 2 {
-		return nil // the table has it
+		return nil // no figure; the table has the values
 	}
 	if latency.any() {
 		out = append(out, latency.draw())

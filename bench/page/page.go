@@ -16,7 +16,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// A view is the template's input.
+// A view is what the template of the page gets.
 type view struct {
 	*result.Result
 	Summary *result.Summary
@@ -24,7 +24,7 @@ type view struct {
 	Keys    []key
 
 	Headline, Lead []string
-	Doubts, More   []result.Doubt // the first ones, and those behind a click
+	Doubts, More   []result.Doubt // Doubts are shown at the top; More are shown after a click
 	Claims         []claim
 	Lines          []template.HTML
 	Refused        []string // percentiles that no load point can support
@@ -39,16 +39,16 @@ type view struct {
 	NotMeasured    string
 }
 
-// A figure is a picture, or several side by side.
+// A figure is one picture, or several panels side by side.
 type figure struct {
 	ID string
 	picture
 	Panels  []titled
 	Caption string
-	Bars    []bars // instead of a picture
+	Bars    []bars // bars in HTML, instead of a picture
 }
 
-// A picture is drawn for a desktop and for a phone.
+// A picture is one chart, drawn in two widths: for a desktop and for a phone.
 type picture struct{ Wide, Narrow template.HTML }
 
 type titled struct {
@@ -56,7 +56,8 @@ type titled struct {
 	picture
 }
 
-// inTwoSizes returns a figure with a picture, nil if there is nothing to draw.
+// inTwoSizes draws a picture in two widths and returns it as a figure; nil if there is nothing to
+// draw.
 func inTwoSizes(id, caption string, draw func(w float64) template.HTML) *figure {
 	f := &figure{ID: id, Caption: caption, picture: picture{draw(wide), draw(narrow)}}
 	if f.Wide == "" {
@@ -65,7 +66,7 @@ func inTwoSizes(id, caption string, draw func(w float64) template.HTML) *figure 
 	return f
 }
 
-// A pointView is everything about one load point.
+// A pointView is all that the page shows about one load point.
 type pointView struct {
 	result.PointSummary
 	Rows         []row
@@ -87,7 +88,7 @@ type pointView struct {
 	Late         bool
 }
 
-// A row is one of the table of percentiles.
+// A row is a row of the table of percentiles.
 type row struct {
 	Key   key
 	V     result.VariantSummary
@@ -95,7 +96,7 @@ type row struct {
 	Cells []cell
 }
 
-// A cell is a percentile, or why there is none.
+// A cell is the value of a percentile, or the reason why there is none.
 type cell struct {
 	Name, Value, Interval, Refused string
 	Ratio, Ends                    string
@@ -103,14 +104,14 @@ type cell struct {
 	Why                            string
 }
 
-// Options of a page; zeros are defaults.
+// Options of a page. A zero field gets its default.
 type Options struct {
 	// Probability with which all servers of a fan-out answer in time; the default is
 	// result.FanOutProbability.
 	Probability float64
 }
 
-// Write writes the page of r.
+// Write writes the page of result r.
 func Write(w io.Writer, r *result.Result, o Options) error {
 	v := &view{Result: r, Summary: result.Summarize(r), CSS: CSS(), Keys: keys(r)}
 	fanOuts, err := result.FanOuts(r, cmp.Or(o.Probability, result.FanOutProbability))
@@ -141,8 +142,8 @@ func Write(w io.Writer, r *result.Result, o Options) error {
 	return t.Execute(w, v)
 }
 
-// Head returns the templates of this package, for other pages of niclane. {{template "head" .}}
-// begins a page, and uses Title, Niclane, CSS, Headline and Lead from its argument.
+// Head returns the templates of this package for other pages of niclane. {{template "head" .}}
+// begins a page. It uses the fields Title, Niclane, CSS, Headline and Lead of its argument.
 func Head() (*template.Template, error) {
 	return template.New("page.html").Funcs(functions).Parse(asset("page.html"))
 }
@@ -150,13 +151,13 @@ func Head() (*template.Template, error) {
 // CSS is the style of all pages, also those of other packages.
 func CSS() template.CSS { return template.CSS(asset("chart.css") + asset("style.css")) }
 
-// shown is the number of doubts at the top of the page.
+// shown is the number of doubts at the top of the page. A click shows the others.
 const shown = 6
 
 func asset(name string) string {
 	b, err := assets.ReadFile("assets/" + name)
 	if err != nil {
-		panic(err) // embedded
+		panic(err) // cannot happen: the file is embedded
 	}
 	return string(b)
 }
@@ -187,7 +188,7 @@ func float(v any) float64 {
 	case float64:
 		return v
 	}
-	panic(fmt.Sprintf("%T is not a number", v)) // the template is ours
+	panic(fmt.Sprintf("%T is not a number", v)) // a fault of our own template
 }
 
 func (v *view) pointView(p result.PointSummary, f result.FanOut) pointView {

@@ -34,7 +34,7 @@ func render(t *testing.T, r *result.Result) string {
 
 var tag = regexp.MustCompile(`<(/?)([a-zA-Z0-9]+)((?:[^<>"]|"[^"]*")*?)(/?)>|<!doctype html>`)
 
-// wellFormed requires that every element is closed in order, and that no text looks like the
+// wellFormed checks that elements are closed in the right order, and that no text looks like the
 // start of an element.
 func wellFormed(t *testing.T, page string) {
 	t.Helper()
@@ -59,7 +59,7 @@ func wellFormed(t *testing.T, page string) {
 	}
 }
 
-// parts of the page, by the text that shows them.
+// parts are the parts of the page. Each has a text that is on the page only if the part is.
 var parts = map[string]string{
 	"lines": "<h2>Latency over load</h2>", "limit": `class="limit"`, "achieved": `id="achieved"`,
 	"short":    `class="minus"`,
@@ -82,8 +82,8 @@ func TestPageHasWhatTheResultHas(t *testing.T) {
 	}
 }
 
-// TestPageHasNothingElse: the page leaves out parts that the result lacks, without empty
-// figures.
+// TestPageHasNothingElse checks that the page leaves out the parts that the result lacks, and has
+// no empty figure.
 func TestPageHasNothingElse(t *testing.T) {
 	windows := func(f func(w *result.Window)) func(*result.Result) {
 		return func(r *result.Result) {
@@ -119,7 +119,7 @@ func TestPageHasNothingElse(t *testing.T) {
 			[]string{"machine", "traffic", "watts"}},
 		"no warning": {func(r *result.Result) {
 			windows(func(w *result.Window) { w.Load.Warnings = nil })(r)
-			// six are too few
+			// five windows a variant are too few for any doubt
 			r.Windows = slices.DeleteFunc(r.Windows, func(w result.Window) bool { return w.Repeat > 4 })
 		}, []string{"doubts"}},
 		"no goals": {func(r *result.Result) { r.Experiment.Goals = nil }, []string{"claims", "goal"}},
@@ -160,7 +160,7 @@ func TestPageHasNothingElse(t *testing.T) {
 	}
 }
 
-// TestPageIsSelfContained: a page that loads or runs anything is not self-contained.
+// TestPageIsSelfContained checks that the page loads nothing and runs no script.
 func TestPageIsSelfContained(t *testing.T) {
 	page := render(t, everything())
 	for _, bad := range []string{"http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=",
@@ -191,8 +191,8 @@ func TestPageEscapes(t *testing.T) {
 	errtest.Lacks(t, "text that became markup", page, "<script", `<b a=`)
 }
 
-// TestRefusedIsNotDrawn: a value that the sample cannot support is marked as refused, and has
-// no point, no interval and no line.
+// TestRefusedIsNotDrawn checks that a value that the sample cannot support is marked as refused. It
+// must have no point, no interval and no line.
 func TestRefusedIsNotDrawn(t *testing.T) {
 	panel := linesPanel{title: "P99.9", xName: rateName, text: tickText,
 		series: []lineSeries{{key: key{Name: "lane", Class: "blue"}, points: []linePoint{
@@ -212,8 +212,8 @@ func TestRefusedIsNotDrawn(t *testing.T) {
 	}
 }
 
-// TestUnknownIsNotDrawn: the other figures also leave out unknown values: a bar, a part of a
-// line with its band, and moments without an answer.
+// TestUnknownIsNotDrawn checks that unknown values are left out of all other figures: of bars, of
+// lines with bands, and of the time line.
 func TestUnknownIsNotDrawn(t *testing.T) {
 	bars := barChart{label: "bars", text: tickText, y: fromZero, groups: []barGroup{{name: "P99", bars: []bar{
 		{value: 5e5, low: 4e5, high: 6e5, title: "idle"}, {}}}}}
@@ -225,7 +225,7 @@ func TestUnknownIsNotDrawn(t *testing.T) {
 		a := fanout.Answer{Servers: 3 + i, Low: 2 + i, High: 5 + i}
 		if i == 3 {
 			a = fanout.Answer{Missing: "needs 77 more", Low: 2}
-		} else { // no answers in the fourth second, and too few for a median in the second
+		} else { // no answers in the fourth second, too few for a median in the second one
 			in.Latency = append(in.Latency, result.Instant{At: i * 1e9, Count: 9, Median: 2e5 - i%2*3e5, Slowest: 1e6})
 		}
 		fan.Variants[0].Answers = append(fan.Variants[0].Answers, a)
@@ -259,7 +259,7 @@ func TestPictures(t *testing.T) {
 	if n, m := strings.Count(page, "<figure "), strings.Count(page, "<figcaption>"); n != m || n == 0 {
 		t.Errorf("%d figures and %d captions", n, m)
 	}
-	// Coordinates are within the picture, or close to its edge.
+	// Each coordinate must be in the picture, or close to its edge.
 	for _, svg := range regexp.MustCompile(`(?s)<svg viewBox="0 0 (\d+)[^>]*>.*?</svg>`).FindAllStringSubmatch(page,
 		-1) {
 		var width float64
@@ -273,7 +273,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// TestTextsDoNotOverlap: the texts of a picture do not overlap.
+// TestTextsDoNotOverlap checks that the texts of each picture do not overlap.
 func TestTextsDoNotOverlap(t *testing.T) {
 	text := regexp.MustCompile(`<text class="([^"]*)" text-anchor="([a-z]+)" x="([-0-9.]+)" y="([-0-9.]+)">([^<]*)`)
 	type box struct {
@@ -287,7 +287,7 @@ func TestTextsDoNotOverlap(t *testing.T) {
 			b := box{text: m[5]}
 			fmt.Sscan(m[3], &b.left)
 			fmt.Sscan(m[4], &b.y)
-			w := 0.9 * widthOf(html.UnescapeString(m[5])) // a safe estimate
+			w := 0.9 * widthOf(html.UnescapeString(m[5])) // 0.9, because widthOf estimates too much
 			b.left -= map[string]float64{start: 0, middle: w / 2, end: w}[m[2]]
 			b.right = b.left + w
 			for _, o := range all {
@@ -303,8 +303,8 @@ func TestTextsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestNumbersComeFromTheResult: every number on the page comes from the result or from its
-// summary.
+// TestNumbersComeFromTheResult checks that every number on the page comes from the result or from
+// its summary.
 func TestNumbersComeFromTheResult(t *testing.T) {
 	r := everything()
 	page := render(t, r)
@@ -314,7 +314,7 @@ func TestNumbersComeFromTheResult(t *testing.T) {
 			known[n] = true
 		}
 	}
-	// The page's own text: "95 % intervals", "5 % rule".
+	// The page itself has numbers: "95 % intervals", "5 % rule".
 	for _, own := range []string{"95 5", asset("page.html")} {
 		learn(own)
 	}
@@ -347,7 +347,7 @@ func TestNumbersComeFromTheResult(t *testing.T) {
 			}
 		})
 	}
-	for _, p := range summary.Points { // built from a point: "2000/s, 8 connections"
+	for _, p := range summary.Points { // numbers in names such as "2000/s, 8 connections"
 		learn(grouped(p.Name))
 		for _, d := range p.Doubts {
 			learn(grouped(d.Places(summary.Points)))
@@ -358,7 +358,7 @@ func TestNumbersComeFromTheResult(t *testing.T) {
 		learn(grouped(d.Places(summary.Points)))
 	}
 	learn(r.Started.Format("2 January 2006, 15:04 MST"))
-	// Axes have round numbers of their own, and <pre> has the text of files.
+	// SVG is left out because axes have round numbers, and <pre> because it has the text of files.
 	body := page[strings.Index(page, "<body>"):]
 	body = regexp.MustCompile(`(?s)<svg .*?</svg>|<pre>.*?</pre>`).ReplaceAllString(body, " ")
 	body = html.UnescapeString(tag.ReplaceAllString(body, " "))
@@ -392,7 +392,7 @@ func leaves(v any, yield func(any)) {
 	}
 }
 
-// TestPageFromTheFile: the same result has the same page, also after it was written and read.
+// TestPageFromTheFile checks that a result gives the same page after it was written and read.
 func TestPageFromTheFile(t *testing.T) {
 	r := everything()
 	page := render(t, r)
@@ -435,7 +435,7 @@ func TestColours(t *testing.T) {
 		}
 		seen[k.Class] = true
 	}
-	r.Experiment.Noise = nil // then no variant counts as quiet
+	r.Experiment.Noise = nil // without noise, no variant counts as quiet
 	if k := keys(r)[0]; k.Class != "orange" {
 		t.Errorf("the variant without lanes of an experiment without noise is %s", k.Class)
 	}

@@ -21,7 +21,7 @@ func TestPicture(t *testing.T) {
 	wellFormed(t, svg)
 	for text, want := range map[string]int{
 		"a &lt;made-up&gt; run": 2, "Latency by percentile, 1200/s": 1, "lane: noise and a lane": 1,
-		`<path class="stroke bold"`: len(r.Variants), "prefers-color-scheme: dark": 1, "http": 1, // the name of SVG
+		`<path class="stroke bold"`: len(r.Variants), "prefers-color-scheme: dark": 1, "http": 1, // the SVG namespace
 	} {
 		if n := strings.Count(svg, text); n != want {
 			t.Errorf("%d of %s, want %d in\n%s", n, text, want, svg)

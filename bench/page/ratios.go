@@ -12,7 +12,8 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// ratios draws the ratios to the base with their intervals and the pairs behind them.
+// ratios draws each variant's ratio to the base with its interval, and the pairs of windows from
+// which it is computed.
 func (v *view) ratios(p result.PointSummary) *figure {
 	rows := v.ratioRows(p)
 	if len(rows) == 0 {
@@ -21,7 +22,7 @@ func (v *view) ratios(p result.PointSummary) *figure {
 	return ratioFigure(rows, "Ratios to "+p.Base, "Ratio to "+p.Base+". Dots: one pair of neighbouring repeats each.")
 }
 
-// ratioFigure draws rows, at least one.
+// ratioFigure draws the rows, of which there must be at least one.
 func ratioFigure(rows []ratioRow, label, caption string) *figure {
 	caption += " Bar: 95 % interval (" + rows[0].ratio.Method + "). Pale: ~, noise may explain it."
 	return inTwoSizes("ratios", caption, func(w float64) template.HTML {
@@ -29,7 +30,7 @@ func ratioFigure(rows []ratioRow, label, caption string) *figure {
 	})
 }
 
-// A ratioRow is one ratio.
+// A ratioRow is one ratio in the figure.
 type ratioRow struct {
 	name, text string
 	key        key
@@ -43,7 +44,7 @@ func (v *view) ratioRows(p result.PointSummary) (rows []ratioRow) {
 	for _, s := range p.Variants {
 		for i, c := range s.Percentiles {
 			if c.Ratio == nil || !narrowed(*c.Ratio) {
-				continue // the table has it
+				continue // too wide to draw; the table has this ratio
 			}
 			r := ratioRow{name: s.Name + " " + result.PercentileText(c.P), text: c.RatioText(),
 				key: keyOf(v.Keys, s.Name), ratio: *c.Ratio,
@@ -60,7 +61,7 @@ func (v *view) ratioRows(p result.PointSummary) (rows []ratioRow) {
 // narrowed reports whether a ratio's interval is narrow enough to be useful.
 func narrowed(r stats.Ratio) bool { return r.High <= 100*r.Low }
 
-// drawRatios draws a line for each row.
+// drawRatios draws one line per row.
 func drawRatios(rows []ratioRow, label string, w float64) template.HTML {
 	values, left := []float64{1}, 0.0
 	for _, r := range rows {
@@ -120,7 +121,7 @@ func drawRatios(rows []ratioRow, label string, w float64) template.HTML {
 	return d.html()
 }
 
-// goalOf is the ratio that the goal of a percentile allows, 0: no goal.
+// goalOf returns the ratio that the goal of a percentile allows; 0 if there is no goal.
 func (v *view) goalOf(variant, base string, p float64) float64 {
 	for _, g := range v.Experiment.Goals {
 		if g.Measure == experiment.MeasureLatency && g.Variant == variant && g.Base == base && g.Percentile == p {
@@ -130,7 +131,7 @@ func (v *view) goalOf(variant, base string, p float64) float64 {
 	return 0
 }
 
-// ratioText names a ratio on an axis: "×4", "×1/4".
+// ratioText returns the label of a ratio on an axis: "×4", "×1/4".
 func ratioText(v float64) string {
 	if part := 1 / v; v < 1 && math.Abs(part-math.Round(part)) < 1e-6 {
 		return "×1/" + trimmed(times(math.Round(part)))

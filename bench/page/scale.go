@@ -6,8 +6,8 @@ import "math"
 
 // A scale maps values to pixels.
 type scale struct {
-	low, high float64 // lowest and highest value
-	from, to  float64 // their pixels
+	low, high float64 // lowest and highest value of the scale
+	from, to  float64 // pixels of low and high
 	log       bool
 }
 
@@ -22,11 +22,10 @@ func (s scale) at(v float64) float64 {
 	return s.from + (f(v)-f(s.low))/(f(s.high)-f(s.low))*(s.to-s.from)
 }
 
-// inside limits a value to the scale.
+// inside returns v, or the end of the scale if v is outside.
 func (s scale) inside(v float64) float64 { return min(max(v, s.low), s.high) }
 
-// logFrom is the ratio of the largest to the smallest value from which on a scale is
-// logarithmic.
+// logFrom: a scale is logarithmic if its largest value is at least logFrom times its smallest.
 const logFrom = 8
 
 // ends returns the smallest and the largest of the values above 0; 0 and 0 if there are none.
@@ -40,8 +39,8 @@ func ends(values []float64) (low, high float64) {
 	return low, high
 }
 
-// scaleOf returns a scale for the values above 0: logarithmic if they differ much, otherwise
-// from 0, with some room.
+// scaleOf returns a scale for the values above 0, with some room at the ends. It is logarithmic if
+// they differ much; otherwise it starts at 0.
 func scaleOf(values []float64, from, to float64) scale {
 	low, high := ends(values)
 	switch {
@@ -58,14 +57,14 @@ func logScale(low, high, from, to float64) scale {
 	return scale{low / room, high * room, from, to, true}
 }
 
-// ticks returns round values, at most about most of them.
+// ticks returns round values for the labels of an axis. There are about most of them, or fewer.
 func (s scale) ticks(most int) []float64 {
 	if s.high <= s.low {
 		return []float64{s.low}
 	}
 	if s.log {
 		factors := [][]float64{{1, 2, 5}, {1, 3}, {1}}
-		if s.high < 12*s.low { // powers of ten would be too few
+		if s.high < 12*s.low { // between powers of ten there would be too few ticks
 			factors = append([][]float64{{1, 1.5, 2, 3, 4, 5, 6, 8}}, factors...)
 		}
 		return s.logTicks(most, 10, factors...)
@@ -81,13 +80,13 @@ func (s scale) ticks(most int) []float64 {
 	}
 	var out []float64
 	for i := math.Ceil(s.low/step - 1e-9); i*step <= s.high+step*1e-9; i++ {
-		out = append(out, i*step+0) // not -0
+		out = append(out, i*step+0) // adding 0 turns -0 into 0
 	}
 	return out
 }
 
-// logTicks returns the powers of a base times the first factors that do not make too many
-// ticks, or only every n-th power.
+// logTicks returns ticks for a logarithmic scale: powers of base times factors. It takes the first
+// list of factors with few enough ticks. If all have too many, it takes every n-th power of base.
 func (s scale) logTicks(most int, base float64, factors ...[]float64) []float64 {
 	first, last := math.Log(s.low)/math.Log(base), math.Log(s.high)/math.Log(base)
 	powers := func(every float64, factors []float64) (out []float64) {

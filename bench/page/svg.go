@@ -12,15 +12,14 @@ import (
 	"strings"
 )
 
-// A drawing is an SVG picture under construction. Colours and fonts come from the page's style
-// sheet, by class.
+// A drawing is an SVG picture that is being built. Its elements have classes; the page's style
+// sheet has their colours and fonts.
 type drawing struct {
 	b    strings.Builder
 	w, h float64
 }
 
-// newDrawing starts a picture of a size in CSS pixels at its natural width. label is for screen
-// readers.
+// newDrawing starts a picture of w × h CSS pixels. label describes the picture for screen readers.
 func newDrawing(w, h float64, label string) *drawing {
 	d := &drawing{w: w, h: h}
 	fmt.Fprintf(&d.b, `<svg viewBox="0 0 %s %s" role="img" aria-label="%s">`, num(w), num(h), html.EscapeString(label))
@@ -45,7 +44,7 @@ func (d *drawing) rect(class string, x, y, w, h float64) {
 	fmt.Fprintf(&d.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, num(x), num(y), num(w), num(h))
 }
 
-// Which end of a text is at its point.
+// Values of text-anchor: which end of a text is at its point.
 const (
 	start  = "start"
 	middle = "middle"
@@ -59,7 +58,7 @@ func (d *drawing) text(class, anchor string, x, y float64, text string) {
 
 type point struct{ x, y float64 }
 
-// gap is the point of an unknown value: no line goes through it.
+// gap returns a point for an unknown value. Lines are interrupted there.
 func gap() point { return point{math.NaN(), math.NaN()} }
 
 func (p point) unknown() bool { return math.IsNaN(p.x) }
@@ -74,7 +73,7 @@ func stretches(points []point) [][]point {
 	return [][]point{points}
 }
 
-// path draws a line through points.
+// path draws a line through points, interrupted at gaps.
 func (d *drawing) path(class string, points []point) {
 	for _, s := range stretches(points) {
 		if len(s) > 1 {
@@ -83,7 +82,7 @@ func (d *drawing) path(class string, points []point) {
 	}
 }
 
-// area fills the area between two lines with the same x, and the same gaps.
+// area fills the area between two lines. Both must have the same x values and the same gaps.
 func (d *drawing) area(class string, upper, lower []point) {
 	below := stretches(lower)
 	for i, s := range stretches(upper) {
@@ -103,7 +102,7 @@ func through(points []point) string {
 	return b.String()
 }
 
-// group draws elements with one colour and a title, which is shown under the pointer.
+// group draws elements in one colour, with a title that appears under the pointer.
 func (d *drawing) group(class, title string, draw func()) {
 	fmt.Fprintf(&d.b, `<g class="%s">`, class)
 	if title != "" {
@@ -113,7 +112,7 @@ func (d *drawing) group(class, title string, draw func()) {
 	d.b.WriteString("</g>")
 }
 
-// marker distinguishes variants without colour.
+// marker draws one of several shapes, so that variants can be told apart without colour.
 func (d *drawing) marker(shape int, x, y, r float64) {
 	k := r * 1.35
 	corners := [][]point{nil,
@@ -128,7 +127,7 @@ func (d *drawing) marker(shape int, x, y, r float64) {
 	fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through(corners))
 }
 
-// cross marks a refused value.
+// cross draws the mark of a refused value.
 func (d *drawing) cross(x, y, r float64) {
 	d.line("cross", x-r, y-r, x+r, y+r)
 	d.line("cross", x-r, y+r, x+r, y-r)

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// An exceedRow is a threshold with each variant's share above it.
+// An exceedRow is a threshold, with each variant's share of requests above it.
 type exceedRow struct {
 	Threshold string
 	Cells     []exceedCell
@@ -29,7 +29,7 @@ func (v *view) exceedRows(p result.PointSummary) (out []exceedRow) {
 			if i < len(s.Exceed) {
 				e := s.Exceed[i]
 				c = exceedCell{Share: share(1 - e.Within), Interval: share(1-e.High) + " to " + share(1-e.Low)}
-				if e.Missing != "" { // the upper bound holds nevertheless
+				if e.Missing != "" { // only the share's upper bound is known
 					c = exceedCell{Refused: "at most " + share(1-e.Low)}
 				}
 			}
@@ -40,7 +40,7 @@ func (v *view) exceedRows(p result.PointSummary) (out []exceedRow) {
 	return out
 }
 
-// bars are horizontal bars with a common scale.
+// bars are horizontal bars that share a scale.
 type bars struct {
 	Name, Note string
 	Bars       []hbar
@@ -49,7 +49,7 @@ type bars struct {
 type hbar struct {
 	Key           key
 	Text, Detail  string
-	Percent, Mark float64 // in percent of the scale; Mark below 0: none
+	Percent, Mark float64 // both in percent of the scale; Mark below 0: no mark
 	MarkTitle     string
 }
 
@@ -97,7 +97,8 @@ func (v *view) noiseBars(p result.PointSummary) (out []bars) {
 	return out
 }
 
-// hopBars returns the queues, and the names of those that were always empty.
+// hopBars returns bars for the queues on the path, and the names of the queues that were always
+// empty.
 func (v *view) hopBars(p result.PointSummary) (out []bars, empty []string) {
 	top := 0.0
 	used := map[string]bool{}
@@ -149,7 +150,7 @@ func (v *view) hopBars(p result.PointSummary) (out []bars, empty []string) {
 	return out, empty
 }
 
-// A useRow is one counter of the machine.
+// A useRow is one counter of the machine, with its value in each variant.
 type useRow struct {
 	Name   string
 	Values []string
@@ -188,7 +189,7 @@ func useText(v *float64, unit string) string {
 	return number(*v)
 }
 
-// A powerRow is one power source in one variant.
+// A powerRow is what one power source measured in one variant.
 type powerRow struct {
 	Key                                      key
 	Source, Covers                           string
@@ -233,7 +234,7 @@ func boundsText(i power.Interval, unit string, k float64) string {
 	return fmt.Sprintf("%s (%s to %s)", text, number(i.Low*k), high)
 }
 
-// powerMissing is why the whole result has no power.
+// powerMissing returns the reason why the result has no power at all.
 func (v *view) powerMissing() string {
 	why := "the experiment names no power source"
 	for _, p := range v.Summary.Points {
@@ -249,7 +250,7 @@ func (v *view) powerMissing() string {
 	return why
 }
 
-// A fanOutRow is one response time.
+// A fanOutRow is one response time in the table of fan-outs.
 type fanOutRow struct {
 	Time  string
 	Cells []fanOutCell
@@ -275,7 +276,7 @@ func fanOutRows(f result.FanOut) (out []fanOutRow) {
 	return out
 }
 
-// A heat is one table of a sweep.
+// A heat is one variant's table of a sweep.
 type heat struct {
 	Key  key
 	Rows []heatRow
@@ -288,10 +289,11 @@ type heatRow struct {
 
 type heatCell struct {
 	P50, P99, Refused string
-	Heat              float64 // 0 to 1
+	Heat              float64 // intensity of the cell's colour, 0 to 1
 }
 
-// sweeps returns a table for each variant, with the buffers as heads.
+// sweeps returns a table for each variant, and the heads of the columns, which are the switch
+// buffers.
 func (v *view) sweeps() ([]heat, []string) {
 	var buffers []int64
 	var shares []int
@@ -343,7 +345,7 @@ func heatOf(list []result.Percentile, top int64) (c heatCell) {
 			c.P50 = result.DurationText(float64(x.Estimate.Value))
 		case x.P == 99 && x.Estimate != nil:
 			c.P99 = result.DurationText(float64(x.Estimate.Value))
-			// The scale covers two decades below the highest value.
+			// Colours cover a factor of 100 below the highest value.
 			c.Heat = math.Min(1, math.Max(0, 1+math.Log10(float64(x.Estimate.Value)/float64(top))/2))
 		case x.P == 99:
 			c.Refused = grouped(x.Missing)
@@ -352,7 +354,7 @@ func heatOf(list []result.Percentile, top int64) (c heatCell) {
 	return c
 }
 
-// stepText renders the value at a percentile, "-" if the list does not have it.
+// stepText renders the value at percentile p; "-" if the list does not have it.
 func stepText(list []stats.Step, p float64) string {
 	for _, s := range list {
 		if s.Percentile == p {

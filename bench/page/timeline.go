@@ -10,7 +10,7 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// timeLine draws one round, variant below variant.
+// timeLine draws one round over time, with the variants one below the other.
 func (v *view) timeLine() *figure {
 	t := v.Summary.Slowest
 	if t == nil || len(t.Variants) == 0 {
@@ -42,7 +42,7 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 		duration = max(duration, x.Duration)
 		for _, l := range x.Latency {
 			latencies = append(latencies, float64(l.Slowest), float64(l.Median))
-			// A request may be answered after the counted time.
+			// An answer may come after the end of the counted time.
 			duration = max(duration, l.At+t.Interval)
 		}
 		for _, s := range x.Noise {
@@ -69,7 +69,7 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 	y := axisOf(logScale(low, high, 0, 0), tickText, 4)
 	n := axis{scale: scale{0, noise * 1.1, 0, 0, false}, text: tickBits}
 	if noise > 0 {
-		n.ticks = n.scale.ticks(2)[1:] // 0 is the axis itself
+		n.ticks = n.scale.ticks(2)[1:] // without the label 0, which is at the axis line
 	}
 	left := max(y.widest(), n.widest()) + 10
 	x := axisOf(scale{0, float64(duration), left, w - 8, false}, tickText, int(w/110))
@@ -85,7 +85,7 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 		var slowest, median []point
 		for i, l := range variant.Latency {
 			if i > 0 && l.At-variant.Latency[i-1].At > t.Interval {
-				slowest, median = append(slowest, gap()), append(median, gap()) // no request was answered in between
+				slowest, median = append(slowest, gap()), append(median, gap()) // no request was answered in this interval
 			}
 			at := mid(l.At, t.Interval)
 			slowest, median = append(slowest, point{at, y.at(float64(l.Slowest))}), append(median, gap())

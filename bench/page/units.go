@@ -11,14 +11,15 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// tickText renders a time on an axis, where values are round: without trailing zeros.
+// tickText renders a time on an axis without trailing zeros; such values are round.
 func tickText(ns float64) string { return trimmed(result.DurationText(ns)) }
 
 func tickBits(v float64) string { return trimmed(result.BitsText(v)) }
 
 func tickShare(v float64) string { return trimmed(share(v)) }
 
-// trimmed removes ".00", and the last zero of ".50".
+// trimmed removes trailing zeros after the decimal point: "1.50 ms" becomes "1.5 ms", "2.00 ms"
+// becomes "2 ms".
 func trimmed(s string) string {
 	number, unit, ok := strings.Cut(s, " ")
 	if strings.Contains(number, ".") {
@@ -46,7 +47,7 @@ func count(n int64) string {
 // long matches long numbers in a text.
 var long = regexp.MustCompile(`\b[0-9]{5,15}\b`)
 
-// grouped groups the thousands of the numbers in a text.
+// grouped groups the thousands of all long numbers in a text.
 func grouped(text string) string {
 	return long.ReplaceAllStringFunc(text, func(s string) string {
 		n, err := strconv.ParseInt(s, 10, 64)
@@ -57,7 +58,8 @@ func grouped(text string) string {
 	})
 }
 
-// number renders three significant digits, or all digits before the point.
+// number renders a value with three significant digits, or with all digits before the decimal point
+// if these are more.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == math.Trunc(v) && a < 1e15:
@@ -72,7 +74,7 @@ func number(v float64) string {
 	return small(v)
 }
 
-// small renders two significant digits without an exponent.
+// small renders a value with two significant digits, without an exponent.
 func small(v float64) string {
 	r, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// headline is the result in a sentence, for the highest load. It is about the percentile that
-// the experiment names, or the highest below it that all variants can support, so that it is
-// not chosen after the numbers are known.
+// headline returns the result in one sentence, for the highest load. It is about the percentile
+// that the experiment names, so that it is not chosen after the numbers are known. If a variant's
+// sample cannot support this percentile, it takes the next lower one that all can support.
 func (v *view) headline() (out []string) {
 	if v.Partial != nil || len(v.Summary.Points) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (v *view) headline() (out []string) {
 	return nil
 }
 
-// sameText names the variants whose difference noise may explain.
+// sameText returns a sentence with the variants whose difference noise may explain.
 func sameText(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -72,7 +72,8 @@ func sameText(names []string) string {
 	return "; for " + who + ", noise may explain it"
 }
 
-// named is the percentile that the experiment names.
+// named returns the percentile that the experiment names: in its SLA, else the highest in its
+// goals, else in repeats; 99 if it names none.
 func named(e *experiment.Experiment) float64 {
 	if e.SLA != nil {
 		return e.SLA.Percentile
@@ -89,7 +90,7 @@ func named(e *experiment.Experiment) float64 {
 	return cmp.Or(highest, 99)
 }
 
-// lead says what was measured, how and where.
+// lead returns sentences that say what was measured, how and where.
 func (v *view) lead() (out []string) {
 	e := v.Experiment
 	out = append(out, serverLine(v.Result), loadLine(e))
@@ -196,7 +197,7 @@ func (v *view) claims() (out []claim) {
 	return out
 }
 
-// variantView is a variant with its own settings.
+// variantView is a variant with its own settings, for the page.
 type variantView struct {
 	result.Variant
 	Key key
@@ -209,7 +210,7 @@ func (v *view) variants() (out []variantView) {
 	return out
 }
 
-// A fact of the environment.
+// A fact is one line about the machine or its settings.
 type fact struct {
 	Name, Value string
 	Code        bool
