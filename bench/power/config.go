@@ -29,95 +29,95 @@ const (
 	None    = "none"    // not measured, and the result says so
 )
 
-// Config names a source and its access. Durations are in ns. A key that the source does not use
-// is an error, because it would have no effect.
+// Config names a source and says how to reach it. Durations are in ns. Setting a field that the
+// source does not use is an error, because it would have no effect.
 type Config struct {
 	// Source is one of RAPL, Hwmon, IPMI, Redfish, Raritan, SNMP, None.
 	Source string `json:"source"`
-	// Interval between readings, 1 ms to 60 s, at least 10 ms over a network (default 1 s). A
-	// counter must be read more than twice per wrap.
+	// Interval is the time between readings: 1 ms to 60 s, over a network at least 10 ms (default 1
+	// s). A counter must be read more than twice before it wraps.
 	Interval int64 `json:"intervalNs,omitempty"`
-	// Timeout of one exchange with the source, 1 ms to 60 s (default 2 s).
+	// Timeout limits one exchange with the source: 1 ms to 60 s (default 2 s).
 	Timeout int64 `json:"timeoutNs,omitempty"`
-	// UpdateInterval of the sensor, if its data sheet gives one, up to 1 h. It takes precedence
-	// over the sensor's own report and the measured interval.
+	// UpdateInterval is the time between two updates of the sensor, up to 1 h, if its data sheet gives
+	// one. It overrides the interval that the sensor reports and the one seen in readings.
 	UpdateInterval int64 `json:"updateIntervalNs,omitempty"`
-	// AccuracyPercent of the reading by the data sheet, 0 to 50 exclusive; 0 means unknown,
-	// which the result states.
+	// AccuracyPercent is the accuracy of a reading by the data sheet, more than 0 and less than 50. 0
+	// means unknown; the result then says so.
 	AccuracyPercent float64 `json:"accuracyPercent,omitempty"`
 
-	// Domains of RAPL: some of "package", "dram", "psys", "core", "uncore". Default is package
-	// and, if there is one, dram. Combinations that count something twice are refused.
+	// Domains are RAPL domains: some of "package", "dram", "psys", "core", "uncore". The default is
+	// package and, if it exists, dram. Combinations that count the same energy twice are refused.
 	Domains []string `json:"domains,omitempty"`
 
-	// Chip of Hwmon: its name, or hwmonN when several have that name.
+	// Chip is the name of a chip of Hwmon; hwmonN if several chips have the same name.
 	Chip string `json:"chip,omitempty"`
-	// Sensors of that chip to add up: "power1_input", "power1_average" or "energy1_input". All
-	// are of one kind.
+	// Sensors are the sensors of that chip to add up: "power1_input", "power1_average" or
+	// "energy1_input". All must be power, or all energy.
 	Sensors []string `json:"sensors,omitempty"`
 
 	// Address of the BMC (IPMI) or PDU as HOST:PORT; the port may be left out.
 	Address string `json:"address,omitempty"`
-	// Credentials is the absolute path of a file that only its owner can
-	// read, or "env:PREFIX"; see package documentation.
+	// Credentials is the absolute path of a file that only its owner can read, or "env:PREFIX": see
+	// the package documentation.
 	Credentials string `json:"credentials,omitempty"`
 
-	// Device of IPMI instead of Address: "/dev/ipmi0".
+	// Device is a device file for IPMI, such as "/dev/ipmi0". It replaces Address.
 	Device string `json:"device,omitempty"`
 	// CipherSuite of IPMI's RMCP+ session, 3 or 17 (default 17).
 	CipherSuite int `json:"cipherSuite,omitempty"`
-	// Privilege of IPMI's session: "user" (default), which DCMI requires, or "operator" or
-	// "administrator" if a BMC requires more.
+	// Privilege is the level of IPMI's session: "user" (default) is enough for DCMI. Some BMCs require
+	// "operator" or "administrator".
 	Privilege string `json:"privilege,omitempty"`
 
 	// URL of Redfish: "https://bmc.example".
 	URL string `json:"url,omitempty"`
-	// CAFile is the absolute path of PEM certificates of the authority of the BMC's certificate
-	// (default: the system's).
+	// CAFile is the absolute path of a PEM file with the authority of the BMC's certificate (default:
+	// the system's authorities).
 	CAFile string `json:"caFile,omitempty"`
-	// SkipVerify accepts any certificate; the result carries a warning.
+	// SkipVerify accepts any certificate. The result then has a warning.
 	SkipVerify bool `json:"skipVerify,omitempty"`
-	// Chassis of Redfish to add up, by Id; needed when several report power.
+	// Chassis are the Ids of the Redfish chassis to add up. It is required if several report power.
 	Chassis []string `json:"chassis,omitempty"`
 
-	// Version of SNMP, "3" (default) or "2c", which protects nothing.
+	// Version of SNMP: "3" (default), or "2c", which has no authentication and no encryption.
 	Version string `json:"version,omitempty"`
 	// Auth of SNMPv3: "sha", "sha224", "sha256" (default), "sha384", "sha512".
 	Auth string `json:"auth,omitempty"`
 	// Privacy of SNMPv3: "aes" (default), "aes192", "aes256", or "none".
 	Privacy string `json:"privacy,omitempty"`
 
-	// PDU is the number of the unit in a cascade, 1 to 65535 (default 1).
+	// PDU is the number of the Raritan unit in a cascade, 1 to 65535 (default 1).
 	PDU int `json:"pdu,omitempty"`
-	// Inlets (default [1]) or Outlets of a Raritan PDU to add up: those of all power supplies
-	// of the host, at most 12.
+	// Inlets (default [1]) or Outlets are numbers on a Raritan PDU, at most 12. Name one for each
+	// power supply of the host; they are added up.
 	Inlets  []int `json:"inlets,omitempty"`
 	Outlets []int `json:"outlets,omitempty"`
 
-	// Model of an SNMP PDU whose OIDs are known: "apc".
+	// Model is the model of an SNMP PDU whose OIDs this package knows: "apc".
 	Model string `json:"model,omitempty"`
-	// OIDs of an SNMP PDU instead of Model, at most 12. Those of power are added up, and so are
-	// those of energy.
+	// OIDs are readings of an SNMP PDU, at most 12; they replace Model. Readings of power are added
+	// up, and so are readings of energy.
 	OIDs []OID `json:"oids,omitempty"`
 
-	// Sysfs is where sysfs is mounted; "" is /sys. Tests use another.
+	// Sysfs is the directory where sysfs is mounted; "" is /sys. Tests use a directory of their own.
 	Sysfs string `json:"-"`
 }
 
-// Local reports whether the source can only measure the machine on which it is read.
+// Local reports whether the source can only measure the machine that reads it.
 func (c Config) Local() bool { return c.Source == RAPL || c.Source == Hwmon || c.Device != "" }
 
 // OID is one reading of an SNMP agent.
 type OID struct {
-	// OID in numbers, ".1.3.6.1.4.1...", of one instance.
+	// OID is the full number of one instance: ".1.3.6.1.4.1...".
 	OID string `json:"oid"`
 	// Unit is "W" or "kW" for power, "J", "Wh" or "kWh" for energy.
 	Unit string `json:"unit"`
-	// Scale is the value of one count in Unit (default 1): 0.1 if the agent reports tenths.
+	// Scale is how many Units one count is (default 1): 0.1 if the agent counts tenths.
 	Scale float64 `json:"scale,omitempty"`
 }
 
-// units are the units by name, in W or J.
+// units has each unit's size in W or J.
 var units = map[string]struct {
 	energy bool
 	si     float64
@@ -126,8 +126,8 @@ var units = map[string]struct {
 	"J": {true, 1}, "Wh": {true, 3600}, "kWh": {true, 3.6e6},
 }
 
-// usedBy has the sources that use a key of an experiment's file. Keys that are not listed are
-// for all sources.
+// usedBy lists the sources that use a key of an experiment's file. A key that is not listed is for
+// all sources.
 var usedBy = map[string][]string{
 	"domains": {RAPL},
 	"chip":    {Hwmon}, "sensors": {Hwmon},
@@ -144,8 +144,8 @@ var usedBy = map[string][]string{
 // Sources are the names of all sources.
 var Sources = []string{RAPL, Hwmon, IPMI, Redfish, Raritan, SNMP, None}
 
-// maxSensors keeps a reading in one SNMP request of at most 60 OIDs. It also limits a wrong
-// list.
+// maxSensors limits a list of sensors, so that a reading fits into one SNMP request of at most 60
+// OIDs.
 const maxSensors = 12
 
 var (
@@ -156,7 +156,7 @@ var (
 	oidNumbers  = regexp.MustCompile(`^\.?1(\.(0|[1-9][0-9]{0,9})){3,60}$`)
 )
 
-// WithDefaults returns c with defaults in place of zeros.
+// WithDefaults returns c with zero fields replaced by their defaults.
 func (c Config) WithDefaults() Config {
 	str := func(p *string, v string) { *p = cmp.Or(*p, v) }
 	c.Sysfs = cmp.Or(c.Sysfs, "/sys")
@@ -195,11 +195,12 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// A Problem is an error in a Config. Key is the key of an experiment's file, with the number of
-// an item: "cipher-suite", "sensors[1]"; "" if several keys contradict each other.
+// A Problem is an error in a Config. Key is the key in the experiment's file: "cipher-suite", or
+// "sensors[1]" for an item of a list. It is "" if several keys contradict each other.
 type Problem struct{ Key, Message string }
 
-// Problems returns every error in c, in the terms of the experiment's file. It reads no file.
+// Problems returns every error in c, with keys and values as in the experiment's file. It reads no
+// file.
 func (c Config) Problems() []Problem {
 	_, errs := c.complete()
 	var out []Problem
@@ -208,7 +209,7 @@ func (c Config) Problems() []Problem {
 		key := text[:strings.IndexAny(text, " :,")]
 		value, want, found := strings.Cut(text[len(key):], ": want ")
 		switch {
-		case strings.HasPrefix(value, ","): // of several keys
+		case strings.HasPrefix(value, ","): // the error is about several keys
 			out = append(out, Problem{"", text})
 		case found && value == ` ""`:
 			out = append(out, Problem{"", key + " is missing, want " + want})
@@ -224,7 +225,7 @@ func (c Config) Problems() []Problem {
 	return out
 }
 
-// withDefaults returns c with defaults filled in, or every error in it.
+// withDefaults returns c with defaults filled in, or an error that contains every error in c.
 func (c Config) withDefaults() (Config, error) {
 	c, errs := c.complete()
 	if len(errs) > 0 {
@@ -233,7 +234,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// complete fills in defaults. Each error begins with its key.
+// complete fills in defaults and returns all errors in c. Each error's text begins with its key.
 func (c Config) complete() (Config, []error) {
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
@@ -275,7 +276,7 @@ func (c Config) complete() (Config, []error) {
 	return c, errs
 }
 
-// fileKey returns the key of an experiment's file for a field's JSON name.
+// fileKey returns the key that an experiment's file uses for a field with this JSON name.
 func fileKey(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, "Ns"), "Percent")
 	return capital.ReplaceAllStringFunc(name, func(s string) string { return "-" + strings.ToLower(s) })
@@ -283,7 +284,7 @@ func fileKey(name string) string {
 
 var capital = regexp.MustCompile("[A-Z]")
 
-// misplaced reports keys that are set but not used by the source.
+// misplaced reports the fields that are set although the source does not use them.
 func (c Config) misplaced(bad func(string, ...any)) {
 	v := reflect.ValueOf(c)
 	for i := range v.NumField() {
@@ -343,7 +344,7 @@ func (c Config) checkCredentials(bad func(string, ...any)) {
 			bad("credentials %q: want env:PREFIX with capital letters, digits and underscores", c.Credentials)
 		}
 	} else if !filepath.IsAbs(c.Credentials) {
-		// The error must not show a password that was put here by mistake.
+		// No value in the message: it could be a password that the user put here by mistake.
 		bad("credentials: want the absolute path of a file, or env:PREFIX")
 	}
 }
@@ -381,7 +382,8 @@ func (c Config) checkIPMI(bad func(string, ...any)) {
 func (c Config) checkRedfish(bad func(string, ...any)) {
 	u, err := url.Parse(c.URL)
 	switch {
-	// url.Parse's error repeats the text, which may contain a password.
+	// The message leaves out url.Parse's error, because that repeats the text, which may contain a
+	// password.
 	case err != nil:
 		bad("url: not a URL")
 	case u.User != nil:

@@ -104,7 +104,7 @@ func oids(n int) (out []OID) {
 	return out
 }
 
-// TestOpenRefuses: Open reports errors in the files that a source names.
+// TestOpenRefuses checks that Open reports errors in the files that a Config names.
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -168,7 +168,7 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestResultJSON: a result is the same after writing and reading.
+// TestResultJSON checks that a result is the same after it was written and read.
 func TestResultJSON(t *testing.T) {
 	in := Result{Duration: 10, Estimate: &Estimate{Method: Counter, Power: Interval{300, 299, 301}}}
 	text, err := json.Marshal(in)

@@ -20,24 +20,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names in a credentials file; in the environment they follow PREFIX_ in
-// capitals: PREFIX_USER, PREFIX_PASSWORD, PREFIX_COMMUNITY,
-// PREFIX_PRIVACYPASSWORD.
+// Names in a credentials file. In the environment the names are PREFIX_USER, PREFIX_PASSWORD,
+// PREFIX_COMMUNITY and PREFIX_PRIVACYPASSWORD.
 const (
 	user            = "user"
-	password        = "password"        // of IPMI and Redfish; of SNMPv3's authentication
-	privacyPassword = "privacyPassword" // of SNMPv3; password if absent
-	community       = "community"       // of SNMPv2c
+	password        = "password"        // password for IPMI, Redfish and SNMPv3's authentication
+	privacyPassword = "privacyPassword" // for SNMPv3's encryption; if absent, password is used
+	community       = "community"       // for SNMPv2c
 )
 
 var credentialNames = []string{user, password, privacyPassword, community}
 
 var envPrefix = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,62}$`)
 
-// maxCredentials is the size in bytes of the largest credentials file.
+// maxCredentials is the largest size of a credentials file, in bytes.
 const maxCredentials = 4096
 
-// secrets hold credentials. Every print function prints them as "[secret]".
+// secrets are credentials by name. All functions of package fmt print them as "[secret]".
 type secrets map[string]string
 
 func (secrets) String() string               { return "[secret]" }
@@ -45,8 +44,8 @@ func (secrets) GoString() string             { return "[secret]" }
 func (secrets) Format(f fmt.State, _ rune)   { io.WriteString(f, "[secret]") }
 func (secrets) MarshalJSON() ([]byte, error) { return []byte(`"[secret]"`), nil }
 
-// readSecrets reads the secrets from where. It requires exactly the names in want, and allows
-// those in optional.
+// readSecrets reads secrets from where, a path or "env:PREFIX". Each name in want must be there;
+// names in optional may be there; any other name is an error.
 func readSecrets(where string, want, optional []string) (secrets, error) {
 	var s secrets
 	if prefix, env := strings.CutPrefix(where, "env:"); env {
@@ -82,9 +81,10 @@ func readSecrets(where string, want, optional []string) (secrets, error) {
 	return s, nil
 }
 
-// readPrivate reads a file that only its owner (this user or root) can read or write.
+// readPrivate reads a file. It refuses a file that anyone but its owner (this user or root) can
+// read or write.
 func readPrivate(path string) ([]byte, error) {
-	// O_NONBLOCK: opening a FIFO must not block.
+	// O_NONBLOCK, because without it opening a FIFO could block.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%s: a symbolic link, want the file itself", path)
@@ -116,9 +116,9 @@ func readPrivate(path string) ([]byte, error) {
 	return b, nil
 }
 
-// parseSecrets reads lines of NAME=VALUE. Values run to the end of the line, blanks included.
-// It skips empty lines and those that begin with #. Errors have the line's number and nothing
-// of its content.
+// parseSecrets reads lines NAME=VALUE. A value ends at the end of the line and includes blanks.
+// Empty lines and lines that begin with # are skipped. Errors show the line's number and none of
+// its content.
 func parseSecrets(b []byte) (secrets, error) {
 	s := secrets{}
 	var errs []error
@@ -148,8 +148,8 @@ func parseSecrets(b []byte) (secrets, error) {
 	return s, errors.Join(errs...)
 }
 
-// hide removes the secrets from the text of err. Libraries and servers repeat them in errors,
-// plain or encoded.
+// hide replaces the secrets in the text of err by "[secret]". Libraries and servers repeat secrets
+// in errors, plain or encoded.
 func (s secrets) hide(err error) error {
 	if err == nil {
 		return nil
@@ -162,7 +162,7 @@ func (s secrets) hide(err error) error {
 			forms = append(forms, string(j[1:len(j)-1]))
 		}
 	}
-	// Longest first: one secret may be the prefix of another.
+	// Replace the longest first, because one secret may be the prefix of another.
 	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
 	text := err.Error()
 	for _, f := range forms {
@@ -176,7 +176,8 @@ func (s secrets) hide(err error) error {
 	return &redactedError{text, err}
 }
 
-// redactedError keeps errors.Is working but does not unwrap to the original error.
+// redactedError has the text without secrets. errors.Is finds the original error, but Unwrap does
+// not return it.
 type redactedError struct {
 	text string
 	err  error
@@ -185,5 +186,5 @@ type redactedError struct {
 func (h *redactedError) Error() string        { return h.text }
 func (h *redactedError) Is(target error) bool { return errors.Is(h.err, target) }
 
-// GoString keeps %#v from printing err.
+// GoString makes %#v print the text without secrets, not err.
 func (h *redactedError) GoString() string { return h.text }

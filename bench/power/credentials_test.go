@@ -41,7 +41,7 @@ func TestCredentialsFile(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.text), tt.mode); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(path, tt.mode); err != nil { // independent of the umask
+			if err := os.Chmod(path, tt.mode); err != nil { // sets the mode, whatever the umask
 				t.Fatal(err)
 			}
 			s, err := readSecrets(path, want, nil)
@@ -103,7 +103,7 @@ func TestSecretsDoNotPrint(t *testing.T) {
 	if !errors.Is(hidden, os.ErrPermission) {
 		t.Error("the cause is lost")
 	}
-	// One secret is the prefix of another, and servers repeat secrets encoded.
+	// One secret is the prefix of another, and the error repeats them in encoded form.
 	odd := secrets{password: `a"b c`, privacyPassword: `a"b cdef`}
 	if got := odd.hide(errors.New(`a"b cdef, a\"b c, a%22b+c, a%22b%20c`)).Error(); got != "[secret], [secret], "+
 		"[secret], [secret]" {

@@ -9,42 +9,45 @@ import (
 	"time"
 )
 
-// Work is the work that was done in the window.
+// Work is the work that the host did in the window.
 type Work struct {
-	// Duration is the time in which it was counted, ns.
+	// Duration is the time in which the work was counted, ns.
 	Duration int64 `json:"durationNs"`
-	// Bytes by the counters that BytesFrom names. BytesError is how many of them may belong
-	// outside the window: a card that updates its counters once a second is off by a second of
-	// traffic.
+	// Bytes were counted by the counters that BytesFrom names. BytesError is how many of them may
+	// belong to a time outside the window. For example, a card that updates its counters once a second
+	// can be wrong by the bytes of one second.
 	Bytes      uint64 `json:"bytes"`
 	BytesError uint64 `json:"bytesError,omitempty"`
 	BytesFrom  string `json:"bytesFrom,omitempty"`
-	// Requests answered in the window, 0 if not counted.
+	// Requests is the number of requests answered in the window; 0 if not counted.
 	Requests uint64 `json:"requests,omitempty"`
-	// SLA that held while the work was done, such as "P99 ≤ 1 ms". "at an SLA" means that this
-	// work is the highest rate that met it, which only the caller knows.
+	// SLA is the limit that was met during the work, such as "P99 ≤ 1 ms". To report "Gbit/s per W at
+	// an SLA", the work must be the highest rate that meets the SLA. Only the caller knows whether it
+	// is.
 	SLA string `json:"sla,omitempty"`
 }
 
-// Derived has quantities from Work and its energy. A nil one was not counted.
+// Derived has quantities computed from Work and its energy. A field is nil if its work was not
+// counted.
 type Derived struct {
 	Work Work `json:"work"`
-	// Rate of the bytes, Gbit/s (10^9 bit).
+	// Rate of the bytes, in Gbit/s (10^9 bit/s).
 	Rate *Interval `json:"rateGbitPerSecond,omitempty"`
-	// RatePerWatt is Gbit/s per W, which is Gbit per J.
+	// RatePerWatt is in Gbit/s per W, which is the same as Gbit per J.
 	RatePerWatt      *Interval `json:"gbitPerSecondPerWatt,omitempty"`
 	JoulesPerRequest *Interval `json:"joulesPerRequest,omitempty"`
 	RequestsPerJoule *Interval `json:"requestsPerJoule,omitempty"`
 }
 
-// maxMismatch is how far the windows of work and energy may differ in length.
+// maxMismatch is the largest difference in length between the windows of work and of energy, as a
+// share.
 const maxMismatch = 0.01
 
-// ErrNotMeasured is wrapped by errors about Results without an Estimate.
+// ErrNotMeasured is wrapped by errors about a Result that has no Estimate.
 var ErrNotMeasured = errors.New("power not measured")
 
-// Derive divides work by energy. It refuses when there is no Estimate, and
-// when the work was counted over a window of another length.
+// Derive divides work by energy. It returns an error if r has no Estimate, or if the work was
+// counted in a window of another length.
 func (r Result) Derive(w Work) (Derived, error) {
 	d := Derived{Work: w}
 	if r.Estimate == nil {
@@ -62,7 +65,8 @@ func (r Result) Derive(w Work) (Derived, error) {
 		d.Rate, d.RatePerWatt = &rate, &per
 	}
 	if n := float64(w.Requests); n > 0 {
-		// Power times duration, not Energy: the windows may differ slightly in length.
+		// Power times the work's duration is used, not Energy, because the two windows may differ
+		// slightly in length.
 		each := r.Power.times(seconds / n)
 		per := Interval{1, 1, 1}.over(each)
 		d.JoulesPerRequest, d.RequestsPerJoule = &each, &per
@@ -70,8 +74,8 @@ func (r Result) Derive(w Work) (Derived, error) {
 	return d, nil
 }
 
-// AboveIdle returns r's mean power minus idle's, in W. It treats the two intervals as
-// independent bounds, although errors that both share cancel.
+// AboveIdle returns r's mean power minus idle's, in W. The bounds are too wide if both results have
+// the same error, such as a wrong calibration: AboveIdle does not subtract common errors.
 func (r Result) AboveIdle(idle Result) (Interval, error) {
 	for _, x := range []Result{r, idle} {
 		if x.Estimate == nil {
@@ -84,8 +88,8 @@ func (r Result) AboveIdle(idle Result) (Interval, error) {
 
 func (i Interval) times(k float64) Interval { return Interval{i.Value * k, i.Low * k, i.High * k} }
 
-// over divides by positive d. If d's low end is 0, the quotient has no upper bound; over then
-// uses the largest number, which JSON can represent.
+// over divides i by d, which must be positive. If d.Low is 0, the quotient has no upper bound; High
+// is then the largest number that JSON can represent.
 func (i Interval) over(d Interval) Interval {
 	q := Interval{Value: i.Value / d.Value, Low: i.Low / d.High, High: math.MaxFloat64}
 	if d.Low > 0 {

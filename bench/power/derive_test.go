@@ -17,7 +17,7 @@ func close_(got Interval, value, low, high float64) bool {
 func TestDerive(t *testing.T) {
 	r := Result{Duration: 60e9, Estimate: &Estimate{Energy: Interval{30000, 27000, 33000},
 		Power: Interval{500, 450, 550}}}
-	// 100 Gbit/s for a minute at 500 W; a second of traffic may be outside.
+	// 100 Gbit/s for a minute at 500 W. The bytes of one second may be outside the window.
 	d, err := r.Derive(Work{Duration: 60e9, Bytes: 750e9, BytesError: 12.5e9, Requests: 6e6, SLA: "P99 ≤ 1 ms"})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestDeriveRefuses(t *testing.T) {
 		"work was counted over 59.2s, energy over 1m0s") {
 		t.Errorf("%v", err)
 	}
-	// Without a lower bound of the power, the work per watt has no upper bound.
+	// Power that may be 0 gives work per watt without an upper bound.
 	if d, err := r.Derive(Work{Duration: 60e9, Bytes: 1e9}); err != nil || d.RatePerWatt.High != math.MaxFloat64 {
 		t.Errorf("%v, %v", err, d.RatePerWatt)
 	}

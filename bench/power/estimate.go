@@ -11,51 +11,52 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// minUpdates is the least number of updates of a sensor, and of a counter's smallest steps, in
-// a window. With fewer, the ends of the window determine more than a tenth of the result.
+// minUpdates is the least number of updates of a sensor in a window, and of smallest steps of a
+// counter. With fewer, more than a tenth of the result would depend on the window's ends.
 const minUpdates = 10
 
 const (
-	// maxUnseen is the share of the window for which the sensor may be silent at its end.
+	// maxUnseen is the longest silence of the sensor before the window's end, as a share of the
+	// window.
 	maxUnseen = 0.1
-	// maxMissed is the share of readings that may fail.
+	// maxMissed is the largest share of readings that may fail.
 	maxMissed = 0.5
-	// wide is the half-width, as a share of the value, from which on there is a warning.
+	// wide is the half-width, as a share of the value, from which the result has a warning.
 	wide = 0.05
-	// minSteps is the least number of changes before the smallest counts as the resolution.
+	// minSteps is the number of changes from which the smallest change counts as the resolution.
 	minSteps = 10
-	// finest is the finest resolution that is looked for in readings, in W or J.
+	// finest is the finest resolution that readings can show, in W or J.
 	finest = 1e-6
 )
 
-// point is one reading of all sensors: watts of gauges, joules of counters since the first
-// reading.
+// point is one reading of all sensors: power of gauges in W, energy of counters since the first
+// reading in J.
 type point struct {
-	at     int64 // CLOCK_MONOTONIC at its middle, ns
-	spread int64 // half of the time that the reading took, ns
+	at     int64 // CLOCK_MONOTONIC in the middle of the reading, ns
+	spread int64 // half the time that the reading took, ns
 	v      []float64
 }
 
-// series is the readings of a meter.
+// series is all readings of a meter.
 type series struct {
 	sensors  []Sensor
 	points   []point
-	from, to int64 // window
+	from, to int64 // start and end of the window
 	interval int64 // between readings, ns
 }
 
-// seconds between two times.
+// seconds returns the time between two times in ns.
 func seconds(from, to int64) float64 { return float64(to-from) / 1e9 }
 
-// settle replaces assumed resolutions and update intervals by those that the readings show.
-// Readings can only overstate both, so the values are safe.
+// settle replaces assumed resolutions and update intervals by those that the readings show. The
+// readings' values can be too large, but not too small, so the bounds stay safe.
 func (s *series) settle() {
 	for i := range s.sensors {
 		sn := &s.sensors[i]
 		gap, step := s.changes(i)
 		assumed := sn.UpdateIntervalFrom == FromDefault || sn.UpdateIntervalFrom == FromReadings
-		// A counter of something that runs changes with every update. A gauge may have the same
-		// value twice.
+		// A counter changes with every update, because the host always uses power. A gauge may show the
+		// same value twice.
 		slower := sn.Quantity == Energy && gap > sn.UpdateInterval+s.interval
 		if assumed && gap > 0 && (gap < sn.UpdateInterval || slower) {
 			sn.UpdateInterval, sn.UpdateIntervalFrom = gap, FromReadings
@@ -64,8 +65,8 @@ func (s *series) settle() {
 		if sn.Quantity == Energy {
 			r = &sn.ResolutionJ
 		}
-		// The default is the coarsest resolution of this kind of sensor. Smaller steps in the
-		// readings prove a finer one. For a counter, steps are energy between updates and prove
+		// The default is the coarsest resolution of this kind of sensor. Smaller steps between a gauge's
+		// readings prove a finer one. The steps of a counter are the energy between updates and prove
 		// nothing.
 		if sn.ResolutionFrom == FromDefault && sn.Quantity == Power && step > 0 && step < *r {
 			*r, sn.ResolutionFrom = step, FromReadings
@@ -73,8 +74,8 @@ func (s *series) settle() {
 	}
 }
 
-// changes returns the median time between changes of sensor i and the smallest difference
-// between successive readings, 0 if there were too few.
+// changes returns, for sensor i, the median time between changes and the smallest difference
+// between successive readings. A result is 0 if there were too few changes.
 func (s *series) changes(i int) (gap int64, step float64) {
 	var gaps []int64
 	var last int64
@@ -99,7 +100,7 @@ func (s *series) changes(i int) (gap int64, step float64) {
 	return gaps[len(gaps)/2], step
 }
 
-// slowest returns the longest update interval of the sensors of a quantity, ns.
+// slowest returns the longest update interval, in ns, of all sensors of a quantity.
 func (s *series) slowest(quantity string) (u int64) {
 	for _, sn := range s.sensors {
 		if sn.Quantity == quantity {
@@ -109,17 +110,17 @@ func (s *series) slowest(quantity string) (u int64) {
 	return u
 }
 
-// tooShort refuses a window, and has the length that would be enough.
+// tooShort is the error for a window that is too short.
 type tooShort struct {
 	reason string
-	needed int64 // ns
+	needed int64 // length that would be enough, ns
 }
 
 func (e *tooShort) Error() string {
 	return fmt.Sprintf("%s: want a window of at least %v", e.reason, time.Duration(e.needed).Round(time.Millisecond))
 }
 
-// check refuses series from which no estimate can be made.
+// check returns an error if no estimate can be made from the series.
 func (s *series) check(quantity string) error {
 	window := s.to - s.from
 	if u := s.slowest(quantity); window < minUpdates*u {
@@ -136,7 +137,7 @@ func (s *series) check(quantity string) error {
 	return nil
 }
 
-// estimate makes the Estimate from all sensors of one quantity; accuracy is in percent.
+// estimate computes the Estimate from all sensors of one quantity. accuracy is in percent.
 func (s *series) estimate(quantity string, accuracy float64) (*Estimate, error) {
 	if err := s.check(quantity); err != nil {
 		return nil, err
@@ -170,10 +171,11 @@ func (s *series) estimate(quantity string, accuracy float64) (*Estimate, error) 
 
 // counter returns the energy of counter i in the window.
 //
-// A reading at t is the counter's value at some time in [t-u, t], rounded down by less than a
-// resolution. The difference of two readings is therefore off by less than one resolution, plus
-// the energy of at most u and of the distance of the readings from the window's ends. The power
-// in that time is taken as the highest mean power between two readings.
+// A reading at t is the counter's value at some time in [t-u, t], where u is the update interval,
+// rounded down by less than a resolution. So the difference of two readings has two errors: less
+// than one resolution, and the energy of a short time. This time is at most u plus the distance of
+// the readings from the window's ends. The power in it is assumed to be the highest mean power
+// between two readings.
 func (s *series) counter(i int) (float64, Uncertainty, error) {
 	sn, first, last := s.sensors[i], s.points[0], s.points[len(s.points)-1]
 	total := last.v[i] - first.v[i]
@@ -189,7 +191,8 @@ func (s *series) counter(i int) (float64, Uncertainty, error) {
 	}
 	peak := mean
 	for k := 1; k < len(s.points); k++ {
-		// Readings closer together than a few updates would show single updates as power.
+		// Readings must be some updates apart. Otherwise the step of a single update would look like high
+		// power.
 		if d := s.points[k].at - s.points[k-1].at; d >= minUpdates*sn.UpdateInterval {
 			peak = max(peak, (s.points[k].v[i]-s.points[k-1].v[i])/(float64(d)/1e9))
 		}
@@ -201,12 +204,13 @@ func (s *series) counter(i int) (float64, Uncertainty, error) {
 	}, nil
 }
 
-// gauge returns the energy that gauge i saw in the window: the trapezoid rule over the
-// readings, with the first and the last extended to the window's ends.
+// gauge returns the energy in the window by gauge i. It uses the trapezoid rule over the readings;
+// the first and the last reading are extended to the window's ends.
 //
-// A reading at t is the power, or its mean, at some time in [t-2u, t]. This delay makes the
-// window's ends wrong by at most the range of the readings. Each reading is rounded by at most
-// a resolution. Unlike a counter's, this error does not shrink with the length of the window.
+// A reading at t is the power, or its mean, at some time in [t-2u, t], where u is the update
+// interval. Because of this delay, the power at the window's ends is wrong by at most the range of
+// the readings. Each reading is rounded by at most a resolution. Unlike a counter's, this error
+// does not shrink in a longer window.
 func (s *series) gauge(i int) (float64, Uncertainty, error) {
 	sn := s.sensors[i]
 	lo, hi := s.points[0].v[i], s.points[0].v[i]
@@ -223,7 +227,7 @@ func (s *series) gauge(i int) (float64, Uncertainty, error) {
 		}
 		if p.at > s.from && at < s.to {
 			to := min(p.at, s.to)
-			// The power at the end of the piece, which the window may cut.
+			// end is the power at the end of this piece, which may be cut by the window.
 			end := v + (p.v[i]-v)*seconds(at, to)/seconds(at, p.at)
 			joules += (v + end) / 2 * seconds(at, to)
 			at = to
@@ -245,11 +249,11 @@ func (s *series) gauge(i int) (float64, Uncertainty, error) {
 	return joules, u, nil
 }
 
-// sampling returns the half-width in W of the 95 % interval of the mean power of gauge i, from
-// the differences between successive updates: the error of systematic sampling (Cochran,
-// Sampling Techniques, 8.11; von Neumann's mean square successive difference). It is the mean
-// of this window, not of a process behind it: a slow change that the samples follow is no
-// error, but jumps between samples are. Readings closer together than updates count as one.
+// sampling returns the half-width in W of the 95 % interval of gauge i's mean power. It uses the
+// differences between successive updates: the error of systematic sampling (Cochran, Sampling
+// Techniques, 8.11; von Neumann's mean square successive difference). The mean is that of this
+// window, not of a longer process. So slow changes, which the samples follow, are no error, but
+// jumps between samples are. Readings between two updates count as one.
 func (s *series) sampling(i int) float64 {
 	var x []float64
 	next := s.points[0].at
@@ -261,21 +265,21 @@ func (s *series) sampling(i int) float64 {
 	}
 	n := float64(len(x))
 	if n < 3 {
-		return 0 // check refuses such windows
+		return 0 // check refuses a window with so few updates
 	}
 	ss := 0.0
 	for k := 1; k < len(x); k++ {
 		ss += (x[k] - x[k-1]) * (x[k] - x[k-1])
 	}
-	// Degrees of freedom of successive differences of independent values.
+	// Degrees of freedom for successive differences of independent values.
 	nu := 2 * (n - 1) * (n - 1) / (3*n - 4)
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: nu}.Quantile(0.975) * math.Sqrt(ss/(2*(n-1))/n)
 }
 
-// timelineMax limits the samples in a result.
+// timelineMax is the largest number of samples in a result's Timeline.
 const timelineMax = 4096
 
-// timeline returns the summed power of one quantity over time.
+// timeline returns the power over time, summed over all sensors of one quantity.
 func (s *series) timeline(quantity string) []Sample {
 	stride := (len(s.points) + timelineMax - 1) / timelineMax
 	var out []Sample

@@ -14,8 +14,8 @@ import (
 
 const second = int64(time.Second)
 
-// sampled reads power(t) (t in ns) like a gauge that holds its value for update and rounds to
-// resolution, every interval from 0 to end.
+// sampled reads power(t) (t in ns) every interval from 0 to end. It reads like a gauge: the value
+// is updated every s.UpdateInterval and rounded to the resolution.
 func sampled(power func(t int64) float64, s Sensor, interval, end int64) *series {
 	out := &series{sensors: []Sensor{s}, from: 0, to: end, interval: interval}
 	for t := -interval / 2; t <= end+interval/2; t += interval {
@@ -33,8 +33,8 @@ func sampled(power func(t int64) float64, s Sensor, interval, end int64) *series
 	return out
 }
 
-// counted reads the energy of power(t), integrated in steps of 1 ms, like a counter, from phase
-// on.
+// counted reads the energy of power(t) like a counter: integrated in steps of 1 ms, and rounded
+// down to the resolution. phase shifts the counter's updates.
 func counted(power func(t int64) float64, s Sensor, interval, end, phase int64) *series {
 	out := &series{sensors: []Sensor{s}, from: 0, to: end, interval: interval}
 	const step = int64(time.Millisecond)
@@ -52,7 +52,7 @@ func counted(power func(t int64) float64, s Sensor, interval, end, phase int64) 
 	return out
 }
 
-// truth is the energy of power over the window, integrated in steps of 1 ms.
+// truth returns the energy of power over the window, integrated in steps of 1 ms.
 func truth(power func(t int64) float64, end int64) (joules float64) {
 	const step = int64(time.Millisecond)
 	for t := int64(0); t < end; t += step {
@@ -73,7 +73,7 @@ var loads = map[string]func(t int64) float64{
 	"wave": func(t int64) float64 { return 300 + 80*math.Sin(float64(t)/2.3e9) },
 }
 
-// TestBoundsHoldTheTruth: the true power must lie within the stated bounds.
+// TestBoundsHoldTheTruth checks that the true power lies within the stated bounds.
 func TestBoundsHoldTheTruth(t *testing.T) {
 	for name, load := range loads {
 		for _, s := range []Sensor{
@@ -102,7 +102,7 @@ func TestBoundsHoldTheTruth(t *testing.T) {
 							time.Duration(s.UpdateInterval), s.ResolutionW+s.ResolutionJ, phase, e.Energy, want,
 							e.Uncertainty)
 					}
-					// Bounds that are too wide would always hold.
+					// Without this limit, very wide bounds would always pass.
 					if half := e.Uncertainty.sum() / want; half > 0.35 {
 						t.Errorf("%s %+v: ±%.0f %%", name, s, half*100)
 					}
@@ -112,11 +112,11 @@ func TestBoundsHoldTheTruth(t *testing.T) {
 	}
 }
 
-// TestSamplingInterval: a sensor without averages, for a load that varies at several speeds:
-// the sampling error must be covered in about 95 of 100 runs.
+// TestSamplingInterval reads a gauge of instants, with loads that vary at several speeds. In about
+// 95 of 100 runs, the interval must contain the true mean power.
 func TestSamplingInterval(t *testing.T) {
 	const step, end = second / 100, 60 * second
-	for _, tau := range []float64{0.01, 0.5, 5} { // s
+	for _, tau := range []float64{0.01, 0.5, 5} { // time constant of the load, s
 		rng := rand.New(rand.NewPCG(7, uint64(tau*100)))
 		rho := math.Exp(-float64(step) / 1e9 / tau)
 		const runs = 300
@@ -159,7 +159,7 @@ func TestTooShort(t *testing.T) {
 	}{
 		{"updates", sampled(loads["constant"], gauge, second, 20*second),
 			"holds 6 updates of a sensor that has one every 3s, want 10: want a window of at least 30s", 30 * second},
-		// 312.4 W are a Wh every 11.5 s: in 60 s the counter moves by 5 or 6.
+		// At 312.4 W, the counter moves by one Wh every 11.5 s: 5 or 6 times in 60 s.
 		{"steps", counted(loads["constant"], counter, second, 60*second, 0), "of its steps of 3600 J, want 10",
 			115 * second},
 	} {
@@ -172,17 +172,17 @@ func TestTooShort(t *testing.T) {
 	}
 }
 
-// TestSilentAtTheEnd: a sensor that falls silent before the end cannot support the window.
+// TestSilentAtTheEnd checks that a window is refused if the sensor falls silent before its end.
 func TestSilentAtTheEnd(t *testing.T) {
 	s := sampled(loads["constant"], Sensor{Quantity: Power, ResolutionW: 1, UpdateInterval: second}, second, 60*second)
-	s.points = s.points[:50] // of 62
+	s.points = s.points[:50] // keeps 50 of 62 readings
 	if _, err := s.estimate(Power, 0); err == nil || !strings.Contains(err.Error(),
 		"the source was silent for the last 11.5s of 1m0s") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestSettle: values that the config lacks are taken from the readings, with safe values.
+// TestSettle checks which values settle takes from the readings when the config has none.
 func TestSettle(t *testing.T) {
 	s := Sensor{Quantity: Power, ResolutionW: 0.1, UpdateInterval: 2 * second}
 	sr := sampled(loads["wave"], s, second/2, 60*second)
@@ -194,14 +194,14 @@ func TestSettle(t *testing.T) {
 		got.ResolutionW > 1 {
 		t.Errorf("%+v, want updates every 2 s and a resolution of 0.1 to 1 W", got)
 	}
-	// A constant load shows nothing: the assumed values stay.
+	// A constant load shows neither value, so the assumed values stay.
 	sr = sampled(loads["constant"], s, second/2, 60*second)
 	sr.sensors[0].UpdateInterval, sr.sensors[0].UpdateIntervalFrom = 10*second, FromDefault
 	sr.settle()
 	if got := sr.sensors[0]; got.UpdateInterval != 10*second || got.UpdateIntervalFrom != FromDefault {
 		t.Errorf("%+v, want what was assumed", got)
 	}
-	// A counter that is slower than assumed.
+	// This counter updates more slowly than assumed.
 	c := Sensor{Quantity: Energy, ResolutionJ: 0.1, UpdateInterval: 3 * second}
 	sr = counted(loads["wave"], c, second/2, 60*second, 0)
 	sr.sensors[0].UpdateInterval, sr.sensors[0].UpdateIntervalFrom = second/1000, FromDefault
@@ -211,13 +211,13 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// fake is a device with readings from the test.
+// fake is a device whose readings a test chooses.
 type fake struct{ read_ func() ([]float64, error) }
 
 func (f fake) read(context.Context) ([]float64, error) { return f.read_() }
 func (f fake) close(context.Context) error             { return nil }
 
-// feed gives a meter successive readings, a second apart.
+// feed gives a meter successive readings, one second apart.
 func feed(t *testing.T, g gear, raw ...float64) *meter {
 	t.Helper()
 	var next float64
@@ -225,7 +225,7 @@ func feed(t *testing.T, g gear, raw ...float64) *meter {
 		peak: make([]float64, 1), broken: make([]string, 1)}
 	for _, v := range raw {
 		next = v
-		for k := range m.points { // as if a second had passed
+		for k := range m.points { // move the points so that a second seems to have passed
 			m.points[k].at -= second
 		}
 		if err := m.take(t.Context()); err != nil {
@@ -263,7 +263,8 @@ func TestCounterSteps(t *testing.T) {
 	}
 }
 
-// TestThin: a long measurement stays within its memory limit and keeps both ends.
+// TestThin checks that the points of a long measurement stay within maxPoints and keep the first
+// and the last.
 func TestThin(t *testing.T) {
 	m := &meter{interval: time.Second}
 	for i := range 9 {

@@ -11,17 +11,17 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// Two power supplies on two inlets of a PDU, one minute of work.
+// Example measures one minute of work on a host with two power supplies, on two inlets of a PDU.
 func Example() {
 	src, err := power.Open(power.Config{
 		Source:          power.Raritan,
 		Address:         "pdu.example",
 		Credentials:     "/etc/niclane/pdu",
 		Inlets:          []int{1, 2},
-		AccuracyPercent: 1, // by its data sheet
+		AccuracyPercent: 1, // from the PDU's data sheet
 	})
 	if err != nil {
-		log.Fatal(err) // every error in the Config
+		log.Fatal(err) // err has every error in the Config
 	}
 	var bytes, requests uint64
 	r, err := power.Measure(context.Background(), src, func() error {
@@ -36,7 +36,7 @@ func Example() {
 		Requests: requests, SLA: "P99 ≤ 1 ms",
 	})
 	if err != nil {
-		log.Fatal(err) // not measured, and why
+		log.Fatal(err) // err says why nothing was measured
 	}
 	fmt.Printf("%.0f W (%.0f to %.0f), %.3f Gbit/s per W at %s\n",
 		r.Power.Value, r.Power.Low, r.Power.High, d.RatePerWatt.Value, d.Work.SLA)

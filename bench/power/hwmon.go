@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// hwmonUpdate is assumed for a driver without update_interval: drivers of slow buses cache
-// readings for 1 to 2 s.
+// hwmonUpdate is the assumed update interval if the driver has no update_interval. Drivers for slow
+// buses cache readings for 1 to 2 s.
 const hwmonUpdate = int64(2 * time.Second)
 
-// hwmonWrap: Documentation/hwmon/sysfs-interface.rst does not mention wraps. The hardware
-// behind energyN_input mostly counts in 32 bits.
+// hwmonWrap is the assumed end of a counter. Documentation/hwmon/sysfs-interface.rst does not
+// mention wraps, but the hardware of energyN_input mostly counts in 32 bits.
 const hwmonWrap = 1 << 32
 
 type hwmon struct{ c Config }
@@ -31,7 +31,7 @@ func (h hwmon) describe() Provenance {
 	}
 }
 
-// chip returns the directory of the chip.
+// chip returns the directory and the name of the chip in the config.
 func (h hwmon) chip() (dir, name string, err error) {
 	dirs, err := entries(h.dir())
 	if err != nil {
@@ -41,7 +41,7 @@ func (h hwmon) chip() (dir, name string, err error) {
 	for _, d := range dirs {
 		n, err := attribute(filepath.Join(d, "name"))
 		if err != nil {
-			continue // it is being removed
+			continue // the kernel is removing this chip
 		}
 		all = append(all, fmt.Sprintf("%s (%s)", n, filepath.Base(d)))
 		if filepath.Base(d) == h.c.Chip {
@@ -100,7 +100,7 @@ func (h hwmon) find(ctx context.Context) (sensorSet, error) {
 	return f, nil
 }
 
-// gear returns the gear of sensor s, whose reading is v.
+// gear describes sensor s, whose present reading is v.
 func (h hwmon) gear(dir, s string, v float64) gear {
 	g := gear{Sensor: Sensor{
 		Name: s, Path: filepath.Join(dir, s), Quantity: Power, Unit: "uW",
@@ -110,7 +110,7 @@ func (h hwmon) gear(dir, s string, v float64) gear {
 	if label, err := attribute(filepath.Join(dir, channel(s)+"_label")); err == nil && label != "" {
 		g.Name = s + " " + label
 	}
-	// Both are in ms. The average of a longer interval is the slower of the two.
+	// Both files are in ms. The update interval is the longer of the two.
 	for file, averages := range map[string]bool{"update_interval": false, channel(s) + "_average_interval": true} {
 		ms, err := count(filepath.Join(dir, file))
 		if err != nil || ms < 1 || ms > float64(time.Hour/time.Millisecond) || averages &&

@@ -17,14 +17,15 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
-// dcmiUpdate is assumed: DCMI does not report how often a reading changes. BMCs take 1 s to 10
+// dcmiUpdate is the assumed update interval, because DCMI does not report one. BMCs have 1 s to 10
 // s.
 const dcmiUpdate = int64(10 * time.Second)
 
-// insufficientPrivilege is a completion code (IPMI 2.0, table 5-2).
+// insufficientPrivilege is an IPMI completion code (IPMI 2.0, table 5-2).
 const insufficientPrivilege = 0xd4
 
-// connectExchanges is the number of exchanges to open an RMCP+ session, retries included.
+// connectExchanges is the number of exchanges that opening an RMCP+ session can take, retries
+// included.
 const connectExchanges = 16
 
 var privileges = map[string]types.PrivilegeLevel{
@@ -45,7 +46,7 @@ func openIPMI(c Config) (kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	// RMCP+ limits: IPMI 2.0, 13.20 and 22.30.
+	// Limits of RMCP+: IPMI 2.0, 13.20 and 22.30.
 	if len(s[user]) > 16 || len(s[password]) > 20 {
 		return nil, fmt.Errorf("%s: IPMI users have at most 16 bytes, passwords 20", c.Credentials)
 	}
@@ -65,14 +66,14 @@ func (s ipmi) describe() Provenance {
 	return p
 }
 
-// client returns a connected client. It requests user privilege unless configured otherwise: an
-// operator could switch the host off.
+// client returns a connected client. By default it requests user privilege, because with operator
+// privilege a caller could switch the host off.
 func (s ipmi) client(ctx context.Context) (*ipmiclient.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectExchanges*time.Duration(s.c.Timeout))
 	defer cancel()
 	timeout := time.Duration(s.c.Timeout)
 	if s.c.Device != "" {
-		// go-ipmi's own error does not give the reason; this one does.
+		// This error gives the reason. go-ipmi's own error does not.
 		f, err := os.OpenFile(s.c.Device, os.O_RDWR, 0)
 		if err != nil {
 			return nil, fmt.Errorf("%w (the ipmi_devintf and ipmi_si modules make it)", err)
@@ -96,7 +97,7 @@ func (s ipmi) client(ctx context.Context) (*ipmiclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The library joins host and port without brackets.
+	// go-ipmi joins host and port without brackets, so an IPv6 address gets them here.
 	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
 		host = "[" + host + "]"
 	}
@@ -115,8 +116,8 @@ func (s ipmi) client(ctx context.Context) (*ipmiclient.Client, error) {
 	return cl, nil
 }
 
-// guard runs one exchange. It removes secrets from the error and recovers from the library's
-// panics on unexpected BMC answers.
+// guard runs one exchange with the BMC. It removes secrets from the error. It also recovers from
+// panics of go-ipmi, which unexpected answers can cause.
 func (s ipmi) guard(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -124,15 +125,15 @@ func (s ipmi) guard(do func() error) (err error) {
 		}
 	}()
 	err = s.secrets.hide(do())
-	// The library's errors have several lines, but this one is part of a list.
+	// Errors of go-ipmi have several lines, but each item of a list of errors must be one line.
 	if err != nil && strings.Contains(err.Error(), "\n") {
 		err = &redactedError{strings.Join(strings.Fields(err.Error()), " "), err}
 	}
 	return err
 }
 
-// close closes the session on the BMC, which has few sessions, but waits only a short time. A
-// BMC closes a session by itself after 60 s.
+// close closes the session on the BMC, because a BMC allows only a few. It waits at most the
+// timeout. A BMC closes an unused session by itself after 60 s.
 func (s ipmi) close(cl *ipmiclient.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.c.Timeout))
 	defer cancel()
@@ -164,7 +165,7 @@ func (s ipmi) find(ctx context.Context) (sensorSet, error) {
 	return f, nil
 }
 
-// ipmiSession is a connected client.
+// ipmiSession is a connected client that reads power.
 type ipmiSession struct {
 	s  ipmi
 	cl *ipmiclient.Client

@@ -36,7 +36,7 @@ func TestIPMI(t *testing.T) {
 				!strings.Contains(p.Device, "manufacturer 674") {
 				t.Errorf("provenance %+v", p)
 			}
-			// The session is closed, because a BMC has only a few.
+			// The session must be closed, because a BMC allows only a few.
 			until(t, "the session's end", func() bool { return s.b.Sessions.Count() == 0 })
 		})
 	}
@@ -73,8 +73,9 @@ func TestIPMIRefuses(t *testing.T) {
 	}
 }
 
-// TestIPMIGarbage: a missing BMC takes limited time. Garbage does not end the process: go-ipmi
-// parses in a goroutine of its own, where the caller could not recover.
+// TestIPMIGarbage checks that a missing BMC is noticed in limited time, and that garbage does not
+// end the process. go-ipmi parses packets in its own goroutine, where the caller cannot recover
+// from a panic.
 func TestIPMIGarbage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for name, mangle := range map[string]func([]byte) []byte{
@@ -121,8 +122,8 @@ func TestIPMIDevice(t *testing.T) {
 	}
 }
 
-// TestIPMIForgery: a packet without the session's integrity code never reaches the library:
-// watts cannot be forged, and a packet that does not decrypt cannot end the process.
+// TestIPMIForgery checks that a packet without the session's integrity code never reaches go-ipmi.
+// So watts cannot be forged, and a packet that does not decrypt cannot end the process.
 func TestIPMIForgery(t *testing.T) {
 	s := &simBMC{watts: 412, active: true}
 	forged := 0
@@ -131,11 +132,11 @@ func TestIPMIForgery(t *testing.T) {
 			forged++
 			switch b = bytes.Clone(b); forged % 3 {
 			case 0:
-				b[len(b)-1] ^= 1 // the code
+				b[len(b)-1] ^= 1 // changes the integrity code
 			case 1:
-				b[payload20+20] ^= 1 // what it covers
+				b[payload20+20] ^= 1 // changes a byte that the code protects
 			case 2:
-				b[5] &^= 0x40 // claims to have no code
+				b[5] &^= 0x40 // clears the flag that says that there is a code
 			}
 		}
 		return b

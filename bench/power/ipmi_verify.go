@@ -12,10 +12,10 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
-// verifier is a dialer of UDP connections that pass only packets that belong to an RMCP+
-// handshake or carry the session's integrity code. go-ipmi 0.9.1 checks neither the code nor a
-// message's checksum, and panics in a goroutine of its own on a packet that decrypts to invalid
-// data. Without verifier, anyone who can send a packet could forge watts or end the run.
+// verifier opens UDP connections that pass only two sorts of packets to go-ipmi: those of the RMCP+
+// handshake, and those with the session's integrity code. go-ipmi 0.9.1 checks neither this code
+// nor a message's checksum. If a packet decrypts to invalid data, it panics in its own goroutine.
+// Without verifier, anyone who can send a packet could forge watts or end the run.
 type verifier struct {
 	user, password string
 	auth           types.AuthAlg
@@ -30,8 +30,8 @@ func newVerifier(user, password string, suite int) verifier {
 	return v
 }
 
-// Dial implements proxy.Dialer of golang.org/x/net, go-ipmi's only way to use a caller's
-// connection.
+// Dial implements proxy.Dialer of golang.org/x/net. Only through this interface can go-ipmi use a
+// caller's connection.
 func (v verifier) Dial(network, address string) (net.Conn, error) {
 	c, err := net.Dial(network, address)
 	if err != nil {
@@ -40,16 +40,16 @@ func (v verifier) Dial(network, address string) (net.Conn, error) {
 	return &verifiedConn{Conn: c, verifier: v}, nil
 }
 
-// verifiedConn is one connection. Reads and writes may overlap.
+// verifiedConn is one connection of a verifier. Read and Write may be called at the same time.
 type verifiedConn struct {
 	net.Conn
 	verifier
 
 	mu      sync.Mutex
-	console [4]byte // our session ID, which is in the BMC's packets
+	console [4]byte // our session ID; the BMC's packets contain it
 	random  [16]byte
 	role    byte
-	k1, k2  []byte // nil until RAKP message 2 has arrived
+	k1, k2  []byte // keys of the session; nil until RAKP message 2 has arrived
 }
 
 // Offsets in an RMCP+ packet (IPMI 2.0, table 13-8) and in its payloads (13.17 to 13.22).
@@ -60,7 +60,8 @@ const (
 	payload20  = rmcpHeader + header20
 )
 
-// Write takes our half of the session's keys from the library's packets.
+// Write sends a packet of go-ipmi. It also stores our part of the session's keys, which handshake
+// packets contain.
 func (c *verifiedConn) Write(b []byte) (int, error) {
 	if len(b) >= payload20 && b[4] == rmcpPlus {
 		p := b[payload20:]
@@ -82,7 +83,8 @@ func (c *verifiedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read drops the packets that accept refuses. The deadline limits it.
+// Read returns the next packet that accept allows and drops all others. The connection's deadline
+// limits it.
 func (c *verifiedConn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
@@ -92,7 +94,7 @@ func (c *verifiedConn) Read(b []byte) (int, error) {
 	}
 }
 
-// accept reports whether a packet may reach the library.
+// accept reports whether a packet may reach go-ipmi.
 func (c *verifiedConn) accept(b []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +102,9 @@ func (c *verifiedConn) accept(b []byte) bool {
 		return false
 	}
 	if b[4] != rmcpPlus {
-		// Without a session, only Get Channel Authentication Capabilities arrives: version
-		// 1.5's header without authentication, and 8 bytes around 8 of data.
+		// Before the session, the only other packet is the answer to Get Channel Authentication
+		// Capabilities. It has the header of IPMI 1.5 without authentication, then a message of 8 bytes
+		// of data with 8 more bytes around them.
 		return c.k1 == nil && b[4] == 0 && len(b) >= 14+16 && int(b[13]) >= 16 && len(b) >= 14+int(b[13])
 	}
 	n := int(binary.LittleEndian.Uint16(b[14:16]))
@@ -111,7 +114,7 @@ func (c *verifiedConn) accept(b []byte) bool {
 	p := b[payload20 : payload20+n]
 	switch kind := types.PayloadType(b[5]); kind {
 	case types.PayloadTypeRmcpOpenSessionResponse:
-		// A refusal has 8 bytes, all others 36.
+		// A refusal has at least 8 bytes, any other answer 36.
 		return c.k1 == nil && (len(p) >= 36 || len(p) >= 8 && p[1] != 0)
 	case types.PayloadTypeRAKPMessage2:
 		return c.k1 == nil && c.message2(p)
@@ -123,11 +126,11 @@ func (c *verifiedConn) accept(b []byte) bool {
 	return false
 }
 
-// message2 derives the session's keys. The library checks whether the BMC knows the password:
-// it compares the codes of messages 2 and 4.
+// message2 derives the session's keys from RAKP message 2. go-ipmi checks whether the BMC knows the
+// password: it compares the codes in messages 2 and 4.
 func (c *verifiedConn) message2(p []byte) bool {
 	if len(p) >= 8 && p[1] != 0 {
-		return true // a refusal
+		return true // the BMC refuses; there are no keys
 	}
 	if len(p) < 40+crypto.RAKP2AuthCodeLen(c.auth) {
 		return false
@@ -141,8 +144,9 @@ func (c *verifiedConn) message2(p []byte) bool {
 	return true
 }
 
-// genuine checks the session ID, the integrity code (13.28.4), that the payload of n bytes
-// decrypts, and both checksums of the message in it (13.8).
+// genuine checks a packet of the session, whose payload has n bytes. It checks the session ID, the
+// integrity code (13.28.4), that the payload decrypts, and both checksums of the message in it
+// (13.8).
 func (c *verifiedConn) genuine(b []byte, n int) bool {
 	size, ok := crypto.IntegrityAuthCodeLen(c.integrity)
 	end := payload20 + n + types.IntegrityPadLen(header20, n) + 2

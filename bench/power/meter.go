@@ -12,32 +12,32 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// device is a source that has been found and can be read. Each kind of source implements it.
+// device is a source whose sensors were found and can be read. Each kind of source implements it.
 type device interface {
-	// read returns one value per sensor, in counts.
+	// read returns one value per sensor, in the source's own counts.
 	read(ctx context.Context) ([]float64, error)
 	close(ctx context.Context) error
 }
 
-// gear is a sensor and the meaning of its counts.
+// gear is a sensor and how to convert its counts.
 type gear struct {
 	Sensor
-	unit float64 // of one count, in W or J
-	wrap float64 // count at which a counter starts again, 0 never
-	// guess says that wrap is not documented. If it would explain a step back, the result says
+	unit float64 // size of one count, in W or J
+	wrap float64 // count at which a counter restarts from 0; 0: never
+	// guess says that wrap is not documented. If a step back is taken for such a wrap, the result says
 	// that it was assumed.
 	guess bool
 }
 
-// maxPoints limits the memory of a meter. When it is reached, the meter drops every other point
-// and doubles the interval.
+// maxPoints limits the memory of a meter. When a meter has this many points, it drops every second
+// one and doubles the interval.
 const maxPoints = 1 << 16
 
-// surge is the largest ratio of the power across a wrap to the highest power before it. More
-// means that the counter was reset.
+// surge limits the power that a wrap would mean, as a multiple of the highest power seen before. If
+// the power is higher, the counter was reset.
 const surge = 10
 
-// meter reads a device until it is stopped.
+// meter reads a device repeatedly until it is stopped.
 type meter struct {
 	dev     device
 	prov    Provenance
@@ -47,20 +47,20 @@ type meter struct {
 	from     int64
 	interval time.Duration
 	points   []point
-	raw      []float64 // last counts
-	peak     []float64 // highest power of counters between two readings, W
-	broken   []string  // why a counter's series ended
+	raw      []float64 // counts of the last reading
+	peak     []float64 // highest power between two readings of each counter, W
+	broken   []string  // why each counter's series ended; "" if it did not
 	wraps    int
 	missed   int
-	first    string // the first error
+	first    string // text of the first error
 	warnings []string
 
-	halt chan struct{} // closed by Stop
-	done chan struct{} // closed when reading has stopped
+	halt chan struct{} // Stop closes it, to end the reading
+	done chan struct{} // closed when the reading has ended
 }
 
-// start takes the first reading and continues in the background until Stop or the end of ctx.
-// It closes dev when it fails.
+// start takes the first reading. Then it reads in the background until Stop or the end of ctx. If
+// the first reading fails, it closes dev.
 func start(ctx context.Context, c Config, dev device, prov Provenance, gears []gear, warnings []string) (*meter,
 	error) {
 	m := &meter{
@@ -115,7 +115,7 @@ func (m *meter) miss(err error) {
 	}
 }
 
-// thin drops every other point.
+// thin drops every second point.
 func (m *meter) thin() {
 	n := 0
 	for i := 0; i < len(m.points); i += 2 {
@@ -125,7 +125,7 @@ func (m *meter) thin() {
 	m.points, m.interval = m.points[:n], 2*m.interval
 }
 
-// take appends a point.
+// take reads the device and appends a point.
 func (m *meter) take(ctx context.Context) error {
 	before := thread.Monotonic()
 	raw, err := m.dev.read(ctx)
@@ -145,7 +145,7 @@ func (m *meter) take(ctx context.Context) error {
 	var last *point
 	if len(m.points) > 0 {
 		last = &m.points[len(m.points)-1]
-		// Equal times would divide by zero.
+		// Two readings at the same time would cause a division by zero.
 		if p.at <= last.at {
 			return errors.New("two readings at the same time")
 		}
@@ -161,7 +161,7 @@ func (m *meter) take(ctx context.Context) error {
 	return nil
 }
 
-// advance returns by how many J counter i has moved in dt seconds.
+// advance returns the energy, in J, by which counter i has moved in dt seconds.
 func (m *meter) advance(i int, now, dt float64) float64 {
 	g := m.gears[i]
 	d := now - m.raw[i]
@@ -184,16 +184,16 @@ func (m *meter) advance(i int, now, dt float64) float64 {
 	return j
 }
 
-// close closes the device, in at most the time of two exchanges.
+// close closes the device. It waits at most the time of two exchanges.
 func (m *meter) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*m.timeout)
 	defer cancel()
 	return m.dev.close(ctx)
 }
 
-// Stop ends the window, takes the last reading and closes the source. It takes the last reading
-// even after ctx has ended, within the timeout, so that an interrupted measurement is kept.
-// Stop must be called once.
+// Stop ends the window, takes the last reading and closes the source. It takes the last reading,
+// within the timeout, even if ctx has ended, so that an interrupted measurement has a result. Stop
+// must be called once.
 func (m *meter) Stop(ctx context.Context) Result {
 	to := thread.Monotonic()
 	close(m.halt)
@@ -226,7 +226,7 @@ func (m *meter) result(to int64) Result {
 	var reasons []error
 	for _, q := range []string{Energy, Power} {
 		if s.slowest(q) == 0 {
-			continue // no such sensors
+			continue // the source has no sensors of this quantity
 		}
 		e, err := m.estimate(s, q)
 		if err != nil {
@@ -259,7 +259,7 @@ func (m *meter) estimate(s *series, quantity string) (*Estimate, error) {
 	return e, err
 }
 
-// choose takes the narrower estimate and keeps the other one as a check.
+// choose makes the narrower estimate the result's Estimate and the other one its CrossCheck.
 func (r *Result) choose(estimates map[string]*Estimate, s *series) {
 	a, b, quantity := estimates[Energy], estimates[Power], Energy
 	if a == nil || b != nil && b.Uncertainty.sum() < a.Uncertainty.sum() {
@@ -275,7 +275,7 @@ func (r *Result) choose(estimates map[string]*Estimate, s *series) {
 	}
 }
 
-// explain sets why nothing was measured.
+// explain sets NotMeasured from the reasons.
 func (r *Result) explain(reasons []error) {
 	for _, err := range reasons {
 		var short *tooShort
@@ -293,7 +293,7 @@ func (r *Result) explain(reasons []error) {
 	}
 }
 
-// warn adds warnings about what limits the estimate.
+// warn adds warnings about what makes the estimate uncertain.
 func (r *Result) warn(s *series) {
 	e := r.Estimate
 	if e == nil {
@@ -315,14 +315,15 @@ func (r *Result) warn(s *series) {
 	r.warnWide()
 }
 
-// warnWide names the window that would make a wide interval narrow, if there is one.
+// warnWide warns of a wide interval. It names the window that would make the interval narrow, if
+// such a window exists.
 func (r *Result) warnWide() {
 	e, u := r.Estimate, r.Uncertainty
 	half := u.sum() / e.Energy.Value
 	if !(half > wide) {
 		return
 	}
-	// Parts that grow with the window stay the same share of the energy.
+	// These parts grow with the window, so they stay the same share of the energy.
 	stays := u.AccuracyJ
 	if e.Method == Samples {
 		stays += u.ResolutionJ
@@ -333,7 +334,7 @@ func (r *Result) warnWide() {
 		return
 	}
 	k := (u.sum() - stays) / (wide*e.Energy.Value - stays)
-	if u.SamplingJ > 0 { // shrinks only with the square root
+	if u.SamplingJ > 0 { // shrinks only with the square root of the window's length
 		k *= k
 	}
 	r.Needed = int64(float64(r.Duration) * k)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asNobody runs do on a thread with the file system rights of user nobody, and makes all
-// directories above path accessible. The thread ends with its goroutine.
+// asNobody calls do on a thread that has the file access rights of user nobody. It makes all
+// directories above path accessible to this user. The thread ends with its goroutine.
 func asNobody(t *testing.T, path string, do func()) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -26,9 +26,9 @@ func asNobody(t *testing.T, path string, do func()) {
 	go func() {
 		defer close(done)
 		if os.Geteuid() == 0 {
-			runtime.LockOSThread() // never unlocked
-			// setfsuid(2) returns no errors. It affects this thread only and removes
-			// CAP_DAC_OVERRIDE (capabilities(7)).
+			runtime.LockOSThread() // never unlocked, so the thread ends
+			// setfsuid(2) returns no error. It affects only this thread, and removes CAP_DAC_OVERRIDE from
+			// it (capabilities(7)).
 			unix.SetfsuidRetUid(65534)
 			if was, _ := unix.SetfsuidRetUid(-1); was != 65534 {
 				t.Error("setfsuid did not work")

@@ -9,25 +9,25 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// A Source can be measured several times, one after another or at the same time.
+// A Source is where power is read. It can be measured several times, also at the same time.
 type Source interface {
-	// Describe says what will be read, as far as Config tells; it contacts nothing. A Result's
-	// Provenance has the rest.
+	// Describe says what will be read, as far as the Config tells. It contacts no device. The
+	// Provenance in a Result is complete.
 	Describe() Provenance
-	// Start finds the sensors, takes a first reading and begins the window.
-	// Without an error, the Meter must be stopped.
+	// Start finds the sensors, takes a first reading and begins the window. If it returns no error,
+	// the caller must stop the Meter.
 	Start(ctx context.Context) (Meter, error)
 }
 
-// A Meter is a window that has started.
+// A Meter measures a window that has begun.
 type Meter interface {
-	// Stop ends the window. Errors after Start are in the Result (NotMeasured, Warnings), so
-	// that the measured work is not lost.
+	// Stop ends the window. Errors after Start are in the Result (NotMeasured, Warnings), not
+	// returned: the work that was measured is not lost.
 	Stop(ctx context.Context) Result
 }
 
-// Open checks c, reports every error in it, and reads the credentials that it names. It
-// contacts no sensor and opens no connection.
+// Open checks c, returns every error in it, and reads the credentials that it names. It contacts no
+// sensor and opens no connection.
 func Open(c Config) (Source, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -40,7 +40,7 @@ func Open(c Config) (Source, error) {
 	return &source{c, s}, nil
 }
 
-// Validate reports every error in c. It reads no file.
+// Validate returns every error in c. It reads no file.
 func (c Config) Validate() error {
 	_, err := c.withDefaults()
 	return err
@@ -49,7 +49,7 @@ func (c Config) Validate() error {
 // kind is implemented by each kind of source.
 type kind interface {
 	describe() Provenance
-	// find finds the sensors and prepares to read them.
+	// find finds the sensors and makes them ready to be read.
 	find(ctx context.Context) (sensorSet, error)
 }
 
@@ -99,16 +99,16 @@ func (s *source) Start(ctx context.Context) (Meter, error) {
 	return m, nil
 }
 
-// Measure runs during and measures its power. An error of Start means that during did not run.
-// Otherwise the error is that of during, and the Result covers the time until it returned. To
-// measure several sources in parallel, nest Measure.
+// Measure calls during and measures the power meanwhile. If Start fails, Measure returns its error
+// and does not call during. Otherwise it returns the error of during, and the Result covers the
+// time of the call. To measure several sources at the same time, nest calls of Measure.
 func Measure(ctx context.Context, src Source, during func() error) (Result, error) {
 	m, err := src.Start(ctx)
 	if err != nil {
 		return Result{Provenance: src.Describe(), NotMeasured: err.Error()}, err
 	}
 	stopped := false
-	// A panic in during must not leave a session open on a BMC.
+	// If during panics, Stop still closes the session on a BMC.
 	defer func() {
 		if !stopped {
 			m.Stop(ctx)

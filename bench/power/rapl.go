@@ -15,9 +15,9 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 )
 
-// Domains of RAPL. Intel's Software Developer's Manual, volume 3B, 15.10, says what a domain
-// contains: package contains core and uncore but not dram, although powercap shows all three
-// below it; psys contains everything.
+// Domains of RAPL. package contains core and uncore but not dram, although powercap shows all three
+// inside it. psys contains everything. Source: Intel's Software Developer's Manual, volume 3B,
+// 15.10.
 const (
 	domainPackage = "package"
 	domainDRAM    = "dram"
@@ -28,18 +28,19 @@ const (
 
 var domains = []string{domainPackage, domainDRAM, domainPsys, domainCore, domainUncore}
 
-// contains names the domains that would be counted twice if added up.
+// contains lists, for a domain, the domains that it contains. Adding one of them would count energy
+// twice.
 var contains = map[string][]string{
 	domainPackage: {domainCore, domainUncore},
 	domainPsys:    {domainPackage, domainDRAM, domainCore, domainUncore},
 }
 
 const (
-	// raplUpdate: the counters change about every millisecond (Software Developer's Manual
-	// 15.10.2).
+	// raplUpdate is the assumed update interval: counters change about every millisecond (Software
+	// Developer's Manual 15.10.2).
 	raplUpdate = int64(time.Millisecond)
-	// raplResolution in J: 2^-14, the coarsest energy unit in use; most have 2^-14 or 2^-16.
-	// powercap shows it in whole uJ.
+	// raplResolution is the coarsest energy unit in use, 2^-14 J; processors have 2^-14 or 2^-16 J.
+	// powercap shows energy in whole µJ.
 	raplResolution = 1.0 / (1 << 14)
 )
 
@@ -77,11 +78,11 @@ func (r rapl) describe() Provenance {
 	return p
 }
 
-// zone is one directory of powercap.
+// zone is a directory of powercap with one counter.
 type zone struct{ dir, name, domain string }
 
-// zones returns all zones of the control type intel-rapl, which AMD's processors have too.
-// Those of intel-rapl-mmio are the same packages by another interface.
+// zones returns all zones of the control type intel-rapl; processors of AMD have it too. It leaves
+// out intel-rapl-mmio, which shows the same packages by another interface.
 func (r rapl) zones() ([]zone, error) {
 	dirs, err := entries(r.dir())
 	if errors.Is(err, os.ErrNotExist) {
@@ -99,7 +100,7 @@ func (r rapl) zones() ([]zone, error) {
 		if err != nil {
 			return nil, err
 		}
-		// "package-0", "package-0-die-1", "psys", "core", "dram"
+		// Names are "package-0", "package-0-die-1", "psys", "core", "dram".
 		domain, _, _ := strings.Cut(name, "-")
 		zones = append(zones, zone{d, name, domain})
 	}
@@ -171,16 +172,16 @@ func names(zones []zone) string {
 	return strings.Join(n, ", ")
 }
 
-// watchUpdates is how long local counters are watched to find their update interval: fifty
-// updates of RAPL.
+// watchUpdates is how long counters of this machine are watched to find their update interval, ns.
+// It is about fifty updates of RAPL.
 const watchUpdates = int64(50 * time.Millisecond)
 
-// observeUpdates replaces the assumed update interval of counters by the longest time seen
-// between two changes. For a counter that does not change, it uses the whole time.
+// observeUpdates replaces the assumed update interval of counters. It uses the longest time seen
+// between two changes, or the whole time for a counter that does not change.
 func observeUpdates(ctx context.Context, gears []gear, paths files) {
 	last, err := paths.read(ctx)
 	if err != nil {
-		return // the first reading reports it
+		return // the meter's first reading reports the error
 	}
 	begin := thread.Monotonic()
 	changed := make([]int64, len(paths))
@@ -196,7 +197,7 @@ func observeUpdates(ctx context.Context, gears []gear, paths files) {
 			if v[i] == last[i] {
 				continue
 			}
-			if changed[i] != 0 { // the first interval is incomplete
+			if changed[i] != 0 { // the time before the first change is not a whole interval
 				seen[i]++
 				longest[i] = max(longest[i], now-changed[i])
 			}
@@ -213,7 +214,7 @@ func observeUpdates(ctx context.Context, gears []gear, paths files) {
 	}
 }
 
-// processor returns the model of the first processor, "" if it is not known.
+// processor returns the model name of the first processor; "" if not known.
 func processor(sysfs string) string {
 	if sysfs != "/sys" {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// Columns of PDU2-MIB (enterprise 13742.6), PX2, PX3 and newer. The rows are
-// {pdu}.{inlet or outlet}.{sensor type}.
+// Columns of PDU2-MIB (enterprise 13742.6), for PX2, PX3 and newer PDUs. A row is {pdu}.{inlet or
+// outlet}.{sensor type}.
 const pdu2 = ".1.3.6.1.4.1.13742.6."
 
 type pdu2Table struct{ configuration, measurements string }
@@ -21,11 +21,11 @@ var (
 	outletTable = pdu2Table{pdu2 + "3.5.4.1.", pdu2 + "5.4.3.1."}
 )
 
-// Columns of both kinds of table.
+// Columns of the configuration table (6, 7, 9) and of the measurements table (3, 4).
 const (
 	pdu2Units      = "6." // SensorUnitsEnumeration
 	pdu2Digits     = "7." // decimal digits
-	pdu2Resolution = "9." // in units of the last digit
+	pdu2Resolution = "9." // in units of the last decimal digit
 	pdu2State      = "3." // SensorStateEnumeration
 	pdu2Value      = "4." // Unsigned32
 )
@@ -77,7 +77,7 @@ func (s raritan) find(ctx context.Context) (sensorSet, error) {
 			return sensorSet{}, errors.Join(fmt.Errorf("%s %d: %w", name, n, err), a.close())
 		}
 		f.gears = append(f.gears, g)
-		// Cheaper models do not count energy. A sum needs it from all sensors.
+		// Cheaper models do not count energy. The sum of energy needs a counter at every inlet or outlet.
 		g, err = s.sensor(ctx, a, table, row+pdu2ActiveEnergy, fmt.Sprintf("%s %d active energy", name, n))
 		if err != nil {
 			f.warnings = append(f.warnings, fmt.Sprintf("no energy counters: %s %d: %v", name, n, err))
@@ -99,8 +99,8 @@ func (s raritan) find(ctx context.Context) (sensorSet, error) {
 	return f, nil
 }
 
-// sensor reads the unit and the decimal digits of a row, and refuses a unit that does not match
-// its type.
+// sensor reads the unit and the decimal digits of a sensor. It refuses a unit that does not match
+// the sensor's type.
 func (s raritan) sensor(ctx context.Context, a *agent, t pdu2Table, row, name string) (gear, error) {
 	oids := []string{t.configuration + pdu2Units + row, t.configuration + pdu2Digits + row,
 		t.configuration + pdu2Resolution + row, t.measurements + pdu2Value + row}
@@ -135,7 +135,8 @@ func (s raritan) sensor(ctx context.Context, a *agent, t pdu2Table, row, name st
 	}
 	resolution := g.unit * max(v[2], 1)
 	if energy {
-		// A 32-bit counter of Wh does not wrap in a device's lifetime. It is reset by hand.
+		// A 32-bit counter of Wh does not wrap during a PDU's life. A step back means that a person reset
+		// it.
 		g.Quantity, g.ResolutionJ, g.Averages = Energy, resolution, false
 	} else {
 		g.ResolutionW = resolution

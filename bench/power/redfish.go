@@ -26,22 +26,22 @@ import (
 )
 
 const (
-	// redfishUpdate is assumed if no sensor reports its interval.
+	// redfishUpdate is the update interval that is assumed if no sensor reports one, ns.
 	redfishUpdate = int64(10 * time.Second)
-	// maxBody and maxHeader in bytes: the largest chassis of a real BMC has some 50 KiB.
+	// maxBody and maxHeader limit a response, in bytes. The largest chassis of a real BMC has about 50
+	// KiB.
 	maxBody   = 1 << 20
 	maxHeader = 64 << 10
-	// maxRequests is the largest number of requests to find the sensors. It ends an infinite
-	// collection.
+	// maxRequests limits the requests to find the sensors. So an endless collection ends.
 	maxRequests = 256
-	// maxCA is the size in bytes of the largest file of certificates.
+	// maxCA is the largest size of a file of certificates, in bytes.
 	maxCA = 1 << 20
 )
 
 type redfish struct {
 	c       Config
 	secrets secrets
-	roots   *x509.CertPool // nil: the system's
+	roots   *x509.CertPool // nil: the system's authorities
 }
 
 func openRedfish(c Config) (kind, error) {
@@ -79,12 +79,12 @@ func (r redfish) describe() Provenance {
 	return p
 }
 
-// guard is a transport that sends requests to one host only: it refuses links to others. It
-// limits their number and the size of each response.
+// guard is an HTTP transport that sends requests to one host only and refuses links to other hosts.
+// It limits the number of requests and the size of each response.
 type guard struct {
 	host string
 	next *http.Transport
-	left atomic.Int64 // requests left to find the sensors
+	left atomic.Int64 // how many requests are left for finding the sensors
 }
 
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -108,7 +108,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 // CloseIdleConnections is the method that http.Client calls to close idle connections.
 func (g *guard) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
-// boundedReader is io.LimitReader with an error at its limit.
+// boundedReader is io.LimitReader, but returns an error at its limit.
 type boundedReader struct {
 	r io.Reader
 	n int
@@ -132,7 +132,7 @@ func (r redfish) client(ctx context.Context) (*gofish.APIClient, *guard, error) 
 	}
 	timeout := time.Duration(r.c.Timeout)
 	g := &guard{host: u.Host, next: &http.Transport{
-		// No proxy: a BMC is on the management network.
+		// Proxy is not set, because a BMC is on the management network.
 		DialContext: (&net.Dialer{Timeout: timeout}).DialContext,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: r.roots,
 			InsecureSkipVerify: r.c.SkipVerify},
@@ -153,7 +153,7 @@ func (r redfish) client(ctx context.Context) (*gofish.APIClient, *guard, error) 
 	return cl, g, nil
 }
 
-// clean keeps secrets and long BMC messages out of errors.
+// clean removes secrets from an error and shortens a BMC's long messages.
 func (r redfish) clean(err error) error {
 	err = r.secrets.hide(err)
 	var cert *tls.CertificateVerificationError
@@ -199,7 +199,7 @@ func (r redfish) sensors(cl *gofish.APIClient, dev *chassisReader, f *sensorSet)
 		if list, err = cl.Service.Chassis(); err != nil {
 			return fmt.Errorf("list chassis: %w", err)
 		}
-		// gofish fetches them in parallel, so their order varies.
+		// gofish fetches the chassis in parallel, so their order varies.
 		slices.SortFunc(list, func(a, b *schemas.Chassis) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	var with, without []string
@@ -240,7 +240,7 @@ func (r redfish) sensors(cl *gofish.APIClient, dev *chassisReader, f *sensorSet)
 	return nil
 }
 
-// reader reads one property. Its argument is the client, which carries a context.
+// reader reads one value from the BMC. The client has the context of the request.
 type reader func(cl *gofish.APIClient) (*float64, error)
 
 type property struct {
@@ -248,8 +248,8 @@ type property struct {
 	reader
 }
 
-// chassis returns the readers of the power and, if it is counted, the energy; nil if the
-// chassis reports neither.
+// chassis returns readers for a chassis's power and energy. A reader is nil if the chassis does not
+// report the quantity.
 func (r redfish) chassis(cl *gofish.APIClient, ch *schemas.Chassis) (power, energy *property, err error) {
 	env, err := ch.EnvironmentMetrics()
 	if err != nil {
@@ -285,8 +285,8 @@ func (r redfish) chassis(cl *gofish.APIClient, ch *schemas.Chassis) (power, ener
 	if err != nil || old == nil || len(old.PowerControl) == 0 || old.PowerControl[0].PowerConsumedWatts == nil {
 		return nil, nil, err
 	}
-	// The first member is the chassis; other members are parts of it. PowerMetrics' averages
-	// are over minutes and not used.
+	// The first member of PowerControl is the chassis; the others are parts of it. PowerMetrics is not
+	// used, because its averages are over minutes.
 	uri := old.ODataID
 	return &property{r.gear(uri+"#PowerControl/0/PowerConsumedWatts", Power, 1),
 		func(cl *gofish.APIClient) (*float64, error) {
@@ -310,7 +310,7 @@ func (r redfish) gear(path, quantity string, unit float64) gear {
 		g.Name = path[i+1:]
 	}
 	if quantity == Energy {
-		// Whole J, or whole Wh: kWh have at most three decimals.
+		// The counter has whole J or whole Wh, because kWh have at most three decimals.
 		g.ResolutionW, g.ResolutionJ, g.Unit = 0, max(1, unit/1000), "J"
 		if unit != 1 {
 			g.Unit = "kWh"
@@ -319,7 +319,7 @@ func (r redfish) gear(path, quantity string, unit float64) gear {
 	return g
 }
 
-// sensorDetails reads the Sensor resource behind an excerpt.
+// sensorDetails reads the Sensor resource to which an excerpt points.
 func sensorDetails(cl *gofish.APIClient, uri string, g *gear) error {
 	if uri == "" {
 		return nil
@@ -336,8 +336,8 @@ func sensorDetails(cl *gofish.APIClient, uri string, g *gear) error {
 
 var iso8601 = regexp.MustCompile(`^P(?:(\d{1,3})D)?(?:T(?:(\d{1,4})H)?(?:(\d{1,5})M)?(?:(\d{1,7}(?:\.\d{1,9})?)S)?)?$`)
 
-// duration parses a Redfish duration (ISO 8601, days to seconds), in ns. It returns false for
-// anything else and for "".
+// duration parses a Redfish duration (ISO 8601, days to seconds) and returns ns. It returns false
+// for "" and for any other text.
 func duration(text string) (int64, bool) {
 	m := iso8601.FindStringSubmatch(text)
 	if m == nil {
@@ -358,7 +358,7 @@ func duration(text string) (int64, bool) {
 	return ns, ns > 0
 }
 
-// chassisReader is a session on a BMC.
+// chassisReader is a session on a BMC with the readers of its chassis.
 type chassisReader struct {
 	r       redfish
 	cl      *gofish.APIClient
@@ -381,7 +381,7 @@ func (c *chassisReader) read(ctx context.Context) ([]float64, error) {
 	return out, nil
 }
 
-// close logs out; the HTTP client's timeout limits it.
+// close logs out of the BMC. The HTTP client's timeout limits the time.
 func (c *chassisReader) close(ctx context.Context) error {
 	c.cl.WithContext(ctx).Logout()
 	return nil

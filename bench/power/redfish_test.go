@@ -21,13 +21,13 @@ import (
 	"time"
 )
 
-// simRedfish is a BMC: a service root, sessions, and the documents of a test.
+// simRedfish simulates a BMC. It has a service root, sessions, and documents that the test chooses.
 type simRedfish struct {
 	*httptest.Server
 	mu       sync.Mutex
 	docs     map[string]any
-	sessions int // open
-	conns    int // open
+	sessions int // number of open sessions
+	conns    int // number of open connections
 	gets     map[string]int
 	handle   map[string]http.HandlerFunc
 }
@@ -133,7 +133,8 @@ func collection(path string, ids ...string) obj {
 	return obj{"@odata.id": path, "Members": members, "Members@odata.count": len(ids)}
 }
 
-// newBMC reports power and energy by EnvironmentMetrics, with a Sensor.
+// newBMC returns documents of a BMC with EnvironmentMetrics, which report power and energy, and
+// with a Sensor.
 func newBMC() map[string]any {
 	const c = "/redfish/v1/Chassis/1"
 	return map[string]any{
@@ -152,7 +153,7 @@ func newBMC() map[string]any {
 	}
 }
 
-// oldBMC has only the Power resource.
+// oldBMC returns documents of a BMC that has only the Power resource.
 func oldBMC() map[string]any {
 	const c = "/redfish/v1/Chassis/System.Embedded.1"
 	return map[string]any{
@@ -204,8 +205,8 @@ func TestRedfish(t *testing.T) {
 	}
 }
 
-// TestRedfishSensingInterval: the sensor's own interval determines the least length of a
-// window.
+// TestRedfishSensingInterval checks that the interval which the sensor reports determines the least
+// length of a window.
 func TestRedfishSensingInterval(t *testing.T) {
 	_, c := startRedfish(t, newBMC())
 	c.UpdateInterval = 0

@@ -16,8 +16,8 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
-// simBMC is go-ipmi's server with our own DCMI Get Power Reading, with RMCP+ sessions over UDP
-// like a BMC.
+// simBMC simulates a BMC: go-ipmi's server, RMCP+ sessions over UDP, and an own implementation of
+// DCMI Get Power Reading.
 type simBMC struct {
 	*net.UDPConn
 	b *bmc.BMC
@@ -25,9 +25,9 @@ type simBMC struct {
 	mu     sync.Mutex
 	watts  uint16
 	active bool
-	code   types.CompletionCode // OK unless set
+	code   types.CompletionCode // completion code of the answer; OK unless set
 	reads  int
-	mangle func([]byte) []byte // changes what is sent; nil sends nothing
+	mangle func([]byte) []byte // changes each packet before it is sent; if it returns nil, none is sent
 }
 
 const simUser = "meter"
@@ -63,7 +63,7 @@ func startBMC(t *testing.T, s *simBMC, suite types.CipherSuiteID) string {
 	return s.LocalAddr().String()
 }
 
-// power is Get Power Reading, DCMI 1.5, 6.6.1.
+// power answers DCMI's Get Power Reading (DCMI 1.5, 6.6.1).
 func (s *simBMC) power(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode,
 	error) {
 	s.mu.Lock()

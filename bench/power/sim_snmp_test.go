@@ -13,20 +13,20 @@ import (
 	"github.com/gosnmp/gosnmp"
 )
 
-// snmpAgent answers GET requests over UDP, in version 2c or, with a user, in version 3: engine
-// discovery, authentication and privacy use gosnmp's own code.
+// snmpAgent answers GET requests over UDP. It uses version 2c or, with a user, version 3; engine
+// discovery, authentication and encryption are gosnmp's own code.
 type snmpAgent struct {
 	conn      *net.UDPConn
 	community string
-	usm       *gosnmp.UsmSecurityParameters // nil for 2c
+	usm       *gosnmp.UsmSecurityParameters // user of version 3; nil: version 2c
 
 	mu   sync.Mutex
 	vars map[string]gosnmp.SnmpPDU
 	gets int
 	salt uint64
-	// mangle replaces a response before it is sent; nil sends nothing.
+	// mangle replaces a response before it is sent. If it returns nil, none is sent.
 	mangle func([]byte) []byte
-	// change is called before each response with its number.
+	// change is called before each response. n is the number of the response.
 	change func(n int, a *snmpAgent)
 }
 
@@ -44,7 +44,7 @@ func startAgent(t *testing.T, a *snmpAgent) string {
 	return a.conn.LocalAddr().String()
 }
 
-// set sets a variable; v nil removes it.
+// set sets a variable. If v is nil, it removes the variable.
 func (a *snmpAgent) set(oid string, kind gosnmp.Asn1BER, v any) {
 	if a.vars == nil {
 		a.vars = map[string]gosnmp.SnmpPDU{}
@@ -89,7 +89,7 @@ func (a *snmpAgent) answer(request []byte) []byte {
 	}
 	in, err := g.SnmpDecodePacket(request)
 	if err != nil || in.Version != g.Version {
-		return nil // a request that does not decrypt is not answered
+		return nil // an agent does not answer a request that it cannot decrypt
 	}
 	out := &gosnmp.SnmpPacket{
 		Version: in.Version, Community: in.Community, PDUType: gosnmp.GetResponse,
@@ -105,7 +105,7 @@ func (a *snmpAgent) answer(request []byte) []byte {
 		sp.Logger, sp.AuthoritativeEngineID, sp.AuthoritativeEngineBoots, sp.AuthoritativeEngineTime = logger,
 			simEngine, 1, 1
 		out.SecurityModel, out.SecurityParameters, out.ContextEngineID = gosnmp.UserSecurityModel, sp, simEngine
-		if from.AuthoritativeEngineID == "" { // discovery
+		if from.AuthoritativeEngineID == "" { // the request is an engine discovery
 			out.PDUType, out.MsgFlags = gosnmp.Report, gosnmp.NoAuthNoPriv
 			sp.UserName = ""
 			out.Variables = []gosnmp.SnmpPDU{{Name: ".1.3.6.1.6.3.15.1.1.4.0", Type: gosnmp.Counter32,
@@ -146,7 +146,7 @@ func (a *snmpAgent) answer(request []byte) []byte {
 	return b
 }
 
-// requests returns the number of answered requests.
+// requests returns how many requests the agent has answered.
 func (a *snmpAgent) requests() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -23,15 +23,16 @@ var authProtocols = map[string]gosnmp.SnmpV3AuthProtocol{
 	"sha512": gosnmp.SHA512,
 }
 
-// Of the two ways to extend keys for aes192 and aes256, the one that net-snmp and PDUs use.
+// privProtocols are the encryptions by name. For aes192 and aes256 there are two ways to extend a
+// key; this is the way that net-snmp and PDUs use.
 var privProtocols = map[string]gosnmp.SnmpV3PrivProtocol{
 	"aes": gosnmp.AES, "aes192": gosnmp.AES192, "aes256": gosnmp.AES256, "none": gosnmp.NoPriv,
 }
 
-// models are PDUs with known OIDs; each OID ends in the number of the PDU.
+// models are the OIDs of known PDUs. The number of the PDU is appended to each OID.
 var models = map[string][]OID{
-	// PowerNet-MIB: rPDU2DeviceStatusPower in hundredths of kW,
-	// rPDU2DeviceStatusEnergy in tenths of kWh.
+	// From PowerNet-MIB: rPDU2DeviceStatusPower in hundredths of kW, rPDU2DeviceStatusEnergy in tenths
+	// of kWh.
 	"apc": {
 		{OID: ".1.3.6.1.4.1.318.1.1.26.4.3.1.5", Unit: "kW", Scale: 0.01},
 		{OID: ".1.3.6.1.4.1.318.1.1.26.4.3.1.9", Unit: "kWh", Scale: 0.1},
@@ -41,15 +42,15 @@ var models = map[string][]OID{
 func modelNames() []string { return slices.Sorted(maps.Keys(models)) }
 
 const (
-	sysDescr = ".1.3.6.1.2.1.1.1.0" // SNMPv2-MIB
+	sysDescr = ".1.3.6.1.2.1.1.1.0" // from SNMPv2-MIB
 
-	// pduUpdate is assumed for PDUs that do not report it.
+	// pduUpdate is the assumed update interval of a PDU that does not report one.
 	pduUpdate = int64(10 * time.Second)
-	// raritanUpdate: PX2 and PX3 average over 3 s.
+	// raritanUpdate is the update interval of PX2 and PX3, which average over 3 s.
 	raritanUpdate = int64(3 * time.Second)
-	// maxText limits a device's description of itself.
+	// maxText limits the length of a device's description, in bytes.
 	maxText = 200
-	// maxCommunity: gosnmp writes its length into one byte.
+	// maxCommunity is the longest community, in bytes: gosnmp writes its length into one byte.
 	maxCommunity = 127
 )
 
@@ -70,7 +71,7 @@ func openSNMP(c Config) (kind, error) {
 	if len(s[community]) > maxCommunity {
 		return nil, fmt.Errorf("%s: community longer than %d bytes", c.Credentials, maxCommunity)
 	}
-	// RFC 3414, 11.2, requires eight; agents refuse shorter ones.
+	// RFC 3414, 11.2, requires a password of at least 8 bytes. Agents refuse shorter ones.
 	if c.Version == "3" && len(s[password]) < 8 {
 		return nil, fmt.Errorf("%s: password shorter than the 8 bytes of SNMPv3", c.Credentials)
 	}
@@ -94,7 +95,7 @@ func (s snmp) describe() Provenance {
 	return p
 }
 
-// agent is a connection to an SNMP agent, for one goroutine.
+// agent is a connection to an SNMP agent. Only one goroutine may use it.
 type agent struct {
 	g       *gosnmp.GoSNMP
 	secrets secrets
@@ -136,10 +137,9 @@ func (s snmp) connect(ctx context.Context) (*agent, error) {
 	return &agent{g, s.secrets}, nil
 }
 
-// get returns the variables of oids, in their order. Those that the agent does not have are
-// nil.
+// get returns the variables of oids, in this order. A variable that the agent does not have is nil.
 func (a *agent) get(ctx context.Context, oids []string) (v []*gosnmp.SnmpPDU, err error) {
-	// A panic of the parser on unexpected data must not end the run.
+	// gosnmp's parser may panic on unexpected data. This must not end the run.
 	defer func() {
 		if p := recover(); p != nil {
 			v, err = nil, a.secrets.hide(fmt.Errorf("SNMP response: %v", p))
@@ -175,7 +175,7 @@ func (a *agent) get(ctx context.Context, oids []string) (v []*gosnmp.SnmpPDU, er
 	return v, nil
 }
 
-// text returns a variable that describes the device, "" if it has none.
+// text returns a variable that describes the device; "" if the agent does not have it.
 func (a *agent) text(ctx context.Context, oid string) string {
 	v, err := a.get(ctx, []string{oid})
 	if err != nil || v[0] == nil {
@@ -188,7 +188,7 @@ func (a *agent) text(ctx context.Context, oid string) string {
 	return printable(string(b))
 }
 
-// printable keeps the characters that a terminal and a report can show.
+// printable replaces characters that a terminal or a report cannot show.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\uFFFD' {
@@ -205,7 +205,7 @@ func printable(s string) string {
 
 func (a *agent) close() error { return a.g.Close() }
 
-// number returns the value of a variable, which must be of a numeric type.
+// number returns the value of a variable. It refuses a type that is not numeric.
 func number(oid string, v *gosnmp.SnmpPDU) (float64, error) {
 	if v == nil {
 		return 0, fmt.Errorf("the agent has no %s", oid)
@@ -236,13 +236,14 @@ func number(oid string, v *gosnmp.SnmpPDU) (float64, error) {
 // dotted returns an OID with its leading dot.
 func dotted(oid string) string { return "." + strings.TrimPrefix(oid, ".") }
 
-// pdu reads OIDs of an agent.
+// pdu is a device whose values are OIDs of an agent.
 type pdu struct {
 	a    *agent
 	oids []string
-	// states has one OID per value, if the agent reports whether the value is valid.
+	// states has one OID per value, if the agent reports whether values are valid; otherwise it is
+	// empty.
 	states []string
-	// unavailable is the invalid state.
+	// unavailable is the state of a value that is not valid.
 	unavailable float64
 }
 
@@ -256,7 +257,7 @@ func (p *pdu) read(ctx context.Context) ([]float64, error) {
 		if out[i], err = number(oid, vars[i]); err != nil {
 			return nil, err
 		}
-		// PDUs report -1 for what they cannot measure.
+		// A PDU reports -1 for a quantity that it cannot measure.
 		if out[i] < 0 {
 			return nil, fmt.Errorf("%s: the agent answers %v: it does not measure this", oid, out[i])
 		}
@@ -298,8 +299,8 @@ func (s snmp) find(ctx context.Context) (sensorSet, error) {
 	}
 	f.prov.Device = a.text(ctx, sysDescr)
 	for i, o := range oids {
-		// A model may lack an energy counter or report -1 for it. An OID that the experiment
-		// names is required.
+		// With Model, the PDU may lack an energy counter or report -1 for it. An OID that the experiment
+		// names must exist.
 		n, err := number(names[i], vars[i])
 		if s.c.Model != "" && (err != nil || n < 0) && len(oids) > 1 && i > 0 {
 			f.warnings = append(f.warnings, fmt.Sprintf("%s: this PDU does not count energy", names[i]))
@@ -314,7 +315,7 @@ func (s snmp) find(ctx context.Context) (sensorSet, error) {
 	return f, nil
 }
 
-// gear returns the gear of an OID whose variable has type t.
+// gear describes the sensor behind an OID. t is the type of its variable.
 func (o OID) gear(name string, t gosnmp.Asn1BER) gear {
 	scale := o.Scale
 	scale = cmp.Or(scale, 1)
@@ -323,7 +324,7 @@ func (o OID) gear(name string, t gosnmp.Asn1BER) gear {
 		Name: name, Path: name, Quantity: Power, Unit: strings.TrimPrefix(fmt.Sprintf("%g %s", scale, o.Unit), "1 "),
 		ResolutionFrom: FromSource, UpdateInterval: pduUpdate, UpdateIntervalFrom: FromDefault,
 	}, unit: scale * u.si}
-	// The agent's resolution is one count.
+	// The resolution is one count of the agent.
 	if !u.energy {
 		g.ResolutionW = g.unit
 		return g

@@ -20,7 +20,7 @@ import (
 
 const simSecret = "h4rd-to-guess"
 
-// credentials writes a private file.
+// credentials writes a credentials file that only its owner can read.
 func credentials(t *testing.T, lines ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "credentials")
@@ -30,7 +30,7 @@ func credentials(t *testing.T, lines ...string) string {
 	return path
 }
 
-// until waits for a condition that another goroutine fulfils.
+// until waits until ok returns true. Another goroutine makes the condition true.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -49,7 +49,7 @@ func open(t *testing.T, c Config) Source {
 	return s
 }
 
-// raritanAgent has one PDU with two inlets: 300.5 W and 200.0 W.
+// raritanAgent simulates a PDU with two inlets: 300.5 W and 200.0 W.
 func raritanAgent() *snmpAgent {
 	a := &snmpAgent{community: simSecret}
 	a.set(pdu2Model+"1", gosnmp.OctetString, "PX3-5190R")
@@ -70,7 +70,7 @@ func raritanAgent() *snmpAgent {
 	return a
 }
 
-// measured returns a measurement with an estimate, during work.
+// measured measures power during work. There must be an estimate.
 func measured(t *testing.T, c Config, work func()) Result {
 	t.Helper()
 	r, err := Measure(t.Context(), open(t, c), func() error { work(); return nil })
@@ -80,8 +80,8 @@ func measured(t *testing.T, c Config, work func()) Result {
 	return r
 }
 
-// refused checks that nothing is measured, and that the error contains want, no secret and none
-// of others.
+// refused checks that Measure refuses. The error must contain want, no secret, and none of the
+// texts in others.
 func refused(t *testing.T, c Config, want string, others ...string) {
 	t.Helper()
 	_, err := Measure(t.Context(), open(t, c), func() error { t.Error("the work ran"); return nil })
@@ -96,20 +96,20 @@ func refused(t *testing.T, c Config, want string, others ...string) {
 	}
 }
 
-// fast sets intervals so short that a test gets its updates in a fraction of a second.
+// fast sets short intervals, so that a test sees enough updates in a fraction of a second.
 func fast(c Config) Config {
 	c.Interval, c.UpdateInterval, c.Timeout = 10e6, 1e6, 20e9
 	return c
 }
 
-// pduConfig returns the configuration for an agent as a PDU.
+// pduConfig returns a configuration that reads a as a Raritan PDU.
 func pduConfig(t *testing.T, a *snmpAgent) Config {
 	t.Helper()
 	return fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c",
 		Credentials: credentials(t, "community="+simSecret)})
 }
 
-// gauged measures an agent with a gauge and a counter of energy.
+// gauged measures an agent that has a gauge of power and a counter of energy.
 func gauged(t *testing.T, a *snmpAgent, watts, joules string) Result {
 	t.Helper()
 	c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c",
@@ -127,7 +127,8 @@ func TestRaritanAddsInlets(t *testing.T) {
 	if r.Method != Samples || math.Abs(r.Power.Value-500.5) > 1e-6 {
 		t.Errorf("%s: %v W, want 500.5", r.Method, r.Power)
 	}
-	// 0.1 W for each inlet, and 1 % accuracy; the power never changed.
+	// The half-width is the resolution, 0.1 W for each inlet, plus the accuracy, 1 %. The power did
+	// not change.
 	if want := 0.2 + 5.005; math.Abs(r.Power.High-r.Power.Value-want) > 1e-6 {
 		t.Errorf("half-width %v W, want %v", r.Power.High-r.Power.Value, want)
 	}
@@ -137,7 +138,7 @@ func TestRaritanAddsInlets(t *testing.T) {
 		p.Sensors[2].Quantity != Energy || p.Sensors[2].ResolutionJ != 3600 {
 		t.Errorf("provenance %+v", p)
 	}
-	// The Wh counters did not move: there is no cross-check, and the result says so.
+	// The counters of Wh did not move. So there is no cross-check, and the result says so.
 	if r.CrossCheck != nil || !strings.Contains(strings.Join(r.Warnings, "\n"),
 		"no cross-check: inlet 1 active energy: the counter did not move") {
 		t.Errorf("cross-check %v, warnings %q", r.CrossCheck, r.Warnings)
@@ -196,7 +197,7 @@ func TestSNMPv3(t *testing.T) {
 		Credentials: credentials(t, "user=meter", "password="+simSecret, "privacyPassword="+simSecret+"2")})
 	begin := a.requests()
 	r := measured(t, c, func() { until(t, "readings", func() bool { return a.requests() > begin+15 }) })
-	// Hundredths of kW: 62 are 620 W, to 10 W.
+	// The agent counts hundredths of kW: 62 means 620 W, with a resolution of 10 W.
 	if math.Abs(r.Power.Value-620) > 1e-6 || math.Abs(r.Power.Low-610) > 1e-6 {
 		t.Errorf("power %v, want 620 ± 10", r.Power)
 	}
@@ -212,7 +213,7 @@ func TestSNMPv3(t *testing.T) {
 	}
 }
 
-// TestPDUGoesAway: if a PDU stops answering, the work that was measured is not lost.
+// TestPDUGoesAway checks that the work's result is kept if the PDU stops answering.
 func TestPDUGoesAway(t *testing.T) {
 	a := raritanAgent()
 	c := pduConfig(t, a)
@@ -235,7 +236,7 @@ func TestPDUGoesAway(t *testing.T) {
 	}
 }
 
-// TestPDUGarbage: any garbage must be an error in limited time.
+// TestPDUGarbage checks that any garbage gives an error in limited time.
 func TestPDUGarbage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	mangles := map[string]func(b []byte) []byte{
@@ -264,7 +265,7 @@ func TestPDUGarbage(t *testing.T) {
 			for range 20 {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				m, err := src.Start(ctx)
-				if err == nil { // the flipped bits do not matter
+				if err == nil { // the flipped bits changed nothing that matters
 					m.Stop(ctx)
 				} else if strings.Contains(err.Error(), simSecret) {
 					t.Errorf("the community is in %q", err)
@@ -286,7 +287,7 @@ func TestGenericCounter(t *testing.T) {
 	const watts, joules = ".1.3.6.1.4.1.99999.1.1", ".1.3.6.1.4.1.99999.1.2"
 	a.set(watts, gosnmp.Gauge32, uint32(4000))
 	start := time.Now()
-	// 4 kW, counted in J by a Counter32 that is about to wrap.
+	// The counter counts J at 4 kW. It is a Counter32 that is about to wrap.
 	count := func(_ int, a *snmpAgent) {
 		a.set(joules, gosnmp.Counter32, uint32(1<<32-40+uint64(4000*time.Since(start).Seconds())))
 	}
@@ -309,12 +310,12 @@ func TestGenericCounter(t *testing.T) {
 	}
 }
 
-// TestContradiction: if counters and gauges of one PDU disagree, there is a warning.
+// TestContradiction checks that there is a warning if counters and gauges of one PDU disagree.
 func TestContradiction(t *testing.T) {
 	const watts, joules = ".1.3.6.1.4.1.99999.1.1", ".1.3.6.1.4.1.99999.1.2"
 	for _, tt := range []struct {
 		name         string
-		gauge, count float64 // W
+		gauge, count float64 // both in W
 	}{{"counter says more", 400, 8000}, {"counter says less", 8000, 4000}} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := &snmpAgent{community: simSecret}
@@ -331,7 +332,8 @@ func TestContradiction(t *testing.T) {
 	}
 }
 
-// TestInterrupted: the measurement until an interruption is kept.
+// TestInterrupted checks that an interrupted measurement has a result for the time until the
+// interruption.
 func TestInterrupted(t *testing.T) {
 	a := raritanAgent()
 	src := open(t, pduConfig(t, a))
@@ -348,7 +350,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestWorkPanics: after a panic of the work, no reader is left.
+// TestWorkPanics checks that no reader runs on after the work has panicked.
 func TestWorkPanics(t *testing.T) {
 	s, c := startRedfish(t, newBMC())
 	src := open(t, c)
@@ -363,7 +365,7 @@ func TestWorkPanics(t *testing.T) {
 	}
 }
 
-// TestWideInterval: a warning names the window that would be long enough.
+// TestWideInterval checks that a warning names the window that would be long enough.
 func TestWideInterval(t *testing.T) {
 	r := Result{Duration: 30 * second, Estimate: &Estimate{Method: Counter, Energy: Interval{Value: 9000},
 		Uncertainty: Uncertainty{EdgesJ: 900}}}

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// maxAttribute limits a read of a sysfs file; one number is far smaller.
+// maxAttribute limits a read of a sysfs file, in bytes. A file with one number is far smaller.
 const maxAttribute = 256
 
 // attribute reads a file of one line.
@@ -46,8 +46,8 @@ func count(path string) (float64, error) {
 	return float64(n), nil
 }
 
-// files is a device whose sensors are sysfs files. They are opened for each reading, so that a
-// file that vanished is an error and not an old value.
+// files is a device whose sensors are sysfs files. Each reading opens the files again. So a file
+// that has vanished gives an error, not an old value.
 type files []string
 
 func (f files) read(ctx context.Context) ([]float64, error) {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// tree writes files below a new directory, which replaces /sys.
+// tree writes files into a new directory, which replaces /sys, and returns its path.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -23,7 +23,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// put replaces a file atomically, as for a reader of sysfs.
+// put replaces a file in one step, so that a reader never sees half of it.
 func put(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -37,8 +37,9 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// twoPackages is a machine with two packages. powercap shows dram below package, which does not
-// count it, and the first package a second time over MMIO.
+// twoPackages returns the files of a machine with two packages. powercap shows dram inside package,
+// although package does not count dram's energy. It shows the first package a second time over
+// MMIO.
 func twoPackages() map[string]string {
 	f := map[string]string{}
 	zone := func(dir, name, uj string) {
@@ -57,7 +58,7 @@ func twoPackages() map[string]string {
 	return f
 }
 
-// step moves each counter by its power in W for one second, with wraps at wrap.
+// step adds one second of each counter's power, in W, to the counter. Counters wrap at wrap.
 func step(t *testing.T, watts map[string]float64, wrap float64) {
 	t.Helper()
 	for path, w := range watts {
@@ -69,7 +70,7 @@ func step(t *testing.T, watts map[string]float64, wrap float64) {
 	}
 }
 
-// over measures over simulated seconds, and calls move for each.
+// over measures for a number of simulated seconds. It calls move once per second.
 func over(t *testing.T, c Config, seconds int, move func()) Result {
 	t.Helper()
 	c, err := c.withDefaults()
@@ -97,7 +98,7 @@ func over(t *testing.T, c Config, seconds int, move func()) Result {
 			t.Fatal(err)
 		}
 	}
-	// The time to write the files is not part of these seconds.
+	// Set the times, so that the time to write the files does not count.
 	for p := range m.points {
 		m.points[p].at = int64(p) * second
 	}
@@ -108,7 +109,7 @@ func TestRAPLSumsWhatDoesNotOverlap(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		domains []string
-		want    string // directories
+		want    string // directories that must be read
 		watts   float64
 	}{
 		{"default", nil, "intel-rapl:0 intel-rapl:0:1 intel-rapl:1 intel-rapl:1:0", 100 + 10 + 150 + 20},
@@ -156,7 +157,8 @@ func TestRAPLWrap(t *testing.T) {
 	}
 }
 
-// TestRAPLReset: a counter that was reset, for example by reloading its driver, is no wrap.
+// TestRAPLReset checks that a counter that was reset, for example by reloading its driver, is not
+// taken for a wrap.
 func TestRAPLReset(t *testing.T) {
 	root := tree(t, twoPackages())
 	path := filepath.Join(root, "class/powercap/intel-rapl:2/energy_uj")
@@ -209,8 +211,8 @@ func TestRAPLRefuses(t *testing.T) {
 	}
 }
 
-// TestRAPLPermission: a user without permission to read energy gets the reason. Root reads
-// everything, so the test reads as another user.
+// TestRAPLPermission checks the error for a user who may not read the energy. The test reads as
+// user nobody, because root can read all files.
 func TestRAPLPermission(t *testing.T) {
 	root := tree(t, twoPackages())
 	if err := os.Chmod(filepath.Join(root, "class/powercap/intel-rapl:0/energy_uj"), 0); err != nil {
@@ -279,8 +281,8 @@ func TestHwmon(t *testing.T) {
 	}
 }
 
-// TestHwmonWrap: a 32-bit counter that goes back is a wrap if the power stays plausible, and
-// the result says that this was assumed.
+// TestHwmonWrap checks a 32-bit counter that steps back. It is a wrap if the power stays plausible,
+// and the result says that the wrap was assumed.
 func TestHwmonWrap(t *testing.T) {
 	root := tree(t, chips())
 	path := filepath.Join(root, "class/hwmon/hwmon2/energy1_input")

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// RAPL makes a powercap tree of one package; step moves its counter by J.
+// RAPL makes a directory like powercap's, with one package. step adds joules to the package's
+// counter.
 func RAPL(t *testing.T) (root string, step func(joules int)) {
 	t.Helper()
 	root = t.TempDir()
