@@ -65,7 +65,7 @@ func drawDistribution(curves []curve, floor []stats.Step, w float64) template.HT
 		return ""
 	}
 	for _, c := range floor {
-		if c.Percentile >= 50 && nines(c.Percentile) <= last && c.NS > 0 { // a high floor may make the scale longer, up to last
+		if c.Percentile >= 50 && nines(c.Percentile) <= last && c.NS > 0 { // the floor may widen the scale
 			low, high = min(low, max(float64(c.NS), low/4)), max(high, min(float64(c.NS), high*3))
 		}
 	}
