@@ -4,13 +4,14 @@ package stats
 
 import "math/bits"
 
-// Buckets are those of every HdrHistogram with unit 1 and three significant digits: exact to
-// 2047, then 1024 buckets for every doubling. A bucket's width is at most 1/1024 of its values.
-// Package hdr does not export them, and a Series needs them to keep windows small.
+// The buckets are those of an HdrHistogram with unit 1 and three significant digits. Values up to
+// 2047 have a bucket each; above, there are 1024 buckets for every doubling. So a bucket's width is
+// at most 1/1024 of its values. Package hdr has the same buckets, but does not export them. A
+// Series needs them to keep windows small.
 const (
-	subBits = 11                             // 2048 values of their own
-	half    = 1 << (subBits - 1)             // buckets per doubling above them
-	buckets = (37-subBits+1)*half + half + 1 // the last one holds highest = 2^37
+	subBits = 11                             // 2048 values have a bucket each
+	half    = 1 << (subBits - 1)             // buckets per doubling above these values
+	buckets = (37-subBits+1)*half + half + 1 // the last bucket contains highest = 2^37
 )
 
 // bucketOf returns the bucket of v, 0 <= v <= highest.

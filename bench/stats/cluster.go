@@ -7,37 +7,37 @@ import "gonum.org/v1/gonum/stat/distuv"
 // How many independent samples correlated samples are worth.
 //
 // Let q be the share of all samples beyond some value. If samples were independent, the number
-// beyond would be binomial with variance N·q·(1-q). The windows show the real variance. With n
-// samples and e beyond in a window, the residuals z = e - q·n of the windows add up to zero. B
-// groups of neighbouring windows with sums s estimate the variance of the total as B/(B-1)·Σs²
-// (batch means; in survey sampling the ultimate-cluster estimator of a ratio: Cochran, Sampling
-// Techniques, chapter 9A). The estimate is right once a group is longer than the correlation.
-// So measure tries groups of 1, 2, 4, ... windows and whole repeats, and takes the largest
-// variance. Without correlation, this overestimates by 10 to 20 %. It needs no test for
-// correlation that could miss one.
+// beyond would be binomial with variance N·q·(1-q). The windows show the real variance. Take a
+// window with n samples, of which e are beyond. Its residual is z = e - q·n; the residuals of all
+// windows add up to zero. Divide the windows into B groups of neighbours, and let s be the sum of a
+// group's residuals. Then B/(B-1)·Σs² estimates the variance of the total (batch means; in survey
+// sampling the ultimate-cluster estimator of a ratio: Cochran, Sampling Techniques, chapter 9A).
+// The estimate is right if a group is longer than the correlation. So measure tries groups of 1, 2,
+// 4, ... windows and whole repeats, and takes the largest variance. Without correlation, this is 10
+// to 20 % too large. A test for correlation is not needed; it could miss a correlation.
 const (
 	// minBatches is the smallest number of groups for an estimate of the variance.
 	minBatches = 10
-	// MinRepeats is the smallest number of repeats that shows how much repeats differ.
+	// MinRepeats is the smallest number of repeats from which differences between repeats can be
+	// estimated.
 	MinRepeats = 6
-	// minFreedom and minEvents: with fewer degrees of freedom and fewer effective samples
-	// beyond, a few stalls make up the tail. The sample then shows how many stalls there were,
-	// but not how often they occur (TestCoverage).
+	// minFreedom and minEvents are the least degrees of freedom and the least number of effective
+	// samples beyond. With fewer, the tail consists of a few stalls. The sample then shows how many
+	// stalls there were, but not how often stalls occur (TestCoverage).
 	minFreedom = 4
 	minEvents  = 100
 )
 
-// A design is how many independent samples the samples are worth, for one value.
+// A design says how many independent samples the samples are worth, for one value.
 type design struct {
-	effect  float64 // variance divided by the binomial one, at least 1
-	df      float64 // degrees of freedom of that estimate
+	effect  float64 // variance divided by the binomial variance, at least 1
+	df      float64 // degrees of freedom of the estimate of effect
 	batches int
-	windows int // per batch; 0: a batch is a repeat
+	windows int // windows per batch; 0: each batch is a repeat
 }
 
-// measure returns the design effect of the share q of n samples beyond a value. z has every
-// repeat's residuals, window by window. ok is false when there are too few windows and too few
-// repeats.
+// measure returns the design for the share q of n samples beyond a value. z has the residuals of
+// each repeat, window by window. ok is false if there are too few windows and too few repeats.
 func measure(z [][]float64, n, q float64) (d design, ok bool) {
 	longest := 0
 	for _, r := range z {
@@ -56,8 +56,8 @@ func measure(z [][]float64, n, q float64) (d design, ok bool) {
 	return d, ok
 }
 
-// batchSums sums residuals over groups of about the given number of neighbouring windows. A
-// group lies within one repeat.
+// batchSums divides windows into groups of about the given number of neighbours, each within one
+// repeat. It returns the sum of residuals of each group.
 func batchSums(z [][]float64, windows int) (sums []float64) {
 	for _, r := range z {
 		groups := max(len(r)/windows, 1)
@@ -72,8 +72,8 @@ func batchSums(z [][]float64, windows int) (sums []float64) {
 	return sums
 }
 
-// or returns d or the design that the given batches show: the one with fewer effective samples.
-// variance is the binomial one.
+// or computes the design from the batches' sums. It returns this design or d: the one with fewer
+// effective samples. variance is the binomial variance.
 func (d design) or(sums []float64, windows int, variance float64) design {
 	b := float64(len(sums))
 	s2, s4 := 0.0, 0.0
@@ -82,15 +82,15 @@ func (d design) or(sums []float64, windows int, variance float64) design {
 		s4 += s * s * s * s
 	}
 	effect := max(s2*b/(b-1)/variance, 1)
-	// With one sample beyond, all groupings have the same effect apart from rounding errors,
-	// which must not decide.
+	// If only one sample is beyond, all groupings have the same effect, apart from rounding errors.
+	// These must not decide.
 	const rounding = 1e-9
 	if effect < d.effect*(1-rounding) || effect <= d.effect*(1+rounding) && b-1 <= d.df {
 		return d
 	}
-	// Satterthwaite (1946, Biometrics Bulletin 2): 2V²/Var(V), with the variance of Σs² as Σs⁴
-	// - (Σs²)²/B. For normal sums it is B. If a few stalls make up all of Σs², it is about
-	// their number.
+	// Satterthwaite (1946, Biometrics Bulletin 2): the degrees of freedom are 2V²/Var(V), with the
+	// variance of Σs² as Σs⁴ - (Σs²)²/B. For normal sums the result is about B. If a few stalls cause
+	// nearly all of Σs², it is about the number of stalls.
 	df := b - 1
 	if s2 > 0 {
 		df = max(min(df, 2/max(s4/(s2*s2)-1/b, 1e-9)), 1)
@@ -98,16 +98,16 @@ func (d design) or(sums []float64, windows int, variance float64) design {
 	return design{effect: effect, df: df, batches: len(sums), windows: windows}
 }
 
-// fewEvents returns the factor by which the number of samples must grow until the samples
-// beyond no longer come from few events. It is at most 1 if they do not. beyond is their
-// number.
+// fewEvents returns the factor by which the number of samples must grow until the samples beyond
+// come from enough separate events. If they already do, it is at most 1. beyond is the number of
+// samples beyond.
 func (d design) fewEvents(beyond float64) float64 {
 	return min(minFreedom/d.df, minEvents*d.effect/beyond)
 }
 
-// worth returns how many independent samples n samples are worth for an interval: fewer for
-// correlation, and fewer again because few batches estimate it (Korn and Graubard 1998, Survey
-// Methodology 24).
+// worth returns how many independent samples n samples are worth for an interval. Correlation makes
+// the number smaller. It is smaller again because the design is estimated from few batches (Korn
+// and Graubard 1998, Survey Methodology 24).
 func (d design) worth(n float64) float64 {
 	t := tQuantile(0.975, d.df) / distuv.UnitNormal.Quantile(0.975)
 	return n / (d.effect * max(t*t, 1))

@@ -8,27 +8,27 @@ import (
 	"slices"
 )
 
-// Same replaces a difference that noise alone may explain.
+// Same is shown in place of a difference that noise may explain.
 const Same = "~"
 
-// A Difference is the statement about a ratio: Text is the change in per cent, or Same.
+// A Difference is what can be said about a ratio. Text is the change in per cent, or Same.
 type Difference struct {
 	Text   string `json:"text"` // "-12.3%", "+4.0%" or "~"
 	Reason string `json:"reason"`
 }
 
-// A Comparison is one of the ratios that are shown together.
+// A Comparison is one of several ratios that are judged together.
 type Comparison struct {
 	Ratio Ratio
-	// Floor is the base compared with itself, nil if not measured.
+	// Floor is how much the base differs from itself; nil if not measured.
 	Floor *Floor
 }
 
-// Compare judges ratios that are shown together. A ratio is Same when its 95 % interval
-// includes 1, when the host alone moves repeats of one variant as far (Floor), or when chance
-// alone explains it among that many comparisons. The last is Holm's procedure (1979,
-// Scandinavian Journal of Statistics 6) at 5 % for all of them together. It assumes nothing
-// about how the comparisons depend on each other.
+// Compare judges ratios that are shown together. A ratio is Same in three cases: its 95 % interval
+// includes 1; the host alone makes repeats of one variant differ as much (Floor); or chance may
+// explain it among so many comparisons. The third case uses Holm's procedure (1979, Scandinavian
+// Journal of Statistics 6) at 5 % for all comparisons together. It does not assume that the
+// comparisons are independent.
 func Compare(family []Comparison) []Difference {
 	chances := make([]float64, len(family))
 	for i, c := range family {
@@ -62,9 +62,9 @@ func Compare(family []Comparison) []Difference {
 	return out
 }
 
-// PairsFor returns how many pairs are needed to tell a difference among the given number of
-// comparisons, at least MinWilcoxon. With fewer pairs, Compare reports Same even if all pairs
-// agree (2/2^n).
+// PairsFor returns how many pairs are needed to detect a difference among the given number of
+// comparisons, at least MinWilcoxon. With fewer pairs, Compare reports Same even if all pairs agree
+// (the probability is 2/2^n).
 func PairsFor(comparisons int) int {
 	n := MinWilcoxon
 	for float64(comparisons)*math.Ldexp(2, -n) > 0.05 {
@@ -73,8 +73,8 @@ func PairsFor(comparisons int) int {
 	return n
 }
 
-// Holm returns the p-values adjusted for their number: the smallest level of the whole family
-// at which each is rejected. NaN counts as 1.
+// Holm returns p-values adjusted for the number of tests. An adjusted value is the smallest level
+// of the whole family at which the test is rejected. NaN counts as 1.
 func Holm(p []float64) []float64 {
 	order := make([]int, len(p))
 	at := func(i int) float64 {

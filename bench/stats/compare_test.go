@@ -13,7 +13,7 @@ import (
 )
 
 func TestHolm(t *testing.T) {
-	// Sorted: .005·4, .01·3, .03·2, .04·1, made monotone.
+	// Sorted: .005·4, .01·3, .03·2, .04·1. Then no value may be smaller than the one before.
 	got := Holm([]float64{0.01, 0.04, 0.03, 0.005})
 	if d := cmp.Diff([]float64{0.03, 0.06, 0.06, 0.02}, got, cmpopts.EquateApprox(0, 1e-12)); d != "" {
 		t.Errorf("-want +got\n%s", d)
@@ -43,7 +43,7 @@ func TestCompare(t *testing.T) {
 		{"-50.0%", "0.450"},
 		{Same, "no interval"},
 	}
-	// The empty ratio's chance of 0 must not count as certainty.
+	// A ratio without pairs has chance 0, which must not count as certain.
 	family[5].Ratio.Chance = math.NaN()
 	for i, d := range Compare(family) {
 		if d.Text != want[i].text || !strings.Contains(d.Reason, want[i].reason) {
@@ -55,8 +55,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareFamilyError: without any real difference, a family must show none in 95 % of
-// cases.
+// TestCompareFamilyError compares families without any real difference. In 95 % of families,
+// Compare must find none.
 func TestCompareFamilyError(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 15))
 	const trials, size = 400, 8
@@ -90,7 +90,7 @@ func TestCompareFamilyError(t *testing.T) {
 }
 
 func TestChance(t *testing.T) {
-	// Wilcoxon: all 6 on one side is 2/64; 10 with W+ = 54 is 2·2/1024.
+	// Wilcoxon: 6 values of the same sign have 2/64. 10 values with W+ = 54 have 2·2/1024.
 	if got := signedRankChance([]float64{1, 2, 3, 4, 5, 6}); math.Abs(got-2.0/64) > 1e-12 {
 		t.Errorf("6 of one sign: %v", got)
 	}
@@ -108,8 +108,8 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// TestPairsFor: with this many pairs, Compare detects a clear difference; with one pair fewer
-// it does not.
+// TestPairsFor checks that Compare detects a clear difference with PairsFor's number of pairs, and
+// does not with one pair fewer.
 func TestPairsFor(t *testing.T) {
 	for _, comparisons := range []int{1, 2, 4, 24, 25, 26, 40, 52} {
 		n := PairsFor(comparisons)

@@ -11,8 +11,8 @@ import (
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Range and precision of every histogram: 1 ns to 137 s with three significant digits (a bucket
-// is at most 0.1 % wide). With one geometry, all histograms can be merged.
+// Range and precision of every histogram: 1 ns to 137 s with three significant digits (a bucket is
+// at most 0.1 % wide). All histograms have the same buckets, so they can be merged.
 const (
 	lowest  = 1
 	highest = 1 << 37
@@ -20,27 +20,27 @@ const (
 )
 
 // A Histogram counts values from 0 to 2^37: nanoseconds up to 137 s, or bytes. Record does not
-// allocate after its first call. The zero value is an empty histogram; it is not safe for
+// allocate after its first call. The zero value is an empty histogram. A Histogram is not safe for
 // concurrent use.
 //
-// Package hdr keeps a count for each of 28,673 buckets, 230 KB. Most histograms use a few
-// hundred of them. Handling empty buckets took half the time of a report with 392 windows (by
-// its profile). So a histogram that was read, or is part of a series, keeps only its occupied
-// buckets. One that is recorded or merged has all of them.
+// Package hdr keeps a count for each of 28,673 buckets, 230 KB, although most histograms use only a
+// few hundred buckets. Handling empty buckets took half the time of a report. So a histogram that
+// was read, or is part of a series, stores only its occupied buckets. A histogram that is recorded
+// or merged stores all of them.
 type Histogram struct {
-	dense  []int64  // by bucket; nil: cells is used
+	dense  []int64  // count by bucket; nil: cells and counts are used instead
 	cells  []uint16 // occupied buckets, in rising order
-	counts []int64  // of cells
+	counts []int64  // count of each of cells
 	n      int64
-	// clamped is the number of values outside the range, which were recorded at its nearest
-	// end.
+	// clamped is the number of values outside the range. They were recorded at the nearest end of the
+	// range.
 	clamped int64
 }
 
-// NewHistogram returns an empty histogram with its buckets allocated.
+// NewHistogram returns an empty histogram that stores all buckets.
 func NewHistogram() *Histogram { return &Histogram{dense: make([]int64, buckets)} }
 
-// spread converts h to the dense form.
+// spread converts h to the form that stores all buckets.
 func (h *Histogram) spread() {
 	h.dense = make([]int64, buckets)
 	for i, b := range h.cells {
@@ -49,7 +49,7 @@ func (h *Histogram) spread() {
 	h.cells, h.counts = nil, nil
 }
 
-// Record adds one value. Values below 0 or above the range are recorded at the nearest end and
+// Record adds one value. A value outside the range is recorded at the nearest end of the range and
 // counted as clamped.
 func (h *Histogram) Record(v int64) {
 	if v < 0 {
@@ -103,7 +103,7 @@ func (h *Histogram) Clamped() int64 {
 	return h.clamped
 }
 
-// Mean returns the arithmetic mean, with each value as the middle of its bucket; 0 when empty.
+// Mean returns the arithmetic mean; 0 if h is empty. Each value counts as the middle of its bucket.
 func (h *Histogram) Mean() (mean float64) {
 	for b, n := range h.occupied {
 		low, high := bucketRange(b)
@@ -112,10 +112,10 @@ func (h *Histogram) Mean() (mean float64) {
 	return mean
 }
 
-// Max returns the largest value, 0 when empty.
+// Max returns the largest value; 0 if h is empty.
 func (h *Histogram) Max() int64 { return h.ValueAt(100) }
 
-// Min returns the smallest value, 0 when empty.
+// Min returns the smallest value; 0 if h is empty.
 func (h *Histogram) Min() int64 {
 	for b := range h.occupied {
 		low, _ := bucketRange(b)
@@ -124,13 +124,13 @@ func (h *Histogram) Min() int64 {
 	return 0
 }
 
-// ValueAt returns the value at percentile p: the highest value of its bucket; 0 when empty. It
-// does not check whether the sample can support it; Percentile does.
+// ValueAt returns the value at percentile p, as the highest value of its bucket; 0 if h is empty.
+// Unlike Percentile, it does not check whether the sample is large enough.
 func (h *Histogram) ValueAt(p float64) int64 {
 	if p <= 0 {
 		return h.Min()
 	}
-	// The nearest rank, as in every HdrHistogram library.
+	// Use the nearest rank, as every HdrHistogram library does.
 	rank := int64(min(p, 100)/100*float64(h.Count()) + 0.5)
 	rank = min(max(rank, 1), h.Count())
 	for b, n := range h.occupied {
@@ -142,7 +142,7 @@ func (h *Histogram) ValueAt(p float64) int64 {
 	return 0
 }
 
-// Buckets calls yield for every occupied bucket in order, with its lowest and
+// Buckets calls yield for every occupied bucket in rising order, with the bucket's lowest and
 // highest value, until yield returns false.
 func (h *Histogram) Buckets(yield func(low, high, count int64) bool) {
 	for b, n := range h.occupied {
@@ -152,13 +152,13 @@ func (h *Histogram) Buckets(yield func(low, high, count int64) bool) {
 	}
 }
 
-// Reset empties h and keeps its buckets.
+// Reset makes h empty and keeps its memory.
 func (h *Histogram) Reset() {
 	clear(h.dense)
 	*h = Histogram{dense: h.dense}
 }
 
-// Merge returns the sum of histograms; nil and empty ones add nothing.
+// Merge returns the sum of histograms. Histograms that are nil or empty add nothing.
 func Merge(hs ...*Histogram) *Histogram {
 	sum := NewHistogram()
 	for _, h := range hs {
@@ -170,8 +170,8 @@ func Merge(hs ...*Histogram) *Histogram {
 	return sum
 }
 
-// wire is the JSON form: the HDR V2 compressed base64 log, and a summary for readers without an
-// HDR library. UnmarshalJSON reads only "hdr" and "clamped".
+// wire is the JSON form: the histogram in HDR's V2 compressed base64 form, and a summary for
+// readers without an HDR library. UnmarshalJSON reads only "hdr" and "clamped".
 type wire struct {
 	Count   int64   `json:"count"`
 	Min     int64   `json:"min"`
@@ -227,8 +227,8 @@ func (h *Histogram) encode() ([]byte, error) {
 	return w.encode(nil, h.occupied)
 }
 
-// decode reads a histogram of any range and precision. A bucket of another geometry goes into
-// the bucket that contains its lower end.
+// decode reads a histogram of any range and precision. If its buckets differ from ours, each count
+// goes to the bucket that contains the lower end of the read bucket.
 func (h *Histogram) decode(text []byte) error {
 	r := readers.Get().(*hdrReader)
 	defer readers.Put(r)
@@ -258,14 +258,15 @@ func (h *Histogram) decode(text []byte) error {
 	return nil
 }
 
-// A Step is one point of the cumulative distribution.
+// A Step is one point of a cumulative distribution.
 type Step struct {
 	Percentile float64 `json:"p"`
 	NS         int64   `json:"ns"`
 }
 
-// Curve returns the latency at percentiles spaced evenly in log(1/(1-p)), as a plot over
-// "nines" needs them, up to the last one the sample can support.
+// Curve returns the latency at percentiles that are evenly spaced in log(1/(1-p)). So P90, P99 and
+// P99.9 have equal distances in a plot. Curve ends at the last percentile that the sample can
+// support.
 func Curve(h *Histogram, perDecade int) []Step {
 	if h.Count() == 0 || perDecade < 1 {
 		return nil
@@ -275,7 +276,7 @@ func Curve(h *Histogram, perDecade int) []Step {
 		p := 100 * (1 - pow10(-float64(i)/float64(perDecade)))
 		v, err := Percentile(h, p)
 		if err != nil {
-			if p < 50 { // the thinner side is the left one here
+			if p < 50 { // below P50, the samples below p are the fewer
 				continue
 			}
 			return steps

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestMerge: Merge must give the percentiles of all samples together, not an average.
+// TestMerge checks that Merge gives the percentiles of all samples together, not an average of
+// percentiles.
 func TestMerge(t *testing.T) {
 	a := filled(9000, func(int) int64 { return 100 })
 	b := filled(1000, func(int) int64 { return 1_000_000 })
@@ -59,7 +60,7 @@ func TestHistogramBuckets(t *testing.T) {
 	(*Histogram)(nil).Buckets(func(_, _, _ int64) bool { t.Error("a bucket of nothing"); return true })
 }
 
-// reread writes v as JSON, reads that into got, and returns the JSON.
+// reread writes v as JSON, reads the JSON into got, and returns it.
 func reread(t *testing.T, v, got any) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -85,7 +86,7 @@ func TestHistogramJSON(t *testing.T) {
 	if err := json.Unmarshal(b, &w); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(w["hdr"].(string), "HISTFAAA") { // V2 compressed, base64
+	if !strings.HasPrefix(w["hdr"].(string), "HISTFAAA") { // the beginning of V2 compressed in base64
 		t.Errorf("hdr is %.20q..., want HISTFAAA...", w["hdr"])
 	}
 
@@ -100,7 +101,7 @@ func TestHistogramJSON(t *testing.T) {
 	})
 }
 
-// unreadable checks that none of the given JSON can be read into got.
+// unreadable checks that none of the given JSON texts can be read into got.
 func unreadable(t *testing.T, got any, bad map[string]string) {
 	t.Helper()
 	for name, text := range bad {
@@ -110,7 +111,7 @@ func unreadable(t *testing.T, got any, bad map[string]string) {
 	}
 }
 
-// TestRecordAfterReading: a histogram that was read can record more values.
+// TestRecordAfterReading checks that a histogram that was read can record further values.
 func TestRecordAfterReading(t *testing.T) {
 	h := filled(100, func(i int) int64 { return int64(i % 7 * 1000) })
 	var got Histogram
@@ -131,7 +132,7 @@ func TestRecordAfterReading(t *testing.T) {
 func TestCurve(t *testing.T) {
 	h := filled(100_000, func(i int) int64 { return int64(i) })
 	steps := Curve(h, 1)
-	// The last power of ten with ten samples beyond it is the fourth.
+	// P99.99 is the last of these percentiles with ten samples beyond it.
 	want := []Step{{90, 89_999}, {99, 98_999}, {99.9, 99_899}, {99.99, 99_989}}
 	if len(steps) != len(want) {
 		t.Fatalf("got %v, want %v", steps, want)

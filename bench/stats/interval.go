@@ -10,16 +10,16 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// A Sample is the samples of all repeats of one variant that are described together.
+// A Sample is the samples of all repeats of one variant, which are described together.
 type Sample struct {
 	repeats []*Series
-	windows [][]int64 // samples of each window, by repeat
-	counts  []int64   // by bucket
+	windows [][]int64 // number of samples in each window, by repeat
+	counts  []int64   // number of samples by bucket
 	n       int64
 	clamped int64
 }
 
-// NewSample pools repeats; nil and empty ones add nothing.
+// NewSample returns a sample of all repeats together. Repeats that are nil or empty add nothing.
 func NewSample(repeats ...*Series) *Sample {
 	s := &Sample{counts: make([]int64, buckets)}
 	for _, r := range repeats {
@@ -46,46 +46,47 @@ func NewSample(repeats ...*Series) *Sample {
 func (s *Sample) Count() int64 { return s.n }
 
 // An Estimate is a percentile with its two-sided 95 % interval. Value and High are the highest
-// values of their buckets, Low the lowest of its bucket.
+// values of their buckets, Low is the lowest value of its bucket.
 type Estimate struct {
 	Percentile float64 `json:"p"`
 	Value      int64   `json:"value"`
 	Low        int64   `json:"low"`
 	High       int64   `json:"high"`
 	Samples    int64   `json:"samples"`
-	// Effective is the number of independent samples that they are worth.
+	// Effective is the number of independent samples that the sample is worth.
 	Effective float64 `json:"effective"`
-	// Notes say what the interval does not cover.
+	// Notes say which effects the interval does not include.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// A BlindError says that too few windows and repeats show whether samples depend on each other,
-// so that no interval can be stated.
+// A BlindError says that there are too few windows and repeats to see whether samples depend on
+// each other. So no interval can be stated.
 type BlindError struct{ Repeats, Windows int }
 
-// Error names the number that would be enough.
+// Error names the number of windows or repeats that would be enough.
 func (e *BlindError) Error() string {
 	return fmt.Sprintf("no interval: %d windows in %d repeats do not show how much samples depend on each other; "+
 		"want %d windows or %d repeats",
 		e.Windows, e.Repeats, minBatches, MinRepeats)
 }
 
-// Interval returns percentile p (0 to 100, exclusive) with its 95 % interval. It returns a
-// *TooFewError when the sample cannot support the percentile, and a *BlindError when there are
-// too few windows and repeats.
+// Interval returns percentile p (more than 0, less than 100) with its 95 % interval. It returns a
+// *TooFewError if the sample cannot support the percentile, and a *BlindError if there are too few
+// windows and repeats.
 //
-// The interval lies between two order statistics (Hahn and Meeker, Statistical Intervals,
-// chapter 5: distribution-free), at the ranks for the effective number of samples. That number
-// is the real one divided by the design effect: the variance of the number of samples beyond
-// the percentile, divided by the variance for independent samples. The design effect comes from
-// windows and repeats (cluster.go). The method is Woodruff's (1952, JASA 47) for clusters and
-// Heidelberger and Lewis's (1984, Operations Research 32) for queues, in the form of Korn and
-// Graubard (1998) for small shares. TestCoverage simulates how often such intervals hold.
+// The ends of the interval are two order statistics (Hahn and Meeker, Statistical Intervals,
+// chapter 5: distribution-free). Their ranks are those for the effective number of samples: the
+// number of samples divided by the design effect. The design effect is the variance of the number
+// of samples beyond the percentile, divided by the variance for independent samples. It is
+// estimated from windows and repeats (cluster.go). The method is Woodruff's (1952, JASA 47) for
+// clusters and Heidelberger and Lewis's (1984, Operations Research 32) for queues, in the form of
+// Korn and Graubard (1998) for small shares. TestCoverage simulates how often such intervals
+// contain the true percentile.
 //
-// It holds for correlation that lasts up to a tenth of a repeat. From MinRepeats repeats on, it
-// also holds for differences between repeats; with fewer, a note says that it holds for these
-// repeats only. A stall that happens once an hour is neither in a sample of minutes nor in its
-// interval.
+// The interval is right for correlation that lasts up to a tenth of a repeat. From MinRepeats
+// repeats on, it also includes the differences between repeats; with fewer repeats, a note says
+// that it is about these repeats only. A stall that happens once an hour is usually not in a sample
+// of minutes, and then not in its interval.
 func (s *Sample) Interval(p float64) (Estimate, error) {
 	if !(p > 0 && p < 100) {
 		return Estimate{}, fmt.Errorf("percentile %v: want more than 0 and less than 100", p)
@@ -115,24 +116,25 @@ func (s *Sample) Interval(p float64) (Estimate, error) {
 	return e, nil
 }
 
-// leastBeyond is the number of effective samples that must be expected beyond a percentile for
-// an upper end to exist: (1-q)^n <= 2.5 %.
+// leastBeyond is the least number of effective samples beyond a percentile that must be expected.
+// With fewer, the interval has no upper end: (1-q)^n > 2.5 %.
 var leastBeyond = -math.Log(0.025)
 
-// ranks returns the two order statistics of n samples between which the quantile u lies with 95
-// %, counted from the largest: above and below are the numbers of samples beyond them. n may be
-// fractional.
+// ranks returns two order statistics of n samples. The quantile u lies between them with a
+// probability of 95 %. They are counted from the largest sample: above and below are the numbers of
+// samples beyond them. n may be fractional.
 func ranks(n, u float64) (above, below float64, ok bool) {
-	// The number of samples beyond the true quantile is binomial.
+	// The number of samples beyond the true quantile has a binomial distribution.
 	k := distuv.Binomial{N: n, P: 1 - u}
 	whole := int(n)
-	// The largest number with P(K <= above) <= 2.5 %, the smallest with P(K > below) <= 2.5 %.
+	// above is the largest number with P(K <= above) <= 2.5 %, below the smallest with P(K > below) <=
+	// 2.5 %.
 	above = float64(sort.Search(whole, func(i int) bool { return binomialCDF(k, i) > 0.025 }) - 1)
 	below = float64(sort.Search(whole, func(i int) bool { return binomialCDF(k, i) >= 0.975 }))
 	return above, below, above >= 0 && below < float64(whole)
 }
 
-// binomialCDF is P(K <= i), also for a fractional number of trials.
+// binomialCDF returns P(K <= i). The number of trials may be fractional.
 func binomialCDF(k distuv.Binomial, i int) float64 {
 	if float64(i) >= k.N {
 		return 1
@@ -140,7 +142,7 @@ func binomialCDF(k distuv.Binomial, i int) float64 {
 	return distuv.Beta{Alpha: k.N - float64(i), Beta: float64(i) + 1}.CDF(1 - k.P)
 }
 
-// bucketAt returns the bucket of the sample of the given rank, 1 to n.
+// bucketAt returns the bucket of the sample with this rank, from 1 to n.
 func (s *Sample) bucketAt(rank int64) int {
 	rank = max(rank, 1)
 	for b, n := range s.counts {
@@ -151,7 +153,7 @@ func (s *Sample) bucketAt(rank int64) int {
 	return buckets - 1
 }
 
-// beyond returns how many samples lie in buckets above b.
+// beyond returns the number of samples in buckets above b.
 func (s *Sample) beyond(b int) (n int64) {
 	for _, c := range s.counts[b+1:] {
 		n += c
@@ -170,7 +172,7 @@ func (s *Sample) design(b int) (design, bool) {
 		}
 	}
 	if q == 0 || q == 1 {
-		q = 0.5 // all residuals are zero: any variance is right
+		q = 0.5 // all residuals are 0, so any variance gives the same result
 	}
 	return measure(z, float64(s.n), q)
 }

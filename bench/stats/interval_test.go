@@ -13,12 +13,12 @@ import (
 	"testing"
 )
 
-// TestRanks: ranks of order statistics with at least 95 %, checked by summing binomial
-// probabilities. For n = 100 and the median, Hahn and Meeker have 40 and 61.
+// TestRanks checks ranks of order statistics by summing binomial probabilities, which must be at
+// least 95 %. For n = 100 and the median, Hahn and Meeker have 40 and 61.
 func TestRanks(t *testing.T) {
 	for _, tt := range []struct {
 		n, u         float64
-		above, below float64 // samples beyond
+		above, below float64 // numbers of samples beyond the two ends
 		ok           bool
 	}{
 		{100, 0.5, 39, 60, true},
@@ -36,7 +36,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// windowed returns a series whose values say which window they are from.
+// windowed returns a series. f records the values of each window.
 func windowed(windows int, f func(window int, record func(v int64))) *Series {
 	r := NewRecorder(DefaultWindow, windows)
 	for w := range windows {
@@ -46,7 +46,8 @@ func windowed(windows int, f func(window int, record func(v int64))) *Series {
 	return r.Series()
 }
 
-// slowed has windows of 100 samples of 10; in each, slow(window) samples are 1000.
+// slowed returns windows of 100 samples. In each window, slow(window) samples are 1000 and all
+// others 10.
 func slowed(windows int, slow func(window int) int) *Series {
 	return windowed(windows, func(w int, record func(int64)) {
 		for i := range 100 {
@@ -60,8 +61,8 @@ func slowed(windows int, slow func(window int) int) *Series {
 }
 
 func TestDesignEffect(t *testing.T) {
-	// 64 windows of 100. Beyond are: 10 in all of them; 20 in every second one; 20 in two
-	// neighbours of four; all in one stall.
+	// 64 windows have 100 samples each. The samples beyond are: 10 in every window; 20 in every second
+	// window; 20 in two neighbours of four; all in one stall.
 	for _, tt := range []struct {
 		name    string
 		beyond  func(w int) int
@@ -69,12 +70,12 @@ func TestDesignEffect(t *testing.T) {
 		windows int
 	}{
 		{"even", func(int) int { return 10 }, 1, 0},
-		// every window is off by 10: 64/63·64·100 / (6400·0.1·0.9)
+		// each window differs by 10 from the mean: 64/63·64·100 / (6400·0.1·0.9)
 		{"every second", func(w int) int { return 20 * (w % 2) }, 11.287, 1},
-		// groups of two are off by 20: 32/31·32·400 / 576
+		// each group of two differs by 20: 32/31·32·400 / 576
 		{"pairs", func(w int) int { return 20 * (w / 2 % 2) }, 22.939, 2},
-		// groups of eight, with all samples beyond in half of them. The largest number of
-		// windows that leaves 10 groups is 4, off by 40: 16/15·16·1600 / 576
+		// All samples beyond are in every second group of eight windows. Groups of 4 are the largest of
+		// which there are at least 10. Each differs by 40: 16/15·16·1600 / 576
 		{"eights", func(w int) int { return 20 * (w / 8 % 2) }, 47.407, 4},
 	} {
 		s := NewSample(slowed(64, tt.beyond))
@@ -88,15 +89,15 @@ func TestDesignEffect(t *testing.T) {
 	}
 }
 
-// TestDesignEffectOfRepeats: if repeats differ, their number determines the effective samples,
-// not the number of windows.
+// TestDesignEffectOfRepeats checks repeats that differ. Their number, not the number of windows,
+// must determine the number of effective samples.
 func TestDesignEffectOfRepeats(t *testing.T) {
 	var repeats []*Series
 	for r := range 8 {
 		repeats = append(repeats, slowed(20, func(int) int { return 10 * (r % 2) }))
 	}
 	d, _ := NewSample(repeats...).design(bucketOf(10))
-	// A repeat is off by 100: 8/7·8·10000 / (16000·0.05·0.95)
+	// each repeat differs by 100 from the mean: 8/7·8·10000 / (16000·0.05·0.95)
 	if want := 120.301; d.windows != 0 || d.batches != 8 || math.Abs(d.effect-want) > 1e-3 {
 		t.Errorf("design %+v, want effect %v of 8 repeats", d, want)
 	}
@@ -122,9 +123,9 @@ func TestIntervalRefuses(t *testing.T) {
 			}
 		})
 	}
-	// Ten stalls would be enough for P99; one is not, however many requests it hit.
+	// Ten stalls would be enough for P99. One stall is not, however many requests it delays.
 	stall := slow(func(w, i int) bool { return w == 50 && i < 500 || w == 70 && i < 700 })
-	// Of 130 slow samples 30 come from one stall; of 10,300 it would be 300.
+	// Of each window's requests, each are slow; one window has stall more, from a single stall.
 	partly := func(each, stall int) *Series {
 		return slow(func(w, i int) bool { return i < each || w == 40 && i < each+stall })
 	}
@@ -166,7 +167,8 @@ func TestIntervalRefuses(t *testing.T) {
 	}
 }
 
-// TestIntervalFarTail: P99.999 needs a million samples and the resolution to tell them apart.
+// TestIntervalFarTail checks P99.999, which needs a million samples, and buckets fine enough to
+// tell them apart.
 func TestIntervalFarTail(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	s := windowed(40, func(_ int, record func(int64)) {
@@ -190,27 +192,27 @@ func TestIntervalFarTail(t *testing.T) {
 	}
 }
 
-// Coverage of the stated 95 % intervals, from simulated servers with a known true percentile.
-// covered is in per cent of the intervals given.
+// coverage says how often the stated 95 % intervals must contain the true percentile. The servers
+// are simulated, so this percentile is known.
 type coverage struct {
 	server  server
 	repeats int
-	n       int // requests in a repeat
+	n       int // number of requests in a repeat
 	p       float64
-	least   float64 // per cent covered
-	width   float64 // largest median width divided by value; 0: not checked
-	given   float64 // least per cent of samples that get an interval
+	least   float64 // least share of given intervals that contain the true percentile, in per cent
+	width   float64 // largest median of width divided by value; 0: not checked
+	given   float64 // least share of samples that get an interval, in per cent
 }
 
-// The least coverage allows for 100 trials of a 95 % interval: one test in ten would see less
-// than 92 %, one in a hundred less than 90 %. The seeds are fixed, so a test fails only when
-// the method has changed.
+// The values of least allow for chance in 100 trials of a 95 % interval: one test in ten would see
+// less than 92 %, one in a hundred less than 90 %. The seeds are fixed, so a test fails only if the
+// method has changed.
 var coverages = []coverage{
 	{exponential(), 1, 30_000, 99.9, 93, 0.2, 95},
 	{exponential(), 3, 20_000, 50, 93, 0.04, 100},
 	{pareto(1.5), 1, 150_000, 99.9, 93, 0.3, 100},
 	{bimodal(0.0012), 1, 100_000, 99.9, 93, 1, 100},
-	{bimodal(0.0009), 1, 100_000, 99.9, 93, 0, 100}, // in the gap
+	{bimodal(0.0009), 1, 100_000, 99.9, 93, 0, 100}, // the percentile lies in the gap between the two modes
 	{autoregressive(0.99, 0.7), 1, 200_000, 99, 93, 0.25, 100},
 	{queue(0.7), 1, 300_000, 99.9, 92, 0.25, 60},
 	{stalling(0.5, 0.005), 1, 300_000, 99.5, 92, 0, 95},
@@ -220,8 +222,8 @@ var coverages = []coverage{
 	{moody(0.3), 10, 10_000, 99, 90, 0, 30},
 }
 
-// hard are cases in which many samples are refused. Samples that look better than they are are
-// then more frequent among the rest; for BenchmarkCoverage.
+// hard has cases in which many samples are refused. Among those that are not refused, samples that
+// look better than the server are then frequent. BenchmarkCoverage uses them.
 var hard = []coverage{
 	{server: autoregressive(0.999, 0.7), repeats: 1, n: 300_000, p: 99},
 	{server: stalling(5, 0.5), repeats: 1, n: 300_000, p: 90},
@@ -232,8 +234,9 @@ func (c coverage) String() string {
 	return fmt.Sprintf("%s %d×%d P%v", c.server.name, c.repeats, c.n, c.p)
 }
 
-// run returns the per cent covered and given, and the median relative width, of the intervals
-// from estimate.
+// run simulates trials samples and gets their intervals from estimate. It returns the share of
+// intervals that contain the true percentile, the share of samples that got an interval (both in
+// per cent), and the median relative width.
 func (c coverage) run(trials int, estimate func(*Sample, float64) (Estimate, error)) (covered, given, width float64) {
 	truth := c.server.quantile(c.p / 100)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -256,7 +259,8 @@ func (c coverage) run(trials int, estimate func(*Sample, float64) (Estimate, err
 	return 100 * float64(in) / float64(len(widths)), 100 * float64(len(widths)) / float64(trials), widths[len(widths)/2]
 }
 
-// TestCoverage verifies the intervals by simulation. It takes some seconds.
+// TestCoverage checks by simulation how often intervals contain the true percentile. It takes some
+// seconds.
 func TestCoverage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("simulates two hundred million requests")
@@ -279,8 +283,8 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// independentInterval is the interval of most tools: order statistics as if samples were
-// independent.
+// independentInterval returns the interval that most tools state: from order statistics, as if
+// samples were independent.
 func independentInterval(s *Sample, p float64) (Estimate, error) {
 	above, below, ok := ranks(float64(s.n), p/100)
 	if !ok {
@@ -293,8 +297,8 @@ func independentInterval(s *Sample, p float64) (Estimate, error) {
 	return e, nil
 }
 
-// TestCoverageOfIndependence: the assumption of independence must fail here, or TestCoverage
-// proves nothing.
+// TestCoverageOfIndependence checks that intervals for independent samples fail on these servers.
+// Otherwise TestCoverage would prove nothing.
 func TestCoverageOfIndependence(t *testing.T) {
 	if testing.Short() {
 		t.Skip("simulates some ten million requests")
@@ -310,7 +314,7 @@ func TestCoverageOfIndependence(t *testing.T) {
 	}
 }
 
-// BenchmarkCoverage prints the coverage of the methods that were considered. It takes minutes.
+// BenchmarkCoverage prints the coverage of all methods that were considered. It takes minutes.
 func BenchmarkCoverage(b *testing.B) {
 	for _, m := range []struct {
 		name     string
@@ -331,9 +335,9 @@ func BenchmarkCoverage(b *testing.B) {
 	}
 }
 
-// blockBootstrap resamples blocks of neighbouring windows (Künsch 1989, Annals of Statistics
-// 17), as long as the cube root of their number, and takes the percentiles of 200 pooled
-// percentiles. It is here for comparison.
+// blockBootstrap draws blocks of neighbouring windows (Künsch 1989, Annals of Statistics 17). A
+// block has the cube root of the number of windows. The interval comes from the percentiles of 200
+// draws. It is here only to be compared with Interval.
 func blockBootstrap(s *Sample, p float64) (Estimate, error) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	var values []int64

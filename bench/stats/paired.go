@@ -10,42 +10,42 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// A Pair holds the same quantity of two neighbouring repeats: a percentile in ns, or a rate.
+// A Pair has the same quantity of two neighbouring repeats: a percentile in ns, or a rate.
 type Pair struct {
 	Variant int64 `json:"variant"`
 	Base    int64 `json:"base"`
 }
 
-// A Ratio is the paired ratio variant/base with its 95 % interval.
+// A Ratio is the ratio variant/base from pairs, with its 95 % interval.
 type Ratio struct {
-	N         int     `json:"n"`         // pairs
+	N         int     `json:"n"`         // number of pairs
 	Estimate  float64 `json:"estimate"`  // Hodges-Lehmann pseudo-median, or geometric mean
-	Low       float64 `json:"low"`       // two-sided 95 % interval
+	Low       float64 `json:"low"`       // two-sided 95 % interval: Low to High
 	High      float64 `json:"high"`      //
 	Upper     float64 `json:"upper"`     // one-sided upper 95 % bound
 	Lower     float64 `json:"lower"`     // one-sided lower 95 % bound
 	SpreadLog float64 `json:"spreadLog"` // standard deviation of the log ratios
-	// Chance is the two-sided probability of an estimate this far from 1 if there were no
-	// difference (p-value).
+	// Chance is the two-sided p-value: the probability of an estimate at least this far from 1 if
+	// there were no difference.
 	Chance float64 `json:"chance"`
 	Method string  `json:"method"`
 }
 
-// MinWilcoxon is the smallest number of pairs for which the signed-rank test
-// can reach 95 % two-sided: 2/2^6 = 3.1 %.
+// MinWilcoxon is the smallest number of pairs with which the signed-rank test can reach 95 %
+// two-sided: 2/2^6 = 3.1 %.
 const MinWilcoxon = 6
 
-// PairedRatio estimates variant/base from pairs measured next to each other.
+// PairedRatio estimates variant/base from pairs of repeats that were measured next to each other.
 //
-// Each pair gives a log ratio, so slow drifts of the host cancel. With at least MinWilcoxon
-// pairs, the estimate is the Hodges-Lehmann median of the Walsh averages, and the interval is
-// the exact Wilcoxon signed-rank one (Hollander, Wolfe, Chicken: Nonparametric Statistical
-// Methods, 3.2 and 3.3). One repeat ruined by the host moves it less than it would move a mean,
-// and ties only make it wider. With fewer pairs no such interval exists, and PairedRatio uses
-// the t interval of the mean log ratio, which assumes normal log ratios.
+// It uses the log ratio of each pair, so slow changes of the host cancel. With at least MinWilcoxon
+// pairs, the estimate is the Hodges-Lehmann median of the Walsh averages, and the interval is the
+// exact Wilcoxon signed-rank interval (Hollander, Wolfe, Chicken: Nonparametric Statistical
+// Methods, 3.2 and 3.3). A repeat that the host disturbed changes this estimate less than it would
+// change a mean. Ties only make the interval wider. With fewer pairs no such interval exists. Then
+// PairedRatio uses the t interval of the mean log ratio, which assumes that log ratios are normal.
 //
-// Both assume that pairs are independent, which interleaving makes plausible but does not
-// prove. Fewer than two pairs, or a value that is not positive, is an error.
+// Both methods assume that pairs are independent. Because repeats are interleaved, this is
+// plausible, but not proved. Fewer than two pairs, or a value that is not positive, is an error.
 func PairedRatio(pairs []Pair) (Ratio, error) {
 	n := len(pairs)
 	if n < 2 {
@@ -89,10 +89,10 @@ func PairedRatio(pairs []Pair) (Ratio, error) {
 	return r, nil
 }
 
-// signedRank returns the distribution of the signed-rank statistic W+ of n untied differences
-// under the null hypothesis: probability by value.
+// signedRank returns the distribution of the signed-rank statistic W+ for n differences without
+// ties, if there is no effect. The index is the value of W+, the element its probability.
 func signedRank(n int) []float64 {
-	// p[w] is the share of the subsets of 1..n with sum w.
+	// p[w] is the share of the subsets of 1..n whose sum is w.
 	p := make([]float64, n*(n+1)/2+1)
 	p[0] = 1
 	top := 0
@@ -107,9 +107,9 @@ func signedRank(n int) []float64 {
 	return p
 }
 
-// signedRankCritical returns the largest k with P(W+ <= k-1) <= alpha for n untied differences:
-// the rank of the interval's end among the sorted Walsh averages. It is at least 1 only for n
-// with 2^-n <= alpha.
+// signedRankCritical returns the largest k with P(W+ <= k-1) <= alpha for n differences without
+// ties. It is the rank of the interval's end among the sorted Walsh averages. It is 0 if 2^-n >
+// alpha.
 func signedRankCritical(n int, alpha float64) int {
 	cum, k := 0.0, 0
 	for _, q := range signedRank(n) {
@@ -122,9 +122,9 @@ func signedRankCritical(n int, alpha float64) int {
 	return k
 }
 
-// signedRankChance returns the two-sided probability of a statistic as extreme as that of d. In
-// the count of Walsh averages, zeros and ties count half to either side. That makes the
-// probability larger, as ties make the interval wider.
+// signedRankChance returns the two-sided probability of a signed-rank statistic at least as extreme
+// as that of d. It counts Walsh averages; a zero counts half for each side. So zeros and ties make
+// the probability larger, as they make the interval wider.
 func signedRankChance(d []float64) float64 {
 	var above, below int
 	for i := range d {
@@ -147,13 +147,13 @@ func signedRankChance(d []float64) float64 {
 
 // tChance returns P(|T| >= |t|) for Student's t.
 func tChance(t, df float64) float64 {
-	if math.IsNaN(t) { // 0/0: all are equal to 1
+	if math.IsNaN(t) { // 0/0: all ratios are 1
 		return 1
 	}
 	return 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: df}.CDF(-math.Abs(t))
 }
 
-// tQuantile returns the quantile p of Student's t with df degrees of freedom.
+// tQuantile returns the quantile p of Student's t distribution with df degrees of freedom.
 func tQuantile(p, df float64) float64 {
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: df}.Quantile(p)
 }

@@ -13,23 +13,24 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// A SeriesPair holds neighbouring repeats of two variants.
+// A SeriesPair has two neighbouring repeats, one of each variant.
 type SeriesPair struct{ Variant, Base *Series }
 
-// resamples is the number of draws of a bootstrap. Its own noise moves the ends of the interval
-// by a thirtieth of its width.
+// resamples is the number of draws of a bootstrap. With this number, chance in the draws moves the
+// ends of the interval by about a thirtieth of its width.
 const resamples = 2000
 
-// PooledRatio estimates variant/base of percentile p (0 to 100, exclusive) of all repeats
-// together. It is for percentiles that one repeat alone cannot support. Where one can,
-// PairedRatio suffers less from a repeat that the host ruined.
+// PooledRatio estimates variant/base of percentile p (more than 0, less than 100) of all repeats
+// together. It is for percentiles for which one repeat has too few samples. If one repeat has
+// enough, use PairedRatio: a repeat that the host disturbed has less effect on it.
 //
-// It draws pairs with replacement and takes each draw's percentiles from its pooled histograms.
-// So samples within a repeat, and both repeats of a pair, stay together (Field and Welsh 2007,
-// Journal of the Royal Statistical Society B 69: the cluster bootstrap). The ends are
-// percentiles of the draws, taken further out because few pairs vary less than the population
-// they come from: Hesterberg's expanded percentile interval (2015, The American Statistician
-// 69). It needs MinRepeats pairs. The same seed gives the same result.
+// It draws pairs with replacement and computes the percentiles of each draw from the merged
+// histograms. So the samples of a repeat, and both repeats of a pair, stay together (Field and
+// Welsh 2007, Journal of the Royal Statistical Society B 69: the cluster bootstrap). The ends of
+// the interval are percentiles of the draws. They lie further out than 2.5 % and 97.5 %, because
+// few pairs vary less than the population from which they come: Hesterberg's expanded percentile
+// interval (2015, The American Statistician 69). PooledRatio needs MinRepeats pairs. With the same
+// seed it gives the same result.
 func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 	if !(p > 0 && p < 100) {
 		return Ratio{}, fmt.Errorf("percentile %v: want more than 0 and less than 100", p)
@@ -46,8 +47,8 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 		name    string
 		repeats []*Series
 	}{{"variant", variants}, {"base", bases}} {
-		// Effects common to both repeats of a pair cancel, so the design effect of one side
-		// alone does not apply.
+		// Do not use the design effect of each side here: effects that both repeats of a pair share
+		// cancel in the ratio.
 		have, need := int64(0), Needed(p)
 		for _, r := range s.repeats {
 			have += r.n
@@ -58,7 +59,7 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 		}
 	}
 	variant, base := cumulate(variants), cumulate(bases)
-	times := make([]int64, n) // how often each pair is drawn
+	times := make([]int64, n) // how often this draw has each pair
 	logRatio := func() float64 { return math.Log(variant.percentile(p, times) / base.percentile(p, times)) }
 	for i := range times {
 		times[i] = 1
@@ -75,29 +76,29 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 	}
 	slices.Sort(draws)
 	_, sd := meanSD(draws)
-	shrink := math.Sqrt(float64(n-1) / float64(n)) // spread of the draws divided by that of the estimate
+	shrink := math.Sqrt(float64(n-1) / float64(n)) // ratio of the draws' spread to the estimate's
 	end := func(u float64) float64 {
 		t := tQuantile(u, float64(n-1)) / shrink
 		i := distuv.UnitNormal.CDF(t) * resamples
 		return math.Exp(draws[min(max(int(i), 0), resamples-1)])
 	}
-	// The share of draws on the other side of 1, corrected in the same way.
+	// other is the share of draws on the other side of 1 than the estimate.
 	below, _ := slices.BinarySearch(draws, 0)
 	above, _ := slices.BinarySearch(draws, math.Nextafter(0, 1))
 	other := (float64(min(above, resamples-below)) + 1) / (resamples + 1)
 	return Ratio{
 		N: n, Estimate: math.Exp(estimate),
 		Low: end(0.025), High: end(0.975), Lower: end(0.05), Upper: end(0.95),
-		SpreadLog: sd / shrink * math.Sqrt(float64(n)), // as of one pair
+		SpreadLog: sd / shrink * math.Sqrt(float64(n)), // converted to the spread of one pair
 		Chance:    min(1, tChance(distuv.UnitNormal.Quantile(min(other, 0.5))*shrink, float64(n-1))),
 		Method:    "bootstrap of pairs, pooled histograms, expanded percentile interval",
 	}, nil
 }
 
-// cumulativeCounts is, for each repeat, the number of samples up to each bucket that is occupied in
-// any repeat.
+// cumulativeCounts has, for each repeat, the number of samples up to each bucket. It has only
+// buckets that are occupied in at least one repeat.
 type cumulativeCounts struct {
-	cells []int // rising
+	cells []int // buckets, in rising order
 	upTo  [][]int64
 }
 
@@ -109,7 +110,7 @@ func cumulate(repeats []*Series) cumulativeCounts {
 		}
 	}
 	var c cumulativeCounts
-	var at [buckets]int // in c.cells
+	var at [buckets]int // index of each bucket in c.cells
 	for b, is := range seen {
 		if is {
 			at[b] = len(c.cells)
@@ -129,8 +130,8 @@ func cumulate(repeats []*Series) cumulativeCounts {
 	return c
 }
 
-// percentile returns the percentile of all repeats together, with each repeat taken times[i]
-// times; it is the middle of its bucket.
+// percentile returns the percentile of all repeats together, as the middle of its bucket. Repeat i
+// counts times[i] times.
 func (c cumulativeCounts) percentile(p float64, times []int64) float64 {
 	upTo := func(cell int) (n int64) {
 		for i, t := range times {
@@ -144,12 +145,12 @@ func (c cumulativeCounts) percentile(p float64, times []int64) float64 {
 	return max(float64(low+high)/2, 0.5)
 }
 
-// UnpairedRatio compares two percentiles that were measured at different times, as in two
-// result files. Nothing cancels: if the host changed in between, the ratio contains the change,
-// but the interval does not.
+// UnpairedRatio compares two percentiles that were measured at different times, as in two result
+// files. Changes of the host do not cancel: they are part of the ratio, but the interval does not
+// include them.
 //
-// The interval combines both estimates' own (method of variance estimates recovery: Zou and
-// Donner 2008, Statistics in Medicine 27, on logarithms).
+// The interval is computed from the intervals of both estimates (method of variance estimates
+// recovery: Zou and Donner 2008, Statistics in Medicine 27, on logarithms).
 func UnpairedRatio(variant, base Estimate) (Ratio, error) {
 	for _, e := range []Estimate{variant, base} {
 		if e.Low <= 0 || e.Value < e.Low || e.High < e.Value {
@@ -163,7 +164,7 @@ func UnpairedRatio(variant, base Estimate) (Ratio, error) {
 	up := math.Hypot(log(variant.High, variant.Value), log(base.Value, base.Low))
 	z := distuv.UnitNormal.Quantile(0.975)
 	oneSided := distuv.UnitNormal.Quantile(0.95) / z
-	toOne := up // distance from the estimate towards 1
+	toOne := up // distance between the estimate and the end that is nearer to 1
 	if d > 0 {
 		toOne = down
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// ratioPairs measures pairs of repeats. The variant is slower by factor. Each pair has a common
-// random factor, and each repeat one of its own.
+// ratioPairs simulates pairs of repeats in which the variant is slower by factor. Each pair has a
+// random factor, and each repeat has another one.
 func ratioPairs(rng *rand.Rand, n int, factor float64) []SeriesPair {
 	repeat := func(scale float64) *Series {
 		return windowed(10, func(_ int, record func(int64)) {
@@ -45,7 +45,7 @@ func TestPooledRatioCoverage(t *testing.T) {
 				covered++
 			}
 			width += math.Log(r.High/r.Low) / trials
-			// Chance must agree with the interval.
+			// Chance must be below 5 % only if the interval does not contain 1.
 			if (r.Chance < 0.04) && r.Low <= 1 && 1 <= r.High || r.Chance > 0.06 && (r.Low > 1 || r.High < 1) {
 				wrong++
 			}
@@ -98,11 +98,11 @@ func TestUnpairedRatio(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// ln 2 - √(ln²(2000/1800)+ln²1.1), ln 2 + √(ln²1.1+ln²(1000/950))
+	// The ends of ln(ratio): ln 2 - √(ln²(2000/1800)+ln²1.1) and ln 2 + √(ln²1.1+ln²(1000/950)).
 	if math.Abs(r.Low-2*math.Exp(-0.14205)) > 1e-4 || math.Abs(r.High-2*math.Exp(0.10823)) > 1e-4 || r.Chance > 1e-10 {
 		t.Errorf("got %+v", r)
 	}
-	// If the interval ends at 1, chance is 5 %.
+	// If the interval ends at 1, Chance must be 5 %.
 	r, err = UnpairedRatio(e(1100, 1000, 1200), e(1000, 1000, 1000))
 	if err != nil || math.Abs(r.Low-1) > 1e-9 || math.Abs(r.Chance-0.05) > 1e-6 {
 		t.Errorf("got %+v, %v", r, err)
@@ -115,7 +115,8 @@ func TestUnpairedRatio(t *testing.T) {
 	}
 }
 
-// TestUnpairedRatioCoverage: two runs of a correlated server, compared like two result files.
+// TestUnpairedRatioCoverage compares two runs of a server whose latencies are correlated, as two
+// result files are compared.
 func TestUnpairedRatioCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
 	s := autoregressive(0.99, 0.7)

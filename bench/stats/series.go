@@ -13,26 +13,26 @@ import (
 	"sort"
 )
 
-// A Series is the samples of one repeat as histograms in the order of time, one for each window
-// of equal length. Samples of one stall lie in one window or in neighbouring ones. From that,
-// the intervals of this package learn how many independent samples there are (see Interval).
+// A Series is the samples of one repeat, as one histogram for each window of time. All windows have
+// the same length. Samples of one stall are in one window or in neighbouring windows. So this
+// package can estimate how many independent samples there are (see Interval).
 //
-// A window takes 6 bytes per occupied bucket: a repeat of 30 s in windows of 100 ms typically
-// takes 1 to 2 MB.
+// A window takes 6 bytes per occupied bucket. A repeat of 30 s in windows of 100 ms typically takes
+// 1 to 2 MB.
 type Series struct {
 	window  int64
-	ends    []int // end of each window in cells and counts
+	ends    []int // where each window ends in cells and counts
 	cells   []uint16
 	counts  []uint32
 	n       int64
 	clamped int64
 }
 
-// DefaultWindow is a good length of a window, ns: short enough for many of them in a repeat of
-// seconds, long enough for a typical stall.
+// DefaultWindow is a good length of a window, in ns. It is short enough for many windows in a
+// repeat of seconds, and long enough for a typical stall.
 const DefaultWindow = 100e6
 
-// OneWindow returns the series of a repeat with only one histogram, h.
+// OneWindow returns a series with a single window, whose samples are those of h.
 func OneWindow(h *Histogram) *Series {
 	s := &Series{}
 	if h.Count() > 0 {
@@ -54,7 +54,8 @@ func (s *Series) add(bucket int, n int64) {
 	}
 }
 
-// Window returns the length of a window in ns, 0 when there is only one.
+// Window returns the length of a window in ns; 0 if the series has a single window of unknown
+// length.
 func (s *Series) Window() int64 { return s.window }
 
 // Windows returns the number of windows.
@@ -63,7 +64,7 @@ func (s *Series) Windows() int { return len(s.ends) }
 // Count returns the number of samples.
 func (s *Series) Count() int64 { return s.n }
 
-// bounds returns the range of window w in cells.
+// bounds returns where window w begins and ends in cells.
 func (s *Series) bounds(w int) (from, to int) {
 	if w > 0 {
 		from = s.ends[w-1]
@@ -71,8 +72,8 @@ func (s *Series) bounds(w int) (from, to int) {
 	return from, s.ends[w]
 }
 
-// beyond returns how many of the n samples of a window lie in buckets above b. It adds up the
-// side that has fewer buckets.
+// beyond returns how many of the n samples of a window are in buckets above b. It adds up the
+// buckets above b or the others, whichever are fewer.
 func (s *Series) beyond(window, b int, n int64) int64 {
 	from, to := s.bounds(window)
 	cells, counts := s.cells[from:to], s.counts[from:to]
@@ -100,7 +101,7 @@ func (s *Series) Histogram() *Histogram {
 	return h
 }
 
-// HistogramOf returns the samples of one window, 0 for the first.
+// HistogramOf returns the samples of one window. The first window is 0.
 func (s *Series) HistogramOf(window int) *Histogram {
 	h := &Histogram{}
 	for b, n := range s.occupied(s.bounds(window)) {
@@ -110,9 +111,9 @@ func (s *Series) HistogramOf(window int) *Histogram {
 	return h
 }
 
-// MergeSeries returns the sum, window by window, of what several generators measured at the
-// same time; nil adds nothing. All must have the same length of window. The caller guarantees
-// that their first windows began together.
+// MergeSeries adds up, window by window, what several generators measured at the same time. nil
+// adds nothing. All series must have the same length of window. The caller must make sure that
+// their first windows began at the same time.
 func MergeSeries(ss ...*Series) (*Series, error) {
 	ss = slices.DeleteFunc(slices.Clone(ss), func(s *Series) bool { return s == nil })
 	sum := &Series{}
@@ -150,17 +151,17 @@ func MergeSeries(ss ...*Series) (*Series, error) {
 	return sum, nil
 }
 
-// A Recorder fills a Series. It is not safe for concurrent use.
+// A Recorder records values into a Series. It is not safe for concurrent use.
 type Recorder struct {
 	s      *Series
-	counts []uint32               // counts of the open window
-	seen   [buckets/64 + 1]uint64 // a bit for each occupied bucket
+	counts []uint32               // counts of the open window, by bucket
+	seen   [buckets/64 + 1]uint64 // one bit for each occupied bucket of the open window
 }
 
-// NewRecorder returns a recorder with windows of the given length in ns. It allocates room for
+// NewRecorder returns a recorder whose windows have the given length in ns. It allocates memory for
 // the given number of windows of typical size.
 func NewRecorder(window int64, windows int) *Recorder {
-	const typical = 1024 // occupied buckets
+	const typical = 1024 // number of occupied buckets
 	return &Recorder{
 		s: &Series{
 			window: window,
@@ -172,8 +173,8 @@ func NewRecorder(window int64, windows int) *Recorder {
 	}
 }
 
-// Record adds a value to the open window, as Histogram.Record does. It never
-// allocates and takes a few ns.
+// Record adds a value to the open window, like Histogram.Record. It never allocates and takes a few
+// ns.
 func (r *Recorder) Record(v int64) {
 	if v < 0 {
 		v = 0
@@ -187,9 +188,10 @@ func (r *Recorder) Record(v int64) {
 	r.seen[b/64] |= 1 << (b % 64)
 }
 
-// Advance closes windows until the open one has the given number, 0 for the first. A stall
-// leaves empty windows behind, as it should. It takes about 5 µs for a window of 2000 requests
-// (BenchmarkAdvance), however wide they are spread. Going back does nothing.
+// Advance closes windows until the open window has the given number. The first window is 0. A stall
+// of the caller leaves empty windows, which is right. If the number is not higher than that of the
+// open window, Advance does nothing. It takes about 5 µs for a window of 2000 requests
+// (BenchmarkAdvance), however different their latencies are.
 func (r *Recorder) Advance(window int) {
 	for len(r.s.ends) < window {
 		for i, word := range r.seen {
@@ -207,13 +209,14 @@ func (r *Recorder) Advance(window int) {
 	}
 }
 
-// Series closes the open window and returns all of them. The recorder must not be used after.
+// Series closes the open window and returns the series. The recorder must not be used afterwards.
 func (r *Recorder) Series() *Series {
 	r.Advance(len(r.s.ends) + 1)
 	return r.s
 }
 
-// seriesWire is the JSON form: HDR V2 compressed base64 logs, as Histogram's.
+// seriesWire is the JSON form. Each window is a text in HDR's V2 compressed base64 form, as in a
+// Histogram.
 type seriesWire struct {
 	Window  int64    `json:"windowNs"`
 	Clamped int64    `json:"clamped,omitempty"`
@@ -221,7 +224,7 @@ type seriesWire struct {
 	HDR     []string `json:"hdr"` // "" for an empty window
 }
 
-// MarshalJSON writes every window in the form every HdrHistogram library reads.
+// MarshalJSON writes every window in a form that every HdrHistogram library reads.
 func (s *Series) MarshalJSON() ([]byte, error) {
 	w := seriesWire{Window: s.window, Clamped: s.clamped, Count: s.n, HDR: make([]string, s.Windows())}
 	writer := writers.Get().(*hdrWriter)
@@ -241,8 +244,8 @@ func (s *Series) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// occupied returns the buckets of a window. A bucket with more than 2^32 samples has several
-// cells.
+// occupied returns the buckets of cells from to to. A bucket with more than 2^32 samples has
+// several cells.
 func (s *Series) occupied(from, to int) iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
 		for from < to {
@@ -273,7 +276,7 @@ func (s *Series) UnmarshalJSON(b []byte) error {
 	for _, text := range w.HDR {
 		size += len(text)
 	}
-	// Measured: a cell takes 1.2 to 1.6 characters.
+	// Estimate from measurements: a cell takes 1.2 to 1.6 characters.
 	room := max(0, min(int64(size), w.Count))
 	s.ends, s.cells, s.counts = make([]int, 0, len(w.HDR)), make([]uint16, 0, room), make([]uint32, 0, room)
 	for i, text := range w.HDR {

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestBuckets: buckets must be hdr's own, or a window's percentiles differ from the
-// histogram's.
+// TestBuckets checks that our buckets are the same as those of package hdr. Otherwise a window's
+// percentiles would differ from those of a histogram.
 func TestBuckets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	values := []int64{0, 1, 2047, 2048, 4095, 4096, highest - 1, highest}
@@ -39,14 +39,15 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// threeWindows holds 0..9 ms, nothing, and one large and two clamped values.
+// threeWindows returns a series of three windows. The first has 0 to 9 ms, the second is empty, the
+// third has one large and two clamped values.
 func threeWindows() *Series {
 	r := NewRecorder(DefaultWindow, 1)
 	for i := range int64(10) {
 		r.Record(i * 1e6)
 	}
 	r.Advance(2)
-	r.Advance(1) // goes back: nothing
+	r.Advance(1) // an earlier window: does nothing
 	for _, v := range []int64{5e9, -1, highest + 1} {
 		r.Record(v)
 	}
@@ -163,8 +164,8 @@ func BenchmarkRecorder(b *testing.B) {
 	}
 }
 
-// oneRepeat is the series of a repeat of 30 s at 20,000 requests a second: 300 windows with a
-// tail of stalls.
+// oneRepeat returns the series of a repeat of 30 s at 20,000 requests a second. Its 300 windows
+// have a tail from stalls.
 func oneRepeat() *Series {
 	rng := rand.New(rand.NewPCG(1, 2))
 	r := NewRecorder(DefaultWindow, 300)
@@ -179,7 +180,8 @@ func oneRepeat() *Series {
 	return r.Series()
 }
 
-// benchmarkJSON writes v and reads it into the value of fresh. It reports the size in bytes.
+// benchmarkJSON writes v and reads it into the value that fresh returns. It also reports the size
+// in bytes.
 func benchmarkJSON(b *testing.B, v any, fresh func() any) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -211,7 +213,7 @@ func BenchmarkSeriesJSON(b *testing.B) {
 func BenchmarkAdvance(b *testing.B) {
 	for _, tt := range []struct {
 		name string
-		tail float64 // ns
+		tail float64 // in ns
 	}{{"narrow", 5e4}, {"stalls", 5e7}} {
 		b.Run(tt.name, func(b *testing.B) {
 			rng := rand.New(rand.NewPCG(1, 2))
@@ -236,7 +238,7 @@ func BenchmarkAdvance(b *testing.B) {
 				r.Advance(len(r.s.ends) + 1)
 				spent = append(spent, int64(time.Since(began)))
 			}
-			slices.Sort(spent) // the median, because other programs use the processor too
+			slices.Sort(spent) // the median is used, because other programs use the processor too
 			b.ReportMetric(float64(spent[len(spent)/2]), "ns/window")
 		})
 	}

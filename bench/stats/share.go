@@ -8,29 +8,28 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// A Share is the share of samples that are at most some value, with its two-sided 95 %
-// interval.
+// A Share is the share of samples that are at most Value, with its two-sided 95 % interval.
 type Share struct {
-	// Value is the value asked for, rounded up to the end of its bucket (0.1 %).
+	// Value is the value that the caller asked for, rounded up to the end of its bucket (0.1 %).
 	Value   int64   `json:"value"`
 	Samples int64   `json:"samples"`
 	Beyond  int64   `json:"beyond"` // samples above Value
-	Within  float64 `json:"within"` // share at most Value, 0 to 1
+	Within  float64 `json:"within"` // share of samples that are at most Value, 0 to 1
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
-	// Effective is the number of independent samples that they are worth.
+	// Effective is the number of independent samples that Samples are worth.
 	Effective float64 `json:"effective"`
-	// Missing is why the sample cannot support Within, "" when it can. Low holds in either
-	// case.
+	// Missing is the reason why the sample cannot support Within; "" if it can. Low is valid in both
+	// cases.
 	Missing string   `json:"missing,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
 }
 
 // Within returns the share of samples that are at most v (0 to 2^37), or a *BlindError.
 //
-// The interval is that of Clopper and Pearson for the effective numbers, as in Korn and
-// Graubard (1998). Few samples beyond v show little of their own correlation, so the design
-// effect then comes from the MinBeyond largest samples.
+// The interval is that of Clopper and Pearson for the effective numbers, as in Korn and Graubard
+// (1998). If only a few samples are beyond v, they hardly show their own correlation. Then the
+// design effect of the MinBeyond largest samples is used.
 func (s *Sample) Within(v int64) (Share, error) {
 	if v < 0 || v > highest {
 		return Share{}, fmt.Errorf("share within %d: want 0 to %d", v, int64(highest))

@@ -11,7 +11,7 @@ import (
 )
 
 func TestWithin(t *testing.T) {
-	// 100 equal windows of 100, with one sample of 5 ms each.
+	// 100 windows are equal. Each has 99 samples of 1 ms and one of 5 ms.
 	s := NewSample(windowed(100, func(_ int, record func(int64)) {
 		for range 99 {
 			record(1e6)
@@ -22,8 +22,8 @@ func TestWithin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Clopper and Pearson for 97.6 of 9758: with equal windows, 99 degrees of freedom make t
-	// 1.984 instead of 1.960.
+	// Interval of Clopper and Pearson for 97.6 of 9758. These numbers are for equal windows: t with 99
+	// degrees of freedom is 1.984, not 1.960.
 	if got.Beyond != 100 || got.Within != 0.99 || math.Abs(1-got.High-0.00812) > 1e-5 ||
 		math.Abs(1-got.Low-0.01218) > 1e-5 {
 		t.Errorf("got %+v, beyond %.5f to %.5f", got, 1-got.High, 1-got.Low)
@@ -31,7 +31,7 @@ func TestWithin(t *testing.T) {
 	if got.Missing != "" {
 		t.Errorf("missing %q", got.Missing)
 	}
-	// Nothing beyond: the rule of three, for the existing samples.
+	// No sample is beyond. The bound is that of the rule of three, for 10000 samples.
 	got, err = s.Within(10e6)
 	if err != nil || got.Within != 1 || got.High != 1 || got.Low < 0.9995 || got.Low > 0.9997 ||
 		got.Missing != "0 of 10000 samples are beyond, want at least 10" {
@@ -55,7 +55,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestWithinOneStall: one stall is one event, also if none of its samples is beyond.
+// TestWithinOneStall checks that one stall counts as one event, even if none of its samples is
+// beyond v.
 func TestWithinOneStall(t *testing.T) {
 	s := NewSample(windowed(100, func(w int, record func(int64)) {
 		for range 100 {

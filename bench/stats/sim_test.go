@@ -8,17 +8,18 @@ import (
 	"math/rand/v2"
 )
 
-// A server has latencies with a known distribution.
+// A server is a simulation whose latencies have a known distribution.
 type server struct {
 	name string
-	// run calls record for n requests of one repeat, at 10,000 a second; 1000 are one window.
+	// run calls record for the n requests of one repeat. There are 10,000 requests a second, and 1000
+	// in a window.
 	run func(rng *rand.Rand, n int, record func(v float64))
 	// beyond is P(latency > x); nil if only quantiles are known.
 	beyond    func(x float64) float64
 	quantiles map[float64]float64
 }
 
-// quantile returns a quantile of the true distribution, by bisection.
+// quantile returns a quantile of the true distribution. It finds the quantile by bisection.
 func (s server) quantile(u float64) float64 {
 	if s.beyond == nil {
 		return s.quantiles[u]
@@ -46,8 +47,8 @@ func normalTail(z float64) float64 { return math.Erfc(z/math.Sqrt2) / 2 }
 
 const us = 1e3
 
-// autoregressive has latencies with a lognormal distribution: requests n apart correlate by
-// phi^n.
+// autoregressive returns a server with lognormal latencies. Two requests with n-1 requests between
+// them have a correlation of phi^n.
 func autoregressive(phi, sigma float64) server {
 	return server{name: fmt.Sprintf("AR(%v)", phi), run: func(rng *rand.Rand, n int, record func(float64)) {
 		z := rng.NormFloat64()
@@ -58,8 +59,8 @@ func autoregressive(phi, sigma float64) server {
 	}, beyond: func(x float64) float64 { return normalTail(math.Log(x/100/us) / sigma) }}
 }
 
-// queue is M/M/1: Poisson arrivals, exponential service, one server.
-// The time in the system is exponential with mean service/(1-load).
+// queue returns an M/M/1 server: Poisson arrivals, exponential service times, one server. The time
+// in the system is exponential with mean service/(1-load).
 func queue(load float64) server {
 	const service = 50 * us
 	return server{name: fmt.Sprintf("M/M/1 at %v", load), run: func(rng *rand.Rand, n int, record func(float64)) {
@@ -75,8 +76,9 @@ func queue(load float64) server {
 	}, beyond: func(x float64) float64 { return math.Exp(-x * (1 - load) / service) }}
 }
 
-// stalling stops at random: after up seconds on average, for an exponential time with mean
-// stall seconds. Every request in that time waits for its end.
+// stalling returns a server that stops at random. It runs for up seconds on average, then stops for
+// an exponential time with mean stall seconds. Every request in that time waits until the stop
+// ends.
 func stalling(up, stall float64) server {
 	const fast = 50 * us
 	pi, d := stall/(up+stall), stall*1e9
@@ -109,13 +111,13 @@ func stalling(up, stall float64) server {
 	}}
 }
 
-// stallingQueue is M/G/1: a queue at half load that stops for 5 ms (exponential) twice a
-// second, and then works off the backlog. Its quantile comes from a run of 10^9 requests.
+// stallingQueue returns an M/G/1 server: a queue at half load. Twice a second it stops for about 5
+// ms (exponential), and then works off the backlog. Its quantile comes from a run of 10^9 requests.
 func stallingQueue() server {
-	const gap, service, stall, every = 100 * us, 50 * us, 5000 * us, 5000 // requests
+	const gap, service, stall, every = 100 * us, 50 * us, 5000 * us, 5000 // stall of 5 ms, once in 5000 requests
 	return server{name: "M/G/1 with stalls", run: func(rng *rand.Rand, n int, record func(float64)) {
 		wait := 0.0
-		for i := range n + 10_000 { // the first second is not recorded
+		for i := range n + 10_000 { // requests of the first second are not recorded
 			t := wait + rng.ExpFloat64()*service
 			if rng.IntN(every) == 0 {
 				t += rng.ExpFloat64() * stall
@@ -128,7 +130,8 @@ func stallingQueue() server {
 	}, quantiles: map[float64]float64{0.99: 3783.7 * us}}
 }
 
-// pareto has latencies without a finite variance.
+// pareto returns a server whose latencies have a Pareto distribution. For alpha up to 2, its
+// variance is infinite.
 func pareto(alpha float64) server {
 	return independent("Pareto", func(rng *rand.Rand) float64 {
 		return 50 * us * math.Pow(1-rng.Float64(), -1/alpha)
@@ -140,8 +143,8 @@ func exponential() server {
 		func(x float64) float64 { return math.Exp(-x / 100 / us) })
 }
 
-// bimodal has a share of slow requests just beyond the percentile, so that the percentile lies
-// next to the gap.
+// bimodal returns a server with fast and slow requests, and a gap between them. slow is the share
+// of slow requests. The tested percentile lies next to the gap.
 func bimodal(slow float64) server {
 	return independent(fmt.Sprintf("bimodal(%v)", slow), func(rng *rand.Rand) float64 {
 		if rng.Float64() < slow {
@@ -157,14 +160,15 @@ func bimodal(slow float64) server {
 	})
 }
 
-// moody has repeats with a factor each, lognormal with sigma.
+// moody returns a server with a random factor for each repeat. The factors are lognormal with
+// sigma.
 func moody(sigma float64) server {
 	return server{name: fmt.Sprintf("moody(%v)", sigma), run: func(rng *rand.Rand, n int, record func(float64)) {
 		f := 100 * us * math.Exp(sigma*rng.NormFloat64())
 		for range n {
 			record(f * rng.ExpFloat64())
 		}
-	}, beyond: func(x float64) float64 { // Gauss by the trapezoid rule over ±8 sigma
+	}, beyond: func(x float64) float64 { // integrates the normal distribution over ±8 sigma by the trapezoid rule
 		const m = 2000
 		sum := 0.0
 		for i := range m {
@@ -175,7 +179,7 @@ func moody(sigma float64) server {
 	}}
 }
 
-// sample measures repeats of n requests each, in windows of 1000.
+// sample simulates repeats of n requests each, in windows of 1000 requests.
 func sample(rng *rand.Rand, s server, repeats, n int) []*Series {
 	var ss []*Series
 	for range repeats {

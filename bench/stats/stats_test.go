@@ -56,8 +56,8 @@ func TestPercentileRefusesSmallSamples(t *testing.T) {
 	}
 }
 
-// TestSignedRankCritical: critical values of the signed-rank statistic: Hollander, Wolfe,
-// Chicken, table A.4; k = critical value + 1.
+// TestSignedRankCritical compares with critical values in Hollander, Wolfe, Chicken, table A.4. k
+// is the critical value + 1.
 func TestSignedRankCritical(t *testing.T) {
 	for _, tt := range []struct {
 		n        int
@@ -89,7 +89,7 @@ func TestStudent(t *testing.T) {
 func pairs(ratios ...float64) []Pair {
 	var ps []Pair
 	for i, r := range ratios {
-		base := int64(1e8) + int64(i)*1e7 // drifts with the host
+		base := int64(1e8) + int64(i)*1e7 // the base becomes slower with each pair, as on a drifting host
 		ps = append(ps, Pair{Variant: int64(math.Round(r * float64(base))), Base: base})
 	}
 	return ps
@@ -103,14 +103,14 @@ func TestPairedRatio(t *testing.T) {
 	}{
 		{"constant", pairs(2, 2, 2, 2, 2, 2, 2, 2), Ratio{N: 8, Estimate: 2, Low: 2, High: 2, Upper: 2, Lower: 2}},
 		{"constant, few", pairs(2, 2), Ratio{N: 2, Estimate: 2, Low: 2, High: 2, Upper: 2, Lower: 2}},
-		// ln: 0.1 0.2 .. 1.0, Walsh averages from 0.1 to 1.0; the 9th smallest
-		// is 0.3, the 11th 0.3 (1+1=.1, 1+2=.15, .2 .2, .25 .25, .3 .3 .3, .35...).
+		// The logarithms are 0.1, 0.2 ... 1.0, so Walsh averages go from 0.1 to 1.0. In order they are
+		// .1, .15, .2 .2, .25 .25, .3 .3 .3, .35 ...: the 9th smallest is 0.3, the 11th 0.35.
 		{"ladder of ten", pairs(math.Exp(0.1), math.Exp(0.2), math.Exp(0.3), math.Exp(0.4), math.Exp(0.5),
 			math.Exp(0.6), math.Exp(0.7), math.Exp(0.8), math.Exp(0.9), math.Exp(1)),
 			Ratio{N: 10, Estimate: math.Exp(0.55), Low: math.Exp(0.3), High: math.Exp(0.8), Upper: math.Exp(0.75),
 				Lower:     math.Exp(0.35),
 				SpreadLog: 0.302765}},
-		// mean 0.5, sd 0.5: 0.5 ± 4.303·0.5/√3 and ± 2.920·0.5/√3
+		// The mean is 0.5, the standard deviation 0.5: 0.5 ± 4.303·0.5/√3 and ± 2.920·0.5/√3.
 		{"three", pairs(1, math.Exp(0.5), math.Exp(1)),
 			Ratio{N: 3, Estimate: math.Exp(0.5), Low: math.Exp(0.5 - 1.24207), High: math.Exp(0.5 + 1.24207),
 				Upper: math.Exp(0.5 + 0.84293), Lower: math.Exp(0.5 - 0.84293), SpreadLog: 0.5}},
@@ -120,7 +120,7 @@ func TestPairedRatio(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.Method, got.Chance = "", 0 // TestChance
+			got.Method, got.Chance = "", 0 // TestChance checks these two fields
 			if d := cmp.Diff(tt.want, got, cmpopts.EquateApprox(1e-4, 1e-6)); d != "" {
 				t.Errorf("-want +got\n%s", d)
 			}
@@ -134,7 +134,7 @@ func TestPairedRatio(t *testing.T) {
 	}
 }
 
-// TestPairedRatioRobust: one ruined repeat must have little effect on the estimate.
+// TestPairedRatioRobust checks that one disturbed repeat has little effect on the estimate.
 func TestPairedRatioRobust(t *testing.T) {
 	r, err := PairedRatio(pairs(1.1, 1.12, 1.09, 1.11, 1.1, 1.13, 1.08, 1.1, 1.11, 40))
 	if err != nil {
@@ -145,11 +145,12 @@ func TestPairedRatioRobust(t *testing.T) {
 	}
 }
 
-// TestPairedRatioCoverage: the interval must cover the true ratio about as often as stated,
-// without being too wide: for normal noise its mean width stays near the t interval's.
+// TestPairedRatioCoverage checks that intervals contain the true ratio about as often as stated.
+// They must not be too wide either: for normal noise, the mean width must be close to that of the t
+// interval.
 func TestPairedRatioCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	// With 6 pairs the interval is the whole range of the Walsh averages, 96.9 %.
+	// With 6 pairs the interval is the whole range of the Walsh averages, which is a 96.9 % interval.
 	for n, wider := range map[int]float64{3: 1.15, 6: 1.3, 10: 1.15, 20: 1.15} {
 		const trials, sigma = 2000, 0.3
 		covered, below, width := 0, 0, 0.0
@@ -170,7 +171,7 @@ func TestPairedRatioCoverage(t *testing.T) {
 			}
 			width += math.Log(r.High / r.Low)
 		}
-		// 4 standard errors of a binomial share of 0.95 at 2000 trials are 0.02.
+		// For a share of 0.95 in 2000 trials, 4 standard errors are 0.02.
 		if c := float64(covered) / trials; c < 0.93 {
 			t.Errorf("n=%d: two-sided interval covers %.3f, want at least 0.93", n, c)
 		}

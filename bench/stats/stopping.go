@@ -9,30 +9,30 @@ import (
 	"strings"
 )
 
-// A Rule says when enough rounds have been measured. A round is one repeat of every variant, so
-// that pairs stay whole.
+// A Rule says when enough rounds were measured. A round is one repeat of every variant, so each
+// repeat has its partner for a ratio.
 //
-// It is the sequential procedure of fixed width of Chow and Robbins (1965, Annals of
-// Mathematical Statistics 36): stop at the first round after which the intervals are narrow
-// enough. This favours stopping when the spread happens to look small, so the interval covers
-// less often than stated. Starr (1966, same journal 37) computed the loss for normal data, and
-// TestStoppingCoverage simulates it. With Min of MinRounds or more, intervals stated as 95 %
-// cover at least 92 %; more rounds reduce the loss. Decide uses the estimate only to compute
-// the width: a rule that stopped on the estimate itself would be biased.
+// It is the sequential procedure of fixed width of Chow and Robbins (1965, Annals of Mathematical
+// Statistics 36): stop after the first round in which all intervals are narrow enough. So the run
+// tends to stop when the spread looks small by chance, and the interval contains the true value
+// less often than stated. Starr (1966, same journal 37) computed how much less for normal data, and
+// TestStoppingCoverage simulates it. If Min is MinRounds or more, intervals stated as 95 % contain
+// the true value in at least 92 % of cases; more rounds reduce the loss. Decide uses the estimate
+// only to compute the relative width. A rule that depends on the estimate itself would be biased.
 type Rule struct {
-	Min   int     `json:"min"`   // rounds before the first look, at least MinRounds
-	Max   int     `json:"max"`   // rounds at most
-	Width float64 `json:"width"` // largest width of every interval, as a share of its estimate, more than 0
+	Min   int     `json:"min"`   // rounds before the first decision, at least MinRounds
+	Max   int     `json:"max"`   // largest number of rounds
+	Width float64 `json:"width"` // largest width of every interval, as a share of its estimate; more than 0
 }
 
-// MinRounds is the smallest Rule.Min.
+// MinRounds is the smallest value that Rule.Min may have.
 const MinRounds = 8
 
-// Watched is an interval that must become narrow.
+// Watched is an interval that must become narrow before the run may stop.
 type Watched struct {
 	Name                string
 	Low, Estimate, High float64
-	// Missing is why there is no interval yet, "" when there is one.
+	// Missing is the reason why there is no interval yet; "" if there is one.
 	Missing string
 }
 
@@ -44,17 +44,17 @@ func (w Watched) width() float64 {
 	return (w.High - w.Low) / w.Estimate
 }
 
-// A Decision is a Rule's answer after a round.
+// A Decision says whether to stop after a round.
 type Decision struct {
 	Stop bool `json:"stop"`
-	// Met says whether all intervals are as narrow as asked for.
+	// Met says whether all intervals are at most as wide as Rule.Width.
 	Met bool `json:"met"`
-	// Rounds is the expected total, at most the rule's Max.
+	// Rounds is how many rounds are expected in all, at most the rule's Max.
 	Rounds int    `json:"rounds"`
 	Reason string `json:"reason"`
 }
 
-// Check returns the errors of the rule.
+// Check returns the errors in the rule.
 func (r Rule) Check() error {
 	var errs []error
 	if r.Min < MinRounds {
@@ -69,8 +69,7 @@ func (r Rule) Check() error {
 	return errors.Join(errs...)
 }
 
-// Decide says whether to stop after the given number of rounds. If nothing is watched, all Max
-// rounds are measured.
+// Decide says whether to stop after rounds rounds. If watched is empty, it stops after Max rounds.
 func (r Rule) Decide(rounds int, watched []Watched) Decision {
 	worst, wide := -1, 0
 	for i, w := range watched {
@@ -95,7 +94,7 @@ func (r Rule) Decide(rounds int, watched []Watched) Decision {
 		if w.Missing == "" {
 			why = fmt.Sprintf("the interval of %s is %.0f %% of its value wide, want %.0f %%", w.Name, 100*w.width(),
 				100*r.Width)
-			// Widths shrink with the square root of the number of rounds.
+			// A width shrinks with the square root of the number of rounds.
 			ratio := w.width() / r.Width
 			d.Rounds = max(r.Min, int(min(math.Ceil(float64(rounds)*ratio*ratio), float64(r.Max))))
 		}

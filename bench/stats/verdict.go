@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Verdict says what the measurement allows one to claim about a goal.
+// Verdict says what the measurement shows about a goal.
 type Verdict string
 
 // The three verdicts.
@@ -24,22 +24,22 @@ type Judgement struct {
 	Reason  string  `json:"reason"`
 }
 
-// A Floor is how far two repeats of the same variant differ (A/A): the noise of the host
+// A Floor says how much two repeats of the same variant differ (A/A). This is the noise of the host
 // itself.
 type Floor struct {
-	N         int     `json:"n"`         // disjoint neighbouring pairs
-	SpreadLog float64 `json:"spreadLog"` // standard deviation of the log ratio of a pair
-	// Detectable is the smallest ratio above 1 that ForPairs variant/base pairs could tell from
-	// 1 if the host's noise were the only noise.
+	N         int     `json:"n"`         // number of pairs of neighbouring repeats; no repeat is in two pairs
+	SpreadLog float64 `json:"spreadLog"` // standard deviation of the pairs' log ratios
+	// Detectable is the smallest ratio above 1 that ForPairs pairs of variant and base can tell from
+	// 1, if there is no noise but the host's.
 	Detectable float64 `json:"detectable"`
 	ForPairs   int     `json:"forPairs"`
 }
 
-// NoiseFloor computes the A/A floor from one percentile of successive repeats of the same
-// variant (ns, in the order measured), for a comparison of the given number of pairs.
-// Neighbours 0-1, 2-3, ... form disjoint pairs; a last odd one is left out. The mean difference
-// of an A/A pair is zero by construction, so the spread is the root mean square of the log
-// ratios. It needs four repeats.
+// NoiseFloor computes the A/A floor from one percentile of successive repeats of the same variant
+// (in ns, in the order measured). It is for a comparison of the given number of pairs. Repeats 0
+// and 1, 2 and 3, ... form pairs; a last repeat without a partner is left out. The true mean
+// difference of such a pair is zero, so the spread is the root mean square of the log ratios.
+// NoiseFloor needs four repeats.
 func NoiseFloor(repeats []int64, pairs int) (Floor, error) {
 	n := len(repeats) / 2
 	if n < 2 || pairs < 2 {
@@ -62,12 +62,12 @@ func NoiseFloor(repeats []int64, pairs int) (Floor, error) {
 	}, nil
 }
 
-// Judge compares a ratio with a goal it should not exceed.
+// Judge compares a ratio with a goal that the ratio should not exceed.
 //
-// The goal is met when the one-sided upper 95 % bound is at most the goal, and missed when the
-// lower end of the two-sided interval is above it. In between, the verdict is too noisy. It is
-// also too noisy when the host alone (floor, may be nil) moves by as much as the goal allows:
-// the result would then not be caused by the lane.
+// The goal is met if the one-sided upper 95 % bound is at most the goal. It is missed if the lower
+// end of the two-sided interval is above the goal. Between the two, the verdict is too noisy. It is
+// also too noisy if the host alone (floor, may be nil) makes repeats differ by as much as the goal
+// allows: then the lane need not be the cause of the result.
 func Judge(r Ratio, goal float64, floor *Floor) Judgement {
 	j := Judgement{Goal: goal}
 	switch {
@@ -92,8 +92,8 @@ func Judge(r Ratio, goal float64, floor *Floor) Judgement {
 	return j
 }
 
-// JudgeAtLeast compares a ratio with a goal it should not fall below: the
-// mirror image of Judge.
+// JudgeAtLeast compares a ratio with a goal that the ratio should reach or exceed. It is like
+// Judge, with the bounds reversed.
 func JudgeAtLeast(r Ratio, goal float64) Judgement {
 	j := Judgement{Goal: goal}
 	switch {

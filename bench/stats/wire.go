@@ -14,24 +14,25 @@ import (
 	"sync"
 )
 
-// HdrHistogram's V2 compressed form, which all its libraries read: base64 of
+// This file reads and writes HdrHistogram's V2 compressed form, which all its libraries read. It is
+// the base64 text of
 //
 //	0x1c849314, number of bytes that follow, and these deflated (zlib):
 //	0x1c849313, number of bytes of counts, 0, significant digits (32 bits each),
 //	lowest and highest value (64 bits each), 1.0 (a double), counts
 //
-// in big endian. Counts are those of the buckets from the first to the last that is not empty.
-// Each is a zigzag LEB128 number of at most 9 bytes. A run of empty buckets is minus their
-// number.
+// in big endian. There is a count for each bucket, from the first to the last that is not empty.
+// Each count is a zigzag LEB128 number of at most 9 bytes. A run of n empty buckets is the number
+// -n.
 //
-// Package hdr also reads and writes it, but with 28,000 buckets for each histogram and a new
-// 800 KB deflater for each: more than a second for a series of 300 windows. Here a window is
-// its occupied buckets.
+// Package hdr can read and write this form, too. But for each histogram it needs 28,000 buckets and
+// a new deflater of 800 KB: more than a second for a series of 300 windows. This file handles only
+// the occupied buckets.
 const (
 	cookie           = 0x1c849313
 	compressedCookie = 0x1c849314
 	headBytes        = 40
-	// maxCounts limits what is inflated from a file: all buckets occupied.
+	// maxCounts limits how many bytes are inflated: as many as a histogram without empty buckets has.
 	maxCounts = buckets * 9
 )
 
@@ -41,20 +42,21 @@ var (
 	errCounts   = errors.New("damaged counts")
 )
 
-// A deflater takes 800 KB and an inflater 40 KB, so the pools reuse them.
+// The pools keep deflaters and inflaters, because a deflater takes 800 KB and an inflater 40 KB.
 var (
 	writers = sync.Pool{New: func() any { return new(hdrWriter) }}
 	readers = sync.Pool{New: func() any { return new(hdrReader) }}
 )
 
-// An hdrWriter writes histograms one after the other.
+// An hdrWriter writes one histogram after the other.
 type hdrWriter struct {
 	counts, out []byte
 	deflated    bytes.Buffer
 	z           *zlib.Writer
 }
 
-// encode appends the base64 text of a histogram to b. next yields its buckets in rising order.
+// encode appends the base64 text of a histogram to b. next iterates over the buckets in rising
+// order.
 func (w *hdrWriter) encode(b []byte, next func(yield func(bucket int, count int64) bool)) ([]byte, error) {
 	w.counts = append(w.counts[:0], make([]byte, headBytes)...)
 	at := 0
@@ -78,9 +80,9 @@ func (w *hdrWriter) encode(b []byte, next func(yield func(bucket int, count int6
 
 	w.deflated.Reset()
 	if w.z == nil {
-		// The fastest level is within 10 % of the smallest size: counts are small numbers that
-		// do not repeat.
-		w.z, _ = zlib.NewWriterLevel(&w.deflated, zlib.BestSpeed) // a valid level
+		// The fastest level makes texts at most 10 % larger than the best level: counts are small numbers
+		// that do not repeat.
+		w.z, _ = zlib.NewWriterLevel(&w.deflated, zlib.BestSpeed) // no error: the level is valid
 	} else {
 		w.z.Reset(&w.deflated)
 	}
@@ -96,7 +98,7 @@ func (w *hdrWriter) encode(b []byte, next func(yield func(bucket int, count int6
 	return base64.StdEncoding.AppendEncode(b, w.out), nil
 }
 
-// An hdrReader reads histograms one after the other.
+// An hdrReader reads one histogram after the other.
 type hdrReader struct {
 	in, counts []byte
 	cells      []uint16
@@ -104,7 +106,7 @@ type hdrReader struct {
 	z          io.ReadCloser
 }
 
-// decoded returns the occupied buckets of a histogram. They are valid until the next read.
+// decoded returns the occupied buckets of a histogram. They are valid until the next call.
 func (r *hdrReader) decoded(text []byte) (cells []uint16, counts []int64, err error) {
 	r.cells, r.numbers = r.cells[:0], r.numbers[:0]
 	err = r.decode(text, func(bucket int, count int64) {
@@ -113,13 +115,14 @@ func (r *hdrReader) decoded(text []byte) (cells []uint16, counts []int64, err er
 	return r.cells, r.numbers, err
 }
 
-// decode calls add for every occupied bucket of a histogram in rising order. errGeometry says
-// that its buckets differ from ours; add was then not called.
+// decode calls add for every occupied bucket of a histogram in rising order. If the histogram has
+// other buckets than ours, it returns errGeometry and does not call add.
 func (r *hdrReader) decode(text []byte, add func(bucket int, count int64)) (err error) {
 	if r.in, err = base64.StdEncoding.AppendDecode(r.in[:0], text); err != nil {
 		return err
 	}
-	// The low bits of cookies are the size of a count, which does not matter.
+	// The comparison ignores some low bits of the cookies: they are the size of a count, which does
+	// not matter.
 	if len(r.in) < 8 || binary.BigEndian.Uint32(r.in)&^0xf0 != compressedCookie&^0xf0 ||
 		int(binary.BigEndian.Uint32(r.in[4:])) > len(r.in)-8 {
 		return errNotHDR
@@ -152,7 +155,7 @@ func (r *hdrReader) decode(text []byte, add func(bucket int, count int64)) (err 
 	if _, err := io.ReadFull(r.z, r.counts[:size]); err != nil {
 		return errCounts
 	}
-	// zlib checks the checksum when the end is read.
+	// Read to the end, because zlib checks the checksum only there.
 	if _, err := io.ReadFull(r.z, head[:1]); err != io.EOF {
 		return errCounts
 	}
@@ -189,7 +192,7 @@ func readCounts(b []byte, add func(bucket int, count int64)) error {
 	return nil
 }
 
-// appendZigzag appends v as LEB128 of at most nine bytes. The ninth byte uses all eight bits
+// appendZigzag appends v as zigzag LEB128 of at most nine bytes. The ninth byte has eight bits of v
 // (ZigZagEncoding of HdrHistogram).
 func appendZigzag(b []byte, v int64) []byte {
 	u := uint64(v)<<1 ^ uint64(v>>63)
@@ -203,7 +206,8 @@ func appendZigzag(b []byte, v int64) []byte {
 	return append(b, byte(u))
 }
 
-// zigzag reads what appendZigzag wrote and returns its length, 0 if it is truncated.
+// zigzag reads a number that appendZigzag wrote, and returns its length. The length is 0 if b is
+// truncated.
 func zigzag(b []byte) (v int64, n int) {
 	u := uint64(0)
 	for i, c := range b {

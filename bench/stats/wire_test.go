@@ -13,7 +13,7 @@ import (
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// many returns histograms of all kinds, by name.
+// many returns histograms of many kinds, by name.
 func many() map[string]*Histogram {
 	rng := rand.New(rand.NewPCG(5, 6))
 	hs := map[string]*Histogram{
@@ -33,7 +33,7 @@ func many() map[string]*Histogram {
 	return hs
 }
 
-// library returns package hdr's histogram of the same values.
+// library returns package hdr's histogram of the values of h.
 func library(h *Histogram) *hdr.Histogram {
 	l := hdr.New(lowest, highest, digits)
 	for b, n := range h.occupied {
@@ -43,13 +43,13 @@ func library(h *Histogram) *hdr.Histogram {
 	return l
 }
 
-// same reports whether two histograms have the same buckets, in any form.
+// same reports whether two histograms have the same counts in the same buckets.
 func same(a, b *Histogram) bool {
 	return a.Count() == b.Count() && maps.Equal(maps.Collect(a.occupied), maps.Collect(b.occupied))
 }
 
-// TestWireAgainstLibrary: Package hdr reads what encode writes and vice versa, and the summary
-// is right.
+// TestWireAgainstLibrary checks that package hdr can read what encode writes, and the reverse. The
+// summary must be right too.
 func TestWireAgainstLibrary(t *testing.T) {
 	for name, h := range many() {
 		want := library(h)
@@ -83,7 +83,7 @@ func TestWireAgainstLibrary(t *testing.T) {
 	}
 }
 
-// TestOtherRanges: a histogram with another range is read into our buckets.
+// TestOtherRanges checks that a histogram with another range is read into our buckets.
 func TestOtherRanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		highest, value, want, clamped int64
@@ -169,7 +169,8 @@ func FuzzCounts(f *testing.F) {
 	})
 }
 
-// FuzzDecode: if decode reads a histogram, package hdr reads it too, with the same result.
+// FuzzDecode checks that package hdr can read every histogram that decode can, with the same
+// result.
 func FuzzDecode(f *testing.F) {
 	for _, h := range many() {
 		text, err := h.encode()

@@ -12,39 +12,39 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Process is the distribution of the intended arrivals.
+// Process says how the gaps between intended sends are distributed.
 type Process string
 
-// The two processes.
+// Values of Process.
 const (
 	Constant Process = "constant"
 	Poisson  Process = "poisson"
 )
 
 const (
-	// gapTolerance is the largest distance between the distributions of actual and intended
-	// gaps that does not matter: with millions of gaps any real generator differs
-	// significantly.
+	// gapTolerance is the largest distance between the distributions of actual and intended gaps that
+	// is accepted. A significance test alone would not do: with millions of gaps, every real generator
+	// differs significantly.
 	gapTolerance = 0.05
-	// jitter is how far a gap of the constant process may be off, as a share.
+	// jitter is the largest accepted error of a gap in the constant process, as a share.
 	jitter = 0.1
 )
 
-// Gaps compares the actual times between sends (ns) with the intended process of the given rate
+// Gaps compares the actual times between sends (ns) with the intended process at the given rate
 // (per second).
 //
-// Poisson: the one-sample Kolmogorov-Smirnov distance to the exponential distribution.
-// Constant: the share of gaps that are off by more than a tenth.
+// For Poisson, it uses the one-sample Kolmogorov-Smirnov distance to the exponential distribution.
+// For Constant, it uses the share of gaps that are wrong by more than jitter.
 func Gaps(p Process, rate float64, gaps *stats.Histogram) []Warning {
 	n := float64(gaps.Count())
 	if n < 100 {
-		return nil // P(D > 0.05) is not yet small
+		return nil // with few gaps, a distance above 0.05 is not yet improbable
 	}
 	mean := 1e9 / rate
 	seen, distance, off := 0.0, 0.0, 0.0
 	gaps.Buckets(func(low, high, count int64) bool {
-		// Both distributions are known at the ends of a bucket. Between two occupied buckets,
-		// the largest distance is at the ends, too.
+		// Both distributions are known at the ends of a bucket. Between two occupied buckets, the
+		// distance is largest at the ends.
 		f := func(x int64) float64 { return 1 - math.Exp(-float64(x)/mean) }
 		distance = max(distance, math.Abs(f(low)-seen/n))
 		seen += float64(count)
@@ -66,7 +66,7 @@ func Gaps(p Process, rate float64, gaps *stats.Histogram) []Warning {
 		}
 		return nil
 	}
-	// 1.63/√n: Kolmogorov's 1 % critical value.
+	// 1.63/√n is Kolmogorov's critical value at 1 %.
 	if critical := 1.63 / math.Sqrt(n); distance > max(gapTolerance, critical) {
 		return []Warning{{
 			Check: "off-schedule",
@@ -79,14 +79,14 @@ func Gaps(p Process, rate float64, gaps *stats.Histogram) []Warning {
 	return nil
 }
 
-// dispersionTolerance is how far the index of dispersion may be from the
-// process's own before it matters.
+// dispersionTolerance is the largest accepted difference between the measured index of dispersion
+// and the process's own.
 const dispersionTolerance = 0.1
 
-// Dispersion compares the numbers of requests sent in equal windows with the intended process.
-// Their variance divided by their mean is 1 for Poisson, and close to 0 for constant arrivals.
-// Bursts after pauses make it larger, for any gaps within a burst (Cox and Lewis, The
-// Statistical Analysis of Series of Events, 1966, chapter 6).
+// Dispersion compares the numbers of requests sent in equal windows with the intended process. The
+// index of dispersion is the variance of these numbers divided by their mean: 1 for Poisson, close
+// to 0 for constant arrivals. Bursts after pauses make it larger, even if the gaps within a burst
+// look right (Cox and Lewis, The Statistical Analysis of Series of Events, 1966, chapter 6).
 func Dispersion(p Process, sent []int64) []Warning {
 	if len(sent) < 10 {
 		return nil
@@ -100,12 +100,11 @@ func Dispersion(p Process, sent []int64) []Warning {
 		return nil
 	}
 	index := variance / mean
-	// With a constant process, the number per window varies by 1 if windows do not hold a whole
-	// number of gaps.
+	// In a constant process, the numbers differ by 1 if a window does not have a whole number of gaps.
 	low, high := 0.0, dispersionTolerance+1/mean
 	if p == Poisson {
 		df := float64(len(x) - 1)
-		chi := distuv.ChiSquared{K: df} // of (n-1)·index
+		chi := distuv.ChiSquared{K: df} // distribution of (n-1) times the index
 		low = min(1-dispersionTolerance, chi.Quantile(0.0005)/df)
 		high = max(1+dispersionTolerance, chi.Quantile(0.9995)/df)
 	}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check compares a measurement with what must be true of any correct one. It checks
-// Little's law, that the client has spare processor time, that the server's counters match what
-// was sent, that the host is quieter than the effect, and that requests were sent when they
-// were due.
+// Package check compares a measurement with facts that are true of any correct measurement:
+// Little's law holds. The client has spare processor time. The server's counters match what was
+// sent. The host is quieter than the effect. Requests were sent when they were due.
 //
-// A check returns a warning with its numbers, which is shown with the result. It corrects and
-// withholds nothing, and no warning is no proof. Checks are pure: no clock, no files.
+// A check returns a warning with its numbers, which is shown with the result. It does not correct
+// or hide anything. No warning does not prove that the measurement is right. Checks are pure: no
+// clock, no files.
 package check
 
 import (
@@ -38,13 +38,13 @@ func ns(v float64) string {
 	return d.String()
 }
 
-// littleTolerance is how far rate times latency may be from the number in flight. It covers the
-// ramps at both ends of a window and HDR's 0.1 %.
+// littleTolerance is the largest accepted difference between rate × latency and the number in
+// flight, as a share. It covers the ends of a window, where load starts and stops, and HDR's 0.1 %.
 const littleTolerance = 0.05
 
-// Little checks a closed loop by Little's law (1961, Operations Research 9): the number of
-// requests in flight is the rate (per second) times the mean latency (ns). It does not apply to
-// open loops.
+// Little checks a closed loop by Little's law (1961, Operations Research 9). By this law, the
+// number of requests in flight is the rate (per second) times the mean latency (given in ns).
+// Callers must not use it for open loops.
 func Little(inFlight, rate, meanLatency float64) []Warning {
 	product := rate * meanLatency / 1e9
 	off := product/inFlight - 1
@@ -67,14 +67,14 @@ func Little(inFlight, rate, meanLatency float64) []Warning {
 
 // Client is what a generator reports about itself.
 type Client struct {
-	// Own is the generator's part of the latency: how long after its due time its thread
-	// noticed each request.
+	// Own is the generator's own part of the latency: the time from when a request was due until the
+	// generator's thread noticed it.
 	Own *stats.Histogram
-	// Latency is that of the same requests.
+	// Latency is the latency of the same requests.
 	Latency *stats.Histogram
-	// CPUTime is the processor time that its thread used in Duration, ns.
+	// CPUTime is the processor time, in ns, that the generator's thread used in Duration.
 	CPUTime, Duration int64
-	// Spins says that the generator polls: then CPUTime means nothing.
+	// Spins says that the generator polls. Then CPUTime does not show whether it is overloaded.
 	Spins bool
 }
 
@@ -83,7 +83,7 @@ const (
 	cpuShare = 0.9 // share of its processor that a generator may use
 )
 
-// Saturated warns where the client rather than the server determines the result.
+// Saturated warns if the client, not the server, determines the result.
 func Saturated(c Client) (warnings []Warning) {
 	for _, p := range []float64{50, 99, 99.9, 99.99, 99.999} {
 		own, err := stats.Percentile(c.Own, p)
@@ -112,15 +112,15 @@ func Saturated(c Client) (warnings []Warning) {
 	return warnings
 }
 
-// A Count is something that both ends count: gets, sets, hits, keys, bytes.
+// A Count is a quantity that client and server both count: gets, sets, hits, keys, bytes.
 type Count struct {
 	Name   string
 	Sent   int64 // as counted by the client
 	Served int64 // as counted by the server, over the same requests
 }
 
-// Counters names the counts for which server and client differ by more than tolerance, a share
-// of the client's count; with 0 they must be equal.
+// Counters returns a warning for each count in which server and client differ by more than
+// tolerance. tolerance is a share of the client's count; if it is 0, they must be equal.
 func Counters(counts []Count, tolerance float64) (warnings []Warning) {
 	for _, c := range counts {
 		off := math.Abs(float64(c.Served - c.Sent))

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
-// want compares warnings with parts of their texts, in order.
+// want checks that each warning contains the text at the same place in pieces.
 func want(t *testing.T, name string, got []Warning, pieces ...string) {
 	t.Helper()
 	if len(got) != len(pieces) {
@@ -32,7 +32,7 @@ func want(t *testing.T, name string, got []Warning, pieces ...string) {
 func TestLittle(t *testing.T) {
 	want(t, "right", Little(64, 12_800, 5e6))
 	want(t, "4 % off", Little(64, 12_800, 5.2e6))
-	// The Aerospike paper: 2556 in flight, 15.3 M/s, 190.8 µs; and 8.6 M/s, 234.9 µs.
+	// Numbers of the Aerospike paper: 2556 in flight, 15.3 M/s at 190.8 µs, and 8.6 M/s at 234.9 µs.
 	want(t, "on", Little(2556, 15.3e6, 190_800), "Little's law: 15300000 requests/s × 190.8µs mean latency are "+
 		"2919.2 in flight, but 2556.0 were (+14 %): latency includes")
 	want(t, "off", Little(2556, 8.6e6, 234_949),
@@ -42,7 +42,7 @@ func TestLittle(t *testing.T) {
 func TestSaturated(t *testing.T) {
 	latency := statstest.Filled(100_000, func(i int) int64 { return 100e3 + int64(i) })
 	quick := statstest.Equal(100_000, 2e3)
-	// Half a millisecond late once in 500.
+	// One request in 500 is late by half a millisecond.
 	late := statstest.Filled(100_000, func(i int) int64 {
 		if i%500 == 0 {
 			return 500e3
@@ -65,7 +65,7 @@ func TestCounters(t *testing.T) {
 	equal := []Count{{"gets", 1000, 1000}, {"sets", 0, 0}}
 	want(t, "equal", Counters(equal, 0))
 	want(t, "within", Counters([]Count{{"bytes", 1000, 1001}}, 0.01))
-	// rpc-perf 3.2.0 was asked for 4:1 and sent 1:1.
+	// rpc-perf 3.2.0 was told to send 4:1 and sent 1:1.
 	want(t, "other mix", Counters([]Count{{"gets", 8000, 5003}, {"sets", 2000, 4997}, {"hits", 8000, 8000},
 		{"keys", 0, 7}}, 0.01),
 		"gets: the client counted 8000, the server 5003 (-37 %)",
@@ -88,7 +88,8 @@ func TestHostNoise(t *testing.T) {
 	want(t, "no wake-ups", HostNoise(Host{CPUs: []CPU{{}}}, 99, 10e6))
 }
 
-// gapsOf returns the gaps of sends at the given rate, each delayed by late().
+// gapsOf returns the gaps between n sends. gap returns the intended gaps, late the delay of each
+// send.
 func gapsOf(n int, gap func() float64, late func(i int) float64) *stats.Histogram {
 	h := stats.NewHistogram()
 	due, last := 0.0, 0.0
@@ -107,7 +108,7 @@ func TestGaps(t *testing.T) {
 	poisson := func() float64 { return rng.ExpFloat64() * mean }
 	constant := func() float64 { return mean }
 	punctual := func(int) float64 { return rng.Float64() * 2e3 }
-	// Every 50 ms the generator sleeps for 20: bursts.
+	// The generator sleeps for 20 ms in every 50 ms. Then it sends a burst.
 	pausing := func(i int) float64 {
 		if i%500 < 200 {
 			return float64(200-i%500) * mean
@@ -128,7 +129,7 @@ func TestGaps(t *testing.T) {
 	want(t, "too few", Gaps(Poisson, rate, gapsOf(50, constant, punctual)))
 }
 
-// TestGapsOfPoisson: a true Poisson process must pass with any number of gaps.
+// TestGapsOfPoisson checks that a true Poisson process gets no warning, with any number of gaps.
 func TestGapsOfPoisson(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	bad := 0
@@ -143,8 +144,8 @@ func TestGapsOfPoisson(t *testing.T) {
 
 func TestDispersion(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
-	// counts are those of a Poisson process in n windows; bunched: pairs of windows fall into
-	// one.
+	// counts returns the numbers of a Poisson process in n windows. If bunched, all requests of two
+	// windows are sent in one of them.
 	counts := func(n int, mean float64, bunched bool) (list []int64) {
 		for i := range n {
 			k, sum := int64(-1), 0.0

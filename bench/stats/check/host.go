@@ -9,19 +9,19 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// CPU is how a processor treated threads that only slept and woke up (package hiccup).
+// CPU says how a processor treated threads that only slept and woke up (package hiccup).
 type CPU struct {
 	CPU                int
 	Late               *stats.Histogram
-	Steal, Busy, Total int64 // ns; Busy while no process of the experiment ran
+	Steal, Busy, Total int64 // in ns; Busy was measured while no process of the experiment ran
 }
 
-// Host is what else the machine did.
+// Host says what else happened on the machine.
 type Host struct {
 	CPUs []CPU
 	// Autogroup is kernel.sched_autogroup_enabled: "on", "off" or "absent".
 	Autogroup string
-	// Others are names of the processes that used most of Busy.
+	// Others are the names of the processes that used most of Busy.
 	Others []string
 }
 
@@ -30,8 +30,8 @@ const (
 	busyShare  = 0.1  // share of a processor that other processes may use
 )
 
-// HostNoise compares the host's own noise with an effect: the difference of percentile p
-// between two variants, ns. If a sleeping thread wakes that late, the host may cause the
+// HostNoise compares the host's own noise with an effect, the difference of percentile p between
+// two variants, in ns. If a sleeping thread wakes up that late, the host may be the cause of the
 // effect.
 func HostNoise(h Host, p float64, effect int64) (warnings []Warning) {
 	var stolen, busy []string
@@ -39,7 +39,7 @@ func HostNoise(h Host, p float64, effect int64) (warnings []Warning) {
 	for _, c := range h.CPUs {
 		floor, err := stats.Percentile(c.Late, p)
 		what := fmt.Sprintf("P%v", p)
-		if err != nil { // too few wake-ups: use the worst one
+		if err != nil { // too few wake-ups for the percentile: use the latest
 			floor, what = c.Late.Max(), "at worst"
 		}
 		if floor > 0 && floor >= effect {
@@ -78,7 +78,7 @@ func HostNoise(h Host, p float64, effect int64) (warnings []Warning) {
 		warnings = append(warnings, Warning{Check: "other-load", Text: text,
 			Values: map[string]float64{"share": most["busy"]}})
 		if h.Autogroup == "on" {
-			// sched(7): with autogroup, nice values act only within a session.
+			// sched(7): with autogroup, nice values have an effect only within a session.
 			warnings = append(warnings, Warning{
 				Check: "autogroup",
 				Text: "sched_autogroup is on: the scheduler divides processors equally between sessions, independent " +

@@ -13,7 +13,8 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// alike returns windows of 1000 answers: slow answers in each take 10 ms, the others 1 ms.
+// alike returns windows of 1000 answers. In each window, slow answers take 10 ms and all others 1
+// ms.
 func alike(windows, slow int) *stats.Sample {
 	r := stats.NewRecorder(stats.DefaultWindow, windows)
 	for w := range windows {
@@ -46,7 +47,7 @@ func TestServersOf(t *testing.T) {
 }
 
 func TestServers(t *testing.T) {
-	// 1000 of 100000 are slow; the binomial interval is 0.939 to 1.064 %.
+	// 1000 of 100000 answers are slow; the binomial interval is 0.939 to 1.064 %.
 	a, err := Servers(alike(100, 10), 2e6, 0.5)
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +71,8 @@ func TestServersRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 3.7 of 100000 may be beyond: ln 0.5 / ln(1 - 3.7e-5) = 18700, less a little
-	// for a hundred windows.
+	// Up to 3.7 of 100000 answers may be slower: ln 0.5 / ln(1 - 3.7e-5) = 18700. A hundred windows
+	// make it slightly less.
 	if a.Servers != 0 || a.Low < 17_000 || a.Low > 19_000 || a.High != Most {
 		t.Errorf("got %+v", a)
 	}
@@ -92,7 +93,7 @@ func TestServersRefuses(t *testing.T) {
 
 func TestTime(t *testing.T) {
 	s := alike(100, 10)
-	// 60 servers: P98.85 of one; 100: P99.31.
+	// 60 servers need P98.85 of one server, 100 servers P99.31.
 	if e, err := Time(s, 60, 0.5); err != nil || e.Value < 999e3 || e.Value > 1001e3 {
 		t.Errorf("60 servers: %+v, %v", e, err)
 	}
@@ -114,7 +115,7 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 0.99: 68, 0.999: 692.
+	// A share of 0.99 allows 68 servers, 0.999 allows 692.
 	for i, want := range []string{stats.Same, "×10.2", stats.Same} {
 		if rows[i].Text != want {
 			t.Errorf("row %d: %q, want %q (%v and %v)", i, rows[i].Text, want, rows[i].Without, rows[i].With)
@@ -124,7 +125,7 @@ func TestCompare(t *testing.T) {
 	if err != nil || rows[0].Text != stats.Same {
 		t.Errorf("a variant with itself: %+v, %v", rows, err)
 	}
-	// 990 of 1000 answers are too late: not even one server can be asked.
+	// If 990 of 1000 answers are too late, not even one server can be asked.
 	for want, c := range map[string][2]int{"where the base has 68": {10, 990}, "where the base has none": {990, 10},
 		stats.Same: {990, 990}} {
 		rows, err := Compare(alike(100, c[0]), alike(100, c[1]), []int64{2e6}, 0.5)
@@ -132,7 +133,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%d and %d late: %+v, %v; want %q", c[0], c[1], rows, err, want)
 		}
 	}
-	// In the other sample no answer is too late: only a lower bound of its number of servers is
+	// In one of the samples no answer is too late. So only a lower bound of its number of servers is
 	// known.
 	for want, c := range map[string][2]int{"at least ×": {10, 0}, "at most ×": {0, 10},
 		"where the base has at least ": {0, 990}, "where the base has none": {990, 0}, stats.Same: {0, 0}} {
@@ -147,11 +148,11 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCoverage: the interval must be wider for answers in runs, so that it still covers the
-// true number of servers.
+// TestCoverage checks answers that are slow in runs. The interval must be wide enough to contain
+// the true number of servers.
 func TestCoverage(t *testing.T) {
-	// A bad spell begins at one answer in 20,000 and ends at one in 50. Half of its answers
-	// take 20 ms, the others 1 ms.
+	// A slow spell begins at one answer in 20,000 and ends at one answer in 50. During it, half of the
+	// answers take 20 ms, all others 1 ms.
 	const begin, end, p, trials = 1.0 / 20_000, 1.0 / 50, 0.9, 100
 	slow := begin / (begin + end) / 2
 	truth := servers(1-slow, p)

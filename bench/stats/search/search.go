@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package search finds the highest rate that a server sustains within a goal: a percentile of
-// latency below a limit, and an achieved rate that is not far below the requested one.
+// Package search finds the highest rate that a server sustains within a goal. The goal is a
+// percentile of latency below a limit, an achieved rate that is close to the requested one, or
+// both.
 //
-// It does not trust one lucky window. It measures each rate in windows until the windows within
-// the goal lead by three, or those beyond it do. It then tests the rate found with fresh
-// windows, because the windows that selected it are biased towards it. It also measures 10, 50
-// and 90 % of that rate, to check that lower rates are better. It is pure: time passes only in
-// the given Measure function, and the number of calls is bounded.
+// It does not trust one lucky window. It measures each rate until three more windows meet the goal
+// than miss it, or the reverse. Then it tests the rate that it found in fresh windows, because the
+// windows that selected the rate are biased. It also measures 10, 50 and 90 % of this rate, to
+// check that lower rates are better. It is pure: only the given Measure function takes time, and it
+// is called a limited number of times.
 package search
 
 import (
@@ -21,53 +22,53 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Outcome is that of one window.
+// Outcome is what one window measured.
 type Outcome struct {
 	Achieved float64 // answered requests per second
-	// Latency of all requests of the window; not used without a Goal.Limit.
+	// Latency has all requests of the window. It is not used without a Goal.Limit.
 	Latency *stats.Series
 }
 
-// Measure loads the server at a rate (requests per second) for one window. Windows must be long
-// enough for Goal.Percentile, also at the lowest rate.
+// Measure loads the server with rate requests per second for one window. Even at the lowest rate, a
+// window must be long enough for Goal.Percentile.
 type Measure func(ctx context.Context, rate float64) (Outcome, error)
 
-// Goal is what a rate must meet.
+// Goal is what the windows at a rate must meet.
 type Goal struct {
-	Percentile float64 `json:"p"`       // 0 to 100, exclusive
-	Limit      int64   `json:"limitNs"` // limit of that percentile, 0: none
-	// Achieved is the least share of the requested rate that must be answered,
-	// 0 for 0.95: the papers' rule of 5 %.
+	Percentile float64 `json:"p"`       // more than 0, less than 100
+	Limit      int64   `json:"limitNs"` // limit of the percentile; 0: none
+	// Achieved is the least share of the requested rate that must be answered. 0 means 0.95: the
+	// papers' rule of 5 %.
 	Achieved float64 `json:"achieved"`
 }
 
-// Config is that of a search.
+// Config configures a search.
 type Config struct {
 	Goal Goal    `json:"goal"`
-	Low  float64 `json:"low"`  // the first rate, which should be within the goal
-	High float64 `json:"high"` // no rate above it is tried
-	// Resolution is the share to which the rate is found, 0 for 0.02.
+	Low  float64 `json:"low"`  // the first rate to test, which should meet the goal
+	High float64 `json:"high"` // the highest rate to test
+	// Resolution is how precisely the rate is found, as a share of it; 0 means 0.02.
 	Resolution float64 `json:"resolution"`
-	// Windows is the largest number of windows in all, 0 for 200.
+	// Windows is the largest number of windows of the whole search; 0 means 200.
 	Windows int `json:"windows"`
 }
 
 const (
-	// lead ends the test of a rate: Wald's sequential probability ratio test (1945, Annals of
-	// Mathematical Statistics 16) of one window in five within the goal against four in five.
-	// The probability of accepting a rate with one in five is 1/(1+4³) = 1.5 %; that of
-	// refusing one with four in five is the same.
+	// lead ends the test of a rate when this many more windows meet the goal than miss it, or the
+	// reverse. It is Wald's sequential probability ratio test (1945, Annals of Mathematical Statistics
+	// 16). If one window in five meets the goal, the rate is accepted with probability 1/(1+4³) = 1.5
+	// %. If four in five meet it, the rate is refused with the same probability.
 	lead = 3
-	// perRate is the largest number of windows for one test. A rate that is still undecided
-	// then is too close to the limit for a claim.
+	// perRate is the largest number of windows for one test. A rate that is undecided after so many
+	// windows is too close to the limit for a verdict.
 	perRate = 15
 )
 
-// levels are the shares of the rate found at which latency is measured, as
+// levels are shares of the rate that was found. The search measures latency at each of them, as
 // FD.io CSIT does for packets.
 var levels = [...]float64{0.1, 0.5, 0.9}
 
-// Verdict is that on a rate.
+// Verdict says whether a rate meets the goal.
 type Verdict string
 
 // The three verdicts.
@@ -77,50 +78,49 @@ const (
 	Unclear Verdict = "too close to tell"
 )
 
-// Test is the measurement of one rate.
+// Test is the test of one rate.
 type Test struct {
 	Rate    float64 `json:"rate"`
 	Purpose string  `json:"purpose"` // "search", "confirm", "level"
 	Windows int     `json:"windows"`
-	Within  int     `json:"within"` // windows within the goal
-	Slow    int     `json:"slow"`   // windows with the percentile above the limit
-	Short   int     `json:"short"`  // windows that fell short of the requested rate
+	Within  int     `json:"within"` // windows that met the goal
+	Slow    int     `json:"slow"`   // windows in which the percentile was above the limit
+	Short   int     `json:"short"`  // windows that did not achieve the requested rate
 	Verdict Verdict `json:"verdict"`
-	// Achieved is the mean achieved rate over the windows.
+	// Achieved is the mean of the achieved rates of all windows.
 	Achieved float64 `json:"achieved"`
-	// Estimate of the percentile from all windows; if it is nil, Missing says why.
+	// Estimate is the percentile of all windows together. If it is nil, Missing says why.
 	Estimate *stats.Estimate `json:"estimate,omitempty"`
 	Missing  string          `json:"missing,omitempty"`
 
 	series []*stats.Series
 }
 
-// Series returns what was measured, window by window.
+// Series returns the latencies of the test, one series for each window.
 func (t *Test) Series() []*stats.Series { return t.series }
 
-// Level is the latency at a share of the rate found.
+// Level is the latency at a share of the rate that was found.
 type Level struct {
 	Share float64 `json:"share"`
 	Test  *Test   `json:"test"`
 }
 
-// Result is that of a search.
+// Result is the result of a search.
 type Result struct {
-	// Rate is the highest rate that was within the goal and was confirmed, 0: none.
+	// Rate is the highest rate that met the goal and was confirmed; 0: none.
 	Rate float64 `json:"rate"`
-	// Beyond is the lowest rate above Rate that was not within the goal, 0 if Config.High
-	// itself was within it.
+	// Beyond is the lowest rate above Rate that did not meet the goal; 0 if Config.High met it.
 	Beyond float64 `json:"beyond"`
-	// Confirmed is the test with fresh windows at Rate.
+	// Confirmed is the test of Rate with fresh windows.
 	Confirmed *Test   `json:"confirmed,omitempty"`
 	Levels    []Level `json:"levels,omitempty"`
-	// Tests are in the order measured.
+	// Tests are all tests in the order in which they were made.
 	Tests   []*Test `json:"tests"`
 	Windows int     `json:"windows"`
-	// Crossing is the rate at which half of the windows would be within the goal, by a falling
-	// step function fitted to all tests; 0 if there is none.
+	// Crossing is the rate at which half of the windows would meet the goal; 0 if there is none. It is
+	// estimated from all tests, by a falling step function.
 	Crossing float64 `json:"crossing"`
-	// Reason is why there is no Rate, or why it is less certain than it should be.
+	// Reason says why there is no Rate, or why Rate is less certain than it should be.
 	Reason   string   `json:"reason,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -150,11 +150,11 @@ func (c Config) check() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// errSpent ends a search whose windows are used up.
+// errSpent ends a search that has used all its windows.
 var errSpent = errors.New("all windows are used up")
 
-// Run searches. When Measure fails or ctx ends, it returns what was measured until then with
-// the error. If it runs out of windows, that is no error but a Reason.
+// Run searches. If measure fails or ctx ends, it returns the error together with what was measured
+// before. If all windows are used up, that is not an error; Result.Reason says so.
 func Run(ctx context.Context, c Config, measure Measure) (*Result, error) {
 	c, err := c.check()
 	if err != nil {
@@ -190,8 +190,8 @@ func (s *searcher) warnf(format string, a ...any) {
 
 func perSecond(rate float64) string { return fmt.Sprintf("%.4g/s", rate) }
 
-// run searches upwards first, then between the last rate within and the first beyond, and again
-// further down when a level shows that lower rates are worse.
+// run first tests rising rates. Then it tests rates between the last that met the goal and the
+// first that did not. If a level shows that lower rates are worse, it searches again below them.
 func (s *searcher) run() error {
 	floor, ceiling := 0.0, 0.0
 	for rate := s.cfg.Low; ; rate = min(2*rate, s.cfg.High) {
@@ -223,7 +223,7 @@ func (s *searcher) run() error {
 			return err
 		}
 		if confirmed == nil {
-			continue // floor is 0
+			continue // nothing to confirm: floor is 0
 		}
 		s.res.Rate, s.res.Beyond, s.res.Confirmed, s.res.Levels = floor, ceiling, confirmed, nil
 		worse, err := s.levels(floor)
@@ -243,7 +243,7 @@ func (s *searcher) run() error {
 	}
 }
 
-// below returns the highest rate below rate that was within the goal, 0: none.
+// below returns the highest tested rate that is below rate and met the goal; 0: none.
 func (s *searcher) below(rate float64) (best float64) {
 	for _, t := range s.res.Tests {
 		if t.Rate < rate && t.Verdict == Within {
@@ -253,7 +253,8 @@ func (s *searcher) below(rate float64) (best float64) {
 	return best
 }
 
-// narrow halves the ratio of ceiling to floor until it is within the resolution.
+// narrow tests the geometric mean of floor and ceiling and replaces one of the two, until they
+// differ by no more than the resolution.
 func (s *searcher) narrow(floor, ceiling float64) (float64, float64, error) {
 	for ceiling > floor*(1+s.cfg.Resolution) {
 		mid := math.Sqrt(floor * ceiling)
@@ -270,8 +271,8 @@ func (s *searcher) narrow(floor, ceiling float64) (float64, float64, error) {
 	return floor, ceiling, nil
 }
 
-// confirm tests floor with fresh windows. If it fails, it tests lower rates in growing steps
-// until one passes; floor is 0 if none does.
+// confirm tests floor with fresh windows. If floor fails, it tests lower and lower rates until one
+// passes. If none passes, floor becomes 0.
 func (s *searcher) confirm(floor, ceiling *float64) (*Test, error) {
 	for step := 1 + s.cfg.Resolution; ; step *= step {
 		t, err := s.test(*floor, "confirm")
@@ -290,7 +291,8 @@ func (s *searcher) confirm(floor, ceiling *float64) (*Test, error) {
 	}
 }
 
-// levels measures the shares of rate; worse is the lowest that is beyond the goal.
+// levels tests the shares of rate. worse is the lowest of these rates that does not meet the goal;
+// 0: none.
 func (s *searcher) levels(rate float64) (worse float64, err error) {
 	for _, share := range levels {
 		t, err := s.test(share*rate, "level")
@@ -305,7 +307,7 @@ func (s *searcher) levels(rate float64) (worse float64, err error) {
 	return worse, nil
 }
 
-// test measures windows at a rate until it can decide.
+// test measures windows at a rate until it has a verdict, or perRate windows.
 func (s *searcher) test(rate float64, purpose string) (*Test, error) {
 	t := &Test{Rate: rate, Purpose: purpose, Verdict: Unclear}
 	s.res.Tests = append(s.res.Tests, t)
@@ -334,13 +336,13 @@ func (s *searcher) test(rate float64, purpose string) (*Test, error) {
 			t.Verdict = Within
 			return t, nil
 		case ahead >= lead && purpose == "level":
-			return t, nil // not bad enough to doubt the rate above it
+			return t, nil // without a clear failure, there is no reason to doubt higher rates
 		}
 	}
 	return t, nil
 }
 
-// add judges one window.
+// add adds one window to the test and judges it.
 func (t *Test) add(o Outcome, g Goal) error {
 	slow, short := false, o.Achieved < g.Achieved*t.Rate
 	if g.Limit > 0 {
@@ -348,8 +350,8 @@ func (t *Test) add(o Outcome, g Goal) error {
 			return errors.New("the window has no latency")
 		}
 		v, err := stats.Percentile(o.Latency.Histogram(), g.Percentile)
-		// A window that falls short of the rate is beyond the goal, at any latency. It may have
-		// too few requests to know its latency.
+		// A window that does not achieve the rate misses the goal, whatever its latency is. Such a window
+		// may have too few requests for the percentile.
 		if err != nil && !short {
 			return fmt.Errorf("the window is too short: %w", err)
 		}
@@ -370,8 +372,8 @@ func (t *Test) add(o Outcome, g Goal) error {
 	return nil
 }
 
-// holds reports whether the percentile of all windows together is below the limit with
-// confidence: the upper end of its interval is.
+// holds reports whether the percentile of all windows together is certainly below the limit: the
+// upper end of its interval is.
 func (t *Test) holds(g Goal) bool {
 	if g.Limit == 0 {
 		return true
@@ -392,9 +394,9 @@ func (t *Test) estimate(g Goal) {
 	t.Estimate = &e
 }
 
-// crossing fits a falling step function to the share of windows within the goal and returns the
-// highest rate at which it is at least a half. The method is isotonic regression by pooling
-// adjacent violators (Barlow and others, Statistical Inference under Order Restrictions, 1972).
+// crossing returns the highest rate at which at least half of the windows meet the goal. It fits a
+// falling step function to the share of such windows, by isotonic regression with pooled adjacent
+// violators (Barlow and others, Statistical Inference under Order Restrictions, 1972).
 func crossing(tests []*Test) float64 {
 	type block struct{ rate, within, windows float64 }
 	sorted := slices.Clone(tests)

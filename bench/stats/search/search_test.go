@@ -15,11 +15,11 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// A server has exponential response times around mean(rate) ns, with noise in each window, and
-// up to capacity requests per second.
+// A server answers up to capacity requests per second. Its response times are exponential around
+// mean(rate) ns. Each window has a random factor.
 type server struct {
 	mean     func(rate float64) float64
-	noise    float64 // standard deviation of the window's log factor
+	noise    float64 // standard deviation of the logarithm of the window's factor
 	capacity float64
 	rng      *rand.Rand
 	windows  int
@@ -40,14 +40,14 @@ func (s *server) measure(_ context.Context, rate float64) (Outcome, error) {
 	return o, nil
 }
 
-// queue is M/M/1 with the given capacity: time in the system is exponential.
+// queue returns the mean time in an M/M/1 system of this capacity, which is exponential.
 func queue(capacity float64) func(rate float64) float64 {
 	return func(rate float64) float64 { return 1e9 / max(capacity-rate, 1) }
 }
 
 const limit = 1e6 // ns
 
-// atLimit is the rate at which P99 of queue(20000) is at the limit.
+// atLimit is the rate at which P99 of queue(20000) is equal to the limit.
 var atLimit = 20_000 - 1e9*math.Log(100)/limit
 
 var config = Config{Goal: Goal{Percentile: 99, Limit: limit}, Low: 500, High: 100_000}
@@ -89,8 +89,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestLuckyWindows: one lucky window must not be enough: here one in five is within at any rate
-// above 4000.
+// TestLuckyWindows checks that one lucky window is not enough. At each rate above 4000, one window
+// in five meets the goal.
 func TestLuckyWindows(t *testing.T) {
 	fooled := 0
 	for seed := range uint64(30) {
@@ -116,8 +116,8 @@ func TestLuckyWindows(t *testing.T) {
 	}
 }
 
-// TestShortOfRateAndOfRequests: a window that falls short of its rate is beyond the goal, also
-// without a percentile.
+// TestShortOfRateAndOfRequests checks that a window that does not achieve its rate misses the goal,
+// even if it has no percentile.
 func TestShortOfRateAndOfRequests(t *testing.T) {
 	s := &server{mean: func(float64) float64 { return 1 }, rng: rand.New(rand.NewPCG(3, 3))}
 	c := config
@@ -132,7 +132,8 @@ func TestShortOfRateAndOfRequests(t *testing.T) {
 	}
 }
 
-// TestFivePercent: only the papers' rule: no limit, 5 % short of the requested rate.
+// TestFivePercent checks a goal without a latency limit: only the papers' rule that at least 95 %
+// of the rate must be achieved.
 func TestFivePercent(t *testing.T) {
 	s := &server{mean: func(float64) float64 { return 1 }, capacity: 10_000, rng: rand.New(rand.NewPCG(3, 3))}
 	c := Config{Low: 500, High: 100_000}
@@ -147,7 +148,8 @@ func TestFivePercent(t *testing.T) {
 	}
 }
 
-// TestNotMonotone: latency that is bad between 7000 and 9000 and good above.
+// TestNotMonotone checks a server whose latency is bad at some rates near 7000 to 9000 and good at
+// higher rates.
 func TestNotMonotone(t *testing.T) {
 	s := &server{rng: rand.New(rand.NewPCG(4, 4)), noise: 0.02, mean: func(rate float64) float64 {
 		if rate > 7000 && rate < 7900 {
@@ -252,7 +254,7 @@ func TestCrossing(t *testing.T) {
 		{"falling", tests([3]float64{10, 3, 3}, [3]float64{20, 2, 3}, [3]float64{40, 0, 3}), 20},
 		{"any order, same rate twice", tests([3]float64{40, 0, 3}, [3]float64{20, 3, 3}, [3]float64{20, 1, 5},
 			[3]float64{10, 3, 3}), 20},
-		// 20 and 40 are one block of 3 in 6.
+		// The rates 20 and 40 are one block, in which 3 of 6 windows meet the goal.
 		{"rising", tests([3]float64{10, 3, 3}, [3]float64{20, 0, 3}, [3]float64{40, 3, 3}), 40},
 		{"rising, mostly bad", tests([3]float64{10, 0, 4}, [3]float64{20, 3, 3}), 0},
 		{"none", nil, 0},
