@@ -119,7 +119,7 @@ func TestPageHasNothingElse(t *testing.T) {
 			[]string{"machine", "traffic", "watts"}},
 		"no warning": {func(r *result.Result) {
 			windows(func(w *result.Window) { w.Load.Warnings = nil })(r)
-			// five windows a variant are too few for any doubt
+			// six repeats give a doubt about their number; with five another test applies
 			r.Windows = slices.DeleteFunc(r.Windows, func(w result.Window) bool { return w.Repeat > 4 })
 		}, []string{"doubts"}},
 		"no goals": {func(r *result.Result) { r.Experiment.Goals = nil }, []string{"claims", "goal"}},

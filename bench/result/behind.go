@@ -9,9 +9,9 @@ import (
 	"text/tabwriter"
 )
 
-// writeBehind writes the details of a result with one load point for a terminal: the queues on
-// the way, what the SUT did, the host's own noise, and the differences between the variants.
-// With more load points, only the page has them.
+// writeBehind writes the details of a result for a terminal: the queues on the way, what the SUT
+// did, the host's own noise, and the differences between the variants. It writes them only for a
+// result with one load point. With more load points, only the HTML page has the details.
 func writeBehind(out io.Writer, r *Result, s *Summary) error {
 	if len(s.Points) != 1 {
 		return nil
@@ -25,9 +25,10 @@ func writeBehind(out io.Writer, r *Result, s *Summary) error {
 	return err
 }
 
-// table writes rows in columns under a title. It writes nothing if there is only a head.
+// table writes rows in columns under a title. The first row is the head of the columns. Without
+// further rows, it writes nothing.
 func table(b *strings.Builder, title string, rows [][]string) {
-	if len(rows) < 2 { // only the head
+	if len(rows) < 2 { // a head without rows
 		return
 	}
 	fmt.Fprintf(b, "\n%s\n", title)
@@ -79,7 +80,8 @@ func hopsText(b *strings.Builder, variants []VariantSummary) {
 	table(b, "queues on the way; a lane shortens only its own queues, and none beyond the host", rows)
 }
 
-// useText leaves out the lines of single queues, which the page has.
+// useText writes the SUT's counters. It leaves out the lines of single queues, which only the HTML
+// page has.
 func useText(b *strings.Builder, p PointSummary) {
 	head := []string{""}
 	for _, v := range p.Variants {

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
-// TestBehind: the details of a single load point are below its numbers.
+// TestBehind checks that the text of a single load point has the details after its numbers.
 func TestBehind(t *testing.T) {
 	r := fixture()
 	backlog := statstest.Equal(2000, 62_500) // 1 ms at 500 Mbit/s

@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// A Change is one difference between two runs.
+// A Change is one difference between runs A and B.
 type Change struct {
 	Path string `json:"path"`
 	A    string `json:"a"` // "" if A does not have it
 	B    string `json:"b"`
 }
 
-// changes returns the differences between two values of one type, by their JSON names. Members
-// of a list are matched by name if they have one.
+// changes returns the differences between two values of the same type, by their JSON names. If the
+// members of a list have names, it compares members with the same name.
 func changes(a, b any, skip ...string) []Change {
 	x, y := map[string]string{}, map[string]string{}
 	flatten("", a, x)
@@ -43,7 +43,7 @@ func flatten(path string, v any, into map[string]string) {
 		err = json.Unmarshal(text, &tree)
 	}
 	if err != nil {
-		panic(err) // our own types, without channels
+		panic(err) // cannot happen: our own types have no channels or functions
 	}
 	walk(path, tree, into)
 }
@@ -81,8 +81,8 @@ func walk(path string, v any, into map[string]string) {
 	}
 }
 
-// String renders "kernel: 6.1 → 6.12". For texts of several lines, it has the lines that only
-// one text has.
+// String renders "kernel: 6.1 → 6.12". For texts of several lines, it renders only the lines that
+// differ.
 func (c Change) String() string {
 	if lines := c.Lines(); lines != nil {
 		return fmt.Sprintf("%s: %s", c.Path, strings.Join(lines, "; "))
@@ -90,13 +90,13 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s: %s → %s", c.Path, cmp.Or(c.A, "-"), cmp.Or(c.B, "-"))
 }
 
-// Lines returns the lines that only one of two texts has, with a minus for A or a plus for B;
-// nil for texts of one line.
+// Lines returns the lines that only one of two texts has: with a minus those of A, with a plus
+// those of B. It returns nil if both texts have only one line.
 func (c Change) Lines() (lines []string) {
 	if !strings.Contains(c.A+c.B, "\n") {
 		return nil
 	}
-	lines = []string{} // the same lines in another order
+	lines = []string{} // not nil, even if the texts differ only in the order of lines
 	a, b := strings.Split(c.A, "\n"), strings.Split(c.B, "\n")
 	only := func(mark string, these, others []string) {
 		for _, l := range these {

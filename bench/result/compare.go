@@ -17,12 +17,12 @@ import (
 type Comparison struct {
 	A RunID `json:"a"`
 	B RunID `json:"b"`
-	// Environment and Experiment are the differences of the runs. The more there are, the more
-	// causes a ratio may have.
+	// Environment and Experiment list the differences between the runs. Each difference may be the
+	// cause of a ratio.
 	Environment []Change          `json:"environment"`
 	Experiment  []Change          `json:"experiment"`
 	Points      []PointComparison `json:"points"`
-	// Only is what only one of the two runs has.
+	// Only lists what only one of the two runs has.
 	Only  []string `json:"only,omitempty"`
 	Notes []string `json:"notes"`
 
@@ -32,7 +32,7 @@ type Comparison struct {
 // Summaries returns the summaries of the two runs.
 func (c *Comparison) Summaries() (a, b *Summary) { return c.a, c.b }
 
-// RunID names a run.
+// RunID identifies a run.
 type RunID struct {
 	Title   string    `json:"title"`
 	Niclane string    `json:"niclane"`
@@ -52,7 +52,7 @@ type VariantComparison struct {
 	Percentiles []TwoOf    `json:"percentiles"`
 	Achieved    RateTwo    `json:"achieved"`
 	Noise       []NoiseTwo `json:"noise,omitempty"`
-	Base        bool       `json:"base,omitempty"` // in both runs
+	Base        bool       `json:"base,omitempty"` // base of comparison in both runs
 }
 
 // TwoOf is a percentile of both runs.
@@ -62,19 +62,19 @@ type TwoOf struct {
 	B        *stats.Estimate `json:"b,omitempty"`
 	MissingA string          `json:"missingA,omitempty"`
 	MissingB string          `json:"missingB,omitempty"`
-	// Ratio is B divided by A. BesideBase is the ratio of the two runs' ratios to their own
-	// bases: effects that all variants of a run share cancel in it.
+	// Ratio is B divided by A. BesideBase first divides each run's value by that of the run's own
+	// base, and then B by A. So effects that all variants of a run share cancel.
 	Ratio      *Judged `json:"ratio,omitempty"`
 	BesideBase *Judged `json:"besideBase,omitempty"`
 }
 
-// Judged is a ratio with its judgement.
+// Judged is a ratio, with a statement whether noise may explain it.
 type Judged struct {
 	stats.Ratio
 	Difference stats.Difference `json:"difference"`
 }
 
-// RateTwo is a rate of both runs, over all windows.
+// RateTwo is a rate in both runs, over all windows.
 type RateTwo struct {
 	A     float64 `json:"a"`
 	B     float64 `json:"b"`
@@ -87,12 +87,13 @@ type NoiseTwo struct {
 	RateTwo
 }
 
-// incomparable are parts of an experiment. If they differ, the runs measured different things.
+// incomparable lists keys of an experiment. Runs that differ in one of them measured different
+// things.
 var incomparable = []string{"server.kind", "server.command", "workload", "load.mode", "load.arrivals", "load.pipeline"}
 
-// Compare compares runs that were measured at different times: load points and variants by
-// name. It refuses runs of different servers or workloads, and runs without a common load point
-// and variant.
+// Compare compares two runs that were measured at different times. It compares load points and
+// variants that have the same name. It refuses runs of different servers or workloads, and runs
+// that have no load point or no variant in common.
 func Compare(a, b *Result) (*Comparison, error) {
 	c := &Comparison{
 		A:           RunID{a.Title, a.Niclane, a.Started, a.Partial},
@@ -108,7 +109,7 @@ func Compare(a, b *Result) (*Comparison, error) {
 			func(p string) bool { return x.Path == p || strings.HasPrefix(x.Path, p+".") }) {
 			errs = append(errs, x.String())
 		}
-		// The points show these.
+		// The names of the load points already show these differences.
 		if !strings.HasPrefix(x.Path, "load.connections") && !strings.HasPrefix(x.Path, "load.rates") {
 			c.Experiment = append(c.Experiment, x)
 		}
@@ -146,17 +147,17 @@ func environmentChanges(a, b *Result) []Change {
 		Environment Environment `json:"environment"`
 		Server      Server      `json:"server"`
 	}
-	// The device of a lab and its addresses belong to one run.
+	// The device and the addresses of a lab differ in each run.
 	out := changes(all{a.Niclane, a.Environment, a.Server}, all{b.Niclane, b.Environment, b.Server},
 		"environment.network.lab", "server.address", "server.proof")
 	for i := range out {
 		out[i].Path = strings.TrimPrefix(out[i].Path, "environment.")
 	}
-	// Clock offsets differ from boot to boot.
+	// Clock offsets differ after each boot.
 	out = slices.DeleteFunc(out, func(c Change) bool {
 		return strings.HasSuffix(c.Path, ".clockAheadNs") || strings.HasSuffix(c.Path, ".clockUncertaintyNs")
 	})
-	// The most important differences come first.
+	// The most important differences must come first.
 	first := []string{"kernel", "niclane", "cpuModel", "cpus", "virtualisation", "governor", "server.version"}
 	rank := func(c Change) int {
 		if i := slices.Index(first, c.Path); i >= 0 {
@@ -168,7 +169,7 @@ func environmentChanges(a, b *Result) []Change {
 	return out
 }
 
-// lanes reports lanes or plans that differ although the experiment is the same.
+// lanes notes variants whose lanes or plans differ although the experiment is the same.
 func (c *Comparison) lanes(a, b *Result) {
 	for _, v := range a.Variants {
 		i := slices.IndexFunc(b.Variants, func(o Variant) bool { return o.Name == v.Name })
@@ -192,7 +193,7 @@ func (c *Comparison) compare(a, b *Result) {
 	only := func(run, format string, args ...any) {
 		c.Only = append(c.Only, "only in "+run+": "+fmt.Sprintf(format, args...))
 	}
-	// Separate families would make each ratio look more certain than all together are.
+	// All ratios are judged together. If they were judged in groups, each would look too certain.
 	var f judging
 	for i, p := range x.Points {
 		j := slices.IndexFunc(y.Points, func(o PointSummary) bool { return o.Name == p.Name })
@@ -266,14 +267,14 @@ func (f *judging) two(a, b Percentile, sameBase bool) TwoOf {
 	return t
 }
 
-// asEstimate converts a ratio to an estimate with an interval, in millionths.
+// asEstimate converts a ratio to an estimate with an interval. The unit is 1/1,000,000.
 func asEstimate(r stats.Ratio, p float64) stats.Estimate {
 	of := func(v float64) int64 { return int64(math.Round(v * 1e6)) }
 	return stats.Estimate{Percentile: p, Value: of(r.Estimate), Low: of(min(r.Low, r.Estimate)),
 		High: of(max(r.High, r.Estimate))}
 }
 
-// rates compares the achieved rates, window by window.
+// rates compares the achieved rates of load and noise. The samples are the windows.
 func (f *judging) rates(a, b map[int]*Window, x, y VariantSummary) (RateTwo, []NoiseTwo) {
 	achieved := RateTwo{A: x.Achieved, B: y.Achieved}
 	achieved.Ratio = f.rate(a, b, func(w *Window) float64 {
@@ -300,8 +301,8 @@ func (f *judging) rates(a, b map[int]*Window, x, y VariantSummary) (RateTwo, []N
 	return achieved, noise
 }
 
-// rate returns nil with fewer than two windows on a side. The interval of each side is that of
-// the middle of its windows, computed from their ratios to a constant.
+// rate compares the windows' values of two runs; nil if a run has fewer than two windows. For each
+// run it computes the middle of its windows with an interval, by PairedRatio with a constant.
 func (f *judging) rate(a, b map[int]*Window, of func(*Window) float64) *Judged {
 	side := func(windows map[int]*Window) (stats.Estimate, error) {
 		var pairs []stats.Pair

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// apart is another run of the fixture: no-lane is as fast as idle, everything is slower by
-// factor, on another kernel.
+// apart returns another run of the fixture, on another kernel. In it, no-lane is as fast as idle,
+// and all variants are slower by factor.
 func apart(factor float64) *Result {
 	r := fixture()
 	r.Environment.Kernel, r.Niclane = "6.19.0", "other"
@@ -58,8 +58,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareBesideTheBase: if the base itself changed, the host did: relative to the base,
-// nothing differs.
+// TestCompareBesideTheBase checks two runs that differ only because the host is slower. Relative to
+// the base, nothing may differ.
 func TestCompareBesideTheBase(t *testing.T) {
 	slow := apart(2)
 	c, err := Compare(apart(1), slow)

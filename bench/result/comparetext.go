@@ -35,7 +35,7 @@ func (r RunID) String() string {
 	return s
 }
 
-// String renders "×1.23 (1.10 to 1.37)", with stats.Same if noise alone may explain it.
+// String renders "×1.23 (1.10 to 1.37)". It adds stats.Same if noise may explain the ratio.
 func (j *Judged) String() string {
 	if j == nil {
 		return "no ratio"
@@ -43,7 +43,8 @@ func (j *Judged) String() string {
 	return ratioText(j.Ratio, &j.Difference)
 }
 
-// ratioText marks a ratio that noise alone may explain. d is nil if it was not judged.
+// ratioText renders a ratio. It adds stats.Same if d says that noise may explain the ratio. d is
+// nil if the ratio was not judged.
 func ratioText(r stats.Ratio, d *stats.Difference) string {
 	s := fmt.Sprintf("×%.2f (%.2f to %.2f)", r.Estimate, r.Low, r.High)
 	if d != nil && d.Text == stats.Same {
@@ -52,7 +53,7 @@ func ratioText(r stats.Ratio, d *stats.Difference) string {
 	return s
 }
 
-// A comparisonRow is a line in any format.
+// A comparisonRow is one line of a comparison, for all formats.
 type comparisonRow struct{ what, a, b, ratio, beside string }
 
 func (v VariantComparison) rows() (out []comparisonRow) {
@@ -169,7 +170,7 @@ func (c *Comparison) csv(out io.Writer) error {
 				}
 				line := []string{p.Name, v.Name, name, fmt.Sprintf("%.1f", n.A), "", "", fmt.Sprintf("%.1f", n.B), "",
 					"", ""}
-				_ = w.Write(append(line, n.Ratio.columns()...)) // w.Error reports it
+				_ = w.Write(append(line, n.Ratio.columns()...)) // w.Error reports the error
 			}
 		}
 	}

@@ -9,23 +9,25 @@ import (
 	"strings"
 )
 
-// A Doubt is a reason to distrust numbers. Doubts that differ only in numbers are merged, with
-// the text of the first one.
+// A Doubt is a reason to distrust numbers. If several differ only in their numbers, they are one
+// Doubt, with the text of the first.
 type Doubt struct {
 	Text  string  `json:"text"`
 	Where []Where `json:"where,omitempty"`
 }
 
-// Where is the place of a doubt.
+// Where is a load point and a variant to which a doubt applies.
 type Where struct {
 	Point   string `json:"point"`
 	Variant string `json:"variant"`
-	// Repeats, from 1, of Of repeats; none: all of them together.
+	// Repeats are the numbers of the repeats with the doubt, from 1; empty: the doubt is about all
+	// repeats together. Of is the number of all repeats.
 	Repeats []int `json:"repeats,omitempty"`
 	Of      int   `json:"of"`
 }
 
-// Windows returns the number of windows with the doubt, 0 for a doubt about windows together.
+// Windows returns the number of windows with the doubt. It is 0 for a doubt about all windows
+// together.
 func (d Doubt) Windows() (n int) {
 	for _, w := range d.Where {
 		n += len(w.Repeats)
@@ -33,7 +35,7 @@ func (d Doubt) Windows() (n int) {
 	return n
 }
 
-// String returns the text and its places.
+// String returns the doubt's text and places.
 func (d Doubt) String() string {
 	if len(d.Where) == 0 {
 		return d.Text
@@ -41,10 +43,11 @@ func (d Doubt) String() string {
 	return d.Text + " [" + d.places() + "]"
 }
 
-// Places renders the places of a doubt among the load points of a run. It groups equal places.
+// Places renders the places of a doubt in a run with these load points. It groups load points with
+// equal variants and repeats.
 func (d Doubt) Places(points []PointSummary) string {
 	common := commonEnd(points)
-	var order []string // texts about points
+	var order []string // texts about places, without the load point, in order of appearance
 	at := map[string][]string{}
 	for i := 0; i < len(d.Where); {
 		j := i
@@ -72,7 +75,8 @@ func (d Doubt) Places(points []PointSummary) string {
 	return strings.Join(out, ". ")
 }
 
-// commonEnd returns the common end of the load points' names, from a comma on.
+// commonEnd returns the part of a load point's name after the first comma, if it is the same for
+// all load points; otherwise "".
 func commonEnd(points []PointSummary) string {
 	for i, p := range points {
 		_, rest, ok := strings.Cut(p.Name, ", ")
@@ -105,7 +109,7 @@ func (d Doubt) places() string {
 	return strings.Join(out, ", ")
 }
 
-// runs renders "repeats 1-3, 7".
+// runs renders numbers as "repeats 1-3, 7".
 func runs(numbers []int) string {
 	var out []string
 	for i := 0; i < len(numbers); {
@@ -126,19 +130,19 @@ func runs(numbers []int) string {
 	return "repeats " + strings.Join(out, ", ")
 }
 
-// doubts collects doubts.
+// doubts collects doubts and merges those that differ only in numbers.
 type doubts struct {
 	list []Doubt
-	at   map[string]int // index by text without numbers
+	at   map[string]int // index in list, by text without numbers
 }
 
-// words are words of a text that have digits.
+// words matches words that contain digits.
 var words = regexp.MustCompile(`[A-Za-z]*[0-9][0-9.,]*[a-zµ]*`)
 
-// withoutNumbers returns the part of a text that does not differ between windows. It keeps
-// numbers after a letter ("P99.9", "tcp4"), which name a thing.
+// withoutNumbers returns a text without the numbers that may differ between windows. It keeps
+// numbers after a letter ("P99.9", "tcp4"), because such words are names.
 func withoutNumbers(text string) string {
-	// The list of processes that used the processors differs each time.
+	// The text ends with the processes that used the processors; they differ each time.
 	text, _, _ = strings.Cut(text, ", most of it")
 	return words.ReplaceAllStringFunc(text, func(word string) string {
 		if word[0] >= '0' && word[0] <= '9' {
@@ -148,7 +152,7 @@ func withoutNumbers(text string) string {
 	})
 }
 
-// add adds a text about a repeat, from 0, or about all repeats with repeat -1.
+// add adds a doubt. repeat is the number of the repeat, from 0; -1 means all repeats together.
 func (d *doubts) add(text string, w Where, repeat int) {
 	if d.at == nil {
 		d.at = map[string]int{}

@@ -4,8 +4,8 @@ package result
 
 import "testing"
 
-// TestDoubtKeys: texts that differ only in numbers, or in the processes that used the
-// processors, are one doubt. Texts about other percentiles are not.
+// TestDoubtKeys checks which texts count as one doubt: those that differ only in numbers, or in the
+// processes that used the processors. Texts about different percentiles do not.
 func TestDoubtKeys(t *testing.T) {
 	var d doubts
 	here := Where{Point: "p", Variant: "v", Of: 3}

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/bench/stats/check"
 )
 
-// doubts returns the cross-checks of a load point, over all windows of a variant, and the
-// generators' own warnings. few are doubts about the comparisons, "" for none.
+// doubts returns the doubts about a load point: the results of all checks, and the generators' own
+// warnings. few are doubts about comparisons; "" is none.
 func (r *Result) doubts(point int, few ...string) []Doubt {
 	var out doubts
 	name := r.Points[point].Name()
@@ -80,7 +80,7 @@ func merged(windows map[int]*Window, of func(*load.Result) *stats.Histogram) *st
 	return stats.Merge(all...)
 }
 
-// client checks whether the generator influenced the result.
+// client checks whether the generator itself made the measured latency longer.
 func (r *Result) client(windows map[int]*Window) []check.Warning {
 	generators := int64(max(1, r.Experiment.Load.Generators))
 	c := check.Client{
@@ -95,7 +95,7 @@ func (r *Result) client(windows map[int]*Window) []check.Warning {
 	return check.Saturated(c)
 }
 
-// little checks the number in flight against rate and latency, in a closed loop.
+// little checks a closed loop by Little's law: requests in flight = rate × latency.
 func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
 	latency := merged(windows, func(l *load.Result) *stats.Histogram { return l.Latency })
 	var completed, duration int64
@@ -113,7 +113,7 @@ func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
 	return check.Little(inFlight, float64(completed)/float64(duration)*1e9, latency.Mean())
 }
 
-// arrivals compares the actual send times with the intended ones.
+// arrivals compares the times of the actual sends with the intended ones.
 func (r *Result) arrivals(p Point, windows map[int]*Window) []check.Warning {
 	process := check.Constant
 	if r.Experiment.Load.Arrivals == load.Poisson {
@@ -124,12 +124,12 @@ func (r *Result) arrivals(p Point, windows map[int]*Window) []check.Warning {
 		sends = append(sends, windows[i].Load.Sends...)
 	}
 	gaps := merged(windows, func(l *load.Result) *stats.Histogram { return l.Gaps })
-	each := p.Rate / float64(max(1, r.Experiment.Load.Generators)) // gaps are per generator
+	each := p.Rate / float64(max(1, r.Experiment.Load.Generators)) // gaps are counted per generator
 	return append(check.Gaps(process, each, gaps), check.Dispersion(process, sends)...)
 }
 
-// hostNoise compares the host's own noise with the difference of the highest percentile that
-// both variants can support.
+// hostNoise compares the host's own noise with the difference between two variants. It takes the
+// highest percentile that both variants' samples can support.
 func (r *Result) hostNoise(windows, base map[int]*Window) (out []check.Warning) {
 	latency := func(l *load.Result) *stats.Histogram { return l.Latency }
 	a, b := merged(windows, latency), merged(base, latency)
@@ -158,7 +158,7 @@ func (r *Result) hostNoise(windows, base map[int]*Window) (out []check.Warning) 
 	return out
 }
 
-// noiseShort is the least share of the requested rate that noise must reach.
+// noiseShort is the least share of its requested rate that noise must reach.
 const noiseShort = 0.9
 
 func (w *Window) noiseDoubts() (out []string) {
@@ -169,8 +169,8 @@ func (w *Window) noiseDoubts() (out []string) {
 				100*noiseShort, BitsText(float64(n.Asked))))
 		}
 		for _, text := range slices.Concat(n.Sender.Warnings, n.Receiver.Warnings) {
-			// A sender's warning about its rate covers all of its time. The warning above
-			// covers the counted time.
+			// This warning of the sender is about its whole run. The warning above is about the counted time
+			// only, which is what matters.
 			if !strings.HasPrefix(text, "goodput ") {
 				out = append(out, "noise "+way+": "+text)
 			}
@@ -179,7 +179,7 @@ func (w *Window) noiseDoubts() (out []string) {
 	return out
 }
 
-// Way renders a direction of noise.
+// Way renders a direction of noise as words.
 func Way(direction string) string {
 	if direction == experiment.FromSUT {
 		return "from the SUT"

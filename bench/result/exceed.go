@@ -8,16 +8,16 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// columns is the number of columns of an exceed-threshold histogram, as in the Aerospike paper.
+// columns is the number of thresholds of the histogram, as in the Aerospike paper.
 const columns = 15
 
-// thresholds returns multiples of a round number, up to at least the P99 of the slowest
-// variant. They are evenly spaced, as in the paper, and the same for all variants, so that
-// variants can be compared.
+// thresholds returns multiples of a round number, up to at least the P99 of the slowest variant.
+// They are evenly spaced, as in the Aerospike paper. All variants get the same thresholds, so that
+// they can be compared.
 func thresholds(variants []VariantSummary) []int64 {
 	slowest := 0.0
 	for _, v := range variants {
-		for _, c := range v.Curve { // only to choose the range
+		for _, c := range v.Curve { // the Curve is used only to choose the range
 			if c.Percentile <= 99.05 {
 				slowest = max(slowest, float64(c.NS))
 			}
@@ -34,7 +34,7 @@ func thresholds(variants []VariantSummary) []int64 {
 	return out
 }
 
-// roundUp returns the next of 1, 2, 4, 5, 8 times a power of ten, at least 1.
+// roundUp rounds v up to 1, 2, 4, 5 or 8 times a power of ten. The result is at least 1.
 func roundUp(v float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(max(v, 1))))
 	for _, m := range []float64{1, 2, 4, 5, 8} {
@@ -45,10 +45,10 @@ func roundUp(v float64) float64 {
 	return 10 * power
 }
 
-// Bucketed is the mean computed from the paper's histogram: each bucket's middle weighted by
-// its share of requests. The true mean lies between Low and High, which put every request at an
-// end of its bucket. Values above the last threshold count as that threshold, so High is valid
-// only if Beyond is 0.
+// Bucketed is the mean that a reader can compute from the paper's histogram: the middle of each
+// bucket, weighted by its share of requests. The true mean lies between Low and High; for them,
+// each request counts as the lower or the upper end of its bucket. Values above the last threshold
+// count as that threshold, so High is valid only if Beyond is 0.
 type Bucketed struct {
 	Mean   float64 `json:"meanNs"`
 	Low    float64 `json:"lowNs"`
@@ -65,10 +65,10 @@ func (v *VariantSummary) exceed(sample *stats.Sample, thresholds []int64) {
 	for i, t := range thresholds {
 		share, err := sample.Within(t)
 		if err != nil {
-			v.Exceed = nil // too few windows for any share
+			v.Exceed = nil // there are too few windows for any share
 			return
 		}
-		share.Value = t // Within rounds it up by less than a thousandth
+		share.Value = t // undo the rounding of Within, which is less than a thousandth
 		v.Exceed = append(v.Exceed, share)
 		here := share.Within - within
 		within = share.Within

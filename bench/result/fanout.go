@@ -11,12 +11,12 @@ import (
 	"github.com/niclane/niclane/bench/stats/fanout"
 )
 
-// FanOutProbability is the default probability that all servers answer in time, as in the
-// figures of Dean and Barroso.
+// FanOutProbability is the default probability with which all servers must answer in time. The
+// figures of Dean and Barroso use the same.
 const FanOutProbability = 0.99
 
-// A FanOut says, for a load point, how many servers one request can ask in parallel if all must
-// answer within each of Times.
+// A FanOut is for one load point. For each of Times, it says how many servers one request can ask
+// in parallel if all must answer within this time.
 type FanOut struct {
 	Point       string          `json:"point"`
 	Probability float64         `json:"probability"`
@@ -25,18 +25,18 @@ type FanOut struct {
 	Variants    []FanOutVariant `json:"variants"`
 }
 
-// FanOutVariant is one variant.
+// FanOutVariant is one variant's part of a FanOut.
 type FanOutVariant struct {
 	Name    string          `json:"name"`
-	Answers []fanout.Answer `json:"answers"` // for each of Times
-	// More is the factor between the number of servers and the base's, for each of Times. It is
-	// a text where there are none, or stats.Same; nil for the base.
+	Answers []fanout.Answer `json:"answers"` // one for each of Times
+	// More is the factor between this variant's number of servers and the base's, for each of Times.
+	// If there is no factor, it is a text that says why, or stats.Same. It is nil for the base.
 	More []string `json:"more,omitempty"`
-	// Missing is why there are no answers.
+	// Missing is the reason why there are no answers.
 	Missing string `json:"missing,omitempty"`
 }
 
-// FanOuts computes a FanOut for each load point. probability is from 0 to 1, exclusive.
+// FanOuts computes a FanOut for each load point. probability must be more than 0 and less than 1.
 func FanOuts(r *Result, probability float64) ([]FanOut, error) {
 	if !(probability > 0 && probability < 1) {
 		return nil, fmt.Errorf("fan-out: probability %v: want more than 0 and less than 1", probability)
@@ -71,7 +71,7 @@ func (r *Result) fanOut(point int, probability float64) FanOut {
 }
 
 func (v *FanOutVariant) answer(base, sample *stats.Sample, times []int64, p float64, isBase bool) {
-	// The base itself, or a variant without a base, is compared with itself.
+	// The base is compared with itself, and so is each variant if there is no base.
 	rows, err := fanout.Compare(cmp.Or(base, sample), sample, times, p)
 	if err != nil {
 		v.Missing = refusal(err)
@@ -85,8 +85,8 @@ func (v *FanOutVariant) answer(base, sample *stats.Sample, times []int64, p floa
 	}
 }
 
-// responseTimes returns round times from the fastest median to the slowest P99.9 that a sample
-// can support.
+// responseTimes returns round times. They reach from the fastest median to the slowest percentile,
+// up to P99.9, that a sample can support.
 func responseTimes(all []*stats.Histogram) (out []int64) {
 	low, high := int64(math.MaxInt64), int64(0)
 	for _, h := range all {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// WriteFanOuts writes answers as Text, CSV or Markdown.
+// WriteFanOuts writes FanOuts as Text, CSV or Markdown.
 func WriteFanOuts(out io.Writer, all []FanOut, format string) error {
 	switch format {
 	case Text:
@@ -23,7 +23,7 @@ func WriteFanOuts(out io.Writer, all []FanOut, format string) error {
 	return fmt.Errorf("format %q: want %s", format, strings.Join(ComparisonFormats, ", "))
 }
 
-// rows returns the table: the head, a line for each time, a column for each variant.
+// rows returns a table with a head, a line for each time and a column for each variant.
 func (f FanOut) rows() [][]string {
 	head := []string{"within"}
 	for _, v := range f.Variants {
@@ -37,7 +37,7 @@ func (f FanOut) rows() [][]string {
 			if i < len(v.Answers) {
 				a := v.Answers[i]
 				text = a.String()
-				if a.Missing != "" { // only CSV and JSON have it
+				if a.Missing != "" { // the reason is only in CSV and JSON
 					text = fmt.Sprintf("at least %d", a.Low)
 				}
 			}
@@ -110,7 +110,7 @@ func fanOutCSV(out io.Writer, all []FanOut) error {
 				}
 				_ = w.Write([]string{f.Point, v.Name, numberText(f.Probability), whole(a.Time), servers, whole(a.Low),
 					whole(a.High),
-					// w.Error reports it
+					// w.Error reports the error
 					fmt.Sprintf("%.9g", a.Share.Within), fmt.Sprintf("%.9g", a.Share.Low),
 					fmt.Sprintf("%.9g", a.Share.High), a.Missing, more})
 			}

@@ -29,8 +29,8 @@ func ReadFile(path string) (*Result, error) {
 	return r, nil
 }
 
-// Read reads a result. Another version of the schema, an unknown key, and data after the end
-// are errors.
+// Read reads a result. It is an error if the schema has another version, if a key is unknown, or if
+// data follow the end.
 func Read(in io.Reader) (*Result, error) {
 	b, err := io.ReadAll(in)
 	if err != nil {
@@ -42,7 +42,7 @@ func Read(in io.Reader) (*Result, error) {
 func decode(b []byte) (*Result, error) {
 	r := &Result{}
 	if err := decodeParts(b, r); err != nil {
-		// An error about the version comes before an error about a part.
+		// An error about the version explains more than one about a part.
 		return nil, cmp.Or(checkVersion(b), err)
 	}
 	if r.Schema != Schema {
@@ -51,7 +51,8 @@ func decode(b []byte) (*Result, error) {
 	return r, r.Check()
 }
 
-// decodeParts decodes the windows, which are nearly all of a file, separately and in parallel.
+// decodeParts decodes a result. It decodes the windows, which are nearly all of a file, one by one
+// and in parallel.
 func decodeParts(b []byte, r *Result) error {
 	rest, windows, ok := split(b, "windows")
 	if !ok {
@@ -73,7 +74,7 @@ func decodeParts(b []byte, r *Result) error {
 	return errors.Join(errs...)
 }
 
-// strict refuses unknown keys and data after the end.
+// strict decodes JSON. It refuses unknown keys and data after the end.
 func strict(b []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
@@ -86,7 +87,7 @@ func strict(b []byte, v any) error {
 	return nil
 }
 
-// checkVersion says why a file is not a result of this version, nil if it is.
+// checkVersion returns the reason why a file is not a result of this version; nil if it is one.
 func checkVersion(b []byte) error {
 	var version struct {
 		Schema *string `json:"schema"`
@@ -105,7 +106,7 @@ func checkVersion(b []byte) error {
 	return checkSchema(*version.Schema)
 }
 
-// checkSchema names the right version if a file has another.
+// checkSchema returns an error that names the right version, if a file has another one.
 func checkSchema(have string) error {
 	if have == Schema {
 		return nil
@@ -124,7 +125,7 @@ func checkSchema(have string) error {
 	return fmt.Errorf("schema %q is not a result of niclane; want %q", have, Schema)
 }
 
-// Check returns all contradictions in a result.
+// Check returns an error with all contradictions in a result.
 func (r *Result) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -157,15 +158,15 @@ func (r *Result) Check() error {
 	return errors.Join(errs...)
 }
 
-// Write writes a result.
+// Write writes a result as JSON.
 func Write(out io.Writer, r *Result) error {
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", " ")
 	return enc.Encode(r)
 }
 
-// WriteFile writes a complete result or leaves the file at path unchanged: a full disk destroys
-// no earlier result.
+// WriteFile writes a complete result, or leaves the file at path unchanged. So a full disk does not
+// destroy an earlier result.
 func WriteFile(path string, r *Result) (err error) {
 	part := path + ".partial"
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
@@ -180,7 +181,7 @@ func WriteFile(path string, r *Result) (err error) {
 			}
 		}
 	}()
-	// Sync: a full disk may be noticed only when blocks are allocated.
+	// Sync, because some file systems notice a full disk only when they allocate blocks.
 	if err := errors.Join(Write(f, r), f.Sync(), f.Close()); err != nil {
 		return err
 	}

@@ -8,19 +8,19 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// A Floor is how late a processor woke a thread that only slept.
+// A Floor says how late one processor woke a thread that only slept.
 type Floor struct {
-	When string `json:"when"` // "before", "after", "amid 1"
+	When string `json:"when"` // when it was measured: "before" or "after" the run, "amid 1", ...
 	CPU  int    `json:"cpu"`
-	// Percentiles are P50, P99 and P99.9, as far as the sample can support them. They have no
-	// intervals, because the sample is no series.
+	// Percentiles are P50, P99 and P99.9, if the sample is large enough for them. They have no
+	// intervals, because the sample is not divided into windows.
 	Percentiles []stats.Step `json:"percentiles"`
 	Max         int64        `json:"maxNs"`
-	// Steal and Busy are the shares of the processor's time that the hypervisor and other
+	// Steal is the share of the processor's time that the hypervisor used, Busy the share that other
 	// processes used.
 	Steal float64 `json:"steal"`
 	Busy  float64 `json:"busy"`
-	// Others are the processes that used most of it.
+	// Others are the processes that used most of Busy.
 	Others []string     `json:"others,omitempty"`
 	Curve  []stats.Step `json:"curve"`
 }

@@ -43,8 +43,8 @@ func WriteFormat(out io.Writer, r *Result, format string) error {
 	return fmt.Errorf("format %q: want %s", format, strings.Join(Formats, ", "))
 }
 
-// WriteCSV writes a line for each percentile of each variant at each load point, times in ns. A
-// value that the sample cannot support is empty, and the column "missing" says why.
+// WriteCSV writes a line for each percentile of each variant at each load point. Times are in ns.
+// If the sample is too small for a value, the value is empty and the column "missing" says why.
 func WriteCSV(out io.Writer, s *Summary) error {
 	w := csv.NewWriter(out)
 	_ = w.Write([]string{"point", "rate", "connections", "variant", "windows", "requests", "offered", "achieved",
@@ -73,7 +73,7 @@ func WriteCSV(out io.Writer, s *Summary) error {
 				if c.Difference != nil {
 					line[21] = c.Difference.Text
 				}
-				_ = w.Write(line) // w.Error reports it
+				_ = w.Write(line) // w.Error reports the error
 			}
 		}
 	}
@@ -83,8 +83,8 @@ func WriteCSV(out io.Writer, s *Summary) error {
 
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
-// WriteMarkdown writes a table for each load point, with a line for each variant and the
-// warnings below.
+// WriteMarkdown writes a table for each load point, with a line for each variant. The warnings
+// follow the table.
 func WriteMarkdown(out io.Writer, s *Summary) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n", cell(s.Title))
@@ -124,14 +124,14 @@ func bullets(b *strings.Builder, lines []string) {
 	}
 }
 
-// cell escapes a text for a table cell: "~" would strike it through.
+// cell escapes a text for a table cell. Without this, "~" could strike text through.
 func cell(s string) string {
 	return strings.NewReplacer("|", `\|`, "~", `\~`, "<", "&lt;", "\n", " ").Replace(s)
 }
 
-// WriteGoBench writes a line for each window, in the format of Go's benchmarks
-// (golang.org/design/14313-benchmark-format), for benchstat, which compares repeats. It leaves
-// out a percentile that one window cannot support.
+// WriteGoBench writes a line for each window in the format of Go's benchmarks
+// (golang.org/design/14313-benchmark-format). benchstat reads it and compares repeats. A percentile
+// is left out if a single window has too few samples for it.
 func WriteGoBench(out io.Writer, r *Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "niclane: %s\nkernel: %s\ncpu: %s\n", oneLine(r.Niclane), oneLine(r.Environment.Kernel),
@@ -139,7 +139,7 @@ func WriteGoBench(out io.Writer, r *Result) error {
 	if r.Partial != nil {
 		fmt.Fprintf(&b, "partial: %s\n", oneLine(r.Partial.Phase+": "+r.Partial.Reason))
 	}
-	// The words without spaces, each with a capital letter.
+	// The title without spaces, each word with a capital letter.
 	var title string
 	for _, word := range strings.Fields(r.Title) {
 		if word = benchName(word); word != "x" {
@@ -181,8 +181,8 @@ func WriteGoBench(out io.Writer, r *Result) error {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// benchName returns a text as part of a benchmark's name, without characters that have a
-// meaning in the format: "-2" at the end would be a number of processors.
+// benchName returns a text that can be part of a benchmark's name. It replaces characters that have
+// a meaning in the format; for example, "-2" at the end would be a number of processors.
 func benchName(s string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {

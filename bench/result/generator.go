@@ -8,18 +8,19 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Generator describes the generators themselves, over all windows of a variant.
+// Generator says how the generators themselves behaved, over all windows of a variant.
 type Generator struct {
-	// Late is the delay between the intended time and the time at which a generator came to the
-	// request, as far as the sample can support it: P50, P99, P99.9. Open loop only.
+	// Late is the time from a request's intended send time until a generator handled the request: P50,
+	// P99 and P99.9, if the sample is large enough. Open loop only.
 	Late []stats.Step `json:"late,omitempty"`
-	// Uncorrected is the latency from the actual send, which hides stalls: P50, P99, P99.9.
+	// Uncorrected is the latency from the actual send: P50, P99 and P99.9. It hides stalls, because a
+	// late request seems fast.
 	Uncorrected []stats.Step `json:"uncorrected,omitempty"`
 	// CPU is the share of a processor that each generator used.
 	CPU         float64 `json:"cpu"`
 	Retransmits uint64  `json:"retransmits"`
 	Lost        int     `json:"connectionsLost"`
-	Payload     float64 `json:"payloadBitsPerSecond"` // received
+	Payload     float64 `json:"payloadBitsPerSecond"` // rate of received payload
 }
 
 func generator(windows map[int]*Window) (g Generator) {
@@ -38,7 +39,7 @@ func generator(windows map[int]*Window) (g Generator) {
 	return g
 }
 
-// carried returns the percentiles that a sample can support.
+// carried returns those of the percentiles for which h has enough samples.
 func carried(h *stats.Histogram, percentiles ...float64) (out []stats.Step) {
 	for _, p := range percentiles {
 		if v, err := stats.Percentile(h, p); err == nil {
@@ -50,18 +51,19 @@ func carried(h *stats.Histogram, percentiles ...float64) (out []stats.Step) {
 
 func three(h *stats.Histogram) []stats.Step { return carried(h, 50, 99, 99.9) }
 
-// A NoiseSummary is one direction of the noise, over all windows of a variant.
+// A NoiseSummary is the noise in one direction, over all windows of a variant.
 type NoiseSummary struct {
 	Direction string `json:"direction"`
-	// Asked and Achieved are payload rates, bit/s, means of windows.
+	// Asked is the requested payload rate, Achieved the rate that arrived. Both are means over the
+	// windows.
 	Asked    float64 `json:"askedBitsPerSecond"`
 	Achieved float64 `json:"achievedBitsPerSecond"`
-	// Retransmits are TCP's. Lost are UDP's, out of Datagrams.
+	// Retransmits are segments of TCP. Lost are datagrams of UDP; Datagrams is the number of all.
 	Retransmits uint64 `json:"retransmits"`
 	Lost        int64  `json:"lost,omitempty"`
 	Datagrams   int64  `json:"datagrams,omitempty"`
-	// Latency of the noise itself: P50, P99, P99.9, as far as the samples can support them.
-	// LatencyOf is its kind.
+	// Latency is the noise's own latency: P50, P99 and P99.9, if there are enough samples. LatencyOf
+	// says which latency it is.
 	Latency   []stats.Step `json:"latency,omitempty"`
 	LatencyOf string       `json:"latencyOf,omitempty"`
 }
@@ -78,7 +80,7 @@ func noiseSummaries(windows map[int]*Window) (out []NoiseSummary) {
 			s.Retransmits += n.Sender.Retransmits
 			s.Lost += n.Receiver.Lost
 			s.Datagrams += n.Sender.Datagrams
-			// The sender of TCP and the receiver of UDP measure it.
+			// TCP's sender or UDP's receiver has measured the latency.
 			for _, x := range []noise.Result{n.Sender, n.Receiver} {
 				if x.Latency.Count() > 0 {
 					latency[n.Direction], s.LatencyOf = append(latency[n.Direction], x.Latency), x.LatencyOf

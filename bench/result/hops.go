@@ -4,19 +4,19 @@ package result
 
 import "github.com/niclane/niclane/bench/stats"
 
-// A HopSummary is a place where packets queue, over all windows of a variant.
+// A HopSummary is a queue on the way, over all windows of a variant.
 type HopSummary struct {
 	Name  string  `json:"name"`
 	Reach Reach   `json:"reach"`
 	Rate  int64   `json:"rateBitsPerSecond,omitempty"`
 	Limit int64   `json:"limitBytes,omitempty"`
 	Mean  float64 `json:"meanBytes"`
-	// P99 of the samples of the backlog, -1 if there are too few.
+	// P99 of the backlog; -1 if there are too few samples.
 	P99   int64  `json:"p99Bytes"`
 	Max   int64  `json:"maxBytes"`
 	Drops uint64 `json:"drops"`
-	// MeanWait and MaxWait are a packet's wait behind Mean and Max, ns; 0 if the rate is not
-	// known.
+	// MeanWait and MaxWait are the times, in ns, that a packet waits behind a backlog of Mean or Max
+	// bytes; 0 if the rate is not known.
 	MeanWait float64 `json:"meanWaitNs,omitempty"`
 	MaxWait  float64 `json:"maxWaitNs,omitempty"`
 }

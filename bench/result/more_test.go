@@ -112,12 +112,12 @@ func TestFirstByte(t *testing.T) {
 
 func TestSlowestRound(t *testing.T) {
 	r := fixture()
-	w := &r.Windows[3*4+1] // no-lane, repeat 4
+	w := &r.Windows[3*4+1] // the window of no-lane in repeat 4, counted from 0
 	slow := stats.NewRecorder(100e6, 10)
 	for i := range 10 {
 		slow.Advance(i)
 		for range 200 {
-			if i != 6 { // a stall
+			if i != 6 { // no answers in interval 6: a stall
 				slow.Record(1e5)
 			}
 		}
@@ -129,7 +129,7 @@ func TestSlowestRound(t *testing.T) {
 	w.Noise[0].Receiver = noise.Result{StartMono: 1000 - 50e6, Interval: 100e6, Intervals: []int64{1, 2e6, 3e6, 4e6}}
 	w.Noise[0].Sender = noise.Result{StartMono: 1000 - 150e6, Interval: 100e6,
 		IntervalRetransmits: []uint64{9, 9, 5, 6}}
-	// another clock
+	// This receiver has another clock.
 	w.Noise[1].Receiver = noise.Result{StartMono: 1000 + 50e9, Interval: 100e6, Intervals: []int64{1, 1, 1}}
 	s := Summarize(r).Slowest
 	if s == nil || s.Repeat != 5 || len(s.Variants) != 3 || s.Interval != 100e6 {
@@ -155,7 +155,7 @@ func TestPowerOfAVariant(t *testing.T) {
 		w.Power = []power.Result{{Duration: 1e9,
 			Estimate: &power.Estimate{Energy: power.Interval{Value: 100, Low: 99, High: 101}}},
 			{NotMeasured: "no sensor"}}
-		if w.Variant == "twin" { // the windows do not fit
+		if w.Variant == "twin" { // power and work get windows of different length
 			w.Power[0].Duration = 2e9
 		}
 	}
@@ -165,7 +165,7 @@ func TestPowerOfAVariant(t *testing.T) {
 		p[1].Missing != "no sensor" || p[1].Power != nil {
 		t.Fatalf("power: %+v", p)
 	}
-	// 2000 requests a second at 100 W.
+	// 2000 requests per second at 100 W are 0.05 J per request.
 	if j := p[0].Derived.JoulesPerRequest; math.Abs(j.Value-0.05) > 1e-9 {
 		t.Errorf("%v J per request, want 0.05", j)
 	}
@@ -229,7 +229,7 @@ func TestFanOuts(t *testing.T) {
 		}
 	}
 	few := fixture()
-	few.Windows = few.Windows[:3] // one repeat in ten windows is enough, one of one is not
+	few.Windows = few.Windows[:3] // a single repeat
 	for i := range few.Windows {
 		few.Windows[i].Load.Series = nil
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// parallel calls do for 0 to n-1, on all processors.
+// parallel calls do(0) to do(n-1), distributed over all processors.
 func parallel(n int, do func(i int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup

@@ -12,12 +12,12 @@ import (
 // usual are the percentiles of every summary.
 var usual = [...]float64{50, 90, 99, 99.9, 99.99}
 
-// rare is a percentile that only long runs can support. It is shown if it can be supported,
-// although the experiment does not ask for it.
+// rare is a percentile that only long runs have enough samples for. It is shown if there are
+// enough, even if the experiment does not ask for it.
 const rare = 99.999
 
 // percentiles returns the percentiles of a summary: the usual ones, those that the experiment
-// names, and the rare one if a variant at a load point has enough samples.
+// names, and the rare one if any variant at any load point has enough samples.
 func (r *Result) percentiles() []float64 {
 	out := slices.Clone(usual[:])
 	e := r.Experiment

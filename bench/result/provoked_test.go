@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/bench/stats/statstest"
 )
 
-// sent sets the send times of w's requests, at gaps of the given ns, and their numbers in
-// windows of 100 ms.
+// sent sets the send times of w's requests, by the gaps between them in ns, and the numbers of
+// requests sent in each 100 ms.
 func sent(w *Window, gap func() float64) {
 	l := &w.Load
 	l.Gaps, l.Sends = stats.NewHistogram(), make([]int64, l.Duration/100e6)
@@ -31,19 +31,19 @@ func sent(w *Window, gap func() float64) {
 	}
 }
 
-// quiet is a host without disturbances.
+// quiet returns the measurement of a host that delays no thread.
 func quiet() hiccup.Result {
 	return hiccup.Result{Duration: 1e9, CPUs: []hiccup.CPU{{CPU: 3, Late: statstest.Equal(100_000, 1000), Total: 1e9}},
 		Host: hiccup.Host{Autogroup: "on"}}
 }
 
-// TestEveryCheckIsProvoked: every check is provoked in a result that had no doubts before.
+// TestEveryCheckIsProvoked starts from a result without doubts and causes each doubt once.
 func TestEveryCheckIsProvoked(t *testing.T) {
 	const mean = 1e9 / 2000
 	random := rand.New(rand.NewPCG(1, 2))
 	constant := func() float64 { return mean * (0.98 + 0.04*random.Float64()) }
 	poisson := func() float64 { return mean * random.ExpFloat64() }
-	// Five requests at a time, after the pause in which they are due.
+	// Five requests leave together, after a pause that is as long as five gaps.
 	n := 0
 	bursts := func() float64 {
 		if n++; n%5 > 0 {
@@ -52,7 +52,8 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 		return 5 * mean
 	}
 	at := 0.0
-	// Good gaps, except for one pause in four windows, whose requests then follow at once.
+	// The gaps are right, except for one long pause in four windows. The requests of the pause follow
+	// at once.
 	pauses := func() float64 {
 		at++
 		switch k := int(at) % 800; {
@@ -66,7 +67,7 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		spoil func(r *Result)
-		want  string // "": no doubt
+		want  string // text of the doubt; "": none
 	}{
 		{"nothing", func(*Result) {}, ""},
 		{"Poisson", func(r *Result) {
@@ -75,7 +76,7 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 		}, ""},
 		{"two generators", func(r *Result) {
 			r.Experiment.Load.Generators = 2
-			every(r, func(w *Window) { // each sends half
+			every(r, func(w *Window) { // two generators send half of the requests each
 				sent(w, func() float64 { return 2 * constant() })
 				l := w.Load
 				sent(w, func() float64 { return 2 * constant() })

@@ -30,7 +30,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// window is a window of n requests with exponential latency around mean.
+// window returns a window of n requests whose latency is exponential with this mean.
 func window(variant string, repeat, n int, mean float64) Window {
 	random := rand.New(rand.NewPCG(uint64(repeat+1), uint64(variant[0])))
 	rec := stats.NewRecorder(100e6, 10)
@@ -47,8 +47,8 @@ func window(variant string, repeat, n int, mean float64) Window {
 		Processes: []machine.Process{{Name: "server", User: int64(n) * 1000, System: int64(n) * 4000}}}}
 }
 
-// fixture has three variants at one load point: idle, no-lane (three times as slow), and twin
-// (no different from idle).
+// fixture returns a result with one load point and three variants: idle, no-lane (three times as
+// slow as idle) and twin (the same as idle).
 func fixture() *Result {
 	r := &Result{
 		Schema: Schema, Title: "a fixture", Niclane: "test", Started: time.Unix(1_700_000_000, 0).UTC(),
@@ -99,8 +99,8 @@ func TestFormats(t *testing.T) {
 	errtest.Says(t, "another format", WriteFormat(&bytes.Buffer{}, r, "html"), "want text, csv, markdown, gobench")
 }
 
-// TestFewRepeats: six repeats cannot tell that no-lane is three times as slow among eight
-// comparisons, and the result says how many repeats could.
+// TestFewRepeats checks that six repeats are too few to show a difference among eight comparisons,
+// although no-lane is three times as slow. The result must say how many repeats are enough.
 func TestFewRepeats(t *testing.T) {
 	for _, tt := range []struct {
 		repeats int
@@ -112,7 +112,7 @@ func TestFewRepeats(t *testing.T) {
 		{8, true, "8 repeats cannot tell any of 8 comparisons from chance, however large the difference; 9 repeats can " +
 			"[no-lane, twin]"},
 		{9, false, ""},
-		{5, false, ""}, // by t intervals
+		{5, false, ""}, // t intervals can show it
 	} {
 		r := fixture()
 		r.Windows = slices.DeleteFunc(r.Windows, func(w Window) bool { return w.Repeat >= tt.repeats })
@@ -129,8 +129,8 @@ func TestFewRepeats(t *testing.T) {
 	}
 }
 
-// TestShortWindows: a window in which most connections wait for their first answer all the time
-// has the latency of the others.
+// TestShortWindows checks windows in which fewer requests are answered than are in flight. Such a
+// window must get a doubt: its latency is only that of the quickest requests.
 func TestShortWindows(t *testing.T) {
 	for _, tt := range []struct{ connections, pipeline, inFlight int }{
 		{2000, 0, 0},
@@ -309,8 +309,8 @@ func TestFullDiskKeepsTheEarlierResult(t *testing.T) {
 	}
 }
 
-// BenchmarkRead reads a result. The check that it is JSON, which reads each byte once, is the
-// reference.
+// BenchmarkRead reads a result. It compares the time with that of json.Valid, which reads each byte
+// once.
 func BenchmarkRead(b *testing.B) {
 	text := []byte(written(b, fixture()))
 	b.SetBytes(int64(len(text)))

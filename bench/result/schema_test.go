@@ -19,18 +19,18 @@ import (
 	"github.com/niclane/niclane/internal/testing/schematest"
 )
 
-// published is the schema of result.json.
+// published is the schema that is published for result.json.
 var published = schematest.Record{
 	File: "docs/result.schema.json", Dirs: []string{"bench", "lane/device", "internal/traffic/napi"},
 	Value: &Result{}, Version: Schema, Mapper: ownForms,
 	Title: "result.json of niclane",
 	Description: "What one run of an experiment measured. Durations are in ns, rates of traffic in bit/s, sizes in " +
 		"bytes.",
-	// Histograms and tests that may be missing.
+	// Histograms and tests may be null.
 	Nullable: func(s *reflecting.Schema) bool {
 		return strings.HasPrefix(s.Ref, "#/$defs/stats.") || strings.HasPrefix(s.Ref, "#/$defs/search.Test")
 	},
-	// A power.Result embeds a *power.Estimate; if it is nil, its keys are missing.
+	// power.Result embeds a *power.Estimate. If this is nil, the keys of the Estimate are missing.
 	Adjust: func(s *reflecting.Schema) {
 		d := s.Definitions["power.Result"]
 		d.Required = slices.DeleteFunc(d.Required,
@@ -38,7 +38,7 @@ var published = schematest.Record{
 	},
 }
 
-// ownForms are the schemas of types with their own JSON form.
+// ownForms returns the schemas of types that write their JSON themselves.
 func ownForms(t reflect.Type) *reflecting.Schema {
 	fields := func(text string, required []string, props ...any) *reflecting.Schema {
 		s := &reflecting.Schema{Type: "object", Description: text, Properties: reflecting.NewProperties(),
@@ -64,13 +64,15 @@ func ownForms(t reflect.Type) *reflecting.Schema {
 	return nil
 }
 
-// TestSchemaIsCurrent, with -update, writes the schema.
+// TestSchemaIsCurrent compares the published schema with the types. With -update, it writes the
+// schema.
 func TestSchemaIsCurrent(t *testing.T) {
 	t.Chdir("../..")
 	published.Current(t, *update)
 }
 
-// TestSchemaHolds: a result written by niclane matches the schema; other JSON does not.
+// TestSchemaHolds checks that the schema accepts a result that niclane wrote, and refuses other
+// JSON.
 func TestSchemaHolds(t *testing.T) {
 	t.Chdir("../..")
 	holds := published.Holds(t)
@@ -95,7 +97,7 @@ func TestSchemaHolds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A result of a real run, if NICLANE_RESULT names one.
+	// If NICLANE_RESULT names the result of a real run, the schema must accept it too.
 	if path := os.Getenv("NICLANE_RESULT"); path != "" {
 		r, err := ReadFile(path)
 		if err != nil {

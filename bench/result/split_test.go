@@ -37,8 +37,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// FuzzSplit: split agrees with package json: it splits what json reads, and for JSON that json
-// refuses, split fails or a part is invalid JSON.
+// FuzzSplit compares split with package json. If json can read b, split must find the same
+// elements. If json cannot, split must fail or return a part that is invalid JSON.
 func FuzzSplit(f *testing.F) {
 	for _, text := range []string{`{"a":[1,{"b":"\\"},"]"],"c":2}`, `{"a":[1 2]}`, `{"a":[1,]}`, `{"a":[[}]}`,
 		`{"a":[],"a":[3]}`} {
@@ -56,7 +56,7 @@ func FuzzSplit(f *testing.F) {
 		if valid != json.Valid(b) {
 			t.Fatalf("%q: parts valid: %v", b, valid)
 		}
-		if !valid || bytes.Contains(b, []byte(`\u`)) { // an escaped form of the name
+		if !valid || bytes.Contains(b, []byte(`\u`)) { // the name may be written with \u, which split does not decode
 			return
 		}
 		whole := first(t, b)
@@ -71,7 +71,7 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// first returns package json's view of the first member "a" that is an array.
+// first returns the elements of the first member "a" that is an array, as package json reads them.
 func first(t *testing.T, b []byte) (all []json.RawMessage) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	_, err := dec.Token()

@@ -13,20 +13,20 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// A Summary is everything that can be concluded from a result.
+// A Summary is everything that package result concludes from a result.
 type Summary struct {
 	Title   string   `json:"title"`
 	Partial *Partial `json:"partial,omitempty"`
-	// Percentiles of every variant at every load point, in this order.
+	// Percentiles are those of every variant at every load point, in this order.
 	Percentiles []float64      `json:"percentiles"`
 	Points      []PointSummary `json:"points"`
 	Searches    []Search       `json:"searches,omitempty"`
 	Sweep       []SweepSummary `json:"sweep,omitempty"`
-	// Floor is how the host treated a thread that only slept and woke up.
+	// Floor says how late the host woke a thread that only slept.
 	Floor []Floor `json:"floor,omitempty"`
-	// Slowest is the round with the slowest request of all repeats.
+	// Slowest is the round that has the slowest request of all repeats.
 	Slowest *TimeLine `json:"slowest,omitempty"`
-	// Doubts of all load points, merged.
+	// Doubts are the doubts about all load points, merged.
 	Doubts   []Doubt  `json:"doubts,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -38,9 +38,9 @@ type PointSummary struct {
 	Base     string           `json:"base"`
 	Variants []VariantSummary `json:"variants"`
 	Goals    []GoalSummary    `json:"goals,omitempty"`
-	// Thresholds of the variants' Exceed, ns, evenly spaced.
+	// Thresholds are those of the variants' Exceed, in ns, evenly spaced.
 	Thresholds []int64 `json:"thresholdsNs,omitempty"`
-	// Machine is what the SUT did during the windows, a value for each of Variants.
+	// Machine has counters of the SUT during the windows. Each has a value for each of Variants.
 	Machine []Use   `json:"machine,omitempty"`
 	Doubts  []Doubt `json:"doubts,omitempty"`
 }
@@ -49,39 +49,41 @@ type PointSummary struct {
 type VariantSummary struct {
 	Name     string  `json:"name"`
 	Windows  int     `json:"windows"`
-	Requests int64   `json:"requests"` // requests that were due
+	Requests int64   `json:"requests"` // number of requests that were due
 	Mean     float64 `json:"meanNs"`
-	// Percentiles of the latency from the intended send time to the last byte, in the order of
-	// Summary.Percentiles.
+	// Percentiles of the latency, in the order of Summary.Percentiles. The latency is counted from the
+	// intended send time to the last byte.
 	Percentiles []Percentile `json:"percentiles"`
-	// FirstByte is the same up to the first byte, HTTP only.
+	// FirstByte has the same percentiles, but up to the first byte. HTTP only.
 	FirstByte     []Percentile `json:"firstByte,omitempty"`
 	FirstByteMean float64      `json:"firstByteMeanNs,omitempty"`
-	// Curve is the distribution of the latency as far as the sample can support it.
+	// Curve is the distribution of the latency, up to the highest percentile that the sample can
+	// support.
 	Curve []stats.Step `json:"curve"`
-	// Exceed is the share of requests slower than each of Thresholds. Bucketed is the mean that
-	// a reader would compute from those shares.
+	// Exceed has the share of requests slower than each of Thresholds. Bucketed is the mean that a
+	// reader would compute from these shares.
 	Exceed   []stats.Share `json:"exceed,omitempty"`
 	Bucketed *Bucketed     `json:"bucketed,omitempty"`
-	// Pairs are the repeats' ratios to the base variant, for each of Percentiles; none if one
-	// repeat cannot support it.
+	// Pairs has, for each of Percentiles, the ratio of each repeat to the base variant. The list is
+	// empty if a single repeat has too few samples for the percentile.
 	Pairs [][]PairRatio `json:"pairs,omitempty"`
-	// Offered and Achieved rates per second, over all windows.
+	// Offered is the rate of requests that were due, Achieved that of answers, per second, over all
+	// windows.
 	Offered  float64 `json:"offeredPerSecond"`
 	Achieved float64 `json:"achievedPerSecond"`
-	// Short is the share of an open loop's requested rate that was not achieved.
+	// Short is the share of the requested rate that was not achieved. Open loop only.
 	Short float64 `json:"short,omitempty"`
-	// Errors, TimedOut and Unanswered count requests; misses are in Misses.
+	// Errors, TimedOut and Unanswered count requests. Misses counts requests that missed the cache.
 	Errors     int64 `json:"errors"`
 	TimedOut   int64 `json:"timedOut"`
 	Unanswered int64 `json:"unanswered"`
 	Misses     int64 `json:"misses"`
-	// NoiseToSUT and NoiseFromSUT are the noise that arrived, bit/s of payload, means of
-	// windows.
+	// NoiseToSUT and NoiseFromSUT are the rates of the noise that arrived, in bit/s of payload. They
+	// are means over the windows.
 	NoiseToSUT   float64 `json:"noiseToSUTBitsPerSecond,omitempty"`
 	NoiseFromSUT float64 `json:"noiseFromSUTBitsPerSecond,omitempty"`
-	// ServerCPU is the processor time of the server per request sent, ns, warm-up included; 0:
-	// not known.
+	// ServerCPU is the server's processor time per request sent, in ns, warm-up included; 0: not
+	// known.
 	ServerCPU float64 `json:"serverCPUNs,omitempty"`
 
 	Generator Generator      `json:"generator"`
@@ -91,8 +93,8 @@ type VariantSummary struct {
 	Power     []PowerSummary `json:"power,omitempty"`
 }
 
-// A Percentile is an interval and the ratio to the base variant. If one is missing, a text says
-// why.
+// A Percentile is a percentile with its interval and its ratio to the base variant. If one of them
+// is missing, a text says why.
 type Percentile struct {
 	P        float64         `json:"p"`
 	Estimate *stats.Estimate `json:"estimate,omitempty"`
@@ -103,10 +105,10 @@ type Percentile struct {
 	RatioMissing string            `json:"ratioMissing,omitempty"`
 }
 
-// A PairRatio is the ratio of one repeat's percentile to that of the base's neighbouring
-// repeat.
+// A PairRatio is a percentile of one repeat, divided by the percentile of the base in the same
+// round.
 type PairRatio struct {
-	Repeat int     `json:"repeat"` // from 1
+	Repeat int     `json:"repeat"` // number of the repeat, from 1
 	Ratio  float64 `json:"ratio"`
 }
 
@@ -117,12 +119,12 @@ type GoalSummary struct {
 	Missing   string           `json:"missing,omitempty"`
 }
 
-// A SweepSummary is one window of a sweep.
+// A SweepSummary is what one window of a sweep measured.
 type SweepSummary struct {
 	Sweep
 	Variant     string       `json:"variant"`
 	Percentiles []Percentile `json:"percentiles"`
-	Achieved    float64      `json:"noiseBitsPerSecond"` // rate of the noise
+	Achieved    float64      `json:"noiseBitsPerSecond"` // achieved rate of the noise
 }
 
 // Summarize returns the summary of a result. It is pure: the same result has the same summary.
@@ -148,7 +150,7 @@ func Summarize(r *Result) *Summary {
 	return s
 }
 
-// Name of a load point: "10000/s, 32 connections".
+// Name returns the name of a load point: "10000/s, 32 connections".
 func (p Point) Name() string {
 	connections := fmt.Sprintf("%d connections", p.Connections)
 	if p.Connections == 1 {
@@ -160,7 +162,7 @@ func (p Point) Name() string {
 	return connections + ", closed loop"
 }
 
-// windows returns the windows of a variant at a point, by round.
+// windows returns the windows of a variant at a load point, by round.
 func (r *Result) windows(point int, variant string) map[int]*Window {
 	out := map[int]*Window{}
 	for i := range r.Windows {
@@ -209,7 +211,7 @@ func (r *Result) summarizePoint(point int, percentiles []float64) PointSummary {
 	return p
 }
 
-// A view is a latency of a window: to the first or to the last byte.
+// A view chooses one latency of a window: to the first byte or to the last byte.
 type view func(*Window) (*stats.Histogram, *stats.Series)
 
 func toLastByte(w *Window) (*stats.Histogram, *stats.Series) { return w.Load.Latency, w.Load.Series }
@@ -218,8 +220,8 @@ func toFirstByte(w *Window) (*stats.Histogram, *stats.Series) {
 	return w.Load.FirstByte, w.Load.FirstByteSeries
 }
 
-// series returns the series of a window. For a window without one, the order of the samples is
-// unknown.
+// series returns the series of a window. If a window has only a histogram, it returns a series of
+// one window: the order of the samples is not known.
 func (of view) series(w *Window) *stats.Series {
 	h, s := of(w)
 	if s != nil {
@@ -228,13 +230,13 @@ func (of view) series(w *Window) *stats.Series {
 	return stats.OneWindow(h)
 }
 
-// A family is a set of ratios that are shown together.
+// A family is the set of all ratios of a load point, which are judged together.
 type family struct {
 	members []stats.Comparison
 	judged  []*Percentile
 }
 
-// compare fills in the ratios of a variant's percentiles to the base.
+// compare computes the ratios of a variant's percentiles to the base's and adds them to the family.
 func (f *family) compare(percentiles []Percentile, variant, base map[int]*Window, of view) {
 	for i := range percentiles {
 		c := &percentiles[i]
@@ -254,8 +256,9 @@ func (f *family) judge() {
 	}
 }
 
-// few says that there are too few repeats to tell any of the ratios from 1, "" if there are
-// enough. With fewer than stats.MinWilcoxon repeats another test applies, which may tell some.
+// few returns a text if there are too few repeats to tell any of the ratios from 1; otherwise "".
+// It also returns "" with fewer than stats.MinWilcoxon repeats: then another test applies, which
+// may tell some ratios from 1.
 func (f *family) few() string {
 	repeats := 0
 	for _, m := range f.members {
@@ -272,8 +275,8 @@ func (f *family) few() string {
 		"%d repeats can", repeats, len(f.members), need)
 }
 
-// pairs returns the ratios of neighbouring repeats, for each percentile that all of them can
-// support.
+// pairs returns, for each percentile, the ratio to the base in each round. It leaves out a
+// percentile for which one of the windows has too few samples.
 func pairs(variant, base map[int]*Window, percentiles []float64) [][]PairRatio {
 	out := make([][]PairRatio, len(percentiles))
 	for i, p := range percentiles {
@@ -340,13 +343,15 @@ func summarizeVariant(name string, windows map[int]*Window, percentiles []float6
 	return v, sample
 }
 
-// curvePoints is the number of points of a distribution per nine.
+// curvePoints is the number of points of a distribution between P90 and P99, between P99 and P99.9,
+// and so on.
 const curvePoints = 16
 
-// sent is the number of requests that were sent while the machine's counters counted.
+// sent returns the number of requests that were sent during the time of the machine's counters,
+// warm-up included.
 func (w *Window) sent() int64 { return w.Load.Work.Gets + w.Load.Work.Sets }
 
-// pool merges the repeats.
+// pool merges the windows of all repeats.
 func pool(windows map[int]*Window, of view) (*stats.Histogram, *stats.Sample) {
 	var all []*stats.Histogram
 	var series []*stats.Series
@@ -370,7 +375,7 @@ func intervals(sample *stats.Sample, percentiles []float64) (out []Percentile) {
 	return out
 }
 
-// noise returns the rates of the noise that arrived, bit/s, toward the SUT and from it.
+// noise returns the rates of the noise that arrived at the SUT and of the noise from it, in bit/s.
 func (w *Window) noise() (to, from float64) {
 	for _, n := range w.Noise {
 		if n.Direction == experiment.ToSUT {
@@ -382,12 +387,12 @@ func (w *Window) noise() (to, from float64) {
 	return to, from
 }
 
-// rounds returns the rounds in order.
+// rounds returns the numbers of the rounds in rising order.
 func rounds(windows map[int]*Window) []int { return slices.Sorted(maps.Keys(windows)) }
 
-// latencyRatio pairs the rounds that both variants have. A percentile that every window can
-// support is compared window by window. One that only all of them can support is compared over
-// all of them.
+// latencyRatio compares a percentile in the rounds that both variants have. If every window has
+// enough samples for the percentile, it is compared window by window. Otherwise it is compared over
+// all windows together.
 func latencyRatio(variant, base map[int]*Window, p float64, of view) (stats.Ratio, *stats.Floor, error) {
 	var each []stats.Pair
 	var pooled []stats.SeriesPair
@@ -422,7 +427,7 @@ func latencyRatio(variant, base map[int]*Window, p float64, of view) (stats.Rati
 	return ratio, nil, nil
 }
 
-// refusal says in a few words what is missing.
+// refusal says in a few words what a sample lacks.
 func refusal(err error) string {
 	var few *stats.TooFewError
 	var blind *stats.BlindError
@@ -433,7 +438,7 @@ func refusal(err error) string {
 		return err.Error()
 	}
 	if few.Have >= few.Need {
-		// More samples would not help: there must be fewer stalls, or more repeats.
+		// More samples do not help here. The run needs fewer stalls, or more repeats.
 		worth := fmt.Sprintf("%.0f", few.Effective)
 		if few.Effective < 1 {
 			worth = "less than 1"
@@ -443,7 +448,7 @@ func refusal(err error) string {
 	return fmt.Sprintf("needs %d more", few.Need-few.Have)
 }
 
-// judge checks a goal against the windows of a point.
+// judge judges a goal by the windows of a load point.
 func (r *Result) judge(point int, g experiment.Goal) GoalSummary {
 	what := map[string]string{experiment.MeasureRate: "achieved rate",
 		experiment.MeasureNoise: "achieved noise"}[g.Measure]

@@ -2,13 +2,13 @@
 
 package result
 
-// A tally has a V for each key, in the order in which the keys were added.
+// A tally is a map that keeps the order in which its keys were added.
 type tally[K comparable, V any] struct {
 	keys []K
 	of   map[K]*V
 }
 
-// at returns the value of a key, the zero value if the key is new.
+// at returns a pointer to the value of a key. A new key gets the zero value.
 func (t *tally[K, V]) at(key K) *V {
 	v, ok := t.of[key]
 	if !ok {

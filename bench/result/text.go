@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// WriteText writes a summary for a terminal: a table for each load point with a column for each
-// variant, and the warnings below.
+// WriteText writes a summary for a terminal: a table for each load point, with a column for each
+// variant. The warnings follow the table.
 func WriteText(out io.Writer, s *Summary) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, s.Title)
@@ -101,7 +101,7 @@ func (p PointSummary) verdicts() (lines []string) {
 	return lines
 }
 
-// rateText is "-" for a rate of 0, which did not run.
+// rateText renders a rate; "-" for a rate of 0, because then there was no such traffic.
 func rateText(v float64) string {
 	if v == 0 {
 		return "-"
@@ -116,7 +116,8 @@ func (c Percentile) text() string {
 	return IntervalText(*c.Estimate)
 }
 
-// IntervalText renders "84.2 µs (83.9 to 84.6)", with the ends' units if they differ.
+// IntervalText renders "84.2 µs (83.9 to 84.6)". The ends have their own units if these differ from
+// the value's.
 func IntervalText(e stats.Estimate) string {
 	return fmt.Sprintf("%s (%s)", DurationText(float64(e.Value)), EndsText(e))
 }
@@ -133,22 +134,22 @@ func EndsText(e stats.Estimate) string {
 	return low + " to " + high
 }
 
-// RatioText renders "×1.23 (1.10 to 1.37)", with stats.Same if noise explains it. It is "" for
-// the base and if the percentile itself is missing.
+// RatioText renders "×1.23 (1.10 to 1.37)". It adds stats.Same if noise may explain the ratio. It
+// returns "" for the base, and if the percentile itself is missing.
 func (c Percentile) RatioText() string {
 	if c.Ratio == nil {
 		if strings.HasPrefix(c.RatioMissing, "needs ") || c.RatioMissing == "" {
-			return "" // the line above says it, or this is the base
+			return "" // the line above says what is missing, or this is the base
 		}
 		return "no ratio"
 	}
-	if c.Ratio.High > 100*c.Ratio.Low { // the ends tell nothing
+	if c.Ratio.High > 100*c.Ratio.Low { // the interval is so wide that its ends say nothing
 		return stats.Same + " repeats differ too much"
 	}
 	return ratioText(*c.Ratio, c.Difference)
 }
 
-// Failures names the kinds of failure, "0" for none.
+// Failures renders the numbers of failures by kind; "0" if there are none.
 func (v VariantSummary) Failures() string {
 	if v.Errors+v.TimedOut+v.Unanswered+v.Misses == 0 {
 		return "0"

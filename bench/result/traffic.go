@@ -8,19 +8,19 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// Traffic is everything that the SUT's device carried, by its own counters: load and noise,
-// headers included, warm-up included.
+// Traffic is all traffic of the SUT's device, by the device's own counters. It includes load and
+// noise, headers, and the warm-up.
 type Traffic struct {
 	Device string `json:"device"`
 	Source string `json:"source,omitempty"`
-	// Received and Sent, bit/s.
+	// Received, Sent and Both are in bit/s.
 	Received float64 `json:"receivedBitsPerSecond"`
 	Sent     float64 `json:"sentBitsPerSecond"`
 	Both     float64 `json:"bothBitsPerSecond"`
 	Drops    uint64  `json:"drops"`
 }
 
-// carried returns the bytes and drops of the device in a window.
+// carried returns the bytes that the device received and sent in a window, and its drops.
 func (w *Window) carried() (received, sent, drops uint64) {
 	if w.Machine == nil || w.Machine.Device == nil {
 		return 0, 0, 0
@@ -54,7 +54,7 @@ func traffic(windows map[int]*Window) *Traffic {
 		t.Drops += drops
 	}
 	if t == nil || duration == 0 || t.Received+t.Sent == 0 {
-		return nil // the device does not count bytes
+		return nil // this device does not count bytes
 	}
 	t.Received /= float64(duration)
 	t.Sent /= float64(duration)
@@ -62,19 +62,19 @@ func traffic(windows map[int]*Window) *Traffic {
 	return t
 }
 
-// A PowerSummary is one power source, over all windows of a variant.
+// A PowerSummary is what one power source measured, over all windows of a variant.
 type PowerSummary struct {
 	Provenance power.Provenance `json:"provenance"`
-	Windows    int              `json:"windows"` // number of windows in which it measured
-	// Power is the mean, W. Its bounds are the sums of the windows' bounds.
+	Windows    int              `json:"windows"` // number of windows in which the source measured
+	// Power is the mean power in W. Its bounds come from the sums of the windows' bounds.
 	Power *power.Interval `json:"powerW,omitempty"`
-	// Derived is the work divided by power and energy.
+	// Derived is the work per energy, and the energy per work.
 	Derived *power.Derived `json:"derived,omitempty"`
-	// Missing is why a value is missing.
+	// Missing is the reason why a value is missing.
 	Missing string `json:"missing,omitempty"`
 }
 
-// powers returns the power of a variant, source by source in the order of the experiment.
+// powers returns the power of a variant for each source, in the order of the experiment.
 func powers(windows map[int]*Window) (out []PowerSummary) {
 	most := 0
 	for _, w := range windows {
@@ -122,7 +122,7 @@ func powerOf(windows map[int]*Window, source int) (s PowerSummary) {
 	sum.Power = power.Interval{Value: sum.Energy.Value / seconds, Low: sum.Energy.Low / seconds,
 		High: sum.Energy.High / seconds}
 	s.Power = &sum.Power
-	// Derive refuses work and energy over windows of different lengths.
+	// Derive refuses work and energy of windows that differ in length.
 	d, err := sum.Derive(work)
 	if err = errors.Join(skipped, err); err != nil {
 		s.Missing = err.Error()

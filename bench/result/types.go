@@ -16,22 +16,21 @@ import (
 	"github.com/niclane/niclane/bench/stats/search"
 )
 
-// Schema is the version of result.json. The number grows with every incompatible change.
+// Schema is the version of result.json. The number is incremented with every incompatible change.
 const Schema = "niclane.result/2"
 
-// A Result is one run of an experiment. Durations are in ns, rates of traffic
-// in bit/s, sizes in bytes.
+// A Result is one run of an experiment. Durations are in ns, rates of traffic in bit/s, sizes in
+// bytes.
 type Result struct {
 	Schema  string    `json:"schema"`
 	Title   string    `json:"title"`
-	Niclane string    `json:"niclane"` // version that measured
+	Niclane string    `json:"niclane"` // version of niclane that measured
 	Started time.Time `json:"started"`
 	Took    int64     `json:"tookNs"`
-	// Partial is set if the run ended early. What is here was measured, and something is
-	// missing.
+	// Partial is set if the run ended early. The result then has only what was measured before.
 	Partial *Partial `json:"partial,omitempty"`
 
-	// Text is the experiment's file, and Experiment what was read from it.
+	// Text is the text of the experiment's file, Experiment its content.
 	Text       string                 `json:"text"`
 	Experiment *experiment.Experiment `json:"experiment"`
 
@@ -39,24 +38,26 @@ type Result struct {
 	Server      Server      `json:"server"`
 	Variants    []Variant   `json:"variants"`
 	Points      []Point     `json:"points"`
-	// Windows in the order in which they were measured.
+	// Windows are in the order in which they were measured.
 	Windows  []Window `json:"windows"`
 	Searches []Search `json:"searches,omitempty"`
-	// HostNoise is how late processors woke a thread that only slept, before and after the run.
+	// HostNoise says how late processors woke a thread that only slept, before and after the run.
 	HostNoise []hiccup.Result `json:"hostNoise"`
-	// Warnings of the run. Summarize derives those that follow from the numbers.
+	// Warnings are those of the run itself. Summarize derives further ones from the numbers.
 	Warnings []string `json:"warnings,omitempty"`
-	// Logs are the last output of servers, by name, of a run that failed.
+	// Logs are the last lines that servers wrote, by the server's name. Only a run that failed has
+	// them.
 	Logs map[string]string `json:"logs,omitempty"`
 }
 
-// Partial is where a run ended, and why.
+// Partial says in which phase a run ended early, and why.
 type Partial struct {
 	Phase  string `json:"phase"` // "raise", "server", "repeats", ...
 	Reason string `json:"reason"`
 }
 
-// Environment is what a reader needs to judge or repeat the result.
+// Environment describes the machines and the software, so that a reader can judge or repeat the
+// result.
 type Environment struct {
 	Kernel         string            `json:"kernel"`
 	Distribution   string            `json:"distribution,omitempty"`
@@ -69,15 +70,16 @@ type Environment struct {
 	Sysctls        map[string]string `json:"sysctls,omitempty"`
 	Go             string            `json:"go"`
 	Network        Network           `json:"network"`
-	// Hosts that take part, the SUT first, if there are several. The fields above are the
-	// SUT's.
+	// Hosts are the hosts that take part, if there are several, the SUT first. The fields above are
+	// those of the SUT.
 	Hosts []Host `json:"hosts,omitempty"`
-	// Cards of the hosts that take part. The lab's cards are emulated and say so.
+	// Cards are the network cards of the hosts. The lab's cards are emulated, and their entries say
+	// so.
 	Cards []Card `json:"cards,omitempty"`
 	// Versions of software other than the kernel, by name: "memcached", "openssl".
 	Versions map[string]string `json:"versions,omitempty"`
-	// Placement of processes and kernel threads: the same in every variant, or listed in the
-	// variant's Differences.
+	// Placement says where processes and kernel threads run. It is the same in every variant, except
+	// for what a variant's Differences list.
 	Placement []Placement `json:"placement,omitempty"`
 }
 
@@ -89,13 +91,13 @@ type Host struct {
 	Kernel   string `json:"kernel"`
 	CPUModel string `json:"cpuModel,omitempty"`
 	CPUs     int    `json:"cpus"`
-	// ClockAhead is how far its CLOCK_MONOTONIC was ahead of the orchestrator's when the run
-	// began. The orchestrator's clock is the time axis of the windows. ClockUncertainty is the
-	// uncertainty: half of a round trip.
+	// ClockAhead is how far the host's CLOCK_MONOTONIC was ahead of that of the orchestrator (the
+	// program that runs the experiment) when the run began. Times of windows are those of the
+	// orchestrator's clock. ClockUncertainty is how wrong ClockAhead may be: half of a round trip.
 	ClockAhead       int64 `json:"clockAheadNs"`
 	ClockUncertainty int64 `json:"clockUncertaintyNs"`
-	// Late is the wake-up delay of the worst of its processors, at the experiment's percentile,
-	// before or after the run. Result.HostNoise has the SUT's in full.
+	// Late is the wake-up delay of the worst processor, at the experiment's percentile, before or
+	// after the run. For the SUT, Result.HostNoise has the whole measurement.
 	Late int64 `json:"lateNs,omitempty"`
 }
 
@@ -110,11 +112,11 @@ type Card struct {
 	Speed    int64  `json:"speedBitsPerSecond,omitempty"`
 }
 
-// Placement is where a process or a kernel thread ran.
+// Placement says where a process or a kernel thread ran.
 type Placement struct {
 	What  string `json:"what"` // "server", "generator"
 	CPUs  []int  `json:"cpus"`
-	Class string `json:"class,omitempty"` // "SCHED_FIFO 10", "softirq"
+	Class string `json:"class,omitempty"` // scheduling class: "SCHED_FIFO 10", "softirq"
 }
 
 // Network is the link of the system under test.
@@ -134,61 +136,62 @@ type Server struct {
 	Version string   `json:"version,omitempty"`
 	Command []string `json:"command,omitempty"`
 	Address string   `json:"address"`
-	// Instances are the server's if it is split over NUMA nodes, otherwise none.
+	// Instances are the instances of a server that is split over NUMA nodes; empty if it is not split.
 	Instances []Instance `json:"instances,omitempty"`
-	// Notes are remarks on how it is split.
+	// Notes are remarks on how the server is split.
 	Notes []string `json:"notes,omitempty"`
-	// Proof is how the workload is verified: "memcached stats", or why it is not.
+	// Proof says how the run verifies the workload, such as "memcached stats", or why it does not.
 	Proof string `json:"proof"`
 }
 
-// An Instance is the server's instance on a NUMA node.
+// An Instance is the instance of a split server on one NUMA node.
 type Instance struct {
 	Node int `json:"node"`
-	// CPUs on which it runs, and Mems, the nodes of its memory.
+	// CPUs are the processors on which it runs, Mems the NUMA nodes of its memory.
 	CPUs    []int    `json:"cpus"`
 	Mems    []int    `json:"mems"`
 	Command []string `json:"command"`
 }
 
-// An InstanceWindow is an instance's share of a window.
+// An InstanceWindow is what one instance did in a window.
 type InstanceWindow struct {
 	Node int `json:"node"`
-	// Process is its resource use, disk reads included.
+	// Process is the instance's use of resources, disk reads included.
 	Process machine.Process `json:"process"`
-	// Cache is what its cache counted; nil: it was not read.
+	// Cache is what the instance's cache counted; nil: it was not read.
 	Cache *cache.Counters `json:"cache,omitempty"`
 }
 
-// Arrival counts how an instance was chosen for connections, warm-up included: once for each
-// first packet. A connection can have several first packets.
+// Arrival counts first packets of connections by how the kernel chose an instance for them, warm-up
+// included. A connection can have several first packets.
 type Arrival struct {
-	// Node counts those that went to the instance on the node where they arrived. Hash counts
-	// those that the kernel's hash assigned.
+	// Node counts the first packets that went to the instance on the node where they arrived. Hash
+	// counts those for which the kernel's hash chose the instance.
 	Node uint64 `json:"node"`
 	Hash uint64 `json:"hash"`
 }
 
-// A Variant is a variant as it was measured.
+// A Variant is a variant of the experiment, as it was measured.
 type Variant struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	// Lanes is the lanes file that was applied, and Plan its steps, "" without lanes.
+	// Lanes is the text of the lanes file that was applied, Plan the steps; both "" without lanes.
 	Lanes string `json:"lanes,omitempty"`
 	Plan  string `json:"plan,omitempty"`
-	// ClientPlan is the same for a client's lanes; with several clients, the last one's.
+	// ClientPlan is the steps for a client's lanes. If there are several clients, it is that of the
+	// last.
 	ClientPlan string `json:"clientPlan,omitempty"`
-	// Differences are those to the variant before it, one line each. For the first variant,
-	// they are the baseline's tuning.
+	// Differences are the differences from the variant before, one line each. For the first variant,
+	// they are its tuning.
 	Differences []string `json:"differences,omitempty"`
 }
 
 // A Point is a load point.
 type Point struct {
 	Mode        string  `json:"mode"`                    // load.Open or load.Closed
-	Rate        float64 `json:"ratePerSecond,omitempty"` // requested, for Open
+	Rate        float64 `json:"ratePerSecond,omitempty"` // requested rate, for Open
 	Connections int     `json:"connections"`
-	// Rounds is the number of repeats of each variant. Stopped is why there were no more.
+	// Rounds is the number of repeats of each variant. Stopped is the reason why there were no more.
 	Rounds  int    `json:"rounds"`
 	Stopped string `json:"stopped,omitempty"`
 }
@@ -200,73 +203,73 @@ const (
 	Sweeping  = "sweep"
 )
 
-// A Window is the counted time of one repeat of one variant.
+// A Window is one measurement of one variant, without the warm-up.
 type Window struct {
 	Purpose string `json:"purpose"`
 	Variant string `json:"variant"`
-	// Point is the index of the load point, and Repeat the number of the round from 0; for
+	// Point is the index of the load point, and Repeat the number of the round, from 0. Both are for
 	// purpose Repeat only.
 	Point  int `json:"point"`
 	Repeat int `json:"repeat"`
 	// Rate is the requested rate per second, for open loops.
 	Rate float64 `json:"ratePerSecond,omitempty"`
-	// Sweep is the combination that was set, for purpose Sweeping.
+	// Sweep is the combination that was measured, for purpose Sweeping.
 	Sweep *Sweep `json:"sweep,omitempty"`
 
 	Load  load.Result `json:"load"`
 	Noise []Noise     `json:"noise,omitempty"`
-	// Machine covers the time from the start of the generators to their end, warm-up included.
+	// Machine has the SUT's counters from the start of the generators to their end, warm-up included.
 	Machine *machine.Diff  `json:"machine,omitempty"`
 	Counts  []Count        `json:"counts,omitempty"`
 	Power   []power.Result `json:"power,omitempty"`
-	// Cache is what a cache counted in that time, and Origin what the origin behind it counted,
-	// warm-up included; nil: not read.
+	// Cache is what the cache counted in the time of Machine, and Origin what the origin server
+	// counted; nil: not read.
 	Cache  *cache.Counters `json:"cache,omitempty"`
 	Origin *cache.Counters `json:"origin,omitempty"`
-	// Instances are the instances of a server that is split over NUMA nodes, in the order of
-	// Server.Instances. Machine and Cache have the sums.
+	// Instances are the instances of a split server, in the order of Server.Instances. Machine and
+	// Cache are the sums over all instances.
 	Instances []InstanceWindow `json:"instances,omitempty"`
-	// Arrival is how connections were assigned to instances; nil if there is one.
+	// Arrival says how connections were assigned to instances; nil for a server that is not split.
 	Arrival *Arrival `json:"arrival,omitempty"`
-	// Hops are the queues on the way, sampled from the start of the generators to their end;
-	// none if the site cannot read them.
+	// Hops are the queues on the way, sampled from the start of the generators to their end. The list
+	// is empty if the queues cannot be read.
 	Hops []Hop `json:"hops,omitempty"`
-	// Warnings of the run about this window.
+	// Warnings are those of the run about this window.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// A Hop is a place where packets queue.
+// A Hop is a queue of packets on the way.
 type Hop struct {
 	Name string `json:"name"` // "switch → SUT"
-	// Reach is whether a lane on the SUT can change it.
+	// Reach says whether a lane on the SUT can change the queue.
 	Reach Reach `json:"reach"`
-	Rate  int64 `json:"rateBitsPerSecond"` // rate at which it drains, 0: unknown
-	Limit int64 `json:"limitBytes"`        // size of its buffer, 0: unknown
-	// Bytes is the backlog, in samples evenly spaced in time.
+	Rate  int64 `json:"rateBitsPerSecond"` // rate at which the queue is emptied; 0: unknown
+	Limit int64 `json:"limitBytes"`        // size of the queue's buffer; 0: unknown
+	// Bytes has samples of the backlog, evenly spaced in time.
 	Bytes *stats.Histogram `json:"bytes"`
 	Drops uint64           `json:"drops"`
 }
 
-// Reach is how far a lane can change the queue of a hop.
+// Reach says how far a lane can change the queue of a hop.
 type Reach string
 
-// Whether a lane can change the queue of a hop.
+// Values of Reach.
 const (
-	// ReachOwn: the lane's own queue, with only its packets.
+	// ReachOwn is a queue of the lane, with only the lane's packets.
 	ReachOwn Reach = "the lane's own"
-	// ReachHost: the host's queue for all packets, or for the packets without a lane.
+	// ReachHost is a queue of the host, for all packets or for packets without a lane.
 	ReachHost Reach = "on the host"
-	// ReachNone: the queue is outside the host; a lane cannot change it.
+	// ReachNone is a queue outside the host. A lane cannot change it.
 	ReachNone Reach = "out of reach"
 )
 
-// A Sweep is a combination that was measured once.
+// A Sweep is a combination of noise and switch buffer, measured once.
 type Sweep struct {
-	Noise        int   `json:"noisePermille"` // share of the link
+	Noise        int   `json:"noisePermille"` // share of the link's rate
 	SwitchBuffer int64 `json:"switchBufferBytes"`
 }
 
-// Noise is one stream in addition to the load.
+// Noise is one stream of noise.
 type Noise struct {
 	Direction string `json:"direction"` // experiment.ToSUT or FromSUT
 	// Asked is the requested payload rate. Achieved is the rate that arrived in the counted
@@ -277,7 +280,7 @@ type Noise struct {
 	Receiver noise.Result `json:"receiver"`
 }
 
-// Count is a counter that generator and server both have, over the same requests, warm-up
+// Count is a number that generator and server both counted, over the same requests, warm-up
 // included.
 type Count struct {
 	Name   string `json:"name"`

@@ -13,7 +13,7 @@ func DurationText(ns float64) string { return scaled(ns, "ns", "µs", "ms", "s")
 // BitsText renders a rate of traffic: "742 Mbit/s".
 func BitsText(v float64) string { return scaled(v, "bit/s", "kbit/s", "Mbit/s", "Gbit/s") }
 
-// BytesText renders bytes in decimal units, as for rates: "1.51 kB".
+// BytesText renders a size in decimal units, like rates: "1.51 kB".
 func BytesText(v float64) string { return scaled(v, "B", "kB", "MB", "GB") }
 
 func scaled(v float64, units ...string) string {
@@ -21,7 +21,8 @@ func scaled(v float64, units ...string) string {
 	return number + " " + unit
 }
 
-// scale renders v with three significant digits.
+// scale returns v with three significant digits, and its unit. Each unit is 1000 times the one
+// before it.
 func scale(v float64, units []string) (string, string) {
 	i := 0
 	for math.Abs(v) >= 999.5 && i < len(units)-1 {
@@ -30,7 +31,7 @@ func scale(v float64, units []string) (string, string) {
 	}
 	digits := 0
 	switch a := math.Abs(v); {
-	case i == 0 && v == math.Trunc(v): // whole units stay whole
+	case i == 0 && v == math.Trunc(v): // a whole number in the first unit stays whole
 	case a < 9.995:
 		digits = 2
 	case a < 99.95:

@@ -23,19 +23,19 @@ const (
 	Times        = "in all"
 )
 
-// A Use is one counter of the SUT during the windows, by variant.
+// A Use is one counter of the SUT, with its value in each variant.
 type Use struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
-	// Values in the order of the point's variants; nil: not known.
+	// Values are in the order of the load point's variants; nil: not known.
 	Values []*float64 `json:"values"`
 }
 
-// perCPU is the largest number of processors that get a line each.
+// perCPU is the largest number of processors for which each processor gets a line.
 const perCPU = 8
 
-// machineUse compares what the machine did, variant by variant. It leaves out lines that are
-// zero everywhere, except those for which zero is informative.
+// machineUse compares the SUT's counters by variant. It leaves out a line whose values are all
+// zero, except if zero is informative.
 func machineUse(variants []map[int]*Window) []Use {
 	columns := make([]*column, len(variants))
 	var names []string
@@ -80,15 +80,15 @@ type value struct {
 	always bool
 }
 
-// A column is one variant's values by name.
+// A column is the values of one variant, by the counter's name.
 type column struct{ tally[string, value] }
 
 func (c *column) put(name string, v float64, unit string) { *c.at(name) = value{v, unit, false} }
 
-// tell adds a line that is shown even if it is zero.
+// tell adds a line that is shown even if all its values are zero.
 func (c *column) tell(name string, v float64, unit string) { *c.at(name) = value{v, unit, true} }
 
-// newColumn adds up the windows of a variant; nil if none has counters.
+// newColumn adds up the counters of a variant's windows; nil if no window has counters.
 func newColumn(windows map[int]*Window) *column {
 	var all []*machine.Diff
 	var requests, ns float64
@@ -144,7 +144,7 @@ func newColumn(windows map[int]*Window) *column {
 	return c
 }
 
-// napis adds how the device was polled.
+// napis adds lines about how the device was polled.
 func (c *column) napis(all []*machine.Diff, ns float64) {
 	var polls, packets, empty, full, thread, busy float64
 	for _, d := range all {
@@ -168,7 +168,7 @@ func (c *column) napis(all []*machine.Diff, ns float64) {
 	c.tell("NAPI polls by busy polling", busy/polls, OfPolls)
 }
 
-// lanes adds what each lane's queues and class carried.
+// lanes adds lines about the traffic of each lane's queues and class.
 func (c *column) lanes(all []*machine.Diff, ns float64) {
 	var sums tally[string, machine.Traffic]
 	add := func(name string, t *machine.Traffic) {
@@ -256,7 +256,7 @@ func (c *column) processors(all []*machine.Diff, ns float64) {
 	}
 }
 
-// perQueue is the largest number of queues that get a line each.
+// perQueue is the largest number of queues for which each queue gets a line.
 const perQueue = 32
 
 func (c *column) device(all []*machine.Diff, ns float64) {
