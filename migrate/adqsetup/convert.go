@@ -12,7 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
-// A Note is a difference between niclane and adqsetup. The lanes file contains it as a comment.
+// A Note says where niclane does something else than adqsetup. The lanes file contains it as a
+// comment.
 type Note struct {
 	Line    int    `json:"line,omitempty"` // line of the source, from 1; 0 if the source lacks the key
 	Path    string `json:"path"`           // path in the source: "globals.priority"
@@ -25,30 +26,30 @@ type Result struct {
 	Notes []Note `json:"notes"`
 
 	name    string
-	from    []int // source line of each line of Lanes
+	from    []int // for each line of Lanes, the line of the source from which it comes
 	options []Option
 }
 
-// An Input is adqsetup's input: a file, or the words of its command create, and the options
+// An Input is what adqsetup gets: a file, or the words after its command create, and the options
 // before them.
 type Input struct {
 	Name string // name of the file, for messages only
 	Text []byte
 	JSON bool // true: the file must be JSON; false: JSON or INI
-	// Words are the words after create, nil if there is a file. Messages then give a word
-	// number, from 1, in place of a line.
+	// Words are the words after create; nil if there is a file. With Words, messages give the number
+	// of a word, from 1, not a line.
 	Words []string
 	// Options replace the values in [globals].
 	Options []Option
-	// Devices are this host's devices that can be meant if neither the file nor an option names
-	// one. If there is exactly one, it is used.
+	// Devices are the devices of this host that the user may mean if neither the file nor an option
+	// names one. If there is exactly one, Make uses it.
 	Devices []string
 }
 
 // An Option is an option of adqsetup's command line that is a key of [globals].
 type Option struct{ Key, Value string }
 
-// adqsetup's limits: traffic classes of a device besides the default one, and queues in total.
+// adqsetup's limits: traffic classes of a device without the default class, and queues in total.
 const (
 	maxSections = 15
 	maxQueues   = 256
@@ -57,9 +58,9 @@ const (
 // defaultQueues is the number of queues that adqsetup leaves to all other traffic by default.
 const defaultQueues = 2
 
-// Convert converts a file of adqsetup's to a lanes file. name is used in messages only. dev, if
-// not empty, replaces the file's device, like adqsetup's option --dev. The error is a
-// config.Errors with every problem of the file.
+// Convert converts a file of adqsetup to a lanes file. name is used in messages only. dev, if not
+// empty, replaces the file's device, like adqsetup's option --dev. The error is a config.Errors
+// with every problem of the file.
 func Convert(name, dev string, data []byte) (*Result, error) {
 	in := Input{Name: name, Text: data}
 	if dev != "" {
@@ -68,7 +69,7 @@ func Convert(name, dev string, data []byte) (*Result, error) {
 	return Make(in)
 }
 
-// Make is Convert for every input of adqsetup's command line.
+// Make converts any input that adqsetup's command line accepts. The error is as in Convert.
 func Make(in Input) (*Result, error) {
 	c := &converter{Reader: strictyaml.NewReader(in.Name), bad: map[string]bool{}, unit: "line"}
 	var all []section
@@ -91,14 +92,15 @@ func Make(in Input) (*Result, error) {
 		nil
 }
 
-// Locate returns the source position for a path and line of the lanes file. It is for errors
-// that are found later, when the device is known.
+// Locate returns the source position for a path and line of the lanes file. Callers use it for
+// errors that are found after Convert, when the device is known.
 func (r *Result) Locate(path string, line int) (name string, sourceLine int, sourcePath string) {
 	w := writer{from: r.from}
 	return r.name, w.source(line), optionPath(r.options, pathOfSource(path))
 }
 
-// optionPath returns the option that gave a key of [globals], or the key's path.
+// optionPath returns the name of the option that gave a value for path, a key of [globals]. Without
+// such an option it returns path.
 func optionPath(options []Option, path string) string {
 	for _, o := range options {
 		if path == globals+"."+o.Key {
@@ -112,8 +114,8 @@ type converter struct {
 	*strictyaml.Reader
 	out   writer
 	notes []Note
-	// bad are the sections that could not be written completely, by their path in package
-	// config. config's errors about them are ignored.
+	// bad lists the sections that could not be written completely, by their path in package config.
+	// Errors that config reports about them are ignored.
 	bad  map[string]bool
 	unit string // unit of source positions: "line" or "word"
 }
@@ -151,7 +153,7 @@ func (c *converter) file(in Input, all []section) {
 	c.check()
 }
 
-// head writes the origin of the lanes file.
+// head writes comments that say where the lanes file comes from.
 func (c *converter) head(in Input) {
 	if in.Words != nil {
 		c.out.line(1, "# From niclane adqsetup create %s", inComment(strings.Join(in.Words, " ")))
@@ -160,8 +162,8 @@ func (c *converter) head(in Input) {
 	c.out.line(1, "# From %s, an adqsetup file, by niclane convert.", inComment(in.Name))
 }
 
-// check parses the lanes file with package config, and reports its errors at the source's
-// positions.
+// check parses the lanes file with package config. It reports config's errors with positions in the
+// source.
 func (c *converter) check() {
 	_, err := config.Parse("lanes.yaml", []byte(c.out.text.String()))
 	var errs config.Errors
@@ -177,7 +179,7 @@ func (c *converter) check() {
 	}
 }
 
-// pathOfSource returns the source path for a path of the lanes file.
+// pathOfSource converts a path in the lanes file to the path in the source.
 func pathOfSource(path string) string {
 	path, _ = strings.CutPrefix(path, "lanes.")
 	for _, k := range rateKeys {
@@ -188,7 +190,7 @@ func pathOfSource(path string) string {
 	return path
 }
 
-// first returns the first word of a path.
+// first returns the part of a path before the first "." or "[".
 func first(path string) string {
 	if at := strings.IndexAny(path, ".["); at >= 0 {
 		return path[:at]
@@ -196,7 +198,7 @@ func first(path string) string {
 	return path
 }
 
-// limits applies adqsetup's own limits. No file beyond them ever worked.
+// limits refuses files that exceed adqsetup's own limits. adqsetup never accepted such files.
 func (c *converter) limits(global *section, apps []section) {
 	if len(apps) > maxSections {
 		s := apps[maxSections]
@@ -223,13 +225,14 @@ func (c *converter) limits(global *section, apps []section) {
 	}
 }
 
-// failf reports a problem of a section. config's errors about the section are then ignored.
+// failf reports a problem in a section. Errors that config reports about the section are then
+// ignored.
 func (c *converter) failf(lane string, line int, path, format string, args ...any) {
 	c.bad[lane] = true
 	fail(c.Reader, line, path, format, args...)
 }
 
-// note writes a comment and adds it to the notes.
+// note writes a Note as a comment into the lanes file and adds it to the notes.
 func (c *converter) note(indent int, line int, path, format string, args ...any) {
 	n := Note{line, path, fmt.Sprintf(format, args...)}
 	c.notes = append(c.notes, n)
@@ -240,12 +243,12 @@ func (c *converter) note(indent int, line int, path, format string, args ...any)
 	c.out.line(line, "%s# %s: %s", strings.Repeat("  ", indent), where, inComment(n.Message))
 }
 
-// key writes a key with its value in YAML.
+// key writes a key and its value as a line of YAML.
 func (c *converter) key(indent int, it item, name, value string) {
 	c.out.line(it.line, "%s%s: %s", strings.Repeat("  ", indent), name, value)
 }
 
-// inComment escapes a text so that it stays on its line.
+// inComment escapes a text so that a comment with it stays on one line.
 func inComment(s string) string {
 	quoted := fmt.Sprintf("%q", s)
 	if quoted == `"`+s+`"` {

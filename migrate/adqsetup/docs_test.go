@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestDocument: docs/migrating-from-adqsetup.md has a row for each key, in the table of the
-// key's section.
+// TestDocument checks that docs/migrating-from-adqsetup.md has a row for each key, in the table of
+// the key's section.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/migrating-from-adqsetup.md")
 	if err != nil {

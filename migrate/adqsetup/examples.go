@@ -10,8 +10,8 @@ import (
 //go:embed examples/*.conf
 var exampleFiles embed.FS
 
-// An Example is a file that adqsetup's command examples writes. It has the same name and
-// settings, with niclane's own comments.
+// An Example is one of the files that adqsetup's command examples writes. It has adqsetup's name
+// and settings, but niclane's own comments.
 type Example struct {
 	Name string // "memcached.conf"
 	Text []byte

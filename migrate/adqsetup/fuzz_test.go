@@ -17,9 +17,9 @@ import (
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
-// FuzzConvert checks that Convert does not panic and gives the same result twice. Each error is
-// on one line and within the file. Package config accepts the result, which has each note on
-// its own line.
+// FuzzConvert checks that Convert does not panic and returns the same result twice. Each error must
+// be one line, with a line number inside the file. Package config must accept the result. In it,
+// each note must be on a line of its own.
 func FuzzConvert(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -58,9 +58,9 @@ func (c *converter) device(s *section, possible []string) {
 	}
 }
 
-// sysctls writes busypoll and busyread. adqsetup sets both to 0 if any application has pollers.
-// Without a value in the file, sysctls writes none: 0 is the kernel's default, and a written
-// value could not be applied in a network namespace.
+// sysctls writes busypoll and busyread. If any application has pollers, adqsetup sets both to 0,
+// and sysctls writes 0 only for a value that the file sets. 0 is the kernel's default, and in a
+// network namespace a written value could not be applied.
 func (c *converter) sysctls(s *section, polled bool) {
 	for _, name := range []string{"busypoll", "busyread"} {
 		it, ok := s.get(name)
@@ -75,7 +75,7 @@ func (c *converter) sysctls(s *section, polled bool) {
 	}
 }
 
-// priority converts the key priority: how adqsetup chooses the transmit queues.
+// priority converts the key priority, which says how adqsetup chooses the transmit queues.
 func (c *converter) priority(s *section) {
 	it, ok := s.get("priority")
 	switch {
@@ -91,7 +91,7 @@ func (c *converter) priority(s *section) {
 	}
 }
 
-// privateFlags converts the private flags of Intel's own ice driver.
+// privateFlags handles the private flags of Intel's own ice driver.
 func (c *converter) privateFlags(s *section) {
 	for _, f := range [][2]string{
 		{"optimize", "a private flag of Intel's own ice driver, left out; Linux has rxusecs and poller for it"},
@@ -141,7 +141,7 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// pollers reports whether any application has pollers.
+// pollers reports whether any application has adqsetup's pollers.
 func pollers(apps []section) bool {
 	for i := range apps {
 		if polled(&apps[i]) {

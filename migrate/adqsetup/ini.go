@@ -8,16 +8,16 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// readINI reads the dialect of Python's configparser
-// (docs.python.org/3/library/configparser.html): = or : between key and value, comments on
-// their own lines, and values that continue on lines indented deeper than their key. No Go
-// library reads this dialect and keeps the line numbers. readINI refuses interpolation and the
-// section DEFAULT, because they change other parts of the file.
+// readINI reads the INI dialect of Python's configparser
+// (docs.python.org/3/library/configparser.html). A key and its value are separated by = or :.
+// Comments have lines of their own. A value continues on lines that are indented deeper than its
+// key. No Go library reads this dialect and keeps line numbers. readINI refuses interpolation and
+// the section DEFAULT, because these make other parts of the file mean something else.
 func readINI(r *strictyaml.Reader, text string) []section {
 	var all []section
-	var here *section // nil: before the first section, or in a refused one
-	skip := false     // the section is refused: ignore its keys
-	open := false     // the last key's value can continue
+	var here *section // nil: before the first section, or in a refused section
+	skip := false     // true: this section was refused, so ignore its keys
+	open := false     // true: the next line may continue the last key's value
 	indent, n := 0, 0
 	for line := range strings.Lines(text) {
 		n++
@@ -66,7 +66,7 @@ func readINI(r *strictyaml.Reader, text string) []section {
 	return all
 }
 
-// header returns the name in a line like [memcached].
+// header returns the section's name in a line like [memcached].
 func header(r *strictyaml.Reader, body string, n int) (name string, ok bool) {
 	name, rest, closed := strings.Cut(body[1:], "]")
 	name, rest = strings.TrimSpace(name), strings.TrimSpace(rest)
@@ -88,8 +88,8 @@ func header(r *strictyaml.Reader, body string, n int) (name string, ok bool) {
 	return name, false
 }
 
-// plain returns a value without the comment after it. Python 2 cuts at a semicolon, Python 3
-// keeps it as part of the value.
+// plain returns a value without a comment that follows it. After a semicolon, Python 2 ignores the
+// rest, and Python 3 keeps it as part of the value.
 func plain(r *strictyaml.Reader, path string, n int, text string) string {
 	for _, mark := range []string{" ;", "\t;"} {
 		text, _, _ = strings.Cut(text, mark)

@@ -12,7 +12,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// readJSON reads an object of objects. It reads token by token, to know the lines.
+// readJSON reads a JSON object of objects. It reads one token after the other, to know the line of
+// each.
 func readJSON(r *strictyaml.Reader, data []byte) []section {
 	j := &jsonReader{Reader: r, dec: json.NewDecoder(bytes.NewReader(data)), data: data}
 	j.dec.UseNumber()
@@ -60,7 +61,7 @@ type jsonReader struct {
 	*strictyaml.Reader
 	dec  *json.Decoder
 	data []byte
-	bad  bool // the rest is unreadable
+	bad  bool // the rest of the file is unreadable
 }
 
 // line returns the line of the last token.

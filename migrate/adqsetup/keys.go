@@ -8,8 +8,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// The keys of adqsetup 2.0.2 (its ConfigGlobals and ConfigSection), with - for _. min-rate and
-// max-rate came with 2.1, in the copy beside Intel's driver.
+// Keys of adqsetup 2.0.2 (its ConfigGlobals and ConfigSection), written with - in place of _.
+// min-rate and max-rate are from version 2.1, which is in the source of Intel's driver.
 var (
 	globalNames = []string{
 		"dev", "queues", "cpus", "numa", "optimize", "bpstop", "bpstop-cfg", "busypoll", "busyread",
@@ -22,7 +22,8 @@ var (
 	}
 )
 
-// check reports the keys that adqsetup would ignore. It returns true if there are none.
+// check reports the keys of a section that adqsetup would ignore. It returns true if there are
+// none.
 func (s *section) check(r *strictyaml.Reader) bool {
 	known, other, where := sectionNames, globalNames,
 		"is a key of [globals], and adqsetup ignores it here; want it there"

@@ -8,8 +8,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// lane writes an application's section. anyPollers is true if an application of the file has
-// pollers.
+// lane writes the lane of an application's section. anyPollers says whether any application in the
+// file has pollers.
 func (c *converter) lane(name string, s, global *section, anyPollers bool) {
 	if !s.check(c.Reader) {
 		c.bad[name] = true
@@ -38,8 +38,8 @@ type lane struct {
 	*converter
 	name string
 	s    *section
-	// both is true if the section gives ports or addresses of this side and of the other side.
-	// A packet then needs to match only one side.
+	// both is true if the section gives ports or addresses both of this side and of the other side. In
+	// adqsetup, a packet belongs to the application if it matches one of the two sides.
 	shared, both bool
 }
 
@@ -104,9 +104,9 @@ func (l *lane) queues() {
 	l.key(2, it, "queues", scalar(it.text))
 }
 
-// pollers writes the poller. A section without pollers gets interrupts in adqsetup, or
-// application polling with busypoll. If another lane has pollers, it gets threads, which are
-// niclane's default.
+// pollers writes the lane's poller. In adqsetup, the queues of a section without pollers use
+// interrupts or, with busypoll, are polled by the application. If another section has pollers, this
+// one gets threads, which are niclane's default.
 func (l *lane) pollers(some bool, global *section) {
 	timeout, timed := l.s.get("poller-timeout")
 	if it, ok := l.s.get("pollers"); ok && it.text != "0" {
@@ -128,7 +128,7 @@ func (l *lane) pollers(some bool, global *section) {
 	}
 }
 
-// busy reports whether sockets poll the device.
+// busy reports whether globals let sockets poll the device.
 func busy(global *section) bool {
 	for _, name := range []string{"busypoll", "busyread"} {
 		if it, ok := global.get(name); ok && it.text != "0" {
@@ -138,8 +138,8 @@ func busy(global *section) bool {
 	return false
 }
 
-// moderation writes the moderation from globals, which adqsetup applies only to the
-// applications' queues.
+// moderation writes the interrupt moderation that globals gives. adqsetup sets it only for the
+// queues of applications.
 func (l *lane) moderation(global *section) {
 	for _, name := range []string{"rxadapt", "rxusecs", "txadapt", "txusecs"} {
 		it, ok := global.get(name)
@@ -158,8 +158,8 @@ func (l *lane) moderation(global *section) {
 	}
 }
 
-// members writes the matches of the lane's packets. adqsetup makes separate filters for this
-// side's ports and addresses and for the other side's.
+// members writes which packets belong to the lane. adqsetup makes separate filters for the ports
+// and addresses of this side and for those of the other side.
 func (l *lane) members() {
 	if !l.both {
 		l.match("    ", "ports", "addrs", "remote-ports", "remote-addrs")

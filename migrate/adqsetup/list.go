@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// numbers reads a list of integers and ranges as adqsetup does: order and repetitions do not
-// matter. twice are the repeated numbers. If the list is unreadable, or has too many
+// numbers reads a list of integers and ranges as adqsetup does: order does not matter, and repeated
+// numbers count once. twice are the repeated numbers. If the list is unreadable or has too many
 // repetitions, numbers returns its parts unchanged, and package config reports the error.
 func numbers(text string, most int) (items, twice []string) {
 	have, repeated := map[int]bool{}, map[int]bool{}
@@ -41,17 +41,18 @@ func numbers(text string, most int) (items, twice []string) {
 	return compact(have), compact(repeated)
 }
 
-// maxRepeated limits the repeated numbers of one list.
+// maxRepeated is the largest number of repeated numbers in one list.
 const maxRepeated = 64
 
-// number reads a decimal integer from 0 without a plus sign, as Python's int() reads it.
+// number parses a decimal integer that is not negative, as Python's int() does. It refuses a plus
+// sign.
 func number(text string) (n int, ok bool) {
 	text = strings.TrimSpace(text)
 	n, err := strconv.Atoi(text)
 	return n, err == nil && n >= 0 && text[0] != '+'
 }
 
-// compact formats a set as ranges, ascending.
+// compact returns a set of numbers as ranges in rising order.
 func compact(have map[int]bool) []string {
 	ids := slices.Sorted(maps.Keys(have))
 	var out []string
@@ -73,7 +74,7 @@ func compact(have map[int]bool) []string {
 	return out
 }
 
-// count returns the count of numbers in a list from numbers.
+// count returns how many numbers a list has. items come from the function numbers.
 func count(items []string) int {
 	n := 0
 	for _, it := range items {
@@ -88,8 +89,8 @@ func count(items []string) int {
 	return n
 }
 
-// addresses reads a list of addresses. It clears the bits after a network's prefix, as the
-// kernel does with adqsetup's filters. masked are the networks that had such bits.
+// addresses reads a list of addresses and networks. If a network has bits after its prefix, it
+// clears them, as the kernel does for adqsetup's filters. masked lists these networks.
 func addresses(text string) (items, masked []string) {
 	have := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {

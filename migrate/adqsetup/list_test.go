@@ -31,7 +31,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRepetitionsAreBounded: a file of 64 KiB can contain half a billion ports.
+// TestRepetitionsAreBounded checks a list of half a billion ports, which fits into a file of 64
+// KiB.
 func TestRepetitionsAreBounded(t *testing.T) {
 	list := strings.Repeat("1-65535,", 8_000) + "1"
 	data := []byte("[globals]\ndev = eth0\n[a]\nqueues = 1\nports = " + list + "\n")

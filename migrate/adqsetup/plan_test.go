@@ -14,9 +14,9 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// TestExamplesPlan: on a card with ADQ and 8 queues, the examples give what adqsetup makes: the
-// same queues in the card's classes, the same receive filters (adqsetup's are IPv4 only), and
-// the same moderation of the applications' queues.
+// TestExamplesPlan plans the examples on a card with ADQ and 8 queues. niclane must make what
+// adqsetup makes: the same queues in the card's classes, the same receive filters (adqsetup's are
+// IPv4 only), and the same moderation of the applications' queues.
 func TestExamplesPlan(t *testing.T) {
 	ports := func(class string, ports ...string) (out []string) {
 		for _, p := range ports {
@@ -27,7 +27,7 @@ func TestExamplesPlan(t *testing.T) {
 	for _, c := range []struct {
 		name, queues string
 		filters      []string
-		moderated    int // number of queues
+		moderated    int // number of queues whose moderation is set
 	}{
 		{"memcached", "queues 2@0 6@2 hw 1 mode channel", ports("1", "11211"), 6},
 		{"nginx", "queues 2@0 6@2 hw 1 mode channel", ports("1", "80", "443"), 6},
@@ -60,7 +60,7 @@ func TestExamplesPlan(t *testing.T) {
 	}
 }
 
-// planned returns the plan of an example as text, on the card with ADQ.
+// planned returns the plan of an example as text, for the card with ADQ.
 func planned(t *testing.T, name string) string {
 	t.Helper()
 	ar, err := txtar.ParseFile(name)

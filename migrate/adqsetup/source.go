@@ -12,17 +12,17 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// maxBytes is the size limit of a file: far above the need of 15 applications, and low enough
-// that the lanes file is not too large.
+// maxBytes is the largest size of a file. 15 applications need far less, and the lanes file of a
+// file of this size is not too large.
 const maxBytes = 64 << 10
 
 const globals = "globals"
 
-// A section is globals or an application.
+// A section is [globals] or the section of an application.
 type section struct {
 	name  string
 	line  int
-	words bool // lines are word numbers
+	words bool // line numbers are numbers of words
 	items []item
 }
 
@@ -36,13 +36,13 @@ func (s *section) at(line int) string {
 
 // An item is a key of the file with its value.
 type item struct {
-	name string // normalised by normal
-	text string // "": the default, like auto
+	name string // spelling from the function normal
+	text string // "": default; the text auto in the file becomes ""
 	line int
 }
 
-// get returns the value of a key, and whether it is set. adqsetup treats an empty value, and
-// auto, as the default of any key.
+// get returns the value of a key, and whether the key is set. A key with an empty value, or with
+// auto, counts as not set, as in adqsetup.
 func (s *section) get(name string) (item, bool) {
 	for _, it := range s.items {
 		if it.name == name && it.text != "" {
@@ -52,7 +52,7 @@ func (s *section) get(name string) (item, bool) {
 	return item{line: s.line}, false
 }
 
-// set replaces the section's value by an option of the command line.
+// set sets a key to the value of a command-line option.
 func (s *section) set(o Option) {
 	it := item{normal(o.Key), value(o.Value), s.line}
 	for i, other := range s.items {
@@ -64,7 +64,7 @@ func (s *section) set(o Option) {
 	s.items = append(s.items, it)
 }
 
-// read parses a file. JSON begins with a brace, INI cannot.
+// read parses a file as JSON if it begins with a brace, which INI cannot, else as INI.
 func read(r *strictyaml.Reader, data []byte, onlyJSON bool) []section {
 	if len(data) > maxBytes {
 		fail(r, 1, "", "found a file of %d bytes, want at most %d", len(data), maxBytes)
@@ -84,7 +84,8 @@ func read(r *strictyaml.Reader, data []byte, onlyJSON bool) []section {
 	return readINI(r, string(data))
 }
 
-// printable refuses text that would make a message or a comment unreadable.
+// printable reports whether a text has only characters that messages and comments can show. If not,
+// it reports the error.
 func printable(r *strictyaml.Reader, text string) bool {
 	ok := true
 	n := 0
@@ -107,8 +108,8 @@ func printable(r *strictyaml.Reader, text string) bool {
 	return ok
 }
 
-// add adds a key. A second one is an error: adqsetup's JSON would use the last one, and its INI
-// parser would refuse the file.
+// add adds a key. A key that the section has already is an error. adqsetup's JSON parser would use
+// the last value, and its INI parser would refuse the file.
 func (s *section) add(r *strictyaml.Reader, name, text string, line int) {
 	it := item{normal(name), value(text), line}
 	for _, other := range s.items {
@@ -120,7 +121,7 @@ func (s *section) add(r *strictyaml.Reader, name, text string, line int) {
 	s.items = append(s.items, it)
 }
 
-// again reports a second section with the same name as an error.
+// again reports whether a section of this name exists already. If so, it reports the error.
 func again(r *strictyaml.Reader, all []section, name string, line int) bool {
 	for _, s := range all {
 		if s.name == name {
@@ -131,7 +132,7 @@ func again(r *strictyaml.Reader, all []section, name string, line int) bool {
 	return false
 }
 
-// normal returns the normalised spelling of a key: adqsetup ignores case and accepts _ for -.
+// normal returns a key in one spelling, because adqsetup ignores case and accepts _ for -.
 func normal(name string) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// maxProcessor is the highest processor number in a lanes file.
+// maxProcessor is the highest processor number that a lanes file can have.
 const maxProcessor = 8191
 
-// processors writes cpus and numa of a section.
+// processors writes the keys cpus and numa of a section.
 func (c *converter) processors(indent int, lane string, s *section) {
 	cpus, ok := s.get("cpus")
 	if ok {
@@ -35,14 +35,14 @@ func (c *converter) processors(indent int, lane string, s *section) {
 	}
 }
 
-// rateKeys are adqsetup's keys for rates, with niclane's.
+// rateKeys pairs adqsetup's keys for rates with niclane's.
 var rateKeys = [][2]string{{"min-rate", "guarantee"}, {"max-rate", "ceiling"}}
 
-// mostRate is the largest rate of a lanes file, in Mbit/s.
+// mostRate is the largest rate that a lanes file can have, in Mbit/s.
 const mostRate = 10_000_000
 
-// rates writes min-rate and max-rate, in Mbit/s. 0 means no rate in adqsetup: the kernel takes
-// it so for a traffic class.
+// rates writes min-rate and max-rate, which are in Mbit/s. In adqsetup, 0 means no rate, because
+// the kernel treats 0 in this way for a traffic class.
 func (c *converter) rates(indent int, s *section) {
 	for _, k := range rateKeys {
 		it, ok := s.get(k[0])

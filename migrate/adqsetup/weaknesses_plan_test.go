@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// onCard plans a file of adqsetup's on a recorded card. after is the machine's state after an
-// apply.
+// onCard plans a file of adqsetup for a recorded card. after is the card's state after the plan was
+// applied, and owned the objects that niclane then owns.
 func onCard(t *testing.T, card, source string, change func(*device.State)) (p *plan.Plan, after *device.State,
 	owned plan.Owned) {
 	t.Helper()
@@ -49,9 +49,9 @@ pollers = 2
 ports = 80
 `
 
-// TestW4AnyCard: adqsetup supports six cards by PCI ID, and only with Intel's own driver.
-// niclane makes lanes from the same file on a card with traffic classes and on one with
-// contexts.
+// TestW4AnyCard tests weakness 4: adqsetup supports six cards by PCI ID, and only with Intel's own
+// driver. niclane must make lanes from one file on two different cards, one with traffic classes
+// and one with contexts.
 func TestW4AnyCard(t *testing.T) {
 	const source = "[globals]\nqueues = 2\n[web]\nqueues = 2\nports = 80\n"
 	for card, kind := range map[string]string{"simcard-ice": "flower", "simcard-contexts": "rule"} {
@@ -62,14 +62,14 @@ func TestW4AnyCard(t *testing.T) {
 				n++
 			}
 		}
-		if n != 2 { // IPv4 and IPv6
+		if n != 2 { // one for IPv4 and one for IPv6
 			t.Errorf("%s: %d objects of kind %s, want 2", card, n, kind)
 		}
 	}
 }
 
-// TestW8PrivateFlags: adqsetup switches private flags off, in its clean-up and in its apply.
-// niclane writes no private flag, with any file.
+// TestW8PrivateFlags tests weakness 8: adqsetup switches private flags off, both in its clean-up
+// and in its apply. niclane must never write a private flag.
 func TestW8PrivateFlags(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		p, after, owned := onCard(t, "simcard-ice", everyFlag, func(st *device.State) {
@@ -95,8 +95,8 @@ func TestW8PrivateFlags(t *testing.T) {
 	}
 }
 
-// TestW9Rules: adqsetup prints "cleared any flow rules" but leaves rules. niclane removes each
-// one.
+// TestW9Rules tests weakness 9: adqsetup prints "cleared any flow rules" but leaves some rules.
+// niclane must remove every rule that it has made.
 func TestW9Rules(t *testing.T) {
 	p, after, owned := onCard(t, "simcard-contexts",
 		"[globals]\nqueues = 2\n[redis]\nmode = shared\nports = 6379-6382\n", nil)
@@ -106,7 +106,7 @@ func TestW9Rules(t *testing.T) {
 			made[s.Key()] = true
 		}
 	}
-	if len(made) != 8 { // four ports, IPv4 and IPv6
+	if len(made) != 8 { // four ports, each for IPv4 and IPv6
 		t.Errorf("%d rules made, want 8", len(made))
 	}
 	for _, s := range plan.Undo(after, owned) {
@@ -119,9 +119,10 @@ func TestW9Rules(t *testing.T) {
 	}
 }
 
-// TestOneAfterTheOther: adqsetup changes any set-up into any other. On a card that makes all
-// its classes at once, the planner refuses that with a plan.Errors, which niclane adqsetup
-// handles. Without the earlier lanes, the plan is valid.
+// TestOneAfterTheOther applies one file after another, which adqsetup allows for any two files.
+// Some cards make all their classes at once. On such a card, the planner refuses the change with a
+// plan.Errors, and the command niclane adqsetup handles it. Without the earlier lanes, the plan is
+// valid.
 func TestOneAfterTheOther(t *testing.T) {
 	_, after, owned := onCard(t, "simcard-ice", "[globals]\nqueues = 2\n[web]\nqueues = 6\nports = 80\n", nil)
 	in, _ := lanesOn(t, "sim0",

@@ -14,15 +14,16 @@ import (
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
-// Tests of the weaknesses of adqsetup 2.0.2 that concern its files. The numbers are from
-// docs/migrating-from-adqsetup.md, which says where the other weaknesses are tested.
+// These tests are about weaknesses of adqsetup 2.0.2 that concern its files. W and a number refer
+// to the list in docs/migrating-from-adqsetup.md. The document also says where the other weaknesses
+// are tested.
 
 func lanes(t *testing.T, source string) (*intent.Intent, *adqsetup.Result) {
 	t.Helper()
 	return lanesOn(t, "", source)
 }
 
-// lanesOn returns the conversion of a file for a device.
+// lanesOn converts a file for a device. It returns the lanes and the conversion.
 func lanesOn(t *testing.T, dev, source string) (*intent.Intent, *adqsetup.Result) {
 	t.Helper()
 	res, err := adqsetup.Convert("adq.conf", dev, []byte(source))
@@ -32,7 +33,7 @@ func lanesOn(t *testing.T, dev, source string) (*intent.Intent, *adqsetup.Result
 	return in, res
 }
 
-// refused checks that Convert reports exactly these problems, one on each line.
+// refused checks that Convert reports exactly the problems in want, each on one line.
 func refused(t *testing.T, source string, want ...string) {
 	t.Helper()
 	_, err := adqsetup.Convert("adq.conf", "", []byte(source))
@@ -52,8 +53,8 @@ func refused(t *testing.T, source string, want ...string) {
 
 const web = "[globals]\ndev = eth4\n[web]\nqueues = 2\nports = 80\n"
 
-// TestW5FormatsAgree: adqsetup's INI needs a Python before 3.12. Here both formats mean the
-// same.
+// TestW5FormatsAgree: adqsetup reads INI only with a Python before 3.12. In niclane, both formats
+// must work and mean the same.
 func TestW5FormatsAgree(t *testing.T) {
 	ini, _ := lanes(t, web+"addrs = 10.0.0.1,10.0.0.2\nprotocol = udp\n")
 	object, _ := lanes(t, `{"globals": {"dev": "eth4"}, "web": {"queues": 2, "ports": 80, "addrs": ["10.0.0.1", "10.0.0.2"], "protocol": "udp"}}`)
@@ -64,7 +65,7 @@ func TestW5FormatsAgree(t *testing.T) {
 	}
 }
 
-// TestW7NUMANode: adqsetup documents numa = 1, but raises KeyError.
+// TestW7NUMANode: adqsetup's documents have numa = 1, but its code raises KeyError.
 func TestW7NUMANode(t *testing.T) {
 	in, _ := lanes(t, web+"numa = 1\n")
 	if got := in.Lanes[0].NUMA; got != "1" {
@@ -77,13 +78,13 @@ func TestW7NUMANode(t *testing.T) {
 			noted = append(noted, n.Path)
 		}
 	}
-	if want := []string{"web.numa"}; !slices.Equal(noted, want) { // in globals it is niclane's default
+	if want := []string{"web.numa"}; !slices.Equal(noted, want) { // in globals, all is niclane's default
 		t.Errorf("notes: got %q, want %q", noted, want)
 	}
 	refused(t, web+"numa = near\n", `adq.conf:6: web.numa: found "near", want local, remote, all`)
 }
 
-// TestW12Unknown: adqsetup ignores unknown keys and words.
+// TestW12Unknown: adqsetup ignores unknown keys and words. niclane must refuse them.
 func TestW12Unknown(t *testing.T) {
 	refused(t, web+"pollrs = 2\n", "adq.conf:6: web.pollrs: unknown key, which adqsetup ignores, did you mean pollers?")
 	refused(t, web+"mode = sharde\n", `adq.conf:6: web.mode: found "sharde"`)
@@ -92,7 +93,8 @@ func TestW12Unknown(t *testing.T) {
 	refused(t, web+"busypoll = 50\n", "adq.conf:6: web.busypoll: is a key of [globals]")
 }
 
-// TestW13IPv6: adqsetup raises ValueError in the middle of an apply.
+// TestW13IPv6: with IPv6 addresses, adqsetup raises ValueError in the middle of an apply. niclane
+// must accept them.
 func TestW13IPv6(t *testing.T) {
 	in, _ := lanes(t, web+"addrs = fd00::1, 2001:db8::/48, 10.0.0.1\n")
 	var got []string
@@ -106,7 +108,8 @@ func TestW13IPv6(t *testing.T) {
 	refused(t, web+"addrs = 10.0.0.0/33\n", `adq.conf:6: web.addrs: found "10.0.0.0/33"`)
 }
 
-// TestW14Counts: adqsetup counts queues and ports only after it has removed the earlier set-up.
+// TestW14Counts: adqsetup checks the numbers of queues and ports only after it has removed the
+// earlier set-up. niclane must check them when it reads the file.
 func TestW14Counts(t *testing.T) {
 	refused(t, "[globals]\ndev = eth4\n[web]\nqueues = 255\nports = 80\n",
 		"adq.conf:4: web.queues: found 255, which brings the queues to 257 with the default ones, want at most 256")
@@ -122,7 +125,8 @@ func TestW14Counts(t *testing.T) {
 		"adq.conf:5: web.ports: found 0, want a port from 1")
 }
 
-// TestW15Rates: adqsetup's README has rates, but 2.0.2 sets none. From 2.1 on, 0 means none.
+// TestW15Rates: adqsetup's README describes rates, but version 2.0.2 sets none. From 2.1 on, a rate
+// of 0 means no rate.
 func TestW15Rates(t *testing.T) {
 	in, _ := lanes(t, web+"min-rate = 1000\nmax-rate = 2500\n")
 	if got := in.Lanes[0].Bandwidth; got.Guarantee.BitsPerSecond != 1e9 || got.Ceiling.BitsPerSecond != 2.5e9 {
@@ -140,8 +144,8 @@ func TestW15Rates(t *testing.T) {
 	}
 }
 
-// TestW18RingsAndFlags: in adqsetup, a txring above the card's limit changes rxring, and
-// bpstop-cfg needs bpstop.
+// TestW18RingsAndFlags: in adqsetup, a txring above the card's limit changes rxring; niclane must
+// keep rxring. In adqsetup, bpstop-cfg works only with bpstop; niclane notes the one that is on.
 func TestW18RingsAndFlags(t *testing.T) {
 	in, res := lanes(t, "[globals]\nbpstop-cfg = on\nbpstop = off\nrxring = 512\ntxring = 99999\ndev = "+
 		"eth4\n[web]\nqueues = 2\nports = 80\n")
@@ -159,14 +163,15 @@ func TestW18RingsAndFlags(t *testing.T) {
 	}
 }
 
-// TestW20Overlap: adqsetup accepts the same port in two sections.
+// TestW20Overlap: adqsetup accepts the same port in two sections. niclane must refuse it.
 func TestW20Overlap(t *testing.T) {
 	refused(t, web+"[proxy]\nqueues = 1\nports = 70-90\n",
 		"adq.conf:6: proxy: overlaps lanes.web (line 3): tcp to port 80 would belong to lanes web and proxy")
 	lanes(t, web+"[proxy]\nqueues = 1\nports = 70-90\nprotocol = udp\n")
 }
 
-// TestPollersDecideWhoPolls: the lanes file states the polling that adqsetup sets by itself.
+// TestPollersDecideWhoPolls checks that the lanes file states who polls. adqsetup decides this by
+// itself, from pollers and busypoll.
 func TestPollersDecideWhoPolls(t *testing.T) {
 	for _, c := range []struct {
 		name, globals, more string
@@ -194,8 +199,8 @@ func TestPollersDecideWhoPolls(t *testing.T) {
 	}
 }
 
-// TestModerationIsTheApplications: moderation applies to the applications' queues, not to the
-// default lane.
+// TestModerationIsTheApplications checks that moderation applies to the queues of the applications,
+// not to those of the default lane.
 func TestModerationIsTheApplications(t *testing.T) {
 	in, _ := lanes(t, "[globals]\ndev = eth4\nrxusecs = 500\nrxadapt = 0\n[web]\nqueues = 2\nports = 80\n")
 	if m := in.Default.Moderation; m != (intent.Moderation{}) {

@@ -8,9 +8,9 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// readWords reads the words after adqsetup's command create: "[web] queues 4 ports 80,443 [db]
-// queues 2 ports 5432". The first name may lack brackets. The line of a key is the number of
-// its word.
+// readWords reads the words after adqsetup's command create, such as "[web] queues 4 ports 80,443
+// [db] queues 2 ports 5432". The first section's name may lack brackets. The number of a key's word
+// is used as its line.
 func readWords(r *strictyaml.Reader, words []string) []section {
 	for i, w := range words {
 		if !printable(r, w) || strings.ContainsAny(w, "\r\n") {

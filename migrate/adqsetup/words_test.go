@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
-// TestWords: the words after create mean the same as the lines of a file. Only positions in
-// comments differ.
+// TestWords checks that the words after create mean the same as the lines of a file. Only the
+// positions in comments may differ.
 func TestWords(t *testing.T) {
 	for _, c := range []struct{ name, words, file string }{
 		{"one", "[myapp] queues 4 ports 11211", "[myapp]\nqueues=4\nports=11211"},
@@ -83,7 +83,8 @@ func TestWordsErrors(t *testing.T) {
 	}
 }
 
-// TestOptions: an option replaces the file's value, and messages name the option.
+// TestOptions checks that an option replaces the file's value, and that messages then name the
+// option.
 func TestOptions(t *testing.T) {
 	source := "[globals]\ndev = eth4\nbusypoll = 1\n[web]\nqueues = 2\nports = 80\n"
 	res, err := adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte(source), Options: []adqsetup.Option{
@@ -109,7 +110,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestDevices: without a given device, the only possible one is used.
+// TestDevices checks that, if no device is given, the only possible device is used.
 func TestDevices(t *testing.T) {
 	for _, c := range []struct {
 		devices   []string

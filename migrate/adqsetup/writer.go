@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// A writer writes the lanes file. It keeps the source line of each line, so that package
-// config's errors can be reported at the source's positions.
+// A writer writes the lanes file. For each line it stores the line of the source. So errors of
+// package config can be reported with positions in the source.
 type writer struct {
 	text strings.Builder
 	from []int
@@ -33,8 +33,8 @@ func (w *writer) source(line int) int {
 
 var lineNumber = regexp.MustCompile(`\bline [0-9]+\b`)
 
-// translate replaces the line numbers in a message about the lanes file with the source's
-// positions, counted in unit.
+// translate replaces the line numbers in a message about the lanes file by positions in the source.
+// unit is "line" or "word".
 func (w *writer) translate(message, unit string) string {
 	return lineNumber.ReplaceAllStringFunc(message, func(s string) string {
 		n, _ := strconv.Atoi(strings.TrimPrefix(s, "line "))
@@ -46,7 +46,7 @@ var (
 	plainText = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z./_-]*$`)
 	word      = regexp.MustCompile(`^[0-9]+(-[0-9]+|mbit)?$|^(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/[0-9]{1,2})?$` +
 		`|^[A-Za-z][0-9A-Za-z./_-]*$`)
-	// notText are words that YAML reads as another type than text.
+	// notText matches words that YAML does not read as text, such as on.
 	notText = regexp.MustCompile(`^(?i:true|false|null|yes|no|on|off|y|n|inf|nan)$`)
 )
 
@@ -66,7 +66,7 @@ func text(s string) string {
 	return strconv.Quote(s)
 }
 
-// flow formats a list in YAML on one line; a list of one item is that item.
+// flow formats a list as YAML on one line. If the list has one item, it formats only the item.
 func flow(items []string) string {
 	out := make([]string, len(items))
 	for i, s := range items {
