@@ -1,45 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package papers compares the claims of five published papers with niclane's measurements: one
-// page from the results of the experiments that repeat the papers. It claims nothing of its
-// own. One table holds each claim and its place in the paper. Measured values come from
-// result.json alone. Where a run failed or a sample cannot support a figure, the page says so.
+// Package papers compares the claims of five published papers with niclane's measurements. From the
+// results of the experiments that repeat the papers, it makes one page. It adds no claims of its
+// own. One table has each claim and where the paper makes it. Measured values come only from
+// result.json. If a run failed, or a sample is too small for a figure, the page says so.
 package papers
 
-// Measures of a claim.
+// What a claim is about.
 const (
-	Percentile = "percentile" // of the latency
+	Percentile = "percentile" // percentile of the latency
 	Mean       = "mean"
 	FirstByte  = "first-byte" // percentile of the latency to the first byte
 	Rate       = "rate"       // requests per second
 	RateInSLA  = "rate-in-sla"
-	LinkShare  = "link-share" // payload as a share of the link's rate
+	LinkShare  = "link-share" // rate of payload as a share of the link's rate
 )
 
 // A Claim is one figure of a paper.
 type Claim struct {
 	Measure string
-	P       float64 // percentile, 0 to 100
-	Text    string  // as written in the paper
-	// Paper is the ratio of with to without; for LinkShare, the share itself.
+	P       float64 // percentile, 0 to 100; 0 if the Measure has none
+	Text    string  // the claim in the paper's words
+	// Paper is the ratio that the paper states: its value with, divided by that without. For
+	// LinkShare, it is the share itself.
 	Paper float64
 }
 
-// A Study is an experiment and the claims of its paper.
+// A Study is an experiment that repeats a paper, and the paper's claims.
 type Study struct {
-	Experiment string // name of its file
+	Experiment string // name of the experiment's file
 	// Hosts says that the study runs only with a hosts file, not in the lab.
 	Hosts  bool
 	Paper  string
 	Claims []Claim
-	// Lane is the variant that corresponds to the paper's "with". Bases are the variants that
-	// it is compared with: the paper's "without" first, then a well-tuned host without lanes.
+	// Lane is the variant that corresponds to the paper's "with". Bases are the variants with which it
+	// is compared. The first is the paper's "without", the second a well-tuned host without lanes.
 	Lane  string
 	Bases []string
-	// WhyInLab explains the lab's result by the counters; "" where they do not explain it.
+	// WhyInLab explains the result in the lab from the counters; "" if they do not explain it.
 	WhyInLab string
-	// Differences are the differences from the paper's set-up, apart from the machine's size.
-	// DifferencesInLab are the additional ones of the lab.
+	// Differences say how the experiment differs from the paper's, other than by the machine's size.
+	// DifferencesInLab are further differences that exist only in the lab.
 	Differences, DifferencesInLab []string
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
-// A spent is one row of the table of processor time: where a variant's time went at the load
-// point, from the SUT's counters, and how long threads waited for a processor.
+// A spent is a row of the table of processor time. It says on what one variant spent time at the
+// load point, by the SUT's counters, and how long threads waited for a processor.
 type spent struct {
 	Variant, Took, Server, Waited, Switches, Busy, SoftIRQ, Polls, PerPoll, By string
 }
 
-// spent returns a row for each variant, none where nothing was counted.
+// spent returns a row for each variant that has counters.
 func (o *Outcome) spent(point int) []spent {
 	var out []spent
 	for _, v := range o.Result.Variants {
@@ -34,7 +34,7 @@ func spentBy(variant string, windows map[int]*result.Window) (spent, bool) {
 		if m == nil || w.Load.Completed == 0 {
 			continue
 		}
-		n := w.Load.Work.Gets + w.Load.Work.Sets // the warm-up's too, because the counters include it
+		n := w.Load.Work.Gets + w.Load.Work.Sets // with the warm-up's requests, because the counters include them
 		if n == 0 {
 			n = w.Load.Completed
 		}
@@ -71,7 +71,7 @@ func spentBy(variant string, windows map[int]*result.Window) (spent, bool) {
 	return s, true
 }
 
-// pollsBy says which threads polled.
+// pollsBy says which kinds of threads polled the queues.
 func pollsBy(thread, busy float64) string {
 	var out []string
 	for _, x := range []struct {

@@ -21,23 +21,23 @@ import (
 //go:embed assets/index.html
 var assets embed.FS
 
-// A view is the template's input.
+// A view is what the template of the page gets.
 type view struct {
 	CSS     template.CSS
 	Version string
-	// Environment and Where hold for every study. They are "" where studies differ; then Differ
-	// is true and each study states its own.
+	// Environment and Where describe all studies, if they are the same for all. Otherwise they are "",
+	// Differ is true, and each study has its own.
 	Environment, Where string
 	Differ             bool
 	Studies            []studyView
-	Missing            int // number of studies without a measurement
+	Missing            int // number of studies that were not measured
 }
 
 type studyView struct {
 	*Outcome
 	Title    string
 	Claims   []claimView
-	At       string // load point
+	At       string // name of the load point
 	Repeats  string
 	Warnings []string
 	Rows     []row
@@ -46,8 +46,9 @@ type studyView struct {
 	Why      string
 	HTTP     bool
 	Sized    string
-	Other    []string // differences from the paper
-	// Environment and Where it was measured; "" if the page states them for all studies.
+	Other    []string // differences from the paper's experiment
+	// Environment is the machine, and Where is the place of the measurement; "" if the page states
+	// them for all studies.
 	Environment, Where string
 }
 
@@ -59,12 +60,12 @@ type claimView struct {
 
 type against struct{ Base, Text, Ends, Missing string }
 
-// A row is a variant at the load point.
+// A row is a variant's values at the load point.
 type row struct {
 	Name, Title, Mean, P50, P99, P999, FirstByte, Rate, Errors string
 }
 
-// A varnishRow is a row of the Varnish paper's table, with columns that the paper lacks.
+// A varnishRow is a row of a table like that of the Varnish paper, with some more columns.
 type varnishRow struct {
 	Connections                                                            int
 	Variant, Sent, Payload, Share, PerWatt, Hits, First50, First99, Last50 string
@@ -116,7 +117,7 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 	return t.Execute(out, v)
 }
 
-// gather moves what is true of all measured studies to the page.
+// gather moves texts that are the same for all measured studies from the studies to the page.
 func (v *view) gather() {
 	for _, x := range []struct {
 		all *string
@@ -142,7 +143,7 @@ func (v *view) gather() {
 	}
 }
 
-// where describes the hosts.
+// where says on which hosts a result was measured.
 func where(r *result.Result) string {
 	if r.Experiment.Lab != nil {
 		return "All hosts are network namespaces of one machine with an emulated card (docs/lab.md): absolute " +
@@ -164,8 +165,9 @@ func where(r *result.Result) string {
 	return text
 }
 
-// oneMachine reports whether two hosts have the same name and the same clock, as namespaces of
-// one machine do. CLOCK_MONOTONIC of two machines differs by the time between their boots.
+// oneMachine reports whether two hosts are namespaces of one machine. Such hosts have the same name
+// and the same clock. Two machines have different clocks: their values of CLOCK_MONOTONIC differ by
+// the time between their boots.
 func oneMachine(a, b result.Host) bool {
 	apart := a.ClockAhead - b.ClockAhead
 	return a.Hostname != "" && a.Hostname == b.Hostname && max(apart, -apart) <= a.ClockUncertainty+b.ClockUncertainty
@@ -183,7 +185,7 @@ func environment(r *result.Result) string {
 	return strings.Join(out, ", ")
 }
 
-// sized says which of the file's sizes was run.
+// sized says which of the file's sizes the run used.
 func sized(r *result.Result) string {
 	switch n := len(r.Experiment.Sized); {
 	case r.Experiment.Trial():
@@ -196,10 +198,11 @@ func sized(r *result.Result) string {
 	return "full size"
 }
 
-// most is the largest number of warnings shown per run.
+// most is the largest number of warnings that the page shows per run.
 const most = 8
 
-// warnings returns the warnings of a run, and each kind of its windows' warnings once.
+// warnings returns the warnings of a run. Of the warnings of its windows, it returns each kind
+// once.
 func warnings(r *result.Result) []string {
 	out := slices.Clone(r.Warnings)
 	seen := map[string]int{}
@@ -255,7 +258,7 @@ func claim(m Measured) claimView {
 	return c
 }
 
-// change renders a ratio in the papers' form: −60 %.
+// change renders a ratio as the papers do: 0.4 as −60 %.
 func change(ratio float64) string {
 	if ratio >= 10 {
 		return fmt.Sprintf("×%.0f", ratio)
@@ -280,7 +283,7 @@ func ends(r stats.Ratio) string {
 	return change(r.Low) + " to " + change(r.High)
 }
 
-// merged adds up a variant's windows.
+// merged returns the sums over a variant's windows.
 func merged(windows map[int]*result.Window) (all, first *stats.Histogram, rate float64, failed, intended int64) {
 	all, first = stats.NewHistogram(), stats.NewHistogram()
 	for _, w := range windows {
@@ -313,7 +316,7 @@ func (o *Outcome) row(v result.Variant, windows map[int]*result.Window) row {
 	}
 }
 
-// perWatt returns the work per watt by the first power source, nil if there is none.
+// perWatt returns the work per watt by the first power source; nil if it has none.
 func (o *Outcome) perWatt(point int, variant string) *power.Interval {
 	s := o.summary(o.Result.Experiment.Base)
 	for _, v := range s.Points[point].Variants {
@@ -324,8 +327,8 @@ func (o *Outcome) perWatt(point int, variant string) *power.Interval {
 	return nil
 }
 
-// delivery returns Table 2 of the Varnish paper for this result: a row for each number of
-// connections and variant.
+// delivery returns the rows of Table 2 of the Varnish paper, with this result's values. There is a
+// row for each number of connections and variant.
 func (o *Outcome) delivery() []varnishRow {
 	var out []varnishRow
 	for i, p := range o.Result.Points {

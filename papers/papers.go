@@ -12,30 +12,30 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// An Outcome is the result of a study here.
+// An Outcome is a study with niclane's result.
 type Outcome struct {
 	Study
-	// Result is nil if nothing was measured. Failure says why a run ended early.
+	// Result is nil if nothing was measured. Failure is the reason why a run ended early.
 	Result  *result.Result
 	Failure string
-	// Report is the path of the run's own page, "" for none.
+	// Report is the path of the run's own page; "" if there is none.
 	Report string
 
-	summaries map[string]*result.Summary // by base variant
+	summaries map[string]*result.Summary // cache of summary, by base variant
 }
 
-// A Measured is a claim and the measurement.
+// A Measured is a claim of the paper with what was measured.
 type Measured struct {
 	Claim Claim
-	// Value is the lane variant's value.
+	// Value is the measured value of the variant Lane.
 	Value string
-	// Against is the lane's ratio to each of the study's bases.
+	// Against has the ratio of the variant Lane to each of the study's Bases.
 	Against []Ratio
-	// Verdict is the verdict in words.
+	// Verdict says whether the measurement confirms the claim.
 	Verdict Verdict
 }
 
-// A Ratio is the ratio to one base.
+// A Ratio is the ratio to one base; nil if it could not be computed, and Missing says why.
 type Ratio struct {
 	Base string
 	*stats.Ratio
@@ -45,7 +45,7 @@ type Ratio struct {
 // A Verdict says whether the measurement confirms a claim.
 type Verdict string
 
-// Verdicts.
+// Values of Verdict.
 const (
 	AsGood     Verdict = "as the paper, or better"
 	Less       Verdict = "a gain, less than the paper's"
@@ -55,8 +55,8 @@ const (
 	NoFigure   Verdict = "a gain; the paper has no figure"
 )
 
-// Point returns the load point at which claims are judged: the last, which has the highest
-// load. The choice is fixed before anything is measured.
+// Point returns the index of the load point at which claims are judged: the last measured one,
+// which has the highest load. This choice was made before the measurements.
 func (o *Outcome) Point() (int, bool) {
 	if o.Result == nil || len(o.Result.Points) == 0 {
 		return 0, false
@@ -80,7 +80,7 @@ func (o *Outcome) windows(point int, variant string) map[int]*result.Window {
 	return out
 }
 
-// has reports whether a variant was measured.
+// has reports whether any window of a variant was measured.
 func (o *Outcome) has(variant string) bool {
 	return o.Result != nil && slices.ContainsFunc(o.Result.Windows,
 		func(w result.Window) bool { return w.Variant == variant })
@@ -111,7 +111,7 @@ func (o *Outcome) Measure() []Measured {
 	return out
 }
 
-// verdict judges against the paper's own baseline, the first base.
+// verdict compares the ratio to the first base, the paper's "without", with the paper's ratio.
 func (o *Outcome) verdict(m Measured, point int) Verdict {
 	if m.Claim.Measure == LinkShare {
 		share, ok := o.linkShare(point, o.Lane)
@@ -131,7 +131,7 @@ func (o *Outcome) verdict(m Measured, point int) Verdict {
 	r := m.Against[0].Ratio
 	low, high, better := r.Low, r.High, r.Estimate
 	paper := m.Claim.Paper
-	if m.Claim.higherIsBetter() { // inverted, so that less is better in both
+	if m.Claim.higherIsBetter() { // inverted, so that a smaller ratio is better for every claim
 		low, high, better, paper = 1/r.High, 1/r.Low, 1/r.Estimate, 1/paper
 	}
 	switch {
@@ -151,8 +151,8 @@ func (c Claim) higherIsBetter() bool {
 	return c.Measure == Rate || c.Measure == RateInSLA || c.Measure == LinkShare
 }
 
-// of returns the claim's measure of one window as an integer, in a unit that makes it large; 0
-// if the window cannot support it.
+// of returns the claim's measure of one window. It is an integer in a small unit, so that rounding
+// does not matter. It is 0 if the window has too few samples.
 func (c Claim) of(w *result.Window) int64 {
 	percentile := func(h *stats.Histogram) int64 {
 		if h == nil {
@@ -179,10 +179,10 @@ func (c Claim) of(w *result.Window) int64 {
 	return 0
 }
 
-// errFew says that one repeat cannot support a percentile.
+// errFew says that a single repeat has too few samples for a percentile.
 var errFew = errors.New("a repeat has too few requests for it")
 
-// ratio returns the ratio of the lane to a base, repeat by repeat.
+// ratio returns the ratio of the variant Lane to a base. It compares repeat by repeat.
 func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 	if c.Measure == RateInSLA {
 		a, b := o.rateInSLA(o.Lane), o.rateInSLA(base)
@@ -232,8 +232,9 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 	return &r, nil
 }
 
-// summarized returns the ratio from the report, which also has percentiles that only all
-// repeats together support. ok is false if the report does not have this one.
+// summarized returns the ratio from the result's summary. The summary also has percentiles for
+// which only all repeats together have enough samples. ok is false if the summary does not have the
+// ratio.
 func (o *Outcome) summarized(point int, base string, c Claim) (*stats.Ratio, error, bool) {
 	s := o.summary(base)
 	i := slices.IndexFunc(s.Points[point].Variants, func(v result.VariantSummary) bool { return v.Name == o.Lane })
@@ -256,7 +257,7 @@ func (o *Outcome) summarized(point int, base string, c Claim) (*stats.Ratio, err
 	return nil, errors.New(list[j].RatioMissing), true
 }
 
-// summary summarizes the result as if base were the experiment's base.
+// summary returns the summary of the result, with base as the base of all ratios.
 func (o *Outcome) summary(base string) *result.Summary {
 	if o.summaries == nil {
 		o.summaries = map[string]*result.Summary{}
@@ -269,8 +270,8 @@ func (o *Outcome) summary(base string) *result.Summary {
 	return o.summaries[base]
 }
 
-// rateInSLA is the highest rate that a variant achieved within the SLA: from the search, or
-// else from the load points.
+// rateInSLA returns the highest rate that a variant achieved within the SLA: the rate that the
+// search found or, without a search, the highest of the load points.
 func (o *Outcome) rateInSLA(variant string) float64 {
 	sla := o.Result.Experiment.SLA
 	if sla == nil {

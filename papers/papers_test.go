@@ -19,15 +19,15 @@ import (
 	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
-// study is a study with a claim of each kind.
+// study has one claim of each kind.
 var study = Study{
 	Experiment: "made-up", Paper: "none", Lane: "lane", Bases: []string{"off", "tuned"},
 	Claims: []Claim{{Percentile, 99, "P99 half", 0.5}, {Rate, 0, "twice the rate", 2},
 		{LinkShare, 0, "80 % of the link", 0.8}, {Mean, 0, "the mean, no figure", 0}},
 }
 
-// made returns a result in which each variant has the given latency, in ns, and requests per
-// second.
+// made returns a result in which each variant has the given latency (ns) and rate (requests per
+// second).
 func made(latency map[string]int64, rate map[string]float64) *result.Result {
 	r := &result.Result{
 		Schema: result.Schema, Title: "made up",
@@ -66,7 +66,7 @@ func TestMeasure(t *testing.T) {
 		latency map[string]int64
 		rate    map[string]float64
 		want    []Verdict
-		ratio   float64 // P99 relative to off
+		ratio   float64 // P99, as a multiple of that of off
 	}{
 		{"as claimed", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 4 * ms},
 			map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 100_000},
@@ -120,7 +120,7 @@ func TestRateInSLA(t *testing.T) {
 	if m := o.Measure()[0]; m.Verdict != AsGood || m.Against[0].Estimate != 2.5 {
 		t.Errorf("both within it: %+v", m)
 	}
-	for i := range r.Windows { // less than 95 % of the requested rate
+	for i := range r.Windows { // achieve less than 95 % of the requested rate
 		r.Windows[i].Load.OfferedRate *= 1.1
 	}
 	if m := o.Measure()[0]; m.Verdict != Unmeasured {
@@ -159,8 +159,8 @@ func TestWrite(t *testing.T) {
 	errtest.Lacks(t, "what the template could not fill in", text, "ZgotmplZ", "<no value>", "NaN")
 }
 
-// TestWhere: the page describes the lab for studies in the lab, hosts for studies on hosts, and
-// both where studies differ.
+// TestWhere checks where the page says that studies were measured: in the lab, on hosts, or both if
+// studies differ.
 func TestWhere(t *testing.T) {
 	const (
 		inLab    = "network namespaces of one machine with an emulated card"
@@ -192,7 +192,7 @@ func TestWhere(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		all  []Outcome
-		want map[string]int // number of occurrences
+		want map[string]int // texts, and how often the page must have each
 	}{
 		{"in the lab", []Outcome{lab(), lab(), unmeasured}, map[string]int{inLab: 1, onHosts: 0, labOnly: 2, differ: 0,
 			link: 1}},
@@ -217,7 +217,8 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-// TestStudies: each study has an experiment with its variants, in every form.
+// TestStudies checks that each study's experiment exists and has the study's variants, in every
+// form.
 func TestStudies(t *testing.T) {
 	hosts, err := os.ReadFile("../experiments/hosts.example.yaml")
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// PaperSource is the source of the paper's rows.
+// PaperSource says where the paper's numbers come from.
 const PaperSource = `Table 2 of "Varnish Enterprise on Intel Xeon 6": throughput at the server by dstat, ` +
 	`power at the inlets by a Raritan PDU, one run each`
 
-// A row is one of Table 2: Gbit/s and Gbit/s per W of live-linear and VoD, as printed, with two
-// decimals.
+// A row is a row of Table 2: Gbit/s, and Gbit/s per W, both for live-linear and for VoD. The
+// numbers have two decimals, as in the paper.
 type row struct {
 	server      string
-	units       int // rack units of the chassis
-	connections int // per client
+	units       int // height of the chassis in rack units
+	connections int // number of connections per client
 	live, vod   [2]float64
 }
 
@@ -49,8 +49,8 @@ var table2 = []row{
 	{"2x6780E", 2, 800, [2]float64{1380.82, 1.33}, [2]float64{841.75, 0.78}},
 }
 
-// Paper returns all rows of the paper's table, live-linear first, with the names that FromPaper
-// accepts.
+// Paper returns all rows of the paper's table, with the names that FromPaper accepts. The
+// live-linear rows come first.
 func Paper() []Server {
 	var out []Server
 	for _, vod := range []bool{false, true} {
@@ -61,8 +61,8 @@ func Paper() []Server {
 	return out
 }
 
-// FromPaper returns a row by its name, such as "2x6252N/live/48": processors, live or vod, and
-// connections per client.
+// FromPaper returns a row by its name, such as "2x6252N/live/48". The parts of a name are the
+// processors, live or vod, and the number of connections per client.
 func FromPaper(name string) (Server, error) {
 	for _, s := range Paper() {
 		if s.Name == name {
@@ -90,7 +90,7 @@ func (r row) of(vod bool) Server {
 	}
 }
 
-// rounded returns the interval of a number that is printed with two decimals.
+// rounded returns the interval of values that are printed as v with two decimals.
 func rounded(v float64) power.Interval {
 	const half = 0.005
 	return power.Interval{Value: v, Low: v - half, High: v + half}

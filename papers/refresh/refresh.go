@@ -10,63 +10,63 @@ import (
 	"github.com/niclane/niclane/bench/power"
 )
 
-// A Server is one kind of server doing one kind of work.
+// A Server is one kind of server that does one kind of work.
 type Server struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
-	// Rate of one server, Gbit/s, and RatePerWatt, Gbit/s per W. Both are above 0.
+	// Rate is the rate of one server in Gbit/s, RatePerWatt in Gbit/s per W. Both must be above 0.
 	Rate        power.Interval `json:"rateGbitPerSecond"`
 	RatePerWatt power.Interval `json:"gbitPerSecondPerWatt"`
-	// Units is its height in rack units, 0 if not known.
+	// Units is the server's height in rack units; 0 if not known.
 	Units int `json:"rackUnits,omitempty"`
 }
 
 // Power returns the power of one server, W.
 func (s Server) Power() power.Interval { return over(s.Rate, s.RatePerWatt) }
 
-// A Rule says what limits a rack.
+// A Rule says what limits the number of servers in a rack.
 type Rule string
 
-// Rules.
+// Values of Rule.
 const (
-	// ByPower fills racks of old and of new servers to the same power.
+	// ByPower gives racks of old servers and racks of new servers the same power.
 	ByPower Rule = "power"
-	// ByUnits fills racks to the same number of rack units.
+	// ByUnits gives both the same number of rack units.
 	ByUnits Rule = "units"
 )
 
-// Rules are the names of all rules.
+// Rules lists all rules.
 var Rules = []Rule{ByPower, ByUnits}
 
-// Assumptions are the inputs that are not measured.
+// Assumptions are the inputs that are assumed, not measured.
 type Assumptions struct {
 	Rule Rule `json:"rule"`
 	// Racks is the number of racks of old servers, at least 1.
 	Racks int `json:"racks"`
-	// RackPower is the power of a full rack's servers, W; 0: not known, and then ByPower
-	// returns only ratios.
+	// RackPower is the power of the servers in a full rack, W. If it is 0 (not known), ByPower returns
+	// only ratios.
 	RackPower float64 `json:"rackPowerW,omitempty"`
-	// RackUnits is the number of rack units available to servers.
+	// RackUnits is the number of rack units in a rack for servers.
 	RackUnits int `json:"rackUnits"`
-	// PUE is the power of the site divided by that of its servers, at least 1.
+	// PUE is the power of the whole site divided by the power of its servers, at least 1.
 	PUE float64 `json:"pue"`
 	// Price of 1 kWh, in any currency; 0: not given.
 	Price float64 `json:"pricePerKWh,omitempty"`
 }
 
-// A Result is that of a replacement. Unknown values are nil.
+// A Result is the result of replacing old servers by new ones. A value that is not known is nil.
 type Result struct {
 	Old         Server      `json:"old"`
 	New         Server      `json:"new"`
 	Assumptions Assumptions `json:"assumptions"`
-	// Formula is that of Racks.
+	// Formula says in words how Racks was computed.
 	Formula string `json:"formula"`
-	// Racks is the number of racks of new servers that do the same work. Whole is Racks rounded
-	// up.
+	// Racks is the number of racks of new servers that do the same work as all old ones. Whole is
+	// Racks, rounded up.
 	Racks power.Interval `json:"racks"`
 	Whole int            `json:"wholeRacks"`
-	// Rate is the total, Gbit/s. Servers are the numbers before and after. Power is the total,
-	// W, with the site's share (PUE).
+	// Rate is the rate of all servers, Gbit/s. Servers has the numbers of old and new servers. Power
+	// has the power of all old and of all new servers, W, multiplied by PUE.
 	Rate     *power.Interval    `json:"rateGbitPerSecond,omitempty"`
 	Servers  *[2]power.Interval `json:"servers,omitempty"`
 	Power    *[2]power.Interval `json:"powerW,omitempty"`
@@ -78,8 +78,8 @@ type Result struct {
 
 const hoursPerYear = 365 * 24
 
-// Replace computes the replacement of old servers by new ones. The caller must ensure that both
-// rates are for the same work.
+// Replace computes how many new servers replace the old ones. The caller must make sure that both
+// rates are for the same kind of work.
 func Replace(old, next Server, a Assumptions) (*Result, error) {
 	if err := a.check(old, next); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func Replace(old, next Server, a Assumptions) (*Result, error) {
 	case ByPower:
 		r.Formula = "racks x old Gbit/s per W / new Gbit/s per W"
 		r.Racks = over(times(racks, old.RatePerWatt), next.RatePerWatt)
-		// The power of a full rack with which the racks that are saved take 1 MW.
+		// Megawatt is the power that a full rack must have for the saved racks to save 1 MW.
 		if fewer := float64(a.Racks) - math.Ceil(r.Racks.Value); fewer > 0 {
 			r.Megawatt = 1e6 / fewer / a.PUE
 		}
@@ -114,7 +114,7 @@ func Replace(old, next Server, a Assumptions) (*Result, error) {
 	return r, nil
 }
 
-// power sets the fields that follow from the servers' power before and after, W.
+// power sets the fields that depend on the servers' power before and after, in W.
 func (r *Result) power(before, after power.Interval) {
 	pue := exactly(r.Assumptions.PUE)
 	before, after = times(before, pue), times(after, pue)
@@ -158,8 +158,8 @@ func (a Assumptions) check(old, next Server) error {
 
 func exactly(v float64) power.Interval { return power.Interval{Value: v, Low: v, High: v} }
 
-// times and over are for positive numbers; times also multiplies a difference by an exact
-// number.
+// times and over multiply and divide positive intervals. times may also multiply a negative
+// difference by an exact number.
 func times(a, b power.Interval) power.Interval {
 	return power.Interval{Value: a.Value * b.Value, Low: a.Low * b.Low, High: a.High * b.High}
 }

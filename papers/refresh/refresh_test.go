@@ -24,8 +24,8 @@ func paper(t *testing.T, name string) Server {
 	return s
 }
 
-// TestPaperClaim: "200 racks become 72, and more than 1 MW is saved" follows from these two
-// rows of the paper's own table, at constant power of a rack.
+// TestPaperClaim checks the claim "200 racks become 72, and more than 1 MW is saved". It follows
+// from these two rows of the paper's own table, if the power of a rack is constant.
 func TestPaperClaim(t *testing.T) {
 	r, err := Replace(paper(t, "2x6252N/live/48"), paper(t, "2x6710E/live/48"),
 		Assumptions{Rule: ByPower, Racks: 200, RackPower: 8000, RackUnits: 42, PUE: 1})
@@ -44,15 +44,15 @@ func TestPaperClaim(t *testing.T) {
 	golden(t, "paper", r)
 }
 
-// TestUnits: by rack units the same pair saves less, because a server of two units must do
-// twice as much.
+// TestUnits checks the same pair by rack units. This saves less, because the new server has two
+// units, and so counts twice.
 func TestUnits(t *testing.T) {
 	r, err := Replace(paper(t, "2x6252N/live/48"), paper(t, "2x6780E/live/100"),
 		Assumptions{Rule: ByUnits, Racks: 10, RackUnits: 43, PUE: 1.5, Price: 0.2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 430 servers of 195.64 Gbit/s; 21 new ones to a rack.
+	// 430 old servers of 195.64 Gbit/s; a rack has 21 new servers.
 	want := 10 * 43 * 195.64 / (21 * 1556.67)
 	if math.Abs(r.Racks.Value-want) > 1e-9 || r.Whole != 3 {
 		t.Errorf("%v racks, whole %d, want %v and 3", r.Racks, r.Whole, want)
@@ -94,7 +94,7 @@ func TestRefused(t *testing.T) {
 	errtest.Says(t, "not a row", err, "1x6252N, 2x6252N, 1x6710E")
 }
 
-// TestPaperIsConsistent: the watts that follow from the table's two columns are plausible for
+// TestPaperIsConsistent computes watts from two columns of the table. They must be plausible for
 // servers, and nearly the same for one server at any load.
 func TestPaperIsConsistent(t *testing.T) {
 	if n := len(Paper()); n != 48 {

@@ -50,7 +50,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	return err
 }
 
-// assumed describes the assumptions.
+// assumed returns the assumptions as sentences.
 func (r *Result) assumed() []string {
 	a := r.Assumptions
 	var out []string
@@ -70,7 +70,8 @@ func (r *Result) assumed() []string {
 	return out
 }
 
-// short renders a value, with its bounds if they differ in the digits shown.
+// short renders a value. It adds the bounds if they differ from the value in the digits that are
+// shown.
 func short(i power.Interval) string {
 	v, low, high := number(i.Value), number(i.Low), number(i.High)
 	if low == v && high == v {
@@ -83,7 +84,8 @@ func kilo(i power.Interval) string {
 	return short(power.Interval{Value: i.Value / 1000, Low: i.Low / 1000, High: i.High / 1000})
 }
 
-// number renders four significant digits, or all digits before the point.
+// number renders a value with four significant digits, or with all digits before the decimal point
+// if these are more.
 func number(v float64) string {
 	if v >= 1000 || v <= -1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
