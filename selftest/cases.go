@@ -14,10 +14,10 @@ import (
 // LaneName is the name of the lane in every case.
 const LaneName = "selftest"
 
-// An End is a pair of addresses, one of each host, on the path through the device.
+// An End is an address of this host and one of the peer, on the path through the device.
 type End struct{ Own, Peer netip.Addr }
 
-// family returns the IP version of the end, as in the names of kinds.
+// family returns the IP version as in the names of kinds: "4" or "6".
 func (e End) family() string {
 	if e.Own.Is4() {
 		return "4"
@@ -25,13 +25,13 @@ func (e End) family() string {
 	return "6"
 }
 
-// A kind is one way to match the lane's packets, with the traffic that it needs.
+// A kind is one way to match the lane's packets, and the traffic to test it.
 type kind struct {
 	name string
 	end  End
-	// udp: the peer sends datagrams. out: this host connects to the peer.
+	// udp: the peer sends datagrams. out: this host connects to the peer, not the reverse.
 	udp, out bool
-	// member are the keys of the lane for the match.
+	// member has the lane's keys for this match, as lines of the lanes file.
 	member string
 }
 
@@ -57,7 +57,7 @@ func kinds(ends []End, port int) []kind {
 	return out
 }
 
-// around returns a network that contains the address, smaller than usual networks.
+// around returns a network that contains the address: a /28 or, for IPv6, a /120.
 func around(a netip.Addr) netip.Prefix {
 	bits := 28
 	if a.Is6() {
@@ -66,14 +66,14 @@ func around(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// parts are the parts whose alternative mechanisms are forced, one at a time.
+// parts lists the parts of a lane whose alternative mechanisms are forced, one at a time.
 var parts = []device.Part{device.PartQueueSet, device.PartClassifier, device.PartMapper, device.PartBandwidth,
 	device.PartPoller}
 
 // A Target is the input of the cases.
 type Target struct {
 	Device   string
-	LinkRate string // for the lanes file, "" if the device reports its speed
+	LinkRate string // for the lanes file; "" if the device reports its speed
 	// Port is the lane's port. The next port carries the other traffic.
 	Port int
 	Ends []End // IPv4, IPv6 or both
@@ -81,7 +81,7 @@ type Target struct {
 	Queues int
 }
 
-// lanes returns the lanes file of a case.
+// lanes returns the text of the lanes file of a case.
 func (t Target) lanes(k kind, force map[string]string, more string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version: 1\nglobals:\n  dev: %s\n", t.Device)
@@ -100,15 +100,15 @@ func (t Target) lanes(k kind, force map[string]string, more string) string {
 	return b.String()
 }
 
-// A plannedCase is a case with its kind of traffic.
+// A plannedCase is a case with its kind, which says what traffic it needs.
 type plannedCase struct {
 	Case
 	kind kind
 }
 
-// cases returns all cases: every kind of rule with the planner's choices, then a guarantee and
-// a ceiling. Finally, for the first kind, it forces every mechanism that the planner did not
-// choose.
+// cases returns all cases. First come all kinds, with the mechanisms that the planner chooses; then
+// a guarantee and a ceiling. The last cases force, for the first kind, each mechanism that the
+// planner did not choose.
 func (t Target) cases(choices []plan.Choice) []plannedCase {
 	all := kinds(t.Ends, t.Port)
 	var out []plannedCase
@@ -127,7 +127,7 @@ func (t Target) cases(choices []plan.Choice) []plannedCase {
 			}
 			more := ""
 			if part == device.PartBandwidth {
-				more = "    ceiling: 50%\n" // otherwise the lane needs none of them
+				more = "    ceiling: 50%\n" // without a ceiling, the lane needs no bandwidth mechanism
 			}
 			force := map[string]string{string(part): name}
 			out = append(out, plannedCase{Case{

@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// differences returns the objects that differ: all that a plan can write, without the numbers
-// that the kernel assigns.
+// differences returns the objects in which two states differ. It compares all objects that a plan
+// can write, without the numbers that the kernel assigns.
 func differences(before, after *device.State) []Difference {
 	a, b := before.Objects(), after.Objects()
 	keys := maps.Clone(a)

@@ -11,10 +11,10 @@ import (
 	"os"
 )
 
-// maxFile is a size limit, far above any record.
+// maxFile is the largest size of a file, in bytes, far above that of any record.
 const maxFile = 64 << 20
 
-// Write writes r as indented JSON.
+// Write writes the record as indented JSON.
 func Write(w io.Writer, r *Record) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
@@ -22,7 +22,7 @@ func Write(w io.Writer, r *Record) error {
 	return e.Encode(r)
 }
 
-// ReadFile reads a record. A record of another version is an error.
+// ReadFile reads a record. It returns an error if the record has another version.
 func ReadFile(path string) (*Record, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 
 // A LatencyConfig configures the latency measurement.
 type LatencyConfig struct {
-	// Rounds is the number of rounds, each with both variants; 0: no measurement.
+	// Rounds is the number of rounds. Each round measures without and with the lane. 0: no
+	// measurement.
 	Rounds int
 	// Window is the length of each measurement.
 	Window time.Duration
@@ -30,11 +31,12 @@ type LatencyConfig struct {
 // noiseFlows is the number of flows that share the noise.
 const noiseFlows = 4
 
-// percentiles are the wanted percentiles. Those for which the sample is too small are omitted.
+// percentiles lists the percentiles to report. A percentile is left out if the sample is too small
+// for it.
 var percentiles = []float64{50, 90, 99, 99.9}
 
-// latency measures the latency of the lane's port in rounds of two windows, without and with
-// the lane, in alternating order.
+// latency measures the latency of the lane's port. Each round has two windows, one without and one
+// with the lane. Their order alternates.
 func (r *runner) latency(ctx context.Context) error {
 	k := kinds(r.target.Ends, r.target.Port)[0]
 	l := &Latency{
@@ -64,13 +66,14 @@ func (r *runner) latency(ctx context.Context) error {
 	return nil
 }
 
-// errorOf adds the planner's reasons to the warnings. They are no error.
+// errorOf records the reasons why the planner refused the lane as warnings. It returns nil, because
+// a refusal is no error.
 func errorOf(refused []string, r *Record) error {
 	r.Warnings = append(r.Warnings, refused...)
 	return nil
 }
 
-// window makes one measurement.
+// window makes one measurement, with or without the lane.
 func (r *runner) window(ctx context.Context, k kind, l *Latency, lane bool, seed uint64) (out load.Result, err error) {
 	if lane {
 		if err := r.m.Apply(ctx, l.Lanes, r.c.Within); err != nil {
@@ -101,7 +104,8 @@ func (r *runner) window(ctx context.Context, k kind, l *Latency, lane bool, seed
 	return out, nil
 }
 
-// noise sends bulk traffic to port Port+2, which belongs to no lane.
+// noise sends bulk traffic to port Port+2, which is not in the lane. It returns a function that
+// ends the traffic.
 func (r *runner) noise(ctx context.Context, k kind, rate int64) (func() error, error) {
 	if rate == 0 {
 		return func() error { return nil }, nil
@@ -128,7 +132,7 @@ func (r *runner) noise(ctx context.Context, k kind, rate int64) (func() error, e
 	return end, nil
 }
 
-// summarize computes the percentiles from the measurements so far.
+// summarize computes the percentiles from all measurements made so far.
 func (l *Latency) summarize(without, with []load.Result) {
 	a, b := series(without), series(with)
 	l.Percentiles, l.Warnings = nil, warnings(without, with)
@@ -163,8 +167,8 @@ func estimate(s []*stats.Series, p float64) (*stats.Estimate, error) {
 	return &e, nil
 }
 
-// ratio computes a ratio from paired rounds. It uses each window's own percentile if every
-// window is large enough, otherwise the percentile over all rounds.
+// ratio computes the ratio of with to without from the rounds. If every window has enough samples,
+// it compares window by window; otherwise it compares all rounds together.
 func ratio(without, with []load.Result, p float64) (*stats.Ratio, error) {
 	var pairs []stats.Pair
 	var whole []stats.SeriesPair
@@ -189,7 +193,7 @@ func ratio(without, with []load.Result, p float64) (*stats.Ratio, error) {
 	return &r, nil
 }
 
-// warnings returns the generators' warnings, each once.
+// warnings returns the generators' warnings. It returns each text once.
 func warnings(lists ...[]load.Result) (out []string) {
 	seen := map[string]bool{}
 	for i, rs := range lists {

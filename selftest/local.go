@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Host runs parts of niclane as processes.
+// A Host can run parts of niclane (see bench/agent) as processes.
 type Host interface {
 	Start(ctx context.Context, what, part string, config any) (Task, error)
 }
@@ -33,8 +33,8 @@ type Task interface {
 	Done() <-chan struct{}
 }
 
-// Local is this host. Its processes run as nobody if possible, and end with this process, even
-// if it is killed.
+// Local is this host. Its processes run as user nobody if possible. They end when this process
+// ends, even if it is killed.
 type Local struct {
 	niclane string // path of the program
 	spawn   chan func()
@@ -44,8 +44,9 @@ type Local struct {
 func NewLocal(niclane string) *Local {
 	l := &Local{niclane, make(chan func())}
 	go func() {
-		// The kernel ends a process when the thread that started it ends (prctl(2),
-		// PR_SET_PDEATHSIG). This thread lives as long as this process.
+		// The kernel kills a child process when the thread that started it ends (prctl(2),
+		// PR_SET_PDEATHSIG). So all processes are started by this thread, which lives as long as this
+		// process.
 		runtime.LockOSThread()
 		for f := range l.spawn {
 			f()
@@ -54,17 +55,17 @@ func NewLocal(niclane string) *Local {
 	return l
 }
 
-// nobody is the user and group ID without rights (Linux's overflow ID).
+// nobody is the ID of a user and group without rights (Linux's overflow ID).
 const nobody = 65534
 
-// Start starts a part as a process.
+// Start starts a part of niclane as a process.
 func (l *Local) Start(_ context.Context, what, part string, config any) (Task, error) {
 	in, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
 	}
 	t, err := l.start(what, part, in, &syscall.Credential{Uid: nobody, Gid: nobody})
-	if errors.Is(err, fs.ErrPermission) { // user nobody cannot reach the program
+	if errors.Is(err, fs.ErrPermission) { // user nobody has no access to the program
 		t, err = l.start(what, part, in, nil)
 	}
 	if err != nil {
@@ -80,7 +81,7 @@ func (l *Local) start(what, part string, in []byte, as *syscall.Credential) (Tas
 	t.cmd.Dir = "/"
 	t.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = bytes.NewReader(in), &t.out, &t.err
-	// In its own process group, so that Ctrl-C reaches only this process.
+	// The process gets its own process group, so that Ctrl-C does not reach it.
 	t.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Setpgid: true, Pdeathsig: unix.SIGKILL}
 	t.cmd.WaitDelay = time.Second
 	started := make(chan error)

@@ -19,7 +19,7 @@ import (
 //go:embed selftest.html
 var pageText string
 
-// A pageView is the template's data.
+// A pageView is what the template of the page gets.
 type pageView struct {
 	*Record
 	Title          string
@@ -27,7 +27,7 @@ type pageView struct {
 	Headline, Lead []string
 }
 
-// WritePage writes r as one self-contained HTML file.
+// WritePage writes the record as one HTML file that needs no other file.
 func WritePage(w io.Writer, r *Record) error {
 	t, err := page.Head()
 	if err == nil {
@@ -49,7 +49,7 @@ func WritePage(w io.Writer, r *Record) error {
 	return t.ExecuteTemplate(w, "selftest.html", v)
 }
 
-// outcomeClass returns the CSS class of an outcome.
+// outcomeClass returns the CSS class for an outcome.
 func outcomeClass(o Outcome) string {
 	switch o {
 	case OK:
@@ -62,7 +62,7 @@ func outcomeClass(o Outcome) string {
 	return "dim"
 }
 
-// told returns the findings about traffic, and all that are not ok.
+// told returns the findings that the page shows: those about traffic, and those that are not ok.
 func told(fs []verify.Finding) (out []string) {
 	for _, f := range fs {
 		if f.Severity == verify.OK && f.Part == "" {
@@ -74,7 +74,7 @@ func told(fs []verify.Finding) (out []string) {
 	return out
 }
 
-// A queueRow is one queue of a case.
+// A queueRow is a row of a case's table: one queue.
 type queueRow struct {
 	Queue                      int
 	Ours                       bool // a queue of the lane

@@ -12,10 +12,10 @@ import (
 	"github.com/niclane/niclane/bench/agent"
 )
 
-// Remote is a host with an agent.
+// Remote is another host, on which an agent runs.
 type Remote struct{ *agent.Client }
 
-// Start starts a part on that host.
+// Start starts a part of niclane on the remote host.
 func (r Remote) Start(ctx context.Context, what, part string, config any) (Task, error) {
 	text, err := json.Marshal(config)
 	if err != nil {
@@ -55,5 +55,5 @@ func (t remoteTask) Result(ctx context.Context, into any) error {
 	return nil
 }
 
-// patience is the time limit for steps that normally take no time.
+// patience is the time limit for steps that usually take almost no time.
 const patience = 30 * time.Second

@@ -11,31 +11,32 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// Schema is the version of Record. It changes with every change of meaning.
+// Schema is the version of Record. The number changes whenever the meaning of a field changes.
 const Schema = "niclane.selftest/1"
 
-// A Record is one selftest of one device. Unless Identified is set, it has no addresses, MAC
-// addresses or host names: "$own" and "$peer" stand for the hosts' addresses. Times are in ns.
+// A Record is the result of one selftest of one device. Times are in ns. Unless Identified is set,
+// it has no addresses, MAC addresses or host names: "$own" and "$peer" replace the two hosts'
+// addresses.
 type Record struct {
 	Schema  string    `json:"schema"`
-	Niclane string    `json:"niclane"` // version
+	Niclane string    `json:"niclane"` // version of niclane
 	Started time.Time `json:"started"`
 	Took    int64     `json:"tookNs"`
 	// Identified is true if the record contains addresses and names.
 	Identified bool `json:"identified,omitempty"`
-	// Partial is the reason why the selftest ended early, "" if it did not.
+	// Partial is the reason why the selftest ended early; "" if it did not.
 	Partial string `json:"partial,omitempty"`
 
 	System System `json:"system"`
 	Device Device `json:"device"`
-	// Choices are the planner's choices for a lane without wishes, with the reasons against
-	// better mechanisms.
+	// Choices are the mechanisms that the planner chooses if the lanes file forces none, with its
+	// reasons against better ones.
 	Choices []plan.Choice `json:"choices"`
 
 	Cases   []Case   `json:"cases"`
 	Latency *Latency `json:"latency,omitempty"`
-	// Left are the differences between the states before the first and after the last case. It
-	// is empty if everything was restored.
+	// Left lists objects whose states before the first case and after the last case differ. It is
+	// empty if everything was restored.
 	Left     []Difference `json:"left,omitempty"`
 	Warnings []string     `json:"warnings,omitempty"`
 }
@@ -52,7 +53,7 @@ type System struct {
 // Device describes the card under test.
 type Device struct {
 	Driver   string `json:"driver,omitempty"`
-	Type     string `json:"type,omitempty"` // rtnl link kind, "" for hardware
+	Type     string `json:"type,omitempty"` // link kind in rtnetlink; "" for hardware
 	Version  string `json:"version,omitempty"`
 	Firmware string `json:"firmware,omitempty"`
 	Bus      string `json:"bus,omitempty"` // PCI address
@@ -64,7 +65,7 @@ type Device struct {
 	TxQueues    int              `json:"txQueues"`
 	Channels    *device.Channels `json:"channels,omitempty"`
 	MaxChannels *device.Channels `json:"maxChannels,omitempty"`
-	// RuleCapacity and MaxContexts are the device's own values, 0 if it reports none.
+	// RuleCapacity and MaxContexts are what the device reports; 0 if it reports nothing.
 	RuleCapacity int `json:"ruleCapacity,omitempty"`
 	MaxContexts  int `json:"maxContexts,omitempty"`
 	// Capabilities are the probed capabilities of the device, by name.
@@ -76,50 +77,50 @@ type Outcome string
 
 // Values of Outcome.
 const (
-	OK       Outcome = "ok"       // shown by traffic, and restored
-	Refused  Outcome = "refused"  // by the planner, before any change
-	Unproven Outcome = "unproven" // no failure, but not everything was observed
+	OK       Outcome = "ok"       // traffic showed that the lane works, and everything was restored
+	Refused  Outcome = "refused"  // the planner refused, before any change
+	Unproven Outcome = "unproven" // nothing failed, but traffic did not show everything
 	Failed   Outcome = "failed"
-	Skipped  Outcome = "skipped" // the selftest had ended
+	Skipped  Outcome = "skipped" // not tried, because the selftest had ended
 )
 
-// A Case is one tried lanes file.
+// A Case is one lanes file that was tried.
 type Case struct {
 	Name string `json:"name"`
-	// Kind is the kind of rule that leads the traffic into the lane.
+	// Kind is the kind of rule that steers the traffic into the lane.
 	Kind string `json:"kind"`
-	// Force are the forced mechanisms, by part.
+	// Force are the mechanisms that the lanes file forces, by part.
 	Force map[string]string `json:"force,omitempty"`
 	// Lanes is the text of the lanes file.
 	Lanes   string  `json:"lanes"`
 	Outcome Outcome `json:"outcome"`
-	// Reasons explain every outcome but OK.
+	// Reasons say why the outcome is not OK.
 	Reasons []string `json:"reasons,omitempty"`
 
-	// Made are the mechanisms by part. Steps is the number of the plan's steps.
+	// Made are the mechanisms that the plan uses, by part. Steps is the number of the plan's steps.
 	Made  map[device.Part]string `json:"made,omitempty"`
 	Steps int                    `json:"steps,omitempty"`
-	// Disruptive are the reasons of the steps that can lose packets.
+	// Disruptive has the reasons of those steps that can lose packets.
 	Disruptive []string `json:"disruptive,omitempty"`
-	// ApplyTook and RollbackTook are durations, with reading back.
+	// ApplyTook and RollbackTook are how long each took, including the time to read the objects back.
 	ApplyTook    int64 `json:"applyNs,omitempty"`
 	RollbackTook int64 `json:"rollbackNs,omitempty"`
-	// LinkDowns counts how often the link lost its carrier, absent if it is not counted.
+	// LinkDowns is how often the link lost its carrier; absent if it is not counted.
 	LinkDowns *int `json:"linkDowns,omitempty"`
 
-	// Queues are the lane's queues. Received and Sent are the watched packets by lane and
+	// Queues are the lane's queues. Received and Sent are the packets that were watched, by lane and
 	// queue.
 	Queues   []int            `json:"queues,omitempty"`
 	Received []Cell           `json:"received,omitempty"`
 	Sent     []Cell           `json:"sent,omitempty"`
 	Findings []verify.Finding `json:"findings,omitempty"`
-	// Connections were open from before apply until after rollback.
+	// Connections were opened before apply and closed after rollback.
 	Connections []Connections `json:"connections,omitempty"`
-	// Differences are the objects that rollback did not restore.
+	// Differences are objects that rollback did not restore.
 	Differences []Difference `json:"differences,omitempty"`
 }
 
-// A Cell counts the packets of one lane in one queue. Lane is "" for packets that match no
+// A Cell is the number of packets of one lane in one queue. Lane is "" for packets that match no
 // lane.
 type Cell struct {
 	Lane    string `json:"lane,omitempty"`
@@ -127,19 +128,19 @@ type Cell struct {
 	Packets uint64 `json:"packets"`
 }
 
-// Connections are the connections of the lane, or of others, in a case.
+// Connections are the connections of one case to the lane's port, or to the other port.
 type Connections struct {
 	// Whose is "lane" or "others".
 	Whose string `json:"whose"`
-	// Asked is the number of opened connections, Lost the number of those that ended.
+	// Asked is how many connections were opened, Lost how many of them ended early.
 	Asked int `json:"asked"`
 	Lost  int `json:"lost"`
 	// Answered and Unanswered count requests.
 	Answered   int64 `json:"answered"`
 	Unanswered int64 `json:"unanswered"`
-	// Longest is the longest wait for an answer. It shows gaps in the traffic.
+	// Longest is the longest wait for an answer. It shows interruptions of the traffic.
 	Longest int64 `json:"longestNs"`
-	// Error is the first error.
+	// Error is the first error of these connections.
 	Error string `json:"error,omitempty"`
 }
 
@@ -149,42 +150,42 @@ const (
 	Others = "others"
 )
 
-// A Difference is an object that differs from its earlier state.
+// A Difference is an object whose state differs from its state before.
 type Difference struct {
 	Key    string `json:"key"`
-	Before string `json:"before"` // "" for absent
-	After  string `json:"after"`  // "" for absent
+	Before string `json:"before"` // "": the object was absent
+	After  string `json:"after"`  // "": the object is absent
 }
 
 // Latency is the latency of the lane's port, with and without the lane.
 type Latency struct {
-	// Lanes is the lanes file of the variant with the lane.
+	// Lanes is the text of the lanes file that the variant with the lane uses.
 	Lanes string `json:"lanes"`
-	// Rate is the requested rate over all Connections.
+	// Rate is the requested rate over all Connections together.
 	Rate        float64 `json:"ratePerSecond"`
 	Connections int     `json:"connections"`
-	// Window is the counted time of each repeat. Noise is the requested bulk traffic toward the
-	// host.
+	// Window is the length of each measurement. Noise is the requested rate of bulk traffic toward
+	// this host.
 	Window int64 `json:"windowNs"`
 	Noise  int64 `json:"noiseBitsPerSecond,omitempty"`
-	// Rounds is the number of measured rounds, each with both variants one after the other.
+	// Rounds is how many rounds were measured. Each round measures both variants, one after the other.
 	Rounds      int          `json:"rounds"`
 	Percentiles []Percentile `json:"percentiles"`
 	Warnings    []string     `json:"warnings,omitempty"`
 }
 
-// A Percentile is one percentile of both variants. A value for which the sample is too small is
-// absent, with the reason in Missing.
+// A Percentile is one percentile in both variants. If the sample is too small for a value, the
+// value is absent, and Missing has the reason.
 type Percentile struct {
 	P       float64         `json:"p"`
 	Without *stats.Estimate `json:"without,omitempty"`
 	With    *stats.Estimate `json:"with,omitempty"`
-	// Ratio is with divided by without, paired by round.
+	// Ratio is with divided by without. It compares the two windows of each round.
 	Ratio   *stats.Ratio `json:"ratio,omitempty"`
 	Missing []string     `json:"missing,omitempty"`
 }
 
-// Count returns the number of cases with an outcome.
+// Count returns the number of cases with outcome o.
 func (r *Record) Count(o Outcome) int {
 	n := 0
 	for _, c := range r.Cases {
@@ -195,7 +196,7 @@ func (r *Record) Count(o Outcome) int {
 	return n
 }
 
-// LinkDowns returns the sum over all cases.
+// LinkDowns returns how often the link lost its carrier in all cases together.
 func (r *Record) LinkDowns() (n int) {
 	for _, c := range r.Cases {
 		if c.LinkDowns != nil {
@@ -205,7 +206,8 @@ func (r *Record) LinkDowns() (n int) {
 	return n
 }
 
-// Lost returns the numbers of lost connections over all cases.
+// Lost returns how many connections were lost in all cases together: those to the lane's port, and
+// others.
 func (r *Record) Lost() (lane, others int) {
 	for _, c := range r.Cases {
 		for _, x := range c.Connections {

@@ -19,27 +19,28 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// A Machine manages this host's lanes.
+// A Machine makes and removes lanes on this host.
 type Machine interface {
-	// State reads everything that plans can write.
+	// State reads the state of every object that a plan can write.
 	State(ctx context.Context) (*device.State, error)
 	// Plan plans a lanes file. If the planner refuses it, p is nil and refused has the reasons.
 	Plan(ctx context.Context, lanes string) (p *plan.Plan, refused []string, err error)
-	// Apply applies a lanes file. A separate process undoes it after within.
+	// Apply applies a lanes file. Unless Rollback comes first, a separate process undoes it after
+	// within.
 	Apply(ctx context.Context, lanes string, within time.Duration) error
 	// Watch watches the traffic of the applied lanes.
 	Watch(ctx context.Context, during time.Duration) (verify.Watched, []verify.Finding, error)
 	// Rollback undoes Apply.
 	Rollback(ctx context.Context) error
-	// LinkDowns returns how often the device has lost its carrier, nil if that is not counted,
-	// and whether it has carrier now.
+	// LinkDowns returns how often the device has lost its carrier (nil if not counted), and whether it
+	// has a carrier now.
 	LinkDowns() (downs *int, carrier bool)
 }
 
-// A Peer is a host that can also send a request to a server.
+// A Peer is a Host that can also send a request to a server.
 type Peer interface {
 	Host
-	// Asks returns nil if the server at the address answers the peer.
+	// Asks sends a request to address. It returns nil if the server answers.
 	Asks(ctx context.Context, address netip.AddrPort) error
 }
 
@@ -50,9 +51,9 @@ type Config struct {
 	Own     Host
 	Peer    Peer
 	Niclane string // version of niclane
-	// During is how long the traffic of each case is watched.
+	// During is how long the traffic is watched in each case.
 	During time.Duration
-	// Within is the time after which an apply is undone without a rollback.
+	// Within is the time after which an apply is undone if there was no rollback.
 	Within time.Duration
 	// Latency configures the latency measurement.
 	Latency LatencyConfig
@@ -74,11 +75,11 @@ type runner struct {
 	began   time.Time
 }
 
-// errLeft ends a selftest if an undo was incomplete.
+// errLeft ends a selftest because a case's changes were not undone completely.
 var errLeft = errors.New("the changes of a case could not be undone entirely: niclane rollback tries again")
 
-// Run tries all cases. If it ends early, the record has the cases tried until then, and all
-// changes are undone.
+// Run tries all cases. If it ends early, the record has the cases that were tried before. All
+// changes are undone in any case.
 func Run(ctx context.Context, c Config) (*Record, error) {
 	if c.Progress == nil {
 		c.Progress = io.Discard
@@ -108,7 +109,7 @@ func system() System {
 		Virtualisation: h.Virtualisation}
 }
 
-// Plan returns the cases of Run, with the plan of each.
+// Plan returns the cases that Run would try, each with its plan. It changes nothing.
 func Plan(ctx context.Context, c Config) ([]Case, error) {
 	r := &runner{target: c.Target, c: c, m: c.Machine, r: &Record{}}
 	cases, err := r.prepare(ctx)
@@ -157,7 +158,7 @@ func (r *runner) prepare(ctx context.Context) ([]plannedCase, error) {
 	return only(cases, r.c.Only)
 }
 
-// only returns the cases with these names.
+// only returns the cases with the given names.
 func only(cases []plannedCase, names []string) (out []plannedCase, err error) {
 	for _, n := range names {
 		found := false
@@ -186,7 +187,7 @@ func describe(d *device.Device) Device {
 	}
 }
 
-// plan fills in the plan of a case. It returns nil if the planner refused.
+// plan plans a case and records the plan in it. It returns nil if the planner refused.
 func (r *runner) plan(ctx context.Context, c *Case) (*plan.Plan, error) {
 	p, refused, err := r.m.Plan(ctx, c.Lanes)
 	if err != nil {
@@ -263,13 +264,14 @@ func firstReason(c Case) string {
 	return ": " + c.Reasons[0]
 }
 
-// serve starts the servers of both ports, and checks that they answer the peer.
+// serve starts servers on the lane's port and on the next port. It checks that they answer the
+// peer.
 func (r *runner) serve(ctx context.Context) error {
 	for _, e := range r.target.Ends {
 		for port := r.target.Port; port <= r.target.Port+1; port++ {
 			at := netip.AddrPortFrom(e.Own, uint16(port))
-			// Check the port first: another program on it might answer the peer before our
-			// server reports that it cannot listen.
+			// Check that the port is free first. Otherwise another program on it could answer the peer
+			// before our server reports that it cannot listen.
 			if err := free(at); err != nil {
 				return fmt.Errorf("%w: want ports %d and %d free, or others: --port", err, r.target.Port,
 					r.target.Port+1)
@@ -294,7 +296,7 @@ func (r *runner) serve(ctx context.Context) error {
 	return nil
 }
 
-// free returns an error if a program listens at an address.
+// free returns an error if another program listens at an address.
 func free(at netip.AddrPort) error {
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
 	if err != nil {
@@ -325,7 +327,7 @@ func (r *runner) answers(ctx context.Context, at netip.AddrPort) error {
 	}
 }
 
-// try tries one case. An error ends the selftest.
+// try tries one case. If it returns an error, the selftest ends.
 func (r *runner) try(ctx context.Context, p *plannedCase) error {
 	c := &p.Case
 	made, err := r.plan(ctx, c)
@@ -347,7 +349,7 @@ func (r *runner) try(ctx context.Context, p *plannedCase) error {
 	}
 	downs, _ := r.m.LinkDowns()
 	failed := r.lanes(ctx, c, p.kind, downs)
-	// The lane is gone now; the connections' results cover all of its life.
+	// The rollback is done, so the connections' results cover the whole life of the lane.
 	if now, _ := r.m.LinkDowns(); downs != nil && now != nil {
 		n := *now - *downs
 		c.LinkDowns = &n
@@ -357,8 +359,8 @@ func (r *runner) try(ctx context.Context, p *plannedCase) error {
 	return r.finish(ctx, p, before, failed, lost)
 }
 
-// finish compares the state with the state before, and judges the case. An error ends the
-// selftest.
+// finish compares the state with that before the case, and judges the case. If it returns an error,
+// the selftest ends.
 func (r *runner) finish(ctx context.Context, p *plannedCase, before *device.State, failed, lost error) error {
 	c := &p.Case
 	if lost != nil {
@@ -380,13 +382,14 @@ func (r *runner) finish(ctx context.Context, p *plannedCase, before *device.Stat
 	return ctx.Err()
 }
 
-// lanes applies the case's lanes file, watches the traffic, and always rolls back.
+// lanes applies the case's lanes file and watches the traffic. In any case, it rolls back at the
+// end.
 func (r *runner) lanes(ctx context.Context, c *Case, k kind, downs *int) (err error) {
 	began := time.Now()
 	err = r.m.Apply(ctx, c.Lanes, r.c.Within)
 	c.ApplyTook = int64(time.Since(began))
 	if err != nil {
-		return fmt.Errorf("apply: %w", err) // apply has undone its changes
+		return fmt.Errorf("apply: %w", err) // no rollback: apply has undone its own changes
 	}
 	defer func() {
 		began := time.Now()
@@ -395,7 +398,8 @@ func (r *runner) lanes(ctx context.Context, c *Case, k kind, downs *int) (err er
 		}
 		c.RollbackTook = int64(time.Since(began))
 	}()
-	// Watch again if the link went down meanwhile, because that holds traffic back.
+	// If the link went down during the watch, watch again, because traffic stops while the link is
+	// down.
 	for range maxWatches {
 		during, seen, err := r.settle(ctx, k, downs, began)
 		if err != nil {
@@ -413,12 +417,12 @@ func (r *runner) lanes(ctx context.Context, c *Case, k kind, downs *int) (err er
 	return ctx.Err()
 }
 
-// maxWatches limits how often the traffic of a case is watched on an unstable link.
+// maxWatches is how often the traffic of a case is watched if the link is unstable.
 const maxWatches = 3
 
-// settle waits until traffic flows again, and returns how long to watch it. After an outage,
-// TCP waits up to the length of the outage before it retransmits (RFC 6298). seen is the number
-// of link downs so far.
+// settle waits until traffic flows again after the link was down, and returns how long to watch.
+// TCP waits up to the length of the outage before it retransmits (RFC 6298). seen is how often the
+// link has gone down so far.
 func (r *runner) settle(ctx context.Context, k kind, downs *int,
 	began time.Time) (during time.Duration, seen *int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.c.Within/2, errors.New("the link does not come back"))
@@ -448,7 +452,7 @@ func cells(in []verify.Cell) (out []Cell) {
 	return out
 }
 
-// judge sets the outcome of a case.
+// judge sets the outcome of a case, from its findings and errors.
 func (c *Case) judge(failed error, k kind) {
 	c.Outcome = OK
 	bad := func(o Outcome, text string) {
@@ -467,7 +471,7 @@ func (c *Case) judge(failed error, k kind) {
 		if f.Lane != LaneName && f.Severity == verify.Unknown {
 			continue
 		}
-		// Datagrams get no answers, so sent packets show nothing.
+		// Datagrams are not answered, so the host sends nothing that could show a result.
 		if k.udp && f.Severity == verify.Unknown && f.Part != device.PartSteering {
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/selftest.schema.json")
 
-// published is the schema of selftest.json.
+// published is the schema that is published for selftest.json.
 var published = schematest.Record{
 	File: "docs/selftest.schema.json", Dirs: []string{"selftest", "lane/device", "lane/plan", "lane/verify",
 		"bench/stats"},
@@ -29,12 +29,12 @@ func TestSchemaIsCurrent(t *testing.T) {
 	published.Current(t, *update)
 }
 
-// TestSchemaHolds: records match the schema, other JSON does not.
+// TestSchemaHolds checks that the schema accepts records, and refuses other JSON.
 func TestSchemaHolds(t *testing.T) {
 	t.Chdir("..")
 	holds := published.Holds(t)
 	records := map[string]*Record{"full": fixture(), "early": {Schema: Schema}}
-	// A record of a real card, if one is given.
+	// If NICLANE_SELFTEST names the record of a real card, the schema must accept it too.
 	if path := os.Getenv("NICLANE_SELFTEST"); path != "" {
 		actual, err := ReadFile(path)
 		must.Do(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/verify"
 )
 
-// Placeholders for removed texts.
+// Placeholders for texts that are removed.
 const (
 	ownText   = "$own"
 	peerText  = "$peer"
@@ -22,15 +22,16 @@ const (
 	devText   = "$dev"
 )
 
-// A Scrubber removes identifying texts: addresses, MAC addresses and the given names.
+// A Scrubber removes texts that identify hosts: addresses, MAC addresses and the given names.
 type Scrubber struct {
 	// Own and Peer are the addresses of the two hosts.
 	Own, Peer []netip.Addr
-	// Names are the names of hosts, Devices those of devices.
+	// Names are names of hosts, Devices are names of devices.
 	Names, Devices []string
 }
 
-// scrub scrubs one text. It keeps the prefix or port of an address.
+// scrub replaces addresses and names in a text by placeholders. It keeps the prefix length or port
+// after an address.
 func (s *Scrubber) scrub(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {
@@ -48,7 +49,7 @@ func (s *Scrubber) scrub(text string) string {
 	return b.String()
 }
 
-// wordRune reports whether names and addresses can contain r.
+// wordRune reports whether a name or an address can contain r.
 func wordRune(r rune) bool {
 	return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == ':' || r == '-' ||
 		r == '_'
@@ -58,14 +59,14 @@ func (s *Scrubber) word(w string) string {
 	if w == "" {
 		return w
 	}
-	if out, ok := s.known(w); ok { // such as "fd00::"
+	if out, ok := s.known(w); ok { // for example "fd00::"
 		return out
 	}
-	core := strings.TrimRight(w, ".:-") // without the end of a sentence or name
+	core := strings.TrimRight(w, ".:-") // without punctuation at the end
 	if out, ok := s.known(core); ok {
 		return out + w[len(core):]
 	}
-	// Such as "10.0.0.1:80", or a name before a colon.
+	// For example "10.0.0.1:80", or a name and a colon.
 	if head, rest, ok := strings.Cut(core, ":"); ok {
 		if out, ok := s.known(head); ok {
 			return out + ":" + rest + w[len(core):]
@@ -111,8 +112,8 @@ func (s *Scrubber) known(w string) (string, bool) {
 	return otherText, true
 }
 
-// Record scrubs every text of r that may contain an address. It keeps the driver's own texts,
-// because a version can look like an address.
+// Record scrubs every text of r that may contain an address. It keeps texts that come from the
+// driver, because a version can look like an address.
 func (s *Scrubber) Record(r *Record) {
 	all := func(list []string) {
 		for i := range list {

@@ -23,15 +23,15 @@ import (
 
 var end4 = End{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}
 
-// A fakeMachine has one device, and one file that lanes write.
+// A fakeMachine has one device. Its lanes write one file.
 type fakeMachine struct {
 	state  device.State
-	left   bool // rollback is incomplete
+	left   bool // rollback leaves a change
 	apply  error
-	refuse string // lanes files that contain this are refused
+	refuse string // the planner refuses lanes files that contain this text
 	finds  []verify.Finding
 	downs  int
-	flaps  int // link downs of each apply
+	flaps  int // how often each apply makes the link go down
 	during func()
 	log    []string
 }
@@ -97,7 +97,7 @@ func newMachine() *fakeMachine {
 	}
 }
 
-// try tries all cases without traffic. Tests in the lab cover the connections.
+// try tries all cases without traffic. Connections are tested in the lab.
 func try(ctx context.Context, m *fakeMachine) (*runner, error) {
 	r := &runner{target: Target{Device: "eth0", Port: 17411, Ends: []End{end4}}, c: Config{Within: time.Minute}, m: m,
 		r: &Record{}, peer: nowhere{}}
@@ -175,7 +175,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestDatagramsUnproven: for datagrams, the received packets alone decide.
+// TestDatagramsUnproven checks that, for datagrams, only received packets decide the outcome.
 func TestDatagramsUnproven(t *testing.T) {
 	m := newMachine()
 	m.finds = append(m.finds, verify.Finding{Severity: verify.Unknown, Lane: LaneName, Part: device.PartMapper})
@@ -192,8 +192,8 @@ func TestDatagramsUnproven(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a case that is interrupted during its watch is rolled back with a live
-// context.
+// TestInterrupted interrupts a case while its traffic is watched. The rollback must run with a
+// context that has not ended.
 func TestInterrupted(t *testing.T) {
 	m := newMachine()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -218,8 +218,8 @@ func TestFlapsAreWatchedLonger(t *testing.T) {
 	}
 }
 
-// TestFlapsAreWatchedAgain: a watch during a link down is repeated, because the link holds
-// traffic back.
+// TestFlapsAreWatchedAgain checks that a watch is repeated if the link went down during it, because
+// traffic stops while the link is down.
 func TestFlapsAreWatchedAgain(t *testing.T) {
 	for _, c := range []struct{ flaps, want int }{{0, 1}, {1, 2}, {10, maxWatches}} {
 		m := newMachine()
@@ -237,7 +237,8 @@ func TestFlapsAreWatchedAgain(t *testing.T) {
 	}
 }
 
-// TestCases: every mechanism that the planner did not choose is forced once, in its lanes file.
+// TestCases checks that each mechanism that the planner did not choose is forced in exactly one
+// case.
 func TestCases(t *testing.T) {
 	target := Target{Device: "eth0", Port: 17411, Queues: 2,
 		Ends: []End{end4, {netip.MustParseAddr("fd09::1"), netip.MustParseAddr("fd09::2")}}}
@@ -320,8 +321,8 @@ func fixture() *Record {
 	}
 }
 
-// TestRecordIsScrubbed: no output of a record identifies the host. The driver's firmware
-// version stays, although it looks like an address.
+// TestRecordIsScrubbed checks that no output of a record identifies the host. The driver's firmware
+// version must stay, although it looks like an address.
 func TestRecordIsScrubbed(t *testing.T) {
 	r := fixture()
 	(&Scrubber{Own: []netip.Addr{end4.Own}, Peer: []netip.Addr{end4.Peer}, Names: []string{"db7.example"},
@@ -385,7 +386,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// TestDifferences: the comparison covers everything that a plan can write.
+// TestDifferences checks that the comparison includes everything that a plan can write.
 func TestDifferences(t *testing.T) {
 	st := func(v string) *device.State {
 		return &device.State{Files: map[string]device.File{"/sys/x": file(v), "/sys/y": {Path: "/sys/y", Value: "1"}}}

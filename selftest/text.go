@@ -27,7 +27,7 @@ func (r *Record) Summary() string {
 	return text
 }
 
-// Restored returns a text that says whether everything was restored.
+// Restored returns a sentence that says whether everything was restored.
 func (r *Record) Restored() string {
 	if len(r.Left) == 0 {
 		return "every object that a plan can write is as before"
@@ -42,7 +42,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Card describes the tested card in one line.
+// Card returns a line that describes the tested card.
 func (r *Record) Card() string {
 	d := r.Device
 	s := cmp.Or(d.Driver, d.Type, "unknown driver")
@@ -59,7 +59,7 @@ func (r *Record) Card() string {
 		strings.Fields(r.System.Kernel + " ?")[0])
 }
 
-// WriteText writes r as text.
+// WriteText writes the record for a terminal.
 func WriteText(w io.Writer, r *Record) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.Card())
@@ -114,7 +114,7 @@ func latencyText(b *strings.Builder, l *Latency) {
 	}
 }
 
-// EstimateText formats a percentile with its 95 % interval, "-" for none.
+// EstimateText formats a percentile with its 95 % interval; "-" for nil.
 func EstimateText(e *stats.Estimate) string {
 	if e == nil {
 		return "-"
@@ -149,7 +149,7 @@ func duration(ns int64) string {
 	return result.DurationText(float64(ns))
 }
 
-// MadeBy returns the main mechanisms, in the order of a packet's path.
+// MadeBy returns the case's main mechanisms, in the order in which a packet passes them.
 func (c Case) MadeBy() string {
 	var out []string
 	for _, p := range []device.Part{device.PartQueueSet, device.PartSteering, device.PartMapper, device.PartBandwidth,
@@ -164,7 +164,7 @@ func (c Case) MadeBy() string {
 	return strings.Join(out, ", ")
 }
 
-// Flaps returns how often the link was down, "-" if that was not counted.
+// Flaps returns how often the link went down; "-" if that was not counted.
 func (c Case) Flaps() string {
 	if c.LinkDowns == nil {
 		return "-"
@@ -172,7 +172,7 @@ func (c Case) Flaps() string {
 	return strconv.Itoa(*c.LinkDowns)
 }
 
-// LostText returns the number of lost connections, and of all.
+// LostText returns how many connections were lost, and how many there were.
 func (c Case) LostText() string {
 	if len(c.Connections) == 0 {
 		return "-"
@@ -193,7 +193,7 @@ func (c Case) LongestText() string {
 	return duration(longest)
 }
 
-// WriteRow writes the record's row in docs/hardware.md, in the table of cards that users have
+// WriteRow writes the record as a row for docs/hardware.md, for the table of cards that users have
 // tested.
 func WriteRow(w io.Writer, r *Record) error {
 	ok := map[string]bool{}

@@ -21,20 +21,20 @@ import (
 	"github.com/niclane/niclane/bench/part/ready"
 )
 
-// Names of niclane's parts, as in bench/agent.
+// Names of parts of niclane, as bench/agent uses them.
 const (
 	partLoad   = "load"
 	partServer = "server"
 	partNoise  = "noise"
 )
 
-// The connections of a case: so few requests that a production host is not affected, but enough
-// to show a gap.
+// The traffic of a case. It has so few requests that a production host is not disturbed, but enough
+// to show an interruption.
 const (
 	connections = 8
 	caseRate    = 400      // requests per second over all connections
-	caseLength  = 30 * 60  // seconds; they are stopped earlier
-	lostAfter   = 60 * 1e9 // ns without an answer; a card's reset takes less
+	caseLength  = 30 * 60  // seconds; the selftest stops them earlier
+	lostAfter   = 60 * 1e9 // ns without an answer; longer than a card's reset takes
 	datagram    = 200      // bytes of payload
 	datagrams   = 640_000  // bit/s of payload: 400 datagrams a second
 )
@@ -45,7 +45,7 @@ type traffic struct {
 	more         []Task
 }
 
-// request is the configuration of a load.
+// request returns the configuration of a generator that sends to an address.
 func request(to netip.AddrPort) load.Config {
 	return load.Config{
 		Address: to.String(), Mode: load.Open, Rate: caseRate, Connections: connections,
@@ -53,7 +53,7 @@ func request(to netip.AddrPort) load.Config {
 	}
 }
 
-// start starts the traffic of a case and returns when its connections exist.
+// start starts the traffic of a case. It returns when all connections exist.
 func (r *runner) start(ctx context.Context, k kind) (t traffic, err error) {
 	defer func() {
 		if err != nil {
@@ -119,7 +119,7 @@ func (t *traffic) add(x Task, err error) error {
 	return err
 }
 
-// wait waits until the connections of a port exist.
+// wait waits until the connections to a port exist.
 func (t *traffic) wait(ctx context.Context, own netip.Addr, port uint16, out bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience,
 		fmt.Errorf("no connections to port %d within %v", port, patience))
@@ -148,8 +148,8 @@ func (t *traffic) wait(ctx context.Context, own netip.Addr, port uint16, out boo
 	}
 }
 
-// established counts the connections of a port of this host or, if out is true, to that port of
-// another host.
+// established counts established connections. If out is false, they are those to a port of this
+// host; if true, those from this host to that port of the peer.
 func established(own netip.Addr, port uint16, out bool) (n int, err error) {
 	family := uint8(unix.AF_INET)
 	if own.Is6() {
@@ -171,7 +171,7 @@ func established(own netip.Addr, port uint16, out bool) (n int, err error) {
 	return n, nil
 }
 
-// sleep waits for d or until ctx ends.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -183,7 +183,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// end stops everything, without results.
+// end stops all traffic of a case and discards the results.
 func (t *traffic) end(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	var errs []error
@@ -195,7 +195,7 @@ func (t *traffic) end(ctx context.Context) error {
 	return errors.Join(append(errs, t.rest(ctx))...)
 }
 
-// account stops everything and returns the results of the connections.
+// account stops all traffic of a case and returns the results of the connections.
 func (t *traffic) account(ctx context.Context) (out []Connections, err error) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience,
 		errors.New("no results of the connections in time"))
@@ -225,7 +225,7 @@ func (t *traffic) account(ctx context.Context) (out []Connections, err error) {
 	return out, errors.Join(append(errs, t.rest(ctx))...)
 }
 
-// rest stops the servers and receivers, after their clients and senders.
+// rest stops servers and receivers. Their clients and senders must have stopped before.
 func (t *traffic) rest(ctx context.Context) error {
 	var errs []error
 	for _, x := range slices.Backward(t.more) {
