@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench compares niclane with the usual scripts, side by side in one run. It does not
-// check times against limits.
+// Package bench compares niclane with the usual scripts. Both are measured in turn in one run. It
+// does not check times against limits.
 package bench
 
 import (
@@ -34,12 +34,12 @@ const (
 	rounds    = 7
 )
 
-// BenchmarkApply makes 15 lanes with 8 rules each in three ways, in turn: with niclane apply,
-// with a script that starts tc for every object, and with one tc -batch. The scripts configure
-// the lanes' pollers with chrt and taskset for each thread. They do not check before or read
-// back after, and keep no journal. They steer with u32 filters, because tc cannot write the
-// emulated card's rules. It also compares niclane and tc -batch for lanes without pollers,
-// which need only tc. One round is one repetition; the metrics are medians.
+// BenchmarkApply makes 15 lanes with 8 rules each in three ways, in turn: with niclane apply, with
+// a script that starts tc for every object, and with one tc -batch. The scripts also configure the
+// lanes' pollers, with chrt and taskset for each thread. They do not check before a change, do not
+// read back after it, and keep no journal. They steer with u32 filters, because tc cannot write the
+// emulated card's rules. BenchmarkApply also compares niclane and tc -batch for lanes without
+// pollers, which need only tc. One iteration measures each way once; the metrics are medians.
 func BenchmarkApply(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
@@ -78,7 +78,7 @@ func BenchmarkApply(b *testing.B) {
 			}
 		}
 		ratio := func(way, to string) float64 { return float64(took[way].wall()) / float64(took[to].wall()) }
-		b.ReportMetric(0, "ns/op") // the time of all ways together means nothing
+		b.ReportMetric(0, "ns/op") // hides the time of all ways together, which means nothing
 		took["apply"].report(b, "apply")
 		took["apply without pollers"].report(b, "apply-without-pollers")
 		b.ReportMetric(ratio("script", "apply"), "script/apply")
@@ -87,14 +87,14 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// build builds the program with the path's base name.
+// build builds a program. The base name of to is the program's name.
 func build(b *testing.B, to string) {
 	b.Helper()
 	programs.Build(b, filepath.Dir(to), filepath.Base(to))
 }
 
-// cost is the elapsed time of a command and its processor time, with its children and ip(8),
-// which enters the namespace.
+// cost is the elapsed time of a command and its processor time. The processor time includes the
+// command's children and ip(8), which starts it in the namespace.
 type cost struct{ elapsed, cpu time.Duration }
 
 func timed(b *testing.B, cmd *exec.Cmd) cost {
@@ -119,8 +119,8 @@ func (cs costs) median(of func(cost) time.Duration) time.Duration {
 	return median(ds)
 }
 
-// report reports medians of elapsed time, and of processor time, which depends less on other
-// load.
+// report reports the medians of the elapsed time and of the processor time. Other load on the
+// machine affects the processor time less.
 func (cs costs) report(b *testing.B, of string) {
 	b.ReportMetric(float64(cs.wall().Microseconds())/1000, "ms-"+of)
 	b.ReportMetric(float64(cs.cpu().Microseconds())/1000, "cpu-ms-"+of)
@@ -131,8 +131,8 @@ func median[T cmp.Ordered](v []T) T {
 	return v[len(v)/2]
 }
 
-// card makes a namespace with a multi-queue veth and the emulated card's state for it. Its
-// programs are not attached, because no packets are sent.
+// card makes a namespace with a multi-queue veth, and the state that makes the veth an emulated
+// card. The card's eBPF programs are not attached, because no packets are sent.
 func card(b *testing.B) {
 	b.Helper()
 	pair(b, queues)
@@ -153,7 +153,7 @@ func card(b *testing.B) {
 	must.Do(b, programs.Close())
 }
 
-// pair makes a namespace with a veth of the given number of queues, both ends up.
+// pair makes a namespace with a veth that has the given number of queues, and brings both ends up.
 func pair(b *testing.B, queues int) {
 	b.Helper()
 	addNetns(b, netns)
@@ -171,7 +171,7 @@ func addNetns(b *testing.B, name string) {
 	b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", name)) })
 }
 
-// mountBPF mounts the file system of emulated cards unless a lab has mounted it.
+// mountBPF mounts the file system for emulated cards, unless a lab has mounted it already.
 func mountBPF(b *testing.B) {
 	b.Helper()
 	if out, err := exec.Command("stat", "-f", "-c", "%T", emucard.Root).Output(); err == nil &&
@@ -187,7 +187,7 @@ func mountBPF(b *testing.B) {
 	})
 }
 
-// laneFile returns the lanes file with additional global keys.
+// laneFile returns a lanes file. globals are additional lines for its globals section.
 func laneFile(globals string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "version: 1\nglobals:\n  dev: %s\n%slanes:\n", card0, globals)
@@ -230,8 +230,8 @@ func xpsLines() string {
 	return s.String()
 }
 
-// threadLines returns commands that make the NAPI threads and set their priorities and
-// processors as for the lanes: by rank, on the two processors in turn.
+// threadLines returns commands that create the NAPI threads and give them the priorities and
+// processors that the lanes have: priorities by rank, and the two processors in turn.
 func threadLines() string {
 	return fmt.Sprintf(`echo 1 > /sys/class/net/%[1]s/threaded
 i=0

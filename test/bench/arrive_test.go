@@ -19,15 +19,15 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// arriving is the number of packets in a round: enough that the kernel's ticks of 10 ms cause
-// an error of only a few percent.
+// arriving is the number of packets in a round. It is large enough that the kernel's ticks of 10 ms
+// cause an error of only a few percent.
 const arriving = 200_000
 
-// BenchmarkArrive sends UDP packets to one member among many, and counts the time of all
-// processors (/proc/stat): sender, softirq and the cpumap's thread. It compares no filter,
-// niclane's XDP program with a cpumap to the other processor, and a chain of u32 filters at
-// ingress. The metrics are thousands of packets per second of processor time: medians of
-// interleaved rounds. They include other load on the machine.
+// BenchmarkArrive sends UDP packets to one member among many. It counts the busy time of all
+// processors (/proc/stat): of the sender, of softirq and of the cpumap's thread. It compares three
+// ways: no filter, niclane's XDP program with a cpumap to the other processor, and a chain of u32
+// filters at ingress. The metrics are thousands of packets per second of processor time, as medians
+// of interleaved rounds. Other load on the machine counts too.
 func BenchmarkArrive(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
@@ -61,7 +61,8 @@ func BenchmarkArrive(b *testing.B) {
 	}
 }
 
-// steer gives each member an entry in the XDP program; all lead to processor 1.
+// steer writes an entry for each member into the XDP program's map. All entries lead to processor
+// 1.
 func steer(b *testing.B, members int) {
 	b.Helper()
 	objects := []device.Object{
@@ -92,7 +93,7 @@ func packetsTo(b *testing.B, port, n int) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	must.Do(b, err)
 	defer unix.Close(fd)
-	// A socket with a full buffer: without a socket, the kernel would send ICMP answers.
+	// This socket has a full buffer. Without a socket, the kernel would send ICMP answers.
 	full, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		defer unix.Close(full)
@@ -119,7 +120,7 @@ func busy(b *testing.B) float64 {
 	for i, f := range strings.Fields(line)[1:] {
 		n, err := strconv.Atoi(f)
 		must.Do(b, err)
-		if i != 3 && i != 4 && i < 8 { // without idle and iowait, and without guest, which user includes
+		if i != 3 && i != 4 && i < 8 { // leave out idle and iowait (3 and 4), and guest (from 8), which user includes
 			ticks += n
 		}
 	}

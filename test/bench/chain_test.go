@@ -20,21 +20,21 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// The members send from ports from firstPort on. The stream is sent from the port that a chain
-// checks last.
+// The members' ports begin at firstPort. The packets are sent from the port that a chain of filters
+// compares last.
 const (
 	chainNetns = "niclane-chain"
 	firstPort  = 10000
 	packets    = 10000
 )
 
-// BenchmarkChain sends UDP packets of one member among many through the egress hook of a veth.
-// It compares no filter, niclane's classifier, and three kinds of filters from scripts: a list
-// of u32 filters; flower filters with the same preference, which the kernel looks up in one
-// hash table; and flower filters without a preference. The kernel gives each of the last its
-// own preference, the latest first, and checks them one after the other. The metrics are ns per
-// packet on one processor, from write(2) to the other end of the veth: medians of interleaved
-// rounds.
+// BenchmarkChain sends UDP packets of one member among many through the egress hook of a veth. It
+// compares no filter, niclane's classifier, and three kinds of filters that scripts use: u32
+// filters in a list; flower filters with one preference, which the kernel looks up in one hash
+// table; and flower filters without a preference. To each of the last, the kernel gives a
+// preference of its own, and it checks them one after the other, the latest first. The metrics are
+// ns per packet on one processor, from write(2) to the other end of the veth, as medians of
+// interleaved rounds.
 func BenchmarkChain(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
@@ -50,7 +50,7 @@ func BenchmarkChain(b *testing.B) {
 		name string
 		set  func(members int)
 		end  func()
-		port func(members int) int // port of the stream
+		port func(members int) int // port from which the packets are sent
 	}
 	first := func(int) int { return firstPort }
 	last := func(members int) int { return firstPort + members - 1 }
@@ -83,7 +83,7 @@ func BenchmarkChain(b *testing.B) {
 	}
 }
 
-// hasFlower reports whether the kernel has flower, and logs if not.
+// hasFlower reports whether the kernel has flower. If not, it writes that to the log.
 func hasFlower(b *testing.B) bool {
 	run(b, exec.Command("tc", "qdisc", "add", "dev", chain0, "clsact"))
 	out, err := exec.Command("tc", "filter", "add", "dev", chain0, "egress", "protocol", "ip",
@@ -97,7 +97,7 @@ func hasFlower(b *testing.B) bool {
 
 const chain0 = "chain0"
 
-// wire makes a veth whose other end drops all packets, because their address is not its own.
+// wire makes a veth. Its other end drops all packets, because they are sent to another address.
 func wire(b *testing.B) {
 	b.Helper()
 	addNetns(b, chainNetns)
@@ -131,7 +131,7 @@ func enter(b *testing.B, name string) func() {
 	}
 }
 
-// own gives each member an entry in niclane's classifier.
+// own writes an entry for each member into the map of niclane's classifier.
 func own(b *testing.B, members int) {
 	b.Helper()
 	run(b, exec.Command("tc", "qdisc", "add", "dev", chain0, "clsact"))
@@ -143,12 +143,12 @@ func own(b *testing.B, members int) {
 	makeObjects(b, objects)
 }
 
-// member returns the match of a member.
+// member returns the match of member i.
 func member(i int) device.Match {
 	return device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)}
 }
 
-// makeObjects attaches niclane's programs and writes their entries.
+// makeObjects attaches niclane's programs and writes the entries of their maps.
 func makeObjects(b *testing.B, objects []device.Object) {
 	b.Helper()
 	c, err := tc.Open()
@@ -161,8 +161,8 @@ func makeObjects(b *testing.B, objects []device.Object) {
 	}
 }
 
-// chain gives each member a filter at a hook of clsact. how is the filter, with a verb for the
-// member's port.
+// chain adds a filter for each member to a hook of clsact. how is the filter for tc, with a format
+// verb for the member's port.
 func chain(b *testing.B, dir, hook, how string, members int) {
 	b.Helper()
 	var s strings.Builder

@@ -23,20 +23,20 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// The cost of niclane's own counters for a packet, from end to end. It is the processor time of
-// the sending thread and of every kernel thread on the packet's path (softirq, cpumap), in ns
-// per packet. Each round measures each way once. The metrics are medians, also of the ratios
-// within a round.
+// These benchmarks measure what niclane's own counters cost for a packet. The cost is the processor
+// time of the sending thread and of every kernel thread on the packet's path (softirq, cpumap), in
+// ns per packet. Each round measures each way once. The metrics are medians; the medians of ratios
+// use ratios within a round.
 
-// BenchmarkCountersReceived sends from a packet socket through the XDP program and a cpumap to
-// a full socket. It compares the program with and without its counters, which are always on in
-// niclane.
+// BenchmarkCountersReceived sends from a packet socket through the XDP program and a cpumap to a
+// socket whose buffer is full. It compares the program with and without its counters. In niclane,
+// the counters are always on.
 func BenchmarkCountersReceived(b *testing.B) { counted(b, countReceived) }
 
-// BenchmarkCountersSent sends from a UDP socket through the classifier and HTB to the other end
-// of a veth. It compares four ways: the classifier without its counters; with them, as always
-// in niclane; with status --sent on the device; and with status --sent on another device, which
-// shows the cost for all other packets.
+// BenchmarkCountersSent sends from a UDP socket through the classifier and HTB to the other end of
+// a veth. It compares four ways: the classifier without counters; with counters, as always in
+// niclane; with status --sent on this device; and with status --sent on another device. The last
+// shows the cost for packets of other devices.
 func BenchmarkCountersSent(b *testing.B) { counted(b, countSent) }
 
 func counted(b *testing.B, f func(*testing.B)) {
@@ -48,7 +48,7 @@ func counted(b *testing.B, f func(*testing.B)) {
 	}
 }
 
-// A countWay is one of the compared ways.
+// A countWay is one of the ways that are compared.
 type countWay struct {
 	name     string
 	set, end func()
@@ -83,7 +83,7 @@ func compareWays(b *testing.B, ways []countWay, send func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// spent returns the processor time in ns of this thread and of the kernel threads that receive.
+// spent returns the processor time of this thread and of the kernel threads that receive, in ns.
 func spent(b *testing.B) int64 {
 	b.Helper()
 	var own unix.Timespec
@@ -122,13 +122,13 @@ func countReceived(b *testing.B) {
 	}, func() { packetsTo(b, firstPort, packets) })
 }
 
-// objects are the object files of the programs.
+// objects are the files from which the programs are loaded, by program.
 var objects = map[string]string{
 	bpf.IngressProgram: "../../internal/kernel/bpf/ingress_bpfel.o",
 	bpf.EgressProgram:  "../../internal/kernel/bpf/egress_bpfel.o",
 }
 
-// anew loads a program again, with the maps of the attached one.
+// anew loads a program again. The new program uses the maps of the attached program with this id.
 func anew(b *testing.B, program string, id, count uint32) *ebpf.Program {
 	b.Helper()
 	check := func(err error) {

@@ -16,8 +16,9 @@ import (
 	"github.com/niclane/niclane/test/delayserver"
 )
 
-// delayServerEnv is the configuration of a delay server. With it, this program runs only the
-// server: a garbage collector, or a lock of another goroutine, would delay the answers.
+// delayServerEnv is the environment variable with the configuration of a delay server. If it is
+// set, this program runs only the server. In a process with other work, the garbage collector or a
+// lock of another goroutine would delay the answers.
 const delayServerEnv = "NICLANE_DELAY_SERVER"
 
 func TestMain(m *testing.M) {
@@ -44,7 +45,7 @@ func serveDelays(text string) error {
 		return err
 	}
 	fmt.Println(s.Addr())
-	_, _ = io.Copy(io.Discard, os.Stdin) // until standard input is closed
+	_, _ = io.Copy(io.Discard, os.Stdin) // wait until standard input is closed
 	r, err := s.Stop()
 	if err != nil {
 		return err

@@ -29,17 +29,17 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// BenchmarkIntended sends 50,000 gets a second to a server that never sleeps. It reports the
-// intended-time error (load.Result.Wakeup) of those short steps in which the host did not
-// disturb the generator. A step passes if three conditions hold. No interrupt came to the
-// generator's processor or to the server's, which may hold the lock of a socket meanwhile. No
-// idle turn of the generator's loop took longer than 10 µs (load.Result.Hiccups). The
-// generator's thread, which spins with SCHED_FIFO, was without its processor for less than 20
-// µs (load.Result.Away).
+// BenchmarkIntended sends 50,000 gets a second to a server that never sleeps. It divides the time
+// into short steps. For the steps in which the host did not disturb the generator, it reports the
+// difference between intended and actual send times (load.Result.Wakeup). A step counts as
+// undisturbed if three conditions are met. No interrupt came to the generator's processor, or to
+// the server's, because the interrupted server may hold the lock of a socket. No idle turn of the
+// generator's loop took longer than 10 µs (load.Result.Hiccups). The generator's thread, which
+// spins with SCHED_FIFO, was without its processor for less than 20 µs (load.Result.Away).
 //
-// Idle turns alone are not enough: steps with an interrupt while the generator was sending
-// would pass, and these are the late ones. passed is the share of steps that pass. good is the
-// share of these whose own P99 is at most 5 µs. all is the error over all steps.
+// Idle turns alone are not enough: if an interrupt comes while the generator sends, no idle turn is
+// long, but the sends are late. passed is the share of steps that are undisturbed. good is the
+// share of these steps whose own P99 is at most 5 µs. all is the difference over all steps.
 func BenchmarkIntended(b *testing.B) {
 	vethtest.NeedRoot(b)
 	niclane := filepath.Join(b.TempDir(), program.Bench)
@@ -84,18 +84,18 @@ func BenchmarkIntended(b *testing.B) {
 
 const spinningConns = 4
 
-// step, in ns, is shorter than the interval of the kernel's clock interrupts (4 ms at
-// CONFIG_HZ=250), each of which takes 20 µs on some virtual machines. The disturbance at the
-// start of a step is over after four times that.
+// step is the length of a step, in ns. It is shorter than the time between the kernel's clock
+// interrupts (4 ms at CONFIG_HZ=250), each of which takes 20 µs on some virtual machines. Each step
+// has a warm-up of four times this length, after which the disturbance at its start is over.
 const step = 1e6
 
 // settled is the time in ns after which an interrupt and its delayed work are over.
 const settled = 100_000
 
-// spinning starts a server that answers gets with misses and never sleeps. On loopback, the
-// sender wakes a sleeping server with an interrupt to another processor. On a virtual machine
-// this took 15 µs in a tenth of the generator's send(2) calls, which is an error of the
-// hypervisor, not of the generator.
+// spinning starts a server that never sleeps and answers each get with a miss. On loopback, the
+// sender wakes a sleeping server with an interrupt to another processor. On a virtual machine, this
+// took 15 µs in a tenth of the generator's send(2) calls. That would be an error of the hypervisor,
+// not of the generator.
 func spinning(b *testing.B) string {
 	b.Helper()
 	l, addr, err := sock.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
@@ -148,10 +148,10 @@ const (
 	exactPeer  = "niclane-exact-peer"
 )
 
-// BenchmarkCapture measures 2,000 gets a second over a veth in two ways at once: by the
+// BenchmarkCapture measures 2,000 gets a second over a veth in two ways at the same time: by the
 // generator, which spins, and by a packet socket on the generator's side (AF_PACKET with
-// SO_TIMESTAMPING, software timestamps). The difference is the time of the generator's system
-// calls and of its socket's path.
+// SO_TIMESTAMPING, software timestamps). The difference is the time that the generator's system
+// calls and its socket take.
 func BenchmarkCapture(b *testing.B) {
 	vethtest.NeedRoot(b)
 	niclane := filepath.Join(b.TempDir(), program.Bench)
@@ -213,7 +213,7 @@ func capture(b *testing.B) (<-chan *stats.Histogram, func()) {
 	} {
 		must.Do(b, unix.SetsockoptInt(fd, o.level, o.name, o.value))
 	}
-	// recvmsg(2) checks done at least ten times a second.
+	// With this timeout, the loop around recvmsg(2) checks done at least ten times a second.
 	tv := unix.Timeval{Usec: 100_000}
 	must.Do(b, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	done := make(chan struct{})
@@ -259,7 +259,7 @@ func capture(b *testing.B) (<-chan *stats.Histogram, func()) {
 	return result, func() { close(done) }
 }
 
-// stamp returns the software timestamp of a packet in ns, 0 if it has none.
+// stamp returns the software timestamp of a packet in ns; 0 if it has none.
 func stamp(control []byte) int64 {
 	ms, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// entries are the tracepoints at which a processor starts an interrupt other than a trap: from
-// devices (trace/events/irq.h), its timer, and other processors
+// entries are the kernel's tracepoints at the start of an interrupt: from devices
+// (trace/events/irq.h), from the processor's timer, and from other processors
 // (arch/x86/include/asm/trace/irq_vectors.h).
 var entries = []string{
 	"irq_handler_entry", "local_timer_entry", "reschedule_entry", "call_function_entry", "call_function_single_entry",
 	"irq_work_entry",
 }
 
-// interrupts records the times of interrupts on processors. times returns the times so far, in
-// ns of CLOCK_MONOTONIC, ascending, and clears them. If the kernel lacks a tracepoint, it has
-// no such interrupts or is not x86. If it lacks all, the benchmark is skipped.
+// interrupts records when interrupts come to processors. times returns the times recorded since its
+// last call, in ns of CLOCK_MONOTONIC, in rising order. A kernel lacks a tracepoint if it has no
+// such interrupts or is not for x86. If it lacks all of them, the benchmark is skipped.
 func interrupts(b *testing.B, cpus ...int) (times func() []int64) {
 	b.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Queue, ValueSize: 8, MaxEntries: 1 << 16})
@@ -75,7 +75,7 @@ func interrupts(b *testing.B, cpus ...int) (times func() []int64) {
 	}
 }
 
-// among reports whether one of the ascending times is between begin and end.
+// among reports whether one of the times, which are in rising order, is between begin and end.
 func among(times []int64, begin, end int64) bool {
 	i, _ := slices.BinarySearch(times, begin)
 	return i < len(times) && times[i] <= end

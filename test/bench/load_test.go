@@ -24,7 +24,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// The generators run on one processor, the servers on another.
+// The generators run on loadCPU, the servers on serverCPU.
 const (
 	loadCPU   = 0
 	serverCPU = 1
@@ -32,7 +32,8 @@ const (
 	loadPairs = 3
 )
 
-// A generator runs for loadTime. count returns the number of answered requests.
+// A generator is a command that sends requests for loadTime. count returns the number of answered
+// requests, from the command's output.
 type generator struct {
 	name  string
 	cmd   func(address string, connections int) *exec.Cmd
@@ -41,11 +42,11 @@ type generator struct {
 
 // BenchmarkLoad compares niclane's generator with common ones, in a closed loop with the same
 // server and number of connections: wrk over HTTP, memcslap (the only one in Debian) over
-// memcached's protocol, and redis-benchmark over RESP. The metrics are thousands of requests
-// per second of the generator's processor time (user and system of the process, getrusage), and
-// the ratio of niclane's to the other's. They do not include other load on the machine. They
-// are medians of interleaved rounds. kreq/s is by the clock; it is the server's limit if the
-// generator is below 100 %.
+// memcached's protocol, and redis-benchmark over RESP. One metric is thousands of requests per
+// second of the generator's processor time (user and system of the process, getrusage), which
+// excludes other load on the machine. Another is the ratio of niclane's value to the other
+// generator's. kreq/s is thousands of requests per second of real time; if the generator uses less
+// than 100 % of its processor, this is the server's limit. All are medians of interleaved rounds.
 func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	niclane := filepath.Join(dir, program.Bench)
@@ -53,8 +54,8 @@ func BenchmarkLoad(b *testing.B) {
 	own := func(c load.Config) generator {
 		return generator{"niclane", func(address string, connections int) *exec.Cmd {
 			c.Mode, c.Address, c.Connections, c.Duration = load.Closed, address, connections, int64(loadTime)
-			// One window, because the others keep no histograms over time either. Writing a
-			// window takes about 1 ms.
+			// Use one window: writing a window takes about 1 ms, and the other generators keep no histograms
+			// over time either.
 			c.Window = int64(loadTime)
 			in, err := json.Marshal(c)
 			must.Do(b, err)
@@ -86,7 +87,7 @@ func BenchmarkLoad(b *testing.B) {
 	}{
 		{
 			"http", func(port string) *exec.Cmd {
-				// Without an access log, and without a limit of requests on a connection.
+				// The server writes no access log and does not limit the requests on a connection.
 				write(b, nginxConf, fmt.Sprintf("daemon off; master_process off; worker_processes 1; pid %s/pid; "+
 					"error_log /dev/null;\n"+
 					"events { worker_connections 1024; }\nhttp { access_log off; keepalive_requests 1000000000; "+
@@ -107,8 +108,7 @@ func BenchmarkLoad(b *testing.B) {
 			},
 			own(memcachedWork),
 			generator{"memcslap", func(address string, connections int) *exec.Cmd {
-				// memcslap takes a number of gets, not a time: about as many as fit into
-				// loadTime.
+				// memcslap takes a number of gets, not a time. This number takes about loadTime.
 				return pinned(loadCPU, "memcslap", "--servers", address, "--test=get", "--concurrency",
 					strconv.Itoa(connections),
 					"--execute-number", strconv.Itoa(80_000/connections), "--initial-load=10000", "--tcp-nodelay")
@@ -175,7 +175,7 @@ func pinned(cpu int, args ...string) *exec.Cmd {
 	return exec.Command("taskset", append([]string{"-c", strconv.Itoa(cpu)}, args...)...)
 }
 
-// found returns a count function that reads the number in the first match.
+// found returns a count function. It returns the number in the first match of pattern.
 func found(pattern string) func([]byte) (int64, error) {
 	return func(out []byte) (int64, error) {
 		m := regexp.MustCompile(pattern).FindSubmatch(out)
@@ -186,7 +186,7 @@ func found(pattern string) func([]byte) (int64, error) {
 	}
 }
 
-// serveLoad starts a server on a free port and waits until it accepts.
+// serveLoad starts a server on a free port and waits until the server accepts a connection.
 func serveLoad(b *testing.B, ctx context.Context, server func(port string) *exec.Cmd) string {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,9 +11,9 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// BenchmarkMember adds the thousandth member to a lane on a device that cannot steer, with
-// niclane apply. It measures the whole process, which first reads the thousand members and
-// journals its objects. BenchmarkAdd of package internal/kernel/bpf measures the kernel's part.
+// BenchmarkMember adds the thousandth member to a lane, with niclane apply, on a device that cannot
+// steer. It measures the whole process, which first reads all members and journals its objects.
+// BenchmarkAdd of package internal/kernel/bpf measures only the kernel's part.
 func BenchmarkMember(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
@@ -42,7 +42,7 @@ func BenchmarkMember(b *testing.B) {
 		for range rounds {
 			members(1000)
 			took = append(took, apply("apply", config))
-			idle = append(idle, apply("apply", config)) // nothing to do
+			idle = append(idle, apply("apply", config)) // an apply that changes nothing
 			members(999)
 			apply("apply", config)
 		}

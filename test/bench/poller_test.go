@@ -16,14 +16,15 @@ import (
 	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
-// BenchmarkPollers measures experiments/pollers.yaml: memcached under noise, with one poller of
-// its lane after the other. For each poller it reports
+// BenchmarkPollers measures experiments/pollers.yaml: memcached under noise. It tries one poller of
+// memcached's lane after the other. For each poller it reports these values, per request or per
+// 1,000 requests:
 //
 //   - lane-softirqs and lane-threads: polls of the lane's NAPIs per 1,000 requests, in softirq
 //     and by a kernel thread;
-//   - switches: context switches of the whole machine per 1,000 requests, with the generator's
-//     and the noise's, which are the same for all pollers;
-//   - server-switches: times that the server's threads went to sleep, per 1,000 requests;
+//   - switches: context switches of the whole machine per 1,000 requests. They include those of
+//     the generator and of the noise, which are the same for all pollers;
+//   - server-switches: how often the server's threads went to sleep, per 1,000 requests;
 //   - cpu-us: busy time of the server's processor, per request;
 //   - us-P50, us-P99: latency over all repeats.
 func BenchmarkPollers(b *testing.B) {
@@ -46,8 +47,9 @@ func BenchmarkPollers(b *testing.B) {
 	}
 }
 
-// The processor of the file's server, and the number of its lane's queues, which are the last
-// of the device. The device is a veth: its NAPI IDs ascend with the queue number.
+// pollersCPU is the processor of the file's server. pollersQueues is the number of its lane's
+// queues, which are the last queues of the device. The device is a veth, whose NAPI IDs rise with
+// the queue number.
 const (
 	pollersCPU    = 1
 	pollersQueues = 2
@@ -63,8 +65,8 @@ func reportPolled(b *testing.B, r *result.Result, variant string) {
 		latencies = append(latencies, w.Load.Latency)
 		m := w.Machine
 		for _, n := range lastNAPIs(m.NAPIs, pollersQueues) {
-			// A poller of several NAPIs ends each round with a poll that is no longer marked as
-			// busy (busy_poll_stop).
+			// If a poller polls several NAPIs, each of its rounds ends with a poll that is no longer marked
+			// as busy (busy_poll_stop). Do not count these polls as softirq.
 			softirqs += float64(n.Polls - n.Thread - min(2*n.Busy, n.Polls-n.Thread))
 			threads += float64(n.Thread)
 		}
@@ -78,7 +80,7 @@ func reportPolled(b *testing.B, r *result.Result, variant string) {
 			}
 		}
 		for _, c := range w.Counts {
-			requests += float64(c.Served) // with warm-up, as in Machine
+			requests += float64(c.Served) // with the warm-up's requests, because Machine includes the warm-up
 		}
 	}
 	if len(latencies) == 0 || requests == 0 {

@@ -22,27 +22,28 @@ import (
 )
 
 const (
-	provingRepeats = 100 // undisturbed repeats
-	provingMost    = 300 // repeats in all
+	provingRepeats = 100 // repeats without disturbance
+	provingMost    = 300 // largest number of repeats, disturbed ones included
 	provingRate    = 10_000
 	provingConns   = 512
 )
 
-// BenchmarkKnownDelays repeatedly measures, over real sockets, the P99.9 of a server with a
-// known distribution of delays. It counts how often niclane's 95 % interval contains the true
-// value. A repeat has 30,000 or 60,000 requests.
+// BenchmarkKnownDelays repeatedly measures, over real sockets, the P99.9 of a server with a known
+// distribution of delays. It counts how often niclane's 95 % interval contains the true value. A
+// repeat has 30,000 or 60,000 requests.
 //
-// The truth is the calculated P99.9 of the distribution, 69 or 72 ms. The path (system calls
+// The true value is the calculated P99.9 of the distribution, 69 or 72 ms. The path (system calls
 // and loopback) adds less than 1 % to it. base-% is the P50 of this addition, as a share of the
-// truth, from repeats at the same rate without delays.
+// true value, from repeats at the same rate without delays.
 //
-// A repeat is disturbed if the host kept the server or the generator from its processor. The
-// test is independent of the result: the server's answers, or the generator's requests, were
-// later than 2 % of the truth more often than once in 100. (Smaller disturbances change the
-// about 30 requests beyond P99.9 by a few percent. Another draw changes them by 18 percent. A
-// stall of 30 ms, with 300 requests late by 15 ms on average, adds one request.) Disturbed
-// repeats are named and counted, but are not among the 100; %-covered-of-all includes them. A
-// refusal to state an interval counts as not covered.
+// A repeat is disturbed if the host kept the server or the generator from its processor. This is
+// decided without the measured percentile. The repeat is disturbed if more than one in 100 of the
+// server's answers, or of the generator's requests, were late by more than 2 % of the true value.
+// (Smaller disturbances hardly matter: they change the about 30 requests beyond P99.9 by a few
+// percent, while these differ by 18 percent from repeat to repeat anyway. A stall of 30 ms makes
+// 300 requests late, by 15 ms on average, and adds one request beyond P99.9.) Disturbed repeats are
+// named and counted, but are not among the 100; %-covered-of-all includes them. A refusal to state
+// an interval counts as not covered.
 func BenchmarkKnownDelays(b *testing.B) {
 	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
@@ -53,8 +54,8 @@ func BenchmarkKnownDelays(b *testing.B) {
 		length int64 // length of a repeat, ns
 	}{
 		{"exponential", delayserver.Exponential(10e6), 3e9},
-		// One in 200 is slow. P99.9 lies where all delays are slow ones, so it needs more
-		// requests: 30,000 gave a median width of 25 %.
+		// One request in 200 is slow. All requests near P99.9 are slow ones, so it needs more requests:
+		// with 30,000, the median width of an interval was 25 %.
 		{"two-modes", delayserver.Distribution{Share: 0.995, Fast: 5e6, From: 40e6, Slow: 20e6}, 6e9},
 	} {
 		b.Run(way.name, func(b *testing.B) {
@@ -118,13 +119,13 @@ func BenchmarkKnownDelays(b *testing.B) {
 	}
 }
 
-// delayed is a repeat with the server's own record of lateness.
+// delayed is a repeat with the server's own record of how late its answers were.
 type delayed struct {
 	load.Result
 	late *stats.Histogram
 }
 
-// disturbed returns the reason why a repeat is disturbed, "" if it is not.
+// disturbed returns the reason why a repeat is disturbed; "" if it is not.
 func (d *delayed) disturbed(truth float64) string {
 	for _, x := range []struct {
 		who string
@@ -142,7 +143,7 @@ func measureDelays(b *testing.B, niclane string, delays delayserver.Distribution
 	c := delayserver.Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Delays: delays, Seed: seed, Spin: 30e3}
 	c.CPUs, c.FIFO = []int{serverCPU}, 50
 	address, stop := startDelays(b, delayserver.Memcached(c))
-	// A pipeline of one: a request must not wait for the answer to another.
+	// Pipeline 1, because a request must not wait for the answer to another request.
 	l := load.Config{Address: address, Rate: provingRate, Arrivals: load.Poisson, Seed: seed, Connections: provingConns,
 		Pipeline: 1, Warmup: 100e6, Duration: length}
 	l.CPUs, l.FIFO = []int{0}, 50
@@ -154,7 +155,7 @@ func measureDelays(b *testing.B, niclane string, delays delayserver.Distribution
 	return &delayed{r, res.Late}
 }
 
-// generate runs the generator with a command that ends in niclane-bench.
+// generate runs the generator. command ends in the path of niclane-bench.
 func generate(b *testing.B, c load.Config, command ...string) (r load.Result) {
 	b.Helper()
 	in, err := json.Marshal(c)
@@ -172,11 +173,11 @@ func generate(b *testing.B, c load.Config, command ...string) (r load.Result) {
 	return r
 }
 
-// BenchmarkStall has a server that answers nothing for 200 ms of every second. A fifth of the
-// intended requests meet a stall, so P90 is about 100 ms and P99 190 ms. niclane's corrected
-// result must show this. redis-benchmark, a closed loop, sends nothing while it waits: only
-// four of about 50,000 requests a second meet the stall, and its P99 does not show it. (wrk 4.1
-// is no example: it shows the stall.)
+// BenchmarkStall measures a server that answers nothing for 200 ms of every second. A fifth of the
+// intended requests meet a stall, so the true P90 is about 100 ms and P99 190 ms. niclane's
+// corrected result must show this. redis-benchmark, a closed loop, sends nothing while it waits:
+// only four of its about 50,000 requests a second meet the stall, so its P99 does not show the
+// stall. (wrk 4.1 cannot be used as an example, because its P99 does show the stall.)
 func BenchmarkStall(b *testing.B) {
 	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)

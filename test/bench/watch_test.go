@@ -21,8 +21,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// restFor is how long a watch is left alone; it includes two looks without an event.
-// NICLANE_WATCH_REST sets another time (10m).
+// restFor is how long the idle watch is measured. The time includes two checks without an event.
+// NICLANE_WATCH_REST sets another time, such as 10m.
 const restFor = 70 * time.Second
 
 // watchedLab is a lab with a watched lane.
@@ -43,14 +43,14 @@ type watchLine struct {
 	at                      time.Time
 }
 
-// The lanes: polled by a kernel thread, and by a niclane process.
+// Lanes files: a kernel thread polls the first lane, a process of niclane the second.
 const (
 	threadLane = "version: 1\nglobals:\n  dev: lane0\nlanes:\n  memcached:\n    queues: 2\n    guarantee: 20%\n    " +
 		"ports: [11211]\n"
 	pollerLane = threadLane + "    cpus: 1\n    poller: busy\n    pollers: 1\n"
 )
 
-// startWatch starts a watch of a file's lanes in a lab.
+// startWatch starts a watch of a file's lanes in a new lab.
 func startWatch(b *testing.B, lanes string) *watchedLab {
 	b.Helper()
 	vethtest.NeedRoot(b)
@@ -110,7 +110,7 @@ func (w *watchedLab) onSUT(args ...string) *exec.Cmd {
 	return exec.Command(w.binary, append([]string{"lab", "--name", w.name, "exec", "sut", "--"}, args...)...)
 }
 
-// until waits for an event.
+// until waits for an event of this kind about this object.
 func (w *watchedLab) until(kind, key string) watchLine {
 	w.b.Helper()
 	timeout := time.After(time.Minute)
@@ -132,8 +132,8 @@ func (w *watchedLab) until(kind, key string) watchLine {
 	}
 }
 
-// BenchmarkWatchRest reports the share of one processor that an idle watch uses (cpu-%), from
-// cpu.stat of its own control group, and its peak memory (MiB). The goal is 0.1 %.
+// BenchmarkWatchRest reports which share of one processor an idle watch uses (cpu-%), and its peak
+// memory (MiB). The share comes from cpu.stat of the watch's own control group. The goal is 0.1 %.
 func BenchmarkWatchRest(b *testing.B) {
 	groups, err := cgroup.Find(nil)
 	if err != nil || groups.V2 == "" {
@@ -149,7 +149,7 @@ func BenchmarkWatchRest(b *testing.B) {
 	group := filepath.Join(groups.V2, w.name)
 	must.Do(b, os.Mkdir(group, 0o755))
 	b.Cleanup(func() {
-		// The process has left the group: clean-ups run in reverse order.
+		// Clean-ups run in reverse order, so the process has left the group already.
 		if err := os.Remove(group); err != nil {
 			b.Error(err)
 		}
@@ -158,7 +158,7 @@ func BenchmarkWatchRest(b *testing.B) {
 	b.Cleanup(func() { write(b, filepath.Join(groups.V2, "cgroup.procs"), strconv.Itoa(w.pid)) })
 	for b.Loop() {
 		before, began := usage(b, group), time.Now()
-		<-time.After(length) // the measured time
+		<-time.After(length) // the time that is measured
 		took := time.Since(began)
 		b.ReportMetric(100*float64(usage(b, group)-before)*1e3/float64(took.Nanoseconds()), "cpu-%")
 	}
@@ -178,7 +178,7 @@ func peak(b *testing.B, pid int) int64 {
 	return field(b, fmt.Sprintf("/proc/%d/status", pid), "VmHWM:")
 }
 
-// field reads the number after a word at the start of a line.
+// field returns the number that follows word at the start of a line of a file.
 func field(b *testing.B, path, word string) int64 {
 	b.Helper()
 	text, err := os.ReadFile(path)
@@ -194,10 +194,11 @@ func field(b *testing.B, path, word string) int64 {
 	return 0
 }
 
-// BenchmarkWatchRecovery takes the link down and up. It reports the median and longest time
-// from the command to bring it up until the watch has restored the polling of the lane's NAPIs
-// (ms). told-ms is the part from the first notification, as the watch reports it. qdisc-ms is
-// the time for a root qdisc that another program deletes. The goal is one second.
+// BenchmarkWatchRecovery takes the link down and up. It reports the median and longest time, in ms,
+// from the command that brings the link up until the watch has restored the polling of the lane's
+// NAPIs. told-ms is the part of this time that begins with the first notification, as the watch
+// reports it. qdisc-ms is the time to restore a root qdisc that another program deletes. The goal
+// is one second.
 func BenchmarkWatchRecovery(b *testing.B) {
 	w := startWatch(b, threadLane)
 	var up, told, qdisc []time.Duration
@@ -222,8 +223,9 @@ func BenchmarkWatchRecovery(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkWatchPoller kills the poller of a lane and reports the time until another one polls
-// (ms). The goal is one second. It does so once, because the watch repairs later each time.
+// BenchmarkWatchPoller kills the poller of a lane and reports the time until a new one polls, in
+// ms. The goal is one second. It kills only one poller, because the watch delays each further
+// repair.
 func BenchmarkWatchPoller(b *testing.B) {
 	w := startWatch(b, pollerLane)
 	for b.Loop() {
