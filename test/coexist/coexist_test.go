@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package coexist tests that other owners' programs stay in force while a lane is made and
-// removed. Each of them sees every packet on the device before, during and after.
+// Package coexist tests that eBPF programs of other owners continue to work while a lane is made
+// and removed. Each of them must see every packet on the device before, during and after.
 package coexist
 
 import (
@@ -27,21 +27,21 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A neighbour is another owner's program on the device.
+// A neighbour is a program of another owner on the device.
 type neighbour struct {
 	name string
-	// move attaches the program to the device, in the host's network namespace. seen returns
-	// the number of packets that it has seen since. seen is nil if the neighbour is impossible
-	// here.
+	// move attaches the program to the device, in the host's network namespace. seen returns the
+	// number of packets that the program has seen since then. seen is nil if this kernel or host
+	// cannot have the neighbour.
 	move func(t *testing.T) (seen func() (in, out uint64))
-	// queueSet and classifier are the planner's required choices beside it, and reason its
-	// required reason.
+	// queueSet and classifier are the mechanisms that the planner must choose if the neighbour is
+	// there. reason is the reason that it must give.
 	queueSet, classifier, reason string
-	// without is the classifier on kernels without TCX (before 6.6); "" if the planner must
+	// without is the classifier that it must choose on kernels without TCX (before 6.6); "" if it must
 	// refuse.
 	without string
-	// slot is the required program in the XDP slot, "" for any. allowed reports whether the
-	// kernel allows it.
+	// slot is the program that must be in the XDP slot; "": any. allowed returns an error if the
+	// kernel does not allow it.
 	slot    string
 	allowed func() error
 }
@@ -96,7 +96,7 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// inSlot checks the neighbour's program in the XDP slot.
+// inSlot checks that the right program is in the XDP slot.
 func inSlot(t *testing.T, n neighbour, slot string) {
 	if slot == n.slot {
 		return
@@ -109,8 +109,8 @@ func inSlot(t *testing.T, n neighbour, slot string) {
 	t.Errorf("%q is in the slot, want %s", slot, n.slot)
 }
 
-// beside applies and rolls back a lane beside the neighbour. It returns the program in the XDP
-// slot meanwhile.
+// beside makes a lane while the neighbour is attached, and rolls it back. It returns the program
+// that was in the XDP slot while the lane existed.
 func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 	seen := n.move(t)
 	all := func(when string) {
@@ -134,7 +134,7 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 	case seen == nil:
 		reason = ""
 	case n.allowed != nil:
-		reason = x.Program // inSlot checks it
+		reason = x.Program // inSlot checks the program in the XDP slot
 	}
 	if f := st.Capabilities.Find(device.CapTCX); f.Answer != device.Yes {
 		t.Logf("no TCX: %s", f.Why)
@@ -177,8 +177,8 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 	return x.Program
 }
 
-// refuses checks that the planner refused because of the neighbour, which the error names, and
-// because there is no TCX.
+// refuses checks that the planner refused because of the neighbour and because the kernel has no
+// TCX. The error must name the neighbour.
 func refuses(t *testing.T, err error, neighbour string) {
 	t.Helper()
 	if err == nil {
@@ -191,8 +191,8 @@ func refuses(t *testing.T, err error, neighbour string) {
 	}
 }
 
-// inLane checks that the lane works beside the neighbour: its class carries the answers, and
-// the XDP program, if attached, has moved the requests.
+// inLane checks that the lane works beside the neighbour. The lane's class must have sent the
+// answers. If niclane's XDP program is attached, it must have moved the requests.
 func inLane(t *testing.T, p *plan.Plan, traffic *labtest.Traffic) {
 	t.Helper()
 	class := p.Lanes[1].Class
@@ -208,7 +208,7 @@ func inLane(t *testing.T, p *plan.Plan, traffic *labtest.Traffic) {
 	}
 }
 
-// planHere plans the lanes in the calling thread's namespace. The error is the planner's.
+// planHere plans the lanes for the namespace of the calling thread. It returns the planner's error.
 func planHere(t *testing.T) (*plan.Plan, *device.State, error) {
 	t.Helper()
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
@@ -261,7 +261,7 @@ func classPackets(t *testing.T, class string) (packets int) {
 	return 0
 }
 
-// counter reads a map with one counter.
+// counter returns the value in a map that has one counter.
 func counter(t *testing.T, m *ebpf.Map) uint64 {
 	t.Helper()
 	var n uint64
@@ -269,7 +269,7 @@ func counter(t *testing.T, m *ebpf.Map) uint64 {
 	return n
 }
 
-// mountBPF mounts a separate BPF file system for the thread at /sys/fs/bpf.
+// mountBPF mounts a BPF file system at /sys/fs/bpf that only this thread uses.
 func mountBPF(t *testing.T) {
 	t.Helper()
 	must.Do(t, unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, ""))

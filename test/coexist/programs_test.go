@@ -18,14 +18,14 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// Verdicts in linux/bpf.h.
+// Verdicts of programs, from linux/bpf.h.
 const (
 	xdpPass = 2
-	tcOK    = 0 // ends classification
-	tcxPass = 0 // ends classification too
+	tcOK    = 0 // no further filter runs
+	tcxPass = 0 // no further program runs
 )
 
-// counting makes a program that counts packets and returns a verdict.
+// counting makes a program that counts packets and returns verdict for each.
 func counting(t *testing.T, name string, typ ebpf.ProgramType, verdict int32) (*ebpf.Program, *ebpf.Map) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "seen", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -58,14 +58,14 @@ func port(t *testing.T) netlink.Link {
 	return l
 }
 
-// bareXDP takes the XDP slot, like a load balancer or a firewall.
+// bareXDP attaches a program to the XDP slot directly, as a load balancer or a firewall does.
 func bareXDP(t *testing.T) func() (in, out uint64) {
 	p, m := counting(t, "their_xdp", ebpf.XDP, xdpPass)
 	must.Do(t, netlink.LinkSetXdpFdWithFlags(port(t), p.FD(), unix.XDP_FLAGS_SKB_MODE))
 	return func() (uint64, uint64) { return counter(t, m), 0 }
 }
 
-// clsact attaches filters as Cilium does: they come first, and their verdict is final.
+// clsact attaches filters as Cilium does: they run first, and no further filter runs after them.
 func clsact(t *testing.T) func() (in, out uint64) {
 	l := port(t)
 	index := l.Attrs().Index
@@ -92,7 +92,7 @@ func clsact(t *testing.T) func() (in, out uint64) {
 	return func() (uint64, uint64) { return counter(t, in), counter(t, out) }
 }
 
-// tcx attaches a program as newer Cilium does, if the kernel has TCX.
+// tcx attaches a program as newer versions of Cilium do, if the kernel has TCX.
 func tcx(t *testing.T) func() (in, out uint64) {
 	p, m := counting(t, "their_tcx", ebpf.SchedCLS, tcxPass)
 	l, err := link.AttachTCX(link.TCXOptions{Interface: port(t).Attrs().Index, Program: p,
@@ -105,12 +105,12 @@ func tcx(t *testing.T) func() (in, out uint64) {
 	return func() (uint64, uint64) { return 0, counter(t, m) }
 }
 
-// extensions reports whether the kernel has BPF_PROG_TYPE_EXT. Without it, libxdp loads the
-// program itself, without a dispatcher.
+// extensions returns an error if the kernel lacks BPF_PROG_TYPE_EXT. On such a kernel, libxdp
+// attaches the program itself, without a dispatcher.
 func extensions() error { return features.HaveProgramType(ebpf.Extension) }
 
-// dispatcher attaches a program behind libxdp's dispatcher (xdp-filter(8), which allows and
-// counts everything).
+// dispatcher attaches a program by libxdp's dispatcher. The program is xdp-filter(8), set to allow
+// and count all packets.
 func dispatcher(t *testing.T) func() (in, out uint64) {
 	mountBPF(t)
 	vethtest.Command(t, "xdp-filter load --mode skb --policy allow "+lab.Port)
