@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package delayserver is a server with known delays, to check latency measurements against. It
-// draws delays from a distribution with exactly known percentiles, or stops all answers for a
-// while at set times.
+// Package delayserver is a server with known delays, with which latency measurements can be
+// checked. It draws delays from a distribution whose percentiles are known exactly. Or it stops all
+// answers for a while at set times.
 //
-// The server looks only for the end of a request. It records how late each answer was: a check
-// against the distribution must know that the server kept to it.
+// The server looks only for the end of a request, not at its content. It records how late each
+// answer was. A check against the distribution needs this record, to know whether the server really
+// had these delays.
 package delayserver
 
 import (
@@ -26,33 +27,35 @@ import (
 
 // Config is the configuration of a server. Durations are in ns.
 type Config struct {
-	// Address to listen on; port 0 takes any free port.
+	// Address is the address on which it listens; port 0 takes any free port.
 	Address netip.AddrPort
-	// End ends every request. Answer is the answer to each request.
+	// End is the text that ends every request. Answer is the answer to each request.
 	End, Answer string
-	// Delays are the delays from a request's arrival to its answer; zero: none. Seed seeds
-	// their random numbers.
+	// Delays are the times from a request's arrival to its answer; the zero value means no delay. Seed
+	// starts the random numbers for them.
 	Delays Distribution
 	Seed   uint64
-	// Every is the interval of the stalls, Length their length; 0: none.
+	// Every is the time from the start of one stall to the next, Length how long a stall lasts; 0: no
+	// stalls.
 	Every, Length int64
-	// Spin is how long before an answer is due the thread stops sleeping.
+	// Spin is how long before the next answer is due the thread stops sleeping and polls.
 	Spin int64
 	// Alone says that the process has no other work. The server then blocks the runtime's
 	// preemption signals, and the garbage collector must be off.
 	Alone bool
-	// Setup is the placement of the thread.
+	// Setup says on which processor and with which priority the thread runs.
 	thread.Setup
 }
 
 // Result is the result of a run.
 type Result struct {
 	Requests int64
-	// Late is the histogram of the answers' lateness.
+	// Late has how late each answer was.
 	Late *stats.Histogram
 }
 
-// Memcached and HTTP set End and Answer: every get is a miss, every GET returns one byte.
+// Memcached and HTTP set End and Answer for a protocol. In memcached's, every get is a miss; in
+// HTTP, every GET returns one byte.
 func Memcached(c Config) Config { c.End, c.Answer = "\n", "END\r\n"; return c }
 func HTTP(c Config) Config {
 	c.End, c.Answer = "\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
@@ -80,7 +83,7 @@ func (s *Server) Stop() (Result, error) {
 	return s.res, err
 }
 
-// answer is an answer that is due later.
+// answer is an answer that waits until it is due.
 type answer struct {
 	due int64
 	to  *conn
@@ -101,7 +104,7 @@ func (a *answers) Pop() any {
 type conn struct {
 	fd   int // -1: closed
 	last int64
-	part []byte // incomplete request
+	part []byte // the part of a request that has arrived, if it is incomplete
 }
 
 type serving struct {
@@ -130,13 +133,14 @@ func (r *serving) wait(events []unix.EpollEvent, ns int64) (int, unix.Errno) {
 	return int(n), e
 }
 
-// call reads or writes with a raw system call, past the Go runtime. The call does not block.
+// call makes a read or write system call without the Go runtime's knowledge. The call does not
+// block.
 func (r *serving) call(what uintptr, fd int, b []byte) (int, unix.Errno) {
 	n, _, e := unix.RawSyscall(what, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	return int(n), e
 }
 
-// Start starts a server on its own thread.
+// Start starts a server on a thread of its own.
 func Start(c Config) (*Server, error) {
 	if c.End == "" || c.Answer == "" || c.Length < 0 || c.Length > 0 && c.Every <= c.Length {
 		return nil, errors.New("delayserver: want an end, an answer, and a length below every")
@@ -165,7 +169,7 @@ func Start(c Config) (*Server, error) {
 }
 
 func (r *serving) run() (err error) {
-	if err := r.Setup.Lock(); err != nil { // never unlocked: the thread ends with the goroutine
+	if err := r.Setup.Lock(); err != nil { // never unlocked, so the thread ends with the goroutine
 		return err
 	}
 	if r.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -221,7 +225,7 @@ func (r *serving) accept() error {
 	for {
 		fd, _, err := unix.Accept4(r.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
-			return nil // no connection is waiting, or it has gone
+			return nil // no connection waits, or it was closed again
 		}
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 			return fmt.Errorf("set TCP_NODELAY: %w", err)
@@ -233,7 +237,7 @@ func (r *serving) accept() error {
 	}
 }
 
-// receive reads from c and schedules the answers.
+// receive reads from connection c and schedules an answer for each complete request.
 func (r *serving) receive(c *conn) {
 	n, errno := r.call(unix.SYS_READ, c.fd, r.in)
 	if errno == unix.EAGAIN || errno == unix.EINTR {
@@ -252,13 +256,14 @@ func (r *serving) receive(c *conn) {
 		}
 		c.part = append(c.part[:0], rest...)
 		r.res.Requests++
-		// Answers keep the order of their requests.
+		// An answer must not come before the answer to an earlier request.
 		c.last = max(c.last, r.awake(now+r.Delays.draw(r.rng)))
 		heap.Push(&r.due, answer{c.last, c})
 	}
 }
 
-// awake returns the time of an answer that is due at t, after a stall if there is one.
+// awake returns when an answer that is due at t is sent: at t or, during a stall, at the stall's
+// end.
 func (r *serving) awake(t int64) int64 {
 	if r.Length > 0 && t >= r.Every && t%r.Every < r.Length {
 		return t - t%r.Every + r.Length
@@ -271,7 +276,7 @@ func (r *serving) send(a answer, now int64) {
 		return
 	}
 	r.res.Late.Record(now - a.due)
-	// A short write is the client's fault; its request then has no complete answer.
+	// A short write means that the client does not read. Its request then has no complete answer.
 	if _, errno := r.call(unix.SYS_WRITE, a.to.fd, r.answer); errno != 0 {
 		r.hangUp(a.to)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestPercentile: the share of draws beyond each percentile is correct within five standard
-// deviations.
+// TestPercentile checks that the share of draws beyond each percentile is right, within five
+// standard deviations.
 func TestPercentile(t *testing.T) {
 	for _, d := range []Distribution{Exponential(1e6), {Share: 0.995, Fast: 1e6, From: 5e6, Slow: 5e6}} {
 		const n = 1_000_000
@@ -40,7 +40,8 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// TestServer: every answer comes, none before its delay, and the server records the lateness.
+// TestServer checks that every answer comes, that none comes before its delay, and that the server
+// records how late each was.
 func TestServer(t *testing.T) {
 	d := Distribution{Share: 0.9, Fast: 100e3, From: 20e6, Slow: 1e6}
 	s, err := Start(Memcached(Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Delays: d, Seed: 7, Every: 200e6,
@@ -49,12 +50,12 @@ func TestServer(t *testing.T) {
 	c, err := net.Dial("tcp", s.Addr().String())
 	must.Do(t, err)
 	defer c.Close()
-	rng := rand.New(rand.NewPCG(7, 1)) // the server's random numbers
+	rng := rand.New(rand.NewPCG(7, 1)) // the same random numbers as the server's
 	r := bufio.NewReader(c)
 	slow, n := 0, 0
 	for began := time.Now(); time.Since(began) < 500*time.Millisecond; n++ {
 		sent := time.Now()
-		// In two pieces: the request ends with the second.
+		// The request is sent in two pieces, and only the second one ends it.
 		for _, piece := range []string{"get a", "\r\n"} {
 			if _, err := io.WriteString(c, piece); err != nil {
 				t.Fatal(err)

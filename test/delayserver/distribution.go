@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 )
 
-// A Distribution is a distribution of delays, in ns. A share of the delays is exponential with
-// mean Fast. All others are From plus an exponential delay with mean Slow.
+// A Distribution is a distribution of delays, in ns. A share of the delays is exponential with mean
+// Fast. Each other delay is From plus an exponential delay with mean Slow.
 type Distribution struct {
-	Share            float64 // share of Fast, 0 to 1
+	Share            float64 // share of the delays with mean Fast, 0 to 1
 	Fast, From, Slow float64
 }
 
@@ -39,7 +39,7 @@ func (d Distribution) Beyond(t float64) float64 {
 	return d.Share*math.Exp(-t/d.Fast) + (1-d.Share)*slow
 }
 
-// Percentile returns percentile p, exact to 1 ns.
+// Percentile returns percentile p, with an error of at most 1 ns.
 func (d Distribution) Percentile(p float64) float64 {
 	low, high := 0.0, 1.0
 	for d.Beyond(high) > 1-p/100 {
