@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fair tests that a sparse flow does not wait behind bulk traffic in the same lane's
-// class. It also tests that the members of a shared lane get equal shares, regardless of their
-// numbers of connections.
+// Package fair tests that a flow with few packets does not wait behind bulk traffic in the same
+// lane's class. It also tests that the members of a shared lane get equal shares, however many
+// connections each has.
 package fair
 
 import (
@@ -30,18 +30,19 @@ lanes:
   web: {mode: shared, rank: 1, queues: 2, guarantee: 20%, protocol: udp, ports: [80, 81]}
 `
 
-// bulk is the number of waiting frames of 1400 bytes: 0.2 s of the link.
+// bulk is the number of frames of 1400 bytes that wait. The link needs 0.2 s to send them.
 const bulk = 200
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// TestSparseFlow: a single datagram of its own flow, sent last, leaves before the bulk of
-// another flow in the same lane. This holds in a shared lane and in the default lane.
+// TestSparseFlow sends many datagrams of one flow, then a single datagram of another flow in the
+// same lane. The single one must leave before most of the others. It tests a shared lane and the
+// default lane.
 func TestSparseFlow(t *testing.T) {
 	vethtest.NeedRoot(t)
 	for _, lane := range []struct {
 		name         string
-		bulk, sparse uint16 // ports
+		bulk, sparse uint16 // destination ports of the two flows
 	}{{"web", 80, 81}, {"default", 9000, 9001}} {
 		t.Run(lane.name, func(t *testing.T) {
 			vethtest.Run(t, 4, func(t *testing.T) {
@@ -53,7 +54,7 @@ func TestSparseFlow(t *testing.T) {
 				}
 				w.transmit(t, datagram(2, lane.sparse, 4000))
 				ahead := w.before(t, 1, func(d vethtest.Datagram) bool { return d.From == lane.sparse })
-				// Even an emulated sender is faster than the link: it queues frames for 0.2 s.
+				// Even an emulated sender is faster than the link, so the frames wait in the queue for 0.2 s.
 				if ahead > bulk*3/4 {
 					t.Errorf("%d of the %d frames of the other flow left before the datagram that came last: it "+
 						"waited behind them", ahead, bulk)
@@ -63,8 +64,8 @@ func TestSparseFlow(t *testing.T) {
 	}
 }
 
-// TestAddresses: of two members of a shared lane, the one with a single connection gets as much
-// as the one with twenty.
+// TestAddresses checks a shared lane with two members. A member with one connection must get as
+// much as one with twenty.
 func TestAddresses(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 4, func(t *testing.T) {
@@ -77,16 +78,17 @@ func TestAddresses(t *testing.T) {
 		for range 20 {
 			w.transmit(t, datagram(3, 80, 4000))
 		}
-		// Ten frames of each member, and those that left before the second member began. If
-		// flows were served equally, it would be ten of each of the twenty: all of them.
+		// Before the tenth frame of the second member, about ten frames of the first may leave, plus
+		// those that left before the second began. If flows were equal, not members, ten frames of each
+		// of the twenty flows would leave: all of them.
 		if ahead := w.before(t, 10, func(d vethtest.Datagram) bool { return d.Source == 3 }); ahead > bulk*3/4 {
 			t.Errorf("%d of the %d frames of one member left before the tenth of the other", ahead, bulk)
 		}
 	})
 }
 
-// apply10 makes the lanes on a link of 10 Mbit/s. It skips the test if the kernel lacks the
-// fair qdisc.
+// apply10 makes the lanes on a link of 10 Mbit/s. It skips the test if the kernel lacks the qdisc
+// with the capability fair, which divides a lane fairly.
 func apply10(t *testing.T, fair device.Capability) {
 	t.Helper()
 	st := lanetest.Observe(t, vethtest.Dev)
@@ -99,7 +101,7 @@ func apply10(t *testing.T, fair device.Capability) {
 	lanetest.Apply(t, k, lanes, st)
 }
 
-// A wire is the two ends of the pair.
+// A wire is the two ends of the veth pair.
 type wire struct {
 	from, to         *net.Interface
 	sender, receiver int
@@ -116,12 +118,12 @@ func openWire(t *testing.T) wire {
 // of 10 s.
 func packetSocket(t *testing.T, index int) int {
 	t.Helper()
-	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in network order
+	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // ETH_P_ALL in network byte order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
 	must.Do(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
 	must.Do(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}))
-	// Large buffers: neither end may delay or lose frames.
+	// The buffers are so large that neither end delays or loses frames.
 	for _, o := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
 		must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, 16<<20))
 	}
@@ -130,7 +132,7 @@ func packetSocket(t *testing.T, index int) int {
 	return fd
 }
 
-// datagram returns a datagram of 1400 bytes from the card.
+// datagram returns a datagram of 1400 bytes that the card sends.
 func datagram(source byte, from, to uint16) vethtest.Datagram {
 	return vethtest.Datagram{Source: source, From: from, To: to, Payload: 1400 - 20 - 8}
 }
@@ -142,7 +144,7 @@ func (w wire) transmit(t *testing.T, d vethtest.Datagram) {
 	}
 }
 
-// before returns the number of other datagrams that arrive before the nth of these.
+// before returns how many other datagrams arrive before the nth datagram for which these is true.
 func (w wire) before(t *testing.T, n int, these func(vethtest.Datagram) bool) (others int) {
 	t.Helper()
 	b := make([]byte, 2048)
@@ -152,7 +154,7 @@ func (w wire) before(t *testing.T, n int, these func(vethtest.Datagram) bool) (o
 			t.Fatalf("after %d datagrams, and %d of those looked for: %v", others, seen, err)
 		}
 		switch d, ok := vethtest.ParseDatagram(b[:size]); {
-		case !ok: // a frame of the kernel's own
+		case !ok: // a frame that the kernel sent itself
 		case !these(d):
 			others++
 		default:
