@@ -29,14 +29,14 @@ globals: {dev: v0, link-rate: 1gbit}
 lanes: {web: {queues: 2, guarantee: 20%, cpus: 1, ports: [8080]}}
 `
 
-// patience is the time limit of a command, after which it counts as hung. The netlink library
-// waits a minute for an answer.
+// patience is the time after which a command counts as hung. The netlink library waits up to a
+// minute for an answer.
 const patience = 75 * time.Second
 
-// A bed is a network namespace with a device, and directories for one niclane.
+// A bed is a network namespace with a device, and the directories of one niclane.
 type bed struct {
 	netns, dir, niclane, file string
-	start                     string // output of look before any lane
+	start                     string // what look returned before any lane was made
 }
 
 var made atomic.Int32
@@ -72,7 +72,7 @@ func build(t *testing.T) (niclane string) {
 	return programs.Niclane(t)
 }
 
-// setUp makes the namespace, after removing the old one with its leftovers.
+// setUp removes what is left of an old namespace and makes a new one.
 func (b *bed) setUp(t *testing.T) {
 	b.tearDown()
 	for _, line := range []string{
@@ -82,7 +82,7 @@ func (b *bed) setUp(t *testing.T) {
 	} {
 		vethtest.Command(t, strings.ReplaceAll(line, "NS", b.netns))
 	}
-	for _, command := range []string{"apply", "rollback"} { // caches the findings of slow probes
+	for _, command := range []string{"apply", "rollback"} { // so that the results of slow probes are cached
 		if r := b.run(nil, command, b.file); r.code != 0 {
 			t.Fatalf("%s: %s", command, r.text)
 		}
@@ -97,7 +97,7 @@ func (b *bed) tearDown() {
 	os.RemoveAll(b.dir + "/run")
 }
 
-// A result is the output and exit code of a command; -1 is a signal.
+// A result is the exit code and the output of a command. The code is -1 if a signal ended it.
 type result struct {
 	code int
 	text string
@@ -105,7 +105,8 @@ type result struct {
 
 const hangs = -2
 
-// command returns niclane in the namespace, under strace if strace is given.
+// command returns a niclane command that runs in the namespace. If strace is given, the command
+// runs under strace.
 func (b *bed) command(ctx context.Context, strace []string, args ...string) *exec.Cmd {
 	line := append([]string{"netns", "exec", b.netns}, strace...)
 	line = append(line, b.niclane, "--state-dir", b.dir+"/state", "--run-dir", b.dir+"/run")
@@ -126,13 +127,13 @@ func (b *bed) run(strace []string, args ...string) result {
 		b.end()
 	case errors.As(err, &exit):
 		r.code = exit.ExitCode()
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // the guard process still has the streams
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // no failure: the guard process keeps the output streams open
 		r.code, r.text = -1, err.Error()
 	}
 	return r
 }
 
-// look returns all visible state of the device, and the number of journals.
+// look returns all visible state of the device, and the number of journals, as text.
 func (b *bed) look(t *testing.T) string {
 	var all strings.Builder
 	for _, line := range []string{
@@ -152,7 +153,7 @@ func (b *bed) look(t *testing.T) string {
 		t.Fatalf("probe: %v %s", err, r.text)
 	}
 	for _, d := range seen.Devices {
-		delete(d, "capabilities") // also of the host, which other programs change
+		delete(d, "capabilities") // leave out, because it also shows the host, which other programs change
 	}
 	devices, err := json.MarshalIndent(seen, "", " ")
 	must.Do(t, err)
@@ -162,7 +163,8 @@ func (b *bed) look(t *testing.T) string {
 	return all.String()
 }
 
-// differs returns the lines of the first difference from the start, "" if there is none.
+// differs compares the state with that at the start. It returns the lines of the first difference;
+// "" if there is none.
 func (b *bed) differs(t *testing.T) string {
 	now := strings.Split(b.look(t), "\n")
 	was := strings.Split(b.start, "\n")
@@ -181,7 +183,7 @@ func (b *bed) differs(t *testing.T) string {
 	return ""
 }
 
-// guardian returns the PID of the running guard process, 0 if there is none.
+// guardian returns the PID of the running guard process; 0 if there is none.
 func (b *bed) guardian() int {
 	for _, pid := range b.processes("internal-guard") {
 		return pid
@@ -189,8 +191,8 @@ func (b *bed) guardian() int {
 	return 0
 }
 
-// processes returns the PIDs of niclane processes with the bed's directories and a word in
-// their command line.
+// processes returns the PIDs of niclane processes whose command line has the bed's directories and
+// a word.
 func (b *bed) processes(word string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
@@ -203,7 +205,8 @@ func (b *bed) processes(word string) (pids []int) {
 	return pids
 }
 
-// end kills the processes of a hung command and waits for their end, so that strace detaches.
+// end kills the processes of a hung command. It waits until they have ended, so that strace
+// detaches.
 func (b *bed) end() {
 	until(func() bool {
 		left := b.processes("")
@@ -214,8 +217,8 @@ func (b *bed) end() {
 	})
 }
 
-// until waits up to 3 s for a condition and reports whether it holds. A watch that has failed
-// may print nothing for 30 s.
+// until waits up to 3 s until a condition is true, and reports whether it is. It must stop, because
+// a watch that has failed may print nothing for 30 s.
 func until(is func() bool) bool {
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if is() {

@@ -32,26 +32,27 @@ var (
 			"fallocate,ftruncate,renameat,unlinkat,mkdirat,flock,newfstatat,fstat,getdents64,readlinkat,sched_setattr,sched_getattr,sched_setaffinity,connect", "system calls")
 )
 
-// A tally counts the points of one command and error.
+// A tally counts the results of the points of one command and error.
 //
-// hung counts points where the command was killed and the next rollback restored everything.
-// Only EAGAIN may cause this. Go's runtime takes EAGAIN from a file or socket that it polls to
-// mean that there is no data yet, and waits for an event. The kernel never returns EAGAIN
-// there.
+// hung counts points where the command hung and was killed, and the next rollback restored
+// everything. Only EAGAIN may cause this. If a file or socket that Go's runtime polls returns
+// EAGAIN, the runtime takes this to mean "no data yet" and waits for an event. A real kernel never
+// returns EAGAIN in these places.
 //
-// runtime counts points where a write to the eventfd failed that wakes Go's own poller. This
-// ends any Go program (runtime/netpoll_epoll.go). The kernel returns only EAGAIN there, which
-// the runtime accepts. The next rollback restored everything.
+// runtime counts points where the write failed by which Go's runtime wakes its own poller (an
+// eventfd). Any Go program ends then (runtime/netpoll_epoll.go). A real kernel returns only EAGAIN
+// for this write, which the runtime accepts. In these points, too, the next rollback restored
+// everything.
 type tally struct{ points, restored, said, hung, runtime, wrong int }
 
-// A point is the kth call of each thread, which fails with an error.
+// A point is one injected fault: in each thread, the kth call fails with an error.
 type point struct {
 	call, errno string
 	k           int
 }
 
-// TestInject works at several points at once, each in its own bed: as many as go test's
-// -parallel.
+// TestInject tries as many points at the same time as go test's -parallel allows. Each point has a
+// bed of its own.
 func TestInject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds")
@@ -115,7 +116,8 @@ func (n *tally) add(m tally) {
 	n.wrong += m.wrong
 }
 
-// points yields the numbers of the calls to fail.
+// points yields the number k of each call to fail. Without -every it yields only one number, and
+// only for some calls and errors.
 func points(call, errno string, n int) func(func(int) bool) {
 	return func(yield func(int) bool) {
 		if *every == 0 {
@@ -133,8 +135,8 @@ func points(call, errno string, n int) func(func(int) bool) {
 	}
 }
 
-// strace returns the command prefix that makes a call fail. The guard process is traced by its
-// PID instead.
+// strace returns the start of a command that makes a call fail. For the guard process, strace is
+// attached to its PID instead.
 func (b *bed) strace(inject string) []string {
 	call, _, _ := strings.Cut(inject, ":")
 	s := []string{"strace", "-f", "--seccomp-bpf", "-qqq", "-o", b.trace(), "-e", "trace=" + call, "-e", "signal=none"}
@@ -144,11 +146,12 @@ func (b *bed) strace(inject string) []string {
 	return s
 }
 
-// trace is outside the directory of the lanes file, because watch is notified of each write
-// there.
+// trace returns the path of strace's output. It is not in the directory of the lanes file, because
+// watch is notified of every write there.
 func (b *bed) trace() string { return b.dir + "/trace/calls" }
 
-// count returns how often a command makes each call, in the thread that makes it most often.
+// count returns how often a command makes each system call. It counts the calls of the thread that
+// makes the call most often.
 func (b *bed) count(t *testing.T, command string) map[string]int {
 	b.do(t, command, b.strace(*calls))
 	text, err := os.ReadFile(b.trace())
@@ -167,7 +170,7 @@ func (b *bed) count(t *testing.T, command string) map[string]int {
 	return counts
 }
 
-// do prepares the machine for the command and runs it under strace.
+// do puts the machine into the state that the command needs, and runs the command under strace.
 func (b *bed) do(t *testing.T, command string, strace []string) result {
 	switch command {
 	case "apply":
@@ -186,12 +189,12 @@ func (b *bed) do(t *testing.T, command string, strace []string) result {
 	return result{}
 }
 
-// guard lets the guard process undo unconfirmed lanes.
+// guard applies lanes without a confirm, so the guard process undoes them.
 func (b *bed) guard(t *testing.T, strace []string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c := b.command(ctx, nil, "apply", "--confirm-within", "1s", b.file)
-	if err := c.Run(); err != nil { // its streams are /dev/null, which the guard process may keep
+	if err := c.Run(); err != nil { // no output: the guard process may keep the streams open
 		t.Fatalf("apply --confirm-within: %v", err)
 	}
 	pid := b.guardian()
@@ -199,7 +202,7 @@ func (b *bed) guard(t *testing.T, strace []string) result {
 		t.Fatal("no guardian")
 	}
 	s := exec.CommandContext(ctx, strace[0], append(strace[1:], "-p", fmt.Sprint(pid))...)
-	out, _ := s.CombinedOutput() // until the guard process ends
+	out, _ := s.CombinedOutput() // waits until the guard process ends
 	r := result{text: string(out)}
 	if ctx.Err() != nil {
 		b.end()
@@ -208,7 +211,8 @@ func (b *bed) guard(t *testing.T, strace []string) result {
 	return r
 }
 
-// watch lets watch make the lanes, and make them again after they were removed.
+// watch runs a watch, which makes the lanes. Then it removes them, and the watch must make them
+// again.
 func (b *bed) watch(t *testing.T, strace []string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -235,7 +239,7 @@ func (b *bed) watch(t *testing.T, strace []string) result {
 	says("begun")
 	_ = exec.Command("tc", "-n", b.netns, "qdisc", "del", "dev", "v0", "root").Run()
 	says("repaired")
-	// The watch itself is strace's only child.
+	// The watch is the only child of strace.
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", c.Process.Pid))
 	var pid int
 	if n, _ := fmt.Sscan(string(text), &pid); n == 1 {
@@ -254,7 +258,8 @@ func (b *bed) watch(t *testing.T, strace []string) result {
 	return r
 }
 
-// point makes the kth call of each thread fail, and checks the state after the next rollback.
+// point tries one point: the kth call of each thread fails. It checks the state after the next
+// rollback.
 func (b *bed) point(t *testing.T, command string, p point) (n tally) {
 	r := b.do(t, command, b.strace(fmt.Sprintf("%s:error=%s:when=%d", p.call, p.errno, p.k)))
 	text, err := os.ReadFile(b.trace())
@@ -273,7 +278,7 @@ func (b *bed) point(t *testing.T, command string, p point) (n tally) {
 	case runtime:
 	case strings.Contains(r.text, "panic:") || strings.Contains(r.text, "fatal error:"):
 		wrong = "crashes"
-	// A watch may print this before a repair.
+	// A watch may print this before it repairs something.
 	case command == "rollback" && r.code == 0, command != "watch" && strings.Contains(r.text, "as it was before"):
 		if d := b.differs(t); d != "" {
 			wrong = "says that all is undone: " + d
