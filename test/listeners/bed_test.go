@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package listeners tests that connections go to the listener on their queue's processor. It
-// also tests that no connection is lost under load while applications are attached, detached
-// and reloaded, and niclane is killed.
+// Package listeners tests that a new connection goes to the listener on the processor of its
+// receive queue. It also tests that no connection is lost under load when applications are
+// attached, detached and reloaded, or when niclane is killed.
 package listeners
 
 import (
@@ -31,7 +31,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// serverArg makes the test's executable a server with several listeners.
+// serverArg is the argument with which the test's executable runs as a server with several
+// listeners.
 const serverArg = "test-server"
 
 func TestMain(m *testing.M) {
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 
 const port = 8080
 
-// lanes has a lane with two queues, each on its own processor.
+// lanes is a lanes file. Its lane has two queues, each on a processor of its own.
 const lanes = `
 version: 1
 globals:
@@ -53,7 +54,7 @@ lanes:
     addrs: [10.77.0.1]
 `
 
-// A bed is a lab with an applied lane, on a thread of the system under test.
+// A bed is a lab with a lane. The test's thread is in the namespace of the system under test.
 type bed struct {
 	testing.TB
 	lab     *lab.Lab
@@ -61,7 +62,7 @@ type bed struct {
 	options app.Options
 }
 
-// onBed runs f in a lab of two processors with the lane.
+// onBed runs f in a lab of two processors, after the lane was applied.
 func onBed(t testing.TB, f func(b *bed)) {
 	vethtest.NeedRoot(t)
 	var online unix.CPUSet
@@ -95,7 +96,7 @@ func onBed(t testing.TB, f func(b *bed)) {
 	})
 }
 
-// apply makes the lane.
+// apply applies the lanes file.
 func (b *bed) apply(k *apply.System) (*journal.Journal, *device.State, error) {
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
 	if err != nil {
@@ -124,7 +125,7 @@ func (b *bed) apply(k *apply.System) (*journal.Journal, *device.State, error) {
 	return j, st, err
 }
 
-// listening returns options for listeners on the lane's port.
+// listening returns the options to attach an application with listeners on the lane's port.
 func (b *bed) listening(l app.Listeners) app.Options {
 	o := b.options
 	l.Ports = []uint16{port}
@@ -146,7 +147,7 @@ func (b *bed) startUntil(answers func() error, argv ...string) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 	must.Do(b, cmd.Start())
 	b.Cleanup(func() {
-		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its children
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // minus: the whole process group, with the children
 		_ = cmd.Wait()
 	})
 	b.until("the server answers", func() bool { return answers() == nil })
@@ -158,7 +159,7 @@ func (b *bed) answers() error {
 	return err
 }
 
-// until waits for a condition.
+// until waits until a condition is true.
 func (b *bed) until(what string, cond func() bool) {
 	b.Helper()
 	deadline := time.Now().Add(60 * time.Second)
@@ -172,7 +173,7 @@ func (b *bed) until(what string, cond func() bool) {
 
 var server = unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 77, 0, 1}}
 
-// connect connects from the calling thread, in its network namespace.
+// connect opens a connection from the network namespace of the calling thread.
 func connect() (net.Conn, error) {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -186,8 +187,8 @@ func connect() (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// ask sends a request on a new connection and returns the answer, which names the server
-// process. If keep is set, the connection stays open.
+// ask sends a request on a new connection. The answer is the ID of the server's process. If keep is
+// not nil, the connection stays open and is added to it.
 func ask(keep *[]net.Conn) (string, error) {
 	c, err := connect()
 	if err != nil {
@@ -221,7 +222,7 @@ func ask(keep *[]net.Conn) (string, error) {
 	}
 }
 
-// report returns the keeper's last report.
+// report returns the last report of the keeper.
 func (b *bed) report() (app.Report, *app.Record) {
 	b.Helper()
 	rs, err := app.List(b.options.RunDir)
@@ -236,7 +237,7 @@ func (b *bed) report() (app.Report, *app.Record) {
 	return r, rs[0]
 }
 
-// led waits until connections are led to n listeners, all on known processors.
+// led waits until connections are led to n listeners, and the processor of each listener is known.
 func (b *bed) led(n int) {
 	b.Helper()
 	var last app.Report

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/app"
 )
 
-// TestHAProxy has one process with a listener for each of its threads. The keeper finds each
-// listener's thread by where the threads wait.
+// TestHAProxy tests a server with one process and a listener for each of its threads. The keeper
+// must find which thread uses which listener. It looks at what each thread waits for.
 func TestHAProxy(t *testing.T) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -39,7 +39,8 @@ frontend f
 			return
 		}
 		h := b.start(path, "-db", "-f", file).Process.Pid
-		// An answer names the thread; the first one is pinned to processor 0.
+		// Each answer has the number of the thread. Thread 0 is pinned to processor 0, thread 1 to
+		// processor 1.
 		where := func(answer string) int { return strings.Index("01", answer) }
 		load := b.load()
 		if _, err := app.Attach(b.lane, b.listening(app.Listeners{}), app.Target{PID: h}); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// A load sends requests on new connections until it ends.
+// A load sends requests on new connections until it is ended.
 type load struct {
 	b        *bed
 	stop     chan struct{}
@@ -21,7 +21,7 @@ type load struct {
 	answered atomic.Int64
 	mu       sync.Mutex
 	failed   []failure
-	// closings are the times when listeners closed; closed is the number of those listeners.
+	// closings are the times in which listeners closed. closed is how many listeners closed.
 	closings []span
 	closed   int
 }
@@ -33,7 +33,7 @@ type failure struct {
 	err error
 }
 
-// askers is the number of parallel clients.
+// askers is the number of clients that send requests at the same time.
 const askers = 3
 
 func (b *bed) load() *load {
@@ -65,26 +65,26 @@ func (l *load) ask() {
 	}
 }
 
-// more waits for n more answers.
+// more waits until n more answers have arrived.
 func (l *load) more(n int64) {
 	l.b.Helper()
 	want := l.answered.Load() + n
 	l.b.until(fmt.Sprintf("%d more answers", n), func() bool { return l.answered.Load() >= want })
 }
 
-// closing runs f, which closes n listeners.
+// closing calls f, during which n listeners close.
 func (l *load) closing(n int, f func()) {
 	from := time.Now()
 	f()
 	l.closings, l.closed = append(l.closings, span{from, time.Now()}), l.closed+n
 }
 
-// end ends the load. No connection may fail, except for those that the kernel loses when a
-// listener closes. The kernel checks that the listener listens, makes the connection, and
-// resets it if another processor has closed the listener meanwhile (inet_csk_reqsk_queue_add,
-// net/ipv4/inet_connection_sock.c). Under this load, 1 to 4 of 1000 closed listeners lost a
-// connection with the kernel's own net.ipv4.tcp_migrate_req, 2 of 2400 with niclane, and 171 of
-// 1000 without migration (docs/results/2026-11-applications.md).
+// end ends the load. No connection may fail, except for those that the kernel itself loses when a
+// listener closes. The kernel sees that the listener listens and makes the connection. If another
+// processor closes the listener meanwhile, the kernel resets the connection
+// (inet_csk_reqsk_queue_add, net/ipv4/inet_connection_sock.c). Lost connections under this load: 1
+// to 4 per 1000 closed listeners with the kernel's own net.ipv4.tcp_migrate_req, 2 per 2400 with
+// niclane, and 171 per 1000 without migration (docs/results/2026-11-applications.md).
 func (l *load) end() {
 	l.b.Helper()
 	close(l.stop)
@@ -97,7 +97,7 @@ func (l *load) end() {
 			l.b.Errorf("a connection failed while no listener closed: %v", f.err)
 		}
 	}
-	// A virtual machine's processor may stop at that moment, which makes the loss more likely.
+	// On a virtual machine more may be lost, because a processor may stop at this moment.
 	if most := max(l.closed/12, min(l.closed, 1)); lost > most {
 		l.b.Errorf("%d connections failed while %d listeners closed, want at most %d; the first: %v", lost, l.closed,
 			most, l.failed[0].err)

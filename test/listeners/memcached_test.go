@@ -18,9 +18,9 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// TestMemcached aligns an unmodified Debian memcached with the lane's queues by its option -N:
-// each worker gets the connections of one queue. Without -N, connections go to workers in turn,
-// and each worker has connections of both queues.
+// TestMemcached tests Debian's memcached without changes. With memcached's option -N, each worker
+// must get the connections of one of the lane's queues. Without -N, connections go to the workers
+// in turn, so each worker has connections of both queues.
 func TestMemcached(t *testing.T) {
 	path, err := exec.LookPath("memcached")
 	if err != nil {
@@ -29,7 +29,7 @@ func TestMemcached(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		want int // number of NAPIs of each worker
+		want int // how many NAPIs each worker's connections have
 	}{
 		{"by NAPI", []string{"-N", "2"}, 1},
 		{"in turn", nil, 2},
@@ -43,7 +43,7 @@ func TestMemcached(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				napis := map[app.Worker]map[uint32]int{} // numbers of connections
+				napis := map[app.Worker]map[uint32]int{} // numbers of connections, by worker and NAPI
 				seen := map[uint32]bool{}
 				for s, w := range b.workers(32) {
 					if napis[w] == nil {
@@ -69,7 +69,7 @@ func TestMemcached(t *testing.T) {
 	}
 }
 
-// workers makes connections from the client and returns the worker of each.
+// workers opens n connections from the client and returns which worker has each.
 func (b *bed) workers(n int) map[sockiter.Socket]app.Worker {
 	b.Helper()
 	var open []net.Conn
@@ -128,7 +128,7 @@ func request(line string) (string, error) {
 	return say(c, line)
 }
 
-// say sends a line of memcached's protocol and reads the answer: one line, or statistics up to
+// say sends a line of memcached's protocol and returns the answer: one line, or statistics up to
 // END.
 func say(c net.Conn, line string) (string, error) {
 	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// nginx is an unmodified Debian nginx.
+// nginx is Debian's nginx, without changes.
 type nginx struct {
 	*bed
 	dir  string
@@ -58,7 +58,7 @@ http {
 	must.Do(n, os.WriteFile(filepath.Join(n.dir, "nginx.conf"), []byte(text), 0o644))
 }
 
-// reload makes nginx start new workers, and waits until the old ones have ended.
+// reload makes nginx start new workers. It waits until the old workers have ended.
 func (n *nginx) reload(workers int, affinity string) {
 	n.Helper()
 	old := n.workers()
@@ -77,7 +77,7 @@ func (n *nginx) reload(workers int, affinity string) {
 	})
 }
 
-// workers returns the children of the master process.
+// workers returns the PIDs of the master process's children.
 func (n *nginx) workers() []int {
 	n.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.main))
@@ -93,18 +93,18 @@ func (n *nginx) workers() []int {
 
 const auto = "worker_cpu_affinity 01 10;"
 
-// aligned is bed.aligned for workers, which answer with their process ID.
+// aligned is bed.aligned for nginx, whose answers are the worker's PID.
 func (n *nginx) aligned(conns int) (on int, by map[string]int) {
 	n.Helper()
 	return n.bed.aligned(conns, func(pid string) int { return processor(n.TB, pid) })
 }
 
-// aligned makes connections. It returns how many were answered on the processor on which they
-// arrived, and the number by each server. where returns the processor of a server.
+// aligned opens connections. on is how many of them were answered on the processor on which they
+// arrived. by is how many each server answered. where returns a server's processor.
 func (n *bed) aligned(conns int, where func(who string) int) (on int, by map[string]int) {
 	n.Helper()
 	by = map[string]int{}
-	who := map[uint16]string{} // by the client's port
+	who := map[uint16]string{} // server, by the client's port
 	var open []net.Conn
 	labtest.OnHost(n.TB, n.lab, lab.Client, func(t testing.TB) {
 		for range conns {
@@ -143,7 +143,7 @@ func (n *bed) aligned(conns int, where func(who string) int) (on int, by map[str
 	return on, by
 }
 
-// processor returns the only processor on which a process may run, -1 if there are several.
+// processor returns the only processor on which a process may run; -1 if it may run on several.
 func processor(t testing.TB, pid string) int {
 	t.Helper()
 	id, err := strconv.Atoi(pid)
@@ -181,7 +181,7 @@ func TestNginxAligned(t *testing.T) {
 		}
 		t.Logf("aligned: %d of %d connections, by the kernel's hash %d; by worker %v", on, conns, hashed, by)
 
-		// Local traffic all comes from one processor, but must not go to one worker.
+		// All local traffic comes from one processor. Even so, it must not all go to one worker.
 		local := b.local(conns)
 		for pid, k := range local {
 			if k < conns/5 {
@@ -201,7 +201,7 @@ func TestNginxAligned(t *testing.T) {
 	})
 }
 
-// local connects from the system under test itself, on one processor.
+// local opens connections from the system under test itself, all on one processor.
 func (b *bed) local(n int) map[string]int {
 	b.Helper()
 	by := map[string]int{}
@@ -224,8 +224,8 @@ func (b *bed) local(n int) map[string]int {
 	return by
 }
 
-// TestNginxPinned has workers without affinity: niclane pins each of their threads to a
-// processor, and restores them later.
+// TestNginxPinned tests workers that have no affinity. niclane must pin each of their threads to a
+// processor, and undo this when it detaches.
 func TestNginxPinned(t *testing.T) {
 	onBed(t, func(b *bed) {
 		n := b.nginx(2, "")
@@ -270,7 +270,7 @@ func TestNginxPinned(t *testing.T) {
 	})
 }
 
-// TestNginxLosesNothing attaches, reloads, kills and detaches under load.
+// TestNginxLosesNothing attaches, reloads, kills niclane and detaches, all under load.
 func TestNginxLosesNothing(t *testing.T) {
 	onBed(t, func(b *bed) {
 		n := b.nginx(2, auto)
@@ -283,15 +283,15 @@ func TestNginxLosesNothing(t *testing.T) {
 			}
 			b.led(2)
 			load.more(50)
-			n.reload(2, auto) // the same sockets, other processes
+			n.reload(2, auto) // other processes use the same sockets
 			load.more(50)
-			n.reload(3, "worker_cpu_affinity 01 10 01;") // one listener more
+			n.reload(3, "worker_cpu_affinity 01 10 01;") // a new listener
 			b.led(3)
 			load.more(50)
-			load.closing(1, func() { n.reload(2, auto) }) // one less, with its waiting connections
+			load.closing(1, func() { n.reload(2, auto) }) // one listener closes, while connections wait in it
 			b.led(2)
 			load.more(50)
-			// niclane is killed. Its program continues to work, also through a reload.
+			// niclane is killed, but its eBPF program continues to work, even when nginx is reloaded.
 			_, r := b.report()
 			if err := unix.Kill(r.Keeper.PID, unix.SIGKILL); err != nil {
 				t.Error(err)

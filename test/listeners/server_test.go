@@ -23,9 +23,9 @@ import (
 	"github.com/niclane/niclane/app/sockiter"
 )
 
-// serve is a Go server with N listeners, each with its own goroutines. On SIGHUP it replaces
-// them one after the other: the new listener listens before the old one, which may have waiting
-// connections, is closed.
+// serve runs a Go server with N listeners, each with its own goroutines. On SIGHUP it replaces the
+// listeners one by one. It opens the new listener before it closes the old one, because connections
+// may wait in the old one.
 func serve(args []string) error {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -84,9 +84,9 @@ func listen(i int) (net.Listener, error) {
 	return l, nil
 }
 
-// TestGoServer has listeners whose connections any thread may accept. niclane does not guess a
-// thread. With given processors, it leads connections there, also to listeners that replace the
-// first ones.
+// TestGoServer tests listeners whose connections any thread may accept. niclane must not guess a
+// thread. If the user gives processors, niclane must lead connections to them, and do so after the
+// listeners were replaced.
 func TestGoServer(t *testing.T) {
 	onBed(t, func(b *bed) {
 		pid := b.start("/proc/self/exe", serverArg, "2").Process.Pid
@@ -111,7 +111,7 @@ func TestGoServer(t *testing.T) {
 			}
 			b.led(2)
 			load.more(50)
-			// Often: without migration, every sixth closing listener loses a connection.
+			// Repeat it: without migration, every sixth listener loses a connection when it closes.
 			for range 20 {
 				load.closing(2, func() { b.replace(pid) })
 				load.more(20)
@@ -129,14 +129,15 @@ func (b *bed) replace(pid int) {
 	if err := unix.Kill(pid, unix.SIGHUP); err != nil {
 		b.Error(err)
 	}
-	// Wait until they are closed before the next Detach. Connections that wait in a closing
-	// listener without a picker are lost, also without niclane.
+	// Wait until the old listeners are closed, because Detach comes next. When a listener closes, the
+	// connections that wait in it are lost unless a program picks a new listener for them. This is so
+	// without niclane, too.
 	b.until("the listeners are replaced", func() bool {
 		return !slices.ContainsFunc(b.cookies(), func(c uint64) bool { return slices.Contains(old, c) })
 	})
 }
 
-// cookies returns the cookies of the listening sockets.
+// cookies returns the kernel's cookies of the listening sockets.
 func (b *bed) cookies() []uint64 {
 	b.Helper()
 	socks, err := sockiter.List(sockiter.Filter{Ports: []uint16{port}, Listeners: true})

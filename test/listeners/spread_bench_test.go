@@ -9,11 +9,11 @@ import (
 	"github.com/niclane/niclane/app"
 )
 
-// BenchmarkListeners has nginx with two workers, each on a processor with a receive queue of
-// its lane. It measures how evenly connections are spread over workers (the largest number
-// divided by the mean), and how many are on the processor on which their packets arrive. It
-// compares the kernel's hash with niclane. The card's spreading over its queues is random in
-// both.
+// BenchmarkListeners tests nginx with two workers, each on a processor with a receive queue of its
+// lane. It measures how evenly connections are spread over workers: the largest number divided by
+// the mean. It also measures how many connections are served on the processor on which their
+// packets arrive. It compares the kernel's hash with niclane. In both, the card spreads connections
+// over its queues at random.
 func BenchmarkListeners(b *testing.B) {
 	const rounds = 10
 	for _, conns := range []int{16, 128} {
@@ -45,10 +45,10 @@ func BenchmarkListeners(b *testing.B) {
 	}
 }
 
-// spread sums up how connections were spread.
+// spread has sums over all rounds.
 type spread struct {
-	rounds, uneven float64 // largest number of a worker divided by the mean
-	near, all      int     // connections on their worker's processor
+	rounds, uneven float64 // sum over rounds of a worker's largest number divided by the mean
+	near, all      int     // connections served on the processor where they arrive, and all connections
 }
 
 func (s *spread) add(near int, by map[string]int) {
@@ -57,7 +57,7 @@ func (s *spread) add(near int, by map[string]int) {
 		most, all = max(most, k), all+k
 	}
 	s.near, s.all = s.near+near, s.all+all
-	s.uneven += float64(most) / (float64(all) / 2) // two workers
+	s.uneven += float64(most) / (float64(all) / 2) // there are two workers
 	s.rounds++
 }
 
