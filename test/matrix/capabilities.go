@@ -15,20 +15,20 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// An expectation is the answer that probe must give for a capability on Debian's kernels: yes
-// from release since on, no before.
+// An expectation is the answer that niclane probe must give for a capability on Debian's kernels:
+// yes from kernel release since on, and no before.
 type expectation struct {
 	capability device.Capability
-	since      string // "" for all kernels
-	never      bool   // no on all kernels
-	// unknown is the reason why probe cannot tell, on releases before untold, or on all if
-	// untold is "".
+	since      string // "": yes on all kernels
+	never      bool   // true: no on all kernels
+	// unknown is the reason if probe must answer that it cannot tell. This applies to releases before
+	// untold, or to all if untold is "".
 	unknown string
 	untold  string
-	source  string // kernel commit or configuration
+	source  string // kernel commit, source file or configuration that determines the answer
 }
 
-// ofKernel are the capabilities of Debian's kernels, by version.
+// ofKernel has the expected capabilities of Debian's kernels.
 var ofKernel = []expectation{
 	{capability: device.CapMqprio, source: "CONFIG_NET_SCH_MQPRIO"},
 	{capability: device.CapHTB, source: "CONFIG_NET_SCH_HTB"},
@@ -56,13 +56,13 @@ var ofKernel = []expectation{
 		source: "the guest mounts control groups of version 2 only"},
 }
 
-// Reasons why probe cannot tell.
+// Reasons why probe cannot tell whether there is a capability.
 const (
-	noNetdev    = "family netdev" // no napi-get and dev-get
+	noNetdev    = "family netdev" // this kernel has no napi-get and dev-get
 	onlyByDoing = "cannot be tried without replacing the root qdisc"
 )
 
-// ofVeth are the capabilities of a veth with GRO.
+// ofVeth has the expected capabilities of a veth with GRO.
 var ofVeth = []expectation{
 	{capability: device.CapChannelsSet, source: "4752eeb3d891 (5.15)"},
 	{capability: device.CapCoalesce, never: true, source: "drivers/net/veth.c: veth_ethtool_ops"},
@@ -91,7 +91,7 @@ var ofVeth = []expectation{
 	{capability: device.CapRPS, source: "CONFIG_RPS"},
 }
 
-// ofCard are the capabilities of the guest's virtio-net.
+// ofCard has the expected capabilities of the guest's virtio-net card.
 var ofCard = []expectation{
 	{capability: device.CapChannelsSet, source: "d73bcd2c2878 (3.8)"},
 	{capability: device.CapCoalesce, source: "0c465be183c7 (4.20): frames only, without VIRTIO_NET_F_NOTF_COAL"},
@@ -132,10 +132,10 @@ func (e expectation) answer(release string) device.Answer {
 	return device.Yes
 }
 
-// probed marks the output of niclane probe.
+// probed begins the line with the output of niclane probe.
 const probed = "probed: "
 
-// probe makes a veth beside the guest's card and prints the output of niclane probe.
+// probe makes a veth, and prints what niclane probe says about the veth and the guest's card.
 func probe(ctx context.Context, niclane string) error {
 	dev, err := cardName()
 	if err != nil {
@@ -168,7 +168,7 @@ func probe(ctx context.Context, niclane string) error {
 	return err
 }
 
-// cardName returns the interface with the card's MAC address.
+// cardName returns the name of the interface that has the card's MAC address.
 func cardName() (string, error) {
 	dirs, err := filepath.Glob("/sys/class/net/*/address")
 	if err != nil {
@@ -182,7 +182,7 @@ func cardName() (string, error) {
 	return "", fmt.Errorf("no interface has the address %s: is virtio_net loaded?", cardMAC)
 }
 
-// judgeCapabilities compares probe's answers with the expected ones.
+// judgeCapabilities returns the differences between probe's answers and the expected ones.
 func (r *results) judgeCapabilities(text []string) []string {
 	i := slices.IndexFunc(text, func(s string) bool { return strings.HasPrefix(s, probed) })
 	if i < 0 {
@@ -218,7 +218,8 @@ func (r *results) judgeCapabilities(text []string) []string {
 	return problems
 }
 
-// judgeTable compares answers with a table, which must contain each of them.
+// judgeTable returns the differences between answers and a table. The table must have each
+// capability.
 func judgeTable(what, release string, caps device.Capabilities, table []expectation) []string {
 	var problems []string
 	caps = maps.Clone(caps)

@@ -16,11 +16,11 @@ import (
 	"github.com/niclane/niclane/internal/program"
 )
 
-// guestCommand is the argument for the command in a guest.
+// guestCommand is the argument with which this command runs in a guest.
 const guestCommand = "internal-guest"
 
-// inGuest runs suites, given by name, in a guest. It prints their output between marks, which
-// the host parses.
+// inGuest runs suites, given by name, in a guest. It prints marks around the output of each suite,
+// which the host parses.
 func inGuest(names string) error {
 	if err := prepareGuest(); err != nil {
 		return err
@@ -82,7 +82,7 @@ func inGuest(names string) error {
 	return nil
 }
 
-// prepareGuest adds what a booted Debian has and virtme-ng's init lacks: the BPF file system,
+// prepareGuest adds what Debian sets up at boot and virtme-ng's init does not: the BPF file system,
 // usable control groups, and the card's driver.
 func prepareGuest() error {
 	const cachedRoot = "/run/cached-root"
@@ -95,8 +95,8 @@ func prepareGuest() error {
 		data              string
 	}{
 		{"bpf", "/sys/fs/bpf", "bpf", 0, ""},
-		// virtme mounts its root without a cache. Each program start would read it from the
-		// host again, which takes ten times as long.
+		// virtme mounts its root without a cache. The guest would read a program from the host again at
+		// each start, which takes ten times as long.
 		{rootTag, cachedRoot, "9p", unix.MS_RDONLY,
 			"version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"},
 		{cachedRoot + "/usr", "/usr", "", unix.MS_BIND, ""},
@@ -105,7 +105,7 @@ func prepareGuest() error {
 			return fmt.Errorf("mount %s: %w", m.dir, err)
 		}
 	}
-	// systemd enables these controllers for the groups below the root.
+	// As systemd does, enable these controllers for the groups below the root.
 	if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpuset +cpu +memory +pids"),
 		0); err != nil {
 		return err
@@ -114,20 +114,20 @@ func prepareGuest() error {
 	if err != nil {
 		return err
 	}
-	// Without udev, no program loads the card's driver or makes vhost's device node.
+	// udev normally does this: load the card's driver and create vhost's device node.
 	for _, module := range []string{"virtio_net", "vhost_net"} {
 		if out, err := exec.Command(strings.TrimSpace(string(modprobe)), module).CombinedOutput(); err != nil {
 			return fmt.Errorf("modprobe %s: %w: %s", module, err, out)
 		}
 	}
-	// Tests may change settings of the whole machine.
+	// Tells tests that they may change settings of the whole machine.
 	if err := os.Setenv("NICLANE_GUEST", "1"); err != nil {
 		return err
 	}
-	return os.Setenv("TMPDIR", "/var/tmp") // /tmp is the host's
+	return os.Setenv("TMPDIR", "/var/tmp") // because /tmp is the host's
 }
 
-// runTests runs a package's tests like go test, in its directory.
+// runTests runs the compiled tests of a package as go test does, in the package's directory.
 func runTests(ctx context.Context, top, program string, s suite) error {
 	args := []string{"-test.v", "-test.timeout", s.within.String()}
 	if s.run != "" {
@@ -160,7 +160,7 @@ func local(program string) (string, error) {
 	return own, os.WriteFile(own, text, 0o755)
 }
 
-// say runs a command, prints it with its output, and returns its standard output.
+// say runs a command. It prints the command and its output, and returns its standard output.
 func say(ctx context.Context, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var stdout, stderr strings.Builder

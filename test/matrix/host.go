@@ -20,11 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bench makes and runs guests.
+// A bench builds programs for guests, and runs guests.
 type bench struct {
 	ctx context.Context
-	top string // the checkout
-	out string // its out/matrix, which guests may write
+	top string // directory of the repository
+	out string // its directory out/matrix, which guests may write
 }
 
 func newBench(ctx context.Context) (*bench, error) {
@@ -39,9 +39,9 @@ func newBench(ctx context.Context) (*bench, error) {
 	return b, os.MkdirAll(filepath.Join(b.out, "bin"), 0o755)
 }
 
-// build installs virtme-ng and compiles the guests' programs for kernels.
+// build installs virtme-ng, and compiles the programs that guests run on these kernels.
 func (b *bench) build(chosen []suite, kernels []string) error {
-	// Guests start without a network, so install everything now.
+	// Install virtme-ng now, because guests start without a network.
 	if out, err := exec.CommandContext(b.ctx, "tools/virtme", "--help").CombinedOutput(); err != nil {
 		return fmt.Errorf("tools/virtme: %w: %s", err, out)
 	}
@@ -69,18 +69,18 @@ func (b *bench) build(chosen []suite, kernels []string) error {
 	return nil
 }
 
-// A guest is a fetched kernel.
+// A guest is a kernel that was fetched, and how to boot it.
 type guest struct {
 	series   string
 	release  string // as printed by uname -r
 	packages string
 	image    string
-	root     string // the directory with lib/modules
-	module   string // the simulated card, if it was built
+	root     string // directory that contains lib/modules
+	module   string // the simulated card's module; "" if it was not built
 	log      string // log file of the guest
 }
 
-// fetch gets the newest kernel of a series.
+// fetch downloads the newest kernel of a series.
 func (b *bench) fetch(series string) (*guest, error) {
 	cmd := exec.CommandContext(b.ctx, "tools/kernel", series)
 	cmd.Stderr = os.Stderr
@@ -98,22 +98,23 @@ func (b *bench) fetch(series string) (*guest, error) {
 	}, nil
 }
 
-// The guest's card. Besides the stack's four queues, it has one queue for each processor, on
-// which XDP can send.
+// The guest's card has four queues for the network stack. It has further queues for XDP, which
+// needs one for each processor.
 const (
 	cardQueues = 8
 	cardMAC    = "52:54:00:6e:6c:01"
 )
 
-// card is a virtio-net with as many queue pairs as the tap device, and receive steering by
-// hash. It has an interrupt for each queue, one for configuration and one for control.
+// card adds a virtio-net card that has as many queue pairs as the tap device, and steers received
+// packets by hash. It has an interrupt for each queue, one for configuration and one for control.
 var card = []string{
 	"-netdev", fmt.Sprintf("tap,id=card,ifname=tap0,script=no,downscript=no,vhost=off,queues=%d", cardQueues),
 	"-device", fmt.Sprintf("virtio-net-pci,netdev=card,mac=%s,mq=on,rss=on,hash=on,vectors=%d", cardMAC,
 		2*cardQueues+2),
 }
 
-// rootTag tags a second export of the machine's root, which the guest mounts with a cache.
+// rootTag names the second export of the machine's root file system. The guest mounts it with a
+// cache.
 const rootTag = "cached-root"
 
 var root = []string{
@@ -121,23 +122,23 @@ var root = []string{
 	"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + rootTag,
 }
 
-// emulation makes one thread emulate the guest's processors in turn. With a thread for each, a
-// processor of QEMU 7.2 sometimes executes an int3 that the kernel has already removed from a
-// jump label (arch/x86/kernel/alternative.c). The kernel then panics with "Oops: int3".
-// Attaching programs patches jump labels (net/core/dev.c: generic_xdp_needed_key and others).
-// One thread also costs less on a busy machine, because no processor waits for another.
+// emulation makes one thread emulate all of the guest's processors in turn. With a thread for each,
+// a processor of QEMU 7.2 sometimes executes an int3 that the kernel has already removed from a
+// jump label (arch/x86/kernel/alternative.c), and the kernel panics with "Oops: int3". Attaching
+// programs patches jump labels (net/core/dev.c: generic_xdp_needed_key and others). On a busy
+// machine, one thread is also faster, because no emulated processor waits for another.
 var emulation = []string{"-accel", "tcg,thread=single"}
 
-// twoNodes gives each of the guest's processors its own NUMA node, with half of the memory, and
-// its own socket. The kernel warns if a package spans two nodes.
+// twoNodes gives each of the guest's processors a NUMA node and a socket of its own, and each node
+// half of the memory. With one socket, the kernel would warn that a package spans two nodes.
 var twoNodes = []string{
 	"-smp", "2,sockets=2,cores=1,threads=1",
 	"-object", "memory-backend-ram,id=memory0,size=1G", "-numa", "node,nodeid=0,cpus=0,memdev=memory0",
 	"-object", "memory-backend-ram,id=memory1,size=1G", "-numa", "node,nodeid=1,cpus=1,memdev=memory1",
 }
 
-// inNamespace runs its arguments in a network namespace with tap0, the other end of the card's
-// wire, and the guest's peer.
+// inNamespace is a shell script for a new network namespace. It makes tap0, the other end of the
+// card's wire, starts the guest's peer, and then runs its arguments.
 const inNamespace = `
 ip link set lo up
 echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
@@ -147,12 +148,13 @@ ip link set tap0 up
 out/matrix/bin/matrix ` + peerCommand + ` &
 exec "$@"`
 
-// boots is the number of attempts to boot a guest. A kernel on emulated processors may panic at
-// boot, before niclane runs (once in about forty boots, with a thread for each processor: 6.12,
-// idle task, at 2.1 s).
+// boots is how often a guest's boot is tried. On emulated processors a kernel may panic at boot,
+// before niclane runs (once in about forty boots, with a thread for each processor: 6.12, idle
+// task, at 2.1 s).
 const boots = 3
 
-// bootAgain calls boot until the guest comes up, at most boots times.
+// bootAgain boots the guest and runs the suites. If the guest does not come up, it tries again, at
+// most boots times in all.
 func (b *bench) bootAgain(w io.Writer, g *guest, chosen []suite) (r *results, err error) {
 	for n := 1; n <= boots; n++ {
 		if r, err = b.boot(g, chosen); !errors.Is(err, errNoBoot) {
@@ -163,12 +165,12 @@ func (b *bench) bootAgain(w io.Writer, g *guest, chosen []suite) (r *results, er
 	return r, err
 }
 
-// boot runs the suites in the guest and returns their results. An error means that the guest
-// did not finish.
+// boot boots a guest, runs the suites in it and returns their results. It returns an error if the
+// guest did not finish.
 func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 	var names []string
 	var nodes []string
-	within := 2 * time.Minute // for boot and end
+	within := 2 * time.Minute // time for the boot and the end
 	for _, s := range chosen {
 		names = append(names, s.name)
 		within += s.within
@@ -191,12 +193,13 @@ func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, within)
 	defer cancel()
-	// When unshare ends, all its child processes end too.
+	// When unshare ends, the kernel kills all processes in its PID namespace.
 	args := append([]string{"--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", inNamespace, "sh",
 		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory",
 		"2G",
 		"-a", "nokaslr", "-a", "mitigations=off", "-a", "random.trust_cpu=on",
-		// Guests have their own /tmp and /var/tmp, which would hide a checkout there.
+		// Guests have their own /tmp and /var/tmp. A repository there would be hidden without this
+		// option.
 		"--rwdir", b.top, "--show-boot-console", "--script-sh", script, "--qemu-opts"},
 		slices.Concat(emulation, card, root, nodes)...)
 	cmd := exec.CommandContext(ctx, "unshare", args...)
@@ -221,9 +224,9 @@ func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 	return r, nil
 }
 
-// script returns the script of the guest's init. The guest's root is the machine's, read-only
-// except for out/matrix. Modules are loaded from below the cache, because the machine may lack
-// a /lib/modules to mount over.
+// script returns the script that the guest's init runs. The guest's root is the machine's root,
+// read-only except for out/matrix. Modules are loaded from the user's cache directory, because the
+// machine may have no /lib/modules to mount over.
 func (b *bench) script(g *guest, names []string) string {
 	return fmt.Sprintf(`#!/bin/sh
 modprobe=%[1]s/%[2]s.modprobe

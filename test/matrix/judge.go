@@ -11,24 +11,23 @@ import (
 	"strings"
 )
 
-// A skip is a test that may be skipped on some kernels, with the reason. A skipped test that is
-// not listed is a problem, and so is a listed test that is not skipped. The list thus stays
-// true.
+// A skip is a test that is skipped on some kernels, with the reason. There is a problem if a test
+// that is not listed is skipped, and if a listed test is not skipped. So the list stays true.
 type skip struct {
 	suite string
 	test  string // full name
 	// since and before limit the kernels on which the test is skipped; "" is no limit.
 	since, before string
-	// said is a part of the test's reason.
+	// said is a part of the message with which the test is skipped.
 	said string
 	why  string
 }
 
-// splat matches the kernel's reports of its own errors.
+// splat matches messages in which the kernel reports an error of its own.
 var splat = regexp.MustCompile(`\] (WARNING: |BUG: |Oops|general protection fault|kernel BUG at|` +
 	`refcount_t: |unregister_netdevice: waiting)`)
 
-// judge returns the problems in a guest's results, nil if there are none.
+// judge returns the problems in a guest's results; nil if there are none.
 func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string {
 	var problems []string
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -63,7 +62,7 @@ func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string
 		if !want.builtin && want.bench == "" && len(s.tests) == 0 {
 			problem("%s: no test ran", s.name)
 		}
-		// A Go test program exits with 1 if a test has failed.
+		// If a test has failed, a Go test program exits with 1. That needs no second message.
 		if s.outcome != "ok" && (len(problems) == before || s.outcome != "exit status 1") {
 			problem("%s: %s", s.name, s.outcome)
 		}
@@ -86,8 +85,8 @@ func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string
 	return problems
 }
 
-// suitesOf returns the suites with problems. It returns none if a problem belongs to no suite,
-// but to the kernel.
+// suitesOf returns the suites that have problems. It returns none if a problem is the kernel's, not
+// a suite's.
 func suitesOf(problems []string, chosen []suite) []suite {
 	var of []suite
 	for _, p := range problems {
@@ -102,7 +101,7 @@ func suitesOf(problems []string, chosen []suite) []suite {
 	return of
 }
 
-// failsBelow reports whether a subtest of the test failed too.
+// failsBelow reports whether a subtest of the named test failed too.
 func (s *section) failsBelow(name string) bool {
 	return slices.ContainsFunc(s.tests, func(t test) bool {
 		return t.outcome == "FAIL" &&
@@ -110,7 +109,7 @@ func (s *section) failsBelow(name string) bool {
 	})
 }
 
-// listed returns the entry that allows a test to be skipped.
+// listed returns the entry of the list that says that a test is skipped.
 func listed(skips []skip, release, suite string, t test) (skip, bool) {
 	for _, k := range skips {
 		if k.suite == suite && k.test == t.name && within(release, k.since, k.before) &&
@@ -121,7 +120,7 @@ func listed(skips []skip, release, suite string, t test) (skip, bool) {
 	return skip{}, false
 }
 
-// known returns the known defect of a suite on a release, nil if there is none.
+// known returns the known defect of a suite on a release; nil if there is none.
 func known(defects []defect, release, suite string) *defect {
 	i := slices.IndexFunc(defects, func(d defect) bool {
 		return d.suite == suite &&
@@ -133,8 +132,8 @@ func known(defects []defect, release, suite string) *defect {
 	return &defects[i]
 }
 
-// within reports whether a release (uname -r) is at least since and older than before; "" is no
-// bound.
+// within reports whether a release (uname -r) is at least since and older than before. "" means no
+// limit.
 func within(release, since, before string) bool {
 	v := version(release)
 	return (since == "" || cmpVersion(v, version(since)) >= 0) && (before == "" || cmpVersion(v, version(before)) < 0)
@@ -145,7 +144,7 @@ func version(release string) [2]int {
 	var v [2]int
 	f := regexp.MustCompile(`^(\d+)\.(\d+)`).FindStringSubmatch(release)
 	if f != nil {
-		v[0], _ = strconv.Atoi(f[1]) // digits only
+		v[0], _ = strconv.Atoi(f[1]) // cannot fail: digits only
 		v[1], _ = strconv.Atoi(f[2])
 	}
 	return v

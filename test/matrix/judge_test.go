@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// guestSaid is the shortened output of a guest.
+// guestSaid is the output of a guest, shortened.
 const guestSaid = `=#= begin internal/kernel/tc
 === RUN   TestDump
 --- PASS: TestDump (1.16s)
@@ -143,7 +143,7 @@ func TestSuitesOf(t *testing.T) {
 	}
 }
 
-// TestParseCutOff: the error of a guest that died says where it died.
+// TestParseCutOff checks that, if a guest died, the error says after which suite.
 func TestParseCutOff(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", "before the first suite"},
@@ -173,7 +173,7 @@ func TestJudgeTable(t *testing.T) {
 		name    string
 		release string
 		caps    device.Capabilities
-		want    []string // parts of the problems
+		want    []string // texts that the problems must contain
 	}{
 		{"as an old kernel is", "6.1.0-56-amd64", caps(device.No, device.Unknown, device.No), nil},
 		{"as a new kernel is", "6.12.117+deb12-amd64", caps(device.Yes, device.Yes, device.No), nil},
@@ -209,7 +209,7 @@ func TestJudgeTable(t *testing.T) {
 	}
 }
 
-// TestJudgeCapabilities: the machine's answers are compared with the right tables.
+// TestJudgeCapabilities checks that probe's answers are compared with the right tables.
 func TestJudgeCapabilities(t *testing.T) {
 	const release = "7.2.13+deb14-amd64"
 	as := func(table []expectation) device.Capabilities {
@@ -248,7 +248,7 @@ func TestJudgeCapabilities(t *testing.T) {
 	}
 }
 
-// TestOnKernel: the kernel in the middle has fewer suites than the oldest and the newest.
+// TestOnKernel checks that some suites run only on the oldest and the newest kernel.
 func TestOnKernel(t *testing.T) {
 	all := []suite{{name: "lab"}, {name: lanesSuite, ends: true}}
 	for series, want := range map[string]int{oldest: 2, "6.12": 1, newest: 2} {

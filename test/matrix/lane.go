@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lanesFile is the same for every device. Only the plans differ.
+// lanesFile is the lanes file for every device. Only the plans differ.
 const lanesFile = `version: 1
 globals:
   dev: %s
@@ -36,13 +36,13 @@ lanes:
         ports: [443]
 `
 
-// laneLife plans, applies, verifies and rolls back a lane on the guest's card with a number of
-// queues. It compares all that a plan can write before and after.
+// laneLife plans, applies, verifies and rolls back a lane on the guest's card, which has the given
+// number of queues. It compares the state before and after in everything that a plan can write.
 //
-// virtio_net accepts native XDP with guest offloads on, which it disables meanwhile through
-// VIRTIO_NET_F_CTRL_GUEST_OFFLOADS, and with an MTU that fits a page. For XDP it takes an
-// additional transmit queue for each processor, if the device has enough queues. Otherwise, XDP
-// transmit and redirects to devices take a lock; niclane uses neither.
+// virtio_net accepts native XDP although guest offloads are on, if the MTU fits a page. It disables
+// the offloads meanwhile through VIRTIO_NET_F_CTRL_GUEST_OFFLOADS. For XDP it takes a further
+// transmit queue for each processor, if the device has enough queues. Otherwise, XDP programs that
+// transmit or redirect to devices need a lock; niclane's do neither.
 func laneLife(ctx context.Context, niclane string, queues int) error {
 	dev, err := readyCard(ctx, queues)
 	if err != nil {
@@ -94,10 +94,11 @@ func laneLife(ctx context.Context, niclane string, queues int) error {
 	return nil
 }
 
-// applyHere returns the arguments of apply for a device that may carry the user's connection.
+// applyHere returns the arguments of apply for a device that may carry the user's own connection,
+// such as SSH: without the time limit for a confirm.
 func applyHere(lanes string) []string { return []string{"apply", "--confirm-within", "0", lanes} }
 
-// readyCard gives the guest's card its address and a number of queues.
+// readyCard gives the guest's card an address and the given number of queues.
 func readyCard(ctx context.Context, queues int) (dev string, err error) {
 	if dev, err = cardName(); err != nil {
 		return "", err
@@ -107,9 +108,9 @@ func readyCard(ctx context.Context, queues int) (dev string, err error) {
 		"ip address replace " + cardAddress + "/24 dev " + dev,
 		fmt.Sprintf("ethtool -L %s combined %d", dev, queues),
 		fmt.Sprintf("ethtool -K %s rx-gro-hw on", dev),
-		// The kernel gives the queues beyond the first channels pfifo_fast, not the default
-		// qdisc (net/sched/sch_mq.c: mq_init). When mq is created again, it gives all queues
-		// the default qdisc. Do that before the first dump.
+		// Create mq again before the first dump. At first, queues beyond the first channels have
+		// pfifo_fast, not the default qdisc (net/sched/sch_mq.c: mq_init). When mq is created again, all
+		// queues get the default qdisc.
 		fmt.Sprintf("tc qdisc add dev %s root pfifo", dev),
 		fmt.Sprintf("tc qdisc del dev %s root", dev),
 	} {
@@ -134,7 +135,7 @@ func exitCode(err error) int {
 // assigned matches numbers that the kernel assigns.
 var assigned = regexp.MustCompile(`"id":[0-9]+|prog/xdp id [0-9]+|"expires":[0-9]+|qdisc [a-z_]+ 8[0-9a-f]{3}:`)
 
-// dumpCard returns all that a plan can write on the card, as other programs print it.
+// dumpCard returns everything that a plan can write on the card, as other programs print it.
 func dumpCard(ctx context.Context, dev string) string {
 	var b strings.Builder
 	for _, line := range []string{

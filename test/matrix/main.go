@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command matrix runs niclane's namespace tests on other kernels than the machine's. It uses
-// QEMU guests with Debian's kernels, which see the machine's file system. It fails if a test
-// fails, if a test is skipped that the kernel should run, or if a capability is missing that
-// the kernel's version should have.
+// Command matrix runs niclane's namespace tests on other kernels than the machine's own. It boots
+// Debian's kernels in QEMU guests, which see the machine's file system. It fails if a test fails,
+// if a test is skipped that the kernel should run, or if a capability is missing that the kernel's
+// version should have.
 //
-// It installs kernels only below the user's cache directory. It stops if it cannot get every
-// kernel that it was asked for.
+// It installs kernels only in the user's cache directory. If it cannot get every kernel that it was
+// asked for, it stops.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// series are the names of the kernels in tools/kernel.
+// series lists the kernels to test, by the names that tools/kernel uses.
 var series = []string{oldest, "6.12", newest}
 
 const (
@@ -57,9 +57,9 @@ func main() {
 	}
 }
 
-// run runs the suites on each kernel and prints the problems. It runs as many guests at once as
-// there are processors, or one for benchmarks. A problem on one kernel does not stop the
-// others.
+// run runs the suites on each kernel and prints the problems. As many guests run at the same time
+// as there are processors; for benchmarks only one. After a problem on one kernel, the other
+// kernels are still tested.
 func run(ctx context.Context, kernels []string, only string, benchmark bool) error {
 	chosen, err := choose(only, ";")
 	if err != nil {
@@ -80,7 +80,7 @@ func run(ctx context.Context, kernels []string, only string, benchmark bool) err
 	if err := b.build(chosen, kernels); err != nil {
 		return err
 	}
-	atOnce := runtime.NumCPU() // a guest has one thread (emulation)
+	atOnce := runtime.NumCPU() // a guest uses one thread, see emulation
 	if benchmark {
 		atOnce = 1
 	}
@@ -111,7 +111,7 @@ func run(ctx context.Context, kernels []string, only string, benchmark bool) err
 	return errors.Join(errs...)
 }
 
-// A report is the output for one kernel.
+// A report is what was printed for one kernel.
 type report struct {
 	text string
 	err  error
@@ -176,10 +176,10 @@ func (b *bench) kernel(w io.Writer, series string, chosen []suite) error {
 	return nil
 }
 
-// secondRun runs suites with problems in a new guest, as netdev's CI does with the kernel's
-// selftests. On a shared emulated processor, a test sometimes exceeds a time limit of the
-// kernel. A failure in both runs is a problem. A failure in the first run only is printed, and
-// its cause has to be found.
+// secondRun runs suites that had problems again, in a new guest, as netdev's CI does with the
+// kernel's selftests. The reason: on emulated processors that share one thread, a test sometimes
+// exceeds a time limit of the kernel. A failure in both runs is a problem. A failure in only the
+// first run is printed, and a developer has to find its cause.
 func (b *bench) secondRun(w io.Writer, g *guest, failed []suite) ([]string, error) {
 	second := *g
 	second.series += ".again"

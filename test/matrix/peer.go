@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The other end of the guest card's wire: this command on the machine, in the network namespace
-// of the tap device. The guest asks it for traffic.
+// The peer is at the other end of the guest card's wire. It is this command on the machine, in the
+// network namespace of the tap device. The guest asks it to send traffic.
 const (
 	peerCommand = "internal-peer"
 	peerAddress = "10.99.0.2"
@@ -21,7 +21,7 @@ const (
 	cardAddress = "10.99.0.1"
 )
 
-// servePeer serves guests until it is killed.
+// servePeer accepts connections from guests until it is killed.
 func servePeer() error {
 	l, err := net.Listen("tcp4", net.JoinHostPort(peerAddress, peerPort))
 	if err != nil {
@@ -44,15 +44,15 @@ func servePeer() error {
 	}
 }
 
-// A Peer sends traffic to a guest while the guest is connected. Its methods are called by
-// net/rpc.
+// A Peer sends traffic to a guest as long as the guest's connection is open. The guest calls its
+// methods through net/rpc.
 type Peer struct {
 	mu    sync.Mutex
 	last  int
 	flows map[int]*flow
 }
 
-// Where is the argument of Start: network and address as for net.Dial.
+// Where is the argument of Start. Network and Address are as for net.Dial.
 type Where struct{ Network, Address string }
 
 // Exchanged counts the packets of a flow.
@@ -77,7 +77,7 @@ func (p *Peer) Start(w Where, id *int) error {
 	return nil
 }
 
-// Look returns the present counts of a flow.
+// Look returns the counts of a flow so far.
 func (p *Peer) Look(id int, x *Exchanged) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *Peer) Look(id int, x *Exchanged) error {
 	return nil
 }
 
-// End ends a flow. It returns when the last answer has arrived or its time is over.
+// End ends a flow. It waits until the last answer has arrived or the flow's patience is over.
 func (p *Peer) End(id int, x *Exchanged) error {
 	p.mu.Lock()
 	f := p.flows[id]
@@ -104,7 +104,7 @@ func (p *Peer) End(id int, x *Exchanged) error {
 
 var errNoFlow = errors.New("no such flow")
 
-// endAll ends the flows that the guest has left.
+// endAll ends the flows that the guest did not end.
 func (p *Peer) endAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,22 +118,22 @@ func (p *Peer) endAll() {
 const (
 	// messageSize is the size of a question and of its answer, in bytes.
 	messageSize = 64
-	// pace is the pause between questions. It leaves an emulated guest time for other work.
+	// pace is the pause between two questions. In it, an emulated guest has time for other work.
 	pace = 2 * time.Millisecond
-	// window is the number of unanswered questions, so small that no queue of the guest
+	// window is the largest number of unanswered questions. It is so small that no queue of the guest
 	// overflows.
 	window = 16
 	// patience is the time limit for a guest's answers.
 	patience = 20 * time.Second
 )
 
-// A flow sends numbered questions and receives their echoes.
+// A flow sends numbered questions and counts the answers. An answer is a copy of its question.
 type flow struct {
 	conn net.Conn
-	// patience limits the wait for an answer.
+	// patience is how long it waits for an answer.
 	patience time.Duration
 	stop     chan struct{}
-	// waiting has an element for each question whose answer was not yet received.
+	// waiting has one element for each question that is not yet answered.
 	waiting chan struct{}
 	ended   chan struct{} // closed when the last answer has arrived
 

@@ -11,11 +11,11 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestFlow: a flow's answers are counted, and so are missing and overtaken ones.
+// TestFlow checks that a flow counts its answers, and those that are missing or overtaken.
 func TestFlow(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
-		lose, hold      uint64 // numbers of questions
+		lose, hold      uint64 // numbers of the questions that are lost or held back
 		lost, overtaken uint64
 	}{
 		{name: "all come back"},
@@ -33,7 +33,7 @@ func TestFlow(t *testing.T) {
 				for {
 					_, from, err := server.ReadFrom(b)
 					if err != nil {
-						return // closed
+						return // the connection is closed
 					}
 					n := binary.NativeEndian.Uint64(b)
 					switch n {

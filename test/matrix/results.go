@@ -52,7 +52,7 @@ func (s section) String() string {
 type test struct {
 	name    string
 	outcome string // PASS, SKIP, FAIL
-	said    string // its last message from the testing package, otherwise its last line
+	said    string // its last log message, otherwise its last line of output
 }
 
 // results are the results from one guest.
@@ -91,7 +91,8 @@ var (
 	resultLine = regexp.MustCompile(`^ *--- (PASS|SKIP|FAIL): (\S+) \([0-9.]+s\)$`)
 )
 
-// parse parses the output of a guest. Without the last mark, the guest did not finish.
+// parse parses the output of a guest. It returns an error if the last mark is missing, because then
+// the guest did not finish.
 func parse(release string, text []byte) (*results, error) {
 	r := &results{release: release}
 	var s *section
@@ -127,7 +128,7 @@ func parse(release string, text []byte) (*results, error) {
 		case runLine.MatchString(line):
 			running = runLine.FindStringSubmatch(line)[1]
 		case running != "":
-			// Log lines of the tested program may follow the error; keep the error.
+			// Keep the test's own message, even if log lines of the tested program follow it.
 			if line = strings.TrimSpace(line); saidLine.MatchString(line) || !saidLine.MatchString(said[running]) {
 				said[running] = line
 			}
@@ -145,5 +146,5 @@ func parse(release string, text []byte) (*results, error) {
 	return r, nil
 }
 
-// errNoBoot means that the guest ended before it ran the first suite.
+// errNoBoot says that the guest ended before it ran the first suite.
 var errNoBoot = errors.New("the guest ended before the first suite")

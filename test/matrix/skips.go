@@ -2,7 +2,7 @@
 
 package main
 
-// skips are the tests that some of the kernels cannot or need not run.
+// skips lists the tests that some of the kernels cannot run or need not run.
 var skips = []skip{
 	{suite: "internal/kernel/netdev", test: "TestNAPIConfigRoundTrip", before: "6.8", said: "no netdev-genl",
 		why: "napi-get is new in 6.8"},
@@ -39,13 +39,13 @@ var skips = []skip{
 		why: "queue-get is new in 6.8"},
 }
 
-// A defect is a suite that fails on some kernels for a known reason. If the suite passes there,
-// the entry must be removed.
+// A defect is a suite that fails on some kernels for a known reason. If the suite passes on one of
+// them, the entry must be removed.
 type defect struct {
 	suite         string
 	since, before string // as in skip
 	why           string
 }
 
-// defects are the known defects.
+// defects lists the known defects; at present there are none.
 var defects []defect

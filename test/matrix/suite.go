@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// A suite is a set of tests with a name that runs in a guest.
+// A suite is a named set of tests that runs in a guest.
 type suite struct {
 	// name is the directory of a package, or the name of a part of this command.
 	name string
-	// builtin suites are functions of this command, not tests of a package.
+	// builtin says that the suite is a function of this command, not the tests of a package.
 	builtin bool
-	// run and skip are go test's -run and -skip; "" runs all and skips none.
+	// run and skip are values for go test's -run and -skip; "" runs all tests and skips none.
 	run, skip string
-	// bench is go test's -bench; "" for none.
+	// bench is the value for go test's -bench; "": no benchmarks.
 	bench string
-	// since is the first kernel with the main feature under test; "": all kernels.
+	// since is the first kernel that has the feature under test; "": all kernels have it.
 	since string
-	// dir is the directory of its package, "": name.
+	// dir is the directory of the suite's package; "": the same as name.
 	dir string
-	// module is the directory of its Go module, "" for niclane's own.
+	// module is the directory of the package's Go module; "": niclane's main module.
 	module string
-	// ends limits the suite to the oldest and the newest kernel, unless it is named. The suites
-	// of the clients and of the card cover the differences between the others.
+	// ends says that the suite runs only on the oldest and the newest kernel, unless the user names
+	// it. Other suites, of the clients and of the card, cover the kernels between.
 	ends bool
-	// nodes runs it in a guest with two NUMA nodes.
+	// nodes says that the guest must have two NUMA nodes.
 	nodes bool
-	// within is the time limit in the guest: many times what the suite takes on an idle
+	// within is the time limit in the guest. It is many times the time that the suite needs on an idle
 	// machine.
 	within time.Duration
 }
 
-// suites are in the order of their run: the thin clients first, so that the first failure is
-// the cause of the others. Skipped or unnamed tests need no kernel or repeat others; emulation
-// is too slow for them.
+// suites are in the order in which they run. The clients of the kernel come first, so that the
+// first failure shows the cause of later ones. Some tests are left out, because they need no kernel
+// or repeat other tests, and emulation is slow.
 var suites = []suite{
 	{name: "internal/kernel/nlsock", within: 5 * time.Minute},
 	{name: "internal/kernel/hostfs", within: 5 * time.Minute},
@@ -58,7 +58,7 @@ var suites = []suite{
 	{name: "app/reuseport", within: 5 * time.Minute},
 	{name: "app/sockiter", within: 5 * time.Minute},
 	{name: "app", run: "^TestVhost$", within: 5 * time.Minute},
-	{name: "poller", since: "6.13", within: 8 * time.Minute}, // static NAPI tracking
+	{name: "poller", since: "6.13", within: 8 * time.Minute}, // needs static NAPI tracking
 	{name: probeSuite, builtin: true, within: 5 * time.Minute},
 	{name: laneSuite, builtin: true, within: 5 * time.Minute},
 	{name: freeSuite, builtin: true, within: 5 * time.Minute},
@@ -72,32 +72,32 @@ var suites = []suite{
 		within: 8 * time.Minute},
 	{name: "test/coexist", within: 8 * time.Minute},
 	{name: "test/members", ends: true, within: 8 * time.Minute},
-	{name: "test/fair", within: 5 * time.Minute}, // fq_codel is a module in these kernels
-	// go run ./test/simcard/run runs all tests. Here three kinds are left out: slow tests,
-	// tests that the lanes' suites cover, and tests that need a fast processor (Moderation:
-	// interrupts per frame).
+	{name: "test/fair", within: 5 * time.Minute}, // needs fq_codel, which is a module in these kernels
+	// Three kinds of tests are left out here: slow tests, tests that the suites of lanes cover, and
+	// tests that need a fast processor (Moderation counts interrupts per frame). go run
+	// ./test/simcard/run runs all tests.
 	{name: cardSuite,
 		skip: "^Test(Moderation|RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|" +
 			"ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
-	// 13 minutes if two guests have a processor each.
+	// This takes 13 minutes if two guests have a processor each.
 	{name: lanesSuite, skip: "^Test(" + ofTheCard + ")$|^TestFaults$/^(contexts|htb)$", ends: true,
 		within: 30 * time.Minute},
 	{name: lanesSuite + ", of the card", dir: lanesSuite, run: "^Test(" + ofTheCard + ")$", since: "6.17",
 		within: 25 * time.Minute},
 	{name: podsSuite, module: "k8s", ends: true, within: 10 * time.Minute},
-	// It needs NAPI threads, and mqprio, which is a module.
+	// This needs NAPI threads and mqprio, which is a module.
 	{name: "cmd/niclane", run: "^TestLab$/^verify_mqprio$", since: "6.17", within: 8 * time.Minute},
 }
 
-// asked are suites that run only if they are named.
+// asked lists suites that run only if the user names them.
 var asked = []suite{
 	{name: "kernel-tls", dir: "cmd/niclane-bench", run: "^TestLab$/^bench_kernel_tls$", within: 20 * time.Minute},
-	// These take minutes in an emulated guest.
+	// Each of these takes minutes in an emulated guest.
 	{name: "numa", dir: "cmd/niclane", run: "^TestSplit$", nodes: true, within: 15 * time.Minute},
 	{name: "numa-bench", dir: "cmd/niclane-bench", run: "^TestBenchSplit$", nodes: true, within: 30 * time.Minute},
 }
 
-// benchmarks run only if they are asked for.
+// benchmarks lists suites that run only if the user asks for benchmarks.
 var benchmarks = []suite{
 	{name: "test/bench", run: "^$", bench: "^BenchmarkChain$", within: 30 * time.Minute},
 }
@@ -106,7 +106,7 @@ var benchmarks = []suite{
 const (
 	probeSuite   = "probe"             // niclane probe, on a veth and on the guest's card
 	laneSuite    = "lane"              // a lane's life on the guest's card, with all its queues in use
-	freeSuite    = "lane, free queues" // the same, with free queues on which XDP can send
+	freeSuite    = "lane, free queues" // the same, with free queues, on which XDP can send
 	trafficSuite = "lane, traffic"     // traffic between the machine and the card, and verify
 )
 
@@ -115,8 +115,8 @@ const (
 	cardSuite  = "test/simcard/conformance"
 	lanesSuite = "test/simcard/lanes"
 	podsSuite  = "k8s/agent/simcard"
-	// ofTheCard are the tests in lanesSuite of what a single card does or refuses. Its driver
-	// is the same on every kernel.
+	// ofTheCard matches those tests in lanesSuite that are about what one card does or refuses. They
+	// run only on a new kernel, because the card's driver is the same on every kernel.
 	ofTheCard = "SmallCards|AnyLocation|ForeignRule|NoShrink|Forgets|DCBDrivers|FlowerOrRules|TableFollowsChannels|" +
 		"Selftest"
 )
@@ -128,7 +128,7 @@ func needsModule(chosen []suite) bool {
 	})
 }
 
-// choose returns the named suites, all suites for "".
+// choose returns the suites with the given names, separated by separator; all suites for "".
 func choose(only, separator string) ([]suite, error) {
 	if only == "" {
 		return suites, nil
@@ -145,14 +145,14 @@ func choose(only, separator string) ([]suite, error) {
 	return chosen, nil
 }
 
-// onKernel returns the suites that run on a kernel of a series.
+// onKernel returns those of the suites that run on a kernel of this series.
 func onKernel(series string, all []suite) []suite {
 	return slices.DeleteFunc(slices.Clone(all), func(s suite) bool {
 		return s.ends && series != oldest && series != newest
 	})
 }
 
-// byNodes divides suites by the guest that they need; one node comes first.
+// byNodes divides suites into those for a guest with one NUMA node and those for a guest with two.
 func byNodes(all []suite) (guests [][]suite) {
 	for _, nodes := range []bool{false, true} {
 		some := slices.DeleteFunc(slices.Clone(all), func(s suite) bool { return s.nodes != nodes })
@@ -171,7 +171,7 @@ func (s suite) path() string {
 	return s.name
 }
 
-// pkg returns the directory within its Go module.
+// pkg returns the package's directory, relative to its Go module.
 func (s suite) pkg() string { return strings.TrimPrefix(s.path(), s.module+"/") }
 
 // file returns the name of the suite's test program.

@@ -11,13 +11,13 @@ import (
 	"text/tabwriter"
 )
 
-// metric matches a number of a benchmark in go test's output: ns per packet of a way, for a
-// number of members.
+// metric matches one metric in go test's output: the ns per packet of a way, for a number of
+// members.
 var metric = regexp.MustCompile(`([0-9.]+) ns-(\S+)/([0-9]+)`)
 
-// table writes the results of a benchmark: thousands of packets per second on one processor,
-// and the difference from "none" (nothing attached) in the same run. Missing numbers, also for
-// "none", are an error.
+// table writes the results of a benchmark: thousands of packets per second on one processor, and
+// the difference from the way "none" (nothing attached) in the same run. It returns an error if a
+// number is missing.
 func (s *section) table(w io.Writer) error {
 	cost := map[string]map[int]float64{}
 	var ways []string
@@ -46,7 +46,7 @@ func (s *section) table(w io.Writer) error {
 		return fmt.Errorf("%s: no numbers for a device with nothing attached", s.name)
 	}
 	slices.Sort(members)
-	slices.SortFunc(ways, func(a, b string) int { // the cheapest with most members first
+	slices.SortFunc(ways, func(a, b string) int { // the cheapest way with the most members comes first
 		last := members[len(members)-1]
 		return int(cost[a][last] - cost[b][last])
 	})

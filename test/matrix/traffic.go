@@ -23,8 +23,8 @@ import (
 	"github.com/niclane/niclane/internal/kernel/tc"
 )
 
-// trafficLanes has two lanes on the guest's card. The last value adds members to the first
-// lane.
+// trafficLanes is a lanes file with two lanes on the guest's card. The last value to format has
+// further members for the first lane.
 const trafficLanes = `version: 1
 globals:
   dev: %s
@@ -49,7 +49,7 @@ const trafficOthers = `      - name: others
         ports: [20000-20099]
 `
 
-// proven matches verify's output for a lane with traffic.
+// proven matches what verify prints for a lane if traffic has proved the lane.
 const proven = `(?m)^ok +lane %[1]s on %[2]s, steering: [1-9][0-9]* packets of the lane ` +
 	`arrived on processors [0-9,-]+, none elsewhere, no other packets there.*\n` +
 	`ok +lane %[1]s on %[2]s, mapper: [1-9][0-9]* packets of the lane ` +
@@ -57,9 +57,9 @@ const proven = `(?m)^ok +lane %[1]s on %[2]s, steering: [1-9][0-9]* packets of t
 	`ok +lane %[1]s on %[2]s, bandwidth: [1-9][0-9]* packets of the lane ` +
 	`left in class 1:[0-9]+, none elsewhere, no other packets there`
 
-// traffic sends packets of two lanes and others from the machine through the card. It checks
-// that verify proves each lane. It checks that the first lane loses no packet while members
-// change. It also checks that verify reports packets on a wrong path.
+// traffic sends packets of two lanes, and others, from the machine through the card. verify must
+// prove each lane. While members come and go, the first lane must lose no packet. verify must also
+// report packets that take a wrong path.
 func traffic(ctx context.Context, niclane string) error {
 	dev, err := readyCard(ctx, cardQueues/2)
 	if err != nil {
@@ -90,8 +90,8 @@ func traffic(ctx context.Context, niclane string) error {
 		return err
 	}
 	defer echo.Close()
-	// Attaching the program restarts the driver's queues, which can lose packets. So the
-	// traffic starts later.
+	// Attach the program before the traffic starts. Attaching it restarts the driver's queues, which
+	// can lose packets.
 	if err := apply(""); err != nil {
 		return err
 	}
@@ -140,9 +140,8 @@ func traffic(ctx context.Context, niclane string) error {
 	return err
 }
 
-// xdpMode returns the mode that niclane must choose for the card, in the words of ip(8): native
-// if the kernel tells a driver's features (dev-get, 6.8 in the form that niclane uses),
-// otherwise generic.
+// xdpMode returns the mode that niclane must choose for the card, in the words of ip(8). It is
+// native if the kernel reports a driver's features (dev-get, in 6.8 or newer), otherwise generic.
 func xdpMode() (string, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -154,8 +153,8 @@ func xdpMode() (string, error) {
 	return "xdpgeneric", nil
 }
 
-// askPeer asks the peer for a flow to each lane, the first lane's first, and one to no lane. It
-// waits for answers.
+// askPeer asks the peer for three flows: to the first lane, to the second lane, and to no lane. It
+// waits until answers arrive.
 func askPeer() (peer *rpc.Client, flows []int, err error) {
 	if peer, err = rpc.Dial("tcp4", net.JoinHostPort(peerAddress, peerPort)); err != nil {
 		return nil, nil, err
@@ -172,11 +171,11 @@ func askPeer() (peer *rpc.Client, flows []int, err error) {
 	return peer, flows, nil
 }
 
-// lossless ends the flow of lane 1 and checks that no packet was lost. Two effects of a guest
-// that gets no processor for a while are allowed. cake drops packets that waited for
-// milliseconds, and counts them. The tap device forgets a flow's queue after 3 s without
-// packets from the guest (TUN_FLOW_EXPIRE, drivers/net/tun.c), so a packet or two arrive on
-// another queue and may overtake.
+// lossless ends the flow of lane 1 and checks that no packet was lost. If the guest gets no
+// processor for a while, two effects are allowed. cake drops packets that have waited for
+// milliseconds, and counts them. The tap device forgets a flow's queue after 3 s without packets
+// from the guest (TUN_FLOW_EXPIRE, drivers/net/tun.c). Then a packet or two arrive on another queue
+// and may overtake others.
 func lossless(ctx context.Context, peer *rpc.Client, flow int, dev string) error {
 	var x Exchanged
 	if err := peer.Call("Peer.End", flow, &x); err != nil {
@@ -219,7 +218,7 @@ func cakeDrops(ctx context.Context, dev string) (n uint64, err error) {
 	return n, nil
 }
 
-// arrives waits until each flow has some more answers.
+// arrives waits until some more answers have arrived in each flow.
 func arrives(ctx context.Context, peer *rpc.Client, flows ...int) error {
 	const some = 50
 	for _, id := range flows {
@@ -239,7 +238,7 @@ func arrives(ctx context.Context, peer *rpc.Client, flows ...int) error {
 	return nil
 }
 
-// steered returns the number of packets that the XDP program has given to a lane.
+// steered returns how many packets the XDP program has given to a lane.
 func steered(dev string, lane int) (packets uint64, err error) {
 	c, err := tc.Open()
 	if err != nil {
@@ -257,10 +256,10 @@ func steered(dev string, lane int) (packets uint64, err error) {
 	return packets, err
 }
 
-// echo is a set of servers that return what they receive.
+// echo is a set of servers that send back everything that they receive.
 type echo []io.Closer
 
-// startEcho starts a server on a UDP port and others on TCP ports.
+// startEcho starts a server on one UDP port and servers on TCP ports.
 func startEcho(udp string, tcp ...string) (echo, error) {
 	p, err := net.ListenPacket("udp4", net.JoinHostPort(cardAddress, udp))
 	if err != nil {
@@ -272,9 +271,9 @@ func startEcho(udp string, tcp ...string) (echo, error) {
 		for {
 			n, from, err := p.ReadFrom(b)
 			if err != nil {
-				return // closed
+				return // the server is closed
 			}
-			_, _ = p.WriteTo(b[:n], from) // the peer counts missing answers
+			_, _ = p.WriteTo(b[:n], from) // no error needed: the peer counts missing answers
 		}
 	}()
 	for _, port := range tcp {
@@ -287,11 +286,11 @@ func startEcho(udp string, tcp ...string) (echo, error) {
 			for {
 				c, err := l.Accept()
 				if err != nil {
-					return // closed
+					return // the server is closed
 				}
 				go func() {
 					defer c.Close()
-					_, _ = io.Copy(c, c) // as above
+					_, _ = io.Copy(c, c) // no error needed: the peer counts missing answers
 				}()
 			}
 		}()
