@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package members tests that members of a lane are added and removed without effect on other
-// traffic: no packet of a stream is lost or overtakes another.
+// Package members tests that members can be added to a lane and removed without effect on other
+// traffic. No packet of a stream may be lost or overtake another.
 package members
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// many is the number of members, with the stream's.
+// many is the number of members, including that of the stream.
 const many = 1000
 
-// lanes returns a lane of n members: the stream's and others.
+// lanes returns a lanes file with a lane of n members: that of the stream, and others.
 func lanes(n int) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, `
@@ -72,7 +72,7 @@ func comeAndGo(t *testing.T, l *lab.Lab) {
 	before := inLane(t, l)
 	s := labtest.StartStream(t, l)
 	for range 2 {
-		s.Wait(t, 200) // so that packets are sent before each change
+		s.Wait(t, 200) // packets must be sent before each change
 		j = advance(t, k, j, lanes(many))
 		s.Wait(t, 200)
 		j = advance(t, k, j, lanes(1))
@@ -82,7 +82,8 @@ func comeAndGo(t *testing.T, l *lab.Lab) {
 	if r.Lost > 0 || r.Overtaken > 0 {
 		t.Errorf("of %d packets %d were lost and %d were overtaken", sent, r.Lost, r.Overtaken)
 	}
-	// A gap would lose no packet: the packets would take the default path.
+	// If the lane did not exist for a moment, no packet would be lost, but some would take the default
+	// path. So count the lane's packets.
 	if got := inLane(t, l) - before; got != sent {
 		t.Errorf("of %d packets %d went by the lane", sent, got)
 	}
@@ -92,8 +93,8 @@ func comeAndGo(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// inLane returns the number of packets that have arrived by the lane: in its queues, or through
-// the XDP program.
+// inLane returns how many packets have arrived in the lane: in its queues on the emulated card,
+// otherwise through the XDP program.
 func inLane(t *testing.T, l *lab.Lab) (packets uint64) {
 	t.Helper()
 	if l.Config.Card == lab.CardEmulated {
@@ -102,7 +103,7 @@ func inLane(t *testing.T, l *lab.Lab) (packets uint64) {
 		defer card.Close()
 		rx, _, err := card.Stats()
 		must.Do(t, err)
-		for _, q := range rx[len(rx)-2:] { // the lane's two queues are the last
+		for _, q := range rx[len(rx)-2:] { // the last two queues are the lane's
 			packets += q.Packets
 		}
 		return packets
@@ -111,7 +112,7 @@ func inLane(t *testing.T, l *lab.Lab) (packets uint64) {
 	return packets
 }
 
-// advance applies lanes over those of an earlier plan.
+// advance applies a new lanes file. before is the journal of the last apply.
 func advance(t *testing.T, k *apply.System, before *journal.Journal, text string) *journal.Journal {
 	t.Helper()
 	f, err := config.ParseFile("lanes.yaml", []byte(text))
