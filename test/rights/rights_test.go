@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights makes lanes with every kind of poller, with exactly the capabilities of every
-// shipped unit and manifest.
+// Package rights makes lanes with every kind of poller. It does so with exactly the capabilities
+// that each shipped systemd unit and Kubernetes manifest gives.
 package rights
 
 import (
@@ -27,7 +27,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// numbers are the names of the capabilities in linux/capability.h, by number.
+// numbers are the names of the capabilities. The index is the capability's number in
+// linux/capability.h.
 var numbers = []string{
 	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
 	"LINUX_IMMUTABLE",
@@ -39,8 +40,8 @@ var numbers = []string{
 	"PERFMON", "BPF", "CHECKPOINT_RESTORE",
 }
 
-// limited is the first argument of a process that executes a command with the capabilities in
-// its second argument.
+// limited is the first argument with which the test's executable runs a command with limited
+// capabilities. The second argument lists the capabilities.
 const limited = "limited"
 
 func TestMain(m *testing.M) {
@@ -49,8 +50,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// become returns only on an error. At execve(2), root gets exactly the bounding set; no file
-// adds to it.
+// become drops all other capabilities and executes argv. It returns only if that fails. At
+// execve(2), root gets exactly the capabilities of the bounding set; no file adds any.
 func become(capabilities, argv []string) error {
 	runtime.LockOSThread()
 	for n, name := range numbers {
@@ -66,10 +67,10 @@ func become(capabilities, argv []string) error {
 	return unix.Exec(argv[0], argv, os.Environ())
 }
 
-// added matches the capabilities that a manifest adds for the container of niclane-agent.
+// added matches the capabilities that a manifest gives to the container of niclane-agent.
 var added = regexp.MustCompile(`(?s)command: \[/niclane-agent\].*?\n +add:\n((?: +- [A-Z_]+.*?\n)+)`)
 
-// capabilities returns the capabilities that a shipped file gives, sorted.
+// capabilities returns the capabilities that a shipped file gives to niclane, sorted.
 func capabilities(t *testing.T, path string) []string {
 	b, err := os.ReadFile(path)
 	must.Do(t, err)
@@ -90,13 +91,14 @@ func capabilities(t *testing.T, path string) []string {
 		}
 	}
 	if !bounded && strings.HasSuffix(path, ".service") {
-		return slices.Sorted(slices.Values(numbers)) // all of root's
+		return slices.Sorted(slices.Values(numbers)) // without a limit, root has all
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// shipped returns the sets of capabilities by file; equal sets are listed once.
+// shipped returns the sets of capabilities, by file. If several files have the same set, it returns
+// only one of them.
 func shipped(t *testing.T) map[string][]string {
 	sets := map[string][]string{}
 	seen := map[string]bool{}
@@ -126,7 +128,8 @@ func shipped(t *testing.T) map[string][]string {
 	return sets
 }
 
-// TestPollers: the lanes are made as requested and removed, and leave nothing behind.
+// TestPollers checks that lanes with each kind of poller can be made and removed, and that nothing
+// is left.
 func TestPollers(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.HoldIOUring(t)
@@ -142,16 +145,16 @@ func TestPollers(t *testing.T) {
 	}
 }
 
-// lacking returns the reason why the kernel has no such poller, nil if it has.
+// lacking returns the reason why this kernel cannot have such a poller; nil if it can.
 func lacking(poller string) error {
 	switch {
-	case strings.HasPrefix(poller, "busy"): // Linux 6.13; may be disabled by kernel.io_uring_disabled
+	case strings.HasPrefix(poller, "busy"): // needs Linux 6.13; kernel.io_uring_disabled may disable it
 		r, err := iouring.New(time.Millisecond)
 		if err != nil {
 			return err
 		}
 		return r.Close()
-	case poller == "thread": // by device, Linux 5.12
+	case poller == "thread": // threads of a single device need Linux 5.12
 		_, err := os.Stat("/sys/class/net/lo/threaded")
 		return err
 	}
@@ -208,7 +211,7 @@ func lane(t *testing.T, niclane string, set []string, poller string) {
 	}
 }
 
-// process matches a poller in the output of status.
+// process matches a poller's process in the output of niclane status.
 var process = regexp.MustCompile(`process ([0-9]+) \((?:polling|asleep)\)`)
 
 // confined checks that every thread of a poller has no capabilities and a seccomp filter.
@@ -220,7 +223,7 @@ func confined(t *testing.T, pid string) {
 	for _, file := range threads {
 		b, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // the thread has ended
+			continue // this thread has ended
 		}
 		for _, want := range []string{"\nCapPrm:\t0000000000000000\n", "\nCapEff:\t0000000000000000\n",
 			"\nSeccomp:\t2\n"} {
@@ -231,7 +234,7 @@ func confined(t *testing.T, pid string) {
 	}
 }
 
-// changes reports whether plan exited with the code for pending changes.
+// changes reports whether niclane plan ended with the exit code for pending changes, 3.
 func changes(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && exit.ExitCode() == 3
