@@ -28,7 +28,8 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// watch starts the watch of a lane with a busy poller. It returns the watch and the poller.
+// watch starts a watch of a lane with a busy poller. It returns the processes of the watch and of
+// the poller.
 func (b *bed) watch() []*soak.Process {
 	file := b.lanes("watched", vethtest.Dev, ", poller: busy, pollers: 1, force: {queue-set: shared}")
 	b.ends = append(b.ends, func() { b.do("watched", "rollback", file) })
@@ -70,7 +71,7 @@ func (b *bed) watch() []*soak.Process {
 	}
 }
 
-// keeper attaches an application to the watched lane and returns its keeper.
+// keeper attaches an application to the watched lane and returns the application's keeper process.
 func (b *bed) keeper() *soak.Process {
 	application := b.begin(exec.Command("sleep", "1000000"))
 	pid := strconv.Itoa(application.Process.Pid)
@@ -96,7 +97,8 @@ func (b *bed) keeper() *soak.Process {
 		Ask: func() error { return unix.Kill(record.Keeper.PID, 0) }}
 }
 
-// guard applies an unconfirmed change to the other end and returns its guard process.
+// guard applies a change to the veth's other end and does not confirm it. It returns the guard
+// process.
 func (b *bed) guard() *soak.Process {
 	file := b.lanes("guarded", vethtest.Peer, "")
 	b.do("guarded", "apply", "--confirm-within", "1000h", file)
@@ -125,7 +127,7 @@ func (b *bed) guard() *soak.Process {
 	}}
 }
 
-// serve starts an agent of bench serve, which is asked over TLS.
+// serve starts an agent, niclane bench serve. The test sends it requests over TLS.
 func (b *bed) serve() *soak.Process {
 	pki := filepath.Join(b.dir, "pki")
 	b.do("serving", "bench", "certs", pki, "--hosts", "127.0.0.1", "--client", "me")
@@ -144,7 +146,7 @@ func (b *bed) serve() *soak.Process {
 		if err != nil {
 			return err
 		}
-		// Without a version the agent refuses, which is an answer.
+		// Without a version in the request, the agent refuses it. That counts as an answer.
 		return get(c, &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}, "https://127.0.0.1:7411/clock",
 			http.StatusUpgradeRequired)
 	}
@@ -152,8 +154,8 @@ func (b *bed) serve() *soak.Process {
 	return &soak.Process{Name: "bench serve", PID: cmd.Process.Pid, Ask: ask}
 }
 
-// connect connects from the namespace of the calling thread. net.Dialer uses threads of its
-// own.
+// connect opens a connection from the network namespace of the calling thread. net.Dialer would use
+// other threads.
 func connect(to [4]byte, port int) (net.Conn, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -167,7 +169,7 @@ func connect(to [4]byte, port int) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// get sends an HTTP request on a connection and closes it.
+// get sends an HTTP request on connection c and then closes c. The status must be want.
 func get(c net.Conn, over *http.Transport, url string, want int) error {
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package soak runs every long-lived process of niclane under load, with forced garbage
-// collections, and compares descriptors, memory and answers over time. It takes seconds; make
-// soak runs for a given time.
+// collections, and compares descriptors, memory and answers over time. go test takes seconds, make
+// soak a given time.
 package soak
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A bed holds the processes, in the network namespace of the test's thread.
+// A bed has the processes of the test, in the network namespace of the test's thread.
 type bed struct {
 	*testing.T
 	dir     string
@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 	vethtest.HoldIOUring(t)
 	r, err := iouring.New(time.Millisecond)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		t.Skip(err) // before Linux 6.13, or kernel.io_uring_disabled is set
+		t.Skip(err) // needs Linux 6.13 and kernel.io_uring_disabled = 0
 	}
 	must.Do(t, err)
 	r.Close()
@@ -52,7 +52,7 @@ func TestSoak(t *testing.T) {
 		b := &bed{T: t, dir: t.TempDir()}
 		b.build()
 		b.network()
-		defer func() { // Fatal ends only this function
+		defer func() { // b.Fatal ends only this function, not the test
 			for i := range b.ends {
 				b.ends[len(b.ends)-1-i]()
 			}
@@ -68,7 +68,7 @@ func TestSoak(t *testing.T) {
 		}
 		n := 0
 		soak.Run(t, length, processes, func() {
-			// The kernel notifies the watch of each change.
+			// The watch is notified by the kernel of each of these changes.
 			vethtest.Command(t, "ip addr "+[]string{"add", "del"}[n%2]+" 192.0.2.1/32 dev "+vethtest.Dev)
 			n++
 			for range 10 {
@@ -78,7 +78,7 @@ func TestSoak(t *testing.T) {
 	})
 }
 
-// build builds the commands like make, with permanent garbage collection.
+// build builds the commands as make does, but with code that collects garbage all the time.
 func (b *bed) build() {
 	b.niclane = filepath.Join(b.dir, "niclane")
 	for _, name := range []string{program.Niclane, program.Bench} {
@@ -92,7 +92,7 @@ func (b *bed) build() {
 	}
 }
 
-// network enables NAPIs on the veth, and opens the sender at its other end.
+// network turns on NAPI on the veth and opens the sender at the other end.
 func (b *bed) network() {
 	et, err := ethtool.Open()
 	must.Do(b, err)
@@ -103,8 +103,8 @@ func (b *bed) network() {
 	b.ends = append(b.ends, func() { unix.Close(b.sender) })
 }
 
-// command returns niclane with the directories of one host of the bed. The guard process has
-// its own host, because no other change is allowed while it waits.
+// command returns a niclane command. Each host of the bed has its own state and run directories.
+// The guard process needs a host of its own: while it waits, no other change is allowed.
 func (b *bed) command(host string, args ...string) *exec.Cmd {
 	return exec.Command(b.niclane, append([]string{"--state-dir", filepath.Join(b.dir, host, "state"), "--run-dir",
 		filepath.Join(b.dir, host, "run")}, args...)...)
@@ -118,7 +118,7 @@ func (b *bed) do(host string, args ...string) string {
 	return string(out)
 }
 
-// begin starts a process that ends with the test, and logs its errors.
+// begin starts a process and writes its output to a log. The process ends with the test.
 func (b *bed) begin(cmd *exec.Cmd) *exec.Cmd {
 	log, err := os.Create(filepath.Join(b.dir, "log."+strconv.Itoa(len(b.ends))))
 	must.Do(b, err)
@@ -136,7 +136,7 @@ func (b *bed) begin(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// eventually waits until a process is ready.
+// eventually calls f until it returns no error: the process is ready.
 func (b *bed) eventually(what string, f func() error) {
 	b.Helper()
 	deadline := time.Now().Add(time.Minute)
