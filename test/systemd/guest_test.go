@@ -22,16 +22,16 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// The guest's cards: the first has queues and a wire to the machine. The second has another
-// driver and one queue pair.
+// The guest has two cards. The first has several queues and a wire to the machine. The second has
+// another driver and one queue pair.
 const (
 	cardMAC   = "52:54:00:6e:6c:01"
 	otherMAC  = "52:54:00:6e:6c:02"
 	cardPairs = 4
 )
 
-// inNamespace runs its arguments in a network namespace with tap0, the other end of the card's
-// wire.
+// inNamespace is a shell script for a new network namespace. It makes tap0, the other end of the
+// card's wire, and then runs its arguments.
 const inNamespace = `
 ip link set lo up
 ip tuntap add dev tap0 mode tap multi_queue vnet_hdr
@@ -39,8 +39,8 @@ ip address add 10.99.0.2/24 dev tap0
 ip link set tap0 up
 exec "$@"`
 
-// agent runs the scripts that the test sends, each as a line of base64. It answers with their
-// output and exit code.
+// agent is a program in the guest. It runs the scripts that the test sends, each as one line of
+// base64. It answers with the script's output and exit code.
 const agent = `#!/bin/bash
 exec <>/dev/virtio-ports/niclane >&0
 systemctl is-system-running --wait >/run/booted
@@ -63,8 +63,8 @@ Environment=LC_ALL=C.UTF-8 HOME=/root
 KillMode=process
 `
 
-// initScript mounts the guest's root and starts its init. Debian's kernel contains neither the
-// disk's nor the file system's driver.
+// initScript mounts the guest's root file system and starts its init. It loads the drivers of the
+// disk and of the file system, because Debian's kernel has them only as modules.
 const initScript = `#!/bin/busybox sh
 /bin/busybox mkdir -p /dev /proc /root
 /bin/busybox mount -t devtmpfs dev /dev
@@ -73,7 +73,7 @@ for m in /modules/*; do /bin/busybox insmod $m; done
 /bin/busybox ls -l /dev/vd* /modules
 `
 
-// A guest is a Debian with systemd in QEMU.
+// A guest is a Debian system with systemd, in QEMU.
 type guest struct {
 	t       *testing.T
 	dir     string
@@ -99,10 +99,11 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// newGuest makes a root with the deb and boots it on the newest kernel of a series.
+// newGuest makes a root file system with niclane's package deb, and boots it on the newest kernel
+// of a series.
 func newGuest(t *testing.T, series, deb string) *guest {
 	g := &guest{t: t, dir: t.TempDir()}
-	// release, packages, image, directory with lib/modules
+	// The fields are: release, packages, image, and the directory that contains lib/modules.
 	f := strings.Split(strings.TrimSpace(command(t, "../../tools/kernel", series)), "\t")
 	if len(f) != 4 {
 		t.Fatalf("tools/kernel %s printed %q, want 4 fields", series, f)
@@ -122,9 +123,9 @@ func newGuest(t *testing.T, series, deb string) *guest {
 		0o644)
 	g.write("root/etc/systemd/network/50-cards.network",
 		"[Match]\nMACAddress="+cardMAC+"\n[Network]\nAddress=10.99.0.1/24\n", 0o644)
-	// Use all queues. If XDP takes some of the spare ones, the kernel waits for ever when the
-	// driver is removed: netif_set_real_num_rx_queues keeps the queues' references while the
-	// device unregisters (net/core/dev.c, 6.12).
+	// Use all queues of the card. If XDP took some of the unused ones, removing the driver would hang:
+	// netif_set_real_num_rx_queues keeps references to the queues while the device unregisters
+	// (net/core/dev.c, 6.12).
 	g.write("root/etc/systemd/network/50-cards.link", "[Match]\nMACAddress="+cardMAC+"\n[Link]\nNamePolicy=path "+
 		"slot\nCombinedChannels=max\n", 0o644)
 	g.write("root/etc/systemd/network/60-other.network",
@@ -132,7 +133,7 @@ func newGuest(t *testing.T, series, deb string) *guest {
 	g.write("root/etc/machine-id", strings.Repeat("6e", 16)+"\n", 0o444)
 	g.write("root/etc/hostname", "guest\n", 0o644)
 	command(t, "chroot", root, "systemctl", "enable", "systemd-networkd.service")
-	// The test starts it when needed.
+	// irqbalance does not start at boot; the test starts it when needed.
 	command(t, "chroot", root, "systemctl", "disable", "irqbalance.service")
 	command(t, "mkfs.ext4", "-q", "-d", root, filepath.Join(g.dir, "disk"), "2G")
 	command(t, "rm", "-r", root)
@@ -158,7 +159,7 @@ func (g *guest) initramfs(modules string) {
 	command(g.t, "cp", busybox, filepath.Join(into, "bin", "busybox"))
 	seen := map[string]bool{}
 	for _, m := range []string{"virtio_pci", "virtio_blk", "ext4"} {
-		// A line: "insmod PATH" or "builtin NAME"
+		// Each line is "insmod PATH" or "builtin NAME".
 		for line := range strings.Lines(command(g.t, "modprobe", "-d", modules, "-S", g.kernel, "--show-depends", m)) {
 			f := strings.Fields(line)
 			if f[0] != "insmod" || seen[f[1]] {
@@ -173,7 +174,8 @@ func (g *guest) initramfs(modules string) {
 		filepath.Join(g.dir, "initrd"))
 }
 
-// start starts QEMU. One thread emulates the processors in turn; test/matrix gives the reason.
+// start starts QEMU. One thread emulates all processors in turn; the comment on emulation in
+// test/matrix gives the reason.
 func (g *guest) start(image string) {
 	t := g.t
 	t.Helper()
@@ -181,7 +183,7 @@ func (g *guest) start(image string) {
 	console, err := os.Create(path("qemu"))
 	must.Do(t, err)
 	defer console.Close()
-	// When unshare ends, QEMU ends too.
+	// When unshare ends, the kernel kills QEMU too.
 	cmd := exec.Command("unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", inNamespace,
 		"sh",
 		"qemu-system-x86_64", "-accel", "tcg,thread=single", "-smp", "2", "-m", "1G", "-nodefaults", "-display", "none",
@@ -201,7 +203,7 @@ func (g *guest) start(image string) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // no error: it may have ended already
 		select {
 		case <-ended:
 		case <-time.After(time.Minute):
@@ -235,7 +237,7 @@ func (g *guest) tail(name string) string {
 	return string(b[max(0, len(b)-3000):])
 }
 
-// booted waits until systemd has finished the boot.
+// booted waits until systemd reports the end of the boot.
 func (g *guest) booted() {
 	g.t.Helper()
 	if line := g.line(); !strings.HasPrefix(line, "booted ") {
@@ -244,7 +246,7 @@ func (g *guest) booted() {
 	g.boots++
 }
 
-// line reads a line from the guest.
+// line reads one line from the agent in the guest.
 func (g *guest) line() string {
 	g.t.Helper()
 	must.Do(g.t, g.conn.SetReadDeadline(time.Now().Add(within)))
@@ -255,7 +257,7 @@ func (g *guest) line() string {
 	return strings.TrimSpace(line)
 }
 
-// ask runs a script in the guest.
+// ask runs a script in the guest and returns its output and exit code.
 func (g *guest) ask(script string) (out string, code int) {
 	g.t.Helper()
 	if _, err := fmt.Fprintln(g.conn, base64.StdEncoding.EncodeToString([]byte(script))); err != nil {
@@ -283,7 +285,7 @@ func (g *guest) do(script string) string {
 	return out
 }
 
-// reboot reboots the guest and waits for the end of its boot.
+// reboot reboots the guest and waits until it has booted.
 func (g *guest) reboot() {
 	g.t.Helper()
 	g.do("systemctl reboot")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd_test boots a Debian with systemd in QEMU. It tests that the unit of niclane
-// persist, from niclane's package, makes lanes at boot and keeps them.
+// Package systemd_test boots a Debian with systemd in QEMU. niclane is installed from its package.
+// The tests check that the unit that niclane persist writes makes the lanes at boot and keeps them.
 package systemd_test
 
 import (
@@ -20,7 +20,8 @@ lanes:
   web: {queues: 1, guarantee: 20%%, cpus: 1, ports: [80]}
 `
 
-// refused matches the kernel's messages of refusals, also by a sandbox.
+// refused matches messages that say that an operation is not allowed, by the kernel or by a
+// sandbox.
 var refused = regexp.MustCompile(`(?i)not permitted|not implemented|denied|read-only`)
 
 func TestSystemd(t *testing.T) {
@@ -40,7 +41,7 @@ func TestSystemd(t *testing.T) {
 	g := newGuest(t, series, debs[0])
 	t.Log(g.do("uname -sr; systemctl --version | head -n 1; dpkg-query -W -f '${Package} ${Version}\n' irqbalance " +
 		"iproute2"))
-	g.do("udevadm settle") // the cards have their names then
+	g.do("udevadm settle") // wait until the cards have their names
 	virtio, e1000e := g.device(cardMAC), g.device(otherMAC)
 	before := g.state()
 	g.do("dpkg -i /niclane.deb")
@@ -138,7 +139,7 @@ func TestSystemd(t *testing.T) {
 	t.Log("the end")
 	g.do("systemctl stop " + b.unit)
 	b.keepsNoMore()
-	b.holds() // the lanes stay
+	b.holds() // the lanes must still be there
 	for _, s := range []*service{a, b} {
 		said := g.do("journalctl --no-pager -u " + s.unit)
 		if !strings.Contains(said, "niclane[") {
@@ -159,7 +160,8 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
-// state returns the state that must be the same before and after the package.
+// state returns the state that must be the same before the package was installed and after it was
+// removed.
 func (g *guest) state() string {
 	g.t.Helper()
 	return g.do(`for d in /sys/class/net/*; do d=${d##*/}; echo "$d"; ip -d link show "$d" | grep -o 'xdp.*' || true
@@ -171,7 +173,7 @@ func (g *guest) state() string {
 		systemctl list-units --no-legend --all 'niclane*'`)
 }
 
-// device returns the name of the card with a MAC address, after the card is up.
+// device waits until the card with a MAC address is up, and returns its name.
 func (g *guest) device(mac string) string {
 	g.t.Helper()
 	name := filepath.Base(g.do("dirname $(grep -l " + mac + " /sys/class/net/*/address)"))
@@ -179,8 +181,8 @@ func (g *guest) device(mac string) string {
 	return name
 }
 
-// eventually runs a script until it succeeds, for at most 90 s: the guest is emulated on a
-// shared machine.
+// eventually runs a script until it succeeds, for at most 90 s. This is long, because the guest is
+// emulated on a shared machine.
 func (g *guest) eventually(script string) {
 	g.t.Helper()
 	if out, code := g.ask("end=$(($(date +%s) + 90))\nuntil ( " + script + ` ) >/run/said 2>&1; do
@@ -200,7 +202,7 @@ func (g *guest) monotonic(unit, property string) (us int) {
 	return us
 }
 
-// A service is the watch of a device in the guest.
+// A service is the systemd unit that watches one device in the guest.
 type service struct {
 	g         *guest
 	dev, unit string
@@ -226,13 +228,14 @@ func (s *service) shows(property, want string) {
 	}
 }
 
-// until waits for a line in the unit's journal of this boot.
+// until waits until the unit's journal of this boot contains a text.
 func (s *service) until(line string) {
 	s.g.t.Helper()
 	s.g.eventually("journalctl -b -o cat -u " + s.unit + " | grep -qF '" + line + "'")
 }
 
-// says waits for a line in the journal after an action, and logs the time between them.
+// says runs an action and waits until the unit's journal contains a text. It logs how long that
+// took.
 func (s *service) says(line, action string) {
 	t := s.g.t
 	t.Helper()
@@ -242,21 +245,21 @@ func (s *service) says(line, action string) {
 	t.Log(s.g.do(`awk -v t="$(cat /run/began)" 'NR == 1 { printf "%.2f s: ", $1 - t; $1 = $2 = ""; print }' /run/line | cut -c 1-160`), " <- ", action)
 }
 
-// repairs causes a drift and waits until the journal reports the object's repair and all is
-// well.
+// repairs causes drift by an action. It waits until the journal reports that the object was
+// repaired, and checks the lanes.
 func (s *service) repairs(object, action string) {
 	s.g.t.Helper()
 	s.says(object, action)
 	s.keeps()
 }
 
-// holds checks that the lanes are as applied.
+// holds checks that the lanes are as they were applied.
 func (s *service) holds() {
 	s.g.t.Helper()
 	s.g.eventually("niclane verify --for 0 " + s.file())
 }
 
-// keeps checks the lanes and that the watch reports them healthy.
+// keeps checks that the lanes are as applied, and that the watch reports health.
 func (s *service) keeps() {
 	s.g.t.Helper()
 	s.holds()
