@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vlans tests lanes with a VLAN on any kernel, also without VLAN devices: the test
-// makes the tagged frames itself.
+// Package vlans tests lanes with a VLAN on any kernel, even one without VLAN devices. The test
+// itself makes the frames with VLAN tags.
 package vlans
 
 import (
@@ -35,9 +35,9 @@ const each = 20
 // A frame is an IPv4 UDP frame.
 type frame struct {
 	name string
-	vlan uint16 // 0: no tag
-	port uint16 // port on the side of v0
-	in   bool   // belongs to the lane
+	vlan uint16 // VLAN ID; 0: no tag
+	port uint16 // UDP port on v0's side
+	in   bool   // whether the frame belongs to the lane
 }
 
 var frames = []frame{
@@ -47,8 +47,8 @@ var frames = []frame{
 	{"of another port", 7, 81, false},
 }
 
-// TestLane: a lane with a VLAN gets its packets in both directions. It gets no packets of other
-// VLANs, without a tag, or of other ports.
+// TestLane checks that a lane with a VLAN gets the VLAN's packets in both directions. It must get
+// no packets of other VLANs, without a tag, or of other ports.
 func TestLane(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 4, func(t *testing.T) {
@@ -91,7 +91,7 @@ func (f frame) datagram(from, to uint16) vethtest.Datagram {
 	return vethtest.Datagram{VLAN: f.vlan, Source: 2, From: from, To: to, Payload: 18}
 }
 
-// laneRow is the lane's row in the classifier's counters: its class is 1:10.
+// laneRow is where the classifier's counters have the lane: in the row of its class, 1:10.
 const laneRow = 0x10
 
 // sent returns the number of packets that niclane's classifier has counted for the lane.
