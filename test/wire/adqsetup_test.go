@@ -26,8 +26,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the comparisons; read the diff")
 
-// reasons explain requests that only one side makes, by the start of the request. A request
-// without a reason fails the test.
+// reasons explain requests that only one side makes: "-" adqsetup, "+" niclane. prefix is the start
+// of the request. A request of one side without a reason fails the test.
 var reasons = []struct{ side, prefix, why string }{
 	{"-", "delete root qdisc ", "adqsetup clears the device first; niclane changes what is different"},
 	{"-", "delete all filters of ", "they may be others'"},
@@ -48,8 +48,8 @@ var reasons = []struct{ side, prefix, why string }{
 	{"-", "feature rx-ntuple-filter", "nothing is asked for: it is as it was"},
 }
 
-// TestAdqsetup compares adqsetup's recorded requests with niclane's: the messages for traffic
-// control, the plan's objects for all else.
+// TestAdqsetup compares adqsetup's recorded requests with niclane's. For traffic control, it
+// compares messages; for everything else, adqsetup's requests with the objects in niclane's plan.
 func TestAdqsetup(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.conf")
 	if err != nil || len(files) == 0 {
@@ -95,8 +95,8 @@ func reason(t *testing.T, side, line string) string {
 	return ""
 }
 
-// recorded returns adqsetup's final requests: the last value of each setting, without requests
-// that change nothing.
+// recorded returns the requests of adqsetup in a file. For each setting it returns only the last
+// value, and it leaves out requests that change nothing.
 func recorded(t *testing.T, file string) map[string]bool {
 	text, err := os.ReadFile(file)
 	must.Do(t, err)
@@ -142,7 +142,7 @@ func recorded(t *testing.T, file string) map[string]bool {
 	return asked
 }
 
-// niclanes returns niclane's requests on the same card.
+// niclanes returns niclane's requests for the same file and the same card.
 func niclanes(t *testing.T, file string) map[string]bool {
 	asked := map[string]bool{}
 	var messages []device.Object
@@ -176,8 +176,8 @@ func niclanes(t *testing.T, file string) map[string]bool {
 	return asked
 }
 
-// planned returns the plan of a file of adqsetup's for a recorded card of 8 queues with the
-// given name.
+// planned returns the plan for a file of adqsetup. The card, recorded with 8 queues, gets the name
+// dev.
 func planned(t *testing.T, file, dev string) *plan.Plan {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -191,7 +191,7 @@ func planned(t *testing.T, file, dev string) *plan.Plan {
 	st := &device.State{}
 	must.Do(t, json.Unmarshal(bytes.ReplaceAll(card, []byte("sim0"), []byte(dev)), st))
 	st.CPUs = nil
-	for id := range 16 { // as in record.py
+	for id := range 16 { // the same as in record.py
 		st.CPUs = append(st.CPUs, device.CPU{ID: id, Online: true, Core: id})
 	}
 	p, err := plan.Make(in, st, plan.Owned{})

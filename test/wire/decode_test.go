@@ -21,11 +21,11 @@ const (
 	minPriority   = 0xffe0
 	skipSW        = 2
 	offsetTcmsg   = unix.NLMSG_HDRLEN + 20
-	offsetMqprio  = 84 // attributes after struct tc_mqprio_qopt
+	offsetMqprio  = 84 // the attributes begin after struct tc_mqprio_qopt
 )
 
-// traffic returns the requests in a message of rtnetlink; none if it only reads. It omits
-// preferences and handles, which the sender or the kernel chooses.
+// traffic decodes the requests in a message of rtnetlink; it returns none if the message only
+// reads. It leaves out preferences and handles, which the sender or the kernel chooses.
 func traffic(b []byte) ([]string, error) {
 	if len(b) < offsetTcmsg {
 		return nil, nil
@@ -143,7 +143,7 @@ func flower(b []byte) (string, error) {
 			} else if f != 0 {
 				words[3] = fmt.Sprintf(" flags %d", f)
 			}
-		case 35, 36, 37, 38: // masks of the ports: all bits, the same as no mask
+		case 35, 36, 37, 38: // masks of the ports, with all bits set: the same as no mask
 			if be() != 0xffff {
 				return "", fmt.Errorf("flower: mask %x", ad.Bytes())
 			}
@@ -154,7 +154,7 @@ func flower(b []byte) (string, error) {
 	return strings.Join(words[:], ""), ad.Err()
 }
 
-// skbedit decodes the only action of adqsetup, number 1 of the list.
+// skbedit decodes a list of actions that contains a single skbedit, as adqsetup sends it.
 func skbedit(b []byte) (line string, err error) {
 	ad, err := netlink.NewAttributeDecoder(b)
 	if err != nil {
@@ -183,7 +183,7 @@ func skbedit(b []byte) (line string, err error) {
 	return line, ad.Err()
 }
 
-// Names that record.py gives adqsetup for the bits.
+// Names for the bits of features and private flags. record.py gives adqsetup the same names.
 var (
 	features = []string{"hw-tc-offload", "rx-ntuple-filter"}
 	flags    = []string{"channel-inline-flow-director", "channel-pkt-inspect-optimize", "channel-pkt-clean-bp-stop",
@@ -217,7 +217,7 @@ func ioctl(b []byte, set func(of, value string)) {
 		if u32(4) != unix.ETHTOOL_SCOALESCE {
 			return
 		}
-		const mask, size = 4096 / 8, 23 * 4 // sizes in struct ethtool_per_queue_op and ethtool_coalesce
+		const mask, size = 4096 / 8, 23 * 4 // sizes within struct ethtool_per_queue_op and ethtool_coalesce
 		at := 8 + mask
 		for q := range mask * 8 {
 			if u32(8+q/32*4)>>(q%32)&1 == 0 {

@@ -22,8 +22,8 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// settings are ethtool's settings that a veth has. niclane and ethtool(8) read the device
-// first, and do not request settings that it lacks.
+// settings are settings of ethtool that a veth has. Other settings cannot be compared: niclane and
+// ethtool(8) first read the device, and do not request settings that it lacks.
 var settings = []plan.Step{
 	{Old: device.Channels{Dev: vethtest.Dev, RX: 8, TX: 8}, New: device.Channels{Dev: vethtest.Dev, RX: 2, TX: 4}},
 	{Old: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list"},
@@ -32,7 +32,8 @@ var settings = []plan.Step{
 		New: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list"}},
 }
 
-// TestEthtool: for the lines in the plan, ethtool(8) sends the same as niclane.
+// TestEthtool checks that ethtool(8), run with the command lines in the plan, sends the same
+// requests as niclane.
 func TestEthtool(t *testing.T) {
 	vethtest.NeedProgram(t, "ethtool")
 	ours, theirs := sentSettings(t, "niclane"), sentSettings(t, "ethtool")
@@ -59,9 +60,9 @@ func sentSettings(t *testing.T, sender string) map[string]bool {
 	return asked
 }
 
-// setting returns the request in a message of the ethtool family, "" if it only reads.
+// setting returns the request in a message of the ethtool family; "" if the message only reads.
 func setting(b []byte) (string, error) {
-	const offset = unix.NLMSG_HDRLEN + 4 // after struct genlmsghdr
+	const offset = unix.NLMSG_HDRLEN + 4 // the attributes begin after struct genlmsghdr
 	if len(b) < offset || b[4] == unix.GENL_ID_CTRL && b[5] == 0 {
 		return "", nil
 	}
@@ -79,7 +80,7 @@ func setting(b []byte) (string, error) {
 	var words []string
 	for ad.Next() {
 		switch {
-		case ad.Type() == 1: // the device
+		case ad.Type() == 1: // which device
 		case line == "features" && ad.Type() == unix.ETHTOOL_A_FEATURES_WANTED:
 			ad.Nested(func(ad *netlink.AttributeDecoder) error {
 				for ad.Next() {
@@ -118,7 +119,7 @@ func bitsOf(words *[]string) func(*netlink.AttributeDecoder) error {
 	}
 }
 
-// TestSettingsSender is not a test: it sends for sentSettings.
+// TestSettingsSender is not a test of its own. sentSettings runs it as the sender of requests.
 func TestSettingsSender(t *testing.T) {
 	sender := os.Getenv("WIRE_SETTINGS")
 	if sender == "" {

@@ -20,7 +20,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestTC: for the lines in the plan, tc(8) sends the same as niclane.
+// TestTC checks that tc(8), run with the command lines in the plan, sends the same requests as
+// niclane.
 func TestTC(t *testing.T) {
 	vethtest.NeedProgram(t, "tc")
 	files, err := filepath.Glob("testdata/*.conf")
@@ -37,8 +38,8 @@ func TestTC(t *testing.T) {
 	}
 }
 
-// sent returns the requests that a sender makes to traffic control, recorded by strace. The
-// kernel's device refuses them. At least atLeast messages are required.
+// sent returns the requests to traffic control that a sender makes, recorded by strace. The device
+// refuses them all. There must be at least atLeast messages.
 func sent(t *testing.T, sender, file string, atLeast int) map[string]bool {
 	t.Helper()
 	asked, n := map[string]bool{}, 0
@@ -61,14 +62,14 @@ func sent(t *testing.T, sender, file string, atLeast int) map[string]bool {
 	return asked
 }
 
-// A message is a message that was sent on a netlink socket.
+// A message is one message that was sent on a netlink socket.
 type message struct {
-	generic bool // generic netlink, otherwise rtnetlink
+	generic bool // true: generic netlink; false: rtnetlink
 	data    []byte
 }
 
-// traced runs a test of this package under strace. It returns the messages that the test and
-// its children sent.
+// traced runs a test of this package under strace. It returns all messages that the test and its
+// children send.
 func traced(t *testing.T, test string, env ...string) []message {
 	t.Helper()
 	strace, err := exec.LookPath("strace")
@@ -87,7 +88,7 @@ func traced(t *testing.T, test string, env ...string) []message {
 	return messages(t, trace)
 }
 
-// TestSender is not a test: it sends for sent.
+// TestSender is not a test of its own. sent runs it as the sender of requests.
 func TestSender(t *testing.T) {
 	file := os.Getenv("WIRE_FILE")
 	if file == "" {
@@ -118,7 +119,7 @@ func TestSender(t *testing.T) {
 	})
 }
 
-// messages returns the sent messages, from the dumps of strace's option -e write.
+// messages returns the messages in strace's output. Its option -e write prints their bytes.
 func messages(t *testing.T, trace string) (out []message) {
 	f, err := os.Open(trace)
 	must.Do(t, err)
@@ -126,9 +127,9 @@ func messages(t *testing.T, trace string) (out []message) {
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, 1<<20)
 	open, generic := false, false
-	families := map[string]bool{} // by descriptor: whether it is generic netlink
+	families := map[string]bool{} // by file descriptor: whether the socket is generic netlink
 	for in.Scan() {
-		// " | 00000  2c 00 00 00 24 00 05 06  01 00 00 00 00 00 00 00  ,...$........... |"
+		// A line of bytes:
 		line, dump := strings.CutPrefix(in.Text(), " | ")
 		if !dump {
 			// "12 socket(AF_NETLINK, SOCK_RAW, NETLINK_GENERIC) = 3", "12 sendto(3, ..."
