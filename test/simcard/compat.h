@@ -22,7 +22,7 @@
 #define SIMCARD_HAS_QUEUE_NAPI		SIMCARD_SINCE(6, 8)
 /* 6.9 */
 #define SIMCARD_HAS_QSTATS		SIMCARD_SINCE(6, 9)
-/* 6.13; netdev_lock() protects the operations of such a device. */
+/* 6.13; netdev_lock() protects the operations of a device that has net_shaper operations. */
 #define SIMCARD_HAS_NET_SHAPER		SIMCARD_SINCE(6, 17)
 
 #if SIMCARD_HAS_QSTATS
@@ -33,7 +33,7 @@
 #include <net/net_shaper.h>
 #endif
 
-/* For callers that hold rtnl but not the device's own lock. */
+/* Takes the device's own lock, if any. The caller holds rtnl, but not this lock. */
 static inline void simcard_lock_ops(struct net_device *dev)
 {
 #if SIMCARD_HAS_NET_SHAPER
@@ -105,7 +105,7 @@ static inline void simcard_napi_disable(struct napi_struct *napi)
 #endif
 }
 
-/* The caller must wait for the deletion's grace period. */
+/* Deletes a NAPI. The caller must wait for the grace period before it frees it. */
 static inline void simcard_napi_del(struct napi_struct *napi)
 {
 #if SIMCARD_HAS_NET_SHAPER

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * devlink. The parameters have the names of Intel's out-of-tree ice:
+ * devlink parameters. They have the names of those in Intel's out-of-tree ice:
  * tcN_inline_fd, tcN_qps_per_poller and tcN_poller_timeout for classes 1 to 15.
  */
 #include <net/devlink.h>
@@ -121,10 +121,10 @@ static void make_params(void)
 }
 
 /*
- * One NAPI polls qps_per_poller queues of a traffic class; the first of them is
- * the leader. HTB's transmit queues, after the channels' queues, are led by the
- * channels' queues. Call only while no NAPI runs: two NAPIs must not poll one
- * queue.
+ * For each queue, sets the leader: the queue whose NAPI polls it. In a traffic
+ * class, one NAPI polls qps_per_poller queues, and the first of them leads. HTB's
+ * transmit queues come after the channels' queues, which lead them. Call only
+ * while no NAPI runs, because two NAPIs must not poll one queue.
  */
 void simcard_pollers_apply(struct simcard *card)
 {

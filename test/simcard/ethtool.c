@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* ethtool's requests and settings, without hashing (rss.c) and rules (rules.c). */
+/* ethtool's requests and settings; hashing is in rss.c, rules are in rules.c. */
 #include <linux/ethtool.h>
 
 #include "simcard.h"
@@ -30,8 +30,8 @@ static void get_channels(struct net_device *dev, struct ethtool_channels *c)
 	c->combined_count = dev->real_num_rx_queues;
 }
 
-/* Newer kernels check tables and rules themselves. The card checks in any case
- * that it does not send to missing queues.
+/* Refuses n channels if a context, a rule or a filter uses a queue from n on. Newer
+ * kernels check this, too, but in any case the card must not use missing queues.
  */
 static int in_use(struct simcard *card, u32 n)
 {
@@ -59,8 +59,8 @@ static int in_use(struct simcard *card, u32 n)
 }
 
 /*
- * With mlx5's messages (en_ethtool.c: mlx5e_ethtool_set_channels), some of them
- * combined.
+ * Checks a change of the table's size. The messages are those of mlx5, some of
+ * them combined (en_ethtool.c: mlx5e_ethtool_set_channels).
  */
 static int resizes(struct simcard *card, u32 n)
 {
@@ -129,7 +129,7 @@ static int set_ringparam(struct net_device *dev, struct ethtool_ringparam *r,
 	}
 	if (netif_running(dev))
 		simcard_down(card);
-	/* As on Intel's cards, a multiple of 32. */
+	/* The sizes are multiples of 32, as on Intel's cards. */
 	card->rx_ring = ALIGN(r->rx_pending, 32);
 	card->tx_ring = ALIGN(r->tx_pending, 32);
 	return netif_running(dev) ? simcard_up(card) : 0;
@@ -241,7 +241,7 @@ static int set_priv_flags(struct net_device *dev, u32 flags)
 	return err;
 }
 
-/* For every possible queue, as in ice and i40e. */
+/* Every possible queue has these counters, as in ice and i40e. */
 static const char *const queue_stats[] = {
 	"tx_queue_%u_packets", "tx_queue_%u_bytes", "tx_queue_%u_stops",
 	"rx_queue_%u_packets", "rx_queue_%u_bytes", "rx_queue_%u_drops", "queue_%u_interrupts",
@@ -316,8 +316,8 @@ static u32 get_rx_ring_count(struct net_device *dev)
 }
 #endif
 
-/* The hashing operations are added when the module is loaded: a card without
- * contexts lacks their operations.
+/* simcard_ethtool_rss() adds the hashing operations when the module is loaded,
+ * because a card without contexts lacks the operations for contexts.
  */
 struct ethtool_ops simcard_ethtool_ops = {
 	.supported_coalesce_params = ETHTOOL_COALESCE_USECS | ETHTOOL_COALESCE_RX_MAX_FRAMES | ETHTOOL_COALESCE_USE_ADAPTIVE,

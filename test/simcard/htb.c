@@ -28,8 +28,8 @@ static unsigned int leaves(struct simcard *card)
 #define MBIT 125000ULL	/* bytes */
 
 /*
- * A class's share of its parent's limit when all classes send, like
- * mlx5e_htb_convert_rate().
+ * Returns a class's share of its parent's limit for the case that all classes
+ * send, like mlx5e_htb_convert_rate().
  */
 static u32 share_of(const struct simcard_htb *c)
 {
@@ -107,7 +107,7 @@ static void del_class(struct simcard *card, struct simcard_htb *c)
 	kfree(c);
 }
 
-/* Frames of one class must not be sent by another. */
+/* Drops the frames of a queue whose class is removed: another class must not send them. */
 static void empty_queue(struct simcard *card, u16 qid)
 {
 	struct netdev_queue *txq = netdev_get_tx_queue(card->dev, qid);
@@ -172,7 +172,7 @@ static int del_leaf(struct simcard *card, struct tc_htb_qopt_offload *o)
 	end = card->dev->real_num_rx_queues + leaves(card) - 1;
 	del_class(card, c);
 	empty_queue(card, qid);
-	if (qid != end) {	/* no gaps: the last queue moves here */
+	if (qid != end) {	/* no gaps between queues: the last queue moves here */
 		list_for_each_entry(last, &card->htb, list)
 			if (last->qid == end)
 				break;
@@ -274,8 +274,8 @@ int simcard_setup_htb(struct simcard *card, struct tc_htb_qopt_offload *o)
 }
 
 /*
- * With HTB, the priority selects the class. Frames without a class use the
- * channels' queues.
+ * Returns the transmit queue of a frame. With HTB, the frame's priority selects a
+ * class. Frames without a class use the queues of the channels.
  */
 u16 simcard_select_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Interrupts. They have numbers, names, counts and an effective affinity: the
- * handler runs on the processor in the affinity, by an inter-processor
- * interrupt.
+ * Interrupts of the card. Each has a number, a name, counts and an effective
+ * affinity: its handler runs on the processor that the affinity names, which gets
+ * an inter-processor interrupt for it.
  *
- * An interrupt masks itself, like MSI-X on real cards. NAPI unmasks it when it
- * has no more work. Moderation delays it.
+ * Like MSI-X on real cards, an interrupt masks itself. NAPI unmasks it when NAPI
+ * has no more work. Moderation delays the interrupt.
  */
 #include <linux/interrupt.h>
 #include <linux/irq.h>
@@ -57,7 +57,7 @@ static void simcard_irq_raise(struct simcard_queue *q)
 {
 	if (!test_bit(SIMCARD_Q_UP, &q->state) || test_and_set_bit(SIMCARD_Q_MASKED, &q->state))
 		return;
-	/* -EBUSY: the interrupt is on its way already. */
+	/* The result may be -EBUSY: then an interrupt is on its way already. */
 	smp_call_function_single_async(READ_ONCE(q->cpu), &q->csd);
 }
 
@@ -72,7 +72,7 @@ void simcard_irq_event(struct simcard_queue *q, u32 usecs, bool now)
 {
 	ktime_t at;
 
-	smp_mb();	/* add to the queue before reading the mask; pairs with simcard_poll() */
+	smp_mb();	/* First add to the queue, then read the mask; pairs with simcard_poll(). */
 	if (!test_bit(SIMCARD_Q_UP, &q->state) || test_bit(SIMCARD_Q_MASKED, &q->state))
 		return;
 	if (now || !usecs) {
@@ -84,7 +84,7 @@ void simcard_irq_event(struct simcard_queue *q, u32 usecs, bool now)
 		hrtimer_start(&q->moderation, at, HRTIMER_MODE_ABS);
 }
 
-/* Adaptive moderation: a busy queue is moderated, any other answers at once. */
+/* Adaptive moderation: interrupts of a busy queue are delayed, others come at once. */
 #define ADAPTIVE_USECS	50
 #define ADAPTIVE_FRAMES	16
 
@@ -107,7 +107,7 @@ void simcard_tx_event(struct simcard_queue *q)
 	struct simcard_queue *l = READ_ONCE(q->leader);
 	const struct simcard_coalesce *c = &q->coalesce;
 
-	/* A stopped queue waits for room. */
+	/* A stopped queue waits for room in the ring, so do not delay its interrupt. */
 	simcard_irq_event(l, c->adaptive_tx ? adaptive(l) : c->tx_usecs,
 			  netif_xmit_stopped(netdev_get_tx_queue(q->card->dev, q->index)));
 }
@@ -119,7 +119,7 @@ int simcard_irq_create(struct simcard *card)
 	card->queue = kvcalloc(card->p.queues, sizeof(*card->queue), GFP_KERNEL);
 	if (!card->queue)
 		return -ENOMEM;
-	/* No owner: an interrupt in use must not pin the module. */
+	/* The owner is NULL, so that an interrupt in use does not keep the module loaded. */
 	card->irq_base = __irq_alloc_descs(-1, 1, card->p.queues, NUMA_NO_NODE, NULL, NULL);
 	if (card->irq_base < 0) {
 		kvfree(card->queue);
@@ -149,13 +149,13 @@ static void simcard_irq_flush(void *unused)
 
 void simcard_irq_destroy(struct simcard *card)
 {
-	/* After this, interrupts that were sent to other processors have arrived. */
+	/* After this call, no interrupt is on its way to another processor. */
 	on_each_cpu(simcard_irq_flush, NULL, 1);
 	irq_free_descs(card->irq_base, card->p.queues);
 	kvfree(card->queue);
 }
 
-/* Real drivers choose their own names; those of ice, i40e and iavf have this form. */
+/* Requests the interrupt. Drivers choose their own names; ice, i40e and iavf use this form. */
 int simcard_irq_request(struct simcard_queue *q)
 {
 	struct simcard *card = q->card;

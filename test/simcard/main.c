@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Cards are created with the module and removed with it. */
+/* Module entry and exit: they create and remove the cards. */
 #include <linux/module.h>
 
 #include "simcard.h"
@@ -58,7 +58,7 @@ static void simcard_unplug(struct platform_device *pdev)
 	struct simcard *card = platform_get_drvdata(pdev);
 
 	simcard_devlink_destroy(card);
-	/* The wire first: no more frames arrive. */
+	/* Unregister the wire first, so that no more frames arrive. */
 	simcard_wire_unregister(card);
 	simcard_netdev_destroy(card);
 	simcard_wire_destroy(card);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The interface: up and down, NAPI, reception, counters. */
+/* The network interface: up and down, NAPI, reception, counters. */
 #include <linux/etherdevice.h>
 
 #include "simcard.h"
 
-/* Returns the frame as it arrives: the card has read the sender's memory,
- * computed an offloaded checksum, and written the receiver's memory.
+/* Returns a copy of the frame as the receiver gets it: the card reads the sender's
+ * memory, fills in an offloaded checksum, and writes to the receiver's memory.
  */
 struct sk_buff *simcard_dma(struct net_device *to, struct sk_buff *skb)
 {
@@ -28,7 +28,7 @@ struct sk_buff *simcard_dma(struct net_device *to, struct sk_buff *skb)
 	return copy;
 }
 
-/* A frame arrives from the wire; soft interrupts are off. */
+/* Receives a frame from the wire. The caller has soft interrupts off. */
 void simcard_receive(struct simcard *card, struct sk_buff *skb)
 {
 	struct net_device *dev = card->dev;
@@ -79,7 +79,7 @@ static int simcard_rx_poll(struct simcard_queue *q, struct napi_struct *napi, in
 	return done;
 }
 
-/* Iterates over the queues that a vector's NAPI polls: its own, and those it leads. */
+/* Returns the queue after q that leader's NAPI polls: leader itself, or a queue that it leads. */
 static struct simcard_queue *next_led(struct simcard_queue *leader, struct simcard_queue *q)
 {
 	struct simcard *card = leader->card;
@@ -116,7 +116,7 @@ static int simcard_poll(struct napi_struct *napi, int budget)
 	return done;
 }
 
-/* Stops rings and interrupts only: the carrier stays. */
+/* Stops rings and interrupts. The carrier stays on. */
 void simcard_down(struct simcard *card)
 {
 	struct net_device *dev = card->dev;
@@ -125,7 +125,7 @@ void simcard_down(struct simcard *card)
 	netif_tx_disable(dev);
 	for (i = 0; i < n; i++)
 		clear_bit(SIMCARD_Q_UP, &card->queue[i].state);
-	synchronize_net();	/* no more receptions or interrupts after this */
+	synchronize_net();	/* after this, no frame is received and no interrupt comes */
 	for (i = 0; i < n; i++) {
 		struct simcard_queue *q = &card->queue[i];
 
@@ -136,10 +136,10 @@ void simcard_down(struct simcard *card)
 		simcard_napi_del(&q->napi);
 		skb_queue_purge(&q->rx);
 	}
-	/* Again: a completion may have woken a queue, whose frames started the timer. */
+	/* Stop the timer again: a completion may have woken a queue, whose frames started it. */
 	netif_tx_disable(dev);
 	hrtimer_cancel(&card->tx_timer);
-	for (i = 0; i < card->p.queues; i++)	/* with HTB's queues, after the channels' queues */
+	for (i = 0; i < card->p.queues; i++)	/* also HTB's queues, which come after the channels' */
 		simcard_tx_purge(&card->queue[i]);
 	synchronize_net();	/* for simcard_napi_del() */
 }
@@ -165,7 +165,7 @@ int simcard_up(struct simcard *card)
 		q->state = 0;
 		set_bit(SIMCARD_Q_UP, &q->state);
 	}
-	netif_tx_wake_all_queues(dev);	/* the qdiscs may have frames */
+	netif_tx_wake_all_queues(dev);	/* the qdiscs may have frames to send */
 	return 0;
 
 free:
@@ -183,7 +183,7 @@ int simcard_restart(struct simcard *card)
 	return simcard_up(card);
 }
 
-/* Like real cards: down and up again, which loses the frames in the rings. */
+/* Like real cards, the card goes down and up again. This loses the frames in the rings. */
 int simcard_set_channels(struct simcard *card, unsigned int n)
 {
 	struct net_device *dev = card->dev;
@@ -226,7 +226,7 @@ static int simcard_stop(struct net_device *dev)
 	return 0;
 }
 
-/* The link is up while both ends are up. The caller holds rtnl and the card's lock. */
+/* Sets the carrier: on while both ends are up. The caller holds rtnl and the card's lock. */
 void simcard_link_update(struct simcard *card)
 {
 	bool up = netif_running(card->dev) && netif_running(card->wire);
@@ -301,7 +301,7 @@ static void simcard_qstats_tx(struct net_device *dev, int i, struct netdev_queue
 	s->stop = atomic64_read(&q->tx_stops);
 }
 
-/* Queues that are not in use keep their own counts, so the base is 0. */
+/* The base is 0, because a queue that is not in use keeps its own counts. */
 static void simcard_qstats_base(struct net_device *dev, struct netdev_queue_stats_rx *rx, struct netdev_queue_stats_tx *tx)
 {
 	struct simcard *card = simcard_of(dev);

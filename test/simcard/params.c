@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Module parameters. The properties of a card are read once, when it is made.
- * Quirks and faults can be written at any time.
+ * Module parameters. A card's properties are read once, when it is created.
+ * Quirks and faults can be changed at any time.
  */
 #include <linux/atomic.h>
 #include <linux/module.h>
@@ -100,7 +100,7 @@ static int fail_errno = EIO;
 module_param(fail_errno, int, 0644);
 MODULE_PARM_DESC(fail_errno, "error of the call that fails (default 5, EIO)");
 
-/* Counts down with each call that configures a card. At 1 the call fails. */
+/* Each call that configures a card decrements this. At 1, the call fails; 0: none fails. */
 static atomic_t fail_in = ATOMIC_INIT(0);
 static atomic_t calls = ATOMIC_INIT(0);
 
@@ -177,8 +177,8 @@ u64 simcard_burst_ns(void)
 }
 
 /*
- * Every call that configures a card calls this first, before any change.
- * Returns 0, or the error with which the call must fail.
+ * Every call that configures a card calls this function before it changes anything.
+ * Returns 0, or the error with which the configuring call must fail.
  */
 int simcard_call(struct simcard *card, const char *what)
 {

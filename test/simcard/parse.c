@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The card's parser of frames, and the matching of rules. */
+/* Parses the headers of frames, and compares them with rules. */
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/etherdevice.h>
@@ -13,7 +13,7 @@ static u8 type_of_service(struct sk_buff *skb, __be16 proto)
 	u8 first[2], *p;
 
 	p = skb_header_pointer(skb, offset, sizeof(first), first);
-	if (!p || skb->protocol != proto)	/* after a tag in the frame */
+	if (!p || skb->protocol != proto)	/* proto comes after a VLAN tag in the frame */
 		return 0;
 	if (proto == htons(ETH_P_IP))
 		return p[1];

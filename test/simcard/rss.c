@@ -5,8 +5,8 @@
 #include "simcard.h"
 
 /*
- * For each set bit of the input, the hash is XORed with the 32 bits of the key
- * at the bit's position.
+ * Computes the Toeplitz hash. For each bit of the input that is set, the hash is
+ * XORed with the 32 bits of the key from the same position on.
  */
 static u32 toeplitz(const u8 *key, const u8 *input, int n)
 {
@@ -23,7 +23,7 @@ static u32 toeplitz(const u8 *key, const u8 *input, int n)
 	return hash;
 }
 
-/* Returns a protocol's index in hash_fields, -1 for none. */
+/* Returns the index in hash_fields for a protocol; -1 if it has none. */
 static int hash_class(__be16 proto, u8 ip_proto)
 {
 	int v6 = proto == htons(ETH_P_IPV6) ? 2 : 0;
@@ -36,7 +36,7 @@ static int hash_class(__be16 proto, u8 ip_proto)
 #define TWO_TUPLE	(RXH_IP_SRC | RXH_IP_DST)
 #define FOUR_TUPLE	(TWO_TUPLE | RXH_L4_B_0_1 | RXH_L4_B_2_3)
 
-/* Returns 0 for frames that are not IP; they use the table's first entry. */
+/* Returns a frame's hash. For a frame that is not IP it is 0, the table's first entry. */
 u32 simcard_hash(struct simcard *card, const u8 *key, const struct simcard_flow *flow, bool *l4)
 {
 	u8 input[2 * sizeof(struct in6_addr) + 4];
@@ -118,7 +118,7 @@ static void fill_default(struct simcard *card, u32 *table)
 		table[i] = ethtool_rxfh_indir_default(i, card->dev->real_num_rx_queues);
 }
 
-/* The table follows the channels until a user sets it. */
+/* Fills the default table for the present channels, unless a user has set a table. */
 void simcard_rss_default(struct simcard *card)
 {
 	if (netif_is_rxfh_configured(card->dev))
@@ -138,7 +138,7 @@ void simcard_rss_init(struct simcard *card)
 		card->hash_fields[i] = FOUR_TUPLE;
 }
 
-/* Clears the card's contexts. Kernels that track contexts are told. */
+/* Removes all contexts of the card. Kernels that track contexts are notified. */
 void simcard_rss_forget(struct simcard *card)
 {
 	struct simcard_rss *lost[SIMCARD_MAX_CONTEXTS];
@@ -147,7 +147,7 @@ void simcard_rss_forget(struct simcard *card)
 	spin_lock_bh(&card->steer_lock);
 	memcpy(lost, card->context, sizeof(lost));
 	memset(card->context, 0, sizeof(card->context));
-	if (card->dev->reg_state == NETREG_REGISTERED)	/* otherwise it has no queues */
+	if (card->dev->reg_state == NETREG_REGISTERED)	/* a card that is not registered has no queues */
 		fill_default(card, card->rss.indir);
 	spin_unlock_bh(&card->steer_lock);
 	for (i = 1; i < SIMCARD_MAX_CONTEXTS; i++) {
@@ -161,7 +161,7 @@ void simcard_rss_forget(struct simcard *card)
 	}
 }
 
-/* Like ice: with classes, RSS cannot be changed. */
+/* Refuses changes of RSS if traffic classes own the queues, as ice does. */
 static int classes_own_queues(struct simcard *card)
 {
 	if (!card->num_tc || !card->p.rx_classes)
@@ -292,7 +292,7 @@ static int set_rxfh(struct net_device *dev, struct ethtool_rxfh_param *p, struct
 	return set_default(simcard_of(dev), p->indir, p->key, p->hfunc);
 }
 
-/* Copies the card's context to the core's copy. */
+/* Copies a context of the card to the copy that the kernel's core keeps. */
 static void mirror(struct simcard *card, struct ethtool_rxfh_context *ctx, u32 id)
 {
 	memcpy(ethtool_rxfh_context_indir(ctx), card->context[id]->indir, card->p.indir * sizeof(u32));
@@ -393,7 +393,7 @@ static int set_context(struct net_device *dev, const u32 *indir, const u8 *key, 
 
 #endif
 
-/* Operations for contexts are set only on a card that has contexts. */
+/* Sets the operations. Those for contexts are set only if the card has contexts. */
 void simcard_ethtool_rss(struct ethtool_ops *ops)
 {
 	ops->get_rxfh_key_size = get_key_size;

@@ -38,8 +38,8 @@ static void match_v6(struct simcard_match *match, const __be32 *src, const __be3
 	memcpy(match->mask.dst, dst_mask, sizeof(match->mask.dst));
 }
 
-/* Fills in the fields that a rule compares. A set mask bit means compare: the
- * ethtool command has already inverted the user's masks.
+/* Sets the fields that a rule compares. The bits that are set in the mask are
+ * compared: the ethtool command has already inverted the mask that the user gave.
  */
 static int rule_match(struct simcard *card, const struct ethtool_rx_flow_spec *s, struct simcard_match *match)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The card's transmit scheduler: it chooses the queue that sends next.
+ * The card's transmit scheduler: it chooses the queue that sends the next frame.
  *
- * A frame may be sent if no rate above it forbids it: those of the queue, its
- * traffic class and the class's parents, the device, and the link. Queues below
- * their own guaranteed rate are first, then queues whose parents are below
- * theirs. The rest is shared by weight.
+ * A frame has to wait for several rates: those of its queue, its traffic class and
+ * the class's parents, the device, and the link. Of the queues that may send,
+ * those below their own guaranteed rate come first, then those whose parents are
+ * below theirs. What is left is shared by weight.
  */
 #include <linux/math64.h>
 
@@ -29,13 +29,13 @@ static void bucket_charge(struct simcard_bucket *b, u64 now, unsigned int len)
 }
 
 /*
- * Turns: queues, and groups of queues, take turns by virtual time, which is the
- * sent amount divided by the weight. Each rank has its own virtual time,
- * because guarantees and the rest are shared separately. A queue that has its
- * guarantee thus competes for the rest like the others.
+ * Queues, and groups of queues, take turns by virtual time: the amount that each
+ * has sent, divided by its weight. There is one virtual time for each rank,
+ * because guarantees and the rest of the link are shared separately. So a queue
+ * that has used its guarantee competes for the rest like all others.
  *
- * After a pause, or after a rate has held it, a queue may catch up by this
- * amount. A smaller amount would be unfair to queues that are refilled late.
+ * A queue that paused, or had to wait for a rate, may catch up by this amount. With
+ * a smaller amount, queues that get new frames late would lose their share.
  */
 #define CATCH_UP ((u64)32768 << 10)
 
@@ -53,7 +53,7 @@ struct choice {
 	u32 prio;
 };
 
-/* Returns the virtual time by which a queue competes outside of its group. */
+/* Returns the virtual time with which a queue, or its group, competes with others. */
 static u64 outside_time(const struct choice *c)
 {
 	struct simcard_node *group = c->q->node[SIMCARD_GROUP];
@@ -73,7 +73,7 @@ static bool goes_before(const struct choice *a, const struct choice *b)
 	return outside_time(a) < outside_time(b);
 }
 
-/* Examines one queue. Returns the time when it may send; 0: now. */
+/* Finds a queue's rank and prio. Returns the time when the queue may send; 0: now. */
 static u64 consider(struct simcard_queue *q, u64 now, struct choice *c)
 {
 	struct simcard_node *n;
@@ -95,9 +95,9 @@ static u64 consider(struct simcard_queue *q, u64 now, struct choice *c)
 }
 
 /*
- * Takes a queue's turn: by its own weight, or by its class's share if the card
- * has shares. Shares are in percent. The scale lets a share of 25 percent catch
- * up by as much as a queue without a share.
+ * Counts a sent frame as a queue's turn: by the queue's weight, or by its class's
+ * share if the card has shares (percent). With a share of EVEN_SHARE percent, a
+ * queue may catch up by as much as a queue without a share.
  */
 #define EVEN_SHARE 25
 
@@ -122,7 +122,7 @@ static void charge(const struct choice *c, u64 now, unsigned int len)
 	for (l = 0; l < SIMCARD_LAYERS; l++) {
 		for (n = q->node[l]; n; n = n->parent) {
 			bucket_charge(&n->max, now, len);
-			/* Frames beyond the guarantee do not use it up. */
+			/* Frames that are sent beyond the guarantee do not count for it. */
 			if (n->min.next <= now)
 				bucket_charge(&n->min, now, len);
 		}
@@ -177,7 +177,7 @@ void simcard_transmit(struct simcard *card)
 				atomic64_inc(&card->tx_dropped);
 			}
 		}
-		/* NAPI reads this queue without tx_lock. */
+		/* This queue needs its own lock, because NAPI reads it without tx_lock. */
 		skb_queue_tail(&best.q->sent, skb);
 		__set_bit(best.q->index, sent);
 	}
@@ -191,7 +191,7 @@ void simcard_transmit(struct simcard *card)
 		simcard_tx_event(&card->queue[i]);
 }
 
-/* After a change of rates: waiting frames may go now. */
+/* Sends frames that may go now because rates have changed. */
 void simcard_kick(struct simcard *card)
 {
 	local_bh_disable();
@@ -269,7 +269,7 @@ int simcard_tx_complete(struct simcard_queue *q, int budget)
 	q->tx_bytes += bytes;
 	u64_stats_update_end(&q->sync);
 	netdev_tx_completed_queue(txq, packets, bytes);
-	smp_mb();	/* free the room before checking for a stopped queue; pairs with simcard_xmit() */
+	smp_mb();	/* First free the room, then check for a stopped queue; pairs with simcard_xmit(). */
 	if (netif_tx_queue_stopped(txq) && ring_used(q) < READ_ONCE(q->card->tx_ring) / 2 + 1)
 		netif_tx_wake_queue(txq);
 	return packets;

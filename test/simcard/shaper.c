@@ -6,13 +6,13 @@
 
 static void set_node(struct simcard_node *node, const struct net_shaper *s)
 {
-	/* bits per second */
+	/* The kernel's rates are in bits per second, the card's in bytes per second. */
 	node->max = (struct simcard_bucket){ .rate = s ? s->bw_max / 8 : 0 };
 	node->min = (struct simcard_bucket){ .rate = s ? s->bw_min / 8 : 0 };
 	node->weight = s && s->weight ? s->weight : 1;
 }
 
-/* A queue that joins another group starts at the group's virtual time. */
+/* Moves a queue to another group. It starts at the group's virtual time. */
 static void join(struct simcard_queue *q, struct simcard_node *group)
 {
 	if (q->node[SIMCARD_GROUP] == group)

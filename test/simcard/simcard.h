@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A simulated multi-queue Ethernet card.
+ * A simulated Ethernet card with several queues.
  *
- * Locks: configuration calls hold rtnl and, on kernels with per-device locks,
- * the device's lock. steer_lock protects the data of the receive path, tx_lock
- * those of the transmit scheduler. Neither is taken inside the other.
+ * Locks: configuration calls hold rtnl and, on kernels that have one, the device's
+ * own lock. steer_lock protects the data of the receive path, tx_lock the data of
+ * the transmit scheduler. No code takes one of these two while it holds the other.
  */
 #ifndef SIMCARD_H
 #define SIMCARD_H
@@ -26,7 +26,7 @@
 
 #define SIMCARD_MAX_QUEUES	256
 #define SIMCARD_MAX_INDIR	2048
-#define SIMCARD_MAX_CONTEXTS	64	/* with the default context */
+#define SIMCARD_MAX_CONTEXTS	64	/* number of contexts, with the default one */
 #define SIMCARD_MAX_TC		16
 #define SIMCARD_KEY_SIZE	52	/* as ice and i40e */
 #define SIMCARD_MIN_RING	64
@@ -37,7 +37,7 @@ struct simcard_params {
 	char driver[32];
 	unsigned int queues;
 	unsigned int channels;
-	unsigned int indir;		/* follows the channels if indir_follows */
+	unsigned int indir;		/* table size; follows the channels if indir_follows */
 	bool indir_follows;
 	unsigned int contexts;
 	unsigned int rules;
@@ -52,26 +52,26 @@ struct simcard_params {
 	bool shaper;
 };
 
-/* GCRA: a frame may be sent at or after next. */
+/* A rate limit (GCRA): a frame may be sent at time next or later. */
 struct simcard_bucket {
-	u64 rate;			/* bytes per second, 0 for none */
+	u64 rate;			/* bytes per second; 0: no limit */
 	u64 next;			/* ns of CLOCK_MONOTONIC */
 };
 
 #define SIMCARD_RANKS 3	/* see struct choice in sched.c */
 
-/* A holder of rates: a queue, a traffic class, an HTB class... */
+/* Something that has rates: a queue, a traffic class, an HTB class... */
 struct simcard_node {
 	struct simcard_node *parent;
 	struct simcard_bucket max;
 	struct simcard_bucket min;
 	u32 weight;
-	u32 prio;			/* for the rest; lower sends first */
-	u64 vtime[SIMCARD_RANKS];	/* of this node among its siblings */
-	u64 time[SIMCARD_RANKS];	/* of its members */
+	u32 prio;			/* order for sharing the rest; lower sends first */
+	u64 vtime[SIMCARD_RANKS];	/* virtual time of this node among its siblings */
+	u64 time[SIMCARD_RANKS];	/* virtual time of this node's members */
 };
 
-/* In each layer, a queue's frames obey one node and its parents. */
+/* A queue has up to one node in each layer. Its frames obey these nodes and their parents. */
 enum simcard_layer {
 	SIMCARD_MAXRATE,		/* tx_maxrate */
 	SIMCARD_SHAPER,			/* net-shaper, scope queue */
@@ -89,7 +89,7 @@ struct simcard_coalesce {
 	bool adaptive_tx;
 };
 
-/* A queue pair and its vector: one interrupt, one NAPI. */
+/* A queue pair with its vector, which has one interrupt and one NAPI. */
 struct simcard_queue {
 	struct simcard *card;
 	u16 index;
@@ -104,13 +104,13 @@ struct simcard_queue {
 	call_single_data_t csd;
 	struct hrtimer moderation;
 	struct simcard_coalesce coalesce;
-	u32 last_poll;			/* frames taken by the last poll */
+	u32 last_poll;			/* number of frames that the last poll took */
 	struct simcard_queue *leader;	/* the queue whose NAPI polls this queue */
 	char irq_name[IFNAMSIZ + 48];
 
 	struct sk_buff_head rx;		/* received frames, for NAPI */
 
-	/* under tx_lock (sched.c) */
+	/* protected by tx_lock (sched.c) */
 	struct sk_buff_head tx;		/* frames for the scheduler */
 	struct sk_buff_head sent;	/* sent frames, for NAPI to complete */
 	u64 vtime[SIMCARD_RANKS];
@@ -118,7 +118,7 @@ struct simcard_queue {
 	struct simcard_node maxrate;
 	struct simcard_node shaper;
 
-	struct u64_stats_sync sync;	/* written by NAPI */
+	struct u64_stats_sync sync;	/* for the counters, which NAPI writes */
 	u64 rx_packets, rx_bytes, tx_packets, tx_bytes;
 	atomic64_t rx_dropped, tx_stops, interrupts;
 };
@@ -126,23 +126,23 @@ struct simcard_queue {
 /* The header fields that the card's parser finds in a frame. */
 struct simcard_flow {
 	u8 dmac[ETH_ALEN], smac[ETH_ALEN];
-	__be16 proto;			/* after the VLAN tag */
+	__be16 proto;			/* protocol after the VLAN tag */
 	u16 vlan_tci;
 	bool vlan;
-	bool ports;			/* false for fragments */
+	bool ports;			/* whether there are ports; fragments have none */
 	u8 ip_proto;
 	u8 tos;
-	__be32 src[4], dst[4];		/* IPv4 in the first word */
+	__be32 src[4], dst[4];		/* an IPv4 address is in the first word */
 	__be16 sport, dport;
 } __aligned(8);
 
-/* A match of header fields: compares the bits of value that are set in mask. */
+/* Says which header fields must match: the bits of value that are set in mask. */
 struct simcard_match {
 	struct simcard_flow value;
 	struct simcard_flow mask;
 };
 
-/* Sets a field's value and mask. */
+/* Sets the value and the mask of one field. */
 #define TAKE(match, field, v, m) do {		\
 		(match)->value.field = (v);	\
 		(match)->mask.field = (m);	\
@@ -155,16 +155,16 @@ struct simcard_rss {
 
 /* An ntuple rule. */
 struct simcard_rule {
-	struct list_head list;		/* by location */
+	struct list_head list;		/* list of rules, in the order of locations */
 	struct ethtool_rx_flow_spec spec;
-	u32 context;			/* 0 unless FLOW_RSS */
+	u32 context;			/* context to which the rule leads; 0 without FLOW_RSS */
 	struct simcard_match match;
 	atomic64_t hits;
 };
 
 /* A flower filter. */
 struct simcard_filter {
-	struct list_head list;		/* by priority */
+	struct list_head list;		/* list of filters, in the order of priorities */
 	unsigned long cookie;
 	u32 prio;
 	enum { SIMCARD_TO_TC, SIMCARD_TO_QUEUE, SIMCARD_DROP } action;
@@ -176,9 +176,9 @@ struct simcard_filter {
 struct simcard_htb {
 	struct list_head list;
 	struct simcard_node node;
-	u64 rate;			/* the requested rate */
+	u64 rate;			/* the rate that the user requested */
 	u16 classid;
-	int qid;			/* -1 for inner classes */
+	int qid;			/* the class's queue; -1 for inner classes */
 };
 
 struct simcard_inline {
@@ -188,7 +188,7 @@ struct simcard_inline {
 
 #define SIMCARD_INLINE_SLOTS	1024
 
-/* Settings of a traffic class from devlink. */
+/* Settings of a traffic class that devlink's parameters change. */
 struct simcard_poller {
 	bool inline_fd;
 	u8 qps;
@@ -206,11 +206,11 @@ struct simcard {
 	u32 rx_ring, tx_ring;
 	u32 priv_flags;
 
-	/* under steer_lock */
+	/* protected by steer_lock */
 	spinlock_t steer_lock;
 	struct simcard_rss rss;
 	struct simcard_rss *context[SIMCARD_MAX_CONTEXTS];
-	u32 hash_fields[4];		/* RXH_*, for tcp4, udp4, tcp6, udp6 */
+	u32 hash_fields[4];		/* RXH_* flags for tcp4, udp4, tcp6, udp6 */
 	struct list_head rules;
 	u32 n_rules;
 	struct list_head filters;
@@ -220,7 +220,7 @@ struct simcard {
 	struct simcard_poller poller[SIMCARD_MAX_TC];
 	struct simcard_inline *inline_fd;
 
-	/* under tx_lock */
+	/* protected by tx_lock */
 	spinlock_t tx_lock;
 	struct simcard_bucket link;
 	struct hrtimer tx_timer;
@@ -230,7 +230,7 @@ struct simcard {
 	struct simcard_node htb_root;
 	bool htb_on;
 	u16 htb_major, htb_default;
-	struct xarray groups;		/* net-shaper nodes by id */
+	struct xarray groups;		/* nodes of net-shaper, by id */
 
 	atomic64_t tx_dropped, rx_filtered;
 };

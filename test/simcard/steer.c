@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Chooses a frame's receive queue. The order is that of the E810
- * (Documentation/networking/tc-queue-filters.rst): flower filters, ntuple
- * rules, the default RSS table.
+ * Chooses a frame's receive queue. Like the E810, it first looks at flower
+ * filters, then at ntuple rules, then at the default RSS table
+ * (Documentation/networking/tc-queue-filters.rst).
  */
 #include <linux/jhash.h>
 
 #include "simcard.h"
 
-/* Returns the same hash for a flow and its reverse. */
+/* Returns a hash that is the same for both directions of a connection. */
 static u32 both_ways(const struct simcard_flow *flow)
 {
 	u32 words[6];
@@ -21,8 +21,8 @@ static u32 both_ways(const struct simcard_flow *flow)
 	return jhash2(words, ARRAY_SIZE(words), 0);
 }
 
-/* In a traffic class with inline flow direction, a connection is received on
- * the queue on which it last sent.
+/* Remembers a frame's transmit queue. In a traffic class with inline flow
+ * direction, the card receives a connection on the queue on which it last sent.
  */
 void simcard_inline_learn(struct simcard *card, struct sk_buff *skb)
 {
@@ -62,7 +62,7 @@ static int in_class(struct simcard *card, u8 tc, const struct simcard_flow *flow
 	return offset + hash % count;
 }
 
-/* Returns the queue, or -1 to drop the frame. */
+/* Returns the frame's receive queue, or -1 if the card drops the frame. */
 int simcard_steer(struct simcard *card, struct sk_buff *skb)
 {
 	struct simcard_filter *f;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Offloads of tc: mqprio, flower on ingress, HTB (htb.c). */
+/* The offloads of tc: mqprio, flower filters on ingress, and HTB (htb.c). */
 #include <linux/etherdevice.h>
 #include <linux/log2.h>
 
@@ -7,7 +7,7 @@
 
 static LIST_HEAD(simcard_blocks);
 
-/* Like ice_validate_mqprio_qopt(), with its messages. */
+/* Checks the queues of mqprio's classes, with the messages of ice_validate_mqprio_qopt(). */
 static int check_counts(struct simcard *card, const struct tc_mqprio_qopt_offload *m)
 {
 	const struct tc_mqprio_qopt *q = &m->qopt;
@@ -87,7 +87,7 @@ static void set_classes(struct simcard *card, const struct tc_mqprio_qopt_offloa
 	spin_unlock_bh(&card->tx_lock);
 }
 
-/* The classes' queues have moved, so the leaders change too. */
+/* Sets the queues' leaders again, because the classes' queues have moved. */
 static int regroup_pollers(struct simcard *card)
 {
 	int i;
@@ -110,7 +110,7 @@ static int remove_mqprio(struct simcard *card)
 	simcard_filters_forget(card, true);
 	if (simcard_mqprio_takes_rules)
 		simcard_rules_forget(card);
-	/* A card that is being removed does not start its queues again. */
+	/* Do not start the queues of a card that is being removed. */
 	if (simcard_mqprio_resizes && card->dev->reg_state == NETREG_REGISTERED)
 		simcard_set_channels(card, min(card->p.queues, num_online_cpus()));
 	simcard_kick(card);
@@ -382,8 +382,8 @@ static int setup_flower(struct simcard *card, struct flow_cls_offload *cls)
 	}
 }
 
-/* Removes all filters from the card, or those that lead to classes. tc still
- * shows them as in_hw.
+/* Removes filters from the card: all, or only those that lead to classes. tc still
+ * shows the removed filters as in_hw.
  */
 void simcard_filters_forget(struct simcard *card, bool to_classes)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The other end of the wire: a plain interface without rings that stands for
- * the rest of the network. Its frames reach the card at once. On frames from
- * the card, the receive queue is the number of the card's transmit queue.
+ * The other end of the wire: a plain interface without rings, which stands for the
+ * rest of the network. Frames that it sends reach the card at once. A frame from
+ * the card has the number of the card's transmit queue as its receive queue.
  */
 #include <linux/etherdevice.h>
 
@@ -91,7 +91,7 @@ int simcard_wire_create(struct simcard *card, int id)
 	return 0;
 }
 
-/* Called when the card's end is registered. */
+/* Registers the wire's interface. The card's interface is registered already. */
 int simcard_wire_register(struct simcard *card)
 {
 	return register_netdev(card->wire);

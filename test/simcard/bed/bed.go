@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bed holds the common parts of tests on the simulated card. It plugs a card in, sends
-// packets through it from behind the wire, and reads its counters. It runs in guests, because
-// the card is a kernel module.
+// Package bed has the common parts of tests on the simulated card. It plugs in a card, sends
+// packets to it from the other end of the wire, and reads the card's counters. The card is a kernel
+// module, so the tests run in guests.
 package bed
 
 import (
@@ -26,14 +26,15 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// Names of the card, of the other end of its wire, and of that end's namespace.
+// Names of the card, of the interface at the other end of its wire, and of the network namespace at
+// that end.
 const (
 	Dev  = "sim0"
 	Wire = "wire0"
 	Peer = "wire"
 )
 
-// Addresses of the card and of the host behind the wire.
+// Addresses of the card and of the host at the other end of the wire.
 var (
 	CardAddr  = netip.MustParseAddr("10.9.0.1")
 	WireAddr  = netip.MustParseAddr("10.9.0.2")
@@ -41,7 +42,7 @@ var (
 	WireAddr6 = netip.MustParseAddr("fd09::2")
 )
 
-// Guest returns the module's file. It skips a test that does not run in a guest.
+// Guest returns the path of the card's module. It skips a test that does not run in a guest.
 func Guest(t *testing.T) (module string) {
 	t.Helper()
 	module = os.Getenv("NICLANE_SIMCARD")
@@ -51,7 +52,8 @@ func Guest(t *testing.T) (module string) {
 	return module
 }
 
-// Plug loads the module with parameters and brings both ends up. The test's end undoes this.
+// Plug loads the module with parameters and brings both ends of the wire up. At the end of the
+// test, the module is removed.
 func Plug(t *testing.T, params ...string) {
 	t.Helper()
 	module := Guest(t)
@@ -68,8 +70,8 @@ func Plug(t *testing.T, params ...string) {
 	})
 	Run(t, "ip", "netns", "add", Peer)
 	Run(t, "ip", "link", "set", Wire, "netns", Peer)
-	// Only the tests' packets pass: neighbours are permanent, and a filter drops IPv6 multicast
-	// (group reports, router discovery).
+	// Only packets of the tests may pass. Neighbour entries are permanent, and a filter drops IPv6
+	// multicast (group reports, router discovery).
 	Sh(t, "ip netns exec wire tc qdisc add dev wire0 clsact")
 	Sh(t, "ip netns exec wire tc filter add dev wire0 egress protocol all flower dst_mac "+
 		"33:33:00:00:00:00/ff:ff:00:00:00:00 action drop")
@@ -96,10 +98,10 @@ func Plug(t *testing.T, params ...string) {
 	Until(t, "the carrier", func() bool { return Read(t, "/sys/class/net/"+Dev+"/carrier") == "1" })
 }
 
-// Unplug removes the card and the namespace behind its wire.
+// Unplug removes the card and the namespace at the other end of its wire.
 func Unplug(t *testing.T) {
 	t.Helper()
-	// The end of the namespace returns the wire to this one.
+	// When a namespace is deleted, the kernel moves the wire's interface back to this one.
 	Run(t, "ip", "netns", "del", Peer)
 	if err := unix.DeleteModule("simcard", 0); err != nil {
 		t.Errorf("unloading: %v", err)
@@ -116,14 +118,14 @@ func Run(t *testing.T, argv ...string) string {
 	return string(out)
 }
 
-// Sh is Run for a command line without quotes.
+// Sh runs a command line, which must not contain quotes, and returns its output.
 func Sh(t *testing.T, line string) string {
 	t.Helper()
 	return Run(t, strings.Fields(line)...)
 }
 
-// Refused runs a command that must fail, and returns its output. ethtool -N of Debian 12 exits
-// with 0 when it fails.
+// Refused runs a command that must fail, and returns its output. A message of failure is enough,
+// because ethtool -N of Debian 12 exits with 0 when it fails.
 func Refused(t *testing.T, line string) string {
 	t.Helper()
 	argv := strings.Fields(line)
@@ -144,7 +146,7 @@ func Says(t *testing.T, text string, words ...string) {
 	}
 }
 
-// NotOn skips the test on kernels whose release begins with one of releases.
+// NotOn skips the test if the kernel's release begins with one of releases.
 func NotOn(t *testing.T, releases ...string) {
 	t.Helper()
 	for _, r := range releases {
@@ -154,7 +156,7 @@ func NotOn(t *testing.T, releases ...string) {
 	}
 }
 
-// Read returns the content of a file, or the error.
+// Read returns the content of a file; if it cannot be read, the text of the error.
 func Read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -176,7 +178,7 @@ func Param(t *testing.T, name, value string) {
 	Write(t, "/sys/module/simcard/parameters/"+name, value)
 }
 
-// Until waits for a condition.
+// Until waits until done returns true.
 func Until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(60 * time.Second); !done(); {
@@ -187,13 +189,14 @@ func Until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// Behind runs f on a thread in the namespace behind the wire. Sockets that f makes stay there.
+// Behind runs f on a thread that is in the network namespace at the other end of the wire. Sockets
+// that f opens stay in that namespace.
 func Behind(t *testing.T, f func()) {
 	t.Helper()
 	Within(t, Peer, f)
 }
 
-// Within is Behind for any network namespace.
+// Within runs f on a thread that is in a network namespace.
 func Within(t *testing.T, namespace string, f func()) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -213,8 +216,8 @@ func Within(t *testing.T, namespace string, f func()) {
 	f()
 }
 
-// Stats returns the counters of ethtool -S. Tests call it often, and starting a program in an
-// emulated guest is slow.
+// Stats returns the counters that ethtool -S shows. It asks the kernel directly: tests call it
+// often, and starting a program in an emulated guest is slow.
 func Stats(t *testing.T) map[string]uint64 {
 	t.Helper()
 	const (
@@ -263,7 +266,7 @@ func Stats(t *testing.T) map[string]uint64 {
 	return s
 }
 
-// PerQueue returns the increase of a counter since before, for n queues.
+// PerQueue returns by how much a counter of each of n queues has grown since before.
 func PerQueue(t *testing.T, before map[string]uint64, format string, n int) []uint64 {
 	t.Helper()
 	after := Stats(t)
@@ -286,7 +289,7 @@ func Sum(counts []uint64) (total uint64) {
 	return total
 }
 
-// A Flow is a UDP flow between the host behind the wire and the card.
+// A Flow is a UDP flow between the card and the host at the other end of the wire.
 type Flow struct {
 	Src, Dst netip.AddrPort
 }
@@ -296,15 +299,15 @@ func In(sport, dport uint16) Flow {
 	return Flow{netip.AddrPortFrom(WireAddr, sport), netip.AddrPortFrom(CardAddr, dport)}
 }
 
-// In6 is In for IPv6.
+// In6 returns a flow toward the card over IPv6.
 func In6(sport, dport uint16) Flow {
 	return Flow{netip.AddrPortFrom(WireAddr6, sport), netip.AddrPortFrom(CardAddr6, dport)}
 }
 
-// Back returns the flow of the answers.
+// Back returns the flow in the other direction.
 func (f Flow) Back() Flow { return Flow{f.Dst, f.Src} }
 
-// Dial connects a socket for f. Call it on the side of the wire where f starts.
+// Dial connects a socket for f. Call it in the network namespace of f.Src.
 func (f Flow) Dial(t *testing.T) *net.UDPConn {
 	t.Helper()
 	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src), net.UDPAddrFromAddrPort(f.Dst))
@@ -312,10 +315,11 @@ func (f Flow) Dial(t *testing.T) *net.UDPConn {
 	return c
 }
 
-// ToAll returns flows to a port of the card, enough that each of its queues gets some.
+// ToAll returns flows to a port of the card. There are so many that each of the card's queues gets
+// some.
 //
-// The hash is linear in the bits of the ports, and each boot has a random key. With 64 flows
-// whose ports share most bits, one of 260 keys leaves a queue without flows.
+// The card's hash is linear in the bits of the ports, and its key is random at each boot. With 64
+// flows whose ports have most bits in common, one key in 260 leaves a queue without flows.
 func ToAll(port uint16) (flows []Flow) {
 	for i := range uint16(256) {
 		flows = append(flows, In(1024+i*251, port))
@@ -323,8 +327,8 @@ func ToAll(port uint16) (flows []Flow) {
 	return flows
 }
 
-// PolledInPairs sends flows to all queues of a port. It fails unless each even queue's NAPI
-// also polls the next queue.
+// PolledInPairs sends flows to all queues from first to last. It fails unless the NAPI of each even
+// queue also polls the next queue.
 func PolledInPairs(t *testing.T, port uint16, first, last int) {
 	t.Helper()
 	before := Stats(t)
@@ -338,8 +342,8 @@ func PolledInPairs(t *testing.T, port uint16, first, last int) {
 	}
 }
 
-// Send sends n datagrams of each flow toward the card, and waits until the card has received
-// all.
+// Send sends n datagrams of each flow toward the card. It waits until the card has received all of
+// them.
 func Send(t *testing.T, n int, flows ...Flow) {
 	t.Helper()
 	sent := len(flows) * n
@@ -364,11 +368,11 @@ func Send(t *testing.T, n int, flows ...Flow) {
 	Until(t, fmt.Sprintf("%d datagrams", sent), func() bool { return arrived() >= uint64(sent) })
 }
 
-// IsRefused reports whether err is the ICMP answer to an earlier datagram for a closed port.
-// The present write is not sent then.
+// IsRefused reports whether a write failed because an earlier datagram went to a closed port
+// (ICMP). Then this write has not sent anything.
 func IsRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }
 
-// QueueCount returns the number of queues in ethtool -S.
+// QueueCount returns the number of queues that ethtool -S shows.
 func QueueCount(t *testing.T) int {
 	t.Helper()
 	s := Stats(t)
@@ -379,8 +383,8 @@ func QueueCount(t *testing.T) int {
 	}
 }
 
-// Flood sends UDP from the card to ports behind the wire, each on its own connection, until
-// stop returns true.
+// Flood sends UDP from the card to ports at the other end of the wire, until stop returns true.
+// Each port gets a connection of its own.
 func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() bool) {
 	t.Helper()
 	quit := make(chan struct{})
@@ -419,7 +423,7 @@ func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() b
 	}
 }
 
-// Sink listens on ports behind the wire, to avoid ICMP answers for closed ports.
+// Sink listens on ports at the other end of the wire. So no ICMP answers come from closed ports.
 func Sink(t *testing.T, ports ...uint16) {
 	t.Helper()
 	for _, p := range ports {
@@ -427,7 +431,7 @@ func Sink(t *testing.T, ports ...uint16) {
 	}
 }
 
-// Listen listens at an address behind the wire until the test ends.
+// Listen listens at an address at the other end of the wire, until the test ends.
 func Listen(t *testing.T, at netip.AddrPort) (c *net.UDPConn) {
 	t.Helper()
 	Behind(t, func() {

@@ -11,13 +11,14 @@ import (
 	"testing"
 )
 
-// assigned matches numbers that the kernel assigns, and its own choice of the queues' qdiscs.
-// Queues beyond the first channels get pfifo_fast when mq is made, with any default qdisc
-// (net/sched/sch_mq.c: mq_init). A waiting flow is a class of fq_codel or cake.
+// assigned matches parts of a dump that the kernel chooses itself: numbers, and the qdiscs of
+// queues. When mq is made, queues beyond the first channels get pfifo_fast, whatever the default
+// qdisc is (net/sched/sch_mq.c: mq_init). It also matches classes of fq_codel and cake, which are
+// flows that wait.
 var assigned = regexp.MustCompile(`qdisc [a-z_]+ 8[0-9a-f]{3}:|qdisc [a-z_]+ 0: parent :.*|` +
 	`class (?:fq_codel|cake) .*\n`)
 
-// Dump returns all that a plan can write on the card, as other programs print it.
+// Dump returns everything that a plan can write on the card, as other programs print it.
 func Dump(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -51,7 +52,7 @@ func Dump(t *testing.T) string {
 			fmt.Fprintf(&b, "%s: %s\n", f, Read(t, f))
 		}
 	}
-	// An interrupt may keep its number after its last use.
+	// Compare interrupts by name: an interrupt may keep its number after its last use.
 	for line := range strings.Lines(Read(t, "/proc/interrupts")) {
 		number, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if strings.Contains(rest, "sim0") {

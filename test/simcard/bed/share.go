@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Share floods the ports until the queues have sent total bytes, and returns the bytes of each
-// queue. It ignores the first part, which contains bursts.
+// Share floods the ports until the queues have sent total bytes. It returns how many bytes each
+// queue sent. The first part, which has bursts, does not count.
 func Share(t *testing.T, ports []uint16, queues int, total uint64, setup func(*net.UDPConn)) []uint64 {
 	t.Helper()
 	start := Stats(t)
@@ -26,7 +26,7 @@ func Share(t *testing.T, ports []uint16, queues int, total uint64, setup func(*n
 	return PerQueue(t, before, "tx_queue_%d_bytes", queues)
 }
 
-// Ratios fails unless the queues' shares of the sent bytes match the rates in want.
+// Ratios fails unless the queues sent bytes in the ratios of the rates in want.
 func Ratios(t *testing.T, what string, got []uint64, want ...float64) {
 	t.Helper()
 	all, rates := float64(Sum(got[:len(want)])), 0.0
@@ -34,7 +34,7 @@ func Ratios(t *testing.T, what string, got []uint64, want ...float64) {
 		rates += w
 	}
 	for i, w := range want {
-		if part := float64(got[i]) / all; !(math.Abs(part-w/rates) <= 0.06) { // NaN if no queue has sent
+		if part := float64(got[i]) / all; !(math.Abs(part-w/rates) <= 0.06) { // also catches NaN: no queue has sent
 			t.Errorf("%s: queue %d sent %.2f of %v, want %.2f", what, i, part, got, w/rates)
 		}
 	}

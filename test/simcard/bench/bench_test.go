@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench compares niclane with the usual scripts, on the simulated card in a guest: make
-// matrix-bench runs it. Guests are emulated, so only ratios within one run are meaningful.
+// Package bench compares niclane with the usual scripts, on the simulated card in a guest. make
+// matrix-bench runs it. Guests are emulated, so only ratios within one run mean something.
 package bench
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// lanes is the number of classes besides the default, and ports the number of ports in each.
-// The script has fewer ports: with 64 it takes minutes in an emulated guest.
+// lanes is the number of classes without the default class, and ports the number of ports of each.
+// The script gets fewer ports, because with 64 it takes minutes in an emulated guest.
 const (
 	lanes       = 15
 	ports       = 64
@@ -29,7 +29,7 @@ const (
 type way struct {
 	name   string
 	params []string
-	made   func(t *testing.T) int // number of rules or filters on the card
+	made   func(t *testing.T) int // number of rules or filters that the card has
 }
 
 var ways = []way{
@@ -43,7 +43,7 @@ var ways = []way{
 		}},
 }
 
-// A bench is a card with a lanes file.
+// A bench is a card and a lanes file for it.
 type bench struct {
 	t   *testing.T
 	way way
@@ -80,9 +80,9 @@ func (b *bench) check(who string, want int) {
 	}
 }
 
-// TestApplyBesideScript makes the same lanes on the same card with niclane apply and with a
-// script in turn. The script has the plan's command lines for tc, ethtool and echo. It has no
-// equivalent of niclane's classifier.
+// TestApplyBesideScript makes the same lanes on the same card in two ways, in turn: with niclane
+// apply and with a script. The script has the plan's command lines for tc, ethtool and echo. It has
+// nothing in place of niclane's classifier.
 func TestApplyBesideScript(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
@@ -101,12 +101,12 @@ func TestApplyBesideScript(t *testing.T) {
 	}
 }
 
-// TestRollbackBesideApply compares the removal of many rules with their creation.
+// TestRollbackBesideApply compares the time to remove many rules with the time to make them.
 func TestRollbackBesideApply(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			b := newBench(t, w, ports)
-			looking := b.niclane("probe", "sim0") // the reads and probes of every plan
+			looking := b.niclane("probe", "sim0") // the time of the reads and probes that every plan needs
 			apply := b.niclane("apply", "lanes.yaml")
 			b.check("apply", lanes*ports)
 			undo := b.niclane("rollback")
@@ -123,7 +123,7 @@ func command() []string {
 	return []string{os.Getenv("NICLANE_BINARY"), "--state-dir", "state", "--run-dir", "run"}
 }
 
-// file returns the lanes file.
+// file returns the text of the lanes file.
 func file(ports int) string {
 	var b strings.Builder
 	b.WriteString("version: 1\nglobals:\n  dev: sim0\n  queues: 1\n  poller: interrupt\nlanes:\n")
@@ -138,13 +138,13 @@ func file(ports int) string {
 	return b.String()
 }
 
-// script returns the plan's lines that a shell can run, and their number.
+// script returns those lines of the plan that a shell can run, and how many they are.
 func script(t *testing.T, dir string) (text string, n int) {
 	t.Helper()
 	argv := append(command(), "--json", "plan", "lanes.yaml")
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = dir
-	out, _ := cmd.Output() // exit code 3: changes are pending
+	out, _ := cmd.Output() // exit code 3 is no error: changes are pending
 	var plan struct {
 		Steps []struct{ Commands []string }
 	}

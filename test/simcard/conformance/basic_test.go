@@ -18,8 +18,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestTransfer moves data over TCP both ways and compares it. Small rings ensure that they
-// fill.
+// TestTransfer sends data over TCP in both directions and compares what arrives. The rings are
+// small, so that they become full.
 func TestTransfer(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	bed.Sh(t, "ethtool -G sim0 rx 64 tx 64")
@@ -58,13 +58,13 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestChannels changes the number of channels under traffic.
+// TestChannels changes the number of channels while packets arrive.
 func TestChannels(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8")
 	for _, n := range []int{1, 8, 3, 6} {
 		bed.Sh(t, fmt.Sprintf("ethtool -L sim0 combined %d", n))
 		before := bed.Stats(t)
-		// To several ports, otherwise as in bed.ToAll.
+		// As in bed.ToAll, but to several ports.
 		var flows []bed.Flow
 		for i := range 256 {
 			flows = append(flows, bed.In(uint16(1024+i*251), uint16(9+i%5)))
@@ -84,7 +84,7 @@ func TestChannels(t *testing.T) {
 	bed.Refused(t, "ethtool -L sim0 combined 2")
 }
 
-// TestShrinkBelowTable: channels that a table or a rule uses cannot be removed.
+// TestShrinkBelowTable checks that channels cannot be removed while a table or a rule uses them.
 func TestShrinkBelowTable(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8")
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 11 action 7 loc 3")
@@ -112,7 +112,8 @@ func TestRings(t *testing.T) {
 	bed.Refused(t, "ethtool -G sim0 rx 8192")
 }
 
-// TestDropsWhenFull: the receive ring has the configured size.
+// TestDropsWhenFull checks that the receive ring has the size that was set, and drops the frames
+// beyond it.
 func TestDropsWhenFull(t *testing.T) {
 	bed.Plug(t, "queues=1", "channels=1")
 	bed.Sh(t, "ethtool -G sim0 rx 64")
@@ -129,7 +130,7 @@ func TestDropsWhenFull(t *testing.T) {
 	})
 }
 
-// TestModeration: a longer delay means fewer interrupts for the same frames.
+// TestModeration checks that a longer delay causes fewer interrupts for the same number of frames.
 func TestModeration(t *testing.T) {
 	bed.Plug(t, "queues=2", "channels=2")
 	bed.Sh(t, "ethtool -X sim0 equal 1")
@@ -155,7 +156,8 @@ func TestModeration(t *testing.T) {
 	bed.Refused(t, "ethtool -C sim0 rx-usecs 9000")
 }
 
-// TestAffinity: the processor of an interrupt handles the received packets.
+// TestAffinity checks that received packets are handled on the processor of their queue's
+// interrupt.
 func TestAffinity(t *testing.T) {
 	bed.Plug(t, "queues=2", "channels=1")
 	irq := ""
@@ -167,7 +169,7 @@ func TestAffinity(t *testing.T) {
 	if irq == "" {
 		t.Fatal("/proc/interrupts has no simcard-sim0-TxRx-0")
 	}
-	// The kernel records the processor only for connected sockets.
+	// The socket must be connected: the kernel records the processor only for connected sockets.
 	f := bed.In(1000, 77)
 	c := f.Back().Dial(t)
 	defer c.Close()
@@ -190,7 +192,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestUnplug removes the module under traffic, twice.
+// TestUnplug removes the module while the card sends, twice.
 func TestUnplug(t *testing.T) {
 	for i := range 2 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestPollers tests devlink's parameters of classes: one NAPI polls several queues, and a
-// connection is received on the queue on which it last sent.
+// TestPollers tests devlink's parameters of traffic classes. With one of them, one NAPI polls
+// several queues. With another, a connection is received on the queue on which it last sent.
 func TestPollers(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8")
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
@@ -26,7 +26,7 @@ func TestPollers(t *testing.T) {
 	bed.Says(t, bed.Sh(t, "devlink dev param show platform/simcard.0 name tc1_poller_timeout"), "500")
 	bed.PolledInPairs(t, 100, 4, 7)
 
-	// The connection sends on queue 6, so it must receive there, regardless of the hash.
+	// The connection sends on queue 6, so it must receive on queue 6, whatever its hash is.
 	bed.Sh(t, "tc filter add dev sim0 egress protocol ip flower ip_proto udp src_port 100 action skbedit "+
 		"queue_mapping 6")
 	bed.Sh(t, set+"name tc1_inline_fd value true")
@@ -45,7 +45,8 @@ func TestPollers(t *testing.T) {
 	bed.Sh(t, fmt.Sprintf("tc qdisc del dev %s root", bed.Dev))
 }
 
-// TestPrivateFlags: the flags are stored, under the names of Intel's driver.
+// TestPrivateFlags checks that the private flags can be set and read. They have the names of
+// Intel's driver.
 func TestPrivateFlags(t *testing.T) {
 	bed.Plug(t)
 	bed.Sh(t, "ethtool --set-priv-flags sim0 channel-inline-flow-director on fw-lldp-agent on")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance tests the simulated card: on the wire and in its counters, it must obey
-// the settings of ip, tc, ethtool and netlink. The tests load a kernel module, so they run only
-// in guests (test/simcard/run). Without NICLANE_SIMCARD, which names the module, they are
-// skipped.
+// Package conformance tests the simulated card. What it does on the wire, and what it counts, must
+// follow the settings made with ip, tc, ethtool and netlink. The tests load a kernel module, so
+// they run only in guests (test/simcard/run). They are skipped unless NICLANE_SIMCARD has the path
+// of the module.
 package conformance

@@ -19,7 +19,7 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// A family is a generic netlink family without a tool: Debian 12's tools have neither
+// A family is a generic netlink family for which Debian 12 has no tool: its tools know neither
 // net-shaper nor RSS by netlink.
 type family struct {
 	t    *testing.T
@@ -27,7 +27,7 @@ type family struct {
 	genetlink.Family
 }
 
-// dial skips the test if the kernel lacks the family.
+// dial connects to a family. It skips the test if the kernel lacks the family.
 func dial(t *testing.T, name string) *family {
 	t.Helper()
 	conn, err := genetlink.Dial(&netlink.Config{Strict: true})
@@ -94,7 +94,7 @@ const (
 	scopeNetdev, scopeQueue, scopeNode = 1, 2, 3
 )
 
-// handle encodes a shaper's handle. A negative id is omitted.
+// handle encodes the handle of a shaper. It leaves out a negative id.
 func handle(attr uint16, scope uint32, id int) encode {
 	return func(ae *netlink.AttributeEncoder) {
 		ae.Nested(attr, func(ae *netlink.AttributeEncoder) error {
@@ -110,7 +110,7 @@ func handle(attr uint16, scope uint32, id int) encode {
 // tenth is a tenth of the test's link rate, in bit/s.
 const tenth = 300_000
 
-// TestNetShaper tests rates of queues, of a group and of the device.
+// TestNetShaper tests rates of queues, of a group of queues, and of the device.
 func TestNetShaper(t *testing.T) {
 	bed.Plug(t, "queues=3", "channels=3", "speed=3", patience)
 	f := dial(t, "net-shaper")
@@ -151,7 +151,7 @@ func TestNetShaper(t *testing.T) {
 		t.Error("more than the link is guaranteed")
 	}
 
-	// Queues 0 and 1 have two tenths together, with weights 1 and 3.
+	// Queues 0 and 1 together have two tenths. Their weights are 1 and 3.
 	answers := f.do(shaperGroup, 0, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(shaperIfindex, index)
 		for q, weight := range []uint32{1, 3} {
@@ -232,7 +232,7 @@ func TestRSSByNetlink(t *testing.T) {
 	f.do(rssDelete, netlink.Acknowledge, context)
 }
 
-// TestQueueToNAPI tests the map of queues, NAPIs and interrupts.
+// TestQueueToNAPI tests which NAPI and interrupt netdev-genl shows for each queue.
 func TestQueueToNAPI(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=3")
 	bed.NotOn(t, "6.1.")
@@ -265,7 +265,7 @@ func TestQueueToNAPI(t *testing.T) {
 	}
 }
 
-// TestQueueStats: netdev-genl and ethtool show the same counts.
+// TestQueueStats checks that netdev-genl and ethtool show the same counts.
 func TestQueueStats(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	bed.NotOn(t, "6.1.")
@@ -279,7 +279,7 @@ func TestQueueStats(t *testing.T) {
 	found := false
 	for _, m := range f.do(qstatsGet, netlink.Dump, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(qIfindex, ifindex(t))
-		ae.Uint32(qScope, 1) // by queue
+		ae.Uint32(qScope, 1) // scope: one entry for each queue
 	}) {
 		a := f.attributes(m)
 		if a[qRxP] == nil || binary.NativeEndian.Uint32(a[qType]) != 0 || binary.NativeEndian.Uint32(a[qID]) != 1 {

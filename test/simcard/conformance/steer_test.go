@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// toeplitz computes the hash as in Microsoft's RSS specification: for each set bit of the
-// input, from the left, it XORs the key shifted by the bit's position.
+// toeplitz computes the hash as in Microsoft's RSS specification. For each bit of the input that is
+// set, from the left, it XORs the hash with the 32 bits of the key from the bit's position on.
 func toeplitz(key, input []byte) uint32 {
 	bit := func(b []byte, i int) bool { return b[i/8]&(0x80>>(i%8)) != 0 }
 	var hash uint32
@@ -42,7 +42,7 @@ func tuple(f bed.Flow) []byte {
 	return binary.BigEndian.AppendUint16(b, f.Dst.Port())
 }
 
-// msKey and the two hashes are from the specification's table of examples.
+// msKey and the two hashes in TestToeplitz are from the examples in the specification.
 const msKey = "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa"
 
 func TestToeplitz(t *testing.T) {
@@ -70,7 +70,7 @@ func colons(key []byte) string {
 	return strings.Join(parts, ":")
 }
 
-// counts sends one datagram of a bed.Flow and returns the count of each queue.
+// counts sends one datagram of a flow and returns how many packets each queue received.
 func counts(t *testing.T, queues int, f bed.Flow) []uint64 {
 	t.Helper()
 	before := bed.Stats(t)
@@ -78,7 +78,7 @@ func counts(t *testing.T, queues int, f bed.Flow) []uint64 {
 	return bed.PerQueue(t, before, "rx_queue_%d_packets", queues)
 }
 
-// only fails unless the bed.Flow goes to one of the queues.
+// only fails unless the datagrams of the flow arrive on one of the queues in want.
 func only(t *testing.T, queues int, f bed.Flow, want ...int) {
 	t.Helper()
 	for i, c := range counts(t, queues, f) {
@@ -96,7 +96,8 @@ func nowhere(t *testing.T, queues int, f bed.Flow) {
 	}
 }
 
-// TestHash computes for each bed.Flow the queue from the key and the table.
+// TestHash computes each flow's queue from the key and the table. The flow must arrive on this
+// queue.
 func TestHash(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "indir=64")
 	key := make([]byte, 52)
@@ -113,7 +114,7 @@ func TestHash(t *testing.T) {
 			only(t, 8, f, table[toeplitz(key, tuple(f))%64])
 		}
 	}
-	// Without ports, all flows between two addresses have the same hash.
+	// The hash now uses only the addresses. So all flows between two addresses have the same hash.
 	bed.Sh(t, "ethtool -N sim0 rx-flow-hash udp4 sd")
 	for i := range uint16(8) {
 		f := bed.In(3000+i, 9)
@@ -121,7 +122,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// indirection reads the table in the output of ethtool -x.
+// indirection returns the table in the output of ethtool -x.
 func indirection(t *testing.T, text string) (table []int) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -144,7 +145,8 @@ func indirection(t *testing.T, text string) (table []int) {
 	return table
 }
 
-// TestTableFollowsChannels: the table follows the channels until a user sets it.
+// TestTableFollowsChannels checks that the default table uses all channels until a user sets a
+// table.
 func TestTableFollowsChannels(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=2")
 	if got := slices.Max(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 1 {
@@ -161,7 +163,8 @@ func TestTableFollowsChannels(t *testing.T) {
 	}
 }
 
-// TestRules tests each kind of match, to a queue and to drop; the lower location wins.
+// TestRules tests each kind of match, with a queue and with drop as the action. If two rules match,
+// the one with the lower location must win.
 func TestRules(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "rules=32")
 	bed.Sh(t, "ethtool -X sim0 equal 2")
@@ -189,7 +192,7 @@ func TestRules(t *testing.T) {
 	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 5 rules")
 	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 8 loc 1")
 	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 32")
-	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1 loc 2") // the match exists already
+	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1 loc 2") // another rule has this match already
 	bed.Refused(t, "ethtool -N sim0 delete 1")
 	for i := range 27 {
 		bed.Sh(t, fmt.Sprintf("ethtool -N sim0 flow-type udp4 dst-port %d action 1", 1000+i))
@@ -199,7 +202,7 @@ func TestRules(t *testing.T) {
 	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 0 rules")
 }
 
-// TestRuleQuirks tests the optional properties of cards.
+// TestRuleQuirks tests properties of rules that only some cards have.
 func TestRuleQuirks(t *testing.T) {
 	t.Run("the card picks locations", func(t *testing.T) {
 		bed.Plug(t, "queues=4", "channels=4", "any_location=1", "rules=2")
@@ -222,7 +225,8 @@ func TestRuleQuirks(t *testing.T) {
 	})
 }
 
-// TestContexts: a rule leads to a context, which spreads by its own table.
+// TestContexts tests a rule that leads to a context. The context must spread flows by its own
+// table.
 func TestContexts(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "contexts=3")
 	bed.Sh(t, "ethtool -X sim0 equal 2")
@@ -250,15 +254,15 @@ func TestContexts(t *testing.T) {
 	if got := indirection(t, bed.Sh(t, "ethtool -x sim0 context 1")); slices.Max(got) != 2 {
 		t.Errorf("context 1: %v", got)
 	}
-	bed.Refused(t, "ethtool -X sim0 context 2 delete") // a rule uses it
+	bed.Refused(t, "ethtool -X sim0 context 2 delete") // refused, because a rule uses it
 	bed.Sh(t, "ethtool -N sim0 delete 1")
 	bed.Sh(t, "ethtool -X sim0 context 2 delete")
 	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 103 context 2")
 	bed.Refused(t, "ethtool -L sim0 combined 2")
 }
 
-// TestHwTC runs the papers' commands: mqprio's classes own queues, flower leads to classes, and
-// the default table uses only class 0.
+// TestHwTC runs the commands of the papers. The classes of mqprio own queues, flower filters lead
+// to classes, and the default table uses only the queues of class 0.
 func TestHwTC(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8")
 	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 3 map 0 1 2 queues 2@0 4@2 2@6 hw 1 mode channel")
@@ -284,22 +288,22 @@ func TestHwTC(t *testing.T) {
 		only(t, 8, bed.In6(1000+i, 103), 6, 7)
 	}
 	nowhere(t, 8, bed.In(1, 104))
-	// Refused as on ice.
+	// ice refuses these, too.
 	bed.Refused(t, "ethtool -L sim0 combined 4")
 	bed.Refused(t, "ethtool -X sim0 equal 2")
 	bed.Refused(t, "ethtool -K sim0 hw-tc-offload off")
-	// A rule to a single queue works beside the classes.
+	// A rule to a single queue works while the card has classes.
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 105 action 3")
 	only(t, 8, bed.In(1, 105), 3)
 	bed.Sh(t, "tc qdisc del dev sim0 root")
 	bed.Sh(t, "tc qdisc del dev sim0 clsact")
-	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on") // the kernel has stored the refused setting as wanted
+	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on") // needed, because the kernel stored the refused setting as wanted
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload off")
 	bed.Sh(t, "ethtool -X sim0 equal 1")
 	only(t, 8, bed.In(1, 100), 0)
 }
 
-// TestVLAN tests a filter on the VLAN tag, which the card strips.
+// TestVLAN tests a filter on the VLAN tag. The card removes the tag from frames.
 func TestVLAN(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
@@ -319,7 +323,7 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
-// TestFlowerToQueue tests ingress skbedit, which Linux 6.1 lacks.
+// TestFlowerToQueue tests the action skbedit on ingress, which Linux 6.1 lacks.
 func TestFlowerToQueue(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
@@ -337,8 +341,8 @@ func TestFlowerToQueue(t *testing.T) {
 	only(t, 4, bed.In(1, 100), 3)
 }
 
-// TestModeChannelIsDCB: the card accepts mode channel but makes DCB classes; the qdisc shows
-// it.
+// TestModeChannelIsDCB tests a card that accepts mode channel but makes DCB classes. The qdisc must
+// show the classes that the card made.
 func TestModeChannelIsDCB(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "channel_is_dcb=1")
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
@@ -348,7 +352,8 @@ func TestModeChannelIsDCB(t *testing.T) {
 	bed.Refused(t, "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw hw_tc 1")
 }
 
-// TestMqprioRefusals: refused as on ice, without changes.
+// TestMqprioRefusals checks settings that ice refuses. The card must refuse them, too, and change
+// nothing.
 func TestMqprioRefusals(t *testing.T) {
 	bed.Plug(t, "queues=16", "channels=16", "pow2=1", "speed=1000")
 	mqprio := "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 "
@@ -364,7 +369,8 @@ func TestMqprioRefusals(t *testing.T) {
 	bed.Sh(t, mqprio+"queues 2@0 6@2 hw 1 mode channel")
 }
 
-// TestMqprioResizes: like ice, the card does not restore the earlier channels.
+// TestMqprioResizes tests a card that, like ice, does not restore the number of channels after
+// mqprio.
 func TestMqprioResizes(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "mqprio_resizes=1", "mqprio_takes_rules=1")
 	combined := func(want string) {
@@ -378,12 +384,12 @@ func TestMqprioResizes(t *testing.T) {
 	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 2@0 4@2 hw 1 mode channel")
 	combined("6")
 	bed.Sh(t, "tc qdisc del dev sim0 root")
-	combined("2") // the number of the guest's processors
+	combined("2") // as many as the guest has processors
 	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 0 rules")
 	bed.Send(t, 10, bed.In(1, 9))
 }
 
-// TestForgets tests a card that loses its settings while its link is down.
+// TestForgets tests a card that loses its settings when its link goes down.
 func TestForgets(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4", "forgets=1")
 	bed.Sh(t, "ethtool -X sim0 equal 1")
@@ -402,7 +408,7 @@ func TestForgets(t *testing.T) {
 	bed.Refused(t, "ethtool -x sim0 context 1")
 }
 
-// TestFails: the chosen call fails with the chosen error and changes nothing.
+// TestFails makes a chosen call fail with a chosen error. The call must change nothing.
 func TestFails(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
 	steps := []string{

@@ -14,7 +14,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// toQueues sends packets for port 5000+n on transmit queue n.
+// toQueues makes the card send packets to port 5000+q on transmit queue q, for n queues. It returns
+// these ports.
 func toQueues(t *testing.T, n int) (ports []uint16) {
 	t.Helper()
 	bed.Sh(t, "tc qdisc add dev sim0 clsact")
@@ -27,14 +28,15 @@ func toQueues(t *testing.T, n int) (ports []uint16) {
 	return ports
 }
 
-// The rates of these tests are low, because the guest is slow: the tests compare ratios, and
-// senders must be faster than their rates. A large burst compensates for pauses of the guest.
+// The rates in these tests are low, because the guest is slow and must send faster than them. The
+// tests compare ratios of rates. Large bursts are allowed, so that a pause of the guest loses no
+// time.
 const (
 	enough   = 300_000
 	patience = "burst_us=100000"
 )
 
-// TestMaxRate: queues with tx_maxrate send in the ratio of their rates.
+// TestMaxRate checks that queues send in the ratio of their tx_maxrate.
 func TestMaxRate(t *testing.T) {
 	bed.Plug(t, "queues=3", "channels=3", patience)
 	ports := toQueues(t, 3)
@@ -47,13 +49,13 @@ func TestMaxRate(t *testing.T) {
 	bed.Ratios(t, "2:1:1 Mbit/s", bed.Share(t, ports, 3, 2*enough, nil), 2, 1, 1)
 }
 
-// TestLink: without rates, queues share the link evenly.
+// TestLink checks that queues without rates get equal shares of the link.
 func TestLink(t *testing.T) {
 	bed.Plug(t, "queues=3", "channels=3", "speed=3", patience)
 	bed.Ratios(t, "a link of 3 Mbit/s", bed.Share(t, toQueues(t, 3), 3, 2*enough, nil), 1, 1, 1)
 }
 
-// priority sets each flow's priority to the last digit of its port.
+// priority sets the priority of each flow's socket to the last digit of the flow's port.
 func priority(t *testing.T) func(*net.UDPConn) {
 	return func(c *net.UDPConn) {
 		raw, err := c.SyscallConn()
@@ -64,7 +66,7 @@ func priority(t *testing.T) func(*net.UDPConn) {
 	}
 }
 
-// TestMqprioRates tests bw_rlimit's limits and guarantees.
+// TestMqprioRates tests limits and guarantees of mqprio's shaper bw_rlimit.
 func TestMqprioRates(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4", "speed=3", patience)
 	ports := []uint16{5000, 5001, 5002}
@@ -74,7 +76,7 @@ func TestMqprioRates(t *testing.T) {
 	bed.Sh(t, mqprio+"max_rate 300kbit 600kbit 1200kbit")
 	bed.Ratios(t, "max 1:2:4", bed.Share(t, ports, 3, enough, priority(t)), 1, 2, 4)
 	bed.Sh(t, "tc qdisc del dev sim0 root")
-	// One class has a guarantee of 6 tenths of the link; all share the rest.
+	// One class has a guarantee of 6 tenths of the link. All three share the other 4 tenths equally.
 	bed.Sh(t, mqprio+"min_rate 0 1800kbit 0")
 	bed.Ratios(t, "min 0:6:0 of 10 tenths", bed.Share(t, ports, 3, 2*enough, priority(t)), 1.33, 7.33, 1.33)
 	bed.Sh(t, "tc qdisc del dev sim0 root")
@@ -83,7 +85,8 @@ func TestMqprioRates(t *testing.T) {
 	}
 }
 
-// TestHTB tests offloaded classes with a guarantee, a limit, and a parent's limit.
+// TestHTB tests offloaded HTB classes: one with a guarantee, one with a limit, and a parent with a
+// limit.
 func TestHTB(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=2", "speed=3", patience)
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
@@ -99,8 +102,8 @@ func TestHTB(t *testing.T) {
 		bed.Sh(t, fmt.Sprintf("tc filter add dev sim0 egress protocol ip flower ip_proto udp dst_port %d action "+
 			"skbedit priority %s", port, class))
 	}
-	// In tenths of the link: a parent has 6. Of these, 4 and 1 are guaranteed to its classes,
-	// and they share one. Another class has a limit of 2.
+	// In tenths of the link: a parent class has a limit of 6. Its two classes have guarantees of 4 and
+	// 1, and share the 1 that is left. A third class has a limit of 2.
 	got := bed.Share(t, ports, 8, 2*enough, nil)
 	bed.Ratios(t, "4.5:1.5:2", got[2:5], 4.5, 1.5, 2)
 	bed.Sh(t, "tc class change dev sim0 parent 1: classid 1:3 htb rate 300kbit ceil 300kbit")
@@ -108,7 +111,7 @@ func TestHTB(t *testing.T) {
 	bed.Ratios(t, "4.5:1.5:1", got[2:5], 4.5, 1.5, 1)
 	bed.Refused(t, "ethtool -L sim0 combined 1")
 	bed.Sh(t, "tc class del dev sim0 classid 1:4")
-	// The last queue has moved into the gap.
+	// The queue of the last class has moved to the place of the removed one.
 	got = bed.Share(t, ports, 8, enough, nil)
 	if got[2] == 0 || got[3] == 0 || got[4] != 0 {
 		t.Errorf("after a class went: %v", got)
@@ -122,7 +125,7 @@ func TestHTB(t *testing.T) {
 	}
 }
 
-// TestByteQueueLimits: on a slow link, frames wait in the qdisc, not in the ring.
+// TestByteQueueLimits checks that, on a slow link, frames wait in the qdisc and not in the ring.
 func TestByteQueueLimits(t *testing.T) {
 	bed.Plug(t, "queues=1", "channels=1", "speed=2")
 	bed.Sink(t, 5000)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo shows niclane on the simulated card, for readers: make simcard-demo runs it in a
-// guest. It fails if the output does not match its text.
+// Package demo shows niclane on the simulated card to readers. make simcard-demo runs it in a
+// guest. It fails if the output does not show what its text says.
 package demo
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// The card acts like mlx5. Its link is slow, because the guest is emulated.
+// The card behaves like mlx5. Its link is slow, because the guest is emulated.
 var card = []string{"driver=mlx5_core", "queues=12", "channels=6", "rx_classes=0", "shaper=0", "htb_shares=1",
 	"speed=6", "burst_us=100000"}
 
@@ -39,7 +39,7 @@ lanes:
     ceiling: 1mbit
 `
 
-// Ports of the card that send. The last two belong to no lane.
+// Ports from which the card sends. The last two belong to no lane.
 const (
 	store, backup = 6379, 873
 	noise1        = 7001
@@ -96,7 +96,8 @@ type demo struct {
 
 func (d *demo) title(s string) { fmt.Printf("\n==== %s ====\n\n", s) }
 
-// shell runs a command and prints it with the first lines of its output; 0 prints all.
+// shell runs a command and prints it with the first lines of its output; if lines is 0, with all of
+// it.
 func (d *demo) shell(line string, lines int) string {
 	d.t.Helper()
 	fmt.Println("$ " + line)
@@ -108,7 +109,7 @@ func (d *demo) shell(line string, lines int) string {
 	cmd.Dir = d.dir
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	// 3: plan has pending changes, or verify has found drift.
+	// Exit code 3 is no failure: plan has pending changes, or verify has found drift.
 	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 3) {
 		d.t.Errorf("%s: %v", line, err)
 	}
@@ -120,7 +121,7 @@ func (d *demo) shell(line string, lines int) string {
 	return string(out)
 }
 
-// receive sends to the card from behind the wire, and prints the queues.
+// receive sends to the card from the other end of the wire, and prints which queues received.
 func (d *demo) receive() {
 	d.t.Helper()
 	fmt.Println("16 flows to each port, by receive queue:")
@@ -139,11 +140,11 @@ func (d *demo) receive() {
 	fmt.Println()
 }
 
-// enough is the number of bytes for a share.
+// enough is the number of bytes after which shares are computed.
 const enough = 900_000
 
-// send lets all senders send at full speed, prints the transmit queues, and returns the shares
-// of store, backup and noise. Meanwhile it runs a command.
+// send runs a command while all senders send as fast as they can. It prints what each transmit
+// queue sent. It returns the shares of store, backup and noise, and the command's output.
 func (d *demo) send(meanwhile string) (parts [3]float64, said string) {
 	d.t.Helper()
 	var sent [4]uint64
@@ -166,7 +167,7 @@ func (d *demo) send(meanwhile string) (parts [3]float64, said string) {
 				default:
 				}
 				if n%16 == 0 {
-					in[i].Write(data[:100]) // may be refused: no process listens
+					in[i].Write(data[:100]) // may be refused, because no process listens
 				}
 				if n, err := c.Write(data); err == nil {
 					mu.Lock()
@@ -208,7 +209,7 @@ func (d *demo) send(meanwhile string) (parts [3]float64, said string) {
 	return parts, said
 }
 
-// incoming connects from behind the wire to ports of the card.
+// incoming opens connections from the other end of the wire to ports of the card.
 func (d *demo) incoming(ports ...uint16) (conns []net.Conn) {
 	d.t.Helper()
 	bed.Behind(d.t, func() {
@@ -219,7 +220,7 @@ func (d *demo) incoming(ports ...uint16) (conns []net.Conn) {
 	return conns
 }
 
-// queues formats the counts that are not 0.
+// queues formats the counts of those queues that have any.
 func queues(counts []uint64) string {
 	var out []string
 	for q, n := range counts {

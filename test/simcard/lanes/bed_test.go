@@ -18,14 +18,14 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// A host is niclane on the guest, with its own lanes file and state.
+// A host runs niclane in the guest, with a lanes file and state of its own.
 type host struct {
 	t     *testing.T
 	dir   string
 	lanes string
 }
 
-// plug makes a card and a lanes file for it.
+// plug loads a card and writes a lanes file for it.
 func plug(t *testing.T, lanes string, params ...string) *host {
 	t.Helper()
 	bed.Plug(t, params...)
@@ -40,7 +40,7 @@ func (h *host) write(lanes string) {
 	bed.Write(h.t, h.lanes, "version: 1\n"+lanes)
 }
 
-// niclane runs a command, checks its exit code, and returns its output.
+// niclane runs a command of niclane and returns its output. The exit code must be code.
 func (h *host) niclane(code int, args ...string) string {
 	h.t.Helper()
 	got, out := h.run(args...)
@@ -50,7 +50,7 @@ func (h *host) niclane(code int, args ...string) string {
 	return out
 }
 
-// run runs a command and returns its exit code and output.
+// run runs a command of niclane and returns its exit code and output.
 func (h *host) run(args ...string) (code int, out string) {
 	h.t.Helper()
 	argv := append([]string{"--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run")},
@@ -65,7 +65,7 @@ func (h *host) run(args ...string) (code int, out string) {
 	return code, string(text)
 }
 
-// watch runs a watch until end is called. said returns its output.
+// watch starts niclane watch, which runs until end is called. said returns its output so far.
 func (h *host) watch() (said func() string, end func()) {
 	h.t.Helper()
 	log := filepath.Join(h.dir, "watch.log")
@@ -88,8 +88,8 @@ func (h *host) watch() (said func() string, end func()) {
 	}
 }
 
-// applied plans and applies, and checks that a new plan is empty. The plan must contain each of
-// the words.
+// applied plans and applies the lanes file. The plan must contain each of the words, and a plan
+// after apply must be empty.
 func (h *host) applied(words ...string) string {
 	h.t.Helper()
 	plan := h.niclane(3, "plan", "--steps", h.lanes)
@@ -99,7 +99,7 @@ func (h *host) applied(words ...string) string {
 	return plan
 }
 
-// bond makes bond9 from x0 and x1, veths with four queues.
+// bond makes bond9 from x0 and x1, which are veths with four queues.
 func bond(t *testing.T, mode string) {
 	t.Helper()
 	bed.Sh(t, "ip link add bond9 type bond mode "+mode+" miimon 100")
@@ -107,14 +107,14 @@ func bond(t *testing.T, mode string) {
 	for _, n := range []string{"0", "1"} {
 		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+
 			" numrxqueues 4 numtxqueues 4")
-		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "x"+n).Run() }) // the test may have removed it
+		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "x"+n).Run() }) // no error: the test may have removed it
 		bed.Sh(t, "ip link set y"+n+" up")
 		bed.Sh(t, "ip link set x"+n+" master bond9")
 	}
 	bed.Sh(t, "ip link set bond9 up")
 }
 
-// restored rolls back and compares the state with before.
+// restored rolls back. The state must then be the same as before.
 func (h *host) restored(before string) {
 	h.t.Helper()
 	h.niclane(0, "rollback")
@@ -128,8 +128,8 @@ func same(t *testing.T, when, before string) {
 	}
 }
 
-// arrive sends datagrams of flows to the card. It fails unless all datagrams of each flow
-// arrive on one of the queues.
+// arrive sends datagrams of flows to the card. All datagrams of a flow must arrive on the same
+// queue, one of queues.
 func arrive(t *testing.T, queues []int, flows ...bed.Flow) {
 	t.Helper()
 	const each = 3
@@ -144,7 +144,7 @@ func arrive(t *testing.T, queues []int, flows ...bed.Flow) {
 	}
 }
 
-// flowsTo returns n flows to a port of the card, each from another port.
+// flowsTo returns n flows to a port of the card. Each comes from a port of its own.
 func flowsTo(port uint16, n int) (flows []bed.Flow) {
 	for i := range n {
 		flows = append(flows, bed.In(uint16(2000+7*i), port))

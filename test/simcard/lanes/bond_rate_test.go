@@ -9,10 +9,10 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestBondRates: the slaves of a bond share a lane's guarantee. When a slave leaves, the others
-// get its part until it is back. A slave that vanishes is forgotten.
+// TestBondRates checks that the slaves of a bond share a lane's guarantee. While a slave is down,
+// the others get its part. A slave that was removed no longer counts.
 func TestBondRates(t *testing.T) {
-	bed.Guest(t) // needs a bond of Debian's kernel
+	bed.Guest(t) // a guest is needed because Debian's kernel has bonds
 	h := &host{t: t, dir: t.TempDir()}
 	const rates = "globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
 		"ports: [80], guarantee: 400mbit}\n"
@@ -42,8 +42,8 @@ func TestBondRates(t *testing.T) {
 	h.niclane(0, "apply", h.lanes)
 	bothPromised()
 
-	// A link that is down carries nothing: the other slave has its part meanwhile. The bond
-	// checks links every 100 ms.
+	// A slave whose link is down carries nothing, so the other slave gets its part. The bond checks
+	// links every 100 ms.
 	link := func(to string) {
 		t.Helper()
 		bed.Sh(t, "ip link set y1 "+to)
@@ -63,7 +63,7 @@ func TestBondRates(t *testing.T) {
 	h.niclane(0, "apply", h.lanes)
 	bothPromised()
 
-	// A watch does the same by itself.
+	// A watch must do the same without a command.
 	said, end := h.watch()
 	for i, step := range []struct{ link, rate string }{{"down", "400Mbit"}, {"up", "200Mbit"}} {
 		bed.Sh(t, "ip link set y1 "+step.link)
@@ -76,7 +76,7 @@ func TestBondRates(t *testing.T) {
 	end()
 	promised("x1", "200Mbit")
 
-	// Ceilings above the links' rates do not depend on the number of slaves.
+	// If the ceilings are above the rates of the links, they do not depend on the number of slaves.
 	h.niclane(0, "rollback")
 	h.write("globals: {bond: bond9, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], ceiling: " +
 		"30gbit}\n")

@@ -15,10 +15,10 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestBond: lanes over a bond are made on its slaves. A slave that leaves gets its earlier
-// state back. When it returns, the watch makes the lanes on it again.
+// TestBond checks that the lanes of a bond are made on its slaves. A slave that leaves the bond
+// must get its earlier state back. When it returns, the watch must make the lanes on it again.
 func TestBond(t *testing.T) {
-	bed.Guest(t) // needs a bond of Debian's kernel
+	bed.Guest(t) // a guest is needed because Debian's kernel has bonds
 	h := &host{t: t, dir: t.TempDir()}
 	h.write("globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
 		"ports: [80], guarantee: 20%}\n")
@@ -30,7 +30,7 @@ func TestBond(t *testing.T) {
 	}
 	h.niclane(0, "verify", "--for", "0")
 
-	// By hand.
+	// First, the user applies the changes.
 	bed.Sh(t, "ip link set x1 nomaster")
 	bed.Says(t, h.niclane(3, "verify", "--for", "0"), "bond/bond9/x1", "carries nothing of bond9")
 	h.niclane(0, "apply", h.lanes)
@@ -39,7 +39,7 @@ func TestBond(t *testing.T) {
 	}
 	h.niclane(0, "verify", "--for", "0")
 
-	// By the watch.
+	// Then, a watch applies them.
 	log, err := os.Create(filepath.Join(h.dir, "watch"))
 	must.Do(t, err)
 	watch := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir",

@@ -12,11 +12,12 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// ice is a card that acts like ice with traffic classes.
+// ice are parameters of a card that behaves like ice with traffic classes.
 var ice = []string{"driver=ice", "queues=8", "channels=6", "contexts=1", "pow2=1", "mqprio_takes_rules=1",
 	"mqprio_resizes=1", "speed=1000"}
 
-// classLanes has two lanes. One has a ceiling of half of what it could send.
+// classLanes is a lanes file with two lanes. One has a ceiling, which is half of what it could
+// send.
 const classLanes = `
 globals:
   dev: sim0
@@ -35,8 +36,8 @@ lanes:
     guarantee: 10mbit
 `
 
-// TestClasses: the lanes are the card's traffic classes in both directions, with rates.
-// Settings that the driver drops with the classes are restored.
+// TestClasses checks lanes that are the card's traffic classes in both directions, with rates.
+// Settings that the driver loses with the classes must be restored.
 func TestClasses(t *testing.T) {
 	h := plug(t, classLanes, ice...)
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3")
@@ -53,8 +54,8 @@ func TestClasses(t *testing.T) {
 	h.restored(before)
 }
 
-// leave sends from a port of the card to a sink. It fails unless all packets leave on one of
-// the queues.
+// leave sends from a port of the card to a sink. All packets must leave on the same queue, one of
+// queues.
 func leave(t *testing.T, port uint16, queues []int) {
 	t.Helper()
 	c := dialFrom(t, port)
@@ -62,7 +63,7 @@ func leave(t *testing.T, port uint16, queues []int) {
 	leaveBy(t, c, queues)
 }
 
-// leaveBy is leave for an existing connection.
+// leaveBy sends on an existing connection and checks the queue like leave.
 func leaveBy(t *testing.T, c *net.UDPConn, queues []int) {
 	t.Helper()
 	before := bed.Stats(t)
@@ -83,14 +84,14 @@ func leaveBy(t *testing.T, c *net.UDPConn, queues []int) {
 	}
 }
 
-// dialFrom connects from a port of the card to leave's sink.
+// dialFrom connects from a port of the card to the sink of leave.
 func dialFrom(t *testing.T, port uint16) *net.UDPConn {
 	t.Helper()
 	return bed.In(4000, port).Back().Dial(t)
 }
 
-// TestDCB: a driver takes mode channel for DCB, like bnxt and ixgbe. niclane finds this when it
-// reads the qdisc back, and leaves nothing.
+// TestDCB checks a driver that, like bnxt and ixgbe, takes mode channel for DCB. niclane must
+// notice this when it reads the qdisc back, and leave no change.
 func TestDCB(t *testing.T) {
 	h := plug(t, classLanes, ice...)
 	bed.Param(t, "channel_is_dcb", "1")
@@ -99,8 +100,8 @@ func TestDCB(t *testing.T) {
 	same(t, "after the refusal", before)
 }
 
-// TestSingleQueues: on a card without contexts, with lanes that its classes cannot express,
-// each rule leads to a queue.
+// TestSingleQueues checks a card without contexts. Its traffic classes cannot express these lanes,
+// so each rule must lead to a single queue.
 func TestSingleQueues(t *testing.T) {
 	h := plug(t, strings.Replace(twoLanes, "queues: 2\n    protocol", "queues: 2\n    rxusecs: 10\n    protocol", 1),
 		"queues=8", "channels=8", "contexts=1")
@@ -112,8 +113,8 @@ func TestSingleQueues(t *testing.T) {
 	h.restored(before)
 }
 
-// TestSymmetric: within a traffic class, connections send on the transmit queue that belongs to
-// their receive queue.
+// TestSymmetric checks lanes that are traffic classes. Each connection must send on the transmit
+// queue that belongs to its receive queue.
 func TestSymmetric(t *testing.T) {
 	h := plug(t, "globals: {dev: sim0, queues: 2}\nlanes: {web: {queues: 4, ports: [80]}}\n", ice...)
 	before := bed.Dump(t)
@@ -132,14 +133,14 @@ func TestSymmetric(t *testing.T) {
 		})
 		server, err := listener.Accept()
 		must.Do(t, err)
-		// Before it has received a packet, a connection follows no queue.
+		// A connection follows its receive queue only after it has received a packet.
 		exchange(t, client, server, 1)
 		stats := bed.Stats(t)
-		// More packets than the late acknowledgements of the connection before.
+		// These are more packets than the last connection's late acknowledgements.
 		const n = 5
 		exchange(t, client, server, n)
 		sentBy := func() []uint64 { return bed.PerQueue(t, stats, "tx_queue_%d_packets", 6) }
-		// The card counts a sent packet later, at its completion.
+		// The card counts a packet later, when its sending completes.
 		bed.Until(t, "the answers to be counted", func() bool { return slices.Max(sentBy()) >= n })
 		received, sent := bed.PerQueue(t, stats, "rx_queue_%d_packets", 6), sentBy()
 		for q := range received {
@@ -159,7 +160,7 @@ func TestSymmetric(t *testing.T) {
 	h.restored(before)
 }
 
-// exchange sends a byte there and back n times.
+// exchange sends a byte in each direction, n times.
 func exchange(t *testing.T, client, server net.Conn, n int) {
 	t.Helper()
 	b := make([]byte, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// twoLanes leaves the card's first queues to the default lane.
+// twoLanes is a lanes file with two lanes. The default lane has the card's first queues.
 const twoLanes = `
 globals:
   dev: sim0
@@ -26,8 +26,8 @@ lanes:
     addrs: [10.9.0.1, "fd09::1"]
 `
 
-// TestContexts: channels grow, the default table is pinned, and each lane has a context and
-// rules. Foreign rules and contexts stay.
+// TestContexts checks the plan on a card with contexts. It must add channels, pin the default
+// table, and make a context and rules for each lane. Foreign rules and contexts must stay.
 func TestContexts(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=2", "contexts=4", "rules=16")
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3")
@@ -40,7 +40,7 @@ func TestContexts(t *testing.T) {
 	arrive(t, []int{0, 1}, append(flowsTo(7, 8), bed.In6(78, 6380))...)
 	arrive(t, []int{1}, bed.In(5, 9))
 
-	// One lane is removed and another moves down; then a new one is added.
+	// Now one lane is removed, and the other gets its queues. Then a new lane is added.
 	h.write(strings.Replace(twoLanes, "  redis:\n    queues: 2\n    protocol: udp\n    ports: [6379]\n", "", 1))
 	h.niclane(0, "apply", h.lanes)
 	h.niclane(0, "plan", h.lanes)
@@ -54,7 +54,7 @@ func TestContexts(t *testing.T) {
 	h.restored(before)
 }
 
-// TestContextsVerified: verify proves the lanes by the card's queue counters.
+// TestContextsVerified checks that verify proves the lanes from the card's queue counters.
 func TestContextsVerified(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=8")
 	before := bed.Dump(t)
@@ -67,8 +67,8 @@ func TestContextsVerified(t *testing.T) {
 	h.restored(before)
 }
 
-// TestSmallCards: a card's limits that are not known in advance cause an error with the reason,
-// and no change remains.
+// TestSmallCards checks cards with limits that niclane cannot know in advance. The error must give
+// the reason, and no change may remain.
 func TestSmallCards(t *testing.T) {
 	for _, c := range []struct{ name, param, want string }{
 		{"contexts", "contexts=2", "RSS contexts beside the default"},
@@ -83,7 +83,7 @@ func TestSmallCards(t *testing.T) {
 	}
 }
 
-// TestAnyLocation: the card chooses the locations of rules, like bnxt and sfc.
+// TestAnyLocation tests a card that, like bnxt and sfc, chooses the locations of rules itself.
 func TestAnyLocation(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=4", "any_location=1")
 	before := bed.Dump(t)
@@ -93,8 +93,8 @@ func TestAnyLocation(t *testing.T) {
 	h.restored(before)
 }
 
-// TestForeignRule: a foreign rule to a lane's context prevents the context's removal, and the
-// error names it. rollback --force removes it with the lanes.
+// TestForeignRule adds a foreign rule that leads to a lane's context. The context then cannot be
+// removed, and the error must name the rule. rollback --force must remove the rule with the lanes.
 func TestForeignRule(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=8", "contexts=4", "rules=16")
 	before := bed.Dump(t)

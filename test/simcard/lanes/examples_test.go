@@ -17,17 +17,17 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// Replacements for the guest, which has another device and fewer processors than the papers'
-// hosts. It also gets fewer queues where there is one for each processor: each queue takes an
-// emulated guest a third of a second.
+// Replacements in the papers' settings, because the guest has another device and fewer processors
+// than the papers' hosts. Where the settings have a queue for each processor, it gets fewer: each
+// queue takes an emulated guest a third of a second.
 var (
 	device     = regexp.MustCompile(`(?m)^  dev: .*$`)
 	processors = regexp.MustCompile(`(?m)^ +cpus: .*\n`)
 	perThread  = regexp.MustCompile(`queues: 110`)
 )
 
-// onNewest skips a test on all kernels but the newest. Other tests cover the differences
-// between kernels; these take a minute each.
+// onNewest skips a test on all kernels but the newest. These tests take a minute each, and other
+// tests cover the differences between kernels.
 func onNewest(t *testing.T) {
 	t.Helper()
 	var name unix.Utsname
@@ -37,8 +37,8 @@ func onNewest(t *testing.T) {
 	}
 }
 
-// TestPapers: the papers' settings can be applied on a card with ADQ, and removed. One paper
-// has four cards that differ only in an address; one of them is tested.
+// TestPapers checks that the papers' settings can be applied on a card with ADQ, and removed. Of
+// one paper's four cards, which differ only in an address, it tests one.
 func TestPapers(t *testing.T) {
 	onNewest(t)
 	for name, queues := range map[string]int{"aerospike": 30, "ats-ens785f0": 28, "kubernetes": 64, "memcached": 16} {
@@ -57,8 +57,8 @@ func TestPapers(t *testing.T) {
 	}
 }
 
-// TestAdqsetup runs adqsetup's own examples through its command line, one after the other, and
-// removes them.
+// TestAdqsetup applies adqsetup's own examples, one after the other, through niclane's version of
+// adqsetup's command line. Then it removes them.
 func TestAdqsetup(t *testing.T) {
 	onNewest(t)
 	h := plug(t, "", ice...)

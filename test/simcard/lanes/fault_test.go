@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestFaults makes each configuring call to the card fail in turn: apply undoes its changes and
-// says so.
+// TestFaults makes each call that configures the card fail, one after the other. apply must undo
+// its changes and say so.
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name, lanes string
@@ -38,7 +38,7 @@ func TestFaults(t *testing.T) {
 				code, out := h.run("apply", h.lanes)
 				bed.Param(t, "fail_in", "0")
 				switch {
-				case code == 0: // the failed call was a probe
+				case code == 0: // no failure of apply: the failed call was part of a probe
 					h.niclane(0, "rollback")
 				case code != 1 || !strings.Contains(out, "the machine is as it was before"):
 					t.Fatalf("call %d failed, and apply ended with %d: %s", i, code, out)
@@ -57,7 +57,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// calls returns a function that counts the configuring calls to the card from now on.
+// calls returns a function that returns how many configuring calls the card has had since then.
 func calls(t *testing.T) func() int {
 	t.Helper()
 	read := func() int {
@@ -71,8 +71,8 @@ func calls(t *testing.T) func() int {
 	return func() int { return read() - start }
 }
 
-// TestNoShrink: on a card that cannot reduce its channels, rollback reports what is left, and
-// finishes when the card can.
+// TestNoShrink tests a card that cannot reduce its channels. rollback must report what is left, and
+// finish when the card can.
 func TestNoShrink(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=2")
 	before := bed.Dump(t)
@@ -81,7 +81,7 @@ func TestNoShrink(t *testing.T) {
 	bed.Says(t, h.niclane(1, "rollback"), "channels/sim0")
 	bed.Param(t, "no_shrink", "0")
 	h.restored(before)
-	// A foreign rule uses the channels that niclane added.
+	// A foreign rule now uses a channel that niclane added.
 	h.niclane(0, "apply", h.lanes)
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 4 loc 3")
 	bed.Says(t, h.niclane(1, "rollback"), "rule 3 (udp4,port=9, queue 4)")
@@ -89,8 +89,8 @@ func TestNoShrink(t *testing.T) {
 	h.restored(before)
 }
 
-// TestForgets: the link goes down and the card loses all settings. verify reports them, and
-// apply makes them again.
+// TestForgets checks a card that loses all settings when its link goes down. verify must report
+// them as drift, and apply must make them again.
 func TestForgets(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=8")
 	before := bed.Dump(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestCardGone: the card is removed while it has lanes. Nothing prevents this, and rollback
-// finds that its objects are gone.
+// TestCardGone removes the card while it has lanes. niclane must not prevent this, and rollback
+// must accept that its objects no longer exist.
 func TestCardGone(t *testing.T) {
 	for _, c := range []struct {
 		name, lanes string

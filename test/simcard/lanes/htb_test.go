@@ -9,12 +9,13 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// mlx5 is a card that acts like mlx5 with HTB. Its link is slow, because the guest is: the
-// tests compare ratios of what lanes send.
+// mlx5 are parameters of a card that behaves like mlx5 with HTB. Its link is slow, because the
+// guest is slow. The tests compare the ratios of what lanes send.
 var mlx5 = []string{"driver=mlx5_core", "queues=8", "channels=3", "rx_classes=0", "shaper=0", "htb_shares=1", "speed=6",
 	"burst_us=100000"}
 
-// htbLanes has a lane with half of the link, and one with a guarantee and a ceiling of a sixth.
+// htbLanes is a lanes file with two lanes. One has a guarantee of half of the link, the other a
+// guarantee and a ceiling of a sixth.
 const htbLanes = `
 globals:
   dev: sim0
@@ -33,20 +34,21 @@ lanes:
     ceiling: 1mbit
 `
 
-// sendingLanes matches the same lanes by remote port, for senders without a fixed own port.
+// sendingLanes has the same lanes, but matches them by remote port. So the senders need no fixed
+// ports of their own.
 var sendingLanes = strings.NewReplacer("ports: [6379]", "remote-ports: [5001]", "ports: [443]",
 	"remote-ports: [5002]").Replace(htbLanes)
 
-// Leaf queues after the queues of the three channels: those of the default lane's class and of
-// the lanes.
+// Transmit queues of HTB's leaf classes, for the default lane and the two lanes. They come after
+// the queues of the three channels.
 const (
 	leafDefault = 3 + iota
 	leafA
 	leafB
 )
 
-// TestHTB: the card keeps the lanes' guarantees and ceilings with its own classes. Each lane
-// leaves by its class's transmit queue, and verify sees it.
+// TestHTB checks that the card enforces the lanes' guarantees and ceilings with its own HTB
+// classes. Each lane must send on its class's transmit queue, and verify must see this.
 func TestHTB(t *testing.T) {
 	h := plug(t, htbLanes, mlx5...)
 	before := bed.Dump(t)
@@ -60,8 +62,8 @@ func TestHTB(t *testing.T) {
 		"left by its own transmit queue, after those of the channels: 4, none elsewhere",
 		"left in class 1:10, none elsewhere")
 
-	// Changes by other programs are found and repaired. This card refuses to disable the
-	// feature.
+	// niclane must find and repair changes by other programs. This card refuses to turn the offload
+	// off.
 	bed.Sh(t, "tc class change dev sim0 parent 1:1 classid 1:10 htb rate 1mbit ceil 2mbit")
 	bed.Says(t, h.niclane(3, "verify", "--for", "0"), "class/sim0/1:10", "guarantee, ceiling")
 	h.niclane(0, "apply", h.lanes)
@@ -75,8 +77,8 @@ func TestHTB(t *testing.T) {
 	h.restored(before)
 }
 
-// TestHTBRates: the lanes send at the promised rates, which change with the file. A lane is
-// removed, and the last one gets its queue.
+// TestHTBRates checks that the lanes send at their rates, and that new rates in the file take
+// effect. When a lane is removed, the last lane gets its queue.
 func TestHTBRates(t *testing.T) {
 	h := plug(t, sendingLanes, mlx5...)
 	before := bed.Dump(t)
@@ -88,7 +90,7 @@ func TestHTBRates(t *testing.T) {
 	if n := bed.Sum(got[:leafDefault]); n > 0 {
 		t.Errorf("the channels' queues sent %d bytes", n)
 	}
-	got = bed.Share(t, ports[1:], 8, 4*enough, nil) // longer, so that bursts matter less
+	got = bed.Share(t, ports[1:], 8, 4*enough, nil) // more bytes, so that bursts matter less
 	bed.Ratios(t, "a ceiling of 1 beside the rest of 6", got[leafA:], 5, 1)
 
 	h.write(strings.Replace(sendingLanes, "guarantee: 3mbit", "guarantee: 1mbit\n    ceiling: 1mbit", 1))
@@ -105,7 +107,7 @@ func TestHTBRates(t *testing.T) {
 	h.restored(before)
 }
 
-// verifySending sends from a port of the card while verify runs, and returns verify's output.
+// verifySending runs verify while a port of the card sends, and returns verify's output.
 func verifySending(t *testing.T, h *host, port uint16, lookFor string) (out string) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -118,7 +120,7 @@ func verifySending(t *testing.T, h *host, port uint16, lookFor string) (out stri
 			case <-stop:
 				return
 			default:
-				c.Write(make([]byte, 1000)) // full queues may drop it
+				c.Write(make([]byte, 1000)) // no error: a full queue may drop the packet
 			}
 		}
 	}()

@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestDriverPollers: the driver polls a lane's queues, two with each NAPI, with the parameters
-// of Intel's own ice.
+// TestDriverPollers checks that the driver itself polls a lane's queues, two with each NAPI. The
+// parameters for this are those of Intel's own ice driver.
 func TestDriverPollers(t *testing.T) {
 	h := plug(t, strings.Replace(classLanes, "queues: 4\n",
 		"queues: 4\n    poller: busy\n    pollers: 2\n    poller-timeout: 500\n", 1), ice...)

@@ -9,8 +9,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// rateLanes has lanes that send to two ports behind the wire. Rates are low, because the guest
-// is slow: the tests compare ratios.
+// rateLanes is a lanes file whose lanes send to two ports at the other end of the wire. The rates
+// are low, because the guest is slow. The tests compare ratios.
 const rateLanes = `
 globals:
   dev: sim0
@@ -28,10 +28,10 @@ lanes:
     ceiling: 3mbit
 `
 
-// enough is the number of bytes for a ratio.
+// enough is the number of bytes after which a ratio is computed.
 const enough = 300_000
 
-// shares fails unless the lanes on queues 1 and 2 send in the ratio 1 to 3.
+// shares fails unless the lanes on queues 1 and 2 send in the ratio 1 : 3.
 func shares(t *testing.T, what string) {
 	t.Helper()
 	ports := []uint16{5001, 5002}
@@ -43,15 +43,14 @@ func shares(t *testing.T, what string) {
 	}
 }
 
-// force returns rateLanes with forced mechanisms. With XPS, a flow that has received nothing
-// uses the default lane's queues. The classifier must therefore choose the queue for these
-// senders.
+// force returns rateLanes with forced mechanisms. XPS cannot be used here: with it, a flow that has
+// received nothing sends on the default lane's queues. So the classifier must choose the queue.
 func force(ways string) string {
 	return strings.Replace(rateLanes, "  queues: 1\nlanes",
 		"  queues: 1\n  force: {mapper: queue-mapping"+ways+"}\nlanes", 1)
 }
 
-// TestShaper: the card keeps the lanes' ceilings with net-shaper.
+// TestShaper checks that the card enforces the lanes' ceilings by net-shaper.
 func TestShaper(t *testing.T) {
 	bed.NotOn(t, "6.1.", "6.12.")
 	h := plug(t, force(""), "queues=3", "channels=3", "burst_us=100000")
@@ -61,8 +60,8 @@ func TestShaper(t *testing.T) {
 	h.restored(before)
 }
 
-// TestMaxrate: the card keeps them by queue, if it has no net-shaper or if tx-maxrate is
-// forced.
+// TestMaxrate checks that the card enforces the ceilings by a rate for each queue. niclane uses
+// this if the card has no net-shaper, or if tx-maxrate is forced.
 func TestMaxrate(t *testing.T) {
 	h := plug(t, force(", bandwidth: tx-maxrate"), "queues=3", "channels=3", "burst_us=100000")
 	before := bed.Dump(t)
@@ -71,7 +70,7 @@ func TestMaxrate(t *testing.T) {
 	h.restored(before)
 }
 
-// TestClassRates: the card's traffic classes have the lanes' ceilings.
+// TestClassRates checks that the card's traffic classes have the lanes' ceilings.
 func TestClassRates(t *testing.T) {
 	h := plug(t, rateLanes, "driver=ice", "queues=3", "channels=3", "contexts=1", "pow2=1", "burst_us=100000")
 	before := bed.Dump(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// cards are kinds of cards, by their module parameters. The planner's goldens use their probes
-// (lane/plan/testdata).
+// cards are kinds of cards, as parameters of the module. The planner's golden tests use recorded
+// probes of them (lane/plan/testdata).
 var cards = map[string][]string{
 	"simcard-contexts": {"queues=8", "channels=4", "contexts=16", "rules=256", "rx_classes=0"},
 	"simcard-mlx5": {"driver=mlx5_core", "queues=16", "channels=8", "contexts=16", "rules=256", "rx_classes=0",
@@ -21,11 +21,11 @@ var cards = map[string][]string{
 		"mqprio_takes_rules=1", "mqprio_resizes=1"},
 }
 
-// TestRecord writes the probe of each kind of card to the directory NICLANE_RECORD.
+// TestRecord writes what niclane probes on each kind of card into the directory NICLANE_RECORD.
 func TestRecord(t *testing.T) {
 	dir := os.Getenv("NICLANE_RECORD")
 	if dir == "" {
-		return // no recording wanted
+		return // the user asked for no recording
 	}
 	for name, params := range cards {
 		t.Run(name, func(t *testing.T) {

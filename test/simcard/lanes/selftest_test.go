@@ -15,7 +15,8 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestSelftest: the selftest, with an agent behind the wire, reports what the card does.
+// TestSelftest runs a selftest, with an agent at the other end of the wire. The report must say
+// what the card really does.
 func TestSelftest(t *testing.T) {
 	h := plug(t, "", ice...)
 	h.agent()
@@ -35,7 +36,7 @@ func TestSelftest(t *testing.T) {
 	for i, c := range r.Cases {
 		want := selftest.OK
 		if i == len(cases)-1 {
-			want = selftest.Refused // it does not work with classes
+			want = selftest.Refused // this mechanism does not work with classes
 		}
 		if c.Outcome != want {
 			t.Errorf("%s: got %s %q, want %s", c.Name, c.Outcome, c.Reasons, want)
@@ -53,7 +54,7 @@ func TestSelftest(t *testing.T) {
 
 func (h *host) pki(name string) string { return filepath.Join(h.dir, "pki", name) }
 
-// agent starts an agent behind the wire, until the test's end.
+// agent runs an agent at the other end of the wire, until the test ends.
 func (h *host) agent() {
 	h.t.Helper()
 	peer := bed.WireAddr.String()

@@ -9,8 +9,9 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// TestDCBDrivers: the planner does not choose classes for drivers that are known to take mode
-// channel for DCB. If classes are forced, reading the qdisc back shows the error.
+// TestDCBDrivers tests drivers that are known to take mode channel for DCB. The planner must not
+// choose classes for them. If classes are forced, niclane must notice the error when it reads the
+// qdisc back.
 func TestDCBDrivers(t *testing.T) {
 	for _, driver := range []string{"bnxt_en", "ixgbe"} {
 		t.Run(driver, func(t *testing.T) {
@@ -30,9 +31,9 @@ func TestDCBDrivers(t *testing.T) {
 	}
 }
 
-// TestFlowerOrRules: a card accepts either flower filters or ntuple rules, like i40e. If it has
-// a foreign rule, the lanes are made with rules. If they are made with filters, the card
-// refuses rules until the filters are gone.
+// TestFlowerOrRules tests a card that, like i40e, has either flower filters or ntuple rules at one
+// time. If it has a foreign rule, the lanes must be made with rules. If the lanes are made with
+// filters, the card refuses rules until the filters are gone.
 func TestFlowerOrRules(t *testing.T) {
 	const lanes = "globals: {dev: sim0, queues: 2}\nlanes: {web: {queues: 2, protocol: udp, ports: [80]}}\n"
 	h := plug(t, lanes, "driver=i40e", "queues=8", "channels=4", "contexts=1", "pow2=1", "no_min_rate=1",
@@ -55,8 +56,8 @@ func TestFlowerOrRules(t *testing.T) {
 	h.restored(before)
 }
 
-// TestTableFollowsChannels: the size of RSS tables follows the channels, like mlx5, which does
-// not resize a table that a user has set.
+// TestTableFollowsChannels tests a card whose RSS tables change their size with the channels. mlx5
+// does this, too, and does not resize a table that a user has set.
 func TestTableFollowsChannels(t *testing.T) {
 	h := plug(t, twoLanes, "driver=mlx5_core", "queues=8", "channels=2", "rx_classes=0", "shaper=0", "indir_follows=1")
 	before := bed.Dump(t)

@@ -9,13 +9,13 @@ import (
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
-// Addresses in VLAN 7 of the card and of the host behind the wire.
+// Addresses of the card and of the host at the other end of the wire, in VLAN 7.
 var (
 	taggedAddr = netip.MustParseAddr("10.7.0.1")
 	taggedPeer = netip.MustParseAddr("10.7.0.2")
 )
 
-// tag makes VLAN 7 on a device that leads to the card, and behind the wire.
+// tag makes VLAN 7 on dev, which leads to the card, and at the other end of the wire.
 func tag(t *testing.T, dev string) {
 	t.Helper()
 	for _, line := range []string{
@@ -33,7 +33,7 @@ func tag(t *testing.T, dev string) {
 	t.Cleanup(func() { bed.Sh(t, "ip link del tagged7") })
 }
 
-// tagged returns flows to a port of the card in VLAN 7.
+// tagged returns n flows in VLAN 7 to a port of the card.
 func tagged(port uint16, n int) (flows []bed.Flow) {
 	for i := range n {
 		flows = append(flows, bed.Flow{Src: netip.AddrPortFrom(taggedPeer, uint16(2000+7*i)),
@@ -42,7 +42,7 @@ func tagged(port uint16, n int) (flows []bed.Flow) {
 	return flows
 }
 
-// leaveTagged is leave in VLAN 7.
+// leaveTagged is like leave, but in VLAN 7.
 func leaveTagged(t *testing.T, port uint16, queues []int) {
 	t.Helper()
 	sink := netip.AddrPortFrom(taggedPeer, 4000)
@@ -52,8 +52,8 @@ func leaveTagged(t *testing.T, port uint16, queues []int) {
 	leaveBy(t, c, queues)
 }
 
-// TestVLANs: a lane with a VLAN gets the VLAN's packets, and no others for the same port. A
-// lane without a VLAN gets both.
+// TestVLANs checks that a lane with a VLAN gets the VLAN's packets, but no other packets for the
+// same port. A lane without a VLAN must get both.
 func TestVLANs(t *testing.T) {
 	const web = "lanes: {web: {queues: 2, protocol: udp, ports: [80]}}\n"
 	for _, c := range []struct {
@@ -70,7 +70,7 @@ func TestVLANs(t *testing.T) {
 			h.applied()
 			arrive(t, []int{4, 5}, tagged(80, 4)...)
 			arrive(t, []int{0, 1, 2, 3}, append(tagged(81, 4), flowsTo(80, 4)...)...)
-			if c.name == "classes" { // classes need no packet received before
+			if c.name == "classes" { // only classes work without a received packet before
 				leaveTagged(t, 80, []int{4, 5})
 				bed.Sink(t, 4000)
 				leave(t, 80, []int{0, 1, 2, 3})
@@ -81,7 +81,7 @@ func TestVLANs(t *testing.T) {
 	}
 }
 
-// TestVLANOnBond: packets of a VLAN on a bond arrive in the lanes of the bond's slaves.
+// TestVLANOnBond checks that packets of a VLAN on a bond arrive in the lanes on the bond's slaves.
 func TestVLANOnBond(t *testing.T) {
 	h := plug(t, "globals: {bond: bond9, queues: 4, vlans: [7]}\nlanes: {web: {queues: 2, protocol: udp, ports: "+
 		"[80]}}\n",

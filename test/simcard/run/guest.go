@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestCommand is the argument for the command in a guest.
+// guestCommand is the argument with which this command runs in a guest.
 const guestCommand = "internal-guest"
 
-// prepareGuest mounts the machine's programs with a cache. virtme mounts its root without one,
-// so each program start would read the program from the host again.
+// prepareGuest mounts the machine's programs with a cache. virtme mounts its root without a cache,
+// so the guest would read a program from the host again at each start.
 func prepareGuest() error {
 	const cachedRoot = "/run/cached-root"
 	if err := os.Mkdir(cachedRoot, 0o755); err != nil {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command run builds the simulated card for other kernels than the machine's. It runs the
-// card's conformance tests, niclane's tests on the card, and those of pods' lanes, in QEMU
-// guests that see the machine's file system. It fails if a test fails, if a test is skipped
-// that the kernel should run, or if the kernel reports an error.
+// Command run builds the simulated card for other kernels than the machine's own. In QEMU guests,
+// which see the machine's file system, it runs the card's conformance tests, niclane's tests on the
+// card, and the tests of lanes for pods. It fails if a test fails, if a test is skipped that the
+// kernel should run, or if the kernel reports an error.
 //
-// It loads nothing into the machine's own kernel. Modules and the guests' output are in
-// out/simcard.
+// It loads nothing into the machine's own kernel. out/simcard has the modules and the guests'
+// output.
 package main
 
 import (
@@ -27,13 +27,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// series are the names of the kernels in tools/kernel.
+// series lists the kernels to test, by the names that tools/kernel uses.
 const series = "6.1,6.12,unstable"
 
-// within is the time limit for a guest to boot and run all tests, emulated in software.
+// within is the time limit for a guest to boot and run all tests. Its processors are emulated in
+// software.
 const within = 20 * time.Minute
 
-// boots is the number of attempts to boot a guest: a kernel on emulated processors sometimes
+// boots is how often a guest's boot is tried, because a kernel on emulated processors sometimes
 // panics at boot.
 const boots = 3
 
@@ -74,7 +75,7 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, sh
 		return err
 	}
 	programs := [][]string{
-		{"tools/virtme", "--help"}, // a guest starts where nothing can be installed
+		{"tools/virtme", "--help"}, // installs virtme now, because guests start without a network
 		{"tools/go", "build", "-o", filepath.Join(out, "run"), "./test/simcard/run"},
 		{"tools/go", "build", "-o", out + "/", "./cmd/niclane", "./cmd/niclane-bench"},
 	}
@@ -127,8 +128,8 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, sh
 	return nil
 }
 
-// where returns the directory of a suite's Go module, and its package's directory in the
-// module. Packages that need Kubernetes' types are not in niclane's main module.
+// where returns the directory of a suite's Go module, and that of its package in the module.
+// Packages that need Kubernetes' types are in a module of their own.
 func where(suite string) (module, pkg string) {
 	if suite == "pods" {
 		return "k8s", "agent/simcard"
@@ -138,18 +139,19 @@ func where(suite string) (module, pkg string) {
 
 type guest struct {
 	series, top, out string
-	suites           string // separated by spaces
+	suites           string // names of suites, separated by spaces
 	show             bool
-	record           string // directory for probe's output, "" for none
+	record           string // directory for recorded probes; "": none
 
 	release string // as printed by uname -r
 	image   string
-	root    string // directory with lib/modules
-	module  string // the built simcard.ko
+	root    string // directory that contains lib/modules
+	module  string // path of the module that was built, simcard.ko
 	log     string
 }
 
-// fields runs a tool that prints one line of n fields.
+// fields runs a tool of tools/ for the guest's series. The tool prints one line of n fields, which
+// fields returns.
 func (g *guest) fields(ctx context.Context, tool string, n int) ([]string, error) {
 	cmd := exec.CommandContext(ctx, tool, g.series)
 	cmd.Stderr = os.Stderr
@@ -164,8 +166,9 @@ func (g *guest) fields(ctx context.Context, tool string, n int) ([]string, error
 	return f, nil
 }
 
-// compile runs make with the headers' own compiler: in a mount namespace, in the headers'
-// directory as root, with the module's source at /module.
+// compile is a shell script that builds the module with the compiler that comes with the headers.
+// It runs make in a mount namespace. There, the headers' directory is the root, and the module's
+// source is at /module.
 const compile = `
 mount --bind "$1" "$2/module"
 mount -t tmpfs tmpfs "$2/tmp"
@@ -211,7 +214,7 @@ func (g *guest) build(ctx context.Context) error {
 	return nil
 }
 
-// copyIfChanged does not touch an equal file, so that make has no work.
+// copyIfChanged copies a file, but leaves an equal file alone, so that make need not build again.
 func copyIfChanged(from, to string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
@@ -225,7 +228,8 @@ func copyIfChanged(from, to string) error {
 
 var errNoBoot = errors.New("the guest did not come up")
 
-// rootTag tags a second export of the machine's root, which the guest mounts with a cache.
+// rootTag names the second export of the machine's root file system. The guest mounts it with a
+// cache.
 const rootTag = "cached-root"
 
 // boot runs the tests in a guest and judges their output.
@@ -245,7 +249,7 @@ func (g *guest) boot(ctx context.Context, tests string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	// When unshare ends, all its child processes end too.
+	// When unshare ends, the kernel kills all processes in its PID namespace.
 	cmd := exec.CommandContext(ctx, "unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child",
 		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory",
 		"2G",
@@ -284,8 +288,8 @@ func (g *guest) boot(ctx context.Context, tests string) error {
 
 const endMark = "=== simcard: end"
 
-// script returns the script of the guest's init. Modules are loaded from below the cache,
-// because the machine may lack a /lib/modules.
+// script returns the script that the guest's init runs. Modules are loaded from the user's cache
+// directory, because the machine may have no /lib/modules.
 func (g *guest) script(tests string) string {
 	var programs strings.Builder
 	for suite := range strings.FieldsSeq(g.suites) {
@@ -314,12 +318,12 @@ echo "%[9]s"
 
 var (
 	verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
-	// complaint matches the kernel's reports of its own errors.
+	// complaint matches messages in which the kernel reports an error of its own.
 	complaint = regexp.MustCompile(`WARNING:|BUG:|Oops|Call Trace|` +
 		`NETDEV WATCHDOG|refcount|self-detected stall|hung_task`)
 )
 
-// maySkip are the tests that a kernel need not run, by the start of its release.
+// maySkip lists the tests that a kernel may skip, by the first part of its release.
 var maySkip = map[string][]string{
 	"6.1.":  {"TestNetShaper", "TestRSSByNetlink", "TestQueueToNAPI", "TestQueueStats", "TestFlowerToQueue"},
 	"6.12.": {"TestNetShaper", "TestRSSByNetlink"},

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// follow prints what a guest writes to its log until ctx ends. It omits what only judge needs:
-// names and verdicts of tests, and the kernel's log.
+// follow prints what a guest writes to its log, until ctx ends. It leaves out what is only for the
+// function judge: the names and verdicts of tests, and the kernel's log.
 func follow(ctx context.Context, log string) {
 	f, err := os.Open(log)
 	if err != nil {
@@ -39,7 +39,7 @@ func follow(ctx context.Context, log string) {
 		case !errors.Is(err, io.EOF):
 			fmt.Println(err)
 			return
-		default: // no notification: the guest writes through another mount
+		default: // look again: the guest writes through another mount, so there are no notifications
 			select {
 			case <-ctx.Done():
 				return
