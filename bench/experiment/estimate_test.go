@@ -175,7 +175,7 @@ func TestEstimateOfStarts(t *testing.T) {
 			t.Errorf("%s: %d ns for each further instance, want %d", tt.name, got, tt.perInstance)
 		}
 	}
-	// A split server with different variants, and a sweep, whose windows also start the server.
+	// Now the server is split, and variants have different servers. A sweep's windows also start it.
 	both := strings.NewReplacer("port: 80", "port: 80, split: numa", "{name: b}",
 		"{name: b, server: {arguments: [-x]}}").Replace(caching)
 	e, _, most := estimate(t, both)

@@ -28,7 +28,7 @@ const (
 
 func name() y.Kind[string] { return y.Pattern(nameWant, namePattern, nil) }
 
-// line returns the kind of a text on one line, of at most limit bytes.
+// line returns a Kind (type of value): a text on one line, of at most limit bytes.
 func line(what string, limit int) y.Kind[string] {
 	want := what + " of one line, at most " + strconv.Itoa(limit) + " bytes"
 	k := y.Text(want, limit)
@@ -50,7 +50,7 @@ func cpus() y.Kind[[]int] { return y.Integers("a processor", 0, maxProcessors-1,
 
 func percentile() y.Kind[float64] { return y.Number(1, 99.999) }
 
-// address returns the kind of an IP address of one host, without a port.
+// address returns a Kind (type of value): an IP address of one host, without a port.
 func address() y.Kind[string] {
 	const want = "an IPv4 or IPv6 address, without a port"
 	return y.Pattern(want, `^[0-9A-Fa-f:.]{2,45}$`, func(s string) string {
@@ -61,7 +61,7 @@ func address() y.Kind[string] {
 	})
 }
 
-// agent returns the kind of the HOST:PORT on which an agent listens.
+// agent returns a Kind (type of value): the HOST:PORT on which an agent listens.
 func agent() y.Kind[string] {
 	const want = "HOST:PORT, the host by name or address ([fd00::1]:7411)"
 	return y.Pattern(want, `^(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?):[1-9][0-9]{0,4}$`,
@@ -83,7 +83,7 @@ func serverName() y.Kind[string] {
 	return y.Pattern("a host name or address", `^[0-9A-Za-z]([0-9A-Za-z:.-]{0,251}[0-9A-Za-z])?$`, nil)
 }
 
-// argument returns the kind of a command's argument. Expand replaces names in it.
+// argument returns a Kind (type of value): a command's argument, in which Expand replaces names.
 func argument() y.Kind[string] {
 	k := y.Text("an argument, as text", 4096)
 	read := k.Read
@@ -113,7 +113,7 @@ const (
 	maxFile     = 64 << 10
 )
 
-// files returns the kind of files for the scratch directory: their texts, by path in it.
+// files returns a Kind (type of value): texts of files, by their paths in the scratch directory.
 func files() y.Kind[map[string]string] {
 	text := y.Text("the text of a file, under its name and |", maxFile)
 	read := text.Read
@@ -146,7 +146,8 @@ func environment() y.Kind[map[string]string] {
 		"letters, digits and _, at most 64, the first not a digit", argument())
 }
 
-// httpPath returns the kind of an HTTP path with its query. The path may contain the given names.
+// httpPath returns a Kind (type of value): an HTTP path with its query. It may use the given names,
+// which Expand replaces.
 func httpPath(names []string) y.Kind[string] {
 	k := y.Pattern("a path that begins with a slash", `^/[!-~]{0,999}$`, nil)
 	read := k.Read
@@ -157,7 +158,7 @@ func httpPath(names []string) y.Kind[string] {
 	return k
 }
 
-// ratio returns the kind of a ratio such as "4:1".
+// ratio returns a Kind (type of value): a ratio of gets to sets, such as "4:1".
 func ratio() y.Kind[[2]int] {
 	k := y.Kind[[2]int]{
 		Want:   "a ratio of gets to sets, each from 0 to 1000: 4:1",
@@ -178,7 +179,8 @@ func ratio() y.Kind[[2]int] {
 	return k
 }
 
-// tlsVersion returns the kind of a TLS version. In the file it may be a YAML number or a string.
+// tlsVersion returns a Kind (type of value): a TLS version. In the file it may be a YAML number or a
+// string.
 func tlsVersion() y.Kind[string] {
 	k := y.Word("1.2", "1.3")
 	k.Schema = y.Schema{"enum": []any{"1.2", "1.3", 1.2, 1.3}}

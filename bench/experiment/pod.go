@@ -31,7 +31,8 @@ const podReady = int64(2 * time.Minute)
 
 func manifest() y.Kind[string] { return manifestOf("a Pod", podNames, ParsePod) }
 
-// manifestOf returns the kind of a Kubernetes manifest, as text, in which Expand replaces names.
+// manifestOf returns a Kind (type of value): the text of a Kubernetes manifest, in which Expand
+// replaces names.
 func manifestOf(what string, names []string, parse func(string) (map[string]any, error)) y.Kind[string] {
 	k := y.Text("the manifest of "+what+", as text, under |", maxFile)
 	read := k.Read
@@ -55,7 +56,7 @@ const (
 	quantityPattern = `^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|[MGTPE]i?|Ki)?$`
 )
 
-// limits returns the kind of a mapping from resources to amounts, in Kubernetes' format.
+// limits returns a Kind (type of value): a mapping from resources to amounts in Kubernetes' format.
 func limits() y.Kind[map[string]string] {
 	amount := y.Kind[string]{
 		Want:   "an amount of Kubernetes: 1, 500m, 2Gi",

@@ -113,7 +113,8 @@ func oidKeys() []y.Key[power.OID] {
 	}
 }
 
-// snmpVersion returns the kind of an SNMP version. In the file it may be a YAML number or a string.
+// snmpVersion returns a Kind (type of value): an SNMP version. In the file it may be a YAML number
+// or a string.
 func snmpVersion() y.Kind[string] {
 	k := y.Word("3", "2c")
 	k.Schema = y.Schema{"enum": []any{"3", "2c", 3}}

@@ -50,8 +50,8 @@ type Bounds struct {
 	Resolution int `json:"resolutionPermille"`
 }
 
-// QuickLimit is the longest time, in ns, that an experiment with Options.Quick may take by
-// Estimate.
+// QuickLimit is the longest time, in ns, that an experiment with Options.Quick may take. The time is
+// computed by Estimate.
 const QuickLimit = int64(3 * time.Minute)
 
 func sizesKeys() []y.Key[Sizes] {

@@ -24,8 +24,8 @@ func splitKey() y.Key[Server] {
 		func(s *Server, x string) { s.Split = x })
 }
 
-// checkSplit refuses servers whose instances cannot be filled with the same content, or cannot
-// be told apart.
+// checkSplit refuses a split server in three cases: it is not KindCommand, its instances may get
+// different content, or a process in Beside, which each instance copies, has a port.
 func (r *reader) checkSplit() {
 	s := &r.e.Server
 	if s.Split == "" || !r.fine("server.split") {
