@@ -132,7 +132,7 @@ func (r *run) accept() error {
 		if !r.started {
 			r.begin()
 		}
-		// Wake up for every 64 KiB, not for every packet. sample also counts what is less.
+		// Wake up for every 64 KiB, not for every packet. sample reads the rest, once per interval.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 64<<10)
 		if err := r.add(fd, unix.EPOLLIN); err != nil {
 			return err
