@@ -29,8 +29,8 @@ func renderTwo(t *testing.T, a, b *result.Result) string {
 	return out.String()
 }
 
-// second returns a second run of everything. It has another kernel and other lanes, and half the
-// latency with a lane.
+// second returns a result like that of the function everything, from a second run. The second run
+// has another kernel and other lanes, and half the latency with a lane.
 func second() *result.Result {
 	r := everything()
 	r.Environment.Kernel = "6.19.0"
