@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// Columns of PDU2-MIB (enterprise 13742.6), for PX2, PX3 and newer PDUs. A row is {pdu}.{inlet or
-// outlet}.{sensor type}.
+// pdu2 is the start of all OIDs of PDU2-MIB, for PX2, PX3 and newer PDUs. A table's OID follows, then
+// a column, then a row: {pdu}.{inlet or outlet}.{sensor type}.
 const pdu2 = ".1.3.6.1.4.1.13742.6."
 
 type pdu2Table struct{ configuration, measurements string }
@@ -21,7 +21,7 @@ var (
 	outletTable = pdu2Table{pdu2 + "3.5.4.1.", pdu2 + "5.4.3.1."}
 )
 
-// Columns of the configuration table (6, 7, 9) and of the measurements table (3, 4).
+// Columns of the tables: 6, 7 and 9 of the configuration table, 3 and 4 of the measurements table.
 const (
 	pdu2Units      = "6." // SensorUnitsEnumeration
 	pdu2Digits     = "7." // decimal digits

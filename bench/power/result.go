@@ -43,8 +43,8 @@ type Sensor struct {
 	// UpdateInterval is the time between changes of the reading, or an upper bound, ns.
 	UpdateInterval     int64 `json:"updateIntervalNs"`
 	UpdateIntervalFrom From  `json:"updateIntervalFrom"`
-	// Averages says that a reading is the mean since the reading before. If it is false, the result
-	// misses changes between updates, or it is not known whether it does.
+	// Averages says that a reading is the mean since the reading before. It is false also if that is
+	// not known. If false, the result may miss changes between two updates.
 	Averages bool `json:"averages,omitempty"`
 	// WrapJ is the energy at which a counter restarts from 0; 0 if not known.
 	WrapJ float64 `json:"wrapJ,omitempty"`
