@@ -50,7 +50,7 @@ type Config struct {
 // Result is the result of a run.
 type Result struct {
 	Requests int64
-	// Late has how late each answer was.
+	// Late has the lateness of each answer: the time from when it was due until it was sent, ns.
 	Late *stats.Histogram
 }
 
