@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// An expectation is the answer that niclane probe must give for a capability on Debian's kernels:
-// yes from kernel release since on, and no before.
+// An expectation is the answer that niclane probe must give for a capability on Debian's kernels. It
+// is yes from the release in the field since on, and no before.
 type expectation struct {
 	capability device.Capability
 	since      string // "": yes on all kernels
