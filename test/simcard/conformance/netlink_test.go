@@ -189,7 +189,7 @@ const (
 	rssHeader, rssContext, rssTable = 1, 2, 4
 )
 
-// TestRSSByNetlink creates and deletes a context without the ioctl.
+// TestRSSByNetlink creates and deletes an RSS context by netlink, not by ethtool's ioctl.
 func TestRSSByNetlink(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "indir=128", "contexts=4")
 	bed.NotOn(t, "6.1.", "6.12.")

@@ -28,9 +28,9 @@ func toQueues(t *testing.T, n int) (ports []uint16) {
 	return ports
 }
 
-// The rates in these tests are low, because the guest is slow and must send faster than them. The
-// tests compare ratios of rates. Large bursts are allowed, so that a pause of the guest loses no
-// time.
+// The rates in these tests are low, because senders must be faster than the rates, and the guest is
+// slow. The tests compare ratios of rates. The card allows large bursts, so that queues catch up
+// after a pause of the guest.
 const (
 	enough   = 300_000
 	patience = "burst_us=100000"

@@ -136,7 +136,7 @@ func TestSymmetric(t *testing.T) {
 		// A connection follows its receive queue only after it has received a packet.
 		exchange(t, client, server, 1)
 		stats := bed.Stats(t)
-		// These are more packets than the last connection's late acknowledgements.
+		// n is larger than the number of late acknowledgements of the connection before.
 		const n = 5
 		exchange(t, client, server, n)
 		sentBy := func() []uint64 { return bed.PerQueue(t, stats, "tx_queue_%d_packets", 6) }
