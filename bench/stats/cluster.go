@@ -4,7 +4,8 @@ package stats
 
 import "gonum.org/v1/gonum/stat/distuv"
 
-// How many independent samples correlated samples are worth.
+// This file computes how many independent samples correlated samples are worth. So many independent
+// samples would give an interval of the same width.
 //
 // Let q be the share of all samples beyond some value. If samples were independent, the number
 // beyond would be binomial with variance N·q·(1-q). The windows show the real variance. Take a
@@ -28,7 +29,7 @@ const (
 	minEvents  = 100
 )
 
-// A design says how many independent samples the samples are worth, for one value.
+// A design says how many independent samples a correlated sample is worth, for one value.
 type design struct {
 	effect  float64 // variance divided by the binomial variance, at least 1
 	df      float64 // degrees of freedom of the estimate of effect

@@ -60,7 +60,7 @@ func TestHistogramBuckets(t *testing.T) {
 	(*Histogram)(nil).Buckets(func(_, _, _ int64) bool { t.Error("a bucket of nothing"); return true })
 }
 
-// reread writes v as JSON, reads the JSON into got, and returns it.
+// reread writes v as JSON, reads the JSON into got, and returns the JSON.
 func reread(t *testing.T, v, got any) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)

@@ -53,7 +53,7 @@ type Estimate struct {
 	Low        int64   `json:"low"`
 	High       int64   `json:"high"`
 	Samples    int64   `json:"samples"`
-	// Effective is the number of independent samples that the sample is worth.
+	// Effective is how many independent samples would give an interval of the same width.
 	Effective float64 `json:"effective"`
 	// Notes say which effects the interval does not include.
 	Notes []string `json:"notes,omitempty"`

@@ -234,8 +234,8 @@ func (c coverage) String() string {
 	return fmt.Sprintf("%s %d×%d P%v", c.server.name, c.repeats, c.n, c.p)
 }
 
-// run simulates trials samples and gets their intervals from estimate. It returns the share of
-// intervals that contain the true percentile, the share of samples that got an interval (both in
+// run simulates samples, as many as trials, and gets their intervals from estimate. It returns the
+// share of intervals that contain the true percentile, the share of samples that got an interval (both in
 // per cent), and the median relative width.
 func (c coverage) run(trials int, estimate func(*Sample, float64) (Estimate, error)) (covered, given, width float64) {
 	truth := c.server.quantile(c.p / 100)

@@ -17,7 +17,7 @@ type Share struct {
 	Within  float64 `json:"within"` // share of samples that are at most Value, 0 to 1
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
-	// Effective is the number of independent samples that Samples are worth.
+	// Effective is how many independent samples would give an interval of the same width.
 	Effective float64 `json:"effective"`
 	// Missing is the reason why the sample cannot support Within; "" if it can. Low is valid in both
 	// cases.

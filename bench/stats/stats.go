@@ -16,8 +16,8 @@ const MinBeyond = 10
 type TooFewError struct {
 	Percentile float64 // 0 to 100
 	Have, Need int64   // numbers of samples
-	// Effective is the number of independent samples that Have are worth. If it is not known, it is
-	// Have.
+	// Effective is how many independent samples would be as good as these correlated ones. If that is
+	// not known, it is Have.
 	Effective float64
 }
 

@@ -372,8 +372,8 @@ func (t *Test) add(o Outcome, g Goal) error {
 	return nil
 }
 
-// holds reports whether the percentile of all windows together is certainly below the limit: the
-// upper end of its interval is.
+// holds reports whether the percentile of all windows together is surely within the limit: whether
+// the upper end of its 95 % interval is.
 func (t *Test) holds(g Goal) bool {
 	if g.Limit == 0 {
 		return true
