@@ -47,7 +47,7 @@ func each[T any](xs []T, f func(T) mapping) []mapping {
 	return out
 }
 
-// write returns the text of a file for an experiment, in the main spelling of every value.
+// write returns the text of a file for an experiment. Each value has only one way to be written.
 func write(t testing.TB, e *experiment.Experiment) []byte {
 	t.Helper()
 	m := mapping{}

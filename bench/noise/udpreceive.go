@@ -16,8 +16,8 @@ const (
 	// nap is how long a receiver lets datagrams collect in the socket, ns. Without it, the receiver
 	// would wake for each datagram, 85,000 times a second at 1 Gbit/s.
 	nap = 500e3
-	// receiveBuffer is enough for 40 ms of datagrams of 1472 bytes at 1 Gbit/s. The kernel counts more
-	// memory than payload.
+	// receiveBuffer is the size of the socket's receive buffer, in bytes. It is enough for 40 ms of
+	// datagrams of 1472 bytes at 1 Gbit/s. The kernel also counts its own memory for each datagram.
 	receiveBuffer = 8 << 20
 	// grace is how long the receiver waits at the end for late datagrams. silence is how long it waits
 	// for a sender that sends nothing. Both in ns.

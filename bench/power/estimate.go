@@ -25,7 +25,7 @@ const (
 	wide = 0.05
 	// minSteps is the number of changes from which the smallest change counts as the resolution.
 	minSteps = 10
-	// finest is the finest resolution that readings can show, in W or J.
+	// finest is the smallest step between readings that can count as a resolution, in W or J.
 	finest = 1e-6
 )
 

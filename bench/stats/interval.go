@@ -161,7 +161,7 @@ func (s *Sample) beyond(b int) (n int64) {
 	return n
 }
 
-// design returns the design for the share of samples in buckets above b.
+// design computes the design effect (type design) for the share of samples in buckets above b.
 func (s *Sample) design(b int) (design, bool) {
 	q := float64(s.beyond(b)) / float64(s.n)
 	z := make([][]float64, len(s.repeats))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package demo shows niclane on the simulated card to readers. make simcard-demo runs it in a
-// guest. It fails if the output does not show what its text says.
+// guest. The test fails if the card does not behave as the printed text says.
 package demo
 
 import (
