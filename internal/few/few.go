@@ -21,13 +21,13 @@ type Listener struct {
 	heard  int
 }
 
-// Listen returns a Listener that keeps at most silent connections for which Heard was
-// not called, and at most heard other ones.
+// Listen returns a Listener that bounds the connections of l. silent is the maximum of
+// connections for which Heard was not called, heard the maximum of the others.
 func Listen(l net.Listener, silent, heard int) *Listener {
 	return &Listener{Listener: l, mostSilent: silent, mostHeard: heard}
 }
 
-// Accept waits for a connection. It never waits for a free place.
+// Accept waits for a connection. At the bound, it closes the oldest silent connection.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -44,7 +44,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return k, nil
 }
 
-// tooMany removes and returns the oldest silent connection if the bound is exceeded, or nil.
+// tooMany removes and returns the oldest silent connection if there are more than
+// mostSilent. Otherwise it returns nil.
 func (l *Listener) tooMany() *conn {
 	if l.silent.Len() <= l.mostSilent {
 		return nil
@@ -54,7 +55,7 @@ func (l *Listener) tooMany() *conn {
 	return k
 }
 
-// A conn is an accepted connection. It is silent, heard, or neither after Close.
+// A conn is an accepted connection. It is silent or heard; after Close it is neither.
 type conn struct {
 	net.Conn
 	of    *Listener
@@ -82,8 +83,9 @@ func (k *conn) Close() error {
 	return k.Conn.Close()
 }
 
-// Heard marks a connection of a Listener (perhaps inside TLS) as one whose client has
-// identified itself. If the Listener has its maximum of heard connections, it closes c.
+// Heard marks c as a connection whose client has identified itself. c is a connection of
+// a Listener, perhaps inside TLS. If the Listener has its maximum of heard connections,
+// Heard closes c.
 func Heard(c net.Conn) {
 	k := of(c)
 	if k == nil {

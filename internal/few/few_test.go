@@ -60,7 +60,7 @@ func TestListener(t *testing.T) {
 	want("heard", a, true)
 	want("the oldest of three that are silent", b, false)
 	want("the next", c, true)
-	bs.Close() // twice
+	bs.Close() // the Listener has closed it already
 	Heard(cs)
 	Heard(cs)
 	e, es := pair(t, l)

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On returns what a device carries, itself or through the devices stacked on it, as words for a
-// sentence: "the default route", "this login, from 192.0.2.7". nil means that no such
-// dependency is known.
+// On lists what a change of a device, or of a device stacked on it, could cut off. Each entry is
+// part of a sentence: "the default route", "this login, from 192.0.2.7". nil means that nothing
+// is known to depend on the device.
 func On(dev string) (carried []string) {
 	over, err := above(dev)
 	if err != nil {
@@ -78,8 +78,8 @@ func stacked(dev string, links []netlink.Link) map[int]bool {
 			if over[at.Index] {
 				add(at.MasterIndex)
 			}
-			// A veth's parent index is its peer. The parent index of a device in another
-			// namespace belongs to that namespace.
+			// A veth's parent index is its peer's. NetNsID >= 0: the parent is in another
+			// namespace, and its index belongs to that namespace.
 			if _, veth := l.(*netlink.Veth); !veth && at.NetNsID < 0 && over[at.ParentIndex] {
 				add(at.Index)
 			}
@@ -88,11 +88,11 @@ func stacked(dev string, links []netlink.Link) map[int]bool {
 	return over
 }
 
-// defaultBits is the longest prefix that counts as a default route: a default route may also be
-// written as its halves, or for IPv6 as 2000::/3.
+// defaultBits is the longest prefix length that counts as a default route. Some hosts have two
+// halves (0.0.0.0/1 and 128.0.0.0/1) or 2000::/3 in place of one default route.
 const defaultBits = 3
 
-// defaultRoute reports whether a default route of any table leaves by one of the links.
+// defaultRoute reports whether a default route, in any routing table, uses one of the links.
 func defaultRoute(over map[int]bool) (found bool, err error) {
 	err = netlink.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
 		netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {

@@ -30,7 +30,7 @@ func TestStacked(t *testing.T) {
 		&netlink.Device{LinkAttrs: link(1, 0, 7, -1)}, // in the bond
 		&netlink.Device{LinkAttrs: link(2, 0, 0, -1)},
 		&netlink.Veth{LinkAttrs: link(3, 2, 0, -1)},
-		&netlink.Vlan{LinkAttrs: link(4, 2, 0, 0)}, // on a device of another namespace
+		&netlink.Vlan{LinkAttrs: link(4, 2, 0, 0)}, // its parent is in another namespace
 		&netlink.Macvlan{LinkAttrs: link(5, 2, 0, -1)},
 	}
 	for dev, want := range map[string][]int{
@@ -83,8 +83,9 @@ addr add 10.7.0.1/24 dev other
 	}
 }
 
-// TestSessions: sessions returns the connection of a command's ancestors, from ssh's variable
-// in the environment or from their sockets. It returns none of other network namespaces.
+// TestSessions: sessions finds the connection over which a command was started, from
+// SSH_CONNECTION or from a socket of an ancestor process. It ignores sockets in other network
+// namespaces.
 func TestSessions(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = []string{"SSH_CONNECTION=192.0.2.7 50000 192.0.2.1 22"}

@@ -30,9 +30,10 @@ func (s session) String() string {
 	return fmt.Sprintf("the connection to %s of %s, which started this command", s.peer, s.process)
 }
 
-// sessions returns the connections over which a process was started. It uses the variable that
-// sshd sets and, for other logins, the TCP connections of all ancestors in this network
-// namespace. sudo and tmux drop the environment, so it reads that of all ancestors.
+// sessions returns the connections over which a process was started. It reads SSH_CONNECTION,
+// which sshd sets, from the environment of the process and of each ancestor: sudo and tmux drop
+// the variable. For other logins, it takes the ancestors' TCP connections in this network
+// namespace.
 func sessions(pid int) (out []session) {
 	add := func(s session) {
 		if s.peer.IsValid() && !slices.ContainsFunc(out, func(o session) bool { return o.peer == s.peer }) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program finds and runs the other one of niclane's two programs.
+// Package program finds and runs niclane's two programs, niclane and niclane-bench. Each uses
+// it to start the other.
 package program
 
 import (
@@ -17,14 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names of the programs. Each has a package of its name.
+// The names of the programs. Each is in the deb or rpm package of the same name.
 const (
 	Niclane = "niclane"
 	Bench   = "niclane-bench"
 )
 
-// Find returns the path of a program: in the directory of this process's own program, else in
-// the PATH.
+// Find returns the path of a program. It looks in the directory of this process's executable
+// first, then in the PATH.
 func Find(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -42,14 +43,15 @@ func Find(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// Lanes runs the niclane of this host, with the directories of the journals and of the lock.
+// Lanes runs the niclane program at Path. StateDir is the directory of the journals, RunDir
+// that of the lock.
 type Lanes struct {
 	Path             string
 	StateDir, RunDir string
 }
 
-// undoTime is the time that a command may take to end after SIGTERM: an interrupted apply
-// undoes its steps.
+// undoTime is how long a command may run after SIGTERM: an interrupted apply undoes its steps
+// before it ends.
 const undoTime = time.Minute
 
 // Run runs a command with --json and returns its output, even if the command fails. When ctx
@@ -61,8 +63,8 @@ func (l Lanes) Run(ctx context.Context, verb ...string) ([]byte, error) {
 	cmd.Dir = "/"
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = undoTime
-	// In its own session, so that it does not end with this process. It has a journal for an
-	// undo.
+	// niclane runs in its own session, so that a signal from the terminal does not end it in the
+	// middle of a change.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.Output()
 	var exit *exec.ExitError

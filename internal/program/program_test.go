@@ -21,7 +21,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// TestFind: the program beside this one takes precedence over the PATH.
+// TestFind: Find prefers a program in this process's directory to one in the PATH.
 func TestFind(t *testing.T) {
 	self, err := os.Executable()
 	must.Do(t, err)
@@ -56,7 +56,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 
-	// A command that is interrupted can undo its steps.
+	// Run gives an interrupted command time to undo its steps.
 	started := filepath.Join(dir, "started")
 	l.Path = write(t, filepath.Join(dir, "slow"), `trap 'echo undone; exit 1' TERM; : >`+started+`; while :; do sleep 0.01; done`)
 	ctx, cancel := context.WithCancel(t.Context())
