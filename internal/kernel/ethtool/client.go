@@ -3,8 +3,8 @@
 // Package ethtool is a thin typed client of the kernel's ethtool interfaces: generic
 // netlink, and the ioctl for what netlink lacks (driver information, per-queue coalescing,
 // steering rules). It reads and writes device.Channels, Coalesce, Ring, Feature, RSSTable
-// and Rule objects. It chooses no queues. A new rule gets the lowest free location, or the
-// driver's choice; the location is not part of a rule's identity. The package works in the
+// and Rule objects. It chooses no queues. A new rule gets the lowest free location, or one that
+// the driver chooses; the location is not part of a rule's identity. The package works in the
 // network namespace of the thread that calls Open.
 package ethtool
 
@@ -27,7 +27,7 @@ type Client struct {
 	family genetlink.Family
 	fd     int // a socket of the namespace, for ioctl; -1 if there is none
 	card   card
-	// seen holds the rules read so far, by device and location: see known.
+	// seen holds the rules that the method known has read, by device and location.
 	seen map[string]map[uint32][]byte
 }
 
@@ -52,7 +52,7 @@ func Open() (*Client, error) {
 	return c, nil
 }
 
-// New makes a client from a connection, without ioctl. The client closes nl.
+// New makes a client from nl, without a socket for ioctl. The client's Close closes nl.
 func New(nl *genetlink.Conn) (*Client, error) {
 	family, err := nl.GetFamily(unix.ETHTOOL_GENL_NAME)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *Client) set(cmd uint8, dev string, body func(*netlink.AttributeEncoder)
 	return err
 }
 
-// headerAttr is the number of the header in every ethtool request.
+// headerAttr is the header's attribute number. It is the same in every ethtool request.
 const headerAttr = unix.ETHTOOL_A_CHANNELS_HEADER
 
 func (c *Client) execute(cmd uint8, dev string, flags netlink.HeaderFlags,
@@ -107,7 +107,8 @@ func (c *Client) execute(cmd uint8, dev string, flags netlink.HeaderFlags,
 	ae.Nested(headerAttr, func(h *netlink.AttributeEncoder) error {
 		h.String(unix.ETHTOOL_A_HEADER_DEV_NAME, dev)
 		if flags&netlink.Acknowledge != 0 {
-			// Some requests both reply and acknowledge; one answer is enough.
+			// To some requests, the kernel sends a reply and an acknowledgement. The client
+			// needs only the acknowledgement.
 			h.Uint32(unix.ETHTOOL_A_HEADER_FLAGS, unix.ETHTOOL_FLAG_OMIT_REPLY)
 		}
 		return nil
@@ -127,7 +128,7 @@ func (c *Client) execute(cmd uint8, dev string, flags netlink.HeaderFlags,
 }
 
 // NotSupported reports whether err means that the device or driver lacks the operation.
-// It is false if the kernel only refuses it now.
+// It is false if the kernel refuses the operation for another reason.
 func NotSupported(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }
 
 // absent reports whether err means that the object does not exist: the device is gone, or

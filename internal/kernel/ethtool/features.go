@@ -109,13 +109,13 @@ func decodeFeatures(b []byte) (map[string]device.Setting, error) {
 	return m, nil
 }
 
-// SetFeature switches one feature. The kernel may answer success without a change, if
-// another feature needs it or the driver refuses (netdev_update_features). Callers must
-// read it back.
+// SetFeature switches one feature. The kernel may answer success without a change: another
+// feature depends on it, or the driver refuses (netdev_update_features). Callers must read
+// the feature back.
 //
-// A feature that the driver refused once stays wanted. The kernel does not pass an
-// unchanged wish on to the driver (net/ethtool/features.c: ethnl_set_features). So
-// SetFeature then requests the present setting first, and the wanted one again.
+// The kernel stores the wanted setting even if the driver refuses it. It does not ask the
+// driver again for a setting that is already stored (net/ethtool/features.c:
+// ethnl_set_features). So SetFeature requests the present setting and then the wanted one.
 func (c *Client) SetFeature(f device.Feature) error {
 	if err := c.wishFeature(f); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzDecode feeds every netlink decoder. No decoder may panic, and its result must not
-// depend on earlier input.
+// FuzzDecode gives random input to every netlink decoder. No decoder may panic, and its result
+// must not depend on earlier input.
 func FuzzDecode(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/*.bin")
 	if err != nil || len(seeds) == 0 {
@@ -40,7 +40,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeRule checks that each decoded rule is one that the planner can compare: a
+// FuzzDecodeRule checks that the planner can compare each decoded rule: the rule has a
 // family, a protocol, and prefixes of that family.
 func FuzzDecodeRule(f *testing.F) {
 	f.Add(flowSpec{flow: flowTCP4, local: "10.9.0.1/32", lport: 11211, lmask: 0xffff}.bytes(f))

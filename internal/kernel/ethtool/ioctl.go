@@ -26,7 +26,7 @@ type card interface {
 
 func (c *Client) ioctl(dev string, buf []byte) error { return c.card.ioctl(dev, buf) }
 
-// A socket is the descriptor for ioctl requests in a namespace; -1 for none.
+// A socket is a file descriptor for ioctl requests; -1 if there is none.
 type socket int
 
 func (s socket) ioctl(dev string, buf []byte) error {
@@ -110,7 +110,7 @@ const (
 	coalesceTxAdapt = 11 * 4
 )
 
-// perQueueRequest returns a request for one queue.
+// perQueueRequest returns an ETHTOOL_PERQUEUE request for one queue, with the sub-command sub.
 func perQueueRequest(sub uint32, queue int) ([]byte, error) {
 	if queue < 0 || queue >= perQueueMax {
 		return nil, fmt.Errorf("queue %d: not from 0 to %d", queue, perQueueMax-1)

@@ -17,7 +17,7 @@ import (
 )
 
 // A flowSpec is a rule, laid out as the kernel returns it in struct ethtool_rxnfc
-// (ETHTOOL_GRXCLSRULE). It is not recorded, because no card here has rules.
+// (ETHTOOL_GRXCLSRULE). The tests build it, because no card with rules was there to record one.
 type flowSpec struct {
 	flow           uint32
 	remote, local  string // prefixes
@@ -173,7 +173,8 @@ func TestDecodeIoctlCoalesce(t *testing.T) {
 	}
 }
 
-// TestDecodeCoalesceHas: the kernel leaves out parameters that a driver lacks.
+// TestDecodeCoalesceHas: has lists only the parameters in the reply. The kernel leaves out
+// those that a driver lacks.
 func TestDecodeCoalesceHas(t *testing.T) {
 	ae := netlink.NewAttributeEncoder()
 	ae.Uint32(unix.ETHTOOL_A_COALESCE_RX_USECS, 0)

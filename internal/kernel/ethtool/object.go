@@ -21,8 +21,8 @@ func steering(o device.Object) bool {
 	return false
 }
 
-// Read returns the present value of the channels, coalesce, ring, feature, RSS table or
-// rule with o's identity, or nil if the device has none.
+// Read returns the present value of the object with o's identity, or nil if the device has no
+// such object. It reads channels, coalesce, ring, feature, RSS table and rule objects.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	if steering(o) {
 		return c.readSteering(o)
@@ -49,7 +49,7 @@ func (c *Client) read(o device.Object) (device.Object, error) {
 		if o.Queue >= 0 {
 			v, err := c.QueueCoalesce(o.Dev, o.Queue)
 			if errors.Is(err, unix.EINVAL) {
-				return nil, nil // drivers answer so for a queue that does not exist
+				return nil, nil // drivers answer EINVAL for a queue that does not exist
 			}
 			return v, err
 		}
@@ -71,8 +71,8 @@ func (c *Client) read(o device.Object) (device.Object, error) {
 }
 
 // Write changes an object from old to next; nil means absent. Only RSS tables and rules can
-// be created and removed. For other objects it sends the fields that differ from the
-// present value, not from old, so that writing twice is harmless.
+// be created and removed. For other objects, Write compares next with the present value, not
+// with old, so that a second Write is harmless.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	if steering(o) {

@@ -24,8 +24,8 @@ const (
 )
 
 // RSS returns the indirection tables: the default context's first, then those of further
-// contexts. The kernel lists contexts since Linux 6.11; before, RSS asks for each number
-// below maxAsked. EOPNOTSUPP means that the driver has none.
+// contexts. Linux 6.11 and later list the contexts. For older kernels, RSS asks for each
+// context number below maxAsked. EOPNOTSUPP means that the driver has no table.
 //
 // The kernel does not show whether a user set the default table
 // (netif_is_rxfh_configured). RSS treats it as set if it differs from the kernel's default
@@ -43,8 +43,8 @@ func (c *Client) RSS(dev string) ([]device.RSSTable, error) {
 	return tables, nil
 }
 
-// defaultTable reports whether a table is that of ethtool_rxfh_indir_default: the rings in
-// turn.
+// defaultTable reports whether a table is the kernel's default: entry i leads to ring
+// i % rings (ethtool_rxfh_indir_default).
 func defaultTable(queues []int, rings int) bool {
 	for i, q := range queues {
 		if rings <= 0 || q != i%rings {
@@ -132,9 +132,10 @@ func decodeRSS(b []byte) (device.RSSTable, error) {
 // noContext is an RSS context number that no driver has assigned.
 const noContext = 0x7fffffff
 
-// HasContexts asks for a context that does not exist. If the driver has only the default
-// context, the kernel answers EOPNOTSUPP before it looks the number up
-// (net/ethtool/rss.c: rss_prepare_data). Before Linux 6.2, the ioctl answers likewise.
+// HasContexts returns nil if the driver can have further RSS contexts. It asks for a context
+// that does not exist. If the driver has only the default context, the kernel answers
+// EOPNOTSUPP before it looks the number up (net/ethtool/rss.c: rss_prepare_data). Before Linux
+// 6.2, HasContexts asks by ioctl, which answers in the same way.
 func (c *Client) HasContexts(dev string) error {
 	_, err := c.get(unix.ETHTOOL_MSG_RSS_GET, dev, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(rssContext, noContext)
@@ -190,8 +191,8 @@ func (c *Client) ioctlRSS(dev string) ([]device.RSSTable, error) {
 	return append([]device.RSSTable{t}, more...), err
 }
 
-// maxAsked bounds the context numbers that are asked for one by one. mlx5 has 15 contexts
-// beside the default; mlx5 and sfc assign the lowest numbers.
+// maxAsked bounds the context numbers that RSS asks for one by one. It covers mlx5 and sfc:
+// both assign the lowest free number, and mlx5 has 15 contexts besides the default.
 const maxAsked = 64
 
 // ioctlContexts reads the tables of all contexts except the default. For a context that

@@ -19,8 +19,8 @@ const (
 	msgRSSDelete = 50
 )
 
-// More of struct ethtool_rxfh. input_xfrm was reserved before Linux 6.8 and had to be 0.
-// The value that was read is written back.
+// More of struct ethtool_rxfh. Before Linux 6.8, input_xfrm was reserved and had to be 0, so
+// the client writes back the value that it read.
 const (
 	rxfhInputXfrm = 17
 	// contextAlloc is ETH_RXFH_CONTEXT_ALLOC: the kernel chooses the number.
@@ -39,21 +39,20 @@ func (c *Client) SetRSS(dev string, context int, queues []int) error {
 	return rssError("set", dev, context, err)
 }
 
-// ResetRSS gives the default context back to the driver: the kernel's default table, which
-// follows the number of channels. It uses the ioctl, which works on all kernels. With
-// netlink, an empty table would have to be distinguished from none.
+// ResetRSS gives the default context the kernel's default table again, which follows the number
+// of channels. It uses the ioctl, which works on all kernels.
 func (c *Client) ResetRSS(dev string) error {
 	_, err := c.ioctlSetRSS(dev, 0, nil)
 	return rssError("reset", dev, 0, err)
 }
 
 // CreateContext makes the RSS context id with a table. Since Linux 6.17 it asks the kernel
-// for that number. Before, the kernel assigns the lowest free one (net/ethtool/ioctl.c:
-// xa_alloc; earlier each driver likewise). CreateContext then makes contexts up to id and
-// removes the extra ones.
+// for that number. Older kernels or their drivers assign the lowest free number
+// (net/ethtool/ioctl.c: xa_alloc). There, CreateContext makes contexts until one has the
+// number id, and removes the others that it made.
 func (c *Client) CreateContext(dev string, id int, queues []int) error {
-	// The kernel always replies (ethnl_rss_create_doit), so an acknowledgement would be a
-	// second answer.
+	// Without netlink.Acknowledge: the kernel always replies (ethnl_rss_create_doit), so an
+	// acknowledgement would be a second answer.
 	_, err := c.execute(msgRSSCreate, dev, netlink.Request, func(ae *netlink.AttributeEncoder) {
 		rssNumber(ae, id)
 		ae.Bytes(rssIndir, encodeIndir(queues))
@@ -115,7 +114,7 @@ func encodeIndir(queues []int) []byte {
 }
 
 // ioctlSetRSS writes a table by ETHTOOL_SRSSH and returns the context's number. Without
-// queues, it resets the default context, or deletes another one (net/ethtool/ioctl.c:
+// queues, it resets the default context or deletes any other context (net/ethtool/ioctl.c:
 // ethtool_set_rxfh). The key and the hash function stay.
 func (c *Client) ioctlSetRSS(dev string, context uint32, queues []int) (uint32, error) {
 	of := context
@@ -134,9 +133,10 @@ func (c *Client) ioctlSetRSS(dev string, context uint32, queues []int) (uint32, 
 	return binary.NativeEndian.Uint32(buf[rxfhContext:]), nil
 }
 
-// resized repeats or cuts a table to the size that the card's tables have now, which may
-// follow the channels. If a cut loses queues, reading the table back shows it. With
-// netlink, the kernel repeats the table (net/ethtool/rss.c: rss_set_prep_indir).
+// resized repeats or cuts a table to size entries, the present size of the card's tables. That
+// size may follow the channels. If a cut loses queues, the caller sees it when it reads the
+// table back. With netlink, the kernel itself repeats the table (net/ethtool/rss.c:
+// rss_set_prep_indir).
 func resized(queues []int, size int) []int {
 	if len(queues) == 0 || size == 0 || len(queues) == size {
 		return queues

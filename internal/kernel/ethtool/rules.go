@@ -15,14 +15,14 @@ import (
 
 // Rules are a device's steering rules (ethtool -n).
 type Rules struct {
-	// Rules are those that a device.Match can express; Locations are their locations.
+	// Rules are the rules that a device.Match can express. Rules[i] is at Locations[i].
 	Rules     []device.Rule
 	Locations []int
-	// Other are all other rules, by location.
+	// Other are all other rules.
 	Other []device.OtherRule
 	// Capacity is the size of the rule table, 0 if the driver does not say.
 	Capacity int
-	// Anywhere means that the driver chooses locations and accepts no others.
+	// Anywhere means that the driver chooses the location of a new rule itself.
 	Anywhere bool
 }
 
@@ -72,12 +72,13 @@ func (c *Client) Rules(dev string) (Rules, error) {
 	return c.known(dev)
 }
 
-// Anew makes the client read all rules again, because other programs may have changed them.
+// Anew drops the rules that the client has read. Callers use it when other programs may have
+// changed the rules.
 func (c *Client) Anew() { clear(c.seen) }
 
-// known is Rules, but reuses the rule that was read at a location before. Otherwise filling
-// a table, which takes one request per rule, would read the whole table each time. Another
-// program may have put a different rule at the location since.
+// known is Rules, but does not read a location again that it has read before. Without this,
+// AddRule would read the whole table for each new rule. The result may be out of date: another
+// program may have put a different rule at a location.
 func (c *Client) known(dev string) (Rules, error) {
 	fail := func(err error) (Rules, error) { return Rules{}, fmt.Errorf("get rules of %s: %w", dev, err) }
 	locations, r, err := c.locations(dev)
@@ -109,7 +110,7 @@ func (c *Client) known(dev string) (Rules, error) {
 	return r, nil
 }
 
-// Rule returns the rule with r's match as it is now. there is false if no rule has it.
+// Rule reads the rule that has r's match. there is false if no rule has that match.
 func (c *Client) Rule(r device.Rule) (now device.Rule, there bool, err error) {
 	have, err := c.known(r.Dev)
 	if err != nil || have.find(r) < 0 {
@@ -139,8 +140,8 @@ func (c *Client) locations(dev string) (at []uint32, r Rules, err error) {
 	if err := c.ioctl(dev, all); err != nil {
 		return nil, r, err
 	}
-	// Some drivers report the size with the number of rules, some with the rules
-	// (mlx5: mellanox/mlx5/core/en_fs_ethtool.c).
+	// Some drivers report the table's size in the first reply (the number of rules), others in
+	// the second reply (the locations; mlx5: mellanox/mlx5/core/en_fs_ethtool.c).
 	size := max(binary.NativeEndian.Uint64(ask[rxnfcData:])&^locSpecial,
 		binary.NativeEndian.Uint64(all[rxnfcData:])&^locSpecial)
 	r = Rules{Capacity: int(size), Anywhere: binary.NativeEndian.Uint64(ask[rxnfcData:])&locSpecial != 0}

@@ -35,8 +35,8 @@ func (c *Client) RawRules(dev string) ([]RawRule, error) {
 	return out, nil
 }
 
-// RestoreRule inserts a rule that was read before at its old location, if no rule is there
-// now. If the driver chooses locations, it chooses this one too.
+// RestoreRule inserts a rule, as RawRules returned it, at its old location. If a rule is there
+// now, RestoreRule does nothing. If the driver chooses locations, it may choose another one.
 func (c *Client) RestoreRule(dev string, r RawRule) error {
 	if _, err := c.rule(dev, uint32(r.Location())); err == nil {
 		return nil

@@ -53,8 +53,8 @@ func portRule(port int) device.Rule {
 		Queue: port % 7}
 }
 
-// TestTable: filling and emptying a table takes a few requests for each rule, for
-// any number of rules.
+// TestTable: AddRule and DeleteRule take a few requests for each rule, however many rules the
+// table has.
 func TestTable(t *testing.T) {
 	const n = 100
 	f := &fakeTable{rules: map[uint32][]byte{}}
@@ -86,7 +86,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestTableOfOthers: the client sees what another process does to a table that it has read.
+// TestTableOfOthers: the client has read a table. It notices when another process changes that
+// table.
 func TestTableOfOthers(t *testing.T) {
 	f := &fakeTable{rules: map[uint32][]byte{}}
 	c, other := &Client{card: f}, &Client{card: f}
@@ -132,8 +133,8 @@ type noRules struct{}
 
 func (noRules) ioctl(string, []byte) error { return unix.EOPNOTSUPP }
 
-// TestReadRule: a driver without rules does not have this one either. If the table changes
-// during the read, the result is an error.
+// TestReadRule: Read returns nil if the driver has no rules, and an error if the table changes
+// during the read.
 func TestReadRule(t *testing.T) {
 	if got, err := (&Client{card: noRules{}}).Read(portRule(1)); got != nil || err != nil {
 		t.Errorf("no rules: %v, %v; want nil, nil", got, err)

@@ -19,8 +19,8 @@ const locAny = 0xffffffff
 
 // AddRule inserts a steering rule (ETHTOOL_SRXCLSRLINS; netlink has no such request). If
 // the driver does not choose the location, AddRule takes the lowest free one. ethtool(8)
-// starts at the end, so niclane's rules come before its rules. The error is EEXIST if a
-// rule with that match exists, and ENOSPC if the table is full.
+// takes the highest, so niclane's rules come before those of ethtool. The error is EEXIST if
+// a rule with that match exists, and ENOSPC if the table is full.
 func (c *Client) AddRule(r device.Rule) error {
 	have, err := c.known(r.Dev)
 	if err != nil {
@@ -79,7 +79,8 @@ func ruleTarget(r device.Rule) string {
 	return fmt.Sprintf("queue %d", r.Queue)
 }
 
-// locate returns the rules and the index of the one with r's match now, or -1.
+// locate returns the rules and the index of the rule that has r's match now. The index is -1
+// if no rule has it.
 func (c *Client) locate(r device.Rule) (have Rules, i int, err error) {
 	if have, err = c.known(r.Dev); err != nil {
 		return have, -1, err
@@ -92,7 +93,7 @@ func (c *Client) locate(r device.Rule) (have Rules, i int, err error) {
 			return have, i, nil
 		}
 	}
-	// The rule is not there, or no longer at its place.
+	// The rule does not exist, or is no longer at its old location.
 	if have, err = c.Rules(r.Dev); err != nil {
 		return have, -1, err
 	}

@@ -51,15 +51,16 @@ func (c *Client) SetChannels(old, next device.Channels) error {
 	return nil
 }
 
-// holders names the tables and rules that use queues which the change would remove, if err
-// is the refusal. The kernel refuses this (net/ethtool/common.c:
-// ethtool_check_max_channel); for rules before Linux 6.11, the driver does.
+// holders returns text for an error message: the RSS tables and rules that use queues which
+// the change would remove. It returns "" if err is not EINVAL. The kernel refuses such a
+// change (net/ethtool/common.c: ethtool_check_max_channel); before Linux 6.11 the driver
+// refuses it for rules.
 func (c *Client) holders(err error, old, next device.Channels) string {
 	if !errors.Is(err, unix.EINVAL) {
 		return ""
 	}
 	var who []string
-	tables, _ := c.RSS(next.Dev) // tables that cannot be read are not named
+	tables, _ := c.RSS(next.Dev) // on an error, the message names no tables
 	if next.RX+next.Combined >= old.RX+old.Combined {
 		return fixed(tables)
 	}
@@ -80,9 +81,9 @@ func (c *Client) holders(err error, old, next device.Channels) string {
 	return ": " + strings.Join(who, ", ")
 }
 
-// fixed names the tables that a user has set. Cards whose tables follow the channels refuse
-// more channels while a table is set. mlx5 gives the reason only in the kernel's log
-// (en_ethtool.c: mlx5e_ethtool_set_channels).
+// fixed names the RSS tables that a user has set. On some cards, the table's size follows the
+// number of channels. Such a card refuses more channels while a table is set, and mlx5 gives
+// the reason only in the kernel's log (en_ethtool.c: mlx5e_ethtool_set_channels).
 func fixed(tables []device.RSSTable) string {
 	var who []string
 	for _, t := range tables {
@@ -99,9 +100,9 @@ func fixed(tables []device.RSSTable) string {
 	return ": perhaps because these are set: " + strings.Join(who, ", ")
 }
 
-// CanSetChannels sends a request without changes. The kernel checks that the driver has the
-// operation before it compares values, and calls no driver if nothing differs
-// (net/ethtool/channels.c, ethnl_set_channels).
+// CanSetChannels returns nil if the driver can set channels. It sends a request without
+// changes. The kernel first checks that the driver has the operation, and does not call the
+// driver if no value differs (net/ethtool/channels.c, ethnl_set_channels).
 func (c *Client) CanSetChannels(dev string) error {
 	return c.set(unix.ETHTOOL_MSG_CHANNELS_SET, dev, nil)
 }

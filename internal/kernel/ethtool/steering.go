@@ -13,9 +13,9 @@ import (
 )
 
 // readSteering returns the RSS table or rule with o's identity. It returns nil if there is
-// none, if the device does not exist, or if the driver has no such objects. Unlike in
-// absent, ENOENT is an error here: the kernel returns it if a rule disappears during the
-// read.
+// none, if the device does not exist, or if the driver has no such objects. It returns ENOENT
+// as an error, unlike the function absent: the kernel answers ENOENT if a rule disappears
+// during the read.
 func (c *Client) readSteering(o device.Object) (device.Object, error) {
 	v, err := c.findSteering(o)
 	if NotSupported(err) || errors.Is(err, unix.ENODEV) {
@@ -94,8 +94,8 @@ func (c *Client) explainDelete(t device.RSSTable, err error) error {
 }
 
 // explainCreate adds the number of existing contexts to err if the card refuses another
-// one. The ioctl gives no reason: EBUSY if the kernel numbers the contexts (xa_alloc; ERANGE
-// by netlink), ENOSPC on mlx5, EINVAL on others.
+// one. The errno alone does not explain the refusal: it is EBUSY if the kernel numbers the
+// contexts (xa_alloc; ERANGE by netlink), ENOSPC on mlx5, EINVAL on other cards.
 func (c *Client) explainCreate(t device.RSSTable, err error) error {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EBUSY) &&
 		!errors.Is(err, unix.ERANGE) {
@@ -122,7 +122,7 @@ func (c *Client) writeRule(old, next device.Object) error {
 	return c.explainAdd(r, c.MoveRule(old.(device.Rule), r))
 }
 
-// explainAdd adds the meaning of errnos for which drivers give no text.
+// explainAdd adds a probable cause to err, because drivers give no text with these errnos.
 func (c *Client) explainAdd(r device.Rule, err error) error {
 	var why string
 	switch {

@@ -238,7 +238,7 @@ func TestErrors(t *testing.T) {
 }
 
 // rssMessage returns an RSS_GET reply in the layout of rss_fill_reply (net/ethtool/rss.c).
-// It is not recorded, because no driver here has a table.
+// The tests build it, because no driver with a table was there to record one.
 func rssMessage(t testing.TB, context uint32, queues ...uint32) []byte {
 	t.Helper()
 	ae := netlink.NewAttributeEncoder()
