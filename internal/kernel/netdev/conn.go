@@ -181,8 +181,8 @@ func (c *Conn) NAPIs(ifindex int) ([]NAPI, error) {
 	return all(c, "NAPIs", cmdNAPIGet, attrNAPIIfindex, ifindex, decodeNAPI)
 }
 
-// NAPI returns the device's NAPI with an ID, or ENOENT if it has none. IDs are unique in the
-// network namespace. The kernel does not reuse an ID while others are free (napi_hash_add).
+// NAPI returns the NAPI with an ID, or ENOENT if the device has no such NAPI. IDs are unique in
+// the network namespace. The kernel does not reuse an ID while others are free (napi_hash_add).
 func (c *Conn) NAPI(ifindex int, id uint32) (NAPI, error) {
 	msgs, err := c.Execute(cmdNAPIGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrNAPIID, id)
@@ -249,9 +249,9 @@ func putWideUint(ae *netlink.AttributeEncoder, attr uint16, v uint64) {
 	ae.Uint64(attr, v)
 }
 
-// SetNAPI changes the fields of the NAPI id that differ between old and next, which come from
-// NAPIs. EOPNOTSUPP means that the kernel has no napi-set (before 6.13). Before 6.17, napi-set
-// refuses Threaded.
+// SetNAPI writes the fields in which next differs from old to the NAPI id. old is the value that
+// NAPIs returned. EOPNOTSUPP means that the kernel has no napi-set (before 6.13). Before 6.17,
+// napi-set refuses Threaded.
 func (c *Conn) SetNAPI(id uint32, old, next NAPI) error {
 	_, err := c.Execute(cmdNAPISet, netlink.Request|netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrNAPIID, id)

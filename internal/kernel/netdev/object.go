@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Links identifies a device; package internal/kernel/ethtool implements it.
+// Links tells a device's index and driver. Package internal/kernel/ethtool implements it.
 type Links interface {
 	// Index returns the interface index, or ENODEV if there is no such device.
 	Index(dev string) (int, error)
@@ -27,15 +27,15 @@ type Client struct {
 	Links   Links
 	Release string // uname -r, for quirks
 
-	// polls is the NAPI of each receive queue of one interface. Finding it takes two dumps;
-	// checking it takes one request. A driver that recreates its NAPIs gives them new IDs,
-	// and the old IDs no longer exist.
+	// polls is the NAPI ID of each receive queue of the interface ifindex. It takes two dumps
+	// to find all IDs, but only one request to check a known ID. If a driver recreates its
+	// NAPIs, they get new IDs, and the check of an old ID fails.
 	polls   map[int]uint32
 	ifindex int
 }
 
-// Open makes a Client for the calling thread's network namespace. It does not close links. If
-// the kernel lacks the family, the error is ENOENT.
+// Open makes a Client for the calling thread's network namespace. The Client's Close does not
+// close links. If the kernel lacks the family, the error is ENOENT.
 func Open(links Links) (*Client, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -150,7 +150,7 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return value(o, n, dev, queue)
 }
 
-// value returns the present value of a NAPI's object.
+// value returns the present value of o, which is the NAPIConfig or the Thread of the NAPI n.
 func value(o device.Object, n NAPI, dev string, queue int) (device.Object, error) {
 	if _, isThread := o.(device.Thread); !isThread {
 		return n.Config(dev, queue), nil
@@ -222,10 +222,10 @@ func (c *Client) napi(dev string, queue int) (n NAPI, ok bool, err error) {
 	return n, ok, nil
 }
 
-// Write changes a NAPIConfig or Thread to next. A feature, a channel count or
-// NAPIConfig.Threaded creates and removes NAPIs and threads. So nil means the kernel's
-// defaults for an object that still exists: a NAPI is not threaded and has no timers; a thread
-// has SCHED_OTHER, nice 0 and all CPUs.
+// Write changes a NAPIConfig or Thread to next. If next is nil, Write sets the kernel's
+// defaults: a NAPI is not threaded and has no timers; a thread has SCHED_OTHER, nice 0 and all
+// CPUs. It cannot remove the object: only features, channel counts and NAPIConfig.Threaded
+// create and remove NAPIs and threads.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	dev, queue, err := target(o)
@@ -257,7 +257,7 @@ func (c *Client) Write(old, next device.Object) error {
 		if !ok {
 			v = device.NAPIConfig{Threaded: "off"}
 			if !n.HasThreaded {
-				v.Threaded = n.Config(dev, queue).Threaded // the device's setting, not the NAPI's
+				v.Threaded = n.Config(dev, queue).Threaded // before 6.17, a setting of the device
 			}
 		}
 		if err := c.writeConfig(n, v); err != nil {

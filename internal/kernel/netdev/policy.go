@@ -23,7 +23,8 @@ const (
 
 // A SetPolicy is the part of the kernel's policy for napi-set that niclane needs.
 type SetPolicy struct {
-	// Threaded reports whether napi-set accepts threaded. MaxThreaded is its highest value.
+	// Threaded is true if napi-set accepts the attribute threaded. MaxThreaded is the
+	// attribute's highest value.
 	Threaded    bool
 	MaxThreaded uint64
 }
@@ -46,8 +47,8 @@ func (c *Conn) SetPolicy() (SetPolicy, error) {
 	return p, nil
 }
 
-// decodeSetPolicy joins a dump. Some messages give the policy of the command; each other
-// message gives one attribute of one policy.
+// decodeSetPolicy decodes a policy dump. Some messages say which policy the command has. Each
+// other message describes one attribute of one policy.
 func decodeSetPolicy(msgs [][]byte) (SetPolicy, error) {
 	type attr struct {
 		policy, number uint16

@@ -63,8 +63,8 @@ func WriteThread(pid int, t *device.Thread) error {
 func schedule(pid int, t device.Thread) error {
 	p := sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice, SchedAttr: t.SchedAttr}
 	if t.Policy == "deadline" {
-		// The kernel gives the deadline policy only to a thread that may run on all CPUs, and
-		// does not restrict the CPUs of one that has it (sched_setattr(2),
+		// The kernel gives the deadline policy only to a thread that may run on all CPUs. It
+		// refuses to restrict the CPUs of a thread that has this policy (sched_setattr(2),
 		// dl_task_check_affinity).
 		if err := sched.SetAffinity(pid, t.CPUs); err != nil && !errors.Is(err, unix.EBUSY) {
 			return err
@@ -77,9 +77,9 @@ func schedule(pid int, t device.Thread) error {
 	return sched.SetAffinity(pid, t.CPUs)
 }
 
-// isNAPIThread reports whether pid is a NAPI's kernel thread. Kernels before 6.19 give the PID
-// of the initial PID namespace (netdev_nl_napi_fill_one). In a container, that PID may be
-// another process, so isNAPIThread checks the name.
+// isNAPIThread reports whether pid is a NAPI's kernel thread. Kernels before 6.19 report the
+// thread's PID in the initial PID namespace (netdev_nl_napi_fill_one). In a container, another
+// process may have the same PID, so isNAPIThread checks the name.
 func isNAPIThread(pid int) (bool, error) {
 	if pid <= 0 {
 		return false, nil

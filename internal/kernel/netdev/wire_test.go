@@ -210,7 +210,8 @@ func TestWriteNAPIConfig(t *testing.T) {
 	})
 }
 
-// TestNAPIsMadeAgain: a driver that recreates its NAPIs gives them new IDs.
+// TestNAPIsMadeAgain: the client finds a queue's NAPI again after the driver has recreated it
+// with a new ID.
 func TestNAPIsMadeAgain(t *testing.T) {
 	reply := map[uint8][][]byte{cmdQueueGet: recorded(t, "veth-queues.hex"), cmdNAPIGet: recorded(t, "veth-napis.hex")}
 	conn, _ := fakeKernel(t, reply, nil)
@@ -303,7 +304,7 @@ func TestErrnoKept(t *testing.T) {
 
 func TestDecodeSetPolicy(t *testing.T) {
 	all := recorded(t, "policy.hex")
-	// The policy of Linux 6.19: the same with a maximum of 2.
+	// The policy of Linux 6.19 differs only in the maximum, which is 2.
 	busy := slices.Clone(all)
 	busy[5] = bytes.Replace(busy[5], []byte{0x0c, 0, 5, 0, 1}, []byte{0x0c, 0, 5, 0, 2}, 1)
 	tests := []struct {
