@@ -19,7 +19,7 @@ import (
 // A watch is an inotify watch of one path.
 type watch struct {
 	wd  int
-	pin int // descriptor that holds the entry, -1: none
+	pin int // file descriptor that keeps the procfs entry in the cache; -1: none
 	dir bool
 	// names are the names of interest in the directory; nil: all.
 	names map[string]bool
@@ -37,7 +37,8 @@ const (
 	dirMask  = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_MODIFY | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
 )
 
-// watchFiles adds the watches that in needs and removes all others.
+// watchFiles adds the watches that in needs and removes all others. grown is true if it has
+// added a watch or a name.
 func (s *Source) watchFiles(in Interest) (grown bool, err error) {
 	want := map[string]watch{}
 	for _, f := range in.Files {
@@ -83,8 +84,8 @@ func (s *Source) watchFiles(in Interest) (grown bool, err error) {
 	return grown, nil
 }
 
-// nearest returns the lowest existing directory above path, and the name in it that leads to
-// path.
+// nearest returns the deepest existing directory above path, and the next element of path after
+// it.
 func nearest(path string) (dir, name string) {
 	for dir, name = filepath.Dir(path), filepath.Base(path); dir != "/"; dir, name = filepath.Dir(dir),
 		filepath.Base(dir) {
@@ -101,9 +102,9 @@ func (s *Source) watchFile(path string, w watch) (watch, error) {
 		mask = dirMask
 	}
 	if strings.HasPrefix(path, "/proc/") {
-		// A watch holds the inode. If the entry was dropped from the cache, procfs makes a new
-		// inode at the next lookup (fs/proc/generic.c, proc_get_inode). A descriptor keeps the
-		// entry.
+		// A watch belongs to an inode. If the kernel drops the entry from its cache, procfs makes
+		// a new inode at the next lookup (fs/proc/generic.c, proc_get_inode), and the watch sees
+		// nothing more. An open descriptor keeps the entry in the cache.
 		var err error
 		if w.pin, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 			return w, err
@@ -117,8 +118,8 @@ func (s *Source) watchFile(path string, w watch) (watch, error) {
 	return w, nil
 }
 
-// fileEvents reads one buffer of inotify events. One buffer only, so that a file that is
-// written all the time in a watched directory does not delay other events.
+// fileEvents reads inotify events, at most one buffer. So a file in a watched directory that is
+// written all the time does not delay other events.
 func (s *Source) fileEvents(buf []byte) []Event {
 	n, err := unix.Read(s.inotify, buf)
 	if err != nil || n <= 0 { // EINTR: the next poll reports the events again

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFileFlood: events of a file that is written all the time are read one buffer at a time, so
-// that the reader gets to the other events, and to its end.
+// TestFileFlood: fileEvents reads one buffer at a time. So a file that is written all the time
+// does not keep the reader from other events, or from its end.
 func TestFileFlood(t *testing.T) {
 	dir := t.TempDir()
 	s := &Source{watches: map[string]watch{}}
@@ -24,7 +24,7 @@ func TestFileFlood(t *testing.T) {
 		t.Fatal(err)
 	}
 	const files = 100
-	for i := range files { // the kernel merges equal events in a row
+	for i := range files { // two names in turn, because the kernel merges equal consecutive events
 		if err := os.WriteFile(filepath.Join(dir, string(rune('a'+i%2))), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// families are the IDs of generic netlink families, 0 if the kernel lacks one.
+// families are the IDs of generic netlink families; 0 for a family that the kernel lacks.
 type families struct {
 	ethtool, netdev uint16
 }
 
-// findFamilies returns the families and their multicast groups for changes: "monitor" of
+// findFamilies returns the families and the multicast groups that report changes: "monitor" of
 // ethtool (linux/ethtool_netlink.h, ETHTOOL_MCGRP_MONITOR_NAME) and "mgmt" of netdev
 // (linux/netdev.h, NETDEV_MCGRP_MGMT).
 func findFamilies() (f families, groups []int, err error) {

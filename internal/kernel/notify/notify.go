@@ -54,18 +54,20 @@ func (e Event) String() string {
 
 // An Interest selects the events to report. The source drops all others.
 type Interest struct {
-	// Devices are names, Indexes numbers of interfaces. The numbers may be those of devices
-	// that had the names before.
+	// Devices are names of interfaces, Indexes their numbers. Indexes may also contain the
+	// numbers of earlier devices with these names.
 	Devices []string
 	Indexes []int
-	// Files are files that a process may write. Files of /proc and /sys are reported only if
-	// they are written through the same mount.
+	// Files are files whose changes the source reports. For a file of /proc or /sys, it sees
+	// only writes through the same mount.
 	Files []string
-	// Dirs are directories in which entries may be made, removed, renamed or written.
+	// Dirs are directories. The source reports entries in them that are made, removed, renamed
+	// or written.
 	Dirs []string
-	// Births are directories that may be made or removed, with their parents.
+	// Births are directories that need not exist. The source reports when they, or their
+	// parents, are made or removed.
 	Births []string
-	// PIDs are processes and kernel threads that may end.
+	// PIDs are processes and kernel threads whose end the source reports.
 	PIDs []int
 }
 
@@ -79,7 +81,7 @@ type Source struct {
 	route, genl, uevent, inotify, wake int
 	family                             families
 
-	mu       sync.Mutex // for the fields below, which the reader uses too
+	mu       sync.Mutex // protects the fields below; the reader uses them too
 	interest Interest
 	watches  map[string]watch // inotify watches, by path
 	pidfds   map[int]int      // by PID
@@ -87,7 +89,7 @@ type Source struct {
 	qdiscs map[string]string
 }
 
-// Open subscribes. It leaves out what the kernel lacks.
+// Open subscribes to the kernel's notifications. It leaves out kinds that the kernel lacks.
 func Open() (_ *Source, err error) {
 	s := &Source{events: make(chan Event, 64), done: make(chan struct{}), ended: make(chan struct{}),
 		route: -1, genl: -1, uevent: -1, inotify: -1, wake: -1, watches: map[string]watch{}, pidfds: map[int]int{},
@@ -120,8 +122,8 @@ func Open() (_ *Source, err error) {
 	return s, nil
 }
 
-// receiveBuffer is in bytes. It holds the notifications of an apply of some hundred classes.
-// If more arrive at once, the source reports them as lost.
+// receiveBuffer is the size of a socket's buffer, in bytes. The buffer holds the notifications
+// of an apply with some hundred classes. If it overflows, the source reports "lost".
 const receiveBuffer = 1 << 20
 
 // subscribe joins multicast groups of a netlink family.
@@ -132,7 +134,7 @@ func subscribe(family int, groups ...int) (int, error) {
 	}
 	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	if err == nil {
-		// Only root can exceed the host's limit; others get that limit.
+		// Only root can exceed the host's limit; other users get at most that limit.
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 		}
@@ -152,9 +154,9 @@ func subscribe(family int, groups ...int) (int, error) {
 // Events returns the channel of events. It is closed when the source ends.
 func (s *Source) Events() <-chan Event { return s.events }
 
-// Watch sets what to report. grown means that in contains something new, whose earlier events
-// were not reported. Watch ignores files and directories that do not exist. It reports a
-// process that has ended.
+// Watch sets what the source reports. grown is true if in contains something new: the source
+// did not report its earlier events. A process in in that has ended also makes grown true.
+// Watch ignores files and directories that do not exist.
 func (s *Source) Watch(in Interest) (grown bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,13 +174,13 @@ func (s *Source) Watch(in Interest) (grown bool, err error) {
 	return grown || files || pids, s.kick()
 }
 
-// more reports whether now has an element that was lacks.
+// more reports whether now has an element that is not in was.
 func more[T comparable](was, now []T) bool {
 	return slices.ContainsFunc(now, func(x T) bool { return !slices.Contains(was, x) })
 }
 
-// kick makes the reader look at the descriptors again. If a kick is lost, the reader waits
-// forever.
+// kick wakes the reader, so that it polls the new descriptors. If a kick is lost, the reader
+// may wait forever.
 func (s *Source) kick() (err error) {
 	for range 10 {
 		if _, err = unix.Write(s.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err == nil {
@@ -196,7 +198,7 @@ func (s *Source) Close() error {
 	s.close.Do(func() {
 		close(s.done)
 		s.mu.Lock()
-		_ = s.kick() // an eventfd accepts the write
+		_ = s.kick() // a write to an eventfd does not fail
 		s.mu.Unlock()
 		<-s.ended
 		s.closeAll()
@@ -274,8 +276,8 @@ func (s *Source) read() {
 				return
 			}
 		}
-		// Waking up and reading cost more than the events. So the reader waits, and reads the
-		// events of a stream together, but not all of a flood.
+		// A wake-up costs more CPU time than an event. So the reader waits here, and then reads
+		// several events at once. From a flood, it reads only a part.
 		_, _ = unix.Poll(fds[:1], int(rest.Milliseconds()))
 	}
 }

@@ -72,8 +72,8 @@ func watch(t testing.TB, s *notify.Source, in notify.Interest) bool {
 // clsactParent is TC_H_CLSACT of linux/pkt_sched.h.
 const clsactParent = 0xfffffff1
 
-// askQdisc requests the one qdisc at a parent, as tc users do that make no dump. The kernel
-// sends the answer to all listeners.
+// askQdisc requests one qdisc, by its parent, without a dump. The kernel sends the answer to
+// all listeners.
 func askQdisc(index int, parent uint32) error {
 	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -207,7 +207,7 @@ func TestFiles(t *testing.T) {
 	expect(t, s, "directory made", group)
 	must.Do(t, os.Remove(group))
 	expect(t, s, "directory removed", group)
-	// For control groups that may be made, the source also reports their parents.
+	// For control groups in Births, the source also reports that their parents are made.
 	in.Dirs, in.Births = nil, []string{group + "/a/b"}
 	watch(t, s, in)
 	made(t, group+"-other")
@@ -254,7 +254,7 @@ func TestLost(t *testing.T) {
 		s := open(t)
 		link := vethtest.Interface(t, vethtest.Dev)
 		watch(t, s, notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}})
-		// The test reads no events: the channel fills, then the sockets.
+		// The test reads no events: first the channel fills, then the sockets' buffers.
 		script := "qdisc add dev v0 root handle 1: htb\n"
 		for i := range 5000 {
 			script += fmt.Sprintf("class add dev v0 parent 1: classid 1:%x htb rate 1mbit\n", i+1)

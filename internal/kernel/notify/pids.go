@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchPIDs opens a pidfd for each new process and closes the pidfds of the others.
+// watchPIDs opens a pidfd for each new process in pids. It closes the pidfds of processes that
+// are no longer in pids.
 func (s *Source) watchPIDs(pids []int) (grown bool, err error) {
 	for pid, fd := range s.pidfds {
 		if !slices.Contains(pids, pid) {
@@ -28,7 +29,7 @@ func (s *Source) watchPIDs(pids []int) (grown bool, err error) {
 		}
 		grown = true
 		if errors.Is(err, unix.ESRCH) {
-			continue // it has just ended: the caller sees it when it looks again
+			continue // it has just ended: grown makes the caller look again
 		}
 		if err != nil {
 			return true, fmt.Errorf("process %d: %w", pid, err)

@@ -17,7 +17,7 @@ var routeGroups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_TC, unix.RTNLGRP_IPV4_IF
 // (linux/if_link.h, IFLA_NEW_NETNSID).
 const iflaNewNetnsID = 45
 
-// messages splits a datagram. It stops at a message that is cut off.
+// messages calls f for each message in a datagram. It stops at an incomplete message.
 func messages(b []byte, f func(typ uint16, data []byte)) {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		n := int(binary.NativeEndian.Uint32(b))
@@ -33,8 +33,8 @@ func messages(b []byte, f func(typ uint16, data []byte)) {
 func (s *Source) routeEvents(b []byte) []Event {
 	var out []Event
 	messages(b, func(typ uint16, data []byte) {
-		// struct tcmsg has the index and no name. The check comes first because most
-		// messages are not of interest.
+		// struct tcmsg has the device's index and no name. This check comes before the decoding,
+		// because most messages are not of interest.
 		if len(data) >= 8 && typ >= unix.RTM_NEWQDISC && typ <= unix.RTM_GETTFILTER &&
 			!s.interest.of("", int(int32(binary.NativeEndian.Uint32(data[4:])))) {
 			return
@@ -51,8 +51,8 @@ func (s *Source) routeEvents(b []byte) []Event {
 const tcmsgLen = 20
 
 // known reports whether a qdisc has not changed since it was last reported. The kernel notifies
-// all listeners of a qdisc that a process only requests (tc_get_qdisc, net/sched/sch_api.c). A
-// reader that looks after each notification would never end.
+// all listeners even if a process only requests a qdisc (tc_get_qdisc, net/sched/sch_api.c). A
+// listener that requests the qdisc after each notification would so cause the next one, forever.
 func (s *Source) known(typ uint16, data []byte) bool {
 	if typ != unix.RTM_NEWQDISC && typ != unix.RTM_DELQDISC || len(data) < tcmsgLen {
 		return false
