@@ -15,12 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelThread is PF_KTHREAD of linux/sched.h. Unlike a name, no process can set it for itself.
+// kernelThread is PF_KTHREAD of linux/sched.h. A process can take a kernel thread's name, but
+// cannot set this flag.
 const kernelThread = 0x00200000
 
 // Find returns the PIDs of the kernel threads with the given names. If several threads have one
 // name, it returns the one that started last, because a thread that is about to end keeps its
-// name. Only the initial PID namespace shows kernel threads. One search serves all names.
+// name. Only the initial PID namespace shows kernel threads. Pass all names in one call: each
+// call searches all threads.
 func Find(names ...string) (map[string]int, error) {
 	pids, err := kernelThreads()
 	if err != nil {
@@ -40,8 +42,9 @@ func Find(names ...string) (map[string]int, error) {
 const kthreadd = 2
 
 // kernelThreads lists kthreadd's children, which on a busy machine are a small part of all
-// processes. The list may lack some if others end while it is read (proc_pid_task_children(5)).
-// So kernelThreads returns nil unless two reads are equal, and without CONFIG_PROC_CHILDREN.
+// processes. The kernel's list may lack a child if another child ends during the read
+// (proc_pid_task_children(5)). So kernelThreads returns nil if two reads differ. It also
+// returns nil if the kernel lacks CONFIG_PROC_CHILDREN.
 func kernelThreads() ([]int, error) {
 	var before []byte
 	for range 2 {
@@ -81,7 +84,7 @@ func numbers(words []string) []int {
 	return out
 }
 
-// among returns the threads that Find looks for among pids.
+// among returns what Find returns, but looks only at the threads in pids.
 func among(pids []int, names []string) (map[string]int, error) {
 	found, began := map[string]int{}, map[string]uint64{}
 	for _, pid := range pids {

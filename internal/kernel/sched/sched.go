@@ -36,8 +36,8 @@ var policies = [...]struct {
 }
 
 // keptFlags are the SCHED_FLAG_* (linux/sched.h) that sched_getattr(2) returns and
-// sched_setattr(2) replaces. The kernel keeps utilisation clamps unless their own flags are
-// set.
+// sched_setattr(2) overwrites. The flags of utilisation clamps are not among them: without
+// these flags, the kernel keeps the clamps.
 const keptFlags = unix.SCHED_FLAG_RESET_ON_FORK | unix.SCHED_FLAG_RECLAIM | unix.SCHED_FLAG_DL_OVERRUN
 
 // A Policy is the scheduling of a thread.
@@ -107,8 +107,8 @@ func Affinity(pid int) ([]int, error) {
 	return cpus, nil
 }
 
-// SetAffinity restricts a thread to CPUs; pid 0 is the calling thread. Threads that the kernel
-// has bound to one CPU refuse it (EINVAL).
+// SetAffinity restricts a thread to CPUs; pid 0 is the calling thread. The error is EINVAL if
+// the kernel has bound the thread to one CPU.
 func SetAffinity(pid int, cpus []int) error {
 	set := unix.NewCPUSet(maxCPUs)
 	for _, cpu := range cpus {
@@ -145,8 +145,8 @@ func Name(pid int) (string, error) {
 	return strings.TrimSuffix(string(b), "\n"), err
 }
 
-// read reads a small file without the run-time's poller, which os.ReadFile uses and which costs
-// more than the read. Callers read several such files for each thread.
+// read reads a small file of /proc. Unlike os.ReadFile, it does not use the poller of Go's
+// run-time, which costs more than the read. Callers read several files for each thread.
 func read(path string, size int) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -161,8 +161,8 @@ func read(path string, size int) ([]byte, error) {
 	return b[:n], nil
 }
 
-// gone returns ESRCH for the errors that /proc gives for a thread that has ended, before or
-// after the open.
+// gone turns ENOENT into ESRCH. /proc answers ENOENT at the open if the thread has ended, and
+// ESRCH at the read if the thread has ended since the open.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", unix.ESRCH, err)

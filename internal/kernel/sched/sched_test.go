@@ -121,7 +121,8 @@ func TestFind(t *testing.T) {
 	})
 }
 
-// TestKernelThreads compares the short list with the list of all processes.
+// TestKernelThreads: the list of kernelThreads is shorter than that of all processes, and a
+// search finds the same thread in both.
 func TestKernelThreads(t *testing.T) {
 	all, err := processes()
 	must.Do(t, err)
