@@ -59,12 +59,12 @@ type Conn struct {
 	index func(dev string) (int, error)
 }
 
-// Open makes a Conn, which connects at its first use, because few cards have shapers. That use
-// returns fs.ErrNotExist if the kernel lacks the family.
+// Open makes a Conn. The Conn connects at its first use, because few cards have shapers. If the
+// kernel lacks the family, the first use returns fs.ErrNotExist.
 func Open() *Conn { return &Conn{genl.Named(Family), ifindex} }
 
 // ifindex returns a device's index (netdevice(7)). net.InterfaceByName would list all devices,
-// and a node has one for each pod.
+// and a Kubernetes node has one for each pod.
 func ifindex(dev string) (int, error) {
 	req, err := unix.NewIfreq(dev)
 	if err != nil {
@@ -151,8 +151,7 @@ func (c *Conn) Shapers(dev string) ([]device.Shaper, error) {
 	return out, nil
 }
 
-// Read returns the present shaper of the queue with o's identity as a device.Shaper, or nil if
-// it has none.
+// Read returns the present shaper of o's queue as a device.Shaper, or nil if the queue has none.
 func (c *Conn) Read(o device.Object) (device.Object, error) {
 	s, ok := o.(device.Shaper)
 	if !ok {
@@ -195,8 +194,8 @@ func (c *Conn) Write(old, next device.Object) error {
 	was, _ := old.(device.Shaper)
 	_, err := c.bound(cmdSet, netlink.Request|netlink.Acknowledge, s, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrMetric, metricBPS)
-		// The kernel keeps values that the request lacks. It refuses a value that the card
-		// cannot do, even 0 (net_shaper_validate_caps).
+		// If the request lacks a rate, the kernel keeps the old one. It refuses a kind of rate
+		// that the card does not support, even with the value 0 (net_shaper_validate_caps).
 		if s.Min != 0 || was.Min != 0 {
 			ae.Uint64(attrMin, s.Min)
 		}

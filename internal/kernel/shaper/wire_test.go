@@ -37,7 +37,8 @@ func handle(ae *netlink.AttributeEncoder, typ uint16, scope, id uint32) {
 	})
 }
 
-// connect returns a client whose kernel is serve. Device d0 has index 7 there.
+// connect returns a client to which serve answers in place of the kernel. Its only device, d0,
+// has index 7.
 func connect(t *testing.T, serve func(m genetlink.Message, nm netlink.Message) ([]genetlink.Message, error)) *Conn {
 	t.Helper()
 	family := genetlink.Family{ID: 29, Name: Family, Version: 1}
@@ -197,7 +198,7 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-// TestNoFamily: on a kernel without the family, the client sends no other request.
+// TestNoFamily: Caps fails on the loopback device, with or without the family in the kernel.
 func TestNoFamily(t *testing.T) {
 	c := Open()
 	defer c.Close()
