@@ -11,9 +11,8 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Error returns err as the errno and the kernel's extended acknowledgement, if it sent one,
-// without the netlink library's wording. errors.Is against errnos keeps working. Error
-// returns other errors unchanged.
+// Error reduces a netlink error to its errno and the kernel's text (extended acknowledgement),
+// if the kernel sent one. errors.Is still finds the errno. Error returns other errors unchanged.
 func Error(err error) error {
 	var op *netlink.OpError
 	if !errors.As(err, &op) || op.Err == nil {

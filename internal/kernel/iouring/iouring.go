@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iouring lets a thread of niclane do the polling of a kernel thread. Its io_uring
-// carries no requests; it only makes the kernel busy-poll the NAPIs that it is given (static
-// tracking, Linux 6.13, 6bf90bd8c58a). It needs no privilege and no socket on the device. It
-// does not check NAPI IDs: the kernel accepts a wrong ID silently and polls nothing.
+// Package iouring makes the kernel busy-poll NAPIs in a thread of niclane. It uses an io_uring
+// without requests, to which the caller adds NAPI IDs (static tracking, Linux 6.13,
+// 6bf90bd8c58a). It needs no privilege and no socket on the device. It does not check NAPI
+// IDs: the kernel accepts a wrong ID silently and polls nothing.
 package iouring
 
 import (
@@ -30,7 +30,8 @@ const (
 	enterExtArg    = 1 << 3 // IORING_ENTER_EXT_ARG
 )
 
-// MaxBusy is the maximum of New's busy: the kernel's own limit since April 2026.
+// MaxBusy is the longest time that New accepts as busy. It is the kernel's own limit since
+// April 2026.
 const MaxBusy = 10 * time.Millisecond
 
 // napi is struct io_uring_napi.
@@ -64,7 +65,7 @@ type Ring struct {
 	timeout *unix.Timespec
 }
 
-// New makes a ring whose Poll polls for the time busy, from 1 µs to MaxBusy. Between polls,
+// New makes a ring. Each of its polls takes the time busy, from 1 µs to MaxBusy. Between polls,
 // the NAPIs' interrupts stay off as their configuration says (prefer_busy_poll). Errors are
 // those of io_uring_setup(2) and io_uring_register(2): ENOSYS if the kernel has no io_uring,
 // EPERM if the sysctl kernel.io_uring_disabled forbids it, EINVAL before Linux 6.13.
@@ -115,8 +116,8 @@ func (r *Ring) register(n napi) error {
 	return nil
 }
 
-// Add adds a NAPI to those polled. The caller makes sure that a NAPI with that ID exists.
-// Adding it twice is no error.
+// Add adds a NAPI to those that the ring polls. The caller makes sure that a NAPI with that ID
+// exists. It is no error if the ring has the NAPI already.
 func (r *Ring) Add(id uint32) error {
 	if err := r.register(napi{opcode: napiAdd, opParam: id}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("io_uring: add NAPI %d: %w", id, err)
@@ -124,7 +125,8 @@ func (r *Ring) Add(id uint32) error {
 	return nil
 }
 
-// Remove removes a NAPI from those polled. If it is not among them, that is no error.
+// Remove removes a NAPI from those that the ring polls. It is no error if the ring does not
+// have the NAPI.
 func (r *Ring) Remove(id uint32) error {
 	if err := r.register(napi{opcode: napiDelete, opParam: id}); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("io_uring: remove NAPI %d: %w", id, err)
@@ -132,9 +134,9 @@ func (r *Ring) Remove(id uint32) error {
 	return nil
 }
 
-// Poll polls the NAPIs in turn, at least once each. It ends after the ring's time, at a
-// signal, or, with one NAPI, when another task needs the CPU. Poll does not release the
-// thread's place in Go's scheduler, so other goroutines need a GOMAXPROCS above 1.
+// Poll polls the NAPIs in turn, at least once each. It ends after the ring's busy time or at a
+// signal. With only one NAPI, it also ends when another task needs the CPU. Go's scheduler does
+// not know that Poll blocks, so other goroutines need a GOMAXPROCS above 1.
 func (r *Ring) Poll() error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), 0, 1,
 		enterGetEvents|enterExtArg, uintptr(unsafe.Pointer(r.arg)), unsafe.Sizeof(*r.arg))

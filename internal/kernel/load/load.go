@@ -15,9 +15,9 @@ import (
 // tries is the maximum number of attempts to load a collection after a transient error.
 const tries = 3
 
-// Collection loads programs and maps. It refuses to load a program without its name, with
-// EAGAIN. Package ebpf asks the kernel once whether objects may have names, takes any error
-// for a no, and remembers it. Another process can load the collection then.
+// Collection loads programs and maps. If a program would have no name, the error is EAGAIN.
+// This happens because package ebpf asks the kernel only once whether objects can have names,
+// and takes any error for a no. A new process asks again.
 func Collection(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (c *ebpf.Collection, err error) {
 	for range tries {
 		if c, err = ebpf.NewCollectionWithOptions(spec, opts); !Transient(err) {
@@ -41,7 +41,7 @@ func Collection(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (c *ebpf
 	return c, nil
 }
 
-// Transient reports whether an error comes from the kernel's present resources, not from the
+// Transient reports whether an error comes from a present lack of resources, not from the
 // request. Such an error shows nothing about the kernel's capabilities.
 func Transient(err error) bool {
 	for _, e := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EAGAIN, unix.EIO, unix.EBADMSG,
