@@ -17,11 +17,11 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Below makes a group below the directory of another and returns its directory. The group
-// keeps its processes on the CPUs cpus and the memory of the NUMA nodes mems. Unlike an
-// affinity, it also binds a process that places its own threads. If the hierarchy has no
-// cpuset there, Below returns dir itself. In the unified hierarchy, the upper group may
-// have no processes of its own.
+// Below makes a group name in the directory dir of another group, and returns the new group's
+// directory. The new group keeps its processes on the CPUs cpus and on the memory of the NUMA
+// nodes mems. Unlike an affinity, it also binds a process that places its own threads. If dir
+// has no cpuset controller, Below makes no group and returns dir. In the unified hierarchy, the
+// upper group must not have processes of its own.
 func Below(dir, name string, cpus, mems []int) (string, error) {
 	switch have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers")); {
 	case err == nil && !slices.Contains(strings.Fields(string(have)), "cpuset"):
@@ -52,12 +52,12 @@ func Below(dir, name string, cpus, mems []int) (string, error) {
 	return below, nil
 }
 
-// leaving is the time that a process may take to leave its group. It leaves when its parent
-// has reaped it, which can be after its end.
+// leaving is how long Remove waits until the processes have left a group. An ended process
+// leaves its group only when its parent reaps it.
 const leaving = 5 * time.Second
 
-// Remove removes a group and the groups below it. The caller has ended their processes. A
-// group that does not exist is no error.
+// Remove removes a group and the groups below it. The caller must end their processes first. It
+// is no error if the group does not exist.
 func Remove(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

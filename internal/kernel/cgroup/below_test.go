@@ -50,8 +50,8 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// TestBelowHolds: a process cannot leave the lower group by placing itself. With the upper
-// group, the lower one goes too.
+// TestBelowHolds: a process cannot leave the lower group's CPUs by an affinity. Remove of the
+// upper group also removes the lower one.
 func TestBelowHolds(t *testing.T) {
 	have, err := Find(nil)
 	must.Do(t, err)

@@ -19,9 +19,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Find returns the hierarchies that the calling thread sees. For each of groups
-// ("/system.slice/memcached.service") it also returns whether it exists in the hierarchy
-// with the cpuset controller, and in the unified one.
+// Find returns the hierarchies that the calling thread sees. For each group in groups
+// ("/system.slice/memcached.service"), it also returns whether the group exists in the
+// hierarchy with the cpuset controller, and whether it exists in the unified hierarchy.
 func Find(groups []string) (device.Cgroup, error) {
 	b, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -58,7 +58,8 @@ func Find(groups []string) (device.Cgroup, error) {
 	return c, nil
 }
 
-// ID returns the number that identifies a group, given by its directory, while it exists.
+// ID returns the inode number of a group's directory. It identifies the group while the group
+// exists.
 func ID(dir string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -87,10 +88,9 @@ func controllers(s string) []string {
 	return cs
 }
 
-// Parse reads proc_pid_mountinfo(5). If a hierarchy has several mounts, Parse takes the
-// first one whose root is the hierarchy's root, else the first one. So a part of a
-// hierarchy that is bound elsewhere, as container runtimes do, does not win. It ignores
-// lines that it cannot read.
+// Parse reads proc_pid_mountinfo(5). If a hierarchy has several mounts, Parse takes the first
+// mount of the whole hierarchy, else the first mount. So it prefers the whole hierarchy to a
+// part that a container runtime has bound elsewhere. Parse ignores lines that it cannot read.
 func Parse(mountinfo string) device.Cgroup {
 	var c device.Cgroup
 	whole := map[string]bool{} // by controller, "" for version 2
@@ -121,7 +121,7 @@ func Parse(mountinfo string) device.Cgroup {
 	return c
 }
 
-// isController distinguishes a controller from the other options of a version 1 superblock
+// isController reports whether an option of a version 1 superblock is a controller
 // (cgroup1_show_options).
 func isController(opt string) bool {
 	switch opt {

@@ -21,7 +21,7 @@ func TestParse(t *testing.T) {
 	}{
 		// A Debian 12 host: one hierarchy of version 2.
 		{"v2", device.Cgroup{V2: "/sys/fs/cgroup"}},
-		// systemd's hybrid mode: version 1 controllers, version 2 for its own use.
+		// systemd's hybrid mode: version 1 controllers, version 2 for systemd itself.
 		{"hybrid", device.Cgroup{V2: "/sys/fs/cgroup/unified", V1: map[string]string{
 			"cpuset": "/sys/fs/cgroup/cpuset", "cpu": "/sys/fs/cgroup/cpu,cpuacct",
 			"cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		{"v1", device.Cgroup{V1: map[string]string{
 			"cpuset": "/sys/fs/cgroup/cpuset", "memory": "/sys/fs/cgroup/memory",
 		}}},
-		// A container that has the host's hierarchy bound at /host beside its own.
+		// A container that has a part of the hierarchy, and the host's whole one at /host.
 		{"container", device.Cgroup{V2: "/host/sys/fs/cgroup"}},
 		{"space", device.Cgroup{V2: "/mnt/my cgroups\\x"}},
 		{"none", device.Cgroup{}},
@@ -56,7 +56,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestFind compares Find on this machine with what the kernel says of this process.
+// TestFind compares Find's result on this machine with the kernel's view of this process.
 func TestFind(t *testing.T) {
 	c, err := Find([]string{"/", "/niclane-no-such-group"})
 	must.Do(t, err)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Leave moves this process to the root of every hierarchy by which systemd can kill it:
-// version 2, and version 1's named ones (systemd's own). It leaves only groups for which
-// which returns true; nil leaves all.
+// Leave moves this process out of its control groups, to the root of each hierarchy by which
+// systemd can kill it: version 2, and the named hierarchies of version 1 (systemd's own). If
+// which is not nil, Leave leaves only the groups for which it returns true.
 func Leave(which func(group string) bool) []error {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -42,8 +42,9 @@ func Leave(which func(group string) bool) []error {
 	return errs
 }
 
-// hierarchy returns where a hierarchy is mounted: version 2 for "", a named one for its
-// option. mountinfo has the lines of proc_pid_mountinfo(5).
+// hierarchy returns the mount point of a hierarchy, or "" if it is not mounted. name is "" for
+// version 2, or the option of a named hierarchy ("name=systemd"). mountinfo has the lines of
+// proc_pid_mountinfo(5).
 func hierarchy(mountinfo, name string) string {
 	for line := range strings.Lines(mountinfo) {
 		head, tail, ok := strings.Cut(line, " - ")

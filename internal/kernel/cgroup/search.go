@@ -22,12 +22,12 @@ const (
 	longestID  = 64
 )
 
-// NamesContainer reports whether a control group's name is that of the container with an
-// ID. Runtimes use these names: ID (docker, containerd, runc with cgroupfs), RUNTIME-ID
-// (podman, CRI-O with cgroupfs), RUNTIME-ID.scope (systemd), and SLICE:RUNTIME:ID (a systemd
-// name given to cgroupfs, if kubelet and containerd use different drivers). The groups that
-// podman and CRI-O make beside it (conmon) do not count. The first 12 or more digits of an
-// ID are enough.
+// NamesContainer reports whether a control group with the name base is that of the container
+// with the ID id. Runtimes use these names: ID (docker, containerd, runc with cgroupfs),
+// RUNTIME-ID (podman, CRI-O with cgroupfs), RUNTIME-ID.scope (systemd), and SLICE:RUNTIME:ID (a
+// systemd name given to cgroupfs, if kubelet and containerd use different drivers). Groups of
+// conmon, which podman and CRI-O also make for a container, do not count. The first 12 or more
+// digits of an ID are enough.
 func NamesContainer(base, id string) bool {
 	name := strings.TrimSuffix(base, ".scope")
 	if i := strings.LastIndex(name, ":"); i >= 0 {
@@ -44,15 +44,16 @@ func NamesContainer(base, id string) bool {
 	return !strings.HasSuffix(runtime, "conmon") && len(rest) == longestID && sameID(rest, id)
 }
 
-// sameID reports whether id equals name. If name has 64 hexadecimal digits, which tools
-// shorten, its beginning is enough.
+// sameID reports whether id equals name. If name has 64 digits, its first 12 or more are
+// enough as id, because tools print such IDs shortened.
 func sameID(name, id string) bool {
 	return name == id && id != "" || len(name) == longestID && len(id) >= shortestID && strings.HasPrefix(name, id)
 }
 
-// Search returns the control groups whose names want accepts, by path below root. root is
-// the first hierarchy that has such groups, because runtimes do not use all hierarchies, or
-// "" if none has. Groups within an accepted group are left out.
+// Search returns the control groups whose names want accepts, as paths below root. root is the
+// mount point of the first hierarchy that has such groups, because runtimes do not use all
+// hierarchies. root is "" if no hierarchy has them. Search does not look inside an accepted
+// group.
 func Search(c device.Cgroup, want func(base string) bool) (root string, groups []string, err error) {
 	for _, root := range Roots(c) {
 		if groups, err = below(root, want); err != nil || len(groups) > 0 {

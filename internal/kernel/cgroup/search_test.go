@@ -33,8 +33,8 @@ func TestNamesContainer(t *testing.T) {
 	}
 }
 
-// TestSearch finds a container wherever kubelet and the runtime put it: kind's roots, those
-// of --cgroup-root, containerd without SystemdCgroup.
+// TestSearch finds a container's group in each place where kubelet and the runtime may put it:
+// below the roots of kind, below --cgroup-root, and with containerd without SystemdCgroup.
 func TestSearch(t *testing.T) {
 	for _, where := range []string{
 		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c3d.slice/cri-containerd-" + id +
