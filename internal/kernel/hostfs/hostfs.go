@@ -2,10 +2,10 @@
 
 // Package hostfs reads and writes the files of sysfs, procfs and control groups that a plan
 // may change. Paths are those that an administrator would type. A path in /sys means the
-// sysfs of the calling thread's network namespace, even if another one is mounted there. For
-// writing, it refuses every path outside /sys/class/net, /proc/irq, /proc/sys/net and the
-// control group mounts. It follows no symbolic link except a network device's, and creates
-// and removes no files.
+// sysfs of the calling thread's network namespace, even if the sysfs mounted at /sys shows
+// another namespace. For writing, the package refuses every path outside /sys/class/net,
+// /proc/irq, /proc/sys/net and the control group mounts, and follows no symbolic link except a
+// network device's. It creates and removes no files.
 package hostfs
 
 import (
@@ -38,8 +38,8 @@ type FS struct {
 // A sysfs shows the network namespace of the process that mounted it
 // (sysfs_init_fs_context, net_grab_current_ns). So after unshare(2) or setns(2), /sys shows
 // another namespace. Open mounts a sysfs for this namespace without attaching it
-// (fsopen(2), fsmount(2)), which needs CAP_SYS_ADMIN. Without it, Open uses /sys; Private
-// reports which.
+// (fsopen(2), fsmount(2)), which needs CAP_SYS_ADMIN. If that fails, Open uses /sys. Private
+// reports which of the two the FS uses.
 func Open(cgroups []string) (*FS, error) {
 	f := &FS{cgroups: slices.Clone(cgroups)}
 	fd, err := mountSysfs()
@@ -55,8 +55,8 @@ func Open(cgroups []string) (*FS, error) {
 	return f, nil
 }
 
-// mountSysfs mounts a sysfs without attaching it. If the namespace has a superblock already,
-// the kernel uses that one.
+// mountSysfs mounts a sysfs without attaching it. If the namespace has a sysfs already, the
+// kernel uses the same superblock.
 func mountSysfs() (int, error) {
 	ctx, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -69,8 +69,8 @@ func mountSysfs() (int, error) {
 	return unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 }
 
-// Private reports whether the sysfs surely belongs to the namespace in which Open was
-// called. Otherwise it is the one at /sys.
+// Private reports whether the FS has mounted its own sysfs, which belongs to the namespace in
+// which Open was called. Otherwise the FS uses /sys, which may show another namespace.
 func (f *FS) Private() bool { return f.private }
 
 // Close frees the sysfs.
@@ -78,11 +78,11 @@ func (f *FS) Close() error { return unix.Close(f.sys) }
 
 const netPrefix = "/sys/class/net/"
 
-// writable are the directories below which files may be written, besides control group
-// mounts.
+// writable are the directories below which the package may write files. It may also write
+// below control group mounts.
 var writable = [...]string{netPrefix, "/proc/irq/", "/proc/sys/net/"}
 
-// checkWrite returns an error if name may not be written.
+// checkWrite returns an error if the package must not write the file name.
 func (f *FS) checkWrite(name string) error {
 	if !path.IsAbs(name) || path.Clean(name) != name {
 		return fmt.Errorf("%s: not a clean absolute path", name)
@@ -101,7 +101,7 @@ func (f *FS) checkWrite(name string) error {
 		strings.Join(writable[:], ", "))
 }
 
-// roots are the directories of procfs in which paths are resolved.
+// roots are the directories of procfs from which base resolves paths.
 var roots = [...]string{"/proc/irq", "/proc/sys/net"}
 
 // base opens the directory from which name is resolved, and returns the rest of the path. It
@@ -129,7 +129,8 @@ func (f *FS) base(name string) (dir int, rest string, err error) {
 	return -1, "", unix.EPERM
 }
 
-// openRead opens name for reading. It follows links that stay below the root.
+// openRead opens name for reading. It follows symbolic links that stay below the directory of
+// base.
 func (f *FS) openRead(name string, flags int) (int, error) {
 	dir, rest, err := f.base(name)
 	if err != nil {
@@ -180,8 +181,8 @@ func openat2(dir int, name string, how unix.OpenHow) (int, error) {
 	}
 }
 
-// ReadFile returns a file's content. It can read all of sysfs, and the files that may be
-// written.
+// ReadFile returns a file's content. It can read all files of sysfs, and all files that the
+// package may write.
 func (f *FS) ReadFile(name string) ([]byte, error) {
 	fd, err := f.openRead(name, 0)
 	if err != nil {
