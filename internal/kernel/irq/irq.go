@@ -42,8 +42,9 @@ type Client struct {
 	Queues *netdev.Client
 }
 
-// Add adds an interrupt that the kernel reports to those found by name. The kernel's queue
-// takes precedence over the name's.
+// Add adds an interrupt that the kernel reports to irqs, which were found by their names. If
+// irqs has the interrupt already, the queue that the kernel reports (>= 0) replaces the queue
+// from the name.
 func Add(irqs []device.IRQ, number, queue int, name string) []device.IRQ {
 	for i := range irqs {
 		if irqs[i].Number == number {
@@ -128,8 +129,8 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-// Write moves a queue's interrupts to the CPUs of next. Interrupts come and go with the
-// queue, so a nil next needs no change.
+// Write moves a queue's interrupts to the CPUs of next. If next is nil, Write changes nothing,
+// because the interrupts appear and disappear with their queue.
 func (c *Client) Write(old, next device.Object) error {
 	if next == nil {
 		return nil

@@ -75,8 +75,8 @@ const (
 )
 
 // irqNames are the names by driver, from the drivers' sources (Linux 7.3). A comment gives
-// the function that sets the name. The names are the only source if the driver does not give
-// NAPI and IRQ to netdev-genl.
+// the function that sets the name. niclane needs the names if the driver does not report NAPI
+// and IRQ to netdev-genl.
 var irqNames = map[string][]irqName{
 	// intel/ice/ice_main.c: ice_vsi_req_irq_msix, ice_req_irq_msix_misc; in the out-of-tree
 	// driver, one vector serves several queues.
@@ -125,8 +125,8 @@ var intelNames = []irqName{
 	{"DEV-TxRx-", "", channel}, {"DEV-rx-", "", channel}, {"DEV-tx-", "", channel}, {"DEV", "", nothing},
 }
 
-// Of returns the IRQs of a device among all names, ascending by number. parent is the name
-// of the device's parent; bus is its PCI address.
+// Of returns the IRQs of a device, ascending by number. all has the names of all IRQs. bus is
+// the device's PCI address, parent the name of its parent device.
 func Of(all map[int][]string, driver, dev, bus, parent string) []device.IRQ {
 	expand := strings.NewReplacer("DEV", dev, "PCI", bus, "PARENT", parent)
 	var irqs []device.IRQ
@@ -145,7 +145,8 @@ func Of(all map[int][]string, driver, dev, bus, parent string) []device.IRQ {
 	return irqs
 }
 
-// matchIRQ returns the channel in a name, or -1 if it has none.
+// matchIRQ returns the channel in a name, or -1 if the name has none. The bool is false if no
+// pattern matches.
 func matchIRQ(expand *strings.Replacer, patterns []irqName, name string) (int, bool) {
 	for _, p := range patterns {
 		rest, ok := strings.CutPrefix(name, expand.Replace(p.prefix))
@@ -181,8 +182,9 @@ func isNumber(s string) bool {
 	return s != "" && strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }) < 0
 }
 
-// gveQueues turns notify blocks into queues. The first half serves transmit queues in order,
-// the second half receive queues (gve.h: gve_rx_idx_to_ntfy).
+// gveQueues replaces each notify block's number with its queue's number. The first half of the
+// blocks serves transmit queues in order, the second half receive queues (gve.h:
+// gve_rx_idx_to_ntfy).
 func gveQueues(irqs []device.IRQ) {
 	blocks := 0
 	for _, i := range irqs {

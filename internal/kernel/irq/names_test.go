@@ -97,8 +97,8 @@ func TestParseInterrupts(t *testing.T) {
 		38:  {"virtio2-input.0"},
 		130: {"mlx5_comp0@pci:0000:3b:00.0"},
 	}
-	// A name with spaces looks like the chip's fields: only its last word is certain. No
-	// name that niclane needs has spaces.
+	// Parse cannot tell a name with spaces from the chip's fields, and returns only the last
+	// word. No name that niclane needs has spaces.
 	want[24] = []string{"PME"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

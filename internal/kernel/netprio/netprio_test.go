@@ -24,15 +24,15 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// senderArg makes the test program send datagrams: senderArg ADDRESS.
+// senderArg is an argument of the test program: "senderArg ADDRESS" makes it send datagrams.
 const senderArg = "test-sender"
 
 func TestMain(m *testing.M) {
 	vethtest.Main(m, (*testing.M).Run, map[string]func([]string) error{senderArg: sender})
 }
 
-// sender makes a socket. For each line that it reads, it sends a datagram and then writes an
-// answer.
+// sender makes a socket. For each line on its standard input, it sends a datagram and then
+// prints "ready".
 func sender(args []string) error {
 	c, err := net.Dial("udp4", args[0])
 	if err != nil {
