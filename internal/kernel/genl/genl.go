@@ -16,15 +16,15 @@ import (
 	"github.com/niclane/niclane/internal/kernel/nlsock"
 )
 
-// A Family connects at its first use, because few machines have the devices that most
-// families are about. It is not safe for concurrent use.
+// A Family is a connection to a generic netlink family. It connects at its first use, because
+// few machines have devices that most families serve. It is not safe for concurrent use.
 type Family struct {
 	name   string
 	nl     *genetlink.Conn // nil before the first use
 	family genetlink.Family
 }
 
-// Named returns the family with that name.
+// Named returns a Family that connects to the family with that name.
 func Named(name string) *Family { return &Family{name: name} }
 
 // Connect connects, if the family is not connected yet. If the kernel lacks the family, the
@@ -43,7 +43,7 @@ func (f *Family) Connect() error {
 	return nil
 }
 
-// Use takes over a connection, which Close closes.
+// Use makes f use nl as its connection. Close then closes nl.
 func (f *Family) Use(nl *genetlink.Conn) error {
 	family, err := nl.GetFamily(f.name)
 	if err != nil {
@@ -71,7 +71,7 @@ func (f *Family) Execute(command uint8, flags netlink.HeaderFlags,
 	return f.send(f.family.ID, genetlink.Header{Command: command, Version: f.family.Version}, flags, attributes)
 }
 
-// Policies dumps the kernel's policy for a command, if the family is connected.
+// Policies dumps the kernel's policy for a command. The family must be connected.
 func (f *Family) Policies(command uint8) ([]genetlink.Message, error) {
 	const familyID, op = 1, 10 // CTRL_ATTR_FAMILY_ID, CTRL_ATTR_OP of linux/genetlink.h
 	return f.send(unix.GENL_ID_CTRL, genetlink.Header{Command: unix.CTRL_CMD_GETPOLICY, Version: 1},

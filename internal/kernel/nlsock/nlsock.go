@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nlsock opens blocking netlink sockets. The kernel has answered a request when
-// sendto(2) returns, so recvfrom(2) never waits. Package netlink's own sockets use the
-// run-time's poller, which only adds cost: it took most of the time of an apply of a hundred
-// classes and entries. The package is not for sockets that wait for notifications.
+// sendto(2) returns, so recvfrom(2) never waits. The sockets of package netlink use the poller
+// of Go's run-time, which costs time without use here. The package is not for sockets that wait
+// for notifications.
 //
-// If the end of an answer was not seen, the connection is out of step: the next answer on it
-// belongs to an earlier request. The package then closes the connection, and the next request
-// uses a new one. It repeats a request that only reads (retries). For a request that writes
-// and whose acknowledgement was lost, it returns the error, and the caller checks the result.
+// If the package did not read an answer to its end, the connection is out of step: the next
+// answer on it belongs to an earlier request. The package then closes the connection, and the
+// next request uses a new one. It repeats a request that only reads (see retries). If the
+// acknowledgement of a request that writes is lost, the package returns an error, and the caller
+// checks the result.
 package nlsock
 
 import (
@@ -20,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answerTimeout in seconds bounds the wait for an answer that does not come, so that an error
-// in niclane gives EAGAIN, not a hang. If the kernel itself has to wait, it does so in
-// sendto(2).
+// answerTimeout is in seconds. If niclane waits for an answer that does not come, because of a
+// bug, recvfrom(2) returns EAGAIN after this time. The time is no limit for slow requests: the
+// kernel works on them in sendto(2).
 const answerTimeout = 2
 
 // receiveBuffer is twice the size of the largest datagram of a dump (netlink_dump).
@@ -75,8 +76,8 @@ func setUp(fd int) (port uint32, err error) {
 	return sa.(*unix.SockaddrNetlink).Pid, nil
 }
 
-// openLike is open in the network namespace of another socket, in any namespace of the calling
-// thread.
+// openLike does what open does, but in the network namespace of the socket other. The calling
+// thread may be in any namespace.
 func openLike(other, family int) (fd int, port uint32, err error) {
 	fd, port, err = open(family)
 	if err != nil || sameNamespace(other, fd) {
@@ -101,8 +102,8 @@ func openLike(other, family int) (fd int, port uint32, err error) {
 	return fd, port, err
 }
 
-// sameNamespace reports whether two sockets surely are in one network namespace.
-// SO_NETNS_COOKIE exists since Linux 5.14.
+// sameNamespace reports whether two sockets are certainly in the same network namespace. Before
+// Linux 5.14, which added SO_NETNS_COOKIE, it returns false.
 func sameNamespace(a, b int) bool {
 	ca, erra := unix.GetsockoptUint64(a, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	cb, errb := unix.GetsockoptUint64(b, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)

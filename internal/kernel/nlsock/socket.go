@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retries is how often a request is repeated if it could not be sent, or if it only reads and
-// its answer was lost or changed during the read.
+// retries bounds the attempts at one request. The socket tries again if it could not send the
+// request. If the request only reads, it also tries again if the answer was lost, or if the
+// listed objects changed during the read.
 const retries = 10
 
 // A socket implements netlink.Socket for one request at a time, with its whole answer.
@@ -23,7 +24,8 @@ type socket struct {
 	fd     int    // -1 after Close
 	port   uint32 // of fd
 	pid    uint32 // the port that netlink.Conn knows: that of the first fd
-	// request is the last request. open is true until the end of its answer was seen.
+	// request is the last request. open is true until the socket has read the end of its
+	// answer.
 	request netlink.Message
 	open    bool
 }
@@ -46,7 +48,8 @@ func (s *socket) SendMessages(ms []netlink.Message) error {
 }
 
 // Send implements netlink.Socket. If sending fails, the request had no effect: the kernel
-// carries it out within sendto(2) and then returns no more errors (netlink_unicast_kernel).
+// executes it within sendto(2), and sendto returns no error after that
+// (netlink_unicast_kernel).
 func (s *socket) Send(m netlink.Message) (err error) {
 	s.request = m
 	for range retries {
@@ -177,11 +180,11 @@ func (s *socket) datagram() (ms []netlink.Message, ended bool, err error) {
 	return ms, ended, nil
 }
 
-// dump has both bits of NLM_F_DUMP; either bit is enough.
+// dump is NLM_F_DUMP. It has two bits; for rtnetlink, either bit makes a request a dump.
 const dump = netlink.Root | netlink.Match
 
-// reads reports whether the request changes nothing. Generic netlink has no such mark; there, a
-// request reads if it asks for an answer and no acknowledgement.
+// reads reports whether the request changes nothing. In rtnetlink, the message type shows it. In
+// other families, a request reads if it is a dump or wants no acknowledgement.
 func (s *socket) reads() bool {
 	h := s.request.Header
 	if s.family == unix.NETLINK_ROUTE {

@@ -29,8 +29,8 @@ func dialed(t *testing.T) (*netlink.Conn, *socket) {
 	return c, s
 }
 
-// disturb leaves an answer in the socket, as a failed receive does. The next request takes it
-// for its own.
+// disturb leaves an unread answer in the socket, as a failed receive does. The next receive
+// gets this answer.
 func disturb(t *testing.T, s *socket) {
 	m := listLinks
 	m.Header.Sequence, m.Header.Length = 1, uint32(unix.NLMSG_HDRLEN+len(m.Data))
@@ -39,8 +39,8 @@ func disturb(t *testing.T, s *socket) {
 	must.Do(t, unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
 }
 
-// TestOutOfStep checks that the answer to an earlier request is not accepted. A request that
-// reads is repeated, one that writes fails, and both leave a connection that works.
+// TestOutOfStep checks that the client does not accept the answer to an earlier request. It
+// repeats a request that reads. A request that writes fails. The connection works after both.
 func TestOutOfStep(t *testing.T) {
 	c, s := dialed(t)
 	want, err := c.Execute(listLinks)
