@@ -131,7 +131,8 @@ func (a *app) want(when string, sockets ...string) {
 	}
 }
 
-// connect connects a new socket of a to a listener of the same application and accepts it.
+// connect makes a TCP socket client in the application, connects it to the application's own
+// listener, and accepts the connection as the socket accepted.
 func (a *app) connect(listener, client, accepted string) {
 	a.t.Helper()
 	a.do("tcp %s", client)

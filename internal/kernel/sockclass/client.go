@@ -24,8 +24,8 @@ type Client struct {
 }
 
 // Open returns a client for the groups below v2, the mount point of the unified hierarchy. If
-// it is not mounted, v2 is "", and no group exists. SO_NETNS_COOKIE needs Linux 5.14; before,
-// the error is ENOPROTOOPT.
+// the hierarchy is not mounted, v2 is "", and the client finds no group. Before Linux 5.14,
+// which added SO_NETNS_COOKIE, the error is ENOPROTOOPT.
 func Open(v2 string) (*Client, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -65,9 +65,9 @@ func (c *Client) open(name string) (*group, error) {
 // Read returns the present class of o's group. It returns nil if the group does not exist or
 // has no class of this network namespace.
 //
-// A class is incomplete if a writer was killed or another program detached one of its programs.
-// Read returns it without a Priority. It then equals neither absence nor a wanted class, so
-// that a plan or a rollback writes it.
+// A class is incomplete if a writer was killed or another process detached one of the class's
+// programs. Read returns it without a Priority. So it differs from nil and from every wanted
+// class, and a plan or a rollback writes the class again.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	cc, ok := o.(device.CgroupClass)
 	if !ok {
@@ -101,10 +101,10 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 // group does not exist, EEXIST if it has a class and old is nil, EBUSY if it has a class of
 // another network namespace, EPERM if a foreign program on it excludes others.
 //
-// Write attaches the programs first and treats existing sockets after, so that it misses none.
-// To remove a class, it first makes the programs do nothing, then treats sockets, then detaches
-// the programs. If it is killed in between, Read still finds the programs, and Write the
-// priority.
+// Write first attaches the programs, and then sets the priority of existing sockets, so that it
+// misses no socket. To remove a class, it makes the programs do nothing, resets the priority of
+// sockets, and then detaches the programs. If Write is killed in between, the programs and the
+// old priority in their map remain for the next Read and Write.
 func (c *Client) Write(old, next device.Object) error {
 	o := cmp.Or(next, old)
 	cc, ok := o.(device.CgroupClass)
@@ -171,7 +171,7 @@ func (c *Client) set(g *group, own programs, above, priority uint32) error {
 	} else {
 		was := own[0].class
 		if was.Previous != 0 && was.Previous != priority && was.Priority != priority {
-			// The map holds only one old priority, so the earlier exchange is finished first.
+			// The map has room for one old priority, so finish the earlier change first.
 			if err := c.treat(g, []uint32{was.Previous, above}, was.Priority); err != nil {
 				return err
 			}
@@ -230,7 +230,7 @@ func (c *Client) above(g *group) (uint32, error) {
 	return 0, nil
 }
 
-// class returns the class in force of a group, or nil if there is none.
+// class returns the class of a group, or nil if the group has none that is in force.
 func (c *Client) class(name string) (*class, error) {
 	g, err := c.open(name)
 	if err != nil {

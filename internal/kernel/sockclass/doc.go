@@ -10,11 +10,11 @@
 // the group stay, in their order.
 //
 // It changes only a priority that no other program chose: 0, that of the group above, and its
-// own. A socket with another priority belongs to the application and stays as it is. So do
-// sockets of other network namespaces, and those that are neither IPv4 nor IPv6. It moves no
-// process and makes no group.
+// own. If a socket has any other priority, the application has chosen it, and it stays. Sockets
+// of other network namespaces, and sockets that are neither IPv4 nor IPv6, also stay as they
+// are. The package moves no process and makes no group.
 //
-// A class does not reach all packets (TestLimits); classify these by flow:
+// A class does not reach these packets (TestLimits); classify them by flow:
 //   - connections that a listener of another group accepts, which belong to that group;
 //   - a socket whose application sets IP_TOS, which sets the priority too;
 //   - IPv4 datagrams with IP_TOS as ancillary data, which sets their priority (QUIC servers do

@@ -21,8 +21,8 @@ import (
 
 var attachTypes = []ebpf.AttachType{ebpf.AttachCGroupInetSockCreate, ebpf.AttachCGroupSockOps}
 
-// counting returns a sockops program that counts its calls in a map. niclane's program has the
-// same name, and its map too.
+// counting returns a foreign sockops program that counts its calls in a map. Tests may give the
+// program and the map the names of niclane's.
 func counting(t *testing.T, name, mapName string) (*ebpf.Program, func() uint64) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: mapName, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -68,8 +68,8 @@ func setting(t *testing.T, priority int32) *ebpf.Program {
 	return p
 }
 
-// replying returns a sockops program that answers one question: how long to wait for the answer
-// to a SYN, in jiffies.
+// replying returns a sockops program that answers one question of the kernel: how long, in
+// jiffies, it waits for the answer to a SYN.
 func replying(t *testing.T, jiffies int32) *ebpf.Program {
 	t.Helper()
 	const timeoutInit, offsetReply = 1, 4 // BPF_SOCK_OPS_TIMEOUT_INIT, of struct bpf_sock_ops
@@ -88,7 +88,8 @@ func replying(t *testing.T, jiffies int32) *ebpf.Program {
 	return p
 }
 
-// TestForeignReply: a foreign program answers the kernel, before and after niclane's program.
+// TestForeignReply: the kernel gets the answer of a foreign program, whether that program runs
+// before or after niclane's.
 func TestForeignReply(t *testing.T) {
 	for name, after := range map[string]bool{"before ours": false, "after ours": true} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestForeignReply(t *testing.T) {
 	}
 }
 
-// attach attaches a foreign program until the group ends.
+// attach attaches a foreign program, until the group is removed.
 func (b *bed) attach(dir string, p *ebpf.Program, at ebpf.AttachType, flags uint32) {
 	b.Helper()
 	f, err := os.Open(dir)
@@ -218,7 +219,8 @@ func TestForeignPrograms(t *testing.T) {
 	})
 }
 
-// TestExclusiveProgram has a program that excludes others, on the group and above it.
+// TestExclusiveProgram: Write fails if a program that excludes others is on the group, or on the
+// group above it.
 func TestExclusiveProgram(t *testing.T) {
 	for name, below := range map[string][]string{"on the group": nil, "above": {"below"}} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +233,7 @@ func TestExclusiveProgram(t *testing.T) {
 					t.Fatalf("%v, want EPERM saying why", err)
 				}
 				t.Log(err)
-				// One of the two hooks was free, so half of the class is there.
+				// The other hook was free, so Write has attached one of the two programs.
 				half := b.class("", below...)
 				if got := b.read(half); !device.Equal(got, half) {
 					t.Fatalf("after the failure: %+v", got)

@@ -15,7 +15,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestNested gives a class to a group and to one below it, made and removed in either order.
+// TestNested gives a class to a group and to a group below it. It makes and removes the two
+// classes in either order.
 func TestNested(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
@@ -81,7 +82,8 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestOtherNamespace has sockets of other network namespaces in the group, and a client there.
+// TestOtherNamespace: a class does not change sockets of other network namespaces. A client in
+// another namespace does not see the class, and cannot write one.
 func TestOtherNamespace(t *testing.T) {
 	run(t, func(b *bed) {
 		here, there := startApp(t, b.dir(), false), startApp(t, b.dir(), true)
@@ -120,7 +122,8 @@ func TestOtherNamespace(t *testing.T) {
 	})
 }
 
-// TestHalf detaches one of the programs.
+// TestHalf detaches one of the two programs. Read then returns an incomplete class, and Write
+// repairs, changes or removes it.
 func TestHalf(t *testing.T) {
 	for _, at := range attachTypes {
 		for _, repair := range []string{"1:10", "1:20", ""} {

@@ -18,14 +18,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A call is the number-th system call with its name.
+// A call is one system call of a writer: the number-th call with that name.
 type call struct {
 	name   string
 	number int
 	text   string
 }
 
-// changing are prefixes of calls that change the kernel, or prepare to.
+// changing are prefixes of calls that change the kernel's state, or prepare a change.
 var changing = []string{
 	"bpf(BPF_MAP_UPDATE_ELEM", "bpf(BPF_PROG_ATTACH", "bpf(BPF_PROG_DETACH", "bpf(BPF_ITER_CREATE", "setsockopt(",
 	"pidfd_getfd(", "membarrier(",
@@ -46,7 +46,7 @@ func (b *bed) tracer(old, next device.Object, options ...string) *exec.Cmd {
 	return exec.Command("strace", args...)
 }
 
-// calls returns the calls of a write at which the test may kill it.
+// calls returns the system calls before which the test may kill a writer.
 func (b *bed) calls(old, next device.Object) []call {
 	b.Helper()
 	log := filepath.Join(b.TempDir(), "trace")
@@ -75,9 +75,9 @@ func (b *bed) calls(old, next device.Object) []call {
 	return calls
 }
 
-// TestKill kills a writer before each system call that changes something. It leaves the old
-// state, the new state, or a third one. Read distinguishes the third from both, and Write
-// changes it to either.
+// TestKill kills a writer before each system call that changes something. The writer leaves the
+// old class, the new class, or an incomplete one. Read distinguishes an incomplete class from
+// the other two, and Write changes it to any class.
 func TestKill(t *testing.T) {
 	vethtest.NeedProgram(t, "strace")
 	for _, tc := range []struct {
@@ -152,7 +152,7 @@ func TestKill(t *testing.T) {
 					case !device.Equal(got, b.class("")):
 						t.Errorf("%s: read %+v", when, got)
 					}
-					// Undo it, finish it, or write another class.
+					// Undo the change, finish it, or write another class.
 					reach(when+", repaired", []string{tc.old, tc.new, "1:30", ""}[i%4])
 					reach(when+", repaired and removed", "")
 					for _, at := range attachTypes {

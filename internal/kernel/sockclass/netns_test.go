@@ -35,7 +35,8 @@ func (b *bed) dir(below ...string) string {
 	return path.Join(append([]string{b.v2, b.name}, below...)...)
 }
 
-// mkdir makes a group. It is removed with the test, after its processes.
+// mkdir makes a group. At the end of the test, it waits for the end of the group's processes and
+// removes the group.
 func mkdir(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -122,7 +123,8 @@ func TestNoSuchGroup(t *testing.T) {
 	})
 }
 
-// TestSockets has each kind of socket, made before the class, under it, and after it.
+// TestSockets checks each kind of socket, made before the class, under the class, and after the
+// class is removed.
 func TestSockets(t *testing.T) {
 	run(t, func(b *bed) {
 		a := startApp(t, b.dir(), false)

@@ -20,7 +20,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A stopped writer is stopped before it takes its first descriptor.
+// A stopped is a writer that SIGSTOP has stopped before it takes its first descriptor.
 type stopped struct {
 	b   *bed
 	cmd *exec.Cmd
@@ -40,7 +40,8 @@ func (b *bed) stopped(old, next device.Object) *stopped {
 			s.cmd.Wait()
 		}
 	})
-	// Longer than vethtest.Until, because strace takes half a minute on an emulated CPU.
+	// This waits longer than vethtest.Until, because strace takes half a minute on an
+	// emulated CPU.
 	for end := time.Now().Add(3 * time.Minute); s.pid == 0; runtime.Gosched() {
 		if time.Now().After(end) {
 			b.Fatal("the writer takes no descriptor")
@@ -83,7 +84,8 @@ func TestSecondPass(t *testing.T) {
 	})
 }
 
-// TestRemovedAtOnce makes sockets while the writer still treats existing ones.
+// TestRemovedAtOnce makes sockets while a writer removes the class and still treats existing
+// sockets. The new sockets get no priority.
 func TestRemovedAtOnce(t *testing.T) {
 	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {
@@ -100,8 +102,8 @@ func TestRemovedAtOnce(t *testing.T) {
 	})
 }
 
-// TestKilledTwice kills a change, and then a change to a third class. UDP sockets still have
-// the first class.
+// TestKilledTwice kills a writer that changes the class to a second one, and then a writer that
+// changes it to a third. UDP sockets still have the priority of the first class.
 func TestKilledTwice(t *testing.T) {
 	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {

@@ -30,8 +30,8 @@ var hooks = [...]struct {
 
 // States of a class (sock.c).
 const (
-	stateMade    = iota // existing sockets are being treated
-	stateSettled        // existing sockets have been treated
+	stateMade    = iota // a writer is giving existing sockets the priority
+	stateSettled        // existing sockets have the priority
 	stateRemoved        // the programs do nothing
 )
 
@@ -39,7 +39,7 @@ const (
 type class struct {
 	Netns    uint64 // cookie
 	Priority uint32
-	Previous uint32 // the old priority during an exchange, else 0
+	Previous uint32 // the old priority while a writer changes it, else 0
 	State    uint32
 	_        uint32
 }
@@ -51,7 +51,7 @@ func putClass(m *ebpf.Map, c class) error {
 	return nil
 }
 
-// newClasses makes a map. It exists as long as a program uses it.
+// newClasses makes a map for a class. The map exists as long as a program uses it.
 func newClasses() (*ebpf.Map, error) {
 	spec, err := loadSock()
 	if err != nil {
@@ -96,7 +96,7 @@ func (ps programs) Close() error {
 	return errors.Join(errs...)
 }
 
-// of returns the programs of a network namespace.
+// of returns the programs whose class is of the network namespace with the cookie netns.
 func (ps programs) of(netns uint64) programs {
 	var own programs
 	for _, p := range ps {
@@ -107,7 +107,8 @@ func (ps programs) of(netns uint64) programs {
 	return own
 }
 
-// other returns a network namespace of the programs other than netns.
+// other returns the first network namespace of the programs that is not netns, as a cookie; 0 if
+// there is none.
 func (ps programs) other(netns uint64) uint64 {
 	for _, p := range ps {
 		if p.class.Netns != netns {
@@ -131,7 +132,7 @@ func (ps programs) whole() bool {
 	return true
 }
 
-// classes returns the map to continue with, or nil if there is none.
+// classes returns the map that a change keeps: that of the first program; nil if there is none.
 func (ps programs) classes() *ebpf.Map {
 	if len(ps) == 0 {
 		return nil
@@ -152,9 +153,9 @@ func (ps programs) priorities() []uint32 {
 	return slices.Compact(out)
 }
 
-// attach changes the group's programs from ps to one program per hook with the map. Several
-// programs per hook, or different maps, come from two simultaneous writers, which an applier's
-// lock prevents.
+// attach makes sure that the group has one program per hook, with the map classes. ps are the
+// present programs. Several programs per hook, or different maps, come from two simultaneous
+// writers, which niclane's lock prevents. attach detaches such surplus programs.
 func (c *Client) attach(g *group, ps programs, classes *ebpf.Map) error {
 	var have [len(hooks)]bool
 	for _, p := range ps {
@@ -197,10 +198,10 @@ func (c *Client) attach(g *group, ps programs, classes *ebpf.Map) error {
 	return nil
 }
 
-// exclusive names the programs because of which the kernel may refuse another one. A program
-// that was attached without BPF_F_ALLOW_MULTI excludes others on its group. Without
-// BPF_F_ALLOW_OVERRIDE, it excludes them below the group too (hierarchy_allows_attach in
-// kernel/bpf/cgroup.c).
+// exclusive returns an error that names the program because of which the kernel may refuse
+// another one. A program that was attached without BPF_F_ALLOW_MULTI excludes others on its
+// group. Without BPF_F_ALLOW_OVERRIDE, it also excludes them on the groups below
+// (hierarchy_allows_attach in kernel/bpf/cgroup.c).
 func (c *Client) exclusive(g *group, attach ebpf.AttachType) error {
 	for name := g.name; ; name = path.Dir(name) {
 		if p, err := c.open(name); err == nil {

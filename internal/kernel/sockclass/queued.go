@@ -17,9 +17,9 @@ import (
 // maxFrom is MAX_FROM of queued.c.
 const maxFrom = 8
 
-// queued treats TCP sockets by their own group, independent of the process. It finds the
-// sockets that no process holds yet, because accept() has not been called. It needs a kernel
-// with BTF.
+// queued treats TCP sockets by the group of the socket, not by the group of a process. So it
+// also finds connections that wait for accept(), for which no process has a descriptor yet. On a
+// kernel without BTF, it does nothing.
 func (t *treatment) queued() error {
 	err := t.iterate()
 	if errors.Is(err, ebpf.ErrNotSupported) {

@@ -14,21 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPasses bounds the passes over a group's processes. Each pass except the last found a
-// socket that the one before had not seen. Only an application that keeps setting its sockets'
-// priority to 0 causes more than a few.
+// maxPasses bounds the passes over a group's processes. A pass that changes a socket causes
+// another pass. More than a few passes happen only if an application keeps making sockets and
+// sets their priority to 0.
 const maxPasses = 32
 
-// treat changes the priority of sockets of g, and of the groups below, to to if it is one of
-// from. It leaves out groups below with a class of their own whose priority is one of these.
+// treat changes the priority of sockets of g, and of the groups below g, from any value of from
+// to the value to. It leaves out a group below g that has its own class with one of these old
+// priorities.
 func (c *Client) treat(g *group, from []uint32, to uint32) error {
 	from = slices.DeleteFunc(slices.Clone(from), func(p uint32) bool { return p == to })
 	if len(from) == 0 {
 		return nil
 	}
-	// When membarrier returns, programs that ran on other CPUs since before the change have
-	// ended (synchronize_rcu). Where it fails (EINVAL with isolated nohz_full CPUs), the work
-	// below still gives them some microseconds to end.
+	// Programs that other CPUs started before the change have ended when membarrier returns
+	// (synchronize_rcu). If membarrier fails (EINVAL with isolated nohz_full CPUs), they still
+	// have some microseconds to end, during the work that follows here.
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
 	t := &treatment{client: c, from: from, to: to, seen: map[uint64]bool{}}
 	if err := t.find(g.name); err != nil {
@@ -52,7 +53,7 @@ func (c *Client) treat(g *group, from []uint32, to uint32) error {
 // membarrierGlobal is MEMBARRIER_CMD_GLOBAL (membarrier(2)).
 const membarrierGlobal = 1
 
-// A treatment is one exchange of priorities.
+// A treatment is one run of treat.
 type treatment struct {
 	client *Client
 	from   []uint32
@@ -110,9 +111,9 @@ func (t *treatment) pass() (changed int, err error) {
 	return changed, nil
 }
 
-// batch treats some processes of a group. The kernel may have reused a PID since it was listed.
-// It does not reuse the PID of a process while a pidfd is open. So a PID that is still listed
-// afterwards is that of the same process.
+// batch treats some processes of a group. Since a PID was listed, the kernel may have given it
+// to another process. batch therefore opens a pidfd for each PID, which keeps the kernel from
+// reusing the PID, and lists the group again. A PID that is still listed is that of the pidfd.
 func (t *treatment) batch(g string, pids []int) (changed int, err error) {
 	held := map[int]int{}
 	defer func() {
@@ -196,8 +197,8 @@ func socketInode(link string) (uint64, bool) {
 	return n, err == nil
 }
 
-// socket treats one socket. It holds the socket for four system calls. During that time, the
-// application's close does not end the connection.
+// socket treats one socket. It holds its own descriptor of the socket during a few system calls.
+// If the application closes its descriptor in that time, the connection ends only after them.
 func (t *treatment) socket(pidfd, fd int, inode uint64) (changed bool, err error) {
 	own, err := unix.PidfdGetfd(pidfd, fd, 0)
 	switch {
@@ -277,7 +278,8 @@ func threadGroup(tid int) int {
 	return 0
 }
 
-// ignoreGone returns nil for the error of a process, descriptor or group that ended meanwhile.
+// ignoreGone returns nil if err means that a process, descriptor or group has disappeared. It
+// returns other errors unchanged.
 func ignoreGone(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) {
 		return nil

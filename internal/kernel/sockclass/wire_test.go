@@ -19,8 +19,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestOnTheWire counts the packets of an HTB class: a server's answers, packets of its client
-// side, and UDP, to a peer in another namespace.
+// TestOnTheWire counts the bytes in an HTB class. An application sends them to a peer in another
+// namespace: as a server, as a client, and by UDP.
 func TestOnTheWire(t *testing.T) {
 	run(t, func(b *bed) {
 		peer, a := startApp(t, b.v2, true), startApp(t, b.dir(), false)
@@ -30,8 +30,8 @@ func TestOnTheWire(t *testing.T) {
 		enter := "nsenter --net=/proc/" + peer.pid() + "/ns/net ip "
 		vethtest.Command(t, enter+"address add 10.9.0.2/24 dev v1")
 		vethtest.Command(t, enter+"link set v1 up")
-		// No neighbour discovery or group membership: every packet below is the
-		// application's.
+		// Without messages of neighbour discovery and group membership, all packets of this
+		// test are the application's.
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/v0/disable_ipv6", []byte("1"), 0); err != nil &&
 			!errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
@@ -137,7 +137,7 @@ func TestBusy(t *testing.T) {
 		}
 		for i, a := range all {
 			wg.Add(1)
-			go func() { // only sends commands to the application, which stays where it is
+			go func() { // it only sends commands, so this thread's namespace does not matter
 				defer wg.Done()
 				for ; ; made[i]++ {
 					select {

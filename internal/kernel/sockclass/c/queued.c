@@ -2,10 +2,10 @@
 /*
  * niclane_queued: sets the priority of existing TCP sockets once.
  *
- * A TCP iterator: reading its file runs it for every TCP socket of the reader's
- * network namespace, each locked. It also finds connections that wait for
- * accept(), which no process holds yet, unlike a search of descriptors. Like
- * niclane_sockops, it uses the socket's own control group.
+ * It is a TCP iterator: when a process reads the iterator's file, the kernel runs
+ * it for each TCP socket of the process's network namespace, and locks the socket.
+ * It also finds connections that wait for accept(), for which no process has a
+ * descriptor yet. Like niclane_sockops, it uses the socket's own control group.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -52,11 +52,11 @@ struct bpf_iter__tcp {
 };
 #pragma clang attribute pop
 
-const volatile __u32 from[MAX_FROM];	/* the priorities to exchange */
+const volatile __u32 from[MAX_FROM];	/* the priorities to replace */
 const volatile __u32 froms;
 const volatile __u32 to;
 
-/* By group ID: 1 = treat, 0 = leave alone. Other groups are as their parent. */
+/* By group ID: 1 = treat, 0 = leave alone. A missing group: as its parent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);

@@ -18,7 +18,7 @@
 #define SO_PRIORITY	12
 
 enum {
-	MADE,		/* existing sockets are being treated */
+	MADE,		/* a writer is giving existing sockets the priority */
 	SETTLED,
 	REMOVED,	/* the programs do nothing */
 };
@@ -26,7 +26,7 @@ enum {
 struct class {
 	__u64	netns;		/* cookie; the programs ignore sockets of other namespaces */
 	__u32	priority;
-	__u32	previous;	/* the old priority during an exchange, else 0 */
+	__u32	previous;	/* the old priority while a writer changes it, else 0 */
 	__u32	state;
 	__u32	pad;
 };
@@ -59,7 +59,7 @@ int niclane_sock(struct bpf_sock *sk)
 {
 	const struct class *c = class_of(bpf_get_netns_cookie(sk));
 
-	/* A program of a group below, or an earlier one, may have set it. */
+	/* An earlier program, or one of a group below, may have set a priority. */
 	if (c && unset(c, sk->priority))
 		sk->priority = c->priority;
 	return 1;
