@@ -14,9 +14,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// The benchmarks measure the cost of a packet by BPF_PROG_TEST_RUN: the program and the
-// test run's own loop (a few nanoseconds), without a driver. The packet belongs to the
-// member that was added last.
+// The benchmarks measure the time per packet by BPF_PROG_TEST_RUN. It contains the program and
+// the test run's own loop (a few nanoseconds), but no driver. Each packet belongs to the member
+// that was added last.
 
 func member(i int) device.Match {
 	return device.Match{Family: 4, Protocol: "tcp", Local: fmt.Sprintf("10.%d.%d.%d/32", i>>16, i>>8&0xff, i&0xff),
@@ -40,7 +40,8 @@ func memberFrame(i int, arrives bool) []byte {
 	return frame(0x800, ipv4(6, local, "192.0.2.1", 0, 0, ports(11211, 4000)))
 }
 
-// testRun reports the fastest of many turns, because other work disturbs the slower ones.
+// testRun reports the time per packet in the fastest of many turns, because other work of the
+// machine slows the others. It fails if the program does not return want.
 func testRun(b *testing.B, p *ebpf.Program, frame []byte, want int32) {
 	b.Helper()
 	ret, _, err := p.Benchmark(frame, 1, nil)

@@ -35,12 +35,12 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return nil, fmt.Errorf("object kind %q is not BPF's", o.Kind())
 }
 
-// few is the number of entries up to which ReadMany looks up each entry instead of
-// listing all. A pod has two entries, and there may be a hundred pods.
+// few: for up to this number of objects, ReadMany looks up each entry alone; for more, it
+// lists all entries. A pod has two entries, and there may be a hundred pods.
 const few = 8
 
-// ReadMany returns what Read returns, for each object. It lists all entries of a
-// program, and all processes, once.
+// ReadMany returns what Read returns, for each object. For many objects, it lists the entries
+// of a program only once. It searches the kernel threads of a device only once.
 func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	out := make([]device.Object, len(objects))
 	lists := map[string]map[string]device.Object{} // by program, then by key

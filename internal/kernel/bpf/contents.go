@@ -25,10 +25,10 @@ type Look struct {
 	beside   beside
 }
 
-// Look starts to read the contents of niclane's programs on dev, and first looks up
-// which programs are attached now. Goroutines read the maps meanwhile, because a
-// thousand entries take as long as the rest of a device. Reading a map needs no network
-// namespace; finding it does. The caller must not use the client until Contents returns.
+// Look starts to read the contents of niclane's programs on dev. It finds the attached
+// programs and their maps itself, in the network namespace of the calling thread. Goroutines
+// read the maps while the caller reads the rest of the device: a thousand entries take as long
+// as that. The caller must not use the client until Contents returns.
 func (c *Client) Look(dev string) *Look {
 	l := &Look{}
 	l.err = c.filterContents(dev, &l.contents, &l.beside)

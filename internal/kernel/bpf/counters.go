@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// maxCounted is MAX_QUEUES of count.h. The last one also counts all higher queues.
+// maxCounted is MAX_QUEUES of count.h. The last counter also counts all higher queues.
 const maxCounted = 64
 
 // counters is struct counters of count.h: the counters of one lane, by queue.
@@ -61,22 +61,23 @@ const maxRows = 80
 const UnknownQueue = -1
 
 // A SentCounter counts the packets that niclane's classifier gave to one lane since it
-// was attached. Queue is the transmit queue that the classifier chose, else the one that
-// belongs to the receive queue of the packet's socket. The caller must know whether the
-// packet really leaves there. Packets are segments as on the wire, not GSO units; bytes
-// are those of the GSO units. Packets that a qdisc drops later are counted too.
+// was attached. Queue is the transmit queue that the classifier chose. If it chose none,
+// Queue is the receive queue of the packet's socket, and the caller must know whether XPS
+// maps that to a transmit queue. Packets counts segments as on the wire; Bytes counts the
+// bytes of GSO packets, which are not yet divided into segments. Both include packets that a
+// qdisc drops later.
 type SentCounter struct {
 	// Row is the lower half of the lane's priority (device.FilterEntry). Row 0 counts
 	// packets without a priority: of no lane, or of lanes with queues alone.
 	Row     int    `json:"row"`
-	Queue   int    `json:"queue"` // UnknownQueue also for all from 63 on
+	Queue   int    `json:"queue"` // UnknownQueue: not known, or 63 and higher
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 }
 
-// SentCounters returns the counters of niclane's classifier on a device in rows, without
-// those that are zero. It returns nil if there is no classifier, or one of a version
-// that does not count. The classifier has rows 0 to 79; other rows are empty.
+// SentCounters returns the counters of niclane's classifier on a device, in the given rows,
+// without those that are zero. It returns nil if there is no classifier, or if the
+// classifier's version does not count. The classifier has rows 0 to 79; other rows are empty.
 func (c *Client) SentCounters(dev string, rows []int) ([]SentCounter, error) {
 	var out []SentCounter
 	err := c.eachFilter(dev, func(m *maps) error {

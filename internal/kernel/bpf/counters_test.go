@@ -63,7 +63,7 @@ func TestSentCounters(t *testing.T) {
 	for port, to := range map[uint16]egressTarget{
 		1: {Class: 0x1_0010},                      // leaves by any queue
 		2: {Class: 0x1_0011, Queue: 5, Queues: 1}, // leaves by one
-		3: {Queue: 7, Queues: 1},                  // its row is unknown, its queue is known
+		3: {Queue: 7, Queues: 1},                  // no class: row 0; its queue is known
 		4: {Class: 9, Queue: 70, Queues: 1},       // a queue beyond those counted separately
 		5: {Class: 0x1_0000 + maxRows, Queues: 1}, // has no row
 	} {

@@ -58,7 +58,7 @@ func (c *Client) writeCPUQueue(old, next device.Object, q device.CPUQueue) error
 	case err != nil:
 		return err
 	case old == nil && present != nil:
-		return unix.EEXIST // otherwise the map would replace it
+		return unix.EEXIST // Update would replace the queue
 	case old != nil && present == nil:
 		return unix.ENOENT
 	case next == nil:
@@ -71,8 +71,9 @@ func (c *Client) writeCPUQueue(old, next device.Object, q device.CPUQueue) error
 	if err := online(q.CPU); err != nil {
 		return err
 	}
-	// With another size the kernel makes a new queue with a new thread. Scheduling is an
-	// object of its own, so the new thread gets the scheduling of the old one.
+	// If the size changes, the kernel makes a new queue with a new thread. The thread's
+	// scheduling is another object (device.CPUThread) and must not change here, so the new
+	// thread gets the scheduling of the old one.
 	var policy *sched.Policy
 	if old != nil {
 		t, err := c.cpuThread(m, q.CPU)

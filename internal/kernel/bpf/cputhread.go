@@ -15,7 +15,7 @@ import (
 // threadName returns the name that the kernel gives the thread of a CPU's queue
 // (__cpu_map_entry_alloc). It contains the map's ID, which is unique while the map
 // exists. The kernel reuses an ID only after all others (idr_alloc_cyclic in
-// bpf_map_alloc_id). A flag marks kernel threads; no process can set it for itself.
+// bpf_map_alloc_id). A process can take such a name, but not the flag of kernel threads.
 func (m *xdpMaps) threadName(cpu int) string {
 	return fmt.Sprintf("cpumap/%d/map:%d", cpu, m.cpusID)
 }
@@ -92,8 +92,8 @@ func (c *Client) readCPUThread(t device.CPUThread) (device.Object, error) {
 	return got, nil
 }
 
-// writeCPUThread sets the scheduling of a thread. nil means the kernel's default. The
-// thread exists only with its queue; without it, nil is no error.
+// writeCPUThread sets the scheduling of a thread. If next is nil, it sets the kernel's
+// default. If the CPU has no queue, and so no thread, a nil next is no error.
 func (c *Client) writeCPUThread(next device.Object, t device.CPUThread) error {
 	m, err := c.openXDP(t.Dev)
 	if err != nil {

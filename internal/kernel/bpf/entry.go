@@ -76,7 +76,7 @@ func (c *Client) eachFilter(dev string, f func(*maps) error) error {
 		if s.Type != "bpf" || !strings.HasPrefix(s.Name, prefix) {
 			continue
 		}
-		c.uses = maxUses // an observer sees changes that others have made since
+		c.uses = maxUses // look the program up again: another program may have replaced it
 		m, err := c.open(s.Filter)
 		if errors.Is(err, errNotOurs) || err == nil && m == nil {
 			continue
@@ -91,7 +91,8 @@ func (c *Client) eachFilter(dev string, f func(*maps) error) error {
 	return nil
 }
 
-// lister returns a function that reads the entries, as reader does, on any thread.
+// lister returns a function that reads all entries. Like that of reader, it works on any
+// thread.
 func (m *maps) lister() (func() ([]device.FilterEntry, error), error) {
 	key := m.filter.Key()
 	read, err := m.reader()

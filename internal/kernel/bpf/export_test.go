@@ -51,7 +51,7 @@ func PassProgram(name string) (*ebpf.Program, error) {
 	})
 }
 
-// Prepared returns the IDs of the programs that Prepare loaded and nothing has used yet,
+// Prepared returns the IDs of the programs that Prepare has loaded and Write has not used,
 // ascending.
 func (c *Client) Prepared(t testing.TB) (ids []ebpf.ProgramID) {
 	t.Helper()

@@ -21,9 +21,9 @@ import (
 // that namespace. It is not safe for concurrent use.
 type Client struct {
 	tc *tc.Client
-	// last holds the maps of the filter used last: entries come in long runs, and
-	// looking the filter up costs more than the entry. uses counts the uses since
-	// the last lookup.
+	// last holds the maps of the filter used last. Callers write many entries of one filter in
+	// a row, and to look up the filter costs more than to write an entry. uses counts the uses
+	// since the last lookup.
 	last *maps
 	uses int
 	// loading holds, for each variant, the channels that deliver what Prepare loads.
@@ -40,8 +40,8 @@ type Client struct {
 // maxUses is the number of uses after which the client looks the filter up again.
 const maxUses = 64
 
-// maps are the maps of one attached program. While an applier holds them, no other
-// process changes them.
+// maps are the maps of one attached program. While niclane's lock is held, no other process of
+// niclane changes them.
 type maps struct {
 	table[egressTarget]
 	defaults *ebpf.Map
@@ -54,7 +54,8 @@ type maps struct {
 
 func (m *maps) complete() bool { return m.table.complete() && m.defaults != nil }
 
-// take keeps a map of the program if it is one of these, and reports whether it did.
+// take stores em if it is a map that m needs and does not have yet. It reports whether it has
+// stored em.
 func (m *maps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
 	if info.Name == egressMapNlDefault && m.defaults == nil {
 		m.defaults = em
@@ -82,8 +83,8 @@ func (m *maps) close() error {
 // New returns a client that attaches by t. The caller keeps t and closes it.
 func New(t *tc.Client) *Client { return &Client{tc: t} }
 
-// Anew makes the client look up the filter and the XDP program used last, and read their
-// patterns, before the next use. Other programs may have changed them.
+// Anew makes the client look up the filter and the XDP program again at the next use, and read
+// their patterns again. Callers use it when other programs may have changed them.
 func (c *Client) Anew() {
 	c.uses, c.usesXDP = maxUses, maxUses
 	if c.last != nil {

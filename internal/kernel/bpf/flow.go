@@ -11,14 +11,15 @@ import (
 // pattern is struct pattern of flow.h.
 type pattern struct {
 	Mask flow.Flow
-	// Used counts the flows with this pattern. It is raised before a flow is added
-	// and lowered after one is removed, so that a killed process can leave it too
-	// high, never too low.
+	// Used counts the flows with this pattern. niclane raises it before it adds a flow, and
+	// lowers it after it has removed one. So a killed process may leave it too high, but never
+	// too low.
 	Used uint32
 	Rank uint32
 }
 
-// rank decides between patterns that match: it is the number of compared bits.
+// rank returns the number of bits that a pattern compares. If several patterns match a
+// packet, the one with the highest rank wins.
 func rank(mask flow.Flow) uint32 {
 	n := 0
 	for _, b := range mask.Bytes() {

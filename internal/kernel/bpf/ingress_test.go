@@ -68,7 +68,7 @@ func laneOf(class string) int {
 	return n
 }
 
-// fillXDP makes lanes with count CPUs each. cpu returns the number of each CPU.
+// fillXDP makes lanes with count CPUs each. cpu returns the number of a lane's i-th CPU.
 func fillXDP(t testing.TB, m *xdpMaps, count int, cpu func(i int) uint32) {
 	t.Helper()
 	for class := range classes {
@@ -95,7 +95,8 @@ func addQueue(t testing.TB, m *xdpMaps) {
 	must.Do(t, m.cpus.Update(uint32(0), cpuQueue{Size: 64}, ebpf.UpdateAny))
 }
 
-// arriving returns the flow of a frame that arrives, and its lane by the reference.
+// arriving returns the flow of a frame that arrives, and the lane that the reference in Go finds
+// for it.
 func arriving(b []byte) (f flow.Flow, lane int) {
 	f, ok := reference(b)
 	if !ok {
@@ -121,9 +122,9 @@ func flowHash(f flow.Flow) uint32 {
 	return uint32((h ^ h>>32) * golden >> 32)
 }
 
-// chosen finds out which of 64 CPUs the program chooses. It runs the program once for
-// each bit, with only those CPUs present whose number has the bit. It returns -1 if the
-// packet passes although all CPUs are present.
+// chosen finds out which of 64 CPUs the program chooses. It runs the program once for each of
+// the six bits of a CPU's number; only the CPUs whose number has the bit are present then. It
+// returns -1 if the packet passes although all CPUs are present.
 func chosen(t testing.TB, p *ebpf.Program, m *xdpMaps, b []byte) int {
 	t.Helper()
 	const absent = 1 << 20
@@ -174,7 +175,8 @@ func TestIngress(t *testing.T) {
 	}
 }
 
-// TestLaneAndCPU compares lane and CPU with the reference.
+// TestLaneAndCPU compares the lane and the CPU that the program chooses with those of the
+// reference in Go.
 func TestLaneAndCPU(t *testing.T) {
 	p, m := loadXDP(t, true)
 	addLanes(t, m)
@@ -222,7 +224,8 @@ func packetsByLane(t testing.TB, m *xdpMaps) (out [maxLanes]uint64) {
 	return out
 }
 
-// FuzzIngress compares the lane of any frame with the reference.
+// FuzzIngress compares the lane that the program finds for a frame with that of the reference in
+// Go.
 func FuzzIngress(f *testing.F) {
 	for _, b := range [][]byte{
 		frame(0x800, ipv4(6, four2, four, 0, 0, ports(4000, 11211))),
@@ -250,7 +253,8 @@ func FuzzIngress(f *testing.F) {
 	})
 }
 
-// TestPasses: a packet without a queue to go to is not dropped.
+// TestPasses: the program drops no packet. A packet passes if its lane or its CPU's queue does
+// not exist.
 func TestPasses(t *testing.T) {
 	p, m := loadXDP(t, true)
 	b := frame(0x800, ipv4(6, four2, four, 0, 0, ports(4000, 11211)))

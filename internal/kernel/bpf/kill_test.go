@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestKilled: the maps that a process leaves, if it is killed between two system calls,
-// lead no packet astray. Entries can still be added and removed, and no pattern is lost.
+// TestKilled: a process that is killed between two system calls leaves maps that lead no packet
+// to a wrong lane. The next process can still add and remove entries, and no pattern is lost.
 func TestKilled(t *testing.T) {
 	p, m := loadXDP(t, true)
 	addQueue(t, m)
@@ -34,7 +34,7 @@ func TestKilled(t *testing.T) {
 			t.Errorf("%s: read %v, %v", what, ok, err)
 		}
 	}
-	// The steps of adding; after each one, a new process starts.
+	// The steps of adding an entry. After each step, the test goes on as a new process.
 	key := flow.Key{Flow: f}
 	parts := []func() error{
 		func() error { return m.setPattern(0, pattern{Mask: mask, Used: 1, Rank: rank(mask)}) },
@@ -53,7 +53,7 @@ func TestKilled(t *testing.T) {
 		check("removed", xdpPass)
 		m.known, m.bits = nil, nil
 	}
-	// Counts that are too high in all slots are found when the slots are needed.
+	// All slots have a count that is too high. add finds that when it needs a slot.
 	for slot := range maxPatterns {
 		if err := m.setPattern(slot, pattern{Mask: flow.Flow{Family: 0xff, RemotePort: [2]byte{0, byte(slot)}}, Used: 3,
 			Rank: 9}); err != nil {
@@ -73,8 +73,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestLaneIsFull: a program that reads a lane while it is written may see the count of
-// one version and the CPUs of the other. So every place must lead to a CPU.
+// TestLaneIsFull: a program that reads a lane during a write may see the old count with the new
+// CPUs, or the reverse. So each place of the array must have a CPU of the lane.
 func TestLaneIsFull(t *testing.T) {
 	for _, cpus := range [][]int{{3}, {1, 2, 5}, make([]int, maxCPUs)} {
 		l, err := encodeLane(device.CPULane{Dev: "v0", Lane: 1, CPUs: cpus})

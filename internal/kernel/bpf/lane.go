@@ -21,9 +21,9 @@ const (
 // lane is struct lane of ingress.c.
 type lane struct {
 	Count uint32 // 0: the lane does not exist
-	// CPUs repeats the lane's CPUs until it is full. The kernel writes an array's entry
-	// byte by byte while programs read it. Each mix of the old and new Count and CPUs
-	// leads to a CPU of the old lane or the new one.
+	// CPUs repeats the lane's CPUs until it is full. The kernel writes an array's entry byte by
+	// byte, while programs read it. Because CPUs is full, any mix of the old and the new entry
+	// leads to a CPU of the old lane or of the new lane.
 	CPUs [maxCPUs]uint32
 }
 
@@ -159,7 +159,8 @@ func (c *Client) xdpEntriesOf(dev string) ([]device.XDPEntry, error) {
 	return listed(m.lister())
 }
 
-// lister returns a function that reads the entries, as reader does, on any thread.
+// lister returns a function that reads all entries. Like that of reader, it works on any
+// thread.
 func (m *xdpMaps) lister() (func() ([]device.XDPEntry, error), error) {
 	dev := m.dev
 	read, err := m.reader()

@@ -13,7 +13,7 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Names of the programs in the kernel and here.
+// Names of the programs, in the kernel and in the object files.
 const (
 	// EgressProgram is the classifier of packets that leave.
 	EgressProgram = "niclane_egress"
@@ -39,12 +39,12 @@ func (l programSet) close() {
 // A variant is a program with the options it is loaded with.
 type variant struct {
 	program string
-	// frags means that an XDP program accepts packets in several buffers. Native mode
-	// needs it if the MTU is larger than a page holds. Generic mode must not have it:
-	// from Linux 6.9 on, the kernel copies packets of such programs (skb_pp_cow_data).
-	// The copy has lost skb->mac_len, by which cpu_map_generic_redirect finds the network
-	// header, and all redirected packets are dropped as bad (seen on 6.18). Without
-	// frags, the kernel makes the packets linear.
+	// frags means that an XDP program accepts packets in several buffers. Native mode needs it
+	// if the MTU is larger than a page holds. Generic mode must not have it: since Linux 6.9,
+	// the kernel copies the packets of such programs (skb_pp_cow_data). The copy lacks
+	// skb->mac_len, by which cpu_map_generic_redirect finds the network header. So the kernel
+	// drops all redirected packets as bad (seen on 6.18). Without frags, the kernel makes the
+	// packets linear.
 	frags bool
 	// translated means that the classifier also looks up the addresses from before
 	// netfilter's translation, if the kernel allows it.
@@ -62,7 +62,7 @@ func loadProgram(v variant) (l programSet) {
 	if err == nil {
 		l.Collection, err = bpfload.Collection(spec, ebpf.CollectionOptions{})
 	}
-	if err != nil && v.translated && !bpfload.Transient(err) { // some lanes work without it
+	if err != nil && v.translated && !bpfload.Transient(err) { // many lanes need no translation
 		v.translated = false
 		return loadProgram(v)
 	}

@@ -194,8 +194,8 @@ func TestLaterFiltersRun(t *testing.T) {
 	})
 }
 
-// TestVLANOutsideTheData checks packets whose tag is beside their data, as those of a
-// VLAN device have it. Here a program pushes the tag.
+// TestVLANOutsideTheData checks packets whose VLAN tag is outside their data, as in packets of a
+// VLAN device. Here a program adds the tag.
 func TestVLANOutsideTheData(t *testing.T) {
 	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
 		bands(t)
@@ -220,7 +220,7 @@ func TestVLANOutsideTheData(t *testing.T) {
 	})
 }
 
-// bands gives v0 a default class and a class with a name, 9:3 with qdisc 93:.
+// bands gives v0 the HTB classes 9:1 (the default, with qdisc 91:) and 9:3 (with qdisc 93:).
 func bands(t *testing.T) {
 	t.Helper()
 	vethtest.Command(t, "tc qdisc add dev v0 root handle 9: htb default 1")

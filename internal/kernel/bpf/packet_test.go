@@ -60,7 +60,8 @@ func loadInto(t testing.TB, v variant, count bool, objs io.Closer) {
 	t.Cleanup(func() { objs.Close() })
 }
 
-// classify runs the classifier on a frame with the priority before.
+// classify runs the classifier on a frame whose priority is before. It returns the priority that
+// the frame has after.
 func classify(t testing.TB, p *ebpf.Program, frame []byte, before uint32) uint32 {
 	t.Helper()
 	in, out := skb{Priority: before}, skb{}
@@ -133,7 +134,7 @@ const (
 	six, six2   = "fd00:9::1", "fd00:9::2"
 )
 
-// classes are the targets of the tests' entries. Each match is a case of its own.
+// classes are the matches of the tests' entries, by class. Each match tests a different kind.
 var classes = map[string]device.Match{
 	"1:10": {Family: 4, Protocol: "tcp", Local: four + "/32", LocalPort: 11211},
 	"1:11": {Family: 6, Protocol: "tcp", Local: six + "/128", LocalPort: 11211},
@@ -163,7 +164,8 @@ type named struct {
 	want  string
 }
 
-// frames returns the cases by name, with the frames of packets that leave or arrive.
+// frames returns the test cases by name. The frames are those of packets that arrive, if arrive
+// is true, else of packets that leave.
 func frames(arrive bool) map[string]named {
 	ports := func(local, remote uint16) []byte {
 		if arrive {

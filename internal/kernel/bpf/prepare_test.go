@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestPrepare attaches programs that are already loaded, and removes those that are not
-// needed.
+// TestPrepare: Write attaches programs that Prepare has loaded. Close removes those that Write
+// did not use.
 func TestPrepare(t *testing.T) {
 	t.Run("used", func(t *testing.T) {
 		withFilter(t, func(t *testing.T, _ *tc.Client, c *bpf.Client) {

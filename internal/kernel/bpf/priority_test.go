@@ -43,7 +43,8 @@ func TestLanePriorities(t *testing.T) {
 			t.Errorf("%s: priority %#x became %#x, want %#x", x.what, x.was, got, x.now)
 		}
 	}
-	// With more than eight lanes, the remainder of a lane's priority may be a lane's too.
+	// The classifier first clears bit 8 of a lane's priority. With more than eight lanes, the
+	// result may be another lane's priority.
 	taken(6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 	for was, now := range map[uint32]uint32{15: 0, 14: 0, 13: 5, 9: 1, 8: 0, 7: 0, 6: 0, 5: 5, 0: 0, 0x1000e: 0x10000} {
 		if got := classify(t, objs.NiclaneEgress, from(54), was); got != now {

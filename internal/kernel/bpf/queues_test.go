@@ -79,7 +79,7 @@ func sent(t *testing.T, n int) []int {
 func TestQueues(t *testing.T) {
 	const n = 4
 	withVeth(t, n, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
-		// Without this, the IPv6 announcements of v0 would be counted too.
+		// Otherwise the counts would contain IPv6 announcements of v0.
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/v0/disable_ipv6", []byte("1"), 0); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
@@ -118,7 +118,7 @@ func TestQueues(t *testing.T) {
 	})
 }
 
-// xps lets the CPUs of a mask send by a queue.
+// xps sets the XPS mask of a queue: the CPUs that send by it.
 func xps(t *testing.T, queue int, cpus string) {
 	t.Helper()
 	script := fmt.Sprintf("mount -t sysfs none /sys && echo %s > /sys/class/net/v0/queues/tx-%d/xps_cpus", cpus, queue)

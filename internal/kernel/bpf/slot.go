@@ -133,8 +133,8 @@ func decodeSlots(b []byte) ([]slot, error) {
 }
 
 // setSlot exchanges the program of a slot. program is the new program's descriptor, and
-// expected that of the present one; -1 means none. The kernel compares and exchanges under
-// its lock. EBUSY or EEXIST means that the slot held something else.
+// expected that of the present program; -1 means none. The kernel compares and exchanges under
+// its lock. EBUSY or EEXIST means that the slot did not hold the expected program.
 func (c *Client) setSlot(dev, mode string, program, expected int) error {
 	flags := modeFlag(mode)
 	if flags == 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// TestExpected: another process may exchange the program between niclane's read of the
-// slot and its write.
+// TestExpected: setSlot fails if another process has exchanged the program since niclane read
+// the slot.
 func TestExpected(t *testing.T) {
 	vethtest.Run(t, 1, func(t *testing.T) {
 		c := New(nil)
@@ -65,8 +65,8 @@ var links = map[string]struct {
 		[]slot{{"generic", 0x98c9}}},
 	"native": {"00000100030000004310010000000000" + "1c002b0008000500ca980000050002000100000008000400ca980000",
 		[]slot{{"native", 0x98ca}}},
-	// Not recorded, because no device here has both. Made according to rtnl_xdp_fill, which
-	// leaves out the single ID if there are several.
+	// Not recorded, because no device with both modes was there. Built as rtnl_xdp_fill does
+	// it, which leaves out IFLA_XDP_PROG_ID if there are several programs.
 	"two": {"00000100030000004310010000000000" + "1c002b0008000500ca98000008000700cb9800000500020004000000",
 		[]slot{{"native", 0x98ca}, {"offload", 0x98cb}}},
 }

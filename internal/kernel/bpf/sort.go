@@ -9,7 +9,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// sortByKey sorts objects. It makes each key once, because that is most of the cost.
+// sortByKey sorts objects by their keys. It makes each key only once, because making keys is
+// most of the cost.
 func sortByKey[T device.Object](objects []T) {
 	type keyed struct {
 		key string

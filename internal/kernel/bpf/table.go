@@ -21,10 +21,10 @@ const (
 )
 
 // A table is the set of maps in which one attached program looks up flows (c/flow.h). T is
-// the target of a flow. While an applier holds it, no other process changes it. The program
-// finds a flow if the bit of its pattern, the pattern and the flow itself are there. write
-// adds them in this order and removes them in reverse, each by one system call. So the maps
-// that a killed process leaves lead no packet astray.
+// the target of a flow. While niclane's lock is held, no other process of niclane changes it.
+// The program finds a flow if the flow's pattern, the pattern's bit in inUse and the flow
+// itself are there. write adds them in this order and removes them in reverse, each by one
+// system call. So a killed process leaves maps that give no packet a wrong target.
 type table[T any] struct {
 	inUse    *ebpf.Map
 	patterns *ebpf.Map
@@ -38,7 +38,8 @@ func (t *table[T]) close() error {
 	return errors.Join(t.inUse.Close(), t.patterns.Close(), t.flows.Close())
 }
 
-// take keeps a map of the program if it is one of the table's.
+// take stores m if it is a map that the table needs and does not have yet. It reports whether
+// it has stored m.
 func (t *table[T]) take(m *ebpf.Map, info *ebpf.MapInfo) bool {
 	var value T
 	var to **ebpf.Map
@@ -251,8 +252,9 @@ func (t *table[T]) recount() error {
 	return nil
 }
 
-// reader returns a function that reads the match and the target of each flow, in no order.
-// Callers call it once, on any thread, also after the table has changed or was closed.
+// reader returns a function that reads the match and the target of each flow, in no particular
+// order. Callers must call the function once. It works on any thread, and also after the table
+// was changed or closed.
 func (t *table[T]) reader() (func() ([]device.Match, []T, error), error) {
 	var patterns [maxPatterns]pattern
 	for slot := range patterns {

@@ -23,8 +23,8 @@ type ingressTarget struct {
 	Lane uint32
 }
 
-// maxQueue is the highest transmit queue that skb->queue_mapping can name. It holds the
-// queue plus one, and 65535 means none (NO_QUEUE_MAPPING).
+// maxQueue is the highest transmit queue that skb->queue_mapping can name: queue_mapping holds
+// the queue's number plus one, and 65535 means none (NO_QUEUE_MAPPING).
 const maxQueue = 65533
 
 func encodeTarget(e device.FilterEntry) (egressTarget, error) {

@@ -17,14 +17,14 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A far runs functions on a thread in a network namespace of its own, which has the other
+// A far runs functions on a thread in another network namespace. That namespace has the other
 // end of the veth pair.
 type far struct {
 	testing.TB
 	work chan func()
 }
 
-// do runs g there. If g ends the test there, do ends it here too.
+// do runs g on the far thread. If g ends the test (FailNow), do ends it on this thread too.
 func (f far) do(g func()) {
 	f.Helper()
 	done, through := make(chan struct{}), false
@@ -86,7 +86,7 @@ func socket(t testing.TB, sa unix.Sockaddr, typ int) int {
 	}
 	fd, err := unix.Socket(family, typ|unix.SOCK_CLOEXEC, 0)
 	must.Do(t, err)
-	// A packet that does not arrive gives an error, not a hang.
+	// If a packet does not arrive, the test gets an error and does not hang.
 	for _, opt := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
 		must.Do(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, opt, &unix.Timeval{Sec: 10}))
 	}
@@ -157,7 +157,7 @@ func (c conn) incomingCPU(t *testing.T) int {
 	return cpu
 }
 
-// pin keeps this thread, and so the softirqs of what it sends, on a CPU.
+// pin keeps this thread on a CPU, and so the softirqs of the packets that it sends.
 func pin(t *testing.T, cpu int) {
 	t.Helper()
 	var set unix.CPUSet
@@ -220,8 +220,8 @@ func TestTrafficNative(t *testing.T) {
 	}
 }
 
-// reaches checks that a connection's packets arrive on the lane's CPU and are counted
-// there, and that packets of other connections are not.
+// reaches checks that a connection's packets arrive on the lane's CPU and count as the lane's,
+// and that they do neither after the lane's entry is removed.
 func reaches(t *testing.T, c *bpf.Client, peer far, x device.XDP, sa unix.Sockaddr, match device.Match) {
 	last := runtime.NumCPU() - 1
 	pin(t, 0)
@@ -247,7 +247,7 @@ func reaches(t *testing.T, c *bpf.Client, peer far, x device.XDP, sa unix.Sockad
 	if after[1] != before[1] || after[0] <= before[0] {
 		t.Errorf("counted %v, then without the entry %v", before[:2], after[:2])
 	}
-	// Packets that a timer sends arrive on the CPU that set the timer.
+	// Wait, because packets that a timer sends still arrive on the CPU that set the timer.
 	vethtest.Until(t, "packets of no lane arrive by the sender's CPU", func() bool {
 		k.exchange(t, 1)
 		return k.incomingCPU(t) == 0
@@ -261,8 +261,8 @@ func reaches(t *testing.T, c *bpf.Client, peer far, x device.XDP, sa unix.Sockad
 	}
 }
 
-// TestNativeChecksums: a frame that native XDP redirects has only the checksum in its
-// data, and veth passes on incomplete ones.
+// TestNativeChecksums: a frame that native XDP redirects needs a complete checksum in its data.
+// veth does not complete it, so the kernel drops such frames until v1's tx offload is off.
 func TestNativeChecksums(t *testing.T) {
 	tt := targets["IPv4"]
 	withFar(t, 2, func(t *testing.T, c *bpf.Client, peer far) {

@@ -18,7 +18,7 @@ import (
 type translation struct {
 	Nfct   uint32 // offset of sk_buff._nfct; 0: not known
 	Tuple  uint32 // offset of nf_conn.tuplehash[0].tuple
-	Stride uint32 // from there to tuplehash[1].tuple
+	Stride uint32 // distance from Tuple to tuplehash[1].tuple
 }
 
 // errNoTranslation means that the classifier cannot find the addresses from before
@@ -34,14 +34,14 @@ func readsKernel() error {
 	return nil
 }
 
-// findTranslation finds the offsets of connection tracking's data on a packet, by BTF. The
+// findTranslation finds the offsets of connection tracking's data about a packet, by BTF. The
 // module nf_conntrack has its own BTF and must be loaded.
 func findTranslation() (translation, error) {
 	if err := readsKernel(); err != nil {
 		return translation{}, err
 	}
-	// Both are read each time and not kept. Reading takes 17 ms, for the rare program that
-	// is attached; keeping them would cost an agent megabytes.
+	// The BTF of the kernel and of the module is read each time and not kept. A read takes
+	// 17 ms, but programs are attached rarely; to keep the BTF would cost an agent megabytes.
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return translation{}, fmt.Errorf("%w: %w", errNoTranslation, err)
@@ -121,8 +121,9 @@ func translationOf(kernel, tracking *btf.Spec) (translation, error) {
 	return translation{Nfct: nfct, Tuple: hashes + at, Stride: uint32(stride)}, err
 }
 
-// field returns the offset in bytes of a member, and its type. path leads through nested
-// structs. Members without a name are searched too.
+// field returns the offset in bytes of a member of t, and the member's type. path is the
+// member's name, after the names of the structs that contain it. field also searches in members
+// without a name.
 func field(t btf.Type, path ...string) (offset uint32, found btf.Type, err error) {
 	if len(path) == 0 {
 		return 0, t, nil
@@ -149,8 +150,8 @@ func field(t btf.Type, path ...string) (offset uint32, found btf.Type, err error
 	return 0, nil, fmt.Errorf("%s has no member %s", t.TypeName(), path[0])
 }
 
-// seeThrough makes a classifier that is about to be loaded look up addresses from before
-// netfilter's translation. If the offsets are not known yet, the classifier does so after
+// seeThrough makes a classifier, before it is loaded, look up addresses from before netfilter's
+// translation. If the offsets are not known yet, the classifier starts to do so when
 // SeeTranslated has found them.
 func seeThrough(spec *ebpf.CollectionSpec) error {
 	if err := readsKernel(); err != nil {
@@ -165,9 +166,9 @@ func seeThrough(spec *ebpf.CollectionSpec) error {
 }
 
 // SeeTranslated makes niclane's classifiers on devs look up the addresses from before
-// netfilter's translation on this host, if they do not yet. nf_conntrack may have been
-// loaded after they were attached. It reports whether all of them do now. It returns false
-// if there are no classifiers, or if the kernel has no BTF or does not let programs read its
+// netfilter's translation on this host. They do not do so yet if nf_conntrack was loaded after
+// they were attached. SeeTranslated reports whether all of them do so now. It returns false if
+// there are no classifiers, or if the kernel has no BTF or does not let programs read its
 // memory. It needs CAP_BPF.
 func (c *Client) SeeTranslated(devs ...string) (bool, error) {
 	all, see := 0, 0

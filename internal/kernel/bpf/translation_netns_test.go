@@ -38,7 +38,8 @@ func bound(t testing.TB, addr string) int {
 	return fd
 }
 
-// translations masquerade 10.9.0.9 and fd00:9::9, and leave datagrams to port 11 untracked.
+// translations are nftables rules that masquerade 10.9.0.9 and fd00:9::9, and leave datagrams to
+// port 11 untracked.
 const translations = `table inet t {
 	chain raw { type filter hook output priority raw;
 		udp dport 11 notrack;
@@ -55,8 +56,8 @@ const translations = `table inet t {
 	}
 }`
 
-// withTranslation runs f where netfilter translates addresses. If the kernel has netfilter,
-// a refused rule is a failure, not a skip.
+// withTranslation runs f in a network namespace where netfilter translates addresses. If the
+// kernel has netfilter but refuses a rule, the test fails.
 func withTranslation[T testing.TB](t T, f func(t T, tcc *tc.Client, c *bpf.Client, peer far)) {
 	t.Helper()
 	if _, err := exec.LookPath("nft"); err != nil {
@@ -209,10 +210,10 @@ func inRow(t *testing.T, c *bpf.Client, row int) (n uint64) {
 	return n
 }
 
-// BenchmarkTranslated measures the attached classifier's time per packet, by the kernel's
-// own count. It compares it with a packet that is found at once. Cases: a packet of no lane
-// that is not tracked; one that is tracked but not translated; and one that belongs to a
-// lane by its original address.
+// BenchmarkTranslated measures the attached classifier's time per packet, by the kernel's own
+// statistics (BPF_STATS_RUN_TIME). It compares three cases with a packet that matches at the
+// first lookup: a packet of no lane that is not tracked; one that is tracked but not translated;
+// and one that belongs to a lane by its original address.
 func BenchmarkTranslated(b *testing.B) {
 	withTranslation(b, func(b *testing.B, tcc *tc.Client, c *bpf.Client, _ far) {
 		vethtest.Write(b, c, nil, filter)

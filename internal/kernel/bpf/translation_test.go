@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// TestTranslationOf: niclane does not read a kernel whose structures differ.
+// TestTranslationOf: translationOf refuses a kernel whose structures differ from translated.h.
 func TestTranslationOf(t *testing.T) {
 	word := &btf.Int{Name: "unsigned long", Size: 8}
 	short := &btf.Int{Name: "short", Size: 2}
@@ -39,7 +39,7 @@ func TestTranslationOf(t *testing.T) {
 		return kernel{
 			skb: &btf.Struct{Name: "sk_buff", Size: 128, Members: []btf.Member{
 				{Name: "sk", Type: word},
-				// As in the kernel, among members without a name.
+				// As in the kernel, _nfct is inside members without a name.
 				{Offset: 96 * 8, Type: &btf.Union{Size: 16,
 					Members: []btf.Member{{Type: &btf.Struct{Size: 16, Members: []btf.Member{
 						{Name: "other", Type: word}, {Name: "_nfct", Type: word, Offset: 8 * 8},

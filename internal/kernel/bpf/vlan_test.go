@@ -16,9 +16,9 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestVLANBesideTheData shows what happens to tags that a card has removed. XDP does not
-// see them, and a native redirect loses them, so that the packet looks untagged. So a plan
-// must turn rxvlan off; on a veth this is the peer's txvlan.
+// TestVLANBesideTheData: if a card has removed a VLAN tag from the data, XDP does not see the
+// tag. A native redirect loses the tag, so that the packet looks untagged. So a plan must turn
+// rxvlan off. For a veth, the test turns the peer's txvlan off.
 func TestVLANBesideTheData(t *testing.T) {
 	lanes := []device.Match{
 		1: {Family: 4, Protocol: "udp", LocalPort: port, VLAN: 7},
@@ -62,8 +62,8 @@ func TestVLANBesideTheData(t *testing.T) {
 	}
 }
 
-// TestLostTag: the device has no VLAN 7. Packets that the peer sends in it still arrive if
-// native XDP redirects them without the tag.
+// TestLostTag: the device has no VLAN 7. Packets that the peer sends in VLAN 7 still arrive if
+// native XDP redirects them, because they lose the tag.
 func TestLostTag(t *testing.T) {
 	for _, x := range []device.XDP{generic, native} {
 		t.Run(x.Mode, func(t *testing.T) {
@@ -100,7 +100,8 @@ func say(t *testing.T, to unix.Sockaddr, what string) {
 	must.Do(t, unix.Sendto(fd, []byte(what), 0, to))
 }
 
-// tag makes v1 tag all packets that it sends, and gives it the neighbour's address.
+// tag makes v1 tag all packets that it sends. to is v0's hardware address, which v1 needs to
+// send.
 func tag(t *testing.T, to net.HardwareAddr) {
 	vethtest.Command(t, fmt.Sprintf("ip neigh replace 10.9.0.1 lladdr %s dev v1", to))
 	tcc, err := tc.Open()

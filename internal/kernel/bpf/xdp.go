@@ -46,8 +46,8 @@ func programName(id uint32) (string, error) {
 // numbered returns the name for a program without a name.
 func numbered(id uint32) string { return fmt.Sprintf("(%d)", id) }
 
-// readXDP returns the program in the slot, niclane's or foreign. If the hardware has a
-// program too, it returns the other one.
+// readXDP returns the program in the slot, niclane's or foreign. If there is also a program in
+// the hardware (offload), readXDP returns the one that is not in the hardware.
 func (c *Client) readXDP(x device.XDP) (device.Object, error) {
 	slots, err := c.slots(x.Dev)
 	if err != nil || len(slots) == 0 {
@@ -88,7 +88,7 @@ func (c *Client) writeXDP(old, next device.Object, x device.XDP) error {
 }
 
 // taken turns an error of setSlot about an occupied slot into EBUSY, with the name of the
-// program there.
+// program in the slot. It returns other errors unchanged.
 func (c *Client) taken(dev string, err error) error {
 	if !isTaken(err) {
 		return err
@@ -209,8 +209,8 @@ func (c *Client) forgetXDP() error {
 	return m.close()
 }
 
-// openXDPAnew is openXDP for observers: it sees at once what another process has done to
-// the slot.
+// openXDPAnew is openXDP, but always looks the program up again. So it sees at once if another
+// process has changed the slot.
 func (c *Client) openXDPAnew(dev string) (*xdpMaps, error) {
 	c.usesXDP = maxUses
 	return c.openXDP(dev)

@@ -74,7 +74,7 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	vethtest.Write(t, c, thread, fifo)
 	nice := device.CPUThread{Dev: "v0", CPU: 0, Policy: "other", Nice: -5}
 	vethtest.Write(t, c, fifo, nice)
-	// Another size means another thread, with the same scheduling.
+	// If the queue's size changes, it gets a new thread with the same scheduling.
 	longer := queue0
 	longer.Size = 1024
 	vethtest.Write(t, c, queue0, longer)
@@ -139,7 +139,8 @@ func same[T any](t *testing.T, err error, want, got T) {
 	}
 }
 
-// TestReplacedBehindOurBack: a read returns the program that is there now.
+// TestReplacedBehindOurBack: a read returns the program that is attached now, even if another
+// process has replaced niclane's.
 func TestReplacedBehindOurBack(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
 		steer(t, c, generic, 0, someEntries[0].Match)

@@ -5,8 +5,8 @@
 #ifndef NICLANE_COUNT_H
 #define NICLANE_COUNT_H
 
-#define MAX_QUEUES	64	/* counted separately; the last one counts all higher ones too */
-#define NO_QUEUE	(-1U)	/* queue not known: counted at the last queue */
+#define MAX_QUEUES	64	/* number of counters; the last one also counts all higher queues */
+#define NO_QUEUE	(-1U)	/* the queue is not known: the last counter counts it */
 
 struct counter {
 	__u64	packets;
@@ -25,7 +25,7 @@ static __always_inline void count(void *map, __u32 row, __u32 queue, __u64 packe
 		return;
 	if (queue >= MAX_QUEUES)
 		queue = MAX_QUEUES - 1;
-	/* The compiler knows the bound from the comparison; the verifier does not. */
+	/* Hide the bound from the compiler: it would drop the mask, which the verifier needs. */
 	asm volatile("" : "+r"(queue));
 	queue &= MAX_QUEUES - 1;
 	c->queue[queue].packets += packets;

@@ -3,7 +3,7 @@
  * niclane_egress: finds the lane of a packet that leaves.
  *
  * A clsact egress classifier in direct-action mode. It looks up the packet's
- * flow once for each pattern of compared fields in use. It writes the lane's
+ * flow once for each pattern (set of compared fields) in use. It writes the lane's
  * HTB class (or mqprio priority) to skb->priority, and one of the lane's
  * transmit queues to skb->queue_mapping. If connection tracking has translated
  * the packet's address, it also looks up the original address, among lanes that
@@ -32,7 +32,7 @@ struct target {
 #include "count.h"
 #include "translated.h"
 
-/* Target of packets that no flow matches. */
+/* Target of packets that match no flow in the table. */
 struct rest {
 	__u16	queue;		/* as in struct target */
 	__u16	queues;
@@ -47,8 +47,8 @@ struct {
 	__type(value, struct rest);
 } nl_default SEC(".maps");
 
-/* Indexed by the lower half of a lane's class or priority, which is unique on the
- * device. Row 0: packets of no lane, or of lanes with queues and no class. */
+/* The row is the lower half of a lane's class or priority, which is unique on the
+ * device. Row 0 counts packets of no lane, and of lanes with queues but no class. */
 #define MAX_ROWS	80	/* HTB classes are 16 to 78, see the Go code */
 
 struct {
@@ -62,9 +62,9 @@ struct {
 const volatile __u32 nl_count = 1;
 
 /*
- * Returns the transmit queue, which the kernel chooses later (netdev_core_pick_tx).
- * It is known if this program chooses it, or if XPS maps the socket's receive
- * queue to it (get_xps_queue). The Go code knows which case applies.
+ * Returns the transmit queue that this program has chosen. If it has chosen none,
+ * returns the socket's receive queue, to which XPS may map a transmit queue
+ * (get_xps_queue). The Go code knows whether XPS does.
  */
 static __always_inline __u32 queue_of(struct __sk_buff *skb, const struct target *to, __u32 chosen)
 {
@@ -95,7 +95,7 @@ int niclane_egress(struct __sk_buff *skb)
 	if (read_flow(skb, &f)) {
 		lookup(&f, patterns, &best);
 		if (!best.rank && patterns && untranslate(skb, &f)) {
-			/* A lane that names only a port means this host's port. */
+			/* The original port may be a pod's. A lane without addresses means a port of the host. */
 			best.addressed = 1;
 			lookup(&f, patterns, &best);
 		}
@@ -103,7 +103,7 @@ int niclane_egress(struct __sk_buff *skb)
 	if (!best.rank && rest) {
 		to->queue = rest->queue;
 		to->queues = rest->queues;
-		/* A socket may have any priority (SO_PRIORITY, IP_TOS). */
+		/* A socket of no lane may have a lane's priority (SO_PRIORITY, IP_TOS): clear it. */
 		if (rest->lanes >> (skb->priority & PRIORITY) & 1)
 			skb->priority &= ~LANE_PRIORITY;
 		if (rest->lanes >> (skb->priority & PRIORITY) & 1)
@@ -111,8 +111,8 @@ int niclane_egress(struct __sk_buff *skb)
 	}
 	if (to->class)
 		skb->priority = to->class;
-	/* On transmit, queue_mapping is the receive queue plus one. The kernel
-	 * uses it if neither XPS nor the socket chooses another queue
+	/* On transmit, queue_mapping holds a queue number plus one. The kernel
+	 * uses that queue if neither XPS nor the socket chooses another queue
 	 * (netdev_pick_tx, skb_tx_hash). */
 	if (to->queues) {
 		queue = to->queue + choose(flow_hash(&f), to->queues);

@@ -4,7 +4,7 @@
  * fields. A program defines, before it includes this:
  *
  *	PACKET, load_far	see packet.h
- *	outer_tag(ctx, f)	1 if a VLAN tag is beside the data, 0 if not
+ *	outer_tag(ctx, f)	1 if the packet has a VLAN tag outside its data, else 0
  *	ARRIVES			1 if this host is the packets' destination
  *	struct target		the value of a flow in the flow table
  */
@@ -18,7 +18,7 @@
 
 struct pattern {
 	struct flow	mask;
-	__u32		used;	/* number of flows with this pattern, or more: see the Go code */
+	__u32		used;	/* at least the number of flows with this pattern: see the Go code */
 	__u32		rank;	/* if several patterns match, the highest rank wins */
 };
 
@@ -63,9 +63,9 @@ static __always_inline int read_flow(PACKET *ctx, struct flow *f)
 	return 1;
 }
 
-/* Looks up the flow by one pattern. It keeps the result if the pattern ranks
- * above the best match so far. Not static, like niclane_extension: inlined, the
- * program takes two to five times as long to load. */
+/* Looks up the flow by one pattern. Stores the result in best if the pattern ranks
+ * above the best match so far. Not static, like niclane_extension: if the compiler
+ * inlined it, the program would take two to five times as long to load. */
 __noinline int niclane_lookup(const struct flow *f, __u32 index, struct found *best)
 {
 	struct flow_key key;
@@ -96,7 +96,7 @@ static __always_inline __u32 in_use(void)
 	return bits ? *bits : 0;
 }
 
-/* Looks up the flow by all patterns in use, which are the first ones. */
+/* Looks up the flow by all patterns in use: bit i of patterns stands for pattern i. */
 static __always_inline void lookup(const struct flow *f, __u32 patterns, struct found *best)
 {
 	__u32 i;
@@ -111,8 +111,8 @@ static __always_inline void lookup(const struct flow *f, __u32 patterns, struct 
 
 /*
  * Hash of addresses, ports and protocol, the same for both directions of a
- * connection. Fibonacci hashing: the factor is 2^64 over the golden ratio; the
- * upper half of the product is the well mixed one.
+ * connection. Fibonacci hashing: the factor is 2^64 divided by the golden ratio,
+ * and the upper half of the product is well mixed.
  */
 #define GOLDEN	0x9e3779b97f4a7c15ULL
 

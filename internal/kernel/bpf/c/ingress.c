@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * niclane_ingress: steers received packets on a card without steering.
+ * niclane_ingress: steers received packets if the card cannot do it.
  *
  * An XDP program. It looks up the packet's flow as niclane_egress does, chooses
  * one CPU of the flow's lane by a hash of the flow, and redirects the packet to
  * that CPU's queue in a cpumap. The cpumap's kernel thread gives it to the stack.
- * Packets of no lane, or without such a queue, pass. The program drops and
- * changes no packet.
+ * A packet passes if it belongs to no lane, or if the CPU has no queue. The
+ * program drops and changes no packet.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -40,9 +40,9 @@ struct {
 	__type(value, struct lane);
 } nl_lanes SEC(".maps");
 
-/* Indexed by CPU; the loader lowers max_entries to the number of possible CPUs.
- * Sizes in place of types, because a cpumap refuses BTF. The loader would try BTF
- * first, and wait about 10 ms until the kernel has freed that map. */
+/* By CPU; the loader lowers max_entries to the number of possible CPUs. Key and value
+ * have sizes, not types, because a cpumap refuses BTF. With types, the loader would
+ * try BTF first, and wait about 10 ms until the kernel has freed that map. */
 struct {
 	__uint(type, BPF_MAP_TYPE_CPUMAP);
 	__uint(max_entries, 8192);
@@ -62,7 +62,7 @@ struct {
 const volatile __u32 nl_count = 1;
 const volatile __u32 nl_frags = 0;
 
-SEC("xdp")	/* BPF_F_XDP_HAS_FRAGS, where it helps: see Go */
+SEC("xdp")	/* in native mode also BPF_F_XDP_HAS_FRAGS: see load.go */
 int niclane_ingress(struct xdp_md *ctx)
 {
 	__u32 patterns = in_use(), lane, i;

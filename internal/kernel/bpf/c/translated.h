@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Finds addresses as they were before netfilter's connection tracking translated
- * them on this host: of a masqueraded pod, or of a pod behind a port of the node.
- * skb->_nfct points to the packet's connection, which holds both addresses.
+ * Finds the address that a packet had before netfilter's connection tracking on this
+ * host translated it: the address of a masqueraded pod, or of a pod behind a node
+ * port. skb->_nfct points to the packet's connection, which holds both addresses.
  */
 #ifndef NICLANE_TRANSLATED_H
 #define NICLANE_TRANSLATED_H
@@ -11,7 +11,7 @@
 struct translation {
 	__u32	nfct;		/* sk_buff._nfct; 0: not known, untranslate does nothing */
 	__u32	tuple;		/* nf_conn.tuplehash[0].tuple */
-	__u32	stride;		/* from there to tuplehash[1].tuple */
+	__u32	stride;		/* distance from tuple to tuplehash[1].tuple */
 };
 
 /* A map of one entry. */
@@ -22,8 +22,8 @@ struct {
 	__type(value, struct translation);
 } nl_translation SEC(".maps");
 
-/* Set before loading, if the kernel lets programs read its memory. Otherwise the
- * kernel refuses a program with the helper, unless the code is unreachable. */
+/* Set to 1 before loading if the kernel lets programs read its memory. With 0, the
+ * helper's calls are unreachable; otherwise such a kernel would refuse the program. */
 const volatile __u32 nl_reads_kernel = 0;
 
 #define NFCT_INFOMASK	7UL	/* lower bits of _nfct: enum ip_conntrack_info */
@@ -41,9 +41,9 @@ struct tuple {
 };
 
 /* Gives the flow the local address and port that the packet had before this host's
- * connection tracking. Returns 1 if they differ. The remote ones stay as on the wire.
- * The program's context pointer is the kernel's pointer to its struct sk_buff, but
- * programs may not read the fields of sk_buff through it. */
+ * connection tracking. Returns 1 if this changes the flow. The remote address and port
+ * stay as on the wire. skb is also the kernel's pointer to its own struct sk_buff, but
+ * a program may read that struct's fields only by bpf_probe_read_kernel. */
 static __always_inline int untranslate(struct __sk_buff *skb, struct flow *f)
 {
 	struct translation *at;

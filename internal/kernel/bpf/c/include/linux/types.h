@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Replaces the host's header, which includes others from a directory that
+ * Replaces the host's header. That header includes others from a directory that
  * depends on the host's architecture.
  */
 #ifndef NICLANE_LINUX_TYPES_H
