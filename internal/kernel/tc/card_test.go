@@ -16,8 +16,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestMqprioChannel compares with the attributes that tc 6.1 sends for the command below. tc
-// adds rates of 0 up to sixteen.
+// TestMqprioChannel compares encodeMqprio's attributes with those that tc 6.1 sends for this
+// command. tc fills the lists of rates up to sixteen with zeros; encodeMqprio does not.
 //
 //	... mqprio num_tc 2 map 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0 queues 2@0 2@2 hw 1 mode channel
 //	shaper bw_rlimit min_rate 0bit 8mbit max_rate 0bit 80mbit
@@ -44,7 +44,7 @@ func TestMqprioChannel(t *testing.T) {
 	}
 	for _, bad := range []device.Qdisc{
 		{Map: q.Map, Queues: q.Queues, Mode: device.ModeDCB},
-		{Map: q.Map, Queues: q.Queues, MaxRates: "1 1"}, // of software
+		{Map: q.Map, Queues: q.Queues, MaxRates: "1 1"}, // a software mqprio has no rates
 		{Map: q.Map, Queues: q.Queues, Mode: device.ModeChannel, MaxRates: "1 1 1"},
 		{Map: q.Map, Queues: q.Queues, Mode: device.ModeChannel, MinRates: "1 x"},
 	} {
@@ -54,8 +54,8 @@ func TestMqprioChannel(t *testing.T) {
 	}
 }
 
-// flowerReply returns the kernel's reply for a filter: the request, and the flag that the card
-// has it.
+// flowerReply returns the kernel's reply for a filter: the attributes of the request, and the
+// flag that the filter is in the card.
 func flowerReply(t *testing.T, f device.Flower, more func(*netlink.AttributeEncoder)) reply {
 	t.Helper()
 	_, protocol := flowerPref(f.Match)
@@ -88,7 +88,7 @@ func TestFlower(t *testing.T) {
 		if m.VLAN == 0 {
 			continue
 		}
-		// The kernel shows the EtherType behind the tag in both places
+		// The kernel shows the EtherType behind the tag in both EtherType attributes
 		// (net/sched/cls_flower.c: fl_dump_key).
 		inner := []byte{0x08, 0x00}
 		if m.Family == 6 {
@@ -122,7 +122,8 @@ func TestFlower(t *testing.T) {
 	}
 }
 
-// TestFlowerRequest compares with the attributes that tc 6.1 sends, in another order, for
+// TestFlowerRequest compares flowerRequest's attributes with those that tc 6.1 sends, in another
+// order, for this command:
 //
 //	tc filter add dev lo ingress protocol ip pref 28260 flower ip_proto udp dst_ip 10.9.0.1 dst_port 80 skip_sw hw_tc 2
 func TestFlowerRequest(t *testing.T) {

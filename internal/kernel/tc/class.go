@@ -33,13 +33,13 @@ const (
 	offLinklayer = 1
 	offRate32    = 8
 
-	// linklayerEthernet makes the kernel compute transmit times itself. Otherwise it needs a
-	// table (psched_ratecfg_precompute).
+	// linklayerEthernet makes the kernel compute transmit times itself. Otherwise the kernel
+	// needs a table in the request (psched_ratecfg_precompute).
 	linklayerEthernet = 1
 )
 
-// class returns a class, or nil if there is none. It searches the dump of all classes of the
-// device, for the reason given at qdisc.
+// class returns a class, or nil if there is none. It searches in a dump of all the device's
+// classes, for the reason that the comment of qdisc gives.
 func (c *Client) class(dev, id string) (*device.Class, error) {
 	handle, err := ParseHandle(id)
 	if err != nil {

@@ -27,7 +27,7 @@ type Client struct {
 	nl   *netlink.Conn
 	sock int // for SIOCGIFINDEX
 	// placed are the flower filters of each device at the last dump, by their match and
-	// preference. With it, deleting a filter needs no dump.
+	// preference. With placed, the client deletes a filter without a dump.
 	placed map[string]map[place]placedFlower
 }
 
@@ -203,9 +203,9 @@ func (r request) message() (netlink.Message, error) {
 	if err != nil {
 		return netlink.Message{}, err
 	}
-	// The kernel answers a request for one object only if it asks for an echo (rtnetlink_send).
-	// Without an acknowledgement, it sends nothing at all for a built-in qdisc
-	// (tc_qdisc_dump_ignore).
+	// The kernel replies to a request for one object only if the request has the flag Echo
+	// (rtnetlink_send). For a built-in qdisc it never replies (tc_qdisc_dump_ignore). So the
+	// request also has the flag Acknowledge: otherwise no answer would come.
 	flags := netlink.Request | netlink.Acknowledge | r.flags
 	if r.dump {
 		flags = netlink.Request | netlink.Dump
@@ -244,8 +244,8 @@ func (c *Client) do(r request) ([]reply, error) {
 	return out, nil
 }
 
-// send sends a request that changes something. It returns err, from making the request, if it
-// is set.
+// send sends a request that changes something. err is the error of making the request: if it is
+// not nil, send returns it and sends nothing.
 func (c *Client) send(r request, err error, typ uint16, flags netlink.HeaderFlags) error {
 	if err != nil {
 		return err

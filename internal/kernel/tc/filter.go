@@ -37,16 +37,17 @@ func (c *Client) Filter(f device.Filter) (*device.FilterState, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without the kind, the kernel shows a filter of another kind and does not refuse.
+	// The request has no kind: with a kind, the kernel would refuse to show a filter of
+	// another kind.
 	r.typ, r.flags, r.kind = unix.RTM_GETTFILTER, netlink.Echo, ""
 	reps, err := c.do(r)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case errors.Is(err, unix.EINVAL):
-		// Without clsact the parent does not exist (tcf_qdisc_find). Before its first filter,
-		// the chain does not exist (tc_get_tfilter). The dump distinguishes both from a request
-		// that the kernel cannot read.
+		// There are three causes: there is no clsact (tcf_qdisc_find); it has no filter yet
+		// (tc_get_tfilter); or the kernel cannot read the request. In the first two cases, the
+		// filter does not exist, and a dump shows that.
 		all, derr := c.Filters(f.Dev)
 		if derr == nil && !slices.ContainsFunc(all,
 			func(s device.FilterState) bool { return s.Filter.Key() == f.Key() }) {
@@ -99,8 +100,8 @@ func (c *Client) filters(dev string, parent uint32) ([]reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The kernel announces a preference without a handle before its filters. A u32 hash table
-	// is not a filter, but it counts, because a user made it.
+	// Before the filters of a preference, the kernel lists the preference itself, with handle
+	// 0. It also lists u32 hash tables. They stay in the result, because a user made them.
 	return slices.DeleteFunc(reps, func(r reply) bool { return r.handle == 0 }), nil
 }
 

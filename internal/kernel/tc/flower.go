@@ -39,7 +39,7 @@ const (
 	minPriority       = 0xffe0 // TC_H_MIN_PRIORITY
 	clsactMajor       = 0xffff0000
 	mostClasses       = 16
-	firstFlowerPref   = 28260 // the first of niclane's: one preference holds filters of one protocol
+	firstFlowerPref   = 28260 // niclane's first preference; it needs one for each protocol
 	protocolIPv4      = unix.ETH_P_IP
 	protocolIPv6      = unix.ETH_P_IPV6
 	protocolTagged    = unix.ETH_P_8021Q
@@ -63,8 +63,8 @@ type placedFlower struct {
 }
 
 // Flowers returns all filters on a device's ingress that lead to traffic classes of the card,
-// niclane's and foreign. niclane's own come last, so that of several with one match the last
-// one counts.
+// niclane's and foreign. niclane's own come last. If several filters have the same match,
+// callers take the last one.
 func (c *Client) Flowers(dev string) ([]device.Flower, error) {
 	placed, err := c.flowers(dev)
 	var others, own []device.Flower
@@ -146,8 +146,8 @@ type place struct {
 
 func placeOf(f device.Flower) place { return place{f.Match, f.Pref} }
 
-// flowerOf decodes a filter. ok is false for a filter that a device.Flower cannot express:
-// another kind, one that software uses too, one with actions or other keys.
+// flowerOf decodes a filter. ok is false for a filter that a device.Flower cannot express: a
+// filter of another kind, one that software also uses, or one with actions or other keys.
 func flowerOf(dev string, r reply) (f device.Flower, ok bool) {
 	f.Dev = dev
 	if r.kind != "flower" {
@@ -348,8 +348,8 @@ func (c *Client) deleteFlower(f device.Flower) error {
 	return flowerError("delete", f, err)
 }
 
-// changeFlower deletes the filter and adds the new one, because cards refuse a second one with
-// the same match. If that fails, it adds the old one again.
+// changeFlower deletes the old filter and then adds the new one, because cards refuse two
+// filters with the same match. If that fails, it adds the old filter again.
 func (c *Client) changeFlower(old, f device.Flower) error {
 	if err := c.deleteFlower(old); err != nil {
 		return err

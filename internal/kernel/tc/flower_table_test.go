@@ -104,8 +104,8 @@ func portFlower(port int) device.Flower {
 		Class: 1 + port%7}
 }
 
-// TestFlowerTable: many filters are read with one dump, and each removal takes one more
-// request.
+// TestFlowerTable: the client reads many filters with one dump. To remove a filter, it looks at
+// that filter alone, without a dump.
 func TestFlowerTable(t *testing.T) {
 	const n = 100
 	f := &fakeFilters{t: t, filters: map[uint32]device.Flower{}}
@@ -133,8 +133,8 @@ func TestFlowerTable(t *testing.T) {
 	}
 }
 
-// TestFlowerOfOthers: the client sees what another program has done to known filters before it
-// removes one of them.
+// TestFlowerOfOthers: before the client removes a filter that it knows, it notices what another
+// program has done to that filter.
 func TestFlowerOfOthers(t *testing.T) {
 	f := &fakeFilters{t: t, filters: map[uint32]device.Flower{}}
 	c := f.client()
@@ -144,7 +144,7 @@ func TestFlowerOfOthers(t *testing.T) {
 	if _, err := c.Read(portFlower(1)); err != nil {
 		t.Fatal(err)
 	}
-	// Another filter has the handle of the first, which comes back with a new handle.
+	// Another filter gets the first filter's handle, and the first filter gets a new handle.
 	theirs := portFlower(9)
 	f.filters[1] = theirs
 	f.add(portFlower(1))
@@ -169,8 +169,8 @@ func TestFlowerOfOthers(t *testing.T) {
 }
 
 // TestFlowerPlaces: a filter for the same packets with a preference that niclane does not use
-// is foreign. Read returns it only if niclane's own filter is not there. It stays when
-// niclane's is removed.
+// is foreign. Read returns it only if niclane's own filter is not there. The foreign filter
+// stays when the client removes niclane's.
 func TestFlowerPlaces(t *testing.T) {
 	own := portFlower(7)
 	theirs, later := own, own

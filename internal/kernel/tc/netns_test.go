@@ -86,7 +86,7 @@ func TestObjectsReadBack(t *testing.T) {
 	vethtest.Write(t, c, fifo, longer)
 	vethtest.Write(t, c, longer, nil)
 	vethtest.Command(t, "ip link set d0 txqueuelen 1000")
-	// A value that was read and written again stays equal to the bit.
+	// If the client writes a value that it has read, no bit of it changes.
 	for _, cl := range classes {
 		got, err := c.Read(cl)
 		must.Do(t, err)
@@ -168,7 +168,7 @@ func TestLeaves(t *testing.T) {
 			t.Errorf("read %v, %v; want %v", got, err, change[1])
 		}
 	}
-	// The client reads options that others have set.
+	// The client reads options that other programs have set.
 	vethtest.Command(t, "tc qdisc change dev d0 parent "+leaf+" handle 1110: cake diffserv4 flows bandwidth 8mbit "+
 		"split-gso")
 	other := cake
@@ -324,8 +324,8 @@ func TestMqprio(t *testing.T) {
 	beyond.Queues = "1@0 2@1 2@3"
 	must.Refuse(t, "queues that are not there", c.Write(b, beyond), unix.EINVAL)
 	vethtest.Write(t, c, b, b)
-	// The kernel resets XPS with the qdisc, also a user's setting. A plan writes it again after
-	// the qdisc.
+	// When the kernel removes the qdisc, it resets XPS, also a user's setting. A plan writes
+	// XPS again after that.
 	xps := "/sys/class/net/m0/queues/tx-3/xps_cpus"
 	for _, err := range []error{
 		unix.Unshare(unix.CLONE_NEWNS), // of this thread only
@@ -344,8 +344,8 @@ func TestMqprio(t *testing.T) {
 	}
 }
 
-// TestOccupiedClsact: the client reads what keeps filters of one device from clsact: an ingress
-// qdisc, or shared blocks.
+// TestOccupiedClsact: the client reads what makes clsact unusable for filters of a single
+// device: an ingress qdisc, or shared blocks.
 func TestOccupiedClsact(t *testing.T) {
 	c := inNetns(t)
 	at := func() device.QdiscState {

@@ -25,8 +25,8 @@ func (c *Client) Occupants(o device.Object) ([]string, error) {
 		in := func(r reply) bool { return r.handle>>16 == h>>16 }
 		who, err := c.treeOccupants(o.Dev, h, in)
 		if o.Type != "htb" {
-			// These classes exist without a user: the device's queues, flows, or the one of a
-			// bucket.
+			// No user made these classes: they stand for the device's queues, the flows of a qdisc,
+			// or the inside of a token bucket.
 			who = slices.DeleteFunc(who, func(w string) bool { return strings.HasPrefix(w, "class ") })
 		}
 		return who, err

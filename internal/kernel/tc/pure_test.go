@@ -47,7 +47,7 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// FuzzTicks checks the conversions in both directions against each other.
+// FuzzTicks checks that the conversion from bytes to ticks and the one from ticks to bytes agree.
 func FuzzTicks(f *testing.F) {
 	f.Add(uint64(125_000_000), uint32(12_500))
 	f.Add(uint64(15_625), uint32(1))
@@ -154,7 +154,8 @@ func TestClassBeyond32Bits(t *testing.T) {
 	}
 }
 
-// TestMqprioOptions compares with the bytes that tc 6.1 sends for
+// TestMqprioOptions compares encodeMqprio's result with the bytes that tc 6.1 sends for this
+// command:
 //
 //	tc qdisc add dev d0 root handle 1: mqprio num_tc 3 map 0 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0 queues 2@0 1@2 1@3 hw 0
 func TestMqprioOptions(t *testing.T) {
@@ -193,8 +194,8 @@ func TestMqprioOptions(t *testing.T) {
 	}
 }
 
-// TestOffload: a card's HTB reads back as requested. The client refuses what such an HTB does
-// not accept before it asks the kernel.
+// TestOffload: the client reads an HTB in the card (offload) back as it requested it. It refuses
+// settings that such an HTB does not accept, before it asks the kernel.
 func TestOffload(t *testing.T) {
 	c, err := Open()
 	must.Do(t, err)

@@ -16,17 +16,18 @@ import (
 )
 
 const (
-	attrHTBInit   = 2  // TCA_HTB_INIT: struct tc_htb_glob, beside attrHTBOffload
+	attrHTBInit   = 2  // TCA_HTB_INIT: struct tc_htb_glob
 	htbVersion    = 3  // TC_HTB_PROTOVER
-	htbR2Q        = 10 // tc's default; each class of niclane has a quantum
+	htbR2Q        = 10 // tc's default; without effect, since each class of niclane has a quantum
 	sizeofHTBGlob = 20
 )
 
 // qdisc returns the qdisc at a parent, or nil if there is none or only the kernel's default.
 //
-// It searches a dump of the device. The kernel sends the answer to a request for a single qdisc
-// or class to every listener of RTNLGRP_TC (qdisc_get_notify and tclass_notify in
-// net/sched/sch_api.c). A watch that reads after each notification would never end.
+// It searches in a dump of the device's qdiscs. The kernel sends the answer to a request for a
+// single qdisc or class to every listener of RTNLGRP_TC (qdisc_get_notify and tclass_notify in
+// net/sched/sch_api.c). A watch reads after each notification, and would so notify itself again
+// and again.
 func (c *Client) qdisc(dev, parent string) (*device.Qdisc, error) {
 	p, err := parseParent(parent)
 	if err != nil {
@@ -186,8 +187,7 @@ func (c *Client) addQdisc(q device.Qdisc) error {
 	return qdiscError("add", q, err)
 }
 
-// channelError adds the meaning of errnos for which drivers give no text: their text goes only
-// to the kernel's log.
+// channelError adds a probable cause to err. Drivers write the cause only to the kernel's log.
 func channelError(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
@@ -199,9 +199,9 @@ func channelError(err error) error {
 	return err
 }
 
-// checkChannel reads an mqprio back. Drivers that ignore the mode accept it and do DCB. Then
-// each class has a share of all queues, and no rate (broadcom/bnxt/bnxt.c: bnxt_setup_tc;
-// ixgbe).
+// checkChannel reads an mqprio back, and removes it if it differs. Some drivers accept the mode
+// but ignore it and do DCB: each class then has a share of all queues, and no rate
+// (broadcom/bnxt/bnxt.c: bnxt_setup_tc; ixgbe).
 func (c *Client) checkChannel(q device.Qdisc) error {
 	got, err := c.qdisc(q.Dev, q.Parent)
 	if err != nil || got == nil || device.Equal(*got, q) {
@@ -213,18 +213,18 @@ func (c *Client) checkChannel(q device.Qdisc) error {
 }
 
 // replaceLeaf replaces the leaf qdisc of a class by one of another kind. The kernel removes the
-// old one when it grafts the new one, which needs another handle (net/sched/sch_api.c:
-// tc_modify_qdisc).
+// old qdisc when it grafts the new one. The new qdisc needs another handle
+// (net/sched/sch_api.c: tc_modify_qdisc).
 func (c *Client) replaceLeaf(q device.Qdisc) error {
 	r, err := c.qdiscRequest(q)
 	return qdiscError("replace", q, c.send(r, err, unix.RTM_NEWQDISC, netlink.Create|netlink.Replace))
 }
 
-// changeQdisc changes a qdisc. Kinds without a change operation refuse it; one is htb, whose
-// default class is chosen when it is made. changeQdisc removes an mqprio and adds the new one.
-// Grafting the new one in its place would end with the removal of the old one, which removes
-// the traffic classes (net/sched/sch_mqprio.c: mqprio_destroy). For a moment there is no
-// mqprio, and nothing may be attached to it.
+// changeQdisc changes a qdisc. The kernel refuses this for kinds without a change operation,
+// such as htb. changeQdisc removes an mqprio and then adds the new one. If it grafted the new
+// one in place of the old one, the kernel would then remove the old one, and with it the traffic
+// classes (net/sched/sch_mqprio.c: mqprio_destroy). For a moment there is no mqprio. changeQdisc
+// refuses the change if anything is attached to the mqprio.
 func (c *Client) changeQdisc(old, q device.Qdisc) error {
 	if q.Parent != "root" && q.Parent != "clsact" && old.Type != q.Type && old.Handle != q.Handle {
 		return c.replaceLeaf(q)
@@ -256,8 +256,8 @@ func (c *Client) changeQdisc(old, q device.Qdisc) error {
 	return qdiscError("change", q, c.send(r, err, unix.RTM_NEWQDISC, 0))
 }
 
-// deleteQdisc names the handle. So the kernel refuses to delete another qdisc that has taken
-// the place.
+// deleteQdisc deletes a qdisc. Its request has the handle, so that the kernel refuses if another
+// qdisc is now in that place.
 func (c *Client) deleteQdisc(q device.Qdisc) error {
 	r, err := c.qdiscPlace(q)
 	return qdiscError("delete", q, c.send(r, err, unix.RTM_DELQDISC, 0))

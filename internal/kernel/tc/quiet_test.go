@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestReadingIsQuiet: a read causes no notification. A watch that is notified of its own reads
-// would never rest.
+// TestReadingIsQuiet: a read causes no notification. Otherwise a watch, which reads after each
+// notification, would notify itself again and again.
 func TestReadingIsQuiet(t *testing.T) {
 	c := inNetns(t)
 	clsact := device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}
