@@ -53,8 +53,8 @@ type Conn struct {
 	handle func(dev string) (bus, name string, err error)
 }
 
-// Open makes a Conn, which connects at its first use. That use returns fs.ErrNotExist if
-// the kernel lacks the family.
+// Open makes a Conn. The Conn connects at its first use. If the kernel lacks the family, the
+// first use returns fs.ErrNotExist.
 func Open() *Conn { return &Conn{genl.Named(Family), handle} }
 
 // handle returns the bus and the address by which devlink names a device's card. If the
@@ -154,7 +154,8 @@ func decode(b []byte, bus, name string, all map[string]param) error {
 	return nil
 }
 
-// decode reads the value of the runtime mode. A flag that is absent is off.
+// decode reads one value of the parameter, and keeps it if its configuration mode is runtime. A
+// flag without data is off. known becomes true if decode keeps a value.
 func (p *param) decode(ad *netlink.AttributeDecoder, known *bool) error {
 	value, runtime := "", false
 	if p.kind == typeFlag {
