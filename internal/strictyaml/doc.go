@@ -6,8 +6,8 @@
 // JSON Schema for editors and the reference of the manual page.
 //
 // A Reader parses the text and keeps positions and problems. Section reads a mapping by its
-// table. A Kind is a type of value. The owner of the format finds contradictions between keys
-// and reports them to the same Reader, by path.
+// table. A Kind is a type of value. The package that defines a format checks for contradictions
+// between keys itself, and reports them to the same Reader, by path.
 //
 // The package refuses aliases, anchors, tags, merge keys and further documents, and bounds a
 // file's size and depth. It opens no file.

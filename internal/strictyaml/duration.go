@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Microseconds is an integer in microseconds, or text with a unit.
+// Microseconds is a time in µs: an integer without a unit, or text with a unit.
 func Microseconds(least, most int) Kind[int] {
 	number := Integer(least, most)
 	k := Kind[int]{
@@ -72,7 +72,7 @@ func duration(text string, least, most time.Duration) (time.Duration, bool) {
 	return d, err == nil && d >= least && d <= most
 }
 
-// DurationText returns ns in the largest unit that divides it: "90s", "2h".
+// DurationText returns ns in the largest unit that divides it: "90s", "2h", "1.5us".
 func DurationText(ns int64) string {
 	for _, u := range []struct {
 		name string

@@ -28,8 +28,8 @@ var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,17})$`)
 // (0x10, 010, 1_000) are refused because they mislead.
 func IsDecimal(text string) bool { return decimal.MatchString(text) }
 
-// Parse reads a text as if a file contained it without quotes; it serves a command's options.
-// The error is that of a file, without the position.
+// Parse reads a text as if a file contained it without quotes. Commands use it for their
+// options. The error has the message that a file would get, without the position.
 func (k Kind[T]) Parse(text string) (T, error) {
 	r := NewReader("")
 	t, ok := k.Read(Value{r: r, node: ast.String(token.New(text, text, &token.Position{}))})
@@ -73,7 +73,7 @@ func integer(want string, least, most int) Kind[int] {
 	return k
 }
 
-// Boolean accepts adqsetup's words except 1 and 0.
+// Boolean is on or off. It accepts the words that adqsetup accepts, except 1 and 0.
 func Boolean() Kind[bool] {
 	k := Kind[bool]{
 		Want: "on or off (or true, false, yes, no)",
@@ -120,8 +120,8 @@ func OneOf(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// Pattern is text that matches the regular expression expr. why may be nil; it returns another
-// problem of a text that matches.
+// Pattern is text that matches the regular expression expr. If why is not nil, it checks a text
+// that matches: it returns the problem that it finds, or "".
 func Pattern(want, expr string, why func(string) string) Kind[string] {
 	re := regexp.MustCompile(expr)
 	k := Kind[string]{Want: want, Schema: Schema{"type": "string", "pattern": expr}}

@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// reads checks a kind: the values of good texts, as fmt prints them, and the messages of bad
-// ones.
+// reads checks a kind with good and bad texts. good has the value of each text, as fmt prints
+// it; bad has the message about each text.
 func reads[T any](t *testing.T, k strictyaml.Kind[T], good, bad map[string]string) {
 	t.Helper()
 	read := func(text string) (got T, r *strictyaml.Reader) {

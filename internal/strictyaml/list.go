@@ -9,7 +9,7 @@ import (
 )
 
 // Nested is a section within another one; ref is the name of its schema. start returns the
-// value before any key is read.
+// initial value, which the keys then change.
 func Nested[T any](ref, want string, keys func() []Key[T], start func() T) Kind[T] {
 	return Kind[T]{
 		Want:   want,
@@ -50,8 +50,8 @@ func Sections[T any](ref, want string, limit int, keys func() []Key[T], start fu
 	return k
 }
 
-// Mapping has names that the file chooses, and values of one kind. names is the regular
-// expression of a name; name describes it.
+// Mapping is a mapping whose names the file chooses. Its values are of one kind. names is the
+// regular expression for a name; name describes a name in messages.
 func Mapping[V any](want, names, name string, value Kind[V]) Kind[map[string]V] {
 	expr := regexp.MustCompile(names)
 	return Kind[map[string]V]{

@@ -52,7 +52,7 @@ func Share(least, most int) Kind[int] {
 	return k
 }
 
-// steps holds the values of the keys of a series.
+// steps is a series that a file gives by the keys from, to and step.
 type steps struct{ from, to, step int }
 
 // Series is one integer, a list, or all integers from one to another by a step: {from: 110, to:

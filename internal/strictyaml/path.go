@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Path is the name of a file, relative to the directory of the file that contains it, and below
-// that directory. The rule covers names only: the code that opens the file must restrict
-// symbolic links, with os.Root.
+// Path is the name of a second file. The name is relative to the directory of the file that the
+// Reader reads, and stays below that directory. Path checks only the name: the code that opens
+// the second file must use os.Root, against symbolic links that lead elsewhere.
 func Path(what string) Kind[string] {
 	want := what + ", relative to this file and below its directory"
 	return Pattern(want, `^[^\x00-\x1f\\]{1,1000}$`, func(s string) string {
@@ -20,7 +20,7 @@ func Path(what string) Kind[string] {
 	})
 }
 
-// OutsidePath explains how a path leaves its directory, or returns "" if it does not.
+// OutsidePath returns why a path is not the name of a file below its directory, or "" if it is.
 func OutsidePath(s string) string {
 	switch clean := path.Clean(s); {
 	case strings.HasPrefix(s, "/"):

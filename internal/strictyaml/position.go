@@ -34,7 +34,7 @@ func (ps Positions) Of(path string) Position {
 	return Position{1, 1}
 }
 
-// Problem returns an Error for a problem that was found later, by its path.
+// Problem returns an Error for a problem that was found after reading. path is its place.
 func (ps Positions) Problem(file, path, message string) Error {
 	p := ps.Of(path)
 	return Error{File: file, Line: p.Line, Column: p.Column, Path: path, Message: message}

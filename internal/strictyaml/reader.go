@@ -76,7 +76,7 @@ func (r *Reader) value(path string, node ast.Node, at Position) (Value, bool) {
 		v.Failf("found an alias (*), want the value written out")
 		return v, false
 	case *ast.MappingNode:
-		// The token of a block mapping is its first colon.
+		// The token of a block mapping is its first colon: take the position of the first key.
 		if len(n.Values) > 0 && !n.IsFlowStyle {
 			v.at = positionOf(n.Values[0].Key.GetToken())
 		}

@@ -22,7 +22,7 @@ type Key[T any] struct {
 	Refused string // for a known key that is refused: why, and the replacement
 }
 
-// Of returns a key whose value set stores.
+// Of returns a key with a value of the kind k. set stores the value.
 func Of[T, V any](name string, k Kind[V], preset, doc string, set func(*T, V)) Key[T] {
 	return Key[T]{
 		Name: name, Doc: doc, Preset: preset, Want: k.Want, Schema: k.Schema,
@@ -34,7 +34,7 @@ func Of[T, V any](name string, k Kind[V], preset, doc string, set func(*T, V)) K
 	}
 }
 
-// Refuse returns a key that is refused. why gives the reason and the replacement.
+// Refuse returns a key that Section refuses. why gives the reason and the replacement.
 func Refuse[T any](name, why string) Key[T] { return Key[T]{Name: name, Refused: why} }
 
 // Find returns the key for a name in a file, or nil if there is none.
@@ -59,9 +59,9 @@ func Names[T any](keys []Key[T]) []string {
 	return out
 }
 
-// Section reads a mapping by its table of keys. ok is false if v is not a mapping; want
-// describes what is allowed there. bad are the keys that could not be read, and the unknown
-// keys as written in the file.
+// Section reads the mapping v by its table of keys, and stores the values in t. ok is false if v
+// is not a mapping; want then describes in the message what is allowed. bad are the keys that
+// could not be read, and the unknown keys as written in the file.
 func Section[T any](v Value, keys []Key[T], want string, t *T) (bad []string, ok bool) {
 	m, ok := v.node.(*ast.MappingNode)
 	if !ok {
@@ -119,6 +119,6 @@ func Join(path, name string) string {
 // Index returns the path of an item of a list; i counts from 0.
 func Index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// normal returns the spelling by which keys are compared: adqsetup's keys ignore case and allow
-// _ for -.
+// normal returns a key's name in lower case and with - for _, as the tables have it. adqsetup
+// also accepts both cases, and _ for -.
 func normal(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }

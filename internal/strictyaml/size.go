@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// byteUnits are the units of IEC 80000-13. Decimal units, and units without an i, have two
-// meanings and are refused.
+// byteUnits are the units of IEC 80000-13. Size refuses units without an i (MB, M), because they
+// have two meanings.
 var byteUnits = map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 const sizePattern = `^[0-9]{1,15}(\.[0-9]{1,6})? ?([KMGT]i)?B$`

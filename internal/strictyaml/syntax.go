@@ -17,9 +17,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Limits of a file. They are far above the needs of a host. They keep the parser below a
-// fraction of a second: its time grows with the square of the depth and of the number of keys
-// in one mapping.
+// Limits of a file. They are far above the needs of a host. They keep the parser's time below
+// one second: the time grows with the square of the depth, and with the square of the number of
+// keys in one mapping.
 const (
 	maxBytes  = 512 << 10
 	maxDepth  = 16   // of [ and {
@@ -72,8 +72,8 @@ func (r *Reader) parse(data []byte, want string) (ast.Node, bool) {
 	return r.document(f, want)
 }
 
-// text checks what it can check before parsing. It returns the text with \n line ends and
-// without a byte order mark.
+// text checks the file's size and characters before parsing. It returns the text with \n line
+// ends and without a byte order mark.
 func (r *Reader) text(data []byte) (string, bool) {
 	if len(data) > maxBytes {
 		r.FailAt(Position{1, 1}, "", "found a file of %d bytes, want at most %d", len(data), maxBytes)
@@ -92,7 +92,7 @@ func (r *Reader) text(data []byte) (string, bool) {
 	return text, len(r.errs) == before
 }
 
-// badLine returns a message about the first character of a line that is not allowed there.
+// badLine returns a message about the first wrong character in a line, and its column.
 func badLine(line string) (msg string, column int) {
 	indent, column := true, 0
 	for i, c := range line {
@@ -110,8 +110,8 @@ func badLine(line string) (msg string, column int) {
 	return "", 0
 }
 
-// bounded refuses text that is nested too deep, has too large mappings or several documents. It
-// runs before the parser, which is recursive.
+// bounded refuses text with too deep nesting, too large mappings or several documents. It runs
+// before the parser, because the parser is recursive.
 func (r *Reader) bounded(tokens token.Tokens) bool {
 	var block [maxColumn + 1]int // keys of the open block mapping, by column
 	var flow [maxDepth + 1]int   // keys of the open {}, by depth; 0 is outside

@@ -112,7 +112,7 @@ func (v Value) Found() string {
 	return "something else"
 }
 
-// short bounds the text of a file that a message repeats.
+// short cuts a text of a file to 60 characters, for a message.
 func short(s string) string {
 	const most = 60
 	if rs := []rune(s); len(rs) > most {
