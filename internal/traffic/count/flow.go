@@ -12,8 +12,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// flows holds the lanes' matches as the programs look them up: the masks, the most specific one
-// first, and the lane by mask and masked flow.
+// flows holds the lanes' matches as the programs look them up. masks has the masks, the most
+// specific one first. keys has the lane for a mask's index and a masked flow.
 type flows struct {
 	masks []flow.Flow
 	keys  map[flow.Key]uint32
@@ -63,7 +63,8 @@ func encode(lanes []Lane) (*flows, error) {
 	return f, nil
 }
 
-// laneOf does the same as look_up of c/watch.c.
+// laneOf returns the lane of a flow, or 0 for no lane. It does the same as look_up of
+// c/watch.c.
 func (f *flows) laneOf(m device.Match) (int, error) {
 	packet, _, err := flow.Encode(m)
 	if err != nil {

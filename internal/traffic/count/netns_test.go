@@ -40,7 +40,8 @@ var lanes = []count.Lane{
 		{Family: 4, Protocol: "udp", Remote: "10.9.0.0/24", VLAN: 7}}},
 }
 
-// A packet is as this host sends it; in received ones the ends are exchanged.
+// A packet has the addresses and ports of a packet that this host sends. If receive is true,
+// frame exchanges local and remote.
 type packet struct {
 	name          string
 	family        int
@@ -196,7 +197,8 @@ func open(t *testing.T) *count.Watcher {
 
 type place struct{ lane, column int }
 
-// byPlace returns the number of packets in each place, and the number of those without data.
+// byPlace returns the packets by lane and column: the number of all, and the number of those
+// without data.
 func byPlace(cells []count.Cell) (all, bare map[place]uint64) {
 	all, bare = map[place]uint64{}, map[place]uint64{}
 	for _, c := range cells {
@@ -327,7 +329,8 @@ func TestByClass(t *testing.T) {
 	})
 }
 
-// TestTagBesideData: the tag of a VLAN device is not in the data.
+// TestTagBesideData: the programs find the VLAN tag of a VLAN device's packets, although it is
+// not in the data.
 func TestTagBesideData(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		for _, line := range []string{"ip link add link v0 name v0.7 type vlan id 7", "ip link set v0.7 up",
@@ -354,8 +357,8 @@ func TestTagBesideData(t *testing.T) {
 	})
 }
 
-// TestOtherDevice: packets of the other end, and of a device with the same index in another
-// namespace, are not counted.
+// TestOtherDevice: the watcher does not count packets of the veth's other end, or of a device
+// with the same index in another namespace.
 func TestOtherDevice(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		w := open(t)
@@ -373,7 +376,7 @@ func TestOtherDevice(t *testing.T) {
 	})
 }
 
-// TestRefuse: Open refuses lanes that it cannot distinguish before it loads anything.
+// TestRefuse: before it loads anything, Open refuses lanes that it cannot distinguish.
 func TestRefuse(t *testing.T) {
 	var many count.Lane
 	for bits := 1; bits <= 32; bits++ {

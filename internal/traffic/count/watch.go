@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package count counts the packets of one device by lane and queue while a Watcher is open. Two
-// eBPF programs at tracepoints know the flows. They change no packet, are not part of a chain
-// of filters, and end with the process. The package needs the kernel's BTF and Linux 5.17
-// (bpf_loop). It does not guess: it counts a packet whose headers it cannot reach as unread,
-// not as a packet of no lane.
+// eBPF programs at tracepoints look up each packet's flow. They change no packet, are not part
+// of a chain of filters, and end with the process. The package needs the kernel's BTF and Linux
+// 5.17 (bpf_loop). It does not guess: if it cannot read a packet's headers, it counts the packet
+// as unread, not as a packet of no lane.
 package count
 
 import (
@@ -28,8 +28,9 @@ type Lane struct {
 	ByClass bool
 	// Matches are the lane's packets, as this host sees them.
 	Matches []device.Match
-	// Fragments means that the lane stands for the fragments of the packets of Matches with
-	// ports. Fragments have no ports. Fragments that match another lane belong to that one.
+	// Fragments means that the lane's packets are fragments of the packets that match Matches.
+	// Only matches with ports count. Fragments have no ports, so the programs compare their
+	// other fields. A fragment that matches another lane belongs to that lane.
 	Fragments bool
 }
 
@@ -44,8 +45,8 @@ type Cell struct {
 	Count
 }
 
-// A Count counts packets as on the wire (segments, not GSO units). Bytes are those of the GSO
-// units. Bare counts the TCP packets without data.
+// A Count is a number of packets. Packets counts segments as on the wire; Bytes counts the bytes
+// of GSO packets, which are not yet divided into segments. Bare counts TCP packets without data.
 type Count struct {
 	Packets, Bytes, Bare uint64
 }
@@ -55,8 +56,9 @@ type Counts struct {
 	Received []Cell // column: receive queue
 	Sent     []Cell // column: transmit queue
 	Classed  []Cell // column: lane of the packet's class, 0 if the class is of no lane
-	// Direct and Handed are by CPU: packets that the stack took from the driver, and from a
-	// cpumap. In generic mode, Direct counts a handed packet too.
+	// Direct are the packets that the stack took from the driver, Handed those that it took
+	// from a cpumap. Their column is the CPU. In generic mode, Direct also counts the packets
+	// of Handed.
 	Direct, Handed []Cell
 	// Missed is the number of packets that the programs did not see, because they were already
 	// running on that CPU (recursion).
@@ -177,8 +179,8 @@ func (w *Watcher) fill(lanes []Lane, f *flows) error {
 	return nil
 }
 
-// LaneOf returns the lane number for which packets of a flow are counted. The flow has both
-// complete addresses, and ports.
+// LaneOf returns the number of the lane for which the programs count packets of a flow. flow
+// must have two complete addresses and two ports.
 func (w *Watcher) LaneOf(flow device.Match) (int, error) { return w.flows.laneOf(flow) }
 
 // Close stops counting.
@@ -190,8 +192,8 @@ func (w *Watcher) Close() error {
 	return errors.Join(append(errs, w.objs.Close())...)
 }
 
-// Drain stops counting new packets from the driver, so that those in flight through a cpumap
-// can be counted at its end.
+// Drain makes the programs count no new packets from the driver. They still count the packets
+// that are on their way through a cpumap.
 func (w *Watcher) Drain() error { return w.objs.Draining.Set(uint32(1)) }
 
 // The directions of c/watch.c: RECEIVED, SENT, CLASSED, DIRECT, HANDED.

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Entries returns the contents of a hash map with keys of type Key, in no order. It takes a few
-// system calls for any number of entries (BPF_MAP_LOOKUP_BATCH, Linux 5.6). Entries that
-// other programs add or remove meanwhile may be missing or present.
+// Entries returns the contents of a hash map with keys of type Key, in no particular order. It
+// takes a few system calls for any number of entries (BPF_MAP_LOOKUP_BATCH, Linux 5.6). An entry
+// that another program adds or removes meanwhile may be in the result or not.
 func Entries[V any](m *ebpf.Map) ([]Key, []V, error) {
-	// A batch holds whole buckets, so it must have room for the fullest one.
+	// The kernel copies whole buckets of the hash map, so a batch needs room for the fullest one.
 	batch := 1024
 	var keys []Key
 	var values []V

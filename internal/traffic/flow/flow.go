@@ -27,7 +27,7 @@ type Flow struct {
 	Remote     [16]byte
 }
 
-// A Key is struct flow_key: a flow, masked by the pattern with that index.
+// A Key is struct flow_key: a flow, masked by the pattern with the index Pattern.
 type Key struct {
 	Pattern uint64
 	Flow    Flow

@@ -33,7 +33,7 @@ func FuzzMatch(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%+v: %v", want, err)
 		}
-		// Prefixes have one spelling only if netip prints them.
+		// Compare the encodings: want may spell a prefix in another way than netip prints it.
 		f2, m2, err := Encode(got)
 		if err != nil || f2 != flow || m2 != mask {
 			t.Errorf("%+v decodes to %+v", want, got)

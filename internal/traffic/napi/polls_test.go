@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
-// hasBTF reports whether the kernel describes its types. If it does, ErrNotSupported is a
-// failure.
+// hasBTF reports whether the kernel has BTF, the description of its types. If it has,
+// ErrNotSupported is a failure.
 func hasBTF() bool {
 	_, err := os.Stat("/sys/kernel/btf/vmlinux")
 	return err == nil
@@ -64,8 +64,8 @@ func sum(t *testing.T, c *napi.Counter) (s napi.Count) {
 	return s
 }
 
-// TestPolls: the work of a NAPI counts every packet that it took. Polls of other devices are
-// not counted, and polls by a NAPI's own thread are counted separately.
+// TestPolls: Packets of a NAPI counts every packet that the NAPI took. The counter does not
+// count polls of other devices. It counts polls by a NAPI's own thread separately.
 func TestPolls(t *testing.T) {
 	vethtest.Run(t, 2, func(t *testing.T) {
 		// veth uses NAPI if GRO is on at one end and TSO is off at the other
@@ -107,7 +107,8 @@ func TestPolls(t *testing.T) {
 	})
 }
 
-// TestBusyPollBit: the program contains a number of an enum that CO-RE cannot find.
+// TestBusyPollBit: the bit number NAPI_STATE_IN_BUSY_POLL in polls.c is that of the running
+// kernel. CO-RE cannot find the number.
 func TestBusyPollBit(t *testing.T) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil && !hasBTF() {

@@ -30,7 +30,7 @@ func whole(s string) netip.AddrPort { return netip.AddrPortFrom(addr(s), 0) }
 
 type pair struct{ local, remote string }
 
-// ends are the addresses of this host and of the other.
+// ends are the addresses of this host (local) and of the other host (remote).
 var ends = map[string]pair{
 	"IPv4": {"10.9.0.1", "10.9.0.2"}, "IPv6": {"fd00:9::1", "fd00:9::2"},
 }
@@ -49,7 +49,7 @@ func ip(t *testing.T, format string, args ...any) {
 	}
 }
 
-// between runs f on this host, which is connected to the other one.
+// between connects this host to the other host, and then runs f on this host.
 func between(t *testing.T, f func(t *testing.T, other *host)) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 2, func(t *testing.T) {
@@ -158,8 +158,8 @@ func send(t *testing.T, as ...probe.Attempt) []probe.Result {
 	return got
 }
 
-// TestClosed sends from a port on which a server of this host listens, and from free ones. Each
-// packet goes to another port, and each is refused.
+// TestClosed sends from a port on which a server of this host listens, and from free ports. Each
+// packet goes to a different remote port, and the other host refuses it.
 func TestClosed(t *testing.T) {
 	eachFamily(t, func(t *testing.T, other *host, e pair) {
 		server := netip.AddrPortFrom(addr(e.local), 80)
@@ -183,12 +183,12 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestOpen: the application behind an open port learns of an attempt only with Connect, and
-// then of its reset.
+// TestOpen: the remote application notices an attempt only if Connect is set. It then gets a
+// connection, and a reset.
 func TestOpen(t *testing.T) {
 	eachFamily(t, func(t *testing.T, other *host, e pair) {
-		// The other kernel keeps the first, incomplete connection for a while, so the second
-		// attempt goes to another port.
+		// The other host's kernel keeps the incomplete connection of the first attempt for a
+		// while, so the second attempt goes to another port.
 		var unasked, there *net.TCPListener
 		half, at := netip.AddrPortFrom(addr(e.remote), 7000), netip.AddrPortFrom(addr(e.remote), 7001)
 		other.run(func() { unasked, there = listen(t, half, 0), listen(t, at, 0) })
@@ -213,7 +213,8 @@ func TestOpen(t *testing.T) {
 			}
 			c.Close()
 		}
-		// The first connection that the other application gets is not an attempt.
+		// The application on port 7000 got no connection from an attempt: the first one that it
+		// gets is this one.
 		var c net.Conn
 		var err error
 		other.run(func() { c, err = net.Dial("tcp", half.String()) })
@@ -228,8 +229,8 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// TestLive: no attempt uses the addresses and ports of a connection, and a live client's
-// connections continue.
+// TestLive: no attempt uses the addresses and ports of an existing connection, and that
+// connection continues to work.
 func TestLive(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		at := end("10.9.0.1:80")
@@ -281,14 +282,14 @@ func TestLive(t *testing.T) {
 // retransmissions.
 func segmentsSent(t *testing.T) int { return vethtest.TCP(t, "OutSegs") }
 
-// TestRestart: a server can start on the port while an answer is awaited.
+// TestRestart: a server can start on the local port while Send waits for an answer.
 func TestRestart(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		at := end("10.9.0.1:80")
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		// No host has the second address, so no answer comes. At the third attempt, the first
-		// one is waiting.
+		// No host has the remote address, so no answer comes. When the third attempt starts, the
+		// first one still waits.
 		as := slices.Repeat([]probe.Attempt{{Protocol: "tcp", Local: at, Remote: whole("10.9.0.77")}}, 3)
 		_, err := probe.Send(ctx, as, func(i int, _, _ netip.AddrPort) bool {
 			if i == 2 {
@@ -381,7 +382,7 @@ func TestUDP(t *testing.T) {
 	})
 }
 
-// TestUnsent: an attempt that cannot be sent gives the reason, and sends nothing.
+// TestUnsent: if Send cannot send an attempt, the result has the reason, and no packet leaves.
 func TestUnsent(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		before := segmentsSent(t)

@@ -27,8 +27,8 @@ type Attempt struct {
 	Local netip.AddrPort
 	// Remote is the destination. Port 0 means a port that servers hardly use.
 	Remote netip.AddrPort
-	// Connect makes the connection and resets it. Without it, the remote application learns
-	// nothing: the exchange ends with its kernel's SYN-ACK.
+	// Connect completes the connection and then resets it. Without Connect, the remote
+	// application notices nothing: the exchange ends with the remote kernel's SYN-ACK.
 	Connect bool
 }
 
@@ -41,7 +41,7 @@ const (
 	Accepted                  // a SYN-ACK; for UDP, a datagram
 	Refused                   // a reset, or the ICMP message for a closed port
 	Unreachable               // another ICMP message, or no neighbour
-	Unawaited                 // UDP from a given local port: the server there gets the answer
+	Unawaited                 // UDP from a given local port: the server on that port gets the answer
 )
 
 // A Result is the result of one attempt.
@@ -155,7 +155,7 @@ func (r *round) start(i int) {
 	}
 }
 
-// port returns a remote port. It returns each one once before any repeats.
+// port returns a remote port. It repeats a port only after it has returned all others.
 func (r *round) port() uint16 {
 	p := r.ports[r.next%len(r.ports)]
 	r.next++

@@ -16,13 +16,13 @@ import (
 type Path struct {
 	// Source is the address from which the kernel sends by default.
 	Source netip.Addr
-	// Sources are all addresses of this host for which the path is the same, without loopback
-	// and link-local ones.
+	// Sources are this host's addresses from which packets take this path, without loopback and
+	// link-local ones.
 	Sources []netip.Addr
 	// Device is the device in the route.
 	Device string
-	// vlans are the VLAN IDs of the devices that the packets pass, from Device down, by device
-	// index.
+	// vlans has each device that the packets pass, from Device down to the hardware, by device
+	// index. The value is the VLAN ID of the packets on that device, 0 for none.
 	vlans map[int]int
 }
 
@@ -71,8 +71,8 @@ func get(addr, from netip.Addr) (netlink.Route, error) {
 	return routes[0], nil
 }
 
-// below returns the devices that packets pass from a link down to the hardware, each with the
-// VLAN ID of the packets there.
+// below returns the devices that packets pass from a link down to the hardware, by index. The
+// value is the VLAN ID of the packets on that device, 0 for none.
 func below(link netlink.Link, byIndex func(int) (netlink.Link, error)) (map[int]int, error) {
 	vlans, vlan := map[int]int{}, 0
 	for {
@@ -119,8 +119,8 @@ func sources(addr netip.Addr, link int) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// Through reports whether packets to the address leave by a device, or by the bond that it is
-// in. vlan is their VLAN there, 0 for none.
+// Through reports whether packets to the address leave by the device dev, or by the bond that
+// dev is in. vlan is the VLAN ID of the packets on it, 0 for none.
 func (p Path) Through(dev string) (vlan int, ok bool) {
 	link, err := netlink.LinkByName(dev)
 	if err != nil {

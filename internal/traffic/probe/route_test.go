@@ -20,7 +20,7 @@ func TestThrough(t *testing.T) {
 		3: &netlink.Vlan{LinkAttrs: link(3, 2, 0, -1), VlanId: 99}, // within the VLAN 7
 		4: &netlink.Macvlan{LinkAttrs: link(4, 2, 0, -1)},
 		5: &netlink.Veth{LinkAttrs: link(5, 1, 0, -1)},           // its parent is its peer
-		6: &netlink.Vlan{LinkAttrs: link(6, 1, 0, 0), VlanId: 8}, // on a device of another namespace
+		6: &netlink.Vlan{LinkAttrs: link(6, 1, 0, 0), VlanId: 8}, // its parent is in another namespace
 		7: &netlink.Bond{LinkAttrs: link(7, 0, 0, -1)},
 		8: &netlink.Vlan{LinkAttrs: link(8, 7, 0, -1), VlanId: 9},
 		9: &netlink.Device{LinkAttrs: link(9, 0, 7, -1)}, // in the bond

@@ -72,7 +72,7 @@ func unbound(a Attempt) (*socket, error) {
 	}
 	s.fd = fd
 	if s.tcp && given {
-		// In repair mode, a socket may bind to a port of another socket, even if that one
+		// In repair mode, a socket may bind to a port of another socket, even if the other socket
 		// forbids it (SK_FORCE_REUSE, net/ipv4/tcp.c). connect(2) still refuses the addresses and
 		// ports of a connection (net/ipv4/inet_hashtables.c: __inet_check_established).
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1); err != nil {
@@ -104,8 +104,8 @@ func (s *socket) bind(local netip.AddrPort) error {
 		if err := unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 0); err != nil {
 			return fmt.Errorf("TCP repair mode: %w", err)
 		}
-		// With these options, a server can start on the port meanwhile. They are set after
-		// bind(2), which would store them for the port (inet_csk_update_fastreuse), where they
+		// With these options, a server can start on the port meanwhile. Not before bind(2): it
+		// would store the options for the port (inet_csk_update_fastreuse), and there they would
 		// outlive the socket.
 		for _, opt := range []int{unix.SO_REUSEADDR, unix.SO_REUSEPORT} {
 			if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, opt, 1); err != nil {
@@ -181,7 +181,8 @@ func (s *socket) answer() (Answer, error) {
 	return None, nil
 }
 
-// close ends a connection at once by a reset, so that none stays in TIME_WAIT.
+// close closes the socket. A TCP connection ends at once by a reset, and does not stay in
+// TIME_WAIT.
 func (s *socket) close() {
 	if s.tcp {
 		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
@@ -190,7 +191,7 @@ func (s *socket) close() {
 }
 
 // dropSYN makes the socket drop segments with SYN set. The filter of a TCP socket sees a
-// segment from its header on (net/ipv4/tcp_ipv4.c: tcp_filter).
+// segment from the TCP header on (net/ipv4/tcp_ipv4.c: tcp_filter).
 func dropSYN(fd int) error {
 	const flags, syn = 13, 2
 	code := []unix.SockFilter{

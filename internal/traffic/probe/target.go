@@ -8,7 +8,7 @@ import (
 )
 
 // ParseTarget parses another host's address, "10.0.0.2" or "fd00::2", with or without a port
-// ("10.0.0.2:22", "[fd00::2]:22"). Without one, port is 0.
+// ("10.0.0.2:22", "[fd00::2]:22"). If s has no port, port is 0.
 func ParseTarget(s string) (addr netip.Addr, port uint16, err error) {
 	if addr, err = netip.ParseAddr(s); err != nil {
 		ap, err := netip.ParseAddrPort(s)

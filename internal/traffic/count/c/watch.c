@@ -2,10 +2,10 @@
 /*
  * Counts the packets of one device by queue and lane.
  *
- * Two programs at raw tracepoints, which see every packet of the host and count
- * those of one device: watch_receive where the stack takes a packet from the
- * driver, watch_transmit where a driver gets one. They change nothing, are not
- * part of a chain of filters, and end with the process that loaded them.
+ * Two programs at raw tracepoints. They see every packet of the host and count those
+ * of one device: watch_receive when the stack takes a packet from the driver,
+ * watch_transmit when the stack gives a packet to the driver. They change nothing, are
+ * not part of a chain of filters, and end with the process that loaded them.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -60,8 +60,8 @@ struct skb_shared_info {
 
 #pragma clang attribute pop
 
-/* A packet, from its data on: after the Ethernet header if it is received. The
- * struct has no padding, which the verifier would treat as uninitialised. */
+/* A packet. data begins after the Ethernet header if the packet is received, else with
+ * it. The struct has no padding, which the verifier would treat as uninitialised. */
 struct packet {
 	const unsigned char *data;
 	__u32	linear;		/* bytes at data */
@@ -70,7 +70,7 @@ struct packet {
 	int	bare;		/* 1: TCP without data */
 };
 
-/* Returns less than 0 for bytes that are not in the linear part. */
+/* Copies bytes of the packet. Returns less than 0 if they are not in the linear part. */
 static __always_inline int load(const struct packet *p, __u32 off, void *to, __u32 len)
 {
 	/* In a function that is not static, the verifier assumes that p may be NULL. */
@@ -109,10 +109,10 @@ struct {
 struct count {
 	__u64	packets;	/* segments, not GSO units */
 	__u64	bytes;
-	__u64	bare;		/* packets of TCP without data */
+	__u64	bare;		/* TCP packets without data */
 };
 
-/* (direction * lanes + lane) * columns + column, see cell(). */
+/* By (direction * lanes + lane) * columns + column, see count(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);		/* set by Go */
@@ -123,22 +123,22 @@ struct {
 #define RECEIVED	0	/* column: receive queue */
 #define SENT		1	/* column: transmit queue */
 #define CLASSED		2	/* column: lane of the packet's class */
-#define DIRECT		3	/* column: processor that received it from the driver */
-#define HANDED		4	/* column: processor that received it from a cpumap */
+#define DIRECT		3	/* column: CPU that received the packet from the driver */
+#define HANDED		4	/* column: CPU that received the packet from a cpumap */
 
 const volatile __u32 ifindex;
 const volatile __u32 netns;		/* inode of the namespace */
 const volatile __u32 patterns;		/* number of patterns in use */
-const volatile __u32 lanes;		/* number of rows: 0 no lane, ..., the last one unreadable packets */
+const volatile __u32 lanes;		/* rows: 0 for no lane, the lanes, the last one for unreadable packets */
 const volatile __u32 columns;		/* number of columns; the last one is for queues out of range */
-/* Offset of the recorded receive queue: drivers record it plus one
- * (skb_record_rx_queue); veth leaves the sender's transmit queue as it is (0). */
+/* queue_mapping minus this is the receive queue: 1, because drivers record the queue plus
+ * one (skb_record_rx_queue); 0 for veth, which leaves the sender's transmit queue there. */
 const volatile __u32 recorded;
 const volatile __u32 xdp;		/* the XDP mode, 0 for none, or: */
 #define NATIVE		1
 #define GENERIC		2
 
-/* 1: count no new packets from the driver, so that those in flight can arrive. */
+/* 1: count no new packets from the driver, but still those on their way through a cpumap. */
 __u32 draining;
 
 struct search {
@@ -201,9 +201,9 @@ static __always_inline int tagged(const struct sk_buff *skb)
 	return 0;
 }
 
-/* Whether a cpumap's thread gives the packet to the stack. In generic mode, the
- * packet passes for the second time, and the first pass marked it
- * (cpu_map_generic_redirect). In native mode, the thread made the skb, and no
+/* Whether a cpumap's thread gives the packet to the stack. In generic mode, the packet
+ * then passes this tracepoint for the second time, and cpu_map_generic_redirect has
+ * marked it after the first time. In native mode, the thread has made the skb, and no
  * NAPI has received it. */
 static __always_inline int handed(const struct sk_buff *skb)
 {

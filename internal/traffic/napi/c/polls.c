@@ -2,9 +2,9 @@
 /*
  * Counts the polls of one device's NAPIs, by kind and result.
  *
- * One program at the tracepoint napi_poll, which the kernel passes after every
- * poll of a NAPI: in softirq, in the NAPI's own thread, or in a thread that
- * busy-polls (net/core/dev.c: net_rx_action, napi_threaded_poll,
+ * One program at the tracepoint napi_poll. The kernel runs it after every poll of
+ * a NAPI: in softirq, in the NAPI's own thread, or in a thread that busy-polls
+ * (net/core/dev.c: net_rx_action, napi_threaded_poll,
  * __napi_busy_loop).
  */
 #include <linux/bpf.h>
@@ -44,9 +44,9 @@ struct napi_struct {
 
 #pragma clang attribute pop
 
-/* A bit of include/linux/netdevice.h, whose enum has no name, so CO-RE cannot find it.
- * It has this number since Linux 4.11; polls_test.go compares it with the kernel's
- * BTF. */
+/* A bit number of an enum in include/linux/netdevice.h. CO-RE cannot find it, because
+ * the enum has no name. The number is the same since Linux 4.11; polls_test.go compares
+ * it with the kernel's BTF. */
 #define NAPI_STATE_IN_BUSY_POLL	6
 
 struct count {
