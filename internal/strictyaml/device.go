@@ -4,13 +4,14 @@ package strictyaml
 
 import "fmt"
 
-// NetworkDevice is the name of an interface, as the kernel's dev_valid_name() defines it.
+// NetworkDevice returns the kind of an interface's name, as the kernel's dev_valid_name()
+// defines it.
 func NetworkDevice() Kind[string] {
 	return deviceName("the name of a network device, 1 to 15 characters", 15)
 }
 
-// AnyNetworkDevice is a NetworkDevice or an alternative name (ip link property; ALTIFNAMSIZ of
-// linux/if.h).
+// AnyNetworkDevice returns the kind of an interface's name or alternative name (ip link
+// property; ALTIFNAMSIZ of linux/if.h).
 func AnyNetworkDevice() Kind[string] {
 	return deviceName("a name of a network device, 1 to 15 characters, alternative ones up to 127", 127)
 }

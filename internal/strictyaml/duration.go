@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Microseconds is a time in µs: an integer without a unit, or text with a unit.
+// Microseconds returns the kind of a time in µs. A file gives it as an integer without a unit,
+// or as text with a unit.
 func Microseconds(least, most int) Kind[int] {
 	number := Integer(least, most)
 	k := Kind[int]{
@@ -36,7 +37,7 @@ func Microseconds(least, most int) Kind[int] {
 	return k
 }
 
-// Duration is a time, written with its unit; its value is in ns.
+// Duration returns the kind of a time that a file gives with its unit. The value is in ns.
 func Duration(least, most time.Duration) Kind[int64] {
 	k := Kind[int64]{
 		Want: fmt.Sprintf("a time from %s to %s with its unit: us, ms, s, min or h", DurationText(int64(least)),

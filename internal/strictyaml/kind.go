@@ -39,7 +39,7 @@ func (k Kind[T]) Parse(text string) (T, error) {
 	return t, nil
 }
 
-// Mapped returns k with another type of result: f converts it.
+// Mapped returns k with another type of value: f converts the value that k reads.
 func Mapped[A, B any](k Kind[A], f func(A) B) Kind[B] {
 	return Kind[B]{Want: k.Want, Schema: k.Schema, Read: func(v Value) (B, bool) {
 		a, ok := k.Read(v)
@@ -47,12 +47,12 @@ func Mapped[A, B any](k Kind[A], f func(A) B) Kind[B] {
 	}}
 }
 
-// Named returns k with a named string type as result.
+// Named returns k with a named string type as the type of its value.
 func Named[T ~string](k Kind[string]) Kind[T] {
 	return Mapped(k, func(s string) T { return T(s) })
 }
 
-// Integer is an integer from least to most.
+// Integer returns the kind of an integer from least to most.
 func Integer(least, most int) Kind[int] {
 	return integer(fmt.Sprintf("an integer from %d to %d", least, most), least, most)
 }
@@ -73,7 +73,8 @@ func integer(want string, least, most int) Kind[int] {
 	return k
 }
 
-// Boolean is on or off. It accepts the words that adqsetup accepts, except 1 and 0.
+// Boolean returns the kind of a truth value. It accepts the words that adqsetup accepts, except
+// 1 and 0.
 func Boolean() Kind[bool] {
 	k := Kind[bool]{
 		Want: "on or off (or true, false, yes, no)",
@@ -96,7 +97,7 @@ func Boolean() Kind[bool] {
 	return k
 }
 
-// Word is one of the given words.
+// Word returns the kind of a word that must be one of the given words.
 func Word(words ...string) Kind[string] {
 	k := Kind[string]{
 		Want:   OneOf(words),
@@ -120,8 +121,8 @@ func OneOf(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// Pattern is text that matches the regular expression expr. If why is not nil, it checks a text
-// that matches: it returns the problem that it finds, or "".
+// Pattern returns the kind of a text that matches the regular expression expr. If why is not
+// nil, it checks a text that matches: it returns the problem that it finds, or "".
 func Pattern(want, expr string, why func(string) string) Kind[string] {
 	re := regexp.MustCompile(expr)
 	k := Kind[string]{Want: want, Schema: Schema{"type": "string", "pattern": expr}}
@@ -146,7 +147,8 @@ func Pattern(want, expr string, why func(string) string) Kind[string] {
 	return k
 }
 
-// anyCase returns a regular expression for words in any case; JSON Schema has no flag for it.
+// anyCase returns a regular expression for words in upper or lower case. JSON Schema has no flag
+// to ignore the case.
 func anyCase(words ...string) string {
 	out := make([]string, len(words))
 	for i, w := range words {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Nested is a section within another one; ref is the name of its schema. start returns the
-// initial value, which the keys then change.
+// Nested returns the kind of a section within another section. ref is the name of its schema.
+// start returns the initial value, which the keys then change.
 func Nested[T any](ref, want string, keys func() []Key[T], start func() T) Kind[T] {
 	return Kind[T]{
 		Want:   want,
@@ -22,7 +22,7 @@ func Nested[T any](ref, want string, keys func() []Key[T], start func() T) Kind[
 	}
 }
 
-// Sections is a list of 1 to limit sections.
+// Sections returns the kind of a list of 1 to limit sections.
 func Sections[T any](ref, want string, limit int, keys func() []Key[T], start func(item Value) T) Kind[[]T] {
 	k := Kind[[]T]{
 		Want:   want,
@@ -40,7 +40,7 @@ func Sections[T any](ref, want string, limit int, keys func() []Key[T], start fu
 		var out []T
 		for _, item := range v.Items() {
 			t := start(item)
-			// An item that is not a mapping keeps its place, so that the paths of the others
+			// Append also an item that is not a mapping, so that the indexes of later items
 			// stay correct.
 			Section(item, keys(), "a mapping of keys: "+strings.Join(Names(keys()), ", "), &t)
 			out = append(out, t)
@@ -50,8 +50,8 @@ func Sections[T any](ref, want string, limit int, keys func() []Key[T], start fu
 	return k
 }
 
-// Mapping is a mapping whose names the file chooses. Its values are of one kind. names is the
-// regular expression for a name; name describes a name in messages.
+// Mapping returns the kind of a mapping whose names the file chooses. Its values are of one
+// kind. names is the regular expression for a name; name describes a name in messages.
 func Mapping[V any](want, names, name string, value Kind[V]) Kind[map[string]V] {
 	expr := regexp.MustCompile(names)
 	return Kind[map[string]V]{
@@ -89,7 +89,7 @@ func Mapping[V any](want, names, name string, value Kind[V]) Kind[map[string]V] 
 	}
 }
 
-// Text is a scalar as written, of any YAML type.
+// Text returns the kind of a scalar of any YAML type. The value is the scalar as written.
 func Text(want string, limit int) Kind[string] {
 	return Kind[string]{
 		Want:   want,
@@ -112,7 +112,7 @@ func Text(want string, limit int) Kind[string] {
 	}
 }
 
-// Texts is a list of 1 to limit texts.
+// Texts returns the kind of a list of 1 to limit texts.
 func Texts(want string, limit int, item Kind[string]) Kind[[]string] {
 	return Kind[[]string]{
 		Want:   want,
@@ -138,7 +138,7 @@ func Texts(want string, limit int, item Kind[string]) Kind[[]string] {
 	}
 }
 
-// OneOrList accepts a value, or a list of up to limit values, of one kind.
+// OneOrList returns the kind of one value, or of a list of 1 to limit such values.
 func OneOrList[T any](one Kind[T], limit int) Kind[[]T] {
 	k := Kind[[]T]{
 		Want: one.Want + ", or a list of these",

@@ -12,7 +12,8 @@ const numberPattern = `^(0|[1-9][0-9]{0,11})(\.[0-9]{1,9})?$`
 
 var numberExpr = regexp.MustCompile(numberPattern)
 
-// Number is a decimal fraction from least to most, neither negative nor with an exponent.
+// Number returns the kind of a decimal fraction from least to most. It accepts no negative
+// number and no exponent.
 func Number(least, most float64) Kind[float64] {
 	k := Kind[float64]{
 		Want:   fmt.Sprintf("a number from %s to %s", NumberText(least), NumberText(most)),
@@ -33,7 +34,7 @@ func Number(least, most float64) Kind[float64] {
 // NumberText returns a number in the form that files use.
 func NumberText(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// Share is a share in permille; a file states it in percent.
+// Share returns the kind of a share. The value is in permille; a file gives it in percent.
 func Share(least, most int) Kind[int] {
 	k := Kind[int]{
 		Want:   fmt.Sprintf("a share from %s to %s in steps of 0.1%%", PermilleText(least), PermilleText(most)),
@@ -55,8 +56,9 @@ func Share(least, most int) Kind[int] {
 // steps is a series that a file gives by the keys from, to and step.
 type steps struct{ from, to, step int }
 
-// Series is one integer, a list, or all integers from one to another by a step: {from: 110, to:
-// 4400, step: 110}. The result ascends. limit is the largest number of integers.
+// Series returns the kind of a series of integers: one integer, a list, or all integers from one
+// to another by a step ({from: 110, to: 4400, step: 110}). The result ascends. limit is the
+// largest number of integers.
 func Series(what string, least, most, limit int) Kind[[]int] {
 	one := Integer(least, most)
 	keys := []Key[steps]{

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// Path is the name of a second file. The name is relative to the directory of the file that the
-// Reader reads, and stays below that directory. Path checks only the name: the code that opens
-// the second file must use os.Root, against symbolic links that lead elsewhere.
+// Path returns the kind of the name of a second file. The name is relative to the directory of
+// the file that the Reader reads, and must stay below that directory. Path checks only the name:
+// the code that opens the second file must use os.Root, against symbolic links that lead
+// elsewhere.
 func Path(what string) Kind[string] {
 	want := what + ", relative to this file and below its directory"
 	return Pattern(want, `^[^\x00-\x1f\\]{1,1000}$`, func(s string) string {

@@ -18,9 +18,9 @@ var rangesExpr = regexp.MustCompile(rangesPattern)
 // IsRanges reports whether a text looks like a list of integers and ranges.
 func IsRanges(text string) bool { return rangesExpr.MatchString(text) }
 
-// Integers is a list of integers and ranges in all forms of adqsetup and YAML: 1, "0-3,8", [1,
-// "2-3"]. The integers are from least to top. The result ascends. most is the largest number of
-// integers.
+// Integers returns the kind of a list of integers and ranges, in all forms of adqsetup and YAML:
+// 1, "0-3,8", [1, "2-3"]. The integers are from least to top. The result ascends. most is the
+// largest number of integers.
 func Integers(what string, least, top, most int) Kind[[]int] {
 	one := fmt.Sprintf("%s from %d to %d", what, least, top)
 	number := Schema{"type": "integer", "minimum": least, "maximum": top}

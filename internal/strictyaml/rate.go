@@ -66,7 +66,7 @@ const (
 	percentPattern  = `^[0-9]+(\.[0-9])? ?%$`
 )
 
-// RateOrShare is a share of the link's rate, or an absolute rate.
+// RateOrShare returns the kind of a share of the link's rate, or of an absolute rate.
 func RateOrShare() Kind[Rate] {
 	return Kind[Rate]{
 		Want: rateWant,
@@ -78,7 +78,7 @@ func RateOrShare() Kind[Rate] {
 	}
 }
 
-// BitRate is an absolute rate in bit/s.
+// BitRate returns the kind of an absolute rate in bit/s.
 func BitRate() Kind[uint64] {
 	return Kind[uint64]{
 		Want:   absoluteWant,
@@ -141,7 +141,8 @@ func quantity(text string, digits, fraction int) (n *big.Rat, unit string, ok bo
 
 var quantityExpr = regexp.MustCompile(`^([0-9]+)(\.[0-9]+)? ?([A-Za-z/%]*)$`)
 
-// whole returns n times factor. ok is false if that is not a whole number, or too large.
+// whole returns n times factor. The bool is false if the product is not a whole number, or does
+// not fit.
 func whole(n *big.Rat, factor int64) (int64, bool) {
 	p := new(big.Rat).Mul(n, new(big.Rat).SetInt64(factor))
 	if !p.IsInt() || !p.Num().IsInt64() {

@@ -10,7 +10,7 @@ import (
 // A Schema is a JSON Schema (draft 2020-12), or a part of one.
 type Schema = map[string]any
 
-// Object returns the schema of a section: each key in one spelling, and no other keys.
+// Object returns the schema of a section. It allows each key in one spelling, and no other keys.
 func Object[T any](keys []Key[T], doc string, required ...string) Schema {
 	properties := Schema{}
 	for _, k := range keys {

@@ -13,7 +13,7 @@ var byteUnits = map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, 
 
 const sizePattern = `^[0-9]{1,15}(\.[0-9]{1,6})? ?([KMGT]i)?B$`
 
-// Size is an amount of memory in bytes.
+// Size returns the kind of an amount of memory. The value is in bytes.
 func Size(least, most int64) Kind[int64] {
 	number := Schema{"type": "integer", "minimum": least, "maximum": most}
 	k := Kind[int64]{

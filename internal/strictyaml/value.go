@@ -150,7 +150,7 @@ type Entry struct {
 	node ast.Node
 }
 
-// Value returns the value of the key, with the path that the Reader uses for it.
+// Value returns the value of the key. path becomes the path of the value.
 func (e Entry) Value(path string) (Value, bool) { return e.r.value(path, e.node, e.At) }
 
 // Entries returns the keys of a mapping in the order of the file.
