@@ -105,7 +105,7 @@ func BenchmarkPatterns(b *testing.B) {
 	}
 }
 
-// BenchmarkAdd measures adding and removing the 1000th member.
+// BenchmarkAdd measures the time to add and remove the 1000th member.
 func BenchmarkAdd(b *testing.B) {
 	_, m := loadXDP(b, true)
 	for i := range 999 {
@@ -119,7 +119,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad measures the kernel's verification of a program.
+// BenchmarkLoad measures the time in which the kernel verifies and loads a program.
 func BenchmarkLoad(b *testing.B) {
 	for _, v := range []variant{{program: EgressProgram}, {program: IngressProgram},
 		{program: IngressProgram, frags: true}} {

@@ -67,8 +67,8 @@ const UnknownQueue = -1
 // bytes of GSO packets, which are not yet divided into segments. Both include packets that a
 // qdisc drops later.
 type SentCounter struct {
-	// Row is the lower half of the lane's priority (device.FilterEntry). Row 0 counts
-	// packets without a priority: of no lane, or of lanes with queues alone.
+	// Row is the lower half of the lane's priority (device.FilterEntry). Row 0 counts the
+	// packets of no lane, and those of lanes that have queues but no priority.
 	Row     int    `json:"row"`
 	Queue   int    `json:"queue"` // UnknownQueue: not known, or 63 and higher
 	Packets uint64 `json:"packets"`

@@ -137,7 +137,7 @@ func (c *Client) cpuThreadsOf(dev string) ([]device.CPUThread, error) {
 	return c.threadsOf(m, queues)
 }
 
-// threadsOf returns the scheduling of the threads of queues, by CPU.
+// threadsOf returns the scheduling of the queues' threads, ordered by CPU.
 func (c *Client) threadsOf(m *xdpMaps, queues []device.CPUQueue) ([]device.CPUThread, error) {
 	if len(queues) == 0 {
 		return nil, nil

@@ -17,8 +17,8 @@ type egressRest struct {
 	Lanes         uint32 // one bit for each priority
 }
 
-// firstLanePriority and lastLanePriority bound the priorities by which mqprio knows
-// lanes (PRIORITY in egress.c); 0 is the default lane's.
+// firstLanePriority and lastLanePriority are the lowest and the highest priority of a lane
+// under mqprio (PRIORITY in egress.c). Priority 0 is the default lane's.
 const firstLanePriority, lastLanePriority = 1, 15
 
 func encodeRest(d device.FilterDefault) (egressRest, error) {
@@ -86,7 +86,7 @@ func (c *Client) writeDefault(next device.Object, d device.FilterDefault) error 
 	return m.defaults.Update(uint32(0), r, ebpf.UpdateExist)
 }
 
-// filterOf returns the maps of the filter with a key, or nil if there is no such filter.
+// filterOf returns the maps of the filter with the given key, or nil if there is none.
 func (c *Client) filterOf(key string) (*maps, error) {
 	f, err := parseFilterKey(key)
 	if err != nil {

@@ -126,7 +126,7 @@ func (c *Client) entriesOf(key string) ([]device.FilterEntry, error) {
 	return listed(m.lister())
 }
 
-// listed calls the function that a lister has returned.
+// listed calls list, which lister has returned, unless lister has also returned an error.
 func listed[T any](list func() ([]T, error), err error) ([]T, error) {
 	if err != nil {
 		return nil, err

@@ -201,8 +201,8 @@ func openMaps(program uint32) (*maps, error) {
 	return m, nil
 }
 
-// eachMap opens each map of one of niclane's programs. take reports whether it keeps
-// the map open.
+// eachMap opens each map of one of niclane's programs and gives it to take. If take returns
+// false, eachMap closes the map.
 func eachMap(program uint32, take func(*ebpf.Map, *ebpf.MapInfo) bool) error {
 	p, info, err := openProgram(program)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestForeignXDP: niclane names a foreign program and leaves it in place.
+// TestForeignXDP: niclane reports the name of a foreign program, and leaves the program in
+// place.
 func TestForeignXDP(t *testing.T) {
 	for _, mode := range []string{"xdpgeneric", "xdpdrv"} {
 		for _, x := range []device.XDP{generic, native} {
@@ -70,8 +71,8 @@ func TestForeignLink(t *testing.T) {
 	}
 }
 
-// TestForeignNamesake: niclane does not write into a program only because its name is
-// one of niclane's.
+// TestForeignNamesake: a foreign program has the name of niclane's program. niclane does not
+// write into its maps.
 func TestForeignNamesake(t *testing.T) {
 	withXDP(t, 2, func(t *testing.T, c *bpf.Client) {
 		theirs, err := bpf.PassProgram(bpf.IngressProgram)
@@ -110,7 +111,7 @@ func stays(t *testing.T, c *bpf.Client, x device.XDP, name, mode string) {
 	}
 }
 
-// slot returns what ip shows of v0's XDP.
+// slot returns the line that ip shows about v0's XDP program, or "".
 func slot(t *testing.T) string {
 	t.Helper()
 	for line := range strings.Lines(vethtest.Command(t, "ip link show dev v0")) {
@@ -121,7 +122,7 @@ func slot(t *testing.T) string {
 	return ""
 }
 
-// pinned pins a program and returns the path, for ip to attach it.
+// pinned pins a program and returns its path, by which ip can attach it.
 func pinned(t *testing.T, p interface{ Pin(string) error }) string {
 	t.Helper()
 	must.Do(t, unix.Unshare(unix.CLONE_NEWNS))

@@ -23,7 +23,7 @@ func TestHashSpreads(t *testing.T) {
 				binary.BigEndian.PutUint16(f.RemotePort[:], uint16(i*step))
 				by[uint64(flowHash(f))*uint64(cpus)>>32]++
 			}
-			// A random choice would be within 5 standard deviations.
+			// With a random choice, each count would be within 5 standard deviations of the mean.
 			mean := float64(flows) / float64(cpus)
 			for cpu, n := range by {
 				if off := math.Abs(float64(n) - mean); off > 5*math.Sqrt(mean) {

@@ -274,7 +274,8 @@ func expected(b []byte, entries map[string]device.Match) (class string, ok bool)
 	return best(f, entries)
 }
 
-// best returns, of the entries that match a flow, the one that compares the most bits.
+// best returns the entry that matches a flow. If several match, it returns the one that compares
+// the most bits.
 func best[K comparable](f flow.Flow, entries map[K]device.Match) (k K, ok bool) {
 	most := uint32(0)
 	for id, m := range entries {
@@ -286,7 +287,7 @@ func best[K comparable](f flow.Flow, entries map[K]device.Match) (k K, ok bool) 
 	return k, ok
 }
 
-// FuzzClassify compares the classifier with the reference.
+// FuzzClassify compares the classifier with the reference in Go.
 func FuzzClassify(f *testing.F) {
 	mc := ports(11211, 4000)
 	for _, b := range [][]byte{

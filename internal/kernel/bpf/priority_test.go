@@ -10,8 +10,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestLanePriorities: under mqprio, the classifier clears the priority of a packet of no
-// lane if it is a lane's priority, and keeps any other.
+// TestLanePriorities: a packet of no lane may have a lane's priority under mqprio. The
+// classifier clears such a priority, and keeps any other priority.
 func TestLanePriorities(t *testing.T) {
 	objs, m := load(t)
 	flow, mask, err := flow.Encode(device.Match{Family: 4, Protocol: "udp", LocalPort: 53})

@@ -160,6 +160,6 @@ func (c *Client) setSlot(dev, mode string, program, expected int) error {
 }
 
 // isTaken reports whether an error of setSlot means that a foreign program has the slot.
-// EBUSY means a program or a bpf_link. EEXIST means a program in another mode, or not the
-// expected one.
+// EBUSY means that a program or a bpf_link is in the slot. EEXIST means that the program is
+// in another mode, or is not the expected one.
 func isTaken(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) }

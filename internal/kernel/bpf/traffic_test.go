@@ -43,7 +43,7 @@ func withFar(t *testing.T, queues int, f func(t *testing.T, c *bpf.Client, peer 
 	})
 }
 
-// toFar is withFar on an existing veth.
+// toFar does what withFar does, but on an existing veth.
 func toFar(t testing.TB, f func(peer far)) {
 	t.Helper()
 	peer, ready := far{t, make(chan func())}, make(chan error)
@@ -165,7 +165,7 @@ func pin(t *testing.T, cpu int) {
 	must.Do(t, unix.SchedSetaffinity(0, &set))
 }
 
-// counted returns how many packets each lane has counted.
+// counted returns how many packets the program has counted for each lane.
 func counted(t *testing.T, c *bpf.Client) (n [64]uint64) {
 	t.Helper()
 	all, err := c.XDPCounters("v0")

@@ -43,7 +43,7 @@ func programName(id uint32) (string, error) {
 	return cmp.Or(info.Name, numbered(id)), nil
 }
 
-// numbered returns the name for a program without a name.
+// numbered returns the text that stands for the name of a program without one: "(ID)".
 func numbered(id uint32) string { return fmt.Sprintf("(%d)", id) }
 
 // readXDP returns the program in the slot, niclane's or foreign. If there is also a program in

@@ -28,7 +28,7 @@ const (
 	mqprioQueueForm = "COUNT@FIRST for each traffic class"
 )
 
-// Attributes after the structure (linux/pkt_sched.h), and their values.
+// Attributes that follow struct tc_mqprio_qopt (linux/pkt_sched.h), and their values.
 const (
 	mqprioMode        = 1
 	mqprioShaper      = 2

@@ -106,7 +106,7 @@ func TestObjectsReadBack(t *testing.T) {
 	}
 }
 
-// TestQueues makes a qdisc for each queue, and a token bucket on one.
+// TestQueues makes a qdisc for each queue, and a token bucket on one queue.
 func TestQueues(t *testing.T) {
 	c := inNetns(t)
 	vethtest.Command(t, "ip link add m0 numtxqueues 4 type veth peer name m1")
@@ -142,7 +142,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestLeaves replaces one kind of leaf by another.
+// TestLeaves replaces the leaf qdisc of a class by one of another kind.
 func TestLeaves(t *testing.T) {
 	c := inNetns(t)
 	start := vethtest.Command(t, "tc qdisc show")
@@ -289,8 +289,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestMqprio makes traffic classes, puts a token bucket on a queue of one, and then changes the
-// classes.
+// TestMqprio makes traffic classes, puts a token bucket on a queue of one class, and then
+// changes the classes.
 func TestMqprio(t *testing.T) {
 	c := inNetns(t)
 	if out, err := exec.Command("tc", strings.Fields("qdisc add dev lo root mqprio")...).CombinedOutput(); strings.Contains(string(out), "kind is unknown") {

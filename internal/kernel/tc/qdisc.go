@@ -112,7 +112,7 @@ func decodeHTB(q *device.Qdisc, options []byte) error {
 	return nil
 }
 
-// decodePFIFO reads struct tc_fifo_qopt, which is not an attribute.
+// decodePFIFO reads struct tc_fifo_qopt. The options are this structure, without attributes.
 func decodePFIFO(q *device.Qdisc, options []byte) error {
 	if len(options) < 4 {
 		return fmt.Errorf("%d bytes: %w", len(options), unix.EBADMSG)

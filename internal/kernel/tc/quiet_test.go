@@ -43,7 +43,7 @@ func TestReadingIsQuiet(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	// The first notification that the listener gets is that of the write below.
+	// The first notification that the listener gets must be that of the write below.
 	vethtest.Write(t, c, classes[0], nil)
 	must.Do(t, listener.SetReadDeadline(time.Now().Add(10*time.Second)))
 	got, err := listener.Receive()

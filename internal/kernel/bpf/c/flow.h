@@ -52,7 +52,7 @@ struct {
 	__type(value, struct target);
 } nl_flows SEC(".maps");
 
-/* Returns 1 and fills in f, which is zero before, if the packet is IP. */
+/* If the packet is IP, fills in f (zero before) and returns 1; else returns 0. */
 static __always_inline int read_flow(PACKET *ctx, struct flow *f)
 {
 	int transport = parse_frame(ctx, outer_tag(ctx, f), f, ARRIVES, NULL);
