@@ -63,7 +63,7 @@ type conn struct {
 	heard bool
 }
 
-// forget removes a connection from the counts.
+// forget removes a connection from the counts of its Listener.
 func (k *conn) forget() {
 	if k.place != nil {
 		k.of.silent.Remove(k.place)

@@ -226,7 +226,8 @@ func decodeExt(value, mask []byte, m *device.Match) bool {
 	return true
 }
 
-// prefix returns an address and its mask as a prefix, or "" if the mask is empty.
+// prefix returns an address and its mask as a prefix, or "" if the mask is empty. The bool is
+// false if the mask has holes.
 func prefix(value, mask []byte) (string, bool) {
 	n := 0
 	for i, b := range mask {
@@ -247,7 +248,7 @@ func prefix(value, mask []byte) (string, bool) {
 	return p.String(), err == nil
 }
 
-// port reads a port. ok is false if the mask covers only a part of it.
+// port reads a port. The bool is false if the mask covers only a part of the port.
 func port(value, mask []byte) (uint16, bool) {
 	switch binary.BigEndian.Uint16(mask) {
 	case 0:

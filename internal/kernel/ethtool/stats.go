@@ -44,7 +44,7 @@ func (c *Client) Stats(dev string) (map[string]uint64, error) {
 	return decodeStats(names[12:], values[8:]), nil
 }
 
-// decodeStats pairs names with values. Surplus names or values are dropped.
+// decodeStats pairs names with values. It drops surplus names or values.
 func decodeStats(names, values []byte) map[string]uint64 {
 	out := map[string]uint64{}
 	for len(names) >= stringLength && len(values) >= 8 {

@@ -72,7 +72,8 @@ func (c *Client) writeTable(old, next device.Object) error {
 	return c.explainCreate(t, c.CreateContext(t.Dev, t.Context, t.Queues))
 }
 
-// explainDelete adds the names of the rules that still use a context to err.
+// explainDelete adds names to err if it is EBUSY: those of the rules that still lead to the
+// context.
 func (c *Client) explainDelete(t device.RSSTable, err error) error {
 	if !errors.Is(err, unix.EBUSY) {
 		return err

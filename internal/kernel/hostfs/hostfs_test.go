@@ -138,8 +138,8 @@ func TestRefusedPaths(t *testing.T) {
 	}
 }
 
-// TestNamespace: a sysfs shows the namespace in which it was mounted, so /sys does not show
-// the test's namespace.
+// TestNamespace: an FS shows the test's network namespace. /sys does not, because a sysfs shows
+// the namespace in which it was mounted.
 func TestNamespace(t *testing.T) {
 	vethtest.Run(t, 4, func(t *testing.T) {
 		f := open(t)

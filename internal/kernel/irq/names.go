@@ -52,8 +52,8 @@ func actionNames(f []string) []string {
 }
 
 // An irqName describes the names of a device's IRQs: a prefix, a suffix, and the channel's
-// number between them. In both, DEV stands for the interface's name, PCI for its PCI address,
-// PARENT for its parent device ("virtio2").
+// number between them. In prefix and suffix, DEV stands for the interface's name, PCI for its
+// PCI address, PARENT for its parent device ("virtio2").
 type irqName struct {
 	prefix, suffix string
 	between        irqBetween
@@ -65,8 +65,8 @@ type irqBetween int
 const (
 	// channel: the channel's number.
 	channel irqBetween = iota
-	// channels: the channel's number, or the first and last of several ("0-3"). The first
-	// one counts.
+	// channels: the channel's number, or the first and last number of several channels
+	// ("0-3"). The first number counts.
 	channels
 	// nothing: no text; the IRQ serves no queue.
 	nothing

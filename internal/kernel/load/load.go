@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load loads BPF programs that stay in the kernel after this process and are known by
-// their names. It attaches nothing.
+// Package load loads BPF programs that stay in the kernel when this process ends. Later
+// processes find them by their names. The package attaches nothing.
 package load
 
 import (

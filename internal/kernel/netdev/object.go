@@ -121,7 +121,7 @@ func (m *Map) rx(queue int) (NAPI, bool) {
 	return NAPI{}, false
 }
 
-// Config returns n as an object's value.
+// Config returns n's configuration as the device.NAPIConfig of a receive queue.
 func (n NAPI) Config(dev string, queue int) device.NAPIConfig {
 	threaded := "off"
 	switch {

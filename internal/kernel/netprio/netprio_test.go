@@ -172,7 +172,8 @@ func TestReadsBack(t *testing.T) {
 	}
 }
 
-// TestOtherNamespace: in another namespace, the names in the file mean other devices.
+// TestOtherNamespace: the client refuses to work in another network namespace, where the names
+// in the file would mean other devices.
 func TestOtherNamespace(t *testing.T) {
 	c, _, group := hierarchy(t)
 	vethtest.OnOwnThread(func() {

@@ -92,7 +92,7 @@ func askQdisc(index int, parent uint32) error {
 	return err
 }
 
-// TestDevice: the source reports changes of the device of interest, and not of another one.
+// TestDevice: the source reports changes of the device of interest, and none of another device.
 func TestDevice(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 2, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // maxCPUs is the kernel's largest NR_CPUS.
 const maxCPUs = 8192
 
-// policies are those of sched(7) that a kernel thread may have.
+// policies are the scheduling policies of sched(7) that a kernel thread may have.
 var policies = [...]struct {
 	name   string
 	number uint32

@@ -91,8 +91,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestFind looks for a kernel thread that every machine has, and for a process that has taken
-// the name of one.
+// TestFind: Find finds a kernel thread that every machine has. It does not find a process that
+// has taken the name of a kernel thread.
 func TestFind(t *testing.T) {
 	const kthreadd = 2
 	if name, err := Name(kthreadd); err != nil || name != "kthreadd" {

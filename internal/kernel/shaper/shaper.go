@@ -81,7 +81,7 @@ func ifindex(dev string) (int, error) {
 	return int(int32(req.Uint32())), nil
 }
 
-// Caps are the rates that a device's queues support.
+// Caps tells which rates a device's queues support: a minimum, a maximum, or both.
 type Caps struct{ Min, Max bool }
 
 // Caps returns which rates (in bit/s) the queues of a device support. If the device has no

@@ -214,8 +214,8 @@ func (c *Client) remove(g *group, own programs, above uint32) error {
 	return nil
 }
 
-// above returns the priority that sockets of g get if g has no class: that of the nearest group
-// above with a class, else 0.
+// above returns the priority that sockets of g get if g has no class: the priority of the
+// nearest upper group that has a class, else 0.
 func (c *Client) above(g *group) (uint32, error) {
 	for name := g.name; name != "/"; {
 		name = path.Dir(name)

@@ -92,7 +92,8 @@ func (t *treatment) find(name string) error {
 	return nil
 }
 
-// pass checks the new sockets of all processes, and returns how many priorities it changed.
+// pass checks all sockets of all processes that are not in seen yet. It returns how many
+// priorities it changed.
 func (t *treatment) pass() (changed int, err error) {
 	t.passes++
 	for _, g := range t.groups {

@@ -33,7 +33,8 @@ type Key struct {
 	Flow    Flow
 }
 
-// Bytes returns the bytes of f itself, as the programs see them.
+// Bytes returns f's own memory as bytes, in the layout of the programs. A change of these bytes
+// changes f.
 func (f *Flow) Bytes() *[unsafe.Sizeof(Flow{})]byte {
 	return (*[unsafe.Sizeof(Flow{})]byte)(unsafe.Pointer(f))
 }

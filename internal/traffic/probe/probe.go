@@ -64,8 +64,8 @@ var (
 
 const (
 	pace = time.Millisecond
-	// answerTime leaves a busy host some time before the second after which the kernel repeats
-	// a SYN (TCP_TIMEOUT_INIT, net/tcp.h).
+	// answerTime is how long Send waits for an answer. The kernel repeats a SYN after one second
+	// (TCP_TIMEOUT_INIT, net/tcp.h). The rest of that second is a margin for a busy host.
 	answerTime = 700 * time.Millisecond
 	tries      = 16 // attempts to find ports
 )
