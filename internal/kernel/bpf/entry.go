@@ -126,7 +126,7 @@ func (c *Client) entriesOf(key string) ([]device.FilterEntry, error) {
 	return listed(m.lister())
 }
 
-// listed calls list, which lister has returned, unless lister has also returned an error.
+// listed takes the results of lister. It returns the result of list, or err if err is not nil.
 func listed[T any](list func() ([]T, error), err error) ([]T, error) {
 	if err != nil {
 		return nil, err

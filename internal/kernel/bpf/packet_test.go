@@ -164,8 +164,8 @@ type named struct {
 	want  string
 }
 
-// frames returns the test cases by name. The frames are those of packets that arrive, if arrive
-// is true, else of packets that leave.
+// frames returns the test cases by name. If arrive is true, the frames are those of packets that
+// arrive, else those of packets that leave.
 func frames(arrive bool) map[string]named {
 	ports := func(local, remote uint16) []byte {
 		if arrive {

@@ -19,8 +19,8 @@ const (
 	msgRSSDelete = 50
 )
 
-// More of struct ethtool_rxfh. Before Linux 6.8, input_xfrm was reserved and had to be 0, so
-// the client writes back the value that it read.
+// More fields of struct ethtool_rxfh. Before Linux 6.8, input_xfrm was reserved and had to be
+// 0, so the client writes back the value that it read.
 const (
 	rxfhInputXfrm = 17
 	// contextAlloc is ETH_RXFH_CONTEXT_ALLOC: the kernel chooses the number.

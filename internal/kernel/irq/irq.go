@@ -42,9 +42,9 @@ type Client struct {
 	Queues *netdev.Client
 }
 
-// Add adds an interrupt that the kernel reports to irqs, which were found by their names. If
-// irqs has the interrupt already, the queue that the kernel reports (>= 0) replaces the queue
-// from the name.
+// Add adds the interrupt number to irqs and returns irqs. irqs were found by their names; the
+// kernel has reported number and queue (-1 if it knows no queue). If irqs has the interrupt
+// already, the kernel's queue replaces the queue from the name.
 func Add(irqs []device.IRQ, number, queue int, name string) []device.IRQ {
 	for i := range irqs {
 		if irqs[i].Number == number {

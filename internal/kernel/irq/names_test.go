@@ -72,7 +72,7 @@ func TestDeviceIRQs(t *testing.T) {
 
 const other = -2
 
-// TestAddIRQ: the result of napi-get takes precedence over the IRQ's name.
+// TestAddIRQ: Add takes an IRQ's queue from napi-get, if it is known there, else from its name.
 func TestAddIRQ(t *testing.T) {
 	d := device.Device{IRQs: []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 0},
 		{Number: 6, Name: "eth1-TxRx-1", Queue: 1}}}

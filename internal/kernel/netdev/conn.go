@@ -249,9 +249,9 @@ func putWideUint(ae *netlink.AttributeEncoder, attr uint16, v uint64) {
 	ae.Uint64(attr, v)
 }
 
-// SetNAPI writes the fields in which next differs from old to the NAPI id. old is the value that
-// NAPIs returned. EOPNOTSUPP means that the kernel has no napi-set (before 6.13). Before 6.17,
-// napi-set refuses Threaded.
+// SetNAPI changes the NAPI id from old to next. It sends only the fields that differ. old is the
+// value that NAPIs returned. EOPNOTSUPP means that the kernel has no napi-set (before 6.13).
+// Before 6.17, napi-set refuses Threaded.
 func (c *Conn) SetNAPI(id uint32, old, next NAPI) error {
 	_, err := c.Execute(cmdNAPISet, netlink.Request|netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrNAPIID, id)

@@ -21,8 +21,8 @@ import (
 
 var attachTypes = []ebpf.AttachType{ebpf.AttachCGroupInetSockCreate, ebpf.AttachCGroupSockOps}
 
-// counting returns a foreign sockops program that counts its calls in a map. Tests may give the
-// program and the map the names of niclane's.
+// counting returns a foreign sockops program that counts its calls in a map. name and mapName
+// may be the names of niclane's own program and map.
 func counting(t *testing.T, name, mapName string) (*ebpf.Program, func() uint64) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: mapName, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})

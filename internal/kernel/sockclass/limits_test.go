@@ -40,8 +40,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestWithoutBTF simulates a kernel that does not describe its types. The class does not reach
-// connections that wait for accept(), but reaches all others.
+// TestWithoutBTF simulates a kernel without BTF, the description of its types. The class does
+// not reach connections that wait for accept(), but reaches all others.
 func TestWithoutBTF(t *testing.T) {
 	run(t, func(b *bed) {
 		a := startApp(t, b.dir(), false)

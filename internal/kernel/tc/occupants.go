@@ -26,7 +26,7 @@ func (c *Client) Occupants(o device.Object) ([]string, error) {
 		who, err := c.treeOccupants(o.Dev, h, in)
 		if o.Type != "htb" {
 			// No user made these classes: they stand for the device's queues, the flows of a qdisc,
-			// or the inside of a token bucket.
+			// or the only class of a token bucket.
 			who = slices.DeleteFunc(who, func(w string) bool { return strings.HasPrefix(w, "class ") })
 		}
 		return who, err

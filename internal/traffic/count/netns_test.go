@@ -40,8 +40,8 @@ var lanes = []count.Lane{
 		{Family: 4, Protocol: "udp", Remote: "10.9.0.0/24", VLAN: 7}}},
 }
 
-// A packet has the addresses and ports of a packet that this host sends. If receive is true,
-// frame exchanges local and remote.
+// A packet describes a packet that this host sends. For a packet that this host receives, frame
+// exchanges local and remote.
 type packet struct {
 	name          string
 	family        int

@@ -23,10 +23,11 @@ import (
 type Lane struct {
 	// Class is the lane's HTB class or mqprio priority, as in skb->priority; 0 for none.
 	Class uint32
-	// ByClass means that sent packets of Class that match no lane belong to this lane, as for a
-	// lane that is a control group. Its received packets are not counted separately.
+	// ByClass means that a sent packet with the class Class belongs to this lane if it matches
+	// no lane. Lanes of control groups need this. The received packets of such a lane are not
+	// counted separately.
 	ByClass bool
-	// Matches are the lane's packets, as this host sees them.
+	// Matches describe the lane's packets, as this host sees them.
 	Matches []device.Match
 	// Fragments means that the lane's packets are fragments of the packets that match Matches.
 	// Only matches with ports count. Fragments have no ports, so the programs compare their

@@ -12,7 +12,8 @@ import (
 // udpHeader is the length of a UDP header, RFC 768.
 const udpHeader = 8
 
-// datagram returns the UDP header of an empty datagram. Both ends have the same family.
+// datagram returns the UDP header of an empty datagram. local and remote must be of the same
+// family.
 func datagram(local, remote netip.AddrPort) []byte {
 	b := make([]byte, udpHeader)
 	binary.BigEndian.PutUint16(b, local.Port())

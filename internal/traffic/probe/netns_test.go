@@ -320,7 +320,7 @@ func TestNoAnswer(t *testing.T) {
 	})
 }
 
-// TestUnreachable: a router's ICMP message is an answer too.
+// TestUnreachable: Send reports a router's ICMP message as the answer Unreachable.
 func TestUnreachable(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		ip(t, "route add 10.8.0.0/24 via 10.9.0.2")

@@ -104,9 +104,9 @@ func (s *socket) bind(local netip.AddrPort) error {
 		if err := unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 0); err != nil {
 			return fmt.Errorf("TCP repair mode: %w", err)
 		}
-		// With these options, a server can start on the port meanwhile. Not before bind(2): it
-		// would store the options for the port (inet_csk_update_fastreuse), and there they would
-		// outlive the socket.
+		// With these options, a server can start on the port meanwhile. They are set after
+		// bind(2), because bind(2) would store them for the port (inet_csk_update_fastreuse), and
+		// they would then outlive the socket.
 		for _, opt := range []int{unix.SO_REUSEADDR, unix.SO_REUSEPORT} {
 			if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, opt, 1); err != nil {
 				return err

@@ -49,7 +49,7 @@ struct sk_buff {
 	__u8 redirected : 1;
 };
 
-/* Before Linux 6.2 (354259fa73e2 "net: remove skb->vlan_present"). */
+/* sk_buff before Linux 6.2 (354259fa73e2 "net: remove skb->vlan_present"). */
 struct sk_buff___present {
 	__u8 vlan_present : 1;
 };
