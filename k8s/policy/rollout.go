@@ -176,12 +176,12 @@ func (g *group) status() v1alpha1.LanePolicyStatus {
 		condition(v1alpha1.Accepted, v1alpha1.ReasonInvalid, limited(g.Err.Error()))
 	case g.conflicts > 0:
 		condition(v1alpha1.Accepted, v1alpha1.ReasonConflicted, fmt.Sprintf("policy %s has the same priority, %d, "+
-			"and is older: %s follow it (give one policy a higher priority, or let it select other nodes)", g.winner,
-			g.Spec.Priority, count(g.conflicts, "node")))
+			"and is older: it goes first on %s (give one policy a higher priority, or let it select other nodes)",
+			g.winner, g.Spec.Priority, count(g.conflicts, "node")))
 	default:
 		condition(v1alpha1.Accepted, v1alpha1.ReasonAccepted, "the policy can be read")
 	}
-	progress := fmt.Sprintf("%d of %s have applied generation %d", g.applied, count(g.nodes, "node"), g.Generation)
+	progress := fmt.Sprintf("generation %d is applied on %d of %s", g.Generation, g.applied, count(g.nodes, "node"))
 	switch {
 	case g.Err != nil:
 		condition(v1alpha1.Ready, v1alpha1.ReasonInvalid, "the policy cannot be read: its nodes stay as they are")

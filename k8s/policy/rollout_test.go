@@ -133,7 +133,7 @@ func TestRolloutStops(t *testing.T) {
 	f.answer("n0001", v1alpha1.ReasonRefused)
 	changes, statuses := Roll(all, f, now)
 	if s := statuses[0]; len(changes) != 0 || s.Failed != 1 || s.Silent != 2 || s.Updated != 3 || s.Nodes != 6 ||
-		!strings.HasPrefix(reason(s, v1alpha1.Ready), "NodesFailed: 0 of 6 nodes have applied generation 1. "+
+		!strings.HasPrefix(reason(s, v1alpha1.Ready), "NodesFailed: generation 1 is applied on 0 of 6 nodes. "+
 			"Failed: n0001: because") {
 		t.Errorf("refused: %v, %+v", names(changes), s)
 	}
@@ -153,7 +153,7 @@ func TestRolloutStops(t *testing.T) {
 	all[0].Spec.Rollout.Paused = true
 	f.answer("n0000", v1alpha1.ReasonAsThePolicySays)
 	if changes, statuses := Roll(all, f, now); len(changes) != 0 ||
-		!strings.HasPrefix(reason(statuses[0], v1alpha1.Ready), "Paused: 2 of 6") {
+		!strings.HasPrefix(reason(statuses[0], v1alpha1.Ready), "Paused: generation 2 is applied on 2 of 6 nodes") {
 		t.Errorf("paused: %s, %+v", names(changes), statuses)
 	}
 }
@@ -195,7 +195,7 @@ func TestPoliciesApart(t *testing.T) {
 		t.Errorf("changes %+v", changes)
 	}
 	if got := reason(statuses[0], v1alpha1.Accepted); !strings.HasPrefix(got,
-		"Conflicted: policy young-by-name has the same priority, 3, and is older: 2 nodes follow it") {
+		"Conflicted: policy young-by-name has the same priority, 3, and is older: it goes first on 2 nodes") {
 		t.Error(got)
 	}
 	if got := reason(statuses[0], v1alpha1.Ready); got != "NoNodes: no node follows the policy" {

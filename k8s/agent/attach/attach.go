@@ -377,14 +377,23 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod,
 	for _, at := range a.Lanes.Attachments() {
 		before[at.Sandbox] = true
 	}
+	asked := time.Now()
 	given, err := a.Kubelet.List(ctx)
 	if err != nil {
 		return err
 	}
-	has := map[string]bool{}
+	has, use := map[string]bool{}, map[string]bool{}
 	for i := range given {
 		has[given[i].Namespace+"/"+given[i].Name] = true
+		for _, c := range given[i].Containers {
+			for _, d := range c.Devices {
+				for _, id := range d.IDs {
+					use[id] = true
+				}
+			}
+		}
 	}
+	a.Lanes.Forget(asked.Add(-recorded), use)
 	attached := map[string]bool{} // by UID
 	err = a.Lanes.Keep(ctx, func(at lanes.Attachment) bool {
 		if !before[at.Sandbox] {
@@ -413,6 +422,9 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod,
 	}
 	return err
 }
+
+// recorded is the longest time until kubelet lists devices that a device plugin has given out.
+const recorded = 2 * time.Second
 
 // moved reports whether a pod has other addresses now, because its sandbox was created again. It is
 // true only for pods that were attached by their object in the API server (Late).

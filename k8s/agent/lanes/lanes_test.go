@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/niclane/niclane/k8s/agent/applier"
 	"github.com/niclane/niclane/k8s/agent/inventory"
@@ -372,6 +373,32 @@ func TestChanged(t *testing.T) {
 	}
 	if err := n.Granted("redis", []string{"redis-0"}); !errors.Is(err, inventory.ErrUnhealthy) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestForget checks that a unit stays reserved for a pod that kubelet has given it to, until kubelet
+// no longer lists the pod.
+func TestForget(t *testing.T) {
+	n := start(t, &fakeCard{}, t.TempDir(), "b")
+	n.SetPolicy(t.Context(), redisAndWeb(1), nil)
+	if err := n.Granted("redis", []string{"redis-0"}); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for _, c := range []struct {
+		before time.Time
+		use    map[string]bool
+		held   bool
+	}{
+		{now.Add(-time.Hour), nil, true},
+		{now.Add(time.Hour), map[string]bool{"redis-0": true}, true},
+		{now.Add(time.Hour), map[string]bool{"redis-1": true}, false},
+	} {
+		n.Forget(c.before, c.use)
+		n.SetPolicy(t.Context(), &v1alpha1.LanePolicy{}, nil)
+		if s := n.Status(); (s.Held["redis"] != "") != c.held {
+			t.Errorf("before %v, in use %v: held %v, want %v", c.before.Sub(now), c.use, s.Held, c.held)
+		}
 	}
 }
 

@@ -40,6 +40,18 @@ func (m *Manager) Granted(class string, ids []string) error {
 	return nil
 }
 
+// Forget ends the reservation of units that kubelet gave to pods before a time, except those in
+// use: the pods have ended before the runtime reported them.
+func (m *Manager) Forget(before time.Time, use map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, when := range m.granted {
+		if when.Before(before) && !use[id] {
+			delete(m.granted, id)
+		}
+	}
+}
+
 // Attach puts a pod into its lanes, and returns when its packets are steered. After an error,
 // nothing has changed. It replaces an earlier attachment of the same sandbox and interface.
 func (m *Manager) Attach(ctx context.Context, a Attachment) error {

@@ -120,7 +120,7 @@ func (s *suite) twoPolicies(t *testing.T) {
 	s.condition(t, "Applied", "True", "")
 	s.policyCondition(t, "test", "Ready", "True", "")
 	must(t, s.Delete(policy))
-	s.policyCondition(t, "second", "Ready", "True", "1 of 1 node have applied")
+	s.policyCondition(t, "second", "Ready", "True", "is applied on 1 of 1 node")
 	s.untilAllocatable(t, "other", 120)
 	must(t, s.Apply(policy))
 	must(t, s.Delete(second))

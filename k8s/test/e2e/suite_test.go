@@ -83,7 +83,7 @@ func (s *suite) install(t testing.TB) {
 	must(t, s.Apply(policy))
 	s.condition(t, "Applied", "True", "")
 	s.condition(t, "Healthy", "True", "")
-	s.policyCondition(t, "test", "Ready", "True", "1 of 1 node have applied")
+	s.policyCondition(t, "test", "Ready", "True", "is applied on 1 of 1 node")
 	s.untilAllocatable(t, "redis", 2)
 	s.untilAllocatable(t, "web", 120)
 }
