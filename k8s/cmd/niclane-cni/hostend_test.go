@@ -18,14 +18,14 @@ import (
 func TestHostEnd(t *testing.T) {
 	pod := &current.Interface{Name: "eth0", Sandbox: "/nowhere"}
 	for want, outside := range map[string][]string{
-		"eni0123456789a": {"eni0123456789a"}, "azv0123456": {"azv0123456"}, "veth77": {"cni0", "veth77", "veth78"},
-		"cali9": {"cali9"}, "": {"br0", "br1"},
+		"eni0123456789a": {"eni0123456789a"}, "azv0123456": {"azv0123456"}, "cali9": {"cali9"},
+		"": {"cni0", "veth77"},
 	} {
 		all := []*current.Interface{pod}
 		for _, name := range outside {
 			all = append(all, &current.Interface{Name: name})
 		}
-		if got := hostEnd(all, "eth0"); got != want {
+		if got := hostEnd(all, "/nowhere", "eth0"); got != want {
 			t.Errorf("%q: %q, want %q", outside, got, want)
 		}
 	}
@@ -54,9 +54,9 @@ func TestHostEndByPeer(t *testing.T) {
 			_ = netlink.LinkDel(l)
 		}
 	}()
-	pod := &current.Interface{Name: "eth0", Sandbox: fmt.Sprintf("/proc/%d/ns/net", p.Process.Pid)}
-	for _, all := range [][]*current.Interface{{pod}, {{Name: "veth1"}, pod}} {
-		if got := hostEnd(all, "eth0"); got != attrs.Name {
+	netns := fmt.Sprintf("/proc/%d/ns/net", p.Process.Pid)
+	for _, all := range [][]*current.Interface{nil, {{Name: "veth1"}, {Name: "eth0", Sandbox: netns}}} {
+		if got := hostEnd(all, netns, "eth0"); got != attrs.Name {
 			t.Errorf("%d interfaces: %q, want %q", len(all), got, attrs.Name)
 		}
 	}

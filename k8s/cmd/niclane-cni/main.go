@@ -109,7 +109,7 @@ func add(args *skel.CmdArgs) error {
 	// niclane-agent has written a list of the pods that cannot have a lane. Most pods are in this
 	// list, and need not wait for the agent.
 	if identity(args, &r) && !cni.HasNoLane(c.Socket, r.UID) {
-		if err := fill(c, &r); err != nil {
+		if err := fill(c, args.Netns, &r); err != nil {
 			return err
 		}
 		if err := ask(c, r); err != nil {
@@ -121,7 +121,7 @@ func add(args *skel.CmdArgs) error {
 
 // fill sets addresses and the host's interface in a request, from the earlier plugins' result, and
 // the rates, from the runtime.
-func fill(c *conf, r *cni.Request) error {
+func fill(c *conf, netns string, r *cni.Request) error {
 	res, err := current.NewResultFromResult(c.PrevResult)
 	if err != nil {
 		return types.NewError(types.ErrDecodingFailure, "niclane-cni: prevResult", err.Error())
@@ -134,38 +134,31 @@ func fill(c *conf, r *cni.Request) error {
 			r.Addrs = append(r.Addrs, a.Unmap())
 		}
 	}
-	r.HostIf = hostEnd(res.Interfaces, r.IfName)
+	r.HostIf = hostEnd(res.Interfaces, netns, r.IfName)
 	if b := c.RuntimeConfig.Bandwidth; b != nil {
 		r.IngressRate, r.EgressRate = b.IngressRate, b.EgressRate
 	}
 	return nil
 }
 
-// hostEnd returns the name of the host's end of the pod's interface, "" if not known. If the kernel
-// does not know it, hostEnd chooses one of the host's interfaces that the earlier plugins have
-// listed. Some plugins also list a bridge, or several such ends.
-func hostEnd(all []*current.Interface, ifName string) string {
-	var outside []string
+// hostEnd returns the name of the host's end of the pod's interface: the peer of ifName in netns,
+// whatever its name is. If the kernel does not know it, hostEnd takes the host's interface that the
+// earlier plugins have listed, if it is the only one. It returns "" if the end is not known.
+func hostEnd(all []*current.Interface, netns, ifName string) string {
+	if name := hostif.OfPath(netns, ifName); name != "" {
+		return name
+	}
+	name := ""
 	for _, i := range all {
-		if i.Sandbox == "" {
-			outside = append(outside, i.Name)
-		} else if i.Name == ifName || ifName == "" {
-			if name := hostif.OfPath(i.Sandbox, i.Name); name != "" {
-				return name
-			}
+		switch {
+		case i.Sandbox != "":
+		case name != "":
+			return ""
+		default:
+			name = i.Name
 		}
 	}
-	for _, name := range outside {
-		for _, prefix := range []string{"veth", "lxc", "cali"} {
-			if strings.HasPrefix(name, prefix) {
-				return name
-			}
-		}
-	}
-	if len(outside) == 1 {
-		return outside[0]
-	}
-	return ""
+	return name
 }
 
 // ask asks the agent to put the pod into its lanes. If the agent does not answer, it asks kubelet

@@ -266,7 +266,7 @@ func TestAsksTheAgent(t *testing.T) {
 		t.Fatalf("%d requests: %+v", len(got), got)
 	}
 	a := got[0]
-	if fmt.Sprint(a.Addrs) != "[10.244.0.5 fd00::5]" || a.HostIf != "veth1234" || a.Pod != "redis" ||
+	if fmt.Sprint(a.Addrs) != "[10.244.0.5 fd00::5]" || a.HostIf != "" || a.Pod != "redis" ||
 		a.UID != "u-redis" || a.Sandbox != "sb-redis" || a.EgressRate != 10_000_000 {
 		t.Errorf("ADD: %+v", a)
 	}
