@@ -58,6 +58,7 @@ func Run(ctx context.Context, o Options) error {
 	parts.Go(func() { d.status.run(ctx) })
 	parts.Go(func() { d.publish(ctx) })
 	parts.Go(func() { d.follow(ctx) })
+	parts.Go(func() { d.release(ctx) })
 	parts.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return fmt.Errorf("dra: %w", cause)

@@ -331,6 +331,23 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestHoldsOfNothing starts the driver with holds of claims that the cluster no longer has, as after
+// kubeadm reset and join. The driver releases them, and keeps those of claims that exist.
+func TestHoldsOfNothing(t *testing.T) {
+	i, here, again := newInventory(node()), claimFor("here", "redis-0"), claimFor("again")
+	for key, claim := range map[string]string{"uid-here": "default/here", "uid-gone": "default/gone",
+		"uid-before": "default/again"} {
+		if err := i.Hold(t.Context(), inventory.Hold{Key: key, Claim: claim}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(t, i, here, again)
+	until(t, "only the claim that exists has a hold", func() (bool, string) {
+		holds := i.Holds()
+		return len(holds) == 1 && holds[0].Key == "uid-here", fmt.Sprint(holds)
+	})
+}
+
 // TestRefused checks that invalid claims are refused, that the errors name the problem, and that no
 // unit is held for them.
 func TestRefused(t *testing.T) {

@@ -3,9 +3,14 @@
 package dra
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/niclane/niclane/k8s/agent/inventory"
@@ -73,4 +78,44 @@ func device(h inventory.Held) string {
 		return h.Unit
 	}
 	return h.Class
+}
+
+// releases is the time between two comparisons of the holds with the cluster's claims.
+const releases = 5 * time.Minute
+
+// release ends the holds of claims that the cluster no longer has, at once and every releases, until
+// ctx ends. kubelet releases a claim itself, unless it has lost its own records: after kubeadm reset
+// and join.
+func (d *driver) release(ctx context.Context) {
+	tick := time.NewTicker(releases)
+	defer tick.Stop()
+	for {
+		for _, h := range d.Inventory.Holds() {
+			gone, err := d.gone(ctx, &h)
+			if err == nil && gone {
+				d.Log.WarnContext(ctx, "claim released that no longer exists", "claim", h.Claim)
+				err = d.Inventory.Release(ctx, h.Key)
+			}
+			if err != nil && ctx.Err() == nil {
+				d.Log.WarnContext(ctx, "holds not compared with the cluster's claims", "claim", h.Claim, "error", err)
+				break // the API server does not answer
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// gone reports whether the cluster no longer has the claim of a hold. Another claim may have its
+// name.
+func (d *driver) gone(ctx context.Context, h *inventory.Hold) (bool, error) {
+	namespace, name, _ := strings.Cut(h.Claim, "/")
+	c, err := d.Client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && string(c.UID) != h.Key, err
 }

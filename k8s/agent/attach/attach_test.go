@@ -141,6 +141,7 @@ func setup(t *testing.T) (*Attacher, *world, *paper) {
 	p.Spec.Classes = []v1alpha1.Class{
 		{Name: "redis", Queues: 1, Sets: 4, HostNetwork: true}, {Name: "web", Mode: "shared", Queues: 1},
 		{Name: "adq", Queues: 1, ResourceName: "net.intel.com/adq"}, {Name: "dra", Queues: 1, OfferedAs: "claim"},
+		{Name: "both", Mode: "shared", Queues: 1, Members: 4, OfferedAs: "claim"},
 	}
 	n.SetPolicy(t.Context(), p, nil)
 	a := &Attacher{Lanes: n, Addrs: func() []netip.Addr {
@@ -272,6 +273,53 @@ func TestClaim(t *testing.T) {
 	}
 	if err := a.Lanes.Release(t.Context(), "k"); err != nil || len(a.Lanes.Attachments()) != 0 {
 		t.Errorf("released: %v, %v", err, a.Lanes.Attachments())
+	}
+}
+
+// TestSharedClaim checks two pods that use one claim. In a lane of an exclusive class, the second
+// pod is refused, and its lane does not move, until the first pod has ended. In a lane of a shared
+// class, both pods are members.
+func TestSharedClaim(t *testing.T) {
+	a, w, c := setup(t)
+	for key, unit := range map[string]inventory.Held{"k1": {Class: "dra", Unit: "dra-0"}, "k2": {Class: "both"}} {
+		if err := a.Lanes.Hold(t.Context(), inventory.Hold{Key: key, Claim: "default/" + key,
+			Units: []inventory.Held{unit}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claims := func(name, addr, claim string) cni.Answer {
+		w.pod(name, addr, "Running").Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}}
+		w.given[len(w.given)-1].Containers[0].Claims = []podresources.Claim{{Namespace: "default", Name: claim,
+			Drivers: []string{"niclane.dev"}}}
+		return a.Handle(t.Context(), request(cni.Add, name, addr), func() {})
+	}
+	if got := claims("s1", "10.0.0.4", "k1"); got.Error != "" {
+		t.Fatalf("%+v", got)
+	}
+	const want = "claim default/k1 has lane dra-0, and pod default/s1 is in it"
+	if got := claims("s2", "10.0.0.5", "k1"); !got.Lane || !strings.Contains(got.Error, want) {
+		t.Errorf("%+v", got)
+	}
+	if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
+		t.Fatal(err)
+	}
+	if text := c.now(); !strings.Contains(text, "10.0.0.4") || strings.Contains(text, "10.0.0.5") {
+		t.Errorf("lanes:\n%s", text)
+	}
+	w.given = slices.DeleteFunc(w.given, func(p podresources.Pod) bool { return p.Name == "s1" })
+	if got := a.Handle(t.Context(), request(cni.Add, "s2", "10.0.0.5"), func() {}); got.Error != "" {
+		t.Errorf("after the first pod's end: %+v", got)
+	}
+	if text := c.now(); strings.Contains(text, "10.0.0.4") || !strings.Contains(text, "10.0.0.5") {
+		t.Errorf("lanes:\n%s", text)
+	}
+	for i, name := range []string{"t1", "t2"} {
+		if got := claims(name, fmt.Sprintf("10.0.0.%d", 6+i), "k2"); got.Error != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if text := c.now(); !strings.Contains(text, "10.0.0.6") || !strings.Contains(text, "10.0.0.7") {
+		t.Errorf("lanes:\n%s", text)
 	}
 }
 

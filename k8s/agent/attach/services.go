@@ -4,6 +4,7 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,7 +42,20 @@ func (a *Attacher) try(ctx context.Context, at lanes.Attachment, pod *corev1.Pod
 		return err
 	}
 	at.Services = where.Services
-	return a.Lanes.Attach(ctx, at)
+	err = a.Lanes.Attach(ctx, at)
+	if taken, ok := errors.AsType[*lanes.ClaimError](err); ok && a.ended(ctx, &taken.By) {
+		if err = a.Lanes.Detach(ctx, taken.By.Sandbox, ""); err == nil {
+			err = a.Lanes.Attach(ctx, at)
+		}
+	}
+	return err
+}
+
+// ended reports whether kubelet no longer has the pod of an attachment: the agent has missed the
+// pod's end. It returns false if kubelet does not answer.
+func (a *Attacher) ended(ctx context.Context, at *lanes.Attachment) bool {
+	given, err := a.Kubelet.Get(ctx, at.Namespace, at.Pod)
+	return err == nil && given == nil
 }
 
 // leftOut logs, and reports in an event about the pod, that packets for its Services do not go to

@@ -52,8 +52,23 @@ func (m *Manager) Forget(before time.Time, use map[string]bool) {
 	}
 }
 
+// A ClaimError says that a claim has a lane of an exclusive class, and another pod of the claim is
+// in that lane.
+type ClaimError struct {
+	Claim, Lane string
+	// By is the other pod's attachment.
+	By Attachment
+}
+
+func (e *ClaimError) Error() string {
+	return fmt.Sprintf("claim %s has lane %s, and pod %s is in it: an exclusive class has a lane for one pod; give each "+
+		"pod a claim of its own (resourceClaimTemplateName), or use a shared class", e.Claim, e.Lane, e.By.Name())
+}
+
 // Attach puts a pod into its lanes, and returns when its packets are steered. After an error,
-// nothing has changed. It replaces an earlier attachment of the same sandbox and interface.
+// nothing has changed. It replaces an earlier attachment of the same sandbox and interface. Pods of
+// one claim can be in a lane of a shared class together. In a lane of an exclusive class, the second
+// pod is a ClaimError.
 func (m *Manager) Attach(ctx context.Context, a Attachment) error {
 	return m.do(ctx, false, func(s *state) error {
 		for _, g := range a.Grants {
@@ -67,8 +82,12 @@ func (m *Manager) Attach(ctx context.Context, a Attachment) error {
 				}
 			}
 		}
+		if err := s.claimTaken(&a); err != nil {
+			return err
+		}
 		s.remove(func(other *Attachment) bool {
-			if other.UID != a.UID && !overlapping(other, &a) && !sharesUnit(other, &a) ||
+			taken := sharesUnit(other, &a) && sharedHold(other, &a) == ""
+			if other.UID != a.UID && !overlapping(other, &a) && !taken ||
 				other.UID == a.UID && other.Sandbox == a.Sandbox {
 				return false
 			}
@@ -83,6 +102,33 @@ func (m *Manager) Attach(ctx context.Context, a Attachment) error {
 		s.put(a)
 		return nil
 	})
+}
+
+// claimTaken returns a ClaimError if a pod's lane of an exclusive class is another pod's by the same
+// claim.
+func (s *state) claimTaken(a *Attachment) error {
+	for _, other := range s.Attachments {
+		key := sharedHold(other, a)
+		if key == "" || other.UID == a.UID || !sharesUnit(other, a) {
+			continue
+		}
+		for _, g := range a.Grants {
+			if c := s.class(g.Class); c != nil && !policy.IsShared(c) {
+				return &ClaimError{Claim: s.Holds[key].Claim, Lane: g.Lane, By: *other}
+			}
+		}
+	}
+	return nil
+}
+
+// sharedHold returns the key of a hold from which both pods have grants, "" if there is none.
+func sharedHold(a, b *Attachment) string {
+	for _, key := range a.Holds {
+		if slices.Contains(b.Holds, key) {
+			return key
+		}
+	}
+	return ""
 }
 
 func sharesUnit(a, b *Attachment) bool {

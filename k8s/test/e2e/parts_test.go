@@ -409,7 +409,7 @@ func (s *suite) removeAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, time.Minute, "the agent has gone", func() (bool, string) {
-		list, err := s.Client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		list, err := s.Client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: agentLabel})
 		must(t, err)
 		return len(list.Items) == 0, fmt.Sprint(len(list.Items))
 	})

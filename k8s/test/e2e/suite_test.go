@@ -26,7 +26,11 @@ import (
 	"github.com/niclane/niclane/k8s/test/cluster"
 )
 
-const namespace = "niclane-system"
+const (
+	namespace = "niclane-system"
+	// agentLabel selects the agents' pods.
+	agentLabel = "app.kubernetes.io/name=niclane-agent"
+)
 
 // A suite is one cluster with niclane's image. Its methods are the parts of the tests.
 type suite struct {
@@ -342,8 +346,7 @@ func (s *suite) agentPod(t testing.TB) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
 	until(t, 2*time.Minute, "the agent is ready", func() (bool, string) {
-		list, err := s.Client.CoreV1().Pods(namespace).List(t.Context(),
-			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=niclane-agent"})
+		list, err := s.Client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: agentLabel})
 		if err != nil || len(list.Items) != 1 {
 			return false, fmt.Sprint(len(list.Items), " pods ", err)
 		}
