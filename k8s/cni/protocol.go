@@ -52,6 +52,8 @@ type Request struct {
 	// Sandbox is the runtime's ID of the pod's sandbox (CNI_CONTAINERID).
 	Sandbox string `json:"sandbox,omitempty"`
 	IfName  string `json:"ifname,omitempty"`
+	// Network is the name of the network configuration that calls the plugin.
+	Network string `json:"network,omitempty"`
 	// HostIf is the name of the host's end of the pod's interface, "" if not known.
 	HostIf string `json:"hostIf,omitempty"`
 	// Namespace, Pod (its name) and UID identify the pod, as the runtime gives them.
@@ -64,7 +66,7 @@ type Request struct {
 	// kubernetes.io/ingress-bandwidth and egress-bandwidth, in bit/s. 0 means no annotation.
 	IngressRate uint64 `json:"ingressRate,omitempty"`
 	EgressRate  uint64 `json:"egressRate,omitempty"`
-	// Valid are the attachments that the runtime knows. Only GC has it.
+	// Valid are the attachments of the network that the runtime knows. Only GC has it.
 	Valid []Attachment `json:"valid,omitempty"`
 	// Reason says why niclane-cni cannot be chained. Only Unchained has it.
 	Reason string `json:"reason,omitempty"`

@@ -101,8 +101,9 @@ func (a *Attacher) Handle(ctx context.Context, r *cni.Request, early func()) cni
 		for _, v := range r.Valid {
 			valid[v] = true
 		}
-		still := func(at lanes.Attachment) bool {
-			return at.IfName == "" || valid[cni.Attachment{Sandbox: at.Sandbox, IfName: at.IfName}]
+		still := func(at lanes.Attachment) bool { // the runtime names the attachments of one network only
+			return at.IfName == "" || at.Network != r.Network ||
+				valid[cni.Attachment{Sandbox: at.Sandbox, IfName: at.IfName}]
 		}
 		if slices.ContainsFunc(a.Lanes.Attachments(), func(at lanes.Attachment) bool { return !still(at) }) {
 			early()
@@ -146,7 +147,7 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 		return true, fmt.Errorf("the pod's ports are not known: %w", err)
 	}
 	at := lanes.Attachment{
-		Sandbox: r.Sandbox, IfName: r.IfName, HostIf: r.HostIf, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID,
+		Sandbox: r.Sandbox, IfName: r.IfName, Network: r.Network, HostIf: r.HostIf, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID,
 		Grants: grants, Holds: holds,
 	}
 	addrs := r.Addrs

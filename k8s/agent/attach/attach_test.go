@@ -197,6 +197,11 @@ func TestAdd(t *testing.T) {
 	if got := a.Handle(t.Context(), request(cni.Check, "redis", "10.0.0.2"), early(t, false)); got.Error != "" {
 		t.Errorf("check: %+v", got)
 	}
+	// Another network's GC names none of these pods.
+	a.Handle(t.Context(), &cni.Request{Command: cni.GC, Network: "other"}, early(t, false))
+	if text = c.now(); !strings.Contains(text, "10.0.0.3") {
+		t.Errorf("after another network's gc:\n%s", text)
+	}
 	if got := a.Handle(t.Context(),
 		&cni.Request{Command: cni.GC, Valid: []cni.Attachment{{Sandbox: "sb-redis", IfName: "eth0"}}},
 		early(t, true)); got.Error != "" {
@@ -215,7 +220,7 @@ func TestAdd(t *testing.T) {
 		t.Error("check after del is content")
 	}
 	if got, want := strings.Join(took, ", "),
-		"ADD false, ADD true, ADD true, CHECK false, GC true, DEL true, DEL false, CHECK false"; got != want {
+		"ADD false, ADD true, ADD true, CHECK false, GC false, GC true, DEL true, DEL false, CHECK false"; got != want {
 		t.Errorf("told of %s, want %s", got, want)
 	}
 }

@@ -38,6 +38,8 @@ type Attachment struct {
 	// IfName is "".
 	Sandbox string `json:"sandbox"`
 	IfName  string `json:"ifname,omitempty"`
+	// Network is the network configuration that attached the pod, "" if none did.
+	Network string `json:"network,omitempty"`
 	// HostIf is the name of the host's end of the pod's interface, "" if not known.
 	HostIf string `json:"hostIf,omitempty"`
 

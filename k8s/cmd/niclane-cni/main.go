@@ -105,7 +105,7 @@ func add(args *skel.CmdArgs) error {
 	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
 		return types.NewError(types.ErrDecodingFailure, "niclane-cni: prevResult", err.Error())
 	}
-	r := cni.Request{Command: cni.Add}
+	r := cni.Request{Command: cni.Add, Network: c.Name}
 	// niclane-agent has written a list of the pods that cannot have a lane. Most pods are in this
 	// list, and need not wait for the agent.
 	if identity(args, &r) && !cni.HasNoLane(c.Socket, r.UID) {
@@ -264,7 +264,7 @@ func gc(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	r := cni.Request{Command: cni.GC}
+	r := cni.Request{Command: cni.GC, Network: c.Name}
 	for _, v := range c.ValidAttachments {
 		r.Valid = append(r.Valid, cni.Attachment{Sandbox: v.ContainerID, IfName: v.IfName})
 	}

@@ -270,7 +270,7 @@ func TestAsksTheAgent(t *testing.T) {
 		a.UID != "u-redis" || a.Sandbox != "sb-redis" || a.EgressRate != 10_000_000 {
 		t.Errorf("ADD: %+v", a)
 	}
-	if got[3].Command != cni.GC || len(got[3].Valid) != 1 {
+	if got[3].Command != cni.GC || len(got[3].Valid) != 1 || a.Network == "" || got[3].Network != a.Network {
 		t.Errorf("GC: %+v", got[3])
 	}
 }
