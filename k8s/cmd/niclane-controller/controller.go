@@ -60,6 +60,7 @@ type controller struct {
 	log      *slog.Logger
 
 	policies, laneNodes, nodes cache.SharedIndexInformer
+	classes                    cache.SharedIndexInformer // own DeviceClasses; nil: claims are not offered
 	changed                    chan struct{}
 	// worked is when the last round ended, in ns since 1970; 0: not elected.
 	worked atomic.Int64
@@ -71,13 +72,18 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) record.EventR
 	return b.NewRecorder(scheme.Scheme, corev1.EventSource{Component: manager})
 }
 
-func newController(client dynamic.Interface, meta metadata.Interface, recorder record.EventRecorder,
+// newController returns a controller. With claims, it also makes DeviceClasses.
+func newController(client dynamic.Interface, meta metadata.Interface, claims bool, recorder record.EventRecorder,
 	log *slog.Logger) *controller {
 	c := &controller{client: client, recorder: recorder, log: log, changed: make(chan struct{}, 1)}
 	all := metav1.NamespaceAll
 	c.policies = dynamicinformer.NewFilteredDynamicInformer(client, policies, all, 0, cache.Indexers{}, nil).Informer()
 	c.laneNodes = dynamicinformer.NewFilteredDynamicInformer(client, laneNodes, all, 0, cache.Indexers{}, nil).Informer()
 	c.nodes = metadatainformer.NewFilteredMetadataInformer(meta, nodes, all, 0, cache.Indexers{}, nil).Informer()
+	if claims {
+		c.classes = dynamicinformer.NewFilteredDynamicInformer(client, deviceClasses, all, 0, cache.Indexers{},
+			func(o *metav1.ListOptions) { o.LabelSelector = ownLabel + "=" + ownValue }).Informer()
+	}
 	_ = c.laneNodes.SetTransform(slim) // no error before the informer starts
 	for _, i := range c.informers() {
 		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -88,7 +94,11 @@ func newController(client dynamic.Interface, meta metadata.Interface, recorder r
 }
 
 func (c *controller) informers() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{c.policies, c.laneNodes, c.nodes}
+	all := []cache.SharedIndexInformer{c.policies, c.laneNodes, c.nodes}
+	if c.classes != nil {
+		all = append(all, c.classes)
+	}
+	return all
 }
 
 // slim keeps of a LaneNode what a rollout needs: thousands of them are in memory.
@@ -183,7 +193,10 @@ func (c *controller) round(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("policy %s: status: %w", all[i].Name, err)
 		}
 	}
-	return nil
+	if c.classes == nil {
+		return nil
+	}
+	return c.offer(ctx, all)
 }
 
 // states returns the nodes by name.

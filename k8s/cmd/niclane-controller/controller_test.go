@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +50,8 @@ func newWorld(t *testing.T, labels map[string]map[string]string, objects ...runt
 	t.Helper()
 	w := &world{events: record.NewFakeRecorder(100), status: map[string]v1alpha1.LanePolicyStatus{}}
 	w.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{policies: "LanePolicyList", laneNodes: "LaneNodeList"}, objects...)
+		map[schema.GroupVersionResource]string{policies: "LanePolicyList", laneNodes: "LaneNodeList",
+			deviceClasses: "DeviceClassList"}, objects...)
 	// The fake client does not support server-side apply of a status.
 	w.client.PrependReactor("patch", v1alpha1.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
 		p := a.(clienttesting.PatchAction)
@@ -70,7 +72,7 @@ func newWorld(t *testing.T, labels map[string]map[string]string, objects ...runt
 		n.Name, n.Labels = name, l
 		list = append(list, n)
 	}
-	w.controller = newController(w.client, metadatafake.NewSimpleMetadataClient(s, list...), w.events,
+	w.controller = newController(w.client, metadatafake.NewSimpleMetadataClient(s, list...), true, w.events,
 		slog.New(slog.DiscardHandler))
 	for _, i := range w.informers() {
 		go i.RunWithContext(t.Context())
@@ -184,6 +186,45 @@ func TestRoundAgain(t *testing.T) {
 	c := meta.FindStatusCondition(w.status["p"].Conditions, v1alpha1.Ready)
 	if c == nil || !c.LastTransitionTime.Time.Equal(then) || len(w.events.Events) != 0 {
 		t.Errorf("%+v; %d events", c, len(w.events.Events))
+	}
+}
+
+// TestDeviceClasses checks that each class that is offered as claims has a DeviceClass, that those of
+// no class are deleted, and that others' are left alone.
+func TestDeviceClasses(t *testing.T) {
+	other := object("DeviceClass", "foreign.niclane.dev", nil)
+	old := object("DeviceClass", "old.niclane.dev", map[string]any{"metadata": map[string]any{
+		"name": "old.niclane.dev", "labels": map[string]any{ownLabel: ownValue}}})
+	for _, u := range []*unstructured.Unstructured{other, old} {
+		u.SetAPIVersion("resource.k8s.io/v1")
+	}
+	p := object("LanePolicy", "p", map[string]any{"spec": map[string]any{"classes": []any{
+		map[string]any{"name": "redis", "queues": int64(1), "offeredAs": "claim"},
+		map[string]any{"name": "web", "queues": int64(1)}}}})
+	w := newWorld(t, nil, other, old, p)
+	list := func() string {
+		all, err := w.client.Resource(deviceClasses).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, u := range all.Items {
+			resource, _, _ := unstructured.NestedString(u.Object, "spec", "extendedResourceName")
+			out = append(out, strings.TrimSpace(u.GetName()+" "+resource))
+		}
+		slices.Sort(out)
+		return strings.Join(out, ", ")
+	}
+	for range 2 {
+		if err := w.round(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := list(); got != "foreign.niclane.dev, redis.niclane.dev niclane.dev/redis" {
+		t.Errorf("there are %s", got)
+	}
+	if err := w.apply(t.Context(), deviceClass("foreign")); err == nil || !strings.Contains(err.Error(), "without the label") {
+		t.Errorf("another program's: %v", err)
 	}
 }
 

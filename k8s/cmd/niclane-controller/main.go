@@ -52,6 +52,7 @@ func run(args []string) error {
 	namespace := f.String("namespace", os.Getenv("NAMESPACE"),
 		"namespace of the Lease by which one instance is elected (default: the environment's NAMESPACE)")
 	listen := f.String("listen", ":8081", "IP:PORT that serves /healthz")
+	claims := f.Bool("claims", true, "make a DeviceClass for each class with offeredAs: claim")
 	show := f.Bool("version", false, "print the version")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -77,7 +78,7 @@ func run(args []string) error {
 	config.QPS, config.Burst = 100, 200 // a rollout to thousands of nodes is one write for each
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return serve(ctx, config, *namespace, *listen, log)
+	return serve(ctx, config, *namespace, *listen, *claims, log)
 }
 
 func clientConfig(kubeconfig, server string) (*rest.Config, error) {
@@ -89,7 +90,7 @@ func clientConfig(kubeconfig, server string) (*rest.Config, error) {
 
 // serve runs the controller while this instance is elected, until ctx ends or the election is
 // lost.
-func serve(ctx context.Context, config *rest.Config, namespace, listen string, log *slog.Logger) error {
+func serve(ctx context.Context, config *rest.Config, namespace, listen string, claims bool, log *slog.Logger) error {
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func serve(ctx context.Context, config *rest.Config, namespace, listen string, l
 	if err != nil {
 		return err
 	}
-	c := newController(objects, nodes, newRecorder(ctx, typed), log)
+	c := newController(objects, nodes, claims, newRecorder(ctx, typed), log)
 	health := &http.Server{Addr: listen, Handler: c, ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- health.ListenAndServe() }()

@@ -68,6 +68,7 @@ func TestKubernetes(t *testing.T) {
 				{"class changed under a pod", (*suite).changed},
 				{"claim", (*suite).claim},
 				{"claims of a shared lane", (*suite).claimTogether},
+				{"limits that a claim serves", (*suite).limitsByClaim},
 				{"cnitool", (*suite).cnitool},
 				{"agent killed", (*suite).killed},
 				{"kubelet restarted", (*suite).kubelet},

@@ -46,6 +46,10 @@ func (s *suite) nri(t *testing.T) {
 	}
 	s.condition(t, "Applied", "True", "")
 	s.untilAllocatable(t, "redis", 2)
+	if s.extended() {
+		s.echo(t, s.untilRunning(t, "waits"), 1<<10)
+		s.remove(t, waiting)
+	}
 	for _, part := range []struct {
 		name string
 		test func(*testing.T)

@@ -200,6 +200,24 @@ func (s *suite) claim(t *testing.T) {
 	s.untilRunning(t, "claim-2")
 }
 
+// extended reports whether the release serves extended resources by claims (DRAExtendedResource).
+func (s *suite) extended() bool { return s.Name != "v1.34" }
+
+// limitsByClaim tests a pod that asks by limits for a class that is offered as claims. It needs no
+// device plugin.
+func (s *suite) limitsByClaim(t *testing.T) {
+	if !s.extended() {
+		t.Skip("the release has no DRAExtendedResource")
+	}
+	text := pod("by-limits", limits("claimed"), "")
+	s.remove(t, text)
+	p := s.running(t, text, "by-limits")
+	if _, found := s.metric(t, "niclane_pod_lane", `pod="by-limits"`, `class="claimed"`); !found {
+		t.Error("it is in no lane")
+	}
+	s.echo(t, p, 1<<10)
+}
+
 // claimTogether tests three claims for a shared class with two places: the third pod has to wait.
 func (s *suite) claimTogether(t *testing.T) {
 	template, of := claims("together")
@@ -400,7 +418,14 @@ func (s *suite) gone(t *testing.T) {
 	text := pod("alone", "", "")
 	s.remove(t, text)
 	s.echo(t, s.running(t, text, "alone"), 1<<10)
+	if s.extended() {
+		must(t, s.Apply(waiting))
+		s.stuck(t, "waits", "FailedPrepareDynamicResources")
+	}
 }
+
+// waiting is a pod that is bound to the node while the agent is away. The next part runs it.
+var waiting = pod("waits", limits("claimed"), "")
 
 func (s *suite) removeAgents(t *testing.T) {
 	t.Helper()
