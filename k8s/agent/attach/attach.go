@@ -127,8 +127,13 @@ func (a *Attacher) attached(r *cni.Request) bool {
 // add puts a pod that is about to start into its lanes. lane says that the pod has a lane, also if
 // add returns an error.
 func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane bool, err error) {
-	if pod := a.Pods.Known(r.Namespace, r.Pod, r.UID); pod != nil && !MayHaveLane(pod) {
-		return false, nil
+	if pod := a.Pods.Known(r.Namespace, r.Pod, r.UID); pod != nil {
+		if !MayHaveLane(pod) {
+			return false, nil
+		}
+		if err := a.unused(pod); err != nil {
+			return true, err
+		}
 	}
 	given, err := a.Kubelet.Get(ctx, r.Namespace, r.Pod)
 	if err != nil {
@@ -147,8 +152,8 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 		return true, fmt.Errorf("the pod's ports are not known: %w", err)
 	}
 	at := lanes.Attachment{
-		Sandbox: r.Sandbox, IfName: r.IfName, Network: r.Network, HostIf: r.HostIf, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID,
-		Grants: grants, Holds: holds,
+		Sandbox: r.Sandbox, IfName: r.IfName, Network: r.Network, HostIf: r.HostIf,
+		Namespace: r.Namespace, Pod: r.Pod, UID: r.UID, Grants: grants, Holds: holds,
 	}
 	addrs := r.Addrs
 	if pod.Spec.HostNetwork { // the request comes by NRI: no CNI plugin is called for such pods
@@ -169,16 +174,50 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 	return true, a.put(ctx, at, pod, where)
 }
 
+// unused refuses a pod with a lane that only an init container asks for. Init containers end before
+// the pod serves, and kubelet does not report what they have. Sidecars (restartPolicy: Always) can
+// have lanes. kubelet gives an init container's devices to later containers that ask for the same
+// resource or claim.
+func (a *Attacher) unused(pod *corev1.Pod) error {
+	var used []string
+	stays := func(c *corev1.Container) bool {
+		return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if stays(&c) || slices.ContainsFunc(pod.Spec.Containers, func(o corev1.Container) bool { return o.Name == c.Name }) {
+			used = append(used, a.asked(&c)...)
+		}
+	}
+	for _, c := range pod.Spec.InitContainers {
+		for _, what := range a.asked(&c) {
+			if !slices.Contains(used, what) {
+				return fmt.Errorf("init container %s asks for %s, and no other container does: the lane would end before "+
+					"the pod serves; ask in a container, or in a sidecar (restartPolicy: Always)", c.Name, what)
+			}
+		}
+	}
+	return nil
+}
+
+// asked returns the resources of lanes that a container asks for.
+func (a *Attacher) asked(c *corev1.Container) (out []string) {
+	snap := a.Lanes.Now()
+	for name := range c.Resources.Limits { // an extended resource's request is its limit
+		lane := func(cl inventory.Class) bool { return cl.ResourceName == string(name) }
+		if strings.HasPrefix(string(name), v1alpha1.Group+"/") || slices.ContainsFunc(snap.Classes, lane) {
+			out = append(out, string(name))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // AsksForLane reports whether a pod needs a lane of this node. It does if it asks for the resource
 // of a class, or if a claim that has units is reserved for it.
 func (a *Attacher) AsksForLane(pod *corev1.Pod) bool {
-	snap := a.Lanes.Now()
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for name := range c.Resources.Limits { // an extended resource's request is its limit
-			lane := func(cl inventory.Class) bool { return cl.ResourceName == string(name) }
-			if strings.HasPrefix(string(name), v1alpha1.Group+"/") || slices.ContainsFunc(snap.Classes, lane) {
-				return true
-			}
+		if len(a.asked(&c)) > 0 {
+			return true
 		}
 	}
 	for _, h := range a.Lanes.Holds() {

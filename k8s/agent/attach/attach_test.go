@@ -580,6 +580,33 @@ func TestFrontends(t *testing.T) {
 	}
 }
 
+// TestInitContainer checks that a lane of an init container alone is refused, by name, and that
+// sidecars, and containers that ask for the same resource, have their lanes.
+func TestInitContainer(t *testing.T) {
+	a, w, _ := setup(t)
+	always := corev1.ContainerRestartPolicyAlways
+	redis := corev1.ResourceRequirements{Limits: corev1.ResourceList{"niclane.dev/redis": resource.MustParse("1")}}
+	for i, c := range []struct {
+		init  corev1.Container
+		app   corev1.ResourceRequirements
+		error string
+	}{
+		{corev1.Container{Name: "init", Resources: redis}, corev1.ResourceRequirements{},
+			"init container init asks for niclane.dev/redis, and no other container does"},
+		{corev1.Container{Name: "side", Resources: redis, RestartPolicy: &always}, corev1.ResourceRequirements{}, ""},
+		{corev1.Container{Name: "init", Resources: redis}, redis, ""},
+	} {
+		name, addr := fmt.Sprint("p", i), fmt.Sprintf("10.0.1.%d", i)
+		p := w.pod(name, addr, "Pending", podresources.Devices{Resource: "niclane.dev/redis",
+			IDs: []string{fmt.Sprint("redis-", i)}})
+		p.Spec.InitContainers, p.Spec.Containers[0].Resources = []corev1.Container{c.init}, c.app
+		got := a.Handle(t.Context(), request(cni.Add, name, addr), func() {})
+		if !got.Lane || !strings.Contains(got.Error, c.error) || (got.Error == "") != (c.error == "") {
+			t.Errorf("%d: %+v, want %q", i, got, c.error)
+		}
+	}
+}
+
 // TestNodesAddress checks that a pod with the node's address, but not of the host's network,
 // gets no lane.
 func TestNodesAddress(t *testing.T) {

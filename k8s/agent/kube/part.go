@@ -71,13 +71,14 @@ func podPart(p *corev1.Pod) *corev1.Pod {
 // lastApplied is the annotation in which kubectl apply stores the object that it applied.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// containerParts returns containers with only their names, ports, claims and extended resources.
+// containerParts returns containers with only their names, ports, claims, extended resources, and
+// whether they are sidecars.
 func containerParts(all []corev1.Container) []corev1.Container {
 	out := make([]corev1.Container, 0, len(all))
 	for _, c := range all {
-		out = append(out, corev1.Container{Name: c.Name, Ports: c.Ports, Resources: corev1.ResourceRequirements{
-			Limits: extended(c.Resources.Limits), Requests: extended(c.Resources.Requests), Claims: c.Resources.Claims,
-		}})
+		out = append(out, corev1.Container{Name: c.Name, Ports: c.Ports, RestartPolicy: c.RestartPolicy,
+			Resources: corev1.ResourceRequirements{Limits: extended(c.Resources.Limits),
+				Requests: extended(c.Resources.Requests), Claims: c.Resources.Claims}})
 	}
 	return out
 }

@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,7 +42,10 @@ func TestPart(t *testing.T) {
 	pod.Status.Phase, pod.Status.QOSClass, pod.Status.PodIPs = corev1.PodRunning, corev1.PodQOSBurstable,
 		[]corev1.PodIP{{IP: "10.0.0.1"}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://1"}}
-	pod.Spec.InitContainers, pod.Status.InitContainerStatuses = pod.Spec.Containers, pod.Status.ContainerStatuses
+	pod.Spec.InitContainers, pod.Status.InitContainerStatuses = slices.Clone(pod.Spec.Containers),
+		pod.Status.ContainerStatuses
+	always := corev1.ContainerRestartPolicyAlways
+	pod.Spec.InitContainers[0].RestartPolicy = &always
 	whole := pod.DeepCopy()
 	whole.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
 	whole.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
