@@ -58,6 +58,8 @@ type Options struct {
 	Services bool
 	// KubeletDir is kubelet's root directory, usually /var/lib/kubelet.
 	KubeletDir string
+	// Probes is the IP:PORT at which the agent serves /livez and /readyz to kubelet; "" for none.
+	Probes string
 	// Listen is the address at which the agent serves metrics and health.
 	Listen metrics.Address
 	Log    *slog.Logger
@@ -205,7 +207,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.lanes, Log: a.o.Log,
 			}).Run)
 		},
-		a.writePods, a.follow, a.tell, a.judge, a.watchTranslated,
+		a.serveProbes, a.writePods, a.follow, a.tell, a.judge, a.watchTranslated,
 	}
 	if a.o.NRI != "" {
 		parts = append(parts, a.newNRI().Run)

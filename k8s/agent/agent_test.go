@@ -312,7 +312,7 @@ func TestStatus(t *testing.T) {
 		Node: "n1", Client: w.fake, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
 		Socket:     filepath.Join(dir, "cni.sock"),
 		KubeletDir: filepath.Join(dir, "kubelet"), Listen: metrics.Address{Network: "unix", Address: socket},
-		Log: slog.New(slog.DiscardHandler),
+		Probes: "127.0.0.1:9419", Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -363,6 +363,15 @@ func TestStatus(t *testing.T) {
 	wg.Wait()
 	if code, body, err := get(socket, "/healthz"); err != nil || code != http.StatusOK {
 		t.Errorf("healthz: %d %s %v", code, body, err)
+	}
+	for path, want := range map[string]int{"livez": http.StatusOK, "readyz": http.StatusOK, "metrics": http.StatusNotFound} {
+		r, err := http.Get("http://127.0.0.1:9419/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Body.Close(); r.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, r.StatusCode, want)
+		}
 	}
 
 	began := time.Now()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -44,6 +45,7 @@ type Options struct {
 type Manager struct {
 	o        Options
 	requests chan *request
+	pings    chan chan struct{} // each is closed when the loop receives it
 	policies chan chan struct{} // a request to follow the wanted policy; the loop closes the inner channel after it
 	ended    chan struct{}
 
@@ -86,9 +88,10 @@ func New(o Options) (*Manager, error) {
 		o.Changed = func() {}
 	}
 	m := &Manager{
-		o: o, disk: disk, st: st, requests: make(chan *request, 256), policies: make(chan chan struct{}),
-		ended:   make(chan struct{}),
-		granted: map[string]time.Time{}, drifts: map[string][]string{}, changed: make(chan struct{}), dirty: true,
+		o: o, disk: disk, st: st, requests: make(chan *request, 256), pings: make(chan chan struct{}),
+		policies: make(chan chan struct{}),
+		ended:    make(chan struct{}),
+		granted:  map[string]time.Time{}, drifts: map[string][]string{}, changed: make(chan struct{}), dirty: true,
 	}
 	m.publish()
 	return m, nil
@@ -123,6 +126,8 @@ func (m *Manager) Run(ctx context.Context) {
 			m.handle(ctx, batch)
 			m.retry(ctx)
 			wait = retryFirst
+		case ping := <-m.pings:
+			close(ping)
 		case done := <-m.policies:
 			m.follow(ctx)
 			close(done)
@@ -145,6 +150,19 @@ func (m *Manager) Run(ctx context.Context) {
 		if timer.Stop(); !idle {
 			timer.Reset(wait)
 		}
+	}
+}
+
+// Alive returns nil when the loop answers, and an error if ctx ends before that.
+func (m *Manager) Alive(ctx context.Context) error {
+	ping := make(chan struct{})
+	select {
+	case m.pings <- ping:
+		return nil
+	case <-m.ended:
+		return errEnded
+	case <-ctx.Done():
+		return fmt.Errorf("the loop that applies lanes does not answer: %w", context.Cause(ctx))
 	}
 }
 

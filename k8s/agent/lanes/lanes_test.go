@@ -376,6 +376,28 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+// TestAlive checks that Alive notices a loop that an apply keeps busy.
+func TestAlive(t *testing.T) {
+	n := start(t, &fakeCard{}, t.TempDir(), "b")
+	if err := n.Alive(t.Context()); err != nil {
+		t.Error(err)
+	}
+	busy, release, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		done <- n.do(t.Context(), true, func(*state) error { close(busy); <-release; return nil })
+	}()
+	<-busy
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := n.Alive(ctx); err == nil {
+		t.Error("a busy loop answers")
+	}
+	close(release)
+	if err := errors.Join(<-done, n.Alive(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestForget checks that a unit stays reserved for a pod that kubelet has given it to, until kubelet
 // no longer lists the pod.
 func TestForget(t *testing.T) {

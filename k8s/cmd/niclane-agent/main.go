@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"sync"
@@ -75,6 +76,7 @@ func run(args []string) error {
 	kubelet := f.String("kubelet-dir", "/var/lib/kubelet", "kubelet's directory")
 	listen := f.String("listen", "unix:/run/niclane/agent.sock",
 		"address that serves metrics and health: unix:PATH, or IP:PORT of a loopback address")
+	probes := f.String("probes", "", "IP:PORT that serves /livez and /readyz to kubelet, on a loopback address")
 	claims := f.Bool("claims", true, "offer classes with offeredAs: claim by Dynamic Resource Allocation")
 	services := f.Bool("services", false,
 		"also put into lanes the packets that come by node ports, load balancers and external addresses of the "+
@@ -106,6 +108,9 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("-listen %w; %w", err, errUsage)
 	}
+	if p, err := netip.ParseAddrPort(*probes); *probes != "" && (err != nil || !p.Addr().IsLoopback()) {
+		return fmt.Errorf("-probes %s: want IP:PORT of a loopback address; %w", *probes, errUsage)
+	}
 	level := slog.LevelInfo
 	if *verbose {
 		level = slog.LevelDebug
@@ -126,7 +131,7 @@ func run(args []string) error {
 	}
 	a, err := agent.New(agent.Options{
 		Node: *name, Version: version, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket,
-		NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet, Listen: at, Log: log,
+		NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet, Probes: *probes, Listen: at, Log: log,
 	})
 	if err != nil {
 		return err
