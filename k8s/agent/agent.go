@@ -60,6 +60,9 @@ type Options struct {
 	KubeletDir string
 	// Probes is the IP:PORT at which the agent serves /livez and /readyz to kubelet; "" for none.
 	Probes string
+	// Scrapes is the IP:PORT at which the agent serves metrics over TLS, to clients that the API server
+	// allows to get /metrics; "" for none.
+	Scrapes string
 	// Listen is the address at which the agent serves metrics and health.
 	Listen metrics.Address
 	Log    *slog.Logger
@@ -207,6 +210,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.lanes, Log: a.o.Log,
 			}).Run)
 		},
+		func(ctx context.Context) error { return a.serveScrapes(ctx, server.Handler()) },
 		a.serveProbes, a.writePods, a.follow, a.tell, a.judge, a.watchTranslated,
 	}
 	if a.o.NRI != "" {

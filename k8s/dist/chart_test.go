@@ -117,6 +117,37 @@ func TestPlainManifests(t *testing.T) {
 	}
 }
 
+// TestMetrics checks what the chart makes for Prometheus, and that it makes nothing by default.
+func TestMetrics(t *testing.T) {
+	for values, want := range map[string]string{
+		"": "", "{metrics: {enabled: true}}": "ClusterRole Service",
+		"{metrics: {enabled: true, port: 9999, serviceMonitor: true}}": "ClusterRole Service ServiceMonitor",
+	} {
+		rendered, err := render(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := rendered["niclane/templates/metrics.yaml"]
+		var kinds []string
+		for line := range strings.Lines(text) {
+			if kind, ok := strings.CutPrefix(line, "kind: "); ok {
+				kinds = append(kinds, strings.TrimSpace(kind))
+			}
+		}
+		if got := strings.Join(kinds, " "); got != want {
+			t.Errorf("with %q: %s, want %s", values, got, want)
+		}
+		daemon := rendered["niclane/templates/daemonset.yaml"]
+		if on := strings.Contains(daemon, "-metrics=:"); on != (want != "") ||
+			strings.Contains(values, "9999") != strings.Contains(daemon, "-metrics=:9999") {
+			t.Errorf("with %q:\n%s", values, daemon)
+		}
+		if got := strings.Contains(rendered["niclane/templates/rbac.yaml"], "tokenreviews"); got != (want != "") {
+			t.Errorf("with %q: tokenreviews %v", values, got)
+		}
+	}
+}
+
 // TestNotes checks that the chart's notes say that a LanePolicy is missing, but only if it is.
 func TestNotes(t *testing.T) {
 	for values, want := range map[string]string{"": "only when a LanePolicy selects it",

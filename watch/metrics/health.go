@@ -84,7 +84,11 @@ type Keeper interface {
 type Server struct {
 	http *http.Server
 	done chan error
+	h    http.Handler
 }
+
+// Handler answers /metrics and /healthz, for another server of the same process.
+func (s *Server) Handler() http.Handler { return s.h }
 
 // scrapers is the largest number of requests for metrics that are answered at the same time. The
 // counters are read for one request after the other.
@@ -105,8 +109,9 @@ func Serve(at Address, k Keeper, read func(context.Context) (Reading, error), mo
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	s := &Server{done: make(chan error, 1), http: &http.Server{
-		Handler: heard(handler(k, read, more...)), ConnContext: withConn, ReadTimeout: requestTimeout,
+	h := handler(k, read, more...)
+	s := &Server{h: h, done: make(chan error, 1), http: &http.Server{
+		Handler: heard(h), ConnContext: withConn, ReadTimeout: requestTimeout,
 		WriteTimeout: requestTimeout, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10,
 	}}

@@ -77,6 +77,8 @@ func run(args []string) error {
 	listen := f.String("listen", "unix:/run/niclane/agent.sock",
 		"address that serves metrics and health: unix:PATH, or IP:PORT of a loopback address")
 	probes := f.String("probes", "", "IP:PORT that serves /livez and /readyz to kubelet, on a loopback address")
+	scrapes := f.String("metrics", "", "IP:PORT that serves metrics over TLS, to clients that the API server allows to "+
+		"get /metrics (default: none)")
 	claims := f.Bool("claims", true, "offer classes with offeredAs: claim by Dynamic Resource Allocation")
 	services := f.Bool("services", false,
 		"also put into lanes the packets that come by node ports, load balancers and external addresses of the "+
@@ -131,7 +133,7 @@ func run(args []string) error {
 	}
 	a, err := agent.New(agent.Options{
 		Node: *name, Version: version, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket,
-		NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet, Probes: *probes, Listen: at, Log: log,
+		NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet, Probes: *probes, Scrapes: *scrapes, Listen: at, Log: log,
 	})
 	if err != nil {
 		return err
