@@ -3,9 +3,12 @@
 package e2e_test
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authentication "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -76,11 +80,12 @@ func (s *suite) helm(t *testing.T) {
 	s.untilLeft(t, definition...)
 	_, spec, _ := strings.Cut(policy, "\nspec:\n")
 	must(t, os.WriteFile(s.Control.OnDisk("values.yaml"), []byte("policy:\n"+spec), 0o644))
-	s.typed(t, install, "--values", s.Control.OnDisk("values.yaml"))
+	s.typed(t, install, "--values", s.Control.OnDisk("values.yaml"), "--set", "metrics.enabled=true")
 	s.typed(t, "kubectl --namespace niclane-system rollout status ")
 	s.untilAllocatable(t, "redis", 2)
 	s.untilChained(t)
 	t.Run("pod with a lane", s.lane)
+	t.Run("scraped", s.scraped)
 	s.typed(t, "kubectl delete lanepolicies --all")
 	s.untilAllocatable(t, "redis", 0)
 	s.typed(t, "helm upgrade niclane ")
@@ -92,6 +97,49 @@ func (s *suite) helm(t *testing.T) {
 	s.typed(t, "kubectl delete namespace/niclane-system ")
 	s.untilLeft(t)
 	s.nodeIsAsBefore(t)
+}
+
+// scraped gets the agent's metrics over TLS: not without a token, not without the right, and with
+// both.
+func (s *suite) scraped(t *testing.T) {
+	const account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: scraper}\n"
+	const binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: scraper}\n" +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: niclane-metrics}\n" +
+		"subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]\n"
+	s.remove(t, account)
+	must(t, s.Apply(account))
+	token := func() string {
+		r, err := s.Client.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "scraper",
+			&authentication.TokenRequest{}, metav1.CreateOptions{})
+		must(t, err)
+		return r.Status.Token
+	}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: s.Control.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	get := func(token string, want int) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+cluster.Inside+":9420/metrics", nil)
+		must(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := client.Do(r)
+		must(t, err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		must(t, err)
+		if answer.StatusCode != want {
+			t.Errorf("status %d, want %d: %s", answer.StatusCode, want, text)
+		}
+		return string(text)
+	}
+	get("", http.StatusUnauthorized)
+	get("forged", http.StatusUnauthorized)
+	get(token(), http.StatusForbidden)
+	s.remove(t, binding)
+	must(t, s.Apply(binding))
+	// Another token, because the agent remembers its answer for the first one.
+	if text := get(token(), http.StatusOK); !strings.Contains(text, `niclane_class_units{class="redis"`) {
+		t.Errorf("metrics without the class:\n%s", text)
+	}
 }
 
 // outByKubectl removes an installation that was made without Helm, by the commands of
