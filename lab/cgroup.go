@@ -87,7 +87,7 @@ func (g group) remove() error {
 	}
 	if g.Enable != "" {
 		err := os.WriteFile(filepath.Join(g.Enable, "cgroup.subtree_control"), []byte("-cpuset"), 0)
-		// EBUSY: another program uses the controller now.
+		// EBUSY: another program uses the controller now, so it stays enabled. This is no error.
 		if err != nil && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("disable cpuset: %w", err)
 		}

@@ -88,8 +88,8 @@ func (r Result) AboveIdle(idle Result) (Interval, error) {
 
 func (i Interval) times(k float64) Interval { return Interval{i.Value * k, i.Low * k, i.High * k} }
 
-// over divides i by d, which must be positive. If d.Low is 0, the quotient has no upper bound; High
-// is then the largest number that JSON can represent.
+// over divides i by d. d.Value and d.High must be more than 0. If d.Low is not, the quotient has no
+// upper bound; High is then the largest number that JSON can represent.
 func (i Interval) over(d Interval) Interval {
 	q := Interval{Value: i.Value / d.Value, Low: i.Low / d.High, High: math.MaxFloat64}
 	if d.Low > 0 {

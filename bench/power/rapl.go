@@ -40,7 +40,7 @@ const (
 	// Developer's Manual 15.10.2).
 	raplUpdate = int64(time.Millisecond)
 	// raplResolution is the coarsest energy unit in use, 2^-14 J; processors have 2^-14 or 2^-16 J.
-	// powercap shows energy in whole µJ.
+	// powercap shows energy in whole µJ. This is finer than both units, so it limits nothing.
 	raplResolution = 1.0 / (1 << 14)
 )
 

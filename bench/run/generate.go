@@ -122,7 +122,8 @@ func merge(results []generatorResult, x axis) (load.Result, error) {
 	return sum, nil
 }
 
-// shift subtracts the offset of the host's clock from all times of a result.
+// shift converts all times of a result from the clock of its host to the common time axis. ahead is
+// how far that clock is ahead of the axis, in ns; it is negative for a clock that is behind.
 func shift(r *load.Result, ahead int64) {
 	r.StartMono -= ahead
 	for i := range r.Stalls {

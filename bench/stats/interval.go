@@ -121,20 +121,22 @@ func (s *Sample) Interval(p float64) (Estimate, error) {
 var leastBeyond = -math.Log(0.025)
 
 // ranks returns two order statistics of n samples. The quantile u lies between them with a
-// probability of 95 %. They are counted from the largest sample: above and below are the numbers of
-// samples beyond them. n may be fractional.
+// probability of 95 %. Both are counted from the largest sample. above is the number of samples
+// larger than the upper one, below the number of samples larger than the lower one. n may be
+// fractional.
 func ranks(n, u float64) (above, below float64, ok bool) {
-	// The number of samples beyond the true quantile has a binomial distribution.
+	// K is the number of samples larger than the true quantile. It has a binomial distribution.
 	k := distuv.Binomial{N: n, P: 1 - u}
 	whole := int(n)
-	// above is the largest number with P(K <= above) <= 2.5 %, below the smallest with P(K > below) <=
-	// 2.5 %.
+	// above is the largest number for which P(K <= above) <= 2.5 %. below is the smallest number for
+	// which P(K > below) <= 2.5 %.
 	above = float64(sort.Search(whole, func(i int) bool { return binomialCDF(k, i) > 0.025 }) - 1)
 	below = float64(sort.Search(whole, func(i int) bool { return binomialCDF(k, i) >= 0.975 }))
 	return above, below, above >= 0 && below < float64(whole)
 }
 
-// binomialCDF returns P(K <= i). The number of trials may be fractional.
+// binomialCDF returns P(K <= i) for a K with the distribution k. The number of trials may be
+// fractional.
 func binomialCDF(k distuv.Binomial, i int) float64 {
 	if float64(i) >= k.N {
 		return 1

@@ -79,8 +79,9 @@ func (m *Memory) forget(entries []os.DirEntry) {
 	}
 }
 
-// Keep keeps a journal that s has begun, in its present state, so that it need not be read again.
-// If that fails, the journal is read when it is needed.
+// Keep stores the present state of a journal that s has begun in the Memory of s. The file need not
+// be read again then. If the file cannot be opened, or is no longer as j wrote it, Keep stores
+// nothing, and the next use of the journal reads the file.
 func (s *Store) Keep(j *Journal) {
 	if j.file == nil || j.torn {
 		return

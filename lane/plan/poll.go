@@ -105,8 +105,8 @@ func (f *fit) wantUnthreaded(l *deviceLane, q int) {
 		return
 	}
 	cfg.Threaded = "off"
-	// The thread ends with its NAPI's threaded mode. A separate step records its policy and
-	// processors, so that rollback restores them.
+	// The thread ends with its NAPI's threaded mode. A separate step records the thread's policy and
+	// processors. Rollback turns threaded mode on again, and gives both to the new thread.
 	thread := device.Thread{Dev: f.dev.Name, Queue: q}
 	_, there := f.present[thread.Key()]
 	if _, ours := f.owned[thread.Key()]; there || ours {

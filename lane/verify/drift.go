@@ -241,8 +241,8 @@ func (c *check) folded() []Finding {
 	return out
 }
 
-// root returns the index of the finding that is the cause of finding i, or i if it has no other
-// cause.
+// root returns the index of the finding that is the first cause of finding i. It goes from each
+// finding to its cause, until one has no cause among the findings. If i has none, root returns i.
 func (c *check) root(i int, at map[string]int) int {
 	f := c.found[i]
 	if j, ok := at[f.follows]; ok && f.follows != "" {

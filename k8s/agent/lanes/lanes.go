@@ -289,8 +289,8 @@ func (m *Manager) make(ctx context.Context, st *state) error {
 	return nil
 }
 
-// made records the result of the last apply. The caller calls publish later, after the waiting
-// requests have their answers.
+// made records the result of the last apply, nil if no lanes are applied. It does not publish the
+// result: the callers of make do. handle first answers the waiting requests.
 func (m *Manager) made(r *engine.Result) {
 	m.mu.Lock()
 	m.applied = r
