@@ -56,7 +56,8 @@ no step without --confirm-within. --confirm-within 0 makes the lanes for good.`,
 		},
 	}
 	cli.TimeVar(cmd.Flags(), &within, "confirm-within", "undo after this time unless niclane confirm "+
-		"comes first (\"60s\"); 0, the default: never")
+		"comes first (\"60s\"); 0: never; without this option: never, and refuse to change the device of the default "+
+		"route or of this login")
 	return cmd
 }
 
