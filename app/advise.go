@@ -83,7 +83,8 @@ func memcached(l Lane) Advice {
 		Cautions: append(byNAPI(l),
 			"workers take NAPI IDs in the order in which the IDs appear, not by processor: it is chance which worker "+
 				"is near which queue",
-			"connections without a NAPI ID (from this host itself) are distributed round-robin (stats: round_robin_fallback)",
+			"connections without a NAPI ID (from this host itself) are distributed round-robin (stats: "+
+				"round_robin_fallback)",
 			"NAPI IDs change when channels or links are reset: existing connections stay with their workers"),
 		Source: "memcached doc/napi_ids.txt, https://github.com/memcached/memcached/pull/712",
 	}
@@ -172,7 +173,8 @@ func spdk(l Lane) Advice {
 			fmt.Sprintf("niclane run --lane %s -- nvmf_tgt -m [%s]", l.Name, device.FormatCPUList(l.CPUs())),
 		},
 		Why: []string{
-			"enable_placement_id: with 1, poll groups take connections by NAPI ID; with 2, by processor; with 3, by mark",
+			"enable_placement_id: with 1, poll groups take connections by NAPI ID; with 2, by processor; with " +
+				"3, by mark",
 			"only one reactor for each queue gets connections: " + match(l),
 		},
 		Cautions: append(byNAPI(l), "set the option before the framework starts (--wait-for-rpc)"),

@@ -134,7 +134,8 @@ func Find(journals []*journal.Journal, name, file string) (Lane, error) {
 		for _, l := range found {
 			files = append(files, l.Config)
 		}
-		return Lane{}, fmt.Errorf("lane %s is applied from %s: give one of these files", name, strings.Join(files, " and "))
+		return Lane{}, fmt.Errorf("lane %s is applied from %s: give one of these "+
+			"files", name, strings.Join(files, " and "))
 	case name == intent.DefaultLane:
 		return Lane{}, fmt.Errorf("lane %s is everything that no lane matches: applications outside of "+
 			"lanes are in it already", name)

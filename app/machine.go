@@ -122,7 +122,8 @@ func vhost(pid int) ([]int, error) {
 func (a *attachment) guest(m *machine) error {
 	if a.lane.ByGroup {
 		return fmt.Errorf("lane %s tells packets apart by control group, but a machine's packets come from no "+
-			"socket in a control group: choose a classifier by flow (force: classifier) and give the machine's addresses",
+			"socket in a control group: choose a classifier by flow (force: classifier) and give the machine's "+
+			"addresses",
 			a.lane.Name)
 	}
 	if a.options.Listeners != nil {
@@ -134,7 +135,8 @@ func (a *attachment) guest(m *machine) error {
 	}
 	for _, addr := range addrs {
 		if !a.lane.has(addr) {
-			a.notef("the machine's address %s is in no addrs of lane %s: its packets are not the lane's until %s lists it",
+			a.notef("the machine's address %s is in no addrs of lane %s: its packets are not the lane's until "+
+				"%s lists it",
 				addr, a.lane.Name, a.lane.Config)
 		}
 	}

@@ -205,7 +205,8 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 		if !ok1 || !ok2 || b == 0 {
 			return nil, errors.New("the link's rate is not known")
 		}
-		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1, Method: "ratio of the means; no interval"}, nil
+		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1, Method: "ratio of the means; no " +
+			"interval"}, nil
 	}
 	if c.Measure == Percentile || c.Measure == FirstByte {
 		if r, missing, ok := o.summarized(point, base, c); ok {

@@ -96,7 +96,8 @@ func (r *runner) window(ctx context.Context, k kind, l *Latency, lane bool, seed
 	if err != nil {
 		return out, err
 	}
-	wait, cancel := context.WithTimeoutCause(ctx, time.Duration(l.Window)+patience, errors.New("it did not end in time"))
+	wait, cancel := context.WithTimeoutCause(ctx, time.Duration(l.Window)+patience, errors.New("it did not end "+
+		"in time"))
 	defer cancel()
 	if err := t.Result(wait, &out); err != nil {
 		return out, errors.Join(err, t.Stop(context.WithoutCancel(ctx)))

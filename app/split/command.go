@@ -101,7 +101,8 @@ func (d *division) commands() error {
 			}))
 		}
 		if len(missing) > 0 {
-			return Error{"", fmt.Sprintf("%s in the command: node %d's instance has no such value", strings.Join(missing, ", "),
+			return Error{"", fmt.Sprintf("%s in the command: node %d's instance has no such "+
+				"value", strings.Join(missing, ", "),
 				x.Node)}
 		}
 	}

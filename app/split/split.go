@@ -214,7 +214,8 @@ func (d *division) choose() error {
 			// A busy poller uses its processor completely.
 			x.CPUs = slices.Clone(cpus[len(x.Polling):])
 			if len(x.CPUs) == 0 {
-				return d.errorf(".queues", "node %d has %d processors, and pollers take all of them: want fewer queues", n.ID,
+				return d.errorf(".queues", "node %d has %d processors, and pollers take all of them: want fewer "+
+					"queues", n.ID,
 					len(cpus))
 			}
 		}
@@ -290,7 +291,8 @@ func (d *division) addresses() error {
 	}
 	addrs := d.lane.Members[0].Addrs
 	if len(addrs) != len(d.instances) {
-		return d.errorf(".addrs", "found %d, want %d: one address for each shard, in the order of the nodes (%s)", len(addrs),
+		return d.errorf(".addrs", "found %d, want %d: one address for each shard, in the order of the nodes "+
+			"(%s)", len(addrs),
 			len(d.instances), d.nodes())
 	}
 	for i, a := range addrs {

@@ -195,7 +195,8 @@ func (j *job) end() End {
 	e := End{Log: j.log.String()}
 	switch {
 	case j.stdout.over:
-		e.Error = fmt.Sprintf("its result is larger than %d bytes, or all results together are larger than %d", maxResult,
+		e.Error = fmt.Sprintf("its result is larger than %d bytes, or all results together are larger than "+
+			"%d", maxResult,
 			maxResults)
 	case j.err != nil:
 		e.Error = j.err.Error()

@@ -67,7 +67,8 @@ func sections() []section {
 			"`go doc ./bench/power` has the bounds of a reading, and the windows that are too short for a sensor.",
 			powerKeys(), "source"),
 		describe("oid", "OIDS", "Each item of `power.oids` has these keys.", oidKeys(), "oid", "unit"),
-		describe("gates", "GATES", "`gates` checks every window for conditions that make it worthless: page reclaim on "+
+		describe("gates", "GATES", "`gates` checks every window for conditions that make it worthless: page "+
+			"reclaim on "+
 			"the SUT, generators or an origin without spare time, https connections that are not TLS, processors "+
 			"that other work used, and answers that did not come over the link. A failed gate ends the run with its "+
 			"reason.",

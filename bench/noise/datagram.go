@@ -91,7 +91,7 @@ func clockIdentity() (uint64, error) {
 		return 0, fmt.Errorf("identify the clock: %w", err)
 	}
 	space, err := os.Readlink("/proc/self/ns/time")
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // the file is missing before Linux 5.6, or without time namespaces
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // no file before Linux 5.6, or without time namespaces
 		return 0, fmt.Errorf("identify the clock: %w", err)
 	}
 	h := fnv.New64a()

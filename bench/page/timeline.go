@@ -85,7 +85,7 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 		var slowest, median []point
 		for i, l := range variant.Latency {
 			if i > 0 && l.At-variant.Latency[i-1].At > t.Interval {
-				slowest, median = append(slowest, gap()), append(median, gap()) // no request was answered in this interval
+				slowest, median = append(slowest, gap()), append(median, gap()) // no answer in this interval
 			}
 			at := mid(l.At, t.Interval)
 			slowest, median = append(slowest, point{at, y.at(float64(l.Slowest))}), append(median, gap())

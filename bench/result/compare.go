@@ -131,7 +131,8 @@ func Compare(a, b *Result) (*Comparison, error) {
 		for _, v := range p.Variants {
 			for _, x := range v.Percentiles {
 				if v.Base && x.Ratio != nil && x.Ratio.Difference.Text != stats.Same {
-					c.Notes = append(c.Notes, fmt.Sprintf("%s: %s of %s, the base, itself changed by %s: for the other "+
+					c.Notes = append(c.Notes, fmt.Sprintf("%s: %s of %s, the base, itself changed by %s: for "+
+						"the other "+
 						"variants, look at the ratio beside the base", p.Name, PercentileText(x.P), v.Name,
 						x.Ratio.Difference.Text))
 				}

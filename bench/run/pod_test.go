@@ -34,7 +34,7 @@ const kubectl = `#!/bin/sh
 echo "$*" >>"$0.calls"
 case "$*" in
 version*) echo '{"serverVersion": {"gitVersion": "v1.99.0"}}' ;;
-*"get lanepolicy"*) echo '{"status": {"nodes": [{"name": "n1", "conditions": [{"type": "Applied", "status": "True"}]}]}}' ;;
+*"get lanepolicy"*) echo '{"status": {"nodeCount": 1, "conditions": [{"type": "Accepted", "status": "True"}, {"type": "Ready", "status": "True"}]}}' ;;
 create*) cat | tee -a "$0.calls" ;;
 *--watch*) echo "{\"type\": \"ADDED\", \"object\": {\"metadata\": {\"name\": \"$3\"}, \"spec\": {\"nodeName\": \"n1\", \"containers\": [{\"name\": \"app\"}]}, \"status\": $(cat "$0.status")}}"
 	exec sleep 60 ;;

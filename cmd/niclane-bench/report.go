@@ -65,8 +65,9 @@ with their intervals. A ~ marks a ratio that noise alone may explain.`,
 var formats = append([]string{html, svg}, result.Formats...)
 
 // extensions are the file name extensions, by format.
-var extensions = map[string]string{html: ".html", svg: ".svg", result.Text: ".txt", result.CSV: ".csv", result.Markdown: ".md",
-	result.GoBench: ".bench"}
+var extensions = map[string]string{html: ".html", svg: ".svg", result.Text: ".txt", result.CSV: ".csv",
+	result.Markdown: ".md",
+	result.GoBench:  ".bench"}
 
 // place returns the output path, "" for standard output, and the format.
 func (r *report) place() (path, format string) {

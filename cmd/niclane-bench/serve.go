@@ -75,7 +75,8 @@ run as --user even then. It starts a program other than niclane only if
 	f.StringVar(&c.Files.Certificate, "cert", "", "certificate of this host (PEM)")
 	f.StringVar(&c.Files.Key, "key", "", "its private key (PEM, mode 0600)")
 	f.StringVar(&c.Files.Authority, "ca", "", "authority of the orchestrators' certificates (PEM)")
-	f.StringSliceVar(&c.Clients, "client", c.Clients, "`names` in the certificates of the orchestrators that may connect")
+	f.StringSliceVar(&c.Clients, "client", c.Clients, "`names` in the certificates of the orchestrators that "+
+		"may connect")
 	f.StringSliceVar(&commands, "allow-commands", nil, "`paths` of programs that may be started, or all")
 	f.StringSliceVar(&c.Devices, "lanes", nil, "`devices` that lanes may be made on")
 	f.StringVar(&c.User, "user", c.User, "user that jobs run as, if the agent is root: `USER[:GROUP]`")

@@ -118,7 +118,8 @@ docs/migrating-from-adqsetup.md lists the differences from adqsetup.`,
 	f.BoolVar(&r.dryRun, "dry-run", false, "niclane's own: show what apply and create would do, and change nothing")
 	cli.TimeVar(f, &r.within, "confirm-within",
 		`niclane's own: undo after this time unless niclane confirm comes first ("60s"; default: never)`)
-	f.StringVar(&r.directory, "unit-dir", systemd.DefaultDir, "niclane's own: `directory` to which persist writes units")
+	f.StringVar(&r.directory, "unit-dir", systemd.DefaultDir, "niclane's own: `directory` to which persist "+
+		"writes units")
 	return cmd
 }
 

@@ -187,7 +187,8 @@ func (r *adqRun) reset(ctx context.Context) error {
 			case made && (dev == "" || h.Config == file):
 				ours = append(ours, j)
 			case dev != "" && slices.Contains(h.Devices, dev):
-				return nil, fmt.Errorf("adqsetup reset: the lanes of %s come from %s, not from adqsetup's command line: "+
+				return nil, fmt.Errorf("adqsetup reset: the lanes of %s come from %s, not from adqsetup's "+
+					"command line: "+
 					"niclane rollback %s undoes them", dev, h.Config, dev)
 			}
 		}

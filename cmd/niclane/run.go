@@ -48,7 +48,8 @@ func (f *laneFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.pin, "pin", false,
 		"with --listeners: pin each thread that serves a listener to one processor of the lane")
 	cmd.Flags().IntSliceVar(&f.listenerCPUs, "listener-cpus", nil, "with --listeners: the processor of each "+
-		"listener of a port, in the order of their creation (\"2,3\"); for listeners whose processor niclane cannot find")
+		"listener of a port, in the order of their creation (\"2,3\"); for listeners whose processor niclane "+
+		"cannot find")
 	cli.TimeVar(cmd.Flags(), &f.busyPoll, "busy-poll", "let the application's epoll instances, listeners and UDP "+
 		"sockets poll the device for this time before they sleep (\"50us\"; at most 1s; default: unchanged)")
 	cmd.Flags().IntVar(&f.budget, "busy-poll-budget", niclaneapp.DefaultBusyPollBudget,

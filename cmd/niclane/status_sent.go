@@ -59,7 +59,8 @@ func (a *app) countSent(js []*journal.Journal, st *device.State, devices []strin
 			}
 			w := &deviceWatch{applied: applied, device: l.Device}
 			if w.open(d, count.OpenTransmit); w.err != nil {
-				notCounted = append(notCounted, fmt.Sprintf("packets that leave %s are not counted by lane and queue: %v: %s",
+				notCounted = append(notCounted, fmt.Sprintf("packets that leave %s are not counted by lane and "+
+					"queue: %v: %s",
 					l.Device, w.err, cannotWatch(w.err)))
 				continue
 			}

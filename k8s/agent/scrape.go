@@ -53,7 +53,8 @@ func (a *Agent) serveScrapes(ctx context.Context, h http.Handler) error {
 		Handler:           &reviewer{client: a.o.Client, log: a.o.Log, next: h, now: time.Now},
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}},
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(a.o.Log.Handler(), slog.LevelDebug),
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(a.o.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
@@ -151,7 +152,8 @@ func (v *reviewer) ask(ctx context.Context, token string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	who := &authentication.TokenReview{Spec: authentication.TokenReviewSpec{Token: token}}
-	if err := v.create(ctx, authentication.SchemeGroupVersion.WithKind("TokenReview"), "tokenreviews", who); err != nil {
+	err := v.create(ctx, authentication.SchemeGroupVersion.WithKind("TokenReview"), "tokenreviews", who)
+	if err != nil {
 		return 0, err
 	}
 	if !who.Status.Authenticated {
@@ -164,8 +166,8 @@ func (v *reviewer) ask(ctx context.Context, token string) (int, error) {
 	for k, values := range user.Extra {
 		may.Spec.Extra[k] = authorization.ExtraValue(values)
 	}
-	if err := v.create(ctx, authorization.SchemeGroupVersion.WithKind("SubjectAccessReview"), "subjectaccessreviews",
-		may); err != nil {
+	err = v.create(ctx, authorization.SchemeGroupVersion.WithKind("SubjectAccessReview"), "subjectaccessreviews", may)
+	if err != nil {
 		return 0, err
 	}
 	if !may.Status.Allowed {

@@ -190,7 +190,8 @@ func (b *builder) class(c *v1alpha1.Class, path string, n Node, names map[string
 // lane adds one lane that consists of count units.
 func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, names map[string]string) {
 	if other, twice := names[name]; twice {
-		b.failf("%s.name: its lane %s would have the same name as a lane of class %s: choose another name", path, name, other)
+		b.failf("%s.name: its lane %s would have the same name as a lane of class %s: choose another "+
+			"name", path, name, other)
 		return
 	}
 	names[name] = c.Name

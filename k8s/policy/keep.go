@@ -41,7 +41,8 @@ func Keep(applied, wanted *v1alpha1.LanePolicySpec, use Use) (spec *v1alpha1.Lan
 		at := slices.IndexFunc(out.Classes, func(c v1alpha1.Class) bool { return c.Name == was.Name })
 		if at < 0 {
 			out.Classes = append(out.Classes, *was)
-			held[was.Name] = fmt.Sprintf("the policy no longer has it; it stays as long as pods are in it: %s", who(used))
+			held[was.Name] = fmt.Sprintf("the policy no longer has it; it stays as long as pods are in it: "+
+				"%s", who(used))
 			continue
 		}
 		if why := keepClass(was, &out.Classes[at], used); why != "" {

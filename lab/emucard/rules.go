@@ -288,7 +288,8 @@ func (c *Card) slot(ps *[maxPatterns]pattern, mask flow.Flow) (int, pattern, err
 			return -1, pattern{}, err
 		}
 	}
-	return -1, pattern{}, c.errorf("%w: its rules already compare %d different sets of fields, the most that it supports",
+	return -1, pattern{}, c.errorf("%w: its rules already compare %d different sets of fields, the most that it "+
+		"supports",
 		unix.ENOSPC, maxPatterns)
 }
 

@@ -253,7 +253,8 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 		switch {
 		case len(who) == 0 || r.opts.Force:
 		case len(theirs) == 0:
-			return false, &Left{Key: t.key, Why: "objects of niclane that depend on it are left: " + strings.Join(who, "; ")}
+			return false, &Left{Key: t.key, Why: "objects of niclane that depend on it are left: " +
+				"" + strings.Join(who, "; ")}
 		default:
 			return false, &Left{Key: t.key, Foreign: true, Why: (&OccupiedError{t.key, theirs}).why()}
 		}

@@ -157,7 +157,8 @@ func ground(v *View, leave func(key string) bool) []plan.Step {
 		}
 		key := f.Key
 		if f.Part == device.PartQueueSet && f.Lane == "" {
-			key = device.Channels{Dev: f.Device}.Key() // the finding is about queues; the object to restore has their number
+			// The finding is about queues; the object to restore has their number.
+			key = device.Channels{Dev: f.Device}.Key()
 		}
 		switch o := was[key].(type) {
 		case device.Channels, device.Feature:

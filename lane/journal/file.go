@@ -59,7 +59,8 @@ func (s *Store) load(name string) (*Journal, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("journal %s: %w; niclane rollback --force undoes the part that can be read", s.path(name),
+		return nil, fmt.Errorf("journal %s: %w; niclane rollback --force undoes the part that can be "+
+			"read", s.path(name),
 			err)
 	}
 	j.store, j.name = s, name

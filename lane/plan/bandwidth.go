@@ -292,7 +292,8 @@ func (f *fit) noteUnguaranteed(lanes []*deviceLane) {
 	}
 	if len(names) > 0 {
 		f.notef("without a guarantee (%s), a lane keeps %s of a full link, at any rank: rank orders only the rate "+
-			"beyond the guarantees; guarantee: 10%% gives a lane more", strings.Join(names, ", "), device.RateText(f.link/1000))
+			"beyond the guarantees; guarantee: 10%% gives a lane more", strings.Join(names, ", "+
+			""), device.RateText(f.link/1000))
 	}
 }
 

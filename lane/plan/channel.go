@@ -54,7 +54,8 @@ func (f *fit) noClasses(lanes []*deviceLane) string {
 		sum += len(p.queues)
 	}
 	if have := f.queuesBefore(); l.All && sum != max(have, sum) {
-		return fmt.Sprintf("%s: %s has %d queues, and its classes must have all of them%s", f.sumText(len(lanes[0].queues)),
+		return fmt.Sprintf("%s: %s has %d queues, and its classes must have all of "+
+			"them%s", f.sumText(len(lanes[0].queues)),
 			f.dev.Name, have, from)
 	}
 	if l.WholeFields && f.classes() {
@@ -157,7 +158,8 @@ func (f *fit) wantClasses(lanes []*deviceLane) {
 	f.wantOwnTable()
 	f.wantMqprio(lanes)
 	if n := len(f.dev.Rules) + len(f.dev.OtherRules); f.limits().TakesRules && n > 0 {
-		f.notef("%s deletes all steering rules when the traffic classes are removed: rollback adds the present %d again",
+		f.notef("%s deletes all steering rules when the traffic classes are removed: rollback adds the present "+
+			"%d again",
 			f.limits().Driver, n)
 	}
 }

@@ -20,7 +20,8 @@ func (f *fit) wantDefaultRSS(def *deviceLane, total int) {
 	more, _ := f.unpaired(total)
 	queues := slices.Concat(def.queues, more)
 	if size := f.tableSize(); len(queues) > size {
-		f.notef("the indirection table has %d entries for the default lane's %d queues: %d of them receive nothing", size,
+		f.notef("the indirection table has %d entries for the default lane's %d queues: %d of them receive "+
+			"nothing", size,
 			len(queues), len(queues)-size)
 	}
 	f.want(device.RSSTable{

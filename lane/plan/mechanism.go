@@ -274,7 +274,8 @@ var catalogue = sync.OnceValue(func() []entry {
 					"fields of its packets"},
 			{name: ByNetPrio, test: needs("by control group, where a socket has no priority of its own",
 				device.CapNetPrio),
-				asked: "force: classifier: net-prio", because: "it sees the group of a socket, not the fields of its packets"},
+				asked: "force: classifier: net-prio", because: "it sees the group of a socket, not the fields " +
+					"of its packets"},
 		}},
 		{device.PartMapper, []candidate{
 			{name: ByMqprioChannel, test: needs("by priority: the card chooses a queue of the lane's class",

@@ -75,7 +75,8 @@ func (f *fit) noMqprio(lanes []*deviceLane) string {
 		return fmt.Sprintf("%d lanes, and there are %d priorities beside the default lane's", len(lanes)-1,
 			f.maxPriorityLanes())
 	case f.choice[device.PartBandwidth].Mechanism == "" && shaped(lanes):
-		return fmt.Sprintf("it takes the root qdisc, where %s would give %s", ByHTB, strings.Join(asked(lanes), " and "))
+		return fmt.Sprintf("it takes the root qdisc, where %s would give "+
+			"%s", ByHTB, strings.Join(asked(lanes), " and "))
 	case f.byCard():
 		return f.noClasses(lanes)
 	}
@@ -121,7 +122,8 @@ func (f *fit) wantMqprio(lanes []*deviceLane) {
 		}
 		for _, leaf := range f.dev.Qdiscs {
 			if leaf.Handle != "0:" && strings.HasPrefix(leaf.Parent, rootHandle) {
-				f.failf("lanes", "a change of the lanes' queues on %s replaces the mqprio, and %s %s is attached to it: "+
+				f.failf("lanes", "a change of the lanes' queues on %s replaces the mqprio, and %s %s is "+
+					"attached to it: "+
 					"niclane rollback first",
 					f.dev.Name, leaf.Type, leaf.Handle)
 				return
@@ -153,7 +155,8 @@ func (f *fit) pairs(lanes []*deviceLane) (files []device.File) {
 			file := device.File{Path: fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_rxqs", f.dev.Name, q),
 				Format: device.FileCPUMask}
 			if f.setByOthers(file.Path) {
-				f.notef("transmit queues are not symmetric within a traffic class: another program has set %s", file.Path)
+				f.notef("transmit queues are not symmetric within a traffic class: another program has set "+
+					"%s", file.Path)
 				return nil
 			}
 			file.Value = device.FormatMask([]int{q})

@@ -62,7 +62,8 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 		for _, name := range busy {
 			without[name] = fmt.Sprintf("%d busy pollers would leave %d of %d processors to everything else, want "+
 				"at least %d: "+
-				"on a shared processor, P50 was 1.6 times that of softirq (poller: busy insists on them)", n, max(online-n, 0),
+				"on a shared processor, P50 was 1.6 times that of softirq (poller: busy insists on "+
+				"them)", n, max(online-n, 0),
 				online, sparePollerCPUs)
 		}
 	}
@@ -139,7 +140,8 @@ func deviceThreads(st *device.State, d *device.Device) (bool, string) {
 	path := "/sys/class/net/" + d.Name + "/threaded"
 	for _, n := range d.NAPIs {
 		if all, _ := d.ThreadsAll(st.Files[path]); all != n.Config.Threaded {
-			return false, fmt.Sprintf("the threading of NAPI %d differs from the device's, and a write to %s would change it",
+			return false, fmt.Sprintf("the threading of NAPI %d differs from the device's, and a write to %s "+
+				"would change it",
 				n.ID, path)
 		}
 	}
@@ -214,7 +216,8 @@ func (f *fit) checkBusy(l *deviceLane, choice Choice) {
 		return // the driver's pollers have no fixed processor
 	case ByIoUring:
 		if most := (len(l.queues) + threads - 1) / threads; most > maxPollerQueues {
-			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, and one can poll at most %d", threads, len(l.queues),
+			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, and one can poll at most "+
+				"%d", threads, len(l.queues),
 				maxPollerQueues)
 		}
 	case ByBusyThread:

@@ -93,7 +93,8 @@ func noNativeXDP(st *device.State, d *device.Device) string {
 			most, from = onePage, ", for packets in one buffer ("+frags.Why+")"
 		}
 		if most > 0 && d.MTU > most {
-			return fmt.Sprintf("%s takes native XDP up to an MTU of %d, and the MTU is %d%s", d.Driver, most, d.MTU, from)
+			return fmt.Sprintf("%s takes native XDP up to an MTU of %d, and the MTU is "+
+				"%d%s", d.Driver, most, d.MTU, from)
 		}
 	}
 	if d.Channels == nil || d.MaxChannels == nil {
@@ -101,7 +102,8 @@ func noNativeXDP(st *device.State, d *device.Device) string {
 	}
 	used, most := d.Channels.TX+d.Channels.Combined, max(d.MaxChannels.TX, d.MaxChannels.Combined)
 	if q, ok := quirk(device.QuirkXDPHalf); ok && 2*used > most {
-		return fmt.Sprintf("%s takes native XDP only if at most half of its queues (%d of %d) are in use, and %d are (%s)",
+		return fmt.Sprintf("%s takes native XDP only if at most half of its queues (%d of %d) are in use, and "+
+			"%d are (%s)",
 			d.Driver, most/2, most, used, q.Source)
 	}
 	if q, ok := quirk(device.QuirkXDPCombined); ok && d.Channels.RX+d.Channels.TX > 0 {
@@ -292,7 +294,8 @@ func (f *fit) wantTags(mode string, lanes []*deviceLane) {
 	}
 	if now.Fixed {
 		if len(f.in.Group.VLANs) > 0 {
-			f.failf("globals.vlans", "%s strips VLAN tags, which cannot be turned off: XDP does not see them", f.dev.Name)
+			f.failf("globals.vlans", "%s strips VLAN tags, which cannot be turned off: XDP does not see "+
+				"them", f.dev.Name)
 		} else if mode == "native" {
 			f.notef("it strips VLAN tags, which cannot be turned off: tagged packets of a lane lose their tag")
 		}

@@ -60,7 +60,8 @@ func (c *check) apply() string { return "niclane apply " + c.a.Config }
 func (c *check) unfinished() {
 	if c.a.Left > 0 {
 		c.found = append(c.found, objectFinding{Finding: Finding{
-			Severity: Drift, Key: "journal", Want: "all rolled back", Found: fmt.Sprintf("%d not rolled back", c.a.Left),
+			Severity: Drift, Key: "journal", Want: "all rolled back", Found: fmt.Sprintf("%d not rolled "+
+				"back", c.a.Left),
 			Meaning: "rollback did not finish: no lane is complete any more",
 			Repair:  "niclane rollback " + c.a.Config + ", which says what prevents it, or " + c.apply(),
 		}})

@@ -75,7 +75,8 @@ func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 func (c *check) rxqsMeaning(dev string, q int, extra, missing []int) string {
 	var parts []string
 	if len(extra) > 0 {
-		parts = append(parts, fmt.Sprintf("answers to packets of receive queues %s (%s) leave by transmit queue %d (%s)",
+		parts = append(parts, fmt.Sprintf("answers to packets of receive queues %s (%s) leave by transmit queue "+
+			"%d (%s)",
 			device.FormatCPUList(extra), c.owners(dev, extra), q, named(c.ownerOf(dev, q))))
 	}
 	if len(missing) > 0 {

@@ -259,7 +259,8 @@ func (c *check) cameTable(t device.RSSTable) {
 	}
 	slices.Sort(hit)
 	c.add(Drift, c.ownerOf(t.Dev, hit[0]), t, device.PartQueueSet,
-		fmt.Sprintf("packets that rules of another program send to context %d arrive in queues %s of the lane", t.Context,
+		fmt.Sprintf("packets that rules of another program send to context %d arrive in queues %s of the "+
+			"lane", t.Context,
 			device.FormatCPUList(hit)),
 		fmt.Sprintf("ethtool -X %s context %d delete", t.Dev, t.Context))
 }

@@ -40,7 +40,8 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 	case device.FilterDefault:
 		now, ok := found.(device.FilterDefault)
 		if len(o.Lanes) > 0 && !slices.Equal(now.Lanes, o.Lanes) {
-			return "packets of no lane with the priority of a lane (SO_PRIORITY) are sent by that lane's transmit queues"
+			return "packets of no lane with the priority of a lane (SO_PRIORITY) are sent by that lane's " +
+				"transmit queues"
 		}
 		if ok {
 			return fmt.Sprintf("packets of no lane are sent by transmit queues %s",
@@ -162,7 +163,8 @@ func filterMeaning(found device.Object) string {
 	if found != nil {
 		what = "another program is in the classifier's place"
 	}
-	return what + ": on transmit nothing distinguishes the lanes' packets from others, and all leave as the default lane's"
+	return what + ": on transmit nothing distinguishes the lanes' packets from others, and all leave as the " +
+		"default lane's"
 }
 
 func (c *check) entryMeaning(o device.FilterEntry, found device.Object) string {

@@ -137,7 +137,8 @@ func Traffic(a Applied, w Watched) []Finding {
 			if t.sends(l) || l.Class != "" {
 				t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device,
 					Part: device.PartMapper,
-					Meaning: fmt.Sprintf("packets that leave by link type %s have no Ethernet header, and verify does not "+
+					Meaning: fmt.Sprintf("packets that leave by link type %s have no Ethernet header, and "+
+						"verify does not "+
 						"read them: it is not known whether the lane's packets leave as promised", link)})
 			}
 			continue

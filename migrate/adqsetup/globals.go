@@ -49,7 +49,8 @@ func (c *converter) device(s *section, possible []string) {
 		c.note(1, 0, "globals.dev", "not given: %s is the only possible device here", possible[0])
 		c.key(1, it, "dev", text(possible[0]))
 	case len(possible) > 1:
-		c.failf(globals, s.line, globals, "dev is missing, and there are %s; adqsetup would take the last of its cards "+
+		c.failf(globals, s.line, globals, "dev is missing, and there are %s; adqsetup would take the last of "+
+			"its cards "+
 			"that has an address; want dev = %s or --dev %s",
 			strings.Join(possible, ", "), possible[0], possible[0])
 	default:

@@ -80,7 +80,8 @@ func newSeries() *series {
 			"state"),
 		laneInfo: desc("lane_info", "1 for each lane that is applied.", "device", "lane", "rank", "queues", "cpus"),
 		driftNow: desc("drift_objects",
-			"Objects that are not as niclane left them, by whether the watch has stopped repairing them.", "config", "left"),
+			"Objects that are not as niclane left them, by whether the watch has stopped repairing "+
+				"them.", "config", "left"),
 		waiting: desc("device_waiting",
 			"1 while nothing can be repaired on the device: absent, down or without carrier.", "config", "device"),
 		drifts:    desc("watch_drifts_total", "Drifts that the watch has found."),

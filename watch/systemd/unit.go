@@ -220,7 +220,8 @@ func (u Unit) Check() error {
 				actual = h.dir // the directory does not exist
 			}
 			if within(file.path, h.dir) || within(file.path, actual) {
-				return fmt.Errorf("%s: %s %s: %s; put it where only root can write, such as /etc/niclane or /usr/local/sbin",
+				return fmt.Errorf("%s: %s %s: %s; put it where only root can write, such as /etc/niclane or "+
+					"/usr/local/sbin",
 					file.path, Name(u.Devices[0]), file.without, h.why)
 			}
 		}

@@ -66,9 +66,9 @@ func (p *Policy) Remove(ctx context.Context) error {
 	_, err := p.k.call(ctx, nil, "patch", "lanepolicy", p.name, "--type=merge", `--patch={"spec":{"classes":[]}}`)
 	gone := err != nil && strings.Contains(err.Error(), "NotFound")
 	if err == nil {
-		// Wait before the policy is deleted: after that, no node reports its status.
+		// Wait before the policy is deleted: after that, it has no status.
 		var s policyStatus
-		if s, err = p.status(ctx); err == nil && len(s.Status.Nodes) > 0 {
+		if s, err = p.status(ctx); err == nil && s.Status.Nodes > 0 {
 			err = p.applied(ctx)
 		}
 	}
@@ -92,32 +92,26 @@ type policyStatus struct {
 		Generation int64 `json:"generation"`
 	} `json:"metadata"`
 	Status struct {
-		Nodes []struct {
-			Name               string      `json:"name"`
-			ObservedGeneration int64       `json:"observedGeneration"`
-			Conditions         []condition `json:"conditions"`
-		} `json:"nodes"`
+		ObservedGeneration int64       `json:"observedGeneration"`
+		Nodes              int         `json:"nodeCount"`
+		Conditions         []condition `json:"conditions"`
 	} `json:"status"`
 }
 
-// missing says which node has not applied the policy, and why; "" if all have.
+// missing says why not all nodes that follow the policy have applied it; "" if all have.
 func (s *policyStatus) missing() string {
-	if len(s.Status.Nodes) == 0 {
-		return "no node follows it: no agent, no node that it selects, or another policy comes before it there"
+	if s.Status.ObservedGeneration != s.Metadata.Generation {
+		return "niclane-controller has not looked at it yet"
 	}
-	for _, n := range s.Status.Nodes {
-		applied := condition{Status: "Unknown"}
-		for _, c := range n.Conditions {
-			if c.Type == "Applied" {
-				applied = c
+	for _, typ := range []string{"Accepted", "Ready"} {
+		is := condition{Status: "Unknown"}
+		for _, c := range s.Status.Conditions {
+			if c.Type == typ {
+				is = c
 			}
 		}
-		switch {
-		case n.ObservedGeneration != s.Metadata.Generation:
-			return fmt.Sprintf("node %s has not looked at it yet", n.Name)
-		case applied.Status != "True":
-			return fmt.Sprintf("node %s: Applied is %s: %s: %s", n.Name, applied.Status, applied.Reason,
-				applied.Message)
+		if is.Status != "True" {
+			return fmt.Sprintf("%s is %s: %s: %s", typ, is.Status, is.Reason, is.Message)
 		}
 	}
 	return ""

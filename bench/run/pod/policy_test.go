@@ -12,10 +12,10 @@ import (
 	"github.com/niclane/niclane/bench/run/pod"
 )
 
-// policyIs returns a policy of generation 2 with one node's status.
-func policyIs(observed, applied string) string {
-	return `{"metadata": {"generation": 2}, "status": {"nodes": [{"name": "n1", "observedGeneration": ` + observed +
-		`, "conditions": [{"type": "Healthy", "status": "True"}, {"type": "Applied", ` + applied + `}]}]}}`
+// policyIs returns a policy of generation 2 that one node follows.
+func policyIs(observed, ready string) string {
+	return `{"metadata": {"generation": 2}, "status": {"observedGeneration": ` + observed + `, "nodeCount": 1,
+		"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Ready", ` + ready + `}]}}`
 }
 
 const applied = `"status": "True"`
@@ -47,14 +47,14 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestNotFollowed: the error says which node has not applied the policy, and why.
+// TestNotFollowed: the error says why nodes have not applied the policy.
 func TestNotFollowed(t *testing.T) {
 	for name, c := range map[string]struct{ status, want string }{
-		"nobody":  {`{"metadata": {"generation": 1}}`, "it took too long: no node follows it: no agent, "},
-		"not yet": {policyIs("1", applied), "it took too long: node n1 has not looked at it yet"},
-		"cannot": {policyIs("2", `"status": "False", "reason": "Refused", "message": "no queues left"`),
-			"node n1: Applied is False: Refused: no queues left"},
-		"not said":     {policyIs("2", `"status": "Unknown"`), "node n1: Applied is Unknown"},
+		"no status": {`{"metadata": {"generation": 1}}`, "it took too long: niclane-controller has not looked at it yet"},
+		"not yet":   {policyIs("1", applied), "it took too long: niclane-controller has not looked at it yet"},
+		"cannot": {policyIs("2", `"status": "False", "reason": "NodesFailed", "message": "n1: no queues left"`),
+			"Ready is False: NodesFailed: n1: no queues left"},
+		"not said":     {policyIs("2", `"status": "Unknown"`), "Ready is Unknown"},
 		"not readable": {"nothing", "it took too long: invalid character"},
 	} {
 		newFake(t, map[string]string{"policy": c.status})
@@ -74,7 +74,7 @@ func TestNotFollowed(t *testing.T) {
 func TestPolicyRemoved(t *testing.T) {
 	f := newFake(t, map[string]string{
 		"policy":         policyIs("2", applied),
-		"patched-policy": policyIs("2", `"status": "False", "reason": "Held", "message": "pod x is in it"`),
+		"patched-policy": policyIs("2", `"status": "False", "reason": "Progressing", "message": "pod x is in it"`),
 	})
 	p, err := follow(t)
 	if err != nil {

@@ -184,14 +184,16 @@ func (a *Attacher) unused(pod *corev1.Pod) error {
 		return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 	}
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if stays(&c) || slices.ContainsFunc(pod.Spec.Containers, func(o corev1.Container) bool { return o.Name == c.Name }) {
+		serves := func(o corev1.Container) bool { return o.Name == c.Name }
+		if stays(&c) || slices.ContainsFunc(pod.Spec.Containers, serves) {
 			used = append(used, a.asked(&c)...)
 		}
 	}
 	for _, c := range pod.Spec.InitContainers {
 		for _, what := range a.asked(&c) {
 			if !slices.Contains(used, what) {
-				return fmt.Errorf("init container %s asks for %s, and no other container does: the lane would end before "+
+				return fmt.Errorf("init container %s asks for %s, and no other container does: the lane would "+
+					"end before "+
 					"the pod serves; ask in a container, or in a sidecar (restartPolicy: Always)", c.Name, what)
 			}
 		}

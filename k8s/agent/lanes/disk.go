@@ -81,7 +81,8 @@ func (d *disk) load() (*state, error) {
 		Holds: lasting.Holds}).clone()
 	var pods podsJSON
 	if err := d.boot.read(&pods, &pods.Schema); err != nil {
-		return nil, fmt.Errorf("%w: remove this file, and niclane-agent finds the pods in lanes by their resources", err)
+		return nil, fmt.Errorf("%w: remove this file, and niclane-agent finds the pods in lanes by their "+
+			"resources", err)
 	}
 	for _, a := range pods.Attachments {
 		if a != nil {

@@ -61,7 +61,8 @@ type ClaimError struct {
 }
 
 func (e *ClaimError) Error() string {
-	return fmt.Sprintf("claim %s has lane %s, and pod %s is in it: an exclusive class has a lane for one pod; give each "+
+	return fmt.Sprintf("claim %s has lane %s, and pod %s is in it: an exclusive class has a lane for one pod; "+
+		"give each "+
 		"pod a claim of its own (resourceClaimTemplateName), or use a shared class", e.Claim, e.Lane, e.By.Name())
 }
 

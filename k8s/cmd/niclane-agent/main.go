@@ -64,7 +64,8 @@ func run(args []string) error {
 	kubeconfig := f.String("kubeconfig", "",
 		"kubeconfig file (default: the pod's service account; its token is read again when it expires)")
 	server := f.String("server", "", "address of the API server, instead of the kubeconfig's")
-	stateDir := f.String("state-dir", journal.DefaultDir, "directory of the applied state; niclane's commands use it too")
+	stateDir := f.String("state-dir", journal.DefaultDir, "directory of the applied state; niclane's commands "+
+		"use it too")
 	runDir := f.String("run-dir", apply.DefaultRunDir, "directory of locks and sockets; niclane's commands use it too")
 	socket := f.String("cni-socket", cni.DefaultSocket, "socket on which the agent answers niclane-cni")
 	nriSocket := f.String("nri", "",
@@ -77,7 +78,8 @@ func run(args []string) error {
 	listen := f.String("listen", "unix:/run/niclane/agent.sock",
 		"address that serves metrics and health: unix:PATH, or IP:PORT of a loopback address")
 	probes := f.String("probes", "", "IP:PORT that serves /livez and /readyz to kubelet, on a loopback address")
-	scrapes := f.String("metrics", "", "IP:PORT that serves metrics over TLS, to clients that the API server allows to "+
+	scrapes := f.String("metrics", "", "IP:PORT that serves metrics over TLS, to clients that the API server "+
+		"allows to "+
 		"get /metrics (default: none)")
 	claims := f.Bool("claims", true, "offer classes with offeredAs: claim by Dynamic Resource Allocation")
 	services := f.Bool("services", false,
@@ -132,8 +134,10 @@ func run(args []string) error {
 		return err
 	}
 	a, err := agent.New(agent.Options{
-		Node: *name, Version: version, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket,
-		NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet, Probes: *probes, Scrapes: *scrapes, Listen: at, Log: log,
+		Node: *name, Version: version, Client: client, StateDir: *stateDir, RunDir: *runDir,
+		Socket: *socket, NRI: *nriSocket,
+		NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet,
+		Probes: *probes, Scrapes: *scrapes, Listen: at, Log: log,
 	})
 	if err != nil {
 		return err

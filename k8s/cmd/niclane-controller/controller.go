@@ -77,17 +77,21 @@ func newController(client dynamic.Interface, meta metadata.Interface, claims boo
 	log *slog.Logger) *controller {
 	c := &controller{client: client, recorder: recorder, log: log, changed: make(chan struct{}, 1)}
 	all := metav1.NamespaceAll
-	c.policies = dynamicinformer.NewFilteredDynamicInformer(client, policies, all, 0, cache.Indexers{}, nil).Informer()
-	c.laneNodes = dynamicinformer.NewFilteredDynamicInformer(client, laneNodes, all, 0, cache.Indexers{}, nil).Informer()
+	objects := func(r schema.GroupVersionResource,
+		narrow dynamicinformer.TweakListOptionsFunc) cache.SharedIndexInformer {
+		return dynamicinformer.NewFilteredDynamicInformer(client, r, all, 0, cache.Indexers{}, narrow).Informer()
+	}
+	c.policies, c.laneNodes = objects(policies, nil), objects(laneNodes, nil)
 	c.nodes = metadatainformer.NewFilteredMetadataInformer(meta, nodes, all, 0, cache.Indexers{}, nil).Informer()
 	if claims {
-		c.classes = dynamicinformer.NewFilteredDynamicInformer(client, deviceClasses, all, 0, cache.Indexers{},
-			func(o *metav1.ListOptions) { o.LabelSelector = ownLabel + "=" + ownValue }).Informer()
+		c.classes = objects(deviceClasses,
+			func(o *metav1.ListOptions) { o.LabelSelector = ownLabel + "=" + ownValue })
 	}
 	_ = c.laneNodes.SetTransform(slim) // no error before the informer starts
 	for _, i := range c.informers() {
 		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { c.wake() }, DeleteFunc: func(any) { c.wake() }, UpdateFunc: func(_, _ any) { c.wake() },
+			AddFunc: func(any) { c.wake() }, DeleteFunc: func(any) { c.wake() },
+			UpdateFunc: func(_, _ any) { c.wake() },
 		})
 	}
 	return c
@@ -132,7 +136,8 @@ func (c *controller) wake() {
 // ServeHTTP answers /healthz: 503 if this instance is elected and its last round is long ago.
 func (c *controller) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if last := c.worked.Load(); last != 0 && time.Since(time.Unix(0, last)) > 5*tick {
-		http.Error(w, "no round ended since "+time.Unix(0, last).UTC().Format(time.RFC3339), http.StatusServiceUnavailable)
+		http.Error(w, "no round ended since "+
+			""+time.Unix(0, last).UTC().Format(time.RFC3339), http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ok")
@@ -293,7 +298,8 @@ func (c *controller) tell(ctx context.Context, u *unstructured.Unstructured, is 
 	}
 	for _, n := range told {
 		kind := corev1.EventTypeWarning
-		if n.Status == metav1.ConditionTrue || n.Reason == v1alpha1.ReasonProgressing || n.Reason == v1alpha1.ReasonPaused {
+		if n.Status == metav1.ConditionTrue || n.Reason == v1alpha1.ReasonProgressing ||
+			n.Reason == v1alpha1.ReasonPaused {
 			kind = corev1.EventTypeNormal
 		}
 		c.recorder.Event(u, kind, n.Reason, n.Message)

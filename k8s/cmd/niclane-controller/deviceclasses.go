@@ -102,7 +102,8 @@ func (c *controller) apply(ctx context.Context, d *resourceapi.DeviceClass) erro
 		return err
 	}
 	if old.GetLabels()[ownLabel] != ownValue {
-		return fmt.Errorf("exists without the label %s: %s: delete it, or name the class differently", ownLabel, ownValue)
+		return fmt.Errorf("exists without the label %s: %s: delete it, or name the class "+
+			"differently", ownLabel, ownValue)
 	}
 	u.SetResourceVersion(old.GetResourceVersion())
 	_, err = c.client.Resource(deviceClasses).Update(ctx, u, metav1.UpdateOptions{FieldManager: manager})

@@ -134,7 +134,8 @@ func (f *Finding) Message(services bool) string {
 	advice := "set services.enabled=true in niclane's chart, then the lane also has the frontends of the Services " +
 		"that select the pod"
 	if services {
-		advice = "the lane has the frontends of Services that select the pod and lead to the lane's ports, and no others"
+		advice = "the lane has the frontends of Services that select the pod and lead to the lane's ports, and " +
+			"no others"
 	}
 	what := "they are not in its lane"
 	if f.Sent {
