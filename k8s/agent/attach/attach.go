@@ -286,7 +286,9 @@ func (a *Attacher) bandwidth(at *lanes.Attachment, r *cni.Request) error {
 					"ceiling: leave the annotation out; or let the CNI plugin bandwidth honour it, and remove "+
 					"capabilities.bandwidth from niclane-cni's entry (with NRI: nri.bandwidth=false)", g.Class)
 			}
-			at.Ceilings[g.Lane] = r.EgressRate
+			if r.EgressRate < a.link() {
+				at.Ceilings[g.Lane] = r.EgressRate
+			}
 		}
 	}
 	if r.IngressRate > 0 {
@@ -299,6 +301,18 @@ func (a *Attacher) bandwidth(at *lanes.Attachment, r *cni.Request) error {
 		}
 	}
 	return nil
+}
+
+// highest is the highest rate that a lanes file can have, in bit/s.
+const highest = 10_000_000_000_000
+
+// link returns the rate of the link in bit/s, and highest if the rate is not known. A limit of that
+// rate limits nothing, and CNI plugins accept any rate.
+func (a *Attacher) link() uint64 {
+	if d := a.Lanes.Now().Device; d != nil && d.Speed > 0 {
+		return min(d.Speed, highest)
+	}
+	return highest
 }
 
 // check returns an error if a pod is not in the lanes that kubelet has given it, or if such a lane

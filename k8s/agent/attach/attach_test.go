@@ -342,6 +342,11 @@ func TestBandwidth(t *testing.T) {
 	if !strings.Contains(c.now(), `ceiling: "10000000bit"`) || limits["veth1"] != 20_000_000 {
 		t.Errorf("%v\n%s", limits, c.now())
 	}
+	// A rate above the link's, as 1P, limits nothing.
+	r.EgressRate = 1_000_000_000_000_000
+	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" || strings.Contains(c.now(), "ceiling") {
+		t.Errorf("1P: %+v\n%s", got, c.now())
+	}
 	r = request(cni.Add, "web", "10.0.0.3")
 	r.EgressRate = 10_000_000
 	if got := a.Handle(t.Context(), r, early(t, true)); !strings.Contains(got.Error, "class web is shared") {
