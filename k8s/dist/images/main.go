@@ -17,8 +17,11 @@ import (
 	"github.com/niclane/niclane/k8s/dist/image"
 )
 
-// programs are the programs of the module k8s in the image.
-var programs = []string{"niclane-agent", "niclane-controller", "niclane-cni", "niclane-cni-install"}
+// programs are the programs in the image. The last one is of the main module: people look at lanes
+// and undo them with it, by kubectl exec.
+var programs = []string{"niclane-agent", "niclane-controller", "niclane-cni", "niclane-cni-install", command}
+
+const command = "niclane"
 
 func main() {
 	name := flag.String("name", "localhost/niclane-agent:0.1.0", "name of the image: REPOSITORY:TAG")
@@ -57,12 +60,14 @@ func build(dir, name, version, arch string) error {
 		// grpcnotrace is grpc's build tag that leaves out golang.org/x/net/trace. Templates of that
 		// package call methods by name, so the linker would keep all methods. These would be a third of
 		// the agent, on disk and in memory.
-		command := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags",
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags",
 			link, "-o", out, "./cmd/"+p)
-		command.Dir = ".." // the module k8s
-		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
-		command.Stderr = os.Stderr
-		if err := command.Run(); err != nil {
+		if build.Dir = ".."; p == command { // the module k8s, or the main module
+			build.Dir = "../.."
+		}
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
 			return fmt.Errorf("build %s: %w", p, err)
 		}
 		config.Programs = append(config.Programs, out)

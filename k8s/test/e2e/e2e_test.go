@@ -64,6 +64,7 @@ func TestKubernetes(t *testing.T) {
 				{"more pods than lanes", (*suite).tooMany},
 				{"annotation that cannot be read", (*suite).badAnnotation},
 				{"policy that cannot be made", (*suite).badPolicy},
+				{"command in the agent's container", (*suite).command},
 				{"two policies", (*suite).twoPolicies},
 				{"class changed under a pod", (*suite).changed},
 				{"claim", (*suite).claim},

@@ -92,6 +92,16 @@ func (s *suite) badAnnotation(t *testing.T) {
 	s.running(t, beside, "beside")
 }
 
+// command runs the command that is in the agent's container: it knows the agent's lanes.
+func (s *suite) command(t *testing.T) {
+	out, err := s.Shell(checkout, "kubectl --namespace niclane-system exec "+s.agentPod(t).Name+
+		" --container agent -- /niclane status")
+	must(t, err)
+	if !strings.Contains(out, "kubernetes.yaml: in force") || !strings.Contains(out, "redis-0") {
+		t.Errorf("status:\n%s", out)
+	}
+}
+
 // badPolicy applies a policy that asks for more queues than the card has, and checks that the
 // present lanes stay.
 func (s *suite) badPolicy(t *testing.T) {
