@@ -196,7 +196,8 @@ func command(t *testing.T, line string) string {
 // volatile matches values that the kernel assigns or counts. No plan writes them.
 var volatile = regexp.MustCompile(`"id":[0-9]+|"expires":[0-9]+|"jited":[a-z]+`)
 
-// dump returns the output of other programs for everything that a plan can write.
+// dump returns the state of everything that a plan can write, as tc, ethtool, the kernel's files and
+// niclane itself show it.
 func dump(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

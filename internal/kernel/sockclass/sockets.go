@@ -19,8 +19,8 @@ import (
 // sets their priority to 0.
 const maxPasses = 32
 
-// treat changes the priority of sockets of g, and of the groups below g, from any value of from
-// to the value to. It leaves out a group below g that has its own class with one of these old
+// treat sets the priority of the sockets of g, and of the groups below g, to the value to if it is one
+// of the values in from. It leaves out a group below g that has its own class with one of these old
 // priorities.
 func (c *Client) treat(g *group, from []uint32, to uint32) error {
 	from = slices.DeleteFunc(slices.Clone(from), func(p uint32) bool { return p == to })
