@@ -2,7 +2,7 @@
 
 package main
 
-//go:generate go test . -run Manual -update
+//go:generate go test . -run Manual|Current -update
 
 // examples are the examples in the help of each command.
 var examples = map[string]string{

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -131,8 +130,10 @@ func TestReport(t *testing.T) {
 				t.Errorf("report %s: want %q in\n%.600s", c.args, w, got)
 			}
 		}
-		if strings.Contains(c.args, "--json") && !json.Valid(out.Bytes()) {
-			t.Errorf("report %s: no JSON", c.args)
+		if strings.Contains(c.args, "--json") {
+			if err := conforms(t, append([]string{"report"}, strings.Fields(c.args)...), out.Bytes()); err != nil {
+				t.Errorf("report %s: %v", c.args, err)
+			}
 		}
 		if partial := strings.Contains(c.args, "partial.json"); partial != strings.Contains(errs.String(),
 			"partial.json: partial: the run ended") {
