@@ -486,7 +486,7 @@ func TestDrainLooksUp(t *testing.T) {
 	}
 }
 
-// TestGoodbyeOfManyFlows ends eighty flows, each of which needs two attempts. The sender must end
+// TestGoodbyeOfManyFlows ends eighty flows. Each flow needs two attempts. The sender must end
 // them at the same time: one after the other would take longer than goodbye allows.
 func TestGoodbyeOfManyFlows(t *testing.T) {
 	address := freeUDP(t, "127.0.0.1")

@@ -22,7 +22,7 @@ func (v *view) ratios(p result.PointSummary) *figure {
 	return ratioFigure(rows, "Ratios to "+p.Base, "Ratio to "+p.Base+". Dots: one pair of neighbouring repeats each.")
 }
 
-// ratioFigure draws the rows, of which there must be at least one.
+// ratioFigure draws the rows. It needs at least one.
 func ratioFigure(rows []ratioRow, label, caption string) *figure {
 	caption += " Bar: 95 % interval (" + rows[0].ratio.Method + "). Pale: ~, noise may explain it."
 	return inTwoSizes("ratios", caption, func(w float64) template.HTML {

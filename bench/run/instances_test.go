@@ -185,7 +185,7 @@ func TestInstancesOfAWindow(t *testing.T) {
 }
 
 // TestMeasureEndsAtOnce: if an instance, an additional process or a host is lost, the window ends
-// at once and does not wait for the generator. The error is that of what was lost. In a synctest
+// at once and does not wait for the generator. The error says which program was lost. In a synctest
 // bubble, time advances only when all goroutines wait.
 func TestMeasureEndsAtOnce(t *testing.T) {
 	for who, want := range map[string]string{

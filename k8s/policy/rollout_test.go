@@ -181,6 +181,9 @@ func TestPoliciesApart(t *testing.T) {
 	if len(changes) != 1 || changes[0].Node != "n0000" || changes[0].Spec.Policy != "good" {
 		t.Errorf("changes %+v", changes)
 	}
+	if statuses[0].Nodes != 1 || statuses[1].Nodes != 1 {
+		t.Errorf("%d nodes follow bad, %d good, want one each", statuses[0].Nodes, statuses[1].Nodes)
+	}
 	if got := reason(statuses[0], v1alpha1.Accepted); !strings.HasPrefix(got, "Invalid: spec.nodeSelector: ") {
 		t.Error(got)
 	}

@@ -567,8 +567,8 @@ func TestSandboxMadeAnew(t *testing.T) {
 	}
 }
 
-// TestFrontends checks that a pod cannot name ports of the node or addresses of other pods, by
-// the annotation or by a claim, and does not start.
+// TestFrontends checks that a pod that names ports of the node or addresses of other pods does not
+// start.
 func TestFrontends(t *testing.T) {
 	a, w, c := setup(t)
 	p := w.pod("redis", "10.0.0.2", "Pending",

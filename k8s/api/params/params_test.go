@@ -57,6 +57,14 @@ func TestParsePorts(t *testing.T) {
 	}
 }
 
+// TestFrontends checks that a claim's parameters cannot name frontends, as an annotation cannot.
+func TestFrontends(t *testing.T) {
+	_, err := Decode([]byte(`{"apiVersion":"niclane.dev/v1alpha1","kind":"LaneParameters","frontends":["10250"]}`))
+	if err == nil || !strings.Contains(err.Error(), "frontends: not taken any more") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"niclane.dev/v1alpha1","kind":"LaneParameters","ports":["1-65535/UDP"]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {

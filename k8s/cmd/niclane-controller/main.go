@@ -48,7 +48,6 @@ const leaseName = "niclane-controller"
 func run(args []string) error {
 	f := flag.NewFlagSet("niclane-controller", flag.ContinueOnError)
 	kubeconfig := f.String("kubeconfig", "", "kubeconfig file (default: the pod's service account)")
-	server := f.String("server", "", "address of the API server, instead of the kubeconfig's")
 	namespace := f.String("namespace", os.Getenv("NAMESPACE"),
 		"namespace of the Lease by which one instance is elected (default: the environment's NAMESPACE)")
 	listen := f.String("listen", ":8081", "IP:PORT that serves /healthz")
@@ -70,7 +69,7 @@ func run(args []string) error {
 		return fmt.Errorf("-namespace is missing; %w", errUsage)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	config, err := clientConfig(*kubeconfig, *server)
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -79,13 +78,6 @@ func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return serve(ctx, config, *namespace, *listen, *claims, log)
-}
-
-func clientConfig(kubeconfig, server string) (*rest.Config, error) {
-	if kubeconfig == "" && server == "" {
-		return rest.InClusterConfig()
-	}
-	return clientcmd.BuildConfigFromFlags(server, kubeconfig)
 }
 
 // serve runs the controller while this instance is elected, until ctx ends or the election is
