@@ -4,6 +4,7 @@ package page
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -25,6 +26,14 @@ func TestPicture(t *testing.T) {
 	} {
 		if n := strings.Count(svg, text); n != want {
 			t.Errorf("%d of %s, want %d in\n%s", n, text, want, svg)
+		}
+	}
+	// The points of each curve end where the page refuses a percentile.
+	points := regexp.MustCompile(`<path class="stroke bold" d="([^"]*)"`).FindAllStringSubmatch(svg, -1)
+	for i, v := range result.Summarize(r).Points[0].Variants {
+		most := len(supported(v.Curve, v.Percentiles))
+		if n := strings.Count(points[i][1], "L") + 1; n > most || most >= len(v.Curve) {
+			t.Errorf("%s: %d points, want at most %d, fewer than the curve's %d", v.Name, n, most, len(v.Curve))
 		}
 	}
 	for name, r := range map[string]*result.Result{
