@@ -55,7 +55,10 @@ func (p *pods) reach(ctx context.Context, r *result.Result) (err error) {
 // setLanePolicy replaces the LanePolicy in the cluster by the variant's. The run must have no pod at
 // that time.
 func (m *measurement) setLanePolicy(ctx context.Context, v experiment.Variant) error {
-	text, err := experiment.Expand(v.LanePolicy, m.values(lab.SUT))
+	values := m.values(lab.SUT)
+	rate, _ := m.on.link()
+	values[experiment.NameLink] = pod.Quantity(rate)
+	text, err := experiment.Expand(v.LanePolicy, values)
 	if err != nil {
 		return fmt.Errorf("lane-policy: %w", err)
 	}

@@ -25,7 +25,7 @@ workload: {protocol: memcached}
 load: {rates: 1000, connections: 4}
 variants:
   - {name: off}
-  - {name: lane, server: {limits: {niclane.dev/redis: 1}}, lane-policy: "{apiVersion: niclane.dev/v1, kind: LanePolicy, metadata: {name: p}}"}
+  - {name: lane, server: {limits: {niclane.dev/redis: 1}}, lane-policy: "{apiVersion: niclane.dev/v1, kind: LanePolicy, metadata: {name: p}, spec: {uplink: {linkRate: $link}}}"}
 `
 
 // kubectl is a script that acts as kubectl. Each pod that it creates has the status in $0.status at
@@ -88,6 +88,9 @@ func TestPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := strings.Index(calls(), `"kind":"LanePolicy"`)
+	if !strings.Contains(calls(), `"linkRate":"1G"`) {
+		t.Errorf("$link is not the link's rate as a quantity:\n%s", calls())
+	}
 	first := strings.Index(calls(), `"kind":"Pod"`)
 	gone := strings.Index(calls(), "delete pod")
 	without := strings.Index(calls(), "delete lanepolicy p-")

@@ -88,7 +88,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) set(t *testing.T, generation int64, classes ...any) {
 	t.Helper()
 	w.write(t, map[string]any{"policy": "p", "policyGeneration": generation,
-		"uplink": map[string]any{"linkRate": "1gbit"}, "classes": classes})
+		"uplink": map[string]any{"linkRate": "1G"}, "classes": classes})
 }
 
 // before makes the LaneNode as an agent that ran before has left it.
@@ -142,7 +142,8 @@ func (w *world) said(t *testing.T, parts ...string) {
 }
 
 func class(name string, queues int64, more ...any) map[string]any {
-	c := map[string]any{"name": name, "queues": queues, "poller": "interrupt", "rank": int64(1)}
+	c := map[string]any{"name": name, "offeredAs": "Resource", "queues": queues, "poller": "Interrupt",
+		"rank": int64(1)}
 	for i := 0; i < len(more); i += 2 {
 		c[more[i].(string)] = more[i+1]
 	}
@@ -326,7 +327,7 @@ func TestStatus(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w.set(t, 1, class("redis", 1, "sets", int64(2)), class("web", 2, "mode", "shared", "members", int64(5)))
+	w.set(t, 1, class("redis", 1, "capacity", int64(2)), class("web", 2, "mode", "Shared", "capacity", int64(5)))
 	w.said(t, "status ", `"name":"n1"`, `"devices":["up0"]`, `"policyGeneration":1`, `"type":"Applied"`,
 		`"reason":"AsThePolicySays"`, `"total":5`)
 
@@ -375,7 +376,7 @@ func TestStatus(t *testing.T) {
 	}
 
 	began := time.Now()
-	w.set(t, 2, class("redis", 1, "sets", int64(3)))
+	w.set(t, 2, class("redis", 1, "capacity", int64(3)))
 	for len(a.lanes.Now().Classes) != 1 || len(a.lanes.Now().Classes[0].Units) != 3 {
 		if time.Since(began) > 10*time.Second {
 			t.Fatal("the policy does not reach the card")
@@ -388,7 +389,7 @@ func TestStatus(t *testing.T) {
 	testTranslated(t, a, w)
 	testLanePods(t, w, filepath.Join(dir, "cni.sock"))
 
-	w.set(t, 3, class("redis", 1, "guarantee", "60%", "sets", int64(3)))
+	w.set(t, 3, class("redis", 1, "guarantee", "60%", "capacity", int64(3)))
 	w.said(t, `"policyGeneration":3`, `"reason":"Refused"`, "spec.classes[0].guarantee", `"total":3`)
 	vethtest.IP(t, "link set up1 down")
 	w.said(t, `"type":"Healthy"`, "up0: it has no carrier", `"unhealthy":3`)

@@ -102,7 +102,7 @@ func TestStartedWithoutTheAgent(t *testing.T) {
 	kubelet.Serve(t, filepath.Join(dir, "kubelet/pod-resources/kubelet.sock"))
 	w := newWorld(t)
 	w.before(t)
-	w.set(t, 1, class("redis", 1, "sets", int64(3)))
+	w.set(t, 1, class("redis", 1, "capacity", int64(3)))
 	w.exists(t, "runs", "10.244.0.5", corev1.PodRunning, false)
 	w.exists(t, "starts", "10.244.0.6", corev1.PodPending, false)
 	w.exists(t, "portless", "192.0.2.1", corev1.PodRunning, true)

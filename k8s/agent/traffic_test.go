@@ -193,10 +193,12 @@ func TestTraffic(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-done })
 	p := &v1alpha1.LanePolicy{}
 	p.Name = "p"
-	p.Spec.Uplink.LinkRate = "1gbit"
+	p.Spec.Uplink.LinkRate = "1G"
 	p.Spec.Classes = []v1alpha1.Class{
-		{Name: "redis", Queues: 1, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}},
-		{Name: "host", Queues: 1, HostNetwork: true, Tuning: v1alpha1.Tuning{Rank: 2, Poller: "interrupt"}},
+		{Name: "redis", OfferedAs: v1alpha1.OfferedAsResource, Queues: 1,
+			Tuning: v1alpha1.Tuning{Rank: 1, Poller: "Interrupt"}},
+		{Name: "host", OfferedAs: v1alpha1.OfferedAsResource, Queues: 1, HostNetwork: true,
+			Tuning: v1alpha1.Tuning{Rank: 2, Poller: "Interrupt"}},
 	}
 	n.SetPolicy(t.Context(), p, nil)
 	if s := n.Status(); !s.Applied || s.Devices[0] != "up0" {

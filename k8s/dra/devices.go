@@ -70,22 +70,26 @@ func shared(s *inventory.Snapshot, c *inventory.Class) *resourceapi.Device {
 		return nil
 	}
 	one := *resource.NewQuantity(1, resource.DecimalSI)
-	members := whole(places)
-	members.RequestPolicy = &resourceapi.CapacityRequestPolicy{
+	pods := whole(places)
+	pods.RequestPolicy = &resourceapi.CapacityRequestPolicy{
 		Default:    &one,
 		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &one, Step: &one},
 	}
 	at := attributesOf(s, c)
 	at["queues"] = number(int64(c.Queues)) // not a capacity: a claim does not use up queues
 	return &resourceapi.Device{
-		Name: c.Name, Attributes: at, AllowMultipleAllocations: ptr.To(true), Capacity: capacity{"members": members},
+		Name: c.Name, Attributes: at, AllowMultipleAllocations: ptr.To(true), Capacity: capacity{"pods": pods},
 	}
 }
 
 // attributesOf returns the attributes of a class's devices. Claims select devices by them, in CEL.
 func attributesOf(s *inventory.Snapshot, c *inventory.Class) attributes {
+	mode := v1alpha1.Exclusive
+	if c.Mode == intent.Shared {
+		mode = v1alpha1.Shared
+	}
 	at := attributes{
-		"class": text(c.Name), "mode": text(string(c.Mode)), "poller": text(c.Poller), "rank": number(int64(c.Rank)),
+		"class": text(c.Name), "mode": text(mode), "poller": text(c.Poller), "rank": number(int64(c.Rank)),
 	}
 	if r := c.Mechanisms["queue-set"]; r != "" {
 		at["mechanism"] = text(r)

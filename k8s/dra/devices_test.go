@@ -24,7 +24,7 @@ func node() inventory.Snapshot {
 		Classes: []inventory.Class{
 			{
 				Name: "redis", Mode: intent.Exclusive, OfferedAs: v1alpha1.OfferedAsClaim, Queues: 4, Guarantee: 20e9,
-				Rank: 2, Poller: "busy",
+				Rank: 2, Poller: "Busy",
 				Mechanisms: map[string]string{"queue-set": "mqprio-channel"},
 				Units: []inventory.Unit{
 					{ID: "redis-0", Lane: "redis-0", Queues: []int{8, 9, 10, 11}},
@@ -33,7 +33,7 @@ func node() inventory.Snapshot {
 			},
 			{
 				Name: "web", Mode: intent.Shared, OfferedAs: v1alpha1.OfferedAsClaim, Queues: 2, Rank: 3,
-				Poller: "auto",
+				Poller: "Auto",
 				Units: []inventory.Unit{{ID: "web-0", Lane: "web", Queues: []int{16, 17}},
 					{ID: "web-1", Lane: "web", Queues: []int{16, 17}},
 					{ID: "web-2", Lane: "web", Queues: []int{16, 17}}},
@@ -50,8 +50,8 @@ const published = `
 - name: redis-0
   attributes:
     class: {string: redis}
-    mode: {string: exclusive}
-    poller: {string: busy}
+    mode: {string: Exclusive}
+    poller: {string: Busy}
     rank: {int: 2}
     mechanism: {string: mqprio-channel}
     ifName: {string: eth1}
@@ -66,8 +66,8 @@ const published = `
   allowMultipleAllocations: true
   attributes:
     class: {string: web}
-    mode: {string: shared}
-    poller: {string: auto}
+    mode: {string: Shared}
+    poller: {string: Auto}
     rank: {int: 3}
     queues: {int: 2}
     ifName: {string: eth1}
@@ -76,7 +76,7 @@ const published = `
     speed: {int: 100000}
     resource.kubernetes.io/pciBusID: {string: "0000:3b:00.0"}
   capacity:
-    members: {value: "2", requestPolicy: {default: "1", validRange: {min: "1", step: "1"}}}
+    pods: {value: "2", requestPolicy: {default: "1", validRange: {min: "1", step: "1"}}}
 `
 
 // TestDevices checks that Devices returns the healthy units of classes that are offered as claims,

@@ -7,7 +7,7 @@
 // pod got.
 //
 // An exclusive class has a device for each queue set. A shared class is one device for many claims.
-// Each claim takes one or more places of the device's capacity "members". The driver does not
+// Each claim takes one or more places of the device's capacity "pods". The driver does not
 // publish an unhealthy unit, but pods that have it keep it.
 //
 // The package stores nothing itself: the inventory.Inventory keeps on disk which claim holds which

@@ -83,8 +83,8 @@ func (c *rulesCard) apply(spec *v1alpha1.LanePolicySpec, members []policy.Member
 // entries in the map of the classifier.
 func TestReceiveRules(t *testing.T) {
 	c := newRulesCard(t)
-	spec := &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "1gbit"}, Classes: []v1alpha1.Class{
-		{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt", CPUs: "1"}},
+	spec := &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "1G"}, Classes: []v1alpha1.Class{
+		{Name: "redis", Queues: 1, Capacity: 2, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "Interrupt", CPUs: "1"}},
 	}}
 	p, _ := c.apply(spec, nil)
 	contexts := map[string]int{}

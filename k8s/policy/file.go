@@ -3,13 +3,17 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
@@ -137,13 +141,15 @@ func (b *builder) file(spec *v1alpha1.LanePolicySpec, n Node) strictyaml.Map {
 		}
 		globals.Set("vlans", vlans)
 	}
-	if rate, given := bitsOf(u.LinkRate, 0); given {
-		n.Link = rate
+	if r := b.rate("spec.uplink.linkRate", u.LinkRate); r.permille > 0 {
+		b.failf("spec.uplink.linkRate: found %q, want %s", u.LinkRate, wantRate)
+	} else if r.bits > 0 {
+		n.Link = r.bits
+		globals.Set("link-rate", r.String())
 	}
-	put(&globals, "link-rate", u.LinkRate)
 	put(&globals, "queues", u.Queues)
-	pointer(&globals, "busypoll", u.BusyPoll)
-	pointer(&globals, "busyread", u.BusyRead)
+	b.duration(&globals, "busypoll", "spec.uplink.busyPoll", u.BusyPoll)
+	b.duration(&globals, "busyread", "spec.uplink.busyRead", u.BusyRead)
 	pointer(&globals, "arpfilter", u.ARPFilter)
 	pointer(&globals, "rxring", u.RxRing)
 	pointer(&globals, "txring", u.TxRing)
@@ -154,7 +160,7 @@ func (b *builder) file(spec *v1alpha1.LanePolicySpec, n Node) strictyaml.Map {
 		}
 		globals.Set("force", force)
 	}
-	tuning(&globals, &u.Tuning)
+	b.tuning(&globals, &u.Tuning, b.bandwidth("spec.uplink", &u.Tuning), "spec.uplink")
 	names, resources := map[string]string{}, map[string]string{}
 	for i := range spec.Classes {
 		c := &spec.Classes[i]
@@ -198,18 +204,18 @@ func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, 
 	b.paths["lanes."+name] = path
 	l := strictyaml.Map{{Key: "mode", Value: "shared"}} // an exclusive lane's pod can have several members
 	l.Set("queues", c.Queues*count)
-	t := c.Tuning
+	t, w := c.Tuning, b.bandwidth(path, &c.Tuning)
 	if count > 1 {
 		t.Pollers *= count
-		t.Guarantee, t.Ceiling = times(t.Guarantee, count), times(t.Ceiling, count)
+		w.guarantee, w.ceiling = w.guarantee.times(count), w.ceiling.times(count)
 	}
 	if most := n.Ceilings[name]; most > 0 {
 		if n.Link > 0 { // a pod's annotation can exceed the link's rate
 			most = min(most, n.Link)
 		}
-		limit(&t, most, n.Link)
+		w.limit(most, n.Link)
 	}
-	tuning(&l, &t)
+	b.tuning(&l, &t, w, path)
 	members := make([]strictyaml.Map, len(b.byLane[name]))
 	for i, m := range b.byLane[name] {
 		members[i] = m.values(c.Aligned)
@@ -249,42 +255,71 @@ func addrs(ps []netip.Prefix) []string {
 	return out
 }
 
-func tuning(m *strictyaml.Map, t *v1alpha1.Tuning) {
-	put(m, "cpus", t.CPUs)
-	if node, err := strconv.Atoi(t.NUMA); err == nil {
-		m.Set("numa", node)
-	} else {
-		put(m, "numa", t.NUMA)
-	}
-	put(m, "guarantee", t.Guarantee)
-	put(m, "ceiling", t.Ceiling)
-	put(m, "rank", t.Rank)
-	put(m, "poller", t.Poller)
-	put(m, "pollers", t.Pollers)
-	put(m, "poller-timeout", t.PollerTimeout)
-	put(m, "poller-priority", t.PollerPriority)
-	pointer(m, "poller-nice", t.PollerNice)
-	pointer(m, "rxadapt", t.RxAdapt)
-	pointer(m, "txadapt", t.TxAdapt)
-	pointer(m, "rxusecs", t.RxUsecs)
-	pointer(m, "txusecs", t.TxUsecs)
+// bandwidth has the guarantee and the ceiling of a lane.
+type bandwidth struct{ guarantee, ceiling rate }
+
+func (b *builder) bandwidth(path string, t *v1alpha1.Tuning) bandwidth {
+	return bandwidth{b.rate(path+".guarantee", t.Guarantee), b.rate(path+".ceiling", t.Ceiling)}
 }
 
-// times multiplies a rate ("1gbit") or a share ("10%") by n. A share becomes at most 100%.
-func times(rate string, n int) string {
-	end := len(rate)
-	for end > 0 && (rate[end-1] < '0' || rate[end-1] > '9') {
-		end--
+func (b *builder) rate(path string, r v1alpha1.Rate) rate {
+	v, err := readRate(r)
+	b.wrong(path, err)
+	return v
+}
+
+// duration sets a key to a time in µs, if it is given.
+func (b *builder) duration(m *strictyaml.Map, key, path string, d v1alpha1.Duration) {
+	if d == "" {
+		return
 	}
-	v, err := strconv.ParseFloat(rate[:end], 64)
-	if rate == "" || err != nil {
-		return rate // the reader of the lanes file reports the error
+	us, err := readDuration(d)
+	b.wrong(path, err)
+	m.Set(key, us)
+}
+
+// wrong records an error once: a class has a lane for each of its units.
+func (b *builder) wrong(path string, err error) {
+	if err == nil {
+		return
 	}
-	v *= float64(n)
-	if rate[end:] == "%" {
-		v = min(v, 100)
+	if s := path + ": " + err.Error(); !slices.Contains(b.errs, s) {
+		b.errs = append(b.errs, s)
 	}
-	return strconv.FormatFloat(v, 'f', -1, 64) + rate[end:]
+}
+
+// limit lowers the ceiling and the guarantee to most, in bit/s. A missing ceiling becomes most, a
+// missing guarantee stays missing.
+func (w *bandwidth) limit(most, link uint64) {
+	if bits := w.ceiling.of(link); bits == 0 || bits > most {
+		w.ceiling = rate{bits: most}
+	}
+	if bits := w.guarantee.of(link); w.guarantee != (rate{}) && (bits == 0 || bits > most) {
+		w.guarantee = rate{bits: most}
+	}
+}
+
+func (b *builder) tuning(m *strictyaml.Map, t *v1alpha1.Tuning, w bandwidth, path string) {
+	put(m, "cpus", strings.ToLower(t.CPUs))
+	switch {
+	case t.NUMA == nil:
+	case t.NUMA.Type == intstr.Int:
+		m.Set("numa", int(t.NUMA.IntVal))
+	default:
+		m.Set("numa", strings.ToLower(t.NUMA.StrVal))
+	}
+	put(m, "guarantee", w.guarantee.String())
+	put(m, "ceiling", w.ceiling.String())
+	put(m, "rank", t.Rank)
+	put(m, "poller", strings.ToLower(t.Poller))
+	put(m, "pollers", t.Pollers)
+	b.duration(m, "poller-timeout", path+".pollerTimeout", t.PollerTimeout)
+	put(m, "poller-priority", t.PollerPriority)
+	pointer(m, "poller-nice", t.PollerNice)
+	pointer(m, "rxadapt", t.AdaptiveRx)
+	pointer(m, "txadapt", t.AdaptiveTx)
+	b.duration(m, "rxusecs", path+".coalesceRx", t.CoalesceRx)
+	b.duration(m, "txusecs", path+".coalesceTx", t.CoalesceTx)
 }
 
 // Locate converts a path in the lanes file to the path in the policy from which it was made. If
@@ -312,9 +347,9 @@ func (f *File) inPolicy(err error) error {
 	}
 	var out Errors
 	for _, e := range errs {
-		s := e.Message
+		s := spelled(e.Message)
 		if e.Path != "" {
-			s = camel(f.Locate(e.Path)) + ": " + e.Message
+			s = camel(f.Locate(e.Path)) + ": " + s
 		}
 		if !slices.Contains(out, s) {
 			out = append(out, s)
@@ -323,58 +358,37 @@ func (f *File) inPolicy(err error) error {
 	return out
 }
 
+// keys maps keys of a lanes file to those of a policy, where they differ.
+var keys = map[string]string{
+	"link-rate": "linkRate", "busypoll": "busyPoll", "busyread": "busyRead", "arpfilter": "arpFilter",
+	"rxring": "rxRing", "txring": "txRing", "poller-timeout": "pollerTimeout", "poller-priority": "pollerPriority",
+	"poller-nice": "pollerNice", "rxadapt": "adaptiveRx", "txadapt": "adaptiveTx", "rxusecs": "coalesceRx",
+	"txusecs": "coalesceTx",
+}
+
 // camel converts the last key of a path to the policy's spelling: link-rate becomes linkRate.
 func camel(path string) string {
-	for _, k := range [][2]string{{"link-rate", "linkRate"}, {"poller-timeout", "pollerTimeout"},
-		{"poller-priority", "pollerPriority"}, {"poller-nice", "pollerNice"}} {
-		if s, ok := strings.CutSuffix(path, "."+k[0]); ok {
-			return s + "." + k[1]
+	at := strings.LastIndexByte(path, '.') + 1
+	return path[:at] + cmp.Or(keys[path[at:]], path[at:])
+}
+
+// spelled converts the rates, pollers and keys in a message about a lanes file to the policy's
+// spelling: 10gbit becomes 10G.
+func spelled(message string) string {
+	return words.ReplaceAllStringFunc(message, func(s string) string {
+		m := words.FindStringSubmatch(s)
+		switch {
+		case m[1] != "":
+			return m[1] + units[m[2]]
+		case m[3] != "":
+			return "poller: " + strings.ToUpper(m[3][:1]) + m[3][1:]
 		}
-	}
-	return path
+		return keys[s]
+	})
 }
 
-// limit lowers the ceiling and the guarantee to most, in bit/s. A missing ceiling becomes most, a
-// missing guarantee stays missing.
-func limit(t *v1alpha1.Tuning, most, link uint64) {
-	text := fmt.Sprintf("%dbit", most)
-	for _, rate := range []*string{&t.Ceiling, &t.Guarantee} {
-		if *rate == "" && rate == &t.Guarantee {
-			continue
-		}
-		if bits, known := bitsOf(*rate, link); !known || bits > most {
-			*rate = text
-		}
-	}
-}
-
-// units are the units of a rate, as in tc(8), in bit/s.
-var units = map[string]float64{
-	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,
-	"kibit": 1 << 10, "mibit": 1 << 20, "gibit": 1 << 30, "tibit": 1 << 40,
-}
-
-// bitsOf converts a rate ("1gbit"), or a share ("10%") of the link's rate, to bit/s. It returns
-// false for an invalid rate, and for a share if link is 0 (not known).
-func bitsOf(rate string, link uint64) (uint64, bool) {
-	end := strings.LastIndexAny(rate, "0123456789") + 1
-	v, err := strconv.ParseFloat(rate[:end], 64)
-	if err != nil {
-		return 0, false
-	}
-	if rate[end:] == "%" {
-		return uint64(v / 100 * float64(link)), link > 0
-	}
-	unit, ok := units[rate[end:]]
-	return uint64(v * unit), ok
-}
-
-// Bits converts a rate ("1gbit"), or a share ("10%") of the link's rate, to bit/s. It returns 0 if
-// the text is empty or invalid, or if the link's rate is not known.
-func Bits(rate string, link uint64) uint64 {
-	if rate == "" {
-		return 0
-	}
-	bits, _ := bitsOf(rate, link)
-	return bits
-}
+var (
+	words = regexp.MustCompile(`\b(?:(\d+)([kmgt]?bit)|poller: ([a-z]+)|link-rate|poller-timeout|poller-priority|` +
+		`poller-nice)\b`)
+	units = map[string]string{"bit": "", "kbit": "k", "mbit": "M", "gbit": "G", "tbit": "T"}
+)

@@ -23,8 +23,8 @@ import (
 func TestReadsAsText(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	spec := &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{
-		{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Guarantee: "10%", RxUsecs: new(int)}},
-		{Name: "web", Mode: "shared", Queues: 2, Members: 100, Aligned: true},
+		{Name: "redis", Queues: 1, Capacity: 2, Tuning: v1alpha1.Tuning{Guarantee: "10%", CoalesceRx: "0us"}},
+		{Name: "web", Mode: v1alpha1.Shared, Queues: 2, Capacity: 100, Aligned: true},
 	}}
 	member := func(i int) *Member {
 		m := &Member{

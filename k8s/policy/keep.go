@@ -60,7 +60,7 @@ func keepClass(was, is *v1alpha1.Class, used []UsedUnit) string {
 	keep := func(what, old, next string) { kept = append(kept, fmt.Sprintf("%s %s, not %s", what, old, next)) }
 	if IsShared(was) != IsShared(is) {
 		keep("mode", modeOf(was), modeOf(is))
-		is.Mode, is.Sets, is.Members = was.Mode, was.Sets, was.Members
+		is.Mode, is.Capacity = was.Mode, was.Capacity
 	}
 	if Offered(was) != Offered(is) {
 		keep("offeredAs", Offered(was), Offered(is))
@@ -83,13 +83,8 @@ func keepClass(was, is *v1alpha1.Class, used []UsedUnit) string {
 		least = max(least, UnitNumber(was.Name, u.ID)+1)
 	}
 	if Size(is) < least {
-		if IsShared(is) {
-			keep("members", fmt.Sprint(least), fmt.Sprint(Size(is)))
-			is.Members = least
-		} else {
-			keep("sets", fmt.Sprint(least), fmt.Sprint(Size(is)))
-			is.Sets = least
-		}
+		keep("capacity", fmt.Sprint(least), fmt.Sprint(Size(is)))
+		is.Capacity = least
 	}
 	if len(kept) == 0 {
 		return ""

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
@@ -55,11 +57,11 @@ func TestFault12NodeWithoutPolicy(t *testing.T) {
 func TestMake(t *testing.T) {
 	nice := 5
 	spec := &v1alpha1.LanePolicySpec{
-		Uplink: v1alpha1.Uplink{LinkRate: "10gbit", Queues: 2, Tuning: v1alpha1.Tuning{Rank: 7}},
+		Uplink: v1alpha1.Uplink{LinkRate: "10G", Queues: 2, Tuning: v1alpha1.Tuning{Rank: 7}},
 		Classes: []v1alpha1.Class{
-			{Name: "redis", Queues: 2, Sets: 3,
-				Tuning: v1alpha1.Tuning{Guarantee: "10%", Poller: "busy", Pollers: 1, PollerNice: &nice}},
-			{Name: "web", Mode: "shared", Queues: 1, Tuning: v1alpha1.Tuning{NUMA: "1", Ceiling: "2gbit"}},
+			{Name: "redis", Queues: 2, Capacity: 3,
+				Tuning: v1alpha1.Tuning{Guarantee: "10%", Poller: "Busy", Pollers: 1, PollerNice: &nice}},
+			{Name: "web", Mode: v1alpha1.Shared, Queues: 1, Tuning: v1alpha1.Tuning{NUMA: ptr.To(intstr.FromInt32(1)), Ceiling: "2G"}},
 		},
 	}
 	f, err := Make("kubernetes.yaml", spec, Node{
@@ -79,7 +81,7 @@ func TestMake(t *testing.T) {
 version: 1
 globals:
   dev: eth0
-  link-rate: "10gbit"
+  link-rate: "10000000000bit"
   queues: 2
   rank: 7
 lanes:
@@ -107,7 +109,7 @@ lanes:
     mode: shared
     queues: 1
     numa: 1
-    ceiling: "2gbit"
+    ceiling: "2000000000bit"
     members:
       - name: b
         protocol: tcp
@@ -133,11 +135,11 @@ func TestFault19Validated(t *testing.T) {
 		want string
 	}{
 		"guarantees above the link": {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1,
-			Sets: 3, Tuning: v1alpha1.Tuning{Guarantee: "40%"}}}}, "spec.classes[0].guarantee"},
+			Capacity: 3, Tuning: v1alpha1.Tuning{Guarantee: "40%"}}}}, "spec.classes[0].guarantee"},
 		"a rate in bytes": {v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "10gbps"},
 			Classes: []v1alpha1.Class{{Name: "a", Queues: 1}}}, "spec.uplink.linkRate"},
 		"two lanes of one name": {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1},
-			{Name: "a-0", Mode: "shared", Queues: 1}}}, "spec.classes[1].name"},
+			{Name: "a-0", Mode: v1alpha1.Shared, Queues: 1}}}, "spec.classes[1].name"},
 		"a newline in a name": {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a\n  b:", Queues: 1}}},
 			"found the name"},
 	} {
@@ -157,14 +159,14 @@ func TestFault19Validated(t *testing.T) {
 // TestCeilingAboveLink checks the ceiling of a pod with an egress bandwidth above the link's rate:
 // it becomes the link's rate. The annotation allows up to 1P (1e15 bit/s).
 func TestCeilingAboveLink(t *testing.T) {
-	for _, rate := range []string{"", "5gbit"} {
+	for _, rate := range []v1alpha1.Rate{"", "5G"} {
 		for bits, want := range map[uint64]string{1e9: "1000000000bit", 25e9: "10000000000bit",
 			1e15: "10000000000bit"} {
 			if rate != "" {
 				want = strings.Replace(want, "10000000000bit", "5000000000bit", 1)
 			}
 			spec := &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: rate, Queues: 2},
-				Classes: []v1alpha1.Class{{Name: "cache", Queues: 2, Sets: 1}}}
+				Classes: []v1alpha1.Class{{Name: "cache", Queues: 2, Capacity: 1}}}
 			f, err := Make("k.yaml", spec,
 				Node{Device: "eth0", Link: 10e9, Ceilings: map[string]uint64{"cache-0": bits}})
 			if err != nil || !strings.Contains(string(f.Text), `ceiling: "`+want+`"`) {
@@ -200,26 +202,26 @@ func TestFault7SeveralUnits(t *testing.T) {
 func TestFault13ClassesInUse(t *testing.T) {
 	applied := &v1alpha1.LanePolicySpec{
 		Uplink: v1alpha1.Uplink{Dev: "eth0"},
-		Classes: []v1alpha1.Class{{Name: "redis", Queues: 2, Sets: 4}, {Name: "web", Mode: "shared", Queues: 1},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 2, Capacity: 4}, {Name: "web", Mode: v1alpha1.Shared, Queues: 1},
 			{Name: "free", Queues: 1}},
 	}
 	wanted := &v1alpha1.LanePolicySpec{
 		Uplink:  v1alpha1.Uplink{Dev: "eth1"},
-		Classes: []v1alpha1.Class{{Name: "redis", Queues: 4, Sets: 1, Tuning: v1alpha1.Tuning{Guarantee: "5%"}}},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 4, Capacity: 1, Tuning: v1alpha1.Tuning{Guarantee: "5%"}}},
 	}
 	use := Use{"redis": {{"redis-2", "default/r"}}, "web": {{"web-0", "default/w"}}}
 	got, held := Keep(applied, wanted, use)
 	want := &v1alpha1.LanePolicySpec{
 		Uplink: v1alpha1.Uplink{Dev: "eth0"},
 		Classes: []v1alpha1.Class{
-			{Name: "redis", Queues: 2, Sets: 3, Tuning: v1alpha1.Tuning{Guarantee: "5%"}},
-			{Name: "web", Mode: "shared", Queues: 1},
+			{Name: "redis", Queues: 2, Capacity: 3, Tuning: v1alpha1.Tuning{Guarantee: "5%"}},
+			{Name: "web", Mode: v1alpha1.Shared, Queues: 1},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	for class, part := range map[string]string{"": "default/r", "redis": "queues 2, not 4, sets 3, not 1",
+	for class, part := range map[string]string{"": "default/r", "redis": "queues 2, not 4, capacity 3, not 1",
 		"web": "default/w"} {
 		if !strings.Contains(held[class], part) {
 			t.Errorf("%q: got %q, want something with %q", class, held[class], part)

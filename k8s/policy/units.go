@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,10 +17,7 @@ func IsShared(c *v1alpha1.Class) bool { return c.Mode == v1alpha1.Shared }
 
 // Offered returns how the class is offered to the scheduler.
 func Offered(c *v1alpha1.Class) string {
-	if c.OfferedAs == "" {
-		return v1alpha1.OfferedAsResource
-	}
-	return c.OfferedAs
+	return cmp.Or(c.OfferedAs, v1alpha1.OfferedAsClaim)
 }
 
 // ResourceName returns the name of the extended resource of a class.
@@ -33,13 +31,10 @@ func ResourceName(c *v1alpha1.Class) string {
 // Size returns the number of the class's units. A unit is a queue set of an exclusive class, or a
 // place for a pod in a shared class.
 func Size(c *v1alpha1.Class) int {
-	switch {
-	case IsShared(c) && c.Members == 0:
-		return v1alpha1.DefaultMembers
-	case IsShared(c):
-		return c.Members
+	if IsShared(c) {
+		return cmp.Or(c.Capacity, v1alpha1.DefaultPlaces)
 	}
-	return max(c.Sets, 1)
+	return cmp.Or(c.Capacity, 1)
 }
 
 // UnitID returns the ID of the class's unit number n. The first unit has number 0.

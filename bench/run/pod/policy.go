@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -28,6 +29,16 @@ const removeTime = 30 * time.Second
 
 // askAgain is the time between two reads of a policy's status.
 const askAgain = 200 * time.Millisecond
+
+// Quantity returns a rate in bit/s as the quantity that a LanePolicy has: 10G, 1500M. It is never a
+// plain number, which YAML does not read as text.
+func Quantity(rate int64) string {
+	i := 0
+	for ; i+1 < len("kMGT") && rate%1e6 == 0; i++ {
+		rate /= 1e3
+	}
+	return strconv.FormatFloat(float64(rate)/1e3, 'f', -1, 64) + "kMGT"[i:i+1]
+}
 
 // Follow creates a LanePolicy from the manifest, with a name and label of its own. It waits until the
 // nodes that the policy selects have applied it. If Follow returns a policy, the caller must remove

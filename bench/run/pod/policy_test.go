@@ -28,6 +28,15 @@ func follow(t *testing.T) (*pod.Policy, error) {
 		map[string]any{"kind": "LanePolicy", "metadata": map[string]any{"name": "cache"}}, "r1")
 }
 
+func TestQuantity(t *testing.T) {
+	for rate, want := range map[int64]string{1e3: "1k", 1_234_567: "1234.567k", 5e8: "500M", 1_500_000_000: "1500M",
+		1e10: "10G", 1e12: "1T", 1e16: "10000T"} {
+		if got := pod.Quantity(rate); got != want {
+			t.Errorf("%d: got %s, want %s", rate, got, want)
+		}
+	}
+}
+
 // TestFollow creates a policy and removes it.
 func TestFollow(t *testing.T) {
 	f := newFake(t, map[string]string{"policy": policyIs("2", applied)})

@@ -45,10 +45,10 @@ func TestFault9AnyDevice(t *testing.T) {
 	before := vethtest.Qdiscs(t, dev)
 	c := newApplier(t)
 	spec := &v1alpha1.LanePolicySpec{
-		Uplink: v1alpha1.Uplink{LinkRate: "1gbit"},
-		Classes: []v1alpha1.Class{{Name: "redis", Queues: 1, Sets: 2,
-			Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}},
-			{Name: "web", Mode: "shared", Queues: 2, Tuning: v1alpha1.Tuning{Rank: 3}}},
+		Uplink: v1alpha1.Uplink{LinkRate: "1G"},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 1, Capacity: 2,
+			Tuning: v1alpha1.Tuning{Rank: 1, Poller: "Interrupt"}},
+			{Name: "web", Mode: v1alpha1.Shared, Queues: 2, Tuning: v1alpha1.Tuning{Rank: 3}}},
 	}
 	build := func(members ...*policy.Member) *policy.File {
 		f, err := policy.Make(c.Config, spec, policy.Node{Device: dev, Members: members})
@@ -112,9 +112,9 @@ func TestRepairPieces(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	c := newApplier(t)
 	spec := &v1alpha1.LanePolicySpec{
-		Uplink: v1alpha1.Uplink{LinkRate: "1gbit"},
-		Classes: []v1alpha1.Class{{Name: "redis", Queues: 1, Sets: 2,
-			Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}}},
+		Uplink: v1alpha1.Uplink{LinkRate: "1G"},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 1, Capacity: 2,
+			Tuning: v1alpha1.Tuning{Rank: 1, Poller: "Interrupt"}}},
 	}
 	pod := &policy.Member{Name: "p", Lane: "redis-1", Protocol: "tcp", Ports: []string{"6379"},
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.77.0.9/32")}}
@@ -164,9 +164,9 @@ func TestChannels(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	c := newApplier(t)
 	spec := &v1alpha1.LanePolicySpec{
-		Uplink: v1alpha1.Uplink{LinkRate: "1gbit"},
-		Classes: []v1alpha1.Class{{Name: "redis", Queues: 2, Sets: 2,
-			Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}}},
+		Uplink: v1alpha1.Uplink{LinkRate: "1G"},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 2, Capacity: 2,
+			Tuning: v1alpha1.Tuning{Rank: 1, Poller: "Interrupt"}}},
 	}
 	f, err := policy.Make(c.Config, spec, policy.Node{Device: dev})
 	if err != nil {
@@ -225,9 +225,9 @@ func TestRefused(t *testing.T) {
 func TestNothingStaysOpen(t *testing.T) {
 	dev := vethtest.Uplink(t)
 	c := newApplier(t)
-	build := func(dev, guarantee string) error {
+	build := func(dev string, guarantee v1alpha1.Rate) error {
 		spec := &v1alpha1.LanePolicySpec{
-			Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
+			Uplink:  v1alpha1.Uplink{LinkRate: "1G", Force: map[string]string{"queue-set": "shared"}},
 			Classes: []v1alpha1.Class{{Name: "a", Queues: 1, Tuning: v1alpha1.Tuning{Guarantee: guarantee}}},
 		}
 		f, err := policy.Make(c.Config, spec, policy.Node{Device: dev})
@@ -241,7 +241,7 @@ func TestNothingStaysOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := openFiles(t)
-	for _, guarantee := range []string{"10%", "20%", "20%", "10%"} {
+	for _, guarantee := range []v1alpha1.Rate{"10%", "20%", "20%", "10%"} {
 		if err := build(dev, guarantee); err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func TestUnwritten(t *testing.T) {
 	c := newApplier(t)
 	c.Config = filepath.Join(t.TempDir(), "none", "lanes.yaml")
 	f, err := policy.Make(c.Config, &v1alpha1.LanePolicySpec{
-		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
+		Uplink:  v1alpha1.Uplink{LinkRate: "1G", Force: map[string]string{"queue-set": "shared"}},
 		Classes: []v1alpha1.Class{{Name: "web", Queues: 1, Tuning: v1alpha1.Tuning{Ceiling: "50%"}}},
 	}, policy.Node{Device: dev})
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 func BenchmarkPod(b *testing.B) {
 	dev := vethtest.Uplink(b)
 	spec := &v1alpha1.LanePolicySpec{
-		Uplink: v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
+		Uplink: v1alpha1.Uplink{LinkRate: "1G", Force: map[string]string{"queue-set": "shared"}},
 		Classes: []v1alpha1.Class{
-			{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Guarantee: "10%"}},
-			{Name: "web", Mode: "shared", Queues: 1, Members: 120},
+			{Name: "redis", Queues: 1, Capacity: 2, Tuning: v1alpha1.Tuning{Guarantee: "10%"}},
+			{Name: "web", Mode: v1alpha1.Shared, Queues: 1, Capacity: 120},
 		},
 	}
 	c := newApplier(b)

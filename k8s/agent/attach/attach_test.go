@@ -139,9 +139,11 @@ func setup(t *testing.T) (*Attacher, *world, *paper) {
 	p := &v1alpha1.LanePolicy{}
 	p.Name = "p"
 	p.Spec.Classes = []v1alpha1.Class{
-		{Name: "redis", Queues: 1, Sets: 4, HostNetwork: true}, {Name: "web", Mode: "shared", Queues: 1},
-		{Name: "adq", Queues: 1, ResourceName: "net.intel.com/adq"}, {Name: "dra", Queues: 1, OfferedAs: "claim"},
-		{Name: "both", Mode: "shared", Queues: 1, Members: 4, OfferedAs: "claim"},
+		{Name: "redis", OfferedAs: v1alpha1.OfferedAsResource, Queues: 1, Capacity: 4, HostNetwork: true},
+		{Name: "web", Mode: v1alpha1.Shared, OfferedAs: v1alpha1.OfferedAsResource, Queues: 1},
+		{Name: "adq", OfferedAs: v1alpha1.OfferedAsResource, Queues: 1, ResourceName: "net.intel.com/adq"},
+		{Name: "dra", Queues: 1},
+		{Name: "both", Mode: v1alpha1.Shared, Queues: 1, Capacity: 4},
 	}
 	n.SetPolicy(t.Context(), p, nil)
 	a := &Attacher{Lanes: n, Addrs: func() []netip.Addr {

@@ -85,7 +85,7 @@ type Class struct {
 	// Guarantee and Ceiling apply to each queue set on transmit, in bit/s; 0 means none.
 	Guarantee, Ceiling uint64
 	Rank               int
-	// Poller is the policy's value, "auto" if the policy gives none.
+	// Poller is the policy's value, v1alpha1.PollerAuto if the policy gives none.
 	Poller string
 	// Mechanisms says how each part of a lane is made on this device ("queue-set":
 	// "rss-context", "poller": "napi-thread").

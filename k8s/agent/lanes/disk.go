@@ -17,7 +17,7 @@ import (
 )
 
 // schema is the version of the two files' formats.
-const schema = 2
+const schema = 3
 
 // A disk keeps a state in two files, because one part must survive a reboot and the other must not.
 //

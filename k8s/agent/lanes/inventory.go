@@ -3,6 +3,7 @@
 package lanes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -75,16 +76,13 @@ func (m *Manager) class(c *v1alpha1.Class, link uint64, actual map[string]string
 	joined []policy.Joining) inventory.Class {
 	out := inventory.Class{
 		Name: c.Name, Mode: intent.Exclusive, OfferedAs: policy.Offered(c), Queues: c.Queues, Rank: c.Rank,
-		Poller: c.Poller, Mechanisms: actual, HostNetwork: c.HostNetwork,
+		Poller: cmp.Or(c.Poller, v1alpha1.PollerAuto), Mechanisms: actual, HostNetwork: c.HostNetwork,
 	}
 	if policy.IsShared(c) {
 		out.Mode = intent.Shared
 	}
 	if out.OfferedAs == v1alpha1.OfferedAsResource {
 		out.ResourceName = policy.ResourceName(c)
-	}
-	if out.Poller == "" {
-		out.Poller = "auto"
 	}
 	out.Guarantee, out.Ceiling = policy.Bits(c.Guarantee, link), policy.Bits(c.Ceiling, link)
 	going := m.going(c.Name)

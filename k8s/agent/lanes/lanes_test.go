@@ -100,10 +100,11 @@ func redisAndWeb(generation int64) *v1alpha1.LanePolicy {
 	p := &v1alpha1.LanePolicy{}
 	p.Name, p.Generation = "p", generation
 	p.Spec.Classes = []v1alpha1.Class{
-		{Name: "redis", Queues: 2, Sets: 2, Tuning: v1alpha1.Tuning{Guarantee: "10%"}},
-		{Name: "web", Mode: "shared", Queues: 1, Members: 3},
-		{Name: "dra", Mode: "shared", Queues: 1, Members: 2, OfferedAs: "claim"},
-		{Name: "solo", Queues: 1, OfferedAs: "claim"},
+		{Name: "redis", OfferedAs: v1alpha1.OfferedAsResource, Queues: 2, Capacity: 2,
+			Tuning: v1alpha1.Tuning{Guarantee: "10%"}},
+		{Name: "web", Mode: v1alpha1.Shared, OfferedAs: v1alpha1.OfferedAsResource, Queues: 1, Capacity: 3},
+		{Name: "dra", Mode: v1alpha1.Shared, Queues: 1, Capacity: 2},
+		{Name: "solo", Queues: 1},
 	}
 	return p
 }
@@ -233,7 +234,7 @@ func TestTogether(t *testing.T) {
 	c := &fakeCard{refuse: "10.0.0.66"}
 	n := start(t, c, t.TempDir(), "b")
 	p := redisAndWeb(1)
-	p.Spec.Classes[1].Members = 50
+	p.Spec.Classes[1].Capacity = 50
 	n.SetPolicy(t.Context(), p, nil)
 	c.mu.Lock()
 	c.applies = 0

@@ -89,7 +89,7 @@ func TestFiles(t *testing.T) {
 	if len(s.Attachments) != 1 || len(was.Attachments) != 2 {
 		t.Errorf("%d attachments, want 1; %d before, want 2", len(s.Attachments), len(was.Attachments))
 	}
-	if err := os.WriteFile(d.boot.path, []byte(`{"schema": 2, "attachments": {"x": null}}`), 0o600); err != nil {
+	if err := os.WriteFile(d.boot.path, []byte(`{"schema": 3, "attachments": {"x": null}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = d.load(); err != nil || len(s.Attachments) != 0 {

@@ -14,7 +14,8 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// TestCRDsAreTheTypes compares the manifests with the Go types, key by key.
+// TestCRDsAreTheTypes compares the manifests with the Go types, key by key. kubectl explain has a
+// description of each field.
 func TestCRDsAreTheTypes(t *testing.T) {
 	for resource, types := range map[string]map[string]reflect.Type{
 		v1alpha1.Resource: {"spec": reflect.TypeFor[v1alpha1.LanePolicySpec](),
@@ -48,13 +49,16 @@ func TestCRDsAreTheTypes(t *testing.T) {
 		for part, typ := range types {
 			compare(t, resource+" "+part, v.Schema.OpenAPIV3Schema.Properties[part], typ)
 		}
+		delete(v.Schema.OpenAPIV3Schema.Properties, "metadata") // the API server describes it
+		described(t, resource, v.Schema.OpenAPIV3Schema)
 	}
 }
 
 type schema struct {
 	Type       string
-	IntString  bool `json:"x-kubernetes-int-or-string"`
-	Preserve   bool `json:"x-kubernetes-preserve-unknown-fields"` // another schema has checked it
+	Desc       string `json:"description"`
+	IntString  bool   `json:"x-kubernetes-int-or-string"`
+	Preserve   bool   `json:"x-kubernetes-preserve-unknown-fields"` // another schema has checked it
 	Properties map[string]schema
 	Items      *schema
 }
@@ -100,6 +104,21 @@ func compare(t *testing.T, path string, s schema, typ reflect.Type) {
 			if _, ok := fields[name]; !ok {
 				t.Errorf("%s.%s: in the manifest alone", path, name)
 			}
+		}
+	}
+}
+
+// described reports the fields without a description.
+func described(t *testing.T, path string, s schema) {
+	if s.Desc == "" {
+		t.Errorf("%s: has no description", path)
+	}
+	for name, p := range s.Properties {
+		described(t, path+"."+name, p)
+	}
+	if s.Items != nil {
+		for name, p := range s.Items.Properties {
+			described(t, path+"[]."+name, p)
 		}
 	}
 }

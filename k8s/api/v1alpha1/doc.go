@@ -2,10 +2,9 @@
 
 // Package v1alpha1 has the types of niclane's custom resources, group niclane.dev. A
 // LanePolicy says which classes of lanes the nodes of a cluster have. A LaneNode has what one
-// node follows of it, and the state of the node's lanes. Field names are those
-// of lanes.yaml(5), in camel case. The types are only data: package policy defines their
-// meaning on a node. Validity is checked twice: at once by the CRD's rules
-// (dist/chart/niclane/crds), and on the node by the reader of lanes.yaml.
+// node follows of it, and the state of the node's lanes. The types are only data: package policy
+// defines their meaning on a node, and writes it as lanes.yaml(5). Validity is checked twice: at
+// once by the CRD's rules (dist/chart/niclane/crds), and on the node by the reader of lanes.yaml.
 package v1alpha1
 
 import "time"

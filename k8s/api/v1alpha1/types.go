@@ -45,7 +45,8 @@ type Rollout struct {
 // DefaultMaxUnavailable is the default of Rollout.MaxUnavailable.
 const DefaultMaxUnavailable = "25%"
 
-// An Uplink has the values of the section globals in lanes.yaml.
+// An Uplink has the device of the lanes, and the default lane. Its values are those of the section
+// globals in lanes.yaml.
 type Uplink struct {
 	// Dev is the name of the network device with the lanes. Bond is the name of a bond instead: the
 	// lanes span its slaves. If neither is given, the agent takes the device that has the node's
@@ -54,18 +55,19 @@ type Uplink struct {
 	Bond string `json:"bond,omitempty"`
 	// VLANs limit the lanes to these VLAN IDs.
 	VLANs []int `json:"vlans,omitempty"`
-	// LinkRate ("10gbit") is the link's rate. It is needed for devices that do not report it.
-	LinkRate string `json:"linkRate,omitempty"`
+	// LinkRate ("10G") is the link's rate, never a share. It is needed for devices that do not
+	// report it.
+	LinkRate Rate `json:"linkRate,omitempty"`
 	// Queues is the number of queues of the default lane. 0 means all queues that the classes leave.
 	Queues int `json:"queues,omitempty"`
-	// BusyPoll and BusyRead are sysctls of the whole node, in microseconds.
-	BusyPoll *int `json:"busypoll,omitempty"`
-	BusyRead *int `json:"busyread,omitempty"`
+	// BusyPoll and BusyRead are sysctls of the whole node.
+	BusyPoll Duration `json:"busyPoll,omitempty"`
+	BusyRead Duration `json:"busyRead,omitempty"`
 	// ARPFilter makes each device answer ARP for its own addresses only.
-	ARPFilter *bool `json:"arpfilter,omitempty"`
+	ARPFilter *bool `json:"arpFilter,omitempty"`
 	// RxRing and TxRing are the numbers of descriptors of each receive and transmit ring.
-	RxRing *int `json:"rxring,omitempty"`
-	TxRing *int `json:"txring,omitempty"`
+	RxRing *int `json:"rxRing,omitempty"`
+	TxRing *int `json:"txRing,omitempty"`
 	// Force maps the name of a part of a lane (for example classifier) to the mechanism that must make
 	// it.
 	Force map[string]string `json:"force,omitempty"`
@@ -73,21 +75,40 @@ type Uplink struct {
 	Tuning `json:",inline"`
 }
 
+// A Rate is a share of the link's rate ("20%"), or a quantity of bit/s ("2G", "500M"), as in the
+// annotation kubernetes.io/egress-bandwidth. "" means that it is not given.
+type Rate string
+
+// A Duration is a time with its unit us, ms or s ("50us"), from 0us to 1s. "" means that it is not
+// given. (metav1.Duration writes µs.)
+type Duration string
+
 // Modes of a class.
 const (
 	// Exclusive means that each pod has its own queue set.
-	Exclusive = "exclusive"
+	Exclusive = "Exclusive"
 	// Shared means that all pods of the class share one queue set fairly.
-	Shared = "shared"
+	Shared = "Shared"
 )
 
 // Ways to offer a class to the scheduler. A class is offered in one way only, because
 // kubelet's device manager and DRA do not know of each other.
 const (
-	// OfferedAsResource means that pods ask for the extended resource niclane.dev/CLASS.
-	OfferedAsResource = "resource"
-	// OfferedAsClaim means that pods claim devices of the DRA driver niclane.dev.
-	OfferedAsClaim = "claim"
+	// OfferedAsClaim means that pods get devices of the DRA driver niclane.dev: by claims and, from
+	// Kubernetes 1.36, by the extended resource niclane.dev/CLASS too.
+	OfferedAsClaim = "Claim"
+	// OfferedAsResource means that pods ask for the extended resource niclane.dev/CLASS of a device
+	// plugin.
+	OfferedAsResource = "Resource"
+)
+
+// Pollers of a lane.
+const (
+	PollerAuto        = "Auto"
+	PollerInterrupt   = "Interrupt"
+	PollerThread      = "Thread"
+	PollerBusy        = "Busy"
+	PollerApplication = "Application"
 )
 
 // A Class is a kind of lane that pods can ask for.
@@ -97,18 +118,18 @@ type Class struct {
 	Name string `json:"name"`
 	// Mode is Exclusive or Shared. "" means Exclusive.
 	Mode string `json:"mode,omitempty"`
-	// OfferedAs is OfferedAsResource or OfferedAsClaim. "" means OfferedAsResource.
+	// OfferedAs is OfferedAsClaim or OfferedAsResource. "" means OfferedAsClaim.
 	OfferedAs string `json:"offeredAs,omitempty"`
-	// ResourceName is the name of the extended resource. "" means niclane.dev/NAME. With the name
-	// net.intel.com/adq, pods written for Intel's plugins run unchanged.
+	// ResourceName is the name of the extended resource of a class that is OfferedAsResource. ""
+	// means niclane.dev/NAME. With the name net.intel.com/adq, pods written for Intel's plugins run
+	// unchanged.
 	ResourceName string `json:"resourceName,omitempty"`
 	// Queues is the number of queues of each queue set.
 	Queues int `json:"queues"`
-	// Sets is the number of queue sets of an exclusive class, and thus of its pods. 0 means one. Each
-	// set has the class's queues, guarantee, ceiling and pollers.
-	Sets int `json:"sets,omitempty"`
-	// Members is the largest number of pods in a shared class. 0 means DefaultMembers.
-	Members int `json:"members,omitempty"`
+	// Capacity is the number of pods that the class has room for on a node: the queue sets of an
+	// exclusive class, the places of a shared one. Each queue set has the class's queues, guarantee,
+	// ceiling and pollers. 0 means one queue set, or DefaultPlaces.
+	Capacity int `json:"capacity,omitempty"`
 	// Aligned says that the pods' applications place their threads by NAPI ID. niclane then refuses
 	// mechanisms that lose the NAPI ID.
 	Aligned bool `json:"aligned,omitempty"`
@@ -119,38 +140,39 @@ type Class struct {
 	Tuning `json:",inline"`
 }
 
-// DefaultMembers is the default of Members. It equals the default of kubelet's maxPods.
-const DefaultMembers = 110
+// DefaultPlaces is the default of Capacity of a shared class. It equals the default of kubelet's
+// maxPods.
+const DefaultPlaces = 110
 
 // Tuning has the values that every lane can have, also the default lane. Section GLOBALS AND LANES
 // of lanes.yaml(5) describes them. A zero value means that the value is not given.
 type Tuning struct {
-	// CPUs is "auto", or a list of CPU numbers and ranges ("2-3,8").
+	// CPUs is "Auto", or a list of CPU numbers and ranges ("2-3,8").
 	CPUs string `json:"cpus,omitempty"`
-	// NUMA is local, remote, all, or the number of a NUMA node.
-	NUMA string `json:"numa,omitempty"`
-	// Guarantee and Ceiling are the least and the most that the lane may send: a share of the link's
-	// rate ("20%") or a rate ("2gbit").
-	Guarantee string `json:"guarantee,omitempty"`
-	Ceiling   string `json:"ceiling,omitempty"`
+	// NUMA is Local, Remote, All, or the number of a NUMA node.
+	NUMA *intstr.IntOrString `json:"numa,omitempty"`
+	// Guarantee and Ceiling are the least and the most that the lane may send.
+	Guarantee Rate `json:"guarantee,omitempty"`
+	Ceiling   Rate `json:"ceiling,omitempty"`
 	// Rank is 1 (sends first) to 7 (sends last).
 	Rank int `json:"rank,omitempty"`
-	// Poller is auto, interrupt, thread, busy or application.
+	// Poller is PollerAuto ("" means the same), PollerInterrupt, PollerThread, PollerBusy or
+	// PollerApplication.
 	Poller string `json:"poller,omitempty"`
 	// Pollers is the number of polling threads of each queue set.
 	Pollers int `json:"pollers,omitempty"`
-	// PollerTimeout is how long a busy poller continues to poll without packets ("10ms").
-	PollerTimeout string `json:"pollerTimeout,omitempty"`
+	// PollerTimeout is how long a busy poller continues to poll without packets. It is above 0.
+	PollerTimeout Duration `json:"pollerTimeout,omitempty"`
 	// PollerPriority is the SCHED_FIFO priority of the pollers' threads, 1 to 99. PollerNice is their
 	// nice value under SCHED_OTHER.
 	PollerPriority int  `json:"pollerPriority,omitempty"`
 	PollerNice     *int `json:"pollerNice,omitempty"`
-	// RxAdapt, TxAdapt, RxUsecs and TxUsecs set interrupt moderation, as ethtool -C does. Times are in
-	// microseconds.
-	RxAdapt *bool `json:"rxadapt,omitempty"`
-	TxAdapt *bool `json:"txadapt,omitempty"`
-	RxUsecs *int  `json:"rxusecs,omitempty"`
-	TxUsecs *int  `json:"txusecs,omitempty"`
+	// AdaptiveRx, AdaptiveTx, CoalesceRx and CoalesceTx set interrupt moderation. They are adaptive-rx,
+	// adaptive-tx, rx-usecs and tx-usecs of ethtool -C.
+	AdaptiveRx *bool    `json:"adaptiveRx,omitempty"`
+	AdaptiveTx *bool    `json:"adaptiveTx,omitempty"`
+	CoalesceRx Duration `json:"coalesceRx,omitempty"`
+	CoalesceTx Duration `json:"coalesceTx,omitempty"`
 }
 
 // A LanePolicyStatus is the state of the nodes that follow the policy, in numbers.

@@ -220,11 +220,13 @@ func serveAPI(b testing.TB, dir string, pods int) string {
 		"metadata": map[string]any{"name": "n1", "uid": "u-l", "resourceVersion": "1"},
 		"spec": map[string]any{
 			"policy": "p", "policyGeneration": 1,
-			"uplink": map[string]any{"dev": "up0", "linkRate": "1gbit", "force": map[string]any{"queue-set": "shared"}},
+			"uplink": map[string]any{"dev": "up0", "linkRate": "1G", "force": map[string]any{"queue-set": "shared"}},
 			"classes": []any{
-				map[string]any{"name": "redis", "queues": 1, "sets": 2, "guarantee": "10%"},
-				map[string]any{"name": "web", "mode": "shared", "queues": 1, "members": inLanes},
-				map[string]any{"name": "claimed", "offeredAs": "claim", "queues": 1, "sets": 2},
+				map[string]any{"name": "redis", "offeredAs": "Resource", "queues": 1, "capacity": 2,
+					"guarantee": "10%"},
+				map[string]any{"name": "web", "mode": "Shared", "offeredAs": "Resource", "queues": 1,
+					"capacity": inLanes},
+				map[string]any{"name": "claimed", "offeredAs": "Claim", "queues": 1, "capacity": 2},
 			},
 		},
 	}

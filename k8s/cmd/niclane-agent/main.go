@@ -81,7 +81,7 @@ func run(args []string) error {
 	scrapes := f.String("metrics", "", "IP:PORT that serves metrics over TLS, to clients that the API server "+
 		"allows to "+
 		"get /metrics (default: none)")
-	claims := f.Bool("claims", true, "offer classes with offeredAs: claim by Dynamic Resource Allocation")
+	claims := f.Bool("claims", true, "offer classes with offeredAs: Claim by Dynamic Resource Allocation")
 	services := f.Bool("services", false,
 		"also put into lanes the packets that come by node ports, load balancers and external addresses of the "+
 			"pods' Services; needs the right to read all Services")

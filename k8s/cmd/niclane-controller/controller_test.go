@@ -199,8 +199,8 @@ func TestDeviceClasses(t *testing.T) {
 		u.SetAPIVersion("resource.k8s.io/v1")
 	}
 	p := object("LanePolicy", "p", map[string]any{"spec": map[string]any{"classes": []any{
-		map[string]any{"name": "redis", "queues": int64(1), "offeredAs": "claim"},
-		map[string]any{"name": "web", "queues": int64(1)}}}})
+		map[string]any{"name": "redis", "queues": int64(1), "offeredAs": "Claim"},
+		map[string]any{"name": "web", "queues": int64(1), "offeredAs": "Resource"}}}})
 	w := newWorld(t, nil, other, old, p)
 	list := func() string {
 		all, err := w.client.Resource(deviceClasses).List(t.Context(), metav1.ListOptions{})

@@ -51,7 +51,7 @@ func run(args []string) error {
 	namespace := f.String("namespace", os.Getenv("NAMESPACE"),
 		"namespace of the Lease by which one instance is elected (default: the environment's NAMESPACE)")
 	listen := f.String("listen", ":8081", "IP:PORT that serves /healthz")
-	claims := f.Bool("claims", true, "make a DeviceClass for each class with offeredAs: claim")
+	claims := f.Bool("claims", true, "make a DeviceClass for each class with offeredAs: Claim")
 	show := f.Bool("version", false, "print the version")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/niclane/niclane/k8s/api/params"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
@@ -102,19 +104,22 @@ func Convert(raw []byte) (out []*v1alpha1.LanePolicy, notes []string, err error)
 func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error {
 	g := &n.Globals
 	u.Dev, u.Queues = g.Dev, g.Queues
-	u.BusyPoll, u.BusyRead, u.ARPFilter, u.RxRing, u.TxRing = g.Busypoll, g.Busyread, g.Arpfilter, g.Rxring, g.Txring
-	u.RxAdapt, u.TxAdapt, u.RxUsecs, u.TxUsecs = g.Rxadapt, g.Txadapt, g.Rxusecs, g.Txusecs
-	u.CPUs, u.NUMA = g.Cpus, g.Numa
+	u.BusyPoll, u.BusyRead = duration(g.Busypoll), duration(g.Busyread)
+	u.ARPFilter, u.RxRing, u.TxRing = g.Arpfilter, g.Rxring, g.Txring
+	u.AdaptiveRx, u.AdaptiveTx = g.Rxadapt, g.Txadapt
+	u.CoalesceRx, u.CoalesceTx = duration(g.Rxusecs), duration(g.Txusecs)
+	u.CPUs, u.NUMA = word(g.Cpus), numa(g.Numa)
 	if slices.ContainsFunc(n.TrafficClass, func(tc trafficClass) bool { return tc.Pollers > 0 }) {
 		// If a class has pollers, adqsetup replaces any given value by 0. Intel's DaemonSet runs
 		// adqsetup.
 		for _, f := range []struct {
 			name string
-			to   **int
-		}{{"Busypoll", &u.BusyPoll}, {"Busyread", &u.BusyRead}} {
-			if *f.to != nil && **f.to != 0 {
-				note(".Globals.%s: found %d; adqsetup sets 0 if a class has pollers", f.name, **f.to)
-				*f.to = new(int)
+			is   *int
+			to   *v1alpha1.Duration
+		}{{"Busypoll", g.Busypoll, &u.BusyPoll}, {"Busyread", g.Busyread, &u.BusyRead}} {
+			if f.is != nil && *f.is != 0 {
+				note(".Globals.%s: found %d; adqsetup sets 0 if a class has pollers", f.name, *f.is)
+				*f.to = duration(new(int))
 			}
 		}
 	}
@@ -156,24 +161,25 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 		if tc.PollerTimeout < 0 || tc.Pollers < 0 {
 			return fmt.Errorf("TrafficClass[%d]: want Pollers and PollerTimeout of at least 0", i)
 		}
-		c := v1alpha1.Class{Queues: tc.Queues,
-			Tuning: v1alpha1.Tuning{CPUs: tc.Cpus, NUMA: tc.Numa, Pollers: tc.Pollers}}
+		// Intel's pods ask by limits for resources of a device plugin, on any release.
+		c := v1alpha1.Class{OfferedAs: v1alpha1.OfferedAsResource, Queues: tc.Queues,
+			Tuning: v1alpha1.Tuning{CPUs: word(tc.Cpus), NUMA: numa(tc.Numa), Pollers: tc.Pollers}}
 		if tc.PollerTimeout > 0 {
-			c.PollerTimeout = strconv.Itoa(tc.PollerTimeout) + "us"
+			c.PollerTimeout = duration(&tc.PollerTimeout)
 		}
 		if i == last {
 			c.Name, c.Mode, c.ResourceName = "adq-shared", v1alpha1.Shared, SharedResource
-			c.Members = max(tc.Queues-1, 1) // Intel's plugin offers a device for each queue except the last
+			c.Capacity = max(tc.Queues-1, 1) // Intel's plugin offers a device for each queue except the last
 			note(".TrafficClass[%d]: shared by %d pods, the number that Intel's plugin offers; all of them share "+
-				"its queues", i, c.Members)
+				"its queues", i, c.Capacity)
 			spec.Classes = append(spec.Classes, c)
 			continue
 		}
 		if same := find(spec.Classes, c); same != nil {
-			same.Sets++
+			same.Capacity++
 			continue
 		}
-		c.Sets = 1
+		c.Capacity = 1
 		if named++; named == 1 {
 			c.Name, c.ResourceName = "adq", Resource
 		} else {
@@ -182,7 +188,7 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 				"ask for niclane.dev/%s", i, Resource, c.Name)
 		}
 		if mode := strings.ToLower(tc.Mode); mode != "" && mode != "exclusive" {
-			note(".TrafficClass[%d].Mode: %s is taken as exclusive, as Intel's plugin does for all except the last", i,
+			note(".TrafficClass[%d].Mode: %s is taken as Exclusive, as Intel's plugin does for all except the last", i,
 				tc.Mode)
 		}
 		spec.Classes = append(spec.Classes, c)
@@ -190,12 +196,12 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 	return nil
 }
 
-// find returns the class that equals c except for name, resource name and sets, nil if there is
+// find returns the class that equals c except for name, resource name and capacity, nil if there is
 // none.
 func find(all []v1alpha1.Class, c v1alpha1.Class) *v1alpha1.Class {
 	for i := range all {
 		o := all[i]
-		o.Name, o.ResourceName, o.Sets = "", "", 0
+		o.Name, o.ResourceName, o.Capacity = "", "", 0
 		a, _ := json.Marshal(o)
 		b, _ := json.Marshal(c)
 		if string(a) == string(b) {
@@ -203,4 +209,31 @@ func find(all []v1alpha1.Class, c v1alpha1.Class) *v1alpha1.Class {
 		}
 	}
 	return nil
+}
+
+// duration converts Intel's microseconds.
+func duration(us *int) v1alpha1.Duration {
+	switch {
+	case us == nil:
+		return ""
+	case *us != 0 && *us%1000 == 0:
+		return v1alpha1.Duration(strconv.Itoa(*us/1000) + "ms")
+	}
+	return v1alpha1.Duration(strconv.Itoa(*us) + "us")
+}
+
+// word converts a keyword of Intel's, such as auto, to the policy's spelling.
+func word(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// numa converts a keyword or the number of a NUMA node.
+func numa(s string) *intstr.IntOrString {
+	if s == "" {
+		return nil
+	}
+	return ptr.To(intstr.Parse(word(s)))
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
@@ -31,17 +33,19 @@ func TestConvert(t *testing.T) {
 		out[0].Spec.NodeSelector.MatchLabels["kubernetes.io/hostname"] != "n1" {
 		t.Fatalf("%+v", out)
 	}
-	tuning := v1alpha1.Tuning{CPUs: "auto", NUMA: "local", Pollers: 1, PollerTimeout: "10000us"}
+	tuning := v1alpha1.Tuning{CPUs: "Auto", NUMA: ptr.To(intstr.FromString("Local")), Pollers: 1,
+		PollerTimeout: "10ms"}
 	want := []v1alpha1.Class{
-		{Name: "adq", ResourceName: "net.intel.com/adq", Queues: 4, Sets: 2, Tuning: tuning},
-		{Name: "adq-b", Queues: 8, Sets: 1, Tuning: v1alpha1.Tuning{Pollers: 1}},
-		{Name: "adq-shared", Mode: "shared", ResourceName: "net.intel.com/adq-shared", Queues: 32, Members: 31},
+		{Name: "adq", OfferedAs: v1alpha1.OfferedAsResource, ResourceName: "net.intel.com/adq", Queues: 4, Capacity: 2, Tuning: tuning},
+		{Name: "adq-b", OfferedAs: v1alpha1.OfferedAsResource, Queues: 8, Capacity: 1, Tuning: v1alpha1.Tuning{Pollers: 1}},
+		{Name: "adq-shared", Mode: v1alpha1.Shared, OfferedAs: v1alpha1.OfferedAsResource,
+			ResourceName: "net.intel.com/adq-shared", Queues: 32, Capacity: 31},
 	}
 	if diff := cmp.Diff(want, out[0].Spec.Classes); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	u := out[0].Spec.Uplink
-	if u.Dev != "eth3" || u.Queues != 16 || *u.BusyPoll != 0 || !*u.ARPFilter || *u.RxUsecs != 0 {
+	if u.Dev != "eth3" || u.Queues != 16 || u.BusyPoll != "0us" || !*u.ARPFilter || u.CoalesceRx != "0us" {
 		t.Errorf("%+v", u)
 	}
 	all := strings.Join(notes, "\n")

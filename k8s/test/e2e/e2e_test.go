@@ -27,12 +27,12 @@ apiVersion: niclane.dev/v1alpha1
 kind: LanePolicy
 metadata: {name: test}
 spec:
-  uplink: {dev: up0, linkRate: 1gbit, force: {queue-set: shared}}
+  uplink: {dev: up0, linkRate: 1G, force: {queue-set: shared}}
   classes:
-  - {name: redis, hostNetwork: true, queues: 1, sets: 2, guarantee: 10%}
-  - {name: web, mode: shared, queues: 1, members: 120}
-  - {name: claimed, offeredAs: claim, queues: 1, sets: 2}
-  - {name: together, offeredAs: claim, mode: shared, queues: 1, members: 2}
+  - {name: redis, offeredAs: Resource, hostNetwork: true, queues: 1, capacity: 2, guarantee: 10%}
+  - {name: web, offeredAs: Resource, mode: Shared, queues: 1, capacity: 120}
+  - {name: claimed, queues: 1, capacity: 2}
+  - {name: together, mode: Shared, queues: 1, capacity: 2}
 `
 
 // TestKubernetes runs a cluster for each release, and all parts of the test on it: from the

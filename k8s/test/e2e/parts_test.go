@@ -108,7 +108,7 @@ func (s *suite) badPolicy(t *testing.T) {
 	text := pod("stays", limits("redis"), "")
 	s.remove(t, text)
 	p := s.running(t, text, "stays")
-	must(t, s.Apply(strings.Replace(policy, "queues: 1, sets: 2, guarantee: 10%", "queues: 100, sets: 2", 1)))
+	must(t, s.Apply(strings.Replace(policy, "queues: 1, capacity: 2, guarantee: 10%", "queues: 100, capacity: 2", 1)))
 	s.condition(t, "Applied", "False", "")
 	s.echo(t, p, 1<<10)
 	if got := s.allocatable(t, "redis"); got != 2 {
@@ -143,7 +143,8 @@ func (s *suite) twoPolicies(t *testing.T) {
 func (s *suite) changed(t *testing.T) {
 	text := pod("kept", limits("redis"), "")
 	p := s.running(t, text, "kept")
-	without := strings.Replace(policy, "  - {name: redis, hostNetwork: true, queues: 1, sets: 2, guarantee: 10%}\n", "", 1)
+	without := strings.Replace(policy, "  - {name: redis, offeredAs: Resource, hostNetwork: true, queues: 1, capacity: 2, "+
+		"guarantee: 10%}\n", "", 1)
 	must(t, s.Apply(without))
 	s.condition(t, "Applied", "False", "redis")
 	s.echo(t, p, 1<<10)
