@@ -184,7 +184,7 @@ func (p *plugin) set(snap *inventory.Snapshot, c *inventory.Class) {
 		if u.Unhealthy != "" {
 			d.Health = v1beta1.Unhealthy
 		}
-		if snap.Device != nil && snap.Device.NUMA >= 0 {
+		if c.NUMAHint && snap.Device != nil && snap.Device.NUMA >= 0 {
 			d.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(snap.Device.NUMA)}}}
 		}
 		out = append(out, d)

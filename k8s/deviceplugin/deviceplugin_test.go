@@ -146,7 +146,7 @@ func redis() *fakeInventory {
 	return &fakeInventory{changed: make(chan struct{}), snap: &inventory.Snapshot{
 		Device: &inventory.Device{Name: "eth0", NUMA: 1},
 		Classes: []inventory.Class{
-			{Name: "redis", ResourceName: "niclane.dev/redis",
+			{Name: "redis", ResourceName: "niclane.dev/redis", NUMAHint: true,
 				Units: []inventory.Unit{{ID: "redis-0"}, {ID: "redis-1", Unhealthy: "its qdisc is gone"}}},
 			{Name: "claimed", Units: []inventory.Unit{{ID: "claimed-0"}}},
 		},
@@ -175,7 +175,9 @@ func listed(t *testing.T, s grpc.ServerStreamingClient[v1beta1.ListAndWatchRespo
 	var out []string
 	for _, d := range r.Devices {
 		out = append(out, d.ID+" "+d.Health)
-		if d.Topology.Nodes[0].ID != 1 {
+		if d.Topology == nil {
+			out[len(out)-1] += " anywhere"
+		} else if d.Topology.Nodes[0].ID != 1 {
 			t.Errorf("%s: NUMA node %v", d.ID, d.Topology)
 		}
 	}
@@ -204,6 +206,10 @@ func TestFault14Health(t *testing.T) {
 	})
 	if got := listed(t, s); got != "redis-0 Unhealthy, redis-1 Healthy" {
 		t.Errorf("got %s", got)
+	}
+	inv.set(func(s *inventory.Snapshot) { s.Classes[0].NUMAHint = false })
+	if got := listed(t, s); got != "redis-0 Unhealthy anywhere, redis-1 Healthy anywhere" {
+		t.Errorf("without a NUMA hint: got %s", got)
 	}
 	if _, err := plugin.Allocate(t.Context(),
 		&v1beta1.AllocateRequest{

@@ -17,7 +17,8 @@ func (s *Snapshot) Equal(o *Snapshot) bool {
 func (c Class) equal(o Class) bool {
 	return c.Name == o.Name && c.Mode == o.Mode && c.OfferedAs == o.OfferedAs && c.ResourceName == o.ResourceName &&
 		c.Queues == o.Queues && c.Guarantee == o.Guarantee && c.Ceiling == o.Ceiling && c.Rank == o.Rank &&
-		c.Poller == o.Poller && c.HostNetwork == o.HostNetwork && maps.Equal(c.Mechanisms, o.Mechanisms) &&
+		c.Poller == o.Poller && c.HostNetwork == o.HostNetwork && c.NUMAHint == o.NUMAHint &&
+		maps.Equal(c.Mechanisms, o.Mechanisms) &&
 		slices.EqualFunc(c.Units, o.Units, Unit.equal)
 }
 

@@ -78,6 +78,8 @@ type Class struct {
 	OfferedAs string
 	// ResourceName is the name of the extended resource, "" for a class that is offered as a claim.
 	ResourceName string
+	// NUMAHint is true if kubelet gets the NUMA node of the device with each unit.
+	NUMAHint bool
 	// HostNetwork is true if pods of the host's network may have lanes of the class.
 	HostNetwork bool
 	// Queues is the number of queues of each queue set.

@@ -77,6 +77,7 @@ func (m *Manager) class(c *v1alpha1.Class, link uint64, actual map[string]string
 	out := inventory.Class{
 		Name: c.Name, Mode: intent.Exclusive, OfferedAs: policy.Offered(c), Queues: c.Queues, Rank: c.Rank,
 		Poller: cmp.Or(c.Poller, v1alpha1.PollerAuto), Mechanisms: actual, HostNetwork: c.HostNetwork,
+		NUMAHint: c.NUMAHint == nil || *c.NUMAHint,
 	}
 	if policy.IsShared(c) {
 		out.Mode = intent.Shared

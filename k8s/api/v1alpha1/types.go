@@ -133,6 +133,9 @@ type Class struct {
 	// Aligned says that the pods' applications place their threads by NAPI ID. niclane then refuses
 	// mechanisms that lose the NAPI ID.
 	Aligned bool `json:"aligned,omitempty"`
+	// NUMAHint gives kubelet's topology manager the NUMA node of the device. nil means true. Only a
+	// class that is OfferedAsResource can have false: a claim gives no hint.
+	NUMAHint *bool `json:"numaHint,omitempty"`
 	// HostNetwork gives lanes of the class also to pods of the host's network. Such a pod
 	// names ports of the node's address, so it can take packets of any service of the node.
 	HostNetwork bool `json:"hostNetwork,omitempty"`

@@ -38,6 +38,8 @@ var refused = []struct{ name, spec, why string }{
 		"resourceName needs offeredAs: Resource"},
 	{"resourceName of a claim by default", "classes: [{name: a, queues: 1, resourceName: net.intel.com/c}]",
 		"resourceName needs offeredAs: Resource"},
+	{"no NUMA hint with a claim", "classes: [{name: a, queues: 1, numaHint: false}]",
+		"numaHint: false needs offeredAs: Resource: a claim gives no hint"},
 	{"no queue", "classes: [{name: a, queues: 0}]", "spec.classes[0].queues: Invalid value: 0"},
 	{"queues as text", `classes: [{name: a, queues: "2"}]`, `spec.classes[0].queues: Invalid value: "string"`},
 	{"sets", "classes: [{name: a, queues: 1, sets: 2}]", `unknown field "spec.classes[0].sets"`},
@@ -127,6 +129,7 @@ var accepted = []struct{ name, spec string }{
 	{"shared", "classes: [{name: a, mode: Shared, queues: 1, capacity: 1024}]"},
 	{"by claim", "classes: [{name: a, offeredAs: Claim, queues: 1}]"},
 	{"Intel's name", "classes: [{name: a, offeredAs: Resource, resourceName: net.intel.com/adq, queues: 1}]"},
+	{"no NUMA hint", "classes: [{name: a, offeredAs: Resource, numaHint: false, queues: 1}]"},
 	{"a thread per queue", "classes: [{name: a, queues: 2, poller: Thread, pollers: 2, pollerNice: -20}]"},
 	{"rates", "classes: [{name: a, queues: 1, guarantee: 12.5%, ceiling: 2.5G}, {name: b, queues: 1, ceiling: 100Ki}, " +
 		"{name: c, queues: 1, guarantee: 2500k, ceiling: 2.5M}, {name: d, queues: 1, guarantee: 20%, ceiling: 20%}]"},
