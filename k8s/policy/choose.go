@@ -72,8 +72,10 @@ func Choose(all []Candidate, node map[string]string, current string) (chosen int
 	return chosen, conflicted
 }
 
-// older reports whether a goes before b: it was created first, or in the same second and its
-// name comes first.
-func older(a, b *v1alpha1.LanePolicy) bool {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
+// older reports whether a goes before b.
+func older(a, b *v1alpha1.LanePolicy) bool { return compareAge(a, b) < 0 }
+
+// compareAge orders policies by their creation, and those of the same second by name.
+func compareAge(a, b *v1alpha1.LanePolicy) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }

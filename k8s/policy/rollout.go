@@ -33,11 +33,13 @@ type Change struct {
 // Roll returns the changes that can be made now, and the status of each policy, in the order
 // of all. A policy gives a change to no more nodes at one time than its rollout allows. It
 // stops while a node refuses the change or does not hold its lanes, while it is paused, and
-// while it cannot be read.
-func Roll(all []Candidate, nodes []NodeState, now time.Time) ([]Change, []v1alpha1.LanePolicyStatus) {
+// while it is refused: it cannot be read, or an older policy has one of its classes otherwise.
+func Roll(all []Candidate, nodes []NodeState, claims Claims, now time.Time) (
+	[]Change, []v1alpha1.LanePolicyStatus) {
 	groups := make([]group, len(all))
+	conflicts := classConflicts(all)
 	for i := range all {
-		groups[i].Candidate = &all[i]
+		groups[i].Candidate, groups[i].classes, groups[i].claims = &all[i], conflicts[i], claims
 	}
 	var changes []Change
 	for i := range nodes {
@@ -75,6 +77,8 @@ type group struct {
 	waiting, failed               []string // nodes with the reason
 	conflicts                     int
 	winner                        string
+	classes                       string // why the policy is refused: an older one has a class otherwise
+	claims                        Claims
 }
 
 func (g *group) conflict(winner string) {
@@ -131,7 +135,7 @@ func later(a, b time.Time) time.Time {
 // changes returns the nodes that get the policy's generation now. Nodes whose agents do not
 // answer get it too: it is there when they are back.
 func (g *group) changes() (out []Change) {
-	if g.Err != nil || g.paused() || len(g.failed) > 0 {
+	if g.Err != nil || g.classes != "" || g.paused() || len(g.failed) > 0 {
 		return nil
 	}
 	slices.SortFunc(g.behind, func(a, b *NodeState) int { return cmp.Compare(a.Name, b.Name) })
@@ -165,7 +169,8 @@ func (g *group) status() v1alpha1.LanePolicyStatus {
 		Applied: g.applied, Failed: len(g.failed), Silent: len(g.silent)}
 	condition := func(typ, reason, message string) {
 		status := metav1.ConditionFalse
-		if reason == v1alpha1.ReasonAccepted || reason == v1alpha1.ReasonNodesReady {
+		switch reason {
+		case v1alpha1.ReasonAccepted, v1alpha1.ReasonClaimsOnly, v1alpha1.ReasonClaimsOff, v1alpha1.ReasonNodesReady:
 			status = metav1.ConditionTrue
 		}
 		s.Conditions = append(s.Conditions, metav1.Condition{Type: typ, Status: status, Reason: reason,
@@ -174,17 +179,22 @@ func (g *group) status() v1alpha1.LanePolicyStatus {
 	switch {
 	case g.Err != nil:
 		condition(v1alpha1.Accepted, v1alpha1.ReasonInvalid, limited(g.Err.Error()))
+	case g.classes != "":
+		condition(v1alpha1.Accepted, v1alpha1.ReasonClassConflicted, limited(g.classes))
 	case g.conflicts > 0:
 		condition(v1alpha1.Accepted, v1alpha1.ReasonConflicted, fmt.Sprintf("policy %s has the same priority, %d, "+
 			"and is older: it goes first on %s (give one policy a higher priority, or let it select other nodes)",
 			g.winner, g.Spec.Priority, count(g.conflicts, "node")))
 	default:
-		condition(v1alpha1.Accepted, v1alpha1.ReasonAccepted, "the policy can be read")
+		reason, message := g.claims.serve(g.Spec.Classes)
+		condition(v1alpha1.Accepted, reason, limited(message))
 	}
 	progress := fmt.Sprintf("generation %d is applied on %d of %s", g.Generation, g.applied, count(g.nodes, "node"))
 	switch {
 	case g.Err != nil:
 		condition(v1alpha1.Ready, v1alpha1.ReasonInvalid, "the policy cannot be read: its nodes stay as they are")
+	case g.classes != "":
+		condition(v1alpha1.Ready, v1alpha1.ReasonClassConflicted, "the policy is refused: its nodes stay as they are")
 	case g.nodes == 0:
 		condition(v1alpha1.Ready, v1alpha1.ReasonNoNodes, "no node follows the policy")
 	case len(g.failed) > 0:

@@ -80,7 +80,7 @@ func TestRollout(t *testing.T) {
 	f, all := newFleet(5000), generation("p", 1, nil)
 	rounds := 0
 	for ; ; rounds++ {
-		changes, statuses := Roll(all, f, now)
+		changes, statuses := Roll(all, f, Claims{}, now)
 		s := statuses[0]
 		if len(changes) == 0 {
 			if s.Applied != 5000 || s.Nodes != 5000 || s.Updated != 5000 || !ready(s) {
@@ -96,7 +96,7 @@ func TestRollout(t *testing.T) {
 		}
 		f.give(changes)
 		// While they are busy, no others get it.
-		if more, _ := Roll(all, f, now); len(changes) == 1250 && len(more) != 0 {
+		if more, _ := Roll(all, f, Claims{}, now); len(changes) == 1250 && len(more) != 0 {
 			t.Fatalf("%d more beside %d", len(more), len(changes))
 		}
 		for _, c := range changes {
@@ -124,21 +124,21 @@ func TestRolloutStops(t *testing.T) {
 	f, all := newFleet(6), generation("p", 1, most(2))
 	f[5].Lanes = nil
 	f[4].Lanes.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
-	changes, _ := Roll(all, f, now)
+	changes, _ := Roll(all, f, Claims{}, now)
 	if got := names(changes); got != "n0004 n0000 n0001" {
 		t.Fatalf("first: %s, want the silent node and two more", got)
 	}
 	f.give(changes)
 	f.answer("n0000", v1alpha1.ReasonWaitsForPods)
 	f.answer("n0001", v1alpha1.ReasonRefused)
-	changes, statuses := Roll(all, f, now)
+	changes, statuses := Roll(all, f, Claims{}, now)
 	if s := statuses[0]; len(changes) != 0 || s.Failed != 1 || s.Silent != 2 || s.Updated != 3 || s.Nodes != 6 ||
 		!strings.HasPrefix(reason(s, v1alpha1.Ready), "NodesFailed: generation 1 is applied on 0 of 6 nodes. "+
 			"Failed: n0001: because") {
 		t.Errorf("refused: %v, %+v", names(changes), s)
 	}
 	all = generation("p", 2, most(2))
-	changes, _ = Roll(all, f, now)
+	changes, _ = Roll(all, f, Claims{}, now)
 	if got := names(changes); got != "n0004 n0000 n0001" {
 		t.Errorf("the next generation goes to %s", got)
 	}
@@ -147,12 +147,12 @@ func TestRolloutStops(t *testing.T) {
 		f.answer(n, v1alpha1.ReasonAsThePolicySays)
 	}
 	f.at("n0000").Lanes.Status.Conditions[1].Status = metav1.ConditionFalse
-	if changes, _ := Roll(all, f, now); len(changes) != 0 {
+	if changes, _ := Roll(all, f, Claims{}, now); len(changes) != 0 {
 		t.Errorf("goes on to %s beside a node that does not hold its lanes", names(changes))
 	}
 	all[0].Spec.Rollout.Paused = true
 	f.answer("n0000", v1alpha1.ReasonAsThePolicySays)
-	if changes, statuses := Roll(all, f, now); len(changes) != 0 ||
+	if changes, statuses := Roll(all, f, Claims{}, now); len(changes) != 0 ||
 		!strings.HasPrefix(reason(statuses[0], v1alpha1.Ready), "Paused: generation 2 is applied on 2 of 6 nodes") {
 		t.Errorf("paused: %s, %+v", names(changes), statuses)
 	}
@@ -177,7 +177,7 @@ func TestPoliciesApart(t *testing.T) {
 		{Key: "rack", Operator: metav1.LabelSelectorOpIn}}}
 	all := []Candidate{NewCandidate(bad, nil), NewCandidate(good, nil)}
 	f[1].Lanes.Spec = &v1alpha1.LaneNodeSpec{Policy: "bad", PolicyGeneration: 1}
-	changes, statuses := Roll(all, f, now)
+	changes, statuses := Roll(all, f, Claims{}, now)
 	if len(changes) != 1 || changes[0].Node != "n0000" || changes[0].Spec.Policy != "good" {
 		t.Errorf("changes %+v", changes)
 	}
@@ -193,7 +193,7 @@ func TestPoliciesApart(t *testing.T) {
 
 	old, young := named("young-by-name", 3, nil), named("old-by-name", 3, nil)
 	old.CreationTimestamp, young.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now)
-	changes, statuses = Roll([]Candidate{NewCandidate(young, nil), NewCandidate(old, nil)}, newFleet(2), now)
+	changes, statuses = Roll([]Candidate{NewCandidate(young, nil), NewCandidate(old, nil)}, newFleet(2), Claims{}, now)
 	if len(changes) != 1 || changes[0].Spec.Policy != "young-by-name" {
 		t.Errorf("changes %+v", changes)
 	}
@@ -212,12 +212,12 @@ func TestNoPolicy(t *testing.T) {
 	f := newFleet(3)
 	f[0].Lanes.Spec = &v1alpha1.LaneNodeSpec{Policy: "gone", PolicyGeneration: 4}
 	f[2].Lanes = nil
-	changes, _ := Roll(nil, f, now)
+	changes, _ := Roll(nil, f, Claims{}, now)
 	if got := names(changes); got != "n0000 n0001" || changes[0].Spec.Policy != "" {
 		t.Errorf("changes %+v", changes)
 	}
 	f.give(changes)
-	if changes, _ := Roll(nil, f, now); len(changes) != 0 {
+	if changes, _ := Roll(nil, f, Claims{}, now); len(changes) != 0 {
 		t.Errorf("again %+v", changes)
 	}
 }

@@ -197,11 +197,16 @@ type LanePolicyStatus struct {
 
 // Types of a LanePolicy's conditions, and their reasons.
 const (
-	// Accepted: the policy can be read, and no other policy of the same priority goes first.
-	Accepted         = "Accepted"
-	ReasonAccepted   = "Accepted"
-	ReasonInvalid    = "Invalid"
-	ReasonConflicted = "Conflicted"
+	// Accepted: the policy can be read, no other policy of the same priority goes first, and no older
+	// policy has a class of the same name that differs (ClassConflicted). With ClaimsOnly and
+	// ClaimsOff it is true, but pods do not get all classes in every way.
+	Accepted              = "Accepted"
+	ReasonAccepted        = "Accepted"
+	ReasonClaimsOnly      = "ClaimsOnly"
+	ReasonClaimsOff       = "ClaimsOff"
+	ReasonInvalid         = "Invalid"
+	ReasonConflicted      = "Conflicted"
+	ReasonClassConflicted = "ClassConflicted"
 	// Ready: all nodes that follow the policy have applied this generation and hold their
 	// lanes.
 	Ready              = "Ready"

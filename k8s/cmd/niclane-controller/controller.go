@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/kubernetes"
@@ -62,6 +64,9 @@ type controller struct {
 	policies, laneNodes, nodes cache.SharedIndexInformer
 	classes                    cache.SharedIndexInformer // own DeviceClasses; nil: claims are not offered
 	changed                    chan struct{}
+	server                     discovery.ServerVersionInterface
+	claims                     policy.Claims
+	asked                      time.Time // when claims was read
 	// worked is when the last round ended, in ns since 1970; 0: not elected.
 	worked atomic.Int64
 }
@@ -73,9 +78,10 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) record.EventR
 }
 
 // newController returns a controller. With claims, it also makes DeviceClasses.
-func newController(client dynamic.Interface, meta metadata.Interface, claims bool, recorder record.EventRecorder,
-	log *slog.Logger) *controller {
-	c := &controller{client: client, recorder: recorder, log: log, changed: make(chan struct{}, 1)}
+func newController(client dynamic.Interface, meta metadata.Interface, server discovery.ServerVersionInterface,
+	claims bool, recorder record.EventRecorder, log *slog.Logger) *controller {
+	c := &controller{client: client, server: server, claims: policy.Claims{Off: !claims}, recorder: recorder, log: log,
+		changed: make(chan struct{}, 1)}
 	all := metav1.NamespaceAll
 	objects := func(r schema.GroupVersionResource,
 		narrow dynamicinformer.TweakListOptionsFunc) cache.SharedIndexInformer {
@@ -186,7 +192,10 @@ func (c *controller) round(ctx context.Context, now time.Time) error {
 		}
 		all, objects = append(all, candidate(u)), append(objects, u)
 	}
-	changes, statuses := policy.Roll(all, c.states(), now)
+	if err := c.ask(now); err != nil {
+		return fmt.Errorf("version of the API server: %w", err)
+	}
+	changes, statuses := policy.Roll(all, c.states(), c.claims, now)
 	for _, ch := range changes {
 		if err := c.give(ctx, ch); err != nil {
 			return fmt.Errorf("node %s: %w", ch.Node, err)
@@ -202,6 +211,26 @@ func (c *controller) round(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	return c.offer(ctx, all)
+}
+
+// ask asks the API server for its release, once in a tick: it can be upgraded.
+func (c *controller) ask(now time.Time) error {
+	if c.claims.Off || now.Sub(c.asked) < tick {
+		return nil
+	}
+	info, err := c.server.ServerVersion()
+	if err != nil {
+		return err
+	}
+	is, err := utilversion.ParseGeneric(info.GitVersion)
+	if err != nil {
+		return err
+	}
+	c.asked, c.claims.Older = now, ""
+	if is.LessThan(utilversion.MustParseGeneric(policy.LimitsSince)) {
+		c.claims.Older = fmt.Sprintf("%d.%d", is.Major(), is.Minor())
+	}
+	return nil
 }
 
 // states returns the nodes by name.
@@ -298,7 +327,7 @@ func (c *controller) tell(ctx context.Context, u *unstructured.Unstructured, is 
 	}
 	for _, n := range told {
 		kind := corev1.EventTypeWarning
-		if n.Status == metav1.ConditionTrue || n.Reason == v1alpha1.ReasonProgressing ||
+		if n.Status == metav1.ConditionTrue && n.Reason != v1alpha1.ReasonClaimsOff || n.Reason == v1alpha1.ReasonProgressing ||
 			n.Reason == v1alpha1.ReasonPaused {
 			kind = corev1.EventTypeNormal
 		}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -46,6 +47,13 @@ type world struct {
 	status map[string]v1alpha1.LanePolicyStatus
 }
 
+// A release is the version of an API server.
+type release string
+
+func (r release) ServerVersion() (*apiversion.Info, error) {
+	return &apiversion.Info{GitVersion: string(r)}, nil
+}
+
 func newWorld(t *testing.T, labels map[string]map[string]string, objects ...runtime.Object) *world {
 	t.Helper()
 	w := &world{events: record.NewFakeRecorder(100), status: map[string]v1alpha1.LanePolicyStatus{}}
@@ -72,8 +80,8 @@ func newWorld(t *testing.T, labels map[string]map[string]string, objects ...runt
 		n.Name, n.Labels = name, l
 		list = append(list, n)
 	}
-	w.controller = newController(w.client, metadatafake.NewSimpleMetadataClient(s, list...), true, w.events,
-		slog.New(slog.DiscardHandler))
+	w.controller = newController(w.client, metadatafake.NewSimpleMetadataClient(s, list...), release("v1.36.3"), true,
+		w.events, slog.New(slog.DiscardHandler))
 	for _, i := range w.informers() {
 		go i.RunWithContext(t.Context())
 	}
@@ -240,5 +248,73 @@ func TestHealth(t *testing.T) {
 		if c.ServeHTTP(r, nil); r.Code != test.want {
 			t.Errorf("after %v: %d, want %d", test.worked, r.Code, test.want)
 		}
+	}
+}
+
+// TestClaimsSaid checks what Accepted and an event say of classes that are offered as claims: on an
+// older release limits do not serve them, and without the DRA driver nothing does.
+func TestClaimsSaid(t *testing.T) {
+	p := object("LanePolicy", "p", map[string]any{"spec": map[string]any{"classes": []any{
+		map[string]any{"name": "redis", "queues": int64(1)},
+		map[string]any{"name": "old", "queues": int64(1), "offeredAs": "Resource"}}}})
+	for name, c := range map[string]struct {
+		server release
+		off    bool
+		want   string
+		event  string
+	}{
+		"new":   {"v1.36.0-beta.1", false, "Accepted: the policy can be read", "Normal Accepted"},
+		"newer": {"v1.40.1+vendor", false, "Accepted: the policy can be read", "Normal Accepted"},
+		"old": {"v1.34.4", false, "ClaimsOnly: the policy can be read. Pods get these classes by resource claims only: " +
+			"redis. For limits, Kubernetes 1.36 is needed (this is 1.34), or offeredAs: Resource", "Normal ClaimsOnly"},
+		"off": {"v1.36.3", true, "ClaimsOff: the policy can be read, but no pod can get these classes: redis.",
+			"Warning ClaimsOff"},
+	} {
+		w := newWorld(t, nil, p.DeepCopy())
+		w.server, w.controller.claims.Off = c.server, c.off
+		if err := w.round(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		is := meta.FindStatusCondition(w.status["p"].Conditions, v1alpha1.Accepted)
+		if got := is.Reason + ": " + is.Message; is.Status != metav1.ConditionTrue || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %s %s, want %s", name, is.Status, got, c.want)
+		}
+		if got := <-w.events.Events; !strings.HasPrefix(got, c.event) {
+			t.Errorf("%s: event %s, want %s", name, got, c.event)
+		}
+	}
+}
+
+// TestClassConflict checks that the younger of two policies whose classes differ is refused, that
+// its node keeps what it has, and that it is accepted when the classes are equal.
+func TestClassConflict(t *testing.T) {
+	spec := func(role string, guarantee string) map[string]any {
+		return map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{
+			"role": role}}, "classes": []any{map[string]any{"name": "redis", "queues": int64(1), "guarantee": guarantee}}}}
+	}
+	b := object("LanePolicy", "b", spec("b", "20%"))
+	w := newWorld(t, map[string]map[string]string{"n1": {"role": "a"}, "n2": {"role": "b"}},
+		object("LanePolicy", "a", spec("a", "10%")), b, object("LaneNode", "n1", nil), object("LaneNode", "n2", nil))
+	accepted := func() string {
+		if err := w.round(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		c := meta.FindStatusCondition(w.status["b"].Conditions, v1alpha1.Accepted)
+		return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+	}
+	const want = "False ClassConflicted: class redis has guarantee 20%, not 10% as in the older policy a."
+	if got := accepted(); !strings.HasPrefix(got, want) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if n1, n2 := w.spec(t, "n1"), w.spec(t, "n2"); !strings.Contains(n1, `"policy":"a"`) || n2 != "null" {
+		t.Errorf("n1 has %s, n2 %s", n1, n2)
+	}
+	b.Object["spec"] = spec("b", "10%")["spec"]
+	if _, err := w.client.Resource(policies).Update(t.Context(), b, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.until(t, "accepted with equal classes", func() bool { return strings.HasPrefix(accepted(), "True Accepted") })
+	if n2 := w.spec(t, "n2"); !strings.Contains(n2, `"policy":"b"`) {
+		t.Errorf("n2 has %s", n2)
 	}
 }

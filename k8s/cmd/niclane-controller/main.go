@@ -99,7 +99,7 @@ func serve(ctx context.Context, config *rest.Config, namespace, listen string, c
 	if err != nil {
 		return err
 	}
-	c := newController(objects, nodes, claims, newRecorder(ctx, typed), log)
+	c := newController(objects, nodes, typed.Discovery(), claims, newRecorder(ctx, typed), log)
 	health := &http.Server{Addr: listen, Handler: c, ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- health.ListenAndServe() }()

@@ -129,6 +129,8 @@ func (s *suite) twoPolicies(t *testing.T) {
 	must(t, s.Apply(strings.Replace(policy, "guarantee: 10%", "guarantee: 11%", 1)))
 	s.condition(t, "Applied", "True", "")
 	s.policyCondition(t, "test", "Ready", "True", "")
+	s.policyCondition(t, "second", "Accepted", "False", "ClassConflicted class redis has guarantee 10%, not 11% as in the "+
+		"older policy test")
 	must(t, s.Delete(policy))
 	s.policyCondition(t, "second", "Ready", "True", "is applied on 1 of 1 node")
 	s.untilAllocatable(t, "other", 120)
