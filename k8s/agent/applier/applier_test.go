@@ -320,3 +320,27 @@ func TestFault11ExactAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstPolicy applies the policy with which docs/kubernetes.md begins to devices that have
+// little: one queue, and no rate that they report.
+func TestFirstPolicy(t *testing.T) {
+	spec := &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{Force: map[string]string{"queue-set": "shared"}},
+		Classes: []v1alpha1.Class{{Name: "first", Mode: v1alpha1.Shared, Queues: 1}},
+	}
+	vethtest.IP(t, "link add one0 type veth peer name one1\nlink set one0 up\n"+
+		"link add silent0 numtxqueues 1 type ifb\nlink set silent0 up")
+	for _, dev := range []string{vethtest.Uplink(t), "one0", "silent0"} {
+		c := newApplier(t)
+		for _, members := range [][]*policy.Member{nil, {{Name: "m", Lane: "first", Protocol: "tcp",
+			Ports: []string{"80"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}}}} {
+			f, err := policy.Make(c.Config, spec, policy.Node{Device: dev, Members: members})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Apply(t.Context(), f); err != nil {
+				t.Errorf("%s with %d members: %v", dev, len(members), err)
+			}
+		}
+	}
+}

@@ -222,13 +222,16 @@ func (s *suite) limitsByClaim(t *testing.T) {
 	if !s.extended() {
 		t.Skip("the release has no DRAExtendedResource")
 	}
-	text := pod("by-limits", limits("claimed"), "")
-	s.remove(t, text)
-	p := s.running(t, text, "by-limits")
-	if _, found := s.metric(t, "niclane_pod_lane", `pod="by-limits"`, `class="claimed"`); !found {
-		t.Error("it is in no lane")
+	for _, class := range []string{"claimed", "together"} {
+		name := "by-limits-" + class
+		text := pod(name, limits(class), "")
+		s.remove(t, text)
+		p := s.running(t, text, name)
+		if _, found := s.metric(t, "niclane_pod_lane", `pod="`+name+`"`, `class="`+class+`"`); !found {
+			t.Errorf("%s is in no lane", name)
+		}
+		s.echo(t, p, 1<<10)
 	}
-	s.echo(t, p, 1<<10)
 }
 
 // claimTogether tests three claims for a shared class with two places: the third pod has to wait.

@@ -7,7 +7,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -199,13 +201,105 @@ func (s *suite) policies(t *testing.T) {
 	}
 	for _, document := range []string{"docs/kubernetes.md", "README.md"} {
 		t.Run(document, func(t *testing.T) {
-			text, err := os.ReadFile("../../../" + document)
-			must(t, err)
-			_, example, found := strings.Cut(string(text), "```yaml\napiVersion: niclane.dev/")
-			example, _, _ = strings.Cut("apiVersion: niclane.dev/"+example, "```")
-			if err := try(example); err != nil || !found {
-				t.Errorf("%v\n%s", err, example)
+			for _, example := range examples(t, document, "niclane.dev/") {
+				if err := try(example); err != nil {
+					t.Errorf("%v\n%s", err, example)
+				}
 			}
+		})
+	}
+}
+
+// examples returns the objects of an API group, in YAML, that a document shows.
+func examples(t *testing.T, document, group string) (found []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../" + document)
+	must(t, err)
+	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		if strings.Contains(block, "apiVersion: "+group) {
+			found = append(found, block)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s has no example", document)
+	}
+	return found
+}
+
+// first applies the first policy of docs/kubernetes.md, and runs a pod in its lane.
+func (s *suite) first(t *testing.T) {
+	must(t, s.Delete(policy))
+	example := examples(t, "docs/kubernetes.md", "niclane.dev/")[0]
+	must(t, s.Apply(example))
+	s.policyCondition(t, "first", "Ready", "True", "is applied on 1 of 1 node")
+	text, template := pod("first", limits("first"), ""), ""
+	if s.extended() {
+		s.policyCondition(t, "first", "Accepted", "True", "Accepted the policy can be read")
+	} else {
+		s.policyCondition(t, "first", "Accepted", "True", "ClaimsOnly the policy can be read. Pods get these classes by "+
+			"resource claims only: first. For limits, Kubernetes 1.36 is needed (this is 1.34)")
+		var of func(string) string
+		template, of = claims("first")
+		text = of("first")
+		must(t, s.Apply(template))
+	}
+	p := s.running(t, text, "first")
+	if _, found := s.metric(t, "niclane_pod_lane", `pod="first"`, `lane="first"`); !found {
+		t.Error("it is in no lane")
+	}
+	s.echo(t, p, 1<<10)
+	must(t, s.Delete(text))
+	if template != "" {
+		must(t, s.Delete(template))
+	}
+	must(t, s.Delete(example))
+	must(t, s.Apply(policy))
+	s.condition(t, "Applied", "True", "")
+	s.untilAllocatable(t, "redis", 2)
+	s.untilAllocatable(t, "web", 120)
+}
+
+// quota tests that a ResourceQuota counts lanes: of a device plugin, by limits that claims serve,
+// and by claims.
+func (s *suite) quota(t *testing.T) {
+	quota := `
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: lanes}
+spec:
+  hard:
+    requests.niclane.dev/redis: "1"
+    requests.niclane.dev/claimed: "1"
+    claimed.niclane.dev.deviceclass.resource.k8s.io/devices: "1"
+`
+	claim := func(name string) string {
+		return `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: ` + name + `}
+spec: {devices: {requests: [{name: lane, exactly: {deviceClassName: claimed.niclane.dev}}]}}
+`
+	}
+	must(t, s.Apply(quota))
+	s.remove(t, quota)
+	until(t, 30*time.Second, "the quota counts", func() (bool, string) {
+		q, err := s.Client.CoreV1().ResourceQuotas("default").Get(t.Context(), "lanes", metav1.GetOptions{})
+		return err == nil && len(q.Status.Hard) == 3, fmt.Sprint(q.Status, err)
+	})
+	for _, of := range []func(string) string{
+		func(name string) string { return pod(name, limits("redis"), "") },
+		func(name string) string { return pod(name, limits("claimed"), "") },
+		claim,
+	} {
+		must(t, s.Apply(of("one")))
+		if err := s.Apply(of("two")); err == nil || !strings.Contains(err.Error(), "exceeded quota: lanes") {
+			t.Errorf("%s: %v, want a refusal", of("two"), err)
+		}
+		must(t, s.Delete(of("one")))
+		until(t, 30*time.Second, "it is gone", func() (bool, string) {
+			_, err := s.Client.CoreV1().Pods("default").Get(t.Context(), "one", metav1.GetOptions{})
+			return apierrors.IsNotFound(err), fmt.Sprint(err)
 		})
 	}
 }
