@@ -51,14 +51,14 @@ var refused = []struct{ name, spec, why string }{
 	{"capacity of a shared class", "classes: [{name: a, queues: 1, mode: Shared, capacity: 1025}]",
 		"spec.classes[0].capacity: Invalid value: 1025"},
 	{"rank", "classes: [{name: a, queues: 1, rank: 8}]", "spec.classes[0].rank: Invalid value: 8"},
-	{"guarantee with tc's unit", "classes: [{name: a, queues: 1, guarantee: 2gbit}]", `spec.classes[0].guarantee: ` +
-		`Invalid value: "2gbit": want a share of the link's rate from 0.1% to 100% in steps of 0.1% (20%), or a ` +
-		`quantity of bit/s from 1k to 10T (2G, 500M, 2500k)`},
+	{"guarantee with tc's unit", "classes: [{name: a, queues: 1, guarantee: 2gbit}]",
+		"want a share of the link's rate from 0.1% to 100% in steps of 0.1% (20%), or a quantity of bit/s from 1k to 10T " +
+			"(2G, 500M, 2500k)"},
 	{"guarantee of nothing", "classes: [{name: a, queues: 1, guarantee: 0%}]", "want a share of the link's rate"},
 	{"guarantee of a hundredth", "classes: [{name: a, queues: 1, guarantee: 0.05%}]", "want a share of the link's rate"},
 	{"guarantee as a number", "classes: [{name: a, queues: 1, guarantee: 2000000}]",
 		`spec.classes[0].guarantee: Invalid value: "integer"`},
-	{"ceiling in bytes", "classes: [{name: a, queues: 1, ceiling: 5GB}]", `spec.classes[0].ceiling: Invalid value: "5GB"`},
+	{"ceiling in bytes", "classes: [{name: a, queues: 1, ceiling: 5GB}]", "spec.classes[0].ceiling: Invalid value"},
 	{"ceiling of 999 bit/s", `classes: [{name: a, queues: 1, ceiling: "999"}]`, `spec.classes[0].ceiling: Invalid value`},
 	{"ceiling above 10T", `classes: [{name: a, queues: 1, ceiling: 10.1T}]`, `spec.classes[0].ceiling: Invalid value`},
 	{"ceiling above 100%", `classes: [{name: a, queues: 1, ceiling: 100.1%}]`, `spec.classes[0].ceiling: Invalid value`},
@@ -101,7 +101,7 @@ var refused = []struct{ name, spec, why string }{
 	{"dev", "uplink: {dev: eth0/1}", `spec.uplink.dev: Invalid value: "eth0/1"`},
 	{"vlan", "uplink: {vlans: [4095]}", "spec.uplink.vlans[0]: Invalid value: 4095"},
 	{"linkRate", "uplink: {linkRate: 10%}", "want a quantity of bit/s from 1k to 10T (10G, 500M)"},
-	{"linkRate with tc's unit", "uplink: {linkRate: 10gbit}", `spec.uplink.linkRate: Invalid value: "10gbit"`},
+	{"linkRate with tc's unit", "uplink: {linkRate: 10gbit}", "spec.uplink.linkRate: Invalid value"},
 	{"force", "uplink: {force: {queue-set: RSS}}", "spec.uplink.force.queue-set: Invalid value"},
 	{"uplink's pollerPriority and pollerNice", "uplink: {pollerPriority: 1, pollerNice: 1}",
 		"spec.uplink: Invalid value"},
