@@ -32,7 +32,8 @@ func (c Claims) serve(classes []v1alpha1.Class) (reason, message string) {
 		}
 		names = append(names, classes[i].Name)
 		if IsShared(&classes[i]) {
-			shared = ". Shared classes have room for more than one claim only with the feature gate DRAConsumableCapacity"
+			shared = ". Shared classes have room for more than one claim only with the feature gate " +
+				"DRAConsumableCapacity"
 		}
 	}
 	list := strings.Join(names, ", ")
@@ -44,6 +45,7 @@ func (c Claims) serve(classes []v1alpha1.Class) (reason, message string) {
 			"claims, and niclane was installed with dra.enabled=false: set it to true, or give the classes offeredAs: "+
 			"Resource", read, list)
 	}
-	return v1alpha1.ReasonClaimsOnly, fmt.Sprintf("%s. Pods get these classes by resource claims only: %s. For limits, "+
-		"Kubernetes %s is needed (this is %s), or offeredAs: Resource%s", read, list, LimitsSince, c.Older, shared)
+	return v1alpha1.ReasonClaimsOnly, fmt.Sprintf("%s. Pods get these classes by resource claims only: %s. For "+
+		"limits, Kubernetes %s is needed (this is %s), or offeredAs: Resource%s", read, list, LimitsSince, c.Older,
+		shared)
 }

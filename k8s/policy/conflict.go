@@ -37,8 +37,8 @@ func classConflicts(all []Candidate) map[int]string {
 				continue
 			}
 			if diff := classDiff(c, old.Class); diff != "" {
-				out[i] = fmt.Sprintf("class %s has %s as in the older policy %s. A class means the same on every node: make "+
-					"them equal, or choose another name", c.Name, diff, old.policy)
+				out[i] = fmt.Sprintf("class %s has %s as in the older policy %s. A class means the same on every "+
+					"node: make them equal, or choose another name", c.Name, diff, old.policy)
 				break
 			}
 		}

@@ -327,8 +327,8 @@ func (c *controller) tell(ctx context.Context, u *unstructured.Unstructured, is 
 	}
 	for _, n := range told {
 		kind := corev1.EventTypeWarning
-		if n.Status == metav1.ConditionTrue && n.Reason != v1alpha1.ReasonClaimsOff || n.Reason == v1alpha1.ReasonProgressing ||
-			n.Reason == v1alpha1.ReasonPaused {
+		if n.Status == metav1.ConditionTrue && n.Reason != v1alpha1.ReasonClaimsOff ||
+			n.Reason == v1alpha1.ReasonProgressing || n.Reason == v1alpha1.ReasonPaused {
 			kind = corev1.EventTypeNormal
 		}
 		c.recorder.Event(u, kind, n.Reason, n.Message)
