@@ -197,7 +197,7 @@ func (s *state) frontendTaken(a *Attachment) error {
 					continue
 				}
 				return fmt.Errorf("%s port %s of %s leads to lane %s, with pod %s: pods behind one frontend need "+
-					"one lane, of a class with mode: shared",
+					"one lane, of a class with mode: Shared",
 					m.Protocol, m.Ports[0], m.Addrs[0].Addr(), o.Lane, other.Name())
 			}
 		}
