@@ -29,6 +29,7 @@ import (
 	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/deviceplugin"
+	"github.com/niclane/niclane/k8s/dra"
 	"github.com/niclane/niclane/k8s/networks/nat"
 	"github.com/niclane/niclane/k8s/networks/reach"
 	lanepods "github.com/niclane/niclane/k8s/pods"
@@ -38,7 +39,8 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-// Options of an Agent. All are required except NRI, NRIBandwidth and Services.
+// Options of an Agent. All are required except NRI, NRIBandwidth, Services and
+// CNIInstall.
 type Options struct {
 	// Node is the node's name in Kubernetes.
 	Node string
@@ -56,6 +58,9 @@ type Options struct {
 	NRIBandwidth bool
 	// Services says that packets for a pod's Services belong to the pod's lane too.
 	Services bool
+	// CNIInstall says that niclane-cni-install runs beside the agent. A removal of niclane waits until it
+	// has removed niclane-cni.
+	CNIInstall bool
 	// KubeletDir is kubelet's root directory, usually /var/lib/kubelet.
 	KubeletDir string
 	// Probes is the IP:PORT at which the agent serves /livez and /readyz to kubelet; "" for none.
@@ -78,6 +83,7 @@ type Agent struct {
 	kubelet  *podresources.Client
 	keeper   *watch.Keeper
 	source   *notify.Source
+	removal  removal
 
 	seen, pods, changed, kept chan struct{} // each wakes one loop
 	took                      *prometheus.HistogramVec
@@ -122,7 +128,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a.attacher = &attach.Attacher{
 		Lanes: a.lanes, Kubelet: a.kubelet, Pods: a.cluster, Reachable: new(reach.Links).OnDevice,
-		Addrs: a.cluster.Addresses, ByCgroup: a.byCgroup, Limit: reach.Limit, Log: o.Log,
+		Recover: a.recover, Addrs: a.cluster.Addresses, ByCgroup: a.byCgroup, Limit: reach.Limit, Log: o.Log,
 		Event: func(namespace, pod, uid, reason, message string) {
 			go a.cluster.Event(context.Background(), "Pod", namespace, pod, uid, reason, message)
 		},
@@ -177,7 +183,28 @@ func (a *Agent) handle(ctx context.Context, r *cni.Request, early func()) cni.An
 			"niclane-cni gives pods no lanes: "+r.Reason)
 		return cni.Answer{}
 	}
+	if r.Command == cni.Installer {
+		remove, fresh := a.removal.installer(r)
+		if fresh {
+			wake(a.changed)
+		}
+		return cni.Answer{Remove: remove}
+	}
 	return a.attacher.Handle(ctx, r, early)
+}
+
+// recover records a claim again that kubelet has prepared.
+func (a *Agent) recover(ctx context.Context, claim string) error {
+	c, err := a.cluster.Claim(ctx, claim)
+	if err != nil {
+		return err
+	}
+	h, err := dra.HoldOf(a.lanes.Now(), c)
+	if err != nil {
+		return err
+	}
+	a.o.Log.Info("claim recorded again", "claim", claim)
+	return a.lanes.Hold(ctx, h)
 }
 
 // doing is the longest time that one request may take. niclane-cni waits a little longer.
@@ -216,6 +243,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if a.o.NRI != "" {
 		parts = append(parts, a.newNRI().Run)
 	}
+	defer a.sweepFiles()
 	return together(ctx, parts...)
 }
 
@@ -282,6 +310,14 @@ func (a *Agent) follow(ctx context.Context) error {
 		if _, _, ok := a.cluster.Node(); !ok {
 			continue
 		}
+		if generation, remove := a.cluster.Removal(); remove {
+			if a.remove(ctx, generation); !a.removal.done() {
+				tick.Reset(removeAgain)
+			}
+			continue
+		}
+		a.removal.want(false, 0)
+		tick.Reset(sweeps)
 		if p, known, err := a.cluster.Policy(); known {
 			a.lanes.SetPolicy(ctx, p, err)
 		} else {

@@ -36,6 +36,7 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/networks/nat"
+	"github.com/niclane/niclane/k8s/networks/reach"
 	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/lane/device"
@@ -395,10 +396,66 @@ func TestStatus(t *testing.T) {
 	w.said(t, `"type":"Healthy"`, "up0: it has no carrier", `"unhealthy":3`)
 	vethtest.IP(t, "link set up1 up")
 	w.said(t, `"reason":"LanesHold"`)
+	testRemoval(t, a, w, filepath.Join(dir, "cni.sock"))
 	w.write(t, map[string]any{"policy": ""})
 	for deadline := time.Now().Add(10 * time.Second); len(a.lanes.Lanes()) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(fmt.Sprint("lanes are still there: ", a.lanes.Lanes()))
+		}
+	}
+}
+
+// testRemoval marks the node's LaneNode: the agent leaves nothing on the node and says so when
+// niclane-cni-install has removed niclane-cni. A pod that starts then has no lane. Without the mark,
+// everything comes back.
+func testRemoval(t *testing.T, a *Agent, w *world, socket string) {
+	a.o.CNIInstall = true
+	vethtest.IP(t, "link add pod0 type veth peer name pod1")
+	t.Cleanup(func() { vethtest.IP(t, "link del pod0") })
+	clean := vethtest.Qdiscs(t, "pod0")
+	if err := reach.Limit("pod0", 1_000_000); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(want, removed bool, reason string) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			remove, err := cni.AskRemove(t.Context(), socket, removed, reason, time.Second)
+			if err == nil && remove == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the agent says remove %v, %v; want %v", remove, err, want)
+			}
+		}
+	}
+	ask(false, false, "")
+	w.write(t, map[string]any{"policy": "p", "policyGeneration": int64(3), "remove": true})
+	ask(true, false, "")
+	w.said(t, `"type":"Removed"`, `"status":"False"`, "has not removed niclane-cni yet")
+	ask(true, false, "10-x.conflist: no list")
+	w.said(t, `"reason":"RemoveFailed"`, "niclane-cni: 10-x.conflist: no list")
+	ask(true, true, "")
+	w.said(t, `"type":"Removed"`, `"status":"True"`, `"reason":"NodeIsClean"`)
+	if got := vethtest.Qdiscs(t, "pod0"); got != clean {
+		t.Errorf("the pod's limit is left: %s", got)
+	}
+	if got := vethtest.Qdiscs(t, "up0"); strings.Contains(got, "htb") || strings.Contains(got, "clsact") {
+		t.Errorf("lanes are left: %s", got)
+	}
+	lane, err := cni.Call(t.Context(), socket, cni.Request{Command: cni.Add, Namespace: "default", Pod: "redis",
+		UID: "u-redis", Sandbox: "s", IfName: "eth0"}, 10*time.Second)
+	if lane || err != nil {
+		t.Errorf("a pod that asks for a lane: %v, %v", lane, err)
+	}
+	if cni.AsksForLane(socket, "u-redis") {
+		t.Error("the list of pods with lanes is left")
+	}
+	w.set(t, 4, class("redis", 1, "capacity", int64(3)))
+	ask(false, false, "")
+	w.said(t, `"policyGeneration":4`, `"type":"Applied"`, `"total":3`)
+	for deadline := time.Now().Add(10 * time.Second); !cni.AsksForLane(socket, "u-redis"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the list of pods with lanes is not back")
 		}
 	}
 }

@@ -84,7 +84,8 @@ func equal(a, b *v1alpha1.LaneNodeStatus) bool {
 	return a.Policy == b.Policy && a.PolicyGeneration == b.PolicyGeneration && a.Agent == b.Agent &&
 		slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Classes, b.Classes) &&
 		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
-			return x.Type == y.Type && x.Status == y.Status && x.Message == y.Message && x.Reason == y.Reason
+			return x.Type == y.Type && x.Status == y.Status && x.Message == y.Message && x.Reason == y.Reason &&
+				x.ObservedGeneration == y.ObservedGeneration
 		})
 }
 
@@ -94,6 +95,13 @@ func (a *Agent) status(told *v1alpha1.LaneNodeStatus) *v1alpha1.LaneNodeStatus {
 	st, snap := a.lanes.Status(), a.lanes.Now()
 	out := &v1alpha1.LaneNodeStatus{Policy: st.Policy, PolicyGeneration: st.Generation, Agent: a.o.Version,
 		Renewed: metav1.Now(), Devices: st.Devices}
+	var old []metav1.Condition
+	if told != nil {
+		old = told.Conditions
+	}
+	if a.lanes.Removing() {
+		return a.removedStatus(old)
+	}
 	if !st.Known {
 		return out
 	}
@@ -109,10 +117,6 @@ func (a *Agent) status(told *v1alpha1.LaneNodeStatus) *v1alpha1.LaneNodeStatus {
 			}
 		}
 		out.Classes = append(out.Classes, cs)
-	}
-	var old []metav1.Condition
-	if told != nil {
-		old = told.Conditions
 	}
 	reason, message := v1alpha1.ReasonAsThePolicySays, "the node's card is as the policy says"
 	switch {

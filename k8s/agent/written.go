@@ -26,6 +26,9 @@ func (a *Agent) writePods(ctx context.Context) error {
 		if !a.cluster.Synced() {
 			continue // an old complete list is better than an incomplete one
 		}
+		if _, remove := a.cluster.Removal(); remove {
+			continue
+		}
 		err := a.writeKnown()
 		if err != nil && err.Error() != failing {
 			a.o.Log.Warn("the lists of pods for niclane-cni could not be written", "error", err)

@@ -4,6 +4,7 @@ package cni
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,17 @@ func WriteLanePods(socket string, uids []string) error { return write(LanePods(s
 
 // WriteOtherPods writes the file OtherPods if its content changes.
 func WriteOtherPods(socket string, uids []string) error { return write(OtherPods(socket), uids) }
+
+// RemovePods removes both files.
+func RemovePods(socket string) error {
+	var errs []error
+	for _, path := range []string{LanePods(socket), OtherPods(socket)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // AsksForLane reports whether the file LanePods has this UID.
 func AsksForLane(socket, uid string) bool { return named(LanePods(socket), uid) }

@@ -43,6 +43,9 @@ const (
 	// Unchained comes from niclane-cni-install. It says that niclane-cni cannot be chained into the
 	// node's pod network. The request's field Reason says why.
 	Unchained = "UNCHAINED"
+	// Installer comes from niclane-cni-install, which says whether it has removed niclane-cni. The
+	// answer says whether it must be removed.
+	Installer = "INSTALLER"
 )
 
 // A Request is what the runtime asked the plugin to do.
@@ -68,8 +71,11 @@ type Request struct {
 	EgressRate  uint64 `json:"egressRate,omitempty"`
 	// Valid are the attachments of the network that the runtime knows. Only GC has it.
 	Valid []Attachment `json:"valid,omitempty"`
-	// Reason says why niclane-cni cannot be chained. Only Unchained has it.
+	// Reason says why niclane-cni cannot be chained (Unchained), or why it cannot be removed
+	// (Installer).
 	Reason string `json:"reason,omitempty"`
+	// Removed says that niclane-cni is not on the node any more. Only Installer has it.
+	Removed bool `json:"removed,omitempty"`
 }
 
 // An Attachment is an interface of a pod's sandbox.
@@ -86,6 +92,8 @@ type Answer struct {
 	Pending bool `json:"pending,omitempty"`
 	// Error says why the request failed, "" if it succeeded.
 	Error string `json:"error,omitempty"`
+	// Remove says that niclane-cni must be removed from the node. Only the answer to Installer has it.
+	Remove bool `json:"remove,omitempty"`
 }
 
 // Decode reads a request. It returns an error for unknown fields, and for fields that are missing.
@@ -112,7 +120,7 @@ func Decode(raw []byte) (*Request, error) {
 		if r.Reason == "" {
 			return nil, fmt.Errorf("%s without reason", r.Command)
 		}
-	case GC, Status:
+	case GC, Status, Installer:
 	default:
 		return nil, fmt.Errorf("unknown command %q", r.Command)
 	}
@@ -128,38 +136,53 @@ var ErrNoAgent = errors.New("niclane-agent does not answer")
 // than first, and for the final answer no longer than ctx. lane says that the pod has a lane, also
 // if the final answer does not come. After ErrNoAgent, it is not known whether the pod has a lane.
 func Call(ctx context.Context, socket string, r Request, first time.Duration) (lane bool, err error) {
+	a, err := exchange(ctx, socket, r, first)
+	return a.Lane, err
+}
+
+// AskRemove tells the agent whether niclane-cni is removed from the node, or why it cannot be
+// (reason). It returns whether niclane-cni must be removed.
+func AskRemove(ctx context.Context, socket string, removed bool, reason string,
+	patience time.Duration) (remove bool, err error) {
+	a, err := exchange(ctx, socket, Request{Command: Installer, Removed: removed, Reason: reason}, patience)
+	return a.Remove, err
+}
+
+// exchange sends a request and returns the final answer. After an error, the answer has what is
+// known.
+func exchange(ctx context.Context, socket string, r Request, first time.Duration) (Answer, error) {
 	r.Version = Version
 	out, err := json.Marshal(r)
 	if err != nil {
-		return false, err
+		return Answer{}, err
 	}
 	d := net.Dialer{Timeout: first}
 	c, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
-		return false, fmt.Errorf("%w: %w", ErrNoAgent, err)
+		return Answer{}, fmt.Errorf("%w: %w", ErrNoAgent, err)
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(first))
 	if _, err := c.Write(append(out, '\n')); err != nil {
-		return false, fmt.Errorf("%w: %w", ErrNoAgent, err)
+		return Answer{}, fmt.Errorf("%w: %w", ErrNoAgent, err)
 	}
 	in := bufio.NewReader(io.LimitReader(c, 2*MaxBytes))
 	a, err := answer(in)
 	if err != nil {
-		return false, fmt.Errorf("%w: %w", ErrNoAgent, err)
+		return Answer{}, fmt.Errorf("%w: %w", ErrNoAgent, err)
 	}
 	if a.Pending {
 		deadline, _ := ctx.Deadline()
 		_ = c.SetDeadline(deadline)
 		lane := a.Lane
 		if a, err = answer(in); err != nil {
-			return lane, fmt.Errorf("niclane-agent has not reported the result: %w", err)
+			return Answer{Lane: lane}, fmt.Errorf("niclane-agent has not reported the result: %w", err)
 		}
 	}
 	if a.Error != "" {
-		return a.Lane, errors.New(a.Error)
+		return *a, errors.New(a.Error)
 	}
-	return a.Lane, nil
+	return *a, nil
 }
 
 func answer(in *bufio.Reader) (*Answer, error) {

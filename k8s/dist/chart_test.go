@@ -43,10 +43,13 @@ func render(values string) (map[string]string, error) {
 	return engine.Render(c, with)
 }
 
-// isManifest reports whether a template contains Kubernetes objects.
+// isManifest reports whether a template contains objects that an installation makes.
 func isManifest(name string) bool {
-	return !strings.HasSuffix(name, ".tpl") && !strings.HasSuffix(name, "/NOTES.txt")
+	return !strings.HasSuffix(name, ".tpl") && !strings.HasSuffix(name, "/NOTES.txt") && name != removal
 }
+
+// removal is the template with the objects that helm uninstall makes.
+const removal = "niclane/templates/remove.yaml"
 
 // objects returns the objects of all templates, one for each kind.
 func objects(t *testing.T, values string) map[string]map[string]any {
@@ -102,19 +105,56 @@ func TestPlainManifests(t *testing.T) {
 				text.WriteString("---\n" + body + "\n")
 			}
 		}
-		if *update {
-			if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		committed, err := os.ReadFile(path)
-		if err != nil {
+		committed(t, path, text.Bytes())
+	}
+}
+
+// committed compares a plain manifest with what the chart gives.
+func committed(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(string(committed), text.String()); diff != "" {
-			t.Errorf("%s is not what the chart gives: go test . -update (-committed +chart):\n%s", path, diff)
+	}
+	has, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(has), string(text)); diff != "" {
+		t.Errorf("%s is not what the chart gives: go test . -update (-committed +chart):\n%s", path, diff)
+	}
+}
+
+// TestRemoval checks the manifest with which users without Helm do what helm uninstall does first,
+// and that all its objects are hooks: an installation must not make them.
+func TestRemoval(t *testing.T) {
+	rendered, err := render("{remove: {patience: 9m}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(rendered[removal], "-patience=9m") {
+		t.Error("the Job does not get the value remove.patience")
+	}
+	if rendered, err = render(""); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.TrimSpace(rendered[removal]) + "\n"
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		var o struct {
+			Kind     string
+			Metadata struct{ Annotations map[string]string }
+		}
+		if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+			t.Fatal(err)
+		}
+		if o.Metadata.Annotations["helm.sh/hook"] != "pre-delete" ||
+			(o.Metadata.Annotations["helm.sh/hook-weight"] == "-1") == (o.Kind == "Job") {
+			t.Errorf("%s: annotations %v", o.Kind, o.Metadata.Annotations)
 		}
 	}
+	committed(t, "manifests/niclane-remove.yaml",
+		[]byte("# Made from the chart, with its own values: go test . -update\n"+text))
 }
 
 // TestMetrics checks what the chart makes for Prometheus, and that it makes nothing by default.
@@ -178,6 +218,7 @@ func TestSchema(t *testing.T) {
 		"nri: {socket: nri.sock}":                "socket",
 		"nri: {path: /x}":                        "path",
 		"services: {enabled: all}":               "enabled",
+		"remove: {patience: long}":               "patience",
 	} {
 		if _, err := render(values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %s", values, err, want)

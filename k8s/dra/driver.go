@@ -53,7 +53,11 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("dra: %w", err)
 	}
-	defer helper.Stop()
+	defer func() {
+		if helper.Stop(); o.Inventory.Now().Removed {
+			_ = os.Remove(data)
+		}
+	}()
 	var parts sync.WaitGroup
 	parts.Go(func() { d.status.run(ctx) })
 	parts.Go(func() { d.publish(ctx) })
@@ -107,7 +111,7 @@ func (d *driver) PrepareResourceClaims(
 }
 
 func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (out []kubeletplugin.Device, err error) {
-	h, err := holdOf(d.Inventory.Now(), c)
+	h, err := HoldOf(d.Inventory.Now(), c)
 	if err != nil {
 		return nil, err
 	}

@@ -471,6 +471,11 @@ func TestPublish(t *testing.T) {
 	if o := s[0].OwnerReferences; len(o) != 1 || o[0].Kind != "Node" || o[0].Name != "n1" || o[0].UID != "node-n1" {
 		t.Errorf("owners %+v", o)
 	}
+	i.change(func(s *inventory.Snapshot) { s.Removed = true })
+	until(t, "niclane leaves the node: no pool", func() (bool, string) {
+		s := k.slices()
+		return len(s) == 0, fmt.Sprint(s)
+	})
 }
 
 // TestPublishMany checks that devices that do not fit into one slice are published in several

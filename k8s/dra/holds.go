@@ -4,6 +4,7 @@ package dra
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -18,9 +19,12 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// holdOf returns the units of this node that are allocated to a claim, as a Hold.
-func holdOf(s *inventory.Snapshot, c *resourceapi.ResourceClaim) (inventory.Hold, error) {
+// HoldOf returns the units of this node that are allocated to a claim, as a Hold.
+func HoldOf(s *inventory.Snapshot, c *resourceapi.ResourceClaim) (inventory.Hold, error) {
 	h := inventory.Hold{Key: string(c.UID), Claim: c.Namespace + "/" + c.Name}
+	if c.Status.Allocation == nil {
+		return h, errors.New("nothing is allocated")
+	}
 	for _, consumer := range c.Status.ReservedFor {
 		if consumer.APIGroup == "" && consumer.Resource == "pods" {
 			h.Pods = append(h.Pods, string(consumer.UID))

@@ -11,6 +11,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/ptr"
+
+	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
 // If another program changes or deletes a slice, the driver restores it after these times.
@@ -24,7 +26,7 @@ const (
 func (d *driver) publish(ctx context.Context) {
 	now := d.Inventory.Now()
 	controller, err := resourceslice.StartController(ctx, resourceslice.Options{
-		DriverName: DriverName, KubeClient: d.Client, Resources: d.resources(Devices(now)),
+		DriverName: DriverName, KubeClient: d.Client, Resources: d.resources(now),
 		ErrorHandler: d.notPublished,
 		Owner:        &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: d.Node}, // deleted with the node
 		SyncDelay:    ptr.To(afterChange), MutationCacheTTL: ptr.To(afterDeletion),
@@ -41,14 +43,18 @@ func (d *driver) publish(ctx context.Context) {
 		case <-d.Inventory.Changed(now.Version):
 		}
 		now = d.Inventory.Now()
-		controller.Update(d.resources(Devices(now)))
+		controller.Update(d.resources(now))
 	}
 }
 
 // resources divides the devices into slices of the largest allowed size. If there are no devices,
-// it returns one empty slice, so that the pool exists and is empty.
-func (d *driver) resources(devices []resourceapi.Device) *resourceslice.DriverResources {
-	pool := resourceslice.Pool{}
+// it returns one empty slice, so that the pool exists and is empty. If niclane leaves the node, the
+// pool goes too.
+func (d *driver) resources(now *inventory.Snapshot) *resourceslice.DriverResources {
+	if now.Removed {
+		return &resourceslice.DriverResources{}
+	}
+	pool, devices := resourceslice.Pool{}, Devices(now)
 	for part := range slices.Chunk(devices, resourceapi.ResourceSliceMaxDevices) {
 		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: part})
 	}

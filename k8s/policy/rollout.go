@@ -55,7 +55,7 @@ func Roll(all []Candidate, nodes []NodeState, claims Claims, now time.Time) (
 		switch {
 		case chosen >= 0:
 			groups[chosen].add(n, now)
-		case n.Lanes != nil && (n.Lanes.Spec == nil || current != ""):
+		case n.Lanes != nil && (n.Lanes.Spec == nil || n.Lanes.Spec.Remove || current != ""):
 			changes = append(changes, Change{Node: n.Name})
 		}
 	}
@@ -98,7 +98,8 @@ func (g *group) add(n *NodeState, now time.Time) {
 	if silent {
 		g.silent = append(g.silent, n.Name)
 	}
-	if s := n.Lanes.Spec; s == nil || s.Policy != g.Name || s.PolicyGeneration != g.Generation {
+	// A mark Remove is of an uninstallation that was given up: a controller works again.
+	if s := n.Lanes.Spec; s == nil || s.Remove || s.Policy != g.Name || s.PolicyGeneration != g.Generation {
 		if silent {
 			g.away = append(g.away, n)
 		} else {

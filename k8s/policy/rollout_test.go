@@ -221,3 +221,26 @@ func TestNoPolicy(t *testing.T) {
 		t.Errorf("again %+v", changes)
 	}
 }
+
+// TestRemovalEnds: a node that an uninstallation has marked gets its policy again, as a node that
+// has an older generation. Without a policy, it loses the mark.
+func TestRemovalEnds(t *testing.T) {
+	f := newFleet(2)
+	for i := range f {
+		f[i].Lanes.Spec = &v1alpha1.LaneNodeSpec{Policy: "p", PolicyGeneration: 3, Remove: true}
+	}
+	all := generation("p", 3, most(1))
+	for _, want := range []string{"n0000", "n0001", ""} {
+		changes, _ := Roll(all, f, now)
+		if got := names(changes); got != want || len(changes) > 0 && changes[0].Spec.Remove {
+			t.Fatalf("changes %+v, want %s", changes, want)
+		}
+		if f.give(changes); want != "" {
+			f.answer(want, v1alpha1.ReasonAsThePolicySays)
+		}
+	}
+	f[0].Lanes.Spec = &v1alpha1.LaneNodeSpec{Remove: true}
+	if changes, _ := Roll(nil, f[:1], now); len(changes) != 1 || changes[0].Spec.Remove {
+		t.Errorf("without a policy: %+v", changes)
+	}
+}

@@ -54,6 +54,9 @@ type Attacher struct {
 	// The group exists only when the pod runs. If ByCgroup is nil or returns false, they are
 	// recognised by ports.
 	ByCgroup func() bool
+	// Recover records a claim (NAMESPACE/NAME) again that kubelet has prepared on this node, from the
+	// API server: the agent's record is gone, and kubelet prepares a claim only once. It may be nil.
+	Recover func(ctx context.Context, claim string) error
 	// Services returns the Services that lead to a pod. It is nil if Services are not read.
 	Services func(*corev1.Pod) []pods.Service
 	// Limit limits the rate at which packets reach a pod, in bit/s, on the host's end of the pod's
@@ -75,6 +78,9 @@ func (a *Attacher) Handle(ctx context.Context, r *cni.Request, early func()) cni
 		begin, did, say := time.Now(), false, early
 		early = func() { did = true; say() }
 		defer func() { a.Took(r.Command, did, time.Since(begin)) }()
+	}
+	if a.Lanes.Removing() {
+		return cni.Answer{} // pods start and end as if niclane were not there
 	}
 	var lane bool
 	var err error
@@ -139,7 +145,7 @@ func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane 
 	if err != nil {
 		return false, fmt.Errorf("it is not known whether the pod has a lane: %w", err)
 	}
-	grants, holds, err := a.grants(given)
+	grants, holds, err := a.grants(ctx, given)
 	if err != nil {
 		return true, err
 	}
@@ -322,7 +328,7 @@ func (a *Attacher) check(ctx context.Context, r *cni.Request) (lane bool, err er
 	if err != nil {
 		return false, fmt.Errorf("it is not known whether the pod has a lane: %w", err)
 	}
-	grants, _, err := a.grants(given)
+	grants, _, err := a.grants(ctx, given)
 	if err != nil || len(grants) == 0 {
 		return err != nil, err
 	}
@@ -346,7 +352,7 @@ func (a *Attacher) check(ctx context.Context, r *cni.Request) (lane bool, err er
 
 // grants returns the lanes that kubelet has given a pod, and the keys of the holds of its claims.
 // If the node does not have one of these lanes, it returns an error, never only the others.
-func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []string, err error) {
+func (a *Attacher) grants(ctx context.Context, given *podresources.Pod) (out []pods.Grant, holds []string, err error) {
 	if given == nil {
 		return nil, nil, nil
 	}
@@ -387,7 +393,15 @@ func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []st
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(h inventory.Hold) bool { return h.Claim == name })
+		of := func(h inventory.Hold) bool { return h.Claim == name }
+		i := slices.IndexFunc(all, of)
+		if i < 0 && a.Recover != nil {
+			if err := a.Recover(ctx, name); err != nil {
+				return nil, nil, fmt.Errorf("claim %s: the agent has no record of it: %w", name, err)
+			}
+			all = a.Lanes.Holds()
+			i = slices.IndexFunc(all, of)
+		}
 		if i < 0 {
 			return nil, nil, fmt.Errorf("claim %s was not prepared on this node", name)
 		}
@@ -502,7 +516,7 @@ func addresses(pod *corev1.Pod) (out []netip.Addr) {
 // lately attaches a pod that already runs.
 func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *corev1.Pod,
 	cgroup func(*corev1.Pod, string) string) error {
-	grants, holds, err := a.grants(given)
+	grants, holds, err := a.grants(ctx, given)
 	if err != nil || len(grants) == 0 {
 		return err
 	}

@@ -283,6 +283,43 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// TestClaimRecovered checks a pod with a claim that kubelet has prepared and of which the agent has no
+// record: the claim is read again, and the pod gets its lane.
+func TestClaimRecovered(t *testing.T) {
+	a, w, c := setup(t)
+	var asked []string
+	broken := errors.New("the API server is away")
+	a.Recover = func(ctx context.Context, claim string) error {
+		if asked = append(asked, claim); broken != nil {
+			return broken
+		}
+		return a.Lanes.Hold(ctx, inventory.Hold{Key: "k", Claim: claim,
+			Units: []inventory.Held{{Class: "dra", Unit: "dra-0"}}})
+	}
+	w.pod("cl", "10.0.0.4", "Running").Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}}
+	w.given[0].Containers[0].Claims = []podresources.Claim{{Namespace: "default", Name: "x",
+		Drivers: []string{"niclane.dev"}}}
+	sweep := func() {
+		t.Helper()
+		if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep()
+	if len(a.Lanes.Attachments()) > 0 || !slices.ContainsFunc(w.events, func(e string) bool {
+		return strings.Contains(e, "the agent has no record of it: the API server is away")
+	}) {
+		t.Errorf("events %q", w.events)
+	}
+	broken = nil
+	for range 2 {
+		sweep()
+	}
+	if text := c.now(); !strings.Contains(text, "10.0.0.4") || len(asked) != 2 || asked[1] != "default/x" {
+		t.Errorf("asked %q, lanes:\n%s", asked, text)
+	}
+}
+
 // TestSharedClaim checks two pods that use one claim. In a lane of an exclusive class, the second
 // pod is refused, and its lane does not move, until the first pod has ended. In a lane of a shared
 // class, both pods are members.

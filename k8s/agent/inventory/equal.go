@@ -10,7 +10,7 @@ import (
 // Equal reports whether both snapshots have the same content. The agent calls it each time a pod
 // starts or ends. With 110 pods, reflect.DeepEqual would take 15 times as long.
 func (s *Snapshot) Equal(o *Snapshot) bool {
-	return s.Version == o.Version && s.Node == o.Node && same(s.Device, o.Device) &&
+	return s.Version == o.Version && s.Node == o.Node && s.Removed == o.Removed && same(s.Device, o.Device) &&
 		slices.EqualFunc(s.Classes, o.Classes, Class.equal)
 }
 

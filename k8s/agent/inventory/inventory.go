@@ -54,6 +54,8 @@ type Snapshot struct {
 	Device *Device
 	// Classes are the node's classes, in the order of the policy.
 	Classes []Class
+	// Removed says that niclane leaves the node: it offers nothing, not even an empty pool.
+	Removed bool
 }
 
 // A Device is a network device with lanes.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,7 @@ var (
 	nodes    = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	podsGVR  = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	claims   = schema.GroupVersionResource{Group: resourceapi.GroupName, Version: "v1", Resource: "resourceclaims"}
 	eventGVR = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
@@ -192,6 +194,18 @@ func (c *Cluster) Policy() (*v1alpha1.LanePolicy, bool, error) {
 	return p, true, err
 }
 
+// Removal reports whether the node's LaneNode says that niclane leaves the node, and in which
+// generation. An agent of a release that cannot read the spec obeys too.
+func (c *Cluster) Removal() (generation int64, remove bool) {
+	o, _, _ := c.laneNodes.GetStore().GetByKey(c.node)
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return 0, false
+	}
+	remove, _, _ = unstructured.NestedBool(u.Object, "spec", "remove")
+	return u.GetGeneration(), remove
+}
+
 // maxSpec is the largest spec in bytes that readSpec reads.
 const maxSpec = 1 << 20
 
@@ -271,6 +285,17 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1
 		return nil, fmt.Errorf("pod %s/%s has the UID %s now, not %s", namespace, name, p.UID, uid)
 	}
 	return p, nil
+}
+
+// Claim returns a ResourceClaim (NAMESPACE/NAME) from the API server.
+func (c *Cluster) Claim(ctx context.Context, claim string) (*resourceapi.ResourceClaim, error) {
+	namespace, name, _ := strings.Cut(claim, "/")
+	u, err := c.client.Resource(claims).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := &resourceapi.ResourceClaim{}
+	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
 }
 
 // configHash is the annotation of a static pod with the UID that kubelet uses for it. The pod's

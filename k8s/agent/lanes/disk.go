@@ -133,6 +133,16 @@ func (d *disk) save(s *state) error {
 		d.lasting.write(lastingJSON{schema, s.Policy, s.Generation, s.Spec, s.Holds}), d.boot.write(pods))
 }
 
+// remove removes the files.
+func (d *disk) remove() error {
+	var errs []error
+	for _, k := range []*stateFile{&d.lasting, &d.boot} {
+		k.text = nil
+		errs = append(errs, gone(k.path))
+	}
+	return errors.Join(errs...)
+}
+
 // write writes v to the file as JSON, unless the file already has the same content.
 func (k *stateFile) write(v any) error {
 	text, err := json.Marshal(v)

@@ -20,6 +20,7 @@ type desiredPolicy struct {
 	generation int64
 	spec       *v1alpha1.LanePolicySpec // nil: no policy selects this node
 	err        error                    // why the policy cannot be read
+	remove     bool                     // niclane leaves the node
 }
 
 // retry applies the policy again if a part of it had to wait for pods: these may have ended.
@@ -41,6 +42,11 @@ func (m *Manager) SetPolicy(ctx context.Context, p *v1alpha1.LanePolicy, err err
 		spec := p.Spec
 		w.name, w.generation, w.spec = p.Name, p.Generation, &spec
 	}
+	m.want(ctx, w)
+}
+
+// want sets what the node has to follow, and returns when the loop has followed it.
+func (m *Manager) want(ctx context.Context, w *desiredPolicy) {
 	m.note(func() { m.wanted = w })
 	done := make(chan struct{})
 	select {
@@ -64,6 +70,11 @@ func (m *Manager) follow(ctx context.Context) {
 	if w == nil {
 		return
 	}
+	if w.remove {
+		m.remove(ctx)
+		return
+	}
+	m.note(func() { m.removed = false })
 	if w.err != nil {
 		m.note(func() { m.problem = w.err.Error() })
 		return

@@ -47,7 +47,7 @@ func (m *Manager) renew() {
 
 // snapshot returns a snapshot of the present state. The caller holds m.mu.
 func (m *Manager) snapshot() *inventory.Snapshot {
-	out := &inventory.Snapshot{Node: m.o.Name}
+	out := &inventory.Snapshot{Node: m.o.Name, Removed: m.removing()}
 	if m.st.Spec == nil {
 		return out
 	}

@@ -63,6 +63,7 @@ type Manager struct {
 	drifts  map[string][]string  // why lanes are unhealthy, by lane; "" stands for all lanes
 	problem string               // why the wanted policy is not applied
 	held    map[string]string
+	removed bool // nothing is on the card and on disk
 	version uint64
 	snap    *inventory.Snapshot
 	stale   bool // snap is older than the fields above

@@ -32,6 +32,7 @@ type fakeCard struct {
 	mu      sync.Mutex
 	text    string
 	applies int
+	keep    error  // Remove fails with it
 	refuse  string // a lanes file that contains this text is refused
 	// An apply of a lanes file with the address 10.0.0.200 closes busy and waits for block.
 	busy, block chan struct{}
@@ -69,6 +70,9 @@ func (c *fakeCard) Apply(_ context.Context, f *policy.File) (*engine.Result, err
 func (c *fakeCard) Remove(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.keep != nil {
+		return c.keep
+	}
 	c.text = ""
 	return nil
 }

@@ -28,6 +28,9 @@ type LaneNodeSpec struct {
 	// Uplink and Classes are those of the policy.
 	Uplink  Uplink  `json:"uplink,omitempty"`
 	Classes []Class `json:"classes,omitempty"`
+	// Remove says that niclane leaves the cluster: the agent takes everything off the node, also
+	// lanes that pods use, and then does nothing. Other fields have no meaning then.
+	Remove bool `json:"remove,omitempty"`
 }
 
 // A LaneNodeStatus is the state of the node's lanes.
@@ -43,7 +46,7 @@ type LaneNodeStatus struct {
 	Devices []string `json:"devices,omitempty"`
 	// Classes as they are on the node.
 	Classes []ClassStatus `json:"classes,omitempty"`
-	// Conditions: Applied, Healthy and Steered.
+	// Conditions: Applied, Healthy and Steered; only Removed if the spec says remove.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -56,6 +59,9 @@ const (
 	// Steered: the agent has found no packets of pods in lanes that the card sees under
 	// another address because the node translates them.
 	Steered = "Steered"
+	// Removed: the node has nothing of niclane any more, as the spec's generation
+	// observedGeneration says.
+	Removed = "Removed"
 )
 
 // Reasons of Applied. Only Refused stops a rollout.
@@ -63,6 +69,13 @@ const (
 	ReasonAsThePolicySays = "AsThePolicySays"
 	ReasonRefused         = "Refused"
 	ReasonWaitsForPods    = "WaitsForPods"
+)
+
+// Reasons of Removed. Only NodeIsClean is with the status True.
+const (
+	ReasonNodeIsClean  = "NodeIsClean"
+	ReasonRemoving     = "Removing"
+	ReasonRemoveFailed = "RemoveFailed"
 )
 
 // A ClassStatus is the state of a class on one node.

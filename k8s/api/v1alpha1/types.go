@@ -216,4 +216,5 @@ const (
 	ReasonPaused       = "Paused"
 	ReasonNodesFailed  = "NodesFailed"
 	ReasonAgentsSilent = "AgentsSilent"
+	ReasonUninstalled  = "Uninstalled" // niclane was removed from the cluster
 )

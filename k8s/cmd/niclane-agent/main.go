@@ -68,6 +68,9 @@ func run(args []string) error {
 		"use it too")
 	runDir := f.String("run-dir", apply.DefaultRunDir, "directory of locks and sockets; niclane's commands use it too")
 	socket := f.String("cni-socket", cni.DefaultSocket, "socket on which the agent answers niclane-cni")
+	cniInstall := f.Bool("cni-install", false,
+		"niclane-cni-install runs beside the agent: a removal of niclane from the node waits until it has removed "+
+			"niclane-cni")
 	nriSocket := f.String("nri", "",
 		"the runtime's NRI socket (containerd and CRI-O: "+nri.DefaultSocket+"); with it, the runtime reports "+
 			"pods without niclane-cni (default: none)")
@@ -136,7 +139,7 @@ func run(args []string) error {
 	a, err := agent.New(agent.Options{
 		Node: *name, Version: version, Client: client, StateDir: *stateDir, RunDir: *runDir,
 		Socket: *socket, NRI: *nriSocket,
-		NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet,
+		CNIInstall: *cniInstall, NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet,
 		Probes: *probes, Scrapes: *scrapes, Listen: at, Log: log,
 	})
 	if err != nil {

@@ -3,12 +3,12 @@
 // Command niclane-cni-install copies niclane-cni to a node, and adds it to the end of the list of
 // CNI plugins of the node's pod network. If the list is written again, it adds niclane-cni again,
 // until it ends. niclane-cni stays then, because pods that have lanes must not start without them.
-// -remove removes niclane-cni.
+// -remove removes niclane-cni. So does the program while niclane-agent says that niclane leaves the
+// node.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -16,9 +16,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
-	"time"
 
-	"github.com/niclane/niclane/internal/atomicfile"
 	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/cni/chain"
 )
@@ -44,32 +42,14 @@ func run() error {
 	if flag.NArg() > 0 {
 		return fmt.Errorf("%q: no arguments are taken", flag.Args())
 	}
-	installed := filepath.Join(*bin, chain.Type)
+	n := &node{
+		program: *program, installed: filepath.Join(*bin, chain.Type), dir: *dir, status: *status, agent: *agent,
+		log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
 	if *remove {
-		// The entry in the list is removed first, because pods fail if a listed plugin does not exist.
-		if err := chain.Undo(*dir); err != nil {
-			return err
-		}
-		if err := os.Remove(installed); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	text, err := os.ReadFile(*program)
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Write(installed, text, 0o755); err != nil {
-		return err
+		return n.remove()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// tell reports to the agent why niclane-cni cannot be chained. The agent sends an event about the
-	// node.
-	tell := func(ctx context.Context, why error) error {
-		const patience = 2 * time.Second
-		_, err := cni.Call(ctx, *agent, cni.Request{Command: cni.Unchained, Reason: why.Error()}, patience)
-		return err
-	}
-	return chain.Keep(ctx, *dir, *status, slog.New(slog.NewTextHandler(os.Stderr, nil)), tell)
+	return n.follow(ctx)
 }

@@ -124,7 +124,7 @@ func slim(o any) (any, error) {
 		n.CreationTimestamp = u.GetCreationTimestamp()
 	}
 	n.ObjectMeta = metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
-		CreationTimestamp: n.CreationTimestamp}
+		Generation: u.GetGeneration(), CreationTimestamp: n.CreationTimestamp}
 	if n.Spec != nil {
 		n.Spec.Uplink, n.Spec.Classes = v1alpha1.Uplink{}, nil
 	}

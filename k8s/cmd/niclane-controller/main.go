@@ -2,7 +2,8 @@
 
 // Niclane-controller gives each node the lanes of the LanePolicy that it follows, a few nodes at
 // a time, and writes into each policy's status how many nodes have applied it. It runs once in
-// a cluster: several instances elect one. It has no rights on nodes and needs none.
+// a cluster: several instances elect one. It has no rights on nodes and needs none. With -remove, it
+// takes niclane off all nodes instead.
 package main
 
 import (
@@ -52,6 +53,9 @@ func run(args []string) error {
 		"namespace of the Lease by which one instance is elected (default: the environment's NAMESPACE)")
 	listen := f.String("listen", ":8081", "IP:PORT that serves /healthz")
 	claims := f.Bool("claims", true, "make a DeviceClass for each class with offeredAs: Claim")
+	removal := f.Bool("remove", false, "remove niclane from all nodes, and exit; the controller is stopped first")
+	deployment := f.String("deployment", leaseName, "with -remove: the controller's Deployment")
+	patience := f.Duration("patience", 4*time.Minute, "with -remove: how long the nodes may take")
 	show := f.Bool("version", false, "print the version")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -77,6 +81,10 @@ func run(args []string) error {
 	config.QPS, config.Burst = 100, 200 // a rollout to thousands of nodes is one write for each
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *removal {
+		return remove(ctx, config, &remover{namespace: *namespace, deployment: *deployment, claims: *claims,
+			patience: *patience, log: log})
+	}
 	return serve(ctx, config, *namespace, *listen, *claims, log)
 }
 

@@ -167,6 +167,24 @@ func bucket(bits uint64, frame int) (burst, limit uint32) {
 	return burst, uint32(min(uint64(burst)+during(queueTime), math.MaxUint32))
 }
 
+// Unlimit removes every limit that Limit has set on the links of this network namespace.
+func Unlimit() error {
+	qdiscs, err := dump(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(nil) })
+	if err != nil {
+		return fmt.Errorf("qdiscs of the node: %w", err)
+	}
+	var errs []error
+	for _, q := range qdiscs {
+		if a := q.Attrs(); a.Parent == netlink.HANDLE_ROOT && a.Handle == tbfHandle && q.Type() == "tbf" {
+			// The pod can end, and its interface with it, at any time.
+			if err := netlink.QdiscDel(q); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) {
+				errs = append(errs, fmt.Errorf("limit of the interface with the number %d: %w", a.LinkIndex, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Limit sets the highest rate at which a link sends, in bit/s. On the host's end of a veth pair,
 // this is the rate toward the pod. Rate 0 removes the limit. Limit returns an error if another
 // program has set the link's root qdisc.

@@ -188,6 +188,17 @@ func TestLimit(t *testing.T) {
 	if got := vethtest.Qdiscs(t, "pod0"); got != before {
 		t.Errorf("before %s, after %s", before, got)
 	}
+	if err := Limit("pod0", 10_000_000); err != nil {
+		t.Fatal(err)
+	}
+	vethtest.TC(t, "qdisc add dev pod1 root handle 7: tbf rate 1mbit burst 10k limit 10k")
+	foreign := vethtest.Qdiscs(t, "pod1")
+	if err := Unlimit(); err != nil {
+		t.Error(err)
+	}
+	if got, other := vethtest.Qdiscs(t, "pod0"), vethtest.Qdiscs(t, "pod1"); got != before || other != foreign {
+		t.Errorf("after Unlimit: %s and %s, want %s and %s", got, other, before, foreign)
+	}
 	vethtest.TC(t, "qdisc add dev pod0 root handle 7: pfifo")
 	if err := Limit("pod0", 1_000_000); err == nil || !strings.Contains(err.Error(), "of another program") {
 		t.Errorf("got %v", err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authentication "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -90,17 +91,114 @@ func (s *suite) helm(t *testing.T) {
 	s.typed(t, "helm upgrade --reset-then-reuse-values niclane ")
 	s.typed(t, "kubectl --namespace niclane-system rollout status ")
 	t.Run("pod with a lane after an upgrade", s.lane)
-	s.typed(t, "kubectl delete lanepolicies --all")
-	s.untilAllocatable(t, "redis", 0)
-	s.typed(t, "helm upgrade niclane ")
-	s.typed(t, "kubectl --namespace niclane-system rollout status ")
+	t.Run("out with pods in lanes", s.outWithPods)
+	s.untilLeft(t, append(definition, "namespaces niclane-system", "lanenodes "+cluster.Node, "lanepolicies users")...)
+	s.typed(t, install, "--values", s.Control.OnDisk("values.yaml"), "--set", "remove.patience=20s")
+	s.untilAllocatable(t, "redis", 2)
+	t.Run("out while the agent is down", s.outOfSilentNode)
+	must(t, s.Delete(policy))
+	out, err := s.Shell(checkout, "kubectl delete lanepolicies --all")
+	must(t, err)
+	t.Log(out)
+	s.typed(t, "helm uninstall niclane ")
 	s.nodeIsAsBefore(t)
 	t.Run("pod without a lane", s.plain)
-	s.typed(t, "helm uninstall niclane ")
-	s.untilLeft(t, append(definition, "namespaces niclane-system", "lanenodes "+cluster.Node)...)
 	s.typed(t, "kubectl delete namespace/niclane-system ")
 	s.untilLeft(t)
 	s.nodeIsAsBefore(t)
+}
+
+// usersPolicy is a LanePolicy that selects no node: helm uninstall leaves it.
+const usersPolicy = "apiVersion: niclane.dev/v1alpha1\nkind: LanePolicy\nmetadata: {name: users}\n" +
+	"spec: {nodeSelector: {matchLabels: {role: none}}}\n"
+
+// outWithPods uninstalls niclane while pods are in lanes: nothing is left on the node, and the pods
+// go on and end.
+func (s *suite) outWithPods(t *testing.T) {
+	must(t, s.Apply(usersPolicy))
+	template, of := claims("claimed")
+	must(t, s.Apply(template))
+	s.remove(t, template)
+	texts := map[string]string{"leaver": pod("leaver", limits("redis"), `kubernetes.io/ingress-bandwidth: "50M"`),
+		"claimer": of("claimer"), "bystander": pod("bystander", "", "")}
+	running := map[string]*corev1.Pod{}
+	for name, text := range texts {
+		s.remove(t, text)
+		running[name] = s.running(t, text, name)
+	}
+	if limits := s.limits(t); len(limits) != 1 {
+		t.Errorf("limits of pods: %q, want one", limits)
+	}
+	s.typed(t, "helm uninstall niclane ")
+	s.cardIsAsBefore(t)
+	if limits := s.limits(t); len(limits) > 0 {
+		t.Errorf("limits of pods are left: %q", limits)
+	}
+	for _, p := range running {
+		s.echo(t, p, 1<<16)
+	}
+	s.policyCondition(t, "users", "Ready", "False", "Uninstalled")
+	must(t, s.Delete(texts["leaver"]))
+	const advice = "kubectl delete pod --force ends it"
+	if how := s.describe(t.Context(), running["claimer"]); !strings.Contains(how, "LaneRemoved: ") ||
+		!strings.Contains(how, advice) {
+		t.Errorf("the pod with a claim says %s, want %q", how, advice)
+	}
+	s.mustShell(t, "kubectl delete pod --force claimer")
+	t.Run("pod without a lane", s.plain)
+}
+
+// limits returns the limits of pods' bandwidth on the node, as tc shows them.
+func (s *suite) limits(t testing.TB) (out []string) {
+	t.Helper()
+	text, err := s.Node.Output("tc", "qdisc", "show")
+	must(t, err)
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "tbf") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// outOfSilentNode uninstalls niclane while the agent is down. That fails and names the node. When
+// the agent is back, the controller ends the removal, and the lanes return.
+func (s *suite) outOfSilentNode(t *testing.T) {
+	const patch = "kubectl -n niclane-system patch daemonset niclane-agent --type merge -p "
+	_, err := s.Shell(checkout, patch+`'{"spec":{"template":{"spec":{"nodeSelector":{"no":"where"}}}}}'`)
+	must(t, err)
+	s.untilNoAgent(t)
+	out, err := s.documented(t, "helm uninstall niclane ")
+	if err == nil {
+		t.Errorf("uninstalled without the agent's work:\n%s", out)
+	}
+	log := s.mustShell(t, "kubectl --namespace niclane-system logs job/niclane-remove")
+	if !strings.Contains(log, "niclane has not left 1 of 1 nodes") ||
+		!strings.Contains(log, cluster.Node+": its agent does not answer, the last time at ") {
+		t.Errorf("the Job says:\n%s", log)
+	}
+	plain := pod("meanwhile", "", "")
+	s.remove(t, plain)
+	s.running(t, plain, "meanwhile")
+	s.mustShell(t, patch+`'{"spec":{"template":{"spec":{"nodeSelector":{"no":null}}}}}'`)
+	until(t, time.Minute, "the agent has obeyed", func() (bool, string) {
+		n, err := s.Dynamic.Resource(laneNodes).Get(t.Context(), cluster.Node, metav1.GetOptions{})
+		must(t, err)
+		return holds(n, "Removed", "True", "")
+	})
+	s.cardIsAsBefore(t)
+	s.typed(t, "kubectl --namespace niclane-system scale deployment niclane-controller --replicas=1")
+	s.untilAllocatable(t, "redis", 2)
+	s.untilChained(t)
+	t.Run("pod with a lane", s.lane)
+}
+
+func (s *suite) mustShell(t testing.TB, line string) string {
+	t.Helper()
+	out, err := s.Shell(checkout, line)
+	t.Logf("$ %s\n%s", line, out)
+	must(t, err)
+	return out
 }
 
 // scraped gets the agent's metrics over TLS: not without a token, not without the right, and with
@@ -149,35 +247,41 @@ func (s *suite) scraped(t *testing.T) {
 // outByKubectl removes an installation that was made without Helm, by the commands of
 // docs/kubernetes.md, and checks that nothing is left.
 func (s *suite) outByKubectl(t *testing.T) {
-	const manifests = "k8s/dist/manifests/niclane-nri.yaml"
 	// Replace the agent's pod: it was killed often, and kubelet delays its next restart.
 	_, err := s.Shell(checkout, "kubectl --namespace niclane-system delete pods --all")
 	must(t, err)
 	s.agentPod(t)
 	s.untilAllocatable(t, "redis", 2)
-	s.typed(t, "kubectl delete lanepolicies --all")
-	// It is not enough to wait until no units are allocatable: this is also so without an agent.
-	until(t, time.Minute, "the lanes have gone", func() (bool, string) {
-		diff := cmp.Diff(s.before.files["card"], s.files(t)["card"])
-		return diff == "", diff + s.agentLog(t)
-	})
-	for _, line := range []string{"kubectl apply --server-side -f " + manifests, "kubectl delete -f " + manifests} {
-		out, err := s.Shell(checkout, line)
-		must(t, err)
-		t.Logf("$ %s\n%s", line, out)
-		if strings.HasPrefix(line, "kubectl apply") {
-			s.typed(t, "kubectl --namespace niclane-system rollout status ")
-		}
-	}
+	text := pod("last", limits("redis"), "")
+	s.remove(t, text)
+	p := s.running(t, text, "last")
+	s.typed(t, "kubectl apply -f k8s/dist/manifests/niclane-remove.yaml")
+	s.typed(t, "kubectl --namespace niclane-system wait --for=condition=Complete ")
+	s.cardIsAsBefore(t)
+	s.typed(t, "kubectl delete -f k8s/dist/manifests/niclane-remove.yaml ")
 	s.untilLeft(t)
 	s.nodeIsAsBefore(t)
+	s.echo(t, p, 1<<10)
 }
 
-// nodeIsAsBefore fails the test if the node's files or its card differ from those before niclane
-// was installed.
+// nodeIsAsBefore waits until the agent has ended, and the node's files and its card are as before
+// niclane was installed.
 func (s *suite) nodeIsAsBefore(t testing.TB) {
 	t.Helper()
-	if diff := cmp.Diff(s.before.files, s.files(t)); diff != "" {
+	s.untilNoAgent(t)
+	until(t, 10*time.Second, "the node is as before niclane (-before +now)", func() (bool, string) {
+		diff := cmp.Diff(s.before.files, s.files(t))
+		return diff == "", diff
+	})
+}
+
+// cardIsAsBefore fails the test if something of niclane is on the node that a working agent does
+// not need itself.
+func (s *suite) cardIsAsBefore(t testing.TB) {
+	t.Helper()
+	now := s.files(t)
+	now["files"] = s.before.files["files"]
+	if diff := cmp.Diff(s.before.files, now); diff != "" {
 		t.Errorf("node (-before +now):\n%s", diff)
 	}
 }
@@ -208,6 +312,9 @@ func (s *suite) files(t testing.TB) map[string]any {
 	out := map[string]any{"network configuration": list}
 	for name, command := range map[string]string{
 		"plugins": "ls /opt/cni/bin",
+		// without the lock of niclane's commands
+		"files": "find /var/lib/niclane /run/niclane /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry " +
+			"/var/lib/kubelet/device-plugins -mindepth 1 2>/dev/null | grep niclane | grep -v '^/run/niclane/lock$'; true",
 		"card": strings.ReplaceAll("for o in qdisc class filter; do tc $o show dev DEV; done; ip -details link "+
 			"show dev DEV | grep xdp; true", "DEV", cluster.Uplink),
 	} {

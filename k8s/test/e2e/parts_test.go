@@ -428,12 +428,17 @@ spec:
 	s.untilAllocatable(t, "redis", 2)
 }
 
-// gone removes the agents, and checks that pods without lanes still start.
+// gone removes the agents, and checks that the node works: pods without lanes start and end, and a
+// pod with a lane goes on and ends.
 func (s *suite) gone(t *testing.T) {
+	in := pod("stays-in", limits("redis"), "")
+	p := s.running(t, in, "stays-in")
 	s.removeAgents(t)
 	text := pod("alone", "", "")
-	s.remove(t, text)
 	s.echo(t, s.running(t, text, "alone"), 1<<10)
+	must(t, s.Delete(text))
+	s.echo(t, p, 1<<10)
+	must(t, s.Delete(in))
 	if s.extended() {
 		must(t, s.Apply(waiting))
 		s.stuck(t, "waits", "FailedPrepareDynamicResources")
@@ -449,6 +454,11 @@ func (s *suite) removeAgents(t *testing.T) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
+	s.untilNoAgent(t)
+}
+
+func (s *suite) untilNoAgent(t testing.TB) {
+	t.Helper()
 	until(t, time.Minute, "the agent has gone", func() (bool, string) {
 		list, err := s.Client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: agentLabel})
 		must(t, err)
