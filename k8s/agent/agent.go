@@ -90,6 +90,7 @@ type Agent struct {
 
 	mu       sync.Mutex
 	laneOf   map[string]string // lane of each object that has drifted, by the object's key
+	refused  map[string]string // why kubelet refuses a resource or the driver of claims, by its name
 	bypassed nat.Memory        // pods' packets that are outside their lane because of translation
 }
 
@@ -109,7 +110,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		o: o, seen: make(chan struct{}, 1), pods: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		kept: make(chan struct{}, 1), laneOf: map[string]string{},
+		kept: make(chan struct{}, 1), laneOf: map[string]string{}, refused: map[string]string{},
 		kubelet: podresources.New(filepath.Join(o.KubeletDir, "pod-resources/kubelet.sock")), took: newTook(),
 	}
 	config := filepath.Join(run, "kubernetes.yaml")
@@ -146,6 +147,36 @@ func New(o Options) (*Agent, error) {
 
 // Inventory returns the node's inventory, for the DRA driver.
 func (a *Agent) Inventory() *lanes.Manager { return a.lanes }
+
+// refusedResources takes kubelet's reasons for which it refuses resources.
+func (a *Agent) refusedResources(reasons map[string]string) {
+	a.noteRefused(func(now map[string]string) {
+		maps.DeleteFunc(now, func(name, _ string) bool { return name != driverKey })
+		for resource, reason := range reasons {
+			now["resource "+resource] = reason
+		}
+	})
+}
+
+// driverKey is the driver of claims in Agent.refused.
+const driverKey = "driver " + dra.DriverName
+
+// RefusedDriver takes kubelet's answer to the registration of the driver of claims: the reason for
+// which kubelet refuses it, or "".
+func (a *Agent) RefusedDriver(reason string) {
+	a.noteRefused(func(now map[string]string) {
+		if delete(now, driverKey); reason != "" {
+			now[driverKey] = reason
+		}
+	})
+}
+
+func (a *Agent) noteRefused(how func(map[string]string)) {
+	a.mu.Lock()
+	how(a.refused)
+	a.mu.Unlock()
+	wake(a.changed)
+}
 
 // privateDir creates a directory that only root can enter.
 func privateDir(dir string) error {
@@ -234,7 +265,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		func(ctx context.Context) error { return watch.Run(ctx, a.keeper, a.source.Events()) },
 		func(ctx context.Context) error {
 			return again(ctx, a.o.Log, "device plugins", (&deviceplugin.Manager{
-				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.lanes, Log: a.o.Log,
+				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.lanes, Refused: a.refusedResources,
+				Log: a.o.Log,
 			}).Run)
 		},
 		func(ctx context.Context) error { return a.serveScrapes(ctx, server.Handler()) },

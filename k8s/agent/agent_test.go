@@ -396,6 +396,13 @@ func TestStatus(t *testing.T) {
 	w.said(t, `"type":"Healthy"`, "up0: it has no carrier", `"unhealthy":3`)
 	vethtest.IP(t, "link set up1 up")
 	w.said(t, `"reason":"LanesHold"`)
+	a.RefusedDriver("the name is taken")
+	a.refusedResources(map[string]string{"niclane.dev/redis": "it is invalid"})
+	w.said(t, `"type":"Offered"`, `"reason":"KubeletRefused"`, "driver niclane.dev: kubelet refuses it: the name is "+
+		"taken; resource niclane.dev/redis: kubelet refuses it: it is invalid")
+	a.RefusedDriver("")
+	a.refusedResources(nil)
+	w.said(t, `"reason":"KubeletHasThem"`)
 	testRemoval(t, a, w, filepath.Join(dir, "cni.sock"))
 	w.write(t, map[string]any{"policy": ""})
 	for deadline := time.Now().Add(10 * time.Second); len(a.lanes.Lanes()) > 0; time.Sleep(time.Millisecond) {

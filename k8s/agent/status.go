@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -134,8 +135,14 @@ func (a *Agent) status(told *v1alpha1.LaneNodeStatus) *v1alpha1.LaneNodeStatus {
 	out.Conditions = append(out.Conditions,
 		kube.Condition(old, v1alpha1.Healthy, len(st.Unhealthy) == 0, reason, message))
 	a.mu.Lock()
-	bypassed := a.bypassed.String()
+	bypassed, refused := a.bypassed.String(), refusals(a.refused)
 	a.mu.Unlock()
+	reason, message = "KubeletHasThem", "kubelet has the node's classes"
+	if refused != "" {
+		reason, message = v1alpha1.ReasonKubeletRefused, refused
+	}
+	out.Conditions = append(out.Conditions,
+		kube.Condition(old, v1alpha1.Offered, refused == "", reason, message))
 	reason, message = "AddressesAreSeen", "the agent found no packets of pods in lanes that the node translates"
 	if bypassed != "" {
 		reason, message = "AddressesAreTranslated", bypassed
@@ -143,6 +150,15 @@ func (a *Agent) status(told *v1alpha1.LaneNodeStatus) *v1alpha1.LaneNodeStatus {
 	out.Conditions = append(out.Conditions,
 		kube.Condition(old, v1alpha1.Steered, bypassed == "", reason, message))
 	return out
+}
+
+// refusals returns what kubelet refuses, and why, as text.
+func refusals(refused map[string]string) string {
+	var out []string
+	for _, what := range slices.Sorted(maps.Keys(refused)) {
+		out = append(out, what+": kubelet refuses it: "+refused[what])
+	}
+	return strings.Join(out, "; ")
 }
 
 // cgroup returns the control group of a container in the host's network, "" if it is not known. It

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -49,9 +50,13 @@ type Granter interface {
 type Manager struct {
 	Dir       string // the directory of the sockets
 	Inventory Granter
-	Log       *slog.Logger
+	// Refused is called when kubelet has refused resources, or accepts them again, with kubelet's
+	// reasons by resource. It must not block.
+	Refused func(reasons map[string]string)
+	Log     *slog.Logger
 
 	plugins map[string]*plugin // by resource
+	refused map[string]string  // what Refused was called with last
 }
 
 // firstRetry is the time from the first failure to the next attempt. It doubles with each further
@@ -153,7 +158,35 @@ func (m *Manager) follow(ctx context.Context, snap *inventory.Snapshot) (failed 
 			delete(m.plugins, name)
 		}
 	}
+	m.tellRefused()
 	return failed
+}
+
+// tellRefused calls Refused if kubelet's reasons have changed.
+func (m *Manager) tellRefused() {
+	now := map[string]string{}
+	for name, p := range m.plugins {
+		if p.refused != "" {
+			now[name] = p.refused
+		}
+	}
+	if m.Refused != nil && !maps.Equal(now, m.refused) {
+		m.Refused(maps.Clone(now))
+	}
+	m.refused = now
+}
+
+// answer returns kubelet's words if it has refused a registration. answered is false if kubelet has
+// not answered: it may be starting.
+func answer(err error) (refusal string, answered bool) {
+	switch s := status.Convert(err); s.Code() {
+	case codes.OK:
+		return "", true
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return "", false
+	default:
+		return s.Message(), true
+	}
 }
 
 // A plugin offers one extended resource to kubelet.
@@ -165,6 +198,7 @@ type plugin struct {
 	server     *grpc.Server
 	registered bool
 	problem    string
+	refused    string // kubelet's words when it refused the resource last
 
 	mu      sync.Mutex
 	devices []*v1beta1.Device
@@ -256,6 +290,9 @@ func (p *plugin) serve(ctx context.Context) error {
 		Version: v1beta1.Version, Endpoint: p.socket(), ResourceName: p.resource,
 		Options: &v1beta1.DevicePluginOptions{GetPreferredAllocationAvailable: true},
 	})
+	if why, answered := answer(err); answered {
+		p.refused = why
+	}
 	if err != nil {
 		return fmt.Errorf("register with kubelet: %w", err)
 	}

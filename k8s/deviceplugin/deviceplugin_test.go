@@ -30,9 +30,16 @@ type kubelet struct {
 	v1beta1.UnimplementedRegistrationServer
 	server *grpc.Server
 	asked  chan *v1beta1.RegisterRequest
+	mu     sync.Mutex
+	refuse map[string]error // the answer to a registration, by resource
 }
 
 func (k *kubelet) Register(_ context.Context, r *v1beta1.RegisterRequest) (*v1beta1.Empty, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.refuse[r.ResourceName]; err != nil {
+		return nil, err
+	}
 	k.asked <- r
 	return &v1beta1.Empty{}, nil
 }
@@ -155,9 +162,15 @@ func redis() *fakeInventory {
 
 func run(t *testing.T, dir string, i *fakeInventory) {
 	t.Helper()
+	runManager(t, &Manager{Dir: dir, Inventory: i})
+}
+
+func runManager(t *testing.T, m *Manager) {
+	t.Helper()
+	m.Log = slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- (&Manager{Dir: dir, Inventory: i, Log: slog.New(slog.DiscardHandler)}).Run(ctx) }()
+	go func() { done <- m.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -182,6 +195,46 @@ func listed(t *testing.T, s grpc.ServerStreamingClient[v1beta1.ListAndWatchRespo
 		}
 	}
 	return strings.Join(out, ", ")
+}
+
+// TestRefused checks that kubelet's refusal of a resource is reported once, also while kubelet is
+// away, and withdrawn when kubelet takes the resource, or when the class has gone.
+func TestRefused(t *testing.T) {
+	dir := t.TempDir()
+	k, inv := startKubelet(t, dir, true), redis()
+	k.refuse = map[string]error{"niclane.dev/redis": errors.New(`the ResourceName "niclane.dev/redis" is invalid`)}
+	told := make(chan map[string]string, 16)
+	runManager(t, &Manager{Dir: dir, Inventory: inv, Refused: func(r map[string]string) { told <- r }})
+	is := func(want string) {
+		t.Helper()
+		select {
+		case r := <-told:
+			if got := r["niclane.dev/redis"]; got != want || want == "" && len(r) > 0 {
+				t.Errorf("told %q, want %q", r, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("not told: ", want)
+		}
+	}
+	is(`the ResourceName "niclane.dev/redis" is invalid`)
+	k.server.Stop()
+	k = startKubelet(t, dir, true)
+	k.registered(t, dir)
+	is("")
+	k.mu.Lock()
+	k.refuse = map[string]error{"niclane.dev/web": errors.New("no more")}
+	k.mu.Unlock()
+	inv.set(func(s *inventory.Snapshot) {
+		s.Classes = append(s.Classes, inventory.Class{Name: "web", ResourceName: "niclane.dev/web"})
+	})
+	if r := <-told; r["niclane.dev/web"] != "no more" || len(r) != 1 {
+		t.Errorf("told %q", r)
+	}
+	inv.set(func(s *inventory.Snapshot) { s.Classes = s.Classes[:2] })
+	is("")
+	if len(told) > 0 {
+		t.Errorf("told too much: %q", <-told)
+	}
 }
 
 // TestFault14Health checks that kubelet gets a new list when a unit's health changes, and when

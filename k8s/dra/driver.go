@@ -3,6 +3,7 @@
 package dra
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,11 +13,13 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/niclane/niclane/k8s/agent/inventory"
@@ -32,7 +35,10 @@ type Options struct {
 	Inventory inventory.Inventory
 	// KubeletDir is kubelet's directory, usually /var/lib/kubelet.
 	KubeletDir string
-	Log        *slog.Logger
+	// Refused is called with kubelet's answers to the driver's registration: kubelet's words if it
+	// refuses the driver, "" if it takes it. It may be nil, and must not block.
+	Refused func(reason string)
+	Log     *slog.Logger
 }
 
 // Run offers the node's lanes until ctx ends. It does not remove the published slices at the end,
@@ -49,7 +55,7 @@ func Run(ctx context.Context, o Options) error {
 	helper, err := kubeletplugin.Start(ctx, d,
 		kubeletplugin.DriverName(DriverName), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(o.KubeletDir, "plugins_registry")),
-		kubeletplugin.PluginDataDirectoryPath(data))
+		kubeletplugin.PluginDataDirectoryPath(data), kubeletplugin.GRPCInterceptor(d.hear))
 	if err != nil {
 		return fmt.Errorf("dra: %w", err)
 	}
@@ -68,6 +74,18 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("dra: %w", cause)
 	}
 	return nil
+}
+
+// hear passes on kubelet's answer to the driver's registration. The library only logs it.
+func (d *driver) hear(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if s, ok := request.(*registerapi.RegistrationStatus); ok && d.Refused != nil {
+		reason := ""
+		if !s.PluginRegistered {
+			reason = cmp.Or(s.Error, "kubelet gives no reason")
+		}
+		d.Refused(reason)
+	}
+	return next(ctx, request)
 }
 
 // A driver answers kubelet's requests. It is a kubeletplugin.DRAPlugin: it gets one request at a

@@ -75,6 +75,8 @@ type kubelet struct {
 	client *fake.Clientset
 	cancel context.CancelFunc
 	ended  chan error
+	// refused has what the driver passes on of the answers to its registration.
+	refused chan string
 }
 
 var (
@@ -134,7 +136,7 @@ func start(t *testing.T, i inventory.Inventory, all ...*resourceapi.ResourceClai
 	if err := os.Mkdir(filepath.Join(dir, "plugins_registry"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	k := &kubelet{t: t, dir: dir, client: api(all...)}
+	k := &kubelet{t: t, dir: dir, client: api(all...), refused: make(chan string, 16)}
 	k.run(i)
 	t.Cleanup(func() { k.stop() })
 	return k
@@ -145,7 +147,7 @@ func (k *kubelet) run(i inventory.Inventory) {
 	k.cancel, k.ended = cancel, make(chan error, 1)
 	go func() {
 		k.ended <- dra.Run(ctx, dra.Options{Node: "n1", Client: k.client, Inventory: i, KubeletDir: k.dir,
-			Log: slog.New(slog.NewTextHandler(k.t.Output(), nil))})
+			Refused: func(reason string) { k.refused <- reason }, Log: slog.New(slog.NewTextHandler(k.t.Output(), nil))})
 	}()
 }
 
@@ -196,6 +198,29 @@ func (k *kubelet) register() (conn *grpc.ClientConn, services []string) {
 		k.t.Errorf("registered: %v", info)
 	}
 	return dial(k.t, info.Endpoint), info.SupportedVersions
+}
+
+// TestRegistrationRefused checks that kubelet's answers to the registration are passed on.
+func TestRegistrationRefused(t *testing.T) {
+	k := start(t, newInventory(node()))
+	registration := registerapi.NewRegistrationClient(dial(t,
+		filepath.Join(k.dir, "plugins_registry", dra.DriverName+"-reg.sock")))
+	for _, c := range []struct {
+		status *registerapi.RegistrationStatus
+		want   string
+	}{
+		{&registerapi.RegistrationStatus{Error: "the name is taken"}, "the name is taken"},
+		{&registerapi.RegistrationStatus{}, "kubelet gives no reason"},
+		{&registerapi.RegistrationStatus{PluginRegistered: true}, ""},
+	} {
+		_, err := registration.NotifyRegistrationStatus(t.Context(), c.status)
+		if (err == nil) != c.status.PluginRegistered {
+			t.Error(err)
+		}
+		if got := <-k.refused; got != c.want {
+			t.Errorf("%v: passed on %q, want %q", c.status.PluginRegistered, got, c.want)
+		}
+	}
 }
 
 func asks(c *resourceapi.ResourceClaim) *draapi.NodePrepareResourcesRequest {

@@ -32,8 +32,9 @@ type Change struct {
 
 // Roll returns the changes that can be made now, and the status of each policy, in the order
 // of all. A policy gives a change to no more nodes at one time than its rollout allows. It
-// stops while a node refuses the change or does not hold its lanes, while it is paused, and
-// while it is refused: it cannot be read, or an older policy has one of its classes otherwise.
+// stops while a node refuses the change, does not hold its lanes or cannot offer them, while it
+// is paused, and while it is refused: it cannot be read, or an older policy has one of its
+// classes otherwise.
 func Roll(all []Candidate, nodes []NodeState, claims Claims, now time.Time) (
 	[]Change, []v1alpha1.LanePolicyStatus) {
 	groups := make([]group, len(all))
@@ -110,6 +111,7 @@ func (g *group) add(n *NodeState, now time.Time) {
 	g.updated++
 	applied := meta.FindStatusCondition(st.Conditions, v1alpha1.Applied)
 	healthy := meta.FindStatusCondition(st.Conditions, v1alpha1.Healthy)
+	offered := meta.FindStatusCondition(st.Conditions, v1alpha1.Offered)
 	switch {
 	case silent:
 	case st.Policy != g.Name || st.PolicyGeneration != g.Generation || applied == nil:
@@ -121,6 +123,9 @@ func (g *group) add(n *NodeState, now time.Time) {
 	case healthy != nil && healthy.Status != metav1.ConditionTrue:
 		g.applied++
 		g.failed = append(g.failed, n.Name+": "+healthy.Message)
+	case offered != nil && offered.Status != metav1.ConditionTrue:
+		g.applied++
+		g.failed = append(g.failed, n.Name+": "+offered.Message)
 	default:
 		g.applied++
 	}

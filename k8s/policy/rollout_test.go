@@ -150,6 +150,14 @@ func TestRolloutStops(t *testing.T) {
 	if changes, _ := Roll(all, f, Claims{}, now); len(changes) != 0 {
 		t.Errorf("goes on to %s beside a node that does not hold its lanes", names(changes))
 	}
+	f.answer("n0000", v1alpha1.ReasonAsThePolicySays)
+	l := f.at("n0000").Lanes
+	l.Status.Conditions = append(l.Status.Conditions, metav1.Condition{Type: v1alpha1.Offered,
+		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeletRefused, Message: "kubelet refuses it"})
+	if changes, statuses := Roll(all, f, now); len(changes) != 0 || statuses[0].Failed != 1 ||
+		statuses[0].Applied != 2 || !strings.Contains(reason(statuses[0], v1alpha1.Ready), "n0000: kubelet refuses it") {
+		t.Errorf("goes on to %s beside a node whose kubelet refuses a class: %+v", names(changes), statuses[0])
+	}
 	all[0].Spec.Rollout.Paused = true
 	f.answer("n0000", v1alpha1.ReasonAsThePolicySays)
 	if changes, statuses := Roll(all, f, Claims{}, now); len(changes) != 0 ||

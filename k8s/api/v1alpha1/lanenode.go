@@ -46,7 +46,7 @@ type LaneNodeStatus struct {
 	Devices []string `json:"devices,omitempty"`
 	// Classes as they are on the node.
 	Classes []ClassStatus `json:"classes,omitempty"`
-	// Conditions: Applied, Healthy and Steered; only Removed if the spec says remove.
+	// Conditions: Applied, Healthy, Offered and Steered; only Removed if the spec says remove.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -56,6 +56,8 @@ const (
 	Applied = "Applied"
 	// Healthy: the kernel still reports that configuration.
 	Healthy = "Healthy"
+	// Offered: kubelet has taken the node's classes, so that pods can get them.
+	Offered = "Offered"
 	// Steered: the agent has found no packets of pods in lanes that the card sees under
 	// another address because the node translates them.
 	Steered = "Steered"
@@ -70,6 +72,9 @@ const (
 	ReasonRefused         = "Refused"
 	ReasonWaitsForPods    = "WaitsForPods"
 )
+
+// ReasonKubeletRefused is the reason of Offered if kubelet has refused a class. It stops a rollout.
+const ReasonKubeletRefused = "KubeletRefused"
 
 // Reasons of Removed. Only NodeIsClean is with the status True.
 const (

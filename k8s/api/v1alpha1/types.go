@@ -185,7 +185,7 @@ type LanePolicyStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Nodes is the number of nodes that follow the policy. Updated counts those that were
 	// given this generation, Applied those whose agents have applied it. Failed nodes have
-	// refused it or do not hold their lanes. Silent ones have no agent that answers.
+	// refused it, or do not hold their lanes, or kubelet refuses to offer them. Silent ones have no agent that answers.
 	Nodes   int `json:"nodeCount"`
 	Updated int `json:"updatedNodes"`
 	Applied int `json:"appliedNodes"`

@@ -158,7 +158,7 @@ func run(args []string) error {
 	var driver sync.WaitGroup
 	driver.Go(func() {
 		offerClaims(ctx, dra.Options{Node: *name, Client: typed, Inventory: a.Inventory(), KubeletDir: *kubelet,
-			Log: log})
+			Refused: a.RefusedDriver, Log: log})
 	})
 	err = a.Run(ctx)
 	stop()

@@ -66,6 +66,7 @@ func TestKubernetes(t *testing.T) {
 				{"annotation that cannot be read", (*suite).badAnnotation},
 				{"policy that cannot be made", (*suite).badPolicy},
 				{"command in the agent's container", (*suite).command},
+				{"class that kubelet refuses", (*suite).refusedByKubelet},
 				{"two policies", (*suite).twoPolicies},
 				{"class changed under a pod", (*suite).changed},
 				{"claim", (*suite).claim},

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/niclane/niclane/k8s/test/cluster"
 )
@@ -116,6 +117,26 @@ func (s *suite) badPolicy(t *testing.T) {
 	}
 	must(t, s.Apply(policy))
 	s.condition(t, "Applied", "True", "")
+}
+
+// refusedByKubelet gives a class a resource name that kubelet refuses, as only a LaneNode that
+// somebody changes by hand can have. The node and the policy say so, in kubelet's words.
+func (s *suite) refusedByKubelet(t *testing.T) {
+	rename := func(patch string) {
+		t.Helper()
+		_, err := s.Dynamic.Resource(laneNodes).Patch(t.Context(), cluster.Node, types.JSONPatchType, []byte(patch),
+			metav1.PatchOptions{})
+		must(t, err)
+	}
+	const words = `resource kubernetes.io/l: kubelet refuses it: the ResourceName "kubernetes.io/l" is invalid`
+	rename(`[{"op": "add", "path": "/spec/classes/0/resourceName", "value": "kubernetes.io/l"}]`)
+	s.condition(t, "Offered", "False", "KubeletRefused "+words)
+	s.policyCondition(t, "test", "Ready", "False", words)
+	s.nodeSays(t, "KubeletRefused", words)
+	rename(`[{"op": "remove", "path": "/spec/classes/0/resourceName"}]`)
+	s.condition(t, "Offered", "True", "")
+	s.policyCondition(t, "test", "Ready", "True", "")
+	s.untilAllocatable(t, "redis", 2)
 }
 
 // twoPolicies makes a second policy of the same priority. The node stays with the older one and
