@@ -71,6 +71,7 @@ func TestKubernetes(t *testing.T) {
 				{"class changed under a pod", (*suite).changed},
 				{"claim", (*suite).claim},
 				{"claims of a shared lane", (*suite).claimTogether},
+				{"token of an agent", (*suite).token},
 				{"limits that a claim serves", (*suite).limitsByClaim},
 				{"quota", (*suite).quota},
 				{"cnitool", (*suite).cnitool},
