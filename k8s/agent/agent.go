@@ -30,6 +30,7 @@ import (
 	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/deviceplugin"
 	"github.com/niclane/niclane/k8s/dra"
+	"github.com/niclane/niclane/k8s/events"
 	"github.com/niclane/niclane/k8s/networks/nat"
 	"github.com/niclane/niclane/k8s/networks/reach"
 	lanepods "github.com/niclane/niclane/k8s/pods"
@@ -210,7 +211,7 @@ func (a *Agent) device() (string, error) {
 func (a *Agent) handle(ctx context.Context, r *cni.Request, early func()) cni.Answer {
 	if r.Command == cni.Unchained {
 		a.o.Log.Warn("niclane-cni gives pods no lanes", "error", r.Reason)
-		a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, "NotChained",
+		a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, events.NotChained,
 			"niclane-cni gives pods no lanes: "+r.Reason)
 		return cni.Answer{}
 	}
@@ -324,6 +325,7 @@ const (
 func (a *Agent) follow(ctx context.Context) error {
 	tick := time.NewTicker(sweeps)
 	defer tick.Stop()
+	began := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -342,7 +344,14 @@ func (a *Agent) follow(ctx context.Context) error {
 		if _, _, ok := a.cluster.Node(); !ok {
 			continue
 		}
-		if generation, remove := a.cluster.Removal(); remove {
+		if !began {
+			began = true
+			for _, why := range a.lanes.Unread() {
+				a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, events.StateRebuilt,
+					"niclane-agent makes its state again from the API server and kubelet: "+why)
+			}
+		}
+		if generation, leave := a.leaves(); leave {
 			if a.remove(ctx, generation); !a.removal.done() {
 				tick.Reset(removeAgain)
 			}

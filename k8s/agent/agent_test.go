@@ -53,6 +53,7 @@ type world struct {
 
 	mu     sync.Mutex
 	status []string
+	told   []string // events, "TYPE REASON OBJECT", in their order
 }
 
 func newWorld(t *testing.T) *world {
@@ -79,6 +80,15 @@ func newWorld(t *testing.T) *world {
 		w.status = append(w.status, p.GetSubresource()+" "+string(p.GetPatch()))
 		return true, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "niclane.dev/v1alpha1",
 			"kind": "LaneNode"}}, nil
+	})
+	w.fake.PrependReactor("create", "events", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		u := a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured)
+		kind, _, _ := unstructured.NestedString(u.Object, "involvedObject", "kind")
+		w.told = append(w.told, fmt.Sprint(u.Object["type"], " ", u.Object["reason"], " ", kind))
+		u.SetName(fmt.Sprint(u.GetGenerateName(), len(w.told))) // the fake client generates no names
+		return false, nil, nil
 	})
 	w.Interface = w.fake
 	return w
@@ -346,9 +356,6 @@ func TestStatus(t *testing.T) {
 	}) {
 		t.Errorf("events %v, %v: none of the node says what cannot be chained", events, err)
 	}
-	if err := w.fake.Tracker().Delete(ofEvents, "default", ""); err != nil { // the fake generates no names
-		t.Error(err)
-	}
 	// Several clients read the metrics at the same time, of a device without a driver.
 	var wg sync.WaitGroup
 	for range 4 {
@@ -410,6 +417,21 @@ func TestStatus(t *testing.T) {
 			t.Fatal(fmt.Sprint("lanes are still there: ", a.lanes.Lanes()))
 		}
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, want := range []string{"Normal AsThePolicySays Node", "Warning NotChained Node", "Warning Refused Node",
+		"Warning LanesDoNotHold Node", "Normal LanesHold Node", "Warning AddressesAreTranslated Node",
+		"Normal AddressesAreSeen Node", "Warning LaneBypassed Pod", "Warning KubeletRefused Node",
+		"Normal KubeletHasThem Node", "Warning RemoveFailed Node", "Normal NodeIsClean Node"} {
+		if !slices.Contains(w.told, want) {
+			t.Errorf("no event %s, only %q", want, w.told)
+		}
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(w.told), func(e string) bool {
+		return e != "Normal AsThePolicySays Node"
+	})); n != 3 {
+		t.Errorf("%d events that a policy is applied, want one for each of the generations 1, 2 and 4", n)
+	}
 }
 
 // testRemoval marks the node's LaneNode: the agent leaves nothing on the node and says so when
@@ -454,6 +476,22 @@ func testRemoval(t *testing.T, a *Agent, w *world, socket string) {
 	if lane || err != nil {
 		t.Errorf("a pod that asks for a lane: %v, %v", lane, err)
 	}
+	// The LaneNode goes, as when its definition is deleted. That ends no removal.
+	if err := w.Resource(laneNodes).Delete(t.Context(), "n1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, _, known := a.cluster.Removal(); !known {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the agent does not see that its LaneNode has gone")
+		}
+	}
+	wake(a.pods)
+	wake(a.seen)
+	ask(true, true, "")
+	w.said(t, `"reason":"NodeIsClean"`)
 	if cni.AsksForLane(socket, "u-redis") {
 		t.Error("the list of pods with lanes is left")
 	}

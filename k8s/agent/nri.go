@@ -9,6 +9,7 @@ import (
 	"github.com/niclane/niclane/k8s/agent/attach"
 	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/cni"
+	"github.com/niclane/niclane/k8s/events"
 	"github.com/niclane/niclane/k8s/nri"
 )
 
@@ -24,7 +25,7 @@ func (a *Agent) newNRI() *nri.Plugin {
 		Connected: func() { wake(a.seen) },
 		Failing: func(since time.Time, err error) {
 			if time.Since(since) > nriPatience && a.cluster.Synced() {
-				go a.cluster.Event(context.Background(), "Node", "", a.o.Node, a.o.Node, "NRINotConnected",
+				go a.cluster.Event(context.Background(), "Node", "", a.o.Node, a.o.Node, events.NRINotConnected,
 					"NRI is not connected, so pods are put into lanes only after they have started: "+err.Error())
 			}
 		},

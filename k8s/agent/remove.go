@@ -19,6 +19,7 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/dra"
+	"github.com/niclane/niclane/k8s/events"
 	"github.com/niclane/niclane/k8s/networks/reach"
 	"github.com/niclane/niclane/k8s/pods/podresources"
 )
@@ -95,6 +96,18 @@ func (r *removal) condition(chained bool) (generation int64, reason, message str
 	return r.generation, v1alpha1.ReasonNodeIsClean, message
 }
 
+// leaves reports whether niclane leaves the node, and by which generation of its LaneNode. If the
+// LaneNode says nothing, because it was deleted, what it said last holds.
+func (a *Agent) leaves() (generation int64, leave bool) {
+	generation, leave, known := a.cluster.Removal()
+	if known {
+		return generation, leave
+	}
+	a.removal.mu.Lock()
+	defer a.removal.mu.Unlock()
+	return a.removal.generation, a.removal.wanted
+}
+
 // remove takes what the agent has made off the node: lanes, limits of pods, and files. It can be
 // called again.
 func (a *Agent) remove(ctx context.Context, generation int64) {
@@ -136,7 +149,7 @@ func (a *Agent) claimers(ctx context.Context) (out []string, err error) {
 		name := given[i].Namespace + "/" + given[i].Name
 		out = append(out, name)
 		if pod := a.cluster.Pods()[name]; pod != nil {
-			a.cluster.Event(ctx, "Pod", pod.Namespace, pod.Name, string(pod.UID), "LaneRemoved",
+			a.cluster.Event(ctx, "Pod", pod.Namespace, pod.Name, string(pod.UID), events.LaneRemoved,
 				"niclane leaves the node, and the pod goes on without its lane. "+needsDriver)
 		}
 	}

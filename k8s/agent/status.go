@@ -4,12 +4,14 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/niclane/niclane/internal/kernel/cgroup"
@@ -39,7 +41,7 @@ func (a *Agent) tell(ctx context.Context) error {
 		if first || told == nil {
 			told = a.cluster.Told() // by the agent before this one
 		}
-		if s := a.status(told); due || first || !equal(told, s) {
+		if s := a.status(told); due || first || !a.cluster.Made() || !equal(told, s) {
 			next := v1alpha1.Renewal
 			if err := a.cluster.SetStatus(ctx, s); err != nil {
 				if ctx.Err() != nil {
@@ -61,19 +63,26 @@ func (a *Agent) tell(ctx context.Context) error {
 	}
 }
 
-// events sends an event for each condition that has become false, or that is false with a new
-// message.
+// events sends an event for each condition that has changed, or that is false with a new message,
+// and for each generation of the policy that is applied.
 func (a *Agent) events(ctx context.Context, was, is *v1alpha1.LaneNodeStatus) {
+	if was == nil {
+		was = &v1alpha1.LaneNodeStatus{}
+	}
 	for _, c := range is.Conditions {
-		if c.Status == metav1.ConditionTrue {
+		o := meta.FindStatusCondition(was.Conditions, c.Type)
+		good, again := c.Status == metav1.ConditionTrue, o != nil && o.Status == c.Status
+		message := c.Message
+		switch {
+		case c.Type == v1alpha1.Applied && good:
+			if again && was.Policy == is.Policy && was.PolicyGeneration == is.PolicyGeneration || is.Policy == "" {
+				continue
+			}
+			message += fmt.Sprintf(": policy %s, generation %d", is.Policy, is.PolicyGeneration)
+		case good && (again || o == nil && c.Type != v1alpha1.Removed), !good && again && o.Message == c.Message:
 			continue
 		}
-		if was != nil && slices.ContainsFunc(was.Conditions, func(o metav1.Condition) bool {
-			return o.Type == c.Type && o.Status == c.Status && o.Message == c.Message
-		}) {
-			continue
-		}
-		a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, c.Reason, "lanes: "+c.Message)
+		a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, c.Reason, "lanes: "+message)
 	}
 }
 
@@ -128,24 +137,24 @@ func (a *Agent) status(told *v1alpha1.LaneNodeStatus) *v1alpha1.LaneNodeStatus {
 	}
 	out.Conditions = append(out.Conditions,
 		kube.Condition(old, v1alpha1.Applied, st.Applied, reason, message))
-	reason, message = "LanesHold", "the lanes are as they were applied"
+	reason, message = v1alpha1.ReasonLanesHold, "the lanes are as they were applied"
 	if len(st.Unhealthy) > 0 {
-		reason, message = "LanesDoNotHold", strings.Join(st.Unhealthy, "; ")
+		reason, message = v1alpha1.ReasonLanesDoNotHold, strings.Join(st.Unhealthy, "; ")
 	}
 	out.Conditions = append(out.Conditions,
 		kube.Condition(old, v1alpha1.Healthy, len(st.Unhealthy) == 0, reason, message))
 	a.mu.Lock()
 	bypassed, refused := a.bypassed.String(), refusals(a.refused)
 	a.mu.Unlock()
-	reason, message = "KubeletHasThem", "kubelet has the node's classes"
+	reason, message = v1alpha1.ReasonKubeletHasThem, "kubelet has the node's classes"
 	if refused != "" {
 		reason, message = v1alpha1.ReasonKubeletRefused, refused
 	}
 	out.Conditions = append(out.Conditions,
 		kube.Condition(old, v1alpha1.Offered, refused == "", reason, message))
-	reason, message = "AddressesAreSeen", "the agent found no packets of pods in lanes that the node translates"
+	reason, message = v1alpha1.ReasonAddressesSeen, "the agent found no packets of pods in lanes that the node translates"
 	if bypassed != "" {
-		reason, message = "AddressesAreTranslated", bypassed
+		reason, message = v1alpha1.ReasonAddressesTranslated, bypassed
 	}
 	out.Conditions = append(out.Conditions,
 		kube.Condition(old, v1alpha1.Steered, bypassed == "", reason, message))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/niclane/niclane/k8s/agent/applier"
 	"github.com/niclane/niclane/k8s/agent/inventory"
+	"github.com/niclane/niclane/k8s/events"
 	"github.com/niclane/niclane/k8s/networks/nat"
 	"github.com/niclane/niclane/k8s/networks/reach"
 	"github.com/niclane/niclane/lane/device"
@@ -75,7 +76,7 @@ func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) erro
 	fresh, changed := a.bypassed.Add(now, found)
 	a.mu.Unlock()
 	for _, f := range fresh {
-		a.attacher.Event(f.Namespace, f.Pod, f.UID, "LaneBypassed", f.Message(a.o.Services))
+		a.attacher.Event(f.Namespace, f.Pod, f.UID, events.LaneBypassed, f.Message(a.o.Services))
 	}
 	if changed {
 		wake(a.changed)

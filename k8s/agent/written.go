@@ -26,7 +26,7 @@ func (a *Agent) writePods(ctx context.Context) error {
 		if !a.cluster.Synced() {
 			continue // an old complete list is better than an incomplete one
 		}
-		if _, remove := a.cluster.Removal(); remove {
+		if _, leave := a.leaves(); leave {
 			continue
 		}
 		err := a.writeKnown()

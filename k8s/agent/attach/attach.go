@@ -21,6 +21,7 @@ import (
 	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/cni"
+	"github.com/niclane/niclane/k8s/events"
 	"github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/pods/podresources"
 	"github.com/niclane/niclane/k8s/policy"
@@ -88,7 +89,7 @@ func (a *Attacher) Handle(ctx context.Context, r *cni.Request, early func()) cni
 	case cni.Add:
 		lane, err = a.add(ctx, r, early)
 		if err != nil && lane {
-			a.Event(r.Namespace, r.Pod, r.UID, "LaneFailed", err.Error())
+			a.Event(r.Namespace, r.Pod, r.UID, events.LaneFailed, err.Error())
 		}
 	case cni.Check:
 		lane, err = a.check(ctx, r)
@@ -487,7 +488,7 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod,
 		}
 		if lerr := a.lately(ctx, &given[i], pod, cgroup); lerr != nil {
 			a.Log.Error("pod is not in its lane", "pod", pod.Namespace+"/"+pod.Name, "error", lerr)
-			a.Event(pod.Namespace, pod.Name, string(pod.UID), "LaneFailed", lerr.Error())
+			a.Event(pod.Namespace, pod.Name, string(pod.UID), events.LaneFailed, lerr.Error())
 		}
 	}
 	return err
@@ -532,6 +533,7 @@ func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *cor
 		return err
 	}
 	a.Log.Info("pod put into its lane after it had started", "pod", at.Name(), "hostNetwork", pod.Spec.HostNetwork)
+	a.Event(pod.Namespace, pod.Name, at.UID, events.LaneLate, "the pod is in its lane now, after it had started")
 	return nil
 }
 

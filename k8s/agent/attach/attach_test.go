@@ -485,7 +485,8 @@ func TestSweep(t *testing.T) {
 		strings.Count(text, "192.0.2.1") != 1 {
 		t.Errorf("lanes:\n%s", text)
 	}
-	if len(w.events) != 1 || !strings.Contains(w.events[0], "names no port") {
+	if len(w.events) != 3 || !strings.HasPrefix(w.events[0], "before LaneLate ") ||
+		!strings.HasPrefix(w.events[1], "host LaneLate ") || !strings.Contains(w.events[2], "names no port") {
 		t.Errorf("events %q", w.events)
 	}
 	w.given = slices.DeleteFunc(w.given, func(p podresources.Pod) bool { return p.Name == "before" })

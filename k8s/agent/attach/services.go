@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/niclane/niclane/k8s/agent/lanes"
+	"github.com/niclane/niclane/k8s/events"
 	"github.com/niclane/niclane/k8s/pods"
 )
 
@@ -62,7 +63,7 @@ func (a *Attacher) ended(ctx context.Context, at *lanes.Attachment) bool {
 // its lane.
 func (a *Attacher) leftOut(at *lanes.Attachment, err error) {
 	a.Log.Warn("packets of Services do not go to the pod's lane", "pod", at.Name(), "error", err)
-	a.Event(at.Namespace, at.Pod, at.UID, "ServiceNotInLane",
+	a.Event(at.Namespace, at.Pod, at.UID, events.ServiceNotInLane,
 		"packets for the pod's Services do not go to its lane: "+err.Error())
 }
 

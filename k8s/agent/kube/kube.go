@@ -33,6 +33,7 @@ import (
 
 	"github.com/niclane/niclane/k8s/api/params"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/events"
 )
 
 var (
@@ -195,15 +196,17 @@ func (c *Cluster) Policy() (*v1alpha1.LanePolicy, bool, error) {
 }
 
 // Removal reports whether the node's LaneNode says that niclane leaves the node, and in which
-// generation. An agent of a release that cannot read the spec obeys too.
-func (c *Cluster) Removal() (generation int64, remove bool) {
+// generation. An agent of a release that cannot read the spec obeys too. known is false if there is
+// no spec: it is not written yet, or the LaneNode was deleted, as at the end of an uninstallation.
+func (c *Cluster) Removal() (generation int64, remove, known bool) {
 	o, _, _ := c.laneNodes.GetStore().GetByKey(c.node)
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
-		return 0, false
+		return 0, false, false
 	}
+	_, known, _ = unstructured.NestedFieldNoCopy(u.Object, "spec")
 	remove, _, _ = unstructured.NestedBool(u.Object, "spec", "remove")
-	return u.GetGeneration(), remove
+	return u.GetGeneration(), remove, known
 }
 
 // maxSpec is the largest spec in bytes that readSpec reads.
@@ -321,7 +324,7 @@ func (c *Cluster) MakeLaneNode(ctx context.Context) error {
 	if n == nil {
 		return errors.New("the node is not known yet")
 	}
-	if _, known, _ := c.laneNodes.GetStore().GetByKey(c.node); known {
+	if c.Made() {
 		return nil
 	}
 	u := laneNode(c.node)
@@ -341,6 +344,12 @@ func laneNode(name string) *unstructured.Unstructured {
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.NodeKind,
 		"metadata": map[string]any{"name": name},
 	}}
+}
+
+// Made reports whether the node's LaneNode exists.
+func (c *Cluster) Made() bool {
+	_, made, _ := c.laneNodes.GetStore().GetByKey(c.node)
+	return made
 }
 
 // Told returns the status that the node's LaneNode has now, from an agent that ran before.
@@ -390,7 +399,8 @@ func Condition(old []metav1.Condition, typ string, yes bool, reason, message str
 // again is the shortest time between two equal events.
 const again = 10 * time.Minute
 
-// Event sends a warning event about an object: a pod, or the node if namespace is empty. If it sent
+// Event sends an event about an object: a pod, or the node if namespace is empty. The reason decides
+// its type (package events). If it sent
 // an equal event in the last 10 minutes (again), it does nothing.
 func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason, message string) {
 	key := strings.Join([]string{kind, namespace, name, reason, message}, "\x00")
@@ -421,7 +431,7 @@ func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason,
 		ObjectMeta: metav1.ObjectMeta{GenerateName: name + ".", Namespace: in},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: namespace, Name: name,
 			UID: types.UID(uid)},
-		Reason: reason, Message: message, Type: corev1.EventTypeWarning, Count: 1,
+		Reason: reason, Message: message, Type: events.TypeOf(reason), Count: 1,
 		FirstTimestamp: now, LastTimestamp: now, Source: corev1.EventSource{Component: "niclane-agent", Host: c.node},
 		ReportingController: "niclane.dev/agent", ReportingInstance: c.node,
 	}

@@ -16,7 +16,9 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
-// schema is the version of the two files' formats.
+// schema is the version of the two files' formats. A release that writes something that other
+// releases would misread has another one. No release reads a file of another schema: everything in
+// the files can be had again from the API server and kubelet.
 const schema = 3
 
 // A disk keeps a state in two files, because one part must survive a reboot and the other must not.
@@ -69,47 +71,60 @@ type podsJSON struct {
 	Attachments map[string]*Attachment `json:"attachments"`
 }
 
-// load reads the files. If they do not exist, the state is empty. It removes second files of other
+// load reads the files. If they do not exist, the state is empty. If one is damaged or of another
+// schema, its part of the state is empty, and unread says why. load removes second files of other
 // boots: kubelet creates all sandboxes again after a reboot.
-func (d *disk) load() (*state, error) {
+func (d *disk) load() (s *state, unread []string, err error) {
 	var lasting lastingJSON
-	if err := d.lasting.read(&lasting, &lasting.Schema); err != nil {
-		return nil, fmt.Errorf("%w: remove this file, and niclane-agent applies the policy as if it were new; "+
-			"restart pods that hold claims", err)
+	why, err := d.lasting.read(&lasting)
+	if err != nil {
+		return nil, nil, err
 	}
-	s := (&state{Policy: lasting.Policy, Generation: lasting.Generation, Spec: lasting.Spec,
+	if why != "" {
+		lasting, unread = lastingJSON{}, append(unread, why)
+	}
+	s = (&state{Policy: lasting.Policy, Generation: lasting.Generation, Spec: lasting.Spec,
 		Holds: lasting.Holds}).clone()
 	var pods podsJSON
-	if err := d.boot.read(&pods, &pods.Schema); err != nil {
-		return nil, fmt.Errorf("%w: remove this file, and niclane-agent finds the pods in lanes by their "+
-			"resources", err)
+	if why, err = d.boot.read(&pods); err != nil {
+		return nil, nil, err
+	}
+	if why != "" {
+		pods, unread = podsJSON{}, append(unread, why)
 	}
 	for _, a := range pods.Attachments {
 		if a != nil {
 			s.put(*a)
 		}
 	}
-	return s, d.tidy()
+	return s, unread, d.tidy()
 }
 
-// read decodes the file into v and checks its version. version points to the field of v that has
-// it. If the file does not exist, v stays as it is.
-func (k *stateFile) read(v any, version *int) error {
+// read decodes the file into v. unread says why v is not the file's content. If the file does not
+// exist, v stays as it is.
+func (k *stateFile) read(v any) (unread string, err error) {
 	b, err := os.ReadFile(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return "", nil
 	}
 	if err != nil {
-		return err
+		return "", err
+	}
+	// The schema is read first: in another schema, other fields may have other types.
+	var head struct {
+		Schema int `json:"schema"`
+	}
+	if err := json.Unmarshal(b, &head); err != nil {
+		return fmt.Sprintf("%s: damaged: %v", k.path, err), nil
+	}
+	if head.Schema != schema {
+		return fmt.Sprintf("%s: schema %d of another release, this one has %d", k.path, head.Schema, schema), nil
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s: %w", k.path, err)
-	}
-	if *version != schema {
-		return fmt.Errorf("%s: version %d, this niclane-agent knows %d", k.path, *version, schema)
+		return fmt.Sprintf("%s: damaged: %v", k.path, err), nil
 	}
 	k.text = b
-	return nil
+	return "", nil
 }
 
 // tidy removes the second files (pods in lanes) of other boots.

@@ -48,6 +48,7 @@ type Manager struct {
 	pings    chan chan struct{} // each is closed when the loop receives it
 	policies chan chan struct{} // a request to follow the wanted policy; the loop closes the inner channel after it
 	ended    chan struct{}
+	unread   []string // files of another release, and why they were not read
 
 	// Only the loop (Run) uses the next four fields.
 	disk  *disk
@@ -81,15 +82,18 @@ type request struct {
 // New returns a Manager with the state from the files. Nothing is applied before Run.
 func New(o Options) (*Manager, error) {
 	disk := newDisk(o.Path, o.RunDir, o.Boot)
-	st, err := disk.load()
+	st, unread, err := disk.load()
 	if err != nil {
 		return nil, err
+	}
+	for _, why := range unread {
+		o.Log.Warn("state is made again from the API server and kubelet", "file", why)
 	}
 	if o.Changed == nil {
 		o.Changed = func() {}
 	}
 	m := &Manager{
-		o: o, disk: disk, st: st, requests: make(chan *request, 256), pings: make(chan chan struct{}),
+		o: o, disk: disk, st: st, unread: unread, requests: make(chan *request, 256), pings: make(chan chan struct{}),
 		policies: make(chan chan struct{}),
 		ended:    make(chan struct{}),
 		granted:  map[string]time.Time{}, drifts: map[string][]string{}, changed: make(chan struct{}), dirty: true,
@@ -154,6 +158,10 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
+// Unread returns the state files that were not read, each with the reason. Their state is made again
+// from the API server and kubelet. Until the policy is known, the card stays as it is.
+func (m *Manager) Unread() []string { return m.unread }
+
 // Alive returns nil when the loop answers, and an error if ctx ends before that.
 func (m *Manager) Alive(ctx context.Context) error {
 	ping := make(chan struct{})
@@ -170,8 +178,11 @@ func (m *Manager) Alive(ctx context.Context) error {
 // restore makes the card match the state.
 func (m *Manager) restore(ctx context.Context) {
 	m.mu.Lock()
-	st := m.st
+	st, waits := m.st, len(m.unread) > 0 && m.wanted == nil
 	m.mu.Unlock()
+	if waits {
+		return // the card has what the agent before has made, and st does not have all of it
+	}
 	if st.Spec == nil && len(m.text) == 0 && !m.dirty {
 		return
 	}

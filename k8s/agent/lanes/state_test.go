@@ -21,7 +21,7 @@ import (
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	d := newDisk(filepath.Join(dir, "state.json"), dir, "b")
-	s, err := d.load()
+	s, _, err := d.load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestFiles(t *testing.T) {
 		}
 		now := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}
 		other := newDisk(d.lasting.path, dir, "b")
-		again, err := other.load()
+		again, _, err := other.load()
 		if err != nil || !reflect.DeepEqual(again, s) {
 			t.Errorf("read, %v:\n%+v\nwant\n%+v", err, again, s)
 		}
@@ -92,7 +92,7 @@ func TestFiles(t *testing.T) {
 	if err := os.WriteFile(d.boot.path, []byte(`{"schema": 3, "attachments": {"x": null}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = d.load(); err != nil || len(s.Attachments) != 0 {
+	if s, _, err = d.load(); err != nil || len(s.Attachments) != 0 {
 		t.Fatalf("read: %+v, %v", s, err)
 	}
 	check(false, true)
@@ -104,7 +104,7 @@ func TestRebootFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state.json")
 	d := newDisk(path, dir, "b")
-	s, err := d.load()
+	s, _, err := d.load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,24 +117,77 @@ func TestRebootFiles(t *testing.T) {
 	if err := os.Truncate(d.boot.path, 20); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newDisk(path, dir, "b").load(); err == nil || !strings.Contains(err.Error(), d.boot.path) {
-		t.Errorf("in the same boot: %v, want an error that names %s", err, d.boot.path)
+	same, unread, err := newDisk(path, dir, "b").load()
+	if err != nil || len(unread) != 1 || !strings.HasPrefix(unread[0], d.boot.path+": damaged: ") ||
+		len(same.Attachments) > 0 || same.Policy != "p" || len(same.Holds) != 1 {
+		t.Errorf("in the same boot: %+v, %q, %v", same, unread, err)
 	}
-	again, err := newDisk(path, dir, "c").load()
-	if err != nil || again.Policy != "p" || again.Spec == nil || len(again.Holds) != 1 || len(again.Attachments) != 0 {
+	again, unread, err := newDisk(path, dir, "c").load()
+	if err != nil || len(unread) > 0 || again.Policy != "p" || again.Spec == nil || len(again.Holds) != 1 || len(again.Attachments) != 0 {
 		t.Errorf("after a reboot: %+v, %v", again, err)
 	}
 	if _, err := os.Stat(d.boot.path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the pods of the boot before: %v", err)
 	}
-	for text, want := range map[string]string{`{"schema": 1}`: "version 1", `{`: "unexpected end"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+}
+
+// TestOtherRelease checks an upgrade and a downgrade: files of an older and of a newer schema, and
+// damaged ones, are not read, and the next write replaces them.
+func TestOtherRelease(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"schema": 2, "policy": ["p"]}`:              "schema 2 of another release, this one has 3",
+		`{"schema": 4, "holds": [], "attachments":3}`: "schema 4 of another release, this one has 3",
+		`{}`: "schema 0 of another release", `{`: "damaged: unexpected end", "": "damaged: unexpected end",
+		`{"schema": 3, "policy": 3, "attachments": 3}`: "damaged: json: cannot unmarshal number",
+	} {
+		dir := t.TempDir()
+		d := newDisk(filepath.Join(dir, "state.json"), dir, "b")
+		for _, path := range []string{d.lasting.path, d.boot.path} {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, unread, err := d.load()
+		if err != nil || len(unread) != 2 || !reflect.DeepEqual(s, (&state{}).clone()) {
+			t.Fatalf("%s: %+v, %q, %v", text, s, unread, err)
+		}
+		for i, path := range []string{d.lasting.path, d.boot.path} {
+			if !strings.HasPrefix(unread[i], path+": "+want) {
+				t.Errorf("%s: %q, want %q of %s", text, unread[i], want, path)
+			}
+		}
+		s.Policy = "p"
+		if err := d.save(s); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newDisk(path, dir, "c").load(); err == nil || !strings.Contains(err.Error(), path) ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q of %s", text, err, want, path)
+		if s, unread, err := newDisk(d.lasting.path, dir, "b").load(); err != nil || len(unread) > 0 || s.Policy != "p" {
+			t.Errorf("%s: written again: %+v, %q, %v", text, s, unread, err)
 		}
+	}
+}
+
+// TestRebuilt checks that lanes which an agent of another release has made stay on the card until
+// the policy is known, and are the policy's then.
+func TestRebuilt(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "state.json"), []byte(`{"schema": 9}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := &fakeCard{text: "made by another release"}
+	n := start(t, c, dir, "b")
+	if err := n.Alive(t.Context()); err != nil { // the loop has started, so it has restored
+		t.Fatal(err)
+	}
+	if unread := n.Unread(); c.now() != "made by another release" || len(unread) != 1 ||
+		!strings.Contains(unread[0], "schema 9") {
+		t.Errorf("the card has %q; not read: %q", c.now(), unread)
+	}
+	n.SetPolicy(t.Context(), redisAndWeb(1), nil)
+	if text := c.now(); !strings.Contains(text, "redis-0") || !n.Status().Applied {
+		t.Errorf("the card has %q: %+v", text, n.Status())
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "state.json")); err != nil || !strings.Contains(string(b), `"schema":3`) {
+		t.Errorf("%s, %v", b, err)
 	}
 }
 

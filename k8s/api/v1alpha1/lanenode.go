@@ -73,8 +73,16 @@ const (
 	ReasonWaitsForPods    = "WaitsForPods"
 )
 
-// ReasonKubeletRefused is the reason of Offered if kubelet has refused a class. It stops a rollout.
-const ReasonKubeletRefused = "KubeletRefused"
+// Reasons of Healthy, Offered and Steered, the one of True first. LanesDoNotHold and KubeletRefused
+// stop a rollout.
+const (
+	ReasonLanesHold           = "LanesHold"
+	ReasonLanesDoNotHold      = "LanesDoNotHold"
+	ReasonKubeletHasThem      = "KubeletHasThem"
+	ReasonKubeletRefused      = "KubeletRefused"
+	ReasonAddressesSeen       = "AddressesAreSeen"
+	ReasonAddressesTranslated = "AddressesAreTranslated"
+)
 
 // Reasons of Removed. Only NodeIsClean is with the status True.
 const (

@@ -36,6 +36,7 @@ import (
 
 	"github.com/niclane/niclane/k8s/api/params"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/events"
 	"github.com/niclane/niclane/k8s/policy"
 )
 
@@ -326,12 +327,7 @@ func (c *controller) tell(ctx context.Context, u *unstructured.Unstructured, is 
 		return err
 	}
 	for _, n := range told {
-		kind := corev1.EventTypeWarning
-		if n.Status == metav1.ConditionTrue && n.Reason != v1alpha1.ReasonClaimsOff ||
-			n.Reason == v1alpha1.ReasonProgressing || n.Reason == v1alpha1.ReasonPaused {
-			kind = corev1.EventTypeNormal
-		}
-		c.recorder.Event(u, kind, n.Reason, n.Message)
+		c.recorder.Event(u, events.TypeOf(n.Reason), n.Reason, n.Message)
 	}
 	return nil
 }

@@ -76,6 +76,7 @@ func TestKubernetes(t *testing.T) {
 				{"quota", (*suite).quota},
 				{"cnitool", (*suite).cnitool},
 				{"agent killed", (*suite).killed},
+				{"state of another release", (*suite).otherRelease},
 				{"kubelet restarted", (*suite).kubelet},
 				{"110 pods", (*suite).many},
 				{"node rebooted", (*suite).rebooted},

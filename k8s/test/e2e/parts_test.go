@@ -336,6 +336,40 @@ func (s *suite) killed(t *testing.T) {
 	s.echo(t, p, 1<<10)
 }
 
+// otherRelease gives the agent's state files another schema, as an upgrade or a downgrade does, and
+// kills the agent. The next one finds the pods again, with a lane as a resource and with one as a
+// claim.
+func (s *suite) otherRelease(t *testing.T) {
+	template, of := claims("claimed")
+	must(t, s.Apply(template))
+	s.remove(t, template)
+	texts := map[string]string{"by-resource": pod("by-resource", limits("redis"), ""), "by-claim": of("by-claim")}
+	running := map[string]*corev1.Pod{}
+	for name, text := range texts {
+		s.remove(t, text)
+		running[name] = s.running(t, text, name)
+	}
+	before := restarts(s.agentPod(t))
+	_, err := s.Node.Output("/bin/sh", "-c", `set -e
+for f in /var/lib/niclane/kubernetes/state.json /run/niclane/kubernetes/pods.*.json; do
+  sed -i 's/"schema":[0-9]*/"schema":99/' $f; grep -q '"schema":99' $f
+done
+pkill -KILL -x niclane-agent`)
+	must(t, err)
+	until(t, 2*time.Minute, "the agent has started again", func() (bool, string) {
+		return restarts(s.agentPod(t)) > before, ""
+	})
+	for name, p := range running {
+		until(t, time.Minute, name+" is in its lane", func() (bool, string) {
+			_, found := s.metric(t, "niclane_pod_lane", `pod="`+name+`"`)
+			return found, s.describe(t.Context(), p) + s.agentLog(t)
+		})
+		s.echo(t, p, 1<<10)
+	}
+	s.nodeSays(t, "StateRebuilt", "state.json: schema 99 of another release")
+	s.untilAllocatable(t, "redis", 2)
+}
+
 func restarts(p *corev1.Pod) (n int32) {
 	for _, c := range p.Status.ContainerStatuses {
 		n += c.RestartCount
