@@ -152,7 +152,8 @@ func (a *Agent) status(told *v1alpha1.LaneNodeStatus) *v1alpha1.LaneNodeStatus {
 	}
 	out.Conditions = append(out.Conditions,
 		kube.Condition(old, v1alpha1.Offered, refused == "", reason, message))
-	reason, message = v1alpha1.ReasonAddressesSeen, "the agent found no packets of pods in lanes that the node translates"
+	reason, message = v1alpha1.ReasonAddressesSeen,
+		"the agent found no packets of pods in lanes that the node translates"
 	if bypassed != "" {
 		reason, message = v1alpha1.ReasonAddressesTranslated, bypassed
 	}

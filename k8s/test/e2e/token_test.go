@@ -61,10 +61,11 @@ func (s *suite) token(t *testing.T) {
 		claim  *resourceapi.ResourceClaim
 		why    string
 	}{
-		"own device":        {near, device, ""},
-		"device of another": {foreign, stolen, "of devices of the driver niclane.dev on its own node, " + far},
-		"reservedFor":       {near, reserved, s.bindingRefused()},
-		"allocation":        {near, allocated, s.bindingRefused()},
+		"own device": {near, device, ""},
+		"device of another": {foreign, stolen, s.claimRefused("driver",
+			"of devices of the driver niclane.dev on its own node, "+far)},
+		"reservedFor": {near, reserved, s.claimRefused("binding", "an agent changes nothing but devices")},
+		"allocation":  {near, allocated, "status.allocation"}, // the API server refuses that itself
 	} {
 		// The patch has the resource version of no object: the agent writes meanwhile.
 		patch, err := json.Marshal(map[string]any{"status": map[string]any{"devices": c.claim.Status.Devices,
@@ -93,13 +94,13 @@ func (s *suite) token(t *testing.T) {
 	denied(t, "LaneNode of another node", err, "an agent writes only the LaneNode of its own node, "+far)
 }
 
-// bindingRefused returns what the API server says about a change of allocation or reservedFor. From
-// 1.36 it refuses that itself.
-func (s *suite) bindingRefused() string {
+// claimRefused returns what the API server says about a change of a claim's status: in 1.34 the words
+// of the chart's policy, from 1.36 its own, about a right that the agent does not have.
+func (s *suite) claimRefused(right, policy string) string {
 	if s.Name == "v1.34" {
-		return "an agent changes nothing but devices"
+		return policy
 	}
-	return `requires resource="resourceclaims/binding"`
+	return `requires resource="resourceclaims/` + right + `"`
 }
 
 // denied checks that the API server has refused a request for a reason, or taken it if why is "".
