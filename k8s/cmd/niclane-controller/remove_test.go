@@ -124,6 +124,30 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
+// TestUnclean checks which nodes count as clean: those whose agents say so of this mark, not of an
+// older one.
+func TestUnclean(t *testing.T) {
+	for _, c := range []struct {
+		marked   bool
+		observed int64
+		status   metav1.ConditionStatus
+		want     string
+	}{
+		{true, 2, metav1.ConditionTrue, ""},
+		{true, 1, metav1.ConditionTrue, "its agent has never answered"},
+		{false, 2, metav1.ConditionTrue, "its agent has never answered"},
+		{true, 2, metav1.ConditionFalse, "because"},
+	} {
+		n := &v1alpha1.LaneNode{Spec: &v1alpha1.LaneNodeSpec{Remove: c.marked}}
+		n.Generation = 2
+		n.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Removed, Status: c.status, Message: "because",
+			ObservedGeneration: c.observed}}
+		if got := unclean(n); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
 // TestRemovalUnfinished checks that the error names the nodes that have not answered, and those that
 // have failed with the reason.
 func TestRemovalUnfinished(t *testing.T) {

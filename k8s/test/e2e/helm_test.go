@@ -255,6 +255,12 @@ func (s *suite) outByKubectl(t *testing.T) {
 	text := pod("last", limits("redis"), "")
 	s.remove(t, text)
 	p := s.running(t, text, "last")
+	out := s.mustShell(t, "kubectl --namespace niclane-system exec "+s.agentPod(t).Name+
+		" --container agent -- /niclane rollback /run/niclane/kubernetes/kubernetes.yaml")
+	if !strings.Contains(out, "back as before") {
+		t.Errorf("rollback in the agent's container says %s", out)
+	}
+	s.cardIsAsBefore(t)
 	s.typed(t, "kubectl apply -f k8s/dist/manifests/niclane-remove.yaml")
 	s.typed(t, "kubectl --namespace niclane-system wait --for=condition=Complete ")
 	s.cardIsAsBefore(t)
