@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/cni/chain"
@@ -44,7 +45,7 @@ func run() error {
 	}
 	n := &node{
 		program: *program, installed: filepath.Join(*bin, chain.Type), dir: *dir, status: *status, agent: *agent,
-		log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		log: slog.New(slog.NewTextHandler(os.Stderr, nil)), asks: 2 * time.Second, firstAnswer: 10 * time.Second,
 	}
 	if *remove {
 		return n.remove()

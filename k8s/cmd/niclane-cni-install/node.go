@@ -21,28 +21,26 @@ type node struct {
 	status             bool   // as in chain.Add
 	agent              string // the agent's socket
 	log                *slog.Logger
+	asks               time.Duration // between two questions to the agent
+	// firstAnswer is how long follow waits for an agent before it installs niclane-cni without one.
+	firstAnswer time.Duration
 
 	removed bool   // niclane-cni is not on the node
 	problem string // why niclane-cni cannot be removed
 }
 
-const (
-	asks = 2 * time.Second // between two questions to the agent
-	// firstAnswer is how long follow waits for an agent before it installs niclane-cni without one.
-	firstAnswer = 10 * time.Second
-	patience    = 2 * time.Second // for an answer of the agent
-)
+const patience = 2 * time.Second // for an answer of the agent
 
 // follow keeps niclane-cni installed, or removed while the agent says so, until ctx ends. While the
 // agent does not answer, it goes on with the last answer.
 func (n *node) follow(ctx context.Context) error {
-	tick := time.NewTicker(asks)
+	tick := time.NewTicker(n.asks)
 	defer tick.Stop()
 	begun, stop := time.Now(), func() {}
 	var kept chan error // nil: niclane-cni is not kept in the list
 	for {
 		remove, err := cni.AskRemove(ctx, n.agent, n.removed, n.problem, patience)
-		silent := err != nil && time.Since(begun) < firstAnswer
+		silent := err != nil && time.Since(begun) < n.firstAnswer
 		switch {
 		case err == nil && remove:
 			if kept != nil {
