@@ -646,6 +646,7 @@ func TestStatus(t *testing.T) {
 	if r := k.prepare(k.plugin(), c); r.Error != "" {
 		t.Fatal(r.Error)
 	}
+	data := `{"class":"redis","unit":"redis-0","lane":"redis-0","dev":"eth1","queues":[8,9,10,11]}`
 	is := func(status metav1.ConditionStatus, message string) {
 		t.Helper()
 		until(t, "the claim's status", func() (bool, string) {
@@ -660,8 +661,7 @@ func TestStatus(t *testing.T) {
 			}
 			d := got.Status.Devices[0]
 			ready := d.Conditions[0]
-			want := `{"class":"redis","unit":"redis-0","lane":"redis-0","dev":"eth1","queues":[8,9,10,11]}`
-			ok := d.Driver == dra.DriverName && d.Pool == "n1" && d.Device == "redis-0" && string(d.Data.Raw) == want &&
+			ok := d.Driver == dra.DriverName && d.Pool == "n1" && d.Device == "redis-0" && string(d.Data.Raw) == data &&
 				ready.Type == dra.ConditionReady && ready.Status == status && ready.Message == message &&
 				!ready.LastTransitionTime.IsZero()
 			return ok, string(text)
@@ -670,4 +670,11 @@ func TestStatus(t *testing.T) {
 	is(metav1.ConditionTrue, "the claim has the lane")
 	i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
 	is(metav1.ConditionFalse, "the link is down")
+	// niclane leaves the node: the pod goes on without its lane.
+	if err := i.Release(t.Context(), string(c.UID)); err != nil {
+		t.Fatal(err)
+	}
+	data = `{"class":"redis","unit":"redis-0"}`
+	i.change(func(s *inventory.Snapshot) { s.Removed, s.Classes, s.Device = true, nil, nil })
+	is(metav1.ConditionFalse, "the node does not have the lane")
 }

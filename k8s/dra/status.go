@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,12 +42,19 @@ type status struct {
 	inventory inventory.Inventory
 	options   Options
 	looks     chan struct{}
-	// written maps a claim's UID to the status that was last written.
-	written map[string]string
+	// written has what was last written about each claim, by the claim's UID.
+	written map[string]writtenStatus
+}
+
+// A writtenStatus is the status of a hold's claim, as text.
+type writtenStatus struct {
+	hold inventory.Hold
+	text string
 }
 
 func newStatus(o Options) *status {
-	return &status{inventory: o.Inventory, options: o, looks: make(chan struct{}, 1), written: map[string]string{}}
+	return &status{inventory: o.Inventory, options: o, looks: make(chan struct{}, 1),
+		written: map[string]writtenStatus{}}
 }
 
 // look makes run compare the claims' statuses with the node's state soon.
@@ -76,18 +84,25 @@ func (s *status) run(ctx context.Context) {
 // write applies the statuses that have changed.
 func (s *status) write(ctx context.Context) error {
 	snapshot, holds := s.inventory.Now(), s.inventory.Holds()
-	kept := map[string]string{}
+	kept := map[string]writtenStatus{}
 	var errs []error
+	if snapshot.Removed { // the holds have gone, and the pods with the claims run on
+		for key, w := range s.written {
+			if !slices.ContainsFunc(holds, func(h inventory.Hold) bool { return h.Key == key }) {
+				holds = append(holds, w.hold)
+			}
+		}
+	}
 	for _, h := range holds {
 		devices := statusOf(snapshot, h)
 		text := digest(devices)
-		if s.written[h.Key] != text {
+		if s.written[h.Key].text != text {
 			if err := s.apply(ctx, h, devices); err != nil {
 				errs = append(errs, fmt.Errorf("claim %s: %w", h.Claim, err))
 				continue
 			}
 		}
-		kept[h.Key] = text
+		kept[h.Key] = writtenStatus{h, text}
 	}
 	s.written = kept
 	return errors.Join(errs...)

@@ -138,6 +138,12 @@ func (s *suite) outWithPods(t *testing.T) {
 		s.echo(t, p, 1<<16)
 	}
 	s.policyCondition(t, "users", "Ready", "False", "Uninstalled")
+	claimed, err := s.Client.ResourceV1().ResourceClaims("default").List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	if c := claimed.Items; len(c) != 1 || len(c[0].Status.Devices) != 1 ||
+		c[0].Status.Devices[0].Conditions[0].Status != metav1.ConditionFalse {
+		t.Errorf("the claim says that it has its lane: %+v", c)
+	}
 	must(t, s.Delete(texts["leaver"]))
 	const advice = "kubectl delete pod --force ends it"
 	if how := s.describe(t.Context(), running["claimer"]); !strings.Contains(how, "LaneRemoved: ") ||
