@@ -154,7 +154,7 @@ func TestRolloutStops(t *testing.T) {
 	l := f.at("n0000").Lanes
 	l.Status.Conditions = append(l.Status.Conditions, metav1.Condition{Type: v1alpha1.Offered,
 		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonKubeletRefused, Message: "kubelet refuses it"})
-	if changes, statuses := Roll(all, f, now); len(changes) != 0 || statuses[0].Failed != 1 ||
+	if changes, statuses := Roll(all, f, Claims{}, now); len(changes) != 0 || statuses[0].Failed != 1 ||
 		statuses[0].Applied != 2 || !strings.Contains(reason(statuses[0], v1alpha1.Ready), "n0000: kubelet refuses it") {
 		t.Errorf("goes on to %s beside a node whose kubelet refuses a class: %+v", names(changes), statuses[0])
 	}
@@ -239,7 +239,7 @@ func TestRemovalEnds(t *testing.T) {
 	}
 	all := generation("p", 3, most(1))
 	for _, want := range []string{"n0000", "n0001", ""} {
-		changes, _ := Roll(all, f, now)
+		changes, _ := Roll(all, f, Claims{}, now)
 		if got := names(changes); got != want || len(changes) > 0 && changes[0].Spec.Remove {
 			t.Fatalf("changes %+v, want %s", changes, want)
 		}
@@ -248,7 +248,7 @@ func TestRemovalEnds(t *testing.T) {
 		}
 	}
 	f[0].Lanes.Spec = &v1alpha1.LaneNodeSpec{Remove: true}
-	if changes, _ := Roll(nil, f[:1], now); len(changes) != 1 || changes[0].Spec.Remove {
+	if changes, _ := Roll(nil, f[:1], Claims{}, now); len(changes) != 1 || changes[0].Spec.Remove {
 		t.Errorf("without a policy: %+v", changes)
 	}
 }
