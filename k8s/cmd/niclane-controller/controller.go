@@ -6,10 +6,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +57,12 @@ const manager = "niclane-controller"
 const (
 	settle = 200 * time.Millisecond // between a change and the reaction to it
 	tick   = time.Minute            // between reactions without a change: agents fall silent
+	retry  = 5 * time.Second        // between a round that failed and the next one
+	// asking is the longest time that one write may take. A connection can hang.
+	asking = 30 * time.Second
+	// givers is how many LaneNodes are written at one time: a slow API server must not make a
+	// rollout last for hours.
+	givers = 16
 )
 
 // A controller writes LaneNodes and the status of policies.
@@ -68,8 +77,15 @@ type controller struct {
 	server                     discovery.ServerVersionInterface
 	claims                     policy.Claims
 	asked                      time.Time // when claims was read
+	told                       map[types.UID]told
 	// worked is when the last round ended, in ns since 1970; 0: not elected.
 	worked atomic.Int64
+}
+
+// told is a policy's status that was written when the informer had the policy in this version.
+type told struct {
+	version string
+	status  v1alpha1.LanePolicyStatus
 }
 
 func newRecorder(ctx context.Context, client kubernetes.Interface) record.EventRecorder {
@@ -82,7 +98,7 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) record.EventR
 func newController(client dynamic.Interface, meta metadata.Interface, server discovery.ServerVersionInterface,
 	claims bool, recorder record.EventRecorder, log *slog.Logger) *controller {
 	c := &controller{client: client, server: server, claims: policy.Claims{Off: !claims}, recorder: recorder, log: log,
-		changed: make(chan struct{}, 1)}
+		changed: make(chan struct{}, 1), told: map[types.UID]told{}}
 	all := metav1.NamespaceAll
 	objects := func(r schema.GroupVersionResource,
 		narrow dynamicinformer.TweakListOptionsFunc) cache.SharedIndexInformer {
@@ -95,10 +111,15 @@ func newController(client dynamic.Interface, meta metadata.Interface, server dis
 			func(o *metav1.ListOptions) { o.LabelSelector = ownLabel + "=" + ownValue })
 	}
 	_ = c.laneNodes.SetTransform(slim) // no error before the informer starts
+	_ = c.nodes.SetTransform(slimNode)
 	for _, i := range c.informers() {
 		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { c.wake() }, DeleteFunc: func(any) { c.wake() },
-			UpdateFunc: func(_, _ any) { c.wake() },
+			UpdateFunc: func(before, after any) {
+				if !same(before, after) {
+					c.wake()
+				}
+			},
 		})
 	}
 	return c
@@ -131,6 +152,33 @@ func slim(o any) (any, error) {
 	}
 	n.Status.Devices, n.Status.Classes = nil, nil
 	return n, nil
+}
+
+// slimNode keeps of a node its labels.
+func slimNode(o any) (any, error) {
+	if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+		m.ObjectMeta = metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Labels: m.Labels}
+	}
+	return o, nil
+}
+
+// same reports whether a round has nothing to do after an update: an agent has only renewed its
+// status, or kubelet its node's. A cluster of 5,000 nodes has 17 of each in a second.
+func same(before, after any) bool {
+	switch b := before.(type) {
+	case *metav1.PartialObjectMetadata:
+		a, ok := after.(*metav1.PartialObjectMetadata)
+		return ok && maps.Equal(b.Labels, a.Labels)
+	case *v1alpha1.LaneNode:
+		a, ok := after.(*v1alpha1.LaneNode)
+		if !ok || a.Status.Renewed.Sub(b.Status.Renewed.Time) > v1alpha1.Silence {
+			return false // the agent was silent
+		}
+		x, y := b.Status, a.Status
+		x.Renewed, y.Renewed = metav1.Time{}, metav1.Time{}
+		return equality.Semantic.DeepEqual(b.Spec, a.Spec) && equality.Semantic.DeepEqual(x, y)
+	}
+	return false
 }
 
 func (c *controller) wake() {
@@ -176,7 +224,8 @@ func (c *controller) run(ctx context.Context) {
 		}
 		if err := c.round(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			c.log.Error("a round failed", "error", err)
-			continue // the next tick tries again
+			time.AfterFunc(retry, c.wake)
+			continue
 		}
 		c.worked.Store(time.Now().UnixNano())
 	}
@@ -197,21 +246,49 @@ func (c *controller) round(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("version of the API server: %w", err)
 	}
 	changes, statuses := policy.Roll(all, c.states(), c.claims, now)
-	for _, ch := range changes {
-		if err := c.give(ctx, ch); err != nil {
-			return fmt.Errorf("node %s: %w", ch.Node, err)
-		}
-		c.log.Info("changed", "node", ch.Node, "policy", ch.Spec.Policy, "generation", ch.Spec.PolicyGeneration)
-	}
+	errs := []error{c.giveAll(ctx, changes)}
 	for i := range statuses {
 		if err := c.tell(ctx, objects[i], &statuses[i]); err != nil {
-			return fmt.Errorf("policy %s: status: %w", all[i].Name, err)
+			errs = append(errs, fmt.Errorf("policy %s: status: %w", all[i].Name, err))
 		}
 	}
-	if c.classes == nil {
-		return nil
+	if c.classes != nil {
+		errs = append(errs, c.offer(ctx, all))
 	}
-	return c.offer(ctx, all)
+	return errors.Join(errs...)
+}
+
+// giveAll makes changes, several at one time. A node that cannot be written does not keep the
+// others waiting. After as many failures as givers, the API server is taken to be away, and the
+// other changes wait for the next round.
+func (c *controller) giveAll(ctx context.Context, changes []policy.Change) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	todo := make(chan policy.Change)
+	for range min(givers, len(changes)) {
+		wg.Go(func() {
+			for ch := range todo {
+				if err := c.give(ctx, ch); err != nil {
+					mu.Lock()
+					errs = append(errs, fmt.Errorf("node %s: %w", ch.Node, err))
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, ch := range changes {
+		mu.Lock()
+		away := len(errs) >= givers
+		mu.Unlock()
+		if away || ctx.Err() != nil {
+			break
+		}
+		todo <- ch
+	}
+	close(todo)
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // ask asks the API server for its release, once in a tick: it can be upgraded.
@@ -282,10 +359,15 @@ func (c *controller) give(ctx context.Context, ch policy.Change) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
 	_, err = c.client.Resource(laneNodes).Patch(ctx, ch.Node, types.JSONPatchType, patch,
 		metav1.PatchOptions{FieldManager: manager})
 	if apierrors.IsNotFound(err) {
 		return nil
+	}
+	if err == nil {
+		c.log.Info("changed", "node", ch.Node, "policy", ch.Spec.Policy, "generation", ch.Spec.PolicyGeneration)
 	}
 	return err
 }
@@ -297,7 +379,10 @@ func (c *controller) tell(ctx context.Context, u *unstructured.Unstructured, is 
 		// A status of another release is written anew.
 		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(old, &was)
 	}
-	var told []metav1.Condition
+	if t, ok := c.told[u.GetUID()]; ok && t.version == u.GetResourceVersion() {
+		was = t.status // the informer has not seen that write yet
+	}
+	var news []metav1.Condition
 	for i := range is.Conditions {
 		n := &is.Conditions[i]
 		n.LastTransitionTime = metav1.Now()
@@ -306,7 +391,7 @@ func (c *controller) tell(ctx context.Context, u *unstructured.Unstructured, is 
 			n.LastTransitionTime = o.LastTransitionTime
 		}
 		if o == nil || o.Status != n.Status || o.Reason != n.Reason {
-			told = append(told, *n)
+			news = append(news, *n)
 		}
 	}
 	if equality.Semantic.DeepEqual(was, *is) {
@@ -318,6 +403,8 @@ func (c *controller) tell(ctx context.Context, u *unstructured.Unstructured, is 
 	}
 	next := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(),
 		"metadata": map[string]any{"name": u.GetName()}, "status": status}}
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
 	_, err = c.client.Resource(policies).ApplyStatus(ctx, u.GetName(), next,
 		metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if apierrors.IsNotFound(err) {
@@ -326,7 +413,8 @@ func (c *controller) tell(ctx context.Context, u *unstructured.Unstructured, is 
 	if err != nil {
 		return err
 	}
-	for _, n := range told {
+	c.told[u.GetUID()] = told{u.GetResourceVersion(), *is}
+	for _, n := range news {
 		c.recorder.Event(u, events.TypeOf(n.Reason), n.Reason, n.Message)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -107,8 +108,11 @@ func serve(ctx context.Context, config *rest.Config, namespace, listen string, c
 	if err != nil {
 		return err
 	}
-	c := newController(objects, nodes, typed.Discovery(), claims, newRecorder(ctx, typed), log)
-	health := &http.Server{Addr: listen, Handler: c, ReadHeaderTimeout: 5 * time.Second}
+	var now atomic.Pointer[controller]
+	health := &http.Server{Addr: listen, ReadHeaderTimeout: 5 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { now.Load().ServeHTTP(w, r) })}
+	recorder := newRecorder(ctx, typed)
+	now.Store(newController(objects, nodes, typed.Discovery(), claims, recorder, log))
 	failed := make(chan error, 1)
 	go func() { failed <- health.ListenAndServe() }()
 	defer health.Close()
@@ -123,19 +127,19 @@ func serve(ctx context.Context, config *rest.Config, namespace, listen string, c
 		case <-ctx.Done():
 		}
 	}()
-	lost := false
-	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaseName},
-			Client: typed.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: name}},
-		Name: leaseName, ReleaseOnCancel: true,
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: c.run,
-			OnStoppedLeading: func() { lost = ctx.Err() == nil },
-		},
-	})
-	if lost {
-		return errors.New("another instance was elected")
+	// An API server that does not answer for a moment ends the election. The process goes on: a
+	// restarted container would wait for minutes.
+	for ; ctx.Err() == nil; now.Store(newController(objects, nodes, typed.Discovery(), claims, recorder, log)) {
+		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+			Lock: &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaseName},
+				Client: typed.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: name}},
+			Name: leaseName, ReleaseOnCancel: true,
+			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: now.Load().run,
+				OnStoppedLeading: func() { log.Info("not elected any more") },
+			},
+		})
 	}
 	return nil
 }
