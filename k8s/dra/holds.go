@@ -87,6 +87,9 @@ func device(h inventory.Held) string {
 // releases is the time between two comparisons of the holds with the cluster's claims.
 const releases = 5 * time.Minute
 
+// asking is the longest time that one request to the API server may take. A connection can hang.
+const asking = 30 * time.Second
+
 // release ends the holds of claims that the cluster no longer has, at once and every releases, until
 // ctx ends. kubelet releases a claim itself, unless it has lost its own records: after kubeadm reset
 // and join.
@@ -116,6 +119,8 @@ func (d *driver) release(ctx context.Context) {
 // gone reports whether the cluster no longer has the claim of a hold. Another claim may have its
 // name.
 func (d *driver) gone(ctx context.Context, h *inventory.Hold) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
 	namespace, name, _ := strings.Cut(h.Claim, "/")
 	c, err := d.Client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -125,6 +125,8 @@ func (s *status) apply(ctx context.Context, h inventory.Hold, devices []resource
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
 	_, err = s.options.Client.ResourceV1().ResourceClaims(namespace).Patch(ctx, name, types.ApplyPatchType, says,
 		metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {

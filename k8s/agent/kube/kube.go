@@ -336,6 +336,9 @@ func (c *Cluster) MakeLaneNode(ctx context.Context) error {
 	return err
 }
 
+// writing is the longest time that a write of the status may take. A connection can hang.
+const writing = 30 * time.Second
+
 // manager owns the fields that the agent writes.
 const manager = "niclane-agent"
 
@@ -369,6 +372,8 @@ func (c *Cluster) Told() *v1alpha1.LaneNodeStatus {
 // SetStatus writes the status of the node's LaneNode (server-side apply). It makes the
 // LaneNode if it is not there.
 func (c *Cluster) SetStatus(ctx context.Context, s *v1alpha1.LaneNodeStatus) error {
+	ctx, cancel := context.WithTimeout(ctx, writing)
+	defer cancel()
 	if err := c.MakeLaneNode(ctx); err != nil {
 		return err
 	}
@@ -443,6 +448,9 @@ func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason,
 			metav1.CreateOptions{})
 	}
 	if err != nil {
+		c.mu.Lock()
+		delete(c.said, key) // it is sent when it happens again
+		c.mu.Unlock()
 		c.log.Warn("event could not be sent", "object", namespace+"/"+name, "reason", reason, "message", message,
 			"error", err)
 	}

@@ -4,6 +4,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 func object(t *testing.T, o runtime.Object) runtime.Object {
@@ -109,6 +111,29 @@ func TestWatches(t *testing.T) {
 	}
 	if created != 1 {
 		t.Errorf("the same event was told %d times", created)
+	}
+}
+
+// TestEventAgain checks that an event that the API server did not take is sent when it happens again.
+func TestEventAgain(t *testing.T) {
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{laneNodes: "LaneNodeList", nodes: "NodeList", podsGVR: "PodList",
+			eventGVR: "EventList"})
+	away, sent := true, 0
+	client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if away {
+			return true, nil, errors.New("connection refused")
+		}
+		sent++
+		return true, &unstructured.Unstructured{Object: map[string]any{}}, nil
+	})
+	c := New(client, "n1", false, slog.New(slog.DiscardHandler), func() {})
+	for range 3 {
+		c.Event(t.Context(), "Pod", "default", "p", "u1", "LaneFailed", "no room")
+		away = false
+	}
+	if sent != 1 {
+		t.Errorf("sent %d times, want once after the API server was away", sent)
 	}
 }
 
