@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/niclane/niclane/internal/testing/vethtest"
@@ -64,6 +66,19 @@ func buildAgent(b testing.TB, flags ...string) string {
 // without a lane. The API server and kubelet are minimal fakes.
 func startAgent(b testing.TB, agent string, pods int, args ...string) agentProcess {
 	b.Helper()
+	s := httptest.NewUnstartedServer(newAPI(pods))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	b.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return startAgentAt(b, s.URL, agent, pods, args...)
+}
+
+// startAgentAt does the same for an API server at an address.
+func startAgentAt(b testing.TB, url, agent string, pods int, args ...string) agentProcess {
+	b.Helper()
 	for line := range strings.Lines(`link set lo up
 		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name up1 numtxqueues 8 numrxqueues 8
 		link add cni0 type veth peer name cni1
@@ -97,7 +112,7 @@ func startAgent(b testing.TB, agent string, pods int, args ...string) agentProce
 	}
 	defer log.Close()
 	socket, cni := filepath.Join(dir, "agent.sock"), filepath.Join(dir, "cni.sock")
-	args = append(args, "-node", "n1", "-kubeconfig", serveAPI(b, dir, pods), "-state-dir",
+	args = append(args, "-node", "n1", "-kubeconfig", kubeconfig(b, dir, url), "-state-dir",
 		filepath.Join(dir, "state"), "-run-dir", filepath.Join(memory, "run"),
 		"-cni-socket", cni, "-kubelet-dir", filepath.Join(dir, "kubelet"), "-listen", "unix:"+socket)
 	cmd := exec.Command(agent, args...)
@@ -201,6 +216,7 @@ type api struct {
 	mu       sync.Mutex
 	lists    map[string]*list // by path
 	watchers []chan struct{}
+	version  int
 }
 
 type list struct {
@@ -208,30 +224,15 @@ type list struct {
 	items            []any
 }
 
-// serveAPI starts the fake API server, and returns the path of a kubeconfig for it.
-func serveAPI(b testing.TB, dir string, pods int) string {
+// newAPI returns the fake API server of a node with a number of pods.
+func newAPI(pods int) *api {
 	node := map[string]any{
 		"apiVersion": "v1", "kind": "Node",
 		"metadata": map[string]any{"name": "n1", "uid": "u-n1", "resourceVersion": "1"},
 		"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "192.0.2.1"}}},
 	}
-	policy := map[string]any{
-		"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneNode",
-		"metadata": map[string]any{"name": "n1", "uid": "u-l", "resourceVersion": "1"},
-		"spec": map[string]any{
-			"policy": "p", "policyGeneration": 1,
-			"uplink": map[string]any{"dev": "up0", "linkRate": "1G", "force": map[string]any{"queue-set": "shared"}},
-			"classes": []any{
-				map[string]any{"name": "redis", "offeredAs": "Resource", "queues": 1, "capacity": 2,
-					"guarantee": "10%"},
-				map[string]any{"name": "web", "mode": "Shared", "offeredAs": "Resource", "queues": 1,
-					"capacity": inLanes},
-				map[string]any{"name": "claimed", "offeredAs": "Claim", "queues": 1, "capacity": 2},
-			},
-		},
-	}
-	a := &api{lists: map[string]*list{
-		"/apis/niclane.dev/v1alpha1/lanenodes":    {"niclane.dev/v1alpha1", "LaneNode", []any{policy}},
+	a := &api{version: 1, lists: map[string]*list{
+		"/apis/niclane.dev/v1alpha1/lanenodes":    {"niclane.dev/v1alpha1", "LaneNode", []any{laneNode(1)}},
 		"/api/v1/nodes":                           {"v1", "Node", []any{node}},
 		"/api/v1/pods":                            {"v1", "Pod", nil},
 		"/apis/resource.k8s.io/v1/resourceslices": {"resource.k8s.io/v1", "ResourceSlice", nil},
@@ -240,17 +241,35 @@ func serveAPI(b testing.TB, dir string, pods int) string {
 		a.lists["/api/v1/pods"].items = append(a.lists["/api/v1/pods"].items, aPod(i))
 	}
 	a.lists["/api/v1/pods"].items = append(a.lists["/api/v1/pods"].items, plainPod())
-	s := httptest.NewUnstartedServer(a)
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	b.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
+	return a
+}
+
+// laneNode returns the node's LaneNode with a generation of its policy: class redis has a guarantee
+// of as many percent and nine more.
+func laneNode(generation int) map[string]any {
+	return map[string]any{
+		"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneNode",
+		"metadata": map[string]any{"name": "n1", "uid": "u-l", "resourceVersion": "1"},
+		"spec": map[string]any{
+			"policy": "p", "policyGeneration": generation,
+			"uplink": map[string]any{"dev": "up0", "linkRate": "1G", "force": map[string]any{"queue-set": "shared"}},
+			"classes": []any{
+				map[string]any{"name": "redis", "offeredAs": "Resource", "queues": 1, "capacity": 2,
+					"guarantee": fmt.Sprint(9+generation, "%")},
+				map[string]any{"name": "web", "mode": "Shared", "offeredAs": "Resource", "queues": 1,
+					"capacity": inLanes},
+				map[string]any{"name": "claimed", "offeredAs": "Claim", "queues": 1, "capacity": 2},
+			},
+		},
+	}
+}
+
+// kubeconfig writes a kubeconfig for an API server, and returns its path.
+func kubeconfig(b testing.TB, dir, url string) string {
 	path := filepath.Join(dir, "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
 		"clusters": [{"name": "c", "cluster": {"server": %q, "insecure-skip-tls-verify": true}}], "users": [{"name": "c", "user": {"token": "t"}}],
-		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]}`, s.URL)
+		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]}`, url)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}
@@ -269,7 +288,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": l.apiVersion, "kind": l.kind + "List",
-			"metadata": map[string]any{"resourceVersion": "1"}, "items": l.items})
+			"metadata": map[string]any{"resourceVersion": fmt.Sprint(a.version)}, "items": l.items})
 	case r.Method == http.MethodGet && r.URL.Path == "/api/v1/nodes/n1":
 		_ = json.NewEncoder(w).Encode(a.lists["/api/v1/nodes"].items[0])
 	case r.Method == http.MethodPost && l != nil:
@@ -278,22 +297,41 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		a.add(l, o)
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		o["metadata"].(map[string]any)["resourceVersion"] = "2"
-		l.items = append(l.items, o)
-		for _, c := range a.watchers {
-			select {
-			case c <- struct{}{}:
-			default:
-			}
-		}
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(o)
 	default: // the agent writes a status or an event: send it back
 		text, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(bytes.TrimSpace(text))
 	}
+}
+
+// add adds an object to a list, or a new version of one that is there.
+func (a *api) add(l *list, o map[string]any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version++
+	o["metadata"].(map[string]any)["resourceVersion"] = fmt.Sprint(a.version)
+	l.items = append(l.items, o)
+	for _, c := range a.watchers {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// versionOf returns the version of an object that add has added, 1 for the others.
+func versionOf(o any) int {
+	m, _ := o.(map[string]any)
+	text, _, _ := unstructured.NestedString(m, "metadata", "resourceVersion")
+	version, err := strconv.Atoi(text)
+	if err != nil {
+		return 1
+	}
+	return version
 }
 
 // watch answers a watch request: it sends all objects if the client wants them, and later each
@@ -305,7 +343,12 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, l *list) {
 	a.mu.Unlock()
 	told := 0
 	if r.URL.Query().Get("sendInitialEvents") != "true" {
-		told = len(l.items)
+		from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+		a.mu.Lock()
+		for told < len(l.items) && versionOf(l.items[told]) <= from {
+			told++
+		}
+		a.mu.Unlock()
 	}
 	event := func(typ string, o any) { _ = json.NewEncoder(w).Encode(map[string]any{"type": typ, "object": o}) }
 	for first := true; ; first = false {
@@ -313,10 +356,11 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, l *list) {
 		for ; told < len(l.items); told++ {
 			event("ADDED", l.items[told])
 		}
+		version := a.version
 		a.mu.Unlock()
 		if first {
 			event("BOOKMARK", map[string]any{"apiVersion": l.apiVersion, "kind": l.kind,
-				"metadata": map[string]any{"resourceVersion": "1",
+				"metadata": map[string]any{"resourceVersion": fmt.Sprint(version),
 					"annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}})
 		}
 		w.(http.Flusher).Flush()
