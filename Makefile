@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane bin/niclane-bench
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s churn-k8s scale-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
 
 all: $(BIN)
 
@@ -42,12 +42,19 @@ test-k8s-fast: ## the Kubernetes module, without a cluster; root
 
 test-k8s: ## pods with lanes on clusters of Kubernetes 1.36 and 1.34 (NICLANE_TEST_K8S=v1.36: only that); root; the first run builds Kubernetes, a quarter of an hour
 	@tools/packages ip:iproute2 runc containerd procps memcached
-	cd k8s/test && NICLANE_TEST_K8S=$${NICLANE_TEST_K8S:-1} ../../tools/go test -count=1 -v -timeout 90m ./cluster ./e2e
+	cd k8s/test && NICLANE_TEST_K8S=$${NICLANE_TEST_K8S:-1} ../../tools/go test -count=1 -v -timeout 90m ./cluster ./scale ./e2e
+
+DURATION ?= 2h
+churn-k8s: ## pods, policies and programs of a node come and go for DURATION (2h); nothing may be left; NICLANE_SEED=N repeats a run; root
+	@tools/packages ip:iproute2 runc procps
+	cd k8s/test && NICLANE_CHURN=$(DURATION) NICLANE_TEST_K8S=v1.36 ../../tools/go test -count=1 -v -timeout 0 ./e2e -run 'TestKubernetes/v1.36/(install|churn)'
+
+scale-k8s: ## 5,000 nodes and a misbehaving API server, against a real API server; the first run builds it
+	cd k8s/test && NICLANE_SCALE_NODES=5000 NICLANE_TEST_K8S=1 ../../tools/go test -count=1 -v -timeout 30m ./scale
 
 images: ## the agent's container image, in out/images
 	cd k8s/dist && ../../tools/go run ./images -version $(VERSION) ../../out/images
 
-DURATION ?= 2h
 soak: ## every long-running process under load for DURATION (2h), with constant garbage collection; results in out/soak; root
 	@tools/packages ip:iproute2
 	@$(MAKE) --no-print-directory --jobs=2 soak-host soak-agent

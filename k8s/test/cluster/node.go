@@ -238,6 +238,11 @@ func (c *Cluster) Stop(daemon string) error {
 	}
 }
 
+// Signal sends a signal to one of the cluster's daemons, of the node or of the control plane.
+func (c *Cluster) Signal(daemon string, number unix.Signal) error {
+	return c.daemons[daemon].Signal(number)
+}
+
 // RebootNode cuts the node's power and starts the node again. The node keeps its disk, and gets a
 // new link.
 func (c *Cluster) RebootNode() error {

@@ -87,9 +87,17 @@ func (s *suite) helm(t *testing.T) {
 	s.untilChained(t)
 	t.Run("pod with a lane", s.lane)
 	t.Run("scraped", s.scraped)
+	rides := pod("rides", limits("redis"), "")
+	running, agent := s.running(t, rides, "rides"), s.agentPod(t).UID
 	s.typed(t, "kubectl apply --server-side --force-conflicts -f ")
-	s.typed(t, "helm upgrade --reset-then-reuse-values niclane ")
+	s.typed(t, "helm upgrade --reset-then-reuse-values niclane ", "--set", "agent.extraArgs={-v}")
 	s.typed(t, "kubectl --namespace niclane-system rollout status ")
+	if s.agentPod(t).UID == agent {
+		t.Error("the upgrade has not replaced the agent")
+	}
+	s.untilInLane(t, "rides", "redis")
+	s.echo(t, running, 1<<10)
+	must(t, s.Delete(rides))
 	t.Run("pod with a lane after an upgrade", s.lane)
 	t.Run("out with pods in lanes", s.outWithPods)
 	s.untilLeft(t, append(definition, "namespaces niclane-system", "lanenodes "+cluster.Node, "lanepolicies users")...)

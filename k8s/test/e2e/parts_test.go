@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/niclane/niclane/k8s/test/cluster"
@@ -371,6 +373,69 @@ pkill -KILL -x niclane-agent`)
 	s.untilAllocatable(t, "redis", 2)
 }
 
+// away stops the API server's process, so that connections hang, and kills the agent meanwhile. The
+// pod keeps its lane, and the agent knows it without an API server. Afterwards the next change of the
+// policy arrives, and no agent has started again.
+func (s *suite) away(t *testing.T) {
+	text := pod("lasts", limits("redis"), "")
+	s.remove(t, text)
+	p := s.running(t, text, "lasts")
+	before, events := restarts(s.agentPod(t)), s.events(t)
+	pid := func() string {
+		out, _ := s.Node.Output("pgrep", "-x", "niclane-agent") // an error: it does not run
+		return out
+	}
+	must(t, s.Signal("kube-apiserver", unix.SIGSTOP))
+	hanging := true
+	resume := func() {
+		if hanging {
+			hanging = false
+			must(t, s.Signal("kube-apiserver", unix.SIGCONT))
+		}
+	}
+	defer resume()
+	s.echo(t, p, 1<<10)
+	old := pid()
+	_, err := s.Node.Output("pkill", "-KILL", "-x", "niclane-agent")
+	must(t, err)
+	until(t, 2*time.Minute, "the agent has started again", func() (bool, string) { now := pid(); return now != "" && now != old, now })
+	s.untilInLane(t, "lasts", "redis")
+	s.echo(t, p, 1<<10)
+	agent := pid()
+	resume()
+	must(t, s.Apply(strings.Replace(policy, "guarantee: 10%", "guarantee: 12%", 1)))
+	until(t, 90*time.Second, "the agent has the change", func() (bool, string) {
+		n, err := s.Dynamic.Resource(laneNodes).Get(t.Context(), cluster.Node, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		p, err := s.Dynamic.Resource(policies).Get(t.Context(), "test", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		observed, _, _ := unstructured.NestedInt64(n.Object, "status", "policyGeneration")
+		return observed == p.GetGeneration(), fmt.Sprint(n.Object["status"])
+	})
+	must(t, s.Apply(policy))
+	s.condition(t, "Applied", "True", "")
+	if now := restarts(s.agentPod(t)); now != before+1 || pid() != agent {
+		t.Errorf("the agent has started %d times, want once, after it was killed", now-before)
+	}
+	if got := s.events(t) - events; got > 5 {
+		t.Errorf("%d new events of niclane", got)
+	}
+	s.untilInLane(t, "lasts", "redis")
+}
+
+// untilInLane waits until the agent has a pod in a lane of a class.
+func (s *suite) untilInLane(t testing.TB, pod, class string) {
+	t.Helper()
+	until(t, time.Minute, pod+" is in its lane", func() (bool, string) {
+		_, found := s.metric(t, "niclane_pod_lane", `pod="`+pod+`"`, `class="`+class+`"`)
+		return found, s.agentLog(t)
+	})
+}
+
 func restarts(p *corev1.Pod) (n int32) {
 	for _, c := range p.Status.ContainerStatuses {
 		n += c.RestartCount
@@ -477,18 +542,23 @@ spec:
 		return found
 	}
 	before := running("")
-	// A machine of namespaces boots with the kernel's boot ID, which stays: to niclane, the journals of
-	// before are of another network namespace, not of another boot.
+	s.reboot(t)
+	s.agentPod(t)
+	s.condition(t, "Applied", "True", "")
+	s.echo(t, running(string(before.UID)), 1<<10)
+	s.untilAllocatable(t, "redis", 2)
+}
+
+// reboot reboots the node. A machine of namespaces boots with the kernel's boot ID, which stays: to
+// niclane, the journals of before are of another network namespace, not of another boot.
+func (s *suite) reboot(t *testing.T) {
+	t.Helper()
 	journals, err := filepath.Glob(s.Node.OnDisk("var/lib/niclane/*.journal*"))
 	must(t, err)
 	must(t, s.RebootNode())
 	for _, path := range journals {
 		must(t, os.Remove(path))
 	}
-	s.agentPod(t)
-	s.condition(t, "Applied", "True", "")
-	s.echo(t, running(string(before.UID)), 1<<10)
-	s.untilAllocatable(t, "redis", 2)
 }
 
 // gone removes the agents, and checks that the node works: pods without lanes start and end, and a
