@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane bin/niclane-bench
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s churn-k8s scale-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s churn-k8s scale-k8s images release matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
 
 all: $(BIN)
 
@@ -54,6 +54,11 @@ scale-k8s: ## 5,000 nodes and a misbehaving API server, against a real API serve
 
 images: ## the agent's container image, in out/images
 	cd k8s/dist && ../../tools/go run ./images -version $(VERSION) ../../out/images
+
+RELEASE ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)
+release: ## image for amd64 and arm64, chart, SBOM, manifests and checksums, in out/release; REGISTRY=HOST/PATH: also pushes them there
+	rm -rf out/release
+	cd k8s/dist && ../../tools/go run ./release -version '$(RELEASE)' $(if $(REGISTRY),-registry '$(REGISTRY)' -push) ../../out/release
 
 soak: ## every long-running process under load for DURATION (2h), with constant garbage collection; results in out/soak; root
 	@tools/packages ip:iproute2

@@ -57,24 +57,8 @@ func Write(w io.Writer, c Config) error {
 }
 
 func writeLayout(dir string, c Config) error {
-	layer, err := layerOf(c)
+	img, err := New(c)
 	if err != nil {
-		return err
-	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	if img, err = mutate.AppendLayers(img, layer); err != nil {
-		return err
-	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		return err
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", c.Arch
-	config.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
-	config.Config = v1.Config{Entrypoint: []string{c.Entrypoint}, Env: []string{"PATH=/"}, WorkingDir: "/",
-		Labels: c.Labels}
-	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err
 	}
 	path, err := layout.Write(dir, empty.Index)
@@ -82,11 +66,50 @@ func writeLayout(dir string, c Config) error {
 		return err
 	}
 	return path.AppendImage(img,
-		layout.WithPlatform(v1.Platform{OS: "linux", Architecture: c.Arch}),
+		layout.WithPlatform(c.platform()),
 		layout.WithAnnotations(map[string]string{
 			"io.containerd.image.name":          c.Name, // the name under which containerd imports it
 			"org.opencontainers.image.ref.name": c.Name,
 		}))
+}
+
+func (c Config) platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: c.Arch} }
+
+// New returns an image without a name.
+func New(c Config) (v1.Image, error) {
+	layer, err := layerOf(c)
+	if err != nil {
+		return nil, err
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if img, err = mutate.AppendLayers(img, layer); err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", c.Arch
+	config.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
+	config.Config = v1.Config{Entrypoint: []string{c.Entrypoint}, Env: []string{"PATH=/"}, WorkingDir: "/",
+		Labels: c.Labels}
+	return mutate.ConfigFile(img, config)
+}
+
+// Index returns an image for several architectures: an index with an image for each Config.
+func Index(configs []Config) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, c := range configs {
+		img, err := New(c)
+		if err != nil {
+			return nil, err
+		}
+		platform := c.platform()
+		index = mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &platform}})
+	}
+	return index, nil
 }
 
 // layerOf returns a layer with the programs, the files, and the directories /etc and /tmp.

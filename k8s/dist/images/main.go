@@ -9,24 +9,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 
 	"github.com/niclane/niclane/k8s/dist/image"
+	"github.com/niclane/niclane/k8s/dist/programs"
 )
 
-// programs are the programs in the image. The last one is of the main module: people look at lanes
-// and undo them with it, by kubectl exec.
-var programs = []string{"niclane-agent", "niclane-controller", "niclane-cni", "niclane-cni-install", command}
-
-const command = "niclane"
-
 func main() {
-	name := flag.String("name", "localhost/niclane-agent:0.1.0", "name of the image: REPOSITORY:TAG")
 	version := flag.String("version", "unknown", "version that the programs print")
 	arches := flag.String("arch", runtime.GOARCH, "GOARCH of each image, separated by commas")
+	name := flag.String("name", programs.Local, "name of the image: REPOSITORY:TAG")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "images: want a directory to write to")
@@ -46,36 +40,15 @@ func build(dir, name, version, arch string) error {
 		return err
 	}
 	defer os.RemoveAll(bin)
-	config := image.Config{
-		Name: name, Arch: arch, Entrypoint: "/" + programs[0],
-		Labels: map[string]string{"org.opencontainers.image.licenses": "Apache-2.0",
-			"org.opencontainers.image.version": version},
+	config, err := programs.Build(bin, version, arch)
+	if err != nil {
+		return err
 	}
-	for _, p := range programs {
-		out := filepath.Join(bin, p)
-		link := "-s -w -X main.version=" + version
-		if p == "niclane-cni" {
-			link = "-s -w -X main.build=" + version
-		}
-		// grpcnotrace is grpc's build tag that leaves out golang.org/x/net/trace. Templates of that
-		// package call methods by name, so the linker would keep all methods. These would be a third of
-		// the agent, on disk and in memory.
-		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags",
-			link, "-o", out, "./cmd/"+p)
-		if build.Dir = ".."; p == command { // the module k8s, or the main module
-			build.Dir = "../.."
-		}
-		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
-		build.Stderr = os.Stderr
-		if err := build.Run(); err != nil {
-			return fmt.Errorf("build %s: %w", p, err)
-		}
-		config.Programs = append(config.Programs, out)
-	}
+	config.Name = name
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, fmt.Sprintf("%s-%s.tar", programs[0], arch))
+	path := filepath.Join(dir, fmt.Sprintf("niclane-agent-%s.tar", arch))
 	f, err := os.Create(path)
 	if err != nil {
 		return err
