@@ -58,7 +58,8 @@ images: ## the agent's container image, in out/images
 RELEASE ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)
 release: ## image for amd64 and arm64, chart, SBOM, manifests and checksums, in out/release; REGISTRY=HOST/PATH: also pushes them there
 	rm -rf out/release
-	cd k8s/dist && ../../tools/go run ./release -version '$(RELEASE)' $(if $(REGISTRY),-registry '$(REGISTRY)' -push) ../../out/release
+	cd k8s/dist && ../../tools/go run ./release -version '$(RELEASE)' $(if $(REGISTRY),-registry '$(REGISTRY)') ../../out/release
+	$(if $(REGISTRY),cd k8s/dist && ../../tools/go run ./release -push ../../out/release)
 
 soak: ## every long-running process under load for DURATION (2h), with constant garbage collection; results in out/soak; root
 	@tools/packages ip:iproute2

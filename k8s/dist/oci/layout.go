@@ -16,8 +16,7 @@ import (
 // refName is the annotation by which an OCI layout names what is in it.
 const refName = "org.opencontainers.image.ref.name"
 
-// repository is the annotation with the repository of an entry without a tag, which is below the
-// registry's path: that of its subject.
+// repository is the annotation with the repository of an entry without a tag: that of its subject.
 const repository = "dev.niclane.repository"
 
 // A Layout is an OCI layout in a directory.
@@ -29,12 +28,12 @@ func Create(dir string) (Layout, error) {
 	return Layout{path}, err
 }
 
-// Index adds an image index. ref is its REPOSITORY:TAG, below the registry's path.
+// Index adds an image index. ref is the name under which Push pushes it: REGISTRY/REPOSITORY:TAG.
 func (l Layout) Index(index v1.ImageIndex, ref string) error {
 	return l.path.AppendIndex(index, layout.WithAnnotations(map[string]string{refName: ref}))
 }
 
-// Artifact adds an artifact. ref is its REPOSITORY:TAG.
+// Artifact adds an artifact. ref is the name under which Push pushes it: REGISTRY/REPOSITORY:TAG.
 func (l Layout) Artifact(a Artifact, ref string) error {
 	img, err := a.Image()
 	if err != nil {
@@ -44,7 +43,7 @@ func (l Layout) Artifact(a Artifact, ref string) error {
 }
 
 // Referrer adds an artifact that has no tag, because registries list it with its subject. repo is
-// the subject's repository.
+// the subject's, REGISTRY/REPOSITORY.
 func (l Layout) Referrer(a Artifact, repo string) error {
 	img, err := a.Image()
 	if err != nil {
@@ -53,10 +52,9 @@ func (l Layout) Referrer(a Artifact, repo string) error {
 	return l.path.AppendImage(img, layout.WithAnnotations(map[string]string{repository: repo}))
 }
 
-// Push pushes the layout in a directory to a registry, and calls told with the reference of each
-// image and artifact, with its digest. registry is HOST[:PORT] with or without a path. Credentials
-// are those of docker login and podman login.
-func Push(dir, registry string, told func(ref string)) error {
+// Push pushes what the layout in a directory has, under its names, and calls told with the digest
+// and the tag of each image and artifact. Credentials are those of docker login and podman login.
+func Push(dir string, told func(ref string)) error {
 	path, err := layout.FromPath(dir)
 	if err != nil {
 		return err
@@ -70,23 +68,27 @@ func Push(dir, registry string, told func(ref string)) error {
 		return err
 	}
 	for _, d := range manifest.Manifests {
-		ref, err := reference(d, registry)
+		ref, err := reference(d)
 		if err != nil {
 			return err
 		}
 		if err := push(index, d, ref); err != nil {
 			return fmt.Errorf("push %s: %w", ref, err)
 		}
-		told(ref.Context().Digest(d.Digest.String()).String() + " " + ref.Identifier())
+		pushed := ref.Context().Digest(d.Digest.String()).String()
+		if tag, ok := ref.(name.Tag); ok {
+			pushed += " " + tag.TagStr()
+		}
+		told(pushed)
 	}
 	return nil
 }
 
-func reference(d v1.Descriptor, registry string) (name.Reference, error) {
+func reference(d v1.Descriptor) (name.Reference, error) {
 	if ref := d.Annotations[refName]; ref != "" {
-		return name.NewTag(registry+"/"+ref, name.StrictValidation)
+		return name.NewTag(ref, name.StrictValidation)
 	}
-	return name.NewDigest(registry + "/" + d.Annotations[repository] + "@" + d.Digest.String())
+	return name.NewDigest(d.Annotations[repository]+"@"+d.Digest.String(), name.StrictValidation)
 }
 
 func push(from v1.ImageIndex, d v1.Descriptor, ref name.Reference) error {

@@ -2,8 +2,9 @@
 
 // Command release builds what users of niclane in Kubernetes install, into a directory: the
 // container image for several architectures, its list of contents (SBOM), the chart, the plain
-// manifests and checksums. With -push, it also pushes them to a registry. The same sources give the
-// same files, byte by byte. Run it in this module: go run ./release DIRECTORY.
+// manifests and checksums. The same sources give the same files, byte by byte. With -push, the
+// command builds nothing, and pushes what the directory has. Run it in this module: go run ./release
+// DIRECTORY.
 package main
 
 import (
@@ -18,21 +19,25 @@ import (
 
 func main() {
 	describe := flag.String("version", "", "version, as git describe prints it: v1.2.3")
-	registry := flag.String("registry", "localhost", "registry of the image: HOST[:PORT][/PATH]")
+	registry := flag.String("registry", nowhere, "registry of the image and the chart: HOST[:PORT][/PATH]")
 	arches := flag.String("arch", "amd64,arm64", "GOARCH of each image in the index, separated by commas")
-	push := flag.Bool("push", false, "push image, chart and SBOM to the registry")
+	pushes := flag.Bool("push", false, "push a release to the registry that it was built for")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "release: want a directory to write to")
+		fmt.Fprintln(os.Stderr, "release: want a directory")
 		os.Exit(2)
 	}
-	if err := run(flag.Arg(0), *describe, *registry, strings.Split(*arches, ","), *push); err != nil {
+	do := func(dir string) error { return build(dir, *describe, *registry, strings.Split(*arches, ",")) }
+	if *pushes {
+		do = push
+	}
+	if err := do(flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, describe, registry string, arches []string, push bool) error {
+func build(dir, describe, registry string, arches []string) error {
 	version, err := semantic(describe)
 	if err != nil {
 		return fmt.Errorf("-version: %w", err)
@@ -42,8 +47,9 @@ func run(dir, describe, registry string, arches []string, push bool) error {
 		return err
 	}
 	fmt.Println(dir)
-	if !push {
-		return nil
-	}
-	return oci.Push(filepath.Join(dir, layoutName), r.registry, func(ref string) { fmt.Println(ref) })
+	return nil
+}
+
+func push(dir string) error {
+	return oci.Push(filepath.Join(dir, layoutName), func(ref string) { fmt.Println(ref) })
 }

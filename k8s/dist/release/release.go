@@ -25,6 +25,9 @@ const (
 	layoutName = "oci"
 	sums       = "SHA256SUMS"
 	sbomType   = "application/vnd.cyclonedx+json"
+
+	// nowhere is the registry of a release that nobody pushes.
+	nowhere = "localhost"
 )
 
 // A release is what one run builds.
@@ -72,7 +75,8 @@ func (r release) assemble(configs []image.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := layout.Index(index, imageName+":"+r.version); err != nil {
+	repository := r.registry + "/" + imageName
+	if err := layout.Index(index, repository+":"+r.version); err != nil {
 		return err
 	}
 	contents, err := sbom.Of(imageName, r.version, configs)
@@ -83,10 +87,10 @@ func (r release) assemble(configs []image.Config) error {
 		return err
 	}
 	if err := layout.Referrer(oci.Artifact{Type: sbomType, Content: oci.Blob{Type: sbomType, Text: contents},
-		Subject: subject}, imageName); err != nil {
+		Subject: subject}, repository); err != nil {
 		return err
 	}
-	pinned := fmt.Sprintf("%s/%s@%s", r.registry, imageName, subject.Digest)
+	pinned := repository + "@" + subject.Digest.String()
 	if err := r.chart(layout, pinned); err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}
@@ -113,7 +117,7 @@ func (r release) chart(layout oci.Layout, pinned string) error {
 		Annotations: map[string]string{"org.opencontainers.image.title": metadata.Name,
 			"org.opencontainers.image.version":     metadata.Version,
 			"org.opencontainers.image.description": metadata.Description},
-	}, chartName+":"+r.version); err != nil {
+	}, r.registry+"/"+chartName+":"+r.version); err != nil {
 		return err
 	}
 	return r.write(fmt.Sprintf("%s-%s.tgz", metadata.Name, r.version), archive)

@@ -40,10 +40,13 @@ func TestRelease(t *testing.T) {
 	at := strings.TrimPrefix(server.URL, "http://") + "/team"
 	dir, again := t.TempDir(), t.TempDir()
 	arches := []string{"amd64", "arm64"}
-	for dir, push := range map[string]bool{dir: true, again: false} {
-		if err := run(dir, "v1.2.3", at, arches, push); err != nil {
+	for _, dir := range []string{dir, again} {
+		if err := build(dir, "v1.2.3", at, arches); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := push(dir); err != nil {
+		t.Fatal(err)
 	}
 	files := read(t, dir)
 	if diff := cmp.Diff(files, read(t, again)); diff != "" {
@@ -77,7 +80,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s does not pin the image", name)
 		}
 	}
-	if err := run(dir, "v1.2.3", at, arches, false); err == nil || !strings.Contains(err.Error(), "empty") {
+	if err := build(dir, "v1.2.3", at, arches); err == nil || !strings.Contains(err.Error(), "empty") {
 		t.Errorf("into a directory with files: %v", err)
 	}
 }
