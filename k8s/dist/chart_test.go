@@ -27,6 +27,11 @@ const chartDir = "chart/niclane"
 // render does what helm template does. It returns the rendered files, by the template's name.
 // values are in YAML.
 func render(values string) (map[string]string, error) {
+	return renderFor(values, chartutil.ReleaseOptions{Revision: 1, IsInstall: true})
+}
+
+// renderFor renders an installation or an upgrade.
+func renderFor(values string, release chartutil.ReleaseOptions) (map[string]string, error) {
 	c, err := loader.Load(chartDir)
 	if err != nil {
 		return nil, err
@@ -35,7 +40,7 @@ func render(values string) (map[string]string, error) {
 	if err := yaml.Unmarshal([]byte(values), &v); err != nil {
 		return nil, err
 	}
-	release := chartutil.ReleaseOptions{Name: "niclane", Namespace: "niclane-system", Revision: 1, IsInstall: true}
+	release.Name, release.Namespace = "niclane", "niclane-system"
 	with, err := chartutil.ToRenderValues(c, v, release, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -155,6 +160,47 @@ func TestRemoval(t *testing.T) {
 	}
 	committed(t, "manifests/niclane-remove.yaml",
 		[]byte("# Made from the chart, with its own values: go test . -update\n"+text))
+}
+
+// TestDefinitions checks that an upgrade has the definitions (CRDs), as the directory crds has them,
+// and that an installation does not, which gets them from that directory. Helm must never delete
+// them: that would delete all policies.
+func TestDefinitions(t *testing.T) {
+	const template = "niclane/templates/crds.yaml"
+	for _, upgrade := range []bool{false, true} {
+		rendered, err := renderFor("", chartutil.ReleaseOptions{Revision: 2, IsInstall: !upgrade, IsUpgrade: upgrade})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := strings.Count(rendered[template], "\nkind: CustomResourceDefinition\n")
+		if want := map[bool]int{true: 2}[upgrade]; n != want {
+			t.Errorf("upgrade %v: %d definitions, want %d", upgrade, n, want)
+		}
+		for _, name := range []string{"lanenodes", "lanepolicies"} {
+			crd, err := os.ReadFile(chartDir + "/crds/" + name + ".yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if upgrade && !strings.Contains(rendered[template], string(crd)) {
+				t.Errorf("the definition of %s is not that of crds", name)
+			}
+			if !strings.Contains(string(crd), "\n    helm.sh/resource-policy: keep ") {
+				t.Errorf("Helm may delete the definition of %s", name)
+			}
+		}
+	}
+}
+
+// TestKubeletDir checks that no path of kubelet's usual directory is left if a node has it elsewhere.
+func TestKubeletDir(t *testing.T) {
+	rendered, err := render("kubeletDir: /data/kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon := rendered["niclane/templates/daemonset.yaml"]
+	if strings.Contains(daemon, "/var/lib/kubelet") || !strings.Contains(daemon, "-kubelet-dir=/data/kubelet\n") {
+		t.Errorf("with another directory of kubelet:\n%s", daemon)
+	}
 }
 
 // TestMetrics checks what the chart makes for Prometheus, and that it makes nothing by default.

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	std "cmp"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,9 +30,12 @@ import (
 // checkout is the path of the repository's top directory.
 const checkout = "../../.."
 
+// checkoutChart is the chart in the checkout, which users write in place of the published one.
+const checkoutChart = "k8s/dist/chart/niclane"
+
 // documented runs a command that docs/kubernetes.md contains, and returns its output. begins is the
 // beginning of the command, options are appended to it. The document must have exactly one such
-// command.
+// command. The published chart is the suite's.
 func (s *suite) documented(t testing.TB, begins string, options ...string) (string, error) {
 	t.Helper()
 	text, err := os.ReadFile(checkout + "/docs/kubernetes.md")
@@ -46,7 +51,8 @@ func (s *suite) documented(t testing.TB, begins string, options ...string) (stri
 		t.Fatalf("docs/kubernetes.md: %q begins %d commands, want one", begins, len(found))
 	}
 	line := strings.Join(append(slices.Collect(maps.Keys(found)), options...), " ")
-	out, err := s.Shell(checkout, line)
+	line = strings.Replace(line, "oci://REGISTRY/charts/niclane", std.Or(s.chart, checkoutChart), 1)
+	out, err := s.Shell(std.Or(s.dir, checkout), line)
 	t.Logf("$ %s\n%s", line, out)
 	return out, err
 }
@@ -89,8 +95,7 @@ func (s *suite) helm(t *testing.T) {
 	t.Run("scraped", s.scraped)
 	rides := pod("rides", limits("redis"), "")
 	running, agent := s.running(t, rides, "rides"), s.agentPod(t).UID
-	s.typed(t, "kubectl apply --server-side --force-conflicts -f ")
-	s.typed(t, "helm upgrade --reset-then-reuse-values niclane ", "--set", "agent.extraArgs={-v}")
+	s.upgraded(t)
 	s.typed(t, "kubectl --namespace niclane-system rollout status ")
 	if s.agentPod(t).UID == agent {
 		t.Error("the upgrade has not replaced the agent")
@@ -213,6 +218,40 @@ func (s *suite) mustShell(t testing.TB, line string) string {
 	t.Logf("$ %s\n%s", line, out)
 	must(t, err)
 	return out
+}
+
+// upgraded upgrades the chart. The definitions, too: of the releases before and after, only the one
+// after has the property that the test looks for.
+func (s *suite) upgraded(t *testing.T) {
+	const upgrade, has = "helm upgrade --reset-then-reuse-values --take-ownership ", "kubectl get crd lanenodes.niclane.dev -o yaml"
+	newer := filepath.Join(t.TempDir(), "chart")
+	must(t, os.CopyFS(newer, os.DirFS(filepath.Join(checkout, checkoutChart))))
+	crd := filepath.Join(newer, "crds/lanenodes.yaml")
+	text, err := os.ReadFile(crd)
+	must(t, err)
+	const property = "              policyGeneration:\n"
+	if !strings.Contains(string(text), property) {
+		t.Fatalf("%s has no %q", crd, property)
+	}
+	must(t, os.WriteFile(crd, []byte(strings.Replace(string(text), property,
+		"              inNewerReleases: {type: string}\n"+property, 1)), 0o644))
+	other := *s
+	other.chart = newer
+	if _, err := s.Shell(checkout, strings.Replace(
+		"helm upgrade --reset-then-reuse-values niclane CHART -n niclane-system", "CHART", newer, 1)); err == nil ||
+		!strings.Contains(err.Error(), "invalid ownership metadata") {
+		t.Errorf("without --take-ownership: %v", err)
+	}
+	other.typed(t, upgrade)
+	out, err := s.Shell(checkout, has)
+	must(t, err)
+	if !strings.Contains(out, "inNewerReleases") {
+		t.Errorf("the definition has not been upgraded:\n%s", out)
+	}
+	s.typed(t, upgrade)
+	if out, err = s.Shell(checkout, has); err != nil || strings.Contains(out, "inNewerReleases") {
+		t.Errorf("%v: the definition is not that of the second upgrade:\n%s", err, out)
+	}
 }
 
 // scraped gets the agent's metrics over TLS: not without a token, not without the right, and with

@@ -36,6 +36,9 @@ const (
 type suite struct {
 	*cluster.Cluster
 	image string
+	// chart is written in place of the published chart in documented commands, "" for that of the
+	// checkout. dir is the directory in which they run, "" for the checkout.
+	chart, dir string
 	// before has the state before niclane was installed: the cluster's objects, and the node's files.
 	before struct {
 		objects map[string]bool
