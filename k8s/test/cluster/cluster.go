@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster runs a Kubernetes cluster for one test: an unmodified control plane, and one node
-// with kubelet and containerd. The control plane and the node are on one machine each (package
-// machine). A link with several queues connects the two machines. The cluster uses no other
-// network.
+// Package cluster runs a Kubernetes cluster for one test: an unmodified control plane, and nodes
+// with kubelet and containerd; usually one node. The control plane and each node are on one machine
+// each (package machine). A link with several queues connects each node with the control plane's
+// machine, which forwards packets between nodes. The cluster uses no other network.
 //
 // The control plane's machine is also the world outside the cluster: tests send packets to pods
 // from it. It has the service address of the API server, so that pods reach the API server without
@@ -34,18 +34,19 @@ import (
 const (
 	service = "10.96.0.1" // the service address of the API server
 	server  = "https://" + service + ":443"
-	outside = "10.99.0.1" // the address of the control plane's machine on the link
 
-	// Inside is the node's address on the link.
+	// Outside is the address of the control plane's machine on the link of the first node.
+	Outside = "10.99.0.1"
+	// Inside is the first node's address on its link.
 	Inside = "10.99.0.2"
-	// Node is the node's name. Uplink is the node's device for the link.
+	// Node is the first node's name. Uplink is a node's device for the link.
 	Node   = "node1"
 	Uplink = "up0"
 	// Queues is the number of receive queues, and of transmit queues, at each end of the link.
 	Queues = 8
 )
 
-// Pods are the networks of the node's pods.
+// Pods are the networks of the first node's pods.
 var Pods = []netip.Prefix{netip.MustParsePrefix("10.98.0.0/24"), netip.MustParsePrefix("fd98::/64")}
 
 // A Release describes a cluster's components.
@@ -68,8 +69,10 @@ var Releases = []Release{
 // A Cluster is a running cluster. It is removed at the end of its test.
 type Cluster struct {
 	Release
-	// Control is the machine of the control plane, Node the machine of the node.
+	// Control is the machine of the control plane, Node the machine of the first node.
 	Control, Node *machine.Machine
+	// Nodes are all nodes.
+	Nodes []*Member
 	// Client, Dynamic and Config have an administrator's rights.
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
@@ -85,14 +88,20 @@ type Cluster struct {
 	app     string // path of the archive with the image for pods and sandboxes
 }
 
-// Start starts a cluster and waits until its node is ready. It skips the test if the user is
-// not root.
-func Start(t testing.TB, r Release) *Cluster {
+// Start starts a cluster with a node for each shape, or one plain node, and waits until the nodes
+// are ready. It skips the test if the user is not root.
+func Start(t testing.TB, r Release, shapes ...Shape) *Cluster {
 	t.Helper()
+	if len(shapes) == 0 {
+		shapes = []Shape{{}}
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("not root: a cluster's machines need namespaces and control groups")
 	}
 	c := &Cluster{Release: r, t: t, ctx: t.Context(), daemons: map[string]*machine.Process{}}
+	for i, s := range shapes {
+		c.Nodes = append(c.Nodes, member(i, s))
+	}
 	var err error
 	// The directory is in /tmp even if TMPDIR is set, because a Unix socket's path has at most 107
 	// bytes.
@@ -105,7 +114,7 @@ func Start(t testing.TB, r Release) *Cluster {
 		name string
 		do   func() error
 	}{
-		{"programs", c.programs}, {"machines", c.machines}, {"control plane", c.startControl}, {"node", c.StartNode},
+		{"programs", c.programs}, {"machines", c.machines}, {"control plane", c.startControl}, {"nodes", c.startNodes},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %s: %v", r.Name, step.name, err)
@@ -151,13 +160,17 @@ func (c *Cluster) machines() (err error) {
 	if c.Containerd != nil {
 		programs = append(programs, c.build.containerd)
 	}
-	c.Node, err = machine.Boot(machine.Config{
-		Name: "node-" + id, Disk: filepath.Join(c.dir, "node"), Programs: programs, Sysctls: kubeletSysctls,
-	})
-	if err != nil {
-		return err
+	machines := []*machine.Machine{c.Control}
+	for _, n := range c.Nodes {
+		if n.Machine, err = machine.Boot(machine.Config{
+			Name: n.Name + "-" + id, Disk: filepath.Join(c.dir, n.Name), Programs: programs, Sysctls: kubeletSysctls,
+		}); err != nil {
+			return err
+		}
+		machines = append(machines, n.Machine)
 	}
-	for _, m := range []*machine.Machine{c.Control, c.Node} {
+	c.Node = c.Nodes[0].Machine
+	for _, m := range machines {
 		if err := configure(m); err != nil {
 			return err
 		}
@@ -165,7 +178,15 @@ func (c *Cluster) machines() (err error) {
 	if err := setAddresses(c.Control, "lo", []string{service + "/32"}, nil); err != nil {
 		return fmt.Errorf("%s: %w", c.Control.Name, err)
 	}
-	return c.connect()
+	if err := forward(c.Control); err != nil {
+		return err
+	}
+	for _, n := range c.Nodes {
+		if err := c.connect(n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // configure writes the files that programs expect in /etc on a machine.
@@ -188,7 +209,11 @@ func (c *Cluster) end() {
 	if c.t.Failed() {
 		c.showLogs()
 	}
-	for _, m := range []*machine.Machine{c.Node, c.Control} {
+	machines := []*machine.Machine{c.Control}
+	for _, n := range c.Nodes {
+		machines = append(machines, n.Machine)
+	}
+	for _, m := range machines {
 		if m == nil {
 			continue
 		}

@@ -38,7 +38,7 @@ func (c *Cluster) startControl() (err error) {
 		groups     []string
 		addresses  []string
 	}{
-		{"apiserver", "kube-apiserver", nil, []string{service, outside, "127.0.0.1", "kubernetes.default.svc"}},
+		{"apiserver", "kube-apiserver", nil, []string{service, Outside, "127.0.0.1", "kubernetes.default.svc"}},
 		{"kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}, nil},
 		{"service-accounts", "service-accounts", nil, nil},
 		{"admin", "admin", []string{"system:masters"}, nil},
@@ -64,7 +64,7 @@ func (c *Cluster) startControl() (err error) {
 	}
 	if err := c.start(c.Control, "kube-apiserver", c.kubernetes("kube-apiserver",
 		"--etcd-servers=http://127.0.0.1:2379", "--bind-address=0.0.0.0", "--secure-port=443",
-		"--advertise-address="+outside,
+		"--advertise-address="+Outside,
 		"--client-ca-file="+pki+"/ca.crt", "--tls-cert-file="+pki+"/apiserver.crt",
 		"--tls-private-key-file="+pki+"/apiserver.key",
 		"--kubelet-client-certificate="+pki+"/kubelet-client.crt", "--kubelet-client-key="+pki+"/kubelet-client.key",

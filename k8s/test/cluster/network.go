@@ -16,23 +16,23 @@ import (
 	"github.com/niclane/niclane/k8s/test/machine"
 )
 
-// connect connects the two machines by a link, with addresses. It makes the routes between the
-// node's pods and the control plane's machine, and turns on forwarding on the node.
-func (c *Cluster) connect() error {
-	node, err := netns.GetFromPath(c.Node.NetNS())
+// connect connects a node with the control plane's machine by a link, with addresses. It makes the
+// routes between the node's pods and the control plane's machine, and turns on forwarding.
+func (c *Cluster) connect(n *Member) error {
+	node, err := netns.GetFromPath(n.NetNS())
 	if err != nil {
 		return err
 	}
 	defer node.Close()
 	err = c.Control.InNetNS(func() error {
 		// After a reboot of the node, the old link may still exist.
-		if old, err := netlink.LinkByName("wire"); err == nil {
+		if old, err := netlink.LinkByName(n.wire); err == nil {
 			if err := netlink.LinkDel(old); err != nil && !errors.Is(err, unix.ENODEV) {
 				return err
 			}
 		}
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.NumTxQueues, attrs.NumRxQueues = "wire", Queues, Queues
+		attrs.Name, attrs.NumTxQueues, attrs.NumRxQueues = n.wire, Queues, Queues
 		return netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: attrs, PeerName: Uplink, PeerNamespace: netlink.NsFd(node), PeerNumTxQueues: Queues,
 			PeerNumRxQueues: Queues,
@@ -41,18 +41,23 @@ func (c *Cluster) connect() error {
 	if err != nil {
 		return fmt.Errorf("link: %w", err)
 	}
-	err = setAddresses(c.Control, "wire", []string{outside + "/24", "fd99::1/64"}, []route{
-		{Pods[0].String(), Inside}, {Pods[1].String(), "fd99::2"},
+	err = setAddresses(c.Control, n.wire, []string{n.outside4 + "/24", n.outside6 + "/64"}, []route{
+		{n.Pods[0].String(), n.Inside}, {n.Pods[1].String(), n.inside6},
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Control.Name, err)
 	}
-	err = setAddresses(c.Node, Uplink, []string{Inside + "/24", "fd99::2/64"},
-		[]route{{"0.0.0.0/0", outside}, {"::/0", "fd99::1"}})
+	err = setAddresses(n.Machine, Uplink, []string{n.Inside + "/24", n.inside6 + "/64"},
+		[]route{{"0.0.0.0/0", n.outside4}, {"::/0", n.outside6}})
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.Node.Name, err)
+		return fmt.Errorf("%s: %w", n.Name, err)
 	}
-	return c.Node.InNetNS(func() error {
+	return forward(n.Machine)
+}
+
+// forward makes a machine a router.
+func forward(m *machine.Machine) error {
+	return m.InNetNS(func() error {
 		for _, file := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 			if err := os.WriteFile("/proc/sys/net/"+file, []byte("1"), 0); err != nil {
 				return err

@@ -19,35 +19,51 @@ import (
 
 const runtimeSocket = "/run/containerd/containerd.sock"
 
-// StartNode configures the node, starts containerd and kubelet on it, and waits until Kubernetes
-// reports the node as ready.
-func (c *Cluster) StartNode() error {
-	if err := c.configureNode(); err != nil {
+func (c *Cluster) startNodes() error {
+	for _, n := range c.Nodes {
+		if err := c.startNode(n); err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+	}
+	for _, n := range c.Nodes {
+		if err := c.untilReady(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startNode configures a node, and starts containerd and kubelet on it. It does not wait until the
+// node is ready.
+func (c *Cluster) startNode(n *Member) error {
+	if err := c.configureNode(n); err != nil {
 		return err
 	}
-	if err := c.StartContainerd(); err != nil {
+	if err := n.makeCgroupRoot(); err != nil {
+		return err
+	}
+	if err := c.startContainerd(n); err != nil {
 		return err
 	}
 	// kubelet could create its Node object itself. But it would be ready a minute later, because its
 	// first attempts to create its CSINode object fail.
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node,
-		Labels: map[string]string{"kubernetes.io/hostname": Node}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name,
+		Labels: map[string]string{"kubernetes.io/hostname": n.Name}}}
 	if _, err := c.Client.CoreV1().Nodes().Create(c.ctx, node, metav1.CreateOptions{}); err != nil &&
 		!apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if err := c.StartKubelet(); err != nil {
-		return err
-	}
-	return c.UntilReady()
+	return c.startKubelet(n)
 }
 
-// UntilReady waits until the node reports that it is ready. A report from before the call does not
-// count.
-func (c *Cluster) UntilReady() error {
+// UntilReady waits until the first node reports that it is ready. A report from before the call
+// does not count.
+func (c *Cluster) UntilReady() error { return c.untilReady(c.Nodes[0]) }
+
+func (c *Cluster) untilReady(n *Member) error {
 	since := time.Now().Truncate(time.Second)
-	return c.until(3*time.Minute, "node is ready", func(ctx context.Context) (bool, string) {
-		node, err := c.Client.CoreV1().Nodes().Get(ctx, Node, metav1.GetOptions{})
+	return c.until(3*time.Minute, n.Name+" is ready", func(ctx context.Context) (bool, string) {
+		node, err := c.Client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -61,8 +77,8 @@ func (c *Cluster) UntilReady() error {
 	})
 }
 
-func (c *Cluster) configureNode() error {
-	kubelet, err := c.ca.issue("system:node:"+Node, []string{"system:nodes"}, Inside, Node)
+func (c *Cluster) configureNode(n *Member) error {
+	kubelet, err := c.ca.issue("system:node:"+n.Name, []string{"system:nodes"}, n.Inside, n.Name)
 	if err != nil {
 		return err
 	}
@@ -71,11 +87,11 @@ func (c *Cluster) configureNode() error {
 		"etc/kubernetes/kubelet.crt":     string(kubelet.certificate),
 		"etc/kubernetes/kubelet.key":     string(kubelet.key),
 		"etc/kubernetes/kubelet.conf":    c.ca.kubeconfig(kubelet),
-		"etc/kubernetes/kubelet.yaml":    kubeletConfig,
+		"etc/kubernetes/kubelet.yaml":    kubeletConfig + n.kubeletConfig(),
 		"etc/containerd/config.toml":     c.containerdConfig(),
-		"etc/cni/net.d/10-test.conflist": c.cniConfig(),
+		"etc/cni/net.d/10-test.conflist": c.cniConfig(n),
 	} {
-		path := c.Node.OnDisk(name)
+		path := n.OnDisk(name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
@@ -87,7 +103,7 @@ func (c *Cluster) configureNode() error {
 	if err != nil {
 		return err
 	}
-	bin := c.Node.OnDisk("opt/cni/bin")
+	bin := n.OnDisk("opt/cni/bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
 	}
@@ -107,11 +123,10 @@ var kubeletSysctls = map[string]string{
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// kubeletConfig is kubelet's configuration. It lets kubelet run on a machine of namespaces, and on
+// kubeletConfig is kubelet's configuration on all nodes. It lets kubelet run on a machine of namespaces, and on
 // a host without control groups of version 2.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-address: ` + Inside + `
 tlsCertFile: /etc/kubernetes/kubelet.crt
 tlsPrivateKeyFile: /etc/kubernetes/kubelet.key
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: /etc/kubernetes/ca.crt}}
@@ -166,7 +181,7 @@ func (c *Cluster) containerdConfig() string {
 }
 
 // cniConfig returns the node's CNI configuration: a bridge with routes, for IPv4 and IPv6.
-func (c *Cluster) cniConfig() string {
+func (c *Cluster) cniConfig(n *Member) string {
 	version := "1.1.0"
 	if c.Containerd == nil {
 		version = "1.0.0" // the newest that containerd 1.6 supports
@@ -176,54 +191,62 @@ func (c *Cluster) cniConfig() string {
   "ipam": {"type": "host-local", "dataDir": "/run/cni/ipam", "ranges": [[{"subnet": %q}], [{"subnet": %q}]],
            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}
 ]}
-`, version, Pods[0], Pods[1])
+`, version, n.Pods[0], n.Pods[1])
 }
 
-// StartContainerd starts containerd on the node, and imports the image of the tests' pods.
-func (c *Cluster) StartContainerd() error {
-	// PATH has containerd's directory, because containerd searches for its shims in PATH.
-	err := c.start(c.Node, "containerd", "/usr/bin/env", "PATH="+c.build.containerd+":/usr/sbin:/usr/bin",
+// StartContainerd starts containerd on the first node, and imports the image of the tests' pods.
+func (c *Cluster) StartContainerd() error { return c.startContainerd(c.Nodes[0]) }
+
+func (c *Cluster) startContainerd(n *Member) error {
+	// PATH has containerd's directory, because containerd searches for its shims in PATH. containerd
+	// trusts registries with a certificate of the cluster's authority.
+	err := c.start(n.Machine, n.daemon("containerd"), "/usr/bin/env",
+		"PATH="+c.build.containerd+":/usr/sbin:/usr/bin", "SSL_CERT_FILE=/etc/kubernetes/ca.crt",
 		filepath.Join(c.build.containerd, "containerd"))
 	if err != nil {
 		return err
 	}
 	if err := c.until(time.Minute, "containerd answers", func(context.Context) (bool, string) {
-		text, err := c.ctr("version")
+		text, err := c.ctr(n, "version")
 		return err == nil, fmt.Sprint(text, err)
 	}); err != nil {
 		return err
 	}
-	if err := c.Import(c.app); err != nil {
+	if err := c.importTo(n, c.app); err != nil {
 		return err
 	}
-	_, err = c.ctr("-n", "k8s.io", "images", "tag", "--force", Image, Sandbox)
+	_, err = c.ctr(n, "-n", "k8s.io", "images", "tag", "--force", Image, Sandbox)
 	return err
 }
 
-// Import imports an image into the node's containerd, from the archive of an OCI layout.
-func (c *Cluster) Import(archive string) error {
+// Import imports an image into the first node's containerd, from the archive of an OCI layout.
+func (c *Cluster) Import(archive string) error { return c.importTo(c.Nodes[0], archive) }
+
+func (c *Cluster) importTo(n *Member, archive string) error {
 	text, err := os.ReadFile(archive)
 	if err != nil {
 		return err
 	}
-	_, err = c.Node.Pipe(string(text), filepath.Join(c.build.containerd, "ctr"), "-n", "k8s.io", "images", "import",
+	_, err = n.Pipe(string(text), filepath.Join(c.build.containerd, "ctr"), "-n", "k8s.io", "images", "import",
 		"-")
 	return err
 }
 
-func (c *Cluster) ctr(args ...string) (string, error) {
-	return c.Node.Output(append([]string{filepath.Join(c.build.containerd, "ctr"), "--connect-timeout", "2s"},
+func (c *Cluster) ctr(n *Member, args ...string) (string, error) {
+	return n.Output(append([]string{filepath.Join(c.build.containerd, "ctr"), "--connect-timeout", "2s"},
 		args...)...)
 }
 
-// StartKubelet starts kubelet on the node. It does not wait until the node is ready.
-func (c *Cluster) StartKubelet() error {
-	return c.start(c.Node, "kubelet", c.kubernetes("kubelet",
+// StartKubelet starts kubelet on the first node. It does not wait until the node is ready.
+func (c *Cluster) StartKubelet() error { return c.startKubelet(c.Nodes[0]) }
+
+func (c *Cluster) startKubelet(n *Member) error {
+	return c.start(n.Machine, n.daemon("kubelet"), c.kubernetes("kubelet",
 		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--config=/etc/kubernetes/kubelet.yaml",
-		"--hostname-override="+Node, "--node-ip="+Inside, "--v=2")...)
+		"--hostname-override="+n.Name, "--node-ip="+n.Inside, "--v=2")...)
 }
 
-// Stop ends one of the node's daemons and waits for its end.
+// Stop ends one of the first node's daemons and waits for its end.
 func (c *Cluster) Stop(daemon string) error {
 	p := c.daemons[daemon]
 	delete(c.daemons, daemon)
@@ -243,7 +266,7 @@ func (c *Cluster) Signal(daemon string, number unix.Signal) error {
 	return c.daemons[daemon].Signal(number)
 }
 
-// RebootNode cuts the node's power and starts the node again. The node keeps its disk, and gets a
+// RebootNode cuts the first node's power and starts the node again. The node keeps its disk, and gets a
 // new link.
 func (c *Cluster) RebootNode() error {
 	delete(c.daemons, "kubelet")
@@ -251,10 +274,14 @@ func (c *Cluster) RebootNode() error {
 	if err := c.Node.Reboot(); err != nil {
 		return err
 	}
-	if err := c.connect(); err != nil {
+	first := c.Nodes[0]
+	if err := c.connect(first); err != nil {
 		return err
 	}
-	return c.StartNode()
+	if err := c.startNode(first); err != nil {
+		return err
+	}
+	return c.untilReady(first)
 }
 
 // showLogs writes the last 25 lines of each daemon's log to the test's log.

@@ -32,6 +32,8 @@ func (c *Cluster) Shell(dir, line string) (string, error) {
 	command.Env = append(os.Environ(),
 		"PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"),
 		"KUBECONFIG="+c.Control.OnDisk(pki+"/admin.conf"),
+		// registries have certificates of the cluster's authority
+		"SSL_CERT_FILE="+c.Control.OnDisk(pki+"/ca.crt"),
 		// kubectl and helm use the test's own caches and settings, not the user's.
 		"KUBERC=off", "KUBECACHEDIR="+filepath.Join(c.dir, "kube"))
 	for _, name := range []string{"CACHE", "CONFIG", "DATA"} {

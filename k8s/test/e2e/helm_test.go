@@ -248,7 +248,7 @@ func (s *suite) upgraded(t *testing.T) {
 	if !strings.Contains(out, "inNewerReleases") {
 		t.Errorf("the definition has not been upgraded:\n%s", out)
 	}
-	s.typed(t, upgrade)
+	s.typed(t, upgrade, "--set", "agent.extraArgs={-v}") // the agent starts again
 	if out, err = s.Shell(checkout, has); err != nil || strings.Contains(out, "inNewerReleases") {
 		t.Errorf("%v: the definition is not that of the second upgrade:\n%s", err, out)
 	}

@@ -80,6 +80,10 @@ func (h hierarchy) mount(below string) error {
 // group returns the path of a machine's control group in a hierarchy that is mounted at root.
 func group(root, machine string) string { return filepath.Join(root, "niclane-machine-"+machine) }
 
+// Inherited are the files that a new group of version 1 copies from the group above. Without CPUs and
+// memory nodes, it accepts no process (cgroup-v1/cpusets.rst).
+var Inherited = []string{"cpuset.cpus", "cpuset.mems"}
+
 // enterCgroups makes the machine's own group in each hierarchy, and moves the calling process into
 // it. It moves the calling thread into a cgroup namespace in which these groups are the roots. The
 // hierarchies are mounted below scratch only during the call.
@@ -99,8 +103,7 @@ func enterCgroups(machine, scratch string) ([]hierarchy, error) {
 		if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		// A group without CPUs and memory nodes accepts no process (cgroup-v1/cpusets.rst).
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		for _, file := range Inherited {
 			text, err := os.ReadFile(filepath.Join(scratch, h.dir, file))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
