@@ -27,6 +27,9 @@ type Result struct {
 	Niclane string    `json:"niclane"` // version of niclane that measured
 	Started time.Time `json:"started"`
 	Took    int64     `json:"tookNs"`
+	// Virtual: the run was in virtual time (package lab/virtual). Queueing and transmission are exact;
+	// work took no time, so processor times and what they cause were not measured.
+	Virtual bool `json:"virtual,omitempty"`
 	// Partial is set if the run ended early. The result then has only what was measured before.
 	Partial *Partial `json:"partial,omitempty"`
 

@@ -17,6 +17,7 @@ import (
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/search"
+	"github.com/niclane/niclane/lab/virtual"
 )
 
 // Options of Run.
@@ -84,6 +85,10 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 	run.r = &result.Result{
 		Schema: result.Schema, Title: e.Title, Niclane: o.Version, Started: run.began.UTC().Round(time.Second),
 		Text: text, Experiment: e, Environment: environment(machine.Describe()),
+	}
+	if virtual.Here() {
+		run.r.Virtual = true
+		inVirtualTime(e)
 	}
 	for i, v := range e.Variants {
 		run.r.Variants = append(run.r.Variants,

@@ -20,6 +20,7 @@ import (
 	"github.com/niclane/niclane/bench/run/pod"
 	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/lab/virtual"
 )
 
 // A bench holds the options that all measuring commands have.
@@ -29,6 +30,11 @@ type bench struct {
 	out    string // directory for the results
 	format string
 	dry    bool
+	// virtual: run in virtual time, in a guest with the kernel of this path; "": the cached one.
+	virtual bool
+	kernel  string
+	memory  int64
+	seed    uint64
 	// kubectl is the access to the Kubernetes cluster, for experiments whose servers are pods.
 	kubectl pod.Kubectl
 }
@@ -38,6 +44,11 @@ func (b *bench) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&b.out, "out", "", "`directory` for result.json and report.html")
 	f.StringVar(&b.format, "format", result.Text, "`format` of standard output: "+strings.Join(result.Formats, ", "))
+	f.BoolVar(&b.virtual, "virtual", false,
+		"run in virtual time: queueing is exact, work takes no time; needs no root and no quiet machine")
+	f.StringVar(&b.kernel, "virtual-kernel", "", "the `kernel` of virtual time (default: what tools/virtual-kernel built)")
+	f.Int64Var(&b.memory, "virtual-memory", virtual.DefaultMemory>>20, "memory of the guest in `MiB`")
+	f.Uint64Var(&b.seed, "virtual-seed", 1, "`number` from which the guest's random numbers come")
 	f.BoolVar(&b.dry, "dry-run", false, "check, say what would be done and how long it takes, and end")
 }
 
@@ -53,6 +64,9 @@ func (b *bench) check() error {
 func (b *bench) measure(ctx context.Context, f *experiment.File, text string) error {
 	if err := experiments.Describe(b.Stderr, f); err != nil || b.dry {
 		return err
+	}
+	if b.virtual && !virtual.Here() {
+		return b.inGuest(ctx, f)
 	}
 	site, err := b.site(f)
 	if err != nil {

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package virtual
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultMemory is the guest's memory in bytes, if Config has none.
+const DefaultMemory = 2 << 30
+
+// DefaultStall is the default of Config.Stall.
+const DefaultStall = 5 * time.Minute
+
+// A Config says what runs in the guest.
+type Config struct {
+	// Kernel is the path of the guest's kernel; "": the one that tools/virtual-kernel built last.
+	Kernel string
+	// Init is the path of a program that calls Init for the arguments InitArgs and the path that
+	// follows them.
+	Init     string
+	InitArgs []string
+	// Args are the program to run, and its arguments. Env is added to the guest's environment.
+	Args []string
+	Env  []string
+	// Dir is the directory in which the program starts; "": the caller's.
+	Dir string
+	// Writable are directories of the host in which the guest's files stay.
+	Writable []string
+	// Memory is the guest's memory in bytes; 0: DefaultMemory.
+	Memory int64
+	// Seed is what the guest's random numbers come from; 0 means 1.
+	Seed uint64
+	// Stdout and Stderr get the program's output.
+	Stdout, Stderr io.Writer
+	// Stall is the real time after which a guest is ended whose clock has not moved by a beat;
+	// 0: DefaultStall.
+	Stall time.Duration
+}
+
+// A job is what the guest's init reads.
+type job struct {
+	Args     []string
+	Env      []string
+	Dir      string
+	Writable []string
+	// Status is the file that gets the program's exit status.
+	Status string
+}
+
+// An ExitError says that the program in the guest did not end with status 0.
+type ExitError struct{ Status int }
+
+func (e *ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Status) }
+
+// Run runs a program in a guest and returns when the guest has ended. It returns an *ExitError if
+// the program's exit status is not 0.
+func Run(ctx context.Context, c Config) error {
+	kernel, err := findKernel(c.Kernel)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "niclane-virtual-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	j := job{Args: c.Args, Env: c.Env, Dir: c.Dir, Writable: append(c.Writable, dir), Status: filepath.Join(dir, "status")}
+	if j.Dir == "" {
+		if j.Dir, err = os.Getwd(); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, "job.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return err
+	}
+	if err := c.boot(ctx, kernel, dir, path); err != nil {
+		return err
+	}
+	status, err := os.ReadFile(j.Status)
+	if err != nil {
+		return errors.New("virtual: the guest ended before its program")
+	}
+	n, err := strconv.Atoi(string(status))
+	if err != nil {
+		return fmt.Errorf("virtual: the guest's status is %q", status)
+	}
+	if n != 0 {
+		return &ExitError{n}
+	}
+	return nil
+}
+
+// boot runs the kernel until it ends.
+func (c *Config) boot(ctx context.Context, kernel, dir, job string) error {
+	memory, seed, stall := c.Memory, c.Seed, c.Stall
+	if memory == 0 {
+		memory = DefaultMemory
+	}
+	if seed == 0 {
+		seed = 1
+	}
+	if stall == 0 {
+		stall = DefaultStall
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	args := []string{
+		"root=/dev/root", "rootfstype=hostfs", "hostfs=/", "ro", "mem=" + strconv.FormatInt(memory>>20, 10) + "M",
+		"time-travel=inf-cpu", "time-travel-start=" + strconv.FormatInt(epoch, 10), "seed=" + strconv.FormatUint(seed, 10),
+		"seccomp=auto", "norandmaps", "umid=" + filepath.Base(dir), "uml_dir=" + dir + "/",
+		"con=null", "con0=null,fd:2", "ssl=null", "ssl0=null,fd:3", "ssl1=null,fd:4", "ssl2=null,fd:5",
+		"init=" + c.Init, "--",
+	}
+	args = append(append(args, c.InitArgs...), job)
+	cmd := exec.CommandContext(ctx, kernel, args...)
+	// The kernel's output is the host's environment's business only where the guest fails.
+	console := &tail{}
+	cmd.Stdout, cmd.Stderr = console, console
+	cmd.Env = []string{"HOME=" + dir, "TMPDIR=/dev/shm", "PATH=/usr/bin:/bin"}
+	// The guest's processes are processes of the host, in the kernel's group.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+
+	var beats atomic.Int64
+	done := make(chan error, 3)
+	for _, w := range []io.Writer{c.Stdout, c.Stderr, counter{&beats}} {
+		if w == nil {
+			w = io.Discard
+		}
+		r, end, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		defer end.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, end)
+		go func() {
+			_, err := io.Copy(w, r)
+			done <- err
+		}()
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("virtual: start %s: %w", kernel, err)
+	}
+	for _, end := range cmd.ExtraFiles {
+		end.Close()
+	}
+	go watch(ctx, &beats, stall, cancel)
+	err := cmd.Wait()
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what a killed kernel leaves
+	errs := []error{context.Cause(ctx)}
+	for range cmd.ExtraFiles {
+		errs = append(errs, <-done)
+	}
+	if context.Cause(ctx) == nil && err != nil {
+		errs = append(errs, fmt.Errorf("virtual: %s: %w", kernel, err))
+	}
+	if err := errors.Join(errs...); err != nil {
+		if said := console.last(); said != "" && !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%w; the guest's kernel said last: %s", err, said)
+		}
+		return err
+	}
+	return nil
+}
+
+// epoch is when the guest's clock starts, in ns since 1970: 2026-01-01 00:00 UTC.
+const epoch = 1767225600e9
+
+// beat is the virtual time between two signs of life.
+const beat = 100 * time.Millisecond
+
+// watch ends a guest without signs of life.
+func watch(ctx context.Context, beats *atomic.Int64, stall time.Duration, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(stall)
+	defer ticker.Stop()
+	for was := int64(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		is := beats.Load()
+		if is == was {
+			cancel(fmt.Errorf("virtual: the guest's clock stood still for %v at %v after its start: a program that "+
+				"spins until time passes never ends", stall, time.Duration(is)*beat))
+			return
+		}
+		was = is
+	}
+}
+
+// A counter counts the bytes that are written to it.
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) Write(p []byte) (int, error) {
+	c.n.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// A tail keeps the end of what is written to it.
+type tail struct{ bytes.Buffer }
+
+const maxTail = 64 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	if t.Len()+len(p) > maxTail {
+		t.Next(t.Len() / 2)
+	}
+	return t.Buffer.Write(p)
+}
+
+// last returns the last lines that are not empty.
+func (t *tail) last() string {
+	lines := strings.Split(strings.TrimSpace(t.String()), "\n")
+	return strings.Join(lines[max(0, len(lines)-5):], " | ")
+}
+
+// findKernel returns the path of the guest's kernel.
+func findKernel(path string) (string, error) {
+	if path == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("virtual: %w", err)
+		}
+		path = filepath.Join(cache, "niclane", "kernels", "linux-virtual")
+	}
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return "", fmt.Errorf("virtual: the kernel of virtual time, %s: %w; tools/virtual-kernel in niclane's "+
+			"repository builds it", path, err)
+	}
+	return path, nil
+}
