@@ -93,7 +93,12 @@ func Run(ctx context.Context, c Config) error {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return err
 	}
-	if err := c.boot(ctx, kernel, dir, path); err != nil {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := c.boot(ctx, kernel, dir, f); err != nil {
 		return err
 	}
 	status, err := os.ReadFile(j.Status)
@@ -111,7 +116,7 @@ func Run(ctx context.Context, c Config) error {
 }
 
 // boot runs the kernel until it ends.
-func (c *Config) boot(ctx context.Context, kernel, dir, job string) error {
+func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) error {
 	memory, seed, stall := c.Memory, c.Seed, c.Stall
 	if memory == 0 {
 		memory = DefaultMemory
@@ -127,11 +132,11 @@ func (c *Config) boot(ctx context.Context, kernel, dir, job string) error {
 	args := []string{
 		"root=/dev/root", "rootfstype=hostfs", "hostfs=/", "ro", "mem=" + strconv.FormatInt(memory>>20, 10) + "M",
 		"time-travel=inf-cpu", "time-travel-start=" + strconv.FormatInt(epoch, 10), "seed=" + strconv.FormatUint(seed, 10),
-		"seccomp=auto", "norandmaps", "umid=" + filepath.Base(dir), "uml_dir=" + dir + "/",
+		"seccomp=auto", "norandmaps",
 		"con=null", "con0=null,fd:2", "ssl=null", "ssl0=null,fd:3", "ssl1=null,fd:4", "ssl2=null,fd:5",
 		"init=" + c.Init, "--",
 	}
-	args = append(append(args, c.InitArgs...), job)
+	args = append(append(args, c.InitArgs...), jobPath)
 	cmd := exec.CommandContext(ctx, kernel, args...)
 	// The kernel's output is the host's environment's business only where the guest fails.
 	console := &tail{}
@@ -160,17 +165,19 @@ func (c *Config) boot(ctx context.Context, kernel, dir, job string) error {
 			done <- err
 		}()
 	}
+	lines := len(cmd.ExtraFiles)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, job)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("virtual: start %s: %w", kernel, err)
 	}
-	for _, end := range cmd.ExtraFiles {
-		end.Close()
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
 	}
 	go watch(ctx, &beats, stall, cancel)
 	err := cmd.Wait()
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what a killed kernel leaves
 	errs := []error{context.Cause(ctx)}
-	for range cmd.ExtraFiles {
+	for range lines {
 		errs = append(errs, <-done)
 	}
 	if context.Cause(ctx) == nil && err != nil {
@@ -184,6 +191,11 @@ func (c *Config) boot(ctx context.Context, kernel, dir, job string) error {
 	}
 	return nil
 }
+
+// jobPath is where the guest's init finds the job: the kernel's own descriptor 6, by the host's
+// /proc. The kernel's random numbers depend on its command line, so that it must not have a path
+// that differs from run to run.
+const jobPath = "/proc/self/fd/6"
 
 // epoch is when the guest's clock starts, in ns since 1970: 2026-01-01 00:00 UTC.
 const epoch = 1767225600e9
