@@ -33,6 +33,7 @@ type comparisonView struct {
 type runView struct {
 	Letter, Title string
 	Lead          []string // statements that are true for this run only
+	Virtual       bool
 	Partial       *result.Partial
 	Warnings      []string
 	Doubts        []doubt
@@ -114,7 +115,8 @@ func sharedKeys(a, b *result.Result) []key {
 
 func run(letter string, r *result.Result, s *result.Summary) runView {
 	v := &view{Result: r, Summary: s}
-	out := runView{Letter: letter, Title: r.Title, Lead: append(v.lead(), "niclane "+r.Niclane), Partial: r.Partial,
+	out := runView{Letter: letter, Title: r.Title, Lead: append(v.lead(), "niclane "+r.Niclane), Virtual: r.Virtual,
+		Partial:  r.Partial,
 		Warnings: r.Warnings}
 	for _, d := range s.Doubts {
 		out.Doubts = append(out.Doubts, v.Doubt(d))

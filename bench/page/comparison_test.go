@@ -17,7 +17,7 @@ import (
 
 func renderTwo(t *testing.T, a, b *result.Result) string {
 	t.Helper()
-	c, err := result.Compare(a, b)
+	c, err := result.Compare(a, b, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,7 @@ type RunID struct {
 	Title   string    `json:"title"`
 	Niclane string    `json:"niclane"`
 	Started time.Time `json:"started"`
+	Virtual bool      `json:"virtual,omitempty"`
 	Partial *Partial  `json:"partial,omitempty"`
 }
 
@@ -93,15 +94,23 @@ var incomparable = []string{"server.kind", "server.command", "workload", "load.m
 
 // Compare compares two runs that were measured at different times. It compares load points and
 // variants that have the same name. It refuses runs of different servers or workloads, and runs
-// that have no load point or no variant in common.
-func Compare(a, b *Result) (*Comparison, error) {
+// that have no load point or no variant in common. Only if mixed, it takes a run in virtual time and
+// one that was not.
+func Compare(a, b *Result, mixed bool) (*Comparison, error) {
+	if a.Virtual != b.Virtual && !mixed {
+		return nil, fmt.Errorf("%s, and %s: their difference is the processor time of real work, not a change; "+
+			"want both in virtual time or neither, or --mixed to see them side by side", timeOf("A", a), timeOf("B", b))
+	}
 	c := &Comparison{
-		A:           RunID{a.Title, a.Niclane, a.Started, a.Partial},
-		B:           RunID{b.Title, b.Niclane, b.Started, b.Partial},
+		A:           RunID{a.Title, a.Niclane, a.Started, a.Virtual, a.Partial},
+		B:           RunID{b.Title, b.Niclane, b.Started, b.Virtual, b.Partial},
 		Environment: environmentChanges(a, b),
 		Notes: []string{
 			"measured apart: changes of the host between the runs affect the ratios, but not their intervals",
 		},
+	}
+	if a.Virtual || b.Virtual {
+		c.Notes = virtualNotes(a, b)
 	}
 	var errs []string
 	for _, x := range changes(a.Experiment, b.Experiment, "source", "title") {
@@ -319,4 +328,20 @@ func (f *judging) rate(a, b map[int]*Window, of func(*Window) float64) *Judged {
 		return nil
 	}
 	return f.add(stats.UnpairedRatio(y, x))
+}
+
+// timeOf says which time a run is of.
+func timeOf(name string, r *Result) string {
+	if r.Virtual {
+		return name + " is of virtual time"
+	}
+	return name + " is of real time"
+}
+
+// virtualNotes returns the notes of a comparison with a run in virtual time, which no host changes.
+func virtualNotes(a, b *Result) []string {
+	if a.Virtual == b.Virtual {
+		return []string{VirtualText}
+	}
+	return []string{timeOf("A", a) + ", " + timeOf("B", b) + ": " + VirtualText}
 }

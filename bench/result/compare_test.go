@@ -33,7 +33,7 @@ func TestCompare(t *testing.T) {
 	a.Environment.Kernel = "6.18.0"
 	b := apart(1)
 	b.Points = append(b.Points, Point{Mode: "open", Rate: 9000, Connections: 8})
-	c, err := Compare(a, b)
+	c, err := Compare(a, b, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestCompare(t *testing.T) {
 // the base, nothing may differ.
 func TestCompareBesideTheBase(t *testing.T) {
 	slow := apart(2)
-	c, err := Compare(apart(1), slow)
+	c, err := Compare(apart(1), slow, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestCompareRefuses(t *testing.T) {
 		a, b := fixture(), fixture()
 		a.Server.Kind, b.Server.Kind = "memcached", "memcached"
 		c.change(b)
-		_, err := Compare(a, b)
+		_, err := Compare(a, b, false)
 		errtest.Says(t, name, err, c.want)
 	}
 }
@@ -116,5 +116,45 @@ func TestChanges(t *testing.T) {
 	c := Change{"lanes", "a: 1\n  b: 2\n", "a: 1\n  b: 3\n"}
 	if got := c.String(); got != "lanes: - b: 2; + b: 3" {
 		t.Errorf("lines: %q", got)
+	}
+}
+
+// TestCompareVirtual checks that a run in virtual time is compared with one of real time only if
+// that is asked for, and then says so.
+func TestCompareVirtual(t *testing.T) {
+	a, b := apart(1), apart(1)
+	a.Virtual = true
+	if _, err := Compare(a, b, false); err == nil || !strings.Contains(err.Error(), "A is of virtual time, and B is of real") {
+		t.Errorf("%v, want a refusal", err)
+	}
+	c, err := Compare(a, b, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "A is of virtual time, B is of real time: " + VirtualText; len(c.Notes) != 1 || c.Notes[0] != want {
+		t.Errorf("notes %q, want %q", c.Notes, want)
+	}
+	b.Virtual = true
+	if c, err = Compare(a, b, false); err != nil || c.Notes[0] != VirtualText {
+		t.Errorf("two of virtual time: %v, %+v", err, c)
+	}
+}
+
+// TestVirtualIsSaid checks that each format says that a run was in virtual time.
+func TestVirtualIsSaid(t *testing.T) {
+	r := apart(1)
+	r.Virtual = true
+	for _, format := range Formats {
+		var out strings.Builder
+		if err := WriteFormat(&out, r, format); err != nil {
+			t.Fatal(err)
+		}
+		want := VirtualText
+		if format == CSV {
+			want = ",true\n"
+		}
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s: not said:\n%s", format, out.String())
+		}
 	}
 }

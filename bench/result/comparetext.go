@@ -29,6 +29,9 @@ func WriteComparison(out io.Writer, c *Comparison, format string) error {
 
 func (r RunID) String() string {
 	s := fmt.Sprintf("%s, niclane %s, %s", r.Title, r.Niclane, r.Started.UTC().Format("2006-01-02 15:04 MST"))
+	if r.Virtual {
+		s += ", virtual time"
+	}
 	if r.Partial != nil {
 		s += fmt.Sprintf(", PARTIAL: ended in phase %s: %s", r.Partial.Phase, r.Partial.Reason)
 	}

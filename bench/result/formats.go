@@ -50,7 +50,7 @@ func WriteCSV(out io.Writer, s *Summary) error {
 	_ = w.Write([]string{"point", "rate", "connections", "variant", "windows", "requests", "offered", "achieved",
 		"errors", "late", "unanswered", "misses",
 		"mean_ns", "percentile", "value_ns", "low_ns", "high_ns", "missing", "ratio", "ratio_low", "ratio_high",
-		"difference", "partial"})
+		"difference", "partial", "virtual"})
 	partial := ""
 	if s.Partial != nil {
 		partial = s.Partial.Phase
@@ -62,7 +62,8 @@ func WriteCSV(out io.Writer, s *Summary) error {
 					strconv.Itoa(v.Windows), whole(v.Requests),
 					fmt.Sprintf("%.1f", v.Offered), fmt.Sprintf("%.1f", v.Achieved), whole(v.Errors), whole(v.TimedOut),
 					whole(v.Unanswered), whole(v.Misses),
-					fmt.Sprintf("%.0f", v.Mean), numberText(c.P), "", "", "", c.Missing, "", "", "", "", partial}
+					fmt.Sprintf("%.0f", v.Mean), numberText(c.P), "", "", "", c.Missing, "", "", "", "", partial,
+					strconv.FormatBool(s.Virtual)}
 				if e := c.Estimate; e != nil {
 					line[14], line[15], line[16] = whole(e.Value), whole(e.Low), whole(e.High)
 				}
@@ -88,6 +89,9 @@ func whole(n int64) string { return strconv.FormatInt(n, 10) }
 func WriteMarkdown(out io.Writer, s *Summary) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n", cell(s.Title))
+	if s.Virtual {
+		fmt.Fprintf(&b, "\n**Virtual**: %s\n", VirtualText)
+	}
 	if s.Partial != nil {
 		fmt.Fprintf(&b, "\n**Partial**: ended in phase %s: %s\n", s.Partial.Phase, cell(s.Partial.Reason))
 	}
@@ -136,6 +140,9 @@ func WriteGoBench(out io.Writer, r *Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "niclane: %s\nkernel: %s\ncpu: %s\n", oneLine(r.Niclane), oneLine(r.Environment.Kernel),
 		oneLine(r.Environment.CPUModel))
+	if r.Virtual {
+		fmt.Fprintf(&b, "virtual: %s\n", VirtualText)
+	}
 	if r.Partial != nil {
 		fmt.Fprintf(&b, "partial: %s\n", oneLine(r.Partial.Phase+": "+r.Partial.Reason))
 	}

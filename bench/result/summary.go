@@ -16,6 +16,7 @@ import (
 // A Summary is everything that package result concludes from a result.
 type Summary struct {
 	Title   string   `json:"title"`
+	Virtual bool     `json:"virtual,omitempty"`
 	Partial *Partial `json:"partial,omitempty"`
 	// Percentiles are those of every variant at every load point, in this order.
 	Percentiles []float64      `json:"percentiles"`
@@ -130,7 +131,7 @@ type SweepSummary struct {
 // Summarize returns the summary of a result. It is pure: the same result has the same summary.
 func Summarize(r *Result) *Summary {
 	s := &Summary{
-		Title: r.Title, Partial: r.Partial, Percentiles: r.percentiles(), Searches: r.Searches,
+		Title: r.Title, Virtual: r.Virtual, Partial: r.Partial, Percentiles: r.percentiles(), Searches: r.Searches,
 		Floor: r.floor(), Slowest: r.slowest(), Warnings: slices.Clone(r.Warnings),
 	}
 	var all doubts

@@ -17,6 +17,9 @@ import (
 func WriteText(out io.Writer, s *Summary) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, s.Title)
+	if s.Virtual {
+		fmt.Fprintln(&b, VirtualText)
+	}
 	if s.Partial != nil {
 		fmt.Fprintf(&b, "PARTIAL: ended in phase %s: %s\n", s.Partial.Phase, s.Partial.Reason)
 	}

@@ -27,8 +27,8 @@ type Result struct {
 	Niclane string    `json:"niclane"` // version of niclane that measured
 	Started time.Time `json:"started"`
 	Took    int64     `json:"tookNs"`
-	// Virtual: the run was in virtual time (package lab/virtual). Queueing and transmission are exact;
-	// work took no time, so processor times and what they cause were not measured.
+	// Virtual is set if the run was in virtual time: queueing and transmission are exact, work takes no
+	// time, and processor time was not measured.
 	Virtual bool `json:"virtual,omitempty"`
 	// Partial is set if the run ended early. The result then has only what was measured before.
 	Partial *Partial `json:"partial,omitempty"`
@@ -52,6 +52,9 @@ type Result struct {
 	// them.
 	Logs map[string]string `json:"logs,omitempty"`
 }
+
+// VirtualText says what the figures of a run in virtual time are.
+const VirtualText = "virtual time: queueing and transmission are exact, work takes no time; processor time was not measured"
 
 // Partial says in which phase a run ended early, and why.
 type Partial struct {

@@ -30,6 +30,7 @@ type report struct {
 	*app
 	format, out string
 	fanOut      bool
+	mixed       bool
 	probability float64
 }
 
@@ -56,6 +57,7 @@ with their intervals. A ~ marks a ratio that noise alone may explain.`,
 	f.StringVar(&r.format, "format", "", "`format` of the output: "+
 		strings.Join(formats, ", ")+" (default: by the name of --out, else text)")
 	f.StringVar(&r.out, "out", "", "`file`, or directory for report.html and the like (default: standard output)")
+	f.BoolVar(&r.mixed, "mixed", false, "compare a run in virtual time with one in real time")
 	f.BoolVar(&r.fanOut, "fan-out", false, "how many servers one request can ask in parallel")
 	f.Float64Var(&r.probability, "probability", result.FanOutProbability,
 		"probability that all servers answer in time, for --fan-out")
@@ -141,7 +143,7 @@ func (r *report) writer(read []*result.Result, format string) (func(io.Writer) e
 		return func(out io.Writer) error { return cli.WriteJSON(out, v) }
 	}
 	if len(read) == 2 {
-		c, err := result.Compare(read[0], read[1])
+		c, err := result.Compare(read[0], read[1], r.mixed)
 		if err != nil {
 			return nil, err
 		}
