@@ -30,11 +30,9 @@ type bench struct {
 	out    string // directory for the results
 	format string
 	dry    bool
-	// virtual: run in virtual time, in a guest with the kernel of this path; "": the cached one.
+	// virtual: run in virtual time.
 	virtual bool
-	kernel  string
-	memory  int64
-	seed    uint64
+	guest   cli.Guest
 	// kubectl is the access to the Kubernetes cluster, for experiments whose servers are pods.
 	kubectl pod.Kubectl
 }
@@ -46,9 +44,7 @@ func (b *bench) flags(cmd *cobra.Command) {
 	f.StringVar(&b.format, "format", result.Text, "`format` of standard output: "+strings.Join(result.Formats, ", "))
 	f.BoolVar(&b.virtual, "virtual", false,
 		"run in virtual time: queueing is exact, work takes no time; needs no root and no quiet machine")
-	f.StringVar(&b.kernel, "virtual-kernel", "", "the `kernel` of virtual time (default: what tools/virtual-kernel built)")
-	f.Int64Var(&b.memory, "virtual-memory", virtual.DefaultMemory>>20, "memory of the guest in `MiB`")
-	f.Uint64Var(&b.seed, "virtual-seed", 1, "`number` from which the guest's random numbers come")
+	b.guest.Flags(f)
 	f.BoolVar(&b.dry, "dry-run", false, "check, say what would be done and how long it takes, and end")
 }
 

@@ -23,7 +23,6 @@ import (
 	"github.com/niclane/niclane/bench/part/tune"
 	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/lab/virtual"
 )
 
 // runInternal runs a part of niclane-bench that needs its own process, if args name one. Only
@@ -36,8 +35,9 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 	if code, ok := runAgentInternal(args, stderr); ok {
 		return code, true
 	}
-	if args[0] == virtualInit && len(args) > 1 {
-		virtual.Init(args[1])
+	if args[0] == cli.VirtualInit {
+		fmt.Fprintln(stderr, cli.Prefixed(cli.InitGuest(args[1:])))
+		return cli.ExitError, true
 	}
 	if args[0] == lab.HelperCommand {
 		fmt.Fprintln(stderr, cli.Prefixed(lab.ExecMain(args[1:]))) // ExecMain returns only on an error

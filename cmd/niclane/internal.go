@@ -28,6 +28,7 @@ var internals = map[string]func(args []string) error{
 	laneArg:              becomeInLane,
 	instancesArg:         runInstances,
 	placeArg:             becomeInPlace,
+	cli.VirtualInit:      cli.InitGuest,
 }
 
 // execInLab turns this process into a command on a host of the lab. If that fails, it returns an

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/cmd/internal/cli"
@@ -21,7 +22,7 @@ import (
 func (a *app) labCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:   "lab up|exec|status|down",
+		Use:   "lab up|exec|status|down|virtual",
 		Short: "Build hosts in network namespaces, with an emulated card",
 		Long: `Lab builds a system under test (sut), a client and a noise source in network
 namespaces. A switch joins them, and the sut's link has a finite rate in each
@@ -30,7 +31,8 @@ docs/lab.md says what is emulated and what is real.`,
 	}
 	cmd.PersistentFlags().StringVar(&name, "name", "niclane",
 		"`name` of the lab; its namespaces are NAME-sut and so on")
-	cmd.AddCommand(a.labUpCommand(&name), a.labExecCommand(&name), a.labStatusCommand(&name), a.labDownCommand(&name))
+	cmd.AddCommand(a.labUpCommand(&name), a.labExecCommand(&name), a.labStatusCommand(&name), a.labDownCommand(&name),
+		a.labVirtualCommand(&name))
 	return cmd
 }
 
@@ -52,14 +54,17 @@ func (a *app) labUpCommand(name *string) *cobra.Command {
 			return a.printLab(l)
 		},
 	}
-	f := cmd.Flags()
+	labFlags(cmd.Flags(), &c)
+	return cmd
+}
+
+func labFlags(f *pflag.FlagSet, c *lab.Config) {
 	f.StringVar(&c.Card, "card", lab.CardEmulated,
 		"what the sut's port is: emulated (a card that steers) or none (a plain veth)")
 	f.IntVar(&c.Queues, "queues", 0, "number of queues of the sut's port (default 8)")
 	cli.RateVar(f, &c.LinkRate, "link-rate", "rate of the link (\"1gbit\"; default 500mbit)")
 	cli.SizeVar(f, &c.SwitchBuffer, "buffer", "buffer of the switch's port toward the sut "+
 		"(\"1MiB\"; default 512KiB)")
-	return cmd
 }
 
 func (a *app) labExecCommand(name *string) *cobra.Command {

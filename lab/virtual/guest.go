@@ -18,6 +18,9 @@ import (
 // clocksource has the name of the kernel's clock.
 const clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
+// Path is the guest's PATH.
+const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // Here reports whether this process runs in virtual time.
 func Here() bool {
 	text, err := os.ReadFile(clocksource)
@@ -25,20 +28,20 @@ func Here() bool {
 }
 
 // Init is the first process of a guest. It mounts what programs expect, runs the program of the
-// job, writes its exit status, and ends the guest. It does not return. path is the job's.
-func Init(path string) {
+// job, writes its exit status, and ends the guest. It returns only if this process is not the first
+// of a guest. path is the job's.
+func Init(path string) error {
+	if os.Getpid() != 1 || os.Getenv(guestVariable) == "" {
+		return errors.New("virtual: this process is not the first of a guest in virtual time")
+	}
 	if err := initialize(path); err != nil {
 		fmt.Fprintln(os.Stderr, "virtual:", err) // on the console, which boot keeps
 	}
 	unix.Sync()
-	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
-	os.Exit(1)
+	return unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
 func initialize(path string) error {
-	if os.Getpid() != 1 {
-		return errors.New("not the first process of a guest")
-	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -74,8 +77,7 @@ func initialize(path string) error {
 	if err != nil {
 		return err
 	}
-	env := append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
-		"TMPDIR=/tmp", "LANG=C.UTF-8", "GOMAXPROCS=1"}, j.Env...)
+	env := append(j.Env, "PATH="+Path, "HOME=/root", "TMPDIR=/tmp", "LANG=C.UTF-8") // the first of a name counts
 	p, err := os.StartProcess(j.Args[0], j.Args, &os.ProcAttr{Dir: j.Dir, Env: env, Files: []*os.File{null, stdout, stderr}})
 	if err != nil {
 		return err

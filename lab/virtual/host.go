@@ -34,7 +34,8 @@ type Config struct {
 	// follows them.
 	Init     string
 	InitArgs []string
-	// Args are the program to run, and its arguments. Env is added to the guest's environment.
+	// Args are the program to run, and its arguments. Env goes before the
+	// guest's own environment.
 	Args []string
 	Env  []string
 	// Dir is the directory in which the program starts; "": the caller's.
@@ -134,7 +135,8 @@ func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) err
 		"time-travel=inf-cpu", "time-travel-start=" + strconv.FormatInt(epoch, 10), "seed=" + strconv.FormatUint(seed, 10),
 		"seccomp=auto", "norandmaps",
 		"con=null", "con0=null,fd:2", "ssl=null", "ssl0=null,fd:3", "ssl1=null,fd:4", "ssl2=null,fd:5",
-		"init=" + c.Init, "--",
+		// The kernel puts what it does not know into the environment of the guest's first process.
+		guestVariable + "=1", "init=" + c.Init, "--",
 	}
 	args = append(append(args, c.InitArgs...), jobPath)
 	cmd := exec.CommandContext(ctx, kernel, args...)
@@ -192,6 +194,9 @@ func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) err
 	return nil
 }
 
+// guestVariable is set in the environment of the guest's first process.
+const guestVariable = "NICLANE_GUEST"
+
 // jobPath is where the guest's init finds the job: the kernel's own descriptor 6, by the host's
 // /proc. The kernel's random numbers depend on its command line, so that it must not have a path
 // that differs from run to run.
@@ -243,10 +248,11 @@ func (t *tail) Write(p []byte) (int, error) {
 	return t.Buffer.Write(p)
 }
 
-// last returns the last lines that are not empty.
+// last returns the last lines before a panic's trace.
 func (t *tail) last() string {
-	lines := strings.Split(strings.TrimSpace(t.String()), "\n")
-	return strings.Join(lines[max(0, len(lines)-5):], " | ")
+	text, _, _ := strings.Cut(t.String(), "Kernel panic")
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], " | ")
 }
 
 // findKernel returns the path of the guest's kernel.
