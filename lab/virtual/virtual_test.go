@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package virtual
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// inGuest is the argument with which the test binary is a guest's first process, and program the one
+// with which it is the guest's program.
+const (
+	inGuest = "internal-virtual"
+	program = "program"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 {
+		switch os.Args[1] {
+		case inGuest:
+			fmt.Fprintln(os.Stderr, Init(os.Args[2]))
+			os.Exit(1)
+		case program:
+			os.Exit(programs[os.Args[2]]())
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// programs run in the guest.
+var programs = map[string]func() int{
+	"sleep": func() int {
+		start := time.Now()
+		for range 10 {
+			time.Sleep(time.Minute)
+		}
+		fmt.Println(Here(), time.Since(start).Round(time.Second), start.UTC().Format(time.DateOnly))
+		return 3
+	},
+	"write": func() int {
+		for _, path := range []string{"/etc/niclane-virtual", "kept"} {
+			if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
+				fmt.Println(err)
+				return 1
+			}
+		}
+		return 0
+	},
+	"spin": func() int {
+		for {
+		}
+	},
+	"signal": func() int {
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		select {}
+	},
+}
+
+// guest runs a program in a guest and returns its output.
+func guest(t *testing.T, name string, change func(*Config)) (string, error) {
+	t.Helper()
+	if _, err := findKernel(""); err != nil {
+		t.Skip(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	c := Config{Init: self, InitArgs: []string{inGuest}, Args: []string{self, program, name}, Stdout: &out, Stderr: &out}
+	if change != nil {
+		change(&c)
+	}
+	err = Run(t.Context(), c)
+	return out.String(), err
+}
+
+// TestTime checks that waiting takes exactly as long as it should, and no real time.
+func TestTime(t *testing.T) {
+	out, err := guest(t, "sleep", nil)
+	if exit := (*ExitError)(nil); !errors.As(err, &exit) || exit.Status != 3 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if want := "true 10m0s 2026-01-01\n"; out != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+}
+
+// TestFiles checks that the guest's files are gone with it, except in a directory that is writable.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	out, err := guest(t, "write", func(c *Config) { c.Dir, c.Writable = dir, []string{dir} })
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if _, err := os.Stat("/etc/niclane-virtual"); err == nil {
+		t.Error("the guest has written into the host's /etc")
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "kept")); err != nil || string(text) != "x" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestSpin checks that a guest is ended in which time stands still, and that nothing of it is left.
+func TestSpin(t *testing.T) {
+	_, err := guest(t, "spin", func(c *Config) { c.Stall = 2 * time.Second })
+	if err == nil || !strings.Contains(err.Error(), "the guest's clock stood still for 2s") {
+		t.Errorf("%v, want a stall", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		if text, _ := os.ReadFile(path); strings.Contains(string(text), "init="+self) {
+			t.Errorf("%s is left: %q", path, text)
+		}
+	}
+}
+
+// TestKilled checks the status of a program that a signal has ended.
+func TestKilled(t *testing.T) {
+	_, err := guest(t, "signal", nil)
+	if exit := (*ExitError)(nil); !errors.As(err, &exit) || exit.Status != 128+int(unix.SIGKILL) {
+		t.Errorf("%v, want status 137", err)
+	}
+}
+
+// TestNoKernel checks that a missing kernel is named.
+func TestNoKernel(t *testing.T) {
+	err := Run(t.Context(), Config{Kernel: "/nowhere/linux"})
+	if err == nil || !strings.Contains(err.Error(), "/nowhere/linux") || !strings.Contains(err.Error(), "tools/virtual-kernel") {
+		t.Error(err)
+	}
+}
+
+// TestInitElsewhere checks that Init does nothing in a process that is not the first of a guest.
+func TestInitElsewhere(t *testing.T) {
+	if err := Init("/nowhere"); err == nil || !strings.Contains(err.Error(), "not the first") {
+		t.Error(err)
+	}
+}
