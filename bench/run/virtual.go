@@ -3,15 +3,21 @@
 package run
 
 import (
+	"cmp"
+
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/lab/virtual"
 )
 
-// inVirtualTime changes what an experiment says of processors. In virtual time work takes no time,
-// so one processor is as good as any number, and nobody's work delays another's. SCHED_FIFO would
-// only let a task that waits in the kernel wait forever. The machine's noise does not exist.
+// inVirtualTime changes what an experiment says of the machine. In virtual time work takes no time:
+// one processor is as good as any number, and nobody's work delays another's. SCHED_FIFO would let a
+// task that waits in the kernel for another one wait forever. The machine's noise does not exist.
+// The clock is exact, so the link's token bucket can be as small as a frame: a deeper one would let
+// bursts pass that queue on a real link.
 func inVirtualTime(e *experiment.Experiment) {
 	if e.Lab != nil {
 		e.Lab.SUTCPUs, e.Lab.OtherCPUs = []int{0}, []int{0}
+		e.Lab.LinkBurst = cmp.Or(e.Lab.LinkBurst, virtual.LinkBurst)
 	}
 	e.Placement = experiment.Placement{}
 	e.HostNoise = experiment.HostNoise{}

@@ -68,6 +68,9 @@ niclane lab down`,
 niclane lab up
 niclane lab up --link-rate 1gbit --buffer 1MiB
 niclane lab --name other up --card none`,
+	"lab virtual": `
+niclane lab virtual -- niclane lab exec sut -- niclane probe
+niclane lab virtual --link-rate 10gbit --out results -- ./measure.sh`,
 	"lab exec": `
 niclane lab exec sut -- niclane status
 niclane lab exec client -- ping -c 3 10.77.0.1`,

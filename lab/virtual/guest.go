@@ -18,6 +18,10 @@ import (
 // clocksource has the name of the kernel's clock.
 const clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
+// LinkBurst is the number of bytes by which a link in virtual time may exceed its rate, if nothing
+// else is said: a little more than a frame.
+const LinkBurst = 2000
+
 // Path is the guest's PATH.
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
