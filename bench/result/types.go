@@ -54,7 +54,8 @@ type Result struct {
 }
 
 // VirtualText says what the figures of a run in virtual time are.
-const VirtualText = "virtual time: queueing and transmission are exact, work takes no time; processor time was not measured"
+const VirtualText = "virtual time: queueing and transmission are exact, work takes no time; " +
+	"processor time was not measured"
 
 // Partial says in which phase a run ended early, and why.
 type Partial struct {

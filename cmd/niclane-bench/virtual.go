@@ -15,7 +15,8 @@ func (b *bench) inGuest(ctx context.Context, f *experiment.File) error {
 	case e.Hosts != nil:
 		return cli.Usagef("%s: --virtual has a lab, not hosts: leave --hosts out", b.name)
 	case len(e.Power) > 0:
-		return cli.Usagef("%s: --virtual: virtual time has no power to measure: leave power out of %s", b.name, e.Source)
+		return cli.Usagef("%s: --virtual: virtual time has no power to measure: leave power out of %s", b.name,
+			e.Source)
 	}
 	return b.guest.Again(ctx, &b.App, b.out)
 }

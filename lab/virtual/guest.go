@@ -82,7 +82,8 @@ func initialize(path string) error {
 		return err
 	}
 	env := append(j.Env, "PATH="+Path, "HOME=/root", "TMPDIR=/tmp", "LANG=C.UTF-8") // the first of a name counts
-	p, err := os.StartProcess(j.Args[0], j.Args, &os.ProcAttr{Dir: j.Dir, Env: env, Files: []*os.File{null, stdout, stderr}})
+	p, err := os.StartProcess(j.Args[0], j.Args,
+		&os.ProcAttr{Dir: j.Dir, Env: env, Files: []*os.File{null, stdout, stderr}})
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,8 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	j := job{Args: c.Args, Env: c.Env, Dir: c.Dir, Writable: append(c.Writable, dir), Status: filepath.Join(dir, "status")}
+	j := job{Args: c.Args, Env: c.Env, Dir: c.Dir, Writable: append(c.Writable, dir),
+		Status: filepath.Join(dir, "status")}
 	if j.Dir == "" {
 		if j.Dir, err = os.Getwd(); err != nil {
 			return err
@@ -132,7 +133,8 @@ func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) err
 	defer cancel(nil)
 	args := []string{
 		"root=/dev/root", "rootfstype=hostfs", "hostfs=/", "ro", "mem=" + strconv.FormatInt(memory>>20, 10) + "M",
-		"time-travel=inf-cpu", "time-travel-start=" + strconv.FormatInt(epoch, 10), "seed=" + strconv.FormatUint(seed, 10),
+		"time-travel=inf-cpu", "time-travel-start=" + strconv.FormatInt(epoch, 10),
+		"seed=" + strconv.FormatUint(seed, 10),
 		"seccomp=auto", "norandmaps",
 		"con=null", "con0=null,fd:2", "ssl=null", "ssl0=null,fd:3", "ssl1=null,fd:4", "ssl2=null,fd:5",
 		// The kernel puts what it does not know into the environment of the guest's first process.

@@ -54,8 +54,9 @@ var programs = map[string]func() int{
 		return 0
 	},
 	"spin": func() int {
-		for {
+		for n := uint64(1); n != 0; n |= 1 { // never ends
 		}
+		return 0
 	},
 	"signal": func() int {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
