@@ -142,7 +142,7 @@ func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) err
 	}
 	args = append(append(args, c.InitArgs...), jobPath)
 	cmd := exec.CommandContext(ctx, kernel, args...)
-	// The kernel's output is the host's environment's business only where the guest fails.
+	// What the kernel says is of interest only if the guest fails.
 	console := &tail{}
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.Env = []string{"HOME=" + dir, "TMPDIR=/dev/shm", "PATH=/usr/bin:/bin"}
