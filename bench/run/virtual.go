@@ -17,7 +17,7 @@ import (
 func inVirtualTime(e *experiment.Experiment) {
 	if e.Lab != nil {
 		e.Lab.SUTCPUs, e.Lab.OtherCPUs = []int{0}, []int{0}
-		e.Lab.LinkBurst = cmp.Or(e.Lab.LinkBurst, virtual.LinkBurst)
+		e.Lab.LinkBurst = cmp.Or(e.Lab.LinkBurst, virtual.LinkBurst(e.Lab.LinkRate))
 	}
 	e.Placement = experiment.Placement{}
 	e.HostNoise = experiment.HostNoise{}

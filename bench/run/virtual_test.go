@@ -27,6 +27,11 @@ func TestInVirtualTime(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	e = given()
+	e.Lab.LinkRate = 10e9
+	if inVirtualTime(e); e.Lab.LinkBurst != 2500 { // a frame at 10 Gbit/s takes 1.2 µs
+		t.Errorf("the bucket of 10 Gbit/s has %d bytes, want 2 µs", e.Lab.LinkBurst)
+	}
+	e = given()
 	e.Lab.LinkBurst = 32 << 10
 	if inVirtualTime(e); e.Lab.LinkBurst != 32<<10 {
 		t.Errorf("a burst that the file names became %d", e.Lab.LinkBurst)

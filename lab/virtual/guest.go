@@ -18,9 +18,10 @@ import (
 // clocksource has the name of the kernel's clock.
 const clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-// LinkBurst is the number of bytes by which a link in virtual time may exceed its rate, if nothing
-// else is said: a little more than a frame.
-const LinkBurst = 2000
+// LinkBurst returns the number of bytes by which a link in virtual time may exceed its rate in
+// bit/s, if nothing else is said: a little more than a frame, and 2 µs at least. The kernel's
+// interface counts a bucket in whole µs, and a bucket below a frame drops all full frames.
+func LinkBurst(rate uint64) int { return int(max(2000, rate/8/500_000)) }
 
 // Path is the guest's PATH.
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
