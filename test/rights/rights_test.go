@@ -110,6 +110,10 @@ func shipped(t *testing.T) map[string][]string {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
 		}
 		for _, file := range files {
+			if text, err := os.ReadFile(file); strings.HasSuffix(file, "/niclane-remove.yaml") &&
+				!strings.Contains(string(text), "niclane-agent]") && err == nil {
+				continue // its Job speaks only with the API server
+			}
 			set := capabilities(t, file)
 			if len(set) == 0 {
 				t.Fatalf("%s: no capabilities are found in it", file)
