@@ -56,8 +56,10 @@ func (k *kind) policy() *v1alpha1.LanePolicy {
 	p.Name = "p"
 	p.Spec.Uplink.Queues = 2
 	p.Spec.Classes = []v1alpha1.Class{
-		{Name: "own", Queues: 1, Capacity: 2, Tuning: v1alpha1.Tuning{Poller: "Interrupt"}},
-		{Name: "shared", Mode: v1alpha1.Shared, Queues: 2, Capacity: 5, Tuning: v1alpha1.Tuning{Poller: "Interrupt"}},
+		{Name: "own", OfferedAs: v1alpha1.OfferedAsResource, Queues: 1, Capacity: 2,
+			Tuning: v1alpha1.Tuning{Poller: "Interrupt"}},
+		{Name: "shared", OfferedAs: v1alpha1.OfferedAsResource, Mode: v1alpha1.Shared, Queues: 2, Capacity: 5,
+			Tuning: v1alpha1.Tuning{Poller: "Interrupt"}},
 	}
 	if k.ranks {
 		p.Spec.Classes[0].Rank, p.Spec.Classes[1].Rank = 1, 3
