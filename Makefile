@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane bin/niclane-bench
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s churn-k8s scale-k8s images release matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s churn-k8s scale-k8s images release virtual matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
 
 all: $(BIN)
 
@@ -71,6 +71,11 @@ soak-host:
 	$(GO) test -count=1 -timeout 0 -v -run Soak ./test/soak
 soak-agent:
 	cd k8s && ../tools/go test -count=1 -timeout 0 -v -run Soak ./cmd/niclane-agent
+
+virtual: ## the tests in virtual time; the first run builds its kernel, in about ten minutes
+	@tools/virtual-kernel
+	NICLANE_VIRTUAL=1 $(GO) test -count=1 ./lab/virtual
+	NICLANE_VIRTUAL=1 $(GO) test -count=1 ./cmd/niclane-bench -run 'TestVirtual$$'
 
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool nft:nftables unshare:util-linux

@@ -10,8 +10,8 @@ import (
 )
 
 // inVirtualTime changes what an experiment says of the machine. In virtual time work takes no time:
-// one processor is as good as any number, and nobody's work delays another's. SCHED_FIFO would let a
-// task that waits in the kernel for another one wait forever. The machine's noise does not exist.
+// one processor is as good as any number, and no process delays another by its work. Under SCHED_FIFO
+// a task that waits in the kernel for another one would wait forever. The machine has no noise.
 // The clock is exact, so the link's token bucket can be as small as a frame: a deeper one would let
 // bursts pass that queue on a real link.
 func inVirtualTime(e *experiment.Experiment) {

@@ -13,7 +13,7 @@ import (
 
 // classConflicts says, by the index of a policy, why the policy is refused: an older policy has a
 // class of the same name that means something else. Pods ask for a class by its name on any node.
-// Policies that cannot be read, or are refused themselves, stand in nobody's way.
+// Policies that cannot be read, or are refused themselves, refuse no others.
 func classConflicts(all []Candidate) map[int]string {
 	order := make([]int, len(all))
 	for i := range order {

@@ -56,7 +56,7 @@ func TestClassConflicts(t *testing.T) {
 	}
 }
 
-// TestClassConflictsOfThree: policies that are refused or cannot be read stand in nobody's way.
+// TestClassConflictsOfThree: policies that are refused or cannot be read refuse no others.
 func TestClassConflictsOfThree(t *testing.T) {
 	two := func(c *v1alpha1.Class) { c.Queues = 2 }
 	unread := aged("unread", 0, two)

@@ -257,6 +257,12 @@ func (t *tail) last() string {
 	return strings.Join(lines[max(0, len(lines)-3):], " | ")
 }
 
+// Check returns an error if there is no kernel at path; "": where tools/virtual-kernel puts it.
+func Check(path string) error {
+	_, err := findKernel(path)
+	return err
+}
+
 // findKernel returns the path of the guest's kernel.
 func findKernel(path string) (string, error) {
 	if path == "" {

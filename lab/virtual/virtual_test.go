@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package virtual
+package virtual_test
 
 import (
 	"errors"
@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/lab/virtual"
 )
 
 // inGuest is the argument with which the test binary is a guest's first process, and program the one
@@ -25,7 +28,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 {
 		switch os.Args[1] {
 		case inGuest:
-			fmt.Fprintln(os.Stderr, Init(os.Args[2]))
+			fmt.Fprintln(os.Stderr, virtual.Init(os.Args[2]))
 			os.Exit(1)
 		case program:
 			os.Exit(programs[os.Args[2]]())
@@ -41,7 +44,7 @@ var programs = map[string]func() int{
 		for range 10 {
 			time.Sleep(time.Minute)
 		}
-		fmt.Println(Here(), time.Since(start).Round(time.Second), start.UTC().Format(time.DateOnly))
+		fmt.Println(virtual.Here(), time.Since(start).Round(time.Second), start.UTC().Format(time.DateOnly))
 		return 3
 	},
 	"write": func() int {
@@ -65,28 +68,26 @@ var programs = map[string]func() int{
 }
 
 // guest runs a program in a guest and returns its output.
-func guest(t *testing.T, name string, change func(*Config)) (string, error) {
+func guest(t *testing.T, name string, change func(*virtual.Config)) (string, error) {
 	t.Helper()
-	if _, err := findKernel(""); err != nil {
-		t.Skip(err)
-	}
+	labtest.NeedVirtual(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	c := Config{Init: self, InitArgs: []string{inGuest}, Args: []string{self, program, name}, Stdout: &out, Stderr: &out}
+	c := virtual.Config{Init: self, InitArgs: []string{inGuest}, Args: []string{self, program, name}, Stdout: &out, Stderr: &out}
 	if change != nil {
 		change(&c)
 	}
-	err = Run(t.Context(), c)
+	err = virtual.Run(t.Context(), c)
 	return out.String(), err
 }
 
 // TestTime checks that waiting takes exactly as long as it should, and no real time.
 func TestTime(t *testing.T) {
 	out, err := guest(t, "sleep", nil)
-	if exit := (*ExitError)(nil); !errors.As(err, &exit) || exit.Status != 3 {
+	if exit := (*virtual.ExitError)(nil); !errors.As(err, &exit) || exit.Status != 3 {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if want := "true 10m0s 2026-01-01\n"; out != want {
@@ -97,7 +98,7 @@ func TestTime(t *testing.T) {
 // TestFiles checks that the guest's files are gone with it, except in a directory that is writable.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
-	out, err := guest(t, "write", func(c *Config) { c.Dir, c.Writable = dir, []string{dir} })
+	out, err := guest(t, "write", func(c *virtual.Config) { c.Dir, c.Writable = dir, []string{dir} })
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -111,7 +112,7 @@ func TestFiles(t *testing.T) {
 
 // TestSpin checks that a guest is ended in which time stands still, and that nothing of it is left.
 func TestSpin(t *testing.T) {
-	_, err := guest(t, "spin", func(c *Config) { c.Stall = 2 * time.Second })
+	_, err := guest(t, "spin", func(c *virtual.Config) { c.Stall = 2 * time.Second })
 	if err == nil || !strings.Contains(err.Error(), "the guest's clock stood still for 2s") {
 		t.Errorf("%v, want a stall", err)
 	}
@@ -133,14 +134,14 @@ func TestSpin(t *testing.T) {
 // TestKilled checks the status of a program that a signal has ended.
 func TestKilled(t *testing.T) {
 	_, err := guest(t, "signal", nil)
-	if exit := (*ExitError)(nil); !errors.As(err, &exit) || exit.Status != 128+int(unix.SIGKILL) {
+	if exit := (*virtual.ExitError)(nil); !errors.As(err, &exit) || exit.Status != 128+int(unix.SIGKILL) {
 		t.Errorf("%v, want status 137", err)
 	}
 }
 
 // TestNoKernel checks that a missing kernel is named.
 func TestNoKernel(t *testing.T) {
-	err := Run(t.Context(), Config{Kernel: "/nowhere/linux"})
+	err := virtual.Run(t.Context(), virtual.Config{Kernel: "/nowhere/linux"})
 	if err == nil || !strings.Contains(err.Error(), "/nowhere/linux") || !strings.Contains(err.Error(), "tools/virtual-kernel") {
 		t.Error(err)
 	}
@@ -148,7 +149,7 @@ func TestNoKernel(t *testing.T) {
 
 // TestInitElsewhere checks that Init does nothing in a process that is not the first of a guest.
 func TestInitElsewhere(t *testing.T) {
-	if err := Init("/nowhere"); err == nil || !strings.Contains(err.Error(), "not the first") {
+	if err := virtual.Init("/nowhere"); err == nil || !strings.Contains(err.Error(), "not the first") {
 		t.Error(err)
 	}
 }

@@ -283,8 +283,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestClaimRecovered checks a pod with a claim that kubelet has prepared and of which the agent has no
-// record: the claim is read again, and the pod gets its lane.
+// TestClaimRecovered checks a pod with a claim that kubelet has prepared. The agent has no record of
+// the claim: it reads it again, and the pod gets its lane.
 func TestClaimRecovered(t *testing.T) {
 	a, w, c := setup(t)
 	var asked []string

@@ -26,7 +26,7 @@ const (
 	sums       = "SHA256SUMS"
 	sbomType   = "application/vnd.cyclonedx+json"
 
-	// nowhere is the registry of a release that nobody pushes.
+	// nowhere is the registry of a release that stays in its directory.
 	nowhere = "localhost"
 )
 

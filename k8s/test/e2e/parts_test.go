@@ -122,8 +122,8 @@ func (s *suite) badPolicy(t *testing.T) {
 	s.condition(t, "Applied", "True", "")
 }
 
-// refusedByKubelet gives a class a resource name that kubelet refuses, as only a LaneNode that
-// somebody changes by hand can have. The node and the policy say so, in kubelet's words.
+// refusedByKubelet gives a class a resource name that kubelet refuses, as only a LaneNode
+// that was changed by hand can have. The node and the policy say so, in kubelet's words.
 func (s *suite) refusedByKubelet(t *testing.T) {
 	rename := func(patch string) {
 		t.Helper()
