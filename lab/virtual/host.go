@@ -146,9 +146,8 @@ func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) err
 	console := &tail{}
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.Env = []string{"HOME=" + dir, "TMPDIR=/dev/shm", "PATH=/usr/bin:/bin"}
-	// The guest's processes are processes of the host, in the kernel's group.
+	// A process of the guest ends with the kernel. Ctrl-C is for the caller, which ends the kernel.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
 
 	var beats atomic.Int64
@@ -179,7 +178,6 @@ func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) err
 	}
 	go watch(ctx, &beats, stall, cancel)
 	err := cmd.Wait()
-	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what a killed kernel leaves
 	errs := []error{context.Cause(ctx)}
 	for range lines {
 		errs = append(errs, <-done)
