@@ -72,7 +72,7 @@ soak-host:
 soak-agent:
 	cd k8s && ../tools/go test -count=1 -timeout 0 -v -run Soak ./cmd/niclane-agent
 
-virtual: ## the tests in virtual time; the first run builds its kernel, in about ten minutes
+virtual: ## the tests in virtual time; the first run builds its kernel, in about six minutes
 	@tools/virtual-kernel
 	NICLANE_VIRTUAL=1 $(GO) test -count=1 ./lab/virtual
 	NICLANE_VIRTUAL=1 $(GO) test -count=1 ./cmd/niclane-bench -run 'TestVirtual$$'
