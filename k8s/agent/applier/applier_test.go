@@ -321,7 +321,7 @@ func TestFault11ExactAddress(t *testing.T) {
 	}
 }
 
-// TestFirstPolicy applies the policy with which docs/kubernetes.md begins to devices that have
+// TestFirstPolicy applies the policy of docs/how-to/kubernetes-install.md to devices that have
 // little: one queue, and no rate that they report.
 func TestFirstPolicy(t *testing.T) {
 	spec := &v1alpha1.LanePolicySpec{

@@ -259,6 +259,6 @@ func (r *remover) unfinished(left []string, total int) error {
 	}
 	return fmt.Errorf("in %v, niclane has not left %d of %d nodes:\n  %s%s\n"+
 		"All other nodes are clean. Bring the agents of these nodes back, and uninstall again. helm uninstall "+
-		"--no-hooks leaves these nodes as they are; docs/kubernetes.md, Remove, says what is then left on them",
+		"--no-hooks leaves these nodes as they are; docs/how-to/kubernetes-remove.md says what is then left on them",
 		r.patience, count, total, strings.Join(left, "\n  "), more)
 }

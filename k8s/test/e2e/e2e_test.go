@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package e2e_test runs pods with lanes in clusters of every supported Kubernetes release. It
-// installs niclane with the commands of docs/kubernetes.md, from the image, chart and manifests
+// installs niclane with the commands of docs/how-to/kubernetes-install.md, from the image, chart and manifests
 // that users get.
 package e2e_test
 

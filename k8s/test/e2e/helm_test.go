@@ -33,28 +33,38 @@ const checkout = "../../.."
 // checkoutChart is the chart in the checkout, which users write in place of the published one.
 const checkoutChart = "k8s/dist/chart/niclane"
 
-// documented runs a command that docs/kubernetes.md contains, and returns its output. begins is the
-// beginning of the command, options are appended to it. The document must have exactly one such
-// command. The published chart is the suite's.
+// documented runs a command of the pages about Kubernetes, and returns its output. begins is the
+// beginning of the command, options are appended to it. The pages must have exactly one such command.
+// The published chart is the suite's.
 func (s *suite) documented(t testing.TB, begins string, options ...string) (string, error) {
 	t.Helper()
-	text, err := os.ReadFile(checkout + "/docs/kubernetes.md")
-	must(t, err)
 	found := map[string]bool{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(pages(t)) {
 		if command, ok := strings.CutPrefix(line, "    "); ok && strings.HasPrefix(command, begins) {
 			command, _, _ = strings.Cut(command, "  #")
 			found[strings.TrimSpace(command)] = true
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("docs/kubernetes.md: %q begins %d commands, want one", begins, len(found))
+		t.Fatalf("%q begins %d commands in the pages about Kubernetes, want one", begins, len(found))
 	}
 	line := strings.Join(append(slices.Collect(maps.Keys(found)), options...), " ")
 	line = strings.Replace(line, "oci://REGISTRY/charts/niclane", std.Or(s.chart, checkoutChart), 1)
 	out, err := s.Shell(std.Or(s.dir, checkout), line)
 	t.Logf("$ %s\n%s", line, out)
 	return out, err
+}
+
+// pages returns the text of the pages with commands for Kubernetes.
+func pages(t testing.TB) string {
+	t.Helper()
+	all := ""
+	for _, name := range []string{"install", "upgrade", "remove"} {
+		text, err := os.ReadFile(checkout + "/docs/how-to/kubernetes-" + name + ".md")
+		must(t, err)
+		all += string(text)
+	}
+	return all
 }
 
 // typed runs a command as documented does, and fails the test if the command fails.
@@ -65,7 +75,7 @@ func (s *suite) typed(t testing.TB, begins string, options ...string) {
 }
 
 // helm installs the chart with a policy on a cluster without niclane, and removes it again. It
-// checks that only those objects are left that docs/kubernetes.md names.
+// checks that only those objects are left that docs/how-to/kubernetes-remove.md names.
 func (s *suite) helm(t *testing.T) {
 	must(t, s.Import(s.image))
 	t.Cleanup(func() {
@@ -298,7 +308,7 @@ func (s *suite) scraped(t *testing.T) {
 }
 
 // outByKubectl removes an installation that was made without Helm, by the commands of
-// docs/kubernetes.md, and checks that nothing is left.
+// docs/how-to/kubernetes-remove.md, and checks that nothing is left.
 func (s *suite) outByKubectl(t *testing.T) {
 	// Replace the agent's pod: it was killed often, and kubelet delays its next restart.
 	_, err := s.Shell(checkout, "kubectl --namespace niclane-system delete pods --all")

@@ -199,7 +199,7 @@ func (s *suite) policies(t *testing.T) {
 			}
 		})
 	}
-	for _, document := range []string{"docs/kubernetes.md", "README.md"} {
+	for _, document := range []string{"docs/kubernetes.md", "docs/how-to/kubernetes-install.md", "README.md"} {
 		t.Run(document, func(t *testing.T) {
 			for _, example := range examples(t, document, "niclane.dev/") {
 				if err := try(example); err != nil {
@@ -227,10 +227,10 @@ func examples(t *testing.T, document, group string) (found []string) {
 	return found
 }
 
-// first applies the first policy of docs/kubernetes.md, and runs a pod in its lane.
+// first applies the policy of docs/how-to/kubernetes-install.md, and runs a pod in its lane.
 func (s *suite) first(t *testing.T) {
 	must(t, s.Delete(policy))
-	example := examples(t, "docs/kubernetes.md", "niclane.dev/")[0]
+	example := manifest(t, "LanePolicy")
 	must(t, s.Apply(example))
 	s.policyCondition(t, "first", "Ready", "True", "is applied on 1 of 1 node")
 	text, template := pod("first", limits("first"), ""), ""

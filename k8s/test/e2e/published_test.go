@@ -20,8 +20,8 @@ import (
 )
 
 // TestPublished builds a release, pushes it to a registry, and installs it from there on a cluster
-// of three nodes, by the five commands and with the first policy and pod of docs/kubernetes.md. One
-// of the nodes is like those of kind.
+// of three nodes, by the five commands and with the policy and pod of docs/how-to/kubernetes-install.md.
+// One of the nodes is like those of kind.
 func TestPublished(t *testing.T) {
 	if only := os.Getenv("NICLANE_TEST_K8S"); only != "1" && only != cluster.Releases[0].Name {
 		t.Skip("make test-k8s runs whole clusters: it takes minutes")
@@ -71,17 +71,15 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// manifest returns the first object of a kind in docs/kubernetes.md.
+// manifest returns the first object of a kind in the pages about Kubernetes.
 func manifest(t *testing.T, kind string) string {
 	t.Helper()
-	text, err := os.ReadFile(checkout + "/docs/kubernetes.md")
-	must(t, err)
-	for block := range strings.SplitSeq(string(text), "\n```") {
+	for block := range strings.SplitSeq(pages(t), "\n```") {
 		if yaml, ok := strings.CutPrefix(block, "yaml\n"); ok && strings.Contains(yaml, "\nkind: "+kind+"\n") {
 			return yaml + "\n"
 		}
 	}
-	t.Fatalf("docs/kubernetes.md has no %s", kind)
+	t.Fatalf("the pages about Kubernetes have no %s", kind)
 	return ""
 }
 

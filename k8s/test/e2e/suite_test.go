@@ -83,8 +83,8 @@ func until(t testing.TB, limit time.Duration, what string, holds func() (bool, s
 	}
 }
 
-// install installs niclane on a cluster as docs/kubernetes.md says, and applies the policy. It
-// waits until the lanes exist.
+// install installs niclane on a cluster as docs/how-to/kubernetes-install.md says, and applies the
+// policy. It waits until the lanes exist.
 func (s *suite) install(t testing.TB) {
 	s.installAgent(t)
 	must(t, s.Apply(policy))
