@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // App is the program that runs in the tests' pods. Without arguments, it waits for a signal, as a
-// pod's sandbox does. With "serve ADDRESS", it sends back the data that it receives by TCP and UDP.
+// pod's sandbox does. With "end", as in an init container, it ends. With "serve ADDRESS", it sends
+// back the data that it receives by TCP and UDP.
 package main
 
 import (
@@ -15,6 +16,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "end" {
+		return
+	}
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
 	if len(os.Args) == 3 && os.Args[1] == "serve" {

@@ -74,6 +74,7 @@ func TestKubernetes(t *testing.T) {
 				{"token of an agent", (*suite).token},
 				{"limits that a claim serves", (*suite).limitsByClaim},
 				{"quota", (*suite).quota},
+				{"default of a namespace", (*suite).defaults},
 				{"cnitool", (*suite).cnitool},
 				{"agent killed", (*suite).killed},
 				{"state of another release", (*suite).otherRelease},

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/niclane/niclane/k8s/test/cluster"
 )
 
 // refused has specs of policies that the API server must refuse, in YAML, each with the error that
@@ -301,6 +303,46 @@ spec: {devices: {requests: [{name: lane, exactly: {deviceClassName: claimed.nicl
 			_, err := s.Client.CoreV1().Pods("default").Get(t.Context(), "one", metav1.GetOptions{})
 			return apierrors.IsNotFound(err), fmt.Sprint(err)
 		})
+	}
+}
+
+// defaults tests that a LimitRange gives a lane to each container of a namespace that asks for none,
+// init containers too, and refuses a container that asks for more than it allows.
+func (s *suite) defaults(t *testing.T) {
+	class := "together"
+	if !s.extended() {
+		class = "web"
+	}
+	limit := `
+apiVersion: v1
+kind: LimitRange
+metadata: {name: lanes}
+spec:
+  limits:
+  - type: Container
+    default: {niclane.dev/` + class + `: "1"}
+    max: {niclane.dev/` + class + `: "1"}
+`
+	must(t, s.Apply(limit))
+	s.remove(t, limit)
+	image := "image: " + cluster.Image + ", imagePullPolicy: Never"
+	text := pod("default-lane", "", "") + `
+  - {name: second, ` + image + `, args: [serve, ":8"], ports: [{containerPort: 8}]}
+  initContainers:
+  - {name: before, ` + image + `, args: [end]}
+`
+	s.remove(t, text)
+	s.echo(t, s.running(t, text, "default-lane"), 1<<10)
+	for _, container := range []string{"app", "second"} {
+		if _, found := s.metric(t, "niclane_pod_lane", `pod="default-lane"`, `container="`+container+`"`,
+			`class="`+class+`"`); !found {
+			t.Errorf("container %s is in no lane", container)
+		}
+	}
+	greedy := pod("greedy", "limits: {niclane.dev/"+class+": 2}", "")
+	want := "maximum niclane.dev/" + class + " usage per Container is 1"
+	if err := s.Apply(greedy); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
 
