@@ -162,6 +162,41 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestContest checks that Keep gives way to a program that takes niclane-cni out each time, and says
+// who does so.
+func TestContest(t *testing.T) {
+	dir := t.TempDir()
+	list := filepath.Join(dir, "05-cilium.conflist")
+	ctx, cancel := context.WithCancel(t.Context())
+	told, ended := make(chan error, 1), make(chan error, 1)
+	tell := func(_ context.Context, err error) error { told <- err; return nil }
+	go func() { ended <- chain.Keep(ctx, dir, false, slog.New(slog.NewTextHandler(t.Output(), nil)), tell) }()
+	taken := 0
+	for why := error(nil); why == nil; {
+		if text, err := os.ReadFile(list); err != nil || strings.Contains(string(text), chain.Type) {
+			taken++
+			write(t, list, theirs)
+		}
+		select {
+		case why = <-told:
+			if !strings.Contains(why.Error(), "cni.exclusive") {
+				t.Error(why)
+			}
+		case <-time.After(time.Millisecond):
+		}
+		if taken > 20 {
+			t.Fatal("Keep does not give way")
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if text := read(t, list); strings.Contains(text, chain.Type) {
+		t.Errorf("chained after it has given way:\n%s", text)
+	}
+}
+
 // lines is an io.Writer that sends each line of a log to a channel.
 type lines chan string
 
