@@ -42,8 +42,10 @@ func (s *suite) churn(t *testing.T) {
 	for _, class := range []string{"claimed", "together"} {
 		template, _ := claims(class)
 		must(t, s.Apply(template))
+		s.remove(t, template)
 	}
 	must(t, s.Apply(policy))
+	s.reboot(t)       // what earlier parts have made of the card, as a txqueuelen, does not last either
 	s.replaceAgent(t) // the agent at the end is a new one too
 	s.condition(t, "Applied", "True", "")
 	before, events := s.dump(t), s.events(t)

@@ -283,10 +283,12 @@ func (s *suite) claimTogether(t *testing.T) {
 // uses the node's list of plugins, but with CNI version 1.1, which the node's runtime may not
 // support.
 func (s *suite) cnitool(t *testing.T) {
-	list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
+	list := regexp.MustCompile(`"cniVersion": *"[0-9.]+"`).ReplaceAllString(s.list(t), `"cniVersion": "1.1.0"`)
+	_, err := s.Node.Pipe(list, "sh", "-c", "mkdir -p /run/cnitool && cat >/run/cnitool/10-test.conflist")
 	must(t, err)
-	list = regexp.MustCompile(`"cniVersion": *"[0-9.]+"`).ReplaceAll(list, []byte(`"cniVersion": "1.1.0"`))
-	_, err = s.Node.Pipe(string(list), "sh", "-c", "mkdir -p /run/cnitool && cat >/run/cnitool/10-test.conflist")
+	// cnitool's GC names no namespace as used. In the pods' network, it would free the addresses of all pods.
+	other := regexp.MustCompile(`"name": *"test"`).ReplaceAllString(list, `"name": "tool"`)
+	_, err = s.Node.Pipe(other, "sh", "-c", "cat >/run/cnitool/20-tool.conflist")
 	must(t, err)
 	run := func(args ...string) (string, error) {
 		return s.Node.Output(append([]string{"/usr/bin/env", "CNI_PATH=/opt/cni/bin", "NETCONFPATH=/run/cnitool",
@@ -312,7 +314,7 @@ func (s *suite) cnitool(t *testing.T) {
 		t.Errorf("del of a namespace that has gone: %v\n%s", err, out)
 	}
 	for _, command := range []string{"gc", "status"} {
-		if out, err := run(command, "test", ns); err != nil {
+		if out, err := run(command, "tool", ns); err != nil {
 			t.Errorf("%s: %v\n%s", command, err, out)
 		}
 	}

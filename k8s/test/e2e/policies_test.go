@@ -299,9 +299,15 @@ spec: {devices: {requests: [{name: lane, exactly: {deviceClassName: claimed.nicl
 			t.Errorf("%s: %v, want a refusal", of("two"), err)
 		}
 		must(t, s.Delete(of("one")))
-		until(t, 30*time.Second, "it is gone", func() (bool, string) {
-			_, err := s.Client.CoreV1().Pods("default").Get(t.Context(), "one", metav1.GetOptions{})
-			return apierrors.IsNotFound(err), fmt.Sprint(err)
+		until(t, 30*time.Second, "nothing counts any more", func() (bool, string) {
+			q, err := s.Client.CoreV1().ResourceQuotas("default").Get(t.Context(), "lanes", metav1.GetOptions{})
+			must(t, err)
+			_, err = s.Client.CoreV1().Pods("default").Get(t.Context(), "one", metav1.GetOptions{})
+			used := 0
+			for _, n := range q.Status.Used {
+				used += int(n.Value())
+			}
+			return apierrors.IsNotFound(err) && used == 0, fmt.Sprint(q.Status, err)
 		})
 	}
 }
