@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -240,10 +241,33 @@ func (c *Cluster) ctr(n *Member, args ...string) (string, error) {
 // StartKubelet starts kubelet on the first node. It does not wait until the node is ready.
 func (c *Cluster) StartKubelet() error { return c.startKubelet(c.Nodes[0]) }
 
+// startKubelet waits until kubelet runs. kubelet ends if containerd answers, but its CRI service is
+// not initialized yet. It is then started again, as systemd does on a node (Restart=always).
 func (c *Cluster) startKubelet(n *Member) error {
-	return c.start(n.Machine, n.daemon("kubelet"), c.kubernetes("kubelet",
-		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--config=/etc/kubernetes/kubelet.yaml",
-		"--hostname-override="+n.Name, "--node-ip="+n.Inside, "--v=2")...)
+	name := n.daemon("kubelet")
+	start := func() error {
+		return c.start(n.Machine, name, c.kubernetes("kubelet",
+			"--kubeconfig=/etc/kubernetes/kubelet.conf", "--config=/etc/kubernetes/kubelet.yaml",
+			"--hostname-override="+n.Name, "--node-ip="+n.Inside, "--v=2")...)
+	}
+	if err := start(); err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true}}
+	return until(c.ctx, time.Minute, "kubelet runs on "+n.Name, func(context.Context) (bool, string) {
+		select {
+		case <-c.daemons[name].Done():
+			err := c.daemons[name].Wait()
+			return false, fmt.Sprint(err, start())
+		default:
+		}
+		answer, err := client.Get("http://127.0.0.1:10248/healthz")
+		if err != nil {
+			return false, err.Error()
+		}
+		answer.Body.Close()
+		return answer.StatusCode == http.StatusOK, answer.Status
+	})
 }
 
 // Stop ends one of the first node's daemons and waits for its end.
