@@ -44,10 +44,7 @@ func (s *suite) churn(t *testing.T) {
 		must(t, s.Apply(template))
 		s.remove(t, template)
 	}
-	must(t, s.Apply(policy))
-	s.reboot(t)       // what earlier parts have made of the card, as a txqueuelen, does not last either
-	s.replaceAgent(t) // the agent at the end is a new one too
-	s.condition(t, "Applied", "True", "")
+	s.fresh(t)
 	before, events := s.dump(t), s.events(t)
 
 	c := &churner{suite: s, t: t, random: rand.New(rand.NewPCG(seed, 0)), did: map[string]int{}}
@@ -76,6 +73,25 @@ func (s *suite) churn(t *testing.T) {
 		}
 	}
 	s.agentIsSmall(t)
+}
+
+// fresh makes the node's lanes anew, with a new agent and no traces of earlier pods, as they are
+// after churn: lanes that were changed can keep a txqueuelen.
+func (s *suite) fresh(t *testing.T) {
+	must(t, s.Delete(policy))
+	until(t, time.Minute, "the card has no lanes", func() (bool, string) {
+		diff := cmp.Diff(s.before.files["card"], s.files(t)["card"])
+		return diff == "", diff
+	})
+	must(t, s.Apply(policy))
+	s.replaceAgent(t)
+	s.condition(t, "Applied", "True", "")
+	s.untilAllocatable(t, "redis", 2)
+	s.lane(t)
+	until(t, 3*time.Minute, "only niclane-controller has an address", func() (bool, string) {
+		text, err := s.Node.Output("find", "/var/lib/cni/results", "-name", "*-eth0")
+		return err == nil && strings.Count(text, "\n") == 1, fmt.Sprint(text, err)
+	})
 }
 
 // A churner does random operations.

@@ -331,6 +331,16 @@ spec:
 `
 	must(t, s.Apply(limit))
 	s.remove(t, limit)
+	greedy := pod("greedy", "limits: {niclane.dev/"+class+": 2}", "")
+	want := "maximum niclane.dev/" + class + " usage per Container is 1"
+	until(t, 30*time.Second, "the API server knows the LimitRange", func() (bool, string) {
+		err := s.Apply(greedy)
+		if err == nil {
+			must(t, s.Delete(greedy))
+			return false, "a container that asks for 2 is accepted"
+		}
+		return strings.Contains(err.Error(), want), err.Error()
+	})
 	image := "image: " + cluster.Image + ", imagePullPolicy: Never"
 	text := pod("default-lane", "", "") + `
   - {name: second, ` + image + `, args: [serve, ":8"], ports: [{containerPort: 8}]}
@@ -344,11 +354,6 @@ spec:
 			`class="`+class+`"`); !found {
 			t.Errorf("container %s is in no lane", container)
 		}
-	}
-	greedy := pod("greedy", "limits: {niclane.dev/"+class+": 2}", "")
-	want := "maximum niclane.dev/" + class + " usage per Container is 1"
-	if err := s.Apply(greedy); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
 	}
 }
 
