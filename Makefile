@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane bin/niclane-bench
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s churn-k8s scale-k8s images release virtual matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s test-cilium churn-k8s scale-k8s images release virtual matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
 
 all: $(BIN)
 
@@ -43,6 +43,10 @@ test-k8s-fast: ## the Kubernetes module, without a cluster; root
 test-k8s: ## pods with lanes on clusters of Kubernetes 1.36 and 1.34 (NICLANE_TEST_K8S=v1.36: only that); root; the first run builds Kubernetes, a quarter of an hour
 	@tools/packages ip:iproute2 runc containerd procps memcached
 	cd k8s/test && NICLANE_TEST_K8S=$${NICLANE_TEST_K8S:-1} ../../tools/go test -count=1 -v -timeout 90m ./cluster ./scale ./e2e
+
+test-cilium: ## pods with lanes on a node of Cilium; root; the first run builds Cilium, some minutes
+	@tools/packages ip:iproute2 runc procps clang-19 llvm-19
+	cd k8s/test && NICLANE_TEST_CILIUM=1 ../../tools/go test -count=1 -v -timeout 60m ./e2e -run TestCilium
 
 DURATION ?= 2h
 churn-k8s: ## pods, policies and programs of a node come and go for DURATION (2h); nothing may be left; NICLANE_SEED=N repeats a run; root

@@ -82,7 +82,7 @@ type Cluster struct {
 	ctx   context.Context
 	dir   string
 	ca    *authority
-	build struct{ kubernetes, containerd, etcd, plugins string }
+	build struct{ kubernetes, containerd, etcd, plugins, cilium, ciliumSource string }
 	// daemons has the processes that start has started, by name.
 	daemons map[string]*machine.Process
 	app     string // path of the archive with the image for pods and sandboxes
@@ -143,6 +143,17 @@ func (c *Cluster) programs() (err error) {
 			return err
 		}
 	}
+	for _, n := range c.Nodes {
+		if !n.Cilium || c.build.cilium != "" {
+			continue
+		}
+		if c.build.cilium, err = components.Cilium.Programs(c.ctx); err != nil {
+			return err
+		}
+		if c.build.ciliumSource, err = components.Cilium.Source(c.ctx); err != nil {
+			return err
+		}
+	}
 	c.app, err = appImage(c.ctx, c.dir)
 	return err
 }
@@ -159,6 +170,9 @@ func (c *Cluster) machines() (err error) {
 	programs := []string{c.build.kubernetes, c.build.plugins}
 	if c.Containerd != nil {
 		programs = append(programs, c.build.containerd)
+	}
+	if c.build.cilium != "" {
+		programs = append(programs, c.build.cilium)
 	}
 	machines := []*machine.Machine{c.Control}
 	for _, n := range c.Nodes {

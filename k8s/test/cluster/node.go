@@ -54,6 +54,11 @@ func (c *Cluster) startNode(n *Member) error {
 		!apierrors.IsAlreadyExists(err) {
 		return err
 	}
+	if n.Cilium {
+		if err := c.startCilium(n); err != nil {
+			return fmt.Errorf("cilium: %w", err)
+		}
+	}
 	return c.startKubelet(n)
 }
 
@@ -83,15 +88,18 @@ func (c *Cluster) configureNode(n *Member) error {
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string]string{
-		"etc/kubernetes/ca.crt":          string(c.ca.pem),
-		"etc/kubernetes/kubelet.crt":     string(kubelet.certificate),
-		"etc/kubernetes/kubelet.key":     string(kubelet.key),
-		"etc/kubernetes/kubelet.conf":    c.ca.kubeconfig(kubelet),
-		"etc/kubernetes/kubelet.yaml":    kubeletConfig + n.kubeletConfig(),
-		"etc/containerd/config.toml":     c.containerdConfig(),
-		"etc/cni/net.d/10-test.conflist": c.cniConfig(n),
-	} {
+	files := map[string]string{
+		"etc/kubernetes/ca.crt":       string(c.ca.pem),
+		"etc/kubernetes/kubelet.crt":  string(kubelet.certificate),
+		"etc/kubernetes/kubelet.key":  string(kubelet.key),
+		"etc/kubernetes/kubelet.conf": c.ca.kubeconfig(kubelet),
+		"etc/kubernetes/kubelet.yaml": kubeletConfig + n.kubeletConfig(),
+		"etc/containerd/config.toml":  c.containerdConfig(),
+	}
+	if !n.Cilium {
+		files["etc/cni/net.d/10-test.conflist"] = c.cniConfig(n)
+	}
+	for name, text := range files {
 		path := n.OnDisk(name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err

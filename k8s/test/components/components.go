@@ -63,6 +63,9 @@ var (
 		Name: "helm", Module: "helm.sh/helm/v4", Stamp: "helm.sh/helm/v4/internal/version.version",
 		Packages: []string{"helm.sh/helm/v4/cmd/helm"}, Output: "helm",
 	}
+	// Cilium is a pod network: its agent (program daemon), which compiles its eBPF programs with clang, and
+	// its CNI plugin.
+	Cilium = Component{Name: "cilium", Module: "github.com/cilium/cilium", Packages: []string{"tool"}}
 	// Plugins are the CNI reference plugins and cnitool.
 	Plugins = Component{Name: "plugins", Module: "github.com/containernetworking/plugins", Packages: []string{"tool"}}
 )
@@ -120,6 +123,15 @@ func (c Component) programs(ctx context.Context) (string, error) {
 		return dir, nil
 	}
 	return dir, c.build(ctx, source, version, dir)
+}
+
+// Source returns the directory of the component's source code, which must not be changed.
+func (c Component) Source(ctx context.Context) (string, error) {
+	module, err := run(ctx, ".", "list", "-m", "-f", "{{.Dir}}")
+	if err != nil {
+		return "", err
+	}
+	return run(ctx, filepath.Join(module, "components", c.Name), "list", "-m", "-f", "{{.Dir}}", c.Module)
 }
 
 // build builds the programs into dir. It builds them elsewhere and renames the directory at the

@@ -324,13 +324,18 @@ func (s *suite) outByKubectl(t *testing.T) {
 		t.Errorf("rollback in the agent's container says %s", out)
 	}
 	s.cardIsAsBefore(t)
+	s.removed(t)
+	s.echo(t, p, 1<<10)
+}
+
+// removed removes niclane by the commands for kubectl, and checks that nothing is left.
+func (s *suite) removed(t *testing.T) {
 	s.typed(t, "kubectl apply -f k8s/dist/manifests/niclane-remove.yaml")
 	s.typed(t, "kubectl --namespace niclane-system wait --for=condition=Complete ")
 	s.cardIsAsBefore(t)
 	s.typed(t, "kubectl delete -f k8s/dist/manifests/niclane-remove.yaml ")
 	s.untilLeft(t)
 	s.nodeIsAsBefore(t)
-	s.echo(t, p, 1<<10)
 }
 
 // nodeIsAsBefore waits until the agent has ended, and the node's files and its card are as before
@@ -367,7 +372,12 @@ func (s *suite) untilChained(t testing.TB) {
 // list returns the text of the node's list of CNI plugins.
 func (s *suite) list(t testing.TB) string {
 	t.Helper()
-	text, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
+	lists, err := filepath.Glob(s.Node.OnDisk("etc/cni/net.d/*.conflist"))
+	must(t, err)
+	if len(lists) != 1 {
+		t.Fatalf("lists of CNI plugins: %v, want one", lists)
+	}
+	text, err := os.ReadFile(lists[0])
 	must(t, err)
 	return string(text)
 }
@@ -396,9 +406,9 @@ func (s *suite) files(t testing.TB) map[string]any {
 
 // passing are kinds of objects that come and go without niclane, and ResourceSlices: kubelet
 // deletes those of a driver that has ended only after 30 s (pkg/kubelet/cm/dra/plugin,
-// defaultWipingDelay).
+// defaultWipingDelay). Cilium has an identity for each set of labels.
 var passing = []string{"events", "leases", "endpoints", "endpointslices", "resourceslices", "pods",
-	"controllerrevisions", "componentstatuses"}
+	"controllerrevisions", "componentstatuses", "ciliumidentities", "ciliumendpoints"}
 
 // objects returns the cluster's objects, each as its kind, namespace and name. It leaves out the
 // kinds in passing.
