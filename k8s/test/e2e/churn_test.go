@@ -87,7 +87,7 @@ func (s *suite) fresh(t *testing.T) {
 	s.replaceAgent(t)
 	s.condition(t, "Applied", "True", "")
 	s.untilAllocatable(t, "redis", 2)
-	s.lane(t)
+	t.Run("a pod", s.lane)
 	until(t, 3*time.Minute, "only niclane-controller has an address", func() (bool, string) {
 		text, err := s.Node.Output("find", "/var/lib/cni/results", "-name", "*-eth0")
 		return err == nil && strings.Count(text, "\n") == 1, fmt.Sprint(text, err)
