@@ -44,8 +44,7 @@ func (s *suite) churn(t *testing.T) {
 		must(t, s.Apply(template))
 		s.remove(t, template)
 	}
-	s.fresh(t)
-	before, events := s.dump(t), s.events(t)
+	before, events := s.fresh(t), s.events(t)
 
 	c := &churner{suite: s, t: t, random: rand.New(rand.NewPCG(seed, 0)), did: map[string]int{}}
 	c.reboot = time.Now().Add(length / 2)
@@ -76,8 +75,8 @@ func (s *suite) churn(t *testing.T) {
 }
 
 // fresh makes the node's lanes anew, with a new agent and no traces of earlier pods, as they are
-// after churn: lanes that were changed can keep a txqueuelen.
-func (s *suite) fresh(t *testing.T) {
+// after churn: lanes that were changed can keep a txqueuelen. It returns the node's dump.
+func (s *suite) fresh(t *testing.T) map[string][]string {
 	must(t, s.Delete(policy))
 	until(t, time.Minute, "the card has no lanes", func() (bool, string) {
 		diff := cmp.Diff(s.before.files["card"], s.files(t)["card"])
@@ -92,6 +91,14 @@ func (s *suite) fresh(t *testing.T) {
 		text, err := s.Node.Output("find", "/var/lib/cni/results", "-name", "*-eth0")
 		return err == nil && strings.Count(text, "\n") == 1, fmt.Sprint(text, err)
 	})
+	last := s.dump(t)
+	until(t, time.Minute, "the node rests", func() (bool, string) { // no process starts another one
+		before := last
+		last = s.dump(t)
+		diff := cmp.Diff(before, last)
+		return diff == "", diff
+	})
+	return last
 }
 
 // A churner does random operations.
