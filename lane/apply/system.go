@@ -72,7 +72,7 @@ func (s *System) open(runDir string) error {
 	s.bpf = bpf.New(t)
 	s.closers = append(s.closers, s.bpf, t)
 	s.serve(t, device.Qdisc{}, device.Class{}, device.Flower{})
-	s.serve(s.bpf, device.Filter{}, device.FilterEntry{}, device.FilterDefault{},
+	s.serve(s.bpf, device.Filter{}, device.FilterEntry{}, device.FilterDefault{}, device.Tunnels{},
 		device.XDP{}, device.CPUQueue{}, device.CPUThread{}, device.CPULane{}, device.XDPEntry{})
 
 	groups, err := cgroup.Find(nil)

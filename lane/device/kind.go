@@ -21,6 +21,7 @@ var kinds = table(
 	made(onDevice((*Device).putFilter, (*Device).filters)),
 	made(onDevice((*Device).putEntry, each(func(d *Device) []FilterEntry { return d.Entries }))),
 	made(onDevice((*Device).putDefault, each(func(d *Device) []FilterDefault { return d.Defaults }))),
+	made(onDevice((*Device).putTunnels, each(func(d *Device) []Tunnels { return d.Tunnels }))),
 	made(listed(func(d *Device) *[]Flower { return &d.Flowers })),
 	made(listed(func(d *Device) *[]Shaper { return &d.Shapers })),
 	made(listed(func(d *Device) *[]RSSTable { return &d.RSS })),

@@ -48,6 +48,8 @@ func TestStandsOn(t *testing.T) {
 		"TCX program": {Filter{Dev: "d0", Parent: AttachTCXEgress}, ""},
 		"entry":       {FilterEntry{Filter: "filter/d0/egress/1/1"}, "filter/d0/egress/1/1 qdisc/d0/clsact"},
 		"default":     {FilterDefault{Filter: "filter/d0/egress/1/1"}, "filter/d0/egress/1/1 qdisc/d0/clsact"},
+		"tunnels":     {Tunnels{Filter: "filter/d0/egress/1/1"}, "filter/d0/egress/1/1 qdisc/d0/clsact"},
+		"XDP tunnels": {Tunnels{Filter: "xdp/d0"}, "xdp/d0"},
 		"thread":      {Thread{Dev: "d0", Queue: 3}, "napi/d0/3"},
 		"poller":      {Poller{Dev: "d0", Queues: []int{2, 3}}, "napi/d0/2"},
 		"CPU queue":   {CPUQueue{Dev: "d0", CPU: 1}, "xdp/d0"},

@@ -17,6 +17,7 @@ func TestRenamed(t *testing.T) {
 		device.Qdisc{Dev: "v0", Parent: "root"}, device.Class{Dev: "v0", ID: "1:10"},
 		device.Flower{Dev: "v0", Match: m}, filter,
 		device.FilterEntry{Filter: filter.Key(), Match: m}, device.FilterDefault{Filter: filter.Key()},
+		device.Tunnels{Filter: filter.Key()}, device.Tunnels{Filter: device.XDP{Dev: "v0"}.Key()},
 		device.Shaper{Dev: "v0"}, device.CgroupPriority{Cgroup: "/v0/a", Dev: "v0"}, device.RSSTable{Dev: "v0"},
 		device.Rule{Dev: "v0", Match: m},
 		device.NAPIConfig{Dev: "v0"}, device.Thread{Dev: "v0"}, device.Poller{Dev: "v0"}, device.Channels{Dev: "v0"},

@@ -192,7 +192,9 @@ type Device struct {
 	// Entries are the map entries of niclane's own classifiers.
 	Entries  []FilterEntry   `json:"entries,omitempty"`
 	Defaults []FilterDefault `json:"defaults,omitempty"`
-	Programs []Program       `json:"programs,omitempty"`
+	// Tunnels are those of niclane's own classifiers and of its XDP program.
+	Tunnels  []Tunnels `json:"tunnels,omitempty"`
+	Programs []Program `json:"programs,omitempty"`
 	// CPUQueues and the next three fields are the contents of the maps of niclane's XDP program.
 	// They are empty if it is not attached.
 	CPUQueues  []CPUQueue  `json:"cpuQueues,omitempty"`

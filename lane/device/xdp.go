@@ -36,11 +36,12 @@ func (x XDP) commands(c Change) []string {
 }
 
 // putXDP sets or removes the XDP program. It also removes the contents of the program's maps.
-func (d *Device) putXDP(_ XDP, next Object) {
+func (d *Device) putXDP(x XDP, next Object) {
 	d.Programs = slices.DeleteFunc(slices.Clone(d.Programs), func(p Program) bool {
 		return p.Attach == AttachXDP || p.Attach == AttachXDPGeneric
 	})
 	d.CPUQueues, d.CPUThreads, d.CPULanes, d.XDPEntries = nil, nil, nil, nil
+	d.Tunnels = slices.DeleteFunc(slices.Clone(d.Tunnels), func(t Tunnels) bool { return t.Filter == x.Key() })
 	if x, ok := next.(XDP); ok {
 		attach := AttachXDP
 		if x.Mode == "generic" {

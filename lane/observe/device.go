@@ -181,7 +181,7 @@ func own(d *device.Device, look *bpf.Look) error {
 		return err
 	}
 	d.Entries, d.Defaults, d.XDPEntries = c.Entries, c.Defaults, c.XDPEntries
-	d.CPUQueues, d.CPUThreads, d.CPULanes = c.CPUQueues, c.CPUThreads, c.CPULanes
+	d.Tunnels, d.CPUQueues, d.CPUThreads, d.CPULanes = c.Tunnels, c.CPUQueues, c.CPUThreads, c.CPULanes
 	return nil
 }
 

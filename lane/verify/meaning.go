@@ -48,6 +48,9 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 				c.ownedQueues(c.deviceOf(o), now.Queues))
 		}
 		return "packets of no lane are sent by any transmit queue, the lanes' included"
+	case device.Tunnels:
+		return "packets of the lanes in these tunnels are not recognised: the classifier sends them, or the XDP " +
+			"program hands them over, as the default lane's"
 	case device.Shaper:
 		if found == nil {
 			return fmt.Sprintf("the card neither keeps the lane's guarantee nor its ceiling on transmit queue %d",

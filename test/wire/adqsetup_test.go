@@ -164,7 +164,7 @@ func niclanes(t *testing.T, file string) map[string]bool {
 			asked["write "+o.Path+" "+o.Value] = true
 		case device.Affinity:
 			asked[fmt.Sprintf("interrupt of queue %d on processor %s", o.Queue, strings.Join(o.CPUs, ","))] = true
-		case device.Filter, device.FilterEntry, device.FilterDefault:
+		case device.Filter, device.FilterEntry, device.FilterDefault, device.Tunnels:
 			asked["classifier: "+s.Commands()[0]] = true
 		default:
 			t.Errorf("%s: not compared", s.Key())

@@ -203,3 +203,27 @@ func BenchmarkMembers(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkOther measures packets that belong to no lane: TCP and UDP.
+func BenchmarkOther(b *testing.B) {
+	objs, m := load(b)
+	addMember(b, &m.table, 1, egressTarget{Class: 0x10010, Queue: 2, Queues: 2})
+	p, x := loadXDP(b, true)
+	addMember(b, &x.table, 1, ingressTarget{Lane: 10})
+	for name, proto := range map[string]byte{"tcp": 6, "udp": 17} {
+		f := frame(0x800, ipv4(proto, "10.9.9.9", "192.0.2.1", 0, 0, ports(1, 2)))
+		b.Run("egress/"+name, func(b *testing.B) { testRun(b, objs.NiclaneEgress, f, -1) })
+		b.Run("ingress/"+name, func(b *testing.B) { testRun(b, p, f, xdpPass) })
+	}
+}
+
+// BenchmarkTunnel measures packets in tunnels: those of a lane, and those of no lane.
+func BenchmarkTunnel(b *testing.B) {
+	objs, m := load(b)
+	addMember(b, &m.table, 1, egressTarget{Class: 0x10010, Queue: 2, Queues: 2})
+	addTunnels(b, m.tunnels)
+	for name, inner := range map[string][]byte{"lane": memberFrame(1, false), "other": memberFrame(2, false)} {
+		b.Run("vxlan/"+name, func(b *testing.B) { testRun(b, objs.NiclaneEgress, vxlan(inner), -1) })
+		b.Run("geneve/"+name, func(b *testing.B) { testRun(b, objs.NiclaneEgress, geneve(2, 0x6558, inner), -1) })
+	}
+}

@@ -20,6 +20,8 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 		return c.readEntry(o)
 	case device.FilterDefault:
 		return c.readDefault(o)
+	case device.Tunnels:
+		return c.readTunnels(o)
 	case device.XDP:
 		c.usesXDP = maxUses
 		return c.readXDP(o)
@@ -114,6 +116,8 @@ func (c *Client) Write(old, next device.Object) error {
 		err = c.writeEntry(old, next, o)
 	case device.FilterDefault:
 		err = c.writeDefault(next, o)
+	case device.Tunnels:
+		err = c.writeTunnels(next, o)
 	case device.CPUQueue:
 		err = c.writeCPUQueue(old, next, o)
 	case device.CPUThread:

@@ -5,6 +5,8 @@ package bpf
 import (
 	"errors"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -12,6 +14,7 @@ import (
 type Contents struct {
 	Entries    []device.FilterEntry // by key
 	Defaults   []device.FilterDefault
+	Tunnels    []device.Tunnels
 	CPUQueues  []device.CPUQueue  // by CPU
 	CPUThreads []device.CPUThread // by CPU
 	CPULanes   []device.CPULane   // by number
@@ -59,6 +62,9 @@ func (c *Client) filterContents(dev string, v *Contents, b *beside) error {
 		if d != nil {
 			v.Defaults = append(v.Defaults, *d)
 		}
+		if err := v.addTunnels(m.tunnels, m.filter.Key()); err != nil {
+			return err
+		}
 		list, err := m.lister()
 		if err != nil {
 			return err
@@ -80,9 +86,21 @@ func (c *Client) filterContents(dev string, v *Contents, b *beside) error {
 	return err
 }
 
+// addTunnels adds the tunnels of the program with the given key.
+func (v *Contents) addTunnels(m *ebpf.Map, key string) error {
+	t, err := tunnelsOf(m, key)
+	if t != nil {
+		v.Tunnels = append(v.Tunnels, *t)
+	}
+	return err
+}
+
 func (c *Client) xdpContents(dev string, v *Contents, b *beside) error {
 	m, err := c.openXDPAnew(dev)
 	if m == nil || err != nil {
+		return err
+	}
+	if err := v.addTunnels(m.tunnels, device.XDP{Dev: dev}.Key()); err != nil {
 		return err
 	}
 	list, err := m.lister()

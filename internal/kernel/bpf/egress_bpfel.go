@@ -22,6 +22,7 @@ const (
 	egressMapNlPatterns     = "nl_patterns"
 	egressMapNlSent         = "nl_sent"
 	egressMapNlTranslation  = "nl_translation"
+	egressMapNlTunnels      = "nl_tunnels"
 	egressProgNiclaneEgress = "niclane_egress"
 	egressVarNlCount        = "nl_count"
 	egressVarNlReadsKernel  = "nl_reads_kernel"
@@ -82,6 +83,7 @@ type egressMapSpecs struct {
 	NlPatterns    *ebpf.MapSpec `ebpf:"nl_patterns"`
 	NlSent        *ebpf.MapSpec `ebpf:"nl_sent"`
 	NlTranslation *ebpf.MapSpec `ebpf:"nl_translation"`
+	NlTunnels     *ebpf.MapSpec `ebpf:"nl_tunnels"`
 }
 
 // egressVariableSpecs contains global variables before they are loaded into the kernel.
@@ -118,6 +120,7 @@ type egressMaps struct {
 	NlPatterns    *ebpf.Map `ebpf:"nl_patterns"`
 	NlSent        *ebpf.Map `ebpf:"nl_sent"`
 	NlTranslation *ebpf.Map `ebpf:"nl_translation"`
+	NlTunnels     *ebpf.Map `ebpf:"nl_tunnels"`
 }
 
 func (m *egressMaps) Close() error {
@@ -128,6 +131,7 @@ func (m *egressMaps) Close() error {
 		m.NlPatterns,
 		m.NlSent,
 		m.NlTranslation,
+		m.NlTunnels,
 	)
 }
 

@@ -48,6 +48,7 @@ type maps struct {
 	sent     *ebpf.Map // nil in program versions that do not count
 	// translation is nil in program versions that do not look up original addresses.
 	translation *ebpf.Map
+	tunnels     *ebpf.Map // nil in program versions that do not look into tunnels
 	filter      device.Filter
 	program     uint32 // ID
 }
@@ -70,14 +71,15 @@ func (m *maps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
 		m.translation = em
 		return true
 	}
-	return m.table.take(em, info)
+	return takeTunnels(&m.tunnels, em, info) || m.table.take(em, info)
 }
 
 func (m *maps) close() error {
 	if m == nil {
 		return nil
 	}
-	return errors.Join(m.table.close(), m.defaults.Close(), m.sent.Close(), m.translation.Close())
+	return errors.Join(m.table.close(), m.defaults.Close(), m.sent.Close(), m.translation.Close(),
+		m.tunnels.Close())
 }
 
 // New returns a client that attaches by t. The caller keeps t and closes it.

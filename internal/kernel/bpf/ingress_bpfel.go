@@ -22,6 +22,7 @@ const (
 	ingressMapNlInUse         = "nl_in_use"
 	ingressMapNlLanes         = "nl_lanes"
 	ingressMapNlPatterns      = "nl_patterns"
+	ingressMapNlTunnels       = "nl_tunnels"
 	ingressProgNiclaneIngress = "niclane_ingress"
 	ingressVarNlCount         = "nl_count"
 	ingressVarNlFrags         = "nl_frags"
@@ -82,6 +83,7 @@ type ingressMapSpecs struct {
 	NlInUse    *ebpf.MapSpec `ebpf:"nl_in_use"`
 	NlLanes    *ebpf.MapSpec `ebpf:"nl_lanes"`
 	NlPatterns *ebpf.MapSpec `ebpf:"nl_patterns"`
+	NlTunnels  *ebpf.MapSpec `ebpf:"nl_tunnels"`
 }
 
 // ingressVariableSpecs contains global variables before they are loaded into the kernel.
@@ -118,6 +120,7 @@ type ingressMaps struct {
 	NlInUse    *ebpf.Map `ebpf:"nl_in_use"`
 	NlLanes    *ebpf.Map `ebpf:"nl_lanes"`
 	NlPatterns *ebpf.Map `ebpf:"nl_patterns"`
+	NlTunnels  *ebpf.Map `ebpf:"nl_tunnels"`
 }
 
 func (m *ingressMaps) Close() error {
@@ -128,6 +131,7 @@ func (m *ingressMaps) Close() error {
 		m.NlInUse,
 		m.NlLanes,
 		m.NlPatterns,
+		m.NlTunnels,
 	)
 }
 

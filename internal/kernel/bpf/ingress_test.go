@@ -38,7 +38,7 @@ func loadVariant(t testing.TB, v variant, count bool) (*ebpf.Program, *xdpMaps) 
 	loadInto(t, v, count, &objs)
 	return objs.NiclaneIngress, &xdpMaps{
 		table: table[ingressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows},
-		lanes: objs.NlLanes, cpus: objs.NlCpus, counters: objs.NlCounters,
+		lanes: objs.NlLanes, cpus: objs.NlCpus, counters: objs.NlCounters, tunnels: objs.NlTunnels,
 	}
 }
 
@@ -87,6 +87,7 @@ func addLanes(t testing.TB, m *xdpMaps) {
 		must.Do(t, err)
 		must.Do(t, m.add(f, mask, ingressTarget{Lane: uint32(laneOf(class))}))
 	}
+	addTunnels(t, m.tunnels)
 	addQueue(t, m)
 }
 
@@ -98,13 +99,8 @@ func addQueue(t testing.TB, m *xdpMaps) {
 // arriving returns the flow of a frame that arrives, and the lane that the reference in Go finds
 // for it.
 func arriving(b []byte) (f flow.Flow, lane int) {
-	f, ok := reference(b)
-	if !ok {
-		return f, 0
-	}
-	f.Local, f.Remote = f.Remote, f.Local
-	f.LocalPort, f.RemotePort = f.RemotePort, f.LocalPort
-	if class, ok := best(f, classes); ok {
+	f, class, ok := looked(b, true, classes)
+	if ok {
 		lane = laneOf(class)
 	}
 	return f, lane
@@ -233,6 +229,8 @@ func FuzzIngress(f *testing.F) {
 		frame(0x88a8, tag(7, 0x8100), tag(9, 0x86dd),
 			ipv6(0, six2, six, ext(44, 1, 16), fragment6(6, 0), ports(4000, 11211))),
 		frame(0x86dd, ipv6(51, six2, six, ext(60, 1, 12), ext(6, 0, 8), ports(443, 1))),
+		vxlan(frame(0x800, ipv4(6, four2, four, 0, 0, ports(4000, 11211)))),
+		geneve(2, 0x86dd, ipv6(6, six2, six, ports(4000, 11211))),
 	} {
 		f.Add(b)
 	}

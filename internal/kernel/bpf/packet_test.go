@@ -39,7 +39,7 @@ func loadCounting(t testing.TB, count bool) (*egressObjects, *maps) {
 	var objs egressObjects
 	loadInto(t, variant{program: EgressProgram}, count, &objs)
 	return &objs, &maps{table: table[egressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows},
-		sent: objs.NlSent}
+		sent: objs.NlSent, tunnels: objs.NlTunnels}
 }
 
 // loadInto loads a program and its maps into the struct that bpf2go generated for it.
@@ -144,6 +144,7 @@ var classes = map[string]device.Match{
 	"1:15": {Family: 6, Protocol: "tcp", Remote: "fd00:9::/33", RemotePort: 443},
 	"1:16": {Family: 4, Protocol: "udp", Local: four + "/32", Remote: four2 + "/32", RemotePort: 53, LocalPort: 99},
 	"1:18": {Family: 4, Protocol: "udp", LocalPort: 30720, LocalPortBits: 8}, // to 30975
+	"1:20": {Family: 4, Protocol: "tcp", Local: four + "/32", LocalPort: 81, VLAN: 7},
 	"1:19": {Family: 4, Protocol: "tcp", RemotePort: 0xc000, RemotePortBits: 4},
 }
 
@@ -156,6 +157,7 @@ func fill(t testing.TB, m *maps) {
 		must.Do(t, err)
 		must.Do(t, m.add(f, mask, egressTarget{Class: class}))
 	}
+	addTunnels(t, m.tunnels)
 }
 
 // A named is a frame with the class that it belongs to, "" for none.
@@ -186,7 +188,7 @@ func frames(arrive bool) map[string]named {
 		return ipv6(next, local, remote, payload...)
 	}
 	mc, other := ports(11211, 4000), ports(1, 2)
-	return map[string]named{
+	cases := map[string]named{
 		"first port of a block":   {frame(0x800, ipv4(17, four, four2, 0, 0, ports(30720, 1))), "1:18"},
 		"last port of a block":    {frame(0x800, ipv4(17, four, four2, 0, 0, ports(30975, 1))), "1:18"},
 		"before a block":          {frame(0x800, ipv4(17, four, four2, 0, 0, ports(30719, 1))), ""},
@@ -241,6 +243,10 @@ func frames(arrive bool) map[string]named {
 		"extension cut off":  {frame(0x86dd, ipv6(60, six, six2, []byte{6, 0})), ""},
 		"extension too long": {frame(0x86dd, ipv6(60, six, "2001:db8::1", ext(6, 255, 8), mc)), ""},
 	}
+	for name, c := range tunnelFrames(arrive) {
+		cases[name] = c
+	}
+	return cases
 }
 
 func TestClassify(t *testing.T) {
@@ -267,11 +273,8 @@ func TestClassify(t *testing.T) {
 
 // expected returns the class that the reference finds for a frame that leaves.
 func expected(b []byte, entries map[string]device.Match) (class string, ok bool) {
-	f, isIP := reference(b)
-	if !isIP {
-		return "", false
-	}
-	return best(f, entries)
+	_, class, ok = looked(b, false, entries)
+	return class, ok
 }
 
 // best returns the entry that matches a flow. If several match, it returns the one that compares
@@ -295,6 +298,8 @@ func FuzzClassify(f *testing.F) {
 		frame(0x8100, tag(7, 0x800), ipv4(6, four, four2, 0, 8, ports(80, 1))),
 		frame(0x88a8, tag(7, 0x8100), tag(9, 0x86dd), ipv6(0, six, six2, ext(44, 1, 16), fragment6(6, 0), mc)),
 		frame(0x86dd, ipv6(51, six, six2, ext(60, 1, 12), ext(6, 0, 8), ports(1, 443))),
+		vxlan(frame(0x800, ipv4(6, four, four2, 0, 0, mc))),
+		geneve(2, 0x86dd, ipv6(6, six, six2, mc)),
 	} {
 		f.Add(b)
 	}
@@ -333,20 +338,40 @@ func TestRandomPackets(t *testing.T) {
 	objs, m := load(t)
 	fill(t, m)
 	r := rand.New(rand.NewPCG(1, 2))
-	hits := 0
-	for range 5000 {
+	hits, inside := 0, 0
+	for range 10000 {
 		b := randomFrame(r)
 		compare(t, objs.NiclaneEgress, b)
-		if _, ok := expected(b, classes); ok {
+		f, _, ok := looked(b, false, classes)
+		if outer, _, _ := reference(b); ok && outer != f {
+			inside++
+		} else if ok {
 			hits++
 		}
 	}
-	if hits < 500 {
-		t.Errorf("only %d of 5000 frames match anything", hits)
+	if hits < 500 || inside < 50 {
+		t.Errorf("only %d of 10000 frames match anything, and %d by the packet inside", hits, inside)
 	}
 }
 
 func randomFrame(r *rand.Rand) []byte {
+	b := plainFrame(r)
+	switch r.IntN(4) {
+	case 0:
+		b = vxlan(b)
+	case 1:
+		b = geneve(r.IntN(64), 0x6558, b)
+	}
+	if r.IntN(4) == 0 {
+		b[r.IntN(len(b))] ^= byte(1 << r.IntN(8))
+	}
+	if r.IntN(8) == 0 {
+		b = b[:15+r.IntN(len(b)-15)]
+	}
+	return b
+}
+
+func plainFrame(r *rand.Rand) []byte {
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
 	port := func() uint16 { return []uint16{11211, 80, 443, 53, 99, uint16(r.Uint32())}[r.IntN(6)] }
 	proto := []byte{6, 17, 6, 17, 1}[r.IntN(5)]
@@ -378,12 +403,5 @@ func randomFrame(r *rand.Rand) []byte {
 		l3 = append(tag(uint16(r.IntN(3)+6), etherType), l3...)
 		etherType = 0x8100
 	}
-	b := frame(etherType, l3)
-	if r.IntN(4) == 0 {
-		b[r.IntN(len(b))] ^= byte(1 << r.IntN(8))
-	}
-	if r.IntN(8) == 0 {
-		b = b[:15+r.IntN(len(b)-15)]
-	}
-	return b
+	return frame(etherType, l3)
 }

@@ -10,23 +10,64 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// reference is the classifier in Go. It returns the flow of a frame, or false if the frame
-// is not IP.
-func reference(b []byte) (f flow.Flow, ok bool) {
-	if len(b) < 14 {
-		return f, false
+// looked is a program in Go: it looks up a frame among entries, and if it finds none, the packet in a
+// tunnel among entries with a local address. It returns the last flow that it looked up. arrives says
+// that this host is the frame's destination.
+func looked[K comparable](b []byte, arrives bool, entries map[K]device.Match) (f flow.Flow, k K, ok bool) {
+	f, transport, isIP := reference(b)
+	if !isIP {
+		return f, k, false
 	}
-	proto, rest := binary.BigEndian.Uint16(b[12:]), b[14:]
-	for tags := range 2 {
+	port := f.RemotePort // the destination's
+	if k, ok = best(seen(f, arrives), entries); ok {
+		return seen(f, arrives), k, true
+	}
+	inner, isInner := referenceInner(f, port, transport)
+	if !isInner {
+		return seen(f, arrives), k, false
+	}
+	addressed := map[K]device.Match{}
+	for k, m := range entries {
+		if m.Local != "" {
+			addressed[k] = m
+		}
+	}
+	k, ok = best(seen(inner, arrives), addressed)
+	return seen(inner, arrives), k, ok
+}
+
+// seen returns a flow, whose local end is the source, as this host sees it.
+func seen(f flow.Flow, arrives bool) flow.Flow {
+	if arrives {
+		f.Local, f.Remote = f.Remote, f.Local
+		f.LocalPort, f.RemotePort = f.RemotePort, f.LocalPort
+	}
+	return f
+}
+
+// reference returns the flow of a frame that leaves, and the bytes from the transport header on (nil in
+// a fragment). ok is false if the frame is not IP.
+func reference(b []byte) (f flow.Flow, transport []byte, ok bool) {
+	if len(b) < 14 {
+		return f, nil, false
+	}
+	return referenceFrom(f, false, binary.BigEndian.Uint16(b[12:]), b[14:])
+}
+
+// referenceFrom is reference for the rest of a frame behind its EtherType proto. f has the VLAN of a tag
+// before, if tagged.
+func referenceFrom(f flow.Flow, tagged bool, proto uint16, rest []byte) (flow.Flow, []byte, bool) {
+	for range 2 {
 		if proto != 0x8100 && proto != 0x88a8 {
 			break
 		}
 		if len(rest) < 4 {
-			return flow.Flow{}, false
+			return flow.Flow{}, nil, false
 		}
-		if tags == 0 {
+		if !tagged {
 			f.VLAN = binary.BigEndian.Uint16(rest) & flow.VLANMask
 		}
+		tagged = true
 		proto, rest = binary.BigEndian.Uint16(rest[2:]), rest[4:]
 	}
 	switch proto {
@@ -35,25 +76,66 @@ func reference(b []byte) (f flow.Flow, ok bool) {
 	case 0x86dd:
 		return reference6(f, rest)
 	}
-	return flow.Flow{}, false
+	return flow.Flow{}, nil, false
 }
 
-func reference4(f flow.Flow, b []byte) (flow.Flow, bool) {
+// The tests' tunnels.
+const vxlanPort, genevePort = 4789, 6081
+
+// referenceInner returns the flow of the packet inside a tunnel. outer is the tunnel's flow, port its
+// destination port.
+func referenceInner(outer flow.Flow, port [2]byte, transport []byte) (f flow.Flow, ok bool) {
+	const ethernet = 0x6558
+	if outer.Protocol != flow.UDP || len(transport) < 12 {
+		return f, false
+	}
+	header, proto, options := transport[8:], uint16(ethernet), 0
+	switch binary.BigEndian.Uint16(port[:]) {
+	case vxlanPort:
+		if header[0]&8 == 0 {
+			return f, false
+		}
+		if header[0]&4 != 0 {
+			proto = map[byte]uint16{1: 0x0800, 2: 0x86dd, 3: ethernet}[header[3]]
+		}
+	case genevePort:
+		if header[0]>>6 != 0 {
+			return f, false
+		}
+		options, proto = int(header[0]&63)*4, binary.BigEndian.Uint16(header[2:])
+	default:
+		return f, false
+	}
+	if len(header) < 8+options {
+		return f, false
+	}
+	rest := header[8+options:]
+	if proto == ethernet {
+		if len(rest) < 14 {
+			return f, false
+		}
+		proto, rest = binary.BigEndian.Uint16(rest[12:]), rest[14:]
+	}
+	f, _, ok = referenceFrom(flow.Flow{VLAN: outer.VLAN}, true, proto, rest)
+	return f, ok
+}
+
+func reference4(f flow.Flow, b []byte) (flow.Flow, []byte, bool) {
 	if len(b) < 20 || b[0]>>4 != 4 || b[0]&15 < 5 {
-		return flow.Flow{}, false
+		return flow.Flow{}, nil, false
 	}
 	f.Family, f.Protocol = 4, b[9]
 	copy(f.Local[:], b[12:16])
 	copy(f.Remote[:], b[16:20])
 	if binary.BigEndian.Uint16(b[6:])&0x3fff != 0 {
-		return f, true
+		return f, nil, true
 	}
-	return referencePorts(f, b, int(b[0]&15)*4), true
+	return referencePorts(f, b, int(b[0]&15)*4)
 }
 
-func reference6(f flow.Flow, b []byte) (flow.Flow, bool) {
+func reference6(f flow.Flow, b []byte) (flow.Flow, []byte, bool) {
 	if len(b) < 40 || b[0]>>4 != 6 {
-		return flow.Flow{}, false
+		return flow.Flow{}, nil, false
 	}
 	f.Family = 6
 	copy(f.Local[:], b[8:24])
@@ -64,7 +146,7 @@ func reference6(f flow.Flow, b []byte) (flow.Flow, bool) {
 			break
 		}
 		if len(b) < off+4 {
-			return flow.Flow{}, false
+			return flow.Flow{}, nil, false
 		}
 		kind := next
 		next = b[off]
@@ -72,7 +154,7 @@ func reference6(f flow.Flow, b []byte) (flow.Flow, bool) {
 		case 44:
 			if binary.BigEndian.Uint16(b[off+2:])&0xfff9 != 0 {
 				f.Protocol = next
-				return f, true
+				return f, nil, true
 			}
 			off += 8
 		case 51:
@@ -82,15 +164,16 @@ func reference6(f flow.Flow, b []byte) (flow.Flow, bool) {
 		}
 	}
 	f.Protocol = next
-	return referencePorts(f, b, off), true
+	return referencePorts(f, b, off)
 }
 
-func referencePorts(f flow.Flow, b []byte, off int) flow.Flow {
-	if (f.Protocol == flow.TCP || f.Protocol == flow.UDP) && len(b) >= off+4 {
-		copy(f.LocalPort[:], b[off:])
-		copy(f.RemotePort[:], b[off+2:])
+func referencePorts(f flow.Flow, b []byte, off int) (flow.Flow, []byte, bool) {
+	transport := b[min(off, len(b)):]
+	if (f.Protocol == flow.TCP || f.Protocol == flow.UDP) && len(transport) >= 4 {
+		copy(f.LocalPort[:], transport)
+		copy(f.RemotePort[:], transport[2:])
 	}
-	return f
+	return f, transport, true
 }
 
 // matches reports whether a flow fits a match. It compares field by field, without masks.

@@ -46,18 +46,8 @@ func withFar(t *testing.T, queues int, f func(t *testing.T, c *bpf.Client, peer 
 // toFar does what withFar does, but on an existing veth.
 func toFar(t testing.TB, f func(peer far)) {
 	t.Helper()
-	peer, ready := far{t, make(chan func())}, make(chan error)
-	tid := 0
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		tid = unix.Gettid()
-		ready <- unix.Unshare(unix.CLONE_NEWNET)
-		for g := range peer.work {
-			g()
-		}
-	}()
+	peer, tid := newFar(t)
 	defer close(peer.work)
-	must.Do(t, <-ready)
 	vethtest.Command(t, fmt.Sprintf("ip link set v1 netns %d", tid))
 	vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
 	vethtest.Command(t, "ip addr add fd00:9::1/64 dev v0 nodad")
@@ -68,6 +58,24 @@ func toFar(t testing.TB, f func(peer far)) {
 		}
 	})
 	f(peer)
+}
+
+// newFar makes a network namespace. It ends when the caller closes the far's channel. tid is the ID of
+// its thread.
+func newFar(t testing.TB) (peer far, tid int) {
+	t.Helper()
+	peer = far{t, make(chan func())}
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		tid = unix.Gettid()
+		ready <- unix.Unshare(unix.CLONE_NEWNET)
+		for g := range peer.work {
+			g()
+		}
+	}()
+	must.Do(t, <-ready)
+	return peer, tid
 }
 
 // A conn is a TCP connection: from is the peer's socket, to is the application's.

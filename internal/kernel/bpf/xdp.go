@@ -173,6 +173,7 @@ type xdpMaps struct {
 	lanes    *ebpf.Map
 	cpus     *ebpf.Map
 	counters *ebpf.Map
+	tunnels  *ebpf.Map // nil in program versions that do not look into tunnels
 	cpusID   ebpf.MapID
 }
 
@@ -180,7 +181,7 @@ func (m *xdpMaps) close() error {
 	if m == nil {
 		return nil
 	}
-	return errors.Join(m.table.close(), m.lanes.Close(), m.cpus.Close(), m.counters.Close())
+	return errors.Join(m.table.close(), m.lanes.Close(), m.cpus.Close(), m.counters.Close(), m.tunnels.Close())
 }
 
 func (m *xdpMaps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
@@ -193,7 +194,7 @@ func (m *xdpMaps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
 	case info.Name == ingressMapNlCounters && m.counters == nil && info.ValueSize == uint32(unsafe.Sizeof(counters{})):
 		m.counters = em
 	default:
-		return m.table.take(em, info)
+		return takeTunnels(&m.tunnels, em, info) || m.table.take(em, info)
 	}
 	return true
 }

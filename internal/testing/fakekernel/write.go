@@ -176,8 +176,8 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 	out := slices.Clone(k.foreign[o.Key()])
 	for _, c := range k.children(o) {
 		switch c.(type) {
-		case device.FilterEntry, device.FilterDefault, device.CPUQueue, device.CPUThread, device.CPULane,
-			device.XDPEntry:
+		case device.FilterEntry, device.FilterDefault, device.Tunnels, device.CPUQueue, device.CPUThread,
+			device.CPULane, device.XDPEntry:
 			continue // they belong to a program's own maps, so they are no occupants
 		}
 		out = append(out, c.Key())
@@ -240,6 +240,11 @@ func (k *Kernel) valid(old, next device.Object) error {
 	case device.FilterEntry:
 		return k.validFilterOf(o, o.Filter)
 	case device.FilterDefault:
+		return k.validFilterOf(o, o.Filter)
+	case device.Tunnels:
+		if _, ok := k.objs[o.Filter].(device.XDP); ok {
+			return k.validXDP(old, o)
+		}
 		return k.validFilterOf(o, o.Filter)
 	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
 		return k.validXDP(old, o)

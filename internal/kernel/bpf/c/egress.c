@@ -5,9 +5,9 @@
  * A clsact egress classifier in direct-action mode. It looks up the packet's
  * flow once for each pattern (set of compared fields) in use. It writes the lane's
  * HTB class (or mqprio priority) to skb->priority, and one of the lane's
- * transmit queues to skb->queue_mapping. If connection tracking has translated
- * the packet's address, it also looks up the original address, among lanes that
- * name addresses. It returns TC_ACT_UNSPEC, so that later filters of other
+ * transmit queues to skb->queue_mapping. If no lane matches, it also looks up the
+ * addresses inside a tunnel, or from before connection tracking translated them,
+ * among lanes that name addresses. It returns TC_ACT_UNSPEC, so that later filters of other
  * programs still see the packet (cls_bpf_classify continues with the next
  * filter). It never drops, redirects or changes a packet. It counts the packets
  * of each lane.
@@ -19,6 +19,9 @@
 #define PACKET		struct __sk_buff
 #define ARRIVES		0
 #define load_far	bpf_skb_load_bytes
+/* A tunnel of the kernel clears the mark of the device at which a packet arrived
+ * (skb_scrub_packet). A forwarded packet keeps it. */
+#define made_here(skb)	(!(skb)->ingress_ifindex)
 #define outer_tag(skb, f)	\
 	((skb)->vlan_present ? ((f)->vlan = (skb)->vlan_tci & VLAN_ID, 1) : 0)
 
@@ -89,13 +92,15 @@ int niclane_egress(struct __sk_buff *skb)
 	struct flow f = {};
 	struct target *to = &best.target;
 	__u32 queue = 0, row;
+	int transport;
 
 	if (!patterns && (!rest || !(rest->queues | rest->lanes)))
 		return TC_ACT_UNSPEC;
-	if (read_flow(skb, &f)) {
+	transport = read_flow(skb, &f);
+	if (transport >= 0) {
 		lookup(&f, patterns, &best);
-		if (!best.rank && patterns && untranslate(skb, &f)) {
-			/* The original port may be a pod's. A lane without addresses means a port of the host. */
+		if (!best.rank && patterns && (inner_flow(skb, transport, &f) || untranslate(skb, &f))) {
+			/* This port may be a pod's. A lane without addresses means a port of the host. */
 			best.addressed = 1;
 			lookup(&f, patterns, &best);
 		}

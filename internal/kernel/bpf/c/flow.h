@@ -6,6 +6,7 @@
  *	PACKET, load_far	see packet.h
  *	outer_tag(ctx, f)	1 if the packet has a VLAN tag outside its data, else 0
  *	ARRIVES			1 if this host is the packets' destination
+ *	made_here(ctx)		1 if this host has made the packet, or takes it
  *	struct target		the value of a flow in the flow table
  */
 #ifndef NICLANE_FLOW_H
@@ -15,6 +16,7 @@
 #define MAX_FLOWS	65536
 
 #include <niclane/packet.h>
+#include <niclane/tunnel.h>
 
 struct pattern {
 	struct flow	mask;
@@ -52,15 +54,57 @@ struct {
 	__type(value, struct target);
 } nl_flows SEC(".maps");
 
-/* If the packet is IP, fills in f (zero before) and returns 1; else returns 0. */
+/* A map of one entry. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tunnels);
+} nl_tunnels SEC(".maps");
+
+/* If the packet is IP, fills in f (zero before) and returns the offset of the transport
+ * header, NO_PORTS in a fragment; else returns less than 0. */
 static __always_inline int read_flow(PACKET *ctx, struct flow *f)
 {
 	int transport = parse_frame(ctx, outer_tag(ctx, f), f, ARRIVES, NULL);
 
+	if (transport >= 0)
+		parse_ports(ctx, transport, f, ARRIVES);	/* or it goes by its addresses */
+	return transport;
+}
+
+/* Not static: see niclane_extension. */
+__noinline int niclane_inner(PACKET *ctx, __u32 udp, __u32 kind, struct flow *f)
+{
+	struct flow inner = {};
+	int transport;
+
+	if (!f)
+		return 0;
+	inner.vlan = f->vlan;
+	transport = parse_inner(ctx, udp, kind, &inner, ARRIVES, NULL);
 	if (transport < 0)
 		return 0;
-	parse_ports(ctx, transport, f, ARRIVES);	/* or it goes by its addresses */
+	parse_ports(ctx, transport, &inner, ARRIVES);
+	*f = inner;
 	return 1;
+}
+
+/* If the packet is of a tunnel, replaces f by the flow of the packet inside and returns
+ * 1; else returns 0. transport is the result of read_flow. A forwarded packet does not
+ * count: anyone who can send to a tunnel's port could choose its inner addresses. */
+static __always_inline int inner_flow(PACKET *ctx, int transport, struct flow *f)
+{
+	struct tunnels *tunnels;
+	__u32 zero = 0, kind;
+
+	if (f->protocol != PROTO_UDP || !made_here(ctx))
+		return 0;
+	tunnels = bpf_map_lookup_elem(&nl_tunnels, &zero);
+	if (!tunnels)
+		return 0;
+	kind = tunnel_kind(tunnels, ARRIVES ? f->local_port : f->remote_port);
+	return kind ? niclane_inner(ctx, transport, kind, f) : 0;
 }
 
 /* Looks up the flow by one pattern. Stores the result in best if the pattern ranks

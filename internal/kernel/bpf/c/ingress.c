@@ -17,6 +17,7 @@
 /* XDP does not see a tag that the card has removed: see niclane's documentation
  * of rxvlan. */
 #define outer_tag(ctx, f)	0
+#define made_here(ctx)	1
 
 #define MAX_LANES	64	/* lane 0: packets that match no lane */
 #define MAX_CPUS	64	/* of one lane */
@@ -69,9 +70,15 @@ int niclane_ingress(struct xdp_md *ctx)
 	struct found best = {};
 	struct flow f = {};
 	struct lane *l;
+	int transport;
 
-	if (patterns && read_flow(ctx, &f))
+	if (patterns && (transport = read_flow(ctx, &f)) >= 0) {
 		lookup(&f, patterns, &best);
+		if (!best.rank && inner_flow(ctx, transport, &f)) {
+			best.addressed = 1;
+			lookup(&f, patterns, &best);
+		}
+	}
 	lane = best.target.lane;
 	if (nl_count)
 		count(&nl_counters, lane, ctx->rx_queue_index, 1,

@@ -123,6 +123,8 @@ func hangsOn(o, on device.Object) bool {
 			return o.Filter == on.Key()
 		case device.FilterDefault:
 			return o.Filter == on.Key()
+		case device.Tunnels:
+			return o.Filter == on.Key()
 		}
 	case device.XDP, device.CPUQueue, device.CPULane:
 		return hangsOnXDP(o, on)
@@ -233,6 +235,12 @@ func variants(o device.Object) map[string]device.Object {
 		queues.Queues = append(slices.Clone(o.Queues), len(o.Queues))
 		lanes.Lanes = append(slices.Clone(o.Lanes), 15)
 		return map[string]device.Object{"queues": queues, "lanes": lanes}
+	case device.Tunnels:
+		port, more := o, o
+		port.Tunnels = slices.Clone(o.Tunnels)
+		port.Tunnels[0].Port++
+		more.Tunnels = append(slices.Clone(o.Tunnels), device.Tunnel{Protocol: "geneve", Port: 1})
+		return map[string]device.Object{"port": port, "one more": more}
 	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
 		return xdpVariants(o)
 	case device.RSSTable:

@@ -18,6 +18,8 @@ func hangsOnXDP(o, on device.Object) bool {
 			return o.Dev == on.Dev
 		case device.XDPEntry:
 			return o.Dev == on.Dev
+		case device.Tunnels:
+			return o.Filter == on.Key()
 		}
 	case device.CPUQueue:
 		l, ok := o.(device.CPULane)
