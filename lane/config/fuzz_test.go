@@ -101,6 +101,9 @@ func write(in *intent.Intent) string {
 		fmt.Fprintf(b, "  dev: %s\n", list(g.Devices, strconv.Quote))
 	}
 	put(b, "  ", "vlans", list(g.VLANs, strconv.Itoa), len(g.VLANs) > 0)
+	put(b, "  ", "tunnels", list(g.Tunnels, func(t intent.Tunnel) string {
+		return fmt.Sprintf("%s:%d", t.Protocol, t.Port)
+	}), len(g.Tunnels) > 0)
 	put(b, "  ", "link-rate", fmt.Sprintf("%dbit", g.LinkRate), g.LinkRate > 0)
 	pointer(b, "  ", "busypoll", g.BusyPoll)
 	pointer(b, "  ", "busyread", g.BusyRead)

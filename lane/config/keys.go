@@ -33,6 +33,12 @@ func groupKeys() []key {
 		strictyaml.Of("vlans", strictyaml.Integers("a VLAN ID", 1, 4094, 4094), "any tag, or none",
 			"VLANs on the devices to which the lanes are limited.",
 			func(t *target, x []int) { t.group.VLANs = x }),
+		strictyaml.Of("tunnels", tunnels(), "none",
+			"Tunnels that carry packets of the lanes, by their UDP destination port: `vxlan:8472`, `geneve:6081`. "+
+				"niclane looks into a tunnel's packets for members with `addrs`: on transmit into those of this "+
+				"host's own tunnels. A card compares outer headers only: if it steers to the lanes, force the "+
+				"queue-set `xdp-cpumap`, or `shared`.",
+			func(t *target, x []intent.Tunnel) { t.group.Tunnels = x }),
 		strictyaml.Of("link-rate", strictyaml.BitRate(), "what the device reports",
 			"Rate of the link. For devices that cannot report it: virtual devices and the lab's.",
 			func(t *target, x uint64) { t.group.LinkRate = x }),

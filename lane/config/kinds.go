@@ -3,6 +3,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,48 @@ func numa() strictyaml.Kind[intent.NUMAPolicy] {
 		}
 		v.Wrong(k.Want)
 		return "", false
+	}
+	return k
+}
+
+// tunnels returns the reader and the schema of a tunnel, or of a list of tunnels.
+func tunnels() strictyaml.Kind[[]intent.Tunnel] {
+	one := strictyaml.Pattern("vxlan or geneve and a UDP port, such as vxlan:8472", `^(vxlan|geneve):[1-9][0-9]{0,4}$`,
+		nil)
+	k := strictyaml.Kind[[]intent.Tunnel]{
+		Want: fmt.Sprintf("%s, or a list of at most %d", one.Want, intent.MaxTunnels),
+		Schema: strictyaml.Schema{"anyOf": []any{one.Schema,
+			strictyaml.Schema{"type": "array", "minItems": 1, "maxItems": intent.MaxTunnels, "items": one.Schema}}},
+	}
+	k.Read = func(v strictyaml.Value) ([]intent.Tunnel, bool) {
+		var out []intent.Tunnel
+		ok := true
+		for _, item := range v.Items() {
+			text, good := one.Read(item)
+			if !good {
+				ok = false
+				continue
+			}
+			protocol, number, _ := strings.Cut(text, ":")
+			port, err := strconv.ParseUint(number, 10, 16)
+			if err != nil {
+				item.Failf("found the port %s, want 1 to 65535", number)
+				ok = false
+			}
+			if slices.ContainsFunc(out, func(t intent.Tunnel) bool { return t.Port == uint16(port) }) {
+				item.Failf("found port %s twice, want one tunnel for each port", number)
+				ok = false
+			}
+			out = append(out, intent.Tunnel{Protocol: protocol, Port: uint16(port)})
+		}
+		switch {
+		case v.Empty():
+			v.Wrong(k.Want)
+		case len(out) > intent.MaxTunnels:
+			v.Failf("found %d tunnels, want at most %d", len(out), intent.MaxTunnels)
+			ok = false
+		}
+		return out, ok && len(out) > 0
 	}
 	return k
 }

@@ -32,6 +32,9 @@ type Group struct {
 	// VLANs limit the lanes to packets with one of these tags (1-4094). Empty
 	// means packets with any tag, or none.
 	VLANs []int `json:"vlans,omitempty"`
+	// Tunnels are tunnels in whose packets the lanes' packets are, at most MaxTunnels with different
+	// ports. Members with Addrs are also looked for inside them.
+	Tunnels []Tunnel `json:"tunnels,omitempty"`
 	// LinkRate is the link's rate in bit/s. If set, it is used instead of the speed that the device
 	// reports. 0: ask the device.
 	LinkRate uint64 `json:"linkRate,omitempty"`
@@ -45,6 +48,16 @@ type Group struct {
 	// Force maps a part of a lane (a device.Part) to the mechanism that niclane must use for it.
 	// Planning fails if the device does not allow that mechanism.
 	Force map[string]string `json:"force,omitempty"`
+}
+
+// MaxTunnels is the largest number of tunnels of a Group (internal/kernel/bpf/c/include/niclane/tunnel.h:
+// MAX_TUNNELS).
+const MaxTunnels = 4
+
+// A Tunnel is a tunnel over UDP, by the destination port of its packets.
+type Tunnel struct {
+	Protocol string `json:"protocol"` // "vxlan" or "geneve"
+	Port     uint16 `json:"port"`     // at least 1
 }
 
 // Mode says whether a lane belongs to one member or is shared by several.

@@ -121,6 +121,7 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 			lanePath(def.Lane, "queues"),
 			"packets that no lane matches get none of the lanes' priorities")
 	}
+	f.wantTunnels(filter.Key(), device.PartClassifier)
 	key := filter.Key()
 	n := 0
 	for _, l := range lanes {

@@ -163,6 +163,7 @@ func (f *fit) plan(p *Plan) {
 	f.checkSoftware(lanes)
 	f.checkForeign()
 	f.checkMembers(lanes)
+	f.checkTunnels(lanes[1:])
 	if len(f.errs) > 0 {
 		return
 	}
@@ -225,6 +226,7 @@ func (f *fit) plan(p *Plan) {
 		f.noteUpper()
 	}
 	f.noteFragments(lanes[1:])
+	f.noteTunnels()
 	if f.sharedQueues && len(f.in.Lanes) > 0 && len(lanes[0].queues) < f.sum()+max(f.in.Default.Queues, 1) {
 		f.notef("%s: no lane has its own transmit queue", f.noQueues())
 	}

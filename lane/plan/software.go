@@ -235,6 +235,7 @@ func (f *fit) wantCPUs(lanes []*deviceLane) {
 		part:   device.PartQueueSet, cause: "lanes", disruptive: mode == "native",
 		reason: "looks each arriving packet's flow up in a map and hands it to its lane's processors; all else passes",
 	})
+	f.wantTunnels(device.XDP{Dev: f.dev.Name}.Key(), device.PartSteering)
 	threads := map[int]*deviceLane{} // for each processor, the lane with the best rank
 	for _, l := range lanes {
 		for _, cpu := range l.cpus {
