@@ -368,6 +368,7 @@ func (a *Agent) follow(ctx context.Context) error {
 			a.o.Log.Warn("pods could not be compared with kubelet's list", "error", err)
 		}
 		a.attacher.FollowServices(ctx, a.cluster.Pods())
+		a.attacher.FollowTunnels(ctx)
 	}
 }
 

@@ -47,6 +47,8 @@ type Node struct {
 	Joined []Joining
 	// Members are the members of all lanes.
 	Members []*Member
+	// Tunnels are the tunnels in which packets of pods in lanes pass the device ("vxlan:8472"), ascending.
+	Tunnels []string
 	// Ceilings has, by lane, the annotation kubernetes.io/egress-bandwidth of the lane's pod, in
 	// bit/s. Only exclusive lanes have it. If the policy has a ceiling too, the lower one applies.
 	Ceilings map[string]uint64
@@ -141,6 +143,7 @@ func (b *builder) file(spec *v1alpha1.LanePolicySpec, n Node) strictyaml.Map {
 		}
 		globals.Set("vlans", vlans)
 	}
+	list(&globals, "tunnels", n.Tunnels)
 	if r := b.rate("spec.uplink.linkRate", u.LinkRate); r.permille > 0 {
 		b.failf("spec.uplink.linkRate: found %q, want %s", u.LinkRate, wantRate)
 	} else if r.bits > 0 {

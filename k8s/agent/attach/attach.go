@@ -46,9 +46,10 @@ type Attacher struct {
 	Lanes   *lanes.Manager
 	Kubelet Kubelet
 	Pods    Pods
-	// Reachable returns an error if packets on the device never have these addresses. The error says
-	// why.
-	Reachable func(device string, addrs []netip.Addr) error
+	// Reachable returns the tunnels in which packets of a pod with these addresses pass the device, as a
+	// lanes file has them. It returns an error if niclane does not see the addresses there. The error
+	// says why. node has the node's addresses.
+	Reachable func(device string, node, addrs []netip.Addr) (tunnels []string, err error)
 	// Addrs returns the node's addresses (InternalIP). Its node ports are at these addresses.
 	Addrs func() []netip.Addr
 	// ByCgroup reports whether packets of pods in the host's network are recognised by control group.
@@ -69,6 +70,8 @@ type Attacher struct {
 	// put into a lane or taken out. Took may be nil.
 	Took func(command string, did bool, took time.Duration)
 	Log  *slog.Logger
+
+	outside map[string]string // why pods are outside their lanes, by UID: FollowTunnels has said so
 }
 
 // Handle does what the runtime asks, by niclane-cni or by NRI. If a pod has to be put into a lane
@@ -270,15 +273,6 @@ func (a *Attacher) ready() error {
 		return fmt.Errorf("the node has no lanes: %s", s.Problem)
 	}
 	return nil
-}
-
-// reachable returns an error if packets never have these addresses at the card. The error says why.
-func (a *Attacher) reachable(addrs []netip.Addr) error {
-	d := a.Lanes.Now().Device
-	if d == nil || a.Reachable == nil {
-		return nil
-	}
-	return a.Reachable(d.Name, addrs)
 }
 
 // bandwidth applies the rates of the annotations kubernetes.io/ingress-bandwidth and
@@ -537,7 +531,8 @@ func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *cor
 	return nil
 }
 
-// where returns how to recognise the packets of a pod with these addresses. It also sets at.Addrs.
+// where returns how to recognise the packets of a pod with these addresses. It also sets at.Addrs and
+// at.Tunnels.
 // For pods in the host's network, cgroup returns a container's control group. If cgroup is nil,
 // their packets are recognised only by ports.
 func (a *Attacher) where(at *lanes.Attachment, pod *corev1.Pod, addrs []netip.Addr,
@@ -545,7 +540,9 @@ func (a *Attacher) where(at *lanes.Attachment, pod *corev1.Pod, addrs []netip.Ad
 	where := pods.Where{Addrs: addrs, Node: a.Addrs(), Services: a.services(pod)}
 	if !pod.Spec.HostNetwork {
 		at.Addrs = addrs
-		return where, a.reachable(addrs)
+		var err error
+		at.Tunnels, err = a.reachable(addrs)
+		return where, err
 	}
 	if cgroup != nil {
 		where.Cgroup = func(container string) string { return cgroup(pod, container) }

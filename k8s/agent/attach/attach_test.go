@@ -686,7 +686,9 @@ func TestHostNetworkRefused(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	a, w, _ := setup(t)
-	a.Reachable = func(dev string, addrs []netip.Addr) error { return errors.New(dev + " is under an overlay") }
+	a.Reachable = func(dev string, _, _ []netip.Addr) ([]string, error) {
+		return nil, errors.New(dev + " is under an overlay")
+	}
 	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
 	if got := a.Handle(t.Context(), request(cni.Add, "redis", "10.0.0.2"),
 		early(t, true)); got.Error != "eth0 is under an overlay" || !got.Lane {

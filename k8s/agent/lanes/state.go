@@ -49,6 +49,8 @@ type Attachment struct {
 
 	// Addrs are the pod's own addresses. A pod in the host's network has none.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
+	// Tunnels are the tunnels in which the pod's packets pass the card ("vxlan:8472").
+	Tunnels []string `json:"tunnels,omitempty"`
 
 	Grants  []pods.Grant    `json:"grants"`
 	Members []policy.Member `json:"members"`
@@ -150,12 +152,18 @@ func (s *state) lanes(device string, link uint64) policy.Node {
 			}
 			n.Members = append(n.Members, m)
 		}
+		for _, t := range all[i].Tunnels {
+			if !slices.Contains(n.Tunnels, t) {
+				n.Tunnels = append(n.Tunnels, t)
+			}
+		}
 		for lane, most := range all[i].Ceilings {
 			if now := n.Ceilings[lane]; now == 0 || most < now {
 				n.Ceilings[lane] = most
 			}
 		}
 	}
+	slices.Sort(n.Tunnels)
 	return n
 }
 

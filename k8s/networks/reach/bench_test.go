@@ -26,11 +26,11 @@ func BenchmarkOnDevice(b *testing.B) {
 			del = append(del, fmt.Sprintf("link del veth%d", i))
 		}
 		vethtest.IP(b, strings.Join(add, "\n"))
-		for name, ask := range map[string]func(string, []netip.Addr) error{"/Links": new(Links).OnDevice,
-			"/all": OnDevice} {
+		for name, ask := range map[string]func(string, []netip.Addr, []netip.Addr) ([]string, error){
+			"/Links": new(Links).OnDevice, "/all": OnDevice} {
 			b.Run(fmt.Sprint(n, name), func(b *testing.B) {
 				for b.Loop() {
-					if err := ask("", pod); err != nil {
+					if _, err := ask("", nil, pod); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -28,19 +28,17 @@ type Links struct {
 }
 
 // OnDevice does the same as the function OnDevice, without listing all links.
-func (l *Links) OnDevice(_ string, addrs []netip.Addr) error {
+func (l *Links) OnDevice(device string, node, addrs []netip.Addr) ([]string, error) {
 	l.mu.Lock()
 	some, err := l.some()
 	l.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("links of the node: %w", err)
+		return nil, fmt.Errorf("links of the node: %w", err)
 	}
 	if some {
-		if err := tunnelled(addrs); err != nil {
-			return err
-		}
+		return OnDevice(device, node, addrs)
 	}
-	return encrypted(addrs)
+	return nil, encrypted(addrs, 0, "")
 }
 
 // some reports whether the network namespace has a link that can be a tunnel of the pod network.

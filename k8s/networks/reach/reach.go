@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -18,88 +17,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tunnels are the kinds of links that carry pods' packets inside other packets.
-var tunnels = map[string]bool{
-	"vxlan": true, "geneve": true, "bareudp": true, "ipip": true, "sit": true, "ip6tnl": true,
-	"gre": true, "gretap": true, "ip6gre": true, "ip6gretap": true, "erspan": true, "ip6erspan": true,
-	"vti": true, "vti6": true, "xfrm": true,
-}
-
-// sometimes are kinds of links that the pod network or another program (a VPN) can make. Only the
-// pod network's links carry pods' packets. The kernel calls one kind "tun", the Go package netlink
-// calls it "tuntap".
-var sometimes = map[string]bool{"wireguard": true, "tun": true, "tuntap": true}
-
-// OnDevice returns an error if packets of a pod with these addresses do not have them on the node's
-// card. The reason is a tunnel of the pod network to other nodes, or IPsec. It returns nil if it
-// knows no reason.
-func OnDevice(_ string, addrs []netip.Addr) error {
-	if err := tunnelled(addrs); err != nil {
-		return err
-	}
-	return encrypted(addrs)
-}
-
-// tunnelled returns an error if the pod network sends packets of these addresses through a tunnel.
-func tunnelled(addrs []netip.Addr) error {
-	links, err := dump(netlink.LinkList)
+// OnDevice returns the tunnels in which packets of a pod with these addresses pass the device, in the
+// form of a lanes file ("vxlan:8472"). It returns none if they pass as they are. It returns an error if
+// niclane does not see the addresses there: the reason is another kind of tunnel of the pod network, a
+// tunnel by another device, or IPsec. node has the node's addresses. OnDevice reports only what it
+// knows.
+func OnDevice(device string, node, addrs []netip.Addr) ([]string, error) {
+	found, err := tunnelled(device, node, addrs)
 	if err != nil {
-		return fmt.Errorf("links of the node: %w", err)
+		return nil, err
 	}
-	for _, l := range links {
-		a := l.Attrs()
-		if !suspect(l.Type(), a.Name) || a.Flags&net.FlagUp == 0 {
-			continue
-		}
-		carries := ""
-		switch t := l.(type) {
-		case *netlink.Vxlan:
-			if t.FlowBased {
-				carries = "packets that programs hand to it"
-			}
-		case *netlink.Geneve:
-			if t.FlowBased {
-				carries = "packets that programs hand to it"
-			}
-		}
-		if carries == "" {
-			if carries, err = routed(l, addrs); err != nil {
-				return err
-			}
-		}
-		if carries != "" {
-			return fmt.Errorf("the pod network is an overlay: %s (%s) carries %s, so the card sees the nodes' "+
-				"addresses and never the pod's; use native routing in the pod network, or put the pod into the "+
-				"host's network",
-				a.Name, l.Type(), carries)
-		}
-	}
-	return nil
+	return found, encrypted(addrs, 0, "")
 }
 
-// encrypted returns an error if an IPsec policy applies to packets from one of these addresses.
-func encrypted(addrs []netip.Addr) error {
-	policies, err := dump(func() ([]netlink.XfrmPolicy, error) { return netlink.XfrmPolicyList(unix.AF_UNSPEC) })
-	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) { // a kernel without IPsec
-		return nil
+// policies returns the IPsec policies of the node, none on a kernel without IPsec.
+func policies() ([]netlink.XfrmPolicy, error) {
+	all, err := dump(func() ([]netlink.XfrmPolicy, error) { return netlink.XfrmPolicyList(unix.AF_UNSPEC) })
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) {
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("IPsec policies of the node: %w", err)
+		return nil, fmt.Errorf("IPsec policies of the node: %w", err)
 	}
-	for _, p := range policies {
-		if p.Dir != netlink.XFRM_DIR_OUT || len(p.Tmpls) == 0 || p.Src == nil {
-			continue
-		}
-		for _, a := range addrs {
-			if p.Src.Contains(a.AsSlice()) {
-				return fmt.Errorf("IPsec of the node encrypts packets from %s to %s (ip xfrm policy), so the "+
-					"card never sees the pod's packets; turn off encryption in the pod network, or put the pod "+
-					"into the host's network",
-					a, p.Dst)
-			}
-		}
-	}
-	return nil
+	return all, nil
 }
 
 // ofPodNetwork reports whether the name of a WireGuard or TUN link is one that a pod network

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,19 +17,22 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
+// node has the address of the tests' node.
+var node = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+
 // both calls the function OnDevice and the method l.OnDevice, and checks that their results are
 // equal.
-func both(t *testing.T, l *Links, addrs []netip.Addr) error {
+func both(t *testing.T, l *Links, addrs []netip.Addr) ([]string, error) {
 	t.Helper()
-	err, known := OnDevice("up0", addrs), l.OnDevice("up0", addrs)
-	if (err == nil) != (known == nil) || err != nil && err.Error() != known.Error() {
-		t.Errorf("who lists all links: %v; who knows them: %v", err, known)
+	found, err := OnDevice("up0", node, addrs)
+	same, known := l.OnDevice("up0", node, addrs)
+	if (err == nil) != (known == nil) || err != nil && err.Error() != known.Error() || !slices.Equal(found, same) {
+		t.Errorf("who lists all links: %v, %v; who knows them: %v, %v", found, err, same, known)
 	}
-	return err
+	return found, err
 }
 
-// TestOverlay checks that OnDevice returns an error once a VXLAN tunnel carries pods' packets to
-// other nodes.
+// TestOverlay checks that OnDevice returns a VXLAN tunnel once it carries pods' packets to other nodes.
 func TestOverlay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -36,53 +40,40 @@ func TestOverlay(t *testing.T) {
 	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5")}
 	l := new(Links)
 	t.Cleanup(l.forget)
-	if err := both(t, l, pod); err != nil {
-		t.Fatalf("nothing there: %v", err)
+	expect := func(when string, pod []netip.Addr, want ...string) {
+		t.Helper()
+		if got, err := both(t, l, pod); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, %v, want %v", when, got, err, want)
+		}
 	}
+	expect("nothing there", pod)
 	vethtest.IP(t, `link add up0 type veth peer name up1
 		link set up0 up
 		link set up1 up
 		addr add 192.0.2.1/24 dev up0
 		link add flannel.1 type vxlan id 1 dev up0 dstport 8472 nolearning`)
 	t.Cleanup(func() { vethtest.IP(t, "link del up0") })
-	if err := both(t, l, pod); err != nil {
-		t.Errorf("down: %v", err)
-	}
+	expect("down", pod)
 	vethtest.IP(t, "link set flannel.1 up")
-	if err := both(t, l, pod); err != nil {
-		t.Errorf("without a route: %v", err)
-	}
+	expect("without a route", pod)
 	vethtest.IP(t, `addr add 10.244.1.0/32 dev flannel.1
 		route add 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink`)
-	err := both(t, l, pod)
-	if err == nil || !strings.Contains(err.Error(), "flannel.1 (vxlan) carries 10.244.2.0/24") {
-		t.Errorf("got %v", err)
-	}
-	if err := both(t, l, []netip.Addr{netip.MustParseAddr("fd00::5")}); err != nil {
-		t.Errorf("of the other family: %v", err)
-	}
+	expect("with a route", pod, "vxlan:8472")
+	expect("of the other family", []netip.Addr{netip.MustParseAddr("fd00::5")})
 	vethtest.IP(t, `link del flannel.1
 		link add cilium_vxlan type vxlan external dstport 8472
 		link set cilium_vxlan up`)
 	t.Cleanup(func() { vethtest.IP(t, "link del cilium_vxlan") })
-	hidden := func(when string) {
-		t.Helper()
-		if err := both(t, l, pod); err == nil || !strings.Contains(err.Error(), "cilium_vxlan") {
-			t.Errorf("%s: got %v", when, err)
-		}
-	}
-	hidden("up")
+	expect("up", pod, "vxlan:8472")
 	// For a link that leaves a bridge, the kernel sends RTM_DELLINK, but the link still exists.
 	vethtest.IP(t, `link add br7 type bridge
 		link set cilium_vxlan master br7`)
-	hidden("in a bridge")
+	expect("in a bridge", pod, "vxlan:8472")
 	vethtest.IP(t, "link del br7")
-	hidden("in no bridge")
+	expect("in no bridge", pod, "vxlan:8472")
 	// If messages are lost because the socket's buffer is full, the links are listed again.
 	vethtest.IP(t, "link del cilium_vxlan")
-	if err := both(t, l, pod); err != nil {
-		t.Errorf("gone: %v", err)
-	}
+	expect("gone", pod)
 	if err := unix.SetsockoptInt(l.told, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +84,85 @@ func TestOverlay(t *testing.T) {
 		link del dummy7
 		link add cilium_vxlan type vxlan external dstport 8472
 		link set cilium_vxlan up`)
-	hidden("after a loss")
+	expect("after a loss", pod, "vxlan:8472")
+	vethtest.IP(t, `link add other_vxlan type vxlan external dstport 4789
+		link set other_vxlan up`)
+	t.Cleanup(func() { vethtest.IP(t, "link del other_vxlan") })
+	expect("two tunnels", pod, "vxlan:4789", "vxlan:8472")
+}
+
+// TestTunnelOfOtherDevice tests VXLAN links whose packets leave by another device than the lanes', and
+// links on top of the lanes' device.
+func TestTunnelOfOtherDevice(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5")}
+	vethtest.IP(t, `link add up0 type veth peer name up1
+		link set up0 up
+		link set up1 up
+		addr add 192.0.2.1/24 dev up0
+		link add br0 type bridge
+		link set up0 master br0
+		link add other0 type veth peer name other1
+		link set other0 up
+		link set other1 up
+		addr add 198.51.100.1/24 dev other0`)
+	t.Cleanup(func() { vethtest.IP(t, "link del up0\nlink del other0\nlink del br0") })
+	const route = "route add 10.244.2.0/24 dev vx0"
+	for name, c := range map[string]struct {
+		link, route string
+		node        []netip.Addr
+		want        string // part of the error
+	}{
+		"on the device":                  {"id 1 dev up0", route, node, ""},
+		"on its bridge":                  {"id 1 dev br0", route, node, ""},
+		"on another device":              {"id 1 dev other0", route, node, "leaves by other0, and the lanes are on up0"},
+		"from its address":               {"id 1 local 192.0.2.1", route, nil, ""},
+		"from another device's address":  {"id 1 local 198.51.100.1", route, node, "leaves by other0"},
+		"to a host behind it":            {"id 1 remote 192.0.2.9", route, nil, ""},
+		"to a host behind another":       {"id 1 remote 198.51.100.9", route, node, "leaves by other0"},
+		"of programs":                    {"external", "", node, ""},
+		"of programs, the node is other": {"external", "", []netip.Addr{netip.MustParseAddr("198.51.100.1")}, "leaves by other0"},
+		"of programs, the node unknown":  {"external", "", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vethtest.IP(t, "link add vx0 type vxlan "+c.link+" dstport 8472\nlink set vx0 up")
+			t.Cleanup(func() { vethtest.IP(t, "link del vx0") })
+			if c.route != "" {
+				vethtest.IP(t, c.route)
+			}
+			got, err := OnDevice("up0", c.node, pod)
+			if c.want == "" && (err != nil || !slices.Equal(got, []string{"vxlan:8472"})) ||
+				c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+// TestEncryptedTunnel: an IPsec policy for a tunnel's packets hides what is inside.
+func TestEncryptedTunnel(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	vethtest.IP(t, `link add cilium_vxlan type vxlan external dstport 8472
+		link set cilium_vxlan up`)
+	t.Cleanup(func() { vethtest.IP(t, "link del cilium_vxlan") })
+	for policy, hides := range map[string]bool{
+		"src 192.0.2.1 dst 192.0.2.2":                      true,
+		"src 192.0.2.1 dst 192.0.2.2 proto udp dport 8472": true,
+		"src 192.0.2.1 dst 192.0.2.2 proto udp dport 500":  false,
+		"src 192.0.2.1 dst 192.0.2.2 proto tcp":            false,
+		"src 198.51.100.1 dst 192.0.2.2 proto udp":         false,
+	} {
+		vethtest.IP(t, "xfrm policy add "+policy+" dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode transport")
+		_, err := OnDevice("up0", node, []netip.Addr{netip.MustParseAddr("10.244.1.5")})
+		if hides != (err != nil) || err != nil && !strings.Contains(err.Error(), "encrypts the tunnel cilium_vxlan") {
+			t.Errorf("%s: got %v", policy, err)
+		}
+		vethtest.IP(t, "xfrm policy flush")
+	}
 }
 
 // TestOverlaysOfPodNetworks tests tunnels other than VXLAN, each made as a pod network makes it. It
@@ -136,7 +205,7 @@ func TestOverlaysOfPodNetworks(t *testing.T) {
 					t.Cleanup(func() { vethtest.IP(t, c.end) })
 				}
 			}
-			err := both(t, l, pod)
+			_, err := both(t, l, pod)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

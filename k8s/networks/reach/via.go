@@ -9,14 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Through returns a function that reports whether packets to an address leave by one of the
-// devices, or by a device on top of them: their bond, a VLAN, a bridge. The function remembers its
-// results, so it is valid only as long as links and routes do not change.
-func Through(devices []string) (func(netip.Addr) bool, error) {
-	links, err := dump(netlink.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("links of the node: %w", err)
-	}
+// above returns the indexes of the devices, and of all links on top of them.
+func above(links []netlink.Link, devices ...string) map[int]bool {
 	on := map[int]bool{}
 	for _, l := range links {
 		for _, d := range devices {
@@ -36,6 +30,18 @@ func Through(devices []string) (func(netip.Addr) bool, error) {
 			}
 		}
 	}
+	return on
+}
+
+// Through returns a function that reports whether packets to an address leave by one of the
+// devices, or by a device on top of them: their bond, a VLAN, a bridge. The function remembers its
+// results, so it is valid only as long as links and routes do not change.
+func Through(devices []string) (func(netip.Addr) bool, error) {
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("links of the node: %w", err)
+	}
+	on := above(links, devices...)
 	known := map[netip.Addr]bool{}
 	return func(addr netip.Addr) bool {
 		if yes, ok := known[addr]; ok {
