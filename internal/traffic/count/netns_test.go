@@ -54,6 +54,7 @@ type packet struct {
 	extension     bool   // an IPv6 hop-by-hop header
 	inner         uint16 // a second tag
 	version       byte   // version in the header, if it differs from family
+	vxlan         bool   // inside a VXLAN packet
 	lane          int
 }
 
@@ -89,10 +90,30 @@ var packets = []packet{
 		remote: "10.9.0.2", port: 80, rport: 999, data: 100},
 	{name: "ICMP", family: 4, protocol: 1, local: "10.9.0.1", remote: "10.9.0.2", port: 80},
 	{name: "not IP"},
+	{name: "TCP in VXLAN", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999,
+		data: 100, vxlan: true, lane: 1},
+	{name: "TCP without data in VXLAN", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80,
+		rport: 999, vxlan: true, lane: 1},
+	{name: "a fragment in VXLAN", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999,
+		fragment: 0x2000, data: 100, vxlan: true, lane: 4},
+	{name: "in VXLAN, of a lane without local addresses", family: 4, protocol: 6, local: "10.9.0.9",
+		remote: "10.9.0.2", port: 80, rport: 999, data: 100, vxlan: true},
 }
 
 // frame returns the packet's frame, sent by this host or to it.
 func (p packet) frame(receive bool) []byte {
+	b := p.plain(receive)
+	if !p.vxlan {
+		return b
+	}
+	udp := slices.Concat([]byte{0x9c, 0x40, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 7, 0}, b)
+	outer := slices.Concat(b[:12], []byte{8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2},
+		udp)
+	binary.BigEndian.PutUint16(outer[16:], uint16(20+len(udp)))
+	return outer
+}
+
+func (p packet) plain(receive bool) []byte {
 	local, remote := p.local, p.remote
 	port, rport := p.port, p.rport
 	if receive {
@@ -145,7 +166,7 @@ func TestLaneOf(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		w := open(t)
 		for _, p := range packets {
-			if p.protocol != 6 && p.protocol != 17 || p.fragment != 0 || p.version != 0 {
+			if p.protocol != 6 && p.protocol != 17 || p.fragment != 0 || p.version != 0 || p.vxlan {
 				continue
 			}
 			whole := map[int]string{4: "/32", 6: "/128"}[p.family]
@@ -186,7 +207,7 @@ func open(t *testing.T) *count.Watcher {
 	t.Helper()
 	link := vethtest.Interface(t, vethtest.Dev)
 	w, err := count.Open(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth", RxQueues: queues,
-		TxQueues: queues}, lanes)
+		TxQueues: queues, Tunnels: []device.Tunnels{{Tunnels: []device.Tunnel{{Protocol: "vxlan", Port: 4789}}}}}, lanes)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
 		t.Skip(err)
 	}
@@ -248,8 +269,8 @@ func TestReceive(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if bare[place{1, 2}] != 1 || len(bare) != 1 {
-			t.Errorf("without data: %v, want one of lane 1", bare)
+		if bare[place{1, 2}] != 2 || len(bare) != 1 {
+			t.Errorf("without data: %v, want two of lane 1", bare)
 		}
 	})
 }
@@ -274,13 +295,13 @@ func TestTransmit(t *testing.T) {
 			t.Errorf("%d packets of no lane, want at least 8", n)
 		}
 		delete(got, place{0, 3})
-		if diff := cmp.Diff(map[place]uint64{{1, 3}: 5, {2, 3}: 2, {3, 3}: 1, {4, 3}: 1}, got,
+		if diff := cmp.Diff(map[place]uint64{{1, 3}: 7, {2, 3}: 2, {3, 3}: 1, {4, 3}: 2}, got,
 			cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("sent (-want +got):\n%s", diff)
 		}
 		classed, _ := byPlace(c.Classed)
 		delete(classed, place{0, 0})
-		if diff := cmp.Diff(map[place]uint64{{1, 1}: 5, {0, 1}: 1, {2, 0}: 2, {3, 0}: 1, {4, 0}: 1}, classed,
+		if diff := cmp.Diff(map[place]uint64{{1, 1}: 7, {0, 1}: 1, {2, 0}: 2, {3, 0}: 1, {4, 0}: 2}, classed,
 			cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("class (-want +got):\n%s", diff)
 		}

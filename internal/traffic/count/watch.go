@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -80,8 +81,8 @@ const (
 	alone       = 1 << 31 // ALONE
 )
 
-// Open starts to count the packets of d in the calling thread's network namespace. The error is
-// ebpf.ErrNotSupported if the kernel has no BTF, and EPERM without the privilege.
+// Open starts to count the packets of d, also those inside d.Tunnels, in the calling thread's network
+// namespace. The error is ebpf.ErrNotSupported if the kernel has no BTF, and EPERM without the privilege.
 func Open(d *device.Device, lanes []Lane) (*Watcher, error) { return open(d, lanes, false) }
 
 // OpenTransmit is Open for sent packets only: received packets then have no cost.
@@ -129,6 +130,15 @@ func (w *Watcher) open(d *device.Device, lanes []Lane, f *flows, transmit bool) 
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if len(d.Tunnels) > 0 { // niclane's programs on one device have the same tunnels
+		t, err := flow.EncodeTunnels(d.Tunnels[0].Tunnels)
+		if err == nil {
+			err = spec.Variables["tunnels"].Set(t)
+		}
+		if err != nil {
+			return fmt.Errorf("tunnels: %w", err)
 		}
 	}
 	spec.Maps["watch_flows"].MaxEntries = uint32(max(len(f.keys), 1))

@@ -29,6 +29,7 @@ const (
 	watchVarNetns          = "netns"
 	watchVarPatterns       = "patterns"
 	watchVarRecorded       = "recorded"
+	watchVarTunnels        = "tunnels"
 	watchVarXdp            = "xdp"
 )
 
@@ -99,6 +100,7 @@ type watchVariableSpecs struct {
 	Netns    *ebpf.VariableSpec `ebpf:"netns"`
 	Patterns *ebpf.VariableSpec `ebpf:"patterns"`
 	Recorded *ebpf.VariableSpec `ebpf:"recorded"`
+	Tunnels  *ebpf.VariableSpec `ebpf:"tunnels"`
 	Xdp      *ebpf.VariableSpec `ebpf:"xdp"`
 }
 
@@ -148,6 +150,7 @@ type watchVariables struct {
 	Netns    *ebpf.Variable `ebpf:"netns"`
 	Patterns *ebpf.Variable `ebpf:"patterns"`
 	Recorded *ebpf.Variable `ebpf:"recorded"`
+	Tunnels  *ebpf.Variable `ebpf:"tunnels"`
 	Xdp      *ebpf.Variable `ebpf:"xdp"`
 }
 

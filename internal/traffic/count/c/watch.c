@@ -46,6 +46,7 @@ struct sk_buff {
 	unsigned char *head, *data;
 	__u32 end;
 	unsigned int napi_id;
+	int skb_iif;
 	__u8 redirected : 1;
 };
 
@@ -81,6 +82,7 @@ static __always_inline int load(const struct packet *p, __u32 off, void *to, __u
 
 #define PACKET	struct packet
 #include <niclane/packet.h>
+#include <niclane/tunnel.h>
 
 /* The first pattern that matches the flow wins. */
 struct {
@@ -134,6 +136,7 @@ const volatile __u32 columns;		/* number of columns; the last one is for queues 
 /* queue_mapping minus this is the receive queue: 1, because drivers record the queue plus
  * one (skb_record_rx_queue); 0 for veth, which leaves the sender's transmit queue there. */
 const volatile __u32 recorded;
+const volatile struct tunnels tunnels;
 const volatile __u32 xdp;		/* the XDP mode, 0 for none, or: */
 #define NATIVE		1
 #define GENERIC		2
@@ -144,6 +147,7 @@ __u32 draining;
 struct search {
 	struct flow	flow;
 	__u32		lane;
+	__u32		addressed;	/* 1: use only patterns that compare local addresses */
 };
 
 static long look_up(__u32 index, void *ctx)
@@ -158,6 +162,8 @@ static long look_up(__u32 index, void *ctx)
 	pattern = bpf_map_lookup_elem(&watch_patterns, &index);
 	if (!pattern)
 		return 1;
+	if (s->addressed && !pattern->local[0])
+		return 0;
 	mask_flow(&key.flow, &s->flow, pattern);
 	lane = bpf_map_lookup_elem(&watch_flows, &key);
 	if (!lane)
@@ -212,10 +218,26 @@ static __always_inline int handed(const struct sk_buff *skb)
 	return xdp == NATIVE && skb->napi_id == 0;
 }
 
-/* Returns 0 and fills in f (zero before) if the packet is IP; else NOT_IP or CUT_OFF. */
+/* Fills in the ports, and whether the packet is bare. Returns less than 0 if the
+ * transport header cannot be read. */
+static __always_inline int read_transport(struct packet *p, int transport, struct flow *f, const int receive)
+{
+	int ports = parse_ports(p, transport, f, receive), payload;
+
+	if (ports <= 0 || f->protocol != PROTO_TCP)
+		return ports;
+	payload = parse_payload(p, transport, f);
+	if (payload < 0)
+		return CUT_OFF;
+	p->bare = p->end && p->end <= payload;
+	return 0;
+}
+
+/* If the packet is IP, fills in f (zero before) and returns the offset of the transport
+ * header, NO_PORTS in a fragment; else returns NOT_IP or CUT_OFF. */
 static __always_inline int read_flow(struct packet *p, const struct sk_buff *skb, struct flow *f, const int receive)
 {
-	int tag = tagged(skb), transport, ports, payload;
+	int tag = tagged(skb), transport;
 
 	if (tag)
 		f->vlan = skb->vlan_tci & VLAN_ID;
@@ -223,16 +245,38 @@ static __always_inline int read_flow(struct packet *p, const struct sk_buff *skb
 		transport = parse(p, 0, skb->protocol, tag, f, 1, &p->end);
 	else
 		transport = parse_frame(p, tag, f, 0, &p->end);
+	if (transport >= 0 && read_transport(p, transport, f, receive) < 0)
+		return CUT_OFF;
+	return transport;
+}
+
+/* Replaces f by the flow of the packet inside a tunnel. Returns 0, NOT_IP or CUT_OFF.
+ * Not static: see niclane_extension. */
+__noinline int watch_inner(struct packet *p, __u32 udp, __u32 kind, struct flow *f, int receive)
+{
+	struct flow inner = {};
+	int transport;
+
+	if (!p || !f)
+		return NOT_IP;
+	inner.vlan = f->vlan;
+	transport = parse_inner(p, udp, kind, &inner, receive, &p->end);
 	if (transport < 0)
 		return transport;
-	ports = parse_ports(p, transport, f, receive);
-	if (ports <= 0 || f->protocol != PROTO_TCP)
-		return ports < 0 ? CUT_OFF : 0;
-	payload = parse_payload(p, transport, f);
-	if (payload < 0)
-		return CUT_OFF;
-	p->bare = p->end && p->end <= payload;
-	return 0;
+	*f = inner;
+	return read_transport(p, transport, f, receive) < 0 ? CUT_OFF : 0;
+}
+
+/* Does what inner_flow of niclane's programs does: a sent packet must be this host's. */
+static __always_inline int read_inner(struct packet *p, const struct sk_buff *skb, int transport, struct flow *f,
+				      const int receive)
+{
+	__u32 kind;
+
+	if (f->protocol != PROTO_UDP || (!receive && skb->skb_iif))
+		return NOT_IP;
+	kind = tunnel_kind(&tunnels, receive ? f->local_port : f->remote_port);
+	return kind ? watch_inner(p, transport, kind, f, receive) : NOT_IP;
 }
 
 static __always_inline void packet(const struct sk_buff *skb, int receive)
@@ -256,6 +300,14 @@ static __always_inline void packet(const struct sk_buff *skb, int receive)
 		s.lane = lanes - 1;
 	else if (got != NOT_IP)
 		bpf_loop(MAX_PATTERNS, look_up, &s, 0);
+	if (got >= 0 && !s.lane) {
+		got = read_inner(&p, skb, got, &s.flow, receive);
+		s.addressed = 1;
+		if (got == CUT_OFF)
+			s.lane = lanes - 1;
+		else if (got == 0)
+			bpf_loop(MAX_PATTERNS, look_up, &s, 0);
+	}
 	if (receive) {
 		__u32 cpu = bpf_get_smp_processor_id();
 
