@@ -84,6 +84,7 @@ var suites = []suite{
 		within: 30 * time.Minute},
 	{name: lanesSuite + ", of the card", dir: lanesSuite, run: "^Test(" + ofTheCard + ")$", since: "6.17",
 		within: 25 * time.Minute},
+	{name: "k8s/networks/reach", module: "k8s", within: 5 * time.Minute}, // kinds of tunnels, which are modules
 	{name: podsSuite, module: "k8s", ends: true, within: 10 * time.Minute},
 	// This needs NAPI threads and mqprio, which is a module.
 	{name: "cmd/niclane", run: "^TestLab$/^verify_mqprio$", since: "6.17", within: 8 * time.Minute},

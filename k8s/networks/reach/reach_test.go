@@ -141,6 +141,52 @@ func TestTunnelOfOtherDevice(t *testing.T) {
 	}
 }
 
+// TestTunnelOnVLAN: a tunnel on a VLAN of the lanes' device leaves by that device.
+func TestTunnelOnVLAN(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	vethtest.IP(t, "link add up0 type veth peer name up1")
+	t.Cleanup(func() { vethtest.IP(t, "link del up0") })
+	vethtest.IP(t, `link add link up0 name up0.5 type vlan id 5
+		link add vx0 type vxlan id 1 dev up0.5 dstport 8472
+		link set up0 up
+		link set up0.5 up
+		link set vx0 up
+		route add 10.244.2.0/24 dev vx0`)
+	got, err := OnDevice("up0", nil, []netip.Addr{netip.MustParseAddr("10.244.1.5")})
+	if err != nil || !slices.Equal(got, []string{"vxlan:8472"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// TestGeneve: Antrea and OVN hand packets to a Geneve link without a device. A link of a single tunnel has a
+// remote end.
+func TestGeneve(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	vethtest.IP(t, `link add up0 type veth peer name up1
+		link set up0 up
+		link set up1 up
+		addr add 192.0.2.1/24 dev up0`)
+	t.Cleanup(func() { vethtest.IP(t, "link del up0") })
+	for link, want := range map[string]string{
+		"external dstport 6081":               "geneve:6081",
+		"id 7 remote 192.0.2.2 dstport 10000": "geneve:10000",
+	} {
+		vethtest.IP(t, "link add gen0 type geneve "+link+"\nlink set gen0 up\nroute add 10.244.2.0/24 dev gen0")
+		got, err := OnDevice("up0", node, []netip.Addr{netip.MustParseAddr("10.244.1.5")})
+		if err != nil || !slices.Equal(got, []string{want}) {
+			t.Errorf("%s: got %v, %v, want %s", link, got, err, want)
+		}
+		if _, err := OnDevice("up1", node, []netip.Addr{netip.MustParseAddr("10.244.1.5")}); err == nil {
+			t.Errorf("%s: not refused on the other end", link)
+		}
+		vethtest.IP(t, "link del gen0")
+	}
+}
+
 // TestEncryptedTunnel: an IPsec policy for a tunnel's packets hides what is inside.
 func TestEncryptedTunnel(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -181,6 +227,8 @@ func TestOverlaysOfPodNetworks(t *testing.T) {
 		"Calico's IP in IP": {`link add tunl7 type ipip local 192.0.2.1
 			link set tunl7 up
 			route add 10.244.2.0/24 via 192.0.2.2 dev tunl7 onlink`, "link del tunl7", "tunl7 (ipip) carries 10.244.2.0/24"},
+		"Cilium's WireGuard": {`link add cilium_wg0 type wireguard
+			link set cilium_wg0 up`, "link del cilium_wg0", "cilium_wg0 (wireguard) carries packets that programs hand to it"},
 		"a route in another table": {`tuntap add mode tun name wireguard.cali
 			link set wireguard.cali up
 			-6 route add fd00:2::/64 dev wireguard.cali table 1`, "link del wireguard.cali", "wireguard.cali (tuntap) carries fd00:2::/64"},

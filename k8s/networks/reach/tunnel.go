@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -61,7 +62,8 @@ func tunnelled(device string, node, addrs []netip.Addr) (found []string, err err
 		}
 		t, into := tunnelOf(l)
 		carries := "packets that programs hand to it"
-		if !t.external {
+		// Cilium's programs hand packets to its WireGuard, which therefore has no routes.
+		if !t.external && (l.Type() != "wireguard" || !strings.HasPrefix(a.Name, "cilium_")) {
 			if carries, err = routed(l, addrs); err != nil {
 				return nil, err
 			}
