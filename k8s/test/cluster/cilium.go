@@ -12,11 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ciliumOptions are the options of Cilium's agent that differ from the defaults of its chart. The node
-// routes pods' packets by itself, as the other nodes of the tests do. Socket load balancing stays off:
-// its programs would be in the host's root control group. Nor are there iptables, Envoy and Hubble.
+// Options of Cilium's agent, for Shape.
+var (
+	// CiliumNative makes nodes route pods' packets as the other nodes of the tests do.
+	CiliumNative = []string{"--routing-mode=native", "--ipv4-native-routing-cidr=10.98.0.0/16",
+		"--ipv6-native-routing-cidr=fd98::/48"}
+	// CiliumVXLAN makes an overlay: packets from one node's pods to the other node are inside VXLAN.
+	CiliumVXLAN = []string{"--routing-mode=tunnel", "--tunnel-protocol=vxlan"}
+)
+
+// ciliumOptions are options of Cilium's agent on all nodes that differ from the agent's defaults, most of
+// them as in its chart. Socket load balancing stays off: its programs would be in the host's root control
+// group. Nor are there iptables, Envoy and Hubble.
 var ciliumOptions = []string{
-	"--routing-mode=native", "--ipv4-native-routing-cidr=10.98.0.0/16", "--ipv6-native-routing-cidr=fd98::/48",
 	"--enable-ipv4=true", "--enable-ipv6=true", "--enable-ipv4-masquerade=false", "--enable-ipv6-masquerade=false",
 	"--ipam=kubernetes", "--identity-allocation-mode=crd", "--devices=" + Uplink, "--kube-proxy-replacement=false",
 	"--enable-l7-proxy=false", "--enable-hubble=false", "--install-iptables-rules=false",
@@ -68,5 +76,5 @@ func (c *Cluster) startCilium(n *Member, options ...string) error {
 	}
 	return c.start(n.Machine, n.daemon("cilium"), slices.Concat([]string{"/usr/bin/env", "K8S_NODE_NAME=" + n.Name,
 		"CILIUM_K8S_NAMESPACE=kube-system", "PATH=/usr/lib/llvm-19/bin:/usr/sbin:/usr/bin",
-		filepath.Join(c.build.cilium, "daemon")}, ciliumOptions, options)...)
+		filepath.Join(c.build.cilium, "daemon")}, ciliumOptions, n.Cilium, options)...)
 }

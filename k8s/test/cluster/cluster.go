@@ -144,7 +144,7 @@ func (c *Cluster) programs() (err error) {
 		}
 	}
 	for _, n := range c.Nodes {
-		if !n.Cilium || c.build.cilium != "" {
+		if n.Cilium == nil || c.build.cilium != "" {
 			continue
 		}
 		if c.build.cilium, err = components.Cilium.Programs(c.ctx); err != nil {

@@ -18,8 +18,9 @@ type Shape struct {
 	// CgroupRoot is the control group below which all pods of the node are: empty on a
 	// plain node, "/kubelet" on a node of kind.
 	CgroupRoot string
-	// Cilium makes Cilium the node's pod network. Without it, the CNI plugin bridge is.
-	Cilium bool
+	// Cilium has options of Cilium's agent, if Cilium is the node's pod network. With nil, the CNI plugin
+	// bridge is.
+	Cilium []string
 }
 
 // Kind is the shape of a node of kind, as far as its paths are concerned: pods are in control

@@ -54,7 +54,7 @@ func (c *Cluster) startNode(n *Member) error {
 		!apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if n.Cilium {
+	if n.Cilium != nil {
 		if err := c.startCilium(n); err != nil {
 			return fmt.Errorf("cilium: %w", err)
 		}
@@ -96,7 +96,7 @@ func (c *Cluster) configureNode(n *Member) error {
 		"etc/kubernetes/kubelet.yaml": kubeletConfig + n.kubeletConfig(),
 		"etc/containerd/config.toml":  c.containerdConfig(),
 	}
-	if !n.Cilium {
+	if n.Cilium == nil {
 		files["etc/cni/net.d/10-test.conflist"] = c.cniConfig(n)
 	}
 	for name, text := range files {
@@ -228,8 +228,15 @@ func (c *Cluster) startContainerd(n *Member) error {
 	return err
 }
 
-// Import imports an image into the first node's containerd, from the archive of an OCI layout.
-func (c *Cluster) Import(archive string) error { return c.importTo(c.Nodes[0], archive) }
+// Import imports an image into containerd on all nodes, from the archive of an OCI layout.
+func (c *Cluster) Import(archive string) error {
+	for _, n := range c.Nodes {
+		if err := c.importTo(n, archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (c *Cluster) importTo(n *Member, archive string) error {
 	text, err := os.ReadFile(archive)

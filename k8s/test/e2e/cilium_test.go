@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,10 +21,9 @@ import (
 // at the node's device and at the pods' interfaces. Cilium's agent starts with its chart's default for
 // other CNI plugins. Later it starts again, with its host firewall, which looks at packets that leave.
 func TestCilium(t *testing.T) {
-	if os.Getenv("NICLANE_TEST_CILIUM") == "" {
-		t.Skip("make test-cilium builds Cilium: it takes minutes")
-	}
-	s := &suite{Cluster: cluster.Start(t, cluster.Releases[0], cluster.Shape{Cilium: true}), image: buildImage(t)}
+	needsCilium(t)
+	node := cluster.Shape{Cilium: cluster.CiliumNative}
+	s := &suite{Cluster: cluster.Start(t, cluster.Releases[0], node), image: buildImage(t)}
 	t.Run("pod without niclane", func(t *testing.T) {
 		text := pod("before", "", "")
 		s.remove(t, text)
@@ -66,6 +66,38 @@ func TestCilium(t *testing.T) {
 	t.Run("removed", s.removed)
 	if programs := fmt.Sprint(s.programs(t)); programs != "[TCXIngress cil_from_netdev TCXEgress cil_to_netdev]" {
 		t.Errorf("programs at the device: %s, want Cilium's", programs)
+	}
+}
+
+// TestCiliumOverlay runs a pod with a lane on a node of Cilium, and connects to it from another node. Its
+// packets are inside VXLAN on the uplink, as by Cilium's default.
+func TestCiliumOverlay(t *testing.T) {
+	needsCilium(t)
+	node := cluster.Shape{Cilium: append(slices.Clone(cluster.CiliumVXLAN), "--cni-exclusive=false")}
+	s := &suite{Cluster: cluster.Start(t, cluster.Releases[0], node, node), image: buildImage(t)}
+	s.before.objects, s.before.files = s.objects(t), s.files(t)
+	must(t, s.Import(s.image))
+	s.typed(t, "kubectl apply --server-side -f k8s/dist/manifests/niclane.yaml")
+	must(t, s.Apply(policy))
+	s.policyCondition(t, "test", "Ready", "True", "is applied on 2 of 2 nodes")
+	s.untilAllocatable(t, "redis", 2)
+	t.Run("pod with a lane", func(t *testing.T) {
+		text := bind(pod("inside", limits("redis"), ""), s.Nodes[0])
+		s.remove(t, text)
+		p := s.running(t, text, "inside")
+		const bytes = 1 << 20
+		before := s.redisBytes(t)
+		s.echoFrom(t, s.Nodes[1].Machine, p, "7", bytes)
+		if sent, want := s.redisBytes(t)-before, float64(bytes*len(p.Status.PodIPs)); sent < want {
+			t.Errorf("the lane has sent %.0f bytes, want at least the %.0f that the pod has", sent, want)
+		}
+	})
+	t.Run("removed", s.removed)
+}
+
+func needsCilium(t *testing.T) {
+	if os.Getenv("NICLANE_TEST_CILIUM") == "" {
+		t.Skip("make test-cilium builds Cilium: it takes minutes")
 	}
 }
 

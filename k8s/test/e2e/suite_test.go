@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/niclane/niclane/k8s/test/cluster"
+	"github.com/niclane/niclane/k8s/test/machine"
 )
 
 const (
@@ -219,10 +220,15 @@ func (s *suite) echo(t testing.TB, p *corev1.Pod, bytes int) {
 
 func (s *suite) echoAt(t testing.TB, p *corev1.Pod, port string, bytes int) {
 	t.Helper()
+	s.echoFrom(t, s.Control, p, port, bytes)
+}
+
+func (s *suite) echoFrom(t testing.TB, from *machine.Machine, p *corev1.Pod, port string, bytes int) {
+	t.Helper()
 	for _, ip := range p.Status.PodIPs {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		conn, err := s.Control.Dial(ctx, "tcp", net.JoinHostPort(ip.IP, port))
+		conn, err := from.Dial(ctx, "tcp", net.JoinHostPort(ip.IP, port))
 		if err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
 		}
