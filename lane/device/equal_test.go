@@ -11,7 +11,7 @@ import (
 // see every change, also of a field that is added to the kind later.
 func TestEqualSeesEveryField(t *testing.T) {
 	for _, o := range []Object{
-		FilterEntry{Filter: "f", Match: Match{Family: 4}, Priority: "1:10", Queues: []int{1}},
+		FilterEntry{Filter: "f", Match: Match{Family: 4}, Priority: "1:10", Queues: []int{1}, DSCP: "ef"},
 		XDPEntry{Dev: "eth0", Match: Match{Family: 4}, Lane: 1},
 		Rule{Dev: "eth0", Match: Match{Family: 4}, Context: 1, Queue: 2},
 	} {

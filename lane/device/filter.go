@@ -76,7 +76,8 @@ func (d *Device) filters(yield func(Object)) {
 }
 
 // A FilterEntry is one entry in the map of a Filter's program: packets that
-// match get Priority and one of Queues.
+// match get Priority, one of Queues, and DSCP. An entry without all three (see Unshaped) says
+// that the packets are of no lane.
 type FilterEntry struct {
 	Filter string `json:"filter"` // Key of the Filter
 	Match  Match  `json:"match"`
@@ -86,10 +87,16 @@ type FilterEntry struct {
 	// Queues are transmit queues, ascending without a gap. If empty, the kernel
 	// chooses, by XPS where that is set.
 	Queues []int `json:"queues,omitempty"`
+	// DSCP is the DSCP that the packets leave with, as FormatDSCP writes it. "" leaves it unchanged.
+	DSCP string `json:"dscp,omitempty"`
 }
 
 // Kind implements Object.
 func (FilterEntry) Kind() string { return "filter-entry" }
+
+// Unshaped reports whether the entry's packets belong to no lane, whatever other entries they
+// match. Only such an entry compares no protocol.
+func (e FilterEntry) Unshaped() bool { return e.Match.Protocol == "" }
 
 // Key implements Object.
 func (e FilterEntry) Key() string {
@@ -99,13 +106,20 @@ func (e FilterEntry) Key() string {
 
 // Brief implements Object.
 func (e FilterEntry) Brief() string {
-	switch {
-	case len(e.Queues) == 0:
-		return e.Priority
-	case e.Priority == "":
-		return "queues " + FormatCPUList(e.Queues)
+	var parts []string
+	if e.Priority != "" {
+		parts = append(parts, e.Priority)
 	}
-	return e.Priority + ", queues " + FormatCPUList(e.Queues)
+	if len(e.Queues) > 0 {
+		parts = append(parts, "queues "+FormatCPUList(e.Queues))
+	}
+	if e.DSCP != "" {
+		parts = append(parts, "DSCP "+e.DSCP)
+	}
+	if len(parts) == 0 {
+		return "no lane"
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (e FilterEntry) commands(c Change) []string {
@@ -128,7 +142,7 @@ func (e FilterEntry) match() Match { return e.Match }
 func (e FilterEntry) equal(o Object) bool {
 	b, ok := o.(FilterEntry)
 	return ok && e.Filter == b.Filter && e.Match == b.Match && e.Priority == b.Priority &&
-		slices.Equal(e.Queues, b.Queues)
+		e.DSCP == b.DSCP && slices.Equal(e.Queues, b.Queues)
 }
 
 func (d *Device) putEntry(e FilterEntry, next Object) {

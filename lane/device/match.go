@@ -9,7 +9,8 @@ import (
 )
 
 // A Match is the set of fields that a rule or a classifier entry compares. A zero field matches
-// everything. Family is 4 or 6 and never 0. Addresses are prefixes in canonical text
+// everything. Family is 4 or 6 and never 0. Protocol is "tcp" or "udp"; "" only in the entry of a
+// classifier that compares nothing but Remote (FilterEntry.Unshaped). Addresses are prefixes in canonical text
 // ("10.9.0.1/32"). Local is this host's end, Remote the other end.
 type Match struct {
 	Family     int    `json:"family"`
@@ -40,16 +41,24 @@ func PortMask(bits int) uint16 {
 	return ^uint16(0) << (16 - bits)
 }
 
-// String returns m as one word, "tcp4,local=10.9.0.1/32,port=80". Equal matches give equal words.
+// String returns m as one word, "tcp4,local=10.9.0.1/32,port=80", or without a protocol
+// "ip4,remote=10.2.0.0/16". Equal matches give equal words.
 func (m Match) String() string {
 	var b [96]byte
 	return string(m.AppendTo(b[:0]))
 }
 
+// anyProtocol stands for a Protocol that is "".
+const anyProtocol = "ip"
+
 // AppendTo appends String's text to b. It avoids an allocation per key: a plan has thousands of
 // keys.
 func (m Match) AppendTo(b []byte) []byte {
-	b = strconv.AppendInt(append(b, m.Protocol...), int64(m.Family), 10)
+	protocol := m.Protocol
+	if protocol == "" {
+		protocol = anyProtocol
+	}
+	b = strconv.AppendInt(append(b, protocol...), int64(m.Family), 10)
 	if m.VLAN != 0 {
 		b = strconv.AppendInt(append(b, ",vlan="...), int64(m.VLAN), 10)
 	}
@@ -85,6 +94,9 @@ func ParseMatch(s string) (Match, error) {
 	var err error
 	if m.Family, err = strconv.Atoi(word[len(m.Protocol):]); err != nil {
 		return Match{}, fmt.Errorf("match %q: want a protocol and a family first, as in tcp4", s)
+	}
+	if m.Protocol == anyProtocol {
+		m.Protocol = ""
 	}
 	for more {
 		word, rest, more = strings.Cut(rest, ",")

@@ -13,6 +13,7 @@ func TestMatchString(t *testing.T) {
 		want  string
 	}{
 		{Match{Family: 4, Protocol: "tcp"}, "tcp4"},
+		{Match{Family: 6, Remote: "fd00:2::/48"}, "ip6,remote=fd00:2::/48"},
 		{Match{Family: 4, Protocol: "udp", Local: "10.9.0.1/32", LocalPort: 11211},
 			"udp4,local=10.9.0.1/32,port=11211"},
 		{Match{Family: 6, Protocol: "tcp", VLAN: 7, Remote: "fd00::/64", RemotePort: 65535},

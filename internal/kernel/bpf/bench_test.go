@@ -227,3 +227,15 @@ func BenchmarkTunnel(b *testing.B) {
 		b.Run("geneve/"+name, func(b *testing.B) { testRun(b, objs.NiclaneEgress, geneve(2, 0x6558, inner), -1) })
 	}
 }
+
+// BenchmarkDSCP measures the cost of a DSCP that the packet has already: a test run repeats the
+// packet that it has changed.
+func BenchmarkDSCP(b *testing.B) {
+	for _, dscp := range []uint32{0, 47} {
+		b.Run(fmt.Sprintf("dscp=%v", dscp > 0), func(b *testing.B) {
+			objs, m := load(b)
+			addMember(b, &m.table, 1, egressTarget{Class: 0x10010, Queue: 2, Queues: 2, DSCP: dscp})
+			testRun(b, objs.NiclaneEgress, memberFrame(1, false), -1)
+		})
+	}
+}

@@ -19,9 +19,13 @@ type pattern struct {
 }
 
 // rank returns the number of bits that a pattern compares. If several patterns match a
-// packet, the one with the highest rank wins.
+// packet, the one with the highest rank wins. A pattern without a protocol, for packets of no lane
+// (device.FilterEntry.Unshaped), ranks above all others.
 func rank(mask flow.Flow) uint32 {
 	n := 0
+	if mask.AnyProtocol() {
+		n = 8 * len(mask.Bytes())
+	}
 	for _, b := range mask.Bytes() {
 		n += bits.OnesCount8(b)
 	}

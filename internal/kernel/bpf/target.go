@@ -16,6 +16,7 @@ type egressTarget struct {
 	Class  uint32 // HTB class or priority, 0 for none
 	Queue  uint16 // first transmit queue
 	Queues uint16 // number of queues, 0 for none
+	DSCP   uint32 // plus one; 0 leaves it unchanged
 }
 
 // ingressTarget is struct target of ingress.c.
@@ -29,8 +30,15 @@ const maxQueue = 65533
 
 func encodeTarget(e device.FilterEntry) (egressTarget, error) {
 	var t egressTarget
-	if e.Priority == "" && len(e.Queues) == 0 {
-		return t, fmt.Errorf("%w: neither priority nor queues", unix.EINVAL)
+	if none := e.Priority == "" && len(e.Queues) == 0 && e.DSCP == ""; none != e.Unshaped() {
+		return t, fmt.Errorf("%w: want priority, queues or DSCP, and none of them without a protocol", unix.EINVAL)
+	}
+	if e.DSCP != "" {
+		dscp, err := device.ParseDSCP(e.DSCP)
+		if err != nil {
+			return t, fmt.Errorf("%w: %w", unix.EINVAL, err)
+		}
+		t.DSCP = uint32(dscp) + 1
 	}
 	if e.Priority != "" {
 		class, err := tc.ParseHandle(e.Priority)
@@ -70,7 +78,10 @@ func decodeQueues(first, n uint16) (queues []int) {
 
 // decodeTarget is the inverse of encodeTarget. It returns e with the target filled in.
 func decodeTarget(t egressTarget, e device.FilterEntry) device.FilterEntry {
-	e.Priority, e.Queues = "", decodeQueues(t.Queue, t.Queues)
+	e.Priority, e.Queues, e.DSCP = "", decodeQueues(t.Queue, t.Queues), ""
+	if t.DSCP != 0 {
+		e.DSCP = device.FormatDSCP(int(t.DSCP) - 1)
+	}
 	if t.Class != 0 {
 		e.Priority = tc.FormatHandle(t.Class)
 	}

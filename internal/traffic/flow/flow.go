@@ -33,6 +33,10 @@ type Key struct {
 	Flow    Flow
 }
 
+// AnyProtocol reports whether f is the mask of a match without a protocol (Unshaped of
+// device.FilterEntry). Each other mask compares the protocol.
+func (f *Flow) AnyProtocol() bool { return f.Protocol == 0 }
+
 // Bytes returns f's own memory as bytes, in the layout of the programs. A change of these bytes
 // changes f.
 func (f *Flow) Bytes() *[unsafe.Sizeof(Flow{})]byte {
@@ -59,6 +63,10 @@ func Encode(m device.Match) (f, mask Flow, err error) {
 		f.Protocol, mask.Protocol = TCP, 0xff
 	case "udp":
 		f.Protocol, mask.Protocol = UDP, 0xff
+	case "":
+		if m != (device.Match{Family: m.Family, Remote: m.Remote}) || m.Remote == "" {
+			return f, mask, fmt.Errorf("%s: without a protocol, want nothing but a remote network", m)
+		}
 	default:
 		return f, mask, fmt.Errorf("protocol %q: want tcp or udp", m.Protocol)
 	}
@@ -119,10 +127,11 @@ func Decode(f, mask Flow) (device.Match, error) {
 	if m.Family != 4 && m.Family != 6 {
 		return m, fmt.Errorf("flow of family %d", f.Family)
 	}
-	switch f.Protocol {
-	case TCP:
+	switch {
+	case mask.Protocol == 0:
+	case f.Protocol == TCP:
 		m.Protocol = "tcp"
-	case UDP:
+	case f.Protocol == UDP:
 		m.Protocol = "udp"
 	default:
 		return m, fmt.Errorf("flow of protocol %d", f.Protocol)

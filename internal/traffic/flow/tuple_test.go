@@ -15,6 +15,8 @@ func FuzzMatch(f *testing.F) {
 	f.Add(4, "tcp", "::ffff:10.0.0.1/128", uint16(1), 0, "0.0.0.0/0", uint16(1), 0, 4095)
 	f.Add(4, "udp", "", uint16(30720), 8, "", uint16(49152), 4, 0)
 	f.Add(4, "udp", "", uint16(30721), 8, "", uint16(0), 4, 0)
+	f.Add(6, "", "", uint16(0), 0, "fd00:2::/48", uint16(0), 0, 0)
+	f.Add(4, "", "", uint16(80), 0, "10.2.0.0/16", uint16(0), 0, 0)
 	f.Fuzz(func(t *testing.T, family int, protocol, local string, localPort uint16, localBits int, remote string,
 		remotePort uint16, remoteBits, vlan int) {
 		want := device.Match{Family: family, Protocol: protocol, Local: local, LocalPort: localPort,

@@ -9,8 +9,8 @@
  * addresses inside a tunnel, or from before connection tracking translated them,
  * among lanes that name addresses. It returns TC_ACT_UNSPEC, so that later filters of other
  * programs still see the packet (cls_bpf_classify continues with the next
- * filter). It never drops, redirects or changes a packet. It counts the packets
- * of each lane.
+ * filter). It never drops or redirects a packet, and changes nothing in it but the DSCP
+ * of lanes that have one. It counts the packets of each lane.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -29,10 +29,12 @@ struct target {
 	__u32	class;		/* HTB class or priority, 0 for none */
 	__u16	queue;		/* first transmit queue */
 	__u16	queues;		/* number of transmit queues, 0 for none */
+	__u32	dscp;		/* plus one; 0 leaves it unchanged */
 };
 
 #include "flow.h"
 #include "count.h"
+#include "mark.h"
 #include "translated.h"
 
 /* Target of packets that match no flow in the table. */
@@ -105,7 +107,8 @@ int niclane_egress(struct __sk_buff *skb)
 			lookup(&f, patterns, &best);
 		}
 	}
-	if (!best.rank && rest) {
+	/* An entry without class and queues means packets of no lane, or that only have a DSCP. */
+	if (!to->class && !to->queues && rest) {
 		to->queue = rest->queue;
 		to->queues = rest->queues;
 		/* A socket of no lane may have a lane's priority (SO_PRIORITY, IP_TOS): clear it. */
@@ -114,6 +117,8 @@ int niclane_egress(struct __sk_buff *skb)
 		if (rest->lanes >> (skb->priority & PRIORITY) & 1)
 			skb->priority &= ~PRIORITY;
 	}
+	if (to->dscp)
+		niclane_mark(skb, to->dscp - 1);
 	if (to->class)
 		skb->priority = to->class;
 	/* On transmit, queue_mapping holds a queue number plus one. The kernel
