@@ -15,8 +15,8 @@ const addressWant = "an IPv4 or IPv6 address (10.9.0.1) or network (fd00::/64)"
 const maxAddresses = 1024
 
 // prefixes returns the reader and the schema of a value that is an address, a network, or a list
-// of these.
-func prefixes() strictyaml.Kind[[]netip.Prefix] {
+// of at most that many of these.
+func prefixes(most int) strictyaml.Kind[[]netip.Prefix] {
 	item := strictyaml.Schema{"type": "string", "pattern": `^[0-9A-Fa-f:., /]+$`}
 	k := strictyaml.Kind[[]netip.Prefix]{
 		Want: addressWant + ", or a list of these",
@@ -39,8 +39,8 @@ func prefixes() strictyaml.Kind[[]netip.Prefix] {
 					ok = false
 					continue
 				}
-				if out = append(out, p); len(out) > maxAddresses {
-					item.Failf("found more than %d in one list, want at most that many", maxAddresses)
+				if out = append(out, p); len(out) > most {
+					item.Failf("found more than %d in one list, want at most that many", most)
 					return nil, false
 				}
 			}

@@ -20,6 +20,10 @@ func (r *reader) checkGlobals() {
 	case !dev && !bond:
 		r.Failf("globals", "dev is missing, want %s; or bond", netdevs().Want)
 	}
+	if everyAddress(r.in.Group.Unshaped) && len(r.in.Group.Unshaped) > 0 {
+		r.Failf("globals.unshaped", "found a network of every address, want some of them: no packet would leave in a "+
+			"lane")
+	}
 }
 
 // check reports contradictions in the file that are wrong on every device.

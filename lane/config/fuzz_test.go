@@ -105,6 +105,7 @@ func write(in *intent.Intent) string {
 		return fmt.Sprintf("%s:%d", t.Protocol, t.Port)
 	}), len(g.Tunnels) > 0)
 	put(b, "  ", "link-rate", fmt.Sprintf("%dbit", g.LinkRate), g.LinkRate > 0)
+	put(b, "  ", "unshaped", list(g.Unshaped, netip.Prefix.String), len(g.Unshaped) > 0)
 	pointer(b, "  ", "busypoll", g.BusyPoll)
 	pointer(b, "  ", "busyread", g.BusyRead)
 	pointer(b, "  ", "arpfilter", g.ARPFilter)
@@ -148,6 +149,7 @@ func writeLane(b *strings.Builder, in string, l *intent.Lane) {
 	put(b, in, "guarantee", rate(l.Bandwidth.Guarantee), !l.Bandwidth.Guarantee.IsZero())
 	put(b, in, "ceiling", rate(l.Bandwidth.Ceiling), !l.Bandwidth.Ceiling.IsZero())
 	put(b, in, "rank", strconv.Itoa(l.Rank), l.Rank > 0)
+	put(b, in, "dscp", l.DSCP, l.DSCP != "")
 	p := l.Poller
 	put(b, in, "poller", string(p.Kind), p.Kind != "")
 	put(b, in, "pollers", strconv.Itoa(p.Count), p.Count > 0)

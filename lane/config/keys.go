@@ -3,6 +3,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -42,6 +43,11 @@ func groupKeys() []key {
 		strictyaml.Of("link-rate", strictyaml.BitRate(), "what the device reports",
 			"Rate of the link. For devices that cannot report it: virtual devices and the lab's.",
 			func(t *target, x uint64) { t.group.LinkRate = x }),
+		strictyaml.Of("unshaped", prefixes(intent.MaxUnshaped), "none",
+			fmt.Sprintf("Networks of other hosts, at most %d. On transmit, packets to them leave as the default "+
+				"lane's, without the rate, the rank and the DSCP of the lane to which their flow belongs. On receive, "+
+				"packets from them arrive in the lane as all others do.", intent.MaxUnshaped),
+			func(t *target, x []netip.Prefix) { t.group.Unshaped = x }),
 		strictyaml.Of("busypoll", strictyaml.Microseconds(0, 1_000_000), "left alone",
 			"`net.core.busy_poll`: how long poll(2) and select(2) poll the device. For the whole host.",
 			func(t *target, x int) { t.group.BusyPoll = &x }),
@@ -150,13 +156,13 @@ func memberKeys() []key {
 			"Local ports of the member: destination on receive, source on transmit. Fragments of datagrams larger "+
 				"than the MTU have no ports; they belong to the default lane.",
 			func(t *target, x []uint16) { t.member.Ports = x }),
-		strictyaml.Of("addrs", prefixes(), "any",
+		strictyaml.Of("addrs", prefixes(maxAddresses), "any",
 			"Local addresses or networks of the member, IPv4 and IPv6.",
 			func(t *target, x []netip.Prefix) { t.member.Addrs = x }),
 		strictyaml.Of("remote-ports", ports(), "any",
 			"Ports of the other side, for members that open connections.",
 			func(t *target, x []uint16) { t.member.RemotePorts = x }),
-		strictyaml.Of("remote-addrs", prefixes(), "any",
+		strictyaml.Of("remote-addrs", prefixes(maxAddresses), "any",
 			"Addresses or networks of the other side.",
 			func(t *target, x []netip.Prefix) { t.member.RemoteAddrs = x }),
 		strictyaml.Of("cgroup", cgroup(), "none",
@@ -198,6 +204,11 @@ func shapeKeys() []key {
 		strictyaml.Of("queues", strictyaml.Integer(1, maxQueues), "required",
 			"Number of queues in the lane's queue set.",
 			func(t *target, x int) { t.lane.Queues = x }),
+		strictyaml.Of("dscp", dscp(), "left alone",
+			"DSCP (RFC 2474) with which the lane's packets leave, so that switches can give them their class. "+
+				"It replaces the DSCP that the application has set (IP_TOS, IPV6_TCLASS), in the outermost IP "+
+				"header. The ECN bits stay. It needs a classifier that reads packets: `clsact-bpf` or `tcx`.",
+			func(t *target, x string) { t.lane.DSCP = x }),
 		membersKey(),
 		refuse("rxring", ringsRefused),
 		refuse("txring", ringsRefused),

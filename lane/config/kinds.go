@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/intent"
 )
 
@@ -105,6 +106,28 @@ func tunnels() strictyaml.Kind[[]intent.Tunnel] {
 			ok = false
 		}
 		return out, ok && len(out) > 0
+	}
+	return k
+}
+
+// dscp returns the reader and the schema of a DSCP. The reader returns it as device.FormatDSCP
+// writes it.
+func dscp() strictyaml.Kind[string] {
+	k := strictyaml.Kind[string]{
+		Want: fmt.Sprintf("a DSCP: ef, cs0 to cs7, af11 to af43, va, le, or a number from 0 to %d", device.MaxDSCP),
+		Schema: strictyaml.Schema{"anyOf": []any{
+			strictyaml.Schema{"enum": device.DSCPNames()},
+			strictyaml.Schema{"type": "integer", "minimum": 0, "maximum": device.MaxDSCP},
+		}},
+	}
+	k.Read = func(v strictyaml.Value) (string, bool) {
+		text, plain, _ := v.Scalar()
+		n, err := device.ParseDSCP(text)
+		if err != nil || !plain && strictyaml.IsDecimal(text) {
+			v.Wrong(k.Want)
+			return "", false
+		}
+		return device.FormatDSCP(n), true
 	}
 	return k
 }

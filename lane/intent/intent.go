@@ -38,6 +38,9 @@ type Group struct {
 	// LinkRate is the link's rate in bit/s. If set, it is used instead of the speed that the device
 	// reports. 0: ask the device.
 	LinkRate uint64 `json:"linkRate,omitempty"`
+	// Unshaped are networks of other hosts. On transmit, packets to them leave as the default lane's,
+	// whatever lane their flow belongs to. At most MaxUnshaped.
+	Unshaped []netip.Prefix `json:"unshaped,omitempty"`
 	// BusyPoll and BusyRead are the sysctls net.core.busy_poll and net.core.busy_read in
 	// microseconds. They apply to the whole host. nil: niclane does not change them.
 	BusyPoll *int `json:"busyPoll,omitempty"`
@@ -59,6 +62,10 @@ type Tunnel struct {
 	Protocol string `json:"protocol"` // "vxlan" or "geneve"
 	Port     uint16 `json:"port"`     // at least 1
 }
+
+// MaxUnshaped is the largest number of networks in Unshaped. Each length of a prefix costs the
+// classifier a lookup per packet.
+const MaxUnshaped = 8
 
 // Mode says whether a lane belongs to one member or is shared by several.
 type Mode string
@@ -97,7 +104,10 @@ type Lane struct {
 	Bandwidth Bandwidth `json:"bandwidth"`
 	// Rank is the lane's place in the order on transmit and in polling: 1 (first) to 7 (last). 0:
 	// not given, which means 1 for a lane and 7 for the default lane.
-	Rank       int        `json:"rank,omitempty"`
+	Rank int `json:"rank,omitempty"`
+	// DSCP is the DSCP with which the lane's packets leave, as device.FormatDSCP writes it ("ef"). "":
+	// niclane does not change it. The default lane has none.
+	DSCP       string     `json:"dscp,omitempty"`
 	Poller     Poller     `json:"poller"`
 	Moderation Moderation `json:"moderation"`
 	Rings      Rings      `json:"rings"`

@@ -50,6 +50,7 @@ func (f *fit) checkParts(lanes []*deviceLane) {
 	}
 	f.checkPollers(lanes)
 	f.checkBandwidth(lanes)
+	f.checkReader(lanes)
 	if most := f.dev.MaxContexts; most > 0 && len(f.in.Lanes) > most-f.foreignContexts() &&
 		f.uses(device.PartQueueSet, ByRSSContext) {
 		others := ""
@@ -226,9 +227,17 @@ func (f *fit) checkPatterns(lanes []*deviceLane) {
 			}
 		}
 	}
-	if len(seen) > maxPatterns {
+	if members := len(seen); members > maxPatterns {
 		f.failf("lanes", "the members compare %d different sets of fields (prefix lengths count), at most %d can be "+
-			"told apart", len(seen), maxPatterns)
+			"told apart", members, maxPatterns)
+		return
+	}
+	for _, m := range f.unshaped() {
+		seen[PatternOf(m)] = true
+	}
+	if len(seen) > maxPatterns {
+		f.failf(unshapedPath, "the members and these networks compare %d different sets of fields (prefix lengths "+
+			"count), at most %d can be told apart", len(seen), maxPatterns)
 	}
 }
 

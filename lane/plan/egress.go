@@ -5,6 +5,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/lane/device"
 )
@@ -86,7 +87,8 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 		f.wantCgroupClasses(lanes)
 		return
 	}
-	if f.choice[device.PartClassifier].Mechanism == "" || !named && !f.chooses() {
+	if f.choice[device.PartClassifier].Mechanism == "" || !named && !f.chooses() && !marked(lanes) {
+		f.noteUnshaped(false)
 		return
 	}
 	filter := device.Filter{Dev: f.dev.Name, Parent: device.AttachTCXEgress, Program: EgressProgram}
@@ -98,6 +100,8 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	}
 	what := "names its lane's class"
 	switch {
+	case !named && !f.chooses():
+		what = "gives it its lane's DSCP"
 	case !named:
 		what = "chooses one of its lane's transmit queues"
 	case f.chooses():
@@ -123,6 +127,8 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	}
 	f.wantTunnels(filter.Key(), device.PartClassifier)
 	key := filter.Key()
+	f.wantUnshaped(key)
+	f.noteUnshaped(true)
 	n := 0
 	for _, l := range lanes {
 		for i := range l.Members {
@@ -131,7 +137,7 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	}
 	f.wants = slices.Grow(f.wants, n)
 	for _, l := range lanes {
-		e := device.FilterEntry{Filter: key, Priority: f.priority(l)}
+		e := device.FilterEntry{Filter: key, Priority: f.priority(l), DSCP: l.DSCP}
 		where := "its class"
 		if f.chooses() {
 			e.Queues = l.queues
@@ -140,12 +146,92 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 				where = "its class and " + where
 			}
 		}
-		reason := "packets of lane " + l.Name + " to " + where
+		reason := "packets of lane " + l.Name
+		if named || f.chooses() {
+			reason += " to " + where
+		} else if l.DSCP == "" {
+			continue
+		}
+		if l.DSCP != "" {
+			reason += ", with DSCP " + l.DSCP
+		}
 		for i := range l.Members {
 			for _, e.Match = range f.matches(&l.Members[i]) {
 				f.want(e, device.PartClassifier, l.Members[i].Path, reason)
 			}
 		}
+	}
+}
+
+// marked reports whether one of the lanes has a DSCP.
+func marked(lanes []*deviceLane) bool {
+	return slices.ContainsFunc(lanes, func(l *deviceLane) bool { return l.DSCP != "" })
+}
+
+// wantUnshaped takes the packets to unshaped networks out of all lanes, before the lanes' entries
+// exist.
+func (f *fit) wantUnshaped(filter string) {
+	for i, m := range f.unshaped() {
+		f.want(device.FilterEntry{Filter: filter, Match: m}, device.PartClassifier,
+			fmt.Sprintf("%s[%d]", unshapedPath, i), "packets to "+m.Remote+" leave as the default lane's")
+	}
+}
+
+const unshapedPath = "globals.unshaped"
+
+// unshaped returns the matches of the unshaped networks, in the order of the file.
+func (f *fit) unshaped() []device.Match {
+	out := make([]device.Match, len(f.in.Group.Unshaped))
+	for i, p := range f.in.Group.Unshaped {
+		out[i] = device.Match{Family: 6, Remote: p.String()}
+		if p.Addr().Is4() {
+			out[i].Family = 4
+		}
+	}
+	return out
+}
+
+// noteUnshaped adds a note with the unshaped networks. classified says whether there is a
+// classifier.
+func (f *fit) noteUnshaped(classified bool) {
+	var to []string
+	for _, p := range f.in.Group.Unshaped {
+		to = append(to, p.String())
+	}
+	switch {
+	case len(to) == 0:
+	case !classified:
+		f.notef("nothing is shaped or marked, so %s has no effect", unshapedPath)
+	default:
+		what := "packets to %s leave as the default lane's, whatever lane their flow belongs to"
+		if f.uses(device.PartMapper, ByXPSRxqs) {
+			what += ", but by the transmit queue of that lane (mapper " + ByXPSRxqs + ")"
+		}
+		f.notef(what, strings.Join(to, ", "))
+	}
+}
+
+// checkReader refuses what needs a classifier that reads packets, if there is none.
+func (f *fit) checkReader(lanes []*deviceLane) {
+	c := f.choice[device.PartClassifier]
+	var why string
+	switch {
+	case f.byGroup():
+		why = fmt.Sprintf("the classifier %s reads no packets; leave force.classifier out", c.Mechanism)
+	case c.Mechanism == "":
+		why = "no classifier reads packets: " + f.reasons(Choice{Rejected: slices.DeleteFunc(slices.Clone(c.Rejected),
+			func(r Rejection) bool { return r.Mechanism != ByClsactBPF && r.Mechanism != ByTCX })})
+	default:
+		return
+	}
+	for _, l := range lanes {
+		if l.DSCP != "" {
+			f.failf(lanePath(l.Lane, "dscp"), "%s on %s: %s, or let the application set the DSCP (IP_TOS)", l.DSCP,
+				f.dev.Name, why)
+		}
+	}
+	if len(f.in.Group.Unshaped) > 0 && f.byGroup() {
+		f.failf(unshapedPath, "networks on %s: %s, or unshaped", f.dev.Name, why)
 	}
 }
 

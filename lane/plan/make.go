@@ -209,7 +209,7 @@ func (f *fit) plan(p *Plan) {
 	for _, l := range lanes {
 		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus,
 			Receives: f.receives(l), Sends: f.sends(), Rank: rank(l), Guarantee: f.guarantee(l), Ceiling: f.ceiling(l),
-			Poller: f.kind(l)}
+			DSCP: l.DSCP, Poller: f.kind(l)}
 		if rx, tx := f.unpaired(total); l.isDefault {
 			fitted.Queues = slices.Concat(l.queues, span(total, max(len(rx), len(tx))))
 		}

@@ -161,6 +161,9 @@ type FittedLane struct {
 	// Guarantee and Ceiling are in bit/s, 0 for none.
 	Guarantee uint64 `json:"guarantee,omitempty"`
 	Ceiling   uint64 `json:"ceiling,omitempty"`
+	// DSCP is the DSCP with which the lane's packets leave (device.FormatDSCP). "" means that niclane
+	// does not change it.
+	DSCP string `json:"dscp,omitempty"`
 	// Poller is the kind of poller of the lane's queues. "" means interrupts.
 	Poller intent.PollerKind `json:"poller,omitempty"`
 	// Aligned says that one of the lane's applications places its threads by NAPI ID.

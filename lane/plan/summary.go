@@ -95,7 +95,10 @@ func (l *FittedLane) share() string {
 		parts = append(parts, fmt.Sprintf("rank %d", l.Rank))
 	}
 	if len(parts) == 0 {
-		return "not limited"
+		parts = append(parts, "not limited")
+	}
+	if l.DSCP != "" {
+		parts = append(parts, "DSCP "+l.DSCP)
 	}
 	return strings.Join(parts, ", ")
 }
