@@ -153,7 +153,7 @@ func (ss senders) read() (map[string]map[status.LaneQueue]device.QueueCounter, e
 		out[w.device] = map[status.LaneQueue]device.QueueCounter{}
 		for _, c := range cells {
 			at := status.LaneQueue{Lane: w.name(c.Lane), Queue: c.Column}
-			if at.Lane == "" || at.Lane == verify.LaneUnread {
+			if at.Lane == "" || at.Lane == verify.LaneUnread || at.Lane == verify.LaneUnshaped {
 				at.Lane = intent.DefaultLane
 			}
 			add(out[w.device], at, c.Packets, c.Bytes)

@@ -26,7 +26,7 @@ type deviceWatch struct {
 	result  int // index of the lanes file's result
 	applied verify.Applied
 	device  string
-	lanes   []string // lane number N of the watcher is lanes[N-1]
+	lanes   []string // lane number N of the watcher is lanes[N-1]; then fragments, and unshaped packets
 	watcher *count.Watcher
 	err     error
 	last    verify.Watched // set after the end
@@ -56,7 +56,7 @@ func (w *deviceWatch) open(d *device.Device, open func(*device.Device, []count.L
 		if l.Device != w.device {
 			continue
 		}
-		lane := count.Lane{Class: priority(l.Class), Matches: matches[l.Name]}
+		lane := count.Lane{Class: priority(l.Class), Matches: matches[l.Name], Marks: l.DSCP != ""}
 		if p := named[l.Name]; p != "" {
 			lane.Class, lane.ByClass = priority(p), true
 		}
@@ -64,6 +64,7 @@ func (w *deviceWatch) open(d *device.Device, open func(*device.Device, []count.L
 		lanes = append(lanes, lane)
 	}
 	lanes = append(lanes, count.Lane{Fragments: true, Matches: slices.Concat(slices.Collect(maps.Values(matches))...)})
+	lanes = append(lanes, count.Lane{SentOnly: true, Matches: verify.Unshaped(w.applied, w.device)})
 	w.watcher, w.err = open(d, lanes)
 }
 
@@ -181,8 +182,8 @@ func (w *deviceWatch) seen(counts count.Counts) verify.Watched {
 	return verify.Watched{
 		Device: w.device, Missed: counts.Missed, Fragments: fragments,
 		Received: w.cells(counts.Received, false), Sent: w.cells(counts.Sent, false),
-		Classed: w.cells(counts.Classed, true),
-		Direct:  w.cells(counts.Direct, false), Handed: w.cells(counts.Handed, false),
+		Classed: w.cells(counts.Classed, true), Marked: w.marks(counts.Marked),
+		Direct: w.cells(counts.Direct, false), Handed: w.cells(counts.Handed, false),
 	}
 }
 
@@ -199,10 +200,20 @@ func (w *deviceWatch) name(i int) string {
 	switch {
 	case i == count.Unread:
 		return verify.LaneUnread
+	case i == len(w.lanes)+2:
+		return verify.LaneUnshaped
 	case i == 0 || i > len(w.lanes):
 		return ""
 	}
 	return w.lanes[i-1]
+}
+
+func (w *deviceWatch) marks(cs []count.Cell) []verify.Mark {
+	out := make([]verify.Mark, len(cs))
+	for i, c := range cs {
+		out[i] = verify.Mark{Lane: w.name(c.Lane), DSCP: device.FormatDSCP(c.Column), Packets: c.Packets}
+	}
+	return out
 }
 
 func (w *deviceWatch) cells(cs []count.Cell, classes bool) []verify.Cell {

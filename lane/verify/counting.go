@@ -27,13 +27,17 @@ type Counting struct {
 }
 
 // Countings returns a Counting for each lane of a device. It returns none if the lanes have no
-// classifier that reads packets.
+// classifier that reads packets, or one that only gives a DSCP: it then counts all lanes' packets
+// together.
 func Countings(a Applied, dev string) []Counting {
 	c := &check{a: a, now: &device.State{}}
 	of := map[string]Counting{}
 	for _, r := range a.Owned {
 		e, ok := r.Last.(device.FilterEntry)
 		if lane := c.laneOf(r.Last, r.Cause); ok && c.deviceOf(e) == dev && lane != "" {
+			if e.Priority == "" && len(e.Queues) == 0 {
+				return nil
+			}
 			n := Counting{Lane: lane, Row: rowOf(e.Priority), ByQueue: len(e.Queues) > 0}
 			if n.Row == 0 {
 				n.Queues = e.Queues

@@ -201,8 +201,11 @@ func (c *check) came(o device.Object) {
 				fmt.Sprintf("tc class del dev %s classid %s", dev, o.ID))
 		}
 	case device.FilterEntry:
-		c.add(Drift, c.classLane(dev, o.Priority), o, device.PartClassifier,
-			"packets of "+o.Match.String()+" leave as the lane's, and no lane asks for them",
+		what := "packets of " + o.Match.String() + " leave as the lane's, and no lane asks for them"
+		if o.Unshaped() {
+			what = "packets to " + o.Match.Remote + " leave in no lane, and the file does not ask for it"
+		}
+		c.add(Drift, c.classLane(dev, o.Priority), o, device.PartClassifier, what,
 			"niclane rollback "+c.a.Config+", then "+c.apply())
 	case device.XDPEntry:
 		c.add(Drift, "", o, device.PartSteering,

@@ -10,10 +10,13 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// named returns "lane x" for x, and "no lane" for "".
+// named returns "lane x" for x, and "no lane" for "" and LaneUnshaped.
 func named(lane string) string {
-	if lane == "" {
+	switch lane {
+	case "":
 		return "no lane"
+	case LaneUnshaped:
+		return "no lane, to an unshaped network"
 	}
 	return "lane " + lane
 }
@@ -174,6 +177,10 @@ func (c *check) entryMeaning(o device.FilterEntry, found device.Object) string {
 	packets := "on transmit packets of " + o.Match.String()
 	now, ok := found.(device.FilterEntry)
 	switch {
+	case o.Unshaped():
+		return "packets to " + o.Match.Remote + " leave in the lane of their flow, with its rate"
+	case !ok && o.DSCP != "":
+		return packets + " leave as the default lane's, and with the DSCP of their socket"
 	case !ok:
 		return packets + " leave as the default lane's"
 	case now.Priority != o.Priority:
@@ -182,6 +189,12 @@ func (c *check) entryMeaning(o device.FilterEntry, found device.Object) string {
 		}
 		return packets + " leave in class " + now.Priority + " (" + named(c.classLane(c.deviceOf(o), now.Priority)) +
 			")"
+	}
+	if now.DSCP != o.DSCP {
+		if now.DSCP == "" {
+			return packets + " leave with the DSCP of their socket"
+		}
+		return packets + " leave with DSCP " + now.DSCP
 	}
 	if len(now.Queues) == 0 {
 		return packets + " leave by any transmit queue"

@@ -22,6 +22,8 @@ type Watched struct {
 	Received []Cell `json:"received,omitempty"`
 	Sent     []Cell `json:"sent,omitempty"`
 	Classed  []Cell `json:"classed,omitempty"`
+	// Marked counts the sent packets of lanes that have a DSCP, by lane and DSCP.
+	Marked []Mark `json:"marked,omitempty"`
 	// Direct and Handed count packets by lane and processor. Direct are those that the stack got
 	// from the driver, Handed those that it got from the cpumap. With generic XDP, a packet in
 	// Handed was in Direct before.
@@ -37,7 +39,8 @@ type Watched struct {
 // A Cell counts the packets of one lane in one queue, processor or class.
 type Cell struct {
 	// Lane is the lane to which the packets belong, according to their headers. It is "" for none,
-	// and LaneUnread if the headers could not be read.
+	// LaneUnread if the headers could not be read, and LaneUnshaped if sent packets go to an unshaped
+	// network.
 	Lane string `json:"lane"`
 	// Queue is the number of the queue or processor.
 	Queue int `json:"queue"`
@@ -48,8 +51,31 @@ type Cell struct {
 	Bare uint64 `json:"bare,omitempty"`
 }
 
-// LaneUnread is the lane of packets whose headers could not be read.
-const LaneUnread = "?"
+// A Mark counts the packets of one lane that left with one DSCP (device.FormatDSCP). Lane is as in
+// Cell.
+type Mark struct {
+	Lane    string `json:"lane"`
+	DSCP    string `json:"dscp"`
+	Packets uint64 `json:"packets"`
+}
+
+// LaneUnread is the lane of packets whose headers could not be read. LaneUnshaped is that of sent
+// packets to unshaped networks, which leave as the default lane's.
+const (
+	LaneUnread   = "?"
+	LaneUnshaped = "(unshaped)"
+)
+
+// Unshaped returns the matches of the unshaped networks of a device.
+func Unshaped(a Applied, dev string) (out []device.Match) {
+	c := &check{a: a, now: &device.State{}}
+	for _, r := range a.Owned {
+		if e, ok := r.Last.(device.FilterEntry); ok && e.Unshaped() && c.deviceOf(e) == dev {
+			out = append(out, e.Match)
+		}
+	}
+	return out
+}
 
 // Matches returns, by lane, the matches of the lanes of a device. They are those of niclane's
 // rules and classifier entries.
@@ -150,7 +176,7 @@ func Traffic(a Applied, w Watched) []Finding {
 				strayed: "the card gives them neither the lane's guarantee nor its ceiling"})
 		} else if t.sends(l) {
 			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "transmit queues",
-				queues: l.Queues, tolerant: !t.chosen(l),
+				queues: l.Queues, tolerant: !t.chosen(l), unshaped: t.follows(l),
 				foreign: "the lane's packets wait behind them",
 				strayed: "they wait behind other packets. A connection from before apply keeps its queue until none " +
 					"of its packets is on its way"})
@@ -167,6 +193,11 @@ func Traffic(a Applied, w Watched) []Finding {
 				strayed: "they have neither the lane's guarantee nor its rank"})
 		}
 	}
+	for _, l := range a.Lanes {
+		if l.Device == w.Device && l.DSCP != "" && t.link(l.Device) == "" {
+			t.mark(l)
+		}
+	}
 	if t.w.Fragments > 0 {
 		t.out = append(t.out, Finding{Severity: Unknown, Device: w.Device, Part: device.PartClassifier,
 			Meaning: fmt.Sprintf("%s without ports came or went in %v: those of lanes known by port belonged to "+
@@ -174,6 +205,38 @@ func Traffic(a Applied, w Watched) []Finding {
 				strings.Replace(packets(t.w.Fragments), "packet", "fragment", 1), t.w.For)})
 	}
 	return t.out
+}
+
+// mark adds the finding about the DSCP of the packets that a lane has sent.
+func (t *traffic) mark(l plan.FittedLane) {
+	f := Finding{Lane: l.Name, Device: l.Device, Part: device.PartClassifier}
+	var right, wrong uint64
+	var others []string
+	for _, m := range t.w.Marked {
+		switch {
+		case m.Lane != l.Name:
+		case m.DSCP == l.DSCP:
+			right += m.Packets
+		default:
+			wrong += m.Packets
+			others = append(others, packets(m.Packets)+" with "+m.DSCP)
+		}
+	}
+	switch {
+	case wrong > 0:
+		f.Severity, f.Key, f.Want = Drift, "traffic", "the lane's packets leave with DSCP "+l.DSCP
+		f.Found = fmt.Sprintf("%d of %d with another: %s", wrong, wrong+right, strings.Join(others, ", "))
+		f.Meaning = fmt.Sprintf("%s of the lane left with another DSCP in %v: switches give them another class",
+			packets(wrong), t.w.For)
+		f.Repair = t.trafficRepair()
+	case right > 0:
+		f.Severity, f.Meaning = OK, fmt.Sprintf("%s of the lane left with DSCP %s, none with another (%v)",
+			packets(right), l.DSCP, t.w.For)
+	default:
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("no traffic of the lane left in %v, so its DSCP (%s) was not seen",
+			t.w.For, l.DSCP)
+	}
+	t.out = append(t.out, f)
 }
 
 // link returns the type of the device's link, "" for Ethernet.
@@ -204,6 +267,9 @@ type place struct {
 	// receive queue to follow: a packet that opens a connection, and an answer for no socket or for
 	// one in TIME_WAIT.
 	tolerant bool
+	// unshaped says that packets to unshaped networks may be there: XPS chooses the queue by their
+	// socket, not the classifier.
+	unshaped bool
 	// unit is what an element of queues is, "" for a queue.
 	unit string
 	// lost is the number of packets of the lane that were counted in no place.
@@ -310,6 +376,7 @@ func (p place) sum(l plan.FittedLane) sums {
 			s.where = append(s.where, p.at(c))
 		case inside && c.Lane == LaneUnread:
 			s.unread += c.Packets
+		case inside && c.Lane == LaneUnshaped && p.unshaped:
 		case inside:
 			s.foreign += c.Packets
 			s.who = append(s.who, fmt.Sprintf("%s of %s %s %s", packets(c.Packets), named(c.Lane), p.within(), p.at(c)))

@@ -12,11 +12,13 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// flows holds the lanes' matches as the programs look them up. masks has the masks, the most
-// specific one first. keys has the lane for a mask's index and a masked flow.
+// flows holds the lanes' matches as the programs look them up. masks has the masks: first sentOnly
+// ones that are only for sent packets, then the others, the most specific one first. keys has the
+// lane for a mask's index and a masked flow.
 type flows struct {
-	masks []flow.Flow
-	keys  map[flow.Key]uint32
+	masks    []flow.Flow
+	sentOnly int
+	keys     map[flow.Key]uint32
 }
 
 func encode(lanes []Lane) (*flows, error) {
@@ -26,10 +28,13 @@ func encode(lanes []Lane) (*flows, error) {
 		lane       uint32
 	}
 	var all []match
-	var fragments []flow.Flow // masks that are looked up last
+	var sentOnly, fragments []flow.Flow // masks that are looked up first and last
 	for i, l := range lanes {
 		to := &f.masks
-		if l.Fragments {
+		switch {
+		case l.SentOnly:
+			to = &sentOnly
+		case l.Fragments:
 			to = &fragments
 		}
 		for _, m := range l.Matches {
@@ -53,6 +58,7 @@ func encode(lanes []Lane) (*flows, error) {
 	slices.SortStableFunc(f.masks, func(a, b flow.Flow) int { return cmp.Compare(compared(&b), compared(&a)) })
 	f.masks = append(f.masks, slices.DeleteFunc(fragments,
 		func(m flow.Flow) bool { return slices.Contains(f.masks, m) })...)
+	f.masks, f.sentOnly = append(sentOnly, f.masks...), len(sentOnly)
 	if len(f.masks) > maxPatterns {
 		return nil, fmt.Errorf("%d different sets of compared fields, at most %d can be told apart", len(f.masks),
 			maxPatterns)
@@ -63,14 +69,14 @@ func encode(lanes []Lane) (*flows, error) {
 	return f, nil
 }
 
-// laneOf returns the lane of a flow, or 0 for no lane. It does the same as look_up of
-// c/watch.c.
+// laneOf returns the lane of a flow's received packets, or 0 for no lane. It does the same as look_up
+// of c/watch.c.
 func (f *flows) laneOf(m device.Match) (int, error) {
 	packet, _, err := flow.Encode(m)
 	if err != nil {
 		return 0, err
 	}
-	for i := range f.masks {
+	for i := f.sentOnly; i < len(f.masks); i++ {
 		key := flow.Key{Pattern: uint64(i), Flow: packet}
 		for j, b := range f.masks[i].Bytes() {
 			key.Flow.Bytes()[j] &= b

@@ -30,6 +30,11 @@ type Lane struct {
 	ByClass bool
 	// Matches describe the lane's packets, as this host sees them.
 	Matches []device.Match
+	// SentOnly means that Matches hold only for sent packets, and go before those of all other
+	// lanes.
+	SentOnly bool
+	// Marks means that the lane's sent packets are also counted by DSCP.
+	Marks bool
 	// Fragments means that the lane's packets are fragments of the packets that match Matches.
 	// Only matches with ports count. Fragments have no ports, so the programs compare their
 	// other fields. A fragment that matches another lane belongs to that lane.
@@ -58,6 +63,9 @@ type Counts struct {
 	Received []Cell // column: receive queue
 	Sent     []Cell // column: transmit queue
 	Classed  []Cell // column: lane of the packet's class, 0 if the class is of no lane
+	// Marked are the packets of Sent of lanes with Marks. Their column is the DSCP of the outermost IP
+	// header. They have no bytes.
+	Marked []Cell
 	// Direct are the packets that the stack took from the driver, Handed those that it took
 	// from a cpumap. Their column is the CPU. In generic mode, Direct also counts the packets
 	// of Handed.
@@ -74,6 +82,7 @@ type Watcher struct {
 	links   []link.Link
 	lanes   int // number of rows
 	columns int
+	marks   []int // lanes with Marks
 }
 
 const (
@@ -98,6 +107,11 @@ func open(d *device.Device, lanes []Lane, transmit bool) (*Watcher, error) {
 		return nil, fmt.Errorf("watch %s: %w", d.Name, err)
 	}
 	w := &Watcher{flows: flows, lanes: len(lanes) + 2, columns: max(d.RxQueues, d.TxQueues, len(lanes)+1, cpus) + 1}
+	for i, l := range lanes {
+		if l.Marks {
+			w.marks = append(w.marks, i+1)
+		}
+	}
 	if err := w.open(d, lanes, flows, transmit); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", d.Name, err), w.Close())
 	}
@@ -126,7 +140,8 @@ func (w *Watcher) open(d *device.Device, lanes []Lane, f *flows, transmit bool) 
 	for name, v := range map[string]uint32{
 		"xdp":     mode,
 		"ifindex": uint32(d.Index), "netns": uint32(ns.Ino), "recorded": recorded,
-		"patterns": uint32(len(f.masks)), "lanes": uint32(w.lanes), "columns": uint32(w.columns),
+		"patterns": uint32(len(f.masks)), "sent_only": uint32(f.sentOnly), "marks": uint32(len(w.marks)),
+		"lanes": uint32(w.lanes), "columns": uint32(w.columns),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -144,6 +159,7 @@ func (w *Watcher) open(d *device.Device, lanes []Lane, f *flows, transmit bool) 
 	spec.Maps["watch_flows"].MaxEntries = uint32(max(len(f.keys), 1))
 	spec.Maps["watch_classes"].MaxEntries = uint32(len(lanes) + 1)
 	spec.Maps["watch_counts"].MaxEntries = uint32(directions * w.lanes * w.columns)
+	spec.Maps["watch_dscp"].MaxEntries = uint32(w.lanes * dscps)
 	if err := spec.LoadAndAssign(&w.objs, nil); err != nil {
 		return err
 	}
@@ -223,6 +239,9 @@ func (w *Watcher) Counts() (c Counts, err error) {
 			return c, err
 		}
 	}
+	if c.Marked, err = w.marked(); err != nil {
+		return c, err
+	}
 	for _, p := range []*ebpf.Program{w.objs.WatchReceive, w.objs.WatchTransmit} {
 		if s, err := p.Stats(); err == nil {
 			c.Missed += s.RecursionMisses
@@ -247,6 +266,30 @@ func (w *Watcher) cells(direction int) ([]Cell, error) {
 				cell.Lane = Unread
 			}
 			out = append(out, cell)
+		}
+	}
+	return out, nil
+}
+
+// dscps is the number of DSCPs.
+const dscps = device.MaxDSCP + 1
+
+// marked returns the packets of lanes with Marks, by DSCP.
+func (w *Watcher) marked() ([]Cell, error) {
+	var out []Cell
+	for _, lane := range w.marks {
+		for dscp := range dscps {
+			var perCPU []uint64
+			if err := w.objs.WatchDscp.Lookup(uint32(lane*dscps+dscp), &perCPU); err != nil {
+				return nil, fmt.Errorf("DSCP %d of lane %d: %w", dscp, lane, err)
+			}
+			cell := Cell{Lane: lane, Column: dscp}
+			for _, n := range perCPU {
+				cell.Packets += n
+			}
+			if cell.Packets > 0 {
+				out = append(out, cell)
+			}
 		}
 	}
 	return out, nil

@@ -18,6 +18,7 @@ import (
 const (
 	watchMapWatchClasses   = "watch_classes"
 	watchMapWatchCounts    = "watch_counts"
+	watchMapWatchDscp      = "watch_dscp"
 	watchMapWatchFlows     = "watch_flows"
 	watchMapWatchPatterns  = "watch_patterns"
 	watchProgWatchReceive  = "watch_receive"
@@ -26,9 +27,11 @@ const (
 	watchVarDraining       = "draining"
 	watchVarIfindex        = "ifindex"
 	watchVarLanes          = "lanes"
+	watchVarMarks          = "marks"
 	watchVarNetns          = "netns"
 	watchVarPatterns       = "patterns"
 	watchVarRecorded       = "recorded"
+	watchVarSentOnly       = "sent_only"
 	watchVarTunnels        = "tunnels"
 	watchVarXdp            = "xdp"
 )
@@ -85,6 +88,7 @@ type watchProgramSpecs struct {
 type watchMapSpecs struct {
 	WatchClasses  *ebpf.MapSpec `ebpf:"watch_classes"`
 	WatchCounts   *ebpf.MapSpec `ebpf:"watch_counts"`
+	WatchDscp     *ebpf.MapSpec `ebpf:"watch_dscp"`
 	WatchFlows    *ebpf.MapSpec `ebpf:"watch_flows"`
 	WatchPatterns *ebpf.MapSpec `ebpf:"watch_patterns"`
 }
@@ -97,9 +101,11 @@ type watchVariableSpecs struct {
 	Draining *ebpf.VariableSpec `ebpf:"draining"`
 	Ifindex  *ebpf.VariableSpec `ebpf:"ifindex"`
 	Lanes    *ebpf.VariableSpec `ebpf:"lanes"`
+	Marks    *ebpf.VariableSpec `ebpf:"marks"`
 	Netns    *ebpf.VariableSpec `ebpf:"netns"`
 	Patterns *ebpf.VariableSpec `ebpf:"patterns"`
 	Recorded *ebpf.VariableSpec `ebpf:"recorded"`
+	SentOnly *ebpf.VariableSpec `ebpf:"sent_only"`
 	Tunnels  *ebpf.VariableSpec `ebpf:"tunnels"`
 	Xdp      *ebpf.VariableSpec `ebpf:"xdp"`
 }
@@ -126,6 +132,7 @@ func (o *watchObjects) Close() error {
 type watchMaps struct {
 	WatchClasses  *ebpf.Map `ebpf:"watch_classes"`
 	WatchCounts   *ebpf.Map `ebpf:"watch_counts"`
+	WatchDscp     *ebpf.Map `ebpf:"watch_dscp"`
 	WatchFlows    *ebpf.Map `ebpf:"watch_flows"`
 	WatchPatterns *ebpf.Map `ebpf:"watch_patterns"`
 }
@@ -134,6 +141,7 @@ func (m *watchMaps) Close() error {
 	return _WatchClose(
 		m.WatchClasses,
 		m.WatchCounts,
+		m.WatchDscp,
 		m.WatchFlows,
 		m.WatchPatterns,
 	)
@@ -147,9 +155,11 @@ type watchVariables struct {
 	Draining *ebpf.Variable `ebpf:"draining"`
 	Ifindex  *ebpf.Variable `ebpf:"ifindex"`
 	Lanes    *ebpf.Variable `ebpf:"lanes"`
+	Marks    *ebpf.Variable `ebpf:"marks"`
 	Netns    *ebpf.Variable `ebpf:"netns"`
 	Patterns *ebpf.Variable `ebpf:"patterns"`
 	Recorded *ebpf.Variable `ebpf:"recorded"`
+	SentOnly *ebpf.Variable `ebpf:"sent_only"`
 	Tunnels  *ebpf.Variable `ebpf:"tunnels"`
 	Xdp      *ebpf.Variable `ebpf:"xdp"`
 }

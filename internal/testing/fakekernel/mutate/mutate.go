@@ -215,10 +215,11 @@ func variants(o device.Object) map[string]device.Object {
 		o.Class = o.Class%2 + 1
 		return map[string]device.Object{"class": o}
 	case device.FilterEntry:
-		class, queues := o, o
+		class, queues, dscp := o, o, o
 		class.Priority += "0"
 		queues.Queues = append(slices.Clone(o.Queues), len(o.Queues)+100)
-		return map[string]device.Object{"class": class, "queues": queues}
+		dscp.DSCP = "cs7"
+		return map[string]device.Object{"class": class, "queues": queues, "DSCP": dscp}
 	case device.Shaper:
 		least, most := o, o
 		least.Min += 1e6

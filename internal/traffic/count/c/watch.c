@@ -83,8 +83,10 @@ static __always_inline int load(const struct packet *p, __u32 off, void *to, __u
 #define PACKET	struct packet
 #include <niclane/packet.h>
 #include <niclane/tunnel.h>
+#include <niclane/dscp.h>
 
-/* The first pattern that matches the flow wins. */
+/* The first pattern that matches the flow wins. The first ones, up to sent_only, hold only for
+ * packets that leave. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_PATTERNS);
@@ -122,6 +124,14 @@ struct {
 	__type(value, struct count);
 } watch_counts SEC(".maps");
 
+/* Packets that leave, by lane * (DSCP_MASK + 1) + DSCP of the outermost IP header. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);		/* set by Go */
+	__type(key, __u32);
+	__type(value, __u64);
+} watch_dscp SEC(".maps");
+
 #define RECEIVED	0	/* column: receive queue */
 #define SENT		1	/* column: transmit queue */
 #define CLASSED		2	/* column: lane of the packet's class */
@@ -131,6 +141,8 @@ struct {
 const volatile __u32 ifindex;
 const volatile __u32 netns;		/* inode of the namespace */
 const volatile __u32 patterns;		/* number of patterns in use */
+const volatile __u32 marks;		/* not 0: count by DSCP too */
+const volatile __u32 sent_only;		/* number of patterns only for packets that leave */
 const volatile __u32 lanes;		/* rows: 0 for no lane, the lanes, the last one for unreadable packets */
 const volatile __u32 columns;		/* number of columns; the last one is for queues out of range */
 /* queue_mapping minus this is the receive queue: 1, because drivers record the queue plus
@@ -146,6 +158,7 @@ __u32 draining;
 
 struct search {
 	struct flow	flow;
+	__u32		first;	/* pattern to begin with */
 	__u32		lane;
 	__u32		addressed;	/* 1: use only patterns that compare local addresses */
 };
@@ -153,10 +166,12 @@ struct search {
 static long look_up(__u32 index, void *ctx)
 {
 	struct search *s = ctx;
-	struct flow_key key = { .pattern = index };
+	struct flow_key key = {};
 	struct flow *pattern;
 	__u32 *lane;
 
+	index += s->first;
+	key.pattern = index;
 	if (index >= patterns)
 		return 1;
 	pattern = bpf_map_lookup_elem(&watch_patterns, &index);
@@ -189,6 +204,21 @@ static __always_inline void count(__u32 direction, __u32 lane, __u32 column, __u
 	c->bytes += p->len;
 	if (p->bare)
 		c->bare += segments;
+}
+
+/* Counts a packet that leaves by its DSCP. */
+static __always_inline void count_dscp(struct packet *p, __u32 lane, __u32 segments)
+{
+	struct ip_start ip;
+	__u64 *n;
+	__u32 i;
+
+	if (!marks || lane >= lanes || !find_ip(p, &ip))
+		return;
+	i = lane * (DSCP_MASK + 1) + dscp_of(&ip);
+	n = bpf_map_lookup_elem(&watch_dscp, &i);
+	if (n)
+		*n += segments;
 }
 
 static __always_inline int ours(const struct net_device *dev)
@@ -295,6 +325,8 @@ static __always_inline void packet(const struct sk_buff *skb, int receive)
 	bpf_core_read(&gso, sizeof(gso), &shared->gso_segs);
 	segments = gso ? gso : 1;
 
+	if (receive)
+		s.first = sent_only;
 	got = read_flow(&p, skb, &s.flow, receive);
 	if (got == CUT_OFF)
 		s.lane = lanes - 1;
@@ -324,6 +356,7 @@ static __always_inline void packet(const struct sk_buff *skb, int receive)
 	if (class && *class & ALONE && !s.lane)
 		s.lane = *class & ~ALONE;
 	count(SENT, s.lane, queue, segments, &p);
+	count_dscp(&p, s.lane, segments);
 	if (s.lane != lanes - 1)
 		count(CLASSED, s.lane, class ? *class & ~ALONE : 0, segments, &p);
 }
