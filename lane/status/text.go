@@ -3,8 +3,10 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -14,9 +16,17 @@ import (
 // WriteText prints two tables for people: what each lane has, and its traffic.
 func WriteText(w io.Writer, lanes []Lane) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "DEVICE\tLANE\tMEMBERS\tRANK\tQUEUES\tCPUS\tNAPIS\tPOLLED BY")
+	heading := ""
+	if slices.ContainsFunc(lanes, func(l Lane) bool { return l.DSCP != "" }) {
+		heading = "DSCP\t"
+	}
+	fmt.Fprintf(tw, "DEVICE\tLANE\tMEMBERS\tRANK\t%sQUEUES\tCPUS\tNAPIS\tPOLLED BY\n", heading)
 	for _, l := range lanes {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", l.Device, l.Name, members(l.Members), l.Rank,
+		dscp := ""
+		if heading != "" {
+			dscp = cmp.Or(l.DSCP, "-") + "\t"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s%s\t%s\t%s\t%s\n", l.Device, l.Name, members(l.Members), l.Rank, dscp,
 			device.FormatCPUList(l.Queues), device.FormatCPUList(l.CPUs), ids(l.NAPIs), pollers(l.NAPIs))
 	}
 	if err := tw.Flush(); err != nil {
