@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // classConflicts says, by the index of a policy, why the policy is refused: an older policy has a
@@ -80,8 +81,21 @@ func classDiff(c, old *v1alpha1.Class) string {
 		}
 	}
 	differ("rank", cmp.Or(c.Rank, 1), cmp.Or(old.Rank, 1))
+	differ("dscp", dscpOf(c), dscpOf(old))
 	differ("aligned", c.Aligned, old.Aligned)
 	differ("hostNetwork", c.HostNetwork, old.HostNetwork)
 	differ("poller", cmp.Or(c.Poller, v1alpha1.PollerAuto), cmp.Or(old.Poller, v1alpha1.PollerAuto))
 	return strings.Join(out, ", ")
+}
+
+// dscpOf returns the DSCP of a class, "" for none. Equal values give equal texts: 46 is ef.
+func dscpOf(c *v1alpha1.Class) string {
+	if c.DSCP == nil {
+		return ""
+	}
+	text := strings.ToLower(c.DSCP.String())
+	if n, err := device.ParseDSCP(text); err == nil {
+		return strings.ToUpper(device.FormatDSCP(n))
+	}
+	return text
 }

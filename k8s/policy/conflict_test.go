@@ -38,6 +38,7 @@ func TestClassConflicts(t *testing.T) {
 		"guarantee 10%, not none":                           func(c *v1alpha1.Class) { c.Guarantee = "10%" },
 		"ceiling none, not 1G":                              func(c *v1alpha1.Class) { c.Ceiling = "" },
 		"rank 2, not 1":                                     func(c *v1alpha1.Class) { c.Rank = 2 },
+		"dscp EF, not none":                                 func(c *v1alpha1.Class) { c.DSCP = ptr.To(intstr.FromInt32(46)) },
 		"aligned true, not false":                           func(c *v1alpha1.Class) { c.Aligned = true },
 		"hostNetwork true, not false":                       func(c *v1alpha1.Class) { c.HostNetwork = true },
 		"poller Busy, not Auto":                             func(c *v1alpha1.Class) { c.Poller = v1alpha1.PollerBusy },
@@ -52,6 +53,20 @@ func TestClassConflicts(t *testing.T) {
 		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 ||
 			!strings.HasPrefix(got[0], "class redis has "+want+" as in the older policy a.")) {
 			t.Errorf("got %v, want %s", got, want)
+		}
+	}
+}
+
+// TestSameDSCP: a DSCP's name and its number mean the same.
+func TestSameDSCP(t *testing.T) {
+	with := func(v intstr.IntOrString) func(*v1alpha1.Class) {
+		return func(c *v1alpha1.Class) { c.DSCP = &v }
+	}
+	for v, conflicts := range map[intstr.IntOrString]int{intstr.FromString("AF41"): 0, intstr.FromInt32(34): 0,
+		intstr.FromInt32(35): 1} {
+		got := classConflicts([]Candidate{aged("b", 2, with(v)), aged("a", 1, with(intstr.FromString("AF41")))})
+		if len(got) != conflicts {
+			t.Errorf("%s beside AF41: %v", v.String(), got)
 		}
 	}
 }

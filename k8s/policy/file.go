@@ -122,6 +122,17 @@ func pointer[T any](m *strictyaml.Map, key string, value *T) {
 	}
 }
 
+// intOrWord sets a key to a number or to a word, which has capitals in a policy. nil sets nothing.
+func intOrWord(m *strictyaml.Map, key string, v *intstr.IntOrString) {
+	switch {
+	case v == nil:
+	case v.Type == intstr.Int:
+		m.Set(key, int(v.IntVal))
+	default:
+		m.Set(key, strings.ToLower(v.StrVal))
+	}
+}
+
 func (b *builder) file(spec *v1alpha1.LanePolicySpec, n Node) strictyaml.Map {
 	u := &spec.Uplink
 	var globals strictyaml.Map
@@ -150,6 +161,7 @@ func (b *builder) file(spec *v1alpha1.LanePolicySpec, n Node) strictyaml.Map {
 		n.Link = r.bits
 		globals.Set("link-rate", r.String())
 	}
+	list(&globals, "unshaped", u.Unshaped)
 	put(&globals, "queues", u.Queues)
 	b.duration(&globals, "busypoll", "spec.uplink.busyPoll", u.BusyPoll)
 	b.duration(&globals, "busyread", "spec.uplink.busyRead", u.BusyRead)
@@ -207,6 +219,7 @@ func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, 
 	b.paths["lanes."+name] = path
 	l := strictyaml.Map{{Key: "mode", Value: "shared"}} // an exclusive lane's pod can have several members
 	l.Set("queues", c.Queues*count)
+	intOrWord(&l, "dscp", c.DSCP)
 	t, w := c.Tuning, b.bandwidth(path, &c.Tuning)
 	if count > 1 {
 		t.Pollers *= count
@@ -304,13 +317,7 @@ func (w *bandwidth) limit(most, link uint64) {
 
 func (b *builder) tuning(m *strictyaml.Map, t *v1alpha1.Tuning, w bandwidth, path string) {
 	put(m, "cpus", strings.ToLower(t.CPUs))
-	switch {
-	case t.NUMA == nil:
-	case t.NUMA.Type == intstr.Int:
-		m.Set("numa", int(t.NUMA.IntVal))
-	default:
-		m.Set("numa", strings.ToLower(t.NUMA.StrVal))
-	}
+	intOrWord(m, "numa", t.NUMA)
 	put(m, "guarantee", w.guarantee.String())
 	put(m, "ceiling", w.ceiling.String())
 	put(m, "rank", t.Rank)

@@ -57,11 +57,11 @@ func TestFault12NodeWithoutPolicy(t *testing.T) {
 func TestMake(t *testing.T) {
 	nice := 5
 	spec := &v1alpha1.LanePolicySpec{
-		Uplink: v1alpha1.Uplink{LinkRate: "10G", Queues: 2, Tuning: v1alpha1.Tuning{Rank: 7}},
+		Uplink: v1alpha1.Uplink{LinkRate: "10G", Unshaped: []string{"10.2.0.0/16", "fd00:2::/48"}, Queues: 2, Tuning: v1alpha1.Tuning{Rank: 7}},
 		Classes: []v1alpha1.Class{
-			{Name: "redis", Queues: 2, Capacity: 3,
+			{Name: "redis", Queues: 2, Capacity: 3, DSCP: ptr.To(intstr.FromString("EF")),
 				Tuning: v1alpha1.Tuning{Guarantee: "10%", Poller: "Busy", Pollers: 1, PollerNice: &nice}},
-			{Name: "web", Mode: v1alpha1.Shared, Queues: 1, Tuning: v1alpha1.Tuning{NUMA: ptr.To(intstr.FromInt32(1)), Ceiling: "2G"}},
+			{Name: "web", Mode: v1alpha1.Shared, Queues: 1, DSCP: ptr.To(intstr.FromInt32(63)), Tuning: v1alpha1.Tuning{NUMA: ptr.To(intstr.FromInt32(1)), Ceiling: "2G"}},
 		},
 	}
 	f, err := Make("kubernetes.yaml", spec, Node{
@@ -82,12 +82,14 @@ version: 1
 globals:
   dev: eth0
   link-rate: "10000000000bit"
+  unshaped: ["10.2.0.0/16", "fd00:2::/48"]
   queues: 2
   rank: 7
 lanes:
   redis-0:
     mode: shared
     queues: 2
+    dscp: ef
     guarantee: "10%"
     poller: busy
     pollers: 1
@@ -96,6 +98,7 @@ lanes:
   redis-1:
     mode: shared
     queues: 4
+    dscp: ef
     guarantee: "20%"
     poller: busy
     pollers: 2
@@ -108,6 +111,7 @@ lanes:
   web:
     mode: shared
     queues: 1
+    dscp: 63
     numa: 1
     ceiling: "2000000000bit"
     members:

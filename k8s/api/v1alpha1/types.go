@@ -58,6 +58,9 @@ type Uplink struct {
 	// LinkRate ("10G") is the link's rate, never a share. It is needed for devices that do not
 	// report it.
 	LinkRate Rate `json:"linkRate,omitempty"`
+	// Unshaped are networks of other hosts (CIDRs), at most 8. On transmit, packets to them leave as
+	// the default lane's, whatever lane they belong to.
+	Unshaped []string `json:"unshaped,omitempty"`
 	// Queues is the number of queues of the default lane. 0 means all queues that the classes leave.
 	Queues int `json:"queues,omitempty"`
 	// BusyPoll and BusyRead are sysctls of the whole node.
@@ -130,6 +133,9 @@ type Class struct {
 	// exclusive class, the places of a shared one. Each queue set has the class's queues, guarantee,
 	// ceiling and pollers. 0 means one queue set, or DefaultPlaces.
 	Capacity int `json:"capacity,omitempty"`
+	// DSCP is the DSCP with which the lanes' packets leave: a name in capitals (EF, CS5, AF41), or 0 to
+	// 63. nil leaves the DSCP to the applications.
+	DSCP *intstr.IntOrString `json:"dscp,omitempty"`
 	// Aligned says that the pods' applications place their threads by NAPI ID. niclane then refuses
 	// mechanisms that lose the NAPI ID.
 	Aligned bool `json:"aligned,omitempty"`

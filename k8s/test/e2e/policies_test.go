@@ -52,6 +52,16 @@ var refused = []struct{ name, spec, why string }{
 		"capacity of an Exclusive class is at most 256 queue sets"},
 	{"capacity of a shared class", "classes: [{name: a, queues: 1, mode: Shared, capacity: 1025}]",
 		"spec.classes[0].capacity: Invalid value: 1025"},
+	{"DSCP of seven bits", "classes: [{name: a, queues: 1, dscp: 64}]", "spec.classes[0].dscp: Invalid value: 64"},
+	{"DSCP in lower case", "classes: [{name: a, queues: 1, dscp: ef}]", `spec.classes[0].dscp: Invalid value: "ef"`},
+	{"DSCP of the default lane", "uplink: {dscp: EF}", `unknown field "spec.uplink.dscp"`},
+	{"unshaped address", "uplink: {unshaped: [10.2.0.1]}", "want a network with no bits set behind its prefix length"},
+	{"unshaped bits", "uplink: {unshaped: [10.2.0.1/16]}", "want a network with no bits set behind its prefix length"},
+	{"all unshaped", "uplink: {unshaped: ['::/0']}", "want a network with no bits set behind its prefix length, and not " +
+		"/0 (10.2.0.0/16, fd00:2::/48)"},
+	{"unshaped twice", "uplink: {unshaped: [10.2.0.0/16, 10.2.0.0/16]}", "spec.uplink.unshaped[1]: Duplicate value"},
+	{"too many unshaped", "uplink: {unshaped: [10.0.0.0/16, 10.1.0.0/16, 10.2.0.0/16, 10.3.0.0/16, 10.4.0.0/16, " +
+		"10.5.0.0/16, 10.6.0.0/16, 10.7.0.0/16, 10.8.0.0/16]}", "spec.uplink.unshaped: Too many: 9"},
 	{"rank", "classes: [{name: a, queues: 1, rank: 8}]", "spec.classes[0].rank: Invalid value: 8"},
 	{"guarantee with tc's unit", "classes: [{name: a, queues: 1, guarantee: 2gbit}]",
 		"want a share of the link's rate from 0.1% to 100% in steps of 0.1% (20%), or a quantity of bit/s from 1k to 10T " +
@@ -140,6 +150,8 @@ var accepted = []struct{ name, spec string }{
 	{"guarantees of the whole link", "{uplink: {guarantee: 0.1%}, classes: [{name: a, queues: 1, capacity: 3, " +
 		"guarantee: 23.3%}, {name: b, queues: 1, mode: Shared, guarantee: 30%}]}"},
 	{"most classes", manyClasses()},
+	{"DSCP", "classes: [{name: a, queues: 1, dscp: EF}, {name: b, queues: 1, dscp: 0}, {name: c, queues: 1, dscp: AF43}]"},
+	{"unshaped", "uplink: {unshaped: [10.2.0.0/16, 'fd00:2::/48', 192.0.2.7/32]}"},
 	{"NUMA node", "classes: [{name: a, queues: 1, numa: 1, cpus: Auto}]"},
 	{"selector", `{nodeSelector: {matchLabels: {kubernetes.io/os: linux, a: ""}, matchExpressions: [{key: node-role.kubernetes.io/control-plane,
   operator: DoesNotExist}, {key: rack, operator: NotIn, values: [a.b_c-1, ""]}]}, rollout: {maxUnavailable: 10%, paused: true}}`},
