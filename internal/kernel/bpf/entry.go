@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -59,6 +61,10 @@ func (c *Client) writeEntry(old, next device.Object, e device.FilterEntry) error
 	m, err := c.haveFilter(e.Filter)
 	if err != nil {
 		return err
+	}
+	if m.former && (t.DSCP != 0 || next != nil && e.Unshaped()) {
+		return fmt.Errorf("%w: an older version of niclane attached this classifier, which knows neither DSCP nor "+
+			"unshaped networks: roll back, then apply again", unix.EOPNOTSUPP)
 	}
 	return m.write(old, next, f, mask, t)
 }

@@ -30,6 +30,10 @@ type table[T any] struct {
 	patterns *ebpf.Map
 	flows    *ebpf.Map
 
+	// former says that the program is of a version with a target of formerTarget bytes: the first
+	// bytes of T.
+	former bool
+
 	known *[maxPatterns]pattern // contents of patterns, once read
 	bits  *uint32               // contents of inUse, once read
 }
@@ -42,6 +46,7 @@ func (t *table[T]) close() error {
 // it has stored m.
 func (t *table[T]) take(m *ebpf.Map, info *ebpf.MapInfo) bool {
 	var value T
+	isFormer := info.ValueSize == formerTarget && unsafe.Sizeof(value) > formerTarget
 	var to **ebpf.Map
 	switch {
 	case info.Name == egressMapNlInUse && info.ValueSize == 4:
@@ -49,8 +54,9 @@ func (t *table[T]) take(m *ebpf.Map, info *ebpf.MapInfo) bool {
 	case info.Name == egressMapNlPatterns && info.ValueSize == sizeofPattern:
 		to = &t.patterns
 	case info.Name == egressMapNlFlows && info.KeySize == sizeofFlowKey &&
-		info.ValueSize == uint32(unsafe.Sizeof(value)):
+		(info.ValueSize == uint32(unsafe.Sizeof(value)) || isFormer):
 		to = &t.flows
+		t.former = isFormer
 	}
 	if to == nil || *to != nil {
 		return false
@@ -129,11 +135,36 @@ func (t *table[T]) get(f, mask flow.Flow) (v T, ok bool, err error) {
 	if err != nil || slot < 0 {
 		return v, false, err
 	}
-	err = t.flows.Lookup(flow.Key{Pattern: uint64(slot), Flow: f}, &v)
+	err = t.flows.Lookup(flow.Key{Pattern: uint64(slot), Flow: f}, t.stored(&v))
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return v, false, nil
 	}
 	return v, err == nil, err
+}
+
+// formerTarget is the size of a target of the classifier before version 0.2.
+const formerTarget = 8
+
+// stored returns the memory of v that the map has.
+func (t *table[T]) stored(v *T) []byte {
+	size := unsafe.Sizeof(*v)
+	if t.former {
+		size = formerTarget
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), size)
+}
+
+// entries returns the contents of a table's map of flows.
+func (t *table[T]) entries(flows *ebpf.Map) ([]flow.Key, []T, error) {
+	if !t.former {
+		return flow.Entries[T](flows)
+	}
+	keys, short, err := flow.Entries[[formerTarget]byte](flows)
+	values := make([]T, len(short))
+	for i := range short {
+		copy(t.stored(&values[i]), short[i][:])
+	}
+	return keys, values, err
 }
 
 func (t *table[T]) add(f, mask flow.Flow, v T) error {
@@ -152,7 +183,7 @@ func (t *table[T]) add(f, mask flow.Flow, v T) error {
 	if err := t.setInUse(slot, true); err != nil {
 		return err
 	}
-	if err := t.flows.Update(flow.Key{Pattern: uint64(slot), Flow: f}, v, ebpf.UpdateNoExist); err != nil {
+	if err := t.flows.Update(flow.Key{Pattern: uint64(slot), Flow: f}, t.stored(&v), ebpf.UpdateNoExist); err != nil {
 		p.Used--
 		return errors.Join(err, t.lower(slot, p))
 	}
@@ -167,7 +198,7 @@ func (t *table[T]) change(f, mask flow.Flow, v T) error {
 	if slot < 0 {
 		return unix.ENOENT
 	}
-	return t.flows.Update(flow.Key{Pattern: uint64(slot), Flow: f}, v, ebpf.UpdateExist)
+	return t.flows.Update(flow.Key{Pattern: uint64(slot), Flow: f}, t.stored(&v), ebpf.UpdateExist)
 }
 
 func (t *table[T]) remove(f, mask flow.Flow) error {
@@ -229,7 +260,7 @@ func (t *table[T]) free() (int, error) {
 }
 
 func (t *table[T]) recount() error {
-	keys, _, err := flow.Entries[T](t.flows)
+	keys, _, err := t.entries(t.flows)
 	if err != nil {
 		return err
 	}
@@ -270,7 +301,7 @@ func (t *table[T]) reader() (func() ([]device.Match, []T, error), error) {
 	}
 	return func() ([]device.Match, []T, error) {
 		defer flows.Close()
-		keys, values, err := flow.Entries[T](flows)
+		keys, values, err := t.entries(flows)
 		if err != nil {
 			return nil, nil, err
 		}
