@@ -3,6 +3,7 @@
 package sockclass
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
@@ -19,9 +21,12 @@ const maxFrom = 8
 
 // queued treats TCP sockets by the group of the socket, not by the group of a process. So it
 // also finds connections that wait for accept(), for which no process has a descriptor yet. On a
-// kernel without BTF, it does nothing.
+// kernel without BTF or without tracing programs (CONFIG_BPF_EVENTS), it does nothing.
 func (t *treatment) queued() error {
 	err := t.iterate()
+	if errors.Is(err, unix.EINVAL) {
+		err = cmp.Or(features.HaveProgramType(ebpf.Tracing), err)
+	}
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		return nil
 	}
