@@ -48,6 +48,8 @@ type Config struct {
 	Memory int64
 	// Seed is what the guest's random numbers come from; 0 means 1.
 	Seed uint64
+	// Parameters are added to the kernel's command line, such as "simcard.queues=16".
+	Parameters []string
 	// Stdout and Stderr get the program's output.
 	Stdout, Stderr io.Writer
 	// Stall is the real time after which a guest is ended whose clock has not moved by a beat;
@@ -139,9 +141,10 @@ func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) err
 		"seed=" + strconv.FormatUint(seed, 10),
 		"seccomp=auto", "norandmaps",
 		"con=null", "con0=null,fd:2", "ssl=null", "ssl0=null,fd:3", "ssl1=null,fd:4", "ssl2=null,fd:5",
-		// The kernel puts what it does not know into the environment of the guest's first process.
-		guestVariable + "=1", "init=" + c.Init, "--",
 	}
+	args = append(args, c.Parameters...)
+	// The kernel puts what it does not know into the environment of the guest's first process.
+	args = append(args, guestVariable+"=1", "init="+c.Init, "--")
 	args = append(append(args, c.InitArgs...), jobPath)
 	cmd := exec.CommandContext(ctx, kernel, args...)
 	// What the kernel says is of interest only if the guest fails.
