@@ -55,6 +55,9 @@ type Config struct {
 	// The defaults are also the maxima: 1024 and 16.
 	Rules    int `json:"rules"`
 	Contexts int `json:"contexts"`
+	// Addresses are further addresses of the SUT, outside the lab's own networks. The other hosts
+	// reach them over the same link. At most 256.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// MTU is the MTU of all ports, 1,280 to 9,000. Default 1500.
 	MTU int `json:"mtu"`
 	// NoiseSegment is gso_max_size of the noise source's port, in bytes. It limits how many bytes the
@@ -131,6 +134,15 @@ func (c Config) complete(online []int) (Config, error) {
 	check("contexts", c.Contexts, 1, 16)
 	check("MTU", c.MTU, 1280, 9000)
 	check("noise segment", c.NoiseSegment, 2000, 65536)
+	if len(c.Addresses) > maxAddresses {
+		errs = append(errs, fmt.Errorf("lab: %d addresses, want at most %d", len(c.Addresses), maxAddresses))
+	}
+	for i, a := range c.Addresses {
+		if !c.further(a) || slices.Contains(c.Addresses[:i], a) {
+			errs = append(errs, fmt.Errorf("lab: address %v: want an address of one host, outside %v and %v, and each "+
+				"only once", a, netip.PrefixFrom(c.IPv4(SUT), 24).Masked(), netip.PrefixFrom(c.IPv6(SUT), 64).Masked()))
+		}
+	}
 	for _, set := range []struct {
 		what string
 		cpus []int
@@ -145,6 +157,15 @@ func (c Config) complete(online []int) (Config, error) {
 		}
 	}
 	return c, errors.Join(errs...)
+}
+
+const maxAddresses = 256
+
+// further reports whether the SUT can have the address a beside its own.
+func (c Config) further(a netip.Addr) bool {
+	return a.IsValid() && a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() &&
+		!a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
+		!netip.PrefixFrom(c.IPv4(SUT), 24).Contains(a) && !netip.PrefixFrom(c.IPv6(SUT), 64).Contains(a)
 }
 
 // HostNames returns the hosts that have an address, in the order of their addresses.

@@ -86,23 +86,33 @@ func hasIPv6() bool {
 }
 
 func (b *builder) address(h *netlink.Handle, l netlink.Link, host string) error {
-	for addr, bits := range map[netip.Addr]int{b.cfg.IPv4(host): 24, b.cfg.IPv6(host): 64} {
-		if addr.Is6() && !hasIPv6() {
+	own := []netip.Prefix{netip.PrefixFrom(b.cfg.IPv4(host), 24), netip.PrefixFrom(b.cfg.IPv6(host), 64)}
+	if host == SUT {
+		for _, addr := range b.cfg.Addresses {
+			own = append(own, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	for _, p := range own {
+		if p.Addr().Is6() && !hasIPv6() {
 			continue
 		}
-		a := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, addr.BitLen())}}
-		if addr.Is6() {
+		a := &netlink.Addr{IPNet: ipNet(p)}
+		if p.Addr().Is6() {
 			a.Flags = unix.IFA_F_NODAD
 		}
 		if err := h.AddrAdd(l, a); err != nil {
-			return fmt.Errorf("address %v: %w", addr, err)
+			return fmt.Errorf("address %v: %w", p.Addr(), err)
 		}
 	}
 	for _, other := range HostNames() {
 		if other == host {
 			continue
 		}
-		for _, addr := range []netip.Addr{b.cfg.IPv4(other), b.cfg.IPv6(other)} {
+		all := []netip.Addr{b.cfg.IPv4(other), b.cfg.IPv6(other)}
+		if other == SUT {
+			all = append(all, b.cfg.Addresses...)
+		}
+		for _, addr := range all {
 			if addr.Is6() && !hasIPv6() {
 				continue
 			}
@@ -113,6 +123,33 @@ func (b *builder) address(h *netlink.Handle, l netlink.Link, host string) error 
 			if err := h.NeighSet(n); err != nil {
 				return fmt.Errorf("neighbour %v: %w", addr, err)
 			}
+		}
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// addRoutes tells the other hosts that the SUT's further addresses are on the link.
+func (b *builder) addRoutes() error {
+	for _, host := range []string{Client, Noise} {
+		err := b.withLink(host, devOf(host), func(h *netlink.Handle, l netlink.Link) error {
+			for _, addr := range b.cfg.Addresses {
+				r := &netlink.Route{LinkIndex: l.Attrs().Index, Scope: netlink.SCOPE_LINK,
+					Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen()))}
+				if addr.Is6() {
+					r.Scope = netlink.SCOPE_UNIVERSE
+				}
+				if err := h.RouteAdd(r); err != nil {
+					return fmt.Errorf("route to %v: %w", addr, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ func Up(ctx context.Context, c Config) (_ *Lab, err error) {
 func (b *builder) build(ctx context.Context, r record) error {
 	for _, step := range []func() error{
 		b.addNetns, b.addLinks, b.addQdiscs, b.addFabric, b.addAddresses, b.setProcessors, r.Cgroup.add,
-		func() error { return b.awaitLinks(ctx) },
+		func() error { return b.awaitLinks(ctx) }, b.addRoutes,
 	} {
 		if err := ctx.Err(); err != nil {
 			return err

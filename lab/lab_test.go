@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -28,6 +29,8 @@ func TestConfig(t *testing.T) {
 	}{
 		{"defaults", Config{}, ""},
 		{"name", Config{Name: "A"}, `name "A"`},
+		{"further address in the lab's network", Config{Addresses: []netip.Addr{netip.MustParseAddr("10.77.0.9")}},
+			"address 10.77.0.9"},
 		{"name with a slash", Config{Name: "a/b"}, `name "a/b"`},
 		{"too many queues", Config{Queues: 65}, "queues: 65"},
 		{"link too slow", Config{LinkRate: 1000}, "link rate"},

@@ -45,6 +45,7 @@ func (r *reader) require() {
 	need("workload", "workload")
 	list("object", "workload.objects", len(r.e.Workload.Objects))
 	list("noise", "noise", len(r.e.Noise))
+	list("probe", "probes", len(r.e.Probes))
 	list("variant", "variants", len(r.e.Variants))
 	for i, c := range r.e.Power {
 		path := item(r, "power", i)
@@ -86,6 +87,7 @@ func (r *reader) check() {
 	r.checkWorkload()
 	r.checkLoad()
 	r.checkNoise()
+	r.checkProbes()
 	r.checkVariants()
 	r.checkRepeats()
 	r.checkSearch()

@@ -30,6 +30,11 @@ func (r *reader) complete() {
 	for i := range e.Noise {
 		e.Noise[i].Port = cmp.Or(e.Noise[i].Port, noisePort+i)
 	}
+	if n := len(e.Load.Rates); n > 0 {
+		for i := range e.Probes {
+			e.Probes[i].Rate = cmp.Or(e.Probes[i].Rate, e.Load.Rates[n-1])
+		}
+	}
 	for i := range e.Variants {
 		v := &e.Variants[i]
 		v.Title = cmp.Or(v.Title, v.Name)

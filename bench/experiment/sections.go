@@ -44,6 +44,9 @@ func sections() []section {
 		describe("tls", "TLS", "`workload.tls` has these keys.", tlsKeys()),
 		describe("load", "LOAD", "`load` is how the generators ask.", loadKeys()),
 		describe("noise", "NOISE", "Each item of `noise` has these keys.", noiseKeys(), "direction", "rate"),
+		describe("probe", "PROBES", "Each item of `probes` has these keys. A probe is a further server of niclane's "+
+			"own on the SUT, in the lab only. In every window it is asked at the same time as the server, with the "+
+			"same workload and as many connections.", probeKeys(), "name", "port"),
 		describe("placement", "PLACEMENT", "`placement` has a place for each kind of process.", placementKeys()),
 		describe("place", "A PLACE", "Each place has these keys.", placeKeys()),
 		describe("variant", "VARIANTS", "Each item of `variants` has these keys. Variants differ in these keys "+

@@ -15,11 +15,13 @@ type Experiment struct {
 	Source string `json:"source,omitempty"`
 	Title  string `json:"title"`
 	// Lab or Hosts says where the experiment runs. Exactly one of them is set.
-	Lab       *Lab      `json:"lab,omitempty"`
-	Hosts     *Hosts    `json:"hosts,omitempty"`
-	Server    Server    `json:"server"`
-	Workload  Workload  `json:"workload"`
-	Load      Load      `json:"load"`
+	Lab      *Lab     `json:"lab,omitempty"`
+	Hosts    *Hosts   `json:"hosts,omitempty"`
+	Server   Server   `json:"server"`
+	Workload Workload `json:"workload"`
+	Load     Load     `json:"load"`
+	// Probes are further servers on the SUT, each with a load of its own at the same time.
+	Probes    []Probe   `json:"probes,omitempty"`
 	Noise     []Noise   `json:"noise,omitempty"`
 	Placement Placement `json:"placement"`
 	// Variants are in the order of the file. The run alternates between them.
@@ -56,9 +58,11 @@ type Lab struct {
 	Rules        int    `json:"rules,omitempty"`
 	Contexts     int    `json:"contexts,omitempty"`
 	MTU          int    `json:"mtu,omitempty"`
-	NoiseSegment int    `json:"noiseSegmentBytes,omitempty"`
-	SUTCPUs      []int  `json:"sutCPUs,omitempty"`
-	OtherCPUs    []int  `json:"otherCPUs,omitempty"`
+	// Addresses are further addresses of the SUT.
+	Addresses    []string `json:"addresses,omitempty"`
+	NoiseSegment int      `json:"noiseSegmentBytes,omitempty"`
+	SUTCPUs      []int    `json:"sutCPUs,omitempty"`
+	OtherCPUs    []int    `json:"otherCPUs,omitempty"`
 }
 
 // Hosts are the machines of a hosts file. Each of them runs "niclane bench serve".
@@ -257,6 +261,22 @@ type Load struct {
 	Window  int64 `json:"windowNs"`
 	Timeout int64 `json:"timeoutNs"`
 }
+
+// A Probe is a further server of niclane on the SUT, on a port of its own. In every window it gets
+// the same kind of load as the server: the workload's requests in an open loop.
+type Probe struct {
+	Name string `json:"name"`
+	// Address is the address on which it listens; "": the SUT's.
+	Address string `json:"address,omitempty"`
+	Port    int    `json:"port"`
+	// Rate is in requests per second.
+	Rate int `json:"ratePerSecond"`
+	// Bulk is the share of the link in permille that it also sends, as answers of BulkBytes.
+	Bulk int `json:"bulkPermille,omitempty"`
+}
+
+// BulkBytes is the length of the values with which a probe makes its bulk.
+const BulkBytes = 64 << 10
 
 // Directions of noise.
 const (

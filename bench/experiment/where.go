@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"fmt"
 	"path"
 	"strconv"
 	"strings"
@@ -52,6 +53,9 @@ func labKeys() []y.Key[Lab] {
 		y.Of("mtu", y.Integer(1280, 9000), "the lab's",
 			"MTU of all ports.",
 			func(l *Lab, x int) { l.MTU = x }),
+		y.Of("addresses", y.Texts("a list of IPv4 and IPv6 addresses", 256, address()), "none",
+			"Further addresses of the SUT, outside the lab's own networks.",
+			func(l *Lab, x []string) { l.Addresses = x }),
 		y.Of("noise-segment", y.Size(2000, 65536), "the lab's",
 			"Longest burst that a single send of the noise host makes (gso_max_size).",
 			func(l *Lab, x int64) { l.NoiseSegment = int(x) }),
@@ -204,6 +208,75 @@ func placementKeys() []y.Key[Placement] {
 func placement() y.Kind[Placement] {
 	return y.Nested("placement", "a mapping of keys: server, generator, ...", placementKeys,
 		func() Placement { return Placement{} })
+}
+
+// maxProbes is more than a file can have lanes with queues of their own.
+const maxProbes = 64
+
+func probeKeys() []y.Key[Probe] {
+	return []y.Key[Probe]{
+		y.Of("name", name(), "required",
+			"Name of the probe, for messages and results.",
+			func(p *Probe, x string) { p.Name = x }),
+		y.Of("address", address(), "the SUT's",
+			"Address on which the probe's server listens.",
+			func(p *Probe, x string) { p.Address = x }),
+		y.Of("port", port(), "required",
+			"Port on which the probe's server listens.",
+			func(p *Probe, x int) { p.Port = x }),
+		y.Of("rate", y.Integer(1, maxRate), "the last of `load.rates`",
+			"Requests per second.",
+			func(p *Probe, x int) { p.Rate = x }),
+		y.Of("bulk", y.Share(1, 1000), "none",
+			"Share of the link that the probe's server also sends, as answers of 64 KiB.",
+			func(p *Probe, x int) { p.Bulk = x }),
+	}
+}
+
+func probes() y.Kind[[]Probe] {
+	return y.Sections("probe", "a list of probes, each with name and port", maxProbes, probeKeys,
+		func(y.Value) Probe { return Probe{} })
+}
+
+func (r *reader) checkProbes() {
+	all := r.e.Probes
+	if len(all) == 0 || !r.fine("probes", "server", "load", "workload.protocol") {
+		return
+	}
+	switch {
+	case r.on != nil:
+		r.Failf("probes", "found with --hosts, want a run in the lab")
+	case r.e.Server.Kind != KindNiclane && r.e.Server.Kind != KindMemcached:
+		r.Failf("probes", "found with server.kind: %s, want niclane or memcached, whose protocol probes speak",
+			r.e.Server.Kind)
+	case r.e.Workload.Protocol != ProtocolMemcached:
+		r.Failf("probes", "found with protocol: %s, want protocol: memcached", r.e.Workload.Protocol)
+	case r.e.Load.Mode != Open || len(r.e.Load.Rates) == 0:
+		r.Failf("probes", "found without load.rates, want mode: open and rates")
+	}
+	type place struct {
+		address string
+		port    int
+	}
+	taken := map[place]string{{r.e.Server.Address, r.e.Server.Port}: "the server"}
+	for _, n := range r.e.Noise {
+		if n.Direction == ToSUT && n.Protocol != "udp" {
+			taken[place{"", n.Port}] = "noise"
+		}
+	}
+	names := map[string]bool{}
+	for i, p := range all {
+		path := fmt.Sprintf("probes[%d]", i)
+		if names[p.Name] {
+			r.Failf(path+".name", "found %s twice, want a name of its own", p.Name)
+		}
+		names[p.Name] = true
+		at := place{p.Address, p.Port}
+		if by := taken[at]; by != "" {
+			r.Failf(path+".port", "found %d, which %s has, want another port", p.Port, by)
+		}
+		taken[at] = "another probe"
+	}
 }
 
 func noiseKeys() []y.Key[Noise] {

@@ -59,6 +59,7 @@ func write(t testing.TB, e *experiment.Experiment) []byte {
 	m.nested("server", writeServer(&e.Server))
 	m.nested("workload", writeWorkload(&e.Workload))
 	m.nested("load", writeLoad(&e.Load))
+	m.list("probes", each(e.Probes, writeProbe))
 	m.list("noise", each(e.Noise, writeNoise))
 	places := mapping{}
 	places.nested("server", writePlace(e.Placement.Server))
@@ -129,6 +130,7 @@ func writeLab(l *experiment.Lab) (m mapping) {
 	m.number("rules", l.Rules)
 	m.number("contexts", l.Contexts)
 	m.number("mtu", l.MTU)
+	m.put("addresses", l.Addresses, len(l.Addresses) > 0)
 	m.number("noise-segment", l.NoiseSegment)
 	m.numbers("sut-cpus", l.SUTCPUs)
 	m.numbers("other-cpus", l.OtherCPUs)
@@ -254,6 +256,15 @@ func writeLoad(l *experiment.Load) (m mapping) {
 	m.time("warmup", l.Warmup)
 	m.time("window", l.Window)
 	m.time("timeout", l.Timeout)
+	return m
+}
+
+func writeProbe(p experiment.Probe) (m mapping) {
+	m.text("name", p.Name)
+	m.text("address", p.Address)
+	m.number("port", p.Port)
+	m.number("rate", p.Rate)
+	m.share("bulk", p.Bulk)
 	return m
 }
 

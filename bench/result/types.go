@@ -223,8 +223,10 @@ type Window struct {
 	// Sweep is the combination that was measured, for purpose Sweeping.
 	Sweep *Sweep `json:"sweep,omitempty"`
 
-	Load  load.Result `json:"load"`
-	Noise []Noise     `json:"noise,omitempty"`
+	Load load.Result `json:"load"`
+	// Probes are what the experiment's probes answered, in its order.
+	Probes []Probe `json:"probes,omitempty"`
+	Noise  []Noise `json:"noise,omitempty"`
 	// Machine has the SUT's counters from the start of the generators to their end, warm-up included.
 	Machine *machine.Diff  `json:"machine,omitempty"`
 	Counts  []Count        `json:"counts,omitempty"`
@@ -243,6 +245,14 @@ type Window struct {
 	Hops []Hop `json:"hops,omitempty"`
 	// Warnings are those of the run about this window.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// A Probe is what one of the experiment's probes answered in a window.
+type Probe struct {
+	Name string      `json:"name"`
+	Load load.Result `json:"load"`
+	// Bulk is the load of the probe's bulk; nil: it has none.
+	Bulk *load.Result `json:"bulk,omitempty"`
 }
 
 // A Hop is a queue of packets on the way.

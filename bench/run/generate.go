@@ -11,6 +11,7 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/part/thread"
+	"github.com/niclane/niclane/lab/virtual"
 )
 
 // A generatorResult is one generator's result and its host.
@@ -19,12 +20,17 @@ type generatorResult struct {
 	load.Result
 }
 
-// generate runs the generators of a window.
+// generate runs the generators of a window. The results of the probes follow those of the load.
 func (m *measurement) generate(ctx context.Context, j Job) ([]generatorResult, error) {
 	configs, err := generators(m.f, m.address(), j)
 	if err != nil {
 		return nil, err
 	}
+	probes, err := m.probeLoads(j, len(configs))
+	if err != nil {
+		return nil, err
+	}
+	configs = append(configs, probes...)
 	seats := m.on.seats(len(configs))
 	start, err := m.together(ctx, seats, j)
 	if err != nil {
@@ -85,9 +91,18 @@ func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[st
 	now := thread.Monotonic()
 	start := map[string]int64{}
 	for _, s := range seats {
-		start[s.host] = now + experiment.Lead(j.Connections) + axis.ahead[s.host]
+		start[s.host] = now + lead(j.Connections) + axis.ahead[s.host]
 	}
 	return start, nil
+}
+
+// lead returns the time in ns that generators get to connect before they begin. In virtual time,
+// starting and connecting take almost none.
+func lead(connections int) int64 {
+	if virtual.Here() {
+		return int64(20 * time.Millisecond)
+	}
+	return experiment.Lead(connections)
 }
 
 // apart is how far apart in ns generators may begin without a warning. It is 1 % of a window of the

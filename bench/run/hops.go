@@ -14,12 +14,25 @@ import (
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/lab/virtual"
 	"github.com/niclane/niclane/lane/intent"
 )
 
 // sampleEvery is the interval between two samples of the hops. A sample takes a few netlink dumps,
 // in every variant alike.
 const sampleEvery = 20 * time.Millisecond
+
+// samplesPerWindow is the least number of samples of a window, in virtual time.
+const samplesPerWindow = 500
+
+// sampleEvery returns the interval between two samples of a window. In virtual time samples cost the
+// SUT nothing.
+func (s *labSite) sampleEvery() time.Duration {
+	if !virtual.Here() {
+		return sampleEvery
+	}
+	return min(sampleEvery, time.Duration(s.e.Load.Window/samplesPerWindow))
+}
 
 func (s *labSite) queueing(ctx context.Context) func() ([]result.Hop, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -43,7 +56,7 @@ func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, reader.Close()) }()
-	tick := time.NewTicker(sampleEvery)
+	tick := time.NewTicker(s.sampleEvery())
 	defer tick.Stop()
 	classes := map[string]string{}
 	for _, l := range s.queues {

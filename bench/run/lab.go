@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -71,8 +72,8 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	}
 	s.lab, err = lab.Up(ctx, lab.Config{
 		Name: x.Name, Card: x.Card, Queues: x.Queues, LinkRate: x.LinkRate, LinkBurst: x.LinkBurst,
-		SwitchBuffer: x.SwitchBuffer,
-		Ring:         x.Ring, Rules: x.Rules, Contexts: x.Contexts, MTU: x.MTU, NoiseSegment: x.NoiseSegment,
+		SwitchBuffer: x.SwitchBuffer, Addresses: addresses(x.Addresses),
+		Ring: x.Ring, Rules: x.Rules, Contexts: x.Contexts, MTU: x.MTU, NoiseSegment: x.NoiseSegment,
 		SUTCPUs: sut, OtherCPUs: others,
 	})
 	if errors.Is(err, unix.EEXIST) {
@@ -95,6 +96,14 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	}
 	s.describe(r)
 	return nil
+}
+
+// addresses parses addresses that package experiment has checked.
+func addresses(texts []string) (out []netip.Addr) {
+	for _, text := range texts {
+		out = append(out, netip.MustParseAddr(text))
+	}
+	return out
 }
 
 // open lets the servers' user enter s.dir. It returns an error if that user cannot enter a

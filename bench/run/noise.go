@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
@@ -60,8 +61,10 @@ type flow struct {
 	sender, receiver task
 }
 
-func (m *measurement) startNoise(ctx context.Context, all []experiment.Noise) ([]flow, error) {
+// startNoise starts the noise of a window that lasts for window ns.
+func (m *measurement) startNoise(ctx context.Context, all []experiment.Noise, window int64) ([]flow, error) {
 	var out []flow
+	interval := noiseInterval(window)
 	for i, n := range all {
 		x := flow{direction: n.Direction, from: lab.Noise, to: lab.SUT}
 		if n.Direction == experiment.FromSUT {
@@ -69,6 +72,7 @@ func (m *measurement) startNoise(ctx context.Context, all []experiment.Noise) ([
 		}
 		rate, mtu := m.on.link()
 		send, receive := noiseEnds(n, net.JoinHostPort(m.on.addressOf(x.to), strconv.Itoa(n.Port)), rate, mtu)
+		send.Interval, receive.Interval = interval, interval
 		send.Setup, receive.Setup = m.noiseThread(x.from), m.noiseThread(x.to)
 		x.asked = send.Rate
 		// Sender and receiver run until they are asked to end, so that the noise lasts as long as
@@ -84,6 +88,12 @@ func (m *measurement) startNoise(ctx context.Context, all []experiment.Noise) ([
 		out = append(out, x)
 	}
 	return out, nil
+}
+
+// noiseInterval returns the length of the intervals in which noise is counted, ns. Ten or more of
+// them fit into a window of at least 10 ms.
+func noiseInterval(window int64) int64 {
+	return min(max(window/10, int64(time.Millisecond)), int64(100*time.Millisecond))
 }
 
 func noiseEnd(what, host string, c noise.Config) launch {

@@ -64,6 +64,9 @@ func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 	if err := m.each(ctx, func(*instance) error { return m.answers(ctx) }); err != nil {
 		return r, err
 	}
+	if err := m.startProbes(ctx); err != nil {
+		return r, err
+	}
 	if kind, ok := proofs[m.e.Workload.Protocol]; ok {
 		r.Proof, m.counts = kind, true
 	}
@@ -326,7 +329,10 @@ func (m *measurement) Prefill(ctx context.Context) error {
 	if len(m.e.Workload.Objects) > 0 {
 		return m.because(m.fetchEach(ctx))
 	}
-	return m.because(m.fill(ctx))
+	if err := m.fill(ctx); err != nil {
+		return m.because(err)
+	}
+	return m.because(m.fillProbes(ctx))
 }
 
 func (m *measurement) fill(ctx context.Context) error {

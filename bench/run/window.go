@@ -8,11 +8,22 @@ import (
 
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/lab/virtual"
 )
 
 // settle is how long noise runs before the generators start: TCP needs a few round trips to
-// reach its rate.
+// reach its rate. In virtual time, see the method of this name.
 const settle = 400 * time.Millisecond
+
+// settle returns how long the noise runs before the generators start. In virtual time no other work
+// of the machine disturbs TCP's start, and noise is what takes real time.
+func (m *measurement) settle() time.Duration {
+	if !virtual.Here() {
+		return settle
+	}
+	rate, _ := m.on.link()
+	return max(min(settle, settle*500e6/time.Duration(max(1, rate))), 20*time.Millisecond)
+}
 
 // patience is how long a generator may take beyond its warm-up, window and timeouts.
 const patience = 30 * time.Second
@@ -30,7 +41,7 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	}
 	ctx, done := m.watch(ctx)
 	defer done()
-	noise, err := m.startNoise(ctx, j.Noise)
+	noise, err := m.startNoise(ctx, j.Noise, j.Window)
 	defer func() {
 		for _, n := range noise {
 			n.abandon()
@@ -40,7 +51,7 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 		return w, err
 	}
 	if len(noise) > 0 {
-		if err := wait(ctx, settle); err != nil {
+		if err := wait(ctx, m.settle()); err != nil {
 			return w, err
 		}
 	}
@@ -97,7 +108,11 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	if err != nil {
 		return w, err
 	}
-	if w.Load, err = merge(results, axis); err != nil {
+	own := max(1, m.e.Load.Generators)
+	if w.Load, err = merge(results[:own], axis); err != nil {
+		return w, err
+	}
+	if err := m.probesOf(results[own:], axis, &w); err != nil {
 		return w, err
 	}
 	for _, n := range noise {
