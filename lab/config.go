@@ -138,7 +138,7 @@ func (c Config) complete(online []int) (Config, error) {
 		errs = append(errs, fmt.Errorf("lab: %d addresses, want at most %d", len(c.Addresses), maxAddresses))
 	}
 	for i, a := range c.Addresses {
-		if !c.further(a) || slices.Contains(c.Addresses[:i], a) {
+		if !c.Further(a) || slices.Contains(c.Addresses[:i], a) {
 			errs = append(errs, fmt.Errorf("lab: address %v: want an address of one host, outside %v and %v, and each "+
 				"only once", a, netip.PrefixFrom(c.IPv4(SUT), 24).Masked(), netip.PrefixFrom(c.IPv6(SUT), 64).Masked()))
 		}
@@ -161,8 +161,8 @@ func (c Config) complete(online []int) (Config, error) {
 
 const maxAddresses = 256
 
-// further reports whether the SUT can have the address a beside its own.
-func (c Config) further(a netip.Addr) bool {
+// Further reports whether the SUT can have the address a beside its own.
+func (c Config) Further(a netip.Addr) bool {
 	return a.IsValid() && a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() &&
 		!a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
 		!netip.PrefixFrom(c.IPv4(SUT), 24).Contains(a) && !netip.PrefixFrom(c.IPv6(SUT), 64).Contains(a)

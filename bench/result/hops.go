@@ -4,6 +4,14 @@ package result
 
 import "github.com/niclane/niclane/bench/stats"
 
+// Names of hops in the lab. HopClass is followed by the name of a lane.
+const (
+	HopSwitch       = "switch → SUT"
+	HopCard         = "card → link"
+	HopDefaultClass = "SUT: the default lane's class"
+	HopClass        = "SUT: class of lane "
+)
+
 // A HopSummary is a queue on the way, over all windows of a variant.
 type HopSummary struct {
 	Name  string  `json:"name"`

@@ -106,15 +106,15 @@ func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []readin
 		class, isClass := strings.CutPrefix(x.Name, "sut class ")
 		switch name := classes[class]; {
 		case x.Name == "switch to sut":
-			add("switch → SUT", result.ReachNone, c.SwitchBuffer, x)
+			add(result.HopSwitch, result.ReachNone, c.SwitchBuffer, x)
 		case isClass && name == intent.DefaultLane:
-			add("SUT: the default lane's class", result.ReachHost, 0, x)
+			add(result.HopDefaultClass, result.ReachHost, 0, x)
 		case isClass && name != "":
-			add("SUT: class of lane "+name, result.ReachOwn, 0, x)
+			add(result.HopClass+name, result.ReachOwn, 0, x)
 		case x.Name == "host backlog":
 			add("SUT: packets handed to its processor", result.ReachHost, 0, x)
 		case strings.HasPrefix(x.Name, "card tx ring "):
-			add("card → link", result.ReachHost, c.Ring*c.Queues, x)
+			add(result.HopCard, result.ReachHost, c.Ring*c.Queues, x)
 		}
 		// Other hops, which are receive rings and inner classes, are left out. The fill level of a
 		// receive ring cannot be read, and the machine's counters have its drops.

@@ -23,6 +23,10 @@ niclane bench serve --listen 192.0.2.7:7411 --cert sut.pem --key sut.key --ca ca
 	"certs": `
 niclane bench certs pki --hosts sut.example,client.example
 niclane bench certs pki --hosts 192.0.2.7,192.0.2.8 --valid 24h`,
+	"simulate": `
+niclane simulate lanes.yaml
+niclane simulate lanes.yaml --host probe.json --noise 90%
+niclane simulate lanes.yaml --link 25gbit --queues 16 --bulk 10%`,
 	"report": `
 niclane report result
 niclane report result --format html --out report.html

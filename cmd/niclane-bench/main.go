@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command niclane-bench measures what a lane gains. Users call it through niclane: "niclane bench
-// run" executes "niclane-bench run". For report, refresh and selftest, the word bench is left out:
+// run" executes "niclane-bench run". For simulate, report, refresh and selftest, the word bench is left out:
 // "niclane report" executes "niclane-bench report". See docs/niclane-bench.8.md.
 package main
 
@@ -43,7 +43,7 @@ func (a *app) command() *cobra.Command {
 		return cli.Usagef("bench: want first-lane, run, papers, serve or certs")
 	}
 	root.AddCommand(a.firstLaneCommand(), a.runCommand(), a.papersCommand(), a.serveCommand(), a.certsCommand(),
-		a.reportCommand(), a.refreshCommand(), a.selftestCommand(), a.VersionCommand("niclane-bench", version))
+		a.simulateCommand(), a.reportCommand(), a.refreshCommand(), a.selftestCommand(), a.VersionCommand("niclane-bench", version))
 	cli.AddExamples(root, examples)
 	return root
 }

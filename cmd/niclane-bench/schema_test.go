@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/simulate"
 	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/schematest"
 	"github.com/niclane/niclane/papers/refresh"
@@ -22,6 +23,7 @@ var documents = map[string]any{
 	"bench-report":            &result.Summary{},
 	"bench-report-comparison": &result.Comparison{},
 	"bench-report-fan-out":    &[]result.FanOut{},
+	"simulate":                &simulate.Result{},
 	"bench-refresh":           &refresh.Result{},
 	"bench-refresh-list":      &[]refresh.Server{},
 }

@@ -20,6 +20,7 @@ import (
 func partCommands() []*cobra.Command {
 	parts := []*cobra.Command{
 		{Use: "bench first-lane|run|papers|serve|certs", Short: "Measure what a lane gains"},
+		{Use: "simulate FILE", Short: "Show what a lanes file would do to queueing, in virtual time"},
 		{Use: "report RESULT | report A B", Short: "Print a result, or compare two"},
 		{Use: "refresh OLD NEW | refresh --list", Short: "Count the racks, servers and watts that new servers save"},
 		{Use: "selftest DEV --peer HOST[:PORT] --cert FILE --key FILE --ca FILE",

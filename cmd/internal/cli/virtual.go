@@ -41,9 +41,17 @@ func (g *Guest) Flags(f *pflag.FlagSet) {
 	f.Uint64Var(&g.config.Seed, "virtual-seed", 1, "`number` from which all random numbers in the guest come")
 }
 
-// Again runs this process's command line again, in virtual time. out is the directory in which the
-// command's files stay, "" for none.
+// Check returns an error if there is no kernel of virtual time.
+func (g *Guest) Check() error { return virtual.Check(g.config.Kernel) }
+
+// Again runs this process's command line again, in virtual time: see Run.
 func (g *Guest) Again(ctx context.Context, a *App, out string) error {
+	return g.Run(ctx, a, os.Args[1:], out)
+}
+
+// Run runs this process's program with other arguments, in virtual time. out is the directory in
+// which its files stay, "" for none.
+func (g *Guest) Run(ctx context.Context, a *App, args []string, out string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -53,7 +61,7 @@ func (g *Guest) Again(ctx context.Context, a *App, out string) error {
 		return err
 	}
 	c := g.config
-	c.Init, c.InitArgs, c.Args = self, []string{VirtualInit}, append([]string{self}, os.Args[1:]...)
+	c.Init, c.InitArgs, c.Args = self, []string{VirtualInit}, append([]string{self}, args...)
 	c.Memory = g.memory << 20
 	c.Env = []string{"PATH=" + filepath.Dir(niclane) + ":" + virtual.Path}
 	c.Stdout, c.Stderr = a.Stdout, a.Stderr

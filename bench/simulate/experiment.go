@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// The variants of the experiment.
+const (
+	AsItIs    = "as-it-is"
+	WithLanes = "with-lanes"
+)
+
+const (
+	// requestShare is the share of the link in permille that all requests take together: little, so
+	// that they show queues and do not make them.
+	requestShare = 60
+	// requestBytes is about what a request or its answer takes on the link, acknowledgements included.
+	requestBytes = 300
+	// enough is the number of requests for P99.9, with some more because arrivals are random.
+	// atMost is the number for all lanes of a variant: with more lanes, each gets fewer.
+	enough, atMost = 10_500, 31_500
+	connections    = 8
+)
+
+// pace returns the requests per second of each lane, and the counted time in ns.
+func (m *mapper) pace() (rate int, window int64) {
+	lanes := uint64(len(m.probes) + 1)
+	rate = max(10, int(m.s.Link*requestShare/1000/8/requestBytes/lanes))
+	window = m.o.Window
+	if window == 0 {
+		requests := min(enough, max(1050, atMost/int64(lanes)))
+		window = (requests*1000/int64(rate) + 1) * 1e6 // whole ms
+	}
+	return rate, window
+}
+
+// experiment returns the text of the experiment's file. ports are for the default lane's server and
+// for the noise in both directions.
+func (m *mapper) experiment(lanes string, ports []int) string {
+	rate, window := m.pace()
+	m.s.Lanes[len(m.s.Lanes)-1].At = "10.77.0.1:" + strconv.Itoa(ports[0])
+	var b text
+	b.line(0, "# Made by niclane simulate from %s, for virtual time.", cmp.Or(oneLine(m.in.Source), "a lanes file"))
+	b.line(0, "version: 1")
+	b.line(0, "title: %s", y.Quote("What "+cmp.Or(oneLine(m.in.Source), "a lanes file")+" does to queueing"))
+	b.line(0, "lab:")
+	b.line(1, "name: niclane-simulate")
+	b.line(1, "card: %s", m.card)
+	b.line(1, "queues: %d", m.s.Queues)
+	b.line(1, "link-rate: %s", y.BitsText(m.s.Link))
+	if m.mtu > 0 {
+		b.line(1, "mtu: %d", m.mtu)
+	}
+	if m.o.Buffer > 0 {
+		b.line(1, "switch-buffer: %d", m.o.Buffer)
+	}
+	if len(m.addresses) > 0 {
+		b.line(1, "addresses: [%s]", `"`+strings.Join(m.addresses, `", "`)+`"`)
+	}
+	b.line(0, "# The default lane's server.")
+	b.line(0, "server: {kind: niclane, port: %d, memory: 16 MiB}", ports[0])
+	b.line(0, "workload: {protocol: memcached, keys: 1000, key-bytes: 16, value-bytes: 64}")
+	b.line(0, "load: {mode: open, rates: %d, connections: %d, warmup: %s, window: %s}", rate, connections,
+		y.DurationText(max(window/20/1e6, 1)*1e6), y.DurationText(window))
+	if len(m.probes) > 0 {
+		b.line(0, "# One server for each lane.")
+		b.line(0, "probes:")
+	}
+	for _, p := range m.probes {
+		b.WriteString("  - {name: " + p.Name)
+		if p.Address != "" {
+			b.WriteString(", address: " + y.Quote(p.Address))
+		}
+		b.WriteString(", port: " + strconv.Itoa(p.Port))
+		if p.Bulk > 0 {
+			b.WriteString(", bulk: " + y.PermilleText(p.Bulk))
+		}
+		b.WriteString("}\n")
+	}
+	if m.o.Noise > 0 {
+		b.line(0, "noise:")
+		b.line(1, "- {direction: to-sut, rate: %s, flows: 1, port: %d}", y.PermilleText(m.o.Noise), ports[1])
+		b.line(1, "- {direction: from-sut, rate: %s, flows: 16, port: %d}", y.PermilleText(m.o.Noise), ports[2])
+	}
+	b.line(0, "variants:")
+	b.line(1, "- name: %s", AsItIs)
+	b.line(2, "title: the host as it is")
+	b.line(1, "- name: %s", WithLanes)
+	b.line(2, "title: the same, and the lanes")
+	b.line(2, "lanes: |")
+	for line := range strings.Lines(lanes) {
+		b.WriteString("      " + line)
+	}
+	b.line(0, "base: %s", AsItIs)
+	b.line(0, "repeats: {min: 1}")
+	b.line(0, "time-limit: %s", y.DurationText(max(2*window, 0)+600e9))
+	return b.String()
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
