@@ -51,6 +51,10 @@ type Config struct {
 	// Ring is the size of each of the card's transmit rings in bytes. Default 512 frames of
 	// 1,514 bytes.
 	Ring int `json:"ringBytes"`
+	// Frames says that the SUT's port hands frames to the card's rings, not units of up to 64 KiB. Queues
+	// then take turns by frames, as on a real card. It takes time for each frame, so it is for virtual
+	// time, in which work takes none.
+	Frames bool `json:"frames,omitempty"`
 	// Rules and Contexts are the largest numbers of rules and of RSS contexts that the card can hold.
 	// The defaults are also the maxima: 1024 and 16.
 	Rules    int `json:"rules"`

@@ -79,6 +79,12 @@ func (b *builder) addLinks() error {
 		func(name string) bool { return strings.HasPrefix(name, "tx-tcp") }); err != nil {
 		return err
 	}
+	if b.cfg.Frames {
+		if err := b.features(SUT, Port, false,
+			func(name string) bool { return strings.HasPrefix(name, "tx-tcp") || name == "tx-udp-segmentation" }); err != nil {
+			return err
+		}
+	}
 	if err := b.withLink(Noise, HostPort, func(nl *netlink.Handle, l netlink.Link) error {
 		return nl.LinkSetGSOMaxSize(l, b.cfg.NoiseSegment)
 	}); err != nil {

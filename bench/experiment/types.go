@@ -58,6 +58,8 @@ type Lab struct {
 	Rules        int    `json:"rules,omitempty"`
 	Contexts     int    `json:"contexts,omitempty"`
 	MTU          int    `json:"mtu,omitempty"`
+	// Frames says that the card's rings hold frames, not TSO units.
+	Frames bool `json:"frames,omitempty"`
 	// Addresses are further addresses of the SUT.
 	Addresses    []string `json:"addresses,omitempty"`
 	NoiseSegment int      `json:"noiseSegmentBytes,omitempty"`

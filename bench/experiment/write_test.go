@@ -130,6 +130,7 @@ func writeLab(l *experiment.Lab) (m mapping) {
 	m.number("rules", l.Rules)
 	m.number("contexts", l.Contexts)
 	m.number("mtu", l.MTU)
+	m.put("frames", "on", l.Frames)
 	m.put("addresses", l.Addresses, len(l.Addresses) > 0)
 	m.number("noise-segment", l.NoiseSegment)
 	m.numbers("sut-cpus", l.SUTCPUs)

@@ -72,7 +72,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	}
 	s.lab, err = lab.Up(ctx, lab.Config{
 		Name: x.Name, Card: x.Card, Queues: x.Queues, LinkRate: x.LinkRate, LinkBurst: x.LinkBurst,
-		SwitchBuffer: x.SwitchBuffer, Addresses: addresses(x.Addresses),
+		SwitchBuffer: x.SwitchBuffer, Addresses: addresses(x.Addresses), Frames: x.Frames,
 		Ring: x.Ring, Rules: x.Rules, Contexts: x.Contexts, MTU: x.MTU, NoiseSegment: x.NoiseSegment,
 		SUTCPUs: sut, OtherCPUs: others,
 	})

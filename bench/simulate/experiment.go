@@ -25,17 +25,29 @@ const (
 	// enough is the number of requests for P99.9, with some more because arrivals are random.
 	// atMost is the number for all lanes of a variant: with more lanes, each gets fewer.
 	enough, atMost = 10_500, 31_500
-	connections    = 8
+	// leastWindow is the shortest window that experiments have, ns.
+	leastWindow = 10e6
+	connections = 8
+	// mostRequests is the largest number of requests per second of all lanes. A request takes about 5 µs
+	// of the one processor of virtual time (clock reads and system calls that fail cost there), and
+	// lanes must not wait for that.
+	mostRequests = 25_000
+	// mostFrames is how many frames of other traffic a variant may have: they take most of the real
+	// time. frameBits is the length of a frame.
+	mostFrames, frameBits = 300_000, 1514 * 8
 )
 
 // pace returns the requests per second of each lane, and the counted time in ns.
 func (m *mapper) pace() (rate int, window int64) {
 	lanes := uint64(len(m.probes) + 1)
-	rate = max(10, int(m.s.Link*requestShare/1000/8/requestBytes/lanes))
+	rate = int(max(10, min(m.s.Link*requestShare/1000/8/requestBytes, mostRequests)/lanes))
 	window = m.o.Window
 	if window == 0 {
 		requests := min(enough, max(1050, atMost/int64(lanes)))
 		window = (requests*1000/int64(rate) + 1) * 1e6 // whole ms
+		if frames := 2 * int64(m.s.Link) / frameBits * int64(m.o.Noise+m.o.Bulk*len(m.probes)) / 1000; frames > 0 {
+			window = max(min(window, mostFrames*1000/frames*1e6), leastWindow)
+		}
 	}
 	return rate, window
 }
@@ -54,6 +66,7 @@ func (m *mapper) experiment(lanes string, ports []int) string {
 	b.line(1, "card: %s", m.card)
 	b.line(1, "queues: %d", m.s.Queues)
 	b.line(1, "link-rate: %s", y.BitsText(m.s.Link))
+	b.line(1, "frames: on")
 	if m.mtu > 0 {
 		b.line(1, "mtu: %d", m.mtu)
 	}

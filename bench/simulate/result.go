@@ -72,6 +72,9 @@ type Shared struct {
 	NoiseOut int64 `json:"noiseOutBitsPerSecond"`
 	// Retransmits are segments that other traffic sent again.
 	Retransmits uint64 `json:"retransmits"`
+	// Busy is the share of virtual time, in permille, in which the processor of virtual time was not
+	// idle. It has little to do with a host's: only clock reads and failing system calls take time.
+	Busy int `json:"busyPermille"`
 }
 
 // A Hop is a queue on the way. Wait is how long a packet waits behind its backlog at the link's rate.
@@ -136,6 +139,13 @@ func sharedOf(w *result.Window) (s Shared) {
 		case result.HopCard:
 			s.Card = hopOf(h)
 		}
+	}
+	if m := w.Machine; m != nil && m.Duration > 0 {
+		var idle int64
+		for _, c := range m.CPUs {
+			idle += int64(c.Idle)
+		}
+		s.Busy = int(max(0, 1000-idle*1000/m.Duration))
 	}
 	for _, n := range w.Noise {
 		s.Retransmits += n.Sender.Retransmits

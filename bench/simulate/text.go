@@ -11,6 +11,9 @@ import (
 	"github.com/niclane/niclane/bench/result"
 )
 
+// mostBusy is the share in permille up to which the processor of virtual time hardly shows in P99.
+const mostBusy = 400
+
 // width is how wide sentences are, in characters.
 const width = 96
 
@@ -168,6 +171,10 @@ func (r *Result) remarks() (out []string) {
 		out = append(out, fmt.Sprintf("Other traffic: %s in and %s out as it is, %s and %s with the lanes; "+
 			"%d and %d segments sent again.", bits(x.NoiseIn), bits(x.NoiseOut), bits(z.NoiseIn), bits(z.NoiseOut),
 			x.Retransmits, z.Retransmits))
+	}
+	if busy := max(r.AsItIs.Busy, r.WithLanes.Busy); busy > mostBusy {
+		out = append(out, fmt.Sprintf("The processor of virtual time was busy for %d %% of it: latencies have some of "+
+			"its queueing, too. A slower --link has less.", busy/10))
 	}
 	for _, l := range r.Lanes {
 		for _, s := range []struct {

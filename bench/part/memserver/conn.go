@@ -36,6 +36,7 @@ type conn struct {
 // pump reads requests of c, answers them and writes the answers, until a read or write would block.
 // It returns false when the connection has ended.
 func (t *worker) pump(c *conn) bool {
+	empty := false // the last read has taken all that was there (epoll(7)): the next one would fail
 	for {
 		for t.answer(c) {
 		}
@@ -52,6 +53,9 @@ func (t *worker) pump(c *conn) bool {
 		if held {
 			continue
 		}
+		if empty {
+			return t.quiet(c)
+		}
 		if len(c.in) == cap(c.in) { // parse needs more: a value is arriving
 			bigger := make([]byte, len(c.in), max(inSize, 2*cap(c.in)))
 			copy(bigger, c.in)
@@ -60,17 +64,23 @@ func (t *worker) pump(c *conn) bool {
 		n, err := unix.Read(c.fd, c.in[len(c.in):cap(c.in)])
 		switch {
 		case err == unix.EAGAIN:
-			if len(c.in) == 0 && cap(c.in) > 4*inSize {
-				c.in = make([]byte, 0, inSize) // do not keep the buffer of one large value
-			}
-			return t.poll(c, unix.EPOLLIN)
+			return t.quiet(c)
 		case err == unix.EINTR:
 			continue
 		case err != nil || n == 0:
 			return false
 		}
 		c.in = c.in[:len(c.in)+n]
+		empty = len(c.in) < cap(c.in)
 	}
+}
+
+// quiet waits for the next request of c.
+func (t *worker) quiet(c *conn) bool {
+	if len(c.in) == 0 && cap(c.in) > 4*inSize {
+		c.in = make([]byte, 0, inSize) // do not keep the buffer of one large value
+	}
+	return t.poll(c, unix.EPOLLIN)
 }
 
 // write sends as much as possible and returns false when the peer is gone.
