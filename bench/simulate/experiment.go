@@ -24,7 +24,8 @@ const (
 	requestBytes = 300
 	// enough is the number of requests for P99.9, with some more because arrivals are random.
 	// atMost is the number for all lanes of a variant: with more lanes, each gets fewer.
-	enough, atMost = 10_500, 31_500
+	// With at least the number least, there is a P99.
+	enough, atMost, least = 10_500, 31_500, 1_100
 	// leastWindow is the shortest window that experiments have, ns.
 	leastWindow = 10e6
 	connections = 8
@@ -43,10 +44,10 @@ func (m *mapper) pace() (rate int, window int64) {
 	rate = int(max(10, min(m.s.Link*requestShare/1000/8/requestBytes, mostRequests)/lanes))
 	window = m.o.Window
 	if window == 0 {
-		requests := min(enough, max(1050, atMost/int64(lanes)))
+		requests := min(enough, max(least, atMost/int64(lanes)))
 		window = (requests*1000/int64(rate) + 1) * 1e6 // whole ms
 		if frames := 2 * int64(m.s.Link) / frameBits * int64(m.o.Noise+m.o.Bulk*len(m.probes)) / 1000; frames > 0 {
-			window = max(min(window, mostFrames*1000/frames*1e6), leastWindow)
+			window = max(min(window, mostFrames*1000/frames*1e6), (least*1000/int64(rate)+1)*1e6, leastWindow)
 		}
 	}
 	return rate, window

@@ -213,35 +213,44 @@ func sideOf(w *result.Window, lane string, isDefault bool, shared Shared) (*Side
 	return s, nil
 }
 
-// most is how many lanes the sentence describes one by one.
-const most = 4
-
 // change says in one sentence what the file changes.
 func (s *Setup) change() string {
-	var parts []string
 	n := len(s.Lanes) - 1
-	for _, l := range s.Lanes[:min(n, most)] {
-		text := fmt.Sprintf("%s %d of %d queues, rank %d", l.Name, l.Queues, s.Queues, l.Rank)
-		if l.Guarantee != "" {
-			text += " and at least " + l.Guarantee + " of the link"
-			if !strings.HasSuffix(l.Guarantee, "%") {
-				text = strings.TrimSuffix(text, " of the link")
-			}
+	var parts []string
+	for i := 0; i < n; {
+		j := i + 1 // lanes from i to j have the same
+		for j < n && s.Lanes[j].gets(true) == s.Lanes[i].gets(true) {
+			j++
 		}
-		if l.Ceiling != "" {
-			text += ", at most " + l.Ceiling
+		var names []string
+		for _, l := range s.Lanes[i:j] {
+			names = append(names, l.Name)
 		}
-		parts = append(parts, text)
-	}
-	if n > most {
-		parts = append(parts, fmt.Sprintf("%d more lanes theirs", n-most))
+		parts = append(parts, strings.Join(names, ", ")+" "+s.Lanes[i].gets(j-i > 1))
+		i = j
 	}
 	own := s.Lanes[n]
-	if n == 0 {
-		return "The file has no lane: it changes nothing."
+	return fmt.Sprintf("The file gives %s. All other traffic (%s) keeps %s.", strings.Join(parts, "; "),
+		intent.DefaultLane, own.gets(false))
+}
+
+// gets says what a lane has of the card and of the link.
+func (l *Lane) gets(each bool) string {
+	text := fmt.Sprintf("%d queues", l.Queues)
+	if l.Queues == 1 {
+		text = "1 queue"
 	}
-	return fmt.Sprintf("The file gives %s; %d queues and rank %d are left for all other traffic (%s).",
-		strings.Join(parts, "; "), own.Queues, own.Rank, intent.DefaultLane)
+	if each {
+		text += " each"
+	}
+	text += fmt.Sprintf(", rank %d", l.Rank)
+	if l.Guarantee != "" {
+		text += ", at least " + l.Guarantee
+	}
+	if l.Ceiling != "" {
+		text += ", at most " + l.Ceiling
+	}
+	return text
 }
 
 // head says on what the simulation ran.

@@ -54,6 +54,8 @@ func conforms(t *testing.T, args []string, text []byte) error {
 	t.Helper()
 	name := "bench-" + args[0]
 	switch {
+	case args[0] == "simulate":
+		name = args[0]
 	case slices.Contains(args, "--fan-out"):
 		name += "-fan-out"
 	case slices.Contains(args, "--list"):
