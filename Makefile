@@ -19,7 +19,7 @@ $(BIN):
 
 demo: $(BIN) ## shows on real memcached what a lane gains; writes out/demo
 	@tools/packages memcached || echo "no memcached package: niclane's own server is measured instead" >&2
-	@bin/niclane bench first-lane --out out/demo
+	@bin/niclane bench first-lane --exact --out out/demo
 
 simcard-demo: ## a lane through a simulated card, in a guest with a kernel that has one; root
 	@tools/packages ip:iproute2 ethtool unshare:util-linux qemu-system-x86_64:qemu-system-x86
@@ -81,7 +81,7 @@ virtual: ## the tests in virtual time: of the guest, by theory, and of each mech
 	@tools/packages ip:iproute2 ethtool sysctl:procps
 	@tools/virtual-kernel
 	$(GO) test -count=1 -timeout 20m -parallel $$(nproc) ./lab/virtual ./test/virtual
-	$(GO) test -count=1 ./cmd/niclane-bench -run 'TestVirtual$$'
+	$(GO) test -count=1 ./cmd/niclane-bench -run 'TestVirtual$$|TestExactPart|TestSimulate'
 
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool nft:nftables unshare:util-linux

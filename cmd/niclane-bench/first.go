@@ -3,10 +3,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/result"
 	benchrun "github.com/niclane/niclane/bench/run"
 	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/experiments"
@@ -23,7 +26,7 @@ import (
 
 func (a *app) firstLaneCommand() *cobra.Command {
 	b := &bench{app: a}
-	var file bool
+	var file, exact bool
 	cmd := &cobra.Command{
 		Use:   "first-lane",
 		Short: "Measure memcached in the lab: idle, with noise, with noise and a lane",
@@ -32,7 +35,8 @@ func (a *app) firstLaneCommand() *cobra.Command {
 own server if there is no memcached), and measures the server's latency from the
 intended send time. It measures three variants in interleaved repeats: idle; bulk
 noise in both directions; the same noise and a lane. Options replace keys of the
-file; --print-file prints the file that results.`,
+file; --print-file prints the file that results. With --exact, the same follows in
+virtual time, and a table says what this machine's noise hid.`,
 		Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := b.check(); err != nil {
@@ -46,7 +50,13 @@ file; --print-file prints the file that results.`,
 				_, err := io.WriteString(a.Stdout, text)
 				return err
 			}
-			return b.measure(cmd.Context(), f, text)
+			if exact && (b.out == "" || b.virtual || b.JSON || b.format != result.Text) {
+				return cli.Usagef("%s: --exact needs --out, the format text, and a run in real time", b.name)
+			}
+			if err := b.measure(cmd.Context(), f, text); err != nil || b.dry || !exact {
+				return err
+			}
+			return b.exactPart(cmd.Context(), cmd.Flags())
 		},
 	}
 	f := cmd.Flags()
@@ -64,9 +74,43 @@ file; --print-file prints the file that results.`,
 	f.Uint64("link-rate", 0, "rate of the link in bit/s (default: the lab's)")
 	f.Int("buffer", 0, "buffer of the switch's port in bytes (default: the lab's)")
 	f.Bool("sweep", true, "also sweep noise share and buffer")
+	f.BoolVar(&exact, "exact", false, "also measure in virtual time, if tools/virtual-kernel has built its kernel")
 	f.BoolVar(&file, "print-file", false, "print the experiment's file, for bench run, and end")
 	b.flags(cmd)
 	return cmd
+}
+
+// exactDir is the directory in --out for the result of virtual time.
+const exactDir = "exact"
+
+// exactPart measures in virtual time what was measured, 10 s of each variant, and prints both. Without
+// a kernel of virtual time it only says so.
+func (b *bench) exactPart(ctx context.Context, flags *pflag.FlagSet) error {
+	if err := b.guest.Check(); err != nil {
+		fmt.Fprintf(b.Stderr, "no exact part: %v\n", err)
+		return nil
+	}
+	out := filepath.Join(b.out, exactDir)
+	args := []string{"first-lane", "--virtual", "--sweep=false", "--pairs=4", "--out=" + out}
+	flags.Visit(func(f *pflag.Flag) {
+		if firstLanePaths[f.Name] != nil && f.Name != "sweep" && f.Name != "pairs" {
+			args = append(args, "--"+f.Name+"="+strings.Trim(f.Value.String(), "[]")) // a map has brackets
+		}
+	})
+	quiet := b.App
+	quiet.Stdout = io.Discard
+	if err := b.guest.Run(ctx, &quiet, args, out); err != nil {
+		return fmt.Errorf("the exact part: %w", err)
+	}
+	measured, err := result.ReadFile(filepath.Join(b.out, resultFile))
+	if err != nil {
+		return err
+	}
+	exact, err := result.ReadFile(filepath.Join(out, resultFile))
+	if err != nil {
+		return err
+	}
+	return result.WriteExact(b.Stdout, result.Summarize(measured), result.Summarize(exact))
 }
 
 // firstLane returns the experiment of first-lane.yaml, changed by the options that the user gave.

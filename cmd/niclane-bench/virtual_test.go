@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/niclane/niclane/bench/result"
@@ -50,5 +51,31 @@ func TestVirtual(t *testing.T) {
 	if idle, lane, without := mean["idle"], mean["lane"], mean["no-lane"]; idle > 1e3 || lane > without/2 {
 		t.Errorf("mean of idle %v, lane %v, no-lane %v ns: want idle below 1 µs, and lane below half of no-lane", idle, lane,
 			without)
+	}
+}
+
+// TestExactPart runs the demo as make demo does, in short.
+func TestExactPart(t *testing.T) {
+	labtest.NeedVirtual(t)
+	if os.Geteuid() != 0 {
+		t.Skip("the lab needs root")
+	}
+	bin, out := t.TempDir(), t.TempDir()
+	programs.Build(t, bin, program.Niclane, program.Bench)
+	said, err := exec.Command(filepath.Join(bin, program.Bench), "first-lane", "--exact", "--pairs", "2", "--window",
+		"200ms", "--warmup", "100ms", "--sweep=false", "--force", "mapper=queue-mapping", "--lab", "niclane-exact", "--out",
+		out).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	for _, want := range []string{"the same in virtual time", "no-lane   P50", "This machine hid P99.9"} {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("no %q:\n%s", want, said)
+		}
+	}
+	exact, err := result.ReadFile(filepath.Join(out, exactDir, resultFile))
+	must.Do(t, err)
+	if !exact.Virtual || len(exact.Windows) != 12 {
+		t.Errorf("virtual %v, %d windows", exact.Virtual, len(exact.Windows))
 	}
 }
