@@ -80,8 +80,8 @@ func (b *builder) addLinks() error {
 		return err
 	}
 	if b.cfg.Frames {
-		if err := b.features(SUT, Port, false,
-			func(name string) bool { return strings.HasPrefix(name, "tx-tcp") || name == "tx-udp-segmentation" }); err != nil {
+		units := func(name string) bool { return strings.HasPrefix(name, "tx-tcp") || name == "tx-udp-segmentation" }
+		if err := b.features(SUT, Port, false, units); err != nil {
 			return err
 		}
 	}

@@ -54,8 +54,8 @@ func labKeys() []y.Key[Lab] {
 			"MTU of all ports.",
 			func(l *Lab, x int) { l.MTU = x }),
 		y.Of("frames", y.Boolean(), "off",
-			"On: the card's transmit queues take turns by frames, as on a real card, not by units of up to 64 KiB. For "+
-				"virtual time: it costs time for each frame.",
+			"On: the card's transmit queues take turns by frames, as on a real card, not by units of up to 64 KiB. "+
+				"For virtual time: it costs time for each frame.",
 			func(l *Lab, x bool) { l.Frames = x }),
 		y.Of("addresses", y.Texts("a list of IPv4 and IPv6 addresses", 256, address()), "none",
 			"Further addresses of the SUT, outside the lab's own networks.",

@@ -71,12 +71,13 @@ func (m *measurement) fillProbes(ctx context.Context) error {
 		for _, c := range fills {
 			c.Setup = at.Setup
 			var r load.Result
-			if err := outcome(ctx, m.on, launch{what: "prefill of probe " + p.Name, host: at.host, part: "load", config: c,
-				Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}}, &r); err != nil {
+			if err := outcome(ctx, m.on, launch{what: "prefill of probe " + p.Name, host: at.host, part: "load",
+				config: c, Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}}, &r); err != nil {
 				return err
 			}
 			if r.Work.Stored < int64(c.Keys) {
-				return fmt.Errorf("probe %s: %d of %d keys were stored: %s", p.Name, r.Work.Stored, c.Keys, r.FirstError)
+				return fmt.Errorf("probe %s: %d of %d keys were stored: %s", p.Name, r.Work.Stored, c.Keys,
+					r.FirstError)
 			}
 		}
 	}

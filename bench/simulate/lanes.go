@@ -146,7 +146,8 @@ func (m *mapper) remote(x *intent.Member) []netip.Prefix {
 	out := slices.Clone(x.RemoteAddrs)
 	for _, a := range []netip.Addr{c.IPv4(lab.Client), c.IPv6(lab.Client)} {
 		inside := slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(a) })
-		if is := func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }; slices.ContainsFunc(out, is) && !inside {
+		is := func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }
+		if slices.ContainsFunc(out, is) && !inside {
 			out = append(out, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}

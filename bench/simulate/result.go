@@ -143,7 +143,7 @@ func sharedOf(w *result.Window) (s Shared) {
 	if m := w.Machine; m != nil && m.Duration > 0 {
 		var idle int64
 		for _, c := range m.CPUs {
-			idle += int64(c.Idle)
+			idle += c.Idle
 		}
 		s.Busy = int(max(0, 1000-idle*1000/m.Duration))
 	}
@@ -258,7 +258,8 @@ func (r *Result) head() string {
 	text := fmt.Sprintf("%s on %d queues and a link of %s, of which other traffic asks for %s in each direction.",
 		r.File, r.Queues, y.BitsText(r.Link), y.PermilleText(r.Noise))
 	if r.Noise == 0 {
-		text = fmt.Sprintf("%s on %d queues and a link of %s, without other traffic.", r.File, r.Queues, y.BitsText(r.Link))
+		text = fmt.Sprintf("%s on %d queues and a link of %s, without other traffic.", r.File, r.Queues,
+			y.BitsText(r.Link))
 	}
 	return text
 }

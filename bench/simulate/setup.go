@@ -232,7 +232,8 @@ func (m *mapper) mechanisms(d *device.Device) {
 		case c.Part == device.PartQueueSet && (c.Mechanism == plan.ByRPS || c.Mechanism == plan.ByShared ||
 			c.Mechanism == plan.ByCpumap || c.Mechanism == plan.ByCpumapGeneric):
 			m.card = "none"
-			m.note(fmt.Sprintf("the host's card steers nothing to queues (%s): the lab has no card either", c.Mechanism), "")
+			m.note(fmt.Sprintf("the host's card steers nothing to queues (%s): the lab has no card either",
+				c.Mechanism), "")
 		case c.Part == device.PartBandwidth && c.Mechanism != plan.ByHTB:
 			m.note(fmt.Sprintf("the host would make rates by %s, the lab makes them by %s",
 				cmp.Or(c.Mechanism, "no mechanism"), plan.ByHTB), "")
@@ -261,8 +262,8 @@ func (m *mapper) queues(d *device.Device) error {
 		m.note(fmt.Sprintf("the lab's card has %d queues, not %d", MaxQueues, n), "globals.dev")
 	}
 	for _, l := range append(m.in.Lanes, m.in.Default) {
-		m.s.Lanes = append(m.s.Lanes, Lane{Name: l.Name, Queues: l.Queues, Rank: l.Rank, Guarantee: rate(l.Bandwidth.Guarantee),
-			Ceiling: rate(l.Bandwidth.Ceiling)})
+		m.s.Lanes = append(m.s.Lanes, Lane{Name: l.Name, Queues: l.Queues, Rank: l.Rank,
+			Guarantee: rate(l.Bandwidth.Guarantee), Ceiling: rate(l.Bandwidth.Ceiling)})
 	}
 	own := &m.s.Lanes[len(m.s.Lanes)-1]
 	for i := range m.s.Lanes {

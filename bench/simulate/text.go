@@ -85,7 +85,8 @@ func (r *Result) table(b *strings.Builder) {
 		{"lane", "", "P50", "P90", "P99", "P99.9", "class", "card", "switch", "sends", "drops"},
 	}
 	for _, l := range r.Lanes {
-		rows = append(rows, r.row(l.Name, "as it is", l.AsItIs, r.AsItIs), r.row("", "with lanes", l.WithLanes, r.WithLanes))
+		rows = append(rows, r.row(l.Name, "as it is", l.AsItIs, r.AsItIs),
+			r.row("", "with lanes", l.WithLanes, r.WithLanes))
 	}
 	columns := make([]int, len(rows[1]))
 	for _, row := range rows[1:] {

@@ -43,7 +43,8 @@ func (a *app) command() *cobra.Command {
 		return cli.Usagef("bench: want first-lane, run, papers, serve or certs")
 	}
 	root.AddCommand(a.firstLaneCommand(), a.runCommand(), a.papersCommand(), a.serveCommand(), a.certsCommand(),
-		a.simulateCommand(), a.reportCommand(), a.refreshCommand(), a.selftestCommand(), a.VersionCommand("niclane-bench", version))
+		a.simulateCommand(), a.reportCommand(), a.refreshCommand(), a.selftestCommand(),
+		a.VersionCommand("niclane-bench", version))
 	cli.AddExamples(root, examples)
 	return root
 }

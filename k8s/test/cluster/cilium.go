@@ -38,7 +38,7 @@ func (c *Cluster) StartCilium(options ...string) error { return c.startCilium(c.
 // startCilium starts Cilium's agent on a node. The node is ready when the agent has written its CNI
 // configuration.
 func (c *Cluster) startCilium(n *Member, options ...string) error {
-	definitions, err := filepath.Glob(filepath.Join(c.build.ciliumSource, "pkg/k8s/apis/cilium.io/client/crds/*/*.yaml"))
+	definitions, err := filepath.Glob(c.build.ciliumSource + "/pkg/k8s/apis/cilium.io/client/crds/*/*.yaml")
 	if err != nil {
 		return err
 	}
