@@ -8,13 +8,18 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // Write replaces the file at path with text and gives it exactly the permissions perm. It
 // writes a hidden file in the same directory, syncs it (fsync(2)) and renames it. On an
-// error the old file stays and the hidden file is removed.
+// error the old file stays and the hidden file is removed. Write also removes hidden files that
+// killed processes left more than a minute ago.
 func Write(path string, text []byte, perm os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	dir, hidden := filepath.Dir(path), "."+filepath.Base(path)+"-"
+	f, err := os.CreateTemp(dir, hidden+"*")
 	if err != nil {
 		return err
 	}
@@ -26,5 +31,21 @@ func Write(path string, text []byte, perm os.FileMode) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
+	sweep(dir, hidden)
 	return nil
+}
+
+// sweep removes old hidden files: those whose names are hidden and a number. Errors do not matter:
+// such a file disturbs nobody.
+func sweep(dir, hidden string) {
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		number, ok := strings.CutPrefix(f.Name(), hidden)
+		if _, err := strconv.ParseUint(number, 10, 64); !ok || err != nil {
+			continue
+		}
+		if info, err := f.Info(); err == nil && time.Since(info.ModTime()) > time.Minute {
+			_ = os.Remove(filepath.Join(dir, f.Name()))
+		}
+	}
 }

@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,5 +41,29 @@ func TestWrite(t *testing.T) {
 	}
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
 		t.Errorf("left: %v, %v", all, err)
+	}
+}
+
+// TestSweep: a killed process has left a hidden file. Files of others, and of a process that writes
+// now, stay.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	for name, age := range map[string]time.Duration{".f-123": 2 * time.Minute, ".f-124": 0, ".f-x": time.Hour,
+		".fg-125": time.Hour} {
+		path, at := filepath.Join(dir, name), time.Now().Add(-age)
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := atomicfile.Write(filepath.Join(dir, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadDir(dir)
+	var names []string
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	if want := []string{".f-124", ".f-x", ".fg-125", "f"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("%v, %v, want %v", names, err, want)
 	}
 }

@@ -246,8 +246,9 @@ var dumps = map[string]string{
 	// A file that was replaced once has the one before beside it (lane/journal).
 	"files": "find /run/niclane /var/lib/niclane /etc/cni /opt/cni /var/lib/cni /run/cni /run/netns /sys/fs/bpf | " +
 		"grep -v '[.]replaced$' | sort",
-	"state":     "cat /var/lib/niclane/kubernetes/state.json; cat /run/niclane/lane-pods",
-	"processes": "ps -e -o comm= | grep 'niclane\\|containerd\\|pause\\|app' | sort | uniq -c",
+	"state": "cat /var/lib/niclane/kubernetes/state.json; cat /run/niclane/lane-pods",
+	// Without containerd's shims: containerd leaves some behind if it is restarted while pods begin.
+	"processes": "ps -e -o comm= | grep 'niclane\\|containerd$\\|pause\\|app' | sort | uniq -c",
 	"cgroups":   "find /sys/fs/cgroup -type d -name 'pod*' -path '*kubepods*' | grep -c .",
 	"mounts":    "grep -c . /proc/mounts",
 }
