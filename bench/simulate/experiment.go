@@ -29,9 +29,8 @@ const (
 	// leastWindow is the shortest window that experiments have, ns.
 	leastWindow = 10e6
 	connections = 8
-	// mostRequests is the largest number of requests per second of all lanes. A request takes about 5 µs
-	// of the one processor of virtual time (clock reads and system calls that fail cost there), and
-	// lanes must not wait for that.
+	// mostRequests is the largest number of requests per second of all lanes: few enough that requests
+	// do not wait for each other.
 	mostRequests = 25_000
 	// mostFrames is how many frames of other traffic a variant may have: they take most of the real
 	// time. frameBits is the length of a frame.
