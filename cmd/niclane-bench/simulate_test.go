@@ -56,9 +56,10 @@ func TestSimulate(t *testing.T) {
 		t.Fatalf("got %+v", r.Lanes)
 	}
 	before, after := r.Lanes[0].AsItIs, r.Lanes[0].WithLanes
-	if after.P99 == 0 || after.P99 > 50_000 || before.P99 < 2*after.P99 {
-		t.Errorf("P99 of the lane: %d ns as it is, %d ns with lanes; want half or less, and at most 50 µs", before.P99,
-			after.P99)
+	// The switch's queue of what arrives is left: the noise comes in units of 16 KiB, 262 µs of this link.
+	if after.P99 == 0 || after.P99 > 300_000 || before.P99 < 4*after.P99 {
+		t.Errorf("P99 of the lane: %d ns as it is, %d ns with lanes; want a quarter or less, and at most 300 µs",
+			before.P99, after.P99)
 	}
 	if udp := r.Lanes[1]; udp.AsItIs != nil || !strings.Contains(udp.Missing, "udp") {
 		t.Errorf("the lane of UDP: got %+v", udp)
