@@ -180,6 +180,13 @@ func TestAnswer(t *testing.T) {
 	if diff := cmp.Diff(string(want), b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	const slower = "Lane a gets slower: it has no guarantee"
+	answer.Lanes[0].Guarantee, answer.Lanes[0].WithLanes.P99 = "", answer.Lanes[0].AsItIs.P99+1
+	b.Reset()
+	must.Do(t, simulate.WriteText(&b, answer))
+	if !strings.Contains(b.String(), slower) || strings.Contains(string(want), slower) {
+		t.Errorf("%q is not only in the text of a lane that gets slower:\n%s", slower, b.String())
+	}
 	if _, err := s.Answer("lanes.yaml", &result.Result{Windows: r.Windows[:1]}); err == nil {
 		t.Error("no error for a run without lanes")
 	}

@@ -167,6 +167,12 @@ func (r *Result) remarks() (out []string) {
 	if len(falls) > 0 {
 		out = append(out, "P99 goes: "+strings.Join(falls, ", ")+".")
 	}
+	for _, l := range r.Lanes[:len(r.Lanes)-1] {
+		if l.Guarantee == "" && l.AsItIs != nil && l.WithLanes != nil && l.WithLanes.P99 > l.AsItIs.P99 {
+			out = append(out, fmt.Sprintf("Lane %s gets slower: it has no guarantee, and a full link can leave such a "+
+				"lane 1/1000 at any rank. Give it a guarantee.", l.Name))
+		}
+	}
 	if r.Noise > 0 {
 		x, z := r.AsItIs, r.WithLanes
 		out = append(out, fmt.Sprintf("Other traffic: %s in and %s out as it is, %s and %s with the lanes; "+
