@@ -250,7 +250,8 @@ var dumps = map[string]string{
 	// Without containerd's shims: containerd leaves some behind if it is restarted while pods begin.
 	"processes": "ps -e -o comm= | grep 'niclane\\|containerd$\\|pause\\|app' | sort | uniq -c",
 	"cgroups":   "find /sys/fs/cgroup -type d -name 'pod*' -path '*kubepods*' | grep -c .",
-	"mounts":    "grep -c . /proc/mounts",
+	// Without those of containers, which containerd keeps until kubelet forgets the container.
+	"mounts": "grep -vc ' /run/containerd/' /proc/mounts",
 }
 
 // volatile are the parts of outputs that say nothing about a leak.
