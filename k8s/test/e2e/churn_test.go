@@ -255,7 +255,7 @@ var dumps = map[string]string{
 }
 
 // volatile are the parts of outputs that say nothing about a leak.
-var volatile = regexp.MustCompile(`(?m)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|[0-9a-f]{64}|"generation": ?\d+|id \d+ |tag [0-9a-f]+|jited|veth[0-9a-f]+|4026\d{6}|kubernetes-[0-9a-f]{16}|/(10\.98\.0\.\d+|fd98::[0-9a-f]+)$|guarantee: ?\d+%`)
+var volatile = regexp.MustCompile(`(?m)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|[0-9a-f]{64}|"generation": ?\d+|direct_packets_stat \d+|id \d+ |tag [0-9a-f]+|jited|veth[0-9a-f]+|4026\d{6}|kubernetes-[0-9a-f]{16}|/(10\.98\.0\.\d+|fd98::[0-9a-f]+)$|guarantee: ?\d+%`)
 
 // dump returns what a leak of niclane would change, on the node and in the cluster, in lines.
 func (s *suite) dump(t testing.TB) map[string][]string {
