@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -124,15 +123,11 @@ func marks(t *testing.T, c *bpf.Client, peer far, sa unix.Sockaddr, match device
 // onVLAN moves a device's addresses to its VLAN 7.
 func onVLAN(t *testing.T, dev string, host int) {
 	t.Helper()
-	add := fmt.Sprintf("ip link add link %[1]s name %[1]s.7 type vlan id 7", dev)
-	if out, err := exec.Command("sh", "-c", add).CombinedOutput(); err != nil {
-		t.Skipf("%s: %v: %s", add, err, out)
-	}
-	for _, line := range []string{"ip addr flush dev %[1]s", "ip link set %[1]s.7 up",
-		"ip addr add 10.9.0.%[2]d/24 dev %[1]s.7", "ip addr add fd00:9::%[2]d/64 dev %[1]s.7 nodad",
-	} {
-		vethtest.Command(t, fmt.Sprintf(line, dev, host))
-	}
+	vethtest.IP(t, fmt.Sprintf(`link add link %[1]s name %[1]s.7 type vlan id 7
+		addr flush dev %[1]s
+		link set %[1]s.7 up
+		addr add 10.9.0.%[2]d/24 dev %[1]s.7
+		addr add fd00:9::%[2]d/64 dev %[1]s.7 nodad`, dev, host))
 }
 
 // packetSocket returns a socket that receives what passes a device. The kernel takes a VLAN tag

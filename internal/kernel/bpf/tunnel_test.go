@@ -5,6 +5,7 @@ package bpf
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -159,6 +160,25 @@ func TestOuterFirst(t *testing.T) {
 	binary.BigEndian.PutUint16(b[34:], 30720)
 	if got := tc.FormatHandle(classify(t, objs.NiclaneEgress, b, 0)); got != "1:18" {
 		t.Errorf("priority %s, want 1:18", got)
+	}
+}
+
+// TestUnshapedInside: packets to an unshaped network are of no lane inside a tunnel too.
+func TestUnshapedInside(t *testing.T) {
+	objs, m := load(t)
+	fill(t, m)
+	for remote, inside := range map[string]string{"10.2.0.1": "10.2.0.0/16", "2001:db8::1": "2001:db8::/64"} {
+		b, family, lane := vxlan(frame(0x800, ipv4(6, four, remote, 0, 0, ports(11211, 4000)))), 4, "1:10"
+		if strings.Contains(remote, ":") {
+			b, family, lane = vxlan(frame(0x86dd, ipv6(6, six, remote, ports(11211, 4000)))), 6, "1:11"
+		}
+		if got := tc.FormatHandle(classify(t, objs.NiclaneEgress, b, 0)); got != lane {
+			t.Errorf("%s: priority %s, want %s", remote, got, lane)
+		}
+		put(t, m, device.FilterEntry{Match: device.Match{Family: family, Remote: inside}})
+		if got := tc.FormatHandle(classify(t, objs.NiclaneEgress, b, 0)); got != "0:" {
+			t.Errorf("%s, unshaped: priority %s, want none", remote, got)
+		}
 	}
 }
 

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -354,13 +352,10 @@ func TestByClass(t *testing.T) {
 // not in the data.
 func TestTagBesideData(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
-		for _, line := range []string{"ip link add link v0 name v0.7 type vlan id 7", "ip link set v0.7 up",
-			"ip link add link v1 name v1.7 type vlan id 7", "ip link set v1.7 up"} {
-			f := strings.Fields(line)
-			if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
-				t.Skipf("%s: %v: %s", line, err, out)
-			}
-		}
+		vethtest.IP(t, `link add link v0 name v0.7 type vlan id 7
+			link set v0.7 up
+			link add link v1 name v1.7 type vlan id 7
+			link set v1.7 up`)
 		onQueue(t, vethtest.Dev, 1)
 		onQueue(t, vethtest.Peer, 2)
 		w := open(t)

@@ -27,7 +27,7 @@ struct pattern {
 /* Result of the lookups so far. */
 struct found {
 	__u32		rank;	/* rank of the pattern plus one; 0 if nothing matched */
-	__u32		addressed; /* 1: use only patterns that compare local addresses */
+	__u32		addressed; /* 1: use only patterns that compare local addresses, or no protocol */
 	struct target	target;
 };
 
@@ -121,7 +121,7 @@ __noinline int niclane_lookup(const struct flow *f, __u32 index, struct found *b
 	p = bpf_map_lookup_elem(&nl_patterns, &index);
 	if (!p || !p->used || p->rank < best->rank)
 		return 0;
-	if (best->addressed && !p->mask.local[0])
+	if (best->addressed && !p->mask.local[0] && p->mask.protocol)
 		return 0;
 	mask_flow(&key.flow, f, &p->mask);
 	key.pattern = index;

@@ -160,7 +160,7 @@ struct search {
 	struct flow	flow;
 	__u32		first;	/* pattern to begin with */
 	__u32		lane;
-	__u32		addressed;	/* 1: use only patterns that compare local addresses */
+	__u32		addressed;	/* 1: use only patterns that compare local addresses, or no protocol */
 };
 
 static long look_up(__u32 index, void *ctx)
@@ -177,7 +177,7 @@ static long look_up(__u32 index, void *ctx)
 	pattern = bpf_map_lookup_elem(&watch_patterns, &index);
 	if (!pattern)
 		return 1;
-	if (s->addressed && !pattern->local[0])
+	if (s->addressed && !pattern->local[0] && pattern->protocol)
 		return 0;
 	mask_flow(&key.flow, &s->flow, pattern);
 	lane = bpf_map_lookup_elem(&watch_flows, &key);
