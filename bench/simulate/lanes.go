@@ -3,6 +3,7 @@
 package simulate
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,6 +23,8 @@ const (
 	arpNote       = "not simulated: the lab needs no ARP"
 	forceNote     = "the lab chooses mechanisms by itself"
 	remoteNote    = "the lab's client stands for these addresses"
+	dscpNote      = "not simulated: no switch of the lab looks at DSCP"
+	outsideNote   = "not simulated: the lab has no tunnels, and no other networks"
 	groupNote     = "left out: the servers of all lanes are in one control group, which one member can name"
 )
 
@@ -279,12 +282,20 @@ func (m *mapper) leftOut() {
 	note(g.BusyPoll != nil, processorNote, "globals.busypoll")
 	note(g.BusyRead != nil, processorNote, "globals.busyread")
 	note(g.ARPFilter != nil, arpNote, "globals.arpfilter")
+	note(len(g.Tunnels) > 0, outsideNote, "globals.tunnels")
+	note(len(g.Unshaped) > 0, outsideNote, "globals.unshaped")
 	note(len(g.Force) > 0, forceNote, "globals.force")
 	for _, l := range append(lanesOf(m.in), &m.in.Default) {
 		at := pathOf(l) + "."
 		note(l.Rings.Rx != nil, ringNote, at+"rxring")
 		note(l.Rings.Tx != nil, ringNote, at+"txring")
+		note(l.DSCP != "", dscpNote, at+"dscp")
 		note(len(l.CPUs) > 0, processorNote, at+"cpus")
+		usual := intent.NUMALocal
+		if l == &m.in.Default {
+			usual = intent.NUMAAll
+		}
+		note(cmp.Or(l.NUMA, usual) != usual, processorNote, at+"numa")
 		note(l.Poller.Kind != "", processorNote, at+"poller")
 		note(l.Poller.Count > 0, processorNote, at+"pollers")
 		note(l.Poller.TimeoutUsecs > 0, processorNote, at+"poller-timeout")

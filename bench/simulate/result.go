@@ -255,11 +255,9 @@ func (l *Lane) gets(each bool) string {
 
 // head says on what the simulation ran.
 func (r *Result) head() string {
-	text := fmt.Sprintf("%s on %d queues and a link of %s, of which other traffic asks for %s in each direction.",
-		r.File, r.Queues, y.BitsText(r.Link), y.PermilleText(r.Noise))
+	text := fmt.Sprintf("%s on %d queues and a link of %s. ", r.File, r.Queues, y.BitsText(r.Link))
 	if r.Noise == 0 {
-		text = fmt.Sprintf("%s on %d queues and a link of %s, without other traffic.", r.File, r.Queues,
-			y.BitsText(r.Link))
+		return text + "There is no other traffic."
 	}
-	return text
+	return text + fmt.Sprintf("Other traffic asks for %s of the link in each direction.", y.PermilleText(r.Noise))
 }

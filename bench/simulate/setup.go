@@ -301,7 +301,7 @@ func (m *mapper) shrink(need int) error {
 	}
 	for i, l := range append(m.in.Lanes, m.in.Default) {
 		if now := m.s.Lanes[i].Queues; l.Queues > now {
-			m.note(fmt.Sprintf("%d of %d queues, of which the lab's card has %d", now, l.Queues, MaxQueues),
+			m.note(fmt.Sprintf("%d of %d queues, because the lab's card has %d", now, l.Queues, MaxQueues),
 				pathOf(&l)+".queues")
 		}
 	}

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
@@ -80,6 +82,43 @@ func TestExamples(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestEveryKey: the lab's lanes have each key of a lanes file, or a note says what becomes of it. So a
+// new key cannot be forgotten.
+func TestEveryKey(t *testing.T) {
+	archive, err := txtar.ParseFile("../../lane/config/testdata/every_key.txtar")
+	must.Do(t, err)
+	// The file has defaults of some keys, of which there is nothing to say.
+	text := []byte(strings.NewReplacer("cpus: auto", "cpus: 0", "numa: all", "numa: local", "numa: local", "numa: remote").
+		Replace(string(archive.Files[0].Data)))
+	in, err := config.Parse("lanes.yaml", text)
+	must.Do(t, err)
+	s, err := simulate.Make(in, simulate.Options{})
+	must.Do(t, err)
+	var file struct {
+		Globals map[string]any
+		Lanes   map[string]map[string]any
+	}
+	must.Do(t, yaml.Unmarshal(text, &file))
+	noted := map[string]bool{}
+	for _, n := range s.Notes {
+		for _, key := range n.Keys {
+			noted[key] = true
+		}
+	}
+	_, lanes, _ := strings.Cut(s.Experiment, "lanes: |")
+	check := func(path, key string) {
+		if key != "mode" && !noted[path+"."+key] && !strings.Contains(lanes, " "+key+": ") {
+			t.Errorf("%s.%s is neither in the lab's lanes nor in a note", path, key)
+		}
+	}
+	for key := range file.Globals {
+		check("globals", key)
+	}
+	for key := range file.Lanes["memcached"] {
+		check("lanes.memcached", key)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/labtest"
 	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/programs"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 // TestVirtual runs the demo's experiment twice in virtual time. The two results are equal, with every
@@ -57,9 +58,7 @@ func TestVirtual(t *testing.T) {
 // TestExactPart runs the demo as make demo does, in short.
 func TestExactPart(t *testing.T) {
 	labtest.NeedVirtual(t)
-	if os.Geteuid() != 0 {
-		t.Skip("the lab needs root")
-	}
+	vethtest.NeedRoot(t)
 	bin, out := t.TempDir(), t.TempDir()
 	programs.Build(t, bin, program.Niclane, program.Bench)
 	said, err := exec.Command(filepath.Join(bin, program.Bench), "first-lane", "--exact", "--pairs", "2", "--window",
