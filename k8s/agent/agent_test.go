@@ -303,9 +303,7 @@ func testLanePods(t *testing.T, w *world, socket string) {
 // TestStatus runs a whole agent. The node's policy appears, changes, cannot be applied and
 // disappears; the status follows. Without a LaneNode's spec, lanes stay.
 func TestStatus(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.IP(t, `link set lo up
 		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name up1 numtxqueues 8 numrxqueues 8
 		link set up0 up

@@ -79,9 +79,7 @@ func (w *world) events(t *testing.T, pod string) (said []string) {
 // a pod runs, the agent puts it into its lane, or sends an event that says why not. If it has no
 // container yet, the agent puts it into its lane before the first container is created.
 func TestStartedWithoutTheAgent(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.IP(t, `link set lo up
 		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name up1 numtxqueues 8 numrxqueues 8
 		link set up0 up

@@ -67,7 +67,10 @@ func within(t *testing.T, name string, f func() error) {
 }
 
 // send sends n UDP datagrams from one address and port to another.
-func send(from, to string, n int) error {
+func send(from, to string, n int) error { return sendEach(from, to, n, make([]byte, 100)) }
+
+// sendEach does the same with the given payload.
+func sendEach(from, to string, n int, payload []byte) error {
 	local, err := net.ResolveUDPAddr("udp", from)
 	if err != nil {
 		return err
@@ -82,7 +85,7 @@ func send(from, to string, n int) error {
 	}
 	defer c.Close()
 	for sent := 0; sent < n; {
-		switch _, err := c.Write(make([]byte, 100)); {
+		switch _, err := c.Write(payload); {
 		case err == nil:
 			sent++
 		case !errors.Is(err, unix.ECONNREFUSED): // an earlier datagram was answered by ICMP port unreachable
@@ -130,13 +133,10 @@ func nft(t *testing.T, rules string) {
 	}
 }
 
-// TestTraffic sends packets of pods in network namespaces over a veth uplink, and checks by
-// counters which lane they take. It covers IPv4 and IPv6, a declared and an undeclared port, a pod
-// without a lane, a pod in the host's network, and a lane that ends.
-func TestTraffic(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+// podNetwork makes the uplink up0 to the network namespace wire, and two pods with routed addresses: the
+// namespaces redis and plain.
+func podNetwork(t *testing.T) {
+	t.Helper()
 	vethtest.IP(t, `link set lo up
 		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name wire0 numtxqueues 8 numrxqueues 8
 		netns add wire
@@ -144,6 +144,7 @@ func TestTraffic(t *testing.T) {
 		link set up0 up
 		addr add 192.0.2.1/24 dev up0
 		addr add 2001:db8::1/64 dev up0 nodad
+		-n wire link set lo up
 		-n wire link set wire0 up
 		-n wire addr add 192.0.2.2/24 dev wire0
 		-n wire addr add 2001:db8::2/64 dev wire0 nodad
@@ -173,24 +174,78 @@ func TestTraffic(t *testing.T) {
 			route add fd00::%[2]d dev veth%[1]s`, pod, n))
 		t.Cleanup(func() { vethtest.IP(t, "link del veth"+pod+"\nnetns del "+pod) })
 	}
+}
+
+// manager returns a running manager of the lanes on up0, and the path of its lanes file.
+func manager(t *testing.T) (m *lanes.Manager, file string) {
+	t.Helper()
 	dir := t.TempDir()
 	c := applier.New(filepath.Join(dir, "state"), filepath.Join(dir, "run"), filepath.Join(dir, "k.yaml"))
 	if err := os.Mkdir(c.Engine.RunDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	n, err := lanes.New(lanes.Options{
+	m, err := lanes.New(lanes.Options{
 		Name: "n", Path: filepath.Join(dir, "state.json"), RunDir: dir, Config: c.Config, Boot: "b", Applier: c,
-		Device: func() (string, error) {
-			return applier.DeviceOf("192.0.2.1")
-		}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Device: func() (string, error) { return applier.DeviceOf("192.0.2.1") },
+		Log:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { n.Run(ctx); close(done) }()
+	go func() { m.Run(ctx); close(done) }()
 	t.Cleanup(func() { cancel(); <-done })
+	return m, c.Config
+}
+
+// burst is how many packets a test sends at one time.
+const burst = 50
+
+// expect calls send, which sends burst packets over up0, and checks that they are in the given lane and in
+// no other.
+func expect(t *testing.T, m *lanes.Manager, what, lane string, send func()) {
+	t.Helper()
+	counts := func() map[string]uint64 {
+		now, err := observe.Counters("up0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]uint64{}
+		for _, l := range m.Lanes() {
+			for _, cl := range now.Classes {
+				if cl.ID == l.Class {
+					out[l.Name] = cl.Packets
+				}
+			}
+		}
+		return out
+	}
+	before := counts()
+	send()
+	after := counts()
+	for deadline := time.After(10 * time.Second); after[lane]-before[lane] < burst; after = counts() {
+		select {
+		case <-deadline:
+			t.Errorf("%s: %d of %d packets in lane %s", what, after[lane]-before[lane], burst, lane)
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+	for name := range after {
+		if got := after[name] - before[name]; name != lane && got >= burst/2 {
+			t.Errorf("%s: %d of %d packets in lane %s, want them in %s", what, got, burst, name, lane)
+		}
+	}
+}
+
+// TestTraffic sends packets of pods in network namespaces over a veth uplink, and checks by
+// counters which lane they take. It covers IPv4 and IPv6, a declared and an undeclared port, a pod
+// without a lane, a pod in the host's network, and a lane that ends.
+func TestTraffic(t *testing.T) {
+	vethtest.NeedRoot(t)
+	podNetwork(t)
+	n, _ := manager(t)
 	p := &v1alpha1.LanePolicy{}
 	p.Name = "p"
 	p.Spec.Uplink.LinkRate = "1G"
@@ -227,53 +282,22 @@ func TestTraffic(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	t.Logf("put into its lane in %v", time.Since(began))
-	const count = 50
-	counts := func() map[string]uint64 {
-		now, err := observe.Counters("up0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		out := map[string]uint64{}
-		for _, l := range n.Lanes() {
-			for _, cl := range now.Classes {
-				if cl.ID == l.Class {
-					out[l.Name] = cl.Packets
-				}
-			}
-		}
-		return out
-	}
-	// expect sends packets from a network namespace ("" means the host's), and checks that they are in
-	// the given lane and in no other.
-	expect := func(what, in, from, to, lane string) {
+	// sends checks the lane of packets from a network namespace ("" means the host's).
+	sends := func(what, in, from, to, lane string) {
 		t.Helper()
-		before := counts()
-		f := func() error { return send(from, to, count) }
-		if in == "" {
-			if err := f(); err != nil {
+		expect(t, n, what, lane, func() {
+			if in != "" {
+				within(t, in, func() error { return send(from, to, burst) })
+			} else if err := send(from, to, burst); err != nil {
 				t.Fatal(err)
 			}
-		} else {
-			within(t, in, f)
-		}
-		var after map[string]uint64
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			if after = counts(); after[lane]-before[lane] >= count || time.Now().After(deadline) {
-				break
-			}
-		}
-		for name := range after {
-			got := after[name] - before[name]
-			if name == lane && got < count || name != lane && got >= count/2 {
-				t.Errorf("%s: %d of %d packets in lane %s, want them in %s", what, got, count, name, lane)
-			}
-		}
+		})
 	}
-	expect("the pod's port", "redis", "10.244.0.5:5000", "192.0.2.2:9", "redis-0")
-	expect("the pod's port, IPv6", "redis", "[fd00::5]:5000", "[2001:db8::2]:9", "redis-0")
-	expect("another port of the pod", "redis", "10.244.0.5:5001", "192.0.2.2:9", "default")
-	expect("a pod without a lane", "plain", "10.244.0.6:5000", "192.0.2.2:9", "default")
-	expect("the host", "", "192.0.2.1:5000", "192.0.2.2:9", "default")
+	sends("the pod's port", "redis", "10.244.0.5:5000", "192.0.2.2:9", "redis-0")
+	sends("the pod's port, IPv6", "redis", "[fd00::5]:5000", "[2001:db8::2]:9", "redis-0")
+	sends("another port of the pod", "redis", "10.244.0.5:5001", "192.0.2.2:9", "default")
+	sends("a pod without a lane", "plain", "10.244.0.6:5000", "192.0.2.2:9", "default")
+	sends("the host", "", "192.0.2.1:5000", "192.0.2.2:9", "default")
 
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Log("no nft: what the node translates is not sent")
@@ -295,11 +319,11 @@ func TestTraffic(t *testing.T) {
 			}
 			translated = "default"
 		}
-		expect("what the node masquerades", "redis", "10.244.0.5:5000", "192.0.2.2:10", translated)
-		expect("another port, masqueraded", "redis", "10.244.0.5:5001", "192.0.2.2:10", "default")
+		sends("what the node masquerades", "redis", "10.244.0.5:5000", "192.0.2.2:10", translated)
+		sends("another port, masqueraded", "redis", "10.244.0.5:5001", "192.0.2.2:10", "default")
 		stop := echo(t, "redis", "10.244.0.5:5000")
-		expect("a node port that the lane knows", "wire", "192.0.2.2:7000", "192.0.2.1:30500", "redis-0")
-		expect("a node port that it does not know", "wire", "192.0.2.2:7001", "192.0.2.1:30501", translated)
+		sends("a node port that the lane knows", "wire", "192.0.2.2:7000", "192.0.2.1:30500", "redis-0")
+		sends("a node port that it does not know", "wire", "192.0.2.2:7001", "192.0.2.1:30501", translated)
 		stop()
 		nft(t, "delete table ip t")
 	}
@@ -308,14 +332,14 @@ func TestTraffic(t *testing.T) {
 	if err := a.Sweep(t.Context(), g.Here(), func(*corev1.Pod, string) string { return "" }); err != nil {
 		t.Fatal(err)
 	}
-	expect("a pod of the host's network", "", "192.0.2.1:5000", "192.0.2.2:9", "host-0")
-	expect("the first pod still", "redis", "10.244.0.5:5000", "192.0.2.2:9", "redis-0")
+	sends("a pod of the host's network", "", "192.0.2.1:5000", "192.0.2.2:9", "host-0")
+	sends("the first pod still", "redis", "10.244.0.5:5000", "192.0.2.2:9", "redis-0")
 
 	if got := a.Handle(t.Context(), &cni.Request{Version: cni.Version, Command: cni.Del, Sandbox: "sb",
 		IfName: "eth0"}, func() {}); got.Error != "" {
 		t.Fatalf("%+v", got)
 	}
-	expect("after the pod's end", "redis", "10.244.0.5:5000", "192.0.2.2:9", "default")
+	sends("after the pod's end", "redis", "10.244.0.5:5000", "192.0.2.2:9", "default")
 	n.SetPolicy(t.Context(), nil, nil)
 	if s := n.Status(); s.Applied { // the host's pod is still in its lane
 		t.Errorf("the class of a pod that runs was taken away: %+v", s)

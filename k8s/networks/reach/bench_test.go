@@ -5,7 +5,6 @@ package reach
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,9 +14,7 @@ import (
 // BenchmarkOnDevice compares Links.OnDevice with the function OnDevice, which lists all links each
 // time. It measures with the links of 1 pod and of 110 pods.
 func BenchmarkOnDevice(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	vethtest.NeedRoot(b)
 	pod := []netip.Addr{netip.MustParseAddr("10.98.0.1"), netip.MustParseAddr("fd00::1")}
 	for _, n := range []int{1, 110} {
 		var add, del []string

@@ -5,7 +5,6 @@ package reach
 import (
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -34,9 +33,7 @@ func both(t *testing.T, l *Links, addrs []netip.Addr) ([]string, error) {
 
 // TestOverlay checks that OnDevice returns a VXLAN tunnel once it carries pods' packets to other nodes.
 func TestOverlay(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5")}
 	l := new(Links)
 	t.Cleanup(l.forget)
@@ -94,9 +91,7 @@ func TestOverlay(t *testing.T) {
 // TestTunnelOfOtherDevice tests VXLAN links whose packets leave by another device than the lanes', and
 // links on top of the lanes' device.
 func TestTunnelOfOtherDevice(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5")}
 	vethtest.IP(t, `link add up0 type veth peer name up1
 		link set up0 up
@@ -143,9 +138,7 @@ func TestTunnelOfOtherDevice(t *testing.T) {
 
 // TestTunnelOnVLAN: a tunnel on a VLAN of the lanes' device leaves by that device.
 func TestTunnelOnVLAN(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.IP(t, "link add up0 type veth peer name up1")
 	t.Cleanup(func() { vethtest.IP(t, "link del up0") })
 	vethtest.IP(t, `link add link up0 name up0.5 type vlan id 5
@@ -163,9 +156,7 @@ func TestTunnelOnVLAN(t *testing.T) {
 // TestGeneve: Antrea and OVN hand packets to a Geneve link without a device. A link of a single tunnel has a
 // remote end.
 func TestGeneve(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.IP(t, `link add up0 type veth peer name up1
 		link set up0 up
 		link set up1 up
@@ -189,9 +180,7 @@ func TestGeneve(t *testing.T) {
 
 // TestEncryptedTunnel: an IPsec policy for a tunnel's packets hides what is inside.
 func TestEncryptedTunnel(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.IP(t, `link add cilium_vxlan type vxlan external dstport 8472
 		link set cilium_vxlan up`)
 	t.Cleanup(func() { vethtest.IP(t, "link del cilium_vxlan") })
@@ -214,9 +203,7 @@ func TestEncryptedTunnel(t *testing.T) {
 // TestOverlaysOfPodNetworks tests tunnels other than VXLAN, each made as a pod network makes it. It
 // also tests IPsec, and a VPN and an IPsec policy that do not concern pods.
 func TestOverlaysOfPodNetworks(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("fd00::5")}
 	l := new(Links)
 	t.Cleanup(l.forget)
@@ -241,18 +228,10 @@ func TestOverlaysOfPodNetworks(t *testing.T) {
 			route add 10.8.0.0/24 dev tun0`, "link del tun0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i, line := range strings.Split(c.made, "\n") {
-				out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
-				if err != nil && i == 0 && strings.Contains(string(out), "Unknown device type") {
-					t.Skipf("no such link in this kernel: ip %s", line)
-				}
-				if err != nil {
-					t.Fatalf("ip %s: %v: %s", line, err, out)
-				}
-				if i == 0 {
-					t.Cleanup(func() { vethtest.IP(t, c.end) })
-				}
-			}
+			first, rest, _ := strings.Cut(c.made, "\n")
+			vethtest.IP(t, first)
+			t.Cleanup(func() { vethtest.IP(t, c.end) })
+			vethtest.IP(t, rest)
 			_, err := both(t, l, pod)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want %q", err, c.want)
@@ -280,9 +259,7 @@ func TestBucket(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.IP(t, `link add pod0 type veth peer name pod1
 		link set pod0 up
 		link set pod1 up`)
