@@ -35,8 +35,8 @@ func Write(path string, text []byte, perm os.FileMode) error {
 	return nil
 }
 
-// sweep removes old hidden files: those whose names are hidden and a number. Errors do not matter:
-// such a file disturbs nobody.
+// sweep removes old hidden files, whose names are hidden and a number. It ignores errors: the file at
+// path is already replaced.
 func sweep(dir, hidden string) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {

@@ -13,7 +13,7 @@ const (
 	low  = 1<<16 | 2
 )
 
-// twoClasses returns frames of which a share is in the high class.
+// twoClasses returns n frames. The given share of them is in the high class.
 func twoClasses(n int, load, share float64, size sizer) []frame {
 	r := rand.New(rand.NewPCG(1, 4))
 	frames := poisson(r, n, load, size)

@@ -74,8 +74,8 @@ func (s *suite) churn(t *testing.T) {
 	s.agentIsSmall(t)
 }
 
-// fresh makes the node's lanes anew, with a new agent and no traces of earlier pods, as they are
-// after churn: lanes that were changed can keep a txqueuelen. It returns the node's dump.
+// fresh removes the lanes and makes them again, replaces the agent, and waits until nothing of earlier
+// pods is left. churn ends in the same state: changed lanes can keep a txqueuelen. It returns the dump.
 func (s *suite) fresh(t *testing.T) map[string][]string {
 	must(t, s.Delete(policy))
 	until(t, time.Minute, "the card has no lanes", func() (bool, string) {
