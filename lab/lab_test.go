@@ -21,6 +21,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
+var further = netip.MustParseAddr("192.0.2.7")
+
 func TestConfig(t *testing.T) {
 	tests := []struct {
 		name string
@@ -31,6 +33,8 @@ func TestConfig(t *testing.T) {
 		{"name", Config{Name: "A"}, `name "A"`},
 		{"further address in the lab's network", Config{Addresses: []netip.Addr{netip.MustParseAddr("10.77.0.9")}},
 			"address 10.77.0.9"},
+		{"further addresses", Config{Addresses: []netip.Addr{further, netip.MustParseAddr("2001:db8::7")}}, ""},
+		{"the same further address twice", Config{Addresses: []netip.Addr{further, further}}, "address 192.0.2.7"},
 		{"name with a slash", Config{Name: "a/b"}, `name "a/b"`},
 		{"too many queues", Config{Queues: 65}, "queues: 65"},
 		{"link too slow", Config{LinkRate: 1000}, "link rate"},

@@ -9,12 +9,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/device"
@@ -123,6 +125,32 @@ func TestSpread(t *testing.T) {
 			t.Errorf("%v: connections by NAPI: %v; want at least 5 of 8, and not 0, which is none", addr, napis)
 		}
 	}
+}
+
+// TestFurther: the other hosts reach further addresses of the SUT, and with Frames its port hands no TSO
+// units to the card.
+func TestFurther(t *testing.T) {
+	l := raise(t, Config{Frames: true, Addresses: []netip.Addr{further, netip.MustParseAddr("2001:db8::7")}})
+	for _, addr := range l.Config.Addresses {
+		ln := listen(t, l, addr, 8000)
+		for _, host := range []string{Client, Noise} {
+			converse(t, l, host, ln)
+		}
+	}
+	on(t, l, SUT, func() error {
+		c, err := ethtool.Open()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		have, err := c.Features(Port)
+		for name, f := range have {
+			if f.On && (strings.HasPrefix(name, "tx-tcp") || name == "tx-udp-segmentation") {
+				t.Errorf("%s is on", name)
+			}
+		}
+		return err
+	})
 }
 
 // TestQueueIsNAPI: each queue has a NAPI of its own, and no other NAPI polls it.

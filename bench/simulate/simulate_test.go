@@ -150,6 +150,22 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// TestBond: one slave stands for the bond, with its part of rates in bits.
+func TestBond(t *testing.T) {
+	in, err := config.Parse("lanes.yaml", []byte("version: 1\nglobals: {bond: bond0, link-rate: 20gbit}\n"+
+		"lanes:\n  a: {queues: 2, ports: 443, guarantee: 6gbit, ceiling: 50%}\n"))
+	must.Do(t, err)
+	st := host(t)
+	st.Devices = append(st.Devices, st.Devices[0])
+	st.Devices[0].Master, st.Devices[1].Master = "bond0", "bond0"
+	got := string(made(t, in, simulate.Options{Host: st}))
+	for _, want := range []string{"link-rate: 10gbit", "guarantee: 3gbit", "ceiling: 50%", "one slave of 2"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
 // TestRefused: what cannot be simulated is named.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {

@@ -34,9 +34,9 @@ func TestSimulate(t *testing.T) {
 	dir := programs.Readable(t, program.Niclane, program.Bench)
 	file := filepath.Join(t.TempDir(), "lanes.yaml")
 	must.Do(t, os.WriteFile(file, []byte(simulated), 0o644))
-	simulateOnce := func() []byte {
-		cmd := exec.Command(filepath.Join(dir, program.Niclane), "simulate", file, "--link", "500mbit", "--for", "400ms",
-			"--json")
+	simulateOnce := func(options ...string) []byte {
+		cmd := exec.Command(filepath.Join(dir, program.Niclane), append([]string{"simulate", file, "--link", "500mbit",
+			"--for", "400ms", "--json"}, options...)...)
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		if err := cmd.Run(); err != nil {
@@ -65,6 +65,10 @@ func TestSimulate(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(text), string(simulateOnce())); diff != "" {
 		t.Errorf("a second run differs (-first +second):\n%s", diff)
+	}
+	must.Do(t, json.Unmarshal(simulateOnce("--for", "2s", "--noise", "0%", "--bulk", "5%"), &r))
+	if share := float64(r.Lanes[0].WithLanes.Sends) / float64(r.Link); share < 0.045 || share > 0.065 {
+		t.Errorf("the lane sends %.3f of the link, want 0.05 and its answers", share)
 	}
 }
 
