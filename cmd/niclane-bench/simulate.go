@@ -90,7 +90,11 @@ func (s *simulation) run(ctx context.Context, path string) error {
 			simulate.MaxQueues)
 	}
 	s.o.Window = int64(s.window)
-	in, err := readLanes(path)
+	text, err := cli.ReadFile(path, cli.MaxConfig, "a lanes file")
+	if err != nil {
+		return err
+	}
+	in, err := config.Parse(path, text)
 	if err != nil {
 		return err
 	}
@@ -179,14 +183,7 @@ const maxHost = 64 << 20
 // readHost reads the description of the host. It returns a remark if there is none.
 func (s *simulation) readHost(ctx context.Context, in *intent.Intent) (string, error) {
 	if s.host != "" {
-		st, err := os.Stat(s.host)
-		if err != nil {
-			return "", err
-		}
-		if st.Size() > maxHost {
-			return "", fmt.Errorf("%s: larger than %d bytes, not the output of niclane probe --json", s.host, maxHost)
-		}
-		text, err := os.ReadFile(s.host)
+		text, err := cli.ReadFile(s.host, maxHost, "the output of niclane probe --json")
 		if err != nil {
 			return "", err
 		}
@@ -213,22 +210,4 @@ func (s *simulation) readHost(ctx context.Context, in *intent.Intent) (string, e
 	}
 	s.o.Host = st
 	return "", nil
-}
-
-// maxLanes is the largest size of a lanes file, in bytes.
-const maxLanes = 1 << 20
-
-func readLanes(path string) (*intent.Intent, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if st.Size() > maxLanes {
-		return nil, fmt.Errorf("%s: larger than %d bytes, not a lanes file", path, maxLanes)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return config.Parse(path, text)
 }

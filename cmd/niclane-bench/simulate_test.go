@@ -72,6 +72,22 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
+// TestSimulateReadsLittle: a wrong path is not read into memory.
+func TestSimulateReadsLittle(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lanes.yaml")
+	must.Do(t, os.WriteFile(file, []byte(simulated), 0o644))
+	for want, args := range map[string][]string{
+		"/dev/zero: larger than 1048576 bytes, not a lanes file":                        {"/dev/zero"},
+		"/dev/zero: larger than 67108864 bytes, not the output of niclane probe --json": {file, "--host", "/dev/zero"},
+	} {
+		var out, errs bytes.Buffer
+		if code := run(append([]string{"simulate"}, args...), nil, &out, &errs); code != 1 ||
+			!strings.Contains(errs.String(), want) {
+			t.Errorf("exit %d, %s, want %q", code, errs.String(), want)
+		}
+	}
+}
+
 // TestSimulateWithoutKernel: without a kernel, the error says how to make one.
 func TestSimulateWithoutKernel(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lanes.yaml")

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 
@@ -58,9 +57,6 @@ func (a *app) readForeign(path string) (name string, text []byte, err error) {
 		defer f.Close()
 		name, in = path, f
 	}
-	text, err = io.ReadAll(io.LimitReader(in, maxConfig+1))
-	if err == nil && len(text) > maxConfig {
-		err = fmt.Errorf("%s: larger than %d bytes, not an adqsetup file", name, maxConfig)
-	}
+	text, err = cli.Read(in, name, cli.MaxConfig, "an adqsetup file")
 	return name, text, err
 }

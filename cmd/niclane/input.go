@@ -11,13 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
 )
-
-// maxConfig is the largest size of a lanes file in bytes. Real files are far smaller. The limit
-// keeps niclane from reading a wrong path, such as a device or a log, into memory.
-const maxConfig = 1 << 20
 
 // readConfig reads and parses a lanes file.
 func readConfig(path string) (*config.File, []byte, error) {
@@ -31,12 +28,9 @@ func readConfig(path string) (*config.File, []byte, error) {
 
 // parseConfig reads and parses a lanes file from r. path is its name in messages.
 func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
+	text, err := cli.Read(r, path, cli.MaxConfig, "a lanes file")
 	if err != nil {
 		return nil, nil, err
-	}
-	if len(text) > maxConfig {
-		return nil, nil, fmt.Errorf("%s: larger than %d bytes, not a lanes file", path, maxConfig)
 	}
 	file, err := config.ParseFile(path, text)
 	return file, text, err
