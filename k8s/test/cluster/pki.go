@@ -41,14 +41,14 @@ func newAuthority() (*authority, error) {
 	return a, err
 }
 
-// sign signs the certificate c for a key, and returns it in PEM. It is valid for an hour, which is
-// longer than any test.
+// sign signs the certificate c for a key, and returns it in PEM. It is valid for a day: churn can
+// take hours.
 func (a *authority) sign(c *x509.Certificate, key *ecdsa.PublicKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 64))
 	if err != nil {
 		return nil, err
 	}
-	c.SerialNumber, c.NotBefore, c.NotAfter = serial, time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+	c.SerialNumber, c.NotBefore, c.NotAfter = serial, time.Now().Add(-time.Minute), time.Now().Add(24*time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, c, a.certificate, key, a.key)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }

@@ -250,8 +250,9 @@ var dumps = map[string]string{
 	// Without containerd's shims: containerd leaves some behind if it is restarted while pods begin.
 	"processes": "ps -e -o comm= | grep 'niclane\\|containerd$\\|pause\\|app' | sort | uniq -c",
 	"cgroups":   "find /sys/fs/cgroup -type d -name 'pod*' -path '*kubepods*' | grep -c .",
-	// Without those of containers, which containerd keeps until kubelet forgets the container.
-	"mounts": "grep -vc ' /run/containerd/' /proc/mounts",
+	// Without those of containers and of pods' volumes, which containerd and kubelet keep for a while, and
+	// which a reboot removes.
+	"mounts": "awk '{ print $2 }' /proc/mounts | grep -v '^/run/containerd/\\|^/var/lib/kubelet/pods/' | sort",
 }
 
 // volatile are the parts of outputs that say nothing about a leak.
