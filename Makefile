@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane bin/niclane-bench
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s test-cilium churn-k8s scale-k8s images release virtual matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s test-cilium churn-k8s scale-k8s images release virtual sweep matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln docs clean help
 
 all: $(BIN)
 
@@ -81,14 +81,18 @@ virtual: ## the tests in virtual time: of the guest, by theory, and of each mech
 	@tools/packages ip:iproute2 ethtool sysctl:procps
 	@tools/virtual-kernel
 	$(GO) test -count=1 -timeout 20m -parallel $$(nproc) ./lab/virtual ./test/virtual
-	$(GO) test -count=1 ./cmd/niclane-bench -run 'TestVirtual$$|TestExactPart|TestSimulate'
+	$(GO) test -count=1 ./cmd/niclane-bench -run 'TestVirtual$$|TestExactPart|TestSimulate|TestSwitchClasses'
+
+sweep: $(BIN) ## what lanes do to queueing over noise, buffers, links, lanes and members, in out/sweep/report.html; half an hour, no root
+	tools/virtual-kernel
+	$(GO) run ./bench/simulate/sweep
 
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool nft:nftables unshare:util-linux
 	@$(GO) run ./test/matrix
 
-matrix-bench: ## ratios in guests: niclane's classifier to tc's, and apply on a simulated card to scripts; root
-	@tools/packages ip:iproute2 unshare:util-linux
+matrix-bench: ## ratios in guests: niclane's classifier to tc's, a share of the link and a quiet link to no lane, and apply on a simulated card to scripts; root
+	@tools/packages ip:iproute2 unshare:util-linux memcached
 	@$(GO) run ./test/matrix -bench
 	@$(GO) run ./test/simcard/run -kernels unstable -suites bench -show
 

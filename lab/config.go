@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+
+	"github.com/niclane/niclane/lane/device"
 )
 
 // The hosts of a lab. Switch has no address; it only forwards packets.
@@ -40,7 +42,7 @@ type Config struct {
 	// Default 8.
 	Queues int `json:"queues"`
 	// LinkRate is the rate of the link to the SUT in each direction, in bit/s of Ethernet
-	// frames without preamble and checksum. 1 Mbit/s to 30 Gbit/s, default 500 Mbit/s.
+	// frames without preamble and checksum. 1 Mbit/s to 400 Gbit/s, default 500 Mbit/s.
 	LinkRate uint64 `json:"linkRateBitsPerSecond"`
 	// LinkBurst is the number of bytes by which the link may exceed its rate. The smaller it is, the
 	// more the link behaves like a real one. At least 2,000; default 32,768.
@@ -48,6 +50,22 @@ type Config struct {
 	// SwitchBuffer is the size of the buffer at the switch's port toward the SUT, in bytes. Default
 	// 524,288.
 	SwitchBuffer int `json:"switchBufferBytes"`
+	// SwitchMark is how many bytes wait in that buffer before the switch marks packets that can carry a
+	// mark (ECN, RFC 3168) as a switch does for DCTCP (RFC 8257). 0: it marks none. The kernel needs
+	// sch_red.
+	SwitchMark int `json:"switchMarkBytes,omitempty"`
+	// SwitchFirst are the DSCPs of packets that go first at that port, before all that wait in its
+	// buffer. They have a buffer of their own of the same size. The kernel needs sch_prio, and the lab a
+	// card.
+	SwitchFirst []int `json:"switchFirstDSCPs,omitempty"`
+	// Delay is how long a frame travels on the link, in ns, in each direction. At most 1 s. The kernel
+	// needs sch_netem, which counts in 64 ns.
+	Delay int64 `json:"delayNs,omitempty"`
+	// PacketCost and WakeupCost are a model of processors, for virtual time. Each of the SUT's receive
+	// queues has a processor. It takes PacketCost for a packet, in ns, up to 1 ms, and WakeupCost before
+	// the first one if it slept. Nothing else takes time. The kernel needs sch_fq, and the lab a card.
+	PacketCost int64 `json:"packetCostNs,omitempty"`
+	WakeupCost int64 `json:"wakeupCostNs,omitempty"`
 	// Ring is the size of each of the card's transmit rings in bytes. Default 512 frames of
 	// 1,514 bytes.
 	Ring int `json:"ringBytes"`
@@ -130,9 +148,24 @@ func (c Config) complete(online []int) (Config, error) {
 		errs = append(errs, fmt.Errorf("lab: card %q: want %s or %s", c.Card, CardEmulated, CardNone))
 	}
 	check("queues", c.Queues, 1, 64)
-	check("link rate in kbit/s", int(c.LinkRate/1000), 1000, 30_000_000)
-	check("link burst", c.LinkBurst, max(2000, c.MTU+14), 1<<20)
+	check("link rate in kbit/s", int(c.LinkRate/1000), 1000, MaxLinkRate/1000)
+	check("link burst", c.LinkBurst, LeastBurst(c.MTU), 1<<20)
 	check("switch buffer", c.SwitchBuffer, c.LinkBurst, 1<<30)
+	if c.SwitchMark != 0 {
+		check("switch mark", c.SwitchMark, c.MTU+14, c.SwitchBuffer)
+	}
+	for i, d := range c.SwitchFirst {
+		check(fmt.Sprintf("DSCP %d that goes first", i), d, 0, device.MaxDSCP)
+	}
+	if len(c.SwitchFirst) > 0 && c.Card == CardNone {
+		errs = append(errs, errors.New("lab: DSCPs that go first: want a card; without one the switch is a bridge"))
+	}
+	check("delay in ns", int(c.Delay), 0, 1e9)
+	check("packet cost in ns", int(c.PacketCost), 0, 1e6)
+	check("wake-up cost in ns", int(c.WakeupCost), 0, 1e6)
+	if c.costs() && c.Card == CardNone {
+		errs = append(errs, errors.New("lab: costs of packets and wake-ups: want a card, which models them"))
+	}
 	check("ring", c.Ring, 2*(c.MTU+14), 1<<30)
 	check("rules", c.Rules, 1, 1024)
 	check("contexts", c.Contexts, 1, 16)
@@ -163,7 +196,17 @@ func (c Config) complete(online []int) (Config, error) {
 	return c, errors.Join(errs...)
 }
 
+// costs reports whether the lab has a model of processors.
+func (c Config) costs() bool { return c.PacketCost > 0 || c.WakeupCost > 0 }
+
+// LeastBurst is the smallest LinkBurst with an MTU; 0: the default MTU. The smaller it is, the more
+// timers a link takes. In virtual time they cost nothing.
+func LeastBurst(mtu int) int { return max(2000, mtu+14) }
+
 const maxAddresses = 256
+
+// MaxLinkRate is the largest rate of a lab's link, in bit/s.
+const MaxLinkRate = 400_000_000_000
 
 // Further reports whether the SUT can have the address a beside its own.
 func (c Config) Further(a netip.Addr) bool {

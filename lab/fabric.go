@@ -29,7 +29,8 @@ func (b *builder) addFabric() error {
 	}
 	if err := b.addCard(emucard.Config{
 		MAC: b.cfg.MAC(SUT), Queues: b.cfg.Queues, Rules: b.cfg.Rules, Contexts: b.cfg.Contexts,
-		LinkRate: b.cfg.LinkRate, Arbiter: arbiter,
+		LinkRate: b.cfg.LinkRate, Arbiter: arbiter, PacketCost: b.cfg.PacketCost, WakeupCost: b.cfg.WakeupCost,
+		Delay: b.cfg.Delay,
 	}); err != nil {
 		return err
 	}
@@ -116,6 +117,13 @@ func (b *builder) loadSwitch() (*ebpf.Collection, error) {
 		return nil, err
 	}
 	if err := spec.Variables["card_port"].Set(uint32(port)); err != nil {
+		return nil, err
+	}
+	var first uint64
+	for _, dscp := range b.cfg.SwitchFirst {
+		first |= 1 << dscp
+	}
+	if err := spec.Variables["first"].Set(first); err != nil {
 		return nil, err
 	}
 	coll, err := ebpf.NewCollection(spec)

@@ -20,6 +20,7 @@ const (
 	fabricProgLabDeliver = "lab_deliver"
 	fabricProgLabSwitch  = "lab_switch"
 	fabricVarCardPort    = "card_port"
+	fabricVarFirst       = "first"
 )
 
 // loadFabric returns the embedded CollectionSpec for fabric.
@@ -80,6 +81,7 @@ type fabricMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type fabricVariableSpecs struct {
 	CardPort *ebpf.VariableSpec `ebpf:"card_port"`
+	First    *ebpf.VariableSpec `ebpf:"first"`
 }
 
 // fabricObjects contains all objects after they have been loaded into the kernel.
@@ -116,6 +118,7 @@ func (m *fabricMaps) Close() error {
 // It can be passed to loadFabricObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fabricVariables struct {
 	CardPort *ebpf.Variable `ebpf:"card_port"`
+	First    *ebpf.Variable `ebpf:"first"`
 }
 
 // fabricPrograms contains all programs after they have been loaded into the kernel.

@@ -15,7 +15,8 @@ import (
 type Hop struct {
 	// Name is one of these. "switch to sut" is the switch's buffer. "card tx ring N" is a transmit
 	// queue of the card. "sut qdisc KIND HANDLE" and "sut class ID" are what is configured on the
-	// SUT's port. "card rx rings" are the receive queues; veth does not report how full they are.
+	// SUT's port; "sut qdisc KIND at CLASS" is a qdisc that the kernel made by itself. "card rx rings" are the
+	// receive queues; veth does not report how full they are.
 	// "host backlog" are the queues by which CPUs pass packets to each other (RPS). Each holds at most
 	// net.core.netdev_max_backlog packets, of all traffic of the host.
 	Name string `json:"name"`
@@ -89,6 +90,9 @@ func (r *HopReader) Read() ([]Hop, error) {
 	rings := Hop{Name: "card rx rings", Drops: int64(port.Attrs().Statistics.TxDropped)}
 	sut, err := qdiscHops(r.sut, r.port, func(q netlink.Qdisc) string {
 		if kind := q.Type(); kind != "clsact" && kind != "ingress" && kind != "noqueue" {
+			if q.Attrs().Handle == 0 {
+				return "sut qdisc " + kind + " at " + handle(q.Attrs().Parent)
+			}
 			return "sut qdisc " + kind + " " + handle(q.Attrs().Handle)
 		}
 		return ""
@@ -168,6 +172,9 @@ func classHops(n *node, index int, name func(id uint32) string) ([]Hop, error) {
 	}
 	var hops []Hop
 	for _, c := range classes {
+		if c.Type() == "mq" {
+			continue // it has no counters of its own: it shows those of its qdisc
+		}
 		if what := name(c.Attrs().Handle); what != "" {
 			hops = append(hops, hop(what, c.Attrs().Statistics))
 		}
@@ -191,8 +198,8 @@ func indexed(index int) netlink.Link {
 // SetSwitchBuffer changes the size of the buffer at the switch's port toward the SUT, in bytes.
 // Packets that wait in the buffer stay there.
 func (l *Lab) SetSwitchBuffer(bytes int) error {
-	if bytes < l.Config.LinkBurst || bytes > 1<<30 {
-		return fmt.Errorf("lab: switch buffer: %d, want %d to %d", bytes, l.Config.LinkBurst, 1<<30)
+	if least := max(l.Config.LinkBurst, l.Config.SwitchMark); bytes < least || bytes > 1<<30 {
+		return fmt.Errorf("lab: switch buffer: %d, want %d to %d", bytes, least, 1<<30)
 	}
 	n, err := openNode(l.Config, Switch)
 	if err != nil {
@@ -202,6 +209,9 @@ func (l *Lab) SetSwitchBuffer(bytes int) error {
 	link, err := n.nl.LinkByName(downlink)
 	if err == nil {
 		err = n.nl.QdiscChange(switchQueue(l.Config, link.Attrs().Index, bytes))
+	}
+	if err == nil {
+		err = putSwitchBuffers(n, l.Config, link.Attrs().Index, bytes)
 	}
 	if err != nil {
 		return fmt.Errorf("switch buffer: %w", err)

@@ -137,7 +137,7 @@ func configured(t *testing.T, dir string) Config {
 		Files: filesOf(dir, "127.0.0.1"), Clients: []string{DefaultClient}, Version: "v1", Self: self(),
 		Dir: filepath.Join(t.TempDir(), "agent"), StateDir: filepath.Join(t.TempDir(), "state"),
 		RunDir: filepath.Join(t.TempDir(), "run"),
-		User:   "nobody", Lease: MinLease, Limit: time.Hour,
+		User:   "nobody", Lease: DefaultLease, Limit: time.Hour,
 	}
 }
 

@@ -41,7 +41,8 @@ func variantKeys() []y.Key[variantText] {
 			func(t *variantText, x string) { t.LanesFile = x }),
 		lanesKey("client-lanes",
 			"The text of a lanes file for every client. `$device` is the client's device, which the hosts file "+
-				"must name, and `$link` its rate. `$address` and `$port` are the server's.",
+				"must name, and `$link` its rate. `$address` and `$port` are the server's. The lab's client has a "+
+				"device with one queue: its lanes need `force: {queue-set: shared}` in `globals`.",
 			func(t *variantText, x string, at y.Value) { t.ClientLanes, t.client = x, at }),
 		y.Of("lane-policy", lanePolicy(), "none",
 			"The LanePolicy of this variant in the cluster of `kind: pod`, see PODS. `$device` stands for the "+
@@ -64,7 +65,7 @@ func variantKeys() []y.Key[variantText] {
 // lanesKey returns a key for the text of a lanes file. set gets the text and its position in the
 // experiment file.
 func lanesKey(name, doc string, set func(*variantText, string, y.Value)) y.Key[variantText] {
-	text := y.Text("the text of a lanes file, under "+name+": |", 64<<10)
+	text := y.Text("the text of a lanes file, under "+name+": |", 1<<20)
 	k := y.Of(name, text, "no lanes", doc, func(*variantText, string) {})
 	k.Schema = y.Schema{"type": "string"}
 	k.Read = func(v y.Value, t *variantText) {
@@ -203,9 +204,9 @@ func sweep() y.Kind[Sweep] {
 
 func goalKeys() []y.Key[Goal] {
 	return []y.Key[Goal]{
-		y.Of("measure", y.Word(MeasureLatency, MeasureRate, MeasureNoise), "latency",
-			"What is judged: a percentile of the latency, the achieved rate of requests, or the achieved rate of "+
-				"the noise.",
+		y.Of("measure", y.Word(MeasureLatency, MeasureRate, MeasureNoise, MeasureProcessorTime), "latency",
+			"What is judged: a percentile of the latency, the achieved rate of requests, the achieved rate of "+
+				"the noise, or the server's processor time per request.",
 			func(g *Goal, x string) { g.Measure = x }),
 		y.Of("percentile", percentile(), "required with latency",
 			"Percentile of the latency.",

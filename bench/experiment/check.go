@@ -111,6 +111,16 @@ func (r *reader) checkWhere() {
 	if r.on != nil && r.on.Noise == nil && len(r.e.Noise) > 0 {
 		r.Failf("noise", "found, but the hosts file has no host for noise; want noise in the hosts file")
 	}
+	l := r.e.Lab
+	if l == nil || l.Card != "none" {
+		return
+	}
+	if len(l.SwitchFirst) > 0 {
+		r.Failf("lab.switch-first", "found with card: none, whose switch is a bridge; want a card, or no switch-first")
+	}
+	if key := l.Cost(); key != "" {
+		r.Failf("lab."+key, "found with card: none; want a card, which models processors, or no %s", key)
+	}
 }
 
 // enough refuses a percentile if the windows together have too few requests for it. It checks open

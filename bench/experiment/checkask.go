@@ -213,6 +213,10 @@ func (r *reader) link() uint64 {
 	return 0
 }
 
+// mostNoise is the most that noise may ask for in a direction, in rates of the link. TCP shares what
+// the link has.
+const mostNoise = 2
+
 func (r *reader) checkNoise() {
 	if !r.fine("noise") {
 		return
@@ -229,12 +233,12 @@ func (r *reader) checkNoise() {
 		if bits[n.Direction] += n.BitsPerSecond; n.BitsPerSecond == 0 {
 			bits[n.Direction] += intent.Rate{Permille: n.Share}.Of(link)
 		}
-		if permille[n.Direction] > 1000 {
-			r.Failf(path+".rate", "found %s, which brings the noise %s to %s, want at most 100%%",
-				y.PermilleText(n.Share), n.Direction, y.PermilleText(permille[n.Direction]))
-		} else if link > 0 && bits[n.Direction] > link {
-			r.Failf(path+".rate", "brings the noise %s to %s, want at most the link-rate of %s", n.Direction,
-				y.BitsText(bits[n.Direction]), y.BitsText(link))
+		if permille[n.Direction] > 1000*mostNoise {
+			r.Failf(path+".rate", "found %s, which brings the noise %s to %s, want at most %d00%%",
+				y.PermilleText(n.Share), n.Direction, y.PermilleText(permille[n.Direction]), mostNoise)
+		} else if link > 0 && bits[n.Direction] > mostNoise*link {
+			r.Failf(path+".rate", "brings the noise %s to %s, want at most %d times the link-rate of %s", n.Direction,
+				y.BitsText(bits[n.Direction]), mostNoise, y.BitsText(link))
 		}
 		if n.Direction == ToSUT && n.Protocol == "tcp" && n.Port == r.e.Server.Port && r.fine("server.port") {
 			r.Failf(path+".port", "found the server's port %d, want another", n.Port)

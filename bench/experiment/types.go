@@ -54,10 +54,16 @@ type Lab struct {
 	LinkRate     uint64 `json:"linkRateBitsPerSecond,omitempty"`
 	LinkBurst    int    `json:"linkBurstBytes,omitempty"`
 	SwitchBuffer int    `json:"switchBufferBytes,omitempty"`
-	Ring         int    `json:"ringBytes,omitempty"`
-	Rules        int    `json:"rules,omitempty"`
-	Contexts     int    `json:"contexts,omitempty"`
-	MTU          int    `json:"mtu,omitempty"`
+	SwitchMark   int    `json:"switchMarkBytes,omitempty"`
+	// SwitchFirst are DSCPs, as in a lanes file.
+	SwitchFirst []string `json:"switchFirst,omitempty"`
+	Delay       int64    `json:"delayNs,omitempty"`
+	PacketCost  int64    `json:"packetCostNs,omitempty"`
+	WakeupCost  int64    `json:"wakeupCostNs,omitempty"`
+	Ring        int      `json:"ringBytes,omitempty"`
+	Rules       int      `json:"rules,omitempty"`
+	Contexts    int      `json:"contexts,omitempty"`
+	MTU         int      `json:"mtu,omitempty"`
 	// Frames says that the card's rings hold frames, not TSO units.
 	Frames bool `json:"frames,omitempty"`
 	// Addresses are further addresses of the SUT.
@@ -65,6 +71,17 @@ type Lab struct {
 	NoiseSegment int      `json:"noiseSegmentBytes,omitempty"`
 	SUTCPUs      []int    `json:"sutCPUs,omitempty"`
 	OtherCPUs    []int    `json:"otherCPUs,omitempty"`
+}
+
+// Cost returns the key of the lab's model of processors; "": it has none.
+func (l *Lab) Cost() string {
+	switch {
+	case l.PacketCost > 0:
+		return "packet-cost"
+	case l.WakeupCost > 0:
+		return "wakeup-cost"
+	}
+	return ""
 }
 
 // Hosts are the machines of a hosts file. Each of them runs "niclane bench serve".
@@ -395,6 +412,9 @@ const (
 	MeasureLatency = "latency" // Percentile of the latency
 	MeasureRate    = "rate"    // achieved requests per second
 	MeasureNoise   = "noise"   // achieved rate of the noise
+	// MeasureProcessorTime is the server's processor time per request. Threads that poll for it are
+	// not in it.
+	MeasureProcessorTime = "processor-time"
 )
 
 // A Goal limits the ratio of Variant to Base in a measure: at most AtMost, or at least AtLeast. It

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lane/config"
 )
 
 // LabName is the default name of an experiment's lab. It differs from the default name of other
@@ -41,6 +42,25 @@ func labKeys() []y.Key[Lab] {
 		y.Of("switch-buffer", y.Size(2000, 1<<30), "the lab's",
 			"Buffer of the switch's port toward the SUT.",
 			func(l *Lab, x int64) { l.SwitchBuffer = int(x) }),
+		y.Of("switch-mark", y.Size(2000, 1<<30), "the switch marks nothing",
+			"Bytes in that buffer from which the switch marks packets that can carry a mark (ECN). It needs the "+
+				"kernel's sch_red, which virtual time has.",
+			func(l *Lab, x int64) { l.SwitchMark = int(x) }),
+		y.Of("switch-first", y.OneOrList(config.DSCP(), 64), "none",
+			"DSCPs of packets that the switch's port sends before all others. They have a buffer of their own. It "+
+				"needs the kernel's sch_prio, which virtual time has, and a card.",
+			func(l *Lab, x []string) { l.SwitchFirst = x }),
+		y.Of("delay", y.Duration(0, time.Second), "0",
+			"How long a frame travels on the link, in each direction. It needs the kernel's sch_netem, which virtual "+
+				"time has.",
+			func(l *Lab, x int64) { l.Delay = x }),
+		y.Of("packet-cost", y.Duration(0, time.Millisecond), "0",
+			"For virtual time, a model of the SUT's processors: each receive queue has one, which takes so long for a "+
+				"packet. All else takes no time. It needs a card.",
+			func(l *Lab, x int64) { l.PacketCost = x }),
+		y.Of("wakeup-cost", y.Duration(0, time.Millisecond), "0",
+			"In this model, what such a processor takes before the first packet if it slept. 0: it polls.",
+			func(l *Lab, x int64) { l.WakeupCost = x }),
 		y.Of("ring", y.Size(2588, 1<<30), "the lab's",
 			"Size of each of the card's transmit rings.",
 			func(l *Lab, x int64) { l.Ring = int(x) }),

@@ -126,6 +126,17 @@ func writeLab(l *experiment.Lab) (m mapping) {
 	m.rate("link-rate", l.LinkRate)
 	m.number("link-burst", l.LinkBurst)
 	m.number("switch-buffer", l.SwitchBuffer)
+	m.number("switch-mark", l.SwitchMark)
+	m.put("switch-first", l.SwitchFirst, len(l.SwitchFirst) > 0)
+	if l.Delay > 0 {
+		m.time("delay", l.Delay)
+	}
+	if l.PacketCost > 0 {
+		m.time("packet-cost", l.PacketCost)
+	}
+	if l.WakeupCost > 0 {
+		m.time("wakeup-cost", l.WakeupCost)
+	}
 	m.number("ring", l.Ring)
 	m.number("rules", l.Rules)
 	m.number("contexts", l.Contexts)

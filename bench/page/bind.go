@@ -21,7 +21,7 @@ type pointScope struct {
 func (v *view) With(p pointView) pointScope { return pointScope{v, p} }
 
 // Columns is the number of columns of the table of percentiles.
-func (v *view) Columns() int { return len(v.Summary.Percentiles) + 5 }
+func (v *view) Columns() int { return len(v.Summary.Percentiles) + 6 }
 
 // Of returns the key of the variant with this name.
 func (v *view) Of(name string) key { return keyOf(v.Keys, name) }

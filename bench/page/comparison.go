@@ -276,6 +276,10 @@ func (v *comparisonView) variants(p result.PointComparison) (out []comparedVaria
 		}
 		x.Rows = append(x.Rows, comparedRow{What: "achieved", A: number(s.Achieved.A) + "/s",
 			B: number(s.Achieved.B) + "/s", Ratio: judged(s.Achieved.Ratio)})
+		if t := s.ServerCPU; t != nil {
+			x.Rows = append(x.Rows, comparedRow{What: "server CPU a request", A: result.DurationText(t.A),
+				B: result.DurationText(t.B), Ratio: judged(t.Ratio)})
+		}
 		for _, n := range s.Noise {
 			x.Rows = append(x.Rows, comparedRow{What: "noise " + result.Way(n.Direction), A: result.BitsText(n.A),
 				B: result.BitsText(n.B), Ratio: judged(n.Ratio)})

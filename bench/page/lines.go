@@ -12,10 +12,12 @@ import (
 	"github.com/niclane/niclane/bench/stats/search"
 )
 
-// A linesPanel is a chart of one value over the load, with a line for each variant.
+// A linesPanel is a chart of one value over the load or a setting, with a line for each variant.
 type linesPanel struct {
 	title, xName string
 	text         func(float64) string // renders a value
+	xText        func(float64) string // renders a value of the horizontal axis; nil: short
+	xLog         bool                 // the horizontal axis is logarithmic
 	series       []lineSeries
 	// limit is the SLA's limit; 0: none.
 	limit     float64
@@ -82,8 +84,14 @@ func (p linesPanel) draw() template.HTML {
 	lowX, highX := slices.Min(xs), slices.Max(xs)
 	room := max((highX-lowX)*0.05, highX*0.01)
 	x := axis{scale: scale{lowX - room, highX + room, left, right, false}, text: short, name: p.xName}
+	if p.xLog {
+		x.scale = logScale(lowX, highX, left, right)
+	}
+	if p.xText != nil {
+		x.text = p.xText
+	}
 	x.ticks = distinct(xs)
-	if len(x.ticks) > 5 {
+	if len(x.ticks) > 5 && !p.xLog {
 		x.ticks = x.scale.ticks(5)
 	}
 	d.frame(x, y, space)
@@ -133,6 +141,9 @@ func (p linesPanel) draw() template.HTML {
 }
 
 func (p linesPanel) at(x float64) string {
+	if p.xText != nil {
+		return p.xText(x)
+	}
 	if p.xName == connectionsName {
 		return number(x) + " connections"
 	}

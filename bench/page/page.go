@@ -94,6 +94,7 @@ type row struct {
 	V     result.VariantSummary
 	Mean  string
 	Cells []cell
+	CPU   cell // the server's processor time per request
 }
 
 // A cell is the value of a percentile, or the reason why there is none.
@@ -194,10 +195,11 @@ func float(v any) float64 {
 func (v *view) pointView(p result.PointSummary, f result.FanOut) pointView {
 	x := pointView{PointSummary: p}
 	for _, s := range p.Variants {
-		x.Rows = append(x.Rows, row{keyOf(v.Keys, s.Name), s, result.DurationText(s.Mean), cells(s.Percentiles)})
+		x.Rows = append(x.Rows, row{Key: keyOf(v.Keys, s.Name), V: s, Mean: result.DurationText(s.Mean),
+			Cells: cells(s.Percentiles), CPU: cpuCell(s)})
 		if len(s.FirstByte) > 0 {
-			x.FirstByte = append(x.FirstByte, row{keyOf(v.Keys, s.Name), s, result.DurationText(s.FirstByteMean),
-				cells(s.FirstByte)})
+			x.FirstByte = append(x.FirstByte, row{Key: keyOf(v.Keys, s.Name), V: s,
+				Mean: result.DurationText(s.FirstByteMean), Cells: cells(s.FirstByte)})
 		}
 		x.Traffic = x.Traffic || s.Traffic != nil || s.Generator.Payload > 0
 		x.Late = x.Late || len(s.Generator.Late) > 0

@@ -13,6 +13,18 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
+// cpuCell returns the cell with the server's processor time per request.
+func cpuCell(s result.VariantSummary) cell {
+	c := cell{Name: "server CPU", Refused: "not known"}
+	if s.ServerCPU > 0 {
+		c.Value, c.Interval = result.DurationText(s.ServerCPU), "a request"
+	}
+	if r := s.ServerCPURatio; r != nil {
+		c.Ratio, c.Ends = "×"+times(r.Estimate), times(r.Low)+" to "+times(r.High)
+	}
+	return c
+}
+
 // An exceedRow is a threshold, with each variant's share of requests above it.
 type exceedRow struct {
 	Threshold string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
@@ -106,6 +107,9 @@ func (v *view) lead() (out []string) {
 		text := "Link of " + result.BitsText(float64(n.LinkRate)) + " in each direction"
 		if n.SwitchBuffer > 0 {
 			text += ", " + result.BytesText(float64(n.SwitchBuffer)) + " of buffer at the switch"
+		}
+		if n.PacketCost > 0 || n.WakeupCost > 0 {
+			text += "; " + result.CostText(n.PacketCost, n.WakeupCost)
 		}
 		if n.Lab != "" {
 			text += "; a lab of network namespaces on one machine"
@@ -225,6 +229,9 @@ func facts(r *result.Result) (out []fact) {
 	e := r.Environment
 	add("niclane", r.Niclane)
 	add("kernel", strings.TrimSuffix(e.Kernel+", "+e.Distribution, ", "))
+	if e.VirtualSeed > 0 {
+		add("seed of virtual time", strconv.FormatUint(e.VirtualSeed, 10))
+	}
 	processors := fmt.Sprintf("%d × %s", e.CPUs, cmp.Or(e.CPUModel, "unknown"))
 	if e.Governor != "" {
 		processors += ", governor " + e.Governor

@@ -49,11 +49,13 @@ type PointComparison struct {
 
 // VariantComparison is a variant that both runs have.
 type VariantComparison struct {
-	Name        string     `json:"name"`
-	Percentiles []TwoOf    `json:"percentiles"`
-	Achieved    RateTwo    `json:"achieved"`
-	Noise       []NoiseTwo `json:"noise,omitempty"`
-	Base        bool       `json:"base,omitempty"` // base of comparison in both runs
+	Name        string  `json:"name"`
+	Percentiles []TwoOf `json:"percentiles"`
+	Achieved    RateTwo `json:"achieved"`
+	// ServerCPU is the server's processor time per request in ns; nil if a run does not know it.
+	ServerCPU *RateTwo   `json:"serverCPUNs,omitempty"`
+	Noise     []NoiseTwo `json:"noise,omitempty"`
+	Base      bool       `json:"base,omitempty"` // base of comparison in both runs
 }
 
 // TwoOf is a percentile of both runs.
@@ -226,6 +228,10 @@ func (c *Comparison) compare(a, b *Result) {
 				}
 			}
 			t.Achieved, t.Noise = f.rates(a.windows(i, v.Name), b.windows(j, v.Name), v, q.Variants[k])
+			if x, y := v.ServerCPU, q.Variants[k].ServerCPU; x > 0 && y > 0 {
+				t.ServerCPU = &RateTwo{A: x, B: y, Ratio: f.rate(a.windows(i, v.Name), b.windows(j, v.Name),
+					func(w *Window) float64 { return float64(w.serverCPU()) / 1000 })}
+			}
 			point.Variants = append(point.Variants, t)
 		}
 		for _, v := range q.Variants {

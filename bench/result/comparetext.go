@@ -76,6 +76,10 @@ func (v VariantComparison) rows() (out []comparisonRow) {
 	}
 	out = append(out, comparisonRow{what: "achieved", a: fmt.Sprintf("%.0f/s", v.Achieved.A),
 		b: fmt.Sprintf("%.0f/s", v.Achieved.B), ratio: v.Achieved.Ratio.String()})
+	if t := v.ServerCPU; t != nil {
+		out = append(out, comparisonRow{what: "server CPU/request", a: DurationText(t.A), b: DurationText(t.B),
+			ratio: t.Ratio.String()})
+	}
 	for _, n := range v.Noise {
 		out = append(out, comparisonRow{what: "noise " + Way(n.Direction), a: BitsText(n.A), b: BitsText(n.B),
 			ratio: n.Ratio.String()})

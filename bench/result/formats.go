@@ -100,7 +100,8 @@ func WriteMarkdown(out io.Writer, s *Summary) error {
 		for _, q := range s.Percentiles {
 			fmt.Fprintf(&b, " %s |", PercentileText(q))
 		}
-		fmt.Fprintf(&b, " achieved | errors |\n|---|---:|%s---:|---:|\n", strings.Repeat("---:|", len(s.Percentiles)))
+		fmt.Fprintf(&b, " server CPU/request | achieved | errors |\n|---|---:|%s---:|---:|---:|\n",
+			strings.Repeat("---:|", len(s.Percentiles)))
 		for _, v := range p.Variants {
 			fmt.Fprintf(&b, "| %s | %s |", cell(v.Name), DurationText(v.Mean))
 			for _, c := range v.Percentiles {
@@ -110,7 +111,14 @@ func WriteMarkdown(out io.Writer, s *Summary) error {
 				}
 				fmt.Fprintf(&b, " %s |", text)
 			}
-			fmt.Fprintf(&b, " %.0f/s | %s |\n", v.Achieved, v.Failures())
+			cpu := "-"
+			if v.ServerCPU > 0 {
+				cpu = DurationText(v.ServerCPU)
+			}
+			if ratio := v.serverCPURatio(); ratio != "" {
+				cpu += "<br>" + cell(ratio)
+			}
+			fmt.Fprintf(&b, " %s | %.0f/s | %s |\n", cpu, v.Achieved, v.Failures())
 		}
 		bullets(&b, p.verdicts())
 	}

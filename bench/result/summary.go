@@ -86,6 +86,9 @@ type VariantSummary struct {
 	// ServerCPU is the server's processor time per request sent, in ns, warm-up included; 0: not
 	// known.
 	ServerCPU float64 `json:"serverCPUNs,omitempty"`
+	// ServerCPURatio is this time divided by the base's, by pairs of repeats. It is nil for the base,
+	// and with fewer than two pairs.
+	ServerCPURatio *stats.Ratio `json:"serverCPURatio,omitempty"`
 
 	Generator Generator      `json:"generator"`
 	Noise     []NoiseSummary `json:"noise,omitempty"`
@@ -201,6 +204,9 @@ func (r *Result) summarizePoint(point int, percentiles []float64) PointSummary {
 		latency.compare(v.Percentiles, all[i], base, toLastByte)
 		first.compare(v.FirstByte, all[i], base, toFirstByte)
 		v.Pairs = pairs(all[i], base, percentiles)
+		if ratio, err := pairedRatio(all[i], base, (*Window).serverCPU); err == nil {
+			v.ServerCPURatio = &ratio
+		}
 	}
 	latency.judge()
 	first.judge()
@@ -320,9 +326,7 @@ func summarizeVariant(name string, windows map[int]*Window, percentiles []float6
 		v.NoiseFromSUT += from / float64(len(windows))
 		if w.Machine != nil {
 			sent += w.sent()
-			for _, p := range w.Machine.Processes {
-				cpu += p.User + p.System
-			}
+			cpu += w.busy()
 		}
 	}
 	v.Offered = float64(v.Requests) / (float64(duration) / 1e9)
@@ -351,6 +355,22 @@ const curvePoints = 16
 // sent returns the number of requests that were sent during the time of the machine's counters,
 // warm-up included.
 func (w *Window) sent() int64 { return w.Load.Work.Gets + w.Load.Work.Sets }
+
+// busy returns the server's processor time in ns, with its work in the kernel.
+func (w *Window) busy() (ns int64) {
+	for _, p := range w.Machine.Processes {
+		ns += p.User + p.System
+	}
+	return ns
+}
+
+// serverCPU returns the server's processor time in ps per request; 0: not known.
+func (w *Window) serverCPU() int64 {
+	if w.Machine == nil || w.sent() == 0 {
+		return 0
+	}
+	return int64(math.Round(float64(w.busy()) * 1000 / float64(w.sent())))
+}
 
 // pool merges the windows of all repeats.
 func pool(windows map[int]*Window, of view) (*stats.Histogram, *stats.Sample) {
@@ -452,7 +472,8 @@ func refusal(err error) string {
 // judge judges a goal by the windows of a load point.
 func (r *Result) judge(point int, g experiment.Goal) GoalSummary {
 	what := map[string]string{experiment.MeasureRate: "achieved rate",
-		experiment.MeasureNoise: "achieved noise"}[g.Measure]
+		experiment.MeasureNoise:         "achieved noise",
+		experiment.MeasureProcessorTime: "processor time per request"}[g.Measure]
 	if g.Measure == experiment.MeasureLatency {
 		what = PercentileText(g.Percentile)
 	}
@@ -479,21 +500,35 @@ func goalRatio(g experiment.Goal, variant, base map[int]*Window) (stats.Ratio, *
 	if g.Measure == experiment.MeasureLatency {
 		return latencyRatio(variant, base, g.Percentile, toLastByte)
 	}
-	of := func(w *Window) int64 {
-		if g.Measure == experiment.MeasureRate {
+	for _, windows := range []map[int]*Window{variant, base} {
+		for _, i := range rounds(windows) {
+			if g.Measure == experiment.MeasureProcessorTime && windows[i].serverCPU() == 0 {
+				return stats.Ratio{}, nil, errors.New("the server's processor time is not known")
+			}
+		}
+	}
+	ratio, err := pairedRatio(variant, base, func(w *Window) int64 {
+		switch g.Measure {
+		case experiment.MeasureRate:
 			return int64(math.Round(float64(w.Load.Completed) / float64(w.Load.Duration) * 1e9))
+		case experiment.MeasureProcessorTime:
+			return w.serverCPU()
 		}
 		to, from := w.noise()
 		return int64(to + from)
-	}
+	})
+	return ratio, nil, err
+}
+
+// pairedRatio compares a value of the windows of two variants by pairs of repeats.
+func pairedRatio(variant, base map[int]*Window, of func(*Window) int64) (stats.Ratio, error) {
 	var pairs []stats.Pair
 	for _, i := range rounds(variant) {
 		if b, ok := base[i]; ok {
 			pairs = append(pairs, stats.Pair{Variant: of(variant[i]), Base: of(b)})
 		}
 	}
-	ratio, err := stats.PairedRatio(pairs)
-	return ratio, nil, err
+	return stats.PairedRatio(pairs)
 }
 
 func summarizeSweep(w *Window, percentiles []float64) SweepSummary {

@@ -79,6 +79,9 @@ func (p PointSummary) text(b *strings.Builder, percentiles []float64) {
 	}
 	if slices.ContainsFunc(p.Variants, func(v VariantSummary) bool { return v.ServerCPU > 0 }) {
 		row("server CPU", func(v VariantSummary) string { return DurationText(v.ServerCPU) + "/request" })
+		if len(p.Variants) > 1 {
+			row("  to "+p.Base, VariantSummary.serverCPURatio)
+		}
 	}
 	inColumns(b, rows)
 	if p.Stopped != "" {
@@ -150,6 +153,14 @@ func (c Percentile) RatioText() string {
 		return stats.Same + " repeats differ too much"
 	}
 	return ratioText(*c.Ratio, c.Difference)
+}
+
+// serverCPURatio renders the ratio of the processor time to the base's, "" if there is none.
+func (v VariantSummary) serverCPURatio() string {
+	if v.ServerCPURatio == nil {
+		return ""
+	}
+	return ratioText(*v.ServerCPURatio, nil)
 }
 
 // Failures renders the numbers of failures by kind; "0" if there are none.

@@ -3,6 +3,7 @@
 package result
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
@@ -14,6 +15,7 @@ import (
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/search"
+	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Schema is the version of result.json. The number is incremented with every incompatible change.
@@ -57,6 +59,12 @@ type Result struct {
 const VirtualText = "virtual time: queueing and transmission are exact, work takes no time; " +
 	"processor time was not measured"
 
+// CostText says what the model of processors is, for costs in ns.
+func CostText(packet, wakeup int64) string {
+	return fmt.Sprintf("a model of processors: each receive queue has one, which takes %s for a packet and %s before "+
+		"the first if it slept", y.DurationText(packet), y.DurationText(wakeup))
+}
+
 // Partial says in which phase a run ended early, and why.
 type Partial struct {
 	Phase  string `json:"phase"` // "raise", "server", "repeats", ...
@@ -76,7 +84,9 @@ type Environment struct {
 	Mitigations    map[string]string `json:"mitigations,omitempty"`
 	Sysctls        map[string]string `json:"sysctls,omitempty"`
 	Go             string            `json:"go"`
-	Network        Network           `json:"network"`
+	// VirtualSeed is what the random numbers of a run in virtual time come from.
+	VirtualSeed uint64  `json:"virtualSeed,omitempty"`
+	Network     Network `json:"network"`
 	// Hosts are the hosts that take part, if there are several, the SUT first. The fields above are
 	// those of the SUT.
 	Hosts []Host `json:"hosts,omitempty"`
@@ -135,6 +145,9 @@ type Network struct {
 	MTU          int    `json:"mtu,omitempty"`
 	LinkRate     int64  `json:"linkRateBitsPerSecond"`
 	SwitchBuffer int    `json:"switchBufferBytes,omitempty"`
+	// PacketCost and WakeupCost are a model of processors in virtual time: see CostText.
+	PacketCost int64 `json:"packetCostNs,omitempty"`
+	WakeupCost int64 `json:"wakeupCostNs,omitempty"`
 }
 
 // Server is the server that was measured.

@@ -16,7 +16,7 @@ func (s *labSite) describe(r *result.Result) {
 	c := s.lab.Config
 	r.Environment.Network = result.Network{
 		Lab: c.Name, Card: c.Card, Device: lab.Port, Queues: c.Queues, MTU: c.MTU, LinkRate: int64(c.LinkRate),
-		SwitchBuffer: c.SwitchBuffer,
+		SwitchBuffer: c.SwitchBuffer, PacketCost: c.PacketCost, WakeupCost: c.WakeupCost,
 	}
 	r.Environment.Placement = placements(s.e, c)
 	sut := s.agents[lab.SUT]
@@ -74,12 +74,15 @@ func baseline(e *experiment.Experiment, c lab.Config, awake bool) []string {
 	if awake {
 		out = append(out, "processors kept awake (/dev/cpu_dma_latency 0), as tuned's latency-performance does")
 	}
+	if c.PacketCost > 0 || c.WakeupCost > 0 {
+		out = append(out, "all else takes no time; "+result.CostText(c.PacketCost, c.WakeupCost))
+	}
 	return append(out,
 		"somaxconn 4096, tcp_max_syn_backlog 250000, tcp_rmem and tcp_wmem up to 120 MiB",
 		fmt.Sprintf("%d queues, %s, GRO on, segmentation by the card", c.Queues, spread),
 		"the card's interrupts arrive on the server's processors; the card's transmit rings are served in turn",
-		"no transmit qdisc (veth's default) and no byte queue limits: fq_codel and BQL, where a host has them, take "+
-			"part of what a lane gains on transmit",
+		"root qdisc mq with the kernel's default leaves, as on a card; no byte queue limits (BQL): on a host that has "+
+			"BQL, a lane gains less on transmit",
 		fmt.Sprintf("server %s, generator %s, each outside any autogroup", classText(e.Placement.Server),
 			classText(e.Placement.Generator)),
 	)

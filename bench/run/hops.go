@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lab/virtual"
 	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // sampleEvery is the interval between two samples of the hops. A sample takes a few netlink dumps,
@@ -58,9 +59,12 @@ func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
 	defer func() { err = errors.Join(err, reader.Close()) }()
 	tick := time.NewTicker(s.sampleEvery())
 	defer tick.Stop()
-	classes := map[string]string{}
+	lanes := map[string]string{}
 	for _, l := range s.queues {
-		classes[l.Class] = l.Name
+		lanes["sut class "+l.Class] = l.Name
+		for _, q := range l.Tx {
+			lanes["sut qdisc fq "+plan.FQHandle(q)] = l.Name
+		}
 	}
 	var t hopTable
 	for {
@@ -70,7 +74,7 @@ func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
 		case err != nil:
 			return nil, fmt.Errorf("queues on the way: %w", err)
 		default:
-			t.record(groupHops(read, s.lab.Config, classes))
+			t.record(groupHops(read, s.lab.Config, lanes))
 		}
 		select {
 		case <-ctx.Done():
@@ -88,8 +92,9 @@ type reading struct {
 }
 
 // groupHops sums the lab's hops into the rows of a result. The reach of a row says whether a lane can
-// change the row's queue. classes has the lanes' names by class.
-func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []reading {
+// change the row's queue. lanes has the names of lanes by their hops: an HTB class, or the fq of each
+// transmit queue.
+func groupHops(read []lab.Hop, c lab.Config, lanes map[string]string) []reading {
 	var out []reading
 	add := func(name string, reach result.Reach, limit int, x lab.Hop) {
 		for i := range out {
@@ -103,13 +108,12 @@ func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []readin
 			x.Backlog, uint64(x.Drops)})
 	}
 	for _, x := range read {
-		class, isClass := strings.CutPrefix(x.Name, "sut class ")
-		switch name := classes[class]; {
+		switch name := lanes[x.Name]; {
 		case x.Name == "switch to sut":
 			add(result.HopSwitch, result.ReachNone, c.SwitchBuffer, x)
-		case isClass && name == intent.DefaultLane:
+		case name == intent.DefaultLane:
 			add(result.HopDefaultClass, result.ReachHost, 0, x)
-		case isClass && name != "":
+		case name != "":
 			add(result.HopClass+name, result.ReachOwn, 0, x)
 		case x.Name == "host backlog":
 			add("SUT: packets handed to its processor", result.ReachHost, 0, x)

@@ -12,13 +12,16 @@ import (
 // TestGroupHops: each hop of the lab is counted in the right row, and the row has the right reach.
 func TestGroupHops(t *testing.T) {
 	c := lab.Config{LinkRate: 1e9, SwitchBuffer: 1000, Ring: 10, Queues: 2}
-	classes := map[string]string{"1:10": "memcached", "1:2": "default"}
+	lanes := map[string]string{"sut class 1:10": "memcached", "sut class 1:2": "default",
+		"sut qdisc fq 3100:": "default", "sut qdisc fq 3107:": "redis", "sut qdisc fq 3108:": "redis"}
 	got := groupHops([]lab.Hop{
 		{Name: "switch to sut", Backlog: 1}, {Name: "card rx rings", Drops: 9}, {Name: "sut class 1:10", Backlog: 2},
 		{Name: "sut class 1:2", Backlog: 3}, {Name: "sut class 1:1", Backlog: 5},
 		{Name: "sut qdisc htb 1:", Backlog: 6}, {Name: "host backlog", Drops: 1},
 		{Name: "card tx ring 0", Backlog: 10}, {Name: "card tx ring 1", Backlog: 20, Drops: 4},
-	}, c, classes)
+		{Name: "sut qdisc fq 3100:", Backlog: 100}, {Name: "sut qdisc fq 3107:", Backlog: 200},
+		{Name: "sut qdisc fq 3108:", Backlog: 300}, {Name: "sut qdisc fq 3109:", Backlog: 400},
+	}, c, lanes)
 	want := map[string]struct {
 		reach   result.Reach
 		backlog int64
@@ -27,7 +30,8 @@ func TestGroupHops(t *testing.T) {
 	}{
 		"switch → SUT":                         {result.ReachNone, 1, 0, 1000},
 		"SUT: class of lane memcached":         {result.ReachOwn, 2, 0, 0},
-		"SUT: the default lane's class":        {result.ReachHost, 3, 0, 0},
+		"SUT: class of lane redis":             {result.ReachOwn, 500, 0, 0},
+		"SUT: the default lane's class":        {result.ReachHost, 103, 0, 0},
 		"SUT: packets handed to its processor": {result.ReachHost, 0, 1, 0},
 		"card → link":                          {result.ReachHost, 30, 4, 20},
 	}

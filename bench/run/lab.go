@@ -20,6 +20,8 @@ import (
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/lab/virtual"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // A labSite is an agentSite whose hosts are those of package lab, with an agent on each. It adds
@@ -27,6 +29,7 @@ import (
 // and the machine's own power.
 type labSite struct {
 	*agentSite
+	file *experiment.File
 	self string // path of niclane-bench
 
 	reservation *reservation
@@ -38,12 +41,16 @@ type labSite struct {
 // InLab returns the site of an experiment in the lab. version is the version of this niclane. The
 // agents are processes of niclane-bench, whose path is self.
 func InLab(f *experiment.File, version, self string) Site {
-	s := &labSite{agentSite: newAgentSite(f, &experiment.Hosts{}, version), self: self}
+	s := &labSite{agentSite: newAgentSite(f, &experiment.Hosts{}, version), file: f, self: self}
 	s.on, s.dialer = s, s.enter
 	return s
 }
 
 func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
+	if key := s.e.Lab.Cost(); key != "" && !virtual.Here() {
+		return s.file.Problem("lab."+key, "found in real time, where work takes the time that it takes; want "+
+			"--virtual, or no "+key)
+	}
 	var left string
 	if s.reservation, left, err = reserveLab(reservations, s.e.Lab.Name); err != nil {
 		return err
@@ -72,7 +79,9 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	}
 	s.lab, err = lab.Up(ctx, lab.Config{
 		Name: x.Name, Card: x.Card, Queues: x.Queues, LinkRate: x.LinkRate, LinkBurst: x.LinkBurst,
-		SwitchBuffer: x.SwitchBuffer, Addresses: addresses(x.Addresses), Frames: x.Frames,
+		SwitchBuffer: x.SwitchBuffer, SwitchMark: x.SwitchMark, SwitchFirst: dscps(x.SwitchFirst),
+		Delay: x.Delay, PacketCost: x.PacketCost, WakeupCost: x.WakeupCost,
+		Addresses: addresses(x.Addresses), Frames: x.Frames,
 		Ring: x.Ring, Rules: x.Rules, Contexts: x.Contexts, MTU: x.MTU, NoiseSegment: x.NoiseSegment,
 		SUTCPUs: sut, OtherCPUs: others,
 	})
@@ -102,6 +111,18 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 func addresses(texts []string) (out []netip.Addr) {
 	for _, text := range texts {
 		out = append(out, netip.MustParseAddr(text))
+	}
+	return out
+}
+
+// dscps parses DSCPs that package experiment has checked.
+func dscps(names []string) (out []int) {
+	for _, name := range names {
+		n, err := device.ParseDSCP(name)
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, n)
 	}
 	return out
 }

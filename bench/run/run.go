@@ -87,7 +87,7 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 		Text: text, Experiment: e, Environment: environment(machine.Describe()),
 	}
 	if virtual.Here() {
-		run.r.Virtual = true
+		run.r.Virtual, run.r.Environment.VirtualSeed = true, virtual.Seed()
 		inVirtualTime(e)
 	}
 	for i, v := range e.Variants {

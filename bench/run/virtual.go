@@ -6,7 +6,7 @@ import (
 	"cmp"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/lab/virtual"
+	"github.com/niclane/niclane/lab"
 )
 
 // inVirtualTime changes what an experiment says of the machine. In virtual time work takes no time:
@@ -17,7 +17,7 @@ import (
 func inVirtualTime(e *experiment.Experiment) {
 	if e.Lab != nil {
 		e.Lab.SUTCPUs, e.Lab.OtherCPUs = []int{0}, []int{0}
-		e.Lab.LinkBurst = cmp.Or(e.Lab.LinkBurst, virtual.LinkBurst(e.Lab.LinkRate))
+		e.Lab.LinkBurst = cmp.Or(e.Lab.LinkBurst, lab.LeastBurst(e.Lab.MTU))
 	}
 	e.Placement = experiment.Placement{}
 	e.HostNoise = experiment.HostNoise{}

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,13 +28,28 @@ func TestInVirtualTime(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	e = given()
-	e.Lab.LinkRate = 10e9
-	if inVirtualTime(e); e.Lab.LinkBurst != 2500 { // a frame at 10 Gbit/s takes 1.2 µs
-		t.Errorf("the bucket of 10 Gbit/s has %d bytes, want 2 µs", e.Lab.LinkBurst)
+	e.Lab.MTU = 9000
+	if inVirtualTime(e); e.Lab.LinkBurst != 9014 {
+		t.Errorf("with an MTU of 9000 the bucket has %d bytes, want a frame's 9014", e.Lab.LinkBurst)
 	}
 	e = given()
 	e.Lab.LinkBurst = 32 << 10
 	if inVirtualTime(e); e.Lab.LinkBurst != 32<<10 {
 		t.Errorf("a burst that the file names became %d", e.Lab.LinkBurst)
+	}
+}
+
+// TestCostsInRealTime: the model of processors is refused where work takes real time, before the lab is made.
+func TestCostsInRealTime(t *testing.T) {
+	for key, set := range map[string]func(*experiment.Lab){
+		"packet-cost": func(l *experiment.Lab) { l.PacketCost = 1 },
+		"wakeup-cost": func(l *experiment.Lab) { l.WakeupCost = 1 },
+	} {
+		f := parse(t)
+		set(f.Experiment.Lab)
+		err := InLab(f, "v1", "niclane-bench").(*labSite).Up(t.Context(), nil)
+		if err == nil || !strings.Contains(err.Error(), "lab."+key+": found in real time") {
+			t.Errorf("%s: %v", key, err)
+		}
 	}
 }

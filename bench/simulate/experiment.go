@@ -32,9 +32,12 @@ const (
 	// mostRequests is the largest number of requests per second of all lanes: few enough that requests
 	// do not wait for each other.
 	mostRequests = 25_000
+	// flowRate is what one flow reaches even if its receive window, of some 60 KB, does not grow. Linux
+	// does not let it grow while the round trip without a queue is short.
+	flowRate = 2e9
 	// mostFrames is how many frames of other traffic a variant may have: they take most of the real
 	// time. frameBits is the length of a frame.
-	mostFrames, frameBits = 300_000, 1514 * 8
+	mostFrames, frameBits = 1_200_000, 1514 * 8
 )
 
 // pace returns the requests per second of each lane, and the counted time in ns.
@@ -73,6 +76,12 @@ func (m *mapper) experiment(lanes string, ports []int) string {
 	if m.o.Buffer > 0 {
 		b.line(1, "switch-buffer: %d", m.o.Buffer)
 	}
+	if m.o.PacketCost > 0 {
+		b.line(1, "packet-cost: %s", y.DurationText(m.o.PacketCost))
+	}
+	if m.o.WakeupCost > 0 {
+		b.line(1, "wakeup-cost: %s", y.DurationText(m.o.WakeupCost))
+	}
 	if len(m.addresses) > 0 {
 		b.line(1, "addresses: [%s]", `"`+strings.Join(m.addresses, `", "`)+`"`)
 	}
@@ -98,8 +107,12 @@ func (m *mapper) experiment(lanes string, ports []int) string {
 	}
 	if m.o.Noise > 0 {
 		b.line(0, "noise:")
-		b.line(1, "- {direction: to-sut, rate: %s, flows: 1, port: %d}", y.PermilleText(m.o.Noise), ports[1])
-		b.line(1, "- {direction: from-sut, rate: %s, flows: 16, port: %d}", y.PermilleText(m.o.Noise), ports[2])
+		rate := y.PermilleText(m.o.Noise)
+		if m.o.Noise > 1000 {
+			rate = y.BitsText(m.s.Link / 1000 * uint64(m.o.Noise))
+		}
+		b.line(1, "- {direction: to-sut, rate: %s, flows: %d, port: %d}", rate, m.flowsIn(), ports[1])
+		b.line(1, "- {direction: from-sut, rate: %s, flows: 16, port: %d}", rate, ports[2])
 	}
 	b.line(0, "variants:")
 	b.line(1, "- name: %s", AsItIs)
@@ -114,6 +127,17 @@ func (m *mapper) experiment(lanes string, ports []int) string {
 	b.line(0, "repeats: {min: 1}")
 	b.line(0, "time-limit: %s", y.DurationText(max(2*window, 0)+600e9))
 	return b.String()
+}
+
+// flowsIn returns the number of flows of the noise toward the host: few, because each adds bursts to
+// the switch's queue, and enough that no flow waits for its receive window. Noise that asks for more
+// than the link has fills that queue, so its flows are many.
+func (m *mapper) flowsIn() uint64 {
+	const most = 16
+	if m.o.Noise > 1000 {
+		return most
+	}
+	return min(max(1, m.s.Link/1000*uint64(m.o.Noise)/flowRate), most)
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -23,7 +23,7 @@ const (
 	arpNote       = "not simulated: the lab needs no ARP"
 	forceNote     = "the lab chooses mechanisms by itself"
 	remoteNote    = "the lab's client stands for these addresses"
-	dscpNote      = "not simulated: no switch of the lab looks at DSCP"
+	markNote      = "not simulated: no switch of the lab looks at DSCP or PCP"
 	outsideNote   = "not simulated: the lab has no tunnels, and no other networks"
 	groupNote     = "left out: the servers of all lanes are in one control group, which one member can name"
 )
@@ -36,6 +36,9 @@ func (m *mapper) lanes() (string, error) {
 	b.line(0, "globals:")
 	b.line(1, "dev: $$device")
 	b.line(1, "link-rate: $$link   # a port of \"card: none\" does not report it")
+	if m.htb {
+		b.line(1, "force: {bandwidth: htb}")
+	}
 	own := m.s.Lanes[len(m.s.Lanes)-1]
 	if m.in.Default.Queues > 0 {
 		b.line(1, "queues: %d", own.Queues)
@@ -199,7 +202,7 @@ func (m *mapper) place(l *intent.Lane, x *intent.Member) (netip.AddrPort, string
 		if address = p.Addr(); !p.IsSingleIP() {
 			address = address.Next()
 		}
-		if !(lab.Config{}).Further(address) {
+		if c := (lab.Config{}); address != c.IPv4(lab.SUT) && !c.Further(address) {
 			return none, fmt.Sprintf("the lab's host cannot have its address %v", address)
 		}
 	}
@@ -289,7 +292,8 @@ func (m *mapper) leftOut() {
 		at := pathOf(l) + "."
 		note(l.Rings.Rx != nil, ringNote, at+"rxring")
 		note(l.Rings.Tx != nil, ringNote, at+"txring")
-		note(l.DSCP != "", dscpNote, at+"dscp")
+		note(l.DSCP != "", markNote, at+"dscp")
+		note(l.PCP != "", markNote, at+"pcp")
 		note(len(l.CPUs) > 0, processorNote, at+"cpus")
 		usual := intent.NUMALocal
 		if l == &m.in.Default {

@@ -24,6 +24,9 @@ type Result struct {
 	// Noise is the share of the link that other traffic asks for in each direction.
 	Noise  int   `json:"noisePermille"`
 	Window int64 `json:"windowNs"`
+	// PacketCost and WakeupCost are a model of processors; 0: work takes no time.
+	PacketCost int64 `json:"packetCostNs,omitempty"`
+	WakeupCost int64 `json:"wakeupCostNs,omitempty"`
 	// Change says what the file changes.
 	Change string `json:"change"`
 	// Lanes are those of the file, in its order, and the default lane at the end.
@@ -85,9 +88,17 @@ type Hop struct {
 	Drops    uint64 `json:"drops"`
 }
 
-// leavesOut is what no simulation has.
-var leavesOut = []string{
-	"processor time: work takes no time here, so what pollers, interrupts, cpus and NUMA change does not show",
+// leavesOut is what a simulation does not have.
+func (s *Setup) leavesOut() []string {
+	if s.PacketCost > 0 || s.WakeupCost > 0 {
+		return append([]string{"processors, but for " + result.CostText(s.PacketCost, s.WakeupCost)}, always...)
+	}
+	return append([]string{"processor time: work takes no time here, so what pollers, interrupts, cpus and NUMA " +
+		"change does not show"}, always...)
+}
+
+// always is what no simulation has.
+var always = []string{
 	"the host's own fq_codel and byte queue limits: where it has them, the host as it is waits less for its card",
 	"the application: requests of 64 bytes stand for it",
 }
@@ -95,7 +106,8 @@ var leavesOut = []string{
 // Answer reads the answer from the result of the setup's experiment.
 func (s *Setup) Answer(file string, r *result.Result) (*Result, error) {
 	out := &Result{Virtual: true, File: file, Link: s.Link, Queues: s.Queues, Noise: s.Noise, Change: s.change(),
-		Notes: s.Notes, LeavesOut: leavesOut, Warnings: r.Warnings}
+		PacketCost: s.PacketCost, WakeupCost: s.WakeupCost, Notes: s.Notes, LeavesOut: s.leavesOut(),
+		Warnings: r.Warnings}
 	for _, l := range s.Lanes {
 		out.Lanes = append(out.Lanes, LaneResult{Lane: l})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/intent"
 	"github.com/niclane/niclane/lane/plan"
@@ -16,7 +17,7 @@ import (
 
 // Limits of the lab's link and card (package lab).
 const (
-	MaxLink   = 30_000_000_000
+	MaxLink   = lab.MaxLinkRate
 	MaxQueues = 64
 )
 
@@ -25,7 +26,8 @@ type Options struct {
 	// Link is the rate of the link in bit/s: by default that of the file, of the host's device, or 10
 	// Gbit/s.
 	Link uint64
-	// Noise is the share of the link in permille that other traffic takes in each direction.
+	// Noise is the share of the link in permille that other traffic asks for in each direction, up to
+	// 2000.
 	Noise int
 	// Bulk is the share of the link in permille that each lane sends beside its requests.
 	Bulk int
@@ -35,6 +37,8 @@ type Options struct {
 	// Window is the counted time of each variant in ns: by default long enough for P99.9 with few
 	// lanes.
 	Window int64
+	// PacketCost and WakeupCost are a model of processors, in ns: see lab.Config.
+	PacketCost, WakeupCost int64
 	// Buffer is the buffer of the switch's port in bytes: by default the lab's.
 	Buffer int
 	// Host is what "niclane probe --json" printed on the host; nil: the lab's card.
@@ -48,6 +52,8 @@ type Setup struct {
 	Link       uint64
 	Queues     int
 	Noise      int
+	// PacketCost and WakeupCost are those of the options.
+	PacketCost, WakeupCost int64
 	// Lanes are those of the file, in its order, and the default lane at the end.
 	Lanes []Lane
 	Notes []Note
@@ -84,7 +90,8 @@ type mapper struct {
 	probes    []experiment.Probe
 	card      string
 	mtu       int
-	cgroups   int // members with a control group
+	htb       bool // the host would make rates by htb, so the lab does too
+	cgroups   int  // members with a control group
 }
 
 // note adds a key to the note with the text.
@@ -113,6 +120,12 @@ func Make(in *intent.Intent, o Options) (*Setup, error) {
 	if err := m.link(d); err != nil {
 		return nil, err
 	}
+	if m.card == "none" && (o.PacketCost > 0 || o.WakeupCost > 0) {
+		m.o.PacketCost, m.o.WakeupCost = 0, 0
+		m.note("the costs of packets and wake-ups are left out: without a card that steers, queues have no processors",
+			"")
+	}
+	m.s.PacketCost, m.s.WakeupCost = m.o.PacketCost, m.o.WakeupCost
 	if err := m.queues(d); err != nil {
 		return nil, err
 	}
@@ -205,9 +218,9 @@ func (m *mapper) link(d *device.Device) error {
 	}
 	m.s.Link = cmp.Or(m.s.Link, uint64(10e9))
 	if m.s.Link > MaxLink && m.o.Link == 0 {
-		m.note(fmt.Sprintf("the link is simulated at 25gbit, not at %s; shares of it hold", y.BitsText(m.s.Link)),
-			"globals.link-rate")
-		m.s.Link = 25e9
+		m.note(fmt.Sprintf("the link is simulated at %s, not at %s; shares of it hold", y.BitsText(MaxLink),
+			y.BitsText(m.s.Link)), "globals.link-rate")
+		m.s.Link = MaxLink
 	}
 	if m.s.Link > MaxLink || m.s.Link < 1e6 {
 		return fmt.Errorf("--link %s: the lab's link has 1mbit to %s", y.BitsText(m.s.Link), y.BitsText(MaxLink))
@@ -234,9 +247,11 @@ func (m *mapper) mechanisms(d *device.Device) {
 			m.card = "none"
 			m.note(fmt.Sprintf("the host's card steers nothing to queues (%s): the lab has no card either",
 				c.Mechanism), "")
-		case c.Part == device.PartBandwidth && c.Mechanism != plan.ByHTB:
+		case c.Part == device.PartBandwidth && c.Mechanism == plan.ByHTB:
+			m.htb = true
+		case c.Part == device.PartBandwidth && c.Mechanism != plan.ByEDT:
 			m.note(fmt.Sprintf("the host would make rates by %s, the lab makes them by %s",
-				cmp.Or(c.Mechanism, "no mechanism"), plan.ByHTB), "")
+				cmp.Or(c.Mechanism, "no mechanism"), plan.ByEDT), "")
 		}
 	}
 }

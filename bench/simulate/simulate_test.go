@@ -26,6 +26,7 @@ import (
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens; read the diff")
@@ -90,7 +91,7 @@ func TestExamples(t *testing.T) {
 func TestEveryKey(t *testing.T) {
 	archive, err := txtar.ParseFile("../../lane/config/testdata/every_key.txtar")
 	must.Do(t, err)
-	// The file has defaults of some keys, of which there is nothing to say.
+	// The file has defaults of some keys. There is nothing to say about them.
 	text := []byte(strings.NewReplacer("cpus: auto", "cpus: 0", "numa: all", "numa: local", "numa: local", "numa: remote").
 		Replace(string(archive.Files[0].Data)))
 	in, err := config.Parse("lanes.yaml", text)
@@ -134,19 +135,63 @@ func host(t *testing.T) *device.State {
 	return st
 }
 
+// TestHostBandwidth: where the host would make rates by htb, the lab does too. Its kernel has fq, and would
+// choose departure times.
+func TestHostBandwidth(t *testing.T) {
+	in, err := config.Parse("lanes.yaml", []byte(head+"lanes:\n  a: {queues: 2, ports: 443, guarantee: 20%}\n"))
+	must.Do(t, err)
+	for answer, htb := range map[device.Answer]bool{device.Yes: false, device.No: true} {
+		st := host(t)
+		for _, c := range []device.Capability{device.CapMqprioChannel, device.CapFlowerHwTC, device.CapQueueShaper,
+			device.CapTxMaxrate, device.CapHTBOffload} {
+			st.Devices[0].Capabilities[c] = device.Finding{Answer: device.No}
+		}
+		st.Capabilities[device.CapFQ] = device.Finding{Answer: answer}
+		got := string(made(t, in, simulate.Options{Host: st}))
+		if strings.Contains(got, "force: {bandwidth: htb}") != htb || strings.Contains(got, "would make rates") {
+			t.Errorf("with fq %s:\n%s", answer, got)
+		}
+	}
+}
+
 // TestHost: queues, link and mechanisms are those of the host's device.
 func TestHost(t *testing.T) {
 	in, err := config.Parse("lanes.yaml", []byte(head+"lanes:\n  a: {queues: 2, ports: 443, guarantee: 20%}\n"))
 	must.Do(t, err)
 	st := host(t)
-	st.Devices[0].Speed = 100e9
+	st.Devices[0].Speed = 800e9
 	st.Devices[0].Channels.Combined = 32
 	got := string(made(t, in, simulate.Options{Noise: 500, Host: st}))
-	for _, want := range []string{"queues: 32", "link-rate: 25gbit", "rate: 50%", "at 25gbit, not at 100gbit",
+	for _, want := range []string{"queues: 32", "link-rate: 400gbit", "rate: 50%, flows: 16", "at 400gbit, not at 800gbit",
 		"the host would make rates by mqprio-bw-rlimit"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
+	}
+}
+
+// TestOptions: what the options become in the experiment.
+func TestOptions(t *testing.T) {
+	in, err := config.Parse("lanes.yaml", []byte(head+"lanes:\n  a: {queues: 2, ports: 443, addrs: 10.77.0.1}\n"))
+	must.Do(t, err)
+	o := simulate.Options{Link: 10e9, Noise: 1200, PacketCost: 700, WakeupCost: 30_000}
+	got := string(made(t, in, o))
+	for _, want := range []string{"packet-cost: 0.7us", "wakeup-cost: 30us", "rate: 12gbit, flows: 16,",
+		"- {name: a, port: 443}"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	o.Noise = 750
+	if got, want := string(made(t, in, o)), "rate: 75%, flows: 3,"; !strings.Contains(got, want) {
+		t.Errorf("no %q in\n%s", want, got)
+	}
+	o.Host = host(t)
+	in.Group.Force = map[string]string{string(device.PartQueueSet): plan.ByShared}
+	got = string(made(t, in, o))
+	if want := "note: the costs of packets and wake-ups are left out"; !strings.Contains(got, want) ||
+		strings.Contains(got, "-cost:") {
+		t.Errorf("no %q, or costs, in\n%s", want, got)
 	}
 }
 
@@ -179,8 +224,8 @@ func TestRefused(t *testing.T) {
 			"the file needs 9 queues, and the card has 8"},
 		{"a rate above the link", head + "lanes:\n  a: {queues: 1, ports: 443, guarantee: 2gbit}\n",
 			simulate.Options{Link: 1e9}, "lanes.a.guarantee: 2gbit is more than the simulated link of 1gbit"},
-		{"too fast", head + "lanes:\n  a: {queues: 1, ports: 443}\n", simulate.Options{Link: 40e9},
-			"--link 40gbit: the lab's link has 1mbit to 30gbit"},
+		{"too fast", head + "lanes:\n  a: {queues: 1, ports: 443}\n", simulate.Options{Link: 500e9},
+			"--link 500gbit: the lab's link has 1mbit to 400gbit"},
 		{"all of the lab's addresses", head + "lanes:\n  a: {queues: 1, addrs: 10.0.0.0/8}\n", simulate.Options{},
 			"lanes.a: this member has all traffic of the lab's address 10.77.0.1"},
 	} {

@@ -33,9 +33,10 @@ func (a *app) firstLaneCommand() *cobra.Command {
 		Long: `First-lane carries out experiments/first-lane.yaml, which is built into niclane, as
 "niclane bench run" does. It starts a lab of its own and memcached (or niclane's
 own server if there is no memcached), and measures the server's latency from the
-intended send time. It measures three variants in interleaved repeats: idle; bulk
-noise in both directions; the same noise and a lane. Options replace keys of the
-file; --print-file prints the file that results. With --exact, the same follows in
+intended send time. It measures four variants in interleaved repeats: idle; bulk
+noise in both directions; the same noise and a lane with queues alone; the same
+noise and a lane with a share of the link. Options replace keys of the file;
+--print-file prints the file that results. With --exact, the same follows in
 virtual time, and a table says what this machine's noise hid.`,
 		Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -153,7 +154,7 @@ var firstLanePaths = map[string][]string{
 	"warmup": {"load.warmup"},
 	"noise":  {"noise[0].rate", "noise[1].rate"}, "flows-in": {"noise[0].flows"}, "flows-out": {"noise[1].flows"},
 	"lab": {"lab.name"}, "card": {"lab.card"}, "link-rate": {"lab.link-rate"}, "buffer": {"lab.switch-buffer"},
-	"force": {"variants[2].force"}, "sweep": {"sweep"},
+	"force": {"variants[2].force", "variants[3].force"}, "sweep": {"sweep"},
 }
 
 func firstLaneChanges(flags *pflag.FlagSet, name string) []experiment.Change {

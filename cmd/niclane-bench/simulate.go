@@ -34,6 +34,8 @@ type simulation struct {
 	host        string
 	noise, bulk string
 	window      time.Duration
+	packet      time.Duration
+	wakeup      time.Duration
 	print       bool
 	o           simulate.Options
 }
@@ -61,9 +63,14 @@ Queueing is exact. The work of processors takes no time, so its cost does not sh
 		"(default: this host, if root, or the lab's card)")
 	cli.RateVar(f, &s.o.Link, "link", "rate of the link (default: the file's, the host's, or 10gbit)")
 	f.IntVar(&s.o.Queues, "queues", 0, "`number` of queues of the card (default: the host's, or what FILE needs)")
-	f.StringVar(&s.noise, "noise", "75%", "`share` of the link that other traffic takes in each direction")
+	f.StringVar(&s.noise, "noise", "75%", "`share` of the link that other traffic asks for in each direction, "+
+		"up to 200%")
 	f.StringVar(&s.bulk, "bulk", "0%", "`share` of the link that each lane sends beside its requests")
 	cli.SizeVar(f, &s.o.Buffer, "switch-buffer", "buffer of the switch's port to the host (default: 512KiB)")
+	cli.TimeVar(f, &s.packet, "packet-cost", "what the processor of each receive queue takes for a packet, up to 1ms: "+
+		"a model (default: no time)")
+	cli.TimeVar(f, &s.wakeup, "wakeup-cost", "what it takes before the first packet if it slept, up to 1ms (default: "+
+		"no time)")
 	cli.TimeVar(f, &s.window, "for", "counted virtual time (default: as long as P99.9 takes with few lanes)")
 	f.BoolVar(&s.print, "print-file", false, "print the experiment's file, for bench run --virtual, and end")
 	f.StringVar(&s.out, "out", "", "`directory` for result.json and report.html of the run")
@@ -75,10 +82,11 @@ func (s *simulation) run(ctx context.Context, path string) error {
 	for _, x := range []struct {
 		name, text string
 		to         *int
-	}{{"noise", s.noise, &s.o.Noise}, {"bulk", s.bulk, &s.o.Bulk}} {
+		most       int
+	}{{"noise", s.noise, &s.o.Noise, 2000}, {"bulk", s.bulk, &s.o.Bulk, 1000}} {
 		n, err := permille(x.text)
-		if x.text != "0%" && (err != nil || n > 1000) {
-			return cli.Usagef("simulate: --%s %s: want a share from 0%% to 100%%", x.name, x.text)
+		if x.text != "0%" && (err != nil || n > x.most) {
+			return cli.Usagef("simulate: --%s %s: want a share from 0%% to %d%%", x.name, x.text, x.most/10)
 		}
 		*x.to = n
 	}
@@ -89,7 +97,15 @@ func (s *simulation) run(ctx context.Context, path string) error {
 		return cli.Usagef("simulate: --queues %d: want 1 to %d, which the lab's card can have", s.o.Queues,
 			simulate.MaxQueues)
 	}
-	s.o.Window = int64(s.window)
+	for _, x := range []struct {
+		name string
+		cost time.Duration
+	}{{"packet", s.packet}, {"wakeup", s.wakeup}} {
+		if x.cost < 0 || x.cost > time.Millisecond {
+			return cli.Usagef("simulate: --%s-cost %v: want a time up to 1ms", x.name, x.cost)
+		}
+	}
+	s.o.Window, s.o.PacketCost, s.o.WakeupCost = int64(s.window), int64(s.packet), int64(s.wakeup)
 	text, err := cli.ReadFile(path, cli.MaxConfig, "a lanes file")
 	if err != nil {
 		return err

@@ -42,8 +42,8 @@ func TestVirtual(t *testing.T) {
 	if texts[0] != texts[1] {
 		t.Error("two runs with one seed differ")
 	}
-	if !last.Virtual {
-		t.Error("the result does not say that it is of virtual time")
+	if !last.Virtual || last.Environment.VirtualSeed != 1 {
+		t.Errorf("the result says virtual: %v, seed %d", last.Virtual, last.Environment.VirtualSeed)
 	}
 	mean := map[string]float64{}
 	for _, v := range result.Summarize(last).Points[0].Variants {
@@ -52,6 +52,43 @@ func TestVirtual(t *testing.T) {
 	if idle, lane, without := mean["idle"], mean["lane"], mean["no-lane"]; idle > 1e3 || lane > without/2 {
 		t.Errorf("mean of idle %v, lane %v, no-lane %v ns: want idle below 1 µs, and lane below half of no-lane", idle, lane,
 			without)
+	}
+}
+
+// TestSwitchClasses runs the experiment on the switch's classes. The mark that a lane on the client gives
+// the requests takes them past the switch's queue, which a lane on the server does not shorten. After
+// each window with a lane on the client, the client is restored: a round measures the variants in one
+// order, the next round in the opposite one.
+func TestSwitchClasses(t *testing.T) {
+	if os.Getenv("NICLANE_VIRTUAL") != "1" {
+		t.Skip("it takes long: make virtual runs it")
+	}
+	labtest.NeedVirtual(t)
+	bin, out := t.TempDir(), t.TempDir()
+	programs.Build(t, bin, program.Niclane, program.Bench)
+	if said, err := exec.Command(filepath.Join(bin, program.Bench), "run", "../../experiments/switch-classes.yaml",
+		"--virtual", "--quick", "--out", out).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	r, err := result.ReadFile(filepath.Join(out, resultFile))
+	must.Do(t, err)
+	const frame, queue = 13e3, 1e6 // ns: a frame of the noise at 1 Gbit/s, and a part of the queue of noise
+	windows := map[string]int{}
+	for _, w := range r.Windows {
+		if w.Purpose != result.Repeat {
+			continue
+		}
+		windows[w.Variant]++
+		short := w.Variant == "idle" || w.Variant == "marked"
+		if mean := w.Load.Latency.Mean(); short && mean > frame || !short && mean < queue {
+			t.Errorf("%s, repeat %d: a mean latency of %.0f ns, want below %.0f: %v, else above %.0f", w.Variant, w.Repeat,
+				mean, frame, short, queue)
+		}
+	}
+	for _, name := range []string{"idle", "no-lane", "server", "marked"} {
+		if windows[name] != 2 {
+			t.Errorf("%d windows of %s, want 2", windows[name], name)
+		}
 	}
 }
 
@@ -74,7 +111,7 @@ func TestExactPart(t *testing.T) {
 	}
 	exact, err := result.ReadFile(filepath.Join(out, exactDir, resultFile))
 	must.Do(t, err)
-	if !exact.Virtual || len(exact.Windows) != 12 {
+	if !exact.Virtual || len(exact.Windows) != 16 {
 		t.Errorf("virtual %v, %d windows", exact.Virtual, len(exact.Windows))
 	}
 }

@@ -36,7 +36,7 @@ It needs no root. docs/virtual.md says what its figures mean.`,
 			}
 			ctx, stop := cli.Interruptible(cmd.Context())
 			defer stop()
-			c.Name, c.LinkBurst = *name, virtual.LinkBurst(c.LinkRate)
+			c.Name, c.LinkBurst = *name, lab.LeastBurst(c.MTU)
 			if _, err := lab.Up(ctx, c); err != nil {
 				return err
 			}

@@ -59,7 +59,16 @@ func (a *app) printProbe(st *device.State, only []string) {
 		}
 		fmt.Fprintf(a.Stdout, "\n%s: %s\n", d.Name, describe(d))
 		plan.WriteChoices(a.Stdout, plan.Choose(st, d, nil))
+		fmt.Fprintf(a.Stdout, "%-12s%s\n", "dcb", receivedClass(d))
 	}
+}
+
+// receivedClass describes how a device sorts received packets by DSCP and PCP.
+func receivedClass(d *device.Device) string {
+	if d.DCB != nil {
+		return d.DCB.Text()
+	}
+	return fmt.Sprintf("what the device trusts is not known (%s)", d.Capabilities[device.CapDCB].Why)
 }
 
 // describe returns a one-line description of a device: driver, queues, speed, NUMA node.

@@ -95,8 +95,9 @@ func TestSplit(t *testing.T) {
 	b.on(lab.SUT, "ip", "addr", "add", "10.77.0.101/24", "dev", "lane0")
 	// The lab's hosts have permanent neighbour entries: "ADDR dev DEV lladdr MAC ...".
 	b.on(lab.Client, "sh", "-ec", `set -- $(ip neigh show 10.77.0.1); ip neigh replace 10.77.0.101 dev "$3" lladdr "$5" nud permanent`)
+	// The lab has no interrupts that could keep a queue's polls on a processor. Threads do.
 	lanes := fmt.Sprintf("version: 1\nglobals: {dev: lane0}\nlanes:\n  web:\n    queues: 1\n    cpus: %s\n    "+
-		"ports: [8080]\n", device.FormatCPUList(b.CPUs))
+		"poller: thread\n    ports: [8080]\n", device.FormatCPUList(b.CPUs))
 	b.Write("lanes.yaml", lanes+"    addrs: [10.77.0.1]\n")
 	b.Write("shards.yaml", lanes+"    addrs: [10.77.0.1, 10.77.0.101]\n")
 	t.Run("duplicate", func(t *testing.T) { splitBed{b.In(t)}.duplicate() })

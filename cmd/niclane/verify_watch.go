@@ -56,7 +56,7 @@ func (w *deviceWatch) open(d *device.Device, open func(*device.Device, []count.L
 		if l.Device != w.device {
 			continue
 		}
-		lane := count.Lane{Class: priority(l.Class), Matches: matches[l.Name], Marks: l.DSCP != ""}
+		lane := count.Lane{Class: priority(l.Class), Matches: matches[l.Name], Marks: l.DSCP != "" || l.PCP != ""}
 		if p := named[l.Name]; p != "" {
 			lane.Class, lane.ByClass = priority(p), true
 		}
@@ -182,7 +182,7 @@ func (w *deviceWatch) seen(counts count.Counts) verify.Watched {
 	return verify.Watched{
 		Device: w.device, Missed: counts.Missed, Fragments: fragments,
 		Received: w.cells(counts.Received, false), Sent: w.cells(counts.Sent, false),
-		Classed: w.cells(counts.Classed, true), Marked: w.marks(counts.Marked),
+		Classed: w.cells(counts.Classed, true), Marked: w.marks(counts.Marked), Tagged: w.tags(counts.Tagged),
 		Direct: w.cells(counts.Direct, false), Handed: w.cells(counts.Handed, false),
 	}
 }
@@ -212,6 +212,14 @@ func (w *deviceWatch) marks(cs []count.Cell) []verify.Mark {
 	out := make([]verify.Mark, len(cs))
 	for i, c := range cs {
 		out[i] = verify.Mark{Lane: w.name(c.Lane), DSCP: device.FormatDSCP(c.Column), Packets: c.Packets}
+	}
+	return out
+}
+
+func (w *deviceWatch) tags(cs []count.Cell) []verify.Tag {
+	out := make([]verify.Tag, len(cs))
+	for i, c := range cs {
+		out[i] = verify.Tag{Lane: w.name(c.Lane), PCP: device.FormatPCP(c.Column), Packets: c.Packets}
 	}
 	return out
 }

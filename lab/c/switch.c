@@ -6,6 +6,7 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 struct {
@@ -16,6 +17,25 @@ struct {
 } lab_stations SEC(".maps");
 
 const volatile __u32 card_port;	/* ifindex of the wire side of the SUT's port */
+const volatile __u64 first;	/* the bits of DSCPs that go first at the port to the SUT */
+
+/* Returns whether the packet's DSCP is one of those that go first. */
+static __always_inline int goes_first(struct __sk_buff *skb)
+{
+	__u16 word = 0;	/* version, and traffic class or header length and DSCP */
+	__u8 dscp;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &word, sizeof(word)) < 0)
+		return 0;
+	word = bpf_ntohs(word);
+	if (skb->protocol == bpf_htons(ETH_P_IP))
+		dscp = (word >> 2) & 63;
+	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		dscp = (word >> 6) & 63;
+	else
+		return 0;
+	return (first >> dscp) & 1;
+}
 
 /*
  * Forwards a clone of the packet, because a clone has no socket. A sender on a real
@@ -35,6 +55,7 @@ int lab_switch(struct __sk_buff *skb)
 	port = bpf_map_lookup_elem(&lab_stations, &address);
 	if (!port || *port == skb->ifindex)
 		return TC_ACT_SHOT;
+	skb->priority = goes_first(skb);
 	bpf_clone_redirect(skb, *port, 0);
 	return TC_ACT_STOLEN;
 }

@@ -16,18 +16,22 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	cardMapCardContexts = "card_contexts"
-	cardMapCardInfo     = "card_info"
-	cardMapCardPatterns = "card_patterns"
-	cardMapCardRules    = "card_rules"
-	cardMapCardRxQueues = "card_rx_queues"
-	cardMapCardTxQueues = "card_tx_queues"
-	cardProgCardDriver  = "card_driver"
-	cardProgCardRx      = "card_rx"
-	cardProgCardTx      = "card_tx"
-	cardVarArbiter      = "arbiter"
-	cardVarQueues       = "queues"
-	cardVarToeplitz     = "toeplitz"
+	cardMapCardContexts   = "card_contexts"
+	cardMapCardInfo       = "card_info"
+	cardMapCardPatterns   = "card_patterns"
+	cardMapCardProcessors = "card_processors"
+	cardMapCardRules      = "card_rules"
+	cardMapCardRxQueues   = "card_rx_queues"
+	cardMapCardTxQueues   = "card_tx_queues"
+	cardProgCardDriver    = "card_driver"
+	cardProgCardRx        = "card_rx"
+	cardProgCardTx        = "card_tx"
+	cardVarArbiter        = "arbiter"
+	cardVarLinkDelay      = "link_delay"
+	cardVarPacketCost     = "packet_cost"
+	cardVarQueues         = "queues"
+	cardVarToeplitz       = "toeplitz"
+	cardVarWakeupCost     = "wakeup_cost"
 )
 
 // loadCard returns the embedded CollectionSpec for card.
@@ -81,21 +85,25 @@ type cardProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type cardMapSpecs struct {
-	CardContexts *ebpf.MapSpec `ebpf:"card_contexts"`
-	CardInfo     *ebpf.MapSpec `ebpf:"card_info"`
-	CardPatterns *ebpf.MapSpec `ebpf:"card_patterns"`
-	CardRules    *ebpf.MapSpec `ebpf:"card_rules"`
-	CardRxQueues *ebpf.MapSpec `ebpf:"card_rx_queues"`
-	CardTxQueues *ebpf.MapSpec `ebpf:"card_tx_queues"`
+	CardContexts   *ebpf.MapSpec `ebpf:"card_contexts"`
+	CardInfo       *ebpf.MapSpec `ebpf:"card_info"`
+	CardPatterns   *ebpf.MapSpec `ebpf:"card_patterns"`
+	CardProcessors *ebpf.MapSpec `ebpf:"card_processors"`
+	CardRules      *ebpf.MapSpec `ebpf:"card_rules"`
+	CardRxQueues   *ebpf.MapSpec `ebpf:"card_rx_queues"`
+	CardTxQueues   *ebpf.MapSpec `ebpf:"card_tx_queues"`
 }
 
 // cardVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type cardVariableSpecs struct {
-	Arbiter  *ebpf.VariableSpec `ebpf:"arbiter"`
-	Queues   *ebpf.VariableSpec `ebpf:"queues"`
-	Toeplitz *ebpf.VariableSpec `ebpf:"toeplitz"`
+	Arbiter    *ebpf.VariableSpec `ebpf:"arbiter"`
+	LinkDelay  *ebpf.VariableSpec `ebpf:"link_delay"`
+	PacketCost *ebpf.VariableSpec `ebpf:"packet_cost"`
+	Queues     *ebpf.VariableSpec `ebpf:"queues"`
+	Toeplitz   *ebpf.VariableSpec `ebpf:"toeplitz"`
+	WakeupCost *ebpf.VariableSpec `ebpf:"wakeup_cost"`
 }
 
 // cardObjects contains all objects after they have been loaded into the kernel.
@@ -118,12 +126,13 @@ func (o *cardObjects) Close() error {
 //
 // It can be passed to loadCardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type cardMaps struct {
-	CardContexts *ebpf.Map `ebpf:"card_contexts"`
-	CardInfo     *ebpf.Map `ebpf:"card_info"`
-	CardPatterns *ebpf.Map `ebpf:"card_patterns"`
-	CardRules    *ebpf.Map `ebpf:"card_rules"`
-	CardRxQueues *ebpf.Map `ebpf:"card_rx_queues"`
-	CardTxQueues *ebpf.Map `ebpf:"card_tx_queues"`
+	CardContexts   *ebpf.Map `ebpf:"card_contexts"`
+	CardInfo       *ebpf.Map `ebpf:"card_info"`
+	CardPatterns   *ebpf.Map `ebpf:"card_patterns"`
+	CardProcessors *ebpf.Map `ebpf:"card_processors"`
+	CardRules      *ebpf.Map `ebpf:"card_rules"`
+	CardRxQueues   *ebpf.Map `ebpf:"card_rx_queues"`
+	CardTxQueues   *ebpf.Map `ebpf:"card_tx_queues"`
 }
 
 func (m *cardMaps) Close() error {
@@ -131,6 +140,7 @@ func (m *cardMaps) Close() error {
 		m.CardContexts,
 		m.CardInfo,
 		m.CardPatterns,
+		m.CardProcessors,
 		m.CardRules,
 		m.CardRxQueues,
 		m.CardTxQueues,
@@ -141,9 +151,12 @@ func (m *cardMaps) Close() error {
 //
 // It can be passed to loadCardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type cardVariables struct {
-	Arbiter  *ebpf.Variable `ebpf:"arbiter"`
-	Queues   *ebpf.Variable `ebpf:"queues"`
-	Toeplitz *ebpf.Variable `ebpf:"toeplitz"`
+	Arbiter    *ebpf.Variable `ebpf:"arbiter"`
+	LinkDelay  *ebpf.Variable `ebpf:"link_delay"`
+	PacketCost *ebpf.Variable `ebpf:"packet_cost"`
+	Queues     *ebpf.Variable `ebpf:"queues"`
+	Toeplitz   *ebpf.Variable `ebpf:"toeplitz"`
+	WakeupCost *ebpf.Variable `ebpf:"wakeup_cost"`
 }
 
 // cardPrograms contains all programs after they have been loaded into the kernel.

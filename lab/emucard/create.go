@@ -27,6 +27,10 @@ type Config struct {
 	// 1:, and has class 1:q+1 for transmit queue q. If Arbiter is 0, the card does not send packets to
 	// that device, so the caller must.
 	Arbiter int
+	// PacketCost and WakeupCost are a model of processors, in ns. Each receive queue has one. It takes
+	// PacketCost for a packet, and WakeupCost before the first one if it slept. If one of them is not 0,
+	// the wire side of the port needs fq, and packets are late by Delay, the link's.
+	PacketCost, WakeupCost, Delay int64
 }
 
 // Programs are a card's programs. RX belongs at clsact egress of the wire side of the port, TX at
@@ -108,7 +112,8 @@ func load(cfg Config) (*ebpf.Collection, error) {
 	}
 	table := toeplitzTable()
 	for name, value := range map[string]any{"toeplitz": table, "arbiter": uint32(cfg.Arbiter),
-		"queues": uint32(cfg.Queues)} {
+		"queues": uint32(cfg.Queues), "packet_cost": uint64(cfg.PacketCost), "wakeup_cost": uint64(cfg.WakeupCost),
+		"link_delay": uint64(cfg.Delay)} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("emulated card: variable %s: %w", name, err)
 		}

@@ -18,11 +18,6 @@ import (
 // clocksource has the name of the kernel's clock.
 const clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-// LinkBurst returns the number of bytes by which a link in virtual time may exceed its rate in
-// bit/s, if nothing else is said: a little more than a frame, and 2 µs at least. The kernel's
-// interface counts a bucket in whole µs, and a bucket below a frame drops all full frames.
-func LinkBurst(rate uint64) int { return int(max(2000, rate/8/500_000)) }
-
 // Path is the guest's PATH.
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -30,6 +25,19 @@ const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 func Here() bool {
 	text, err := os.ReadFile(clocksource)
 	return err == nil && strings.TrimSpace(string(text)) == "time-travel-clock"
+}
+
+// seedVariable has the guest's seed in the environment of its programs. The kernel takes the seed out of
+// its command line.
+const seedVariable = "NICLANE_VIRTUAL_SEED"
+
+// Seed returns what the random numbers of this guest come from; 0 elsewhere.
+func Seed() uint64 {
+	if !Here() {
+		return 0
+	}
+	seed, _ := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
+	return seed
 }
 
 // Init is the first process of a guest. It mounts what programs expect, runs the program of the

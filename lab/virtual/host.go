@@ -4,6 +4,7 @@ package virtual
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -84,8 +86,9 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	j := job{Args: c.Args, Env: c.Env, Dir: c.Dir, Writable: append(c.Writable, dir),
-		Status: filepath.Join(dir, "status")}
+	c.Seed = cmp.Or(c.Seed, 1)
+	j := job{Args: c.Args, Env: append(c.Env, seedVariable+"="+strconv.FormatUint(c.Seed, 10)), Dir: c.Dir,
+		Writable: append(c.Writable, dir), Status: filepath.Join(dir, "status")}
 	if j.Dir == "" {
 		if j.Dir, err = os.Getwd(); err != nil {
 			return err
@@ -123,12 +126,9 @@ func Run(ctx context.Context, c Config) error {
 
 // boot runs the kernel until it ends.
 func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) error {
-	memory, seed, stall := c.Memory, c.Seed, c.Stall
+	memory, stall := c.Memory, c.Stall
 	if memory == 0 {
 		memory = DefaultMemory
-	}
-	if seed == 0 {
-		seed = 1
 	}
 	if stall == 0 {
 		stall = DefaultStall
@@ -138,7 +138,7 @@ func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) err
 	args := []string{
 		"root=/dev/root", "rootfstype=hostfs", "hostfs=/", "ro", "mem=" + strconv.FormatInt(memory>>20, 10) + "M",
 		"time-travel=inf-cpu", "time-travel-start=" + strconv.FormatInt(epoch, 10),
-		"seed=" + strconv.FormatUint(seed, 10),
+		"seed=" + strconv.FormatUint(c.Seed, 10),
 		"seccomp=auto", "norandmaps",
 		"con=null", "con0=null,fd:2", "ssl=null", "ssl0=null,fd:3", "ssl1=null,fd:4", "ssl2=null,fd:5",
 	}
@@ -156,11 +156,9 @@ func (c *Config) boot(ctx context.Context, kernel, dir string, job *os.File) err
 	cmd.WaitDelay = 10 * time.Second
 
 	var beats atomic.Int64
+	var one sync.Mutex
 	done := make(chan error, 3)
-	for _, w := range []io.Writer{c.Stdout, c.Stderr, counter{&beats}} {
-		if w == nil {
-			w = io.Discard
-		}
+	for _, w := range []io.Writer{locked{&one, c.Stdout}, locked{&one, c.Stderr}, counter{&beats}} {
 		r, end, err := os.Pipe()
 		if err != nil {
 			return err
@@ -245,6 +243,22 @@ func watch(ctx context.Context, beats *atomic.Int64, stall time.Duration, cancel
 		}
 		was = is
 	}
+}
+
+// A locked writer writes while no other with the same lock does: Stdout and Stderr can be one writer.
+// Writes to nil are lost.
+type locked struct {
+	lock *sync.Mutex
+	w    io.Writer
+}
+
+func (l locked) Write(p []byte) (int, error) {
+	if l.w == nil {
+		return len(p), nil
+	}
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.w.Write(p)
 }
 
 // A counter counts the bytes that are written to it.

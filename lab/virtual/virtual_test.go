@@ -3,6 +3,7 @@
 package virtual_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -76,7 +77,7 @@ func guest(t *testing.T, name string, change func(*virtual.Config)) (string, err
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
+	var out bytes.Buffer
 	c := virtual.Config{Init: self, InitArgs: []string{inGuest}, Args: []string{self, program, name}, Stdout: &out, Stderr: &out}
 	if change != nil {
 		change(&c)

@@ -168,6 +168,10 @@ func goesWith(lost journal.Record, records []journal.Record) bool {
 			return r.Key() == o.Filter
 		case device.FilterDefault:
 			return r.Key() == o.Filter
+		case device.FilterLink:
+			return r.Key() == o.Filter
+		case device.FilterShare:
+			return r.Key() == o.Filter
 		case device.Tunnels:
 			return r.Key() == o.Filter
 		case device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:

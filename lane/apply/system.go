@@ -19,6 +19,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/irq"
 	"github.com/niclane/niclane/internal/kernel/netdev"
 	"github.com/niclane/niclane/internal/kernel/netprio"
+	"github.com/niclane/niclane/internal/kernel/rtlink"
 	"github.com/niclane/niclane/internal/kernel/shaper"
 	"github.com/niclane/niclane/internal/kernel/sockclass"
 	"github.com/niclane/niclane/internal/kernel/tc"
@@ -72,8 +73,15 @@ func (s *System) open(runDir string) error {
 	s.bpf = bpf.New(t)
 	s.closers = append(s.closers, s.bpf, t)
 	s.serve(t, device.Qdisc{}, device.Class{}, device.Flower{})
-	s.serve(s.bpf, device.Filter{}, device.FilterEntry{}, device.FilterDefault{}, device.Tunnels{},
-		device.XDP{}, device.CPUQueue{}, device.CPUThread{}, device.CPULane{}, device.XDPEntry{})
+	l, err := rtlink.Open()
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, l)
+	s.serve(l, device.GSOLimit{})
+	s.serve(s.bpf, device.Filter{}, device.FilterEntry{}, device.FilterDefault{}, device.FilterLink{},
+		device.FilterShare{}, device.Tunnels{}, device.XDP{}, device.CPUQueue{}, device.CPUThread{},
+		device.CPULane{}, device.XDPEntry{})
 
 	groups, err := cgroup.Find(nil)
 	if err != nil {

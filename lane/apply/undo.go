@@ -244,7 +244,7 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 
 func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left) {
 	var theirs []string
-	if t.want == nil {
+	if t.want == nil || device.Replaces(present, t.want) {
 		who, err := r.occupants(present)
 		if err != nil {
 			return false, leave(t.key, err)

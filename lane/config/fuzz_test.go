@@ -150,6 +150,7 @@ func writeLane(b *strings.Builder, in string, l *intent.Lane) {
 	put(b, in, "ceiling", rate(l.Bandwidth.Ceiling), !l.Bandwidth.Ceiling.IsZero())
 	put(b, in, "rank", strconv.Itoa(l.Rank), l.Rank > 0)
 	put(b, in, "dscp", l.DSCP, l.DSCP != "")
+	put(b, in, "pcp", l.PCP, l.PCP != "")
 	p := l.Poller
 	put(b, in, "poller", string(p.Kind), p.Kind != "")
 	put(b, in, "pollers", strconv.Itoa(p.Count), p.Count > 0)

@@ -108,8 +108,8 @@ func tuningKeys() []key {
 			"What polls the queues. `interrupt`: interrupts and softirqs. `thread`: a kernel thread per NAPI. "+
 				"`busy`: a thread that polls all the time on a processor of its own (niclane's with Linux 6.13, "+
 				"the kernel's with 6.19). `application`: the application itself, by busy polling. `auto`: "+
-				"`thread` where the device allows it, or `busy` with `pollers`; in `globals` it leaves the queues "+
-				"as they are.",
+				"`interrupt`, or `thread` if the lane's queues have processors that neither its application nor "+
+				"another lane uses (below), or `busy` with `pollers`; in `globals` it leaves the queues as they are.",
 			func(t *target, x intent.PollerKind) {
 				if x != "auto" {
 					t.lane.Poller.Kind = x
@@ -118,7 +118,7 @@ func tuningKeys() []key {
 		strictyaml.Of("pollers", strictyaml.Integer(1, maxQueues), "one per queue",
 			"Number of polling threads, at most one per queue. The queues are spread over them. `poller: thread` "+
 				"always has one per queue. With `poller: auto` this key asks for busy pollers, as in adqsetup, if "+
-				"2 processors are left beside them.",
+				"2 processors are left beside them, else for kernel threads.",
 			func(t *target, x int) { t.lane.Poller.Count = x }),
 		strictyaml.Of("poller-timeout", strictyaml.Microseconds(1, 1_000_000), "10ms",
 			"Time without packets after which a busy poller of niclane sleeps. The next packet wakes it. A kernel "+
@@ -204,11 +204,17 @@ func shapeKeys() []key {
 		strictyaml.Of("queues", strictyaml.Integer(1, maxQueues), "required",
 			"Number of queues in the lane's queue set.",
 			func(t *target, x int) { t.lane.Queues = x }),
-		strictyaml.Of("dscp", dscp(), "left alone",
+		strictyaml.Of("dscp", DSCP(), "left alone",
 			"DSCP (RFC 2474) with which the lane's packets leave, so that switches can give them their class. "+
 				"It replaces the DSCP that the application has set (IP_TOS, IPV6_TCLASS), in the outermost IP "+
 				"header. The ECN bits stay. It needs a classifier that reads packets: `clsact-bpf` or `tcx`.",
 			func(t *target, x string) { t.lane.DSCP = x }),
+		strictyaml.Of("pcp", strictyaml.Integer(0, device.MaxPCP), "left alone",
+			"Priority code point (IEEE 802.1Q) of the VLAN tag with which the lane's packets leave. It replaces "+
+				"the one that the VLAN device has set (egress-qos-map), in the outermost tag. The VLAN ID stays. "+
+				"Packets without a tag get none. `dev` is the device below the VLAN device. It needs a "+
+				"classifier that reads packets: `clsact-bpf` or `tcx`.",
+			func(t *target, x int) { t.lane.PCP = device.FormatPCP(x) }),
 		membersKey(),
 		refuse("rxring", ringsRefused),
 		refuse("txring", ringsRefused),

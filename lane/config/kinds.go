@@ -110,9 +110,9 @@ func tunnels() strictyaml.Kind[[]intent.Tunnel] {
 	return k
 }
 
-// dscp returns the reader and the schema of a DSCP. The reader returns it as device.FormatDSCP
-// writes it.
-func dscp() strictyaml.Kind[string] {
+// DSCP returns the reader and the schema of a DSCP. The reader returns it as device.FormatDSCP writes
+// it.
+func DSCP() strictyaml.Kind[string] {
 	k := strictyaml.Kind[string]{
 		Want: fmt.Sprintf("a DSCP: ef, cs0 to cs7, af11 to af43, va, le, or a number from 0 to %d", device.MaxDSCP),
 		Schema: strictyaml.Schema{"anyOf": []any{

@@ -20,6 +20,7 @@ type Capability string
 const (
 	CapMqprio      Capability = "mqprio"      // sch_mqprio is there
 	CapFQCodel     Capability = "fq-codel"    // sch_fq_codel
+	CapFQ          Capability = "fq"          // sch_fq
 	CapCake        Capability = "cake"        // sch_cake
 	CapMq          Capability = "mq"          // sch_mq
 	CapTBF         Capability = "tbf"         // sch_tbf
@@ -68,6 +69,7 @@ const (
 	CapChannelsSet    Capability = "channels-set"
 	CapXDPNative      Capability = "xdp-native"
 	CapXDPFrags       Capability = "xdp-frags"    // native XDP of packets in several buffers: any MTU
+	CapDCB            Capability = "dcb"          // dcbnl: what the device trusts, and its APP table
 	CapSetAffinityIRQ Capability = "irq-affinity" // the device has IRQs of its own
 )
 

@@ -16,6 +16,20 @@ type Counters struct {
 	Tx []QueueCounter `json:"tx,omitempty"`
 	// Classes are the HTB classes, in the kernel's order.
 	Classes []ClassCounter `json:"classes,omitempty"`
+	// Departures are the lanes that share the link by departure times, by number.
+	Departures []Departures `json:"departures,omitempty"`
+}
+
+// Departures count what a FilterShare did to packets since its filter was attached. GSO packets count
+// as one.
+type Departures struct {
+	Lane int `json:"lane"` // as in FilterShare
+	// Waited counts the packets that had to wait, and WaitNs for how long, together, in ns.
+	Waited uint64 `json:"waited"`
+	WaitNs uint64 `json:"waitNs"`
+	// Marked counts packets that got an ECN mark, and Dropped those that would have waited too long.
+	Marked  uint64 `json:"marked"`
+	Dropped uint64 `json:"dropped"`
 }
 
 // A QueueCounter counts one receive or transmit queue.

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestDSCPNames compares the names with the rules of their RFCs, and reads each value back.
+// TestDSCPNames compares the names with the rules of their RFCs, and reads each value back. It does the
+// latter for PCPs too.
 func TestDSCPNames(t *testing.T) {
 	want := map[string]int{"le": 1, "va": 44, "ef": 46}
 	for x := range 8 { // RFC 2474, 4.2.2.1: the old IP precedence
@@ -31,6 +32,16 @@ func TestDSCPNames(t *testing.T) {
 			if got, err := ParseDSCP(s); err != nil || got != value {
 				t.Errorf("%q is %d, %v, want %d", s, got, err, value)
 			}
+		}
+	}
+	for pcp := range MaxPCP + 1 {
+		if got, err := ParsePCP(FormatPCP(pcp)); err != nil || got != pcp {
+			t.Errorf("PCP %d is %d, %v", pcp, got, err)
+		}
+	}
+	for _, s := range []string{"", "8", "-1", "05", "5 ", "/", ":"} {
+		if got, err := ParsePCP(s); err == nil {
+			t.Errorf("PCP %q is %d, want it refused", s, got)
 		}
 	}
 	for _, s := range []string{"", "64", "-1", "046", "0x2e", "af14", "EF", "cs8", "ef "} {

@@ -11,7 +11,9 @@ import (
 // see every change, also of a field that is added to the kind later.
 func TestEqualSeesEveryField(t *testing.T) {
 	for _, o := range []Object{
-		FilterEntry{Filter: "f", Match: Match{Family: 4}, Priority: "1:10", Queues: []int{1}, DSCP: "ef"},
+		FilterEntry{Filter: "f", Match: Match{Family: 4}, Priority: "1:10", Queues: []int{1}, Lane: 1, DSCP: "ef",
+			PCP: "5"},
+		FilterLink{Filter: "f", Rate: 1, Horizon: 1, Mark: 1, Ranks: []int{1}},
 		XDPEntry{Dev: "eth0", Match: Match{Family: 4}, Lane: 1},
 		Rule{Dev: "eth0", Match: Match{Family: 4}, Context: 1, Queue: 2},
 	} {

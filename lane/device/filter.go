@@ -76,7 +76,7 @@ func (d *Device) filters(yield func(Object)) {
 }
 
 // A FilterEntry is one entry in the map of a Filter's program: packets that
-// match get Priority, one of Queues, and DSCP. An entry without all three (see Unshaped) says
+// match get Priority, one of Queues, a Lane's share, DSCP and PCP. An entry without all of them (see Unshaped) says
 // that the packets are of no lane.
 type FilterEntry struct {
 	Filter string `json:"filter"` // Key of the Filter
@@ -87,8 +87,13 @@ type FilterEntry struct {
 	// Queues are transmit queues, ascending without a gap. If empty, the kernel
 	// chooses, by XPS where that is set.
 	Queues []int `json:"queues,omitempty"`
+	// Lane is the number of the packets' lane in FilterShare, 1 to 79; 0 for none.
+	Lane int `json:"lane,omitempty"`
 	// DSCP is the DSCP that the packets leave with, as FormatDSCP writes it. "" leaves it unchanged.
 	DSCP string `json:"dscp,omitempty"`
+	// PCP is the priority code point of the packets' outermost VLAN tag, as FormatPCP writes it. ""
+	// leaves it unchanged. Packets without a tag get none.
+	PCP string `json:"pcp,omitempty"`
 }
 
 // Kind implements Object.
@@ -113,8 +118,14 @@ func (e FilterEntry) Brief() string {
 	if len(e.Queues) > 0 {
 		parts = append(parts, "queues "+FormatCPUList(e.Queues))
 	}
+	if e.Lane != 0 {
+		parts = append(parts, fmt.Sprintf("share %d", e.Lane))
+	}
 	if e.DSCP != "" {
 		parts = append(parts, "DSCP "+e.DSCP)
+	}
+	if e.PCP != "" {
+		parts = append(parts, "PCP "+e.PCP)
 	}
 	if len(parts) == 0 {
 		return "no lane"
@@ -142,7 +153,7 @@ func (e FilterEntry) match() Match { return e.Match }
 func (e FilterEntry) equal(o Object) bool {
 	b, ok := o.(FilterEntry)
 	return ok && e.Filter == b.Filter && e.Match == b.Match && e.Priority == b.Priority &&
-		e.DSCP == b.DSCP && slices.Equal(e.Queues, b.Queues)
+		e.Lane == b.Lane && e.DSCP == b.DSCP && e.PCP == b.PCP && slices.Equal(e.Queues, b.Queues)
 }
 
 func (d *Device) putEntry(e FilterEntry, next Object) {

@@ -22,7 +22,8 @@ type Qdisc struct {
 	DefaultClass uint16 `json:"defaultClass,omitempty"`
 	// Offload: the card implements the htb (tc-htb(8), "offload").
 	Offload bool `json:"offload,omitempty"`
-	// Limit is in packets for pfifo leaves, in bytes for tbf.
+	// Limit is in packets for pfifo leaves and fq, in bytes for tbf. For fq, it is the limit of a single
+	// flow, too.
 	Limit uint32 `json:"limit,omitempty"`
 	// Rate (bit/s) and Burst (bytes) are those of tbf. For cake, Rate is its bandwidth limit.
 	Rate  uint64 `json:"rate,omitempty"`
@@ -30,6 +31,9 @@ type Qdisc struct {
 	// Cake has the settings of a cake in the words of tc-cake(8): its diffserv
 	// mode, its flow mode, and whether it splits large packets.
 	Cake string `json:"cake,omitempty"`
+	// FQ has the settings of a fq, in the words of tc-fq(8), by which it drops, delays or marks packets.
+	// It is "" for the kernel's defaults, which niclane's have.
+	FQ string `json:"fq,omitempty"`
 	// Map and Queues are mqprio's, as in tc-mqprio(8): the traffic class of
 	// each of the 16 priorities ("0 0 1 ..."), and the transmit queues of each
 	// class ("4@0 2@4": COUNT@FIRST). Adding or removing an mqprio clears all
@@ -105,6 +109,9 @@ func (q Qdisc) commands(c Change) []string {
 	if q.Limit != 0 {
 		line += fmt.Sprintf(" limit %d", q.Limit)
 	}
+	if q.Type == "fq" {
+		line += strings.TrimRight(fmt.Sprintf(" flow_limit %d %s", q.Limit, q.FQ), " ")
+	}
 	return one(line)
 }
 
@@ -179,6 +186,26 @@ func (q Qdisc) hardware() string {
 		}
 	}
 	return text
+}
+
+// Replaces reports whether next takes the place of the qdisc old: all that is attached to old goes
+// with it.
+func Replaces(old, next Object) bool {
+	a, is := old.(Qdisc)
+	b, both := next.(Qdisc)
+	return is && both && a.Key() == b.Key() && (a.Type != b.Type || a.Handle != b.Handle)
+}
+
+// PlainRoot reports whether q is a root qdisc mq with the kernel's default qdisc at each transmit
+// queue, as the kernel makes it for a card, but with a handle: "tc qdisc replace dev DEV root mq"
+// made it. It holds no settings, so niclane replaces it, and rollback makes it again.
+func (d *Device) PlainRoot(q Qdisc) bool {
+	if q.Parent != "root" || q.Type != "mq" {
+		return false
+	}
+	return !slices.ContainsFunc(d.Qdiscs, func(leaf QdiscState) bool {
+		return leaf.Handle != "0:" && strings.HasPrefix(leaf.Parent, q.Handle)
+	})
 }
 
 // Named returns the type, followed by "offload" if the card implements the qdisc.

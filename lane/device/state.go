@@ -132,8 +132,10 @@ type Device struct {
 	// TxQueueLen is the number of packets that the kernel's FIFOs on the device
 	// hold (txqueuelen of ip-link(8)), nil if not known.
 	TxQueueLen *int `json:"txQueueLen,omitempty"`
-	Up         bool `json:"up"`
-	Carrier    bool `json:"carrier"`
+	// GSO is nil if the kernel does not report it.
+	GSO     *GSOLimit `json:"gso,omitempty"`
+	Up      bool      `json:"up"`
+	Carrier bool      `json:"carrier"`
 	// Speed is in bit/s; 0 if the device does not report it.
 	Speed uint64 `json:"speed"`
 	// Node is the NUMA node, -1 if there is none.
@@ -166,6 +168,10 @@ type Device struct {
 	// DriverParams are devlink's parameters of traffic classes.
 	DriverParams []DriverParam `json:"driverParams,omitempty"`
 
+	// DCB says how the device sorts received packets by DSCP and PCP; nil if the driver has no dcbnl, or
+	// capabilities were not probed.
+	DCB *DCB `json:"dcb,omitempty"`
+
 	// RSS are the indirection tables, the default context first.
 	RSS []RSSTable `json:"rss,omitempty"`
 	// MaxContexts is the largest number of RSS contexts, not counting the default; 0 if not known.
@@ -192,6 +198,9 @@ type Device struct {
 	// Entries are the map entries of niclane's own classifiers.
 	Entries  []FilterEntry   `json:"entries,omitempty"`
 	Defaults []FilterDefault `json:"defaults,omitempty"`
+	// SharedLinks and Shares are what niclane's own classifiers share by departure times.
+	SharedLinks []FilterLink  `json:"sharedLinks,omitempty"`
+	Shares      []FilterShare `json:"shares,omitempty"`
 	// Tunnels are those of niclane's own classifiers and of its XDP program.
 	Tunnels  []Tunnels `json:"tunnels,omitempty"`
 	Programs []Program `json:"programs,omitempty"`

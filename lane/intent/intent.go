@@ -107,7 +107,10 @@ type Lane struct {
 	Rank int `json:"rank,omitempty"`
 	// DSCP is the DSCP with which the lane's packets leave, as device.FormatDSCP writes it ("ef"). "":
 	// niclane does not change it. The default lane has none.
-	DSCP       string     `json:"dscp,omitempty"`
+	DSCP string `json:"dscp,omitempty"`
+	// PCP is the priority code point of the VLAN tag with which the lane's packets leave, as
+	// device.FormatPCP writes it. "": niclane does not change it. The default lane has none.
+	PCP        string     `json:"pcp,omitempty"`
 	Poller     Poller     `json:"poller"`
 	Moderation Moderation `json:"moderation"`
 	Rings      Rings      `json:"rings"`

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/internal/kernel/tc"
 	"github.com/niclane/niclane/lab/emucard"
@@ -30,6 +31,11 @@ func Counters(dev string) (device.Counters, error) {
 	}
 	defer t.Close()
 	if c.Classes, err = t.ClassCounters(dev); err != nil {
+		return c, err
+	}
+	b := bpf.New(t)
+	defer b.Close()
+	if c.Departures, err = b.Departures(dev); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return c, err
 	}
 	return c, cardCounters(&c)

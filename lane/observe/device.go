@@ -32,8 +32,8 @@ func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, er
 	d := &device.Device{
 		Name: l.name, Index: l.index, AltNames: l.altNames, Type: l.kind,
 		MAC: l.mac.String(), PermMAC: l.permMAC.String(), Parent: l.parent, MTU: l.mtu, LinkType: l.linkType,
-		TxQueueLen: l.qlen,
-		Up:         l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan, BondMode: l.bondMode,
+		TxQueueLen: l.qlen, GSO: l.gso,
+		Up: l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan, BondMode: l.bondMode,
 		Capabilities: device.Capabilities{},
 	}
 	for _, other := range all {
@@ -181,6 +181,7 @@ func own(d *device.Device, look *bpf.Look) error {
 		return err
 	}
 	d.Entries, d.Defaults, d.XDPEntries = c.Entries, c.Defaults, c.XDPEntries
+	d.SharedLinks, d.Shares = c.Links, c.Shares
 	d.Tunnels, d.CPUQueues, d.CPUThreads, d.CPULanes = c.Tunnels, c.CPUQueues, c.CPUThreads, c.CPULanes
 	return nil
 }

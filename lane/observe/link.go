@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/extack"
+	"github.com/niclane/niclane/internal/kernel/rtlink"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -28,6 +29,7 @@ type iface struct {
 	permMAC  net.HardwareAddr
 	mtu      int
 	qlen     *int // txqueuelen, nil if the kernel does not report it
+	gso      *device.GSOLimit
 	carrier  bool
 	master   int // index, 0 if none
 	lower    int // IFLA_LINK, 0 if none
@@ -46,14 +48,10 @@ type xdpProgram struct {
 	id     uint32
 }
 
-// skipStats is RTEXT_FILTER_SKIP_STATS. Without it, the kernel adds about 300 bytes of counters
-// to each link.
-const skipStats = 1 << 3
-
-// noStats is an encoded attribute that requests skipStats.
+// noStats is an encoded attribute that requests rtlink.SkipStats.
 var noStats = func() []byte {
 	ae := netlink.NewAttributeEncoder()
-	ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
+	ae.Uint32(unix.IFLA_EXT_MASK, rtlink.SkipStats)
 	b, err := ae.Encode()
 	if err != nil {
 		panic(err) // four bytes always fit
@@ -159,7 +157,11 @@ func decodeLink(b []byte) (iface, error) {
 			ad.Nested(l.decodeXDP)
 		}
 	}
-	return l, ad.Err()
+	if err := ad.Err(); err != nil {
+		return l, err
+	}
+	l.gso, err = rtlink.GSOLimit(l.name, b)
+	return l, err
 }
 
 func (l *iface) decodeProps(ad *netlink.AttributeDecoder) error {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // recordedLinks returns RTM_NEWLINK messages of Linux 6.18, x86-64: a bridge with an enslaved
@@ -102,6 +103,9 @@ func TestDecodeLink(t *testing.T) {
 			lower: 3},
 		{index: 4, name: "eth0", flags: up, mac: mac(t, "02:fc:00:00:00:01"), permMAC: mac(t, "02:fc:00:00:00:01"),
 			mtu: 1400, qlen: &queue, carrier: true, parent: "virtio2"},
+	}
+	for i := range want {
+		want[i].gso = &device.GSOLimit{Dev: want[i].name, Max: 65536, MaxIPv4: 65536}
 	}
 	var got []iface
 	for _, b := range recordedLinks(t) {

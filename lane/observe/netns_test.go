@@ -128,6 +128,7 @@ func TestCapabilities(t *testing.T) {
 			{device.CapQueueShaper, device.No, "n"}, // veth has no shaper, or the kernel has none
 			{device.CapQueueShaperMin, device.No, "n"},
 			{device.CapChannelsSet, device.Yes, "without a change"},
+			{device.CapDCB, device.No, unix.EOPNOTSUPP.Error()},
 			{device.CapSetAffinityIRQ, device.No, "no IRQ"},
 		}
 		if st.Capabilities.Has(device.CapNetdevGenl) {

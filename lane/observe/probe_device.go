@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/kernel/dcb"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -20,6 +21,13 @@ func (o *observer) probeDevice(d *device.Device, r reading) {
 	o.probeFiles(d)
 	o.probeNAPIs(d)
 	o.probeSettings(d)
+	o.probeDCB(d)
+}
+
+// probeDCB reads what the device trusts. It is here and not in device, because no plan depends on it.
+func (o *observer) probeDCB(d *device.Device) {
+	dcb, err := dcb.Get(o.route, d.Name)
+	d.DCB, d.Capabilities[device.CapDCB] = dcb, supported(err, "the driver has dcbnl")
 }
 
 func yes(format string, args ...any) device.Finding {

@@ -45,8 +45,8 @@ const (
 
 // ofTC are the capabilities of the kernel's traffic control.
 var ofTC = []device.Capability{
-	device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact,
-	device.CapClsBPF, device.CapFlower, device.CapSkbedit,
+	device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapFQ, device.CapCake, device.CapHTB,
+	device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
 }
 
 // probeTC tries qdiscs, classifiers and actions on the loopback device of a network namespace of
@@ -73,6 +73,7 @@ func probeTC() device.Capabilities {
 	caps[device.CapTBF] = kindFinding(addQdisc(c, "tbf", tcRoot, probeHandle))
 	caps[device.CapHTB] = kindFinding(addQdisc(c, "htb", tcRoot, probeHandle))
 	caps[device.CapFQCodel] = kindFinding(addQdisc(c, "fq_codel", tcRoot, probeHandle+probeHandle))
+	caps[device.CapFQ] = kindFinding(addQdisc(c, "fq", tcRoot, probeHandle+3*probeHandle))
 	caps[device.CapCake] = kindFinding(addQdisc(c, "cake", tcRoot, probeHandle+2*probeHandle))
 	caps[device.CapClsact] = kindFinding(addQdisc(c, "clsact", tcClsact, clsactHandle))
 	caps[device.CapSkbedit] = kindFinding(addAction(c, "skbedit"))

@@ -68,12 +68,15 @@ func (f *fit) tooLittle(lanes []*deviceLane) map[string]string {
 	return why
 }
 
-// wantBandwidth shapes the packets that the lanes send.
-func (f *fit) wantBandwidth(lanes []*deviceLane) {
+// wantBandwidth shapes the packets that the lanes send. total is the number of the device's queues.
+func (f *fit) wantBandwidth(lanes []*deviceLane, total int) {
 	if !shaped(lanes) {
 		return
 	}
 	switch f.choice[device.PartBandwidth].Mechanism {
+	case ByEDT:
+		f.wantGSOLimit()
+		f.wantFQ(total)
 	case ByHTB:
 		f.wantHTB(lanes)
 	case ByHTBOffload:

@@ -51,6 +51,7 @@ func (f *fit) checkParts(lanes []*deviceLane) {
 	f.checkPollers(lanes)
 	f.checkBandwidth(lanes)
 	f.checkReader(lanes)
+	f.checkTags(lanes)
 	if most := f.dev.MaxContexts; most > 0 && len(f.in.Lanes) > most-f.foreignContexts() &&
 		f.uses(device.PartQueueSet, ByRSSContext) {
 		others := ""
@@ -131,12 +132,21 @@ func (f *fit) checkBandwidth(lanes []*deviceLane) {
 
 // checkForeign refuses a device if the lanes would have to replace settings of other programs on
 // it.
-func (f *fit) checkForeign() {
+func (f *fit) checkForeign(lanes []*deviceLane) {
 	for _, q := range f.dev.Qdiscs {
 		if q.Parent != "root" || q.Handle == "0:" {
 			continue
 		}
-		if _, ours := f.owned[q.Key()]; !ours {
+		_, ours := f.owned[q.Key()]
+		switch {
+		case ours:
+		case f.dev.PlainRoot(q.Qdisc):
+			// rollback could not make the leaves again: only a new mq has the kernel's own.
+			if q.Handle == rootHandle && f.wantsMq(lanes) {
+				f.failf("globals.dev", "the root qdisc of %s has the handle that niclane gives to its own (mq %s): "+
+					"give it another (tc qdisc replace dev %[1]s root mq)", f.dev.Name, q.Handle)
+			}
+		default:
 			f.failf("globals.dev", "%s has a root qdisc that niclane did not make (%s %s): remove it (tc qdisc del "+
 				"dev %s root) or leave the device out",
 				f.dev.Name, q.Type, q.Handle, f.dev.Name)
@@ -146,6 +156,11 @@ func (f *fit) checkForeign() {
 		f.notef("an XDP program is attached (%s, %s): packets that it redirects or drops never reach a lane",
 			nameOr(x.Program, "without a name"), x.Mode)
 	}
+}
+
+// wantsMq reports whether niclane's root qdisc will be an mq.
+func (f *fit) wantsMq(lanes []*deviceLane) bool {
+	return shaped(lanes) && (f.uses(device.PartBandwidth, ByEDT) || f.uses(device.PartBandwidth, ByMqTBF))
 }
 
 // checkMembers refuses members that the chosen mechanisms cannot distinguish, and rules that do

@@ -82,12 +82,12 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	if len(lanes) == 0 {
 		return
 	}
-	named := f.priority(lanes[0]) != ""
+	named, departs := f.priority(lanes[0]) != "", f.departs(append([]*deviceLane{def}, lanes...))
 	if f.byGroup() {
 		f.wantCgroupClasses(lanes)
 		return
 	}
-	if f.choice[device.PartClassifier].Mechanism == "" || !named && !f.chooses() && !marked(lanes) {
+	if f.choice[device.PartClassifier].Mechanism == "" || !named && !departs && !f.chooses() && !marked(lanes) {
 		f.noteUnshaped(false)
 		return
 	}
@@ -100,8 +100,12 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	}
 	what := "names its lane's class"
 	switch {
+	case departs && f.chooses():
+		what = "chooses one of its lane's transmit queues and its departure time"
+	case departs:
+		what = "gives it its lane's departure time"
 	case !named && !f.chooses():
-		what = "gives it its lane's DSCP"
+		what = "gives it its lane's " + markNames(lanes)
 	case !named:
 		what = "chooses one of its lane's transmit queues"
 	case f.chooses():
@@ -125,6 +129,9 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 			lanePath(def.Lane, "queues"),
 			"packets that no lane matches get none of the lanes' priorities")
 	}
+	if departs {
+		f.wantShares(filter.Key(), append([]*deviceLane{def}, lanes...))
+	}
 	f.wantTunnels(filter.Key(), device.PartClassifier)
 	key := filter.Key()
 	f.wantUnshaped(key)
@@ -137,23 +144,27 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	}
 	f.wants = slices.Grow(f.wants, n)
 	for _, l := range lanes {
-		e := device.FilterEntry{Filter: key, Priority: f.priority(l), DSCP: l.DSCP}
+		e := device.FilterEntry{Filter: key, Priority: f.priority(l), DSCP: l.DSCP, PCP: l.PCP}
 		where := "its class"
+		if departs {
+			e.Lane, where = l.number, "its share of the link"
+		}
 		if f.chooses() {
 			e.Queues = l.queues
-			where = "transmit queues " + device.FormatCPUList(l.queues)
-			if named {
-				where = "its class and " + where
+			on := "transmit queues " + device.FormatCPUList(l.queues)
+			if named || departs {
+				on = where + " and " + on
 			}
+			where = on
 		}
 		reason := "packets of lane " + l.Name
-		if named || f.chooses() {
+		if named || departs || f.chooses() {
 			reason += " to " + where
-		} else if l.DSCP == "" {
+		} else if l.DSCP == "" && l.PCP == "" {
 			continue
 		}
-		if l.DSCP != "" {
-			reason += ", with DSCP " + l.DSCP
+		if marks := marksText(l.DSCP, l.PCP); marks != "" {
+			reason += ", with " + marks
 		}
 		for i := range l.Members {
 			for _, e.Match = range f.matches(&l.Members[i]) {
@@ -163,9 +174,66 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	}
 }
 
-// marked reports whether one of the lanes has a DSCP.
-func marked(lanes []*deviceLane) bool {
-	return slices.ContainsFunc(lanes, func(l *deviceLane) bool { return l.DSCP != "" })
+// marked reports whether one of the lanes has a DSCP or a PCP.
+func marked(lanes []*deviceLane) bool { return markNames(lanes) != "" }
+
+// markNames returns which marks the lanes have: "DSCP", "PCP", "DSCP and PCP" or "".
+func markNames(lanes []*deviceLane) string {
+	var names []string
+	if slices.ContainsFunc(lanes, func(l *deviceLane) bool { return l.DSCP != "" }) {
+		names = append(names, "DSCP")
+	}
+	if slices.ContainsFunc(lanes, func(l *deviceLane) bool { return l.PCP != "" }) {
+		names = append(names, "PCP")
+	}
+	return strings.Join(names, " and ")
+}
+
+// marksText describes a DSCP and a PCP, "" for neither.
+func marksText(dscp, pcp string) string {
+	var parts []string
+	if dscp != "" {
+		parts = append(parts, "DSCP "+dscp)
+	}
+	if pcp != "" {
+		parts = append(parts, "PCP "+pcp)
+	}
+	return strings.Join(parts, " and ")
+}
+
+// checkTags refuses a PCP on a VLAN device: it makes the tag behind the classifier
+// (vlan_dev_hard_start_xmit).
+func (f *fit) checkTags(lanes []*deviceLane) {
+	if f.dev.VLAN == 0 {
+		return
+	}
+	below := "dev: " + f.dev.Lower
+	if d := f.st.Device(f.dev.Lower); d != nil && d.Type == "bond" {
+		below = "bond: " + f.dev.Lower
+	}
+	for _, l := range lanes {
+		if l.PCP != "" {
+			f.failf(lanePath(l.Lane, "pcp"), "%s on %s: this VLAN device makes the tag after niclane's classifier has "+
+				"seen the packet; write %s and vlans: %d", l.PCP, f.dev.Name, below, f.dev.VLAN)
+		}
+	}
+}
+
+// noteUntagged adds a note if lanes have a PCP and the file names no VLANs: packets without a tag have
+// no PCP.
+func (f *fit) noteUntagged(lanes []*deviceLane) {
+	if len(f.in.Group.VLANs) > 0 {
+		return
+	}
+	var names []string
+	for _, l := range lanes {
+		if l.PCP != "" {
+			names = append(names, l.Name)
+		}
+	}
+	if len(names) > 0 {
+		f.notef("a PCP is a part of a VLAN tag: packets of %s without a tag get none", strings.Join(names, ", "))
+	}
 }
 
 // wantUnshaped takes the packets to unshaped networks out of all lanes, before the lanes' entries
@@ -228,6 +296,10 @@ func (f *fit) checkReader(lanes []*deviceLane) {
 		if l.DSCP != "" {
 			f.failf(lanePath(l.Lane, "dscp"), "%s on %s: %s, or let the application set the DSCP (IP_TOS)", l.DSCP,
 				f.dev.Name, why)
+		}
+		if l.PCP != "" {
+			f.failf(lanePath(l.Lane, "pcp"), "%s on %s: %s, or let the VLAN device set the PCP by priority "+
+				"(ip link set DEV type vlan egress-qos-map)", l.PCP, f.dev.Name, why)
 		}
 	}
 	if len(f.in.Group.Unshaped) > 0 && f.byGroup() {

@@ -23,6 +23,9 @@ type deviceLane struct {
 	queues []int
 	cpus   []int
 	minor  uint16
+	// sharing is the reason why the processors of the lane's queues are not the lane's own, "" if
+	// they are (fit.sharing).
+	sharing string
 	// isDefault marks the default lane.
 	isDefault bool
 }
@@ -91,8 +94,8 @@ func (f *fit) layout() (lanes []*deviceLane, total int) {
 	}
 	if first < 1 || first+sum > most {
 		f.failf(lanePath(&f.in.Default, "queues"),
-			"%d queues asked for (%s), %s has %d; the default lane needs at least 1",
-			max(first, 1)+sum, f.sumText(max(first, 1)), f.dev.Name, most)
+			"%d queues asked for (%s), %s has %d; the default lane needs at least 1%s",
+			max(first, 1)+sum, f.sumText(max(first, 1)), f.dev.Name, most, f.sharedHint(most))
 		return nil, 0
 	}
 	def := f.in.Default
@@ -113,6 +116,16 @@ func (f *fit) layout() (lanes []*deviceLane, total int) {
 		return lanes, min(f.dev.RxQueues, f.dev.TxQueues) // no channel is added
 	}
 	return lanes, max(next, min(f.dev.RxQueues, f.dev.TxQueues))
+}
+
+// sharedHint returns text for the end of an error message about too few queues: what lanes can have on
+// a device with a single queue. It is "" if the device has more.
+func (f *fit) sharedHint(most int) string {
+	if most > 1 || f.in.Group.Force[string(device.PartQueueSet)] != "" {
+		return ""
+	}
+	return fmt.Sprintf("; for lanes on transmit alone, without queues of their own: force: {%s: %s}",
+		device.PartQueueSet, ByShared)
 }
 
 // sharedLayout gives every lane all queues. It is used if lanes have no receive queues of their
@@ -260,6 +273,11 @@ func (f *fit) processors(lanes []*deviceLane) {
 		n := min(l.Queues, len(free))
 		if l.Poller.Count > 0 {
 			n = min(l.Poller.Count, len(free))
+		}
+		// Polling threads pay on processors that nothing else uses.
+		if own, _ := f.mayOwn(l, free); f.reserves() && len(own) >= n && l.Poller.Kind != intent.PollerInterrupt &&
+			l.Poller.Kind != intent.PollerApplication {
+			free = own
 		}
 		l.cpus = free[:n]
 		taken = append(taken, l.cpus...)

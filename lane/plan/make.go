@@ -161,7 +161,7 @@ func (f *fit) plan(p *Plan) {
 	}
 	f.checkParts(lanes)
 	f.checkSoftware(lanes)
-	f.checkForeign()
+	f.checkForeign(lanes)
 	f.checkMembers(lanes)
 	f.checkTunnels(lanes[1:])
 	if len(f.errs) > 0 {
@@ -195,7 +195,7 @@ func (f *fit) plan(p *Plan) {
 	f.wantModeration(lanes)
 	f.wantGlobals()
 	f.wantMqprio(lanes)
-	f.wantBandwidth(lanes)
+	f.wantBandwidth(lanes, total)
 	f.wantClassifier(lanes[0], lanes[1:])
 	f.wantCpusets(lanes[1:])
 	f.wantRules(lanes[1:])
@@ -209,7 +209,10 @@ func (f *fit) plan(p *Plan) {
 	for _, l := range lanes {
 		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus,
 			Receives: f.receives(l), Sends: f.sends(), Rank: rank(l), Guarantee: f.guarantee(l), Ceiling: f.ceiling(l),
-			DSCP: l.DSCP, Poller: f.kind(l)}
+			DSCP: l.DSCP, PCP: l.PCP, Departs: f.departs(lanes), Poller: f.kind(l)}
+		if fitted.Receives == OnProcessors && fitted.Poller == intent.PollerAuto {
+			fitted.Poller = intent.PollerThread // the threads of the cpumap
+		}
 		if rx, tx := f.unpaired(total); l.isDefault {
 			fitted.Queues = slices.Concat(l.queues, span(total, max(len(rx), len(tx))))
 		}
@@ -221,11 +224,14 @@ func (f *fit) plan(p *Plan) {
 	}
 	f.noteIdle()
 	f.noteKept(lanes)
+	f.noteSharing(lanes)
+	f.noteShare(lanes)
 	f.noteSpeed(lanes)
 	if len(lanes) > 1 {
 		f.noteUpper()
 	}
 	f.noteFragments(lanes[1:])
+	f.noteUntagged(lanes[1:])
 	f.noteTunnels()
 	if f.sharedQueues && len(f.in.Lanes) > 0 && len(lanes[0].queues) < f.sum()+max(f.in.Default.Queues, 1) {
 		f.notef("%s: no lane has its own transmit queue", f.noQueues())
@@ -242,6 +248,9 @@ func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 	asked, spare := f.askedPollers()
 	if why := f.noDeviceThreads(); why != "" {
 		spare[ByDeviceThread] = why
+	}
+	if why := f.noDepartures(); why != "" {
+		spare[ByEDT] = why
 	}
 	for without := maps.Clone(spare); ; {
 		choices = choose(f.st, f.dev, f.in.Group.Force, without, asked)
@@ -293,6 +302,7 @@ func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 		name := f.choice[device.PartQueueSet].Mechanism
 		why := f.useless(lanes)
 		if why == "" || without[name] != "" || f.in.Group.Force[string(device.PartQueueSet)] != "" || len(f.errs) > 0 {
+			f.settlePoller(choices, lanes, asked, without)
 			return choices, lanes, total
 		}
 		without[name] = why

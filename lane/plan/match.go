@@ -125,7 +125,8 @@ func (f *fit) noteFragments(lanes []*deviceLane) {
 			names = append(names, l.Name)
 		}
 	}
-	if len(names) > 0 && (f.reserves() || f.redirects() || f.chooses() || !f.byGroup() && f.priority(lanes[0]) != "") {
+	if len(names) > 0 && (f.reserves() || f.redirects() || f.chooses() || !f.byGroup() && f.priority(lanes[0]) != "" ||
+		f.departs(lanes)) {
 		f.notef("lanes by UDP port (%s): fragments of datagrams larger than the MTU have no ports, "+
 			"and belong to the default lane", strings.Join(names, ", "))
 	}

@@ -34,6 +34,7 @@ const (
 	ByNetShaper     = "net-shaper"
 	ByTxMaxrate     = "tx-maxrate"
 	ByHTBOffload    = "htb-offload"
+	ByEDT           = "edt"
 	ByHTB           = "htb"
 	ByMqTBF         = "mq-tbf"
 	ByDriverPollers = "driver-pollers"
@@ -307,6 +308,11 @@ var catalogue = sync.OnceValue(func() []entry {
 				offloadCaps()...), maybe: offloadCaps(),
 				gives: []string{givesGuarantee, givesCeiling},
 				with:  map[device.Part][]string{device.PartMapper: {ByHTBOffload}}},
+			{name: ByEDT, test: needs("guarantee, ceiling and rank by departure times; no queue and no lock for "+
+				"all queues", device.CapFQ, device.CapMq),
+				gives: []string{givesGuarantee, givesCeiling, givesRank},
+				with: map[device.Part][]string{device.PartMapper: {ByXPSRxqs, ByQueueMapping},
+					device.PartClassifier: {ByClsactBPF, ByTCX}}},
 			{name: ByHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for "+
 				"links up to about 10 Gbit/s", device.CapHTB),
 				gives: []string{givesGuarantee, givesCeiling, givesRank},
@@ -329,8 +335,10 @@ var catalogue = sync.OnceValue(func() []entry {
 				device.CapNAPIBusy, device.CapQueueNAPI), asked: asksBusy,
 				because: "it takes a processor, also while there are no packets"},
 			{name: ByNAPIThread, test: needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread,
-				device.CapQueueNAPI)},
-			{name: ByDeviceThread, test: deviceThreads},
+				device.CapQueueNAPI), asked: asksThread, because: "it takes turns with the application on a shared " +
+				"processor"},
+			{name: ByDeviceThread, test: deviceThreads, asked: "poller: thread", because: "it makes threads for the " +
+				"default lane's queues too"},
 			{name: BySoftirq, test: always("polled where the interrupt or the sender runs")},
 		}},
 		{device.PartInterrupts, []candidate{
@@ -445,18 +453,22 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 	return c
 }
 
+// candidates returns a part's mechanisms, best first; nil for an unknown part.
+func candidates(part device.Part) []candidate {
+	for _, e := range catalogue() {
+		if e.part == part {
+			return e.candidates
+		}
+	}
+	return nil
+}
+
 // Mechanisms returns the names of a part's mechanisms, best first; nil for an
 // unknown part.
 func Mechanisms(part device.Part) []string {
-	for _, e := range catalogue() {
-		if e.part != part {
-			continue
-		}
-		names := make([]string, len(e.candidates))
-		for i, c := range e.candidates {
-			names[i] = c.name
-		}
-		return names
+	var names []string
+	for _, c := range candidates(part) {
+		names = append(names, c.name)
 	}
-	return nil
+	return names
 }

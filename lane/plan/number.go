@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -95,8 +96,8 @@ func (f *fit) numberOf(o device.Object) int {
 			return o.Lane
 		}
 	case device.FilterEntry:
-		if n := priorityNumber(o.Priority); n != 0 && strings.HasPrefix(o.Filter, "filter/"+f.dev.Name+"/") {
-			return n
+		if strings.HasPrefix(o.Filter, "filter/"+f.dev.Name+"/") {
+			return cmp.Or(o.Lane, priorityNumber(o.Priority))
 		}
 	case device.CgroupClass:
 		return priorityNumber(o.Priority)

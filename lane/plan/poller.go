@@ -37,11 +37,14 @@ const maxPollerQueues = 64
 // docs/results/2026-11-mechanisms.md.
 const sparePollerCPUs = 2
 
-// askedPollers returns the busy poller mechanisms that the lanes ask for. If the lanes cannot
-// have them, without has the reasons.
+// askedPollers returns the poller mechanisms that the lanes ask for. If the lanes cannot have them,
+// without has the reasons.
 func (f *fit) askedPollers() (asked []string, without map[string]string) {
 	n, insist := 0, false
-	for _, l := range append([]intent.Lane{f.in.Default}, f.in.Lanes...) {
+	for i, l := range append([]intent.Lane{f.in.Default}, f.in.Lanes...) {
+		if (i > 0 || l.Poller.Kind == intent.PollerThread) && asksThreads(&l) && len(asked) == 0 {
+			asked = []string{ByNAPIThread, ByDeviceThread}
+		}
 		switch l.Poller.Kind {
 		case intent.PollerBusy:
 			insist = true
@@ -51,12 +54,9 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 	}
 	busy := []string{ByDriverPollers, ByIoUring, ByBusyThread}
 	without = map[string]string{}
-	if insist {
-		return busy, without
-	}
 	online := f.usable()
-	if n > 0 && online-n >= sparePollerCPUs {
-		return busy, without
+	if insist || n > 0 && online-n >= sparePollerCPUs {
+		return append(asked, busy...), without
 	}
 	if n > 0 {
 		for _, name := range busy {
@@ -67,7 +67,7 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 				online, sparePollerCPUs)
 		}
 	}
-	return nil, without
+	return asked, without
 }
 
 // usable returns the number of online processors that lanes can use. A processor that the host
@@ -92,7 +92,7 @@ func (f *fit) kind(l *deviceLane) intent.PollerKind {
 	switch name := f.choice[device.PartPoller].Mechanism; {
 	case busyMechanism(name) && (l.Poller.Count > 0 || forced && !l.isDefault):
 		return intent.PollerBusy
-	case l.isDefault:
+	case l.isDefault || l.Poller.Count == 0 && l.sharing != "" && !(forced && !busyMechanism(name)):
 	case name == ByNAPIThread, name == ByDeviceThread, busyMechanism(name) && can:
 		return intent.PollerThread
 	}

@@ -155,15 +155,19 @@ type FittedLane struct {
 	// Receives and Sends say whether the lane has its own queues for receiving and for sending.
 	Receives Place `json:"receives,omitempty"`
 	Sends    Place `json:"sends,omitempty"`
-	// Class is the lane's HTB class, "" if nothing is shaped.
-	Class string `json:"class,omitempty"`
-	Rank  int    `json:"rank"`
+	// Class is the lane's HTB class, "" for none. Departs says that the lanes share the link by departure
+	// times.
+	Class   string `json:"class,omitempty"`
+	Departs bool   `json:"departs,omitempty"`
+	Rank    int    `json:"rank"`
 	// Guarantee and Ceiling are in bit/s, 0 for none.
 	Guarantee uint64 `json:"guarantee,omitempty"`
 	Ceiling   uint64 `json:"ceiling,omitempty"`
 	// DSCP is the DSCP with which the lane's packets leave (device.FormatDSCP). "" means that niclane
 	// does not change it.
 	DSCP string `json:"dscp,omitempty"`
+	// PCP is the same of the packets' VLAN tag (device.FormatPCP).
+	PCP string `json:"pcp,omitempty"`
 	// Poller is the kind of poller of the lane's queues. "" means interrupts.
 	Poller intent.PollerKind `json:"poller,omitempty"`
 	// Aligned says that one of the lane's applications places its threads by NAPI ID.

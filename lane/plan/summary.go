@@ -5,6 +5,7 @@ package plan
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -43,7 +44,11 @@ func WriteSummary(w io.Writer, p *Plan) error {
 	for _, dev := range p.Devices {
 		fmt.Fprintf(tw, "\n%s\tMADE BY\tNOT BY\n", dev)
 		for _, c := range p.Choices {
-			if c.Device == dev && c.Mechanism != "" {
+			switch {
+			case c.Device != dev || c.Mechanism == "":
+			case c.Part == device.PartBandwidth && !p.limits(dev):
+				fmt.Fprintf(tw, "%s\tnothing\t%s: no lane asks for a share of the link\n", c.Part, c.Mechanism)
+			default:
 				fmt.Fprintf(tw, "%s\t%s\t%s\n", c.Part, c.Mechanism, c.better())
 			}
 		}
@@ -59,10 +64,21 @@ func WriteSummary(w io.Writer, p *Plan) error {
 	return nil
 }
 
+// limits reports whether a lane of a device has a share of the link.
+func (p *Plan) limits(dev string) bool {
+	return slices.ContainsFunc(p.Lanes, func(l FittedLane) bool {
+		return l.Device == dev && (l.Guarantee > 0 || l.Ceiling > 0 || l.ranked())
+	})
+}
+
 // better returns the best of the rejected mechanisms, and the reason. It skips mechanisms that
-// are only incompatible with another part's mechanism.
+// are only incompatible with another part's mechanism. For softirq it returns why there are no
+// threads, because the mechanisms that are better than threads have to be asked for.
 func (c *Choice) better() string {
 	for _, r := range c.Rejected {
+		if c.Mechanism == BySoftirq && r.Mechanism != ByNAPIThread {
+			continue
+		}
 		if !strings.HasPrefix(r.Why, goesWith) {
 			return r.Mechanism + ": " + r.Why
 		}
@@ -85,23 +101,26 @@ func (l *FittedLane) share() string {
 	switch {
 	case l.Guarantee > 0:
 		parts = append(parts, "at least "+device.RateText(l.Guarantee))
-	case l.Name == intent.DefaultLane && l.Class != "":
+	case l.Name == intent.DefaultLane && l.ranked():
 		parts = append(parts, "the rest")
 	}
 	if l.Ceiling > 0 {
 		parts = append(parts, "at most "+device.RateText(l.Ceiling))
 	}
-	if l.Class != "" {
+	if l.ranked() {
 		parts = append(parts, fmt.Sprintf("rank %d", l.Rank))
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "not limited")
 	}
-	if l.DSCP != "" {
-		parts = append(parts, "DSCP "+l.DSCP)
+	if marks := marksText(l.DSCP, l.PCP); marks != "" {
+		parts = append(parts, marks)
 	}
 	return strings.Join(parts, ", ")
 }
+
+// ranked reports whether the lane has a rank in software.
+func (l *FittedLane) ranked() bool { return l.Class != "" || l.Departs }
 
 func (l *FittedLane) polledBy() string {
 	switch l.Poller {

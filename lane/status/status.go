@@ -30,6 +30,9 @@ type Lane struct {
 	ClassTx *Traffic `json:"classTx,omitempty"`
 	// Backlog is the number of bytes that wait in the class.
 	Backlog uint64 `json:"backlogBytes,omitempty"`
+	// Departures count the packets that waited for their departure times, nil if the lanes do not share
+	// the link by these.
+	Departures *Departures `json:"departures,omitempty"`
 	// Sent are the rates of the lane's packets in each transmit queue, or in AnyQueue, during the
 	// sampling interval.
 	Sent []Row `json:"sent,omitempty"`
@@ -53,6 +56,19 @@ type Traffic struct {
 	PacketsPerSecond float64 `json:"packetsPerSecond"`
 	BytesPerSecond   float64 `json:"bytesPerSecond"`
 	DropsPerSecond   float64 `json:"dropsPerSecond"`
+}
+
+// Departures are counts since the classifier was attached, and what happened during the sampling
+// interval. GSO packets count as one.
+type Departures struct {
+	Waited  uint64 `json:"waited"`
+	Marked  uint64 `json:"marked"`
+	Dropped uint64 `json:"dropped"`
+	// MeanWaitNs is how long a packet that waited did so on average in the interval, in ns; 0: none did.
+	MeanWaitNs       float64 `json:"meanWaitNs"`
+	WaitedPerSecond  float64 `json:"waitedPerSecond"`
+	MarkedPerSecond  float64 `json:"markedPerSecond"`
+	DroppedPerSecond float64 `json:"droppedPerSecond"`
 }
 
 // A Sample has the counters of one device at three moments.
@@ -79,10 +95,42 @@ func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample)
 			l.Tx = sum(f.Queues, s, func(c device.Counters) []device.QueueCounter { return c.Tx })
 		}
 		l.ClassTx, l.Backlog = class(f.Class, s)
+		if f.Departs {
+			l.Departures = departures(f.Context, s)
+		}
 		l.Sent = rates{ns: s.Now.Mono - s.Before.Mono}.passed(f, "sent", s.SentBefore, s.SentNow, lanes)
 		out = append(out, l)
 	}
 	return out
+}
+
+// departures returns the counts of the lane with the given number, nil if there are none.
+func departures(number int, s Sample) *Departures {
+	find := func(c device.Counters) (d device.Departures, ok bool) {
+		i := slices.IndexFunc(c.Departures, func(d device.Departures) bool { return d.Lane == number })
+		if i < 0 {
+			return d, false
+		}
+		return c.Departures[i], true
+	}
+	now, ok := find(s.Now)
+	if !ok {
+		return nil
+	}
+	before, _ := find(s.Before)
+	if now.Waited < before.Waited { // the classifier was attached again
+		before = device.Departures{}
+	}
+	d := &Departures{Waited: now.Waited, Marked: now.Marked, Dropped: now.Dropped}
+	if n := now.Waited - before.Waited; n > 0 {
+		d.MeanWaitNs = float64(now.WaitNs-before.WaitNs) / float64(n)
+	}
+	if ns := s.Now.Mono - s.Before.Mono; ns > 0 {
+		rate := func(now, before uint64) float64 { return float64(now-before) * 1e9 / float64(ns) }
+		d.WaitedPerSecond, d.MarkedPerSecond = rate(now.Waited, before.Waited), rate(now.Marked, before.Marked)
+		d.DroppedPerSecond = rate(now.Dropped, before.Dropped)
+	}
+	return d
 }
 
 // byClass reports whether the card has HTB classes. Packets of a lane then do not leave by the

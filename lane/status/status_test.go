@@ -122,18 +122,18 @@ d0      web      ` + web + `  1     2       1     102      thread, SCHED_FIFO 47
 	}
 }
 
-// TestWriteDSCP: the table has a column DSCP if a lane has one.
-func TestWriteDSCP(t *testing.T) {
+// TestWriteMarks: the table has columns DSCP and PCP if a lane has one.
+func TestWriteMarks(t *testing.T) {
 	lanes := status.Lanes(fitted[:2], state(), nil)
-	lanes[1].DSCP = "ef"
+	lanes[1].DSCP, lanes[1].PCP = "ef", "5"
 	var got bytes.Buffer
 	if err := status.WriteText(&got, lanes); err != nil {
 		t.Fatal(err)
 	}
 	table, _, _ := strings.Cut(got.String(), "\n\n")
-	want := `DEVICE  LANE     MEMBERS  RANK  DSCP  QUEUES  CPUS  NAPIS    POLLED BY
-d0      default  -        7     -     0-1     0-1   100,101  2 × softirq
-d0      web      -        1     ef    2       1     102      thread, SCHED_FIFO 47, CPUs 1`
+	want := `DEVICE  LANE     MEMBERS  RANK  DSCP  PCP  QUEUES  CPUS  NAPIS    POLLED BY
+d0      default  -        7     -     -    0-1     0-1   100,101  2 × softirq
+d0      web      -        1     ef    5    2       1     102      thread, SCHED_FIFO 47, CPUs 1`
 	if diff := cmp.Diff(want, table); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

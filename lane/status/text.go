@@ -13,20 +13,30 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
+// optional returns a function that writes the cell of a lane in a column that the table has only if a lane
+// has a value there. For nil, the function writes the heading.
+func optional(lanes []Lane, heading string, value func(Lane) string) func(*Lane) string {
+	there := slices.ContainsFunc(lanes, func(l Lane) bool { return value(l) != "" })
+	return func(l *Lane) string {
+		switch {
+		case !there:
+			return ""
+		case l == nil:
+			return heading + "\t"
+		}
+		return cmp.Or(value(*l), "-") + "\t"
+	}
+}
+
 // WriteText prints two tables for people: what each lane has, and its traffic.
 func WriteText(w io.Writer, lanes []Lane) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	heading := ""
-	if slices.ContainsFunc(lanes, func(l Lane) bool { return l.DSCP != "" }) {
-		heading = "DSCP\t"
-	}
-	fmt.Fprintf(tw, "DEVICE\tLANE\tMEMBERS\tRANK\t%sQUEUES\tCPUS\tNAPIS\tPOLLED BY\n", heading)
+	dscp := optional(lanes, "DSCP", func(l Lane) string { return l.DSCP })
+	pcp := optional(lanes, "PCP", func(l Lane) string { return l.PCP })
+	fmt.Fprintf(tw, "DEVICE\tLANE\tMEMBERS\tRANK\t%s%sQUEUES\tCPUS\tNAPIS\tPOLLED BY\n", dscp(nil), pcp(nil))
 	for _, l := range lanes {
-		dscp := ""
-		if heading != "" {
-			dscp = cmp.Or(l.DSCP, "-") + "\t"
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s%s\t%s\t%s\t%s\n", l.Device, l.Name, members(l.Members), l.Rank, dscp,
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s%s%s\t%s\t%s\t%s\n", l.Device, l.Name, members(l.Members), l.Rank,
+			dscp(&l), pcp(&l),
 			device.FormatCPUList(l.Queues), device.FormatCPUList(l.CPUs), ids(l.NAPIs), pollers(l.NAPIs))
 	}
 	if err := tw.Flush(); err != nil {
@@ -42,6 +52,26 @@ func WriteText(w io.Writer, lanes []Lane) error {
 		for _, r := range l.Sent {
 			fmt.Fprintf(tw, "%s\t%s\t%s\t-\t-\t-\t%.0f\t%.1f\t-\t\n", l.Device, l.Name, r.what(), r.Tx.Packets,
 				r.Tx.Bytes*8/1e6)
+		}
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	return writeDepartures(w, lanes)
+}
+
+// writeDepartures prints what waited for the link, if the lanes share it by departure times.
+func writeDepartures(w io.Writer, lanes []Lane) error {
+	if !slices.ContainsFunc(lanes, func(l Lane) bool { return l.Departures != nil }) {
+		return nil
+	}
+	fmt.Fprintln(w)
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "DEVICE\tLANE\tWAITED\tMARKED\tDROPPED\tWAITED/S\tMEAN WAIT US\tMARKED/S\tDROPPED/S\t")
+	for _, l := range lanes {
+		if d := l.Departures; d != nil {
+			fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%.0f\t%.1f\t%.0f\t%.0f\t\n", l.Device, l.Name, d.Waited, d.Marked,
+				d.Dropped, d.WaitedPerSecond, d.MeanWaitNs/1e3, d.MarkedPerSecond, d.DroppedPerSecond)
 		}
 	}
 	return tw.Flush()

@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,10 +36,10 @@ func Countings(a Applied, dev string) []Counting {
 	for _, r := range a.Owned {
 		e, ok := r.Last.(device.FilterEntry)
 		if lane := c.laneOf(r.Last, r.Cause); ok && c.deviceOf(e) == dev && lane != "" {
-			if e.Priority == "" && len(e.Queues) == 0 {
+			if e.Priority == "" && len(e.Queues) == 0 && e.Lane == 0 {
 				return nil
 			}
-			n := Counting{Lane: lane, Row: rowOf(e.Priority), ByQueue: len(e.Queues) > 0}
+			n := Counting{Lane: lane, Row: cmp.Or(e.Lane, rowOf(e.Priority)), ByQueue: len(e.Queues) > 0}
 			if n.Row == 0 {
 				n.Queues = e.Queues
 			}

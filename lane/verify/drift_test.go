@@ -201,7 +201,7 @@ drift    all lanes on lane0: device/lane0
          found    absent
          means    the device is gone, and its lanes with it
          repair   niclane rollback /etc/niclane/lanes.yaml clears the journal; niclane apply /etc/niclane/lanes.yaml once there is a device of that name
-         also     32 objects gone with it: rss/lane0/0, file/sys/class/net/lane0/queues/tx-0/xps_cpus, file/sys/class/net/lane0/queues/tx-0/xps_rxqs, ...
+         also     28 objects gone with it: rss/lane0/0, file/sys/class/net/lane0/queues/tx-0/xps_cpus, file/sys/class/net/lane0/queues/tx-0/xps_rxqs, ...
 `},
 		{"filter_before", func(_ *verify.Applied, _ *device.State, d *device.Device) {
 			d.Filters = append([]device.FilterState{filter(1, 9, "theirs")}, d.Filters...)

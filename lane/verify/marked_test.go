@@ -36,6 +36,29 @@ unknown  lane redis on lane0, classifier: no traffic of the lane left in 2s, so 
 	}
 }
 
+// TestTags checks the findings about the PCP of lane voice, which is 5. It has a DSCP too.
+func TestTags(t *testing.T) {
+	a, _ := emulated(t, "pcp")
+	tags := func(ts ...verify.Tag) string {
+		return said(a, verify.Watched{Device: "lane0", Marked: []verify.Mark{{Lane: "voice", DSCP: "ef", Packets: 12}},
+			Tagged: ts}, "voice", device.PartClassifier)
+	}
+	const dscp = `ok       lane voice on lane0, classifier: 12 packets of the lane left with DSCP ef, none with another (2s)
+`
+	wantText(t, "\n"+dscp+`ok       lane voice on lane0, classifier: 7 packets of the lane left with PCP 5, none with another (2s)
+`, tags(verify.Tag{Lane: "voice", PCP: "5", Packets: 7}, verify.Tag{PCP: "0", Packets: 9}))
+	wantText(t, `
+drift    lane voice on lane0, classifier: traffic
+         want     the lane's packets leave with PCP 5
+         found    2 of 9 with another: 2 packets with 3
+         means    2 packets of the lane left with another PCP in 2s: switches give them another class
+         repair   fix the drift that is named here, if any; else niclane status lane0 and the flows (ss -tn) show the sender
+`+dscp, tags(verify.Tag{Lane: "voice", PCP: "5", Packets: 7}, verify.Tag{Lane: "voice", PCP: "3", Packets: 2}))
+	wantText(t, `
+unknown  lane voice on lane0, classifier: no traffic of the lane left with a VLAN tag in 2s, so its PCP (5) was not seen
+`+dscp, tags())
+}
+
 // TestUnshaped: packets to an unshaped network have the default lane's class. With XPS they have
 // the queue of their flow's lane, which is no drift. If the classifier chooses the queue, they
 // have the default lane's.

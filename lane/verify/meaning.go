@@ -51,6 +51,14 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 				c.ownedQueues(c.deviceOf(o), now.Queues))
 		}
 		return "packets of no lane are sent by any transmit queue, the lanes' included"
+	case device.FilterLink:
+		if found == nil {
+			return "packets leave at once: no guarantee, ceiling or rank holds on transmit"
+		}
+		return "the lanes' rates do not add up to the link's, or their packets are dropped or marked too early or " +
+			"too late"
+	case device.FilterShare:
+		return shareMeaning(o, found, lane)
 	case device.Tunnels:
 		return "packets of the lanes in these tunnels are not recognised: the classifier sends them, or the XDP " +
 			"program hands them over, as the default lane's"
@@ -99,6 +107,9 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 	case device.Coalesce:
 		return "interrupts come earlier or later than asked for: latency and processor time of " + named(lane) +
 			" change"
+	case device.GSOLimit:
+		return "a packet that is sent whole takes the link for longer or shorter than asked for: that long, a lane's " +
+			"packet can wait behind it"
 	case device.Ring:
 		return "the descriptor rings hold another number of packets: bursts are dropped earlier, or wait longer"
 	}
@@ -121,6 +132,8 @@ func qdiscMeaning(o device.Qdisc, found device.Object) string {
 	case o.Parent == "root" && o.Offload:
 		return "the lanes' qdisc " + what + ", and the card's classes are gone with it" +
 			": no guarantee or ceiling holds, and lanes leave by any transmit queue"
+	case o.Parent == "root" && o.Type == "mq":
+		return "the lanes' qdisc " + what + ": no guarantee, ceiling or rank holds on transmit"
 	case o.Parent == "root":
 		return "the lanes' qdisc " + what + ": no guarantee, ceiling or rank holds on transmit, all lanes wait in " +
 			"one queue"
@@ -128,12 +141,39 @@ func qdiscMeaning(o device.Qdisc, found device.Object) string {
 	switch o.Type {
 	case "cake":
 		return "the qdisc that shares a lane among its members " + what + ": one member can take all of it"
-	case "fq_codel", "fq", "sfq":
+	case "fq":
+		if now, ok := found.(device.Qdisc); ok && now.FQ != "" {
+			return "a qdisc of a transmit queue drops, delays or marks packets by settings of its own: " + now.FQ
+		}
+		return "the qdisc of a transmit queue " + what + ": its packets do not wait for their departure times, so " +
+			"that no ceiling or rank holds on it"
+	case "fq_codel", "sfq":
 		return "the qdisc that shares a lane among its flows " + what + ": one flow can take all of it"
 	case "tbf":
 		return "the limit of a transmit queue " + what + ": the lane's ceiling does not hold"
 	}
 	return "a qdisc of a lane's class " + what + ": the lane's packets wait in another queue"
+}
+
+func shareMeaning(o device.FilterShare, found device.Object, lane string) string {
+	now, ok := found.(device.FilterShare)
+	if !ok {
+		return "packets of " + named(lane) + " leave at once: neither its guarantee, ceiling nor rank holds, and the " +
+			"other lanes do not know of them"
+	}
+	var changed []string
+	for what, differs := range map[string]bool{
+		"guarantee": now.Guarantee != o.Guarantee || now.GuaranteeBurst != o.GuaranteeBurst,
+		"ceiling":   now.Ceiling != o.Ceiling || now.CeilingBurst != o.CeilingBurst,
+		"rank":      now.Rank != o.Rank,
+		"fairness":  now.Fair != o.Fair || now.Flow != o.Flow || now.Part != o.Part || now.Lanes != o.Lanes,
+	} {
+		if differs {
+			changed = append(changed, what)
+		}
+	}
+	slices.Sort(changed)
+	return "on transmit the " + strings.Join(changed, ", ") + " of " + named(lane) + " is not what was promised"
 }
 
 func classMeaning(o device.Class, found device.Object, lane string) string {
@@ -181,6 +221,8 @@ func (c *check) entryMeaning(o device.FilterEntry, found device.Object) string {
 		return "packets to " + o.Match.Remote + " leave in the lane of their flow, with its rate"
 	case !ok && o.DSCP != "":
 		return packets + " leave as the default lane's, and with the DSCP of their socket"
+	case !ok && o.PCP != "":
+		return packets + " leave as the default lane's, and with the PCP of their VLAN device"
 	case !ok:
 		return packets + " leave as the default lane's"
 	case now.Priority != o.Priority:
@@ -195,6 +237,12 @@ func (c *check) entryMeaning(o device.FilterEntry, found device.Object) string {
 			return packets + " leave with the DSCP of their socket"
 		}
 		return packets + " leave with DSCP " + now.DSCP
+	}
+	if now.PCP != o.PCP {
+		if now.PCP == "" {
+			return packets + " leave with the PCP of their VLAN device"
+		}
+		return packets + " leave with PCP " + now.PCP
 	}
 	if len(now.Queues) == 0 {
 		return packets + " leave by any transmit queue"

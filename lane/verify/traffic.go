@@ -24,6 +24,8 @@ type Watched struct {
 	Classed  []Cell `json:"classed,omitempty"`
 	// Marked counts the sent packets of lanes that have a DSCP, by lane and DSCP.
 	Marked []Mark `json:"marked,omitempty"`
+	// Tagged counts those that have a VLAN tag, of lanes that have a PCP, by lane and PCP.
+	Tagged []Tag `json:"tagged,omitempty"`
 	// Direct and Handed count packets by lane and processor. Direct are those that the stack got
 	// from the driver, Handed those that it got from the cpumap. With generic XDP, a packet in
 	// Handed was in Direct before.
@@ -56,6 +58,14 @@ type Cell struct {
 type Mark struct {
 	Lane    string `json:"lane"`
 	DSCP    string `json:"dscp"`
+	Packets uint64 `json:"packets"`
+}
+
+// A Tag counts the packets of one lane that left with one PCP in their outermost VLAN tag
+// (device.FormatPCP). Lane is as in Cell.
+type Tag struct {
+	Lane    string `json:"lane"`
+	PCP     string `json:"pcp"`
 	Packets uint64 `json:"packets"`
 }
 
@@ -194,8 +204,18 @@ func Traffic(a Applied, w Watched) []Finding {
 		}
 	}
 	for _, l := range a.Lanes {
-		if l.Device == w.Device && l.DSCP != "" && t.link(l.Device) == "" {
-			t.mark(l)
+		if l.Device != w.Device || t.link(l.Device) != "" {
+			continue
+		}
+		if l.DSCP != "" {
+			t.mark(l, "DSCP", l.DSCP, w.Marked, "no traffic of the lane left")
+		}
+		if l.PCP != "" {
+			var tags []Mark
+			for _, m := range w.Tagged {
+				tags = append(tags, Mark{m.Lane, m.PCP, m.Packets})
+			}
+			t.mark(l, "PCP", l.PCP, tags, "no traffic of the lane left with a VLAN tag")
 		}
 	}
 	if t.w.Fragments > 0 {
@@ -207,15 +227,16 @@ func Traffic(a Applied, w Watched) []Finding {
 	return t.out
 }
 
-// mark adds the finding about the DSCP of the packets that a lane has sent.
-func (t *traffic) mark(l plan.FittedLane) {
+// mark adds the finding about the DSCP or the PCP of the packets that a lane has sent. marks are the
+// packets of all lanes, with what they have as their DSCP. none says that there are no such packets.
+func (t *traffic) mark(l plan.FittedLane, what, want string, marks []Mark, none string) {
 	f := Finding{Lane: l.Name, Device: l.Device, Part: device.PartClassifier}
 	var right, wrong uint64
 	var others []string
-	for _, m := range t.w.Marked {
+	for _, m := range marks {
 		switch {
 		case m.Lane != l.Name:
-		case m.DSCP == l.DSCP:
+		case m.DSCP == want:
 			right += m.Packets
 		default:
 			wrong += m.Packets
@@ -224,17 +245,17 @@ func (t *traffic) mark(l plan.FittedLane) {
 	}
 	switch {
 	case wrong > 0:
-		f.Severity, f.Key, f.Want = Drift, "traffic", "the lane's packets leave with DSCP "+l.DSCP
+		f.Severity, f.Key, f.Want = Drift, "traffic", fmt.Sprintf("the lane's packets leave with %s %s", what, want)
 		f.Found = fmt.Sprintf("%d of %d with another: %s", wrong, wrong+right, strings.Join(others, ", "))
-		f.Meaning = fmt.Sprintf("%s of the lane left with another DSCP in %v: switches give them another class",
-			packets(wrong), t.w.For)
+		f.Meaning = fmt.Sprintf("%s of the lane left with another %s in %v: switches give them another class",
+			packets(wrong), what, t.w.For)
 		f.Repair = t.trafficRepair()
 	case right > 0:
-		f.Severity, f.Meaning = OK, fmt.Sprintf("%s of the lane left with DSCP %s, none with another (%v)",
-			packets(right), l.DSCP, t.w.For)
+		f.Severity, f.Meaning = OK, fmt.Sprintf("%s of the lane left with %s %s, none with another (%v)",
+			packets(right), what, want, t.w.For)
 	default:
-		f.Severity, f.Meaning = Unknown, fmt.Sprintf("no traffic of the lane left in %v, so its DSCP (%s) was not seen",
-			t.w.For, l.DSCP)
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("%s in %v, so its %s (%s) was not seen", none, t.w.For,
+			what, want)
 	}
 	t.out = append(t.out, f)
 }

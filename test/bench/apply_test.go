@@ -62,11 +62,11 @@ func BenchmarkApply(b *testing.B) {
 		name     string
 		do, undo []string
 	}{
-		{"apply", apply(file("lanes.yaml", laneFile(""))), rollback},
+		{"apply", apply(file("lanes.yaml", laneFile("thread"))), rollback},
 		{"script", []string{"sh", file("script.sh", "set -e\n"+strings.Join(tcLines("tc "), "\n")+"\n"+xpsLines()+
 			threadLines())}, undo},
 		{"batch", []string{"sh", file("batch.sh", "set -e\n"+batch+threadLines())}, undo},
-		{"apply without pollers", apply(file("plain.yaml", laneFile("  poller: interrupt\n"))), rollback},
+		{"apply without pollers", apply(file("plain.yaml", laneFile("interrupt"))), rollback},
 		{"batch without pollers", []string{"sh", file("plain.sh", "set -e\n"+batch)}, undo},
 	}
 	for b.Loop() {
@@ -187,14 +187,14 @@ func mountBPF(b *testing.B) {
 	})
 }
 
-// laneFile returns a lanes file. globals are additional lines for its globals section.
-func laneFile(globals string) string {
+// laneFile returns a lanes file. All lanes have the given poller.
+func laneFile(poller string) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "version: 1\nglobals:\n  dev: %s\n%slanes:\n", card0, globals)
+	fmt.Fprintf(&s, "version: 1\nglobals:\n  dev: %s\nlanes:\n", card0)
 	for l := range lanes {
-		fmt.Fprintf(&s, "  lane%d:\n    rank: %d\n    guarantee: 100mbit\n    queues: %d\n    addrs: [10.0.0.1]\n   "+
-			" ports: [%d-%d]\n",
-			l, 1+l%7, laneQueue, 1000+l*rules, 1000+l*rules+rules-1)
+		fmt.Fprintf(&s, "  lane%d:\n    rank: %d\n    guarantee: 100mbit\n    queues: %d\n    poller: %s\n    "+
+			"addrs: [10.0.0.1]\n    ports: [%d-%d]\n",
+			l, 1+l%7, laneQueue, poller, 1000+l*rules, 1000+l*rules+rules-1)
 	}
 	return s.String()
 }

@@ -31,7 +31,8 @@ const arriving = 200_000
 func BenchmarkArrive(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
-	wire(b)
+	addNetns(b, chainNetns)
+	wire(b, 1)
 	defer enter(b, chainNetns)()
 	const u32 = "pref 1 u32 match ip protocol 17 0xff match ip dport %d 0xffff"
 	for b.Loop() {

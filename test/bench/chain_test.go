@@ -38,7 +38,8 @@ const (
 func BenchmarkChain(b *testing.B) {
 	vethtest.NeedRoot(b)
 	dir := b.TempDir()
-	wire(b)
+	addNetns(b, chainNetns)
+	wire(b, 1)
 	defer enter(b, chainNetns)()
 	const (
 		u32       = "pref 1 u32 match ip protocol 17 0xff match ip sport %d 0xffff"
@@ -97,12 +98,13 @@ func hasFlower(b *testing.B) bool {
 
 const chain0 = "chain0"
 
-// wire makes a veth. Its other end drops all packets, because they are sent to another address.
-func wire(b *testing.B) {
+// wire makes a veth with so many queues. Its other end drops all packets, because they are sent to another
+// address.
+func wire(b *testing.B, queues int) {
 	b.Helper()
-	addNetns(b, chainNetns)
+	n := fmt.Sprintf(" numtxqueues %[1]d numrxqueues %[1]d ", queues)
 	for _, line := range []string{
-		"link add " + chain0 + " type veth peer name wire0",
+		"link add " + chain0 + n + "type veth peer name wire0" + n,
 		"addr add 10.9.0.1/24 dev " + chain0,
 		"link set " + chain0 + " up",
 		"link set wire0 up",
@@ -178,11 +180,9 @@ func chain(b *testing.B, dir, hook, how string, members int) {
 // stream sends packets from a port and returns the elapsed time.
 func stream(b *testing.B, port int) time.Duration {
 	b.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := connected(port)
 	must.Do(b, err)
 	defer unix.Close(fd)
-	must.Do(b, unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 9, 0, 1}}))
-	must.Do(b, unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{10, 9, 0, 2}}))
 	p := make([]byte, 64)
 	began := time.Now()
 	for range packets {
@@ -191,4 +191,21 @@ func stream(b *testing.B, port int) time.Duration {
 		}
 	}
 	return time.Since(began)
+}
+
+// connected returns a socket that sends from a port through the wire.
+func connected(port int) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 9, 0, 1}})
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{10, 9, 0, 2}})
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }

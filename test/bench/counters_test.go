@@ -41,7 +41,8 @@ func BenchmarkCountersSent(b *testing.B) { counted(b, countSent) }
 
 func counted(b *testing.B, f func(*testing.B)) {
 	vethtest.NeedRoot(b)
-	wire(b)
+	addNetns(b, chainNetns)
+	wire(b, 1)
 	defer enter(b, chainNetns)()
 	for b.Loop() {
 		f(b)

@@ -45,9 +45,10 @@ type watchLine struct {
 
 // Lanes files: a kernel thread polls the first lane, a process of niclane the second.
 const (
-	threadLane = "version: 1\nglobals:\n  dev: lane0\nlanes:\n  memcached:\n    queues: 2\n    guarantee: 20%\n    " +
-		"ports: [11211]\n"
-	pollerLane = threadLane + "    cpus: 1\n    poller: busy\n    pollers: 1\n"
+	lane = "version: 1\nglobals:\n  dev: lane0\nlanes:\n  memcached:\n    queues: 2\n    guarantee: 20%\n    " +
+		"ports: [11211]\n    cpus: 1\n    pollers: 1\n    poller: "
+	threadLane = lane + "thread\n"
+	pollerLane = lane + "busy\n"
 )
 
 // startWatch starts a watch of a file's lanes in a new lab.

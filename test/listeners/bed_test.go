@@ -49,6 +49,7 @@ globals:
 lanes:
   web:
     queues: 2
+    poller: thread
     cpus: 0-1
     ports: [8080]
     addrs: [10.77.0.1]

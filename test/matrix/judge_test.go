@@ -4,12 +4,16 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/lanetest"
 	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -254,6 +258,29 @@ func TestOnKernel(t *testing.T) {
 	for series, want := range map[string]int{oldest: 2, "6.12": 1, newest: 2} {
 		if got := onKernel(series, all); len(got) != want || got[0].name != "lab" {
 			t.Errorf("%s: %+v", series, got)
+		}
+	}
+}
+
+// TestTables: each capability that probe answers has a row, before a guest says so.
+func TestTables(t *testing.T) {
+	vethtest.NeedRoot(t)
+	st := lanetest.Observe(t, "lo")
+	for name, c := range map[string]struct {
+		answers device.Capabilities
+		table   []expectation
+	}{
+		"kernel":     {st.Capabilities, ofKernel},
+		"veth":       {st.Device("lo").Capabilities, ofVeth},
+		"virtio_net": {st.Device("lo").Capabilities, ofCard},
+	} {
+		var rows []device.Capability
+		for _, e := range c.table {
+			rows = append(rows, e.capability)
+		}
+		slices.Sort(rows)
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(c.answers)), rows); diff != "" {
+			t.Errorf("%s (-answered +in the table):\n%s", name, diff)
 		}
 	}
 }

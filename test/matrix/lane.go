@@ -74,7 +74,7 @@ func laneLife(ctx context.Context, niclane string, queues int) error {
 		if code := exitCode(serr); code != step.code {
 			return errors.Join(fmt.Errorf("niclane %s ended with %d, want %d", step.args[0], code, step.code), serr)
 		}
-		for _, want := range []string{"xdp", "fq_codel", "cake"} {
+		for _, want := range []string{"xdp", "fq limit", "fair among flows", "fair among addresses"} {
 			if step.args[0] == "plan" && step.code == 3 && !strings.Contains(out, want) {
 				return fmt.Errorf("the plan has no %s in it", want)
 			}

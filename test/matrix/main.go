@@ -65,7 +65,7 @@ func run(ctx context.Context, kernels []string, only string, benchmark bool) err
 	if err != nil {
 		return err
 	}
-	if benchmark {
+	if benchmark && only == "" {
 		chosen = benchmarks
 	}
 	for _, k := range kernels {
@@ -148,8 +148,13 @@ func (b *bench) kernel(w io.Writer, series string, chosen []suite) error {
 		}
 	}
 	for _, c := range chosen {
-		if s := r.section(c.name); c.bench != "" && s != nil && s.outcome == "ok" {
-			if err := s.table(w); err != nil {
+		s := r.section(c.name)
+		switch {
+		case c.bench == "" || s == nil || s.outcome != "ok":
+		case c.per == "":
+			fmt.Fprintln(w, strings.Join(s.text, "\n"))
+		default:
+			if err := s.table(w, c.per); err != nil {
 				problems = append(problems, err.Error())
 			}
 		}

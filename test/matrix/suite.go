@@ -17,8 +17,9 @@ type suite struct {
 	builtin bool
 	// run and skip are values for go test's -run and -skip; "" runs all tests and skips none.
 	run, skip string
-	// bench is the value for go test's -bench; "": no benchmarks.
-	bench string
+	// bench is the value for go test's -bench; "": no benchmarks. per is what its numbers are for; "": its
+	// output is the result.
+	bench, per string
 	// since is the first kernel that has the feature under test; "": all kernels have it.
 	since string
 	// dir is the directory of the suite's package; "": the same as name.
@@ -93,6 +94,9 @@ var suites = []suite{
 // asked lists suites that run only if the user names them.
 var asked = []suite{
 	{name: "kernel-tls", dir: "cmd/niclane-bench", run: "^TestLab$/^bench_kernel_tls$", within: 20 * time.Minute},
+	// Lanes share the link by departure times here. An emulated guest does not apply them within the guard's
+	// second.
+	{name: "test/inject", skip: "^TestInject$/^guard$", within: 40 * time.Minute},
 	// Each of these takes minutes in an emulated guest.
 	{name: "numa", dir: "cmd/niclane", run: "^TestSplit$", nodes: true, within: 15 * time.Minute},
 	{name: "numa-bench", dir: "cmd/niclane-bench", run: "^TestBenchSplit$", nodes: true, within: 30 * time.Minute},
@@ -100,7 +104,11 @@ var asked = []suite{
 
 // benchmarks lists suites that run only if the user asks for benchmarks.
 var benchmarks = []suite{
-	{name: "test/bench", run: "^$", bench: "^BenchmarkChain$", within: 30 * time.Minute},
+	{name: "test/bench", run: "^$", bench: "^BenchmarkChain$", per: "members", within: 30 * time.Minute},
+	{name: "test/bench, share", dir: "test/bench", run: "^$", bench: "^BenchmarkShare$", per: "senders",
+		within: 30 * time.Minute},
+	{name: "test/bench, quiet link", dir: "test/bench", run: "^$", bench: "^BenchmarkQuietLink$",
+		within: 60 * time.Minute},
 }
 
 // Names of the builtin suites.

@@ -17,7 +17,7 @@ func TestTable(t *testing.T) {
 		"PASS",
 	}}
 	var b strings.Builder
-	if err := s.table(&b); err != nil {
+	if err := s.table(&b, "members"); err != nil {
 		t.Fatal(err)
 	}
 	const want = `  kpkt/s (of none)      1 members   1000 members
@@ -29,7 +29,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, text := range []string{"", "BenchmarkChain 1 5 ns-u32/1", "BenchmarkChain 1 0 ns-none/1"} {
-		if err := (&section{text: []string{text}}).table(&b); err == nil {
+		if err := (&section{text: []string{text}}).table(&b, "members"); err == nil {
 			t.Errorf("%q: no error", text)
 		}
 	}

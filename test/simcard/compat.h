@@ -18,6 +18,8 @@
  * rxfh_fields, also in Debian's 6.12.
  */
 #define SIMCARD_HAS_RXFH_PARAM		SIMCARD_SINCE(6, 12)
+/* 6.2 */
+#define SIMCARD_HAS_APPTRUST		SIMCARD_SINCE(6, 2)
 /* 6.8 */
 #define SIMCARD_HAS_QUEUE_NAPI		SIMCARD_SINCE(6, 8)
 /* 6.9 */

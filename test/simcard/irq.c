@@ -76,6 +76,8 @@ void simcard_irq_event(struct simcard_queue *q, u32 usecs, bool now)
 	if (!test_bit(SIMCARD_Q_UP, &q->state) || test_bit(SIMCARD_Q_MASKED, &q->state))
 		return;
 	if (now || !usecs) {
+		/* The time starts again with the next event. */
+		hrtimer_try_to_cancel(&q->moderation);
 		simcard_irq_raise(q);
 		return;
 	}

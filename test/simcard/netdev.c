@@ -394,6 +394,7 @@ int simcard_netdev_create(struct simcard *card, int id)
 #if SIMCARD_HAS_QSTATS
 	dev->stat_ops = &simcard_stat_ops;
 #endif
+	simcard_dcb_init(card);
 	dev->max_mtu = 9000;
 	dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_RXCSUM | NETIF_F_RXHASH | NETIF_F_HW_TC |
 			   NETIF_F_HW_VLAN_CTAG_RX;

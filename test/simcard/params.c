@@ -72,6 +72,10 @@ static bool shaper = true;
 module_param(shaper, bool, 0444);
 MODULE_PARM_DESC(shaper, "the card is shaped by net-shaper, where the kernel has it (default on)");
 
+static bool dcb;
+module_param(dcb, bool, 0444);
+MODULE_PARM_DESC(dcb, "the driver has dcbnl, and the card trusts DSCP, then PCP");
+
 bool simcard_no_shrink;
 module_param_named(no_shrink, simcard_no_shrink, bool, 0644);
 MODULE_PARM_DESC(no_shrink, "refuse to reduce channels");
@@ -168,6 +172,7 @@ int simcard_params_init(struct simcard_params *p)
 	p->no_min_rate = no_min_rate;
 	p->htb_shares = htb_shares;
 	p->shaper = shaper;
+	p->dcb = dcb;
 	return 0;
 }
 

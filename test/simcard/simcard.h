@@ -10,6 +10,7 @@
 #define SIMCARD_H
 
 #include <linux/cpumask.h>
+#include <linux/dcbnl.h>
 #include <linux/ethtool.h>
 #include <linux/hrtimer.h>
 #include <linux/if_vlan.h>
@@ -50,6 +51,7 @@ struct simcard_params {
 	bool no_min_rate;
 	bool htb_shares;
 	bool shaper;
+	bool dcb;
 };
 
 /* A rate limit (GCRA): a frame may be sent at time next or later. */
@@ -198,6 +200,7 @@ struct simcard_poller {
 struct simcard {
 	struct platform_device *pdev;
 	struct devlink *devlink;
+	struct ieee_ets ets;		/* protected by rtnl (dcb.c) */
 	struct net_device *dev;
 	struct net_device *wire;
 	struct simcard_params p;
@@ -272,6 +275,9 @@ void simcard_irq_free(struct simcard_queue *q);
 void simcard_irq_event(struct simcard_queue *q, u32 usecs, bool now);
 void simcard_rx_event(struct simcard_queue *q);
 void simcard_tx_event(struct simcard_queue *q);
+
+/* dcb.c */
+void simcard_dcb_init(struct simcard *card);
 
 /* sched.c */
 void simcard_sched_init(struct simcard *card);

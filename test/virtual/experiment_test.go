@@ -20,11 +20,23 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// Times of the experiment in ns. What arrives before the window is not counted.
+// Times of an experiment on a link of 100 Mbit/s, in ns; faster links have as many packets. What arrives
+// before the window is not counted.
 const (
 	warmup = 500e6
 	window = 2e9
 )
+
+// slowest is the link's rate in Mbit/s if the mechanism says nothing else.
+const slowest = 100
+
+// speedup is how many times faster the link is than slowest.
+func (m mechanism) speedup() float64 {
+	if m.link == 0 {
+		return 1
+	}
+	return m.link / slowest
+}
 
 // A source sends datagrams from the device's host. It has so many flows that a lane's queues get about
 // equal parts of them, whatever the hash.
@@ -34,6 +46,14 @@ type source struct {
 	flows int
 	rate  float64 // Mbit/s of frames
 	size  int     // payload
+}
+
+// load returns what the other lanes and the default lane send.
+func (m mechanism) load() []source {
+	if m.sources != nil {
+		return m.sources
+	}
+	return sources
 }
 
 // headers are the bytes of a frame around a datagram's payload.
@@ -76,7 +96,8 @@ func experiment(t *testing.T, m mechanism) figures {
 	})
 	first := s.pairs(t, groups["first"], 7001, requestFlows)
 	flows := map[string][]pair{}
-	for _, src := range sources {
+	warmup, window, speedup := int64(warmup/m.speedup()), int64(window/m.speedup()), m.speedup()
+	for _, src := range m.load() {
 		flows[src.lane] = s.pairs(t, groups[src.lane], src.port, src.flows)
 	}
 	sleep(now() + 2e9) // what the kernel does after a device comes up
@@ -87,10 +108,10 @@ func experiment(t *testing.T, m mechanism) figures {
 	}
 	r := rand.New(rand.NewPCG(1, 5))
 	start := now() + 1e6
-	timers := []*timer{{gap: 1e9 / requests, send: func(i int) { ask(t, first[i%requestFlows].there) }}}
-	for _, src := range sources {
+	timers := []*timer{{gap: 1e9 / requests / speedup, send: func(i int) { ask(t, first[i%requestFlows].there) }}}
+	for _, src := range m.load() {
 		frame := make([]byte, src.size)
-		timers = append(timers, &timer{gap: float64(src.size+headers) * 8e3 / src.rate, send: func(i int) {
+		timers = append(timers, &timer{gap: float64(src.size+headers) * 8e3 / (src.rate * speedup), send: func(i int) {
 			_, err := unix.SendmsgN(flows[src.lane][i%src.flows].here, frame, nil, nil, unix.MSG_DONTWAIT)
 			if err != nil && err != unix.EAGAIN && err != unix.ENOBUFS {
 				t.Fatal(err)
@@ -100,7 +121,7 @@ func experiment(t *testing.T, m mechanism) figures {
 	for _, x := range timers {
 		x.due = float64(start) + r.ExpFloat64()*x.gap
 	}
-	const end = warmup + window
+	end := warmup + window
 	for {
 		next := slices.MinFunc(timers, func(a, b *timer) int { return int(a.due - b.due) })
 		due := int64(next.due)
@@ -165,7 +186,7 @@ func evaluate(first []pair, flows map[string][]pair, begin, end int64) figures {
 	var latencies []int64
 	count := func(lane string, n int, at int64) {
 		if at >= begin && at < end {
-			f[lane+" Mbit/s"] += float64(n+headers) * 8e3 / window
+			f[lane+" Mbit/s"] += float64(n+headers) * 8e3 / float64(end-begin)
 		}
 	}
 	for _, p := range first {
@@ -182,7 +203,7 @@ func evaluate(first []pair, flows map[string][]pair, begin, end int64) figures {
 		}
 	}
 	slices.Sort(latencies)
-	f["answers /s"] = float64(len(latencies)) * 1e9 / window
+	f["answers /s"] = float64(len(latencies)) * 1e9 / float64(end-begin)
 	for _, p := range []float64{50, 99, 99.9} {
 		if len(latencies) > 0 {
 			f[fmt.Sprintf("P%g us", p)] = float64(latencies[int(p/100*float64(len(latencies)-1))]) / 1e3

@@ -22,9 +22,16 @@ import (
 const initCommand = "internal-virtual"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == initCommand {
-		fmt.Fprintln(os.Stderr, virtual.Init(os.Args[2]))
-		os.Exit(1)
+	if len(os.Args) > 2 {
+		commands := map[string]func() error{initCommand: func() error { return virtual.Init(os.Args[2]) },
+			serveCommand: serveHere, generateCommand: generateHere}
+		if f := commands[os.Args[1]]; f != nil {
+			if err := f(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -57,7 +64,8 @@ func runGuest(t *testing.T, c virtual.Config) {
 	}
 	var said bytes.Buffer
 	c.Init, c.InitArgs, c.Stall = self, []string{initCommand}, time.Minute
-	c.Args = []string{self, "-test.run=" + strings.Join(names, "/"), "-test.v", "-test.timeout=0"}
+	c.Args = []string{self, "-test.run=" + strings.Join(names, "/"), "-test.v", "-test.timeout=0",
+		fmt.Sprintf("-others=%d", *others)}
 	c.Stdout, c.Stderr = &said, &said
 	err = virtual.Run(t.Context(), c)
 	if err != nil {

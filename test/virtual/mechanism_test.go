@@ -3,6 +3,7 @@
 package virtual
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,14 @@ type mechanism struct {
 	cgroup string
 	// damage is a command line that breaks the lanes after they are made. DEV is the device.
 	damage string
+	// link is the link's rate in Mbit/s, 0 for slowest; only the simulated card has another one.
+	link float64
+	// queues is how many the default lane has, 0 for 2.
+	queues int
+	// sources replace those that the mechanisms have in common. If alone is not "", it is what the
+	// first lane asks for, and there is no other lane.
+	sources []source
+	alone   string
 	// immune are mutants that break nothing: the mechanism has no such part, or does not need it.
 	immune []string
 }
@@ -41,17 +50,20 @@ var (
 // mechanisms has no host without lanes: there each flow's queue depends on its hash, and the figures
 // with it.
 var mechanisms = []mechanism{
-	{name: "lab-htb", rank: true, guarantee: true, ceiling: true},
-	{name: "lab-htb-queue-mapping", force: "mapper: queue-mapping", rank: true, guarantee: true, ceiling: true},
-	{name: "lab-htb-shared", force: "mapper: shared", rank: true, guarantee: true, ceiling: true},
-	{name: "lab-htb-tcx", force: "classifier: tcx", rank: true, guarantee: true, ceiling: true,
+	{name: "lab-htb", force: "bandwidth: htb", rank: true, guarantee: true, ceiling: true},
+	{name: "lab-htb-queue-mapping", force: "mapper: queue-mapping, bandwidth: htb", rank: true, guarantee: true, ceiling: true},
+	{name: "lab-htb-shared", force: "mapper: shared, bandwidth: htb", rank: true, guarantee: true, ceiling: true},
+	{name: "lab-htb-tcx", force: "classifier: tcx, bandwidth: htb", rank: true, guarantee: true, ceiling: true,
 		immune: []string{noClassifier}},
 	{name: "lab-htb-sockops", force: "classifier: cgroup-sockops", cgroup: cgroup2, rank: true, guarantee: true,
 		ceiling: true, immune: []string{noClassifier}},
+	{name: "lab-edt", rank: true, guarantee: true, ceiling: true},
+	{name: "lab-edt-queue-mapping", force: "mapper: queue-mapping", rank: true, guarantee: true, ceiling: true},
+	{name: "card-edt", card: plain, rank: true, guarantee: true, ceiling: true},
 	{name: "lab-mq-tbf", force: "bandwidth: mq-tbf", ceiling: true, immune: []string{noClassifier}},
 	{name: "lab-mqprio-software", force: "mapper: mqprio-software"},
 	{name: "lab-queues", force: "mapper: queue-mapping", immune: []string{noQdisc}},
-	{name: "card-htb", card: plain, rank: true, guarantee: true, ceiling: true},
+	{name: "card-htb", card: plain, force: "bandwidth: htb", rank: true, guarantee: true, ceiling: true},
 	{name: "card-htb-net-prio", card: plain, force: "classifier: net-prio", cgroup: netPrio, rank: true,
 		guarantee: true, ceiling: true, immune: []string{noClassifier}},
 	{name: "card-net-shaper", card: plain, force: "mapper: queue-mapping, bandwidth: net-shaper", guarantee: true,
@@ -70,6 +82,9 @@ type laneText struct {
 }
 
 func (m mechanism) lanes() []laneText {
+	if m.alone != "" {
+		return []laneText{{name: "first", asks: m.alone, port: 7001}}
+	}
 	l := []laneText{{name: "first", port: 7001}, {name: "held", port: 7002}, {name: "capped", port: 7003}}
 	// A lane below its guarantee waits for nothing, whatever its rank.
 	switch {
@@ -94,7 +109,8 @@ func (m mechanism) lanes() []laneText {
 // file returns the lanes file.
 func (m mechanism) file(dev string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "version: 1\nglobals:\n  dev: %s\n  link-rate: 100mbit\n  queues: 2\n", dev)
+	fmt.Fprintf(&b, "version: 1\nglobals:\n  dev: %s\n  link-rate: %.0fmbit\n  queues: %d\n", dev, slowest*m.speedup(),
+		cmp.Or(m.queues, 2))
 	if m.guarantee {
 		// Otherwise the default lane's guarantee is all that the lanes leave, and nothing is left to borrow.
 		b.WriteString("  guarantee: 10%\n")

@@ -13,7 +13,6 @@ import (
 
 	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/lab/virtual"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
@@ -30,7 +29,7 @@ func stageFor(t *testing.T, m mechanism) stage {
 	t.Helper()
 	if m.card == nil {
 		const linkRate = 100e6
-		l, err := lab.Up(t.Context(), lab.Config{Name: "v", LinkRate: linkRate, LinkBurst: virtual.LinkBurst(linkRate)})
+		l, err := lab.Up(t.Context(), lab.Config{Name: "v", LinkRate: linkRate, LinkBurst: lab.LeastBurst(0)})
 		must.Do(t, err)
 		on := func(host string) func(func()) {
 			return func(f func()) { onHost(t, l, host, f) }

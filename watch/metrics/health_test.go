@@ -41,7 +41,8 @@ func reading(context.Context) (Reading, error) {
 	return Reading{
 		Lanes: []plan.FittedLane{
 			{Name: "default", Device: "d0", Queues: []int{0}, CPUs: []int{0}},
-			{Name: "web", Device: "d0", Queues: []int{1, 2}, CPUs: []int{1}, Class: "1:10", Rank: 1},
+			{Name: "web", Device: "d0", Queues: []int{1, 2}, CPUs: []int{1}, Class: "1:10", Rank: 1,
+				Context: 1, Departs: true},
 		},
 		State: &device.State{Devices: []device.Device{{
 			Name: "d0", IRQs: []device.IRQ{{Number: 33, Queue: 1}, {Number: 34, Queue: 0}},
@@ -56,6 +57,7 @@ func reading(context.Context) (Reading, error) {
 				Tx: []device.QueueCounter{{Queue: 1, Packets: 31}},
 				Classes: []device.ClassCounter{{ID: "1:10", Packets: 41, Bytes: 42, Drops: 43, Backlog: 44},
 					{ID: "1:2"}},
+				Departures: []device.Departures{{Lane: 1, Waited: 81, WaitNs: 2_500_000_000, Marked: 82, Dropped: 83}},
 			}},
 			Received: map[string]map[status.LaneQueue]device.QueueCounter{"d0": {{Lane: "web",
 				Queue: 0}: {Packets: 51, Bytes: 52}}},
@@ -113,6 +115,10 @@ func TestMetrics(t *testing.T) {
 		`niclane_queue_interrupts_total{device="d0",lane="web",queue="1"} 61`,
 		`niclane_class_backlog_bytes{class="1:10",device="d0",lane="web"} 44`,
 		`niclane_class_packets_total{class="1:10",device="d0",lane="web"} 41`,
+		`niclane_waited_packets_total{device="d0",lane="web"} 81`,
+		`niclane_wait_seconds_total{device="d0",lane="web"} 2.5`,
+		`niclane_marked_packets_total{device="d0",lane="web"} 82`,
+		`niclane_dropped_packets_total{device="d0",lane="web"} 83`,
 		`niclane_lane_received_packets_total{device="d0",lane="web",queue="0"} 51`,
 		`niclane_lane_sent_packets_total{device="d0",lane="web",queue="2"} 53`,
 		`niclane_lane_sent_bytes_total{device="d0",lane="web",queue="2"} 54`,

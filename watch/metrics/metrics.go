@@ -25,7 +25,8 @@ type Reading struct {
 // series are descriptions of the metrics. A counter starts at 0 when its device, qdisc or thread is
 // created, and again when it is created anew. Prometheus's rate() can handle this.
 type series struct {
-	queuePackets, queueBytes, queueDrops, interrupts, classPackets, classBytes, classDrops, classBacklog, xdpPackets,
+	queuePackets, queueBytes, queueDrops, interrupts, classPackets, classBytes, classDrops, classBacklog, waited,
+	waitSeconds, marked, dropped, xdpPackets,
 	xdpBytes, sentPackets, sentBytes *prometheus.Desc
 	pollerCPU, pollerSwitch, pollerPolls, pollerTaken, pollerSleeps, pollerState,
 	laneInfo *prometheus.Desc
@@ -56,6 +57,12 @@ func newSeries() *series {
 		classBytes: desc("class_bytes_total", "Bytes that the lane's HTB class has sent.", "device", "lane", "class"),
 		classDrops: desc("class_drops_total", "Packets that the lane's HTB class dropped.", "device", "lane",
 			"class"),
+		waited: desc("waited_packets_total", "Packets that waited for their departure time. GSO packets count as "+
+			"one.", "device", "lane"),
+		waitSeconds: desc("wait_seconds_total", "How long these packets waited, together.", "device", "lane"),
+		marked:      desc("marked_packets_total", "Packets with an ECN mark for their long wait.", "device", "lane"),
+		dropped: desc("dropped_packets_total", "Packets that would have waited too long for their departure time.",
+			"device", "lane"),
 		classBacklog: desc("class_backlog_bytes", "Bytes that wait in the lane's HTB class.", "device", "lane",
 			"class"),
 		xdpPackets: desc("lane_received_packets_total",
@@ -129,6 +136,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			device.FormatCPUList(l.Queues), device.FormatCPUList(l.CPUs))
 		w.queues(r, l)
 		w.class(r, l)
+		w.departures(r, l)
 		w.xdp(r, l)
 		w.sent(r, l)
 		w.pollers(r, l)
@@ -203,6 +211,17 @@ func (w writer) queues(r Reading, l plan.FittedLane) {
 	}
 	for q, n := range sums {
 		w.counter(w.interrupts, n, l.Device, l.Name, strconv.Itoa(q))
+	}
+}
+
+func (w writer) departures(r Reading, l plan.FittedLane) {
+	for _, d := range r.Moment.Counters[l.Device].Departures {
+		if l.Departs && d.Lane == l.Context {
+			w.counter(w.waited, d.Waited, l.Device, l.Name)
+			w.count(w.waitSeconds, prometheus.CounterValue, float64(d.WaitNs)/1e9, l.Device, l.Name)
+			w.counter(w.marked, d.Marked, l.Device, l.Name)
+			w.counter(w.dropped, d.Dropped, l.Device, l.Name)
+		}
 	}
 }
 

@@ -231,11 +231,66 @@ func BenchmarkTunnel(b *testing.B) {
 // BenchmarkDSCP measures the cost of a DSCP that the packet has already: a test run repeats the
 // packet that it has changed.
 func BenchmarkDSCP(b *testing.B) {
-	for _, dscp := range []uint32{0, 47} {
+	for _, dscp := range []uint16{0, 47} {
 		b.Run(fmt.Sprintf("dscp=%v", dscp > 0), func(b *testing.B) {
 			objs, m := load(b)
 			addMember(b, &m.table, 1, egressTarget{Class: 0x10010, Queue: 2, Queues: 2, DSCP: dscp})
 			testRun(b, objs.NiclaneEgress, memberFrame(1, false), -1)
 		})
+	}
+}
+
+// BenchmarkDepart compares the classifier with a lane that has a class with lanes that share a link by
+// departure times: on an idle link, and on a full one. "default" is the default lane on a full link,
+// whose flows have parts; "shared" is a lane whose members have parts, likewise.
+func BenchmarkDepart(b *testing.B) {
+	// A packet takes longer on this link than in the classifier. No packet may wait until the horizon.
+	const full, horizon = 500e6, 1 << 35
+	cases := []struct {
+		name    string
+		rate    uint64 // of the link, bit/s; 0: no departure times
+		lane    int
+		members int
+	}{{"class", 0, 1, 1}, {"idle", 400e9, 1, 1}, {"idle-1000", 400e9, 1, 1000}, {"full", full, 1, 1},
+		{"full-1000", full, 1, 1000}, {"shared", full, 2, 1}, {"shared-1000", full, 2, 1000}, {"default", full, 0, 1}}
+	var ps []*ebpf.Program
+	var frames [][]byte
+	for _, c := range cases {
+		objs, m := load(b)
+		for i := range c.members {
+			addMember(b, &m.table, 1+i, egressTarget{Class: 0x10010, Queue: 2, Queues: 2, Lane: uint16(c.lane)})
+		}
+		if c.rate > 0 {
+			l, err := encodeLink(device.FilterLink{Rate: c.rate, Horizon: horizon, Mark: horizon, Ranks: []int{1, 7}})
+			must.Do(b, err)
+			must.Do(b, objs.NlLink.Put(uint32(0), l))
+			for _, s := range []device.FilterShare{{Lane: 1, Rank: 1, Guarantee: c.rate / 4, Part: c.rate / 2},
+				{Lane: 2, Rank: 1, Guarantee: c.rate / 4, Part: c.rate / 2, Fair: device.FairAddresses, Flow: c.rate / 1000},
+				{Rank: 7, Part: c.rate / 2, Fair: device.FairFlows, Flow: c.rate / 1000}} {
+				v, err := encodeShare(s)
+				must.Do(b, err)
+				must.Do(b, objs.NlShares.Put(uint32(s.Lane), v))
+			}
+		}
+		b.Cleanup(func() {
+			var cpus []departed
+			must.Do(b, objs.NlDeparted.Lookup(uint32(c.lane), &cpus))
+			for _, d := range cpus {
+				if d.Dropped > 0 {
+					b.Errorf("%s: %d packets were dropped", c.name, d.Dropped)
+				}
+			}
+		})
+		ps = append(ps, objs.NiclaneEgress)
+		to := 1
+		if c.lane == 0 {
+			to = 1 << 20
+		}
+		frames = append(frames, memberFrame(to, false))
+	}
+	d := turns(b, ps, frames)
+	for i, c := range cases {
+		b.ReportMetric(float64(d[i]), c.name+"-ns/packet")
+		b.ReportMetric(float64(d[i])/float64(d[0]), c.name+"/class")
 	}
 }

@@ -20,6 +20,10 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 		return c.readEntry(o)
 	case device.FilterDefault:
 		return c.readDefault(o)
+	case device.FilterLink:
+		return c.readLink(o)
+	case device.FilterShare:
+		return c.readShare(o)
 	case device.Tunnels:
 		return c.readTunnels(o)
 	case device.XDP:
@@ -116,6 +120,10 @@ func (c *Client) Write(old, next device.Object) error {
 		err = c.writeEntry(old, next, o)
 	case device.FilterDefault:
 		err = c.writeDefault(next, o)
+	case device.FilterLink:
+		err = c.writeLink(next, o)
+	case device.FilterShare:
+		err = c.writeShare(next, o)
 	case device.Tunnels:
 		err = c.writeTunnels(next, o)
 	case device.CPUQueue:

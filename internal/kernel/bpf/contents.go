@@ -14,6 +14,8 @@ import (
 type Contents struct {
 	Entries    []device.FilterEntry // by key
 	Defaults   []device.FilterDefault
+	Links      []device.FilterLink
+	Shares     []device.FilterShare // by lane
 	Tunnels    []device.Tunnels
 	CPUQueues  []device.CPUQueue  // by CPU
 	CPUThreads []device.CPUThread // by CPU
@@ -61,6 +63,9 @@ func (c *Client) filterContents(dev string, v *Contents, b *beside) error {
 		}
 		if d != nil {
 			v.Defaults = append(v.Defaults, *d)
+		}
+		if err := v.addShares(m); err != nil {
+			return err
 		}
 		if err := v.addTunnels(m.tunnels, m.filter.Key()); err != nil {
 			return err

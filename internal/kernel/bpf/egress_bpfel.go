@@ -16,16 +16,25 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	egressMapNlActive       = "nl_active"
+	egressMapNlClocks       = "nl_clocks"
 	egressMapNlDefault      = "nl_default"
+	egressMapNlDeparted     = "nl_departed"
+	egressMapNlFlowClocks   = "nl_flow_clocks"
 	egressMapNlFlows        = "nl_flows"
 	egressMapNlInUse        = "nl_in_use"
+	egressMapNlLink         = "nl_link"
+	egressMapNlMembers      = "nl_members"
 	egressMapNlPatterns     = "nl_patterns"
+	egressMapNlRanks        = "nl_ranks"
 	egressMapNlSent         = "nl_sent"
+	egressMapNlShares       = "nl_shares"
 	egressMapNlTranslation  = "nl_translation"
 	egressMapNlTunnels      = "nl_tunnels"
 	egressProgNiclaneEgress = "niclane_egress"
 	egressVarNlCount        = "nl_count"
 	egressVarNlReadsKernel  = "nl_reads_kernel"
+	egressVarNlTypedTimes   = "nl_typed_times"
 )
 
 // loadEgress returns the embedded CollectionSpec for egress.
@@ -77,11 +86,19 @@ type egressProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type egressMapSpecs struct {
+	NlActive      *ebpf.MapSpec `ebpf:"nl_active"`
+	NlClocks      *ebpf.MapSpec `ebpf:"nl_clocks"`
 	NlDefault     *ebpf.MapSpec `ebpf:"nl_default"`
+	NlDeparted    *ebpf.MapSpec `ebpf:"nl_departed"`
+	NlFlowClocks  *ebpf.MapSpec `ebpf:"nl_flow_clocks"`
 	NlFlows       *ebpf.MapSpec `ebpf:"nl_flows"`
 	NlInUse       *ebpf.MapSpec `ebpf:"nl_in_use"`
+	NlLink        *ebpf.MapSpec `ebpf:"nl_link"`
+	NlMembers     *ebpf.MapSpec `ebpf:"nl_members"`
 	NlPatterns    *ebpf.MapSpec `ebpf:"nl_patterns"`
+	NlRanks       *ebpf.MapSpec `ebpf:"nl_ranks"`
 	NlSent        *ebpf.MapSpec `ebpf:"nl_sent"`
+	NlShares      *ebpf.MapSpec `ebpf:"nl_shares"`
 	NlTranslation *ebpf.MapSpec `ebpf:"nl_translation"`
 	NlTunnels     *ebpf.MapSpec `ebpf:"nl_tunnels"`
 }
@@ -92,6 +109,7 @@ type egressMapSpecs struct {
 type egressVariableSpecs struct {
 	NlCount       *ebpf.VariableSpec `ebpf:"nl_count"`
 	NlReadsKernel *ebpf.VariableSpec `ebpf:"nl_reads_kernel"`
+	NlTypedTimes  *ebpf.VariableSpec `ebpf:"nl_typed_times"`
 }
 
 // egressObjects contains all objects after they have been loaded into the kernel.
@@ -114,22 +132,38 @@ func (o *egressObjects) Close() error {
 //
 // It can be passed to loadEgressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type egressMaps struct {
+	NlActive      *ebpf.Map `ebpf:"nl_active"`
+	NlClocks      *ebpf.Map `ebpf:"nl_clocks"`
 	NlDefault     *ebpf.Map `ebpf:"nl_default"`
+	NlDeparted    *ebpf.Map `ebpf:"nl_departed"`
+	NlFlowClocks  *ebpf.Map `ebpf:"nl_flow_clocks"`
 	NlFlows       *ebpf.Map `ebpf:"nl_flows"`
 	NlInUse       *ebpf.Map `ebpf:"nl_in_use"`
+	NlLink        *ebpf.Map `ebpf:"nl_link"`
+	NlMembers     *ebpf.Map `ebpf:"nl_members"`
 	NlPatterns    *ebpf.Map `ebpf:"nl_patterns"`
+	NlRanks       *ebpf.Map `ebpf:"nl_ranks"`
 	NlSent        *ebpf.Map `ebpf:"nl_sent"`
+	NlShares      *ebpf.Map `ebpf:"nl_shares"`
 	NlTranslation *ebpf.Map `ebpf:"nl_translation"`
 	NlTunnels     *ebpf.Map `ebpf:"nl_tunnels"`
 }
 
 func (m *egressMaps) Close() error {
 	return _EgressClose(
+		m.NlActive,
+		m.NlClocks,
 		m.NlDefault,
+		m.NlDeparted,
+		m.NlFlowClocks,
 		m.NlFlows,
 		m.NlInUse,
+		m.NlLink,
+		m.NlMembers,
 		m.NlPatterns,
+		m.NlRanks,
 		m.NlSent,
+		m.NlShares,
 		m.NlTranslation,
 		m.NlTunnels,
 	)
@@ -141,6 +175,7 @@ func (m *egressMaps) Close() error {
 type egressVariables struct {
 	NlCount       *ebpf.Variable `ebpf:"nl_count"`
 	NlReadsKernel *ebpf.Variable `ebpf:"nl_reads_kernel"`
+	NlTypedTimes  *ebpf.Variable `ebpf:"nl_typed_times"`
 }
 
 // egressPrograms contains all programs after they have been loaded into the kernel.

@@ -62,9 +62,9 @@ func (c *Client) writeEntry(old, next device.Object, e device.FilterEntry) error
 	if err != nil {
 		return err
 	}
-	if m.former && (t.DSCP != 0 || next != nil && e.Unshaped()) {
+	if m.former && (t.DSCP != 0 || t.PCP != 0 || t.Lane != 0 || next != nil && e.Unshaped()) {
 		return fmt.Errorf("%w: an older version of niclane attached this classifier, which knows neither DSCP nor "+
-			"unshaped networks: roll back, then apply again", unix.EOPNOTSUPP)
+			"PCP, unshaped networks nor departure times: roll back, then apply again", unix.EOPNOTSUPP)
 	}
 	return m.write(old, next, f, mask, t)
 }

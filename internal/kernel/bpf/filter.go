@@ -49,6 +49,7 @@ type maps struct {
 	// translation is nil in program versions that do not look up original addresses.
 	translation *ebpf.Map
 	tunnels     *ebpf.Map // nil in program versions that do not look into tunnels
+	shares      shareMaps // nil in program versions without departure times
 	filter      device.Filter
 	program     uint32 // ID
 }
@@ -71,7 +72,7 @@ func (m *maps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
 		m.translation = em
 		return true
 	}
-	return takeTunnels(&m.tunnels, em, info) || m.table.take(em, info)
+	return m.shares.take(em, info) || takeTunnels(&m.tunnels, em, info) || m.table.take(em, info)
 }
 
 func (m *maps) close() error {
@@ -79,7 +80,7 @@ func (m *maps) close() error {
 		return nil
 	}
 	return errors.Join(m.table.close(), m.defaults.Close(), m.sent.Close(), m.translation.Close(),
-		m.tunnels.Close())
+		m.tunnels.Close(), m.shares.close())
 }
 
 // New returns a client that attaches by t. The caller keeps t and closes it.

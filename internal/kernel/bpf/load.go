@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
 	bpfload "github.com/niclane/niclane/internal/kernel/load"
@@ -76,6 +78,9 @@ func (v variant) spec() (*ebpf.CollectionSpec, error) {
 	switch v.program {
 	case EgressProgram:
 		spec, err := loadEgress()
+		if err == nil && features.HaveProgramHelper(ebpf.SchedCLS, asm.FnSkbSetTstamp) == nil {
+			err = spec.Variables["nl_typed_times"].Set(uint32(1))
+		}
 		if err == nil && v.translated {
 			err = seeThrough(spec)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/extack"
 	"github.com/niclane/niclane/internal/kernel/nlsock"
+	"github.com/niclane/niclane/internal/kernel/rtlink"
 )
 
 // Flags of IFLA_XDP_FLAGS (linux/if_link.h).
@@ -22,9 +23,6 @@ const (
 	xdpHardware  = 1 << 3
 	xdpReplace   = 1 << 4
 )
-
-// skipStats is RTEXT_FILTER_SKIP_STATS: the kernel need not collect statistics.
-const skipStats = 1 << 3
 
 // A slot is the program in one of a device's XDP modes.
 type slot struct {
@@ -68,7 +66,7 @@ func (c *Client) conn() (*netlink.Conn, error) {
 func (c *Client) slots(dev string) ([]slot, error) {
 	ae := netlink.NewAttributeEncoder()
 	ae.String(unix.IFLA_IFNAME, dev)
-	ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
+	ae.Uint32(unix.IFLA_EXT_MASK, rtlink.SkipStats)
 	msgs, err := c.link(unix.RTM_GETLINK, 0, make([]byte, unix.SizeofIfInfomsg), ae)
 	if err == nil && len(msgs) != 1 {
 		err = fmt.Errorf("%d replies instead of one", len(msgs))

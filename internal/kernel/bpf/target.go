@@ -16,7 +16,9 @@ type egressTarget struct {
 	Class  uint32 // HTB class or priority, 0 for none
 	Queue  uint16 // first transmit queue
 	Queues uint16 // number of queues, 0 for none
-	DSCP   uint32 // plus one; 0 leaves it unchanged
+	DSCP   uint16 // plus one; 0 leaves it unchanged
+	Lane   uint16 // row of the lane's share, 0 for none
+	PCP    uint32 // as DSCP, of a VLAN tag
 }
 
 // ingressTarget is struct target of ingress.c.
@@ -30,15 +32,28 @@ const maxQueue = 65533
 
 func encodeTarget(e device.FilterEntry) (egressTarget, error) {
 	var t egressTarget
-	if none := e.Priority == "" && len(e.Queues) == 0 && e.DSCP == ""; none != e.Unshaped() {
-		return t, fmt.Errorf("%w: want priority, queues or DSCP, and none of them without a protocol", unix.EINVAL)
+	none := e.Priority == "" && len(e.Queues) == 0 && e.Lane == 0 && e.DSCP == "" && e.PCP == ""
+	if none != e.Unshaped() {
+		return t, fmt.Errorf("%w: want priority, queues, lane, DSCP or PCP, and none of them without a protocol",
+			unix.EINVAL)
 	}
+	if e.PCP != "" {
+		pcp, err := device.ParsePCP(e.PCP)
+		if err != nil {
+			return t, fmt.Errorf("%w: %w", unix.EINVAL, err)
+		}
+		t.PCP = uint32(pcp) + 1
+	}
+	if e.Lane < 0 || e.Lane >= maxRows {
+		return t, fmt.Errorf("%w: lane %d: want 0 to %d", unix.EINVAL, e.Lane, maxRows-1)
+	}
+	t.Lane = uint16(e.Lane)
 	if e.DSCP != "" {
 		dscp, err := device.ParseDSCP(e.DSCP)
 		if err != nil {
 			return t, fmt.Errorf("%w: %w", unix.EINVAL, err)
 		}
-		t.DSCP = uint32(dscp) + 1
+		t.DSCP = uint16(dscp) + 1
 	}
 	if e.Priority != "" {
 		class, err := tc.ParseHandle(e.Priority)
@@ -78,7 +93,11 @@ func decodeQueues(first, n uint16) (queues []int) {
 
 // decodeTarget is the inverse of encodeTarget. It returns e with the target filled in.
 func decodeTarget(t egressTarget, e device.FilterEntry) device.FilterEntry {
-	e.Priority, e.Queues, e.DSCP = "", decodeQueues(t.Queue, t.Queues), ""
+	e.Priority, e.Queues, e.DSCP, e.PCP = "", decodeQueues(t.Queue, t.Queues), "", ""
+	e.Lane = int(t.Lane)
+	if t.PCP != 0 {
+		e.PCP = device.FormatPCP(int(t.PCP) - 1)
+	}
 	if t.DSCP != 0 {
 		e.DSCP = device.FormatDSCP(int(t.DSCP) - 1)
 	}

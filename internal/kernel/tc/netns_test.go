@@ -3,8 +3,10 @@
 package tc_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -140,6 +142,132 @@ func TestQueues(t *testing.T) {
 			t.Errorf("after removing all (-start +end):\n%s", diff)
 		}
 	}
+}
+
+// TestPlainRoot replaces an mq with the kernel's own leaves, and makes it again. It does not replace
+// an mq with a qdisc that a user made.
+func TestPlainRoot(t *testing.T) {
+	c := inNetns(t)
+	vethtest.Command(t, "ip link add m0 numtxqueues 4 type veth peer name m1")
+	htb := device.Qdisc{Dev: "m0", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 2}
+	for _, handle := range []string{"8001:", "1:"} {
+		mq := device.Qdisc{Dev: "m0", Parent: "root", Type: "mq", Handle: handle}
+		vethtest.Command(t, "tc qdisc replace dev m0 root handle "+handle+" mq")
+		start := vethtest.Command(t, "tc qdisc show")
+		for _, other := range []device.Qdisc{htb, {Dev: "m0", Parent: "root", Type: "mq", Handle: "2:"}} {
+			vethtest.Write(t, c, mq, other)
+			if got, err := c.Read(mq); err != nil || !device.Equal(got, other) {
+				t.Errorf("read %v, %v; want %v", got, err, other)
+			}
+			vethtest.Write(t, c, other, mq)
+			if diff := cmp.Diff(start, vethtest.Command(t, "tc qdisc show")); diff != "" {
+				t.Errorf("mq %s after %s (-start +end):\n%s", handle, other.Type, diff)
+			}
+		}
+		vethtest.Command(t, "tc qdisc add dev m0 parent "+handle+"1 pfifo")
+		must.Refuse(t, "an mq with a user's qdisc", c.Write(mq, htb), unix.EBUSY)
+	}
+}
+
+// TestRemovedLeaf removes the leaves of an mq and of an mqprio. Packets of their queues still leave: the
+// kernel alone would put noop there, which drops them.
+func TestRemovedLeaf(t *testing.T) {
+	for _, root := range []device.Qdisc{
+		{Type: "mq"}, {Type: "mqprio", Map: "0" + strings.Repeat(" 0", 15), Queues: "2@0"},
+	} {
+		t.Run(root.Type, func(t *testing.T) {
+			c := inNetns(t)
+			vethtest.Command(t, "ip link add m0 numtxqueues 2 type veth peer name m1")
+			vethtest.Command(t, "ip link set m0 up")
+			vethtest.Command(t, "ip link set m1 up")
+			vethtest.Command(t, "ip addr add 10.9.0.1/24 dev m0")
+			vethtest.Command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev m0")
+			start := vethtest.Command(t, "tc qdisc show")
+			root.Dev, root.Parent, root.Handle = "m0", "root", "1:"
+			if err := c.Write(nil, root); errors.Is(err, unix.ENOENT) {
+				t.Skipf("this kernel has no %s", root.Type)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			removeLeaves(t, c)
+			before := sent(t)
+			conn, err := net.Dial("udp", "10.9.0.2:9")
+			must.Do(t, err)
+			defer conn.Close()
+			for range 20 {
+				_, err := conn.Write([]byte("x"))
+				must.Do(t, err)
+			}
+			if got := sent(t) - before; got < 20 {
+				t.Errorf("%d of 20 packets left", got)
+			}
+			if who, err := c.Occupants(root); err != nil || len(who) > 0 {
+				t.Errorf("occupants of the root: %v, %v", who, err)
+			}
+			vethtest.Write(t, c, root, nil)
+			if diff := cmp.Diff(start, vethtest.Command(t, "tc qdisc show")); diff != "" {
+				t.Errorf("after removing all (-start +end):\n%s", diff)
+			}
+		})
+	}
+}
+
+// removeLeaves makes leaves at both queues of m0 and removes them, twice.
+func removeLeaves(t *testing.T, c *tc.Client) {
+	t.Helper()
+	var leaves []device.Qdisc
+	for q := range 2 {
+		leaves = append(leaves, device.Qdisc{Dev: "m0", Parent: fmt.Sprintf("1:%d", q+1), Type: "tbf",
+			Handle: fmt.Sprintf("10%d:", q), Rate: 1e9, Burst: 5000, Limit: 50_000})
+	}
+	for range 2 {
+		for _, l := range leaves {
+			vethtest.Write(t, c, nil, l)
+		}
+		for _, l := range leaves {
+			vethtest.Write(t, c, l, nil)
+			vethtest.Absent(t, "after its removal", c, l)
+		}
+	}
+	must.Refuse(t, "a leaf that is not there", c.Write(leaves[0], nil), unix.ENOENT)
+}
+
+// TestFQ makes a fq, and finds and repairs settings of others by which it drops, delays or marks packets.
+func TestFQ(t *testing.T) {
+	c := inNetns(t)
+	fq := device.Qdisc{Dev: "d0", Parent: "root", Type: "fq", Handle: "3100:", Limit: 1 << 18}
+	if err := c.Write(nil, fq); errors.Is(err, unix.ENOENT) {
+		t.Skip("this kernel has no fq")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]device.Qdisc{
+		"limit 100":      {Limit: 100},
+		"flow_limit 7":   {Limit: 7},
+		"maxrate 8mbit":  {Limit: fq.Limit, FQ: "maxrate 8000000bit"},
+		"horizon 1ms":    {Limit: fq.Limit, FQ: "horizon 1000us"},
+		"ce_threshold 1": {Limit: fq.Limit, FQ: "ce_threshold 1us"},
+	} {
+		vethtest.Command(t, "tc qdisc change dev d0 root handle 3100: fq "+args)
+		want.Dev, want.Parent, want.Type, want.Handle = fq.Dev, fq.Parent, fq.Type, fq.Handle
+		if got, err := c.Read(fq); err != nil || !device.Equal(got, want) {
+			t.Errorf("%s: read %+v, %v; want %+v", args, got, err, want)
+		}
+		vethtest.Write(t, c, want, fq)
+	}
+	must.Refuse(t, "a setting of others", c.Write(fq, device.Qdisc{Dev: "d0", Parent: "root", Type: "fq",
+		Handle: "3100:", Limit: 1, FQ: "maxrate 8bit"}), unix.EINVAL)
+	vethtest.Write(t, c, fq, nil)
+}
+
+// sent returns how many packets m0 has sent.
+func sent(t *testing.T) int {
+	t.Helper()
+	var links []struct {
+		Stats struct{ TX struct{ Packets int } } `json:"stats64"`
+	}
+	must.Do(t, json.Unmarshal([]byte(vethtest.Command(t, "ip -s -j link show dev m0")), &links))
+	return links[0].Stats.TX.Packets
 }
 
 // TestLeaves replaces the leaf qdisc of a class by one of another kind.
@@ -283,7 +411,7 @@ func TestErrors(t *testing.T) {
 	if err := c.Write(nil, orphan); err == nil || !strings.Contains(err.Error(), "1:10") {
 		t.Errorf("class without its parent: %v", err)
 	}
-	if err := c.Write(nil, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "fq", Handle: "7:"}); !errors.Is(err,
+	if err := c.Write(nil, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "sfq", Handle: "7:"}); !errors.Is(err,
 		unix.EOPNOTSUPP) {
 		t.Errorf("unknown kind: %v, want EOPNOTSUPP", err)
 	}

@@ -67,7 +67,26 @@ func (c *Client) Qdiscs(dev string) ([]device.QdiscState, error) {
 }
 
 func (c *Client) qdiscs(dev string) ([]reply, error) {
+	all, err := c.allQdiscs(dev)
+	return slices.DeleteFunc(all, standIn), err
+}
+
+func (c *Client) allQdiscs(dev string) ([]reply, error) {
 	return c.list(dev, "qdiscs", request{typ: unix.RTM_GETQDISC})
+}
+
+// A stand-in is a pfifo_fast in the place of a leaf of mq or mqprio that niclane has removed. The
+// kernel puts noop there, which drops all packets of the queue as long as the root exists
+// (net/sched/sch_generic.c: dev_graft_qdisc), and it cannot make its default again. A stand-in
+// counts as that default. Its major handle number is firstStandIn plus the number of the queue.
+const (
+	standInKind             = "pfifo_fast"
+	firstStandIn, standsIns = 0x4100, 0x1000
+)
+
+func standIn(r reply) bool {
+	major := r.handle >> 16
+	return r.kind == standInKind && major >= firstStandIn && major < firstStandIn+standsIns
 }
 
 func qdiscOf(dev string, r reply) (device.QdiscState, error) {
@@ -89,6 +108,7 @@ func qdiscOf(dev string, r reply) (device.QdiscState, error) {
 // qdiscDecoders decode the options of each kind that has options.
 var qdiscDecoders = map[string]func(*device.Qdisc, []byte) error{
 	"htb": decodeHTB, "tbf": decodeTBF, "cake": decodeCake, "mqprio": decodeMqprio, "pfifo": decodePFIFO,
+	"fq": decodeFQ,
 }
 
 func decodeHTB(q *device.Qdisc, options []byte) error {
@@ -143,6 +163,10 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 	case "clsact", "mq", "fq_codel":
 	case "pfifo":
 		r.raw = binary.NativeEndian.AppendUint32(nil, q.Limit)
+	case "fq":
+		if r.options, err = encodeFQ(q); err != nil {
+			return request{}, err
+		}
 	case "tbf":
 		if r.options, err = encodeTBF(q); err != nil {
 			return request{}, err
@@ -166,7 +190,7 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 		}
 	default:
 		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf, pfifo, "+
-			"fq_codel and cake", q.Type, unix.EOPNOTSUPP)
+			"fq, fq_codel and cake", q.Type, unix.EOPNOTSUPP)
 	}
 	return r, nil
 }
@@ -177,6 +201,15 @@ func (c *Client) addQdisc(q device.Qdisc) error {
 		return qdiscError("add", q, err)
 	}
 	r.typ, r.flags = unix.RTM_NEWQDISC, netlink.Create|netlink.Excl
+	if q.Parent != "root" && q.Parent != "clsact" {
+		all, err := c.allQdiscs(q.Dev)
+		if err != nil {
+			return qdiscError("add", q, err)
+		}
+		if slices.ContainsFunc(all, func(leaf reply) bool { return leaf.parent == r.parent && standIn(leaf) }) {
+			r.flags = netlink.Create | netlink.Replace
+		}
+	}
 	_, err = c.do(r)
 	switch {
 	case err != nil && q.Mode != "":
@@ -220,6 +253,31 @@ func (c *Client) replaceLeaf(q device.Qdisc) error {
 	return qdiscError("replace", q, c.send(r, err, unix.RTM_NEWQDISC, netlink.Create|netlink.Replace))
 }
 
+// swapRoot replaces a root qdisc by one of another kind: an mq with the kernel's default leaves by
+// niclane's, or the reverse. It refuses if anything is attached to the old one. It removes the old one
+// first if the card takes part, see changeQdisc about mqprio, and if both have one handle: the kernel
+// changes no qdisc's kind (net/sched/sch_api.c: tc_modify_qdisc). Otherwise the device has one of the
+// two at any time.
+func (c *Client) swapRoot(old, q device.Qdisc) error {
+	who, err := c.Occupants(old)
+	if err == nil && old.Type == "mq" && len(who) > 0 {
+		err = fmt.Errorf("%w: its removal would also remove %s", unix.EBUSY, strings.Join(who, ", "))
+	}
+	if err != nil {
+		return qdiscError("replace", q, err)
+	}
+	if old.Type != "mqprio" && q.Type != "mqprio" && !old.Offload && !q.Offload && old.Handle != q.Handle {
+		return c.replaceLeaf(q)
+	}
+	if err := c.deleteQdisc(old); err != nil {
+		return err
+	}
+	if err := c.addQdisc(q); err != nil {
+		return errors.Join(err, c.addQdisc(old))
+	}
+	return nil
+}
+
 // changeQdisc changes a qdisc. The kernel refuses this for kinds without a change operation,
 // such as htb. changeQdisc removes an mqprio and then adds the new one. If it grafted the new
 // one in place of the old one, the kernel would then remove the old one, and with it the traffic
@@ -228,6 +286,9 @@ func (c *Client) replaceLeaf(q device.Qdisc) error {
 func (c *Client) changeQdisc(old, q device.Qdisc) error {
 	if q.Parent != "root" && q.Parent != "clsact" && old.Type != q.Type && old.Handle != q.Handle {
 		return c.replaceLeaf(q)
+	}
+	if q.Parent == "root" && (old.Type != q.Type || old.Handle != q.Handle) && (old.Type == "mq" || q.Type == "mq") {
+		return c.swapRoot(old, q)
 	}
 	if old.Type != q.Type || old.Handle != q.Handle {
 		return qdiscError("change", q, fmt.Errorf("%w: %s %s is there", unix.EEXIST, old.Type, old.Handle))
@@ -260,6 +321,24 @@ func (c *Client) changeQdisc(old, q device.Qdisc) error {
 // qdisc is now in that place.
 func (c *Client) deleteQdisc(q device.Qdisc) error {
 	r, err := c.qdiscPlace(q)
+	if err == nil && q.Parent != "root" && q.Parent != "clsact" {
+		reps, err := c.qdiscs(q.Dev)
+		if err != nil {
+			return qdiscError("delete", q, err)
+		}
+		if slices.ContainsFunc(reps, func(root reply) bool {
+			return root.parent == handleRoot && root.handle>>16 == r.parent>>16 &&
+				(root.kind == "mq" || root.kind == "mqprio")
+		}) {
+			if !slices.ContainsFunc(reps, func(leaf reply) bool {
+				return leaf.parent == r.parent && leaf.handle == r.handle
+			}) {
+				return qdiscError("delete", q, unix.ENOENT)
+			}
+			r.kind, r.handle = standInKind, (firstStandIn+(r.parent&0xffff-1))<<16
+			return qdiscError("delete", q, c.send(r, nil, unix.RTM_NEWQDISC, netlink.Create|netlink.Replace))
+		}
+	}
 	return qdiscError("delete", q, c.send(r, err, unix.RTM_DELQDISC, 0))
 }
 

@@ -72,8 +72,8 @@ func (k *Kernel) put(old, next device.Object) {
 func alone(o device.Object) bool {
 	switch o := o.(type) {
 	case device.Class, device.RSSTable, device.CPULane, device.CgroupClass, device.CgroupPriority,
-		device.Coalesce, device.Thread, device.Filter, device.FilterDefault, device.Tunnels, device.Shaper,
-		device.XDP:
+		device.Coalesce, device.Thread, device.Filter, device.FilterDefault, device.FilterLink, device.FilterShare,
+		device.Tunnels, device.Shaper, device.XDP:
 		return true
 	case device.Qdisc:
 		return o.Type != "mqprio"

@@ -176,8 +176,8 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 	out := slices.Clone(k.foreign[o.Key()])
 	for _, c := range k.children(o) {
 		switch c.(type) {
-		case device.FilterEntry, device.FilterDefault, device.Tunnels, device.CPUQueue, device.CPUThread,
-			device.CPULane, device.XDPEntry:
+		case device.FilterEntry, device.FilterDefault, device.FilterLink, device.FilterShare, device.Tunnels,
+			device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
 			continue // they belong to a program's own maps, so they are no occupants
 		}
 		out = append(out, c.Key())
@@ -240,6 +240,10 @@ func (k *Kernel) valid(old, next device.Object) error {
 	case device.FilterEntry:
 		return k.validFilterOf(o, o.Filter)
 	case device.FilterDefault:
+		return k.validFilterOf(o, o.Filter)
+	case device.FilterLink:
+		return k.validFilterOf(o, o.Filter)
+	case device.FilterShare:
 		return k.validFilterOf(o, o.Filter)
 	case device.Tunnels:
 		if _, ok := k.objs[o.Filter].(device.XDP); ok {
@@ -317,7 +321,10 @@ func (k *Kernel) validQdisc(old device.Object, q device.Qdisc) error {
 	}
 	if p, ok := old.(device.Qdisc); ok {
 		if p.Handle != q.Handle || p.Type != q.Type {
-			return refuse(q, unix.EEXIST, "exclusivity flag on, cannot modify")
+			if who, _ := k.Occupants(p); q.Parent != "root" || len(who) > 0 {
+				return refuse(q, unix.EEXIST, "exclusivity flag on, cannot modify")
+			}
+			return nil
 		}
 		if q.Type == "htb" {
 			return refuse(q, unix.EINVAL, "change operation not supported by specified qdisc")

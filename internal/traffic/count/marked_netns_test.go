@@ -18,7 +18,8 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// TestMarked: the watcher counts the DSCP with which packets leave, after niclane's classifier.
+// TestMarked: the watcher counts the DSCP with which packets leave, after niclane's classifier, and the PCP
+// of those with a VLAN tag.
 // Packets to an unshaped network are of a lane of their own, when they leave only.
 func TestMarked(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
@@ -39,7 +40,7 @@ func TestMarked(t *testing.T) {
 		must.Do(t, tcc.Write(nil, device.Qdisc{Dev: "v0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}))
 		filter := device.Filter{Dev: "v0", Parent: "egress", Pref: 1, Handle: 1, Program: bpf.EgressProgram}
 		for _, o := range []device.Object{filter,
-			device.FilterEntry{Filter: filter.Key(), Match: web4, DSCP: "ef"},
+			device.FilterEntry{Filter: filter.Key(), Match: web4, DSCP: "ef", PCP: "5"},
 			device.FilterEntry{Filter: filter.Key(), Match: lanes[1].Matches[0]}} {
 			vethtest.Write(t, c, nil, o)
 		}
@@ -67,6 +68,10 @@ func TestMarked(t *testing.T) {
 		got, _ := byPlace(counts(t, w).Marked)
 		if diff := cmp.Diff(map[place]uint64{{1, 46}: 2, {1, 0}: 1, {2, 0}: 2}, got, cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("by lane and DSCP (-want +got):\n%s", diff)
+		}
+		tagged, _ := byPlace(counts(t, w).Tagged)
+		if diff := cmp.Diff(map[place]uint64{{1, 5}: 1}, tagged, cmp.AllowUnexported(place{})); diff != "" {
+			t.Errorf("by lane and PCP (-want +got):\n%s", diff)
 		}
 		sent, _ := byPlace(counts(t, w).Sent)
 		delete(sent, place{0, 3})

@@ -33,7 +33,7 @@ type Lane struct {
 	// SentOnly means that Matches hold only for sent packets, and go before those of all other
 	// lanes.
 	SentOnly bool
-	// Marks means that the lane's sent packets are also counted by DSCP.
+	// Marks means that the lane's sent packets are also counted by DSCP, and by PCP.
 	Marks bool
 	// Fragments means that the lane's packets are fragments of the packets that match Matches.
 	// Only matches with ports count. Fragments have no ports, so the programs compare their
@@ -66,6 +66,9 @@ type Counts struct {
 	// Marked are the packets of Sent of lanes with Marks. Their column is the DSCP of the outermost IP
 	// header. They have no bytes.
 	Marked []Cell
+	// Tagged are those of Marked's packets that have a VLAN tag. Their column is the PCP of the outermost
+	// tag.
+	Tagged []Cell
 	// Direct are the packets that the stack took from the driver, Handed those that it took
 	// from a cpumap. Their column is the CPU. In generic mode, Direct also counts the packets
 	// of Handed.
@@ -160,6 +163,7 @@ func (w *Watcher) open(d *device.Device, lanes []Lane, f *flows, transmit bool) 
 	spec.Maps["watch_classes"].MaxEntries = uint32(len(lanes) + 1)
 	spec.Maps["watch_counts"].MaxEntries = uint32(directions * w.lanes * w.columns)
 	spec.Maps["watch_dscp"].MaxEntries = uint32(w.lanes * dscps)
+	spec.Maps["watch_pcp"].MaxEntries = uint32(w.lanes * pcps)
 	if err := spec.LoadAndAssign(&w.objs, nil); err != nil {
 		return err
 	}
@@ -239,8 +243,11 @@ func (w *Watcher) Counts() (c Counts, err error) {
 			return c, err
 		}
 	}
-	if c.Marked, err = w.marked(); err != nil {
-		return c, err
+	if c.Marked, err = w.marked(w.objs.WatchDscp, dscps); err != nil {
+		return c, fmt.Errorf("DSCP: %w", err)
+	}
+	if c.Tagged, err = w.marked(w.objs.WatchPcp, pcps); err != nil {
+		return c, fmt.Errorf("PCP: %w", err)
 	}
 	for _, p := range []*ebpf.Program{w.objs.WatchReceive, w.objs.WatchTransmit} {
 		if s, err := p.Stats(); err == nil {
@@ -271,19 +278,23 @@ func (w *Watcher) cells(direction int) ([]Cell, error) {
 	return out, nil
 }
 
-// dscps is the number of DSCPs.
-const dscps = device.MaxDSCP + 1
+// The numbers of DSCPs and PCPs.
+const (
+	dscps = device.MaxDSCP + 1
+	pcps  = device.MaxPCP + 1
+)
 
-// marked returns the packets of lanes with Marks, by DSCP.
-func (w *Watcher) marked() ([]Cell, error) {
+// marked returns the packets of lanes with Marks, by DSCP or PCP: from a map that has so many of them for
+// each lane.
+func (w *Watcher) marked(from *ebpf.Map, each int) ([]Cell, error) {
 	var out []Cell
 	for _, lane := range w.marks {
-		for dscp := range dscps {
+		for mark := range each {
 			var perCPU []uint64
-			if err := w.objs.WatchDscp.Lookup(uint32(lane*dscps+dscp), &perCPU); err != nil {
-				return nil, fmt.Errorf("DSCP %d of lane %d: %w", dscp, lane, err)
+			if err := from.Lookup(uint32(lane*each+mark), &perCPU); err != nil {
+				return nil, fmt.Errorf("%d of lane %d: %w", mark, lane, err)
 			}
-			cell := Cell{Lane: lane, Column: dscp}
+			cell := Cell{Lane: lane, Column: mark}
 			for _, n := range perCPU {
 				cell.Packets += n
 			}

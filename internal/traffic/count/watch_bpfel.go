@@ -21,6 +21,7 @@ const (
 	watchMapWatchDscp      = "watch_dscp"
 	watchMapWatchFlows     = "watch_flows"
 	watchMapWatchPatterns  = "watch_patterns"
+	watchMapWatchPcp       = "watch_pcp"
 	watchProgWatchReceive  = "watch_receive"
 	watchProgWatchTransmit = "watch_transmit"
 	watchVarColumns        = "columns"
@@ -91,6 +92,7 @@ type watchMapSpecs struct {
 	WatchDscp     *ebpf.MapSpec `ebpf:"watch_dscp"`
 	WatchFlows    *ebpf.MapSpec `ebpf:"watch_flows"`
 	WatchPatterns *ebpf.MapSpec `ebpf:"watch_patterns"`
+	WatchPcp      *ebpf.MapSpec `ebpf:"watch_pcp"`
 }
 
 // watchVariableSpecs contains global variables before they are loaded into the kernel.
@@ -135,6 +137,7 @@ type watchMaps struct {
 	WatchDscp     *ebpf.Map `ebpf:"watch_dscp"`
 	WatchFlows    *ebpf.Map `ebpf:"watch_flows"`
 	WatchPatterns *ebpf.Map `ebpf:"watch_patterns"`
+	WatchPcp      *ebpf.Map `ebpf:"watch_pcp"`
 }
 
 func (m *watchMaps) Close() error {
@@ -144,6 +147,7 @@ func (m *watchMaps) Close() error {
 		m.WatchDscp,
 		m.WatchFlows,
 		m.WatchPatterns,
+		m.WatchPcp,
 	)
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/lane/observe"
 	"github.com/niclane/niclane/test/simcard/bed"
@@ -24,7 +26,8 @@ type kind struct {
 	params []string
 	// queueSet is the mechanism of the lanes' queue sets on this card.
 	queueSet string
-	// ranks says that each lane has an HTB class, which counts what the lane sends. If it is false,
+	// ranks says that each lane has an HTB class or a share by departure times, by which is counted what
+	// the lane sends. If it is false,
 	// each lane has its own transmit queues.
 	ranks bool
 	// rules is the command whose output in the card's dump changes when a pod starts.
@@ -126,7 +129,7 @@ func (w *world) arrived(what string, by *place, lane string, flows ...bed.Flow) 
 }
 
 // left returns how many packets each lane has sent so far. It reads the counters of the lane's HTB
-// class or of its transmit queues.
+// class, of the classifier if lanes share the link by departure times, or of its transmit queues.
 func (w *world) left() map[string]uint64 {
 	w.t.Helper()
 	now, err := observe.Counters(bed.Dev)
@@ -134,10 +137,27 @@ func (w *world) left() map[string]uint64 {
 		w.t.Fatal(err)
 	}
 	stats := bed.Stats(w.t)
+	t, err := tc.Open()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer t.Close()
+	classifier := bpf.New(t)
+	defer classifier.Close()
 	out := map[string]uint64{}
 	for _, l := range w.lanes.Lanes() {
-		if (l.Class != "") != w.kind.ranks {
-			w.t.Fatalf("lane %s has class %q of HTB", l.Name, l.Class)
+		if (l.Class != "" || l.Departs) != w.kind.ranks {
+			w.t.Fatalf("lane %s has class %q of HTB, departure times %v", l.Name, l.Class, l.Departs)
+		}
+		if l.Departs {
+			sent, err := classifier.SentCounters(bed.Dev, []int{l.Context})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			for _, n := range sent {
+				out[l.Name] += n.Packets
+			}
+			continue
 		}
 		for _, c := range now.Classes {
 			if c.ID == l.Class {

@@ -107,6 +107,32 @@ const volatile __u32 toeplitz[HASH_BYTES][256];
 const volatile __u32 arbiter;	/* ifindex of the device with the transmit arbiter */
 const volatile __u32 queues;
 
+/* A model of processors, in ns. Each receive queue has one, which takes packet_cost for
+ * a packet, and wakeup_cost before the first one if it slept. A packet arrives at the end
+ * of the link after link_delay. */
+const volatile __u64 packet_cost, wakeup_cost, link_delay;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_QUEUES);
+	__type(key, __u32);
+	__type(value, __u64);	/* when the processor has nothing more to do, by CLOCK_MONOTONIC */
+} card_processors SEC(".maps");
+
+/* Says when a packet of a queue is processed. fq holds it until then. */
+static __always_inline void process(struct __sk_buff *skb, __u32 queue)
+{
+	__u64 *done = bpf_map_lookup_elem(&card_processors, &queue);
+	__u64 arrival = bpf_ktime_get_ns() + link_delay;
+
+	if (!done)
+		return;
+	if (*done < arrival)
+		*done = arrival + wakeup_cost;
+	*done += packet_cost;
+	skb->tstamp = *done;
+}
+
 /* Sets f for a packet that the SUT receives. Returns the offset of the transport
  * header, 0 if there are no ports. For packets that the SUT sends, only this offset
  * is of use: local and remote are the wrong way round. */
@@ -208,6 +234,8 @@ int card_rx(struct __sk_buff *skb)
 	 * one. XPS or a queue cached in the sending socket would come first, but the
 	 * wire side has no XPS, and the switch removes the socket. */
 	skb->queue_mapping = queue + 1;
+	if (packet_cost || wakeup_cost)
+		process(skb, queue);
 	return TC_ACT_OK;
 }
 

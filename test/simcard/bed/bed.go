@@ -387,14 +387,29 @@ func QueueCount(t *testing.T) int {
 // Each port gets a connection of its own.
 func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() bool) {
 	t.Helper()
-	quit := make(chan struct{})
-	done := make(chan error)
+	FloodOn(t, Dial(t, ports, setup), stop)
+}
+
+// Dial returns a socket for each port at the other end of the wire.
+func Dial(t *testing.T, ports []uint16, setup func(*net.UDPConn)) (all []*net.UDPConn) {
+	t.Helper()
 	for _, port := range ports {
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(WireAddr, port)))
 		must.Do(t, err)
 		if setup != nil {
 			setup(c)
 		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// FloodOn is Flood on sockets, which it closes.
+func FloodOn(t *testing.T, conns []*net.UDPConn, stop func() bool) {
+	t.Helper()
+	quit := make(chan struct{})
+	done := make(chan error)
+	for _, c := range conns {
 		go func() {
 			defer c.Close()
 			data := make([]byte, 1400)
@@ -416,7 +431,7 @@ func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() b
 	}
 	Until(t, "enough traffic", stop)
 	close(quit)
-	for range ports {
+	for range conns {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -18,6 +18,8 @@ import (
 var assigned = regexp.MustCompile(`qdisc [a-z_]+ 8[0-9a-f]{3}:|qdisc [a-z_]+ 0: parent :.*|` +
 	`class (?:fq_codel|cake) .*\n`)
 
+var gsoSize = regexp.MustCompile("gso_max_size [0-9]+")
+
 // Dump returns everything that a plan can write on the card, as other programs print it.
 func Dump(t *testing.T) string {
 	t.Helper()
@@ -52,6 +54,7 @@ func Dump(t *testing.T) string {
 			fmt.Fprintf(&b, "%s: %s\n", f, Read(t, f))
 		}
 	}
+	fmt.Fprintln(&b, gsoSize.FindString(Run(t, "ip", "-d", "link", "show", "sim0")))
 	// Compare interrupts by name: an interrupt may keep its number after its last use.
 	for line := range strings.Lines(Read(t, "/proc/interrupts")) {
 		number, rest, _ := strings.Cut(strings.TrimSpace(line), ":")

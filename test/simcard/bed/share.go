@@ -12,9 +12,15 @@ import (
 // queue sent. The first part, which has bursts, does not count.
 func Share(t *testing.T, ports []uint16, queues int, total uint64, setup func(*net.UDPConn)) []uint64 {
 	t.Helper()
+	return ShareOn(t, Dial(t, ports, setup), queues, total)
+}
+
+// ShareOn is Share on sockets, which it closes.
+func ShareOn(t *testing.T, conns []*net.UDPConn, queues int, total uint64) []uint64 {
+	t.Helper()
 	start := Stats(t)
 	var before map[string]uint64
-	Flood(t, ports, setup, func() bool {
+	FloodOn(t, conns, func() bool {
 		if before == nil {
 			if Sum(PerQueue(t, start, "tx_queue_%d_bytes", queues)) > total/4 {
 				before = Stats(t)

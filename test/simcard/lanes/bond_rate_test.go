@@ -14,7 +14,7 @@ import (
 func TestBondRates(t *testing.T) {
 	bed.Guest(t) // a guest is needed because Debian's kernel has bonds
 	h := &host{t: t, dir: t.TempDir()}
-	const rates = "globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
+	const rates = "globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared, bandwidth: htb}}\nlanes:\n  web: {queues: 1, " +
 		"ports: [80], guarantee: 400mbit}\n"
 	h.write(rates)
 	bond(t, "balance-xor")
@@ -78,7 +78,7 @@ func TestBondRates(t *testing.T) {
 
 	// If the ceilings are above the rates of the links, they do not depend on the number of slaves.
 	h.niclane(0, "rollback")
-	h.write("globals: {bond: bond9, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], ceiling: " +
+	h.write("globals: {bond: bond9, force: {queue-set: shared, bandwidth: htb}}\nlanes:\n  web: {queues: 1, ports: [80], ceiling: " +
 		"30gbit}\n")
 	h.niclane(0, "apply", h.lanes)
 	link("down")

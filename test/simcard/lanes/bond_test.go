@@ -23,7 +23,7 @@ func TestBond(t *testing.T) {
 	h.write("globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
 		"ports: [80], guarantee: 20%}\n")
 	bond(t, "active-backup")
-	shaped := func(dev string) bool { return strings.Contains(bed.Sh(t, "tc qdisc show dev "+dev), "htb") }
+	shaped := func(dev string) bool { return strings.Contains(bed.Sh(t, "tc qdisc show dev "+dev), " 1: root") }
 	h.niclane(0, "apply", h.lanes)
 	if !shaped("x0") || !shaped("x1") || shaped("bond9") {
 		t.Errorf("shaped: x0 %v, x1 %v, bond9 %v; want the slaves alone", shaped("x0"), shaped("x1"), shaped("bond9"))

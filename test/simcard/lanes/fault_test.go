@@ -21,6 +21,8 @@ func TestFaults(t *testing.T) {
 		{"contexts", twoLanes, []string{"queues=8", "channels=3", "rules=16"}},
 		{"classes", classLanes, ice},
 		{"htb", htbLanes, mlx5},
+		{"departures", strings.Replace(edtLanes, "  force: {mapper: queue-mapping}\n", "", 1),
+			[]string{"queues=4", "channels=2", "rules=16", "speed=100"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := plug(t, c.lanes, c.params...)

@@ -9,8 +9,10 @@
  * addresses inside a tunnel, or from before connection tracking translated them,
  * among lanes that name addresses. It returns TC_ACT_UNSPEC, so that later filters of other
  * programs still see the packet (cls_bpf_classify continues with the next
- * filter). It never drops or redirects a packet, and changes nothing in it but the DSCP
- * of lanes that have one. It counts the packets of each lane.
+ * filter). It never redirects a packet, and changes nothing in it but the DSCP and the tag's
+ * priority of lanes that have one. It drops a packet if the kernel has no memory for the packet's
+ * tag. It counts the packets of each lane. If the link is shared by departure times (depart.h), it
+ * gives each packet one, and drops or marks those that would wait too long.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -29,11 +31,19 @@ struct target {
 	__u32	class;		/* HTB class or priority, 0 for none */
 	__u16	queue;		/* first transmit queue */
 	__u16	queues;		/* number of transmit queues, 0 for none */
-	__u32	dscp;		/* plus one; 0 leaves it unchanged */
+	__u16	dscp;		/* plus one; 0 leaves it unchanged */
+	__u16	lane;		/* row of the lane's share of the link, 0 for none */
+	__u32	pcp;		/* as dscp, of a VLAN tag */
 };
+
+/* The row is the lower half of a lane's class or priority, which is unique on the
+ * device, or that of its share of the link. Row 0 counts packets of no lane, and of lanes
+ * with queues but neither class nor share. */
+#define MAX_ROWS	80	/* HTB classes are 16 to 78, see the Go code */
 
 #include "flow.h"
 #include "count.h"
+#include "depart.h"
 #include "mark.h"
 #include "translated.h"
 
@@ -51,10 +61,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct rest);
 } nl_default SEC(".maps");
-
-/* The row is the lower half of a lane's class or priority, which is unique on the
- * device. Row 0 counts packets of no lane, and of lanes with queues but no class. */
-#define MAX_ROWS	80	/* HTB classes are 16 to 78, see the Go code */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -107,7 +113,7 @@ int niclane_egress(struct __sk_buff *skb)
 			lookup(&f, patterns, &best);
 		}
 	}
-	/* An entry without class and queues means packets of no lane, or that only have a DSCP. */
+	/* An entry without class and queues means packets of no lane, or that are only marked. */
 	if (!to->class && !to->queues && rest) {
 		to->queue = rest->queue;
 		to->queues = rest->queues;
@@ -119,6 +125,8 @@ int niclane_egress(struct __sk_buff *skb)
 	}
 	if (to->dscp)
 		niclane_mark(skb, to->dscp - 1);
+	if (to->pcp && niclane_retag(skb, to->pcp - 1) < 0)
+		return TC_ACT_SHOT;
 	if (to->class)
 		skb->priority = to->class;
 	/* On transmit, queue_mapping holds a queue number plus one. The kernel
@@ -128,12 +136,10 @@ int niclane_egress(struct __sk_buff *skb)
 		queue = to->queue + choose(flow_hash(&f), to->queues);
 		skb->queue_mapping = queue + 1;
 	}
-	if (nl_count) {
-		row = to->class & 0xffff;
-		if (row < MAX_ROWS)
-			count(&nl_sent, row, queue_of(skb, to, queue), skb->gso_segs ? : 1, skb->len);
-	}
-	return TC_ACT_UNSPEC;
+	row = to->lane ? : to->class & 0xffff;
+	if (nl_count && row < MAX_ROWS)
+		count(&nl_sent, row, queue_of(skb, to, queue), skb->gso_segs ? : 1, skb->len);
+	return niclane_depart(skb, to->lane, &f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

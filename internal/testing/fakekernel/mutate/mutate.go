@@ -123,6 +123,10 @@ func hangsOn(o, on device.Object) bool {
 			return o.Filter == on.Key()
 		case device.FilterDefault:
 			return o.Filter == on.Key()
+		case device.FilterLink:
+			return o.Filter == on.Key()
+		case device.FilterShare:
+			return o.Filter == on.Key()
 		case device.Tunnels:
 			return o.Filter == on.Key()
 		}
@@ -215,11 +219,11 @@ func variants(o device.Object) map[string]device.Object {
 		o.Class = o.Class%2 + 1
 		return map[string]device.Object{"class": o}
 	case device.FilterEntry:
-		class, queues, dscp := o, o, o
+		class, queues, dscp, pcp := o, o, o, o
 		class.Priority += "0"
 		queues.Queues = append(slices.Clone(o.Queues), len(o.Queues)+100)
-		dscp.DSCP = "cs7"
-		return map[string]device.Object{"class": class, "queues": queues, "DSCP": dscp}
+		dscp.DSCP, pcp.PCP = "cs7", "7"
+		return map[string]device.Object{"class": class, "queues": queues, "DSCP": dscp, "PCP": pcp}
 	case device.Shaper:
 		least, most := o, o
 		least.Min += 1e6
@@ -236,6 +240,20 @@ func variants(o device.Object) map[string]device.Object {
 		queues.Queues = append(slices.Clone(o.Queues), len(o.Queues))
 		lanes.Lanes = append(slices.Clone(o.Lanes), 15)
 		return map[string]device.Object{"queues": queues, "lanes": lanes}
+	case device.GSOLimit:
+		o.Max += 1000
+		return map[string]device.Object{"size": o}
+	case device.FilterLink:
+		rate, ranks := o, o
+		rate.Rate += 1e6
+		ranks.Ranks = append(slices.Clone(o.Ranks), 8)
+		return map[string]device.Object{"rate": rate, "ranks": ranks}
+	case device.FilterShare:
+		least, most, rank := o, o, o
+		least.Guarantee += 1e6
+		most.Ceiling += 1e6
+		rank.Rank = rank.Rank%8 + 1
+		return map[string]device.Object{"guarantee": least, "ceiling": most, "rank": rank}
 	case device.Tunnels:
 		port, more := o, o
 		port.Tunnels = slices.Clone(o.Tunnels)

@@ -132,6 +132,16 @@ struct {
 	__type(value, __u64);
 } watch_dscp SEC(".maps");
 
+/* Those of them that have a VLAN tag, by lane * PCPS + PCP of the outermost tag. */
+#define PCPS		8
+#define PCP_SHIFT	13	/* IEEE 802.1Q: PCP, drop eligible bit, ID */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);		/* set by Go */
+	__type(key, __u32);
+	__type(value, __u64);
+} watch_pcp SEC(".maps");
+
 #define RECEIVED	0	/* column: receive queue */
 #define SENT		1	/* column: transmit queue */
 #define CLASSED		2	/* column: lane of the packet's class */
@@ -141,7 +151,7 @@ struct {
 const volatile __u32 ifindex;
 const volatile __u32 netns;		/* inode of the namespace */
 const volatile __u32 patterns;		/* number of patterns in use */
-const volatile __u32 marks;		/* not 0: count by DSCP too */
+const volatile __u32 marks;		/* not 0: count by DSCP and PCP too */
 const volatile __u32 sent_only;		/* number of patterns only for packets that leave */
 const volatile __u32 lanes;		/* rows: 0 for no lane, the lanes, the last one for unreadable packets */
 const volatile __u32 columns;		/* number of columns; the last one is for queues out of range */
@@ -217,6 +227,27 @@ static __always_inline void count_dscp(struct packet *p, __u32 lane, __u32 segme
 		return;
 	i = lane * (DSCP_MASK + 1) + dscp_of(&ip);
 	n = bpf_map_lookup_elem(&watch_dscp, &i);
+	if (n)
+		*n += segments;
+}
+
+/* Counts a packet that leaves by the PCP of its tag. tag is the tag beside the data, if tagged. */
+static __always_inline void count_pcp(struct packet *p, int tagged, __u16 tag, __u32 lane, __u32 segments)
+{
+	__be16 protocol, tci;
+	__u64 *n;
+	__u32 i;
+
+	if (!marks || lane >= lanes)
+		return;
+	if (!tagged) {
+		if (load(p, __builtin_offsetof(struct ethhdr, h_proto), &protocol, sizeof(protocol)) < 0 ||
+		    !is_vlan(protocol) || load(p, ETH_HLEN, &tci, sizeof(tci)) < 0)
+			return;
+		tag = bpf_ntohs(tci);
+	}
+	i = lane * PCPS + (tag >> PCP_SHIFT);
+	n = bpf_map_lookup_elem(&watch_pcp, &i);
 	if (n)
 		*n += segments;
 }
@@ -357,6 +388,7 @@ static __always_inline void packet(const struct sk_buff *skb, int receive)
 		s.lane = *class & ~ALONE;
 	count(SENT, s.lane, queue, segments, &p);
 	count_dscp(&p, s.lane, segments);
+	count_pcp(&p, tagged(skb), skb->vlan_tci, s.lane, segments);
 	if (s.lane != lanes - 1)
 		count(CLASSED, s.lane, class ? *class & ~ALONE : 0, segments, &p);
 }
