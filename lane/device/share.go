@@ -59,9 +59,9 @@ type FilterShare struct {
 	Ceiling        uint64 `json:"ceiling,omitempty"`
 	CeilingBurst   uint32 `json:"ceilingBurst,omitempty"`
 	Rank           int    `json:"rank"` // 1 to 8
-	// Lanes is the number of lanes with this rank, at least 1. Part is the lane's part of the rate that no
-	// lane is guaranteed, in bit/s. What earlier ranks send is deducted, in equal parts from the lanes of
-	// a rank. A lane that sends less than its part waits for earlier ranks only.
+	// Lanes is the number of lanes with this rank, at least 1. Part is the lane's guarantee and its part of
+	// the rate that no lane is guaranteed, in bit/s. What earlier ranks send is deducted, in equal parts from
+	// the lanes of a rank. A lane that sends less than its part waits for earlier ranks only.
 	Lanes int    `json:"lanes"`
 	Part  uint64 `json:"part"`
 	// Fair says what the members are among which the lane is divided if the link is full: "flows",

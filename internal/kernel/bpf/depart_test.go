@@ -40,6 +40,7 @@ const (
 const (
 	tstampAt  = 29
 	wireLenAt = 31
+	gsoSegsAt = 32
 )
 
 // newDeparter makes lane n of ports 1000+n. Lane 0 is the default lane.
@@ -49,7 +50,7 @@ func newDeparter(t *testing.T, link device.FilterLink, shares ...device.FilterSh
 	m.shares = shareMaps{objs.NlLink, objs.NlShares, objs.NlDeparted}
 	link.Rate = slowLink
 	if link.Horizon == 0 {
-		link.Horizon, link.Mark = 9e9, 9e9
+		link.Horizon, link.Mark = 9e9, 8
 	}
 	v, err := encodeLink(link)
 	must.Do(t, err)
@@ -75,6 +76,8 @@ type packet struct {
 	ownTime    int64  // skb->tstamp that the socket has set
 	ecn        byte
 	arp        bool
+	bytes      int // 0: size
+	segments   int // of GSO
 }
 
 func monotonic() int64 {
@@ -91,12 +94,17 @@ func (d *departer) run(x packet) (at int64, dropped bool, b []byte) {
 	if x.address == "" {
 		x.address = "10.0.0.1"
 	}
+	if x.bytes == 0 {
+		x.bytes = size
+	}
 	b = withClass(frame(0x800, ipv4(17, x.address, "10.0.0.9", 0, 0, ports(uint16(1000+x.lane), uint16(x.flow)))), x.ecn)
 	if x.arp {
 		b = frame(0x806, make([]byte, 46))
 	}
 	in, out := skb{}, skb{}
-	in.Rest[tstampAt], in.Rest[tstampAt+1], in.Rest[wireLenAt] = uint32(x.ownTime), uint32(x.ownTime>>32), size
+	in.Rest[tstampAt], in.Rest[tstampAt+1], in.Rest[wireLenAt] = uint32(x.ownTime), uint32(x.ownTime>>32),
+		uint32(x.bytes)
+	in.Rest[gsoSegsAt] = uint32(x.segments)
 	opts := ebpf.RunOptions{Data: b, DataOut: make([]byte, len(b)+64), Context: in, ContextOut: &out}
 	ret, err := d.p.Run(&opts)
 	must.Do(d.T, err)
@@ -198,9 +206,21 @@ func TestDeparts(t *testing.T) {
 		{"a guarantee of members", []int{1, 2}, []device.FilterShare{{Lane: 1, Rank: 1},
 			{Lane: 2, Rank: 2, Fair: device.FairFlows, Guarantee: slowLink / 4, Part: slowLink / 2}},
 			join(several(1, 1, 9), several(2, 1, 2)), []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 4}},
-		{"packets of a flow keep their order", []int{1, 7}, []device.FilterShare{
-			{Rank: 7, Fair: device.FairFlows, Guarantee: slowLink / 4}, aShare(1, 1, 0, 0)},
-			join(several(0, 1, 2), several(1, 1, 1), several(0, 1, 1)), []int{0, 1, 0, 1}},
+		{"a member's packet leaves before its rank if that halves its wait, and not before the flow's last", []int{1},
+			[]device.FilterShare{{Lane: 1, Rank: 1, Fair: device.FairFlows, Part: slowLink}, {Lane: 2, Rank: 1}},
+			join(several(2, 1, 4), several(1, 1, 6), several(2, 1, 4), several(1, 1, 1)),
+			[]int{0, 1, 2, 3, 0, 1, 2, 3, 4, 9, 10, 11, 12, 13, 9}},
+		{"what a lane sends by rank moves its part, not far beyond that", []int{1}, []device.FilterShare{
+			{Lane: 1, Rank: 1, Lanes: 2, Part: slowLink / 2}, {Lane: 2, Rank: 1, Lanes: 2}},
+			join(several(2, 1, 1), several(1, 1, 3), several(2, 1, 4), several(1, 1, 1)),
+			[]int{0, 0, 2, 3, 4, 5, 6, 7, 5}},
+		{"what a flow sends by rank is deducted from its rate", []int{1}, []device.FilterShare{
+			{Lane: 1, Rank: 1, Fair: device.FairFlows, Flow: slowLink / 2}, {Lane: 2, Rank: 1}},
+			join(several(2, 1, 2), several(1, 1, 3), several(2, 1, 8), several(1, 1, 1)),
+			[]int{0, 1, 0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 5}},
+		{"what a member sends by rank is deducted from its guarantee", []int{1, 7}, []device.FilterShare{
+			{Rank: 7, Fair: device.FairFlows, Guarantee: slowLink / 4, Part: slowLink / 1e4}, aShare(1, 1, 0, 0)},
+			join(several(0, 1, 3), several(1, 1, 1), several(0, 1, 1)), []int{0, 0, 2, 0, 4}},
 		{"without a share, at once", []int{7}, []device.FilterShare{bulk},
 			join(several(0, 1, 2), several(5, 1, 1)), []int{0, 1, 2}},
 	} {
@@ -210,6 +230,33 @@ func TestDeparts(t *testing.T) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestPatience: a member's packet does not leave before its rank's packets for a short wait.
+func TestPatience(t *testing.T) {
+	d := newDeparter(t, device.FilterLink{Ranks: []int{1}, Horizon: 9e9, Mark: uint64(8 * 5 * onWire)},
+		device.FilterShare{Lane: 1, Rank: 1, Fair: device.FairFlows, Part: slowLink}, device.FilterShare{Lane: 2, Rank: 1})
+	got := d.after(join(several(2, 1, 3), several(1, 1, 1), several(2, 1, 8), several(1, 2, 1))...)
+	if diff := cmp.Diff([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0}, got); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+}
+
+// TestWire: a frame takes the link for 24 bytes longer than it has, and each segment of a GSO packet does.
+func TestWire(t *testing.T) {
+	d := newDeparter(t, device.FilterLink{Ranks: []int{7}}, device.FilterShare{Rank: 7})
+	clock := func() (v struct{ Clock, Taken, _, _, _, _, _, _ uint64 }) {
+		must.Do(t, d.ranks.Lookup(uint32(7), &v))
+		return v
+	}
+	d.run(packet{}) // the others wait behind it
+	for _, x := range []packet{{bytes: 100}, {bytes: 1000, segments: 3}} {
+		before, want := clock(), uint64(x.bytes+24*max(1, x.segments))
+		d.run(x)
+		if got := clock().Clock - before.Clock; got != want*8e9/slowLink {
+			t.Errorf("%d bytes in %d segments take %d ns, want those of %d bytes", x.bytes, x.segments, got, want)
+		}
 	}
 }
 

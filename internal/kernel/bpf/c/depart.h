@@ -16,6 +16,11 @@
  * waits for earlier ranks only. If a lane has members, which are flows or addresses, each has a clock
  * for an equal part of the lane's part and guarantee.
  *
+ * A rank sends one packet after another. One that leaves before its place in the rank, by a part, is on
+ * the wire's way together with one that has its place there, and the card's queues take that up. So that
+ * this is the exception, all that a member sends moves its clocks: who has more than a part anyway waits
+ * for the rank. And a member's packet leaves earlier only if that at least halves a wait that is long.
+ *
  * A time cannot be changed once it is given. Packets that wait already, and packets of a lane that
  * begins to send, therefore leave together for as long as the former wait: at most the horizon. The
  * card's queues take that up. It arbitrates among them, so that a lane does not wait behind others.
@@ -30,7 +35,9 @@
 #define EPOCH_SHIFT	27	/* 134 ms */
 #define PART_LAG	100000ULL	/* what a lane below its part may send at once, ns */
 #define PART_IDLE	100000000ULL	/* see through(), ns */
+#define PATIENT		8	/* a member's packet waits this part of mark for its rank in any case */
 #define FAR		10000000000ULL	/* fq's own horizon, ns */
+#define WIRE		24	/* bytes of a frame that only the wire has: preamble, FCS and gap (IEEE 802.3) */
 
 /* The link. A map of one entry. */
 struct link {
@@ -186,6 +193,11 @@ static __always_inline __u64 later(__u64 a, __u64 b)
 	return a > b ? a : b;
 }
 
+static __always_inline __u64 earlier(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
+
 /* Returns the time ns before now. Soon after boot, now is less. */
 static __always_inline __u64 ago(__u64 now, __u64 ns)
 {
@@ -201,6 +213,13 @@ static __always_inline __u64 take(__u64 *clock, __u64 now, __u64 lag, __u64 cost
 	if (at < from && __sync_val_compare_and_swap(clock, at, from + cost) == at)
 		return from;
 	return later(__sync_fetch_and_add(clock, cost), from);
+}
+
+/* Moves a clock for what leaves at a time by another clock. It does not go far beyond that time, so that
+ * it is soon of use again. Processors do not exclude each other: one may be forgotten. */
+static __always_inline void charge(__u64 *clock, __u64 from, __u64 at, __u64 cost)
+{
+	*clock = earlier(later(*clock, from), at) + cost;
 }
 
 static __always_inline __u64 cost_of(__u64 len, __u64 cost)
@@ -342,7 +361,7 @@ static __always_inline __u64 through(struct part *part, const struct rank *befor
  * niclane_extension. */
 __noinline int niclane_depart(struct __sk_buff *skb, __u32 row, const struct flow *f)
 {
-	__u64 now, at, turn, cost, last = 0, members = 1, pressed = 0, len = skb->wire_len, own_time = skb->tstamp;
+	__u64 now, at, turn, latest = 0, cost, last = 0, members = 1, pressed = 0, len = skb->wire_len, wire, own_time = skb->tstamp;
 	enum { BY_RANK, BY_PART, BY_GUARANTEE, BY_FLOW } by = BY_RANK;
 	struct member *member = NULL;
 	struct active *active = NULL;
@@ -367,7 +386,8 @@ __noinline int niclane_depart(struct __sk_buff *skb, __u32 row, const struct flo
 	own = bpf_map_lookup_elem(&nl_clocks, &row);
 	if (!mine || !own)
 		return 1;
-	cost = cost_of(len, link->cost);
+	wire = len + WIRE * (skb->gso_segs ? : 1);
+	cost = cost_of(wire, link->cost);
 	at = turn = later(now, mine->clock);
 	part = &own->part;
 	epoch = now >> EPOCH_SHIFT;
@@ -389,18 +409,20 @@ __noinline int niclane_depart(struct __sk_buff *skb, __u32 row, const struct flo
 			before = bpf_map_lookup_elem(&nl_ranks, &i);
 		if (before)
 			pressed = before->clock;
-		if (flow && share->flow.rate && flow->clock < at) {
+		latest = member ? ago(turn, later((turn - now) / 2, link->mark / PATIENT)) : turn;
+		if (flow && share->flow.rate && later(flow->clock, now) <= latest) {
 			at = flow->clock;
 			by = BY_FLOW;
 		}
-		/* Members share the guarantee by their parts, as long as these are not behind earlier ranks. */
-		if (share->guarantee.rate && own->guarantee < at && (!member || pressed > now)) {
+		/* A part has the guarantee in it, as long as it is not behind earlier ranks. */
+		if (share->guarantee.rate && (pressed > now || !share->part.rate) && own->guarantee < at &&
+		    later(own->guarantee, now) <= latest) {
 			at = own->guarantee;
 			by = BY_GUARANTEE;
 		}
 		/* It moves the fewest clocks. */
 		turn = through(part, before, before ? niclane_taken(link->ranks, rank) : 0, share, now);
-		if (share->part.rate && turn <= at) {
+		if (share->part.rate && turn <= at && later(turn, now) <= latest) {
 			at = turn;
 			by = BY_PART;
 		}
@@ -424,13 +446,18 @@ __noinline int niclane_depart(struct __sk_buff *skb, __u32 row, const struct flo
 		at = later(at, take(&own->ceiling, now, share->ceiling.lag, cost_of(len, share->ceiling.cost)));
 	if (by == BY_PART)
 		part->clock = turn;
-	if (by == BY_PART || (by != BY_RANK && member))
-		part->clock += cost_of(len, share->part.cost) * members;
+	if (latest) {
+		charge(&part->clock, 0, at, cost_of(wire, share->part.cost) * members);
+		if (by != BY_GUARANTEE && share->guarantee.rate)
+			charge(&own->guarantee, ago(now, share->guarantee.lag), at, cost_of(len, share->guarantee.cost));
+		if (by != BY_FLOW && flow && share->flow.rate)
+			charge(&flow->clock, ago(now, share->flow.lag), at, cost_of(len, share->flow.cost));
+	}
 	if (by == BY_GUARANTEE)
 		at = later(at, take(&own->guarantee, now, share->guarantee.lag, cost_of(len, share->guarantee.cost)));
 	else if (by == BY_FLOW && flow)
 		at = later(at, take(&flow->clock, now, share->flow.lag, cost_of(len, share->flow.cost)));
-	turn = niclane_move(link->ranks, by < BY_GUARANTEE ? rank : 0, now, cost, len);
+	turn = niclane_move(link->ranks, by < BY_GUARANTEE ? rank : 0, now, cost, wire);
 	if (by == BY_RANK)
 		at = later(at, turn);
 	if (member && active)
