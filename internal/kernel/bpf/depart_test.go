@@ -16,11 +16,11 @@ import (
 )
 
 // The link of these tests is so slow that the time between two packets of a test does not matter: a
-// byte takes 8 us, and a packet of 10,000 bytes 80 ms.
+// byte takes 8 us, and a packet of 30,000 bytes 240 ms.
 const (
 	slowLink = 1e6 // bit/s
-	size     = 10_000
-	onWire   = 80 * time.Millisecond
+	size     = 30_000
+	onWire   = 240 * time.Millisecond
 )
 
 // A departer runs the classifier with lanes that share a link.
@@ -196,10 +196,10 @@ func TestDeparts(t *testing.T) {
 		{"flows without a rate of their own", []int{7}, []device.FilterShare{fair},
 			join(several(0, 1, 3), several(0, 2, 1)), []int{0, 1, 2, 3}},
 		{"flows have equal parts", []int{1},
-			[]device.FilterShare{{Lane: 1, Rank: 1, Fair: device.FairFlows, Part: slowLink / 2}},
+			[]device.FilterShare{{Lane: 1, Rank: 1, Fair: device.FairFlows, Part: slowLink * 0.6}},
 			join(several(1, 1, 2), several(1, 2, 2), several(1, 1, 1)), []int{0, 0, 0, 3, 2}},
 		{"by address, all flows of one have one part", []int{1},
-			[]device.FilterShare{{Lane: 1, Rank: 1, Fair: device.FairAddresses, Part: slowLink / 2}},
+			[]device.FilterShare{{Lane: 1, Rank: 1, Fair: device.FairAddresses, Part: slowLink * 0.6}},
 			[]packet{{lane: 1, flow: 1}, {lane: 1, flow: 2}, {lane: 1, flow: 3, address: "10.0.0.2"},
 				{lane: 1, flow: 4, address: "10.0.0.2"}, {lane: 1, flow: 5}},
 			[]int{0, 0, 0, 3, 2}},
@@ -207,9 +207,9 @@ func TestDeparts(t *testing.T) {
 			{Lane: 2, Rank: 2, Fair: device.FairFlows, Guarantee: slowLink / 4, Part: slowLink / 2}},
 			join(several(1, 1, 9), several(2, 1, 2)), []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 4}},
 		{"a member's packet leaves before its rank if that halves its wait, and not before the flow's last", []int{1},
-			[]device.FilterShare{{Lane: 1, Rank: 1, Fair: device.FairFlows, Part: slowLink}, {Lane: 2, Rank: 1}},
+			[]device.FilterShare{{Lane: 1, Rank: 1, Fair: device.FairFlows, Part: slowLink * 0.9}, {Lane: 2, Rank: 1}},
 			join(several(2, 1, 4), several(1, 1, 6), several(2, 1, 4), several(1, 1, 1)),
-			[]int{0, 1, 2, 3, 0, 1, 2, 3, 4, 9, 10, 11, 12, 13, 9}},
+			[]int{0, 1, 2, 3, 0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 9}},
 		{"what a lane sends by rank moves its part, not far beyond that", []int{1}, []device.FilterShare{
 			{Lane: 1, Rank: 1, Lanes: 2, Part: slowLink / 2}, {Lane: 2, Rank: 1, Lanes: 2}},
 			join(several(2, 1, 1), several(1, 1, 3), several(2, 1, 4), several(1, 1, 1)),
@@ -217,7 +217,7 @@ func TestDeparts(t *testing.T) {
 		{"what a flow sends by rank is deducted from its rate", []int{1}, []device.FilterShare{
 			{Lane: 1, Rank: 1, Fair: device.FairFlows, Flow: slowLink / 2}, {Lane: 2, Rank: 1}},
 			join(several(2, 1, 2), several(1, 1, 3), several(2, 1, 8), several(1, 1, 1)),
-			[]int{0, 1, 0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 5}},
+			[]int{0, 1, 0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 6}},
 		{"what a member sends by rank is deducted from its guarantee", []int{1, 7}, []device.FilterShare{
 			{Rank: 7, Fair: device.FairFlows, Guarantee: slowLink / 4, Part: slowLink / 1e4}, aShare(1, 1, 0, 0)},
 			join(several(0, 1, 3), several(1, 1, 1), several(0, 1, 1)), []int{0, 0, 2, 0, 4}},
