@@ -68,7 +68,7 @@ func TestRunCalls(t *testing.T) {
 // TestRunCallsFaults: requests that fail, are lost or hang must stay in the distribution.
 func TestRunCallsFaults(t *testing.T) {
 	c := calls(Open)
-	c.Timeout = 100e6
+	c.Timeout = 500e6
 	hang := make(chan bool)
 	defer close(hang)
 	var n atomic.Int64
