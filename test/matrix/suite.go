@@ -48,7 +48,7 @@ var suites = []suite{
 	{name: "internal/kernel/netdev", within: 5 * time.Minute},
 	{name: "internal/kernel/tc", within: 5 * time.Minute},
 	{name: "internal/kernel/bpf", skip: "^Test(LaneAndCPU|VLANBesideTheData|LostTag|RandomPackets)$",
-		within: 5 * time.Minute},
+		within: 10 * time.Minute},
 	{name: "lab/emucard", skip: "^Test(Refusals|Toeplitz)$", within: 5 * time.Minute},
 	{name: "internal/kernel/sockclass",
 		run:    "^Test(ForeignPrograms|OtherNamespace|ObjectReadsBack|NoSuchGroup|Sockets|OnTheWire)$",
