@@ -11,15 +11,16 @@
  * guarantee, it moves the clocks of all ranks. A ceiling is a clock too, but a packet waits for it
  * in any case. So guarantees hold at any rank, and all lanes can use the rate that others leave.
  *
- * A lane that sends little does not wait behind one of its rank that sends much. It has an equal part
- * of what no lane is guaranteed, with a clock that earlier ranks move too. By its part, a packet
- * waits for earlier ranks only. If a lane has members, which are flows or addresses, each has a clock
- * for an equal part of the lane's part and guarantee.
+ * A lane that sends little does not wait behind one of its rank that sends much. It has a part: its
+ * guarantee, and an equal part of what no lane is guaranteed. A part has a clock that earlier ranks move
+ * too. A packet that leaves by its part waits for earlier ranks only. If a lane has members, which are
+ * flows or addresses, each has a clock for an equal part of the lane's part.
  *
- * A rank sends one packet after another. One that leaves before its place in the rank, by a part, is on
- * the wire's way together with one that has its place there, and the card's queues take that up. So that
- * this is the exception, all that a member sends moves its clocks: who has more than a part anyway waits
- * for the rank. And a member's packet leaves earlier only if that at least halves a wait that is long.
+ * The packets of a rank leave one after another. A packet that leaves earlier than its place among them
+ * meets another one in the card, whose queues take that up. Two rules make this the exception. On a full
+ * link, each packet moves the clocks of its part and its guarantee, whatever it leaves by, so a lane that
+ * sends more than these leaves by rank. And a member's packet leaves earlier only if that at least halves
+ * its wait, and the wait is long (PATIENT).
  *
  * A time cannot be changed once it is given. Packets that wait already, and packets of a lane that
  * begins to send, therefore leave together for as long as the former wait: at most the horizon. The
@@ -35,7 +36,7 @@
 #define EPOCH_SHIFT	27	/* 134 ms */
 #define PART_LAG	100000ULL	/* what a lane below its part may send at once, ns */
 #define PART_IDLE	100000000ULL	/* see through(), ns */
-#define PATIENT		8	/* a member's packet waits this part of mark for its rank in any case */
+#define PATIENT		8	/* a member's packet waits for its rank if that takes less than this part of mark */
 #define FAR		10000000000ULL	/* fq's own horizon, ns */
 #define WIRE		24	/* bytes of a frame that only the wire has: preamble, FCS and gap (IEEE 802.3) */
 
@@ -215,8 +216,9 @@ static __always_inline __u64 take(__u64 *clock, __u64 now, __u64 lag, __u64 cost
 	return later(__sync_fetch_and_add(clock, cost), from);
 }
 
-/* Moves a clock for what leaves at a time by another clock. It does not go far beyond that time, so that
- * it is soon of use again. Processors do not exclude each other: one may be forgotten. */
+/* Moves a clock for a packet that leaves by another clock, at a given time. The clock stays near that
+ * time. So it can be used again soon after. Without an atomic operation: if two processors do this at
+ * once, one packet may not count. */
 static __always_inline void charge(__u64 *clock, __u64 from, __u64 at, __u64 cost)
 {
 	*clock = earlier(later(*clock, from), at) + cost;
@@ -361,7 +363,8 @@ static __always_inline __u64 through(struct part *part, const struct rank *befor
  * niclane_extension. */
 __noinline int niclane_depart(struct __sk_buff *skb, __u32 row, const struct flow *f)
 {
-	__u64 now, at, turn, latest = 0, cost, last = 0, members = 1, pressed = 0, len = skb->wire_len, wire, own_time = skb->tstamp;
+	__u64 now, at, turn, cost, wire, len = skb->wire_len, own_time = skb->tstamp;
+	__u64 latest = 0, last = 0, members = 1, pressed = 0;
 	enum { BY_RANK, BY_PART, BY_GUARANTEE, BY_FLOW } by = BY_RANK;
 	struct member *member = NULL;
 	struct active *active = NULL;
@@ -409,6 +412,7 @@ __noinline int niclane_depart(struct __sk_buff *skb, __u32 row, const struct flo
 			before = bpf_map_lookup_elem(&nl_ranks, &i);
 		if (before)
 			pressed = before->clock;
+		/* A packet that could not leave before this leaves by rank. */
 		latest = member ? ago(turn, later((turn - now) / 2, link->mark / PATIENT)) : turn;
 		if (flow && share->flow.rate && later(flow->clock, now) <= latest) {
 			at = flow->clock;
