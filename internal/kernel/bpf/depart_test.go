@@ -356,6 +356,9 @@ func TestOwnTime(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c.name, at, c.want)
 		}
 	}
+	if at, _, _ := d.run(packet{ownTime: now - second}); at <= now {
+		t.Errorf("a packet sent again, with the time of its first try, leaves at %d, before its turn", at)
+	}
 }
 
 // TestNotIP: other packets wait too. bpf_skb_set_tstamp refuses them.
