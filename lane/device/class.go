@@ -19,6 +19,8 @@ type Class struct {
 	Quantum uint32 `json:"quantum"`
 	// Prio is 0 (first) to 7 (last).
 	Prio uint32 `json:"prio"`
+	// Overhead is added to the bytes of each packet.
+	Overhead uint16 `json:"overhead,omitempty"`
 	// Offload: the card implements the class, as it does the htb qdisc, with one transmit queue for
 	// it. Quantum is then 0, because the card does not use it.
 	Offload bool `json:"offload,omitempty"`
@@ -35,7 +37,7 @@ func (c Class) Brief() string {
 	if c.Offload {
 		return fmt.Sprintf("rate %s ceil %s", RateText(c.Rate), RateText(c.Ceil))
 	}
-	return fmt.Sprintf("rate %s ceil %s prio %d", RateText(c.Rate), RateText(c.Ceil), c.Prio)
+	return fmt.Sprintf("rate %s ceil %s prio %d%s", RateText(c.Rate), RateText(c.Ceil), c.Prio, c.overhead())
 }
 
 func (c Class) commands(change Change) []string {
@@ -47,7 +49,14 @@ func (c Class) commands(change Change) []string {
 	if c.Offload {
 		return one(line) // the kernel or the card refuses further parameters
 	}
-	return one(line + fmt.Sprintf(" quantum %d prio %d", c.Quantum, c.Prio))
+	return one(line + fmt.Sprintf(" quantum %d prio %d", c.Quantum, c.Prio) + c.overhead())
+}
+
+func (c Class) overhead() string {
+	if c.Overhead == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" overhead %d", c.Overhead)
 }
 
 func (c Class) standsOn() []string {

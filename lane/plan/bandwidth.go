@@ -23,9 +23,13 @@ func shaped(lanes []*deviceLane) bool {
 }
 
 // rootRate returns the rate that all lanes of a link share: 2 % below the link's rate. Packets
-// then queue in the qdisc, where the lane's rank decides, and not in the card. The 2 % covers
-// preamble, frame check and gap of full-size frames (24 of 1538 bytes), which HTB does not count.
+// then queue in the qdisc, where the lane's rank decides, and not in the card.
 func rootRate(link uint64) uint64 { return link / 100 * 98 }
+
+// wireOverhead is the number of bytes of a frame that only the wire has: preamble, frame check and gap
+// (IEEE 802.3). HTB counts it once for a packet that the card segments: the 2 % cover the other
+// segments (24 of 1538 bytes).
+const wireOverhead = 24
 
 // asked returns the kinds of bandwidth (guarantee, ceiling, rank) that the lanes ask for.
 func asked(lanes []*deviceLane) (out []string) {
@@ -252,7 +256,9 @@ func (f *fit) wantHTB(lanes []*deviceLane) {
 	f.wantRoot(device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle,
 		DefaultClass: defaultMinor},
 		"one queue for the link, in front of the card's")
-	f.want(f.class(rootClass, rootHandle, root, root, 0), device.PartBandwidth, "globals.link-rate",
+	whole := f.class(rootClass, rootHandle, root, root, 0)
+	whole.Overhead = wireOverhead
+	f.want(whole, device.PartBandwidth, "globals.link-rate",
 		fmt.Sprintf("98 %% of the link's %s, so that queues build here", device.RateText(f.link)))
 	promised := uint64(0)
 	for _, l := range lanes[1:] {

@@ -44,8 +44,7 @@ const (
 )
 
 // departRate returns the rate of all lanes together, 1 % below the link's, so that packets wait here and
-// not in the card. The classifier counts preamble, frame check and gap too (WIRE in depart.h): HTB does
-// not, and packets of 100 bytes take the link for a quarter longer than it believes.
+// not in the card. The classifier counts preamble, frame check and gap for each segment (WIRE in depart.h).
 func departRate(link uint64) uint64 { return link / 100 * 99 }
 
 // departs reports whether the lanes share the link by departure times.

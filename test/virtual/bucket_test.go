@@ -24,6 +24,10 @@ func TestBucket(t *testing.T) {
 tc qdisc add dev v0 root handle 1: htb default 1
 tc class add dev v0 parent 1: classid 1:1 htb rate 10mbit ceil 10mbit burst 12500 cburst 12500 quantum 1514`[1:],
 			nil, burst + size, 0},
+		{"htb-overhead", from, to, `
+tc qdisc add dev v0 root handle 1: htb default 1
+tc class add dev v0 parent 1: classid 1:1 htb rate 10mbit burst 12500 cburst 12500 quantum 1514 overhead 24`[1:],
+			nil, burst + size, 24},
 		{"card", bed.Dev, bed.Wire, "",
 			[]string{"simcard.queues=1", "simcard.speed=10", "simcard.burst_us=10000"}, burst + size, 24},
 	} {

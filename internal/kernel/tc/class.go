@@ -31,6 +31,7 @@ const (
 
 	// Offsets within struct tc_ratespec.
 	offLinklayer = 1
+	offOverhead  = 2 // u16
 	offRate32    = 8
 
 	// linklayerEthernet makes the kernel compute transmit times itself. Otherwise the kernel
@@ -122,6 +123,7 @@ func classOf(dev string, r reply) (device.Class, error) {
 	cl.Rate, cl.Ceil = rate*8, ceil*8
 	cl.Burst, cl.CBurst = device.BurstBytes(rate, u32(offBuffer)), device.BurstBytes(ceil, u32(offCBuffer))
 	cl.Quantum, cl.Prio = u32(offQuantum), u32(offPrio)
+	cl.Overhead = binary.NativeEndian.Uint16(opt[offRate+offOverhead:])
 	if cl.Offload {
 		cl.Quantum = 0 // the kernel computed it from the class's first rate; no user chose it
 	}
@@ -153,7 +155,10 @@ func (c *Client) classRequest(cl device.Class) (request, error) {
 	}
 	opt := make([]byte, sizeofHTBOpt)
 	put := func(off int, v uint32) { binary.NativeEndian.PutUint32(opt[off:], v) }
-	opt[offRate+offLinklayer], opt[offCeil+offLinklayer] = linklayerEthernet, linklayerEthernet
+	for _, spec := range [][]byte{opt[offRate:], opt[offCeil:]} {
+		spec[offLinklayer] = linklayerEthernet
+		binary.NativeEndian.PutUint16(spec[offOverhead:], cl.Overhead)
+	}
 	put(offRate+offRate32, uint32(min(rate, math.MaxUint32)))
 	put(offCeil+offRate32, uint32(min(ceil, math.MaxUint32)))
 	put(offBuffer, device.BurstTicks(rate, cl.Burst))

@@ -52,7 +52,7 @@ var htb = device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:", Def
 // number of bytes, and rates above 32 bits of bytes/s.
 var classes = []device.Class{
 	{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 980_000_000, Ceil: 980_000_000, Burst: 12_250, CBurst: 12_250,
-		Quantum: 60_000},
+		Quantum: 60_000, Overhead: 24},
 	{Dev: "d0", ID: "1:10", Parent: "1:1", Rate: 333_333_333, Ceil: 980_000_001, Burst: 4_166, CBurst: 12_257,
 		Quantum: 41_666, Prio: 3},
 	{Dev: "d0", ID: "1:11", Parent: "1:1", Rate: 39_999_999_999, Ceil: 400_000_000_007, Burst: 499_999, CBurst: 1 << 20,
@@ -93,6 +93,9 @@ func TestObjectsReadBack(t *testing.T) {
 		got, err := c.Read(cl)
 		must.Do(t, err)
 		before := vethtest.Command(t, "tc -d class show dev d0 classid "+cl.ID)
+		if strings.Contains(before, "overhead 24") != (cl.Overhead == 24) { // tc shows only that of rate
+			t.Errorf("class %s has overhead %d; tc shows %s", cl.ID, cl.Overhead, before)
+		}
 		vethtest.Write(t, c, got, got)
 		if diff := cmp.Diff(before, vethtest.Command(t, "tc -d class show dev d0 classid "+cl.ID)); diff != "" {
 			t.Errorf("class %s written as read (-before +after):\n%s", cl.ID, diff)
