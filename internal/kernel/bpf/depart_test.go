@@ -233,16 +233,6 @@ func TestDeparts(t *testing.T) {
 	}
 }
 
-// TestPatience: a member's packet does not leave before its rank's packets for a short wait.
-func TestPatience(t *testing.T) {
-	d := newDeparter(t, device.FilterLink{Ranks: []int{1}, Horizon: 9e9, Mark: uint64(8 * 5 * onWire)},
-		device.FilterShare{Lane: 1, Rank: 1, Fair: device.FairFlows, Part: slowLink}, device.FilterShare{Lane: 2, Rank: 1})
-	got := d.after(join(several(2, 1, 3), several(1, 1, 1), several(2, 1, 8), several(1, 2, 1))...)
-	if diff := cmp.Diff([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0}, got); diff != "" {
-		t.Errorf("waits (-want +got):\n%s", diff)
-	}
-}
-
 // TestWire: a frame takes the link for 24 bytes longer than it has, and each segment of a GSO packet does.
 func TestWire(t *testing.T) {
 	d := newDeparter(t, device.FilterLink{Ranks: []int{7}}, device.FilterShare{Rank: 7})

@@ -20,7 +20,7 @@
  * meets another one in the card, whose queues take that up. Two rules make this the exception. On a full
  * link, each packet moves the clocks of its part and its guarantee, whatever it leaves by, so a lane that
  * sends more than these leaves by rank. And a member's packet leaves earlier only if that at least halves
- * its wait, and the wait is long (PATIENT).
+ * its wait.
  *
  * A time cannot be changed once it is given. Packets that wait already, and packets of a lane that
  * begins to send, therefore leave together for as long as the former wait: at most the horizon. The
@@ -36,7 +36,6 @@
 #define EPOCH_SHIFT	27	/* 134 ms */
 #define PART_LAG	100000ULL	/* what a lane below its part may send at once, ns */
 #define PART_IDLE	100000000ULL	/* see through(), ns */
-#define PATIENT		8	/* a member's packet waits for its rank if that takes less than this part of mark */
 #define FAR		10000000000ULL	/* fq's own horizon, ns */
 #define WIRE		24	/* bytes of a frame that only the wire has: preamble, FCS and gap (IEEE 802.3) */
 
@@ -413,7 +412,7 @@ __noinline int niclane_depart(struct __sk_buff *skb, __u32 row, const struct flo
 		if (before)
 			pressed = before->clock;
 		/* A packet that could not leave before this leaves by rank. */
-		latest = member ? ago(turn, later((turn - now) / 2, link->mark / PATIENT)) : turn;
+		latest = member ? turn - (turn - now) / 2 : turn;
 		if (flow && share->flow.rate && later(flow->clock, now) <= latest) {
 			at = flow->clock;
 			by = BY_FLOW;
