@@ -129,8 +129,12 @@ func slaKeys() []y.Key[SLA] {
 	}
 }
 
-func sla() y.Kind[SLA] {
-	return y.Nested("sla", "a mapping of keys: percentile, at", slaKeys, func() SLA { return SLA{} })
+// maxSLAs is the largest number of SLAs of a file.
+const maxSLAs = 8
+
+func slas() y.Kind[[]SLA] {
+	one := y.Nested("sla", "a mapping of keys: percentile, at", slaKeys, func() SLA { return SLA{} })
+	return y.OneOrList(one, maxSLAs)
 }
 
 func boundsKeys() []y.Key[Bounds] {

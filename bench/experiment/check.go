@@ -52,7 +52,9 @@ func (r *reader) require() {
 		need("power", path)
 		list("oid", path+".oids", len(c.OIDs))
 	}
-	need("sla", "sla")
+	for i := range r.e.SLAs() {
+		need("sla", item(r, "sla", i))
+	}
 	need("search", "search")
 	need("bounds", "search.max-rate")
 	need("sweep", "sweep")
@@ -168,13 +170,31 @@ func (r *reader) checkRepeats() {
 	r.enough("repeats.until", p.Until.Percentile, r.lowest())
 }
 
+// checkSLAs refuses an SLA that is there twice, and one whose percentile the windows have too few
+// requests for. A size may be too small for the further SLAs: the report then says that it is not
+// known whether they are met.
+func (r *reader) checkSLAs() {
+	if !r.fine("sla") {
+		return
+	}
+	all := r.e.SLAs()
+	for i, s := range all {
+		path := item(r, "sla", i)
+		if i == 0 || len(r.e.Sized) == 0 {
+			r.enough(path, s.Percentile, r.lowest())
+		}
+		if s.Percentile > 0 && s.At > 0 && slices.Contains(all[:i], s) {
+			r.Failf(path, "found P%s at most %s twice, want different SLAs", y.NumberText(s.Percentile),
+				y.DurationText(s.At))
+		}
+	}
+}
+
 // longestSearch is the maximum length of a search window, in ns.
 const longestSearch = int64(10 * time.Minute)
 
 func (r *reader) checkSearch() {
-	if s := r.e.SLA; s != nil && r.fine("sla") {
-		r.enough("sla", s.Percentile, r.lowest())
-	}
+	r.checkSLAs()
 	s := r.e.Search
 	if s == nil || !r.fine("search", "load.mode") {
 		return

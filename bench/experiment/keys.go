@@ -4,6 +4,7 @@ package experiment
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/niclane/niclane/bench/power"
@@ -77,9 +78,9 @@ func topKeys() []y.Key[reader] {
 		y.Of("repeats", repeats(), "10",
 			"Number of measurements of each variant: see REPEATS.",
 			func(r *reader, x Repeats) { r.e.Repeats = x }),
-		y.Of("sla", sla(), "none",
+		y.Of("sla", slas(), "none",
 			"The latency that is acceptable: see SLA.",
-			func(r *reader, x SLA) { r.e.SLA = &x }),
+			func(r *reader, x []SLA) { r.e.SLA, r.e.MoreSLAs = &x[0], slices.Clip(x[1:]) }),
 		y.Of("search", search(), "none",
 			"A search for the highest rate that holds: see SEARCH.",
 			func(r *reader, x Search) { r.e.Search = &x }),

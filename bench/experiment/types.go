@@ -29,10 +29,13 @@ type Experiment struct {
 	// Base is the name of the variant with which the others are compared.
 	Base    string  `json:"base"`
 	Repeats Repeats `json:"repeats"`
-	SLA     *SLA    `json:"sla,omitempty"`
-	Search  *Search `json:"search,omitempty"`
-	Sweep   *Sweep  `json:"sweep,omitempty"`
-	Goals   []Goal  `json:"goals,omitempty"`
+	// SLA is the first of the file's SLAs: the one of the search and of the report's first sentence;
+	// nil: none. MoreSLAs are the others. SLAs returns all of them.
+	SLA      *SLA    `json:"sla,omitempty"`
+	MoreSLAs []SLA   `json:"moreSLAs,omitempty"`
+	Search   *Search `json:"search,omitempty"`
+	Sweep    *Sweep  `json:"sweep,omitempty"`
+	Goals    []Goal  `json:"goals,omitempty"`
 	// Power are the sources that measure the SUT's power. Empty: power is not measured.
 	Power     []power.Config `json:"power,omitempty"`
 	HostNoise HostNoise      `json:"hostNoise"`
@@ -374,6 +377,14 @@ type Until struct {
 type SLA struct {
 	Percentile float64 `json:"percentile"`
 	At         int64   `json:"atNs"`
+}
+
+// SLAs returns all SLAs in the order of the file; nil: none.
+func (e *Experiment) SLAs() []SLA {
+	if e.SLA == nil {
+		return nil
+	}
+	return append([]SLA{*e.SLA}, e.MoreSLAs...)
 }
 
 // Search finds the highest rate that meets the SLA, the five-percent rule, or both if both are set.

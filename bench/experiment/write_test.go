@@ -70,12 +70,11 @@ func write(t testing.TB, e *experiment.Experiment) []byte {
 	m.list("variants", each(e.Variants, writeVariant))
 	m.text("base", e.Base)
 	m.nested("repeats", writeRepeats(e.Repeats))
-	if s := e.SLA; s != nil {
-		n := mapping{}
+	m.list("sla", each(e.SLAs(), func(s experiment.SLA) (n mapping) {
 		n.put("percentile", s.Percentile, true)
 		n.time("at", s.At)
-		m.nested("sla", n)
-	}
+		return n
+	}))
 	if s := e.Search; s != nil {
 		m.nested("search", writeSearch(s))
 	}
