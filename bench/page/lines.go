@@ -19,9 +19,7 @@ type linesPanel struct {
 	xText        func(float64) string // renders a value of the horizontal axis; nil: short
 	xLog         bool                 // the horizontal axis is logarithmic
 	series       []lineSeries
-	// limit is the SLA's limit; 0: none.
-	limit     float64
-	limitText string
+	limits       []limit // those of the SLAs
 }
 
 type lineSeries struct {
@@ -40,7 +38,8 @@ func (s lineSeries) class() (group, line string) {
 
 type linePoint struct {
 	x, value, low, high float64
-	missing             string // shown instead of a value
+	missing             string   // shown instead of a value
+	rings               []string // titles of the rings around the point
 }
 
 // any reports whether any point has a value to draw.
@@ -66,8 +65,12 @@ func (p linesPanel) draw() template.HTML {
 			}
 		}
 	}
-	if p.limit > 0 && len(values) > 0 {
-		values = append(values, p.limit)
+	limits := p.limits
+	if len(values) == 0 {
+		limits = nil
+	}
+	for _, l := range limits {
+		values = append(values, l.at)
 	}
 	space := 0.0
 	if n := len(crosses); n > 0 {
@@ -95,12 +98,14 @@ func (p linesPanel) draw() template.HTML {
 		x.ticks = x.scale.ticks(5)
 	}
 	d.frame(x, y, space)
-	if p.limit > 0 && len(values) > 0 {
-		d.line("limit", left, y.at(p.limit), right, y.at(p.limit))
-		// The limit's name is beside the title, where it hides no point.
-		name := right - widthOf(p.limitText)
+	for _, l := range limits {
+		d.line("limit", left, y.at(l.at), right, y.at(l.at))
+	}
+	if text := limitsText(limits); text != "" {
+		// The limits' names are beside the title, where they hide no point.
+		name := right - widthOf(text)
 		d.line("limit", name-24, 9, name-4, 9)
-		d.text("limit-text", end, right, 13, p.limitText)
+		d.text("limit-text", end, right, 13, text)
 	}
 	for i, s := range p.series {
 		// Variants are drawn side by side, so that their intervals do not hide each other.
@@ -135,6 +140,9 @@ func (p linesPanel) draw() template.HTML {
 				}
 				d.marker(s.key.shape, at, points[j].y, 3.4)
 			})
+			for _, ring := range q.rings {
+				d.group(class, ring, func() { d.ring(at, points[j].y, 7.5) })
+			}
 		}
 	}
 	return d.html()
@@ -184,13 +192,16 @@ func (v *view) percentileLines() (out []template.HTML, refused []string) {
 		return nil, nil
 	}
 	name, x := loadAxis(points)
-	series := func(at func(x float64, s result.VariantSummary) linePoint) (out []lineSeries) {
+	series := func(at func(x float64, s result.VariantSummary) linePoint,
+		of func(i int, s result.SLASummary) bool) (out []lineSeries) {
 		for _, k := range v.Keys {
 			s := lineSeries{key: k}
-			for _, p := range points {
+			for i, p := range points {
 				for _, variant := range p.Variants {
 					if variant.Name == k.Name {
-						s.points = append(s.points, at(x(p), variant))
+						q := at(x(p), variant)
+						q.rings = v.rings(k.Name, i, of)
+						s.points = append(s.points, q)
 					}
 				}
 			}
@@ -199,13 +210,11 @@ func (v *view) percentileLines() (out []template.HTML, refused []string) {
 		return out
 	}
 	for i, p := range v.Summary.Percentiles {
-		panel := linesPanel{title: result.PercentileText(p), xName: name, text: tickText}
-		if sla := v.Experiment.SLA; sla != nil && sla.Percentile == p {
-			panel.limit, panel.limitText = float64(sla.At), "SLA "+tickText(float64(sla.At))
-		}
+		panel := linesPanel{title: result.PercentileText(p), xName: name, text: tickText,
+			limits: limitsOf(v.Experiment.SLAs(), p)}
 		panel.series = series(func(x float64, s result.VariantSummary) linePoint {
 			return estimatePoint(x, s.Percentiles[i])
-		})
+		}, func(_ int, s result.SLASummary) bool { return s.Percentile == p })
 		if panel.any() {
 			out = append(out, panel.draw())
 		} else {
@@ -216,7 +225,8 @@ func (v *view) percentileLines() (out []template.HTML, refused []string) {
 		return out, refused // achieved draws the achieved rate of an open loop
 	}
 	rate := linesPanel{title: "achieved, requests per second", xName: name, text: short}
-	rate.series = series(func(x float64, s result.VariantSummary) linePoint { return exactPoint(x, s.Achieved) })
+	rate.series = series(func(x float64, s result.VariantSummary) linePoint { return exactPoint(x, s.Achieved) },
+		func(i int, _ result.SLASummary) bool { return i == 0 })
 	if rate.any() {
 		out = append(out, rate.draw())
 	}
@@ -262,8 +272,8 @@ func (v *view) searchLines() (out []template.HTML) {
 		}
 		achieved.series = append(achieved.series, a)
 		if g := s.Config.Goal; g.Limit > 0 {
-			latency.title, latency.limit = result.PercentileText(g.Percentile), float64(g.Limit)
-			latency.limitText = "SLA " + tickText(latency.limit)
+			latency.title = result.PercentileText(g.Percentile)
+			latency.limits = []limit{{float64(g.Limit), tickText(float64(g.Limit))}}
 			latency.series = append(latency.series, l)
 		}
 	}

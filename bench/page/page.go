@@ -28,6 +28,7 @@ type view struct {
 	Claims         []claim
 	Lines          []template.HTML
 	Refused        []string // percentiles that no load point can support
+	SLAs           []slaTable
 	Achieved       *figure
 	Points         []pointView
 	Searching      []template.HTML
@@ -72,7 +73,9 @@ type pointView struct {
 	Rows         []row
 	FirstByte    []row
 	Ratios       *figure
+	Normalised   *figure
 	Distribution *figure
+	Jitter       []bars
 	Exceed       *figure
 	ExceedRows   []exceedRow
 	Bytes        *figure
@@ -125,6 +128,7 @@ func Write(w io.Writer, r *result.Result, o Options) error {
 	}
 	v.Headline, v.Lead, v.Claims = v.headline(), v.lead(), v.claims()
 	v.Lines, v.Refused = v.percentileLines()
+	v.SLAs = v.slaTables()
 	v.Achieved = v.achieved()
 	for i, p := range v.Summary.Points {
 		if len(p.Variants) > 0 {
@@ -206,7 +210,8 @@ func (v *view) pointView(p result.PointSummary, f result.FanOut) pointView {
 	}
 	x.Ratios, x.Distribution = v.ratios(p), v.distribution(p)
 	x.Exceed, x.ExceedRows = v.exceed(p), v.exceedRows(p)
-	x.Bytes = v.byteBars(p)
+	x.Bytes = v.latencyBars(p)
+	x.Normalised, x.Jitter = v.normalised(p), v.jitterBars(p)
 	x.Noise = v.noiseBars(p)
 	x.Hops, x.EmptyHops = v.hopBars(p)
 	x.Machine, x.Power = useRows(p), v.powerRows(p)

@@ -62,6 +62,8 @@ func wellFormed(t *testing.T, page string) {
 // parts are the parts of the page. Each has a text that is on the page only if the part is.
 var parts = map[string]string{
 	"lines": "<h2>Latency over load</h2>", "limit": `class="limit"`, "achieved": `id="achieved"`,
+	"slas": "Where the SLA is crossed", "ring": `class="ring"`, "normalised": `id="normalised"`,
+	"jitter":   "<h3>Jitter</h3>",
 	"short":    `class="minus"`,
 	"searches": "<h2>Searches", "time line": `id="timeline"`, "stalls": `class="stall-bar"`,
 	"noise in time": `class="noise"`, "noise lost": `class="trouble"`,
@@ -99,14 +101,14 @@ func TestPageHasNothingElse(t *testing.T) {
 		"one load point": {func(r *result.Result) {
 			r.Points, r.Searches = r.Points[:1], nil
 			r.Windows = slices.DeleteFunc(r.Windows, func(w result.Window) bool { return w.Point > 0 })
-		}, []string{"lines", "limit", "short"}},
+		}, []string{"lines", "limit", "short", "ring"}},
 		"closed loop": {func(r *result.Result) {
 			for i := range r.Points {
 				r.Points[i].Mode, r.Points[i].Rate, r.Points[i].Connections = load.Closed, 0, 8*(i+1)
 			}
 		}, []string{"achieved", "short"}},
 		"no SLA": {func(r *result.Result) { r.Experiment.SLA, r.Searches = nil, nil },
-			[]string{"limit", "searches"}},
+			[]string{"limit", "searches", "slas", "ring"}},
 		"no stalls": {windows(func(w *result.Window) { w.Load.Stalls = nil }), []string{"stalls"}},
 		"no noise": {windows(func(w *result.Window) { w.Noise = nil }),
 			[]string{"noise", "noise in time", "noise lost"}},
@@ -129,19 +131,19 @@ func TestPageHasNothingElse(t *testing.T) {
 		"one variant": {func(r *result.Result) {
 			r.Variants, r.Experiment.Goals = r.Variants[:1], nil
 			r.Windows = slices.DeleteFunc(r.Windows, func(w result.Window) bool { return w.Variant != "idle" })
-		}, []string{"ratios", "goal", "lanes", "plan"}},
+		}, []string{"ratios", "goal", "lanes", "plan", "normalised"}},
 		"no host noise": {func(r *result.Result) { r.HostNoise = nil }, []string{"host", "floor"}},
 		"few samples": {windows(func(w *result.Window) {
 			h := statstest.Equal(1, 1000)
 			w.Load.Latency, w.Load.Series = h, stats.OneWindow(h)
-		}), []string{"distribution", "exceed", "fan-out", "time line"}},
+		}), []string{"distribution", "exceed", "fan-out", "time line", "jitter", "ring"}},
 		"nothing": {func(r *result.Result) { r.Windows, r.Points, r.Searches = nil, nil, nil },
 			[]string{"lines", "achieved", "ratios", "distribution", "exceed", "fan-out", "time line", "traffic",
-				"machine"}},
+				"machine", "jitter", "normalised", "ring"}},
 		"partial": {func(r *result.Result) {
 			r.Partial = &result.Partial{Phase: "repeats", Reason: "interrupted"}
 			r.Windows = r.Windows[:2]
-		}, []string{"ratios"}},
+		}, []string{"ratios", "normalised"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := everything()

@@ -127,6 +127,11 @@ func (d *drawing) marker(shape int, x, y, r float64) {
 	fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through(corners))
 }
 
+// ring draws a circle around a point.
+func (d *drawing) ring(x, y, r float64) {
+	fmt.Fprintf(&d.b, `<circle class="ring" cx="%s" cy="%s" r="%s"/>`, num(x), num(y), num(r))
+}
+
 // cross draws the mark of a refused value.
 func (d *drawing) cross(x, y, r float64) {
 	d.line("cross", x-r, y-r, x+r, y+r)

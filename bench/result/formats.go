@@ -122,6 +122,7 @@ func WriteMarkdown(out io.Writer, s *Summary) error {
 		}
 		bullets(&b, p.verdicts())
 	}
+	bullets(&b, s.slaLines())
 	bullets(&b, s.Warnings)
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -26,6 +26,12 @@ func TestPercentilesThatTheExperimentNames(t *testing.T) {
 	if got, want := r.percentiles(), []float64{50, 90, 95, 99, 99.5, 99.9, 99.99}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+	r.Experiment.Repeats.Until = nil
+	r.Experiment.MoreSLAs = []experiment.SLA{{Percentile: 98}}
+	r.Experiment.Workload.Objects = []experiment.Object{{Path: "/"}}
+	if got, want := r.percentiles(), []float64{50, 90, 95, 98, 99, 99.5, 99.9, 99.99}; !slices.Equal(got, want) {
+		t.Errorf("HTTP with two SLAs: %v, want %v", got, want)
+	}
 	r.Windows[0].Load.Latency = statstest.Equal(int(stats.Needed(rare)), 7)
 	if got := r.percentiles(); got[len(got)-1] != rare {
 		t.Errorf("%v: a million samples carry P%v", got, rare)

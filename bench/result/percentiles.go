@@ -16,13 +16,19 @@ var usual = [...]float64{50, 90, 99, 99.9, 99.99}
 // enough, even if the experiment does not ask for it.
 const rare = 99.999
 
-// percentiles returns the percentiles of a summary: the usual ones, those that the experiment
-// names, and the rare one if any variant at any load point has enough samples.
+// delivery is a percentile of every summary of HTTP: the paper about Traffic Server has it.
+const delivery = 99.5
+
+// percentiles returns the percentiles of a summary: the usual ones, that of HTTP, those that the
+// experiment names, and the rare one if any variant at any load point has enough samples.
 func (r *Result) percentiles() []float64 {
 	out := slices.Clone(usual[:])
 	e := r.Experiment
-	if e.SLA != nil {
-		out = append(out, e.SLA.Percentile)
+	if len(e.Workload.Objects) > 0 {
+		out = append(out, delivery)
+	}
+	for _, s := range e.SLAs() {
+		out = append(out, s.Percentile)
 	}
 	if e.Repeats.Until != nil {
 		out = append(out, e.Repeats.Until.Percentile)

@@ -21,8 +21,10 @@ type Summary struct {
 	// Percentiles are those of every variant at every load point, in this order.
 	Percentiles []float64      `json:"percentiles"`
 	Points      []PointSummary `json:"points"`
-	Searches    []Search       `json:"searches,omitempty"`
-	Sweep       []SweepSummary `json:"sweep,omitempty"`
+	// SLAs are the experiment's, in its order.
+	SLAs     []SLASummary   `json:"slas,omitempty"`
+	Searches []Search       `json:"searches,omitempty"`
+	Sweep    []SweepSummary `json:"sweep,omitempty"`
 	// Floor says how late the host woke a thread that only slept.
 	Floor []Floor `json:"floor,omitempty"`
 	// Slowest is the round that has the slowest request of all repeats.
@@ -52,12 +54,18 @@ type VariantSummary struct {
 	Windows  int     `json:"windows"`
 	Requests int64   `json:"requests"` // number of requests that were due
 	Mean     float64 `json:"meanNs"`
+	// MeanRatio is the mean divided by the base's, by pairs of repeats. It is nil for the base, and
+	// with fewer than two pairs. FirstByteMeanRatio likewise. All ratios of means are judged together.
+	MeanRatio *Judged `json:"meanRatio,omitempty"`
 	// Percentiles of the latency, in the order of Summary.Percentiles. The latency is counted from the
 	// intended send time to the last byte.
 	Percentiles []Percentile `json:"percentiles"`
 	// FirstByte has the same percentiles, but up to the first byte. HTTP only.
-	FirstByte     []Percentile `json:"firstByte,omitempty"`
-	FirstByteMean float64      `json:"firstByteMeanNs,omitempty"`
+	FirstByte          []Percentile `json:"firstByte,omitempty"`
+	FirstByteMean      float64      `json:"firstByteMeanNs,omitempty"`
+	FirstByteMeanRatio *Judged      `json:"firstByteMeanRatio,omitempty"`
+	// Jitter is nil if the sample is too small for P99.
+	Jitter *Jitter `json:"jitter,omitempty"`
 	// Curve is the distribution of the latency, up to the highest percentile that the sample can
 	// support.
 	Curve []stats.Step `json:"curve"`
@@ -146,6 +154,9 @@ func Summarize(r *Result) *Summary {
 		all.merge(p.Doubts)
 	}
 	s.Doubts = all.list
+	for _, sla := range r.Experiment.SLAs() {
+		s.SLAs = append(s.SLAs, summarizeSLA(sla, s.Points, r.Variants))
+	}
 	for i := range r.Windows {
 		if w := &r.Windows[i]; w.Purpose == Sweeping {
 			s.Sweep = append(s.Sweep, summarizeSweep(w, s.Percentiles))
@@ -195,6 +206,7 @@ func (r *Result) summarizePoint(point int, percentiles []float64) PointSummary {
 	}
 	p.Thresholds = thresholds(p.Variants)
 	var latency, first family
+	var means judging
 	for i := range p.Variants {
 		v := &p.Variants[i]
 		v.exceed(samples[i], p.Thresholds)
@@ -203,6 +215,8 @@ func (r *Result) summarizePoint(point int, percentiles []float64) PointSummary {
 		}
 		latency.compare(v.Percentiles, all[i], base, toLastByte)
 		first.compare(v.FirstByte, all[i], base, toFirstByte)
+		v.MeanRatio = means.add(meanRatio(all[i], base, toLastByte))
+		v.FirstByteMeanRatio = means.add(meanRatio(all[i], base, toFirstByte))
 		v.Pairs = pairs(all[i], base, percentiles)
 		if ratio, err := pairedRatio(all[i], base, (*Window).serverCPU); err == nil {
 			v.ServerCPURatio = &ratio
@@ -210,6 +224,7 @@ func (r *Result) summarizePoint(point int, percentiles []float64) PointSummary {
 	}
 	latency.judge()
 	first.judge()
+	means.judge()
 	for _, g := range r.Experiment.Goals {
 		p.Goals = append(p.Goals, r.judge(point, g))
 	}
@@ -337,6 +352,7 @@ func summarizeVariant(name string, windows map[int]*Window, percentiles []float6
 	all, sample := pool(windows, toLastByte)
 	v.Mean, v.Curve = all.Mean(), stats.Curve(all, curvePoints)
 	v.Percentiles = intervals(sample, percentiles)
+	v.Jitter = jitter(v.Percentiles)
 	if first, sample := pool(windows, toFirstByte); first.Count() > 0 {
 		v.FirstByteMean, v.FirstByte = first.Mean(), intervals(sample, percentiles)
 	}
@@ -529,6 +545,17 @@ func pairedRatio(variant, base map[int]*Window, of func(*Window) int64) (stats.R
 		}
 	}
 	return stats.PairedRatio(pairs)
+}
+
+// meanRatio compares the mean of the latency by pairs of repeats.
+func meanRatio(variant, base map[int]*Window, of view) (stats.Ratio, error) {
+	return pairedRatio(variant, base, func(w *Window) int64 {
+		h, _ := of(w)
+		if h == nil {
+			return 0 // pairedRatio refuses it
+		}
+		return int64(math.Round(h.Mean() * 1000)) // in ps, so that rounding does not matter
+	})
 }
 
 func summarizeSweep(w *Window, percentiles []float64) SweepSummary {

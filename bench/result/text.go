@@ -27,6 +27,9 @@ func WriteText(out io.Writer, s *Summary) error {
 		b.WriteByte('\n')
 		p.text(&b, s.Percentiles)
 	}
+	if lines := s.slaLines(); len(lines) > 0 {
+		fmt.Fprintf(&b, "\n%s\n", strings.Join(lines, "\n"))
+	}
 	for _, x := range s.Searches {
 		b.WriteByte('\n')
 		x.text(&b)
@@ -67,6 +70,7 @@ func (p PointSummary) text(b *strings.Builder, percentiles []float64) {
 			row("  to "+p.Base, func(v VariantSummary) string { return v.Percentiles[i].RatioText() })
 		}
 	}
+	row("P99 - P50", func(v VariantSummary) string { return v.Jitter.Text() })
 	row("requests", func(v VariantSummary) string { return fmt.Sprint(v.Requests) })
 	if p.Rate > 0 {
 		row("offered", func(v VariantSummary) string { return fmt.Sprintf("%.0f/s", v.Offered) })
