@@ -78,6 +78,7 @@ type Environment struct {
 	Distribution   string            `json:"distribution,omitempty"`
 	CPUModel       string            `json:"cpuModel,omitempty"`
 	CPUs           int               `json:"cpus"`
+	Sockets        int               `json:"sockets,omitempty"` // processors' packages; 0: not known
 	Memory         int64             `json:"memoryBytes,omitempty"`
 	Virtualisation string            `json:"virtualisation,omitempty"`
 	Governor       string            `json:"governor,omitempty"`

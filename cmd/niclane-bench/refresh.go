@@ -5,8 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -25,8 +23,9 @@ const fromPaper = "paper:"
 type refreshing struct {
 	*app
 	refresh.Assumptions
-	units []int
-	rule  string
+	units    []int
+	rule     string
+	requests float64
 }
 
 func (a *app) refreshCommand() *cobra.Command {
@@ -42,16 +41,23 @@ run" that measured power, or rows of the content-delivery paper's table:
     DIR#VARIANT#POINT    a variant at that load point, as report names it
     paper:2x6252N/live/48
 
-Refresh does not check that both did the same work.`,
+Refresh does not check that both did the same work.
+
+With --requests it counts the servers that a rate of requests takes within the
+experiment's SLA. OLD and NEW are DIR#VARIANT. The rate of one server is the one that
+the search found, or the highest load that meets the SLA.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if list, _ := cmd.Flags().GetBool("list"); list {
 				return cli.Exactly(0, "none with --list")(cmd, args)
 			}
 			return cli.Exactly(2, "OLD and NEW")(cmd, args)
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return r.list()
+			}
+			if cmd.Flags().Changed("requests") {
+				return r.serving(args[0], args[1])
 			}
 			return r.run(args[0], args[1])
 		},
@@ -67,6 +73,7 @@ Refresh does not check that both did the same work.`,
 	f.IntSliceVar(&r.units, "units", nil,
 		"rack units of an old and a new server (\"1,2\"), for --rule units with results")
 	f.Float64Var(&r.PUE, "pue", 1, "power of the site divided by that of its servers")
+	f.Float64Var(&r.requests, "requests", 0, "count servers for this `rate` of requests per second, within the SLA")
 	f.Float64Var(&r.Price, "price", 0, "price of 1 kWh")
 	return cmd
 }
@@ -122,10 +129,7 @@ func readServer(name string) (refresh.Server, error) {
 		return refresh.Server{}, fmt.Errorf("%s: want DIR#VARIANT, DIR#VARIANT#POINT or %sROW", name, fromPaper)
 	}
 	path := f[0]
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		path = filepath.Join(path, resultFile)
-	}
-	x, err := result.ReadFile(path)
+	x, err := readResult(path)
 	if err != nil {
 		return refresh.Server{}, err
 	}

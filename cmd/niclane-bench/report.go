@@ -31,21 +31,35 @@ type report struct {
 	format, out string
 	fanOut      bool
 	mixed       bool
+	overServers bool
 	probability float64
 }
 
 func (a *app) reportCommand() *cobra.Command {
 	r := &report{app: a}
 	cmd := &cobra.Command{
-		Use:   "report RESULT | report A B",
-		Short: "Print a result, or compare two",
+		Use:   "report RESULT | report A B | report --servers RESULT...",
+		Short: "Print a result, compare two, or several servers",
 		Long: `Report reads the result.json of "niclane bench run" (or the directory that has it)
 and writes it as a table, as CSV, Markdown, in the format of Go's benchmarks for
 benchstat, as an HTML page that needs no other file, or as an SVG picture of
 latency by percentile. With two results it compares the second with the first.
 The differences in the environment and in the experiment come first, then ratios
-with their intervals. A ~ marks a ratio that noise alone may explain.`,
+with their intervals. A ~ marks a ratio that noise alone may explain.
+
+With --servers it writes Gbit/s and Gbit/s per W over several servers, with one and
+with two sockets, as a page, a table or CSV. Each argument is a server's result:
+
+    [NAME=]RESULT             the variant without noise and lanes, or else the base
+    [NAME=]RESULT#VARIANT     this variant
+    paper:                    the servers of the content-delivery paper
+
+NAME is the server's. Without it, a server is named by its sockets and processors.
+Results with the same name are one server, for example one of live and one of VoD.`,
 		Args: func(_ *cobra.Command, args []string) error {
+			if r.overServers && len(args) > 0 {
+				return nil
+			}
 			if len(args) < 1 || len(args) > 2 {
 				return cli.Usagef("report: %d arguments, want a result, or two to compare", len(args))
 			}
@@ -57,6 +71,7 @@ with their intervals. A ~ marks a ratio that noise alone may explain.`,
 	f.StringVar(&r.format, "format", "", "`format` of the output: "+
 		strings.Join(formats, ", ")+" (default: by the name of --out, else text)")
 	f.StringVar(&r.out, "out", "", "`file`, or directory for report.html and the like (default: standard output)")
+	f.BoolVar(&r.overServers, "servers", false, "throughput and power of several servers, a result of each")
 	f.BoolVar(&r.mixed, "mixed", false, "compare a run in virtual time with one in real time")
 	f.BoolVar(&r.fanOut, "fan-out", false, "how many servers one request can ask in parallel")
 	f.Float64Var(&r.probability, "probability", result.FanOutProbability,
@@ -93,6 +108,9 @@ func (r *report) place() (path, format string) {
 
 func (r *report) run(args []string) error {
 	path, format := r.place()
+	if r.overServers {
+		return r.servers(args, path, format)
+	}
 	allowed := formats
 	switch {
 	case len(args) == 2:
@@ -111,10 +129,7 @@ func (r *report) run(args []string) error {
 	}
 	var read []*result.Result
 	for _, name := range args {
-		if st, err := os.Stat(name); err == nil && st.IsDir() {
-			name = filepath.Join(name, resultFile)
-		}
-		x, err := result.ReadFile(name)
+		x, err := readResult(name)
 		if err != nil {
 			return err
 		}
@@ -128,6 +143,11 @@ func (r *report) run(args []string) error {
 	if err != nil {
 		return err
 	}
+	return r.write(path, write)
+}
+
+// write writes to a file, or to standard output if path is "".
+func (r *report) write(path string, write func(io.Writer) error) error {
 	if path == "" {
 		return write(r.Stdout)
 	}

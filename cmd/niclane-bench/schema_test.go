@@ -23,8 +23,10 @@ var documents = map[string]any{
 	"bench-report":            &result.Summary{},
 	"bench-report-comparison": &result.Comparison{},
 	"bench-report-fan-out":    &[]result.FanOut{},
+	"bench-report-servers":    &result.Servers{},
 	"simulate":                &simulate.Result{},
 	"bench-refresh":           &refresh.Result{},
+	"bench-refresh-requests":  &[]refresh.Requests{},
 	"bench-refresh-list":      &[]refresh.Server{},
 }
 
@@ -60,6 +62,10 @@ func conforms(t *testing.T, args []string, text []byte) error {
 		name += "-fan-out"
 	case slices.Contains(args, "--list"):
 		name += "-list"
+	case slices.Contains(args, "--requests"):
+		name += "-requests"
+	case slices.Contains(args, "--servers"):
+		name += "-servers"
 	case args[0] == "report" && len(args) > 2 && !strings.HasPrefix(args[2], "--"):
 		name += "-comparison"
 	}
