@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/bench/page"
-	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 )
@@ -30,7 +29,8 @@ type view struct {
 	Environment, Where string
 	Differ             bool
 	Studies            []studyView
-	Missing            int // number of studies that were not measured
+	// Headline says what was measured and what was not.
+	Headline string
 }
 
 type studyView struct {
@@ -47,18 +47,28 @@ type studyView struct {
 	HTTP     bool
 	Sized    string
 	Other    []string // differences from the paper's experiment
+	// Tuning is what the first variant lists: how the hosts are tuned in all variants, and its noise.
+	Tuning string
 	// Environment is the machine, and Where is the place of the measurement; "" if the page states
 	// them for all studies.
 	Environment, Where string
 }
 
 type claimView struct {
-	Text, Paper, Value string
-	Against            []against
-	Verdict, Class     string
+	Text, Paper, Value, At string
+	Against                []against
+	Verdict, Class         string
 }
 
 type against struct{ Base, Text, Ends, Missing string }
+
+// Name is the base, unless the head of the column does.
+func (a against) Name() string {
+	if a.Base == "off" || a.Base == "tuned" {
+		return ""
+	}
+	return a.Base
+}
 
 // A row is a variant's values at the load point.
 type row struct {
@@ -97,6 +107,8 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 					s.Rows = append(s.Rows, o.row(x, w))
 				}
 			}
+			first := o.Result.Variants[0]
+			s.Tuning = first.Name + ": " + cmp.Or(strings.Join(first.Differences, "; "), "nothing is recorded")
 			if s.Spent = o.spent(point); o.Result.Experiment.Lab != nil {
 				s.Why = o.WhyInLab
 				s.Other = slices.Concat(o.Differences, o.DifferencesInLab)
@@ -104,17 +116,53 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 			if slices.ContainsFunc(o.Study.Claims, func(c Claim) bool { return c.Measure == LinkShare }) {
 				s.Delivery = o.delivery()
 			}
-		} else {
-			v.Missing++
 		}
 		v.Studies = append(v.Studies, s)
 	}
+	v.Headline = v.headline()
 	v.gather()
 	t, err := template.ParseFS(assets, "assets/index.html")
 	if err != nil {
 		return fmt.Errorf("papers: %w", err)
 	}
 	return t.Execute(out, v)
+}
+
+// headline says which studies were measured, in which form, and which were not.
+func (v *view) headline() string {
+	var not, early []string
+	forms := map[string]int{}
+	measured := 0
+	for _, s := range v.Studies {
+		switch {
+		case s.At == "":
+			not = append(not, s.Experiment)
+			continue
+		case s.Failure != "":
+			early = append(early, s.Experiment)
+		}
+		measured++
+		forms[form(s.Result)]++
+	}
+	if measured == 0 {
+		return fmt.Sprintf("None of these %d experiments was measured: this page has only the papers' claims.",
+			len(v.Studies))
+	}
+	var parts []string
+	for _, f := range []string{fullSize, labForm, quickForm, trialForm} {
+		if n := forms[f]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, f))
+		}
+	}
+	text := fmt.Sprintf("This page puts claims of five published papers beside measurements with niclane. %d of %d "+
+		"experiments were measured: %s.", measured, len(v.Studies), strings.Join(parts, ", "))
+	if len(early) > 0 {
+		text += " Ended early: " + strings.Join(early, ", ") + "."
+	}
+	if len(not) > 0 {
+		text += " Not measured: " + strings.Join(not, ", ") + "; each says why."
+	}
+	return text
 }
 
 // gather moves texts that are the same for all measured studies from the studies to the page.
@@ -185,17 +233,37 @@ func environment(r *result.Result) string {
 	return strings.Join(out, ", ")
 }
 
-// sized says which of the file's sizes the run used.
-func sized(r *result.Result) string {
+// Forms of an experiment.
+const (
+	fullSize  = "at full size"
+	labForm   = "in the lab's form"
+	quickForm = "in quick form"
+	trialForm = "as a trial"
+)
+
+// form says which of the file's sizes the run used.
+func form(r *result.Result) string {
 	switch n := len(r.Experiment.Sized); {
 	case r.Experiment.Trial():
-		return "a trial: to see that everything starts; its figures mean nothing"
+		return trialForm
 	case n > 0 && strings.HasSuffix(r.Experiment.Sized[n-1], "quick"):
-		return "quick form: shows that it runs, and rough figures; too short for a claim"
+		return quickForm
 	case n > 0:
-		return "the lab's form"
+		return labForm
 	}
-	return "full size"
+	return fullSize
+}
+
+// sized says what the form of a run is good for.
+func sized(r *result.Result) string {
+	switch f := form(r); f {
+	case trialForm:
+		return f + ": to see that everything starts; its figures mean nothing"
+	case quickForm:
+		return f + ": shows that it runs, and rough figures; too short for a claim"
+	default:
+		return f
+	}
 }
 
 // most is the largest number of warnings that the page shows per run.
@@ -234,14 +302,23 @@ func warnings(r *result.Result) []string {
 	return out
 }
 
-var classes = map[Verdict]string{AsGood: "met", Less: "noisy", NoneSeen: "noisy", Worse: "missed"}
+var classes = map[Verdict]string{AsGood: "met", Less: "noisy", NoneSeen: "noisy", Worse: "missed", BothMeet: "met",
+	LaneMeets: "met", LaneOnly: "met", NoneNeeded: "noisy", LaneMisses: "missed"}
 
 func claim(m Measured) claimView {
 	c := claimView{Text: m.Claim.Text, Value: m.Value, Verdict: string(m.Verdict), Class: classes[m.Verdict],
-		Paper: "no figure"}
+		Paper: "no figure", At: m.At}
 	switch {
 	case m.Claim.Measure == LinkShare:
 		c.Paper = fmt.Sprintf("%.1f %% of the link", 100*m.Claim.Paper)
+	case m.Claim.Measure == PerWatt:
+		c.Paper = fmt.Sprintf("%.2f Gbit/s per W", m.Claim.Paper)
+	case m.Claim.Measure == MeetsSLA && m.Claim.Both:
+		c.Paper = "both meet it"
+	case m.Claim.Measure == MeetsSLA:
+		c.Paper = "only with a lane"
+	case m.Claim.Measure == Beyond:
+		c.Paper = fmt.Sprintf("0 %% instead of %.0f %%", 100*m.Claim.Paper)
 	case m.Claim.Paper > 0:
 		c.Paper = change(m.Claim.Paper)
 	}
@@ -249,7 +326,7 @@ func claim(m Measured) claimView {
 		c.Value = "not measured"
 	}
 	for _, r := range m.Against {
-		a := against{Base: r.Base, Missing: r.Missing}
+		a := against{Base: r.Base, Text: r.Value, Missing: r.Missing}
 		if r.Ratio != nil {
 			a.Text, a.Ends = change(r.Estimate), ends(*r.Ratio)
 		}
@@ -316,15 +393,14 @@ func (o *Outcome) row(v result.Variant, windows map[int]*result.Window) row {
 	}
 }
 
-// perWatt returns the work per watt by the first power source; nil if it has none.
-func (o *Outcome) perWatt(point int, variant string) *power.Interval {
-	s := o.summary(o.Result.Experiment.Base)
-	for _, v := range s.Points[point].Variants {
-		if v.Name == variant && len(v.Power) > 0 && v.Power[0].Derived != nil {
-			return v.Power[0].Derived.RatePerWatt
+// run returns what a variant sent at a load point.
+func (o *Outcome) run(point int, variant string) result.ServerRun {
+	for _, v := range o.summary(o.Result.Experiment.Base).Points[point].Variants {
+		if v.Name == variant {
+			return result.Delivered(v)
 		}
 	}
-	return nil
+	return result.ServerRun{}
 }
 
 // delivery returns the rows of Table 2 of the Varnish paper, with this result's values. There is a
@@ -345,28 +421,23 @@ func (o *Outcome) delivery() []varnishRow {
 				Last99: percentileText(all, 99),
 				Errors: fmt.Sprintf("%d of %d", failed, intended),
 			}
-			var payload, ns, sent, span float64
+			var payload, ns float64
 			var hits, requests int64
 			for _, w := range windows {
 				payload, ns = payload+8*float64(w.Load.Payload), ns+float64(w.Load.Duration)
-				if w.Machine != nil && w.Machine.Device != nil {
-					for _, q := range w.Machine.Device.Tx {
-						sent += 8 * float64(q.Bytes)
-					}
-					span += float64(w.Machine.Duration)
-				}
 				if w.Cache != nil {
 					hits, requests = hits+w.Cache.Hits, requests+w.Cache.Requests
 				}
 			}
 			d.Payload = result.BitsText(payload / ns * 1e9)
-			if share, ok := o.linkShare(i, v.Name); ok {
-				d.Share = fmt.Sprintf("%.1f %%", 100*share)
+			run := o.run(i, v.Name)
+			if run.Rate != nil {
+				d.Sent = result.BitsText(*run.Rate * 1e9)
+				if link := o.Result.Environment.Network.LinkRate; link > 0 {
+					d.Share = fmt.Sprintf("%.1f %%", 100*(*run.Rate*1e9/float64(link)))
+				}
 			}
-			if span > 0 {
-				d.Sent = result.BitsText(sent / span * 1e9)
-			}
-			if x := o.perWatt(i, v.Name); x != nil {
+			if x := run.RatePerWatt; x != nil {
 				d.PerWatt = fmt.Sprintf("%.2f", x.Value)
 			}
 			if requests > 0 {

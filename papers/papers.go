@@ -5,7 +5,6 @@ package papers
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/niclane/niclane/bench/result"
@@ -27,19 +26,21 @@ type Outcome struct {
 // A Measured is a claim of the paper with what was measured.
 type Measured struct {
 	Claim Claim
-	// Value is the measured value of the variant Lane.
-	Value string
+	// Value is the measured value of the variant Lane. At is the load point, if the claim has another one
+	// than the study; "" otherwise.
+	Value, At string
 	// Against has the ratio of the variant Lane to each of the study's Bases.
 	Against []Ratio
 	// Verdict says whether the measurement confirms the claim.
 	Verdict Verdict
 }
 
-// A Ratio is the ratio to one base; nil if it could not be computed, and Missing says why.
+// A Ratio is the ratio to one base; nil if it could not be computed, and Missing says why. Value is the
+// base's own value, for claims that are not about a ratio.
 type Ratio struct {
 	Base string
 	*stats.Ratio
-	Missing string
+	Value, Missing string
 }
 
 // A Verdict says whether the measurement confirms a claim.
@@ -92,39 +93,41 @@ func (o *Outcome) Measure() []Measured {
 	for _, c := range o.Claims {
 		m := Measured{Claim: c, Verdict: Unmeasured}
 		if point, ok := o.Point(); ok {
-			m.Value = o.value(point, o.Lane, c)
-			for _, base := range o.Bases {
-				if !o.has(base) {
-					continue
-				}
-				r, err := o.ratio(point, base, c)
-				x := Ratio{Base: base, Ratio: r}
-				if err != nil {
-					x.Missing = err.Error()
-				}
-				m.Against = append(m.Against, x)
+			switch c.Measure {
+			case MeetsSLA:
+				o.judgeSLA(&m)
+			case Beyond:
+				o.judgeBeyond(&m, point)
+			case LinkShare, PerWatt:
+				o.judgeDelivery(&m)
+			default:
+				o.judgeRatio(&m, point)
 			}
-			m.Verdict = o.verdict(m, point)
 		}
 		out = append(out, m)
 	}
 	return out
 }
 
-// verdict compares the ratio to the first base, the paper's "without", with the paper's ratio.
-func (o *Outcome) verdict(m Measured, point int) Verdict {
-	if m.Claim.Measure == LinkShare {
-		share, ok := o.linkShare(point, o.Lane)
-		switch {
-		case !ok:
-			return Unmeasured
-		case share >= m.Claim.Paper && o.Result.Experiment.Lab != nil:
-			return "reached, on a far slower link"
-		case share >= m.Claim.Paper:
-			return AsGood
+// judgeRatio judges a claim about the ratio of the variant Lane to the first base.
+func (o *Outcome) judgeRatio(m *Measured, point int) {
+	m.Value = o.value(point, o.Lane, m.Claim)
+	for _, base := range o.Bases {
+		if !o.has(base) {
+			continue
 		}
-		return Verdict(fmt.Sprintf("%.0f points less", 100*(m.Claim.Paper-share)))
+		r, err := o.ratio(point, base, m.Claim)
+		x := Ratio{Base: base, Ratio: r}
+		if err != nil {
+			x.Missing = err.Error()
+		}
+		m.Against = append(m.Against, x)
 	}
+	m.Verdict = m.verdict()
+}
+
+// verdict compares the ratio to the first base, the paper's "without", with the paper's ratio.
+func (m *Measured) verdict() Verdict {
 	if len(m.Against) == 0 || m.Against[0].Ratio == nil {
 		return Unmeasured
 	}
@@ -148,7 +151,7 @@ func (o *Outcome) verdict(m Measured, point int) Verdict {
 }
 
 func (c Claim) higherIsBetter() bool {
-	return c.Measure == Rate || c.Measure == RateInSLA || c.Measure == LinkShare
+	return c.Measure == Rate || c.Measure == RateInSLA
 }
 
 // of returns the claim's measure of one window. It is an integer in a small unit, so that rounding
@@ -185,10 +188,10 @@ var errFew = errors.New("a repeat has too few requests for it")
 // ratio returns the ratio of the variant Lane to a base. It compares repeat by repeat.
 func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 	if c.Measure == RateInSLA {
-		a, b := o.rateInSLA(o.Lane), o.rateInSLA(base)
+		a, b := o.rateInSLA(o.Lane, c), o.rateInSLA(base, c)
 		switch {
-		case o.Result.Experiment.SLA == nil:
-			return nil, errors.New("the experiment has no SLA")
+		case len(o.Result.Experiment.SLAs()) <= c.SLA:
+			return nil, errors.New("the experiment has no such SLA")
 		case a == 0 && b == 0:
 			return nil, errors.New("neither is within the SLA at any rate that was measured")
 		case a == 0:
@@ -198,15 +201,6 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 		}
 		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1,
 			Method: "ratio of the highest rates that were measured within the SLA; no interval"}, nil
-	}
-	if c.Measure == LinkShare {
-		a, ok1 := o.linkShare(point, o.Lane)
-		b, ok2 := o.linkShare(point, base)
-		if !ok1 || !ok2 || b == 0 {
-			return nil, errors.New("the link's rate is not known")
-		}
-		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1, Method: "ratio of the means; no " +
-			"interval"}, nil
 	}
 	if c.Measure == Percentile || c.Measure == FirstByte {
 		if r, missing, ok := o.summarized(point, base, c); ok {
@@ -271,50 +265,24 @@ func (o *Outcome) summary(base string) *result.Summary {
 	return o.summaries[base]
 }
 
-// rateInSLA returns the highest rate that a variant achieved within the SLA: the rate that the
-// search found or, without a search, the highest of the load points.
-func (o *Outcome) rateInSLA(variant string) float64 {
-	sla := o.Result.Experiment.SLA
-	if sla == nil {
+// rateInSLA returns the highest rate that a variant achieved within the claim's SLA: the rate that the
+// search for this SLA found or, without a search, that of the highest load that meets it; 0: none.
+func (o *Outcome) rateInSLA(variant string, c Claim) float64 {
+	sla, ok := o.sla(c, variant)
+	if !ok {
 		return 0
 	}
 	for _, s := range o.Result.Searches {
-		if s.Variant == variant && s.Result != nil && s.Result.Rate > 0 {
+		g := s.Config.Goal
+		if s.Variant == variant && g.Percentile == sla.Percentile && g.Limit == sla.At && s.Result != nil &&
+			s.Result.Rate > 0 {
 			return s.Result.Rate
 		}
 	}
-	best := 0.0
-	for i := range o.Result.Points {
-		h, achieved, n, asked := stats.NewHistogram(), 0.0, 0, 0.0
-		for _, w := range o.windows(i, variant) {
-			h = stats.Merge(h, w.Load.Latency)
-			achieved += w.Load.AchievedRate
-			asked += w.Load.OfferedRate
-			n++
-		}
-		if n == 0 {
-			continue
-		}
-		v, err := stats.Percentile(h, sla.Percentile)
-		if err == nil && v <= sla.At && achieved >= 0.95*asked {
-			best = math.Max(best, achieved/float64(n))
-		}
+	if sla.Holds == nil {
+		return 0
 	}
-	return best
-}
-
-// linkShare returns the payload rate as a share of the link's rate.
-func (o *Outcome) linkShare(point int, variant string) (float64, bool) {
-	link := o.Result.Environment.Network.LinkRate
-	bits, ns := 0.0, 0.0
-	for _, w := range o.windows(point, variant) {
-		bits += float64(w.Load.Payload) * 8
-		ns += float64(w.Load.Duration)
-	}
-	if link <= 0 || ns == 0 {
-		return 0, false
-	}
-	return bits / ns * 1e9 / float64(link), true
+	return sla.Holds.Achieved
 }
 
 // value renders a variant's value, over all repeats.
@@ -349,14 +317,10 @@ func (o *Outcome) value(point int, variant string, c Claim) string {
 	case Rate:
 		return fmt.Sprintf("%.0f/s", rate/float64(n))
 	case RateInSLA:
-		if r := o.rateInSLA(variant); r > 0 {
+		if r := o.rateInSLA(variant, c); r > 0 {
 			return fmt.Sprintf("%.0f/s", r)
 		}
 		return "at no rate that was measured"
-	case LinkShare:
-		if share, ok := o.linkShare(point, variant); ok {
-			return fmt.Sprintf("%.1f %% of the link", 100*share)
-		}
 	}
 	return "not measured"
 }

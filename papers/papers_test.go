@@ -16,18 +16,22 @@ import (
 	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/search"
 	"github.com/niclane/niclane/internal/traffic/napi"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // study has one claim of each kind.
 var study = Study{
 	Experiment: "made-up", Paper: "none", Lane: "lane", Bases: []string{"off", "tuned"},
-	Claims: []Claim{{Percentile, 99, "P99 half", 0.5}, {Rate, 0, "twice the rate", 2},
-		{LinkShare, 0, "80 % of the link", 0.8}, {Mean, 0, "the mean, no figure", 0}},
+	Claims: []Claim{{Measure: Percentile, P: 99, Text: "P99 half", Paper: 0.5},
+		{Measure: Rate, Text: "twice the rate", Paper: 2},
+		{Measure: LinkShare, Text: "80 % of the link", Paper: 0.8, Sockets: 2, PerClient: 10},
+		{Measure: Mean, Text: "the mean, no figure"}},
 }
 
 // made returns a result in which each variant has the given latency (ns) and rate (requests per
-// second).
+// second). Each request is one byte, by the device's counters.
 func made(latency map[string]int64, rate map[string]float64) *result.Result {
 	r := &result.Result{
 		Schema: result.Schema, Title: "made up",
@@ -50,7 +54,9 @@ func made(latency map[string]int64, rate map[string]float64) *result.Result {
 			series := rec.Series()
 			r.Windows = append(r.Windows, result.Window{
 				Purpose: result.Repeat, Variant: name, Repeat: round,
-				Load: load.Result{Mode: load.Closed, Duration: 1e9, Intended: 2000, Completed: 2000,
+				Machine: &machine.Diff{Duration: 1e9, Device: &machine.Device{
+					Tx: []device.QueueCounter{{Bytes: uint64(rate[name])}}}},
+				Load: load.Result{Mode: load.Closed, Duration: 1e9, Intended: 2000, Completed: int64(rate[name]),
 					AchievedRate: rate[name], OfferedRate: rate[name],
 					Payload: int64(rate[name]), Latency: series.Histogram(), Series: series},
 			})
@@ -73,13 +79,13 @@ func TestMeasure(t *testing.T) {
 			[]Verdict{AsGood, AsGood, "reached, on a far slower link", NoFigure}, 0.4},
 		{"less", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 8 * ms},
 			map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 50_000},
-			[]Verdict{Less, Less, "40 points less", NoFigure}, 0.8},
+			[]Verdict{Less, Less, "40.0 points less", NoFigure}, 0.8},
 		{"none", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 10 * ms},
 			map[string]float64{"off": 50_000, "tuned": 60_000, "lane": 50_000},
-			[]Verdict{NoneSeen, NoneSeen, "40 points less", NoneSeen}, 1},
+			[]Verdict{NoneSeen, NoneSeen, "40.0 points less", NoneSeen}, 1},
 		{"worse", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 20 * ms},
 			map[string]float64{"off": 50_000, "tuned": 60_000, "lane": 25_000},
-			[]Verdict{Worse, Worse, "60 points less", Worse}, 2},
+			[]Verdict{Worse, Worse, "60.0 points less", Worse}, 2},
 		{"no lane", map[string]int64{"off": 10 * ms}, map[string]float64{"off": 50_000},
 			[]Verdict{Unmeasured, Unmeasured, Unmeasured, Unmeasured}, 0},
 	} {
@@ -107,23 +113,33 @@ func TestMeasure(t *testing.T) {
 
 func TestRateInSLA(t *testing.T) {
 	r := made(map[string]int64{"off": 10e6, "lane": 4e6}, map[string]float64{"off": 40_000, "lane": 100_000})
-	o := Outcome{Study: study, Result: r}
-	o.Claims = []Claim{{RateInSLA, 0, "within the SLA", 2}}
-	if m := o.Measure()[0]; m.Verdict != Unmeasured || !strings.Contains(m.Against[0].Missing, "no SLA") {
+	measure := func() Measured {
+		o := Outcome{Study: study, Result: r}
+		o.Claims = []Claim{{Measure: RateInSLA, Text: "within the SLA", Paper: 2}}
+		return o.Measure()[0]
+	}
+	if m := measure(); m.Verdict != Unmeasured || !strings.Contains(m.Against[0].Missing, "no such SLA") {
 		t.Errorf("without one: %+v", m)
 	}
 	r.Experiment.SLA = &experiment.SLA{Percentile: 99, At: 5e6}
-	if m := o.Measure()[0]; m.Value != "100000/s" || m.Verdict != Unmeasured {
+	if m := measure(); m.Value != "100000/s" || m.Verdict != Unmeasured {
 		t.Errorf("off is never within it: %+v", m)
 	}
 	r.Experiment.SLA.At = 20e6
-	if m := o.Measure()[0]; m.Verdict != AsGood || m.Against[0].Estimate != 2.5 {
+	if m := measure(); m.Verdict != AsGood || m.Against[0].Estimate != 2.5 {
 		t.Errorf("both within it: %+v", m)
 	}
-	for i := range r.Windows { // achieve less than 95 % of the requested rate
-		r.Windows[i].Load.OfferedRate *= 1.1
+	r.Searches = []result.Search{
+		{Variant: "lane", Config: search.Config{Goal: search.Goal{Percentile: 99, Limit: 20e6}},
+			Result: &search.Result{Rate: 120_000}},
+		{Variant: "off", Config: search.Config{Goal: search.Goal{Percentile: 99.9, Limit: 20e6}},
+			Result: &search.Result{Rate: 120_000}}}
+	if m := measure(); m.Value != "120000/s" || m.Against[0].Estimate != 3 {
+		t.Errorf("the search for this SLA counts, that for another does not: %+v", m)
 	}
-	if m := o.Measure()[0]; m.Verdict != Unmeasured {
+	r.Searches = nil
+	r.Points[0].Rate = 106_000 // lane achieves less than 95 % of it
+	if m := measure(); m.Verdict != Unmeasured || m.Value != "at no rate that was measured" {
 		t.Errorf("the five-percent rule: %+v", m)
 	}
 }
@@ -135,7 +151,7 @@ func TestWrite(t *testing.T) {
 	good.WhyInLab = "because of the lab"
 	for i := range good.Result.Windows {
 		good.Result.Windows[i].Load.Work.Gets = 100_000
-		good.Result.Windows[i].Machine = &machine.Diff{
+		good.Result.Windows[i].Machine = &machine.Diff{Device: good.Result.Windows[i].Machine.Device,
 			Duration: 1e9, CPUs: []machine.CPU{{Idle: 5e8}, {Idle: 5e8}},
 			Processes: []machine.Process{{Name: "server", Running: 4e8}},
 			NAPIs:     []napi.Count{{Polls: 1000, Thread: 750, Packets: 5000}},
@@ -154,7 +170,8 @@ func TestWrite(t *testing.T) {
 		"P99 half", "−50 %", "as the paper, or better", "80.0 % of the link", "quick form: shows that it runs",
 		"made-up/report.html",
 		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)",
-		"Studies without a measurement: 1", "10 connections, closed loop", "<td>10.0 µs</td>",
+		"1 of 2 experiments were measured: 1 in quick form. Not measured: failed; each says why.",
+		"10 connections, closed loop", "<td>10.0 µs</td>", "<td>80.0 %</td>",
 		"75 % threads, 25 % interrupts", "because of the lab")
 	errtest.Lacks(t, "what the template could not fill in", text, "ZgotmplZ", "<no value>", "NaN")
 }
@@ -251,8 +268,10 @@ func TestStudies(t *testing.T) {
 				}
 			}
 			for _, c := range s.Claims {
-				if c.Measure == RateInSLA && e.SLA == nil {
-					t.Errorf("%s: a claim about an SLA that the experiment has not", s.Experiment)
+				if c.Measure == RateInSLA || c.Measure == MeetsSLA {
+					if slas := e.SLAs(); c.SLA >= len(slas) || c.Measure == MeetsSLA && slas[c.SLA].Percentile != c.P {
+						t.Errorf("%s: %q is about SLA %d of P%v; the experiment has %v", s.Experiment, c.Text, c.SLA, c.P, slas)
+					}
 				}
 			}
 		}

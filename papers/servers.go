@@ -35,7 +35,7 @@ func AddVarnish(s *result.Servers, prefix string) {
 		s.Runs = append(s.Runs, result.ServerRun{Server: prefix + part[0],
 			Work: map[string]string{"live": "the paper's live", "vod": "the paper's VoD"}[part[1]],
 			Load: part[2] + result.ForEachClient, Source: row.Source, Rate: &rate, RatePerWatt: &per,
-			Covers: "the whole server, at its inlets"})
+			Covers: "the whole server, at its inlets", WholeHost: true})
 	}
 	s.Notes = append(s.Notes, "the paper's values are single runs; it does not say which direction dstat's throughput is of")
 }

@@ -170,9 +170,9 @@ func (r *reader) checkRepeats() {
 	r.enough("repeats.until", p.Until.Percentile, r.lowest())
 }
 
-// checkSLAs refuses an SLA that is there twice, and one whose percentile the windows have too few
-// requests for. A size may be too small for the further SLAs: the report then says that it is not
-// known whether they are met.
+// checkSLAs refuses an SLA that is there twice, and a first SLA whose percentile the windows have too
+// few requests for. With too few for a further SLA, the report says that it is not known whether it
+// is met: a file keeps all SLAs in its small sizes.
 func (r *reader) checkSLAs() {
 	if !r.fine("sla") {
 		return
@@ -180,7 +180,7 @@ func (r *reader) checkSLAs() {
 	all := r.e.SLAs()
 	for i, s := range all {
 		path := item(r, "sla", i)
-		if i == 0 || len(r.e.Sized) == 0 {
+		if i == 0 {
 			r.enough(path, s.Percentile, r.lowest())
 		}
 		if s.Percentile > 0 && s.At > 0 && slices.Contains(all[:i], s) {

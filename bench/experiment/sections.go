@@ -58,8 +58,8 @@ func sections() []section {
 		describe("repeats", "REPEATS", "`repeats` has these keys.", repeatsKeys()),
 		describe("until", "UNTIL", "`repeats.until` has these keys.", untilKeys()),
 		describe("sla", "SLA", "`sla`, or each item of it, has these keys. The report says up to which load each "+
-			"variant meets each SLA. `search` looks for the highest rate of the first. `lab` and `quick` sizes may "+
-			"have too few requests for the others; the report then says so.", slaKeys(), "percentile", "at"),
+			"variant meets each SLA. `search` looks for the highest rate of the first. With too few "+
+			"requests for another one, the report says so.", slaKeys(), "percentile", "at"),
 		describe("search", "SEARCH", "`search` has these keys.", searchKeys(), "max-rate"),
 		describe("bounds", "MAX-RATE", "`search.max-rate` has these keys.", boundsKeys(), "from", "to"),
 		describe("sweep", "SWEEP", "`sweep` measures one window for each variant, share and buffer, after the "+

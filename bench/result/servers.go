@@ -52,6 +52,8 @@ type ServerRun struct {
 	RatePerWatt *power.Interval `json:"gbitPerSecondPerWatt,omitempty"`
 	Covers      string          `json:"covers,omitempty"`
 	Missing     string          `json:"missing,omitempty"` // why Rate or RatePerWatt is nil
+	// WholeHost says that a PDU or a BMC measured the power, of the whole host.
+	WholeHost bool `json:"wholeHost,omitempty"`
 }
 
 // Add adds a result. name is the server's; "" takes its sockets and processors. variant is the one to
@@ -86,7 +88,7 @@ func (s *Servers) Add(name string, r *Result, variant, source string) error {
 			if v.Name != variant {
 				continue
 			}
-			run := serverRun(v)
+			run := Delivered(v)
 			run.Server, run.Work, run.Load, run.Source = facts.Name, r.Title, r.loadOfEach(i), source
 			if slices.ContainsFunc(s.Runs, func(o ServerRun) bool { return o.key() == run.key() }) {
 				return fmt.Errorf("%s: %s, %q, %s is there already; want other names, as in NAME=RESULT", source,
@@ -163,7 +165,9 @@ func (r *Result) serverFacts(name string) ServerFacts {
 	return f
 }
 
-func serverRun(v VariantSummary) ServerRun {
+// Delivered returns what the SUT's device sent in a variant at a load point, and the power of the same
+// windows. Only Variant, Rate, RatePerWatt, Covers, WholeHost and Missing are set.
+func Delivered(v VariantSummary) ServerRun {
 	run := ServerRun{Variant: v.Name, Missing: "power was not measured"}
 	if v.Traffic == nil || v.Traffic.Sent == 0 {
 		run.Missing = "the device's bytes were not counted"
@@ -180,6 +184,7 @@ func serverRun(v VariantSummary) ServerRun {
 		k, both := v.Traffic.Sent/v.Traffic.Both, *w.Derived.RatePerWatt
 		run.RatePerWatt = &power.Interval{Value: both.Value * k, Low: both.Low * k, High: both.High * k}
 		run.Covers, run.Missing = cmp.Or(w.Provenance.Covers, w.Provenance.Source), ""
+		run.WholeHost = slices.Contains([]string{power.IPMI, power.Redfish, power.Raritan, power.SNMP}, w.Provenance.Source)
 		break
 	}
 	return run
