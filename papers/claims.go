@@ -92,8 +92,8 @@ var (
 	// live and vod are the figures that the paper names for its workloads: 2x 6780E, 1x 6780E, 1x 6766E
 	// and 2x 6766E.
 	live = []Claim{
-		{Measure: LinkShare, Text: "live, two sockets: 1,556.67 Gbit/s of 1,600, 97.3 %", Paper: 1556.67 / 1600, Sockets: 2,
-			PerClient: 100},
+		{Measure: LinkShare, Text: "live, two sockets: 1,556.67 Gbit/s of 1,600, 97.3 %", Paper: 1556.67 / 1600,
+			Sockets: 2, PerClient: 100},
 		{Measure: LinkShare, Text: "live, one socket: 786.47 Gbit/s of 800, 98.3 %", Paper: 786.47 / 800, Sockets: 1,
 			PerClient: 48},
 		{Measure: PerWatt, Text: "live, one socket: 1.57 Gbit/s per W", Paper: 1.57, Sockets: 1, PerClient: 48},
@@ -104,8 +104,8 @@ var (
 	vod = []Claim{
 		{Measure: LinkShare, Text: "VoD from NVMe, two sockets: 838.93 Gbit/s of 1,600, 52.4 %", Paper: 838.93 / 1600,
 			Sockets: 2, PerClient: 48},
-		{Measure: LinkShare, Text: "VoD from NVMe, one socket: 555.27 Gbit/s of 800, 69.4 %", Paper: 555.27 / 800, Sockets: 1,
-			PerClient: 800},
+		{Measure: LinkShare, Text: "VoD from NVMe, one socket: 555.27 Gbit/s of 800, 69.4 %", Paper: 555.27 / 800,
+			Sockets: 1, PerClient: 800},
 		{Measure: PerWatt, Text: "VoD, one socket: 0.93 Gbit/s per W", Paper: 0.93, Sockets: 1, PerClient: 48},
 		{Measure: PerWatt, Text: "VoD, two sockets: 0.79 Gbit/s per W", Paper: 0.79, Sockets: 2, PerClient: 100},
 	}
@@ -126,7 +126,8 @@ var Studies = []Study{
 			{Measure: Percentile, P: 50, Text: "P50 49 to 60 % lower above 550 connections", Paper: 0.51},
 			{Measure: Rate, Text: "throughput more than 70 % higher from 440 connections on", Paper: 1.70},
 			{Measure: RateInSLA, Text: "throughput within the SLA 142 % higher", Paper: 2.42},
-			{Measure: MeetsSLA, P: 99.9, Text: "P99.9 exceeds the SLA at 2,090 of 4,400 connections without, at none with"},
+			{Measure: MeetsSLA, P: 99.9, Text: "P99.9 exceeds the SLA at 2,090 of 4,400 connections without, at none " +
+				"with"},
 			{Measure: MeetsSLA, P: 99.9, SLA: 1, Text: "with ADQ an SLA of hundreds of microseconds is possible"},
 		},
 		WhyInLab: "Seen on a quiet machine of two processors (docs/papers.md): receive queues and steering cost " +
@@ -143,8 +144,8 @@ var Studies = []Study{
 		Claims: []Claim{
 			{Measure: RateInSLA, Text: "three times the rate, 35,000 to 100,000 per second", Paper: 3.0},
 			{Measure: MeetsSLA, P: 99.9, Both: true, Text: "P99.9 within 1 ms in both, at every rate"},
-			{Measure: MeetsSLA, P: 99.99, SLA: 1, Text: "P99.99 within 1 ms only with, at every rate; without, not even " +
-				"at 3,000 per second"},
+			{Measure: MeetsSLA, P: 99.99, SLA: 1, Text: "P99.99 within 1 ms only with, at every rate; without, not " +
+				"even at 3,000 per second"},
 		},
 		Differences: []string{
 			"an open loop; the paper's generator was a closed loop, so its “three times” is the ratio of mean " +
@@ -160,8 +161,8 @@ var Studies = []Study{
 		Claims: []Claim{
 			{Measure: RateInSLA, Text: "three times the rate, 35,000 to 100,000 per second", Paper: 3.0},
 			{Measure: MeetsSLA, P: 99.9, Both: true, Text: "P99.9 within 1 ms in both, at every rate"},
-			{Measure: MeetsSLA, P: 99.99, SLA: 1, Text: "P99.99 within 1 ms only with, at every rate; without, not even " +
-				"at 3,000 per second"},
+			{Measure: MeetsSLA, P: 99.99, SLA: 1, Text: "P99.99 within 1 ms only with, at every rate; without, not " +
+				"even at 3,000 per second"},
 		},
 		Differences: []string{
 			"an open loop, and the mix that the paper's file asks for, as in memcached-shared-link",
@@ -173,8 +174,8 @@ var Studies = []Study{
 	{
 		Experiment: "memcached-client-lane", Paper: "Aerospike with ADQ (Intel, 2020), its outlook", Lane: "both",
 		Bases: []string{"off", "tuned", "lane"},
-		Claims: []Claim{{Measure: Percentile, P: 99, Text: "a further gain from a lane on the clients is expected, without " +
-			"a figure"}, {Measure: Rate, Text: "the same for throughput"}},
+		Claims: []Claim{{Measure: Percentile, P: 99, Text: "a further gain from a lane on the clients is expected, " +
+			"without a figure"}, {Measure: Rate, Text: "the same for throughput"}},
 		DifferencesInLab: []string{"only the load leaves the lab's client, so its lane has no other traffic to " +
 			"keep away"},
 	},
@@ -215,8 +216,8 @@ var Studies = []Study{
 			{Measure: Rate, Text: "15.3 instead of 8.6 million transactions per second", Paper: 1.78},
 		},
 		Differences: []string{
-			"claims are held against variants without noise, “idle-lane” and “idle”, as in the paper; the others have " +
-				"noise on half of the link",
+			"claims are held against variants without noise, “idle-lane” and “idle”, as in the paper; the others " +
+				"have noise on half of the link",
 			"the paper's “without” pins threads to NUMA nodes (auto-pin numa); “idle” does not pin them, and is a " +
 				"weaker baseline",
 			"one instance on one card; the paper has two instances on two cards",

@@ -208,8 +208,8 @@ func TestHeadline(t *testing.T) {
 	full.Experiment, early.Experiment, none.Experiment = "a", "b", "c"
 	for want, all := range map[string][]Outcome{
 		"None of these 1 experiments was measured: this page has only the papers&#39; claims.": {none},
-		"3 of 4 experiments were measured: 3 at full size. Ended early: b. Not measured: c; each says why.": {full, early,
-			full, none},
+		"3 of 4 experiments were measured: 3 at full size. Ended early: b. Not measured: c; each says why.": {
+			full, early, full, none},
 		"1 of 1 experiments were measured: 1 at full size.</p>": {full},
 	} {
 		var b strings.Builder

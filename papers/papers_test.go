@@ -270,7 +270,8 @@ func TestStudies(t *testing.T) {
 			for _, c := range s.Claims {
 				if c.Measure == RateInSLA || c.Measure == MeetsSLA {
 					if slas := e.SLAs(); c.SLA >= len(slas) || c.Measure == MeetsSLA && slas[c.SLA].Percentile != c.P {
-						t.Errorf("%s: %q is about SLA %d of P%v; the experiment has %v", s.Experiment, c.Text, c.SLA, c.P, slas)
+						t.Errorf("%s: %q is about SLA %d of P%v; the experiment has %v", s.Experiment, c.Text, c.SLA,
+							c.P, slas)
 					}
 				}
 			}

@@ -33,7 +33,8 @@ func TestVarnish(t *testing.T) {
 	text := b.String()
 	errtest.Has(t, "the page", text, "the paper&#39;s live, one socket</h2>", "the paper&#39;s live, two sockets</h2>",
 		"the paper&#39;s VoD, one socket</h2>", "the paper&#39;s VoD, two sockets</h2>",
-		"the paper&#39;s live: at most 1,557 Gbit/s, by 2x6780E, and 1.57 Gbit/s per W, by 1x6766E.", "97.3 % of the link",
+		"the paper&#39;s live: at most 1,557 Gbit/s, by 2x6780E, and 1.57 Gbit/s per W, by 1x6766E.",
+		"97.3 % of the link",
 		"52.4 % of the link", "69.4 % of the link", "Power of the whole server, at its inlets")
 	errtest.Lacks(t, "the page", text, "ZgotmplZ", "NaN", "<script", "number of sockets not known")
 	if n := strings.Count(text, `class="fill"`); n != 2*48 {

@@ -183,7 +183,8 @@ func (v *view) latencyBars(p result.PointSummary) *figure {
 	switch {
 	case len(p.Variants[0].FirstByte) > 0:
 		first := func(s result.VariantSummary) (float64, []result.Percentile) { return s.FirstByteMean, s.FirstByte }
-		f.Panels = []titled{v.timeBars(p, "Time to the first byte", first), v.timeBars(p, "Time to the last byte", last)}
+		f.Panels = []titled{v.timeBars(p, "Time to the first byte", first),
+			v.timeBars(p, "Time to the last byte", last)}
 	case alone:
 		f.Panels = []titled{v.timeBars(p, "Latency", last)}
 	}
@@ -206,7 +207,8 @@ func titledChart(title string, c barChart) titled {
 // timeBars draws a mean and percentiles.
 func (v *view) timeBars(p result.PointSummary, title string,
 	of func(result.VariantSummary) (float64, []result.Percentile)) titled {
-	c := barChart{label: title + " by percentile and variant; the values stand in the table", text: tickText, y: barScale}
+	c := barChart{label: title + " by percentile and variant; the values stand in the table", text: tickText,
+		y: barScale}
 	c.groups = []barGroup{{name: "mean"}}
 	for _, s := range p.Variants {
 		mean, _ := of(s)
@@ -254,8 +256,8 @@ func (v *view) normalised(p result.PointSummary) *figure {
 		return s.FirstByteMeanRatio, s.FirstByte
 	})
 	caption := "Latency divided by that of " + p.Base + ", which is 1: a bar of half the height is half the time. " +
-		"Thin lines: 95 % intervals of the ratios, by pairs of repeats. Pale: ~, noise may explain it. A refused ratio " +
-		"has no bar."
+		"Thin lines: 95 % intervals of the ratios, by pairs of repeats. Pale: ~, noise may explain it. A refused " +
+		"ratio has no bar."
 	switch {
 	case len(last.groups) == 0:
 		return nil
@@ -268,8 +270,8 @@ func (v *view) normalised(p result.PointSummary) *figure {
 
 func (v *view) ratioBars(p result.PointSummary,
 	of func(result.VariantSummary) (*result.Judged, []result.Percentile)) barChart {
-	c := barChart{label: "Latency divided by that of " + p.Base + ", by percentile and variant; the values stand in the " +
-		"table", text: func(v float64) string { return trimmed(times(v)) }, y: barScale, one: true}
+	c := barChart{label: "Latency divided by that of " + p.Base + ", by percentile and variant; the values stand in " +
+		"the table", text: func(v float64) string { return trimmed(times(v)) }, y: barScale, one: true}
 	add := func(name string, ratio func(result.VariantSummary) (*stats.Ratio, *stats.Difference)) {
 		g, some := barGroup{name: name}, false
 		for _, s := range p.Variants {
@@ -279,7 +281,8 @@ func (v *view) ratioBars(p result.PointSummary,
 			} else if r, d := ratio(s); r != nil && narrowed(*r) {
 				b.value, b.low, b.high, some = r.Estimate, r.Low, r.High, true
 				b.faint = d != nil && d.Text == stats.Same
-				b.title = fmt.Sprintf("%s, %s: ×%s (%s to %s)", s.Name, name, times(r.Estimate), times(r.Low), times(r.High))
+				b.title = fmt.Sprintf("%s, %s: ×%s (%s to %s)", s.Name, name, times(r.Estimate), times(r.Low),
+					times(r.High))
 			}
 			g.bars = append(g.bars, b)
 		}

@@ -49,8 +49,8 @@ type serverFact struct{ Name, Sockets, CPU, Memory, Link, Cards, Kernel string }
 // WriteServers writes the page over servers. version is that of niclane.
 func WriteServers(w io.Writer, s *result.Servers, version string) error {
 	v := &serversView{Servers: s, CSS: CSS(), Title: "Servers, by throughput and power", Niclane: version,
-		Lead: []string{"Gbit/s: what the SUT's device sent, with headers, by its counters; Gbit/s per W: this divided by " +
-			"the power of the same windows",
+		Lead: []string{"Gbit/s: what the SUT's device sent, with headers, by its counters; Gbit/s per W: this " +
+			"divided by the power of the same windows",
 			"Loads of closed loops are connections for each client", "Bars of one picture have one scale"}}
 	var loads []string
 	for _, r := range s.Runs {
@@ -200,7 +200,8 @@ func (v *serversView) bars(runs []result.ServerRun, top float64,
 		if variants := v.variantsOf(r); len(variants) > 1 {
 			detail = strings.TrimSuffix(r.Variant+"; "+detail, "; ")
 		}
-		out[i].Bars = append(out[i].Bars, hbar{Key: k, Text: text, Detail: detail, Percent: percentOf(x, top), Mark: -1})
+		out[i].Bars = append(out[i].Bars, hbar{Key: k, Text: text, Detail: detail, Percent: percentOf(x, top),
+			Mark: -1})
 	}
 	return out
 }
@@ -262,8 +263,8 @@ func (v *serversView) Sources() (out []string) {
 
 func (v *serversView) facts() (out []serverFact) {
 	for _, f := range v.Servers.Servers {
-		x := serverFact{Name: f.Name, Sockets: socketsText(f.Sockets), CPU: f.CPU, Memory: "-", Link: "-", Kernel: f.Kernel,
-			Cards: strings.Join(f.Cards, ", ")}
+		x := serverFact{Name: f.Name, Sockets: socketsText(f.Sockets), CPU: f.CPU, Memory: "-", Link: "-",
+			Kernel: f.Kernel, Cards: strings.Join(f.Cards, ", ")}
 		if f.CPUs > 0 {
 			x.CPU += fmt.Sprintf(", %d logical processors", f.CPUs)
 		}

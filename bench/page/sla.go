@@ -47,7 +47,8 @@ func (v *view) rings(variant string, point int, of func(i int, s result.SLASumma
 		}
 		for _, x := range s.Variants {
 			if x.Name == variant && x.Holds != nil && x.Holds.Point == point {
-				out = append(out, fmt.Sprintf("%s: %s is the highest load that meets %s", variant, x.Holds.Load, s.Text))
+				out = append(out,
+					fmt.Sprintf("%s: %s is the highest load that meets %s", variant, x.Holds.Load, s.Text))
 			}
 		}
 	}

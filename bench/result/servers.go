@@ -62,8 +62,8 @@ type ServerRun struct {
 // there.
 func (s *Servers) Add(name string, r *Result, variant, source string) error {
 	if r.Virtual {
-		return fmt.Errorf("%s: a run in virtual time has neither a server's throughput nor power; want one in real time",
-			source)
+		return fmt.Errorf("%s: a run in virtual time has neither a server's throughput nor power; want one in real "+
+			"time", source)
 	}
 	if variant == "" {
 		variant = r.plainVariant()
@@ -80,8 +80,8 @@ func (s *Servers) Add(name string, r *Result, variant, source string) error {
 	if i < 0 {
 		s.Servers = append(s.Servers, facts)
 	} else if s.Servers[i].CPU != facts.CPU || s.Servers[i].Sockets != facts.Sockets {
-		return fmt.Errorf("%s: server %s has other processors (%s) than in the results before (%s); want other names, as "+
-			"in NAME=RESULT", source, facts.Name, facts.CPU, s.Servers[i].CPU)
+		return fmt.Errorf("%s: server %s has other processors (%s) than in the results before (%s); want other names, "+
+			"as in NAME=RESULT", source, facts.Name, facts.CPU, s.Servers[i].CPU)
 	}
 	for i, p := range Summarize(r).Points {
 		for _, v := range p.Variants {
@@ -184,7 +184,8 @@ func Delivered(v VariantSummary) ServerRun {
 		k, both := v.Traffic.Sent/v.Traffic.Both, *w.Derived.RatePerWatt
 		run.RatePerWatt = &power.Interval{Value: both.Value * k, Low: both.Low * k, High: both.High * k}
 		run.Covers, run.Missing = cmp.Or(w.Provenance.Covers, w.Provenance.Source), ""
-		run.WholeHost = slices.Contains([]string{power.IPMI, power.Redfish, power.Raritan, power.SNMP}, w.Provenance.Source)
+		run.WholeHost = slices.Contains([]string{power.IPMI, power.Redfish, power.Raritan, power.SNMP},
+			w.Provenance.Source)
 		break
 	}
 	return run
@@ -255,7 +256,8 @@ func WriteServers(out io.Writer, s *Servers, format string) error {
 		_ = w.Write([]string{"server", "sockets", "work", "load", "variant", "gbit_per_second", "link_gbit_per_second",
 			"gbit_per_second_per_watt", "low", "high", "covers", "missing", "source"})
 		for i, r := range s.Runs {
-			line := []string{r.Server, rows[i][1], r.Work, r.Load, r.Variant, "", "", "", "", "", r.Covers, r.Missing, r.Source}
+			line := []string{r.Server, rows[i][1], r.Work, r.Load, r.Variant, "", "", "", "", "", r.Covers, r.Missing,
+				r.Source}
 			if r.Rate != nil {
 				line[5] = six(*r.Rate)
 			}

@@ -74,7 +74,10 @@ func TestServers(t *testing.T) {
 	}
 	for format, want := range map[string][]string{
 		Text: {"2x Intel Xeon Gold 6252N   2 ", "150.00", "75.0 %", "1.50 (1.49 to 1.52)", "power was not measured"},
-		CSV: {"2x Intel Xeon Gold 6252N,2,live,48 for each client,idle,150,200,1.5,1.48515,1.51515,the host,,a.json", ",40,200,,,,,power was not measured,b.json"},
+		CSV: {
+			"2x Intel Xeon Gold 6252N,2,live,48 for each client,idle,150,200,1.5,1.48515,1.51515,the host,,a.json",
+			",40,200,,,,,power was not measured,b.json",
+		},
 		Markdown: {"| 2x Intel Xeon Gold 6252N | 2 | live | 48 for each client | idle | 150.00 | 75.0 % |"},
 	} {
 		var out bytes.Buffer
@@ -94,12 +97,13 @@ func TestServersRefuse(t *testing.T) {
 		`a.json: no variant "gone", want one of off, idle`)
 	must.Do(t, s.Add("x", delivering(1, 10, "the host"), "", "a.json"))
 	must.Do(t, s.Add("x", delivering(1, 10, "the host"), "off", "a.json"))
-	errtest.Says(t, "twice", s.Add("x", delivering(1, 10, ""), "", "b.json"), "b.json: x, \"live\", 48 for each client "+
-		"is there already")
+	errtest.Says(t, "twice", s.Add("x", delivering(1, 10, ""), "", "b.json"), "b.json: x, \"live\", 48 for each "+
+		"client is there already")
 	errtest.Says(t, "other processors", s.Add("x", delivering(2, 10, ""), "", "b.json"), "b.json: server x has other "+
 		"processors")
 	short := delivering(1, 10, "the processors")
-	short.Title, short.Experiment.Sized, short.Experiment.Lab = "VoD", []string{"sizes.lab", "sizes.quick"}, &experiment.Lab{}
+	short.Title, short.Experiment.Lab = "VoD", &experiment.Lab{}
+	short.Experiment.Sized = []string{"sizes.lab", "sizes.quick"}
 	short.Partial = &Partial{Reason: "interrupted"}
 	must.Do(t, s.Add("x", short, "", "c.json"))
 	must.Do(t, s.Finish())

@@ -68,7 +68,8 @@ func TestRefreshRequests(t *testing.T) {
 	}{
 		{"a.json#lane a.json#idle --requests 4500", 0, []string{"within   P99 ≤ 1.00 ms, 4500 requests per second",
 			"old      a.json#lane: 1000/s each: 5 servers\n", "saved    0 servers: 5 become 5",
-			"old      a.json#lane: within it at no rate that was measured", "new      a.json#idle: 1000/s each: 5 servers"}},
+			"old      a.json#lane: within it at no rate that was measured",
+			"new      a.json#idle: 1000/s each: 5 servers"}},
 		{"a.json#idle searched.json#lane --requests 4500", 0, []string{"1000/s each: 5 servers",
 			"2500/s each, not 3000/s: 2 servers\n", "from the search", "saved    3 servers: 5 become 2"}},
 		{"a.json#idle a.json#lane --requests 4500 --json", 0, []string{`"savedServers": 0`}},
@@ -76,8 +77,8 @@ func TestRefreshRequests(t *testing.T) {
 		{"a.json#idle paper:2x6780E/live/48 --requests 1", 1, []string{"want DIR#VARIANT with --requests"}},
 		{"a.json#idle a.json#gone --requests 1", 1, []string{`no variant "gone": there are idle, lane`}},
 		{"a.json#idle none.json#idle --requests 1", 1, []string{"none.json#idle: its experiment has no sla"}},
-		{"a.json#idle other.json#idle --requests 1", 1, []string{"no SLA is in both: OLD has P99 ≤ 1.00 ms, P99 ≤ 70.0 µs, " +
-			"NEW has P99 ≤ 2.00 ms"}},
+		{"a.json#idle other.json#idle --requests 1", 1, []string{"no SLA is in both: OLD has P99 ≤ 1.00 ms, " +
+			"P99 ≤ 70.0 µs, NEW has P99 ≤ 2.00 ms"}},
 	} {
 		var out, errs bytes.Buffer
 		args := append([]string{"refresh"}, strings.Fields(c.args)...)

@@ -89,7 +89,8 @@ func servingOf(s *result.Summary, v result.SLAVariant, sla experiment.SLA) refre
 		g := x.Config.Goal
 		if x.Variant == v.Name && g.Percentile == sla.Percentile && g.Limit == sla.At && x.Result != nil &&
 			x.Result.Rate > 0 {
-			return refresh.Serving{Rate: x.Result.Rate, Beyond: x.Result.Beyond, Source: "the search for the highest rate"}
+			return refresh.Serving{Rate: x.Result.Rate, Beyond: x.Result.Beyond,
+				Source: "the search for the highest rate"}
 		}
 	}
 	out := refresh.Serving{Source: "its load points: " + v.Text}

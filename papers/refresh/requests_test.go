@@ -28,7 +28,8 @@ func TestForRequests(t *testing.T) {
 	var b strings.Builder
 	must.Do(t, WriteRequests(&b, []Requests{r, none}))
 	errtest.Has(t, "text", b.String(), "within   P99.9 ≤ 1.00 ms, 1000000 requests per second\n",
-		"old      off: 35000/s each, not 37000/s: 29 servers, at least 28\n", "new      lane: 100000/s each: 10 servers\n",
+		"old      off: 35000/s each, not 37000/s: 29 servers, at least 28\n",
+		"new      lane: 100000/s each: 10 servers\n",
 		"saved    19 servers: 29 become 10\n", "off: within it at no rate that was measured")
 	for _, rate := range []float64{0, -1, math.NaN(), math.Inf(1)} {
 		_, err := ForRequests("", rate, Serving{}, Serving{})
