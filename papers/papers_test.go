@@ -132,6 +132,8 @@ func TestRateInSLA(t *testing.T) {
 	r.Searches = []result.Search{
 		{Variant: "lane", Config: search.Config{Goal: search.Goal{Percentile: 99, Limit: 20e6}},
 			Result: &search.Result{Rate: 120_000}},
+		{Variant: "off", Config: search.Config{Goal: search.Goal{Percentile: 99, Limit: 30e6}},
+			Result: &search.Result{Rate: 120_000}},
 		{Variant: "off", Config: search.Config{Goal: search.Goal{Percentile: 99.9, Limit: 20e6}},
 			Result: &search.Result{Rate: 120_000}}}
 	if m := measure(); m.Value != "120000/s" || m.Against[0].Estimate != 3 {

@@ -76,6 +76,7 @@ func TestNormalised(t *testing.T) {
 		"idle, P99.5: the base",
 		fmt.Sprintf("no-lane, mean: ×%s (", times(last.MeanRatio.Estimate)),
 		fmt.Sprintf("no-lane, P99.5: ×%s (", times(last.Percentiles[3].Ratio.Estimate)),
+		"<h4>Time to the first byte</h4>", "<h4>Time to the last byte</h4>",
 		fmt.Sprintf("no-lane, mean: ×%s (", times(last.FirstByteMeanRatio.Estimate)),
 	} {
 		errtest.Has(t, "normalised", figure, want)

@@ -241,6 +241,9 @@ func WriteServers(out io.Writer, s *Servers, format string) error {
 		}
 		if r.Rate != nil {
 			rate = fmt.Sprintf("%.2f", *r.Rate)
+			if *r.Rate < 10 {
+				rate = fmt.Sprintf("%.3g", *r.Rate)
+			}
 		}
 		if x := s.Share(r); x > 0 {
 			share = fmt.Sprintf("%.1f %%", 100*x)

@@ -58,8 +58,11 @@ func TestRefreshRequests(t *testing.T) {
 	r := keep("a.json", loose, tight) // idle takes 50 µs, lane 100 µs
 	keep("other.json", experiment.SLA{Percentile: 99, At: 2e6})
 	keep("none.json")
-	r.Searches = []result.Search{{Variant: "lane", Config: search.Config{Goal: search.Goal{Percentile: 99, Limit: 1e6}},
-		Result: &search.Result{Rate: 2500, Beyond: 3000}}}
+	r.Searches = []result.Search{
+		{Variant: "lane", Config: search.Config{Goal: search.Goal{Percentile: 99, Limit: 3e6}},
+			Result: &search.Result{Rate: 7000}},
+		{Variant: "lane", Config: search.Config{Goal: search.Goal{Percentile: 99, Limit: 1e6}},
+			Result: &search.Result{Rate: 2500, Beyond: 3000}}}
 	must.Do(t, result.WriteFile("searched.json", r))
 	for _, c := range []struct {
 		args string
