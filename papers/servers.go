@@ -35,7 +35,7 @@ func AddVarnish(s *result.Servers, prefix string) {
 		part := strings.Split(row.Name, "/") // server, live or vod, connections for each client
 		rate, per := row.Rate.Value, row.RatePerWatt
 		s.Runs = append(s.Runs, result.ServerRun{Server: prefix + part[0],
-			Work: map[string]string{"live": "the paper's live", "vod": "the paper's VoD"}[part[1]],
+			Work: map[string]string{"live": "The paper's live", "vod": "The paper's VoD"}[part[1]],
 			Load: part[2] + result.ForEachClient, Source: row.Source, Rate: &rate, RatePerWatt: &per,
 			Covers: "the whole server, at its inlets", WholeHost: true})
 	}

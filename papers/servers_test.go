@@ -31,9 +31,9 @@ func TestVarnish(t *testing.T) {
 	var b bytes.Buffer
 	must.Do(t, page.WriteServers(&b, &s, "v1"))
 	text := b.String()
-	errtest.Has(t, "the page", text, "the paper&#39;s live, one socket</h2>", "the paper&#39;s live, two sockets</h2>",
-		"the paper&#39;s VoD, one socket</h2>", "the paper&#39;s VoD, two sockets</h2>",
-		"the paper&#39;s live: at most 1,557 Gbit/s, by 2x6780E, and 1.57 Gbit/s per W, by 1x6766E.",
+	errtest.Has(t, "the page", text, "The paper&#39;s live, one socket</h2>", "The paper&#39;s live, two sockets</h2>",
+		"The paper&#39;s VoD, one socket</h2>", "The paper&#39;s VoD, two sockets</h2>",
+		"The paper&#39;s live: at most 1,557 Gbit/s, by 2x6780E, and 1.57 Gbit/s per W, by 1x6766E.",
 		"97.3 % of the link",
 		"52.4 % of the link", "69.4 % of the link", "Power of the whole server, at its inlets")
 	errtest.Lacks(t, "the page", text, "ZgotmplZ", "NaN", "<script", "number of sockets not known")
@@ -61,7 +61,7 @@ func TestServersWithoutPower(t *testing.T) {
 	if n := strings.Count(text, `class="fill"`); n != 9+6 {
 		t.Errorf("%d bars, want 9 rates and 6 of power", n)
 	}
-	if n := strings.Count(text, "the paper&#39;s live, one socket</h2>"); n != 2 {
+	if n := strings.Count(text, "The paper&#39;s live, one socket</h2>"); n != 2 {
 		t.Errorf("%d pictures of one socket, want one for each coverage", n)
 	}
 	errtest.Lacks(t, "the headline", text[:strings.Index(text, "</header>")], "per W, by")

@@ -139,7 +139,7 @@ func TestPageHasNothingElse(t *testing.T) {
 		}), []string{"distribution", "exceed", "fan-out", "time line", "jitter", "ring"}},
 		"nothing": {func(r *result.Result) { r.Windows, r.Points, r.Searches = nil, nil, nil },
 			[]string{"lines", "achieved", "ratios", "distribution", "exceed", "fan-out", "time line", "traffic",
-				"machine", "jitter", "normalised", "ring"}},
+				"machine", "jitter", "normalised", "ring", "slas"}},
 		"partial": {func(r *result.Result) {
 			r.Partial = &result.Partial{Phase: "repeats", Reason: "interrupted"}
 			r.Windows = r.Windows[:2]

@@ -83,7 +83,9 @@ func (v *view) slaTables() (out []slaTable) {
 			}
 			t.Rows = append(t.Rows, r)
 		}
-		out = append(out, t)
+		if len(t.Rows) > 0 {
+			out = append(out, t)
+		}
 	}
 	return out
 }

@@ -107,7 +107,7 @@ func TestReport(t *testing.T) {
 		{"--servers paper: --json", 0, []string{`"gbitPerSecondPerWatt": {`}, ""},
 		{"--servers paper: --out servers.html", 0, []string{"<!doctype html>", "VoD, two sockets"}, "servers.html"},
 		{"--servers paper: --format csv", 0, []string{"server,sockets,work",
-			",2,the paper's live,48 for each client,,1553.62,1600,"}, ""},
+			",2,The paper's live,48 for each client,,1553.62,1600,"}, ""},
 		{"--servers paper: --format svg", 2, []string{"--servers --format svg: want html, text, csv, markdown"}, ""},
 		{"--servers paper: --fan-out", 2, []string{"want it alone"}, ""},
 		{"--servers run#gone", 1, []string{`run: no variant "gone", want one of idle, lane`}, ""},
