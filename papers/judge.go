@@ -79,10 +79,10 @@ const (
 
 // judgeSLA judges a claim about which variants meet an SLA, by the SLA and not by a ratio.
 func (o *Outcome) judgeSLA(m *Measured) {
-	lane, text := o.standing(m.Claim, o.Lane)
+	lane, text := o.standing(m.Claim, o.lane())
 	m.Value = text
 	base := result.NotMeasured
-	for i, name := range o.Bases {
+	for i, name := range o.bases() {
 		if !o.has(name) {
 			continue
 		}
@@ -138,9 +138,9 @@ const none = 0.005
 // judgeBeyond judges a claim that no request of the variant Lane takes longer than a time, and a share of
 // those of the first base do.
 func (o *Outcome) judgeBeyond(m *Measured, point int) {
-	_, low, high, text, ok := o.over(point, o.Lane, m.Claim.Over)
+	_, low, high, text, ok := o.over(point, o.lane(), m.Claim.Over)
 	m.Value = text
-	for i, name := range o.Bases {
+	for i, name := range o.bases() {
 		if !o.has(name) {
 			continue
 		}
@@ -169,7 +169,7 @@ func (o *Outcome) delivered(c Claim) (best result.ServerRun, at string, ok bool)
 	s := o.summary(o.Result.Experiment.Base)
 	for _, p := range s.Points {
 		for _, v := range p.Variants {
-			if v.Name != o.Lane {
+			if v.Name != o.lane() {
 				continue
 			}
 			run := result.Delivered(v)
@@ -198,7 +198,7 @@ func (o *Outcome) judgeDelivery(m *Measured) {
 		return
 	}
 	m.At = at
-	sockets := o.Result.Environment.Sockets
+	sockets := o.Result.Environment.SocketCount()
 	other := sockets > 0 && sockets != m.Claim.Sockets
 	if m.Claim.Measure == LinkShare {
 		share := *run.Rate / link

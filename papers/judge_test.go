@@ -221,3 +221,38 @@ func TestHeadline(t *testing.T) {
 		}
 	}
 }
+
+// TestColumns: the paper's own columns are held against it once both were measured, and differences that
+// they do not have are gone, as is that of one instance on a server with two.
+func TestColumns(t *testing.T) {
+	s := study
+	s.OfVariants, s.OfOne = []string{"other variants"}, []string{"one instance"}
+	for _, tt := range []struct {
+		on, off   string // names of two more variants
+		instances int
+		ratio     float64
+		base      string
+		want      string
+	}{
+		{paperOn, paperOff, 1, 0.25, paperOff, "one instance"},
+		{paperOn, paperOff, 2, 0.25, paperOff, ""},
+		{paperOn, "x", 1, 0.5, "off", "other variants one instance"},
+	} {
+		r := made(map[string]int64{"off": 1e6, "lane": 5e5}, map[string]float64{"off": 1, "lane": 1})
+		more := made(map[string]int64{"off": 4e5, "lane": 1e5}, map[string]float64{"off": 1, "lane": 1})
+		for _, w := range more.Windows {
+			w.Variant = map[string]string{"off": tt.off, "lane": tt.on}[w.Variant]
+			r.Windows = append(r.Windows, w)
+		}
+		r.Variants = append(r.Variants, result.Variant{Name: tt.on}, result.Variant{Name: tt.off})
+		r.Server.Instances = make([]result.Instance, tt.instances)
+		o := Outcome{Study: s, Result: r}
+		m := o.Measure()[0]
+		if a := m.Against[0]; a.Base != tt.base || a.Ratio == nil || math.Abs(a.Estimate-tt.ratio) > 0.01 {
+			t.Errorf("%s, %s: %+v of %s, want %v of %s", tt.on, tt.off, a.Ratio, a.Base, tt.ratio, tt.base)
+		}
+		if got := strings.Join(o.differences(), " "); got != tt.want {
+			t.Errorf("%s, %s, %d instances: %q, want %q", tt.on, tt.off, tt.instances, got, tt.want)
+		}
+	}
+}

@@ -87,7 +87,7 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 	v := view{CSS: page.CSS(), Version: version}
 	for i := range outcomes {
 		o := &outcomes[i]
-		s := studyView{Outcome: o, Title: o.Experiment, Other: o.Differences}
+		s := studyView{Outcome: o, Title: o.Experiment, Other: o.differences()}
 		if r := o.Result; r != nil {
 			s.Title = r.Title
 			s.Environment, s.Where = environment(r), where(r)
@@ -111,7 +111,6 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 			s.Tuning = first.Name + ": " + cmp.Or(strings.Join(first.Differences, "; "), "nothing is recorded")
 			if s.Spent = o.spent(point); o.Result.Experiment.Lab != nil {
 				s.Why = o.WhyInLab
-				s.Other = slices.Concat(o.Differences, o.DifferencesInLab)
 			}
 			if slices.ContainsFunc(o.Study.Claims, func(c Claim) bool { return c.Measure == LinkShare }) {
 				s.Delivery = o.delivery()

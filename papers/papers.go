@@ -56,6 +56,43 @@ const (
 	NoFigure   Verdict = "a gain; the paper has no figure"
 )
 
+// Names of the variants that are a paper's own two columns.
+const paperOn, paperOff = "paper-on", "paper-off"
+
+// columns reports whether the paper's own two columns were measured. Claims are then held against these.
+func (o *Outcome) columns() bool { return o.has(paperOn) && o.has(paperOff) }
+
+// lane returns the variant that corresponds to the paper's "with", and bases those with which it is
+// compared.
+func (o *Outcome) lane() string {
+	if o.columns() {
+		return paperOn
+	}
+	return o.Lane
+}
+
+func (o *Outcome) bases() []string {
+	if o.columns() {
+		return []string{paperOff}
+	}
+	return o.Bases
+}
+
+// differences returns how the experiment differs from the paper's.
+func (o *Outcome) differences() []string {
+	out := slices.Clone(o.Differences)
+	if !o.columns() {
+		out = append(out, o.OfVariants...)
+	}
+	if o.Result == nil || len(o.Result.Server.Instances) < 2 {
+		out = append(out, o.OfOne...)
+	}
+	if o.Result != nil && o.Result.Experiment.Lab != nil {
+		out = append(out, o.DifferencesInLab...)
+	}
+	return out
+}
+
 // Point returns the index of the load point at which claims are judged: the last measured one,
 // which has the highest load. This choice was made before the measurements.
 func (o *Outcome) Point() (int, bool) {
@@ -63,7 +100,7 @@ func (o *Outcome) Point() (int, bool) {
 		return 0, false
 	}
 	for i := len(o.Result.Points) - 1; i >= 0; i-- {
-		if len(o.windows(i, o.Lane)) > 0 {
+		if len(o.windows(i, o.lane())) > 0 {
 			return i, true
 		}
 	}
@@ -111,8 +148,8 @@ func (o *Outcome) Measure() []Measured {
 
 // judgeRatio judges a claim about the ratio of the variant Lane to the first base.
 func (o *Outcome) judgeRatio(m *Measured, point int) {
-	m.Value = o.value(point, o.Lane, m.Claim)
-	for _, base := range o.Bases {
+	m.Value = o.value(point, o.lane(), m.Claim)
+	for _, base := range o.bases() {
 		if !o.has(base) {
 			continue
 		}
@@ -188,14 +225,14 @@ var errFew = errors.New("a repeat has too few requests for it")
 // ratio returns the ratio of the variant Lane to a base. It compares repeat by repeat.
 func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 	if c.Measure == RateInSLA {
-		a, b := o.rateInSLA(o.Lane, c), o.rateInSLA(base, c)
+		a, b := o.rateInSLA(o.lane(), c), o.rateInSLA(base, c)
 		switch {
 		case len(o.Result.Experiment.SLAs()) <= c.SLA:
 			return nil, errors.New("the experiment has no such SLA")
 		case a == 0 && b == 0:
 			return nil, errors.New("neither is within the SLA at any rate that was measured")
 		case a == 0:
-			return nil, fmt.Errorf("%s is within the SLA at %.0f/s, %s at no rate that was measured", base, b, o.Lane)
+			return nil, fmt.Errorf("%s is within the SLA at %.0f/s, %s at no rate that was measured", base, b, o.lane())
 		case b == 0:
 			return nil, fmt.Errorf("%s is within the SLA at no rate that was measured", base)
 		}
@@ -207,7 +244,7 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 			return r, missing
 		}
 	}
-	lane, other := o.windows(point, o.Lane), o.windows(point, base)
+	lane, other := o.windows(point, o.lane()), o.windows(point, base)
 	var pairs []stats.Pair
 	for round, w := range lane {
 		if b := other[round]; b != nil {
@@ -232,7 +269,7 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 // ratio.
 func (o *Outcome) summarized(point int, base string, c Claim) (*stats.Ratio, error, bool) {
 	s := o.summary(base)
-	i := slices.IndexFunc(s.Points[point].Variants, func(v result.VariantSummary) bool { return v.Name == o.Lane })
+	i := slices.IndexFunc(s.Points[point].Variants, func(v result.VariantSummary) bool { return v.Name == o.lane() })
 	if i < 0 {
 		return nil, nil, false
 	}

@@ -233,8 +233,8 @@ func facts(r *result.Result) (out []fact) {
 		add("seed of virtual time", strconv.FormatUint(e.VirtualSeed, 10))
 	}
 	processors := fmt.Sprintf("%d × %s", e.CPUs, cmp.Or(e.CPUModel, "unknown"))
-	if e.Sockets > 0 {
-		processors += ", " + socketsText(e.Sockets)
+	if e.SocketCount() > 0 {
+		processors += ", " + socketsText(e.SocketCount())
 	}
 	if e.Governor != "" {
 		processors += ", governor " + e.Governor

@@ -148,13 +148,13 @@ func (r *Result) serverFacts(name string) ServerFacts {
 	cpu := strings.NewReplacer("(R)", "", "(TM)", "", " CPU", "").Replace(e.CPUModel)
 	cpu, _, _ = strings.Cut(cpu, " @ ")
 	cpu = cmp.Or(cpu, "unknown processor")
-	f := ServerFacts{Name: name, Sockets: e.Sockets, CPU: cpu, CPUs: e.CPUs, Memory: e.Memory,
+	f := ServerFacts{Name: name, Sockets: e.SocketCount(), CPU: cpu, CPUs: e.CPUs, Memory: e.Memory,
 		Link: float64(e.Network.LinkRate) / 1e9}
 	f.Kernel, _, _ = strings.Cut(e.Kernel, " ")
 	if f.Name == "" {
 		f.Name = cpu
-		if e.Sockets > 0 {
-			f.Name = fmt.Sprintf("%dx %s", e.Sockets, cpu)
+		if e.SocketCount() > 0 {
+			f.Name = fmt.Sprintf("%dx %s", e.SocketCount(), cpu)
 		}
 	}
 	for _, c := range e.Cards {

@@ -101,6 +101,9 @@ type Environment struct {
 	Placement []Placement `json:"placement,omitempty"`
 }
 
+// SocketCount returns the number of the SUT's sockets; 0: not known.
+func (e Environment) SocketCount() int { return e.Sockets }
+
 // A Host is a machine with an agent.
 type Host struct {
 	Name     string `json:"name"`
