@@ -136,8 +136,8 @@ var Studies = []Study{
 			"has nothing to overtake, so both costs are pure loss.",
 		Differences: []string{
 			"no noise, as in the paper: the lane has no other traffic to keep away, it only steers and polls"},
-		OfVariants: []string{"the paper's baseline had busy polling, NAPI IDs and symmetric queues on and lacked only " +
-			"the traffic class and the filter: its “off” lies between our “off” and “tuned”"},
+		OfVariants: []string{"the paper's baseline had busy polling, NAPI IDs and symmetric queues on and lacked " +
+			"only the traffic class and the filter: its “off” lies between our “off” and “tuned”"},
 	},
 	{
 		Experiment: "memcached-shared-link", Paper: "ADQ in Kubernetes (Intel, 2022)", Lane: "lane",

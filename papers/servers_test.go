@@ -4,6 +4,9 @@ package papers
 
 import (
 	"bytes"
+	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +42,26 @@ func TestVarnish(t *testing.T) {
 	errtest.Lacks(t, "the page", text, "ZgotmplZ", "NaN", "<script", "number of sockets not known")
 	if n := strings.Count(text, `class="fill"`); n != 2*48 {
 		t.Errorf("%d bars, want one for each rate and each rate per watt", n)
+	}
+}
+
+// TestClaimsAreInTheTable: each claim about what a server delivers is a row of the paper's own table.
+func TestClaimsAreInTheTable(t *testing.T) {
+	var s result.Servers
+	AddVarnish(&s, "")
+	for work, claims := range map[string][]Claim{"The paper's live": live, "The paper's VoD": vod} {
+		for _, c := range claims {
+			if !slices.ContainsFunc(s.Runs, func(r result.ServerRun) bool {
+				value := s.Share(r)
+				if c.Measure == PerWatt {
+					value = r.RatePerWatt.Value
+				}
+				return r.Work == work && s.Facts(r.Server).Sockets == c.Sockets && math.Abs(value-c.Paper) < 1e-9 &&
+					r.Load == fmt.Sprint(c.PerClient)+result.ForEachClient
+			}) {
+				t.Errorf("%s: no row has %v with %d sockets at %d connections", c.Text, c.Paper, c.Sockets, c.PerClient)
+			}
+		}
 	}
 }
 

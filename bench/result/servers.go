@@ -259,8 +259,8 @@ func WriteServers(out io.Writer, s *Servers, format string) error {
 		_ = w.Write([]string{"server", "sockets", "work", "load", "variant", "gbit_per_second", "link_gbit_per_second",
 			"gbit_per_second_per_watt", "low", "high", "covers", "missing", "source"})
 		for i, r := range s.Runs {
-			line := []string{r.Server, rows[i][1], r.Work, r.Load, r.Variant, "", "", "", "", "", r.Covers, r.Missing,
-				r.Source}
+			line := []string{r.Server, strings.TrimPrefix(rows[i][1], "-"), r.Work, r.Load, r.Variant, "", "", "", "",
+				"", r.Covers, r.Missing, r.Source}
 			if r.Rate != nil {
 				line[5] = six(*r.Rate)
 			}
