@@ -30,11 +30,13 @@ niclane simulate lanes.yaml --link 25gbit --queues 16 --bulk 10%`,
 	"report": `
 niclane report result
 niclane report result --format html --out report.html
-niclane report before after`,
+niclane report before after
+niclane report --servers old=result-1 new=result-2 --out servers.html`,
 	"refresh": `
 niclane refresh --list
 niclane refresh --rack-power 8 paper:2x6252N/live/48 paper:2x6710E/live/48
-niclane refresh old#lane new#lane`,
+niclane refresh old#lane new#lane
+niclane refresh --requests 1000000 result#off result#lane`,
 	"selftest": `
 niclane selftest eth0 --peer 192.0.2.8 --cert sut.pem --key sut.key --ca ca.pem --dry-run
 niclane selftest eth0 --peer 192.0.2.8 --cert sut.pem --key sut.key --ca ca.pem`,
