@@ -256,3 +256,48 @@ func TestColumns(t *testing.T) {
 		}
 	}
 }
+
+// TestJudgeLoads: a claim about every load above some is judged at the worst of these.
+func TestJudgeLoads(t *testing.T) {
+	// The loads have 10, 20 and 40 connections, and lane these shares of the latency of off.
+	with := func(shares ...float64) *result.Result {
+		var r *result.Result
+		for i, share := range shares {
+			more := made(map[string]int64{"off": 1e6, "lane": int64(share * 1e6)},
+				map[string]float64{"off": 1, "lane": 1})
+			more.Points[0].Connections = 10 << i
+			for k := range more.Windows {
+				more.Windows[k].Point = i
+			}
+			if r == nil {
+				r = more
+				continue
+			}
+			r.Points, r.Windows = append(r.Points, more.Points[0]), append(r.Windows, more.Windows...)
+		}
+		return r
+	}
+	for _, tt := range []struct {
+		name   string
+		shares []float64
+		want   Verdict
+		at     string
+	}{
+		{"all", []float64{2, 0.4, 0.4}, AsGood, "40 connections, the worst of 2 loads"},
+		{"one less", []float64{2, 0.8, 0.4}, Less, "20 connections, the worst of 2 loads"},
+		{"the highest is a loss", []float64{0.4, 0.4, 2}, Worse, "40 connections, the worst of 2 loads"},
+		{"a loss beside no gain", []float64{0.4, 2, 1}, Worse, "20 connections, the worst of 2 loads"},
+	} {
+		o := Outcome{Study: study, Result: with(tt.shares...)}
+		// Above 1,100 of 4,400 connections are 20 and 40 of 40; above 550 are all three.
+		o.Claims = []Claim{{Measure: Percentile, P: 99, Paper: 0.5, Above: 1100, Of: 4400}}
+		if m := o.Measure()[0]; m.Verdict != tt.want || m.At != tt.at {
+			t.Errorf("%s: %q at %s, want %q at %s", tt.name, m.Verdict, m.At, tt.want, tt.at)
+		}
+	}
+	o := Outcome{Study: study, Result: with(2, 0.4, 0.4)}
+	o.Claims = []Claim{{Measure: Percentile, P: 99, Paper: 0.5, Above: 550, Of: 4400}}
+	if m := o.Measure()[0]; m.Verdict != Worse || m.At != "10 connections, the worst of 3 loads" {
+		t.Errorf("all three loads: %q at %s", m.Verdict, m.At)
+	}
+}

@@ -138,13 +138,44 @@ func (o *Outcome) Measure() []Measured {
 			case LinkShare, PerWatt:
 				o.judgeDelivery(&m)
 			default:
-				o.judgeRatio(&m, point)
+				m = o.judgeLoads(c, point)
 			}
 		}
 		out = append(out, m)
 	}
 	return out
 }
+
+// judgeLoads judges a claim about a ratio at the load point, or at every load of which the paper makes
+// it. Then the worst load decides; of several, the highest.
+func (o *Outcome) judgeLoads(c Claim, point int) Measured {
+	worst := Measured{Claim: c}
+	o.judgeRatio(&worst, point)
+	if c.Above == 0 {
+		return worst
+	}
+	points := o.Result.Points
+	most, loads := 0, 1
+	for _, p := range points {
+		most = max(most, p.Connections)
+	}
+	at := point
+	for i, p := range points {
+		if i == point || p.Connections*c.Of <= c.Above*most || len(o.windows(i, o.lane())) == 0 {
+			continue
+		}
+		loads++
+		m := Measured{Claim: c}
+		if o.judgeRatio(&m, i); slices.Index(fromWorst, m.Verdict) < slices.Index(fromWorst, worst.Verdict) {
+			worst, at = m, i
+		}
+	}
+	worst.At = fmt.Sprintf("%s, the worst of %d loads", points[at].Load(), loads)
+	return worst
+}
+
+// fromWorst has the verdicts about ratios, the worst first.
+var fromWorst = []Verdict{Worse, NoneSeen, Unmeasured, Less, NoFigure, AsGood}
 
 // judgeRatio judges a claim about the ratio of the variant Lane to the first base.
 func (o *Outcome) judgeRatio(m *Measured, point int) {
