@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 )
@@ -233,8 +234,14 @@ func (v *comparisonView) percentileLines(a, b *result.Summary) (out []template.H
 		points = append(points, pointOf(b, p.Name))
 	}
 	name, x := loadAxis(points)
+	var slas []experiment.SLA // those of both runs
+	for _, s := range b.SLAs {
+		if slices.ContainsFunc(a.SLAs, func(o result.SLASummary) bool { return o.SLA == s.SLA }) {
+			slas = append(slas, s.SLA)
+		}
+	}
 	for _, at := range b.Percentiles {
-		panel := linesPanel{title: result.PercentileText(at), xName: name, text: tickText}
+		panel := linesPanel{title: result.PercentileText(at), xName: name, text: tickText, limits: limitsOf(slas, at)}
 		for _, k := range v.Keys {
 			before, after := lineSeries{key: k, hollow: true}, lineSeries{key: k}
 			before.key.Name, after.key.Name = k.Name+" of A", k.Name+" of B"

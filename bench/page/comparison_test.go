@@ -68,10 +68,13 @@ func TestComparison(t *testing.T) {
 		"ratios": `id="ratios"`, "distribution": `id="distribution"`,
 		"points": "<summary>At 1200/s, 8 connections</summary>",
 		"values": `<td data-name="B to A" title="`, "base": `data-name="beside the base"`,
-		"refused": `<span class="refused">needs `, "noise": "noise to the SUT",
+		"refused": `<span class="refused">needs `, "noise": "noise to the SUT", "SLA of both": "SLA 400 µs<",
 	} {
 		errtest.Has(t, name, page, sign)
 	}
+	other := second()
+	other.Experiment.SLA.At = 500e3
+	errtest.Lacks(t, "an SLA of one run", renderTwo(t, everything(), other), `class="limit"`)
 	errtest.Lacks(t, "the page", page, "http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=",
 		"ZgotmplZ", "NaN", "Inf")
 	// The page is parsed to see which of the two values is named A and which B.

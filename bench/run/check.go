@@ -21,6 +21,7 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/power"
+	"github.com/niclane/niclane/bench/result"
 	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lane/config"
 )
@@ -259,6 +260,9 @@ func Describe(out io.Writer, f *experiment.File) error {
 	if s := e.Sweep; s != nil {
 		fmt.Fprintf(&b, "sweep: %d windows of %s\n", len(s.Variants)*len(s.Noise)*max(1, len(s.SwitchBuffers)),
 			y.DurationText(s.Window))
+	}
+	for _, s := range e.SLAs() {
+		fmt.Fprintf(&b, "sla: %s at most %s\n", result.PercentileText(s.Percentile), y.DurationText(s.At))
 	}
 	for _, c := range e.Power {
 		fmt.Fprintf(&b, "power: %s\n", c.Source)

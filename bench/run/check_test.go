@@ -24,6 +24,16 @@ import (
 	"github.com/niclane/niclane/lane/config"
 )
 
+// TestDescribeSLAs: the description of a run lists its SLAs.
+func TestDescribeSLAs(t *testing.T) {
+	f := parse(t, "title: a test", "title: a test\nsla: [{percentile: 99, at: 1ms}, {percentile: 99.99, at: 500us}]")
+	var b strings.Builder
+	if err := Describe(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	errtest.Has(t, "what is said before", b.String(), "sla: P99 at most 1ms\nsla: P99.99 at most 500us\n")
+}
+
 func TestReadRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"key": {"title: a test", "titel: a test", "test.yaml:2: titel"},
