@@ -44,6 +44,9 @@ type Config struct {
 	User string
 	// Devices are the network devices on which the agent may make lanes. Only root can make them.
 	Devices []string
+	// Tune are words: what beside network and Devices an experiment may tune. AllowProcessors, or
+	// the name of a service of systemd that it may stop and start again.
+	Tune []string
 	// Lease is how long an orchestrator may be silent. Limit is how long a session may last.
 	Lease, Limit time.Duration
 	// Log gets a line for each event; nil: no log.
@@ -90,6 +93,9 @@ func New(c Config) (*Agent, error) {
 	}
 	if len(c.Devices) > 0 && !a.root {
 		return nil, errors.New("lanes need root")
+	}
+	if len(c.Tune) > 0 && len(c.Devices) == 0 {
+		return nil, errors.New("to tune needs devices too: want --lanes beside --allow-tune")
 	}
 	for _, path := range c.Commands {
 		if !filepath.IsAbs(path) {

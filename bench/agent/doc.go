@@ -8,7 +8,7 @@
 // a time has a session. A session is one long HTTP request, on which both sides send a heartbeat
 // every second. A session ends when its orchestrator ends it, is silent for longer than the
 // lease, or loses its connection. The agent then ends every process that it started, rolls back
-// the lanes and removes the session's files. If the agent itself is killed, its keeper, a
+// the lanes, restores what was tuned and removes the session's files. If the agent itself is killed, its keeper, a
 // separate process, does that instead.
 //
 // The agent starts niclane's own parts (generator, noise, servers) as an unprivileged user. It

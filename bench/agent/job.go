@@ -162,6 +162,9 @@ func (s *session) start(r Request) (*job, error) {
 	j.cmd = exec.Command(a.Self, append([]string{JobCommand, string(text)}, argv...)...)
 	j.cmd.Dir = s.files()
 	j.cmd.Env = append([]string{"PATH=" + commandPath, "LANG=C.UTF-8", marker + "=" + s.id}, r.Environment...)
+	if r.Part == PartTune {
+		j.cmd.Env = append(j.cmd.Env, TuneVariable+"="+tunePath(a.Dir))
+	}
 	if r.Part == PartLed {
 		j.cmd.Env = append(j.cmd.Env, GroupVariable+"="+s.group.Path)
 	}

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/niclane/niclane/bench/part/tune"
 	"github.com/niclane/niclane/lane/config"
 )
 
@@ -37,21 +39,45 @@ func (s *session) mayLead() error {
 	return nil
 }
 
-// mayTune returns an error if the agent may not run PartTune: as for lanes, the device must be
-// one of --lanes.
+// TuneVariable is the environment variable that tells PartTune where to record the previous
+// values. The agent restores them from there if the process is killed.
+const TuneVariable = "NICLANE_BENCH_TUNE"
+
+func tunePath(dir string) string { return filepath.Join(dir, "tune") }
+
+// AllowProcessors is the word of Config.Tune that allows the processors' governor and energy
+// preference. Other words are services.
+const AllowProcessors = "processors"
+
+// mayTune returns an error if the agent may not run PartTune: as for lanes, the devices must be of
+// --lanes. What concerns the whole machine must be of --allow-tune.
 func (s *session) mayTune(r Request) error {
 	if len(s.agent.Devices) == 0 {
 		return errors.New("this agent tunes nothing: it was started without --lanes")
 	}
-	var c struct {
-		Device string `json:"device"`
-	}
+	var c tune.Config
 	if err := json.Unmarshal(r.Config, &c); err != nil {
 		return err
 	}
-	if !slices.Contains(s.agent.Devices, c.Device) {
-		return fmt.Errorf("tune %s: this agent was started with --lanes %s", c.Device,
-			strings.Join(s.agent.Devices, ","))
+	for _, dev := range c.Devices {
+		if !slices.Contains(s.agent.Devices, dev) {
+			return fmt.Errorf("tune %s: this agent was started with --lanes %s", dev,
+				strings.Join(s.agent.Devices, ","))
+		}
+	}
+	wanted := c.Stop
+	if c.Governor != "" || c.Energy != "" {
+		wanted = append([]string{AllowProcessors}, wanted...)
+	}
+	for _, what := range wanted {
+		switch {
+		case slices.Contains(s.agent.Tune, what):
+		case len(s.agent.Tune) == 0:
+			return fmt.Errorf("tune %s: this agent was started without --allow-tune", what)
+		default:
+			return fmt.Errorf("tune %s: this agent was started with --allow-tune %s", what,
+				strings.Join(s.agent.Tune, ","))
+		}
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 
 // Protocol is the version of the protocol between agent and orchestrator. Each change of the
 // protocol increases it.
-const Protocol = "5"
+const Protocol = "6"
 
 // Headers of requests and answers.
 const (
@@ -234,7 +234,7 @@ func (r Request) check() error {
 }
 
 // reserved are the environment variables that the agent sets itself.
-var reserved = []string{marker, GroupVariable, "PATH"}
+var reserved = []string{marker, GroupVariable, TuneVariable, "PATH"}
 
 // A Started is the number of a job, a counting or a meter that was started.
 type Started struct {

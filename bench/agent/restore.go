@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/bench/part/tune"
 	"github.com/niclane/niclane/internal/program"
 	"github.com/niclane/niclane/lane/journal"
 )
@@ -82,7 +83,7 @@ func restore(dir string) error {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return fmt.Errorf("%s: %w", recordPath(dir), err)
 	}
-	errs := []error{endMarked(r.Session), r.rollback(), r.Group.remove(), os.RemoveAll(r.Files),
+	errs := []error{endMarked(r.Session), r.rollback(), tune.Restore(tunePath(dir)), r.Group.remove(), os.RemoveAll(r.Files),
 		removeStorage(r.Session, r.Storage), removeIfThere(r.Lanes)}
 	if err := errors.Join(errs...); err != nil {
 		return err

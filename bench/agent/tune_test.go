@@ -10,16 +10,22 @@ import (
 
 func TestMayTune(t *testing.T) {
 	for _, tt := range []struct {
-		devices      []string
-		config, want string
+		devices, tune string
+		config, want  string
 	}{
-		{nil, `{"device": "eth2"}`, "started without --lanes"},
-		{[]string{"eth2"}, `{"device": "eth3"}`, "tune eth3: this agent was started with --lanes eth2"},
-		{[]string{"eth2"}, `[]`, "cannot unmarshal"},
-		{[]string{"eth1", "eth2"}, `{"device": "eth2", "sysctls": {"net.core.somaxconn": "4096"}}`, ""},
+		{"", "", `{"devices": ["eth2"]}`, "started without --lanes"},
+		{"eth2", "", `{"devices": ["eth2", "eth3"]}`, "tune eth3: this agent was started with --lanes eth2"},
+		{"eth2", "", `[]`, "cannot unmarshal"},
+		{"eth1 eth2", "", `{"devices": ["eth2"], "sysctls": {"net.core.somaxconn": "4096"}}`, ""},
+		{"eth2", "", `{"governor": "performance"}`, "tune processors: this agent was started without --allow-tune"},
+		{"eth2", "irqbalance", `{"energy": "performance"}`,
+			"tune processors: this agent was started with --allow-tune irqbalance"},
+		{"eth2", "processors", `{"governor": "performance", "stop": ["sshd"]}`,
+			"tune sshd: this agent was started with --allow-tune processors"},
+		{"eth2", "processors irqbalance", `{"governor": "performance", "stop": ["irqbalance"]}`, ""},
 	} {
 		a := &Agent{}
-		a.Devices = tt.devices
+		a.Devices, a.Tune = strings.Fields(tt.devices), strings.Fields(tt.tune)
 		s := &session{agent: a}
 		err := s.mayTune(Request{Part: PartTune, Config: json.RawMessage(tt.config)})
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {

@@ -159,43 +159,9 @@ func variantServer() y.Kind[VariantServer] {
 		variantServerKeys, func() VariantServer { return VariantServer{} })
 }
 
-// A Tune is manual tuning for the server, in the SUT's network namespace. A variant with lanes has
-// none.
-type Tune struct {
-	// Sysctls are values by name, of sysctls that begin with "net.".
-	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// Symmetric says that transmit queue i sends for the connections of receive queue i.
-	Symmetric bool `json:"symmetricQueues,omitempty"`
-	// NAPIThreads says that kernel threads poll the device.
-	NAPIThreads bool `json:"napiThreads,omitempty"`
-}
-
-func tuneKeys() []y.Key[Tune] {
-	return []y.Key[Tune]{
-		y.Of("sysctls", y.Mapping("a mapping from names of sysctls below net to values",
-			`^net\.[a-z0-9_]+(\.[a-z0-9_]+){1,4}$`,
-			"the name of a sysctl below net", argument()), "as they are",
-			"Sysctls: `net.ipv4.tcp_notsent_lowat: 16384`.",
-			func(t *Tune, x map[string]string) { t.Sysctls = x }),
-		y.Of("symmetric-queues", y.Boolean(), "off",
-			"On: each transmit queue of the device sends what its receive queue received (`xps_rxqs`).",
-			func(t *Tune, x bool) { t.Symmetric = x }),
-		y.Of("napi-threads", y.Boolean(), "off",
-			"On: kernel threads poll the device (`threaded`).",
-			func(t *Tune, x bool) { t.NAPIThreads = x }),
-	}
-}
-
-func tune() y.Kind[Tune] {
-	return y.Nested("tune", "a mapping of keys: sysctls, symmetric-queues, napi-threads", tuneKeys,
-		func() Tune { return Tune{} })
-}
-
 // checkVariantServer refuses changes of the server and of tuning that this variant cannot have.
 func (r *reader) checkVariantServer(path string, v *Variant) {
-	if v.Tune != nil && !v.noLanes() {
-		r.Failf(path+".tune", "found beside lanes, want one of the two: lanes may set the same settings")
-	}
+	r.checkTune(path+".tune", v)
 	if v.Server == nil {
 		return
 	}

@@ -53,8 +53,10 @@ func sections() []section {
 			"and in nothing else. Their repeats are interleaved, in rounds A B C, C B A and so on.",
 			variantKeys(), "name"),
 		describe("variant-server", "A VARIANT'S SERVER", "`variants[].server` has these keys.", variantServerKeys()),
-		describe("tune", "TUNE", "`variants[].tune` has settings of the SUT's network namespace. The run makes "+
-			"them before a window of the variant and restores the old ones after it.", tuneKeys()),
+		describe("tune", "TUNE", "`variants[].tune` has settings of the SUT. The run makes them before a window "+
+			"of the variant and restores the old ones after it, in the end, and after a kill. Beside lanes, it can "+
+			"have only what lanes do not set. On hosts, a setting that the host or its device lacks ends the run. "+
+			"The lab changes only its own SUT; the result lists what it leaves out.", tuneKeys()),
 		describe("repeats", "REPEATS", "`repeats` has these keys.", repeatsKeys()),
 		describe("until", "UNTIL", "`repeats.until` has these keys.", untilKeys()),
 		describe("sla", "SLA", "`sla`, or each item of it, has these keys. The report says up to which load each "+

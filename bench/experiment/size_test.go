@@ -123,7 +123,7 @@ func TestSizesAreChecked(t *testing.T) {
 			"sizes.quick.max-rate: found without search"},
 		{"hits of memcached", "gates: {}", "gates: {hits: 90%}", "gates.hits: found with protocol: memcached"},
 		{"tune beside lanes", "tune: {symmetric-queues: on}", "tune: {symmetric-queues: on}, lanes-file: l.yaml",
-			"variants[1].tune: found beside lanes"},
+			"variants[1].tune.symmetric-queues: found beside lanes"},
 		{"sysctl outside net", "tune: {symmetric-queues: on}", "tune: {sysctls: {kernel.x: 1}}",
 			"variants[1].tune.sysctls"},
 		{"kernel TLS of memcached", "arguments: [-N, \"2\"]", "kernel-tls: on",

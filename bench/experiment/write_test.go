@@ -4,6 +4,7 @@ package experiment_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -320,6 +321,28 @@ func writeVariant(v experiment.Variant) (m mapping) {
 		n.put("sysctls", t.Sysctls, len(t.Sysctls) > 0)
 		n.put("symmetric-queues", "on", t.Symmetric)
 		n.put("napi-threads", "on", t.NAPIThreads)
+		if c, err := strconv.Atoi(t.Channels); err == nil {
+			n.number("channels", c)
+		} else {
+			n.put("channels", t.Channels, t.Channels != "")
+		}
+		n.number("rxring", t.RxRing)
+		n.number("txring", t.TxRing)
+		for key, x := range map[string]*int{"rxusecs": t.RxUsecs, "txusecs": t.TxUsecs} {
+			if x != nil {
+				n.put(key, *x, true)
+			}
+		}
+		for key, x := range map[string]*bool{"rxadapt": t.RxAdapt, "txadapt": t.TxAdapt} {
+			if x != nil {
+				n.put(key, *x, true)
+			}
+		}
+		n.put("interrupts", t.Interrupts, t.Interrupts != "")
+		n.put("xps-cpus", "on", t.SendByProcessor)
+		n.put("governor", t.Governor, t.Governor != "")
+		n.put("energy", t.Energy, t.Energy != "")
+		n.put("stop-services", t.Stop, len(t.Stop) > 0)
 		m.nested("tune", n)
 	}
 	return m

@@ -345,7 +345,8 @@ func (run *runner) window(ctx context.Context, v experiment.Variant, what string
 	if err := run.serve(ctx, v); err != nil {
 		return result.Window{}, err
 	}
-	if err := run.site.SetTune(ctx, v); err != nil {
+	leftOut, err := run.site.SetTune(ctx, v)
+	if err != nil {
 		return result.Window{}, err
 	}
 	lanes, err := run.site.SetLanes(ctx, v)
@@ -356,6 +357,13 @@ func (run *runner) window(ctx context.Context, v experiment.Variant, what string
 		if x := &run.r.Variants[i]; x.Name == v.Name && x.Plan == "" {
 			x.Lanes, x.Plan = lanes.Text, lanes.Plan
 			x.Differences = append(x.Differences, lanes.Did...)
+		}
+		if x := &run.r.Variants[i]; x.Name == v.Name {
+			for _, text := range leftOut { // the same each time
+				if !slices.Contains(x.Differences, text) {
+					x.Differences = append(x.Differences, text)
+				}
+			}
 		}
 		if x := &run.r.Variants[i]; x.Name == v.Name && x.ClientPlan == "" {
 			x.ClientPlan = lanes.ClientPlan

@@ -90,11 +90,12 @@ func (s *fakeSite) Up(ctx context.Context, _ *result.Result) error {
 	}
 	return ctx.Err()
 }
-func (s *fakeSite) SetTune(_ context.Context, v experiment.Variant) error {
-	if v.Tune != nil {
-		s.say("tune %s", v.Name)
+func (s *fakeSite) SetTune(_ context.Context, v experiment.Variant) ([]string, error) {
+	if v.Tune == nil {
+		return nil, nil
 	}
-	return nil
+	s.say("tune %s", v.Name)
+	return []string{"not tuned: rings"}, nil
 }
 func (s *fakeSite) Logs() map[string]string { return s.logs }
 func (s *fakeSite) StartServer(context.Context, experiment.Variant) (result.Server, error) {

@@ -28,8 +28,8 @@ type Site interface {
 	Prefill(ctx context.Context) error
 	// HostNoise measures for ns how late the hosts wake a thread that only sleeps.
 	HostNoise(ctx context.Context, ns int64) (hiccup.Result, error)
-	// SetTune replaces the present tuning by that of a variant.
-	SetTune(ctx context.Context, v experiment.Variant) error
+	// SetTune replaces the present tuning by that of a variant. It returns what it has left out.
+	SetTune(ctx context.Context, v experiment.Variant) (leftOut []string, err error)
 	// SetLanes replaces the present lanes by those of a variant. If the SUT already has these
 	// lanes, the result's Plan and Did are empty.
 	SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error)

@@ -19,30 +19,38 @@ import (
 // tuneTime is how long a variant's tuning may take to be in force.
 const tuneTime = 10 * time.Second
 
-// SetTune replaces the present tuning by that of a variant. A process on the SUT keeps the settings
-// and restores the old ones when it ends. It ends with the agent's session at the latest.
-func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) error {
+// SetTune replaces the present tuning by that of a variant. It returns what it has left out. A
+// process on the SUT keeps the settings and restores the old ones when it ends. If it is killed, the
+// agent restores them at the end of its session at the latest.
+func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) (leftOut []string, err error) {
 	if reflect.DeepEqual(v.Tune, m.tuned) {
-		return nil
+		return nil, nil
 	}
 	if err := m.untune(); err != nil {
-		return err
+		return nil, err
 	}
 	if v.Tune == nil {
-		return nil
+		return nil, nil
 	}
-	c := tune.Config{Sysctls: v.Tune.Sysctls, Device: m.on.names()[experiment.NameDevice], Symmetric: v.Tune.Symmetric,
-		NAPIThreads: v.Tune.NAPIThreads}
+	c := tuning(v.Tune, m.on.names()[experiment.NameDevice])
+	if m.e.Hosts == nil {
+		leftOut = c.Lab()
+	}
 	t, err := m.on.launch(ctx, launch{what: "tune", host: lab.SUT, part: "tune", config: c})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m.tuner, m.tuned = t, v.Tune
 	c.Check = true
-	return until(ctx, "tune", func(ctx context.Context) error {
-		var r tune.Result
+	var r tune.Result
+	err = until(ctx, "tune", func(ctx context.Context) error {
 		return outcome(ctx, m.on, launch{what: "tune, check", host: lab.SUT, part: "tune", config: c}, &r)
 	}, tuneTime, m.tuner.ended)
+	leftOut = append(leftOut, r.LeftOut...)
+	for i := range leftOut {
+		leftOut[i] = "not tuned: " + leftOut[i]
+	}
+	return leftOut, err
 }
 
 // untune restores the previous settings.
@@ -55,19 +63,19 @@ func (m *measurement) untune() error {
 	return err
 }
 
+// tuning returns the configuration of package tune for a variant.
+func tuning(t *experiment.Tune, devices ...string) tune.Config {
+	return tune.Config{
+		Sysctls: t.Sysctls, Devices: devices, Symmetric: t.Symmetric, NAPIThreads: t.NAPIThreads, Channels: t.Channels,
+		RxRing: t.RxRing, TxRing: t.TxRing, RxUsecs: t.RxUsecs, TxUsecs: t.TxUsecs, RxAdapt: t.RxAdapt,
+		TxAdapt: t.TxAdapt, Interrupts: t.Interrupts, SendByProcessor: t.SendByProcessor, Governor: t.Governor,
+		Energy: t.Energy, Stop: t.Stop,
+	}
+}
+
 // tuneText describes a variant's tuning.
 func tuneText(t *experiment.Tune) string {
-	var out []string
-	if t.Symmetric {
-		out = append(out, "each transmit queue sends what its receive queue received (xps_rxqs)")
-	}
-	if t.NAPIThreads {
-		out = append(out, "kernel threads poll the device")
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Sysctls)) {
-		out = append(out, name+" "+t.Sysctls[name])
-	}
-	return "tuned by hand: " + strings.Join(out, "; ")
+	return "tuned by hand: " + strings.Join(tuning(t).Text(), "; ")
 }
 
 // serverText describes a variant's server settings.

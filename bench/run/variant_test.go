@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -33,7 +34,8 @@ func TestRunStartsServersAnew(t *testing.T) {
 		!strings.Contains(d, "nothing tuned by hand") {
 		t.Errorf("differences of threads: %s", d)
 	}
-	if d := strings.Join(r.Variants[1].Differences, "\n"); !strings.Contains(d, "tuned by hand: each transmit queue") {
+	if d := strings.Join(r.Variants[1].Differences, "\n"); !strings.Contains(d, "tuned by hand: each transmit queue") ||
+		strings.Count(d, "not tuned: rings") != 1 {
 		t.Errorf("differences of noisy: %s", d)
 	}
 }
@@ -60,18 +62,38 @@ func TestRunGates(t *testing.T) {
 
 func TestSetTune(t *testing.T) {
 	m, h := faked(t)
-	h.results["tune, check"] = tune.Result{}
-	v := experiment.Variant{Tune: &experiment.Tune{Symmetric: true}}
+	h.results["tune, check"] = tune.Result{LeftOut: []string{"ring/lane0: none"}}
+	usecs := 50
+	v := experiment.Variant{Tune: &experiment.Tune{Symmetric: true, Channels: "cores", RxUsecs: &usecs,
+		Governor: "performance"}}
+	var leftOut []string
 	for range 2 {
-		if err := m.SetTune(t.Context(), v); err != nil {
+		more, err := m.SetTune(t.Context(), v)
+		if err != nil {
 			t.Fatal(err)
 		}
+		leftOut = append(leftOut, more...)
 	}
 	if got := strings.Join(h.launched, "; "); got != "tune; tune, check" {
 		t.Errorf("started: %s", got)
 	}
-	if err := m.SetTune(t.Context(), experiment.Variant{}); err != nil || !h.tasks["tune"].stopped {
+	if got := strings.Join(leftOut, "\n"); got != "not tuned: governor performance: the lab leaves the machine as it is\n"+
+		"not tuned: channels: cores: the lab's card has those of lab.queues\nnot tuned: ring/lane0: none" {
+		t.Errorf("left out:\n%s", got)
+	}
+	want := tune.Config{Devices: []string{""}, Symmetric: true, RxUsecs: &usecs, Lenient: true}
+	if got := h.configs["tune"]; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if _, err := m.SetTune(t.Context(), experiment.Variant{}); err != nil || !h.tasks["tune"].stopped {
 		t.Errorf("not ended for a variant that tunes nothing: %v", err)
+	}
+	m.e.Hosts = &experiment.Hosts{}
+	if _, err := m.SetTune(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	if c, ok := h.configs["tune"].(tune.Config); !ok || c.Lenient || c.Channels != "cores" || c.Governor != "performance" {
+		t.Errorf("on hosts: %+v", h.configs["tune"])
 	}
 }
 

@@ -50,7 +50,7 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 		"internal-http":     worker(httpserver.Run),
 		"internal-counters": worker(generator.Counters),
 		"internal-hiccup":   worker(hiccup.Run),
-		"internal-tune":     worker(tune.Run),
+		"internal-tune":     worker(tuneHost),
 		"internal-cache":    worker(cache.Run),
 		"internal-fetch":    worker(fetch.Run),
 		"internal-nodes":    worker(nodes.Run),
@@ -91,6 +91,13 @@ func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Cont
 func lead(ctx context.Context, c led.Config) (led.Result, error) {
 	c.Group = os.Getenv(agent.GroupVariable)
 	return led.Run(ctx, c)
+}
+
+// tuneHost runs package tune. If an agent started this process, the agent restores what a killed
+// process leaves.
+func tuneHost(ctx context.Context, c tune.Config) (tune.Result, error) {
+	c.Record = os.Getenv(agent.TuneVariable)
+	return tune.Run(ctx, c)
 }
 
 // generate runs the load generator. If it is interrupted, generate returns what was measured until

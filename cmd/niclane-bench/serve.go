@@ -36,7 +36,10 @@ done, is silent for --lease, or loses its connection.
 
 It needs root only for --lanes and for counters of other users' processes; jobs
 run as --user even then. It starts a program other than niclane only if
---allow-commands names the program.`,
+--allow-commands names the program. Variants of an experiment may tune the network
+and the devices of --lanes. --allow-tune lets them set the processors' governor and
+energy preference, and stop the named services. All of it is restored at the end,
+also after a kill.`,
 		Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, f := range []struct{ flag, value string }{{"listen", listen}, {"cert", c.Files.Certificate},
@@ -79,6 +82,8 @@ run as --user even then. It starts a program other than niclane only if
 		"may connect")
 	f.StringSliceVar(&commands, "allow-commands", nil, "`paths` of programs that may be started, or all")
 	f.StringSliceVar(&c.Devices, "lanes", nil, "`devices` that lanes may be made on")
+	f.StringSliceVar(&c.Tune, "allow-tune", nil, "`what` an experiment may tune beside the network: processors "+
+		"(governor, energy), and services to stop, such as irqbalance,firewalld")
 	f.StringVar(&c.User, "user", c.User, "user that jobs run as, if the agent is root: `USER[:GROUP]`")
 	f.StringVar(&c.Dir, "dir", "", "the agent's `directory` (default /run/niclane-bench, or one of the user's)")
 	cli.TimeVar(f, &c.Lease, "lease", "how long an orchestrator may be silent")

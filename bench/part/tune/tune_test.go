@@ -4,24 +4,105 @@ package tune
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/bench/part/errtest"
+	"github.com/niclane/niclane/lane/device"
 )
 
-// tree returns the root of a file system with two transmit queues and a sysctl. read returns the
-// text of a file in it.
-func tree(t *testing.T) (root string, read func(string) string) {
+// A fake is a card with up to four channels, each with two interrupts. It refuses rx-usecs 7.
+type fake struct {
+	t        *testing.T
+	root     string
+	channels device.Channels
+	ring     device.Ring
+	coalesce device.Coalesce
+	irqs     map[int][]string
+	log      []string
+	lacks    bool // it has no channels, rings or moderation
+}
+
+func (f *fake) Close() error { return nil }
+
+func (f *fake) Channels(string) (now, most device.Channels, err error) {
+	return f.channels, device.Channels{Combined: 4}, nil
+}
+
+func (f *fake) Ring(string) (now, most device.Ring, err error) {
+	if f.lacks {
+		return now, most, unix.EOPNOTSUPP
+	}
+	return f.ring, device.Ring{RX: 4096, TX: 1024}, nil
+}
+
+func (f *fake) Read(o device.Object) (device.Object, error) {
+	switch o := o.(type) {
+	case device.Channels:
+		if !f.lacks {
+			return f.channels, nil
+		}
+	case device.Ring:
+		if !f.lacks {
+			return f.ring, nil
+		}
+	case device.Coalesce:
+		if !f.lacks {
+			return f.coalesce, nil
+		}
+	case device.Affinity:
+		if cpus := f.irqs[o.Queue]; cpus != nil {
+			return device.Affinity{Dev: o.Dev, Queue: o.Queue, CPUs: slices.Clone(cpus)}, nil
+		}
+	}
+	return nil, nil
+}
+
+// Write makes new queues like a driver: their interrupts are on all processors, and they have no
+// masks.
+func (f *fake) Write(_, next device.Object) error {
+	f.log = append(f.log, next.Key()+" "+next.Brief())
+	switch o := next.(type) {
+	case device.Channels:
+		for q := range 4 {
+			dir := fmt.Sprintf("sys/class/net/eth2/queues/tx-%d/", q)
+			switch exists := f.irqs[q] != nil; {
+			case exists && q >= o.Combined:
+				delete(f.irqs, q)
+				if err := os.RemoveAll(filepath.Join(f.root, dir)); err != nil {
+					return err
+				}
+			case !exists && q < o.Combined:
+				f.irqs[q] = []string{"0-7", "0-7"}
+				put(f.t, f.root, map[string]string{dir + xpsRxqs: "0\n", dir + xpsCPUs: "00\n"})
+			}
+		}
+		f.channels = o
+	case device.Ring:
+		f.ring = o
+	case device.Coalesce:
+		if f.coalesce = o; o.RxUsecs == 7 {
+			return unix.EINVAL
+		}
+	case device.Affinity:
+		for i := range f.irqs[o.Queue] {
+			f.irqs[o.Queue][i] = o.CPUs[min(i, len(o.CPUs)-1)]
+		}
+	}
+	return nil
+}
+
+func put(t *testing.T, root string, files map[string]string) {
 	t.Helper()
-	root = t.TempDir()
-	for path, text := range map[string]string{
-		"proc/sys/net/ipv4/tcp_notsent_lowat": "4294967295\n", "sys/class/net/eth2/threaded": "0\n",
-		"sys/class/net/eth2/queues/tx-0/xps_rxqs": "00\n", "sys/class/net/eth2/queues/tx-33/xps_rxqs": "00,00000000\n",
-	} {
+	for path, text := range files {
 		path = filepath.Join(root, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -30,66 +111,373 @@ func tree(t *testing.T) (root string, read func(string) string) {
 			t.Fatal(err)
 		}
 	}
-	return root, func(path string) string {
-		b, err := os.ReadFile(filepath.Join(root, path))
+}
+
+// machine returns a host of eight processors, two threads a core, on two nodes. eth2 is on node 1
+// and has four channels. services are systemd's, by name.
+func machine(t *testing.T) (h *host, f *fake, services map[string]string) {
+	t.Helper()
+	root := t.TempDir()
+	files := map[string]string{
+		"proc/sys/net/ipv4/tcp_rmem": "4096\t131072\t6291456\n", "sys/class/net/eth2/threaded": "0\n",
+		"sys/class/net/eth2/carrier": "1\n", "sys/class/net/eth2/device/numa_node": "1\n",
+		"sys/devices/system/node/node1/cpulist": "2-3,6-7\n",
+	}
+	f = &fake{t: t, root: root, channels: device.Channels{Dev: "eth2", Combined: 4},
+		ring: device.Ring{Dev: "eth2", RX: 512, TX: 512}, irqs: map[int][]string{},
+		coalesce: device.Coalesce{Dev: "eth2", Queue: -1, RxUsecs: 20, TxUsecs: 20, RxAdapt: true, TxAdapt: true}}
+	for q := range 4 {
+		dir := fmt.Sprintf("sys/class/net/eth2/queues/tx-%d/", q)
+		files[dir+xpsRxqs], files[dir+xpsCPUs] = "0\n", fmt.Sprintf("%02x\n", 1<<q)
+		f.irqs[q] = []string{fmt.Sprint(q), fmt.Sprint(q + 4)}
+	}
+	for cpu := range 8 {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/", cpu)
+		files[dir+"topology/thread_siblings_list"] = fmt.Sprintf("%d,%d\n", cpu%4, cpu%4+4)
+		files[dir+"power/energy_perf_bias"] = "6\n"
+		policy := fmt.Sprintf("sys/devices/system/cpu/cpufreq/policy%d/", cpu)
+		files[policy+"scaling_governor"] = "powersave\n"
+		files[policy+"energy_performance_preference"] = "balance_performance\n"
+	}
+	put(t, root, files)
+	services = map[string]string{"irqbalance": "active", "firewalld": "inactive"}
+	return &host{root: root, card: f, allowed: func() ([]int, error) { return device.ParseCPUList("0-7") },
+		systemd: func(args ...string) (string, error) {
+			name := strings.TrimSuffix(args[len(args)-1], ".service")
+			f.log = append(f.log, args[0]+" "+name)
+			switch args[0] {
+			case "start":
+				services[name] = "active"
+			case "stop":
+				services[name] = "inactive"
+			}
+			return services[name], nil
+		}}, f, services
+}
+
+// state lists all values of a machine.
+func state(t *testing.T, h *host, f *fake, services map[string]string) string {
+	t.Helper()
+	out := []string{fmt.Sprint(f.channels, f.ring, f.coalesce, f.irqs, services)}
+	err := filepath.WalkDir(h.root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		out = append(out, path+" "+strings.TrimSpace(string(b)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(out, "\n")
+}
+
+func ptr[T any](x T) *T { return &x }
+
+// paper is what the ATS paper's baseline sets, on this machine.
+func paper() Config {
+	return Config{Devices: []string{"eth2"}, Channels: Cores, Interrupts: Node, SendByProcessor: true, RxRing: 4096,
+		RxUsecs: ptr(50), RxAdapt: ptr(false), Governor: "performance", Energy: "performance",
+		Stop: []string{"irqbalance", "firewalld"}, Sysctls: map[string]string{"net.ipv4.tcp_rmem": "10240 87380 125829120"}}
+}
+
+// held runs c until it is in force, calls f, ends it and returns its result.
+func held(t *testing.T, c Config, h *host, f func()) Result {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	type outcome struct {
+		Result
+		error
+	}
+	done := make(chan outcome)
+	go func() {
+		r, err := run(ctx, c, h)
+		done <- outcome{r, err}
+	}()
+	looking := c
+	looking.Check = true
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, err := run(ctx, looking, h)
+		if err == nil {
+			break
+		}
+		select {
+		case o := <-done:
+			t.Fatalf("ended early: %v", o.error)
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	f()
+	cancel()
+	o := <-done
+	if o.error != nil {
+		t.Fatal(o.error)
+	}
+	return o.Result
+}
+
+func TestPaper(t *testing.T) {
+	h, f, services := machine(t)
+	before := state(t, h, f, services)
+	looking := paper()
+	looking.Check = true
+	_, err := run(t.Context(), looking, h)
+	errtest.Says(t, "before", err, "service irqbalance: want inactive, have active")
+	r := held(t, paper(), h, func() {
+		if f.channels.Combined != 2 {
+			t.Errorf("%d channels, want 2: node 1 has cores 2 and 3", f.channels.Combined)
+		}
+		if got := fmt.Sprint(f.irqs); got != "map[0:[2 2] 1:[3 3]]" {
+			t.Errorf("interrupts %s, want each queue on the next processor of node 1", got)
+		}
+		if f.ring != (device.Ring{Dev: "eth2", RX: 4096, TX: 512}) || f.coalesce.RxUsecs != 50 || f.coalesce.RxAdapt ||
+			f.coalesce.TxUsecs != 20 || !f.coalesce.TxAdapt {
+			t.Errorf("ring %+v, moderation %+v", f.ring, f.coalesce)
+		}
+		all := state(t, h, f, services)
+		for _, want := range []string{"tx-1/xps_cpus 8\n", "irqbalance:inactive", "policy7/scaling_governor performance\n",
+			"policy7/energy_performance_preference performance\n", "cpu7/power/energy_perf_bias 0\n",
+			"tcp_rmem 10240 87380 125829120"} {
+			if !strings.Contains(all, want) {
+				t.Errorf("no %q in\n%s", want, all)
+			}
+		}
+	})
+	if got := r.Before["channels/eth2"]; got != "rx 0 tx 0 combined 4" {
+		t.Errorf("channels before: %q", got)
+	}
+	if _, ok := r.Before["service firewalld"]; ok {
+		t.Error("a service that did not run was stopped")
+	}
+
+	if after := state(t, h, f, services); after != before {
+		t.Errorf("after it:\n%s\nbefore:\n%s", after, before)
+	}
+	if f.log[0] != "show irqbalance" || !slices.Contains(f.log, "start irqbalance") ||
+		slices.Contains(f.log, "start firewalld") {
+		t.Errorf("log %q", f.log)
+	}
+}
+
+// TestKilled: a process that was killed at any change has left a record from which another process
+// restores everything, and which the next tuning restores too.
+func TestKilled(t *testing.T) {
+	for after := range 1000 {
+		h, f, services := machine(t)
+		before := state(t, h, f, services)
+		path := filepath.Join(t.TempDir(), "tune")
+		killed := killAfter(t, h, path, after)
+		if len(services) == 2 && after == 20 && state(t, h, f, services) == before {
+			t.Error("20 changes changed nothing")
+		}
+		if err := restore(path, h); err != nil {
+			t.Fatalf("after %d changes: %v", after, err)
+		}
+
+		if now := state(t, h, f, services); now != before {
+			t.Fatalf("after %d changes:\n%s\nbefore:\n%s", after, now, before)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the record is left: %v", err)
+		}
+		if !killed {
+			return
+		}
+	}
+	t.Error("the changes do not end")
+}
+
+// killAfter makes the paper's settings, but only the first changes. It reports whether there are
+// more. It leaves the record as a killed process does, with half a line at the end.
+func killAfter(t *testing.T, h *host, path string, changes int) bool {
+	t.Helper()
+	c := paper()
+	rec, err := openRecord(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Result{Before: map[string]string{}}
+	limited := errors.New("killed")
+	count := func(s stage) stage {
+		return func(h *host) ([]item, error) {
+			items, err := s(h)
+			if len(items) > changes {
+				items, err = items[:changes], limited
+			}
+			changes -= len(items)
+			if len(items) > 0 && errors.Is(err, limited) { // make them, then be killed
+				if err := c.make(h, rec, func(*host) ([]item, error) { return items, nil }, &r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return items, err
+		}
+	}
+	killed := false
+	for _, s := range c.stages() {
+		err := c.make(h, rec, count(s), &r)
+		if killed = errors.Is(err, limited); killed {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := rec.file.WriteString(`{"file":"/proc/sys/net/ipv4/tcp_rm`); err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return killed
+}
+
+// TestRecord: a second process cannot tune, and the next process restores what a killed one left.
+func TestRecord(t *testing.T) {
+	h, f, services := machine(t)
+	before := state(t, h, f, services)
+	c := Config{Devices: []string{"eth2"}, NAPIThreads: true, Record: filepath.Join(t.TempDir(), "tune")}
+	killAfter(t, h, c.Record, 5)
+	held(t, c, h, func() {
+		if f.ring.RX != 512 || services["irqbalance"] != "active" {
+			t.Errorf("the killed process's settings are left: %+v, %v", f.ring, services)
+		}
+		_, err := run(t.Context(), c, h)
+		errtest.Says(t, "a second process", err, "another process tunes this host")
+	})
+	if after := state(t, h, f, services); after != before {
+		t.Errorf("after it:\n%s\nbefore:\n%s", after, before)
+	}
+	if err := Restore(filepath.Join(t.TempDir(), "none")); err != nil {
+		t.Error(err)
+	}
+	// A device that has gone has taken its settings with it.
+	killAfter(t, h, c.Record, 1000)
+	if err := os.RemoveAll(filepath.Join(h.root, "sys/class/net/eth2")); err != nil {
+		t.Fatal(err)
+	}
+	f.irqs, f.lacks = map[int][]string{}, true
+	if err := restore(c.Record, h); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSymmetric: the mask of a high queue has several words.
+func TestSymmetric(t *testing.T) {
+	h, _, _ := machine(t)
+	high := "sys/class/net/eth2/queues/tx-33/xps_rxqs"
+	put(t, h.root, map[string]string{high: "00,00000000\n"})
+	read := func() string {
+		b, err := os.ReadFile(filepath.Join(h.root, high))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return strings.TrimSpace(string(b))
 	}
-}
-
-func TestRun(t *testing.T) {
-	root, read := tree(t)
-	c := Config{root: root, Device: "eth2", Symmetric: true, NAPIThreads: true,
-		Sysctls: map[string]string{"net.ipv4.tcp_notsent_lowat": "16384"}}
-	looking := c
-	looking.Check = true
-	_, err := Run(t.Context(), looking)
-	errtest.Says(t, "before", err, "want 16384, have 4294967295")
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		_, err := Run(ctx, c)
-		done <- err
-	}()
-	deadline := time.Now().Add(10 * time.Second)
-	for _, err := Run(ctx, looking); err != nil; _, err = Run(ctx, looking) {
-		if time.Now().After(deadline) {
-			t.Fatal(err)
+	held(t, Config{Devices: []string{"eth2"}, Symmetric: true}, h, func() {
+		if got := read(); got != "00000002,00000000" {
+			t.Errorf("queue 33 has the mask %s", got)
 		}
-	}
-	if got := read("sys/class/net/eth2/queues/tx-33/xps_rxqs"); got != "2,00000000" {
-		t.Errorf("queue 33 has the mask %s", got)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{"proc/sys/net/ipv4/tcp_notsent_lowat": "4294967295",
-		"sys/class/net/eth2/threaded":             "0",
-		"sys/class/net/eth2/queues/tx-0/xps_rxqs": "00", "sys/class/net/eth2/queues/tx-33/xps_rxqs": "00,00000000"} {
-		if got := read(path); got != want {
-			t.Errorf("%s has %s after it, had %s", path, got, want)
-		}
+	})
+	if got := read(); got != "00,00000000" {
+		t.Errorf("queue 33 has the mask %s after it", got)
 	}
 }
 
 // TestFailure: if a setting fails, the settings before it are restored.
 func TestFailure(t *testing.T) {
-	root, read := tree(t)
-	_, err := Run(t.Context(), Config{root: root, Sysctls: map[string]string{"net.ipv4.tcp_notsent_lowat": "1",
-		"net.ipv4.tcp_unknown": "1"}})
-	errtest.Says(t, "unknown", err, "tcp_unknown: this host")
-	if got := read("proc/sys/net/ipv4/tcp_notsent_lowat"); got != "4294967295" {
-		t.Errorf("left %s", got)
-	}
-	for _, c := range []Config{{Sysctls: map[string]string{"kernel.panic": "1"}},
-		{Sysctls: map[string]string{"net.../panic": "1"}}, {Symmetric: true, Device: "../eth2"},
-		{Symmetric: true, Device: "eth3"}} {
-		c.root = root
-		if _, err := Run(t.Context(), c); err == nil {
-			t.Errorf("%+v was taken", c)
+	h, f, services := machine(t)
+	before := state(t, h, f, services)
+	dev := []string{"eth2"}
+	for want, c := range map[string]Config{
+		"tcp_unknown: this host":                      {Sysctls: map[string]string{"net.ipv4.tcp_unknown": "1"}},
+		"receive ring of 8192: eth2 has at most 4096": {Devices: dev, RxRing: 8192},
+		"5 channels: eth2 has at most 4":              {Devices: dev, Channels: "5"},
+		"set coalesce/eth2/-1 to rx-usecs 7":          {Devices: dev, RxUsecs: ptr(7), Governor: "performance"},
+		`sysctl "kernel.panic": want one below net`:   {Sysctls: map[string]string{"kernel.panic": "1"}},
+		`sysctl "net.../panic"`:                       {Sysctls: map[string]string{"net.../panic": "1"}},
+		`device "../eth2"`:                            {Symmetric: true, Devices: []string{"../eth2"}},
+		"eth3: no transmit queues":                    {Symmetric: true, Devices: []string{"eth3"}},
+		"no devices":                                  {Symmetric: true},
+		"want the processors of the interrupts too":   {Devices: dev, SendByProcessor: true},
+		"the kernel prefers the second":               {Devices: dev, SendByProcessor: true, Interrupts: Node, Symmetric: true},
+		`channels "few"`:                              {Devices: dev, Channels: "few"},
+		`interrupts "3-1"`:                            {Devices: dev, Interrupts: "3-1"},
+		`governor "../x"`:                             {Governor: "../x"},
+		`energy "low"`:                                {Energy: "low"},
+		`service "-x"`:                                {Stop: []string{"-x"}},
+	} {
+		_, err := run(t.Context(), c, h)
+		errtest.Says(t, want, err, want)
+		if after := state(t, h, f, services); after != before {
+			t.Errorf("%s: left:\n%s\nbefore:\n%s", want, after, before)
 		}
+	}
+}
+
+// TestLenient: what a lab's port lacks is left out, and said.
+func TestLenient(t *testing.T) {
+	h, f, _ := machine(t)
+	f.lacks, f.irqs = true, map[int][]string{}
+	put(t, h.root, map[string]string{"proc/sys/net/core/rmem_max": "1\n"})
+	if err := os.Chmod(filepath.Join(h.root, "proc/sys/net/core/rmem_max"), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Devices: []string{"eth2"}, TxRing: 256, RxUsecs: ptr(1), Interrupts: All, SendByProcessor: true,
+		Sysctls: map[string]string{"net.core.rmem_max": "2", "net.ipv4.tcp_mem": "1 2 3", "net.ipv4.tcp_rmem": "1 2 3"}}
+	_, err := run(t.Context(), c, h)
+	errtest.Says(t, "on a host", err, "rmem_max: this host, network namespace or device has no such setting")
+	c.Lenient = true
+	held(t, c, h, func() {
+		c := c
+		c.Check = true
+		r, err := run(t.Context(), c, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(r.LeftOut, "\n")
+		for _, want := range []string{"rmem_max: ", "tcp_mem: ", "ring/eth2: ", "coalesce/eth2/-1: ", "affinity/eth2/3: "} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %q in\n%s", want, got)
+			}
+		}
+		if strings.Contains(got, "tcp_rmem") || strings.Contains(got, "xps") {
+			t.Errorf("left out:\n%s", got)
+		}
+	})
+}
+
+// TestAction: net.ipv4.route.flush has no value. It is written, and neither checked nor restored.
+func TestAction(t *testing.T) {
+	h, _, _ := machine(t)
+	path := "proc/sys/net/ipv4/route/flush"
+	put(t, h.root, map[string]string{path: ""})
+	if err := os.Chmod(filepath.Join(h.root, path), 0o200); err != nil {
+		t.Fatal(err)
+	}
+	r := held(t, Config{Sysctls: map[string]string{"net.ipv4.route.flush": "1", "net.ipv4.tcp_rmem": "1 2 3"}}, h,
+		func() {})
+	if _, restored := r.Before["/proc/sys/net/ipv4/route/flush"]; restored {
+		t.Error("an action was recorded")
+	}
+	if err := os.Chmod(filepath.Join(h.root, path), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(h.root, path)); err != nil || string(b) != "1\n" {
+		t.Errorf("it has %q, %v", b, err)
+	}
+}
+
+func TestText(t *testing.T) {
+	want := "channels: cores; receive ring 4096; moderation of receive fixed; interrupts of receive after 50 µs; " +
+		"interrupts on processors: node; each processor sends on the queue whose interrupt it has (xps_cpus); " +
+		"governor performance; energy preference performance; stopped: irqbalance, firewalld; " +
+		"net.ipv4.tcp_rmem 10240 87380 125829120"
+	if got := strings.Join(paper().Text(), "; "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
