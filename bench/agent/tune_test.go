@@ -4,6 +4,9 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -31,6 +34,28 @@ func TestMayTune(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v, %s: %v, want %q", tt.devices, tt.config, err, tt.want)
 		}
+	}
+}
+
+// TestRestoreTuned: if the process that tunes was killed with its agent, the next agent, or the
+// keeper, restores the values in its record.
+func TestRestoreTuned(t *testing.T) {
+	dir := t.TempDir()
+	setting := filepath.Join(dir, "somaxconn")
+	for path, text := range map[string]string{setting: "4097\n", recordPath(dir): `{"session": "x"}`,
+		tunePath(dir): fmt.Sprintf("{\"file\": %q, \"value\": \"128\"}\n", setting)} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := restore(dir); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(setting); err != nil || string(b) != "128\n" {
+		t.Errorf("it has %q, %v", b, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
 

@@ -46,7 +46,9 @@ func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) (leftOu
 	err = until(ctx, "tune", func(ctx context.Context) error {
 		return outcome(ctx, m.on, launch{what: "tune, check", host: lab.SUT, part: "tune", config: c}, &r)
 	}, tuneTime, m.tuner.ended)
-	leftOut = append(leftOut, r.LeftOut...)
+	if len(r.LeftOut) > 0 {
+		leftOut = append(leftOut, strings.Join(r.LeftOut, ", ")+": the lab's host or its card has no such setting")
+	}
 	for i := range leftOut {
 		leftOut[i] = "not tuned: " + leftOut[i]
 	}

@@ -62,7 +62,7 @@ func TestRunGates(t *testing.T) {
 
 func TestSetTune(t *testing.T) {
 	m, h := faked(t)
-	h.results["tune, check"] = tune.Result{LeftOut: []string{"ring/lane0: none"}}
+	h.results["tune, check"] = tune.Result{LeftOut: []string{"rings of lane0", "net.ipv4.tcp_mem"}}
 	usecs := 50
 	v := experiment.Variant{Tune: &experiment.Tune{Symmetric: true, Channels: "cores", RxUsecs: &usecs,
 		Governor: "performance"}}
@@ -78,7 +78,8 @@ func TestSetTune(t *testing.T) {
 		t.Errorf("started: %s", got)
 	}
 	if got := strings.Join(leftOut, "\n"); got != "not tuned: governor performance: the lab leaves the machine as it is\n"+
-		"not tuned: channels: cores: the lab's card has those of lab.queues\nnot tuned: ring/lane0: none" {
+		"not tuned: channels: cores: the lab's card has those of lab.queues\n"+
+		"not tuned: rings of lane0, net.ipv4.tcp_mem: the lab's host or its card has no such setting" {
 		t.Errorf("left out:\n%s", got)
 	}
 	want := tune.Config{Devices: []string{""}, Symmetric: true, RxUsecs: &usecs, Lenient: true}

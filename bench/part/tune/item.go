@@ -72,6 +72,22 @@ func (i item) String() string {
 	return i.File
 }
 
+// what returns the name of the setting for people. The interrupts of all queues are one.
+func (i item) what() string {
+	switch o := i.object.(type) {
+	case device.Affinity:
+		return "interrupts of " + o.Dev
+	case device.Coalesce:
+		return "moderation of " + o.Dev
+	case device.Ring:
+		return "rings of " + o.Dev
+	}
+	if name, ok := strings.CutPrefix(i.File, "/proc/sys/"); ok {
+		return strings.ReplaceAll(name, "/", ".")
+	}
+	return i.String()
+}
+
 // value returns the value in words.
 func (i item) value() string {
 	if i.object != nil {

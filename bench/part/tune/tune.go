@@ -79,7 +79,7 @@ const (
 type Result struct {
 	// Before has the previous values by the names of settings.
 	Before map[string]string `json:"before,omitempty"`
-	// LeftOut are settings that the host lacks, with the reason.
+	// LeftOut are settings that the network namespace or the device lacks.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
@@ -192,7 +192,9 @@ func check(c Config, h *host) (r Result, err error) {
 		for _, i := range items {
 			now, err := h.read(i)
 			if errors.Is(err, errLacks) && c.Lenient {
-				r.LeftOut = append(r.LeftOut, err.Error())
+				if what := i.what(); !slices.Contains(r.LeftOut, what) {
+					r.LeftOut = append(r.LeftOut, what)
+				}
 				continue
 			}
 			if err != nil {
