@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/internal/kernel/hardware"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/observe"
 	"github.com/niclane/niclane/lane/plan"
@@ -21,7 +22,9 @@ func (a *app) probeCommand() *cobra.Command {
 		Long: `Probe reads the network devices and finds out what they and the kernel can do. For each
 part of a lane it prints the mechanism that niclane would choose, and why the better
 mechanisms are not possible. It changes nothing: it tries kernel features in a network
-namespace of its own.
+namespace of its own. Without DEV it also prints what the machine is made of (sockets,
+BIOS, memory modules, PCIe links, idle states) and what disturbs a measurement
+(irqbalance, a firewall), or why that is unknown.
 
 With --json it prints everything that it read, in the format of the planner's test
 fixtures. One such file adds a card to the tests.`,
@@ -37,6 +40,7 @@ fixtures. One such file adds a card to the tests.`,
 			if len(args) == 1 && st.Device(args[0]) == nil {
 				return fmt.Errorf("no network device %q here", args[0])
 			}
+			st.Hardware = hardware.Read()
 			if a.JSON {
 				return a.PrintJSON(st)
 			}
@@ -52,6 +56,11 @@ fixtures. One such file adds a card to the tests.`,
 func (a *app) printProbe(st *device.State, only []string) {
 	fmt.Fprintf(a.Stdout, "Linux %s, %d processors online (%s)\n", st.Kernel.Release,
 		len(st.OnlineCPUs()), device.FormatCPUList(st.OnlineCPUs()))
+	if len(only) == 0 {
+		for _, line := range st.Hardware.Text() {
+			fmt.Fprintln(a.Stdout, line)
+		}
+	}
 	for i := range st.Devices {
 		d := &st.Devices[i]
 		if len(only) == 1 && d.Name != only[0] || len(only) == 0 && d.Name == "lo" {

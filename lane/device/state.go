@@ -23,6 +23,8 @@ type State struct {
 	// Capabilities are those of the kernel, which belong to no device.
 	Capabilities Capabilities `json:"capabilities"`
 	Devices      []Device     `json:"devices"` // ascending by Name
+	// Hardware describes the machine for people; nil: not read. Planning does not use it.
+	Hardware *Hardware `json:"hardware,omitempty"`
 }
 
 // Kernel identifies the running kernel.
