@@ -11,6 +11,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/hardware"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // A Host describes a host, as needed to judge or repeat a result. Unknown fields are empty.
@@ -21,11 +24,12 @@ type Host struct {
 	Memory                         int64 // bytes
 	Virtualisation, Governor       string
 	Mitigations, Sysctls           map[string]string
+	Hardware                       *device.Hardware
 }
 
 // Describe returns a description of this host.
 func Describe() Host {
-	e := Host{CPUs: runtime.NumCPU(), Mitigations: map[string]string{}, Sysctls: map[string]string{}}
+	e := Host{CPUs: runtime.NumCPU(), Hardware: hardware.Read(), Mitigations: map[string]string{}, Sysctls: map[string]string{}}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		e.Kernel = unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Version[:])
@@ -51,7 +55,9 @@ func Describe() Host {
 		}
 	}
 	for _, s := range []string{"kernel/sched_autogroup_enabled", "kernel/sched_rt_runtime_us", "net/core/busy_poll",
-		"net/core/default_qdisc", "net/core/netdev_max_backlog", "net/core/somaxconn"} {
+		"net/core/busy_read", "net/core/default_qdisc", "net/core/netdev_max_backlog", "net/core/rmem_max",
+		"net/core/somaxconn", "net/core/wmem_max", "net/ipv4/tcp_max_syn_backlog", "net/ipv4/tcp_mem",
+		"net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem"} {
 		if v := line("/proc/sys/" + s); v != "" {
 			e.Sysctls[strings.ReplaceAll(s, "/", ".")] = v
 		}

@@ -244,6 +244,12 @@ func facts(r *result.Result) (out []fact) {
 	if e.Memory > 0 {
 		add("memory", result.BytesText(float64(e.Memory)))
 	}
+	if e.Hardware != nil {
+		for _, line := range e.Hardware.Text() {
+			name, value, _ := strings.Cut(line, ": ")
+			add(name, value)
+		}
+	}
 	add("server", strings.Join(slices.DeleteFunc([]string{r.Server.Kind, r.Server.Version},
 		func(s string) bool { return s == "" }), ", "))
 	add("server's command", strings.Join(r.Server.Command, " "))

@@ -4,12 +4,14 @@ package result
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // apart returns another run of the fixture, on another kernel. In it, no-lane is as fast as idle,
@@ -26,6 +28,28 @@ func apart(factor float64) *Result {
 		w.Noise = noise
 	}
 	return r
+}
+
+// TestCompareHardware: a difference between the machines has a line, also if one of them could not
+// read it.
+func TestCompareHardware(t *testing.T) {
+	a, b := fixture(), fixture()
+	a.Environment.Hardware = &device.Hardware{BIOS: "1.0", Irqbalance: "running", DIMMs: []string{"8 × 32 GiB", "1 × 16 GiB"},
+		PCIe: map[string]string{"eth0": "x8"}}
+	b.Environment.Hardware = &device.Hardware{BIOS: "1.1", Irqbalance: "running", DIMMs: []string{"8 × 32 GiB"},
+		Unknown: map[string]string{"pcie": "none"}}
+	b.Environment.Hosts = []Host{{Name: "sut", Hardware: &device.Hardware{Sockets: 2}}}
+	var got []string
+	for _, c := range environmentChanges(a, b) {
+		if strings.Contains(c.Path, "hardware") {
+			got = append(got, c.String())
+		}
+	}
+	want := []string{"hardware.bios: 1.0 → 1.1", "hardware.dimms: 8 × 32 GiB 1 × 16 GiB → 8 × 32 GiB",
+		"hardware.pcie.eth0: x8 → -", "hardware.unknown.pcie: - → none", "hosts.sut.hardware.sockets: - → 2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
 }
 
 func TestCompare(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/search"
 	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // Schema is the version of result.json. The number is incremented with every incompatible change.
@@ -85,6 +86,8 @@ type Environment struct {
 	Mitigations    map[string]string `json:"mitigations,omitempty"`
 	Sysctls        map[string]string `json:"sysctls,omitempty"`
 	Go             string            `json:"go"`
+	// Hardware is what the papers' tables list; nil in results of older versions.
+	Hardware *device.Hardware `json:"hardware,omitempty"`
 	// VirtualSeed is what the random numbers of a run in virtual time come from.
 	VirtualSeed uint64  `json:"virtualSeed,omitempty"`
 	Network     Network `json:"network"`
@@ -112,6 +115,8 @@ type Host struct {
 	Kernel   string `json:"kernel"`
 	CPUModel string `json:"cpuModel,omitempty"`
 	CPUs     int    `json:"cpus"`
+	// Hardware is as in Environment.
+	Hardware *device.Hardware `json:"hardware,omitempty"`
 	// ClockAhead is how far the host's CLOCK_MONOTONIC was ahead of that of the orchestrator (the
 	// program that runs the experiment) when the run began. Times of windows are those of the
 	// orchestrator's clock. ClockUncertainty is how wrong ClockAhead may be: half of a round trip.

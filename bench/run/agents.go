@@ -235,7 +235,7 @@ func (s *agentSite) describe(ctx context.Context, r *result.Result) error {
 		}
 		r.Environment.Hosts = append(r.Environment.Hosts, result.Host{
 			Name: h.Name, Role: role(name), Hostname: c.Host.Hostname, Kernel: c.Host.Kernel, CPUModel: c.Host.CPUModel,
-			CPUs:       c.Host.CPUs,
+			CPUs: c.Host.CPUs, Hardware: c.Host.Hardware,
 			ClockAhead: x.ahead[name], ClockUncertainty: x.uncertainty[name],
 		})
 	}

@@ -14,7 +14,6 @@ func environment(h machine.Host) result.Environment {
 	return result.Environment{
 		Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs, Sockets: h.Sockets,
 		Memory: h.Memory, Virtualisation: h.Virtualisation, Governor: h.Governor, Mitigations: h.Mitigations,
-		Sysctls: h.Sysctls,
-		Go:      runtime.Version(),
+		Sysctls: h.Sysctls, Go: runtime.Version(), Hardware: h.Hardware,
 	}
 }
