@@ -231,7 +231,8 @@ func loadKeys() []y.Key[Load] {
 			"Rates over all generators. Each is a load point.",
 			func(l *Load, x []int) { l.Rates = x }),
 		y.Of("arrivals", y.Word("constant", "poisson"), "poisson",
-			"Intended times of `open`: at equal distances, or at random, like those of many independent users.",
+			"Intended times of `open`: at equal distances, as vegeta sends, or at random, like those of many independent "+
+				"users.",
 			func(l *Load, x string) { l.Arrivals = x }),
 		y.Of("connections", y.Series("connections", 1, maxConnections, maxPoints),
 			"`generators` with `open`; required with `closed`",
@@ -257,6 +258,17 @@ func loadKeys() []y.Key[Load] {
 		y.Of("timeout", y.Duration(time.Millisecond, time.Hour), "2s",
 			"Limit from the intended time on. A later answer counts as timed out, with its true latency.",
 			func(l *Load, x int64) { l.Timeout = x }),
+		y.Of("connect-timeout", y.Duration(time.Millisecond, time.Hour), "5s",
+			"Limit of opening one connection.",
+			func(l *Load, x int64) { l.ConnectTimeout = x }),
+		y.Of("connect-rate", y.Integer(1, maxRate), "no limit",
+			"Connections opened per second, over all generators, as by rpc-perf's `--connect-ratelimit`. The "+
+				"measurement begins when all are open.",
+			func(l *Load, x int) { l.ConnectRate = x }),
+		y.Of("tcp-nodelay", y.Boolean(), "on",
+			"Off: the generators' kernel holds back a small request while an earlier one is not acknowledged "+
+				"(Nagle's algorithm).",
+			func(l *Load, x bool) { l.Nagle = !x }),
 	}
 }
 

@@ -47,11 +47,7 @@ func (r *reader) require() {
 	list("noise", "noise", len(r.e.Noise))
 	list("probe", "probes", len(r.e.Probes))
 	list("variant", "variants", len(r.e.Variants))
-	for i, c := range r.e.Power {
-		path := item(r, "power", i)
-		need("power", path)
-		list("oid", path+".oids", len(c.OIDs))
-	}
+	r.needPower(all, r.e.Power)
 	for i := range r.e.SLAs() {
 		need("sla", item(r, "sla", i))
 	}
@@ -95,7 +91,6 @@ func (r *reader) check() {
 	r.checkSearch()
 	r.checkSweep()
 	r.checkGoals()
-	r.checkPower()
 	r.checkGates()
 }
 

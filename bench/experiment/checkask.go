@@ -182,6 +182,12 @@ func (r *reader) checkLoad() {
 		r.Failf("load.pipeline", "found %d with protocol: %s (line %d), want 1, or it left out", l.Pipeline, p,
 			r.Line("workload.protocol"))
 	}
+	if r.e.Workload.Protocol == ProtocolAerospike {
+		r.refuse("protocol: aerospike, whose client opens its connections itself", "load.connect-rate", "load.tcp-nodelay")
+	}
+	if r.Given("workload.keep-alive") && !r.e.Workload.KeepAlive {
+		r.refuse("keep-alive: off, where each request opens a connection", "load.connect-rate")
+	}
 	if r.fine("load.generators", "load.connections") && len(l.Connections) > 0 && l.Generators > l.Connections[0] {
 		r.Failf("load.generators", "found %d, want at most the connections: %d", l.Generators, l.Connections[0])
 	}

@@ -12,6 +12,7 @@ import (
 // complete fills in the defaults that depend on the values of other keys.
 func (r *reader) complete() {
 	e := &r.e
+	r.checkPower(e.Power) // before the hosts replace it
 	if r.on != nil {
 		r.on.settle(e)
 	}

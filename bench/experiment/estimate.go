@@ -23,8 +23,12 @@ const (
 
 // Lead returns how long before their common start time several generators are told to start, in ns.
 // They start and connect in this time.
-func Lead(connections int) int64 {
-	return min(int64(250*time.Millisecond)+int64(connections)*int64(500*time.Microsecond), int64(10*time.Second))
+func (l *Load) Lead(connections int) int64 {
+	paced := int64(0)
+	if l.ConnectRate > 0 {
+		paced = int64(connections) * int64(time.Second) / int64(l.ConnectRate)
+	}
+	return paced + min(int64(250*time.Millisecond)+int64(connections)*int64(500*time.Microsecond), int64(10*time.Second))
 }
 
 // Points returns the number of load points: of rates for an open loop, of numbers of connections
@@ -104,10 +108,10 @@ func Estimate(e *Experiment) (least, most int64) {
 	if len(e.Variants) > 0 {
 		beside += settleTime * int64(noisy) / int64(len(e.Variants))
 	}
-	if c := e.Load.Connections; e.Load.Generators > 1 && len(c) > 0 {
+	if c := e.Load.Connections; (e.Load.Generators > 1 || e.Load.ConnectRate > 0) && len(c) > 0 {
 		sum := int64(0)
 		for _, n := range c {
-			sum += Lead(n)
+			sum += e.Load.Lead(n)
 		}
 		beside += sum / int64(len(c))
 	}

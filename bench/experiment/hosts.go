@@ -63,6 +63,8 @@ func (r *reader) hosts(v y.Value) {
 		c.Name = cmp.Or(c.Name, "client"+strconv.Itoa(i+1))
 		c.Generators = cmp.Or(c.Generators, 1)
 	}
+	r.needPower(hostsSections(), h.Power)
+	r.checkPower(h.Power)
 	r.checkHosts()
 }
 
@@ -153,6 +155,7 @@ func hostsSections() []section {
 			"certificate", "key"),
 		describe("host", "A HOST", "`sut`, each of `clients`, and `noise` have these keys.", hostKeys(), "agent",
 			"address"),
+		powerSection(), oidSection(),
 	}
 }
 
@@ -160,7 +163,11 @@ func hostsSections() []section {
 func HostsSchema() []byte {
 	all := hostsSections()
 	top := all[0].object
-	top["$defs"] = y.Schema{"host": all[1].object}
+	defs := y.Schema{}
+	for _, s := range all[1:] {
+		defs[s.ref] = s.object
+	}
+	top["$defs"] = defs
 	return y.Encode(top, "niclane hosts")
 }
 
@@ -174,10 +181,13 @@ func HostsReference() string {
 }
 
 // settle gives an experiment the hosts in place of its lab. Then the hosts file says where
-// processes run and how many generators there are. Hosts have no lab switch, so settle removes the
+// processes run, how many generators there are, and what measures the SUT's power, if it says so. Hosts have no lab switch, so settle removes the
 // sweep's switch buffers.
 func (h *Hosts) settle(e *Experiment) {
 	e.Lab, e.Hosts = nil, h
+	if len(h.Power) > 0 {
+		e.Power = h.Power
+	}
 	e.Load.Generators = 0
 	for _, c := range h.Clients {
 		e.Load.Generators += c.Generators

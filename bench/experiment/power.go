@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/niclane/niclane/bench/power"
@@ -127,10 +128,21 @@ func powerSources() y.Kind[[]power.Config] {
 	return y.OneOrList(one, 8)
 }
 
+// needPower reports the required keys that power sources lack. sections are those of the file.
+func (r *reader) needPower(sections []section, sources []power.Config) {
+	for i, c := range sources {
+		path := item(r, "power", i)
+		r.needOf(sections, "power", path)
+		for j := range c.OIDs {
+			r.needOf(sections, "oid", fmt.Sprintf("%s.oids[%d]", path, j))
+		}
+	}
+}
+
 // checkPower checks the keys of each power source against each other. Package power knows which
 // keys a source can have.
-func (r *reader) checkPower() {
-	for i, c := range r.e.Power {
+func (r *reader) checkPower(all []power.Config) {
+	for i, c := range all {
 		path := item(r, "power", i)
 		if !r.fine(path) || c.Source == "" {
 			continue
@@ -142,7 +154,7 @@ func (r *reader) checkPower() {
 			}
 			r.Failf(at, "%s", p.Message)
 		}
-		if c.Source == power.None && len(r.e.Power) > 1 {
+		if c.Source == power.None && len(all) > 1 {
 			r.Failf(path+".source", "found none beside other sources, want it alone")
 		}
 	}

@@ -68,12 +68,7 @@ func sections() []section {
 			"repeats. It shows where a gain comes from. It is too short to claim one.",
 			sweepKeys(), "variants", "noise"),
 		describe("goal", "GOALS", "Each item of `goals` has these keys.", goalKeys(), "variant"),
-		describe("power", "POWER", "`power`, or each item of it, has these keys. The run reads the SUT's power in "+
-			"every window. On hosts with agents, the SUT's agent reads sensors in the SUT itself (rapl, hwmon, "+
-			"ipmi by its device). A BMC or PDU measures the whole host, RAPL only processors and memory. "+
-			"`go doc ./bench/power` has the bounds of a reading, and the windows that are too short for a sensor.",
-			powerKeys(), "source"),
-		describe("oid", "OIDS", "Each item of `power.oids` has these keys.", oidKeys(), "oid", "unit"),
+		powerSection(), oidSection(),
 		describe("gates", "GATES", "`gates` checks every window for conditions that make it worthless: page "+
 			"reclaim on "+
 			"the SUT, generators or an origin without spare time, https connections that are not TLS, processors "+
@@ -85,6 +80,20 @@ func sections() []section {
 			sizeKeys()),
 		describe("host-noise", "HOST NOISE", "`host-noise` has these keys.", hostNoiseKeys()),
 	}
+}
+
+// powerSection and oidSection are sections of an experiment and of a hosts file.
+func powerSection() section {
+	return describe("power", "POWER", "`power`, or each item of it, has these keys. The run reads the SUT's power in "+
+		"every window. On hosts with agents, the SUT's agent reads sensors in the SUT itself (rapl, hwmon, "+
+		"ipmi by its device). A BMC or PDU measures the whole host, RAPL only processors and memory. "+
+		"A hosts file with `power` replaces that of the experiment. "+
+		"`go doc ./bench/power` has the bounds of a reading, and the windows that are too short for a sensor.",
+		powerKeys(), "source")
+}
+
+func oidSection() section {
+	return describe("oid", "OIDS", "Each item of `power.oids` has these keys.", oidKeys(), "oid", "unit")
 }
 
 // Schema returns the JSON Schema (draft 2020-12) of a file, for editors. It has each key in one

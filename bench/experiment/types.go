@@ -95,6 +95,8 @@ type Hosts struct {
 	Noise *Host `json:"noise,omitempty"`
 	// LinkRate is the rate of the SUT's port; 0: the rate that the device reports.
 	LinkRate uint64 `json:"linkRateBitsPerSecond,omitempty"`
+	// Power are the sources of the SUT's power, in place of the experiment's; empty: the experiment's.
+	Power []power.Config `json:"power,omitempty"`
 	// Authority, Certificate and Key are paths of PEM files, relative to the hosts file. Authority
 	// signed the agents' certificates. Certificate and Key belong to the program that runs the
 	// experiment.
@@ -278,6 +280,12 @@ type Load struct {
 	Generators int `json:"generators"`
 	// Spin is how long before each planned send a generator stops sleeping and polls.
 	Spin int64 `json:"spinNs,omitempty"`
+	// ConnectTimeout limits one connect; 0: 5 s. ConnectRate is the largest number of connections
+	// that are opened per second, over all generators; 0: no limit.
+	ConnectTimeout int64 `json:"connectTimeoutNs,omitempty"`
+	ConnectRate    int   `json:"connectRatePerSecond,omitempty"`
+	// Nagle says that TCP_NODELAY is off.
+	Nagle bool `json:"nagle,omitempty"`
 	// Warmup is the time before each Window; its requests are not counted. Timeout limits one request.
 	Warmup  int64 `json:"warmupNs"`
 	Window  int64 `json:"windowNs"`

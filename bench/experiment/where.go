@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/niclane/niclane/bench/power"
 	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lane/config"
 )
@@ -184,6 +185,10 @@ func hostsKeys() []y.Key[Hosts] {
 		y.Of("link-rate", y.BitRate(), "what the SUT's device reports",
 			"Rate of the SUT's link. Shares in `noise` are shares of this rate.",
 			func(h *Hosts, x uint64) { h.LinkRate = x }),
+		y.Of("power", powerSources(), "the experiment's",
+			"Power sources of the SUT, in place of the experiment's: a BMC or PDU measures the whole host, where an "+
+				"experiment can only name `rapl`. See POWER.",
+			func(h *Hosts, x []power.Config) { h.Power = x }),
 		y.Of("authority", y.Path("a PEM file of certificates"), "required",
 			"Authority of the agents' certificates.",
 			func(h *Hosts, x string) { h.Authority = x }),

@@ -164,6 +164,7 @@ func hostsText(t testing.TB, h *experiment.Hosts) []byte {
 func writeHosts(h *experiment.Hosts) (m mapping) {
 	m.nested("sut", writeHost(h.SUT))
 	m.list("clients", each(h.Clients, writeHost))
+	m.list("power", each(h.Power, writePower))
 	if h.Noise != nil {
 		m.nested("noise", writeHost(*h.Noise))
 	}
@@ -268,6 +269,9 @@ func writeLoad(l *experiment.Load) (m mapping) {
 	m.time("warmup", l.Warmup)
 	m.time("window", l.Window)
 	m.time("timeout", l.Timeout)
+	m.put("connect-timeout", times(l.ConnectTimeout), l.ConnectTimeout > 0)
+	m.number("connect-rate", l.ConnectRate)
+	m.put("tcp-nodelay", "off", l.Nagle)
 	return m
 }
 

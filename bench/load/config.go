@@ -111,6 +111,12 @@ type Config struct {
 	// ConnectTimeout (default 5 s) limits the time to connect, and to set a batch of keys for
 	// Prefill.
 	ConnectTimeout int64 `json:"connectTimeoutNs,omitempty"`
+	// ConnectRate limits how many connections are opened per second, over all threads; 0: no limit.
+	// Not for Aerospike, whose client opens connections itself.
+	ConnectRate float64 `json:"connectRatePerSecond,omitempty"`
+	// Nagle leaves TCP_NODELAY off, so that the kernel collects small requests (Nagle's algorithm).
+	// Not for Aerospike.
+	Nagle bool `json:"nagle,omitempty"`
 	// Reconnect reopens lost connections after Backoff (default 10 ms), doubled at every
 	// failure up to 1 s. It also gives up a connection whose oldest request is over the
 	// timeout. Without it, a lost connection stays lost. Connections that the protocol ends,
@@ -159,6 +165,7 @@ const (
 	maxSteps       = 10_000
 	maxRequests    = 1 << 30 // of a step of an open loop
 	maxDuration    = 7 * 24 * 3600e9
+	minConnectRate = 0.001
 )
 
 // WithDefaults returns c with defaults in place of zeros.
@@ -301,6 +308,12 @@ func (c Config) withDefaults() (Config, netip.AddrPort, error) {
 		bad("timeoutNs %d, connectTimeoutNs %d, spinNs %d, backoffNs %d: want none negative; windowNs %d: want at "+
 			"least 1000000",
 			c.Timeout, c.ConnectTimeout, c.Spin, c.Backoff, c.Window)
+	}
+	if c.ConnectRate < 0 || c.ConnectRate > 0 && c.ConnectRate < minConnectRate {
+		bad("connectRatePerSecond %v: want at least %v, or 0 for no limit", c.ConnectRate, minConnectRate)
+	}
+	if c.Protocol == Aerospike && (c.ConnectRate > 0 || c.Nagle) {
+		bad("connectRatePerSecond, nagle: the client of %s opens connections itself", Aerospike)
 	}
 	if c.TLS != nil && addr.IsValid() {
 		if _, err := c.TLS.config(addr); err != nil {

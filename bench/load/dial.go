@@ -21,11 +21,20 @@ type target struct {
 	addr    netip.AddrPort
 	tls     *tls.Config // nil: plain
 	timeout time.Duration
+	nagle   bool
+
+	// Connections are opened at least gap apart. due is the time of the next one.
+	mu  sync.Mutex
+	gap time.Duration
+	due time.Time
 }
 
 // newTarget returns the server of c, which must be a checked Config.
 func newTarget(c *Config, addr netip.AddrPort) (*target, error) {
-	t := &target{addr: addr, timeout: time.Duration(c.ConnectTimeout)}
+	t := &target{addr: addr, timeout: time.Duration(c.ConnectTimeout), nagle: c.Nagle}
+	if c.ConnectRate > 0 {
+		t.gap = time.Duration(float64(time.Second) / c.ConnectRate)
+	}
 	if c.TLS != nil {
 		var err error
 		if t.tls, err = c.TLS.config(addr); err != nil {
@@ -37,7 +46,14 @@ func newTarget(c *Config, addr netip.AddrPort) (*target, error) {
 
 // open returns a connected non-blocking socket. With TLS, it also returns the TLS layer on it.
 func (t *target) open(ctx context.Context) (int, *layer, error) {
-	fd, err := sock.Dial(t.addr, t.timeout, noDelay)
+	if err := t.pace(ctx); err != nil {
+		return -1, nil, err
+	}
+	before := noDelay
+	if t.nagle {
+		before = nil
+	}
+	fd, err := sock.Dial(t.addr, t.timeout, before)
 	if err != nil || t.tls == nil {
 		return fd, nil, err
 	}
@@ -47,6 +63,28 @@ func (t *target) open(ctx context.Context) (int, *layer, error) {
 		return -1, nil, fmt.Errorf("%s: %w", t.addr, err)
 	}
 	return fd, l, nil
+}
+
+// pace waits until the next connection may be opened.
+func (t *target) pace(ctx context.Context) error {
+	if t.gap == 0 {
+		return nil
+	}
+	t.mu.Lock()
+	at := time.Now()
+	if at.Before(t.due) {
+		at = t.due
+	}
+	t.due = at.Add(t.gap)
+	t.mu.Unlock()
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func noDelay(fd int) error {

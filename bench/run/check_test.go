@@ -163,9 +163,23 @@ func TestGenerators(t *testing.T) {
 		if err := c.Check(); err != nil {
 			t.Error(err)
 		}
-		if c.SetShare != 0.1 || c.Arrivals != load.Poisson {
+		if c.SetShare != 0.1 || c.Arrivals != load.Poisson || c.ConnectRate != 0 || c.Nagle {
 			t.Errorf("generator %d: %+v", i, c)
 		}
+	}
+	f.Experiment.Load.ConnectRate, f.Experiment.Load.ConnectTimeout, f.Experiment.Load.Nagle = 120, 1e9, true
+	f.Experiment.Load.Arrivals = "constant"
+	paced, err := generators(f, "10.0.0.1:11211", Job{Rate: 900, Connections: 5, Window: 1e9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range paced {
+		if c.ConnectRate != 40 || c.ConnectTimeout != 1e9 || !c.Nagle || c.Arrivals != load.Constant {
+			t.Errorf("a third of 120 connections per second: %+v", c)
+		}
+	}
+	if got, want := f.Experiment.Load.Lead(240)-new(experiment.Load).Lead(240), int64(2e9); got != want {
+		t.Errorf("240 connections at 120 per second: %d ns more, want %d", got, want)
 	}
 	for i, at := range InLab(f, "v1", "niclane-bench").(*labSite).seats(3) {
 		if at.host != lab.Client || len(at.CPUs) != 1 || at.CPUs[0] != i%2 || at.FIFO != 3 {

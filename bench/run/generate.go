@@ -37,7 +37,7 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]generatorResult, e
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx,
-		time.Duration(experiment.Lead(j.Connections)+j.Warmup+j.Window+2*m.e.Load.Timeout)+patience,
+		time.Duration(m.e.Load.Lead(j.Connections)+j.Warmup+j.Window+2*m.e.Load.Timeout)+patience,
 		errors.New("the generator did not end in time"))
 	defer cancel()
 	var running []task
@@ -91,18 +91,18 @@ func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[st
 	now := thread.Monotonic()
 	start := map[string]int64{}
 	for _, s := range seats {
-		start[s.host] = now + lead(j.Connections) + axis.ahead[s.host]
+		start[s.host] = now + m.leadTime(j.Connections) + axis.ahead[s.host]
 	}
 	return start, nil
 }
 
-// lead returns the time in ns that generators get to connect before they begin. In virtual time,
+// leadTime returns the time in ns that generators get to connect before they begin. In virtual time,
 // starting and connecting take almost none.
-func lead(connections int) int64 {
+func (m *measurement) leadTime(connections int) int64 {
 	if virtual.Here() {
 		return int64(20 * time.Millisecond)
 	}
-	return experiment.Lead(connections)
+	return m.e.Load.Lead(connections)
 }
 
 // apart is how far apart in ns generators may begin without a warning. It is 1 % of a window of the

@@ -62,16 +62,19 @@ func TestDuration(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	const want = "want bytes from 1 to 1 GiB, as a number or with a unit: KiB, MiB, GiB, TiB (1024)"
+	const want = "want bytes from 1 to 1 GiB, as a number or with a unit: KB, MB, GB, TB (1000) or KiB, MiB, GiB, "+
+		"TiB (1024)"
 	reads(t, strictyaml.Size(1, 1<<30), map[string]string{
 		"1": "1", "64 KiB": "65536", "1.5MiB": "1572864", `"7B"`: "7", "1GiB": "1073741824",
+		"10 KB": "10000", "4MB": "4000000", "1.073741 GB": "1073741000",
 	}, map[string]string{
 		"0":       ": found 0, " + want,
 		"2 GiB":   `: found "2 GiB", ` + want,
 		"0.3 KiB": `: found "0.3 KiB", ` + want, // not a whole number of bytes
 		`"64"`:    `: found "64", ` + want,
-		"64k":     `: found "64k", want the unit as KiB (1024 bytes), or the bytes as a number`,
-		"1 MB":    `: found "1 MB", want the unit as MiB (1048576 bytes), or the bytes as a number`,
+		"64k":     `: found "64k", want the unit as KB (1000 bytes) or KiB (1024 bytes), or the bytes as a number`,
+		"1 mb":    `: found "1 mb", want the unit as MB (1000000 bytes), or the bytes as a number`,
+		"2 TB":    `: found "2 TB", ` + want,
 		"1 mib":   `: found "1 mib", want the unit as MiB (1048576 bytes), or the bytes as a number`,
 		"1 Mbit":  `: found "1 Mbit", "Mbit" is not a unit, ` + want,
 		"010":     ": found 010, " + want,
