@@ -94,8 +94,8 @@ func New(c Config) (*Agent, error) {
 	if len(c.Devices) > 0 && !a.root {
 		return nil, errors.New("lanes need root")
 	}
-	if len(c.Tune) > 0 && len(c.Devices) == 0 {
-		return nil, errors.New("to tune needs devices too: want --lanes beside --allow-tune")
+	if len(c.Tune) > 0 && !a.root {
+		return nil, errors.New("to tune the machine needs root")
 	}
 	for _, path := range c.Commands {
 		if !filepath.IsAbs(path) {

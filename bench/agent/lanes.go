@@ -49,15 +49,15 @@ func tunePath(dir string) string { return filepath.Join(dir, "tune") }
 // preference. Other words are services.
 const AllowProcessors = "processors"
 
-// mayTune returns an error if the agent may not run PartTune: as for lanes, the devices must be of
-// --lanes. What concerns the whole machine must be of --allow-tune.
+// mayTune returns an error if the agent may not run PartTune. As for lanes, the devices must be of
+// --lanes, and sysctls need --lanes too. What concerns the machine must be of --allow-tune.
 func (s *session) mayTune(r Request) error {
-	if len(s.agent.Devices) == 0 {
-		return errors.New("this agent tunes nothing: it was started without --lanes")
-	}
 	var c tune.Config
 	if err := json.Unmarshal(r.Config, &c); err != nil {
 		return err
+	}
+	if len(s.agent.Devices) == 0 && (len(c.Devices) > 0 || len(c.Sysctls) > 0) {
+		return errors.New("this agent tunes no network: it was started without --lanes")
 	}
 	for _, dev := range c.Devices {
 		if !slices.Contains(s.agent.Devices, dev) {

@@ -18,6 +18,8 @@ func TestMayTune(t *testing.T) {
 	}{
 		{"", "", `{"devices": ["eth2"]}`, "started without --lanes"},
 		{"eth2", "", `{"devices": ["eth2", "eth3"]}`, "tune eth3: this agent was started with --lanes eth2"},
+		{"", "", `{"sysctls": {"net.core.somaxconn": "4096"}}`, "started without --lanes"},
+		{"", "processors", `{"governor": "performance"}`, ""},
 		{"eth2", "", `[]`, "cannot unmarshal"},
 		{"eth1 eth2", "", `{"devices": ["eth2"], "sysctls": {"net.core.somaxconn": "4096"}}`, ""},
 		{"eth2", "", `{"governor": "performance"}`, "tune processors: this agent was started without --allow-tune"},

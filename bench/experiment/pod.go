@@ -203,7 +203,11 @@ func (r *reader) checkPod() {
 		path := fmt.Sprintf("variants[%d].", i)
 		r.refuse("kind: pod, whose lane the cluster makes; want lane-policy and server.limits", path+"lanes",
 			path+"lanes-file", path+"force")
-		r.refuse("kind: pod, whose node only the cluster tunes", path+"tune")
+		for _, k := range tuneKeys() {
+			if !slices.Contains(machineKeys, k.Name) {
+				r.refuse("kind: pod, whose network only the cluster tunes", path+"tune."+k.Name)
+			}
+		}
 		r.checkLimits(path+"server.limits", r.e.Variants[i].Server)
 	}
 }

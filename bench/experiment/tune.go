@@ -43,6 +43,9 @@ type Tune struct {
 	Stop []string `json:"stopServices,omitempty"`
 }
 
+// machineKeys are the keys of tune that concern the machine and neither the network nor a device.
+var machineKeys = []string{"governor", "energy", "stop-services"}
+
 const tuneWant = "a mapping of keys: sysctls, channels, interrupts, governor, ..."
 
 func tuneKeys() []y.Key[Tune] {
@@ -154,9 +157,8 @@ func (r *reader) checkTune(path string, v *Variant) {
 	if v.noLanes() {
 		return
 	}
-	for _, key := range []string{"symmetric-queues", "napi-threads", "channels", "rxring", "txring", "rxusecs", "txusecs", "rxadapt",
-		"txadapt", "interrupts", "xps-cpus"} {
-		if at := path + "." + key; r.Given(at) {
+	for _, k := range tuneKeys() {
+		if at := path + "." + k.Name; r.Given(at) && k.Name != "sysctls" && !slices.Contains(machineKeys, k.Name) {
 			r.Failf(at, "found beside lanes, want it without lanes, or in the lanes file: lanes may set the same setting")
 		}
 	}

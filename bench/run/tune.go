@@ -67,12 +67,16 @@ func (m *measurement) untune() error {
 
 // tuning returns the configuration of package tune for a variant.
 func tuning(t *experiment.Tune, devices ...string) tune.Config {
-	return tune.Config{
-		Sysctls: t.Sysctls, Devices: devices, Symmetric: t.Symmetric, NAPIThreads: t.NAPIThreads, Channels: t.Channels,
+	c := tune.Config{
+		Sysctls: t.Sysctls, Symmetric: t.Symmetric, NAPIThreads: t.NAPIThreads, Channels: t.Channels,
 		RxRing: t.RxRing, TxRing: t.TxRing, RxUsecs: t.RxUsecs, TxUsecs: t.TxUsecs, RxAdapt: t.RxAdapt,
 		TxAdapt: t.TxAdapt, Interrupts: t.Interrupts, SendByProcessor: t.SendByProcessor, Governor: t.Governor,
 		Energy: t.Energy, Stop: t.Stop,
 	}
+	if c.OfDevice() { // the agent must allow the devices, which a pod's node may not
+		c.Devices = devices
+	}
+	return c
 }
 
 // tuneText describes a variant's tuning.

@@ -47,8 +47,7 @@ func (c Config) valid() error {
 			bad("device %q: want the name of a network device", dev)
 		}
 	}
-	if len(c.Devices) == 0 && (c.Symmetric || c.NAPIThreads || c.Channels != "" || c.RxRing > 0 || c.TxRing > 0 ||
-		c.coalesces() || c.Interrupts != "" || c.SendByProcessor) {
+	if len(c.Devices) == 0 && c.OfDevice() {
 		bad("no devices: want the network devices to tune")
 	}
 	if n, err := strconv.Atoi(c.Channels); c.Channels != "" && c.Channels != Cores && c.Channels != Processors &&
@@ -81,6 +80,12 @@ func (c Config) valid() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// OfDevice reports whether c changes network devices.
+func (c Config) OfDevice() bool {
+	return c.Symmetric || c.NAPIThreads || c.Channels != "" || c.RxRing > 0 || c.TxRing > 0 || c.coalesces() ||
+		c.Interrupts != "" || c.SendByProcessor
 }
 
 // A stage returns settings. A later stage needs the settings of those before it.
