@@ -303,8 +303,8 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 // describe returns a description of the host and of its network device dev, if dev is not "".
 // It also returns warnings about what it could not read.
 func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []string) {
-	h := Host{Host: machine.Describe(), Root: a.root, Scratch: s.files(), Storage: s.storage, Cgroup: s.group.Path,
-		Awake: s.latency != nil, User: strconv.Itoa(a.uid)}
+	h := Host{Host: machine.Describe(), Root: a.root, Lanes: a.Devices, Tune: a.Tune, Scratch: s.files(),
+		Storage: s.storage, Cgroup: s.group.Path, Awake: s.latency != nil, User: strconv.Itoa(a.uid)}
 	if u, err := user.LookupId(h.User); err == nil {
 		h.User = u.Username
 	}

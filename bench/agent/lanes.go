@@ -49,20 +49,25 @@ func tunePath(dir string) string { return filepath.Join(dir, "tune") }
 // preference. Other words are services.
 const AllowProcessors = "processors"
 
-// mayTune returns an error if the agent may not run PartTune. As for lanes, the devices must be of
-// --lanes, and sysctls need --lanes too. What concerns the machine must be of --allow-tune.
+// mayTune returns an error if the agent may not run PartTune.
 func (s *session) mayTune(r Request) error {
 	var c tune.Config
 	if err := json.Unmarshal(r.Config, &c); err != nil {
 		return err
 	}
-	if len(s.agent.Devices) == 0 && (len(c.Devices) > 0 || len(c.Sysctls) > 0) {
+	return MayTune(c, s.agent.Devices, s.agent.Tune)
+}
+
+// MayTune returns an error if an agent with these values of --lanes and --allow-tune may not run
+// PartTune with c. As for lanes, the devices must be of --lanes, and sysctls need --lanes too. What
+// concerns the machine must be of --allow-tune.
+func MayTune(c tune.Config, lanes, allowed []string) error {
+	if len(lanes) == 0 && (len(c.Devices) > 0 || len(c.Sysctls) > 0) {
 		return errors.New("this agent tunes no network: it was started without --lanes")
 	}
 	for _, dev := range c.Devices {
-		if !slices.Contains(s.agent.Devices, dev) {
-			return fmt.Errorf("tune %s: this agent was started with --lanes %s", dev,
-				strings.Join(s.agent.Devices, ","))
+		if !slices.Contains(lanes, dev) {
+			return fmt.Errorf("tune %s: this agent was started with --lanes %s", dev, strings.Join(lanes, ","))
 		}
 	}
 	wanted := c.Stop
@@ -71,12 +76,11 @@ func (s *session) mayTune(r Request) error {
 	}
 	for _, what := range wanted {
 		switch {
-		case slices.Contains(s.agent.Tune, what):
-		case len(s.agent.Tune) == 0:
+		case slices.Contains(allowed, what):
+		case len(allowed) == 0:
 			return fmt.Errorf("tune %s: this agent was started without --allow-tune", what)
 		default:
-			return fmt.Errorf("tune %s: this agent was started with --allow-tune %s", what,
-				strings.Join(s.agent.Tune, ","))
+			return fmt.Errorf("tune %s: this agent was started with --allow-tune %s", what, strings.Join(allowed, ","))
 		}
 	}
 	return nil

@@ -101,6 +101,9 @@ type Host struct {
 	machine.Host
 	// Root says whether the agent runs as root, which lanes need.
 	Root bool `json:"root"`
+	// Lanes and Tune are the values of --lanes and --allow-tune.
+	Lanes []string `json:"lanes,omitempty"`
+	Tune  []string `json:"tune,omitempty"`
 	// User is the user of the jobs.
 	User string `json:"user"`
 	// Processors are the numbers of the processors on which jobs may run.

@@ -183,6 +183,15 @@ func (s *agentSite) check() error {
 		if (v.Lanes != "" || v.LanesFile != "") && !sut.Host.Root {
 			bad("variant %s has lanes, which need root there", v.Name)
 		}
+		if v.Tune != nil {
+			c := tuning(v.Tune, s.h.SUT.Device)
+			if s.e.Hosts == nil {
+				c.Lab()
+			}
+			if err := agent.MayTune(c, sut.Host.Lanes, sut.Host.Tune); err != nil {
+				bad("variant %s: %w", v.Name, err)
+			}
+		}
 		if v.ClientLanes != "" {
 			errs = append(errs, s.checkClients(v))
 		}

@@ -248,6 +248,9 @@ func Describe(out io.Writer, f *experiment.File) error {
 		if e.Server.Kind == experiment.KindPod {
 			lanes = podText(v)
 		}
+		if v.Tune != nil {
+			lanes += "; " + tuneText(v.Tune)
+		}
 		fmt.Fprintf(&b, "variant: %s: %s, %s\n", v.Name, noise, lanes)
 	}
 	if n == m {

@@ -212,6 +212,26 @@ func TestAgentsCannot(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
+		lanes, tune []string
+		want        string
+	}{
+		"all of it": {[]string{"eth0"}, []string{"irqbalance", "processors"}, ""},
+		"no lanes":  {nil, []string{"irqbalance", "processors"}, "this agent tunes no network: it was started without --lanes"},
+		"no governor": {[]string{"eth0"}, []string{"irqbalance"},
+			"tune processors: this agent was started with --allow-tune irqbalance"},
+	} {
+		s := onHosts(t, "  - {name: noisy}\n",
+			"  - {name: noisy}\n  - {name: paper, tune: {channels: cores, governor: performance, stop-services: irqbalance}}\n")
+		s.agents[lab.SUT] = on(agent.Host{Device: &agent.Device{Speed: 1e9}, Lanes: c.lanes, Tune: c.tune})
+		want := ""
+		if c.want != "" {
+			want = "host sut (agent a:1): variant paper: " + c.want
+		}
+		if err := s.check(); (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	for name, c := range map[string]struct {
 		big  agent.Host
 		want string
 	}{
