@@ -141,7 +141,7 @@ func (h *host) read(i item) (item, error) {
 			err = errLacks
 		}
 		if err != nil {
-			return i, fmt.Errorf("%s: %w", i, err)
+			return i, fmt.Errorf("%s: %w", i.what(), err)
 		}
 		i.object = now
 	case i.Unit != "":
@@ -156,7 +156,7 @@ func (h *host) read(i item) (item, error) {
 		path := h.path(i.File)
 		st, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && st.Mode()&0o222 == 0 {
-			return i, fmt.Errorf("%s: %w", i, errLacks)
+			return i, fmt.Errorf("%s: %w", i.what(), errLacks)
 		}
 		if err == nil && st.Mode()&0o444 == 0 { // an action, such as net.ipv4.route.flush
 			return i, nil

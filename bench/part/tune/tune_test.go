@@ -394,7 +394,7 @@ func TestFailure(t *testing.T) {
 	before := state(t, h, f, services)
 	dev := []string{"eth2"}
 	for want, c := range map[string]Config{
-		"tcp_unknown: this host":                      {Sysctls: map[string]string{"net.ipv4.tcp_unknown": "1"}},
+		"net.ipv4.tcp_unknown: this host":             {Sysctls: map[string]string{"net.ipv4.tcp_unknown": "1"}},
 		"receive ring of 8192: eth2 has at most 4096": {Devices: dev, RxRing: 8192},
 		"5 channels: eth2 has at most 4":              {Devices: dev, Channels: "5"},
 		"set coalesce/eth2/-1 to rx-usecs 7":          {Devices: dev, RxUsecs: ptr(7), Governor: "performance"},
