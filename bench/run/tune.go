@@ -55,14 +55,19 @@ func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) (leftOu
 	return leftOut, err
 }
 
-// untune restores the previous settings.
+// untune restores the previous settings. It returns an error if another program changed the settings
+// meanwhile.
 func (m *measurement) untune() error {
 	if m.tuner == nil {
 		return nil
 	}
-	err := m.tuner.stop()
+	t := m.tuner
 	m.tuner, m.tuned = nil, nil
-	return err
+	if err := t.stop(); err != nil {
+		return err
+	}
+	// The result has an error if the settings did not stay, or if a value could not be restored.
+	return t.result(context.Background(), &tune.Result{})
 }
 
 // tuning returns the configuration of package tune for a variant.

@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -62,6 +63,7 @@ func TestRunGates(t *testing.T) {
 
 func TestSetTune(t *testing.T) {
 	m, h := faked(t)
+	h.results["tune"] = tune.Result{} // once it is stopped
 	h.results["tune, check"] = tune.Result{LeftOut: []string{"rings of lane0", "net.ipv4.tcp_mem"}}
 	usecs := 50
 	v := experiment.Variant{Tune: &experiment.Tune{Symmetric: true, Channels: "cores", RxUsecs: &usecs,
@@ -93,6 +95,9 @@ func TestSetTune(t *testing.T) {
 	if _, err := m.SetTune(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
+	h.tasks["tune"].err = errors.New("another program has changed what was tuned")
+	_, err := m.SetTune(t.Context(), experiment.Variant{})
+	errtest.Says(t, "settings that did not stay", err, "another program has changed")
 	if c, ok := h.configs["tune"].(tune.Config); !ok || c.Lenient || c.Channels != "cores" || c.Governor != "performance" {
 		t.Errorf("on hosts: %+v", h.configs["tune"])
 	}

@@ -203,6 +203,15 @@ func (h *host) write(old, i item) error {
 	return nil
 }
 
+// runs reports whether a process with this name is visible.
+func (h *host) runs(name string) bool {
+	files, _ := h.glob("/proc/[0-9]*/comm") // no error: the pattern is constant
+	return slices.ContainsFunc(files, func(file string) bool {
+		b, err := os.ReadFile(h.path(file))
+		return err == nil && strings.TrimSpace(string(b)) == name
+	})
+}
+
 func (h *host) glob(pattern string) ([]string, error) {
 	found, err := filepath.Glob(h.path(pattern))
 	for i := range found {

@@ -111,6 +111,9 @@ func run(ctx context.Context, c Config, h *host) (r Result, err error) {
 	}
 	h.awaitCarrier(c.resetting())
 	<-ctx.Done()
+	if r, err := c.compare(h); err != nil {
+		return r, fmt.Errorf("another program has changed what was tuned: %w", err)
+	}
 	return r, nil
 }
 
@@ -179,11 +182,25 @@ func (h *host) keepQueues(rec *record, dev string) error {
 	return nil
 }
 
-// check checks all settings. Its result lists what the host lacks.
+// check checks all settings, and that the devices have their link. Its result lists what the host
+// lacks.
 func check(c Config, h *host) (r Result, err error) {
 	if err := c.valid(); err != nil {
 		return r, err
 	}
+	if r, err = c.compare(h); err != nil {
+		return r, err
+	}
+	for _, dev := range c.resetting() {
+		if h.carrier(dev) == "0" {
+			return r, fmt.Errorf("%s: no carrier yet", dev)
+		}
+	}
+	return r, nil
+}
+
+// compare compares all settings with their present values.
+func (c Config) compare(h *host) (r Result, err error) {
 	for _, stage := range c.stages() {
 		items, err := stage(h)
 		if err != nil {
@@ -203,11 +220,6 @@ func check(c Config, h *host) (r Result, err error) {
 			if !i.same(now) && !h.isAction(i) {
 				return r, fmt.Errorf("%s: want %s, have %s", i, i.value(), now.value())
 			}
-		}
-	}
-	for _, dev := range c.resetting() {
-		if h.carrier(dev) == "0" {
-			return r, fmt.Errorf("%s: no carrier yet", dev)
 		}
 	}
 	return r, nil

@@ -119,7 +119,7 @@ func machine(t *testing.T) (h *host, f *fake, services map[string]string) {
 	t.Helper()
 	root := t.TempDir()
 	files := map[string]string{
-		"proc/sys/net/ipv4/tcp_rmem": "4096\t131072\t6291456\n", "sys/class/net/eth2/threaded": "0\n",
+		"proc/5/comm": "irqbalance\n", "proc/sys/net/ipv4/tcp_rmem": "4096\t131072\t6291456\n", "sys/class/net/eth2/threaded": "0\n",
 		"sys/class/net/eth2/carrier": "1\n", "sys/class/net/eth2/device/numa_node": "1\n",
 		"sys/devices/system/node/node1/cpulist": "2-3,6-7\n",
 	}
@@ -148,8 +148,12 @@ func machine(t *testing.T) (h *host, f *fake, services map[string]string) {
 			switch args[0] {
 			case "start":
 				services[name] = "active"
+				put(t, root, map[string]string{"proc/5/comm": name + "\n"})
 			case "stop":
 				services[name] = "inactive"
+				if err := os.RemoveAll(filepath.Join(root, "proc/5")); err != nil {
+					return "", err
+				}
 			}
 			return services[name], nil
 		}}, f, services
@@ -366,6 +370,37 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// TestChanged: settings that another program changes while they are held are an error, and restored.
+func TestChanged(t *testing.T) {
+	h, f, services := machine(t)
+	before := state(t, h, f, services)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	c := Config{Governor: "performance"}
+	go func() {
+		_, err := run(ctx, c, h)
+		done <- err
+	}()
+	looking := c
+	looking.Check = true
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, err := run(ctx, looking, h)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	put(t, h.root, map[string]string{"sys/devices/system/cpu/cpufreq/policy3/scaling_governor": "schedutil\n"})
+	cancel()
+	errtest.Says(t, "changed", <-done, "another program has changed what was tuned: "+
+		"/sys/devices/system/cpu/cpufreq/policy3/scaling_governor: want performance, have schedutil")
+	if after := state(t, h, f, services); after != before {
+		t.Errorf("after it:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
 // TestSymmetric: the mask of a high queue has several words.
 func TestSymmetric(t *testing.T) {
 	h, _, _ := machine(t)
@@ -406,6 +441,7 @@ func TestFailure(t *testing.T) {
 		"want the processors of the interrupts too":   {Devices: dev, SendByProcessor: true},
 		"the kernel prefers the second":               {Devices: dev, SendByProcessor: true, Interrupts: Node, Symmetric: true},
 		`channels "few"`:                              {Devices: dev, Channels: "few"},
+		"irqbalance runs and would move them":         {Devices: dev, Interrupts: Node},
 		`interrupts "3-1"`:                            {Devices: dev, Interrupts: "3-1"},
 		`governor "../x"`:                             {Governor: "../x"},
 		`energy "low"`:                                {Energy: "low"},
