@@ -66,8 +66,8 @@ func (f *fake) Read(o device.Object) (device.Object, error) {
 	return nil, nil
 }
 
-// Write makes new queues like a driver: their interrupts are on all processors, and they have no
-// masks.
+// Write makes all queues again like a driver: their interrupts are on all processors, and they have
+// no masks.
 func (f *fake) Write(_, next device.Object) error {
 	f.log = append(f.log, next.Key()+" "+next.Brief())
 	switch o := next.(type) {
@@ -80,7 +80,7 @@ func (f *fake) Write(_, next device.Object) error {
 				if err := os.RemoveAll(filepath.Join(f.root, dir)); err != nil {
 					return err
 				}
-			case !exists && q < o.Combined:
+			case q < o.Combined:
 				f.irqs[q] = []string{"0-7", "0-7"}
 				put(f.t, f.root, map[string]string{dir + xpsRxqs: "0\n", dir + xpsCPUs: "00\n"})
 			}
