@@ -83,7 +83,8 @@ func restore(dir string) error {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return fmt.Errorf("%s: %w", recordPath(dir), err)
 	}
-	errs := []error{endMarked(r.Session), r.rollback(), tune.Restore(tunePath(dir)), r.Group.remove(), os.RemoveAll(r.Files),
+	errs := []error{endMarked(r.Session), r.rollback(), tune.Restore(tunePath(dir)), r.Group.remove(),
+		os.RemoveAll(r.Files),
 		removeStorage(r.Session, r.Storage), removeIfThere(r.Lanes)}
 	if err := errors.Join(errs...); err != nil {
 		return err

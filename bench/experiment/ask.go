@@ -231,8 +231,8 @@ func loadKeys() []y.Key[Load] {
 			"Rates over all generators. Each is a load point.",
 			func(l *Load, x []int) { l.Rates = x }),
 		y.Of("arrivals", y.Word("constant", "poisson"), "poisson",
-			"Intended times of `open`: at equal distances, as vegeta sends, or at random, like those of many independent "+
-				"users.",
+			"Intended times of `open`: at equal distances, as vegeta sends, or at random, like those of many "+
+				"independent users.",
 			func(l *Load, x string) { l.Arrivals = x }),
 		y.Of("connections", y.Series("connections", 1, maxConnections, maxPoints),
 			"`generators` with `open`; required with `closed`",

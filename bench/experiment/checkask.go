@@ -183,7 +183,8 @@ func (r *reader) checkLoad() {
 			r.Line("workload.protocol"))
 	}
 	if r.e.Workload.Protocol == ProtocolAerospike {
-		r.refuse("protocol: aerospike, whose client opens its connections itself", "load.connect-rate", "load.tcp-nodelay")
+		r.refuse("protocol: aerospike, whose client opens its connections itself", "load.connect-rate",
+			"load.tcp-nodelay")
 	}
 	if r.Given("workload.keep-alive") && !r.e.Workload.KeepAlive {
 		r.refuse("keep-alive: off, where each request opens a connection", "load.connect-rate")

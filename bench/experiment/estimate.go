@@ -28,7 +28,8 @@ func (l *Load) Lead(connections int) int64 {
 	if l.ConnectRate > 0 {
 		paced = int64(connections) * int64(time.Second) / int64(l.ConnectRate)
 	}
-	return paced + min(int64(250*time.Millisecond)+int64(connections)*int64(500*time.Microsecond), int64(10*time.Second))
+	return paced + min(int64(250*time.Millisecond)+int64(connections)*int64(500*time.Microsecond),
+		int64(10*time.Second))
 }
 
 // Points returns the number of load points: of rates for an open loop, of numbers of connections

@@ -181,8 +181,8 @@ func HostsReference() string {
 }
 
 // settle gives an experiment the hosts in place of its lab. Then the hosts file says where
-// processes run, how many generators there are, and what measures the SUT's power, if it says so. Hosts have no lab switch, so settle removes the
-// sweep's switch buffers.
+// processes run, how many generators there are, and what measures the SUT's power, if it says so.
+// Hosts have no lab switch, so settle removes the sweep's switch buffers.
 func (h *Hosts) settle(e *Experiment) {
 	e.Lab, e.Hosts = nil, h
 	if len(h.Power) > 0 {

@@ -159,7 +159,8 @@ func (r *reader) checkTune(path string, v *Variant) {
 	}
 	for _, k := range tuneKeys() {
 		if at := path + "." + k.Name; r.Given(at) && k.Name != "sysctls" && !slices.Contains(machineKeys, k.Name) {
-			r.Failf(at, "found beside lanes, want it without lanes, or in the lanes file: lanes may set the same setting")
+			r.Failf(at, "found beside lanes, want it without lanes, or in the lanes file: lanes may set the same "+
+				"setting")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Sysctls)) {

@@ -29,7 +29,8 @@ type Host struct {
 
 // Describe returns a description of this host.
 func Describe() Host {
-	e := Host{CPUs: runtime.NumCPU(), Hardware: hardware.Read(), Mitigations: map[string]string{}, Sysctls: map[string]string{}}
+	e := Host{CPUs: runtime.NumCPU(), Hardware: hardware.Read(), Mitigations: map[string]string{},
+		Sysctls: map[string]string{}}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		e.Kernel = unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Version[:])

@@ -23,7 +23,8 @@ func generators(f *experiment.File, address string, j Job) ([]load.Config, error
 			Address: address, Mode: load.Closed, Seed: j.Seed*uint64(n) + uint64(i), Pipeline: e.Load.Pipeline,
 			Connections: (j.Connections + n - 1 - i) / n,
 			Warmup:      j.Warmup, Duration: j.Window, Timeout: e.Load.Timeout, Spin: e.Load.Spin,
-			ConnectTimeout: e.Load.ConnectTimeout, ConnectRate: float64(e.Load.ConnectRate) / float64(n), Nagle: e.Load.Nagle,
+			ConnectTimeout: e.Load.ConnectTimeout, ConnectRate: float64(e.Load.ConnectRate) / float64(n),
+			Nagle: e.Load.Nagle,
 		}
 		if e.Load.Mode == experiment.Open {
 			c.Mode, c.Rate, c.Arrivals = load.Open, j.Rate/float64(n), load.Constant

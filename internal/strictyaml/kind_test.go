@@ -62,7 +62,7 @@ func TestDuration(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	const want = "want bytes from 1 to 1 GiB, as a number or with a unit: KB, MB, GB, TB (1000) or KiB, MiB, GiB, "+
+	const want = "want bytes from 1 to 1 GiB, as a number or with a unit: KB, MB, GB, TB (1000) or KiB, MiB, GiB, " +
 		"TiB (1024)"
 	reads(t, strictyaml.Size(1, 1<<30), map[string]string{
 		"1": "1", "64 KiB": "65536", "1.5MiB": "1572864", `"7B"`: "7", "1GiB": "1073741824",

@@ -268,7 +268,8 @@ func (c Config) queues(h *host) ([]item, error) {
 		var cpus []int
 		if c.Interrupts != "" {
 			if !c.Lenient && h.runs("irqbalance") {
-				return nil, errors.New("interrupts: irqbalance runs and would move them; want it among the stopped services")
+				return nil, errors.New("interrupts: irqbalance runs and would move them; want it among the " +
+					"stopped services")
 			}
 			if cpus, err = c.processors(h, dev); err != nil {
 				return nil, err

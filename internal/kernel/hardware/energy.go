@@ -152,7 +152,8 @@ func tables() ([]string, error) {
 	}
 	defer conn.Close()
 	ms, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: getTable, Flags: netlink.Request | netlink.Dump}, Data: make([]byte, headerLength)})
+		Header: netlink.Header{Type: getTable, Flags: netlink.Request | netlink.Dump},
+		Data:   make([]byte, headerLength)})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) { // nfnetlink without nf_tables
 		return nil, nil
 	}
