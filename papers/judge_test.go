@@ -12,6 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/statstest"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // TestJudgeSLA: a claim about an SLA is judged by the SLA. That a lane is slower than "off" is no loss
@@ -163,7 +164,7 @@ func TestJudgeDelivery(t *testing.T) {
 		!strings.HasPrefix(m.At, "40 connections, closed loop, because") {
 		t.Errorf("no load of the paper's: %+v", m)
 	}
-	r.Environment.Sockets = 1
+	r.Environment.Hardware = &device.Hardware{Sockets: 1}
 	if m := measure(share); m.Verdict != "about a server with 2 sockets" || m.Value != "96.0 % of the link" {
 		t.Errorf("one socket: %+v", m)
 	}

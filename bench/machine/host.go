@@ -20,7 +20,6 @@ import (
 type Host struct {
 	Kernel, Distribution, CPUModel string
 	CPUs                           int
-	Sockets                        int   // packages of processors; 0: not known
 	Memory                         int64 // bytes
 	Virtualisation, Governor       string
 	Mitigations, Sysctls           map[string]string
@@ -47,7 +46,6 @@ func Describe() Host {
 			e.Virtualisation += " (" + vendor + ")"
 		}
 	}
-	e.Sockets = packages("/sys/devices/system/cpu")
 	e.Governor = line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 	paths, _ := filepath.Glob("/sys/devices/system/cpu/vulnerabilities/*")
 	for _, p := range paths {
@@ -64,19 +62,6 @@ func Describe() Host {
 		}
 	}
 	return e
-}
-
-// packages returns the number of packages with processors below a directory like
-// /sys/devices/system/cpu; 0: not known.
-func packages(dir string) int {
-	paths, _ := filepath.Glob(filepath.Join(dir, "cpu[0-9]*/topology/physical_package_id"))
-	ids := map[string]bool{}
-	for _, p := range paths {
-		if id := line(p); id != "" && id != "-1" {
-			ids[id] = true
-		}
-	}
-	return len(ids)
 }
 
 // line returns the first line of a file, "" if it cannot be read.

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/internal/traffic/napi"
 	"github.com/niclane/niclane/lane/device"
@@ -187,21 +185,6 @@ func TestDifferences(t *testing.T) {
 	}
 	if d.TCP.Retransmits != 7 || d.TCP.BusyPolled != 0 {
 		t.Errorf("TCP %+v", d.TCP)
-	}
-}
-
-// TestPackages: processors of one package count once; a directory without any says nothing.
-func TestPackages(t *testing.T) {
-	dir := t.TempDir()
-	for cpu, id := range map[string]string{"cpu0": "0", "cpu1": "1", "cpu2": "0", "cpu10": "1", "cpu3": "-1"} {
-		must.Do(t, os.MkdirAll(filepath.Join(dir, cpu, "topology"), 0o755))
-		must.Do(t, os.WriteFile(filepath.Join(dir, cpu, "topology/physical_package_id"), []byte(id+"\n"), 0o644))
-	}
-	if got := packages(dir); got != 2 {
-		t.Errorf("%d packages, want 2", got)
-	}
-	if got := packages(t.TempDir()); got != 0 {
-		t.Errorf("%d packages of nothing", got)
 	}
 }
 

@@ -27,7 +27,7 @@ func delivering(sockets int, gbit float64, covers string) *Result {
 	r.Experiment.Variants = []experiment.Variant{{Name: "off", Noise: true}, {Name: "idle"}}
 	r.Variants = []Variant{{Name: "off"}, {Name: "idle"}}
 	r.Points = []Point{{Mode: load.Closed, Connections: 192, Rounds: 2}}
-	r.Environment = Environment{CPUModel: "Intel(R) Xeon(R) Gold 6252N CPU @ 2.30GHz", CPUs: 48, Sockets: sockets,
+	r.Environment = Environment{CPUModel: "Intel(R) Xeon(R) Gold 6252N CPU @ 2.30GHz", CPUs: 48, Hardware: &device.Hardware{Sockets: sockets},
 		Network: Network{LinkRate: 200e9}, Cards: []Card{{Host: "sut", Driver: "mlx5_core", Speed: 100e9}, {Host: "a"}}}
 	r.Windows = nil
 	for i := range 2 {

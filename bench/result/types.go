@@ -79,7 +79,6 @@ type Environment struct {
 	Distribution   string            `json:"distribution,omitempty"`
 	CPUModel       string            `json:"cpuModel,omitempty"`
 	CPUs           int               `json:"cpus"`
-	Sockets        int               `json:"sockets,omitempty"` // processors' packages; 0: not known
 	Memory         int64             `json:"memoryBytes,omitempty"`
 	Virtualisation string            `json:"virtualisation,omitempty"`
 	Governor       string            `json:"governor,omitempty"`
@@ -105,7 +104,12 @@ type Environment struct {
 }
 
 // SocketCount returns the number of the SUT's sockets; 0: not known.
-func (e Environment) SocketCount() int { return e.Sockets }
+func (e Environment) SocketCount() int {
+	if e.Hardware == nil {
+		return 0
+	}
+	return e.Hardware.Sockets
+}
 
 // A Host is a machine with an agent.
 type Host struct {

@@ -12,8 +12,8 @@ import (
 // environment returns what a reader must know about the host to judge or repeat the result.
 func environment(h machine.Host) result.Environment {
 	return result.Environment{
-		Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs, Sockets: h.Sockets,
-		Memory: h.Memory, Virtualisation: h.Virtualisation, Governor: h.Governor, Mitigations: h.Mitigations,
+		Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs, Memory: h.Memory,
+		Virtualisation: h.Virtualisation, Governor: h.Governor, Mitigations: h.Mitigations,
 		Sysctls: h.Sysctls, Go: runtime.Version(), Hardware: h.Hardware,
 	}
 }
