@@ -48,9 +48,14 @@ func newHost() *host {
 	return &host{root: "/", allowed: thread.Allowed, systemd: systemctl}
 }
 
-// systemctl runs systemctl, which waits until a service has started or stopped.
+// systemctl runs systemctl, which waits until a service has started or stopped. Like an agent, it
+// looks only in the system's directories.
 func systemctl(args ...string) (string, error) {
-	out, err := exec.Command("systemctl", args...).Output()
+	path := "/usr/bin/systemctl"
+	if _, err := os.Stat(path); err != nil {
+		path = "/bin/systemctl"
+	}
+	out, err := exec.Command(path, args...).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
