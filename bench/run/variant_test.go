@@ -91,6 +91,10 @@ func TestSetTune(t *testing.T) {
 	if _, err := m.SetTune(t.Context(), experiment.Variant{}); err != nil || !h.tasks["tune"].stopped {
 		t.Errorf("not ended for a variant that tunes nothing: %v", err)
 	}
+	// A pod's node has an agent that may change no device.
+	if c := tuning(&experiment.Tune{Governor: "performance"}, "eth0"); c.Devices != nil {
+		t.Errorf("devices %v for a governor", c.Devices)
+	}
 	m.e.Hosts = &experiment.Hosts{}
 	if _, err := m.SetTune(t.Context(), v); err != nil {
 		t.Fatal(err)
