@@ -37,7 +37,7 @@ func TestFullLink(t *testing.T) {
 				most            map[string]float64 // times of a frame
 			}{
 				{"queues", "", nil},
-				{"edt", ", rank: 1", map[string]float64{"P50 us": 0.85, "P99 us": 2, "P99.9 us": 2.5}},
+				{"edt", ", rank: 1", map[string]float64{"P50 us": 0.85, "P99 us": 2.1, "P99.9 us": 2.5}},
 				{"htb", ", rank: 1, guarantee: 20%", nil},
 			} {
 				if by.most == nil && *fullSeeds == 1 && !virtual.Here() {
