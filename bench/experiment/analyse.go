@@ -33,8 +33,10 @@ func variantKeys() []y.Key[variantText] {
 		lanesKey("lanes",
 			"The text of a lanes file, see lanes.yaml(5). `$device` stands for the SUT's device, `$cgroup` for "+
 				"the server's control group, `$address` and `$port` for the address and port on which it listens. "+
-				"`$link` is the link's rate. `$cpus` are the processors that `placement` or the hosts file gives "+
-				"the server. `$$` is a dollar sign.",
+				"`$threads`, `$queues` and `$pollers` stand for the keys of `server`. `$link` is the link's rate. "+
+				"`$cpus` are the processors that `placement` or the hosts file gives the server, `$pollcpus` those "+
+				"that it gives the card's pollers, or `auto`. If the SUT has several cards, each has lanes of its own "+
+				"by this text, with its own `$device`, `$address` and `$pollcpus`. `$$` is a dollar sign.",
 			func(t *variantText, x string, at y.Value) { t.Lanes, t.server = x, at }),
 		y.Of("lanes-file", y.Path("a lanes file"), "no lanes",
 			"A lanes file, see lanes.yaml(5), used unchanged. Instead of `lanes`.",

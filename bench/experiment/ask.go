@@ -23,9 +23,10 @@ func serverKeys() []y.Key[Server] {
 			"If memcached is not installed, the run measures niclane's own server, and the result says so.",
 			func(s *Server, x string) { s.Fallback = x }),
 		y.Of("command", command(), "none",
-			"Program and arguments of `kind: command`. No shell reads them. `$address`, `$port`, `$threads` and "+
-				"`$connections` stand for the keys of `server`. `$sut`, `$client` and `$noise` stand for the "+
-				"hosts' addresses. `$scratch` is a directory that the run makes on the host and removes again. "+
+			"Program and arguments of `kind: command`. No shell reads them. `$address`, `$port`, `$threads`, `$queues`, "+
+				"`$pollers` and `$connections` stand for the keys of `server`. `$sut`, `$client` and `$noise` stand for the "+
+				"hosts' addresses. `$listen` is the address on which to listen: `$address`, or that of all "+
+				"interfaces if the SUT has several cards. `$scratch` is a directory that the run makes on the host and removes again. "+
 				"`$storage` is the directory of the instance's NUMA node (`storage` of hosts.yaml(5)), or "+
 				"`$scratch` without one. `$$` is a dollar sign.",
 			func(s *Server, x []string) { s.Command = x }),
@@ -36,8 +37,8 @@ func serverKeys() []y.Key[Server] {
 			"Files that commands need, by path below `$scratch`. The same names are replaced in their texts.",
 			func(s *Server, x map[string]string) { s.Files = x }),
 		y.Of("manifest", manifest(), "required with `kind: pod`",
-			"The Pod, without a lane. `$port`, `$threads`, `$connections`, `$sut`, `$client` and `$noise` are "+
-				"replaced. The names of the pods that the run makes begin with its name. See PODS.",
+			"The Pod, without a lane. `$port`, `$threads`, `$queues`, `$pollers`, `$connections`, `$sut`, "+
+				"`$client` and `$noise` are replaced. The names of the pods that the run makes begin with its name. See PODS.",
 			func(s *Server, x string) { s.Manifest = x }),
 		y.Of("certificate", y.Boolean(), "off",
 			"On: the run makes a certificate for the server's address, which is valid for the run. It puts "+
@@ -54,9 +55,17 @@ func serverKeys() []y.Key[Server] {
 		y.Of("port", port(), "that of the protocol: 11211, 80, 443, 6379, 3000",
 			"Port on which the server listens.",
 			func(s *Server, x int) { s.Port = x }),
-		y.Of("threads", y.Integer(1, 1024), "1",
-			"Threads of the server.",
+		y.Of("threads", count(maxThreads, map[string]int{"cpus": perCPU}), "1",
+			"Threads of the server. `cpus`: as many as the server has processors, by `cpus` of the hosts file or "+
+				"`placement.server`. The hosts file's own number goes first.",
 			func(s *Server, x int) { s.Threads = x }),
+		y.Of("queues", count(maxQueues, map[string]int{"cpus": perCPU, "threads": perThread}), "threads",
+			"Queues of the server's lane on each card: `$queues` in lanes, arguments and files. `cpus`: one for each "+
+				"of the server's processors, over all cards. `threads`: one for each thread, over all cards.",
+			func(s *Server, x int) { s.Queues = x }),
+		y.Of("pollers", y.Integer(1, maxQueues), "`queues`",
+			"Threads that poll these queues: `$pollers`.",
+			func(s *Server, x int) { s.Pollers = x }),
 		y.Of("memory", y.Size(1<<20, 1<<44), "64 MiB",
 			"Memory for items, for memcached and niclane's own server.",
 			func(s *Server, x int64) { s.Memory = x }),
@@ -239,6 +248,9 @@ func loadKeys() []y.Key[Load] {
 			"Connections over all generators. With `closed` each number is a load point. For Aerospike: commands "+
 				"in flight.",
 			func(l *Load, x []int) { l.Connections = x }),
+		y.Of("connections-per-client", y.Series("connections", 1, maxConnections, maxPoints), "none",
+			"`connections` of each client's host, instead of their sum. The lab has one client.",
+			func(l *Load, x []int) { l.ConnectionsPerClient = x }),
 		y.Of("pipeline", y.Integer(1, 65536), "no limit with `open`, 1 with `closed`",
 			"Requests that may be outstanding on a connection. For HTTP: 1.",
 			func(l *Load, x int) { l.Pipeline = x }),

@@ -174,7 +174,7 @@ func (r *reader) checkLoad() {
 		}
 	case Closed:
 		r.refuse("mode: closed, whose connections decide the rate", "load.rates", "load.arrivals", "load.spin")
-		if !r.Given("load.connections") {
+		if !r.Given("load.connections") && !r.Given("load.connections-per-client") {
 			r.Failf("load", "connections is missing, want one number of them, a list, or {from: , to: , step: }")
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 
 	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lane/config"
@@ -55,11 +54,13 @@ func (r *reader) checkVariants() {
 			r.Failf(path+".noise", "found on, want noise for it at the top of the file")
 		}
 		r.checkVariantServer(path, v)
+		r.checkNAPIIDs(path, v)
 		switch {
 		case v.Lanes != "" && v.LanesFile != "":
 			r.Failf(path+".lanes-file", "found beside lanes (line %d), want one of the two", r.Line(path+".lanes"))
 		case r.Given(path + ".lanes"):
 			r.checkLanes(path+".lanes", v.Lanes, r.texts[i].server, laneNames)
+			r.checkLaneCounts(path, v)
 		case v.noLanes():
 			r.refuse("no lanes, want lanes or lanes-file", path+".force")
 		}
@@ -99,13 +100,17 @@ func (r *reader) checkLanes(path, text string, v y.Value, names []string) {
 		return
 	}
 	values := samples(names)
-	if e := &r.e; r.fine("server", "workload.protocol", "hosts", "lab") {
-		values[NamePort] = strconv.Itoa(e.Server.Port)
-		if e.Hosts != nil && e.Hosts.SUT.Device != "" {
-			values[NameDevice] = e.Hosts.SUT.Device
+	if e := &r.e; r.fine("server", "workload.protocol", "hosts", "lab", "placement") {
+		for name, value := range e.Known(nil) {
+			if slices.Contains(names, name) {
+				values[name] = value
+			}
 		}
-		if link := r.link(); link > 0 {
-			values[NameLink] = y.BitsText(link)
+		if e.Lab != nil && e.Lab.LinkRate > 0 {
+			values[NameLink] = y.BitsText(e.Lab.LinkRate)
+		}
+		if e.Hosts != nil {
+			text = e.Hosts.SUT.Bonded(text)
 		}
 	}
 	expanded, _ := Expand(text, values)

@@ -18,6 +18,7 @@ func (r *reader) complete() {
 	}
 	r.completeWorkload()
 	r.completeLoad()
+	r.completeCounts()
 	s := &e.Server
 	s.Port = cmp.Or(s.Port, serverPorts[e.Workload.Protocol])
 	if s.Kind == KindMemcached || s.Kind == KindNiclane {
@@ -97,7 +98,7 @@ func (r *reader) completeLoad() {
 	switch l.Mode {
 	case Open:
 		l.Arrivals = cmp.Or(l.Arrivals, "poisson")
-		if !r.Given("load.connections") {
+		if !r.Given("load.connections") && l.ConnectionsPerClient == nil {
 			l.Connections = []int{l.Generators}
 		}
 	case Closed:

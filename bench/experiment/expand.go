@@ -13,6 +13,8 @@ const (
 	NameAddress     = "address"     // address on which the server listens
 	NamePort        = "port"        // port on which the server listens
 	NameThreads     = "threads"     // server.threads
+	NameQueues      = "queues"      // server.queues
+	NamePollers     = "pollers"     // server.pollers
 	NameConnections = "connections" // server.connections
 	NameScratch     = "scratch"     // the run's directory on the host; contains server.files
 	NameStorage     = "storage"     // directory for large files: that of the instance's NUMA node, else $scratch
@@ -23,6 +25,8 @@ const (
 	NameCgroup      = "cgroup"      // control group of the server's processes
 	NameLink        = "link"        // rate of the link: 500mbit
 	NameCPUs        = "cpus"        // processors of the server: [2-5, 8]
+	NamePollCPUs    = "pollcpus"    // processors of the card's pollers: [0-3], or auto
+	NameListen      = "listen"      // $address, or the address of all interfaces if the SUT has several
 	NameNumber      = "n"           // number of this copy of an object
 	NameNode        = "node"        // NUMA node of an instance of the server
 	NameIndex       = "index"       // index of an instance, from 0
@@ -30,11 +34,12 @@ const (
 )
 
 var (
-	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage, NameSUT,
-		NameClient, NameNoise, NameNode, NameIndex, NameInstances}
-	laneNames = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink, NameCPUs}
+	commandNames = []string{NameAddress, NameListen, NamePort, NameThreads, NameQueues, NamePollers, NameConnections,
+		NameScratch, NameStorage, NameSUT, NameClient, NameNoise, NameNode, NameIndex, NameInstances}
+	laneNames = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameThreads, NameQueues, NamePollers, NameLink,
+		NameCPUs, NamePollCPUs}
 	// Names in clients' lanes. A client has no control group and no processors of the server.
-	clientLaneNames = []string{NameDevice, NameAddress, NamePort, NameLink}
+	clientLaneNames = []string{NameDevice, NameAddress, NamePort, NameQueues, NamePollers, NameLink}
 	objectNames     = []string{NameNumber}
 )
 
@@ -66,9 +71,9 @@ func Expand(text string, values map[string]string) (string, error) {
 // known lists the names that have values, in the order of the constants, for a message.
 func known(values map[string]string) string {
 	var out []string
-	for _, name := range []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage,
-		NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameCPUs, NameNumber, NameNode, NameIndex,
-		NameInstances} {
+	for _, name := range []string{NameAddress, NameListen, NamePort, NameThreads, NameQueues, NamePollers, NameConnections,
+		NameScratch, NameStorage, NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameCPUs,
+		NamePollCPUs, NameNumber, NameNode, NameIndex, NameInstances} {
 		if _, ok := values[name]; ok {
 			out = append(out, "$"+name)
 		}
@@ -81,10 +86,11 @@ func samples(names []string) map[string]string {
 	out := map[string]string{}
 	for _, name := range names {
 		out[name] = map[string]string{
-			NameAddress: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameConnections: "1",
-			NameScratch: "/scratch", NameStorage: "/storage",
+			NameAddress: "192.0.2.1", NameListen: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameQueues: "1", NamePollers: "1",
+			NameConnections: "1",
+			NameScratch:     "/scratch", NameStorage: "/storage",
 			NameSUT: "192.0.2.1", NameClient: "192.0.2.2", NameNoise: "192.0.2.3",
-			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "[0]", NameNumber: "1",
+			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "[0]", NamePollCPUs: "auto", NameNumber: "1",
 			NameNode: "0", NameIndex: "0", NameInstances: "1",
 		}[name]
 	}

@@ -133,11 +133,11 @@ type VariantServer struct {
 
 func variantServerKeys() []y.Key[VariantServer] {
 	return []y.Key[VariantServer]{
-		y.Of("threads", y.Integer(1, 1024), "`server.threads`",
+		y.Of("threads", y.Integer(1, maxThreads), "`server.threads`",
 			"Threads of the server.",
 			func(s *VariantServer, x int) { s.Threads = x }),
 		y.Of("arguments", command(), "none",
-			"Arguments after those of the server: memcached's `[-N, 2]`.",
+			"Arguments after those of the server: memcached's `[-N, $threads]`.",
 			func(s *VariantServer, x []string) { s.Arguments = x }),
 		y.Of("files", files(), "none",
 			"Files that replace those of `server.files`.",

@@ -62,9 +62,11 @@ func (r *reader) hosts(v y.Value) {
 		c := &h.Clients[i]
 		c.Name = cmp.Or(c.Name, "client"+strconv.Itoa(i+1))
 		c.Generators = cmp.Or(c.Generators, 1)
+		c.completeCards()
 	}
 	r.needPower(hostsSections(), h.Power)
 	r.checkPower(h.Power)
+	h.SUT.completeCards()
 	r.checkHosts()
 }
 
@@ -93,11 +95,13 @@ func (r *reader) checkHosts() {
 		}
 		if i > 0 {
 			r.refuse("a host that is not the SUT: its noise runs on cpus", a.path+".noise-cpus")
-			r.refuse("a host that is not the SUT: only the SUT has the server", a.path+".storage")
+			r.refuse("a host that is not the SUT: only the SUT has the server", a.path+".storage", a.path+".threads",
+				a.path+".queues", a.path+".pollers")
 		}
 		if i > len(h.Clients) {
-			r.refuse("a host that has no lanes, want it on the SUT and clients only", a.path+".device")
+			r.refuse("a host that has no lanes, want it on the SUT and clients only", a.path+".device", a.path+".cards")
 		}
+		r.checkCards(a.path, &a.Host)
 		if i == 0 || i > len(h.Clients) {
 			r.refuse("a host that is not a client", a.path+".generators")
 		}
@@ -111,9 +115,12 @@ func (r *reader) checkHosts() {
 			case a.Agent == b.Agent:
 				r.Failf(a.path+".agent", "found the agent of %s (line %d); each host has its own", b.Name,
 					r.Line(b.path+".agent"))
-			case same(a.Address, b.Address):
-				r.Failf(a.path+".address", "found the address of %s (line %d); each host has its own", b.Name,
-					r.Line(b.path+".address"))
+			}
+			for _, x := range a.Addresses() {
+				if slices.ContainsFunc(b.Addresses(), func(o string) bool { return same(x, o) }) {
+					r.Failf(a.path+".address", "found %s, an address of %s (line %d); each host has its own", x, b.Name,
+						r.Line(b.path))
+				}
 			}
 		}
 	}
@@ -153,8 +160,8 @@ func hostsSections() []section {
 	return []section{
 		describe("hosts", "TOP LEVEL", "A file has these keys.", fileKeys(), "version", "sut", "clients", "authority",
 			"certificate", "key"),
-		describe("host", "A HOST", "`sut`, each of `clients`, and `noise` have these keys.", hostKeys(), "agent",
-			"address"),
+		describe("host", "A HOST", "`sut`, each of `clients`, and `noise` have these keys.", hostKeys(), "agent"),
+		describe("card", "A CARD", "Each item of `cards` has these keys.", cardKeys(), "device"),
 		powerSection(), oidSection(),
 	}
 }

@@ -19,6 +19,8 @@ const (
 	maxRepeats     = 1000
 	maxGenerators  = 1024
 	maxProcessors  = 8192
+	maxThreads     = 1024
+	maxQueues      = 1024 // of a lane, as in a lanes file
 )
 
 const (

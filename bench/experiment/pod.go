@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -24,7 +25,8 @@ const KindPod = "pod"
 
 // podNames are the names that a Pod's manifest can use. $address is not among them, because a pod
 // has no address before it runs.
-var podNames = []string{NamePort, NameThreads, NameConnections, NameSUT, NameClient, NameNoise}
+var podNames = []string{NamePort, NameThreads, NameQueues, NamePollers, NameConnections, NameSUT, NameClient,
+	NameNoise}
 
 // podReady is the time limit of a pod's start, in ns. The node may have to fetch its image first.
 const podReady = int64(2 * time.Minute)
@@ -76,7 +78,7 @@ func limits() y.Kind[map[string]string] {
 }
 
 // policyNames are the names that the manifest of a LanePolicy can use.
-var policyNames = []string{NameDevice, NameLink}
+var policyNames = []string{NameDevice, NameLink, NameQueues, NamePollers}
 
 func lanePolicy() y.Kind[string] {
 	return manifestOf("a LanePolicy", policyNames, ParseLanePolicy)
@@ -94,6 +96,38 @@ func ParseLanePolicy(text string) (map[string]any, error) {
 			"kind: LanePolicy", policy["apiVersion"], policy["kind"])
 	}
 	return policy, nil
+}
+
+// Policy returns the manifest of a variant's LanePolicy, with sample values for names that only a run
+// knows.
+func (e *Experiment) Policy(v *Variant) (map[string]any, error) {
+	values := samples(policyNames)
+	maps.Copy(values, e.Known(v))
+	text, err := Expand(v.LanePolicy, values)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLanePolicy(text)
+}
+
+// Classes describes the queue sets of a variant's LanePolicy by their numbers: those of its classes,
+// and that of the default lane if the policy has it.
+func (e *Experiment) Classes(v *Variant) (out []string, err error) {
+	policy, err := e.Policy(v)
+	if err != nil {
+		return nil, err
+	}
+	spec, _ := policy["spec"].(map[string]any)
+	classes, _ := spec["classes"].([]any)
+	for _, c := range classes {
+		if c, ok := c.(map[string]any); ok {
+			out = append(out, fmt.Sprintf("%v: %v queues", c["name"], c["queues"]))
+		}
+	}
+	if uplink, _ := spec["uplink"].(map[string]any); uplink["queues"] != nil {
+		out = append(out, fmt.Sprintf("default: %v queues", uplink["queues"]))
+	}
+	return out, nil
 }
 
 // SameServer reports whether two variants can share one start of the server.

@@ -26,6 +26,8 @@ type Size struct {
 	Keys        int    `json:"keys,omitempty"`
 	Copies      int    `json:"copies,omitempty"` // for objects with more copies than this
 	Threads     int    `json:"threads,omitempty"`
+	Queues      int    `json:"queues,omitempty"`
+	Pollers     int    `json:"pollers,omitempty"`
 	Memory      int64  `json:"memoryBytes,omitempty"`
 	Warmup      *int64 `json:"warmupNs,omitempty"`
 	Window      int64  `json:"windowNs,omitempty"`
@@ -86,9 +88,15 @@ func sizeKeys() []y.Key[Size] {
 		y.Of("copies", y.Integer(2, 10_000_000), "as it is",
 			"`copies` of every object that has more.",
 			func(s *Size, x int) { s.Copies = x }),
-		y.Of("threads", y.Integer(1, 1024), "as it is",
+		y.Of("threads", y.Integer(1, maxThreads), "as it is",
 			"`server.threads`, in variants too.",
 			func(s *Size, x int) { s.Threads = x }),
+		y.Of("queues", y.Integer(1, maxQueues), "as it is",
+			"`server.queues`.",
+			func(s *Size, x int) { s.Queues = x }),
+		y.Of("pollers", y.Integer(1, maxQueues), "as it is",
+			"`server.pollers`.",
+			func(s *Size, x int) { s.Pollers = x }),
 		y.Of("memory", y.Size(1<<20, 1<<44), "as it is",
 			"`server.memory`.",
 			func(s *Size, x int64) { s.Memory = x }),
@@ -141,14 +149,41 @@ func (r *reader) resize() {
 	if r.quick && (s == nil || s.Quick == nil) {
 		r.Failf("", "sizes.quick is missing, want it for a run with --quick")
 	}
+	r.perClient()
 	if r.scale > 0 {
 		for i, n := range r.e.Load.Connections {
 			r.e.Load.Connections[i] = max(1, n*r.scale/1000)
 		}
-		r.e.Load.Connections = slices.Compact(r.e.Load.Connections)
+		r.e.Load.Connections, r.e.Load.ConnectionsPerClient = slices.Compact(r.e.Load.Connections), nil
 		if c := r.e.Load.Connections; len(c) > 0 {
 			r.e.Load.Generators = min(r.e.Load.Generators, c[0])
 		}
+	}
+}
+
+// perClient replaces numbers of connections for each client by those of all clients.
+func (r *reader) perClient() {
+	clients := 1
+	if r.on != nil {
+		clients = len(r.on.Clients)
+	}
+	l := &r.e.Load
+	if l.ConnectionsPerClient == nil {
+		return
+	}
+	if r.Given("load.connections") {
+		r.Failf("load.connections-per-client", "found beside connections (line %d), want one of the two",
+			r.Line("load.connections"))
+		return
+	}
+	l.Connections = nil
+	for _, n := range l.ConnectionsPerClient {
+		if n *= clients; n > maxConnections {
+			r.Failf("load.connections-per-client", "found %d in all for %d clients, want at most %d", n, clients,
+				maxConnections)
+			return
+		}
+		l.Connections = append(l.Connections, n)
 	}
 }
 
@@ -175,7 +210,7 @@ func (r *reader) take(s *Size, path string) {
 	e := &r.e
 	e.Sized = append(e.Sized, path)
 	if s.Connections != nil {
-		e.Load.Connections = slices.Clone(s.Connections)
+		e.Load.Connections, e.Load.ConnectionsPerClient = slices.Clone(s.Connections), nil
 	}
 	if s.Rates != nil {
 		e.Load.Rates = slices.Clone(s.Rates)
@@ -183,6 +218,8 @@ func (r *reader) take(s *Size, path string) {
 	set(&e.Load.Generators, s.Generators)
 	set(&e.Workload.Keys, s.Keys)
 	set(&e.Server.Memory, s.Memory)
+	set(&e.Server.Queues, s.Queues)
+	set(&e.Server.Pollers, s.Pollers)
 	set(&e.Load.Window, s.Window)
 	set(&e.Placement.Server.FIFO, s.FIFO)
 	set(&e.Placement.Generator.FIFO, s.FIFO)
@@ -198,11 +235,7 @@ func (r *reader) take(s *Size, path string) {
 	}
 	if s.Threads > 0 {
 		e.Server.Threads = s.Threads
-		for i := range e.Variants {
-			if x := e.Variants[i].Server; x != nil && x.Threads > 0 {
-				x.Threads = s.Threads
-			}
-		}
+		r.sameThreads(s.Threads)
 	}
 	if s.Repeats > 0 {
 		e.Repeats = Repeats{Min: s.Repeats, Max: s.Repeats}

@@ -24,7 +24,7 @@ load: {mode: closed, connections: [110, 2200, 4400], generators: 100, window: 30
 variants:
   - {name: off}
   - {name: tuned, tune: {symmetric-queues: on}}
-  - {name: threads, server: {threads: 8, arguments: [-N, "2"]}}
+  - {name: threads, server: {threads: 8, arguments: [-N, $threads]}}
 goals: [{variant: threads, base: tuned, percentile: 99, at-most: 1}]
 gates: {}
 sizes:
@@ -126,11 +126,11 @@ func TestSizesAreChecked(t *testing.T) {
 			"variants[1].tune.symmetric-queues: found beside lanes"},
 		{"sysctl outside net", "tune: {symmetric-queues: on}", "tune: {sysctls: {kernel.x: 1}}",
 			"variants[1].tune.sysctls"},
-		{"kernel TLS of memcached", "arguments: [-N, \"2\"]", "kernel-tls: on",
+		{"kernel TLS of memcached", "arguments: [-N, $threads]", "kernel-tls: on",
 			"variants[2].server.kernel-tls: found on with protocol: memcached, want protocol: https"},
 		{"kernel TLS that nobody holds", sized[strings.Index(sized, "arguments:"):strings.Index(sized, "sizes:")],
 			"kernel-tls: on}}\n", "variants[2].server.kernel-tls: found on without gates, want gates"},
-		{"files of nobody", "arguments: [-N, \"2\"]", "files: {a.conf: b}",
+		{"files of nobody", "arguments: [-N, $threads]", "files: {a.conf: b}",
 			`variants[2].server.files."a.conf": found a file that server.files does not have`},
 	} {
 		t.Run(x.name, func(t *testing.T) {

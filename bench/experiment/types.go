@@ -117,10 +117,18 @@ type Host struct {
 	Address string `json:"address"`
 	// Device is the device that gets lanes. The SUT needs one, and each client if clients get lanes.
 	Device string `json:"device,omitempty"`
+	// Cards are the host's devices if it has several. Device and Address are then those of the first.
+	// Bond is the bond whose slaves the cards are, with Address; "": each card has an address.
+	Cards []Card `json:"cards,omitempty"`
+	Bond  string `json:"bond,omitempty"`
 	// CPUs are the processors of the server, the generators or the noise; nil: all that the agent has.
 	// NoiseCPUs are the processors of the noise's processes on the SUT.
 	CPUs      []int `json:"cpus,omitempty"`
 	NoiseCPUs []int `json:"noiseCPUs,omitempty"`
+	// Threads, Queues and Pollers replace those of Server, on the SUT; 0: they do not.
+	Threads int `json:"threads,omitempty"`
+	Queues  int `json:"queues,omitempty"`
+	Pollers int `json:"pollers,omitempty"`
 	// Generators is the number of generators on this host, if it is a client.
 	Generators int `json:"generators,omitempty"`
 	// Storage are directories of the SUT, by the NUMA node of their drives. Each instance of a split
@@ -160,6 +168,10 @@ type Server struct {
 	Address string `json:"address,omitempty"`
 	Port    int    `json:"port"`
 	Threads int    `json:"threads"`
+	// Queues is the number of queues of the server's lane on each device; Pollers is the number of
+	// threads that poll them.
+	Queues  int `json:"queues,omitempty"`
+	Pollers int `json:"pollers,omitempty"`
 	// Memory is for items, and Connections is the largest number of connections. Both are for
 	// KindMemcached and KindNiclane.
 	Memory      int64 `json:"memoryBytes,omitempty"`
@@ -274,6 +286,8 @@ type Load struct {
 	// Connections are numbers of connections over all generators. Open has one number; in Closed, each
 	// number is a load point.
 	Connections []int `json:"connections"`
+	// ConnectionsPerClient are these numbers for each client's host; nil: the file has them for all.
+	ConnectionsPerClient []int `json:"connectionsPerClient,omitempty"`
 	// Pipeline is the largest number of unanswered requests per connection; 0, for Open: no limit.
 	Pipeline int `json:"pipeline"`
 	// Generators is the number of generator processes. Connections and rates are divided among them.

@@ -179,10 +179,20 @@ func writeHost(h experiment.Host) (m mapping) {
 	m.text("name", h.Name)
 	m.text("agent", h.Agent)
 	m.text("server-name", h.ServerName)
-	m.text("address", h.Address)
-	m.text("device", h.Device)
+	m.put("address", h.Address, len(h.Cards) == 0 || h.Bond != "")
+	m.put("device", h.Device, h.Device != "" && len(h.Cards) == 0)
 	m.numbers("cpus", h.CPUs)
 	m.numbers("noise-cpus", h.NoiseCPUs)
+	m.list("cards", each(h.Cards, func(c experiment.Card) (m mapping) {
+		m.text("device", c.Device)
+		m.put("address", c.Address, h.Bond == "")
+		m.numbers("cpus", c.CPUs)
+		return m
+	}))
+	m.text("bond", h.Bond)
+	m.number("threads", h.Threads)
+	m.number("queues", h.Queues)
+	m.number("pollers", h.Pollers)
 	m.number("generators", h.Generators)
 	m.put("storage", h.Storage, len(h.Storage) > 0)
 	return m
@@ -208,6 +218,8 @@ func writeServer(s *experiment.Server) (m mapping) {
 	m.text("address", s.Address)
 	m.number("port", s.Port)
 	m.put("threads", s.Threads, !running)
+	m.number("queues", s.Queues)
+	m.number("pollers", s.Pollers)
 	m.size("memory", s.Memory)
 	m.put("connections", s.Connections, s.Connections != 0 && !running)
 	m.text("user", s.User)
@@ -262,7 +274,11 @@ func writeLoad(l *experiment.Load) (m mapping) {
 	m.text("mode", l.Mode)
 	m.numbers("rates", l.Rates)
 	m.text("arrivals", l.Arrivals)
-	m.numbers("connections", l.Connections)
+	if len(l.ConnectionsPerClient) > 0 {
+		m.numbers("connections-per-client", l.ConnectionsPerClient)
+	} else {
+		m.numbers("connections", l.Connections)
+	}
 	m.number("pipeline", l.Pipeline)
 	m.number("generators", l.Generators)
 	m.put("spin", times(l.Spin), l.Spin > 0)

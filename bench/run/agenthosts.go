@@ -49,6 +49,8 @@ func (s *agentSite) seats(n int) []seat {
 
 func (s *agentSite) addressOf(host string) string { return s.host(host).Address }
 
+func (s *agentSite) addresses() []string { return s.h.SUT.Addresses() }
+
 func (s *agentSite) link() (int64, int) {
 	d := s.agents[lab.SUT].Host.Device
 	if d == nil {

@@ -112,6 +112,9 @@ func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 // what the experiment needs.
 func (s *agentSite) connect(ctx context.Context, r *result.Result) error {
 	s.r = r
+	if len(s.h.SUT.Ports()) > 1 {
+		return errors.New("sut.cards of the hosts file: a run has one card so far; only a dry run takes several")
+	}
 	files := agent.Files{Certificate: s.h.Certificate, Key: s.h.Key, Authority: s.h.Authority}
 	config, err := files.Client()
 	if err != nil {

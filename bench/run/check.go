@@ -234,24 +234,16 @@ func Describe(out io.Writer, f *experiment.File) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", e.Title)
 	fmt.Fprintf(&b, "server: %s on port %d, workload: %s\n", e.Server.Kind, e.Server.Port, e.Workload.Protocol)
+	describeSize(&b, e)
 	for _, p := range points(e.Load) {
 		fmt.Fprintf(&b, "load point: %s\n", p.Name())
 	}
 	for _, v := range e.Variants {
-		noise, lanes := "without noise", "no lanes"
-		if v.Noise {
-			noise = "with noise"
+		text, err := variantText(e, v)
+		if err != nil {
+			return err
 		}
-		if v.Lanes != "" || v.LanesFile != "" {
-			lanes = "lanes"
-		}
-		if e.Server.Kind == experiment.KindPod {
-			lanes = podText(v)
-		}
-		if v.Tune != nil {
-			lanes += "; " + tuneText(v.Tune)
-		}
-		fmt.Fprintf(&b, "variant: %s: %s, %s\n", v.Name, noise, lanes)
+		fmt.Fprintf(&b, "variant: %s\n", text)
 	}
 	if n == m {
 		fmt.Fprintf(&b, "windows: %d of %s after %s", n, y.DurationText(e.Load.Window), y.DurationText(e.Load.Warmup))

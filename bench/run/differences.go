@@ -45,7 +45,7 @@ func differences(e *experiment.Experiment, i int) []string {
 		out = append(out, "another LanePolicy")
 	}
 	if v.Server != nil {
-		out = append(out, serverText(v.Server))
+		out = append(out, serverText(e, v))
 	} else if before.Server != nil {
 		out = append(out, "server: as in the first variant")
 	}

@@ -4,7 +4,6 @@ package run
 
 import (
 	"context"
-	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
@@ -14,7 +13,6 @@ import (
 	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/lane/device"
 )
 
 // hosts are the hosts of a run: the SUT, the clients and the noise host, with an agent on each.
@@ -25,6 +23,8 @@ type hosts interface {
 	seats(n int) []seat
 	// addressOf returns a host's address in the measured network.
 	addressOf(host string) string
+	// addresses returns the SUT's addresses in the measured network: one for each of its cards.
+	addresses() []string
 	// link returns the SUT's link: its rate in bit/s and its MTU.
 	link() (rate int64, mtu int)
 	// names returns the values of $device and of other names that depend on the kind of site.
@@ -68,7 +68,7 @@ func cpusText(server, host []int) string {
 	if len(server) == 0 {
 		server = host
 	}
-	return "[" + strings.ReplaceAll(device.FormatCPUList(server), ",", ", ") + "]"
+	return experiment.CPUsText(server)
 }
 
 // A seat is where a generator runs: its host, processors and priority.

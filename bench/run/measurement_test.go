@@ -61,6 +61,7 @@ func (h *fakeHosts) seats(n int) (out []seat) {
 	return out
 }
 func (h *fakeHosts) addressOf(host string) string { return "10.0.0.1" }
+func (h *fakeHosts) addresses() []string          { return []string{"10.0.0.1"} }
 func (h *fakeHosts) link() (int64, int)           { return 1e9, 1500 }
 func (h *fakeHosts) names() map[string]string     { return nil }
 func (h *fakeHosts) scratchOf(string) string      { return "/scratch" }

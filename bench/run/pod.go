@@ -132,20 +132,26 @@ func (m *measurement) startPod(ctx context.Context, r *result.Server, one *insta
 	return nil
 }
 
-// podText describes a variant's pod.
-func podText(v experiment.Variant) string {
+// podText describes a variant's pod, and the queue sets of its node's LanePolicy.
+func podText(e *experiment.Experiment, v experiment.Variant) (string, error) {
 	node := ", no LanePolicy"
 	if v.LanePolicy != "" {
-		node = ", a LanePolicy"
+		classes, err := e.Classes(&v)
+		if err != nil {
+			return "", err
+		}
+		if node = ", a LanePolicy"; len(classes) > 0 {
+			node += " with " + strings.Join(classes, ", ")
+		}
 	}
 	if v.Server == nil || len(v.Server.Limits) == 0 {
-		return "the pod of the manifest" + node
+		return "the pod of the manifest" + node, nil
 	}
 	var limits []string
 	for _, resource := range slices.Sorted(maps.Keys(v.Server.Limits)) {
 		limits = append(limits, resource+": "+v.Server.Limits[resource])
 	}
-	return "a pod with " + strings.Join(limits, ", ") + node
+	return "a pod with " + strings.Join(limits, ", ") + node, nil
 }
 
 // podAddress returns the address of the running pod, "" if there is none.

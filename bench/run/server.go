@@ -161,11 +161,11 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 }
 
 // threads returns the number of serving threads of the variant.
-func (m *measurement) threads() int {
-	if m.variant != nil && m.variant.Threads > 0 {
-		return m.variant.Threads
-	}
-	return m.e.Server.Threads
+func (m *measurement) threads() int { return m.e.ThreadsOf(&experiment.Variant{Server: m.variant}) }
+
+// listen returns the address on which the server listens, without a port.
+func (m *measurement) listen() string {
+	return cmp.Or(m.e.Server.Address, m.podAddress(), experiment.Listen(m.on.addresses()))
 }
 
 // address returns the server's address, HOST:PORT.
@@ -177,17 +177,16 @@ func (m *measurement) address() string {
 // values returns the values of $address, $port and the other names. They are used in lanes, and in
 // commands and files that belong to no instance.
 func (m *measurement) values(host string) map[string]string {
-	ip, port, _ := net.SplitHostPort(m.address())
-	values := map[string]string{
-		experiment.NameAddress: ip, experiment.NamePort: port,
-		experiment.NameThreads:     strconv.Itoa(m.threads()),
-		experiment.NameConnections: strconv.Itoa(m.e.Server.Connections),
-		experiment.NameScratch:     m.on.scratchOf(host), experiment.NameStorage: m.on.scratchOf(host),
+	ip, _, _ := net.SplitHostPort(m.address())
+	values := m.e.Known(&experiment.Variant{Server: m.variant})
+	maps.Copy(values, map[string]string{
+		experiment.NameAddress: ip, experiment.NameListen: m.listen(),
+		experiment.NameScratch: m.on.scratchOf(host), experiment.NameStorage: m.on.scratchOf(host),
 		experiment.NameNode: "0", experiment.NameIndex: "0",
 		experiment.NameInstances: strconv.Itoa(max(1, len(m.instances))),
 		experiment.NameSUT:       m.on.addressOf(lab.SUT), experiment.NameClient: m.on.addressOf(lab.Client),
 		experiment.NameNoise: m.on.addressOf(lab.Noise),
-	}
+	})
 	maps.Copy(values, m.on.names())
 	return values
 }

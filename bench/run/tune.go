@@ -90,13 +90,14 @@ func tuneText(t *experiment.Tune) string {
 }
 
 // serverText describes a variant's server settings.
-func serverText(s *experiment.VariantServer) string {
+func serverText(e *experiment.Experiment, v experiment.Variant) string {
+	s := v.Server
 	var out []string
 	if s.Threads > 0 {
 		out = append(out, fmt.Sprintf("%d threads", s.Threads))
 	}
 	if len(s.Arguments) > 0 {
-		out = append(out, strings.Join(s.Arguments, " "))
+		out = append(out, strings.Join(argumentsOf(e, v), " "))
 	}
 	if len(s.Files) > 0 {
 		out = append(out, "other "+strings.Join(slices.Sorted(maps.Keys(s.Files)), ", "))

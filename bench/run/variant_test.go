@@ -24,14 +24,14 @@ func TestRunStartsServersAnew(t *testing.T) {
 	site := &fakeSite{}
 	f := parse(t, "kind: niclane", "kind: memcached", "rates: [1000, 2000]", "rates: 1000",
 		"  - {name: noisy}\n",
-		"  - {name: noisy, tune: {symmetric-queues: on}}\n  - {name: threads, server: {arguments: [-N, \"2\"]}}\n")
+		"  - {name: noisy, tune: {symmetric-queues: on}}\n  - {name: threads, server: {threads: 2, arguments: [-N, $threads]}}\n")
 	r := ran(t, f, site)
 	want := "up server prefill idle tune noisy noisy server prefill threads threads server prefill tune noisy noisy " +
 		"idle down"
 	if got := strings.Join(site.log, " "); got != want {
 		t.Errorf("what was done:\n%s\nwant:\n%s", got, want)
 	}
-	if d := strings.Join(r.Variants[2].Differences, "\n"); !strings.Contains(d, "server: -N 2") ||
+	if d := strings.Join(r.Variants[2].Differences, "\n"); !strings.Contains(d, "server: 2 threads; -N 2") ||
 		!strings.Contains(d, "nothing tuned by hand") {
 		t.Errorf("differences of threads: %s", d)
 	}
