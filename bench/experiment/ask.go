@@ -251,6 +251,10 @@ func loadKeys() []y.Key[Load] {
 		y.Of("connections-per-client", y.Series("connections", 1, maxConnections, maxPoints), "none",
 			"`connections` of each client's host, instead of their sum. The lab has one client.",
 			func(l *Load, x []int) { l.ConnectionsPerClient = x }),
+		y.Of("expect", y.Integer(1, maxRate), "not known",
+			"Requests per second that a closed loop is expected to reach, such as a paper's result. The dry run says "+
+				"how many generators this takes.",
+			func(l *Load, x int) { l.Expect = x }),
 		y.Of("pipeline", y.Integer(1, 65536), "no limit with `open`, 1 with `closed`",
 			"Requests that may be outstanding on a connection. For HTTP: 1.",
 			func(l *Load, x int) { l.Pipeline = x }),

@@ -165,6 +165,7 @@ func (r *reader) checkLoad() {
 	}
 	switch l.Mode {
 	case Open:
+		r.refuse("mode: open, whose rates are known", "load.expect")
 		if !r.Given("load.rates") && !r.Given("search") {
 			r.Failf("load", "rates is missing, want requests per second; or search, or mode: closed")
 		}

@@ -4,6 +4,7 @@ package experiment
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/niclane/niclane/bench/stats"
@@ -175,6 +176,24 @@ func starts(e *Experiment) int {
 	}
 	_, most := Windows(e)
 	return most + sweeps(e)
+}
+
+// generatorRates are requests per second that one generator sends in a closed loop, by protocol: those
+// of a second of its processor's time (docs/results/2026-11-measuring.md, "Cost of the generator").
+var generatorRates = map[string]int{ProtocolAerospike: 70_000, ProtocolMemcached: 175_000}
+
+// GeneratorsFor returns the number of generators that the highest rate of the load takes, with the rate
+// and what one generator sends in a second. It returns zeros if the rate or the protocol's figure is
+// not known.
+func GeneratorsFor(e *Experiment) (generators, rate, each int) {
+	rate = e.Load.Expect
+	if len(e.Load.Rates) > 0 {
+		rate = slices.Max(e.Load.Rates)
+	}
+	if each = generatorRates[e.Workload.Protocol]; each == 0 || rate == 0 {
+		return 0, 0, 0
+	}
+	return (rate + each - 1) / each, rate, each
 }
 
 // roundUp renders a duration for users: whole seconds, or minutes above an hour.

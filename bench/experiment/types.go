@@ -288,6 +288,9 @@ type Load struct {
 	Connections []int `json:"connections"`
 	// ConnectionsPerClient are these numbers for each client's host; nil: the file has them for all.
 	ConnectionsPerClient []int `json:"connectionsPerClient,omitempty"`
+	// Expect is the rate in requests per second that the generators have to be able to reach, for Closed;
+	// 0: not known.
+	Expect int `json:"expectPerSecond,omitempty"`
 	// Pipeline is the largest number of unanswered requests per connection; 0, for Open: no limit.
 	Pipeline int `json:"pipeline"`
 	// Generators is the number of generator processes. Connections and rates are divided among them.

@@ -279,6 +279,7 @@ func writeLoad(l *experiment.Load) (m mapping) {
 	} else {
 		m.numbers("connections", l.Connections)
 	}
+	m.number("expect", l.Expect)
 	m.number("pipeline", l.Pipeline)
 	m.number("generators", l.Generators)
 	m.put("spin", times(l.Spin), l.Spin > 0)

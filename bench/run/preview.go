@@ -35,6 +35,14 @@ func describeSize(w io.Writer, e *experiment.Experiment) {
 		fmt.Fprintf(w, "clients: %s with %s in all\n", amount(len(h.Clients), "host"),
 			amount(e.Load.Generators, "generator"))
 	}
+	if n, rate, each := experiment.GeneratorsFor(e); n > e.Load.Generators {
+		fmt.Fprintf(w, "generators: %d/s takes %d at %d/s each", rate, n, each)
+		if e.Hosts != nil {
+			hosts := len(e.Hosts.Clients)
+			fmt.Fprintf(w, ": %d, each with a processor, on each of %s", (n+hosts-1)/hosts, amount(hosts, "client"))
+		}
+		fmt.Fprintf(w, "; the run has %d, and measures what they can send\n", e.Load.Generators)
+	}
 	if e.Server.Kind == experiment.KindRunning {
 		return
 	}
