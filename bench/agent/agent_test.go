@@ -370,6 +370,8 @@ func TestRefusedJobs(t *testing.T) {
 	}
 	_, err := c.Apply(t.Context(), Lanes{Text: "version: 1\n", ConfirmWithin: 1e9})
 	wantError(t, err, "started without --lanes")
+	_, err = c.Apply(t.Context(), Lanes{Text: "version: 1\n", Card: 1, ConfirmWithin: 1e9})
+	wantError(t, err, "lanes of card 1: this session has cards 0 to 0")
 	var bad error
 	for range maxJobs + 1 {
 		if _, bad = c.Start(t.Context(), Request{What: "one of many", Command: []string{"sleep", "1000"}}); bad != nil {
@@ -537,7 +539,7 @@ func TestClock(t *testing.T) {
 func TestCounting(t *testing.T) {
 	c, _ := started(t, nil)
 	j := start(t, c, request("runs", partConfig{Hang: true}))
-	end, err := c.Count(t.Context(), "", map[string]*Job{"server": j})
+	end, err := c.Count(t.Context(), "", nil, map[string]*Job{"server": j})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -548,7 +550,7 @@ func TestCounting(t *testing.T) {
 	if _, err := end(t.Context()); err == nil {
 		t.Error("a counting ended twice")
 	}
-	end, err = c.Count(t.Context(), "", map[string]*Job{"server": j})
+	end, err = c.Count(t.Context(), "", nil, map[string]*Job{"server": j})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -499,9 +499,9 @@ func (c *Client) Rollback(ctx context.Context) error {
 
 // Count reads the host's counters. The function that it returns reads them again and returns
 // the difference.
-func (c *Client) Count(ctx context.Context, device string, jobs map[string]*Job) (func(context.Context) (machine.Diff,
-	error), error) {
-	q := Counting{Device: device, Jobs: map[string]int{}}
+func (c *Client) Count(ctx context.Context, device string, cards []string, jobs map[string]*Job) (
+	func(context.Context) (machine.Diff, error), error) {
+	q := Counting{Device: device, Cards: cards, Jobs: map[string]int{}}
 	for name, j := range jobs {
 		q.Jobs[name] = j.id
 	}

@@ -245,7 +245,7 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 		}
 		return errors.Join(out.Encode(x), rc.Flush())
 	}
-	host, more := a.describe(r.Context(), s, o.Device)
+	host, more := a.describe(r.Context(), s, o)
 	if err := say(Welcome{Session: s.id, Lease: int64(a.Lease), Host: host,
 		Warnings: append(warnings, more...)}); err != nil {
 		return fmt.Errorf("its orchestrator is lost: %w", err)
@@ -300,9 +300,9 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 	}
 }
 
-// describe returns a description of the host and of its network device dev, if dev is not "".
-// It also returns warnings about what it could not read.
-func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []string) {
+// describe returns a description of the host and of the network devices of an opening. It also returns
+// warnings about what it could not read.
+func (a *Agent) describe(ctx context.Context, s *session, o Opening) (Host, []string) {
 	h := Host{Host: machine.Describe(), Root: a.root, Lanes: a.Devices, Tune: a.Tune, Scratch: s.files(),
 		Storage: s.storage, Cgroup: s.group.Path, Awake: s.latency != nil, User: strconv.Itoa(a.uid)}
 	if u, err := user.LookupId(h.User); err == nil {
@@ -316,29 +316,44 @@ func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []s
 	if h.Processors, err = thread.Allowed(); err != nil {
 		warnings = append(warnings, err.Error())
 	}
-	if dev == "" {
-		return h, warnings
-	}
-	d := Device{Name: dev}
-	if i, err := net.InterfaceByName(dev); err != nil {
-		warnings = append(warnings, fmt.Sprintf("%.40q: %v", dev, err))
-		return h, warnings
-	} else {
-		d.MTU = i.MTU
-	}
-	state, err := observe.Observe(ctx, observe.Options{Devices: []string{dev}, NoProbes: true})
-	if err != nil {
-		warnings = append(warnings, err.Error())
-	} else {
-		for _, x := range state.Devices {
-			if x.Name == dev {
-				d.Speed, d.Queues, d.Driver, d.Version, d.Firmware, d.Bus = x.Speed, x.RxQueues, x.Driver, x.Version,
-					x.Firmware, x.Bus
-			}
+	for i, dev := range append([]string{o.Device}, o.Cards...) {
+		if dev == "" {
+			continue
+		}
+		d, err := describeDevice(ctx, dev)
+		if err != nil {
+			warnings = append(warnings, err.Error())
+		}
+		switch {
+		case d == nil:
+		case i == 0:
+			h.Device = d
+		default:
+			h.Cards = append(h.Cards, *d)
 		}
 	}
-	h.Device = &d
 	return h, warnings
+}
+
+// describeDevice returns a description of a network device; nil: it was not found. With an error, the
+// description may lack what could not be read.
+func describeDevice(ctx context.Context, dev string) (*Device, error) {
+	i, err := net.InterfaceByName(dev)
+	if err != nil {
+		return nil, fmt.Errorf("%.40q: %w", dev, err)
+	}
+	d := &Device{Name: dev, MTU: i.MTU}
+	state, err := observe.Observe(ctx, observe.Options{Devices: []string{dev}, NoProbes: true})
+	if err != nil {
+		return d, err
+	}
+	for _, x := range state.Devices {
+		if x.Name == dev {
+			d.Speed, d.Queues, d.Driver, d.Version, d.Firmware, d.Bus = x.Speed, x.RxQueues, x.Driver, x.Version,
+				x.Firmware, x.Bus
+		}
+	}
+	return d, nil
 }
 
 // number returns the number of a job, a counting or a meter in the path of a request.

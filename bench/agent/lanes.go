@@ -86,11 +86,14 @@ func MayTune(c tune.Config, lanes, allowed []string) error {
 	return nil
 }
 
-// apply undoes the session's earlier lanes and applies new ones by "niclane apply". The journal
-// records them. A separate process of niclane undoes them unless confirm follows in time.
+// apply undoes the session's earlier lanes and applies new ones by "niclane apply". A file for a further
+// card is applied beside those of the cards before it. The journal records them. A separate process of niclane undoes them unless confirm follows in time.
 func (s *session) apply(ctx context.Context, l Lanes) (Applied, error) {
 	if err := l.check(); err != nil {
 		return nil, err
+	}
+	if l.Card < 0 || l.Card > s.cards {
+		return nil, fmt.Errorf("lanes of card %d: this session has cards 0 to %d", l.Card, s.cards)
 	}
 	if len(s.agent.Devices) == 0 {
 		return nil, errors.New("this agent makes no lanes: it was started without --lanes")
@@ -114,20 +117,22 @@ func (s *session) apply(ctx context.Context, l Lanes) (Applied, error) {
 	if s.ctx.Err() != nil {
 		return nil, errClosed
 	}
-	if err := s.record().rollback(); err != nil {
-		return nil, err
+	if l.Card == 0 {
+		if err := s.record().rollback(); err != nil {
+			return nil, err
+		}
 	}
-	if err := os.WriteFile(s.lanesFile(), []byte(l.Text), 0o600); err != nil {
+	file := cardFile(s.lanesFile(), l.Card)
+	if err := os.WriteFile(file, []byte(l.Text), 0o600); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, rollbackTime)
 	defer cancel()
-	return s.record().niclane(ctx, "apply", "--confirm-within", time.Duration(l.ConfirmWithin).String(),
-		s.lanesFile())
+	return s.record().niclane(ctx, "apply", "--confirm-within", time.Duration(l.ConfirmWithin).String(), file)
 }
 
 func (s *session) record() record {
-	return record{Lanes: s.lanesFile(), StateDir: s.agent.StateDir, RunDir: s.agent.RunDir}
+	return record{Lanes: s.lanesFile(), Cards: s.cards, StateDir: s.agent.StateDir, RunDir: s.agent.RunDir}
 }
 
 // confirm keeps the lanes until they are rolled back.

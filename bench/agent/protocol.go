@@ -40,6 +40,7 @@ const (
 	maxLog      = 16 << 10  // last bytes of a job's output that are kept
 	maxJobs     = 256       // jobs of a session at the same time
 	maxArgument = 64 << 10  // bytes of a command with its environment
+	maxCards    = 31        // further devices of a session
 	maxText     = 200       // bytes of a text from the client that messages contain
 	maxConns    = 64        // connections of an agent
 	// maxStrangers is the largest number of connections without a verified certificate. One more
@@ -69,6 +70,9 @@ type Opening struct {
 	Limit int64 `json:"limitNs"`
 	// Device is the network device to describe in Host.Device; "": none.
 	Device string `json:"device,omitempty"`
+	// Cards are further devices, to describe in Host.Cards. Each may get lanes of its own: see
+	// Lanes.Card.
+	Cards []string `json:"cards,omitempty"`
 	// Storage are directories of the host. In each of them, the agent makes a directory for the
 	// session and removes it at the session's end.
 	Storage []string `json:"storage,omitempty"`
@@ -78,6 +82,9 @@ func (o Opening) check(most time.Duration) error {
 	var errs []error
 	if err := checkText("purpose", o.Purpose); err != nil {
 		errs = append(errs, err)
+	}
+	if len(o.Cards) > maxCards {
+		errs = append(errs, fmt.Errorf("%d further devices: want at most %d", len(o.Cards), maxCards))
 	}
 	if o.Limit <= 0 || o.Limit > int64(most) {
 		errs = append(errs, fmt.Errorf("a session of %v: want at most %v, the limit of this agent",
@@ -118,6 +125,8 @@ type Host struct {
 	Cgroup string `json:"cgroup,omitempty"`
 	// Device describes Opening.Device; nil: not asked for, or not found.
 	Device *Device `json:"device,omitempty"`
+	// Cards describes those of Opening.Cards that were found.
+	Cards []Device `json:"cards,omitempty"`
 }
 
 // A Device is a network device of an agent's host.
@@ -277,6 +286,9 @@ type Program struct {
 // Lanes is a lanes file to apply.
 type Lanes struct {
 	Text string `json:"text"`
+	// Card is the number of the file, from 0 to the number of Opening.Cards, if each device has a file
+	// of its own. File 0 goes first: the agent undoes all files before it applies that one.
+	Card int `json:"card,omitempty"`
 	// ConfirmWithin is the time in ns after which the lanes are undone if they are not confirmed.
 	ConfirmWithin int64 `json:"confirmWithinNs"`
 }
@@ -294,6 +306,8 @@ type Applied = json.RawMessage
 // A Counting says which counters of the host to read, at the start and at the end.
 type Counting struct {
 	Device string `json:"device,omitempty"`
+	// Cards are further devices.
+	Cards []string `json:"cards,omitempty"`
 	// Jobs are the numbers of the jobs whose processes are counted, by their names in the result.
 	Jobs map[string]int `json:"jobs,omitempty"`
 }

@@ -36,7 +36,9 @@ type record struct {
 	Session string `json:"session"`
 	// Lanes is the path of the lanes file, by which niclane's journal names the lanes. StateDir and
 	// RunDir are the directories of niclane's journals and lock.
-	Lanes    string `json:"lanes"`
+	Lanes string `json:"lanes"`
+	// Cards is the number of further lanes files: see cardFile.
+	Cards    int    `json:"cards,omitempty"`
 	StateDir string `json:"stateDir"`
 	RunDir   string `json:"runDir"`
 	Files    string `json:"files"`
@@ -84,8 +86,10 @@ func restore(dir string) error {
 		return fmt.Errorf("%s: %w", recordPath(dir), err)
 	}
 	errs := []error{endMarked(r.Session), r.rollback(), tune.Restore(tunePath(dir)), r.Group.remove(),
-		os.RemoveAll(r.Files),
-		removeStorage(r.Session, r.Storage), removeIfThere(r.Lanes)}
+		os.RemoveAll(r.Files), removeStorage(r.Session, r.Storage)}
+	for card := range r.Cards + 1 {
+		errs = append(errs, removeIfThere(cardFile(r.Lanes, card)))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -102,19 +106,36 @@ func removeIfThere(path string) error {
 // rollbackTime limits a rollback, which may have to wait for an apply.
 const rollbackTime = time.Minute
 
-// rollback undoes the lanes if niclane's journal has them.
+// cardFile returns the path of the lanes file of a card; that of card 0 is path.
+func cardFile(path string, card int) string {
+	if card == 0 || path == "" {
+		return path
+	}
+	return strings.TrimSuffix(path, ".yaml") + "-" + strconv.Itoa(card) + ".yaml"
+}
+
+// rollback undoes the lanes that niclane's journal has: those of the last card first, because each card's
+// journal has the host's settings as the cards before it left them.
 func (r record) rollback() error {
 	if r.Lanes == "" {
 		return nil
 	}
-	there, err := r.applied()
+	var errs []error
+	for card := r.Cards; card >= 0; card-- {
+		errs = append(errs, r.rollbackFile(cardFile(r.Lanes, card)))
+	}
+	return errors.Join(errs...)
+}
+
+func (r record) rollbackFile(file string) error {
+	there, err := r.applied(file)
 	if err != nil || !there {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), rollbackTime)
 	defer cancel()
 	for {
-		_, err := r.niclane(ctx, "rollback", r.Lanes)
+		_, err := r.niclane(ctx, "rollback", file)
 		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "another niclane is changing this host") {
 			return err
 		}
@@ -122,8 +143,8 @@ func (r record) rollback() error {
 	}
 }
 
-// applied reports whether the journal has the lanes.
-func (r record) applied() (bool, error) {
+// applied reports whether the journal has the lanes of a file.
+func (r record) applied(file string) (bool, error) {
 	here, err := journal.Here()
 	if err != nil {
 		return false, err
@@ -141,7 +162,7 @@ func (r record) applied() (bool, error) {
 		return false, err
 	}
 	for _, j := range js {
-		if j.Head().Config == r.Lanes {
+		if j.Head().Config == file {
 			return true, nil
 		}
 	}

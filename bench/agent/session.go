@@ -34,6 +34,7 @@ type session struct {
 	began   time.Time
 	group   group
 	storage []string // the session's own directories
+	cards   int      // number of further devices
 	keeper  *os.File
 	latency *os.File // keeps the processors awake while it is open
 
@@ -57,6 +58,15 @@ type counting struct {
 	before *machine.Snapshot
 }
 
+// close ends the counting of polls.
+func (c *counting) close() error {
+	var errs []error
+	for _, p := range c.config.Polls {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}
+
 // String says which client has the session, since when and for what.
 func (s *session) String() string {
 	return fmt.Sprintf("%s at %s, since %s, for %q", s.owner, s.remote, s.began.UTC().Format(time.RFC3339), s.purpose)
@@ -69,7 +79,8 @@ func (s *session) files() string { return filepath.Join(s.agent.Dir, "files") }
 func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error) {
 	s := &session{
 		agent: a, id: rand.Text(), owner: owner, remote: remote, purpose: o.Purpose, began: time.Now(),
-		jobs: map[int]*job{}, countings: map[int]*counting{}, meters: map[int]power.Meter{},
+		cards: len(o.Cards),
+		jobs:  map[int]*job{}, countings: map[int]*counting{}, meters: map[int]power.Meter{},
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +108,7 @@ func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error
 	r := record{Session: s.id, StateDir: a.StateDir, RunDir: a.RunDir, Files: s.files(),
 		Storage: s.storage, Group: s.group}
 	if len(a.Devices) > 0 {
-		r.Lanes = s.lanesFile()
+		r.Lanes, r.Cards = s.lanesFile(), s.cards
 	}
 	if err := r.write(a.Dir); err != nil {
 		return nil, nil, err
@@ -162,7 +173,7 @@ func (s *session) close(why error) error {
 	s.mu.Lock()
 	jobs := slices.Collect(maps.Values(s.jobs))
 	for _, c := range s.countings { // countings that the client has not ended
-		err = errors.Join(err, c.config.Polls.Close())
+		err = errors.Join(err, c.close())
 	}
 	clear(s.countings)
 	for _, m := range s.meters {
@@ -286,7 +297,8 @@ const maxCountings = 16
 
 // count starts a counting and returns its number. counted ends the counting.
 func (s *session) count(c Counting) (int, error) {
-	config := machine.Config{Device: c.Device, Processes: map[string]int{}}
+	counted := &counting{config: machine.Config{Device: c.Device, Cards: c.Cards, Processes: map[string]int{}}}
+	config := &counted.config
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, id := range c.Jobs {
@@ -299,17 +311,23 @@ func (s *session) count(c Counting) (int, error) {
 	if len(s.countings) >= maxCountings {
 		return 0, fmt.Errorf("more than %d countings under way", maxCountings)
 	}
-	if link, err := net.InterfaceByName(c.Device); err == nil {
+	for _, dev := range append([]string{c.Device}, c.Cards...) {
+		link, err := net.InterfaceByName(dev)
+		if err != nil {
+			continue
+		}
 		// NAPI polls cannot be counted without privileges or on an old kernel. The counting is then
 		// without polls.
-		config.Polls, _ = napi.Open(link.Index)
+		if polls, err := napi.Open(link.Index); err == nil {
+			config.Polls = append(config.Polls, polls)
+		}
 	}
-	before, err := machine.Take(config)
-	if err != nil {
-		return 0, errors.Join(err, config.Polls.Close())
+	var err error
+	if counted.before, err = machine.Take(*config); err != nil {
+		return 0, errors.Join(err, counted.close())
 	}
 	s.last++
-	s.countings[s.last] = &counting{config, before}
+	s.countings[s.last] = counted
 	return s.last, nil
 }
 
@@ -322,7 +340,7 @@ func (s *session) counted(id int) (machine.Diff, error) {
 	}
 	delete(s.countings, id)
 	after, err := machine.Take(c.config)
-	if err = errors.Join(err, c.config.Polls.Close()); err != nil {
+	if err = errors.Join(err, c.close()); err != nil {
 		return machine.Diff{}, err
 	}
 	return after.Since(c.before)

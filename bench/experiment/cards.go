@@ -60,6 +60,14 @@ func (h *Host) Addresses() []string {
 	return out
 }
 
+// More returns the devices of a host after the first one.
+func (h *Host) More() (out []string) {
+	for _, c := range h.Ports()[1:] {
+		out = append(out, c.Device)
+	}
+	return out
+}
+
 // Names returns the names of lanes texts that differ between the cards of a host, with their values.
 func (c Card) Names() map[string]string {
 	out := map[string]string{NameDevice: c.Device, NamePollCPUs: "auto"}
@@ -72,14 +80,14 @@ func (c Card) Names() map[string]string {
 	return out
 }
 
-var deviceLine = regexp.MustCompile(`(?m)^([ \t]+)dev:[ \t]*\$device[ \t]*$`)
+var deviceKey = regexp.MustCompile(`\bdev:[ \t]*\$device\b`)
 
 // Bonded returns a lanes text for the host: on a bond, the lanes are on its slaves, by the key bond.
 func (h *Host) Bonded(text string) string {
 	if h.Bond == "" {
 		return text
 	}
-	return deviceLine.ReplaceAllString(text, "${1}bond: "+h.Bond)
+	return deviceKey.ReplaceAllLiteralString(text, "bond: "+h.Bond)
 }
 
 // completeCards gives a host with cards the device and the address of the first one.
@@ -134,5 +142,30 @@ func (r *reader) checkCards(path string, h *Host) {
 func (r *reader) needEach(ref, path string, n int) {
 	for i := range n {
 		r.needOf(hostsSections(), ref, fmt.Sprintf("%s[%d]", path, i))
+	}
+}
+
+// checkSpread refuses what cannot be divided among the addresses of a SUT with several cards.
+func (r *reader) checkSpread() {
+	if r.on == nil {
+		return
+	}
+	n := len(r.on.SUT.Addresses())
+	if n == 1 {
+		if len(r.on.SUT.Cards) > 0 && r.e.Server.Kind == KindPod {
+			r.Failf("server.kind", "found pod, but the hosts file's sut has a bond; want its device")
+		}
+		return
+	}
+	if r.e.Server.Kind == KindPod {
+		r.Failf("server.kind", "found pod, which has one address, but the hosts file's sut has %d cards; want one", n)
+	}
+	if g := r.e.Load.Generators; g%n != 0 && r.fine("load") {
+		r.Failf("load", "%d generators of the hosts file cannot be divided among the %d addresses of its sut, want a "+
+			"multiple of %d", g, n, n)
+	}
+	if len(r.e.Noise) > 0 && r.on.Noise != nil && len(r.on.Noise.Addresses()) != n {
+		r.Failf("noise", "found, but the hosts file's noise has %d addresses for the %d of its sut; want cards there, "+
+			"one for each", len(r.on.Noise.Addresses()), n)
 	}
 }

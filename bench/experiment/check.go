@@ -108,6 +108,7 @@ func (r *reader) checkWhere() {
 	if r.on != nil && r.on.Noise == nil && len(r.e.Noise) > 0 {
 		r.Failf("noise", "found, but the hosts file has no host for noise; want noise in the hosts file")
 	}
+	r.checkSpread()
 	l := r.e.Lab
 	if l == nil || l.Card != "none" {
 		return

@@ -216,7 +216,7 @@ func (r *reader) link() uint64 {
 	case r.e.Lab != nil:
 		return r.e.Lab.LinkRate
 	case r.e.Hosts != nil:
-		return r.e.Hosts.LinkRate
+		return r.e.Hosts.LinkRate * uint64(len(r.e.Hosts.SUT.Ports()))
 	}
 	return 0
 }

@@ -99,7 +99,7 @@ func (r *reader) checkHosts() {
 				a.path+".queues", a.path+".pollers")
 		}
 		if i > len(h.Clients) {
-			r.refuse("a host that has no lanes, want it on the SUT and clients only", a.path+".device", a.path+".cards")
+			r.refuse("a host that has no lanes, want it on the SUT and clients only", a.path+".device", a.path+".bond")
 		}
 		r.checkCards(a.path, &a.Host)
 		if i == 0 || i > len(h.Clients) {

@@ -118,7 +118,8 @@ func hostKeys() []y.Key[Host] {
 			func(h *Host, x string) { h.Device = x }),
 		y.Of("cards", cards(), "the one `device`",
 			"Devices of a host that has several in the measured network, instead of `device` and `address`: see A "+
-				"CARD. Each has lanes of its own. Not for noise hosts.",
+				"CARD. Each has lanes of its own. The load's connections are divided among the SUT's addresses, and "+
+				"the noise host needs as many, one for each.",
 			func(h *Host, x []Card) { h.Cards = x }),
 		y.Of("bond", y.AnyNetworkDevice(), "none",
 			"Bond whose slaves are `cards`. It has the host's `address`. Lanes with `dev: $device` are the bond's.",
@@ -199,7 +200,7 @@ func hostsKeys() []y.Key[Hosts] {
 			"The other end of the noise.",
 			func(h *Hosts, x Host) { h.Noise = &x }),
 		y.Of("link-rate", y.BitRate(), "what the SUT's device reports",
-			"Rate of the SUT's link. Shares in `noise` are shares of this rate.",
+			"Rate of the SUT's link, of each one if it has several cards. Shares in `noise` are shares of the sum.",
 			func(h *Hosts, x uint64) { h.LinkRate = x }),
 		y.Of("power", powerSources(), "the experiment's",
 			"Power sources of the SUT, in place of the experiment's: a BMC or PDU measures the whole host, where an "+

@@ -20,6 +20,8 @@ type Diff struct {
 	TCP    TCP     `json:"tcp"`
 	UDP    UDP     `json:"udp"`
 	Device *Device `json:"device,omitempty"`
+	// Cards has each of several devices. Device is then all of them together.
+	Cards []Card `json:"cards,omitempty"`
 	// KernelTLS is nil if the kernel has no TLS.
 	KernelTLS *KernelTLS `json:"kernelTLS,omitempty"`
 	// Memory of the whole host, and its disks.
@@ -89,6 +91,12 @@ type Device struct {
 	Rx      []device.QueueCounter `json:"rx,omitempty"`
 	Tx      []device.QueueCounter `json:"tx,omitempty"`
 	Classes []device.ClassCounter `json:"classes,omitempty"`
+}
+
+// A Card is one of several devices of a host, with the lanes on it.
+type Card struct {
+	Device *Device `json:"device"`
+	Lanes  []Lane  `json:"lanes,omitempty"`
 }
 
 // A Lane is the growth of the counters of a lane's queues and class.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -29,13 +30,16 @@ type Config struct {
 	// Device is the network device whose queues and classes are read; "": none. The device and
 	// the counters of TCP and UDP are those of the calling thread's network namespace.
 	Device string
-	// Polls counts the polls of the device's NAPIs; nil: they are not counted.
-	Polls *napi.Counter
+	// Cards are further devices, which are read like Device.
+	Cards []string
+	// Polls count the polls of the NAPIs of Device and Cards; none: they are not counted.
+	Polls []*napi.Counter
 }
 
 // LaneQueues are a lane's queues and class on a device.
 type LaneQueues struct {
-	Name string
+	Name   string
+	Device string
 	// Rx and Tx are numbers of queues. Rx is nil if the lane has no receive queues of its own.
 	Rx, Tx []int
 	Class  string // "1:10", "" for none
@@ -49,6 +53,7 @@ type Snapshot struct {
 	snmp      procfs.ProcSnmp
 	netstat   procfs.ProcNetstat
 	device    *device.Counters
+	cards     []device.Counters // of the device and the further cards; none without such cards
 	processes map[string]process
 	pids      map[string]int
 	polls     []napi.Count
@@ -101,9 +106,18 @@ func Take(c Config) (*Snapshot, error) {
 		errs = append(errs, err)
 		s.device = &counters
 	}
-	if c.Polls != nil {
-		s.polls, err = c.Polls.Read()
+	for i, card := range c.Cards {
+		if i == 0 {
+			s.cards = append(s.cards, *s.device)
+		}
+		counters, err := observe.Counters(card)
 		errs = append(errs, err)
+		s.cards = append(s.cards, counters)
+	}
+	for _, p := range c.Polls {
+		polls, err := p.Read()
+		errs = append(errs, err)
+		s.polls = append(s.polls, polls...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Processes)) {
 		p, err := readProcess(fs, c.Processes[name])
@@ -227,6 +241,12 @@ func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 	if s.device != nil && before.device != nil {
 		d.Device = deviceBetween(before.device, s.device)
 	}
+	for i := range min(len(s.cards), len(before.cards)) {
+		d.Cards = append(d.Cards, Card{Device: deviceBetween(&before.cards[i], &s.cards[i])})
+	}
+	if len(d.Cards) > 0 {
+		d.Device = together(d.Cards)
+	}
 	d.NAPIs = pollsBetween(before.polls, s.polls)
 	for _, name := range slices.Sorted(maps.Keys(s.processes)) {
 		p, err := processBetween(before.processes[name], s.processes[name])
@@ -327,14 +347,67 @@ func deviceBetween(a, b *device.Counters) *Device {
 	return d
 }
 
-// Tell sets d.Lanes: for each lane, the sums of the counters of its queues and of its class.
+// together returns the counters of several cards as those of one device. The cards' queues follow each
+// other, and keep their numbers.
+func together(cards []Card) *Device {
+	sum := Device{Source: cards[0].Device.Source}
+	var names []string
+	for _, c := range cards {
+		names = append(names, c.Device.Name)
+		sum.Rx, sum.Tx = append(sum.Rx, c.Device.Rx...), append(sum.Tx, c.Device.Tx...)
+		sum.Classes = append(sum.Classes, c.Device.Classes...)
+	}
+	sum.Name = strings.Join(names, "+")
+	return &sum
+}
+
+// Tell sets the lanes of d: for each lane, the sums of the counters of its queues and of its class. With
+// several cards, each has its own lanes, and d.Lanes has the sums of lanes of the same name.
 func (d *Diff) Tell(lanes []LaneQueues) {
 	d.Lanes = nil
+	for i := range d.Cards {
+		d.Cards[i].Lanes = nil
+	}
 	for _, l := range lanes {
-		if d.Device != nil {
-			d.Lanes = append(d.Lanes, d.Device.lane(l))
+		if len(d.Cards) == 0 {
+			if d.Device != nil {
+				d.Lanes = append(d.Lanes, d.Device.lane(l))
+			}
+			continue
+		}
+		for i := range d.Cards {
+			if c := &d.Cards[i]; c.Device.Name == l.Device {
+				one := c.Device.lane(l)
+				c.Lanes = append(c.Lanes, one)
+				d.addLane(one)
+			}
 		}
 	}
+}
+
+// addLane adds the counters of a lane on one card to those of the lane of the same name.
+func (d *Diff) addLane(l Lane) {
+	i := slices.IndexFunc(d.Lanes, func(o Lane) bool { return o.Name == l.Name })
+	if i < 0 {
+		d.Lanes = append(d.Lanes, Lane{Name: l.Name, Rx: l.Rx.plus(nil), Tx: l.Tx.plus(nil), Class: l.Class.plus(nil)})
+		return
+	}
+	o := &d.Lanes[i]
+	o.Rx, o.Tx, o.Class = o.Rx.plus(l.Rx), o.Tx.plus(l.Tx), o.Class.plus(l.Class)
+}
+
+// plus returns the sum of two counts in a new Traffic; nil if both are nil.
+func (t *Traffic) plus(o *Traffic) *Traffic {
+	if t == nil && o == nil {
+		return nil
+	}
+	var sum Traffic
+	for _, x := range []*Traffic{t, o} {
+		if x != nil {
+			sum.Packets, sum.Bytes, sum.Drops = sum.Packets+x.Packets, sum.Bytes+x.Bytes, sum.Drops+x.Drops
+		}
+	}
+	return &sum
 }
 
 // lane adds up the counters of one lane.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
@@ -203,4 +204,40 @@ func kernelRelease(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(b))
+}
+
+// TestCards: the counters of several cards are those of each card, and of all of them together. Queues
+// of the same number of two cards are two queues.
+func TestCards(t *testing.T) {
+	counters := func(name string, packets uint64) device.Counters {
+		return device.Counters{Device: name, Source: "x",
+			Rx:      []device.QueueCounter{{Queue: 0, Packets: packets, Bytes: 10 * packets}, {Queue: 1, Packets: 1}},
+			Tx:      []device.QueueCounter{{Queue: 0, Packets: 2 * packets}},
+			Classes: []device.ClassCounter{{ID: "1:2", Packets: packets}}}
+	}
+	snapshot := func(a, b uint64) *Snapshot {
+		first := counters("eth0", a)
+		return &Snapshot{device: &first, cards: []device.Counters{first, counters("eth1", b)}}
+	}
+	d, err := snapshot(107, 203).Since(snapshot(100, 200))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Cards) != 2 || d.Device.Name != "eth0+eth1" || len(d.Device.Rx) != 4 {
+		t.Fatalf("%d cards, together %+v", len(d.Cards), d.Device)
+	}
+	d.Tell([]LaneQueues{{Name: "a", Device: "eth0", Rx: []int{0}, Class: "1:2"},
+		{Name: "a", Device: "eth1", Rx: []int{0, 1}, Class: "1:2"}, {Name: "b", Device: "eth1", Tx: []int{0}}})
+	want := []Lane{{Name: "a", Rx: &Traffic{Packets: 10, Bytes: 100}, Class: &Traffic{Packets: 10}},
+		{Name: "b", Tx: &Traffic{Packets: 6}}}
+	if diff := cmp.Diff(want, d.Lanes); diff != "" {
+		t.Errorf("together (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]Lane{{Name: "a", Rx: &Traffic{Packets: 7, Bytes: 70}, Class: &Traffic{Packets: 7}}},
+		d.Cards[0].Lanes); diff != "" {
+		t.Errorf("eth0 (-want +got):\n%s", diff)
+	}
+	if n := len(d.Cards[1].Lanes); n != 2 {
+		t.Errorf("%d lanes of eth1", n)
+	}
 }

@@ -51,31 +51,40 @@ func (s *agentSite) addressOf(host string) string { return s.host(host).Address 
 
 func (s *agentSite) addresses() []string { return s.h.SUT.Addresses() }
 
-func (s *agentSite) link() (int64, int) {
-	d := s.agents[lab.SUT].Host.Device
-	if d == nil {
+func (s *agentSite) link() (rate int64, mtu int) {
+	all := s.devices(lab.SUT)
+	for _, d := range all {
+		rate += int64(cmp.Or(s.h.LinkRate, d.Speed))
+		if mtu == 0 || d.MTU < mtu {
+			mtu = d.MTU
+		}
+	}
+	if len(all) == 0 {
 		return int64(s.h.LinkRate), 0
 	}
-	return int64(cmp.Or(s.h.LinkRate, d.Speed)), d.MTU
+	return rate, mtu
 }
 
 func (s *agentSite) names() map[string]string {
-	rate, _ := s.link()
+	rate := s.h.LinkRate
+	if d := s.agents[lab.SUT].Host.Device; d != nil {
+		rate = cmp.Or(rate, d.Speed)
+	}
 	return map[string]string{
 		experiment.NameDevice: s.h.SUT.Device, experiment.NameCgroup: s.agents[lab.SUT].Host.Cgroup,
-		experiment.NameLink: y.BitsText(uint64(rate)),
+		experiment.NameLink: y.BitsText(rate),
 		experiment.NameCPUs: cpusText(s.e.Placement.Server.CPUs, s.agents[lab.SUT].Host.Processors),
 	}
 }
 
-// clientValues returns the values of $device and the other names in a client's lanes. $device and
-// $link are those of the client's own device: its link may be slower than the SUT's. If the device
-// does not report its speed, $link is the SUT's.
-func (s *agentSite) clientValues(host string) map[string]string {
+// clientValues returns the values of $device and the other names in a client's lanes on one of its
+// cards. $device and $link are those of the card: its link may be slower than the SUT's. If it does not
+// report its speed, $link is the SUT's.
+func (s *agentSite) clientValues(host string, c experiment.Card) map[string]string {
 	values := s.values(lab.SUT)
-	if d := s.agents[host].Host.Device; d != nil {
-		values[experiment.NameDevice] = d.Name
-		if d.Speed > 0 {
+	values[experiment.NameDevice] = c.Device
+	for _, d := range s.devices(host) {
+		if d.Name == c.Device && d.Speed > 0 {
 			values[experiment.NameLink] = y.BitsText(d.Speed)
 		}
 	}
@@ -128,8 +137,16 @@ func (s *agentSite) served(ctx context.Context, c load.Config) (counters.Counter
 func (s *agentSite) nodes(ctx context.Context) (m nodes.Machine, processors []int, err error) {
 	h := s.agents[lab.SUT].Host
 	err = outcome(ctx, s, launch{what: "NUMA nodes", host: lab.SUT, part: "nodes",
-		config: nodes.Config{Device: s.h.SUT.Device, Storage: h.Storage}}, &m)
+		config: nodes.Config{Device: cmp.Or(s.h.SUT.Bond, s.h.SUT.Device), Cards: s.cardsOf(), Storage: h.Storage}}, &m)
 	return m, h.Processors, err
+}
+
+// cardsOf returns the further devices beside the SUT's device; none for a bond, whose slaves are known.
+func (s *agentSite) cardsOf() []string {
+	if s.h.SUT.Bond != "" {
+		return nil
+	}
+	return s.h.SUT.More()
 }
 
 func (s *agentSite) counting(ctx context.Context, processes map[string]task) (func(context.Context) (machine.Diff,
@@ -140,7 +157,7 @@ func (s *agentSite) counting(ctx context.Context, processes map[string]task) (fu
 			jobs[name] = t.Job
 		}
 	}
-	return s.agents[lab.SUT].Count(ctx, s.h.SUT.Device, jobs)
+	return s.agents[lab.SUT].Count(ctx, s.h.SUT.Device, s.h.SUT.More(), jobs)
 }
 
 // queueing samples nothing: agents cannot read the queues between the hosts.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,7 +57,7 @@ type agentSite struct {
 	agents  map[string]*agent.Client // by the name that the run uses for the host
 	anyLost chan struct{}
 	once    sync.Once
-	lanes   map[string]string // the lanes that are applied, by host
+	lanes   map[string][]string // the lanes that are applied, by host: a text for each card
 }
 
 // HostsOptions are options for the hosts in addition to the hosts file.
@@ -74,7 +75,7 @@ func OnHosts(f *experiment.File, version string, o HostsOptions) Site {
 }
 
 func newAgentSite(f *experiment.File, h *experiment.Hosts, version string) *agentSite {
-	s := &agentSite{h: h, version: version, agents: map[string]*agent.Client{}, lanes: map[string]string{},
+	s := &agentSite{h: h, version: version, agents: map[string]*agent.Client{}, lanes: map[string][]string{},
 		anyLost: make(chan struct{})}
 	s.measurement = measurement{f: f, e: f.Experiment, on: s}
 	return s
@@ -112,9 +113,6 @@ func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 // what the experiment needs.
 func (s *agentSite) connect(ctx context.Context, r *result.Result) error {
 	s.r = r
-	if len(s.h.SUT.Ports()) > 1 {
-		return errors.New("sut.cards of the hosts file: a run has one card so far; only a dry run takes several")
-	}
 	files := agent.Files{Certificate: s.h.Certificate, Key: s.h.Key, Authority: s.h.Authority}
 	config, err := files.Client()
 	if err != nil {
@@ -135,7 +133,7 @@ func (s *agentSite) connect(ctx context.Context, r *result.Result) error {
 			d := agent.Dial{
 				Name: h.Name, Address: h.Agent, ServerName: h.ServerName, TLS: config, Version: s.version,
 				Opening: agent.Opening{Purpose: s.e.Title, Limit: int64(sessionMargin) + s.e.TimeLimit,
-					Device: h.Device, Storage: s.storageOn(name)},
+					Device: h.Device, Cards: h.More(), Storage: s.storageOn(name)},
 			}
 			if s.dialer != nil {
 				d.Connect = s.dialer(name)
@@ -176,11 +174,13 @@ func (s *agentSite) check() error {
 		errs = append(errs, fmt.Errorf("host %s (agent %s): %w", s.h.SUT.Name, s.h.SUT.Agent,
 			fmt.Errorf(format, args...)))
 	}
-	if sut.Host.Device == nil {
-		bad("no device %s", s.h.SUT.Device)
+	for _, dev := range s.missing(lab.SUT) {
+		bad("no device %s", dev)
 	}
-	if rate, _ := s.link(); rate == 0 {
-		bad("device %s does not say its speed, want link-rate in the hosts file", s.h.SUT.Device)
+	for _, d := range s.devices(lab.SUT) {
+		if cmp.Or(s.h.LinkRate, d.Speed) == 0 {
+			bad("device %s does not say its speed, want link-rate in the hosts file", cmp.Or(d.Name, s.h.SUT.Device))
+		}
 	}
 	for _, v := range s.e.Variants {
 		if (v.Lanes != "" || v.LanesFile != "") && !sut.Host.Root {
@@ -202,6 +202,28 @@ func (s *agentSite) check() error {
 	return errors.Join(errs...)
 }
 
+// devices returns the devices of a host in the measured network, as its agent has described them.
+func (s *agentSite) devices(host string) (out []agent.Device) {
+	h := s.agents[host].Host
+	if h.Device != nil {
+		out = append(out, *h.Device)
+	}
+	return append(out, h.Cards...)
+}
+
+// missing returns the devices of the hosts file that a host does not have.
+func (s *agentSite) missing(host string) (out []string) {
+	has := s.devices(host)
+	for i, c := range new(s.host(host)).Ports() {
+		if i == 0 && s.agents[host].Host.Device != nil ||
+			slices.ContainsFunc(has, func(d agent.Device) bool { return d.Name == c.Device }) {
+			continue
+		}
+		out = append(out, c.Device)
+	}
+	return out
+}
+
 // checkClients returns an error if a client's agent cannot apply the client-lanes of a variant.
 func (s *agentSite) checkClients(v experiment.Variant) error {
 	var errs []error
@@ -210,10 +232,11 @@ func (s *agentSite) checkClients(v experiment.Variant) error {
 		bad := func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("host %s (agent %s): %w", h.Name, h.Agent, fmt.Errorf(format, args...)))
 		}
-		switch {
-		case c.Host.Device == nil:
-			bad("no device %s", h.Device)
-		case !c.Host.Root:
+		missing := s.missing(clientName(i, h))
+		for _, dev := range missing {
+			bad("no device %s", dev)
+		}
+		if len(missing) == 0 && !c.Host.Root {
 			bad("variant %s has client-lanes, which need root there", v.Name)
 		}
 	}
@@ -227,8 +250,14 @@ func (s *agentSite) describe(ctx context.Context, r *result.Result) error {
 	versions := r.Environment.Versions
 	r.Environment = environment(sut.Host)
 	r.Environment.Versions = versions
-	r.Environment.Network = result.Network{Device: s.h.SUT.Device, Card: sut.Device.Driver, Queues: sut.Device.Queues,
-		MTU: mtu, LinkRate: rate}
+	network := result.Network{Card: sut.Device.Driver, MTU: mtu, LinkRate: rate}
+	var names []string
+	for _, d := range s.devices(lab.SUT) {
+		names = append(names, d.Name)
+		network.Queues += d.Queues
+	}
+	network.Device = strings.Join(names, "+")
+	r.Environment.Network = network
 	clocks, err := s.clocks(ctx)
 	if err != nil {
 		return err
@@ -242,8 +271,8 @@ func (s *agentSite) describe(ctx context.Context, r *result.Result) error {
 		for _, w := range c.Warnings {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("host %s: %s", h.Name, w))
 		}
-		if d := c.Host.Device; d != nil {
-			r.Environment.Cards = append(r.Environment.Cards, cardOf(h.Name, d))
+		for _, d := range s.devices(name) {
+			r.Environment.Cards = append(r.Environment.Cards, cardOf(h.Name, &d))
 		}
 		r.Environment.Hosts = append(r.Environment.Hosts, result.Host{
 			Name: h.Name, Role: role(name), Hostname: c.Host.Hostname, Kernel: c.Host.Kernel, CPUModel: c.Host.CPUModel,
@@ -385,7 +414,7 @@ const confirmWithin = 30 * time.Second
 // would otherwise undo tuned settings, and channels cannot change while lanes use the queues.
 func (s *agentSite) SetTune(ctx context.Context, v experiment.Variant) ([]string, error) {
 	if !reflect.DeepEqual(v.Tune, s.tuned) {
-		if _, err := s.setLanes(ctx, lab.SUT, ""); err != nil {
+		if _, err := s.setLanes(ctx, lab.SUT, nil); err != nil {
 			return nil, err
 		}
 		s.queues = nil
@@ -396,68 +425,95 @@ func (s *agentSite) SetTune(ctx context.Context, v experiment.Variant) ([]string
 func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
 	var clients Lanes
 	for i, h := range s.h.Clients {
-		name := clientName(i, h)
-		text, err := experiment.Expand(v.ClientLanes, s.clientValues(name))
+		texts, err := s.clientLanes(clientName(i, h), v)
 		if err != nil {
 			return Lanes{}, err
 		}
-		made, err := s.setLanes(ctx, name, text)
+		made, err := s.setLanes(ctx, clientName(i, h), texts)
 		if err != nil {
 			return Lanes{}, err
 		}
 		if made != nil {
-			clients = applied(text, made)
+			clients = applied(texts, made)
 		}
 	}
-	text, notes, err := s.lanesOf(v)
+	texts, notes, err := s.lanesOf(v)
 	if err != nil {
 		return Lanes{}, err
 	}
-	if text == s.lanes[lab.SUT] {
-		return Lanes{Text: text, ClientPlan: clients.Plan}, nil
+	if slices.Equal(texts, s.lanes[lab.SUT]) {
+		return Lanes{Text: joined(texts), ClientPlan: clients.Plan}, nil
 	}
 	s.queues = nil
-	made, err := s.setLanes(ctx, lab.SUT, text)
+	made, err := s.setLanes(ctx, lab.SUT, texts)
 	if err != nil || made == nil {
 		return Lanes{ClientPlan: clients.Plan}, err
 	}
-	s.queues = laneQueues(made, s.h.SUT.Device)
-	out := applied(text, made)
+	for _, p := range made {
+		for _, c := range s.h.SUT.Ports() {
+			s.queues = append(s.queues, laneQueues(p, c.Device)...)
+		}
+	}
+	out := applied(texts, made)
 	out.Did = append(out.Did, notes...)
 	out.ClientPlan = clients.Plan
 	return out, nil
 }
 
-// setLanes undoes the present lanes of a host and applies new ones. It returns the plan that was
-// applied; nil: none.
-func (s *agentSite) setLanes(ctx context.Context, host, text string) (*plan.Plan, error) {
-	if text == s.lanes[host] {
+// clientLanes returns the texts of a variant's lanes for a client, one for each of its cards; none:
+// there are no lanes.
+func (s *agentSite) clientLanes(name string, v experiment.Variant) (out []string, err error) {
+	if v.ClientLanes == "" {
+		return nil, nil
+	}
+	h := s.host(name)
+	for i, c := range h.Ports() {
+		if h.Bond != "" && i > 0 {
+			break
+		}
+		text, err := experiment.Expand(h.Bonded(v.ClientLanes), s.clientValues(name, c))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, text)
+	}
+	return out, nil
+}
+
+// setLanes undoes the present lanes of a host and applies new ones: one text, or one for each card. It
+// returns the plans that were applied; nil: none.
+func (s *agentSite) setLanes(ctx context.Context, host string, texts []string) ([]*plan.Plan, error) {
+	if slices.Equal(texts, s.lanes[host]) {
 		return nil, nil
 	}
 	c := s.agents[host]
-	if text == "" {
+	if len(texts) == 0 {
 		if err := c.Rollback(ctx); err != nil {
 			return nil, err
 		}
-		s.lanes[host] = ""
+		s.lanes[host] = nil
 		return nil, nil
 	}
-	out, err := c.Apply(ctx, agent.Lanes{Text: text, ConfirmWithin: int64(confirmWithin)})
-	if err != nil {
-		return nil, err
-	}
-	made, err := planOf(out)
-	if err != nil {
-		return nil, err
-	}
-	// If the lanes have cut the connection to the agent, Confirm fails and the host undoes them.
-	if len(made.Steps) > 0 {
-		if err := c.Confirm(ctx); err != nil {
+	var plans []*plan.Plan
+	for i, text := range texts {
+		out, err := c.Apply(ctx, agent.Lanes{Text: text, Card: i, ConfirmWithin: int64(confirmWithin)})
+		if err != nil {
 			return nil, err
 		}
+		made, err := planOf(out)
+		if err != nil {
+			return nil, err
+		}
+		// If the lanes have cut the connection to the agent, Confirm fails and the host undoes them.
+		if len(made.Steps) > 0 {
+			if err := c.Confirm(ctx); err != nil {
+				return nil, err
+			}
+		}
+		plans = append(plans, made)
 	}
-	s.lanes[host] = text
-	return made, nil
+	s.lanes[host] = slices.Clone(texts)
+	return plans, nil
 }
 
 func (s *agentSite) SetSwitchBuffer(bytes int64) error {

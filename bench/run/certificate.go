@@ -25,12 +25,16 @@ const (
 	bundleFile      = "bundle.pem" // certificate and key
 )
 
-// makeCertificate writes a certificate for an address, and its key, into dir. It is self-signed
-// and valid for as long as the run may take.
-func makeCertificate(dir, address string, valid time.Duration) error {
-	ip := net.ParseIP(address)
-	if ip == nil {
-		return fmt.Errorf("certificate for %q: want an address", address)
+// makeCertificate writes a certificate for addresses, and its key, into dir. It is self-signed and
+// valid for as long as the run may take.
+func makeCertificate(dir string, addresses []string, valid time.Duration) error {
+	var ips []net.IP
+	for _, a := range addresses {
+		ip := net.ParseIP(a)
+		if ip == nil {
+			return fmt.Errorf("certificate for %q: want an address", a)
+		}
+		ips = append(ips, ip)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -46,7 +50,7 @@ func makeCertificate(dir, address string, valid time.Duration) error {
 		// One minute more at each end: the clock may be set during the run.
 		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(valid + time.Minute),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{ip},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: ips,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 func TestCertificate(t *testing.T) {
 	dir := t.TempDir()
-	if err := makeCertificate(dir, "10.77.0.1", time.Hour); err != nil {
+	if err := makeCertificate(dir, []string{"10.77.0.1", "10.78.0.1"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	bundle := filepath.Join(dir, bundleFile)
@@ -28,7 +28,7 @@ func TestCertificate(t *testing.T) {
 		}
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(pem)
-		for name, want := range map[string]bool{"10.77.0.1": true, "10.77.0.2": false} {
+		for name, want := range map[string]bool{"10.77.0.1": true, "10.78.0.1": true, "10.77.0.2": false} {
 			if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name}); (err == nil) != want {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -41,7 +41,7 @@ func TestCertificate(t *testing.T) {
 	if st, err := os.Stat(bundle); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want 0600", st.Mode(), err)
 	}
-	if err := makeCertificate(dir, "host", time.Hour); err == nil {
+	if err := makeCertificate(dir, []string{"host"}, time.Hour); err == nil {
 		t.Error("a name is no address, and no error")
 	}
 }

@@ -151,7 +151,7 @@ func TestAnswering(t *testing.T) {
 func TestGenerators(t *testing.T) {
 	f := parse(t, "connections: 4", "connections: 5\n  generators: 3", "repeats:",
 		"placement: {generator: {cpus: 0-1, fifo: 3}}\nrepeats:")
-	configs, err := generators(f, "10.0.0.1:11211", Job{Rate: 900, Connections: 5, Window: 1e9, Seed: 2})
+	configs, err := generators(f, []string{"10.0.0.1:11211"}, Job{Rate: 900, Connections: 5, Window: 1e9, Seed: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestGenerators(t *testing.T) {
 	}
 	f.Experiment.Load.ConnectRate, f.Experiment.Load.ConnectTimeout, f.Experiment.Load.Nagle = 120, 1e9, true
 	f.Experiment.Load.Arrivals = "constant"
-	paced, err := generators(f, "10.0.0.1:11211", Job{Rate: 900, Connections: 5, Window: 1e9})
+	paced, err := generators(f, []string{"10.0.0.1:11211"}, Job{Rate: 900, Connections: 5, Window: 1e9})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestObjects(t *testing.T) {
 	*w = experiment.Workload{Protocol: experiment.ProtocolHTTPS,
 		TLS:     &experiment.TLS{Version: "1.3", Authority: "ca.pem"},
 		Objects: []experiment.Object{{Path: "/a/$n", Copies: 3, Bytes: 10, Weight: 2}}}
-	configs, err := generators(f, "10.0.0.1:443", Job{Rate: 100, Connections: 1, Window: 1e9})
+	configs, err := generators(f, []string{"10.0.0.1:443"}, Job{Rate: 100, Connections: 1, Window: 1e9})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,22 +88,36 @@ func noiseText(n experiment.Noise) string {
 	return text
 }
 
-// did lists what an applied plan has changed, by the reasons of its steps: each reason once, in the
-// order of the plan.
-func did(p *plan.Plan) []string {
-	out := []string{fmt.Sprintf("niclane apply has made the %d steps of the plan; nothing else differs. For each part:",
-		len(p.Steps))}
-	for _, s := range p.Steps {
-		// Leave out the steps of single transmit queues, which have nearly the same reason each.
-		if line := fmt.Sprintf("%s: %s", s.Part, s.Reason); !strings.Contains(s.Reason, "transmit queue") &&
-			!slices.Contains(out, line) {
-			out = append(out, line)
+// did lists what applied plans have changed, by the reasons of their steps: each reason once, in the
+// order of the plans.
+func did(plans ...*plan.Plan) []string {
+	steps := 0
+	var reasons []string
+	tell := func(line string) {
+		if !slices.Contains(reasons, line) {
+			reasons = append(reasons, line)
 		}
 	}
-	for _, c := range p.Choices {
-		if c.Part == device.PartMapper && c.Mechanism != "" {
-			out = append(out, "mapper: "+c.Reason)
+	for _, p := range plans {
+		steps += len(p.Steps)
+		for _, s := range p.Steps {
+			// Leave out the steps of single transmit queues, which have nearly the same reason each.
+			if !strings.Contains(s.Reason, "transmit queue") {
+				tell(fmt.Sprintf("%s: %s", s.Part, s.Reason))
+			}
 		}
 	}
-	return out
+	for _, p := range plans {
+		for _, c := range p.Choices {
+			if c.Part == device.PartMapper && c.Mechanism != "" {
+				tell("mapper: " + c.Reason)
+			}
+		}
+	}
+	made := "the plan"
+	if len(plans) > 1 {
+		made = fmt.Sprintf("the %d cards' plans", len(plans))
+	}
+	return append([]string{fmt.Sprintf("niclane apply has made the %d steps of %s; nothing else differs. For each part:",
+		steps, made)}, reasons...)
 }

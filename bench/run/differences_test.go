@@ -106,8 +106,8 @@ func TestLaneQueues(t *testing.T) {
 			{Name: "x", Device: "a", Queues: []int{2}}, {Name: "x", Device: "b"}},
 		Choices: []plan.Choice{{Part: device.PartQueueSet, Mechanism: plan.ByRSSContext}},
 	}
-	want := []machine.LaneQueues{{Name: "default", Rx: []int{0, 1}, Tx: []int{0, 1}, Class: "1:2"},
-		{Name: "x", Rx: []int{2}, Tx: []int{2}}}
+	want := []machine.LaneQueues{{Name: "default", Device: "a", Rx: []int{0, 1}, Tx: []int{0, 1}, Class: "1:2"},
+		{Name: "x", Device: "a", Rx: []int{2}, Tx: []int{2}}}
 	if diff := cmp.Diff(want, laneQueues(&p, "a")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -5,6 +5,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -183,11 +184,38 @@ func (m *measurement) divide(ctx context.Context, r *result.Server) error {
 	return nil
 }
 
-// lanesOf returns the lanes file of a variant, divided like the server, and notes.
-func (m *measurement) lanesOf(v experiment.Variant) (string, []string, error) {
-	text, err := lanesOf(m.f, v, m.values(lab.SUT))
-	if err != nil {
-		return "", nil, err
+// lanesOf returns the lanes file of a variant, or one for each card of the SUT, and notes. The lane of a
+// divided server is divided over all cards, in one file.
+func (m *measurement) lanesOf(v experiment.Variant) (texts, notes []string, err error) {
+	var sut experiment.Host
+	if m.e.Hosts != nil {
+		sut = m.e.Hosts.SUT
 	}
-	return m.division.lanes(text, m.processors, m.e.Server.Port)
+	v.Lanes = sut.Bonded(v.Lanes)
+	var cards []map[string]string
+	switch ports := sut.Ports(); {
+	case len(sut.Cards) == 0 || sut.Bond != "" || v.LanesFile != "":
+		cards = []map[string]string{nil}
+	case m.division != nil && len(m.division.instances) > 1:
+		cards = []map[string]string{{experiment.NameDevice: "[" + strings.Join(append([]string{sut.Device},
+			sut.More()...), ", ") + "]", experiment.NameAddress: "[" + strings.Join(sut.Addresses(), ", ") + "]"}}
+	default:
+		for _, c := range ports {
+			cards = append(cards, c.Names())
+		}
+	}
+	for _, names := range cards {
+		values := m.values(lab.SUT)
+		maps.Copy(values, names)
+		text, err := lanesOf(m.f, v, values)
+		if err != nil || text == "" {
+			return nil, nil, err
+		}
+		text, more, err := m.division.lanes(text, m.processors, m.e.Server.Port)
+		if err != nil {
+			return nil, nil, err
+		}
+		texts, notes = append(texts, text), append(notes, more...)
+	}
+	return texts, notes, nil
 }

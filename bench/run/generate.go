@@ -22,7 +22,7 @@ type generatorResult struct {
 
 // generate runs the generators of a window. The results of the probes follow those of the load.
 func (m *measurement) generate(ctx context.Context, j Job) ([]generatorResult, error) {
-	configs, err := generators(m.f, m.address(), j)
+	configs, err := generators(m.f, m.serverAddresses(), j)
 	if err != nil {
 		return nil, err
 	}

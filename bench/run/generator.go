@@ -13,14 +13,14 @@ import (
 )
 
 // generators returns the configurations of a window's generators, without their hosts.
-// Connections and rate are divided among them, and each has a seed of its own.
-func generators(f *experiment.File, address string, j Job) ([]load.Config, error) {
+// Connections, rate and the server's addresses are divided among them, and each has a seed of its own.
+func generators(f *experiment.File, addresses []string, j Job) ([]load.Config, error) {
 	e := f.Experiment
 	n := max(1, e.Load.Generators)
 	var out []load.Config
 	for i := range n {
 		c := load.Config{
-			Address: address, Mode: load.Closed, Seed: j.Seed*uint64(n) + uint64(i), Pipeline: e.Load.Pipeline,
+			Address: addresses[i%len(addresses)], Mode: load.Closed, Seed: j.Seed*uint64(n) + uint64(i), Pipeline: e.Load.Pipeline,
 			Connections: (j.Connections + n - 1 - i) / n,
 			Warmup:      j.Warmup, Duration: j.Window, Timeout: e.Load.Timeout, Spin: e.Load.Spin,
 			ConnectTimeout: e.Load.ConnectTimeout, ConnectRate: float64(e.Load.ConnectRate) / float64(n),

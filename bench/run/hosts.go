@@ -135,7 +135,7 @@ type measurement struct {
 	beside     []task // processes that the instances share
 	// variant has the settings with which the running server was started.
 	variant *experiment.VariantServer
-	tuner   task // the process that keeps the settings tuned in force
+	tuner   task
 	tuned   *experiment.Tune
 	pods    pods // KindPod only
 	// counts says that niclane can read the server's counters.

@@ -94,7 +94,8 @@ func TestClientValues(t *testing.T) {
 	s.agents["client small"] = on(agent.Host{Device: &agent.Device{Name: "eth1"}})
 	for host, want := range map[string]string{lab.Client: "eth1 25gbit 10.0.0.1",
 		"client small": "eth1 10gbit 10.0.0.1"} {
-		v := s.clientValues(host)
+		h := s.host(host)
+		v := s.clientValues(host, h.Ports()[0])
 		if got := strings.Join([]string{v["device"], v["link"], v["address"]}, " "); got != want {
 			t.Errorf("%s: %s, want %s", host, got, want)
 		}
@@ -282,7 +283,7 @@ func TestFullSizes(t *testing.T) {
 			continue
 		}
 		for _, p := range points(f.Experiment.Load) {
-			all, err := generators(f, "10.9.0.1:11211",
+			all, err := generators(f, []string{"10.9.0.1:11211"},
 				Job{Rate: p.Rate, Connections: p.Connections, Window: f.Experiment.Load.Window})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)

@@ -61,33 +61,50 @@ type flow struct {
 	sender, receiver task
 }
 
-// startNoise starts the noise of a window that lasts for window ns.
+// startNoise starts the noise of a window that lasts for window ns. With several addresses of the SUT,
+// each has its share of each noise, from or to the noise host's address with the same number.
 func (m *measurement) startNoise(ctx context.Context, all []experiment.Noise, window int64) ([]flow, error) {
 	var out []flow
 	interval := noiseInterval(window)
+	ends := map[string][]string{lab.SUT: m.on.addresses(), lab.Noise: m.noiseAddresses()}
+	links := len(ends[lab.SUT])
 	for i, n := range all {
-		x := flow{direction: n.Direction, from: lab.Noise, to: lab.SUT}
-		if n.Direction == experiment.FromSUT {
-			x.from, x.to = x.to, x.from
+		n.BitsPerSecond /= uint64(links)
+		for card := range links {
+			x := flow{direction: n.Direction, from: lab.Noise, to: lab.SUT}
+			if n.Direction == experiment.FromSUT {
+				x.from, x.to = x.to, x.from
+			}
+			rate, mtu := m.on.link()
+			send, receive := noiseEnds(n, net.JoinHostPort(ends[x.to][card], strconv.Itoa(n.Port)), rate/int64(links), mtu)
+			send.Interval, receive.Interval = interval, interval
+			send.Setup, receive.Setup = m.noiseThread(x.from), m.noiseThread(x.to)
+			x.asked = send.Rate
+			// Sender and receiver run until they are asked to end, so that the noise lasts as long as
+			// the window.
+			var err error
+			what := fmt.Sprintf("noise %d %s", i+1, n.Direction)
+			if links > 1 {
+				what += fmt.Sprintf(", card %d", card+1)
+			}
+			if x.receiver, err = m.on.launch(ctx, noiseEnd(what+", receiver", x.to, receive)); err != nil {
+				return out, err
+			}
+			if x.sender, err = m.on.launch(ctx, noiseEnd(what+", sender", x.from, send)); err != nil {
+				return out, errors.Join(err, x.receiver.stop())
+			}
+			out = append(out, x)
 		}
-		rate, mtu := m.on.link()
-		send, receive := noiseEnds(n, net.JoinHostPort(m.on.addressOf(x.to), strconv.Itoa(n.Port)), rate, mtu)
-		send.Interval, receive.Interval = interval, interval
-		send.Setup, receive.Setup = m.noiseThread(x.from), m.noiseThread(x.to)
-		x.asked = send.Rate
-		// Sender and receiver run until they are asked to end, so that the noise lasts as long as
-		// the window.
-		var err error
-		what := fmt.Sprintf("noise %d %s", i+1, n.Direction)
-		if x.receiver, err = m.on.launch(ctx, noiseEnd(what+", receiver", x.to, receive)); err != nil {
-			return out, err
-		}
-		if x.sender, err = m.on.launch(ctx, noiseEnd(what+", sender", x.from, send)); err != nil {
-			return out, errors.Join(err, x.receiver.stop())
-		}
-		out = append(out, x)
 	}
 	return out, nil
+}
+
+// noiseAddresses returns the noise host's addresses: as many as the SUT's.
+func (m *measurement) noiseAddresses() []string {
+	if h := m.e.Hosts; h != nil && h.Noise != nil {
+		return h.Noise.Addresses()
+	}
+	return []string{m.on.addressOf(lab.Noise)}
 }
 
 // noiseInterval returns the length of the intervals in which noise is counted, ns. Ten or more of

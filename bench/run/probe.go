@@ -90,7 +90,7 @@ func (m *measurement) probeLoads(j Job, n int) ([]load.Config, error) {
 	var out []load.Config
 	link, mtu := m.on.link()
 	for i, p := range m.e.Probes {
-		all, err := generators(m.f, m.probeAddress(p), j)
+		all, err := generators(m.f, []string{m.probeAddress(p)}, j)
 		if err != nil {
 			return nil, err
 		}

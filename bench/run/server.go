@@ -73,14 +73,23 @@ func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 	return r, nil
 }
 
-// answers waits until the server answers.
+// answers waits until the server answers at each of its addresses.
 func (m *measurement) answers(ctx context.Context) error {
 	by := m.e.Server.Ready
-	host := cmp.Or(m.e.Workload.HostHeader, m.address())
-	ask := func(ctx context.Context) error {
-		return m.on.ask(ctx, lab.Client, m.address(), ready.Question{Protocol: by.Protocol, Host: host, Path: by.Path})
+	for i, address := range m.serverAddresses() {
+		host := cmp.Or(m.e.Workload.HostHeader, address)
+		from := lab.Client
+		if i > 0 { // each address is asked by the client whose load goes there
+			from = m.on.seats(i + 1)[i].host
+		}
+		ask := func(ctx context.Context) error {
+			return m.on.ask(ctx, from, address, ready.Question{Protocol: by.Protocol, Host: host, Path: by.Path})
+		}
+		if err := until(ctx, by.Protocol+" at "+address, ask, time.Duration(by.Timeout), m.alive); err != nil {
+			return err
+		}
 	}
-	return until(ctx, by.Protocol+" at "+m.address(), ask, time.Duration(by.Timeout), m.alive)
+	return nil
 }
 
 // filesPerThread is how much the limit of connections (-c) is raised for each thread of memcached.
@@ -102,10 +111,8 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 	if r.Kind == experiment.KindPod {
 		return m.startPod(ctx, r, one)
 	}
-	host, port, err := net.SplitHostPort(r.Address)
-	if err != nil {
-		return err
-	}
+	var err error
+	host, port := m.listen(), strconv.Itoa(x.Port)
 	l := m.placed(launch{what: "the server", host: lab.SUT, member: true}, one)
 	if r.Kind == experiment.KindMemcached {
 		var path string
@@ -135,7 +142,7 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 	case experiment.KindNiclane:
 		r.Version = "niclane's own"
 		l.part, l.argv = "server", nil
-		l.config = memserver.Config{Address: r.Address, Threads: m.threads(), MaxConnections: x.Connections,
+		l.config = memserver.Config{Address: net.JoinHostPort(host, port), Threads: m.threads(), MaxConnections: x.Connections,
 			MaxMemory: x.Memory,
 			Setup:     thread.Setup{CPUs: l.CPUs, FIFO: l.FIFO}}
 	case experiment.KindCommand:
@@ -168,10 +175,19 @@ func (m *measurement) listen() string {
 	return cmp.Or(m.e.Server.Address, m.podAddress(), experiment.Listen(m.on.addresses()))
 }
 
-// address returns the server's address, HOST:PORT.
-func (m *measurement) address() string {
-	ip := cmp.Or(m.e.Server.Address, m.podAddress(), m.on.addressOf(lab.SUT))
-	return net.JoinHostPort(ip, strconv.Itoa(m.e.Server.Port))
+// address returns the server's address, HOST:PORT: on the first card, if the SUT has several.
+func (m *measurement) address() string { return m.serverAddresses()[0] }
+
+// serverAddresses returns the server's addresses, HOST:PORT.
+func (m *measurement) serverAddresses() (out []string) {
+	ips := m.on.addresses()
+	if own := cmp.Or(m.e.Server.Address, m.podAddress()); own != "" {
+		ips = []string{own}
+	}
+	for _, ip := range ips {
+		out = append(out, net.JoinHostPort(ip, strconv.Itoa(m.e.Server.Port)))
+	}
+	return out
 }
 
 // values returns the values of $address, $port and the other names. They are used in lanes, and in

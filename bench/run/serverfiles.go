@@ -109,16 +109,20 @@ func (m *measurement) writeFilesOf(ctx context.Context, host string, x *instance
 
 // certify makes a certificate for the server, which the generators trust.
 func (m *measurement) certify(ctx context.Context) (err error) {
-	host, _, err := net.SplitHostPort(m.address())
-	if err != nil {
-		return err
+	var hosts []string
+	for _, a := range m.serverAddresses() {
+		host, _, err := net.SplitHostPort(a)
+		if err != nil {
+			return err
+		}
+		hosts = append(hosts, host)
 	}
 	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := makeCertificate(dir, host, time.Duration(m.e.TimeLimit)); err != nil {
+	if err := makeCertificate(dir, hosts, time.Duration(m.e.TimeLimit)); err != nil {
 		return err
 	}
 	for _, name := range []string{certificateFile, keyFile, bundleFile} {

@@ -53,12 +53,17 @@ type Lanes struct {
 	ClientPlan string
 }
 
-// applied describes a plan that was applied.
-func applied(text string, p *plan.Plan) Lanes {
+// applied describes plans that were applied, one for each text.
+func applied(texts []string, plans []*plan.Plan) Lanes {
 	var b strings.Builder
-	plan.WriteText(&b, p.Steps)
-	return Lanes{Text: text, Plan: b.String(), Did: did(p)}
+	for _, p := range plans {
+		plan.WriteText(&b, p.Steps)
+	}
+	return Lanes{Text: joined(texts), Plan: b.String(), Did: did(plans...)}
 }
+
+// joined returns the lanes files of several cards as the documents of one text of YAML.
+func joined(texts []string) string { return strings.Join(texts, "---\n") }
 
 // planOf returns the plan from the output of "niclane apply --json".
 func planOf(out []byte) (*plan.Plan, error) {
@@ -86,7 +91,7 @@ func laneQueues(p *plan.Plan, dev string) []machine.LaneQueues {
 		if l.Device != dev {
 			continue
 		}
-		x := machine.LaneQueues{Name: l.Name, Tx: l.Queues, Class: l.Class}
+		x := machine.LaneQueues{Name: l.Name, Device: dev, Tx: l.Queues, Class: l.Class}
 		if told {
 			x.Rx = l.Queues
 		}

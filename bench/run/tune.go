@@ -32,7 +32,7 @@ func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) (leftOu
 	if v.Tune == nil {
 		return nil, nil
 	}
-	c := tuning(v.Tune, m.on.names()[experiment.NameDevice])
+	c := tuning(v.Tune, m.devices()...)
 	if m.e.Hosts == nil {
 		leftOut = c.Lab()
 	}
@@ -53,6 +53,15 @@ func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) (leftOu
 		leftOut[i] = "not tuned: " + leftOut[i]
 	}
 	return leftOut, err
+}
+
+// devices returns the SUT's devices in the measured network.
+func (m *measurement) devices() []string {
+	out := []string{m.on.names()[experiment.NameDevice]}
+	if m.e.Hosts != nil {
+		out = append(out, m.e.Hosts.SUT.More()...)
+	}
+	return out
 }
 
 // untune restores the previous settings. It returns an error if another program changed the settings

@@ -18,6 +18,8 @@ import (
 type Config struct {
 	// Device of the measured network, such as a bond; "": none.
 	Device string `json:"device,omitempty"`
+	// Cards are further devices beside Device, which is then no bond.
+	Cards []string `json:"cards,omitempty"`
 	// Storage are paths. Run looks up on which node the drive of each path is.
 	Storage []string `json:"storage,omitempty"`
 }
@@ -36,7 +38,8 @@ func Run(ctx context.Context, c Config) (m Machine, err error) {
 		return m, err
 	}
 	if c.Device != "" {
-		st, err := observe.Observe(ctx, observe.Options{Devices: []string{c.Device}, NoProbes: true})
+		st, err := observe.Observe(ctx, observe.Options{Devices: append([]string{c.Device}, c.Cards...),
+			NoProbes: true})
 		if err != nil {
 			return m, err
 		}
