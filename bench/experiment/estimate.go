@@ -128,19 +128,19 @@ func Estimate(e *Experiment) (least, most int64) {
 	return least, most
 }
 
-// PerInstance returns the time, in ns, that each further instance of a split server adds to
-// Estimate's most; 0 for a server that is not split. At each start of the server, instances are
+// PerInstance returns the time, in ns, that each further instance of a server that is split over NUMA
+// nodes adds to Estimate's most; 0 for another server. At each start of the server, instances are
 // started, checked and filled one after the other. Their number depends on the hosts' NUMA nodes,
 // which are not known in advance.
 func PerInstance(e *Experiment) int64 {
-	if e.Server.Split == "" {
+	if e.Server.Split != SplitNUMA {
 		return 0
 	}
 	return starting(e)
 }
 
-// starting returns the time of all starts of one instance, in ns. A start ends when the instance
-// answers and is filled.
+// starting returns the time of all starts of one instance, or of those of all cards, in ns. A start ends
+// when the instance answers and is filled.
 func starting(e *Experiment) int64 {
 	once := serverTime
 	if e.Workload.Prefill {
@@ -150,6 +150,9 @@ func starting(e *Experiment) int64 {
 				once += bytes*fetchPer + int64(o.Copies)*objectPer
 			}
 		}
+	}
+	if e.Server.Split == SplitCard && e.Hosts != nil {
+		once *= int64(len(e.Hosts.SUT.Addresses()))
 	}
 	return int64(starts(e)) * once
 }

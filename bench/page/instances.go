@@ -23,7 +23,11 @@ func instancesText(r *result.Result) string {
 	}
 	var out []string
 	for i, x := range r.Server.Instances {
-		s := fmt.Sprintf("node %d: processors %s, memory of node %s", x.Node, device.FormatCPUList(x.CPUs),
+		s := ""
+		if x.Device != "" {
+			s = x.Device + ", "
+		}
+		s += fmt.Sprintf("node %d: processors %s, memory of node %s", x.Node, device.FormatCPUList(x.CPUs),
 			device.FormatCPUList(x.Mems))
 		if all > 0 {
 			s += fmt.Sprintf(", %.0f %% of the requests", 100*float64(requests[i])/float64(all))

@@ -169,7 +169,8 @@ type Server struct {
 	Version string   `json:"version,omitempty"`
 	Command []string `json:"command,omitempty"`
 	Address string   `json:"address"`
-	// Instances are the instances of a server that is split over NUMA nodes; empty if it is not split.
+	// Instances are the instances of a server that is split over NUMA nodes or cards; empty if it is not
+	// split.
 	Instances []Instance `json:"instances,omitempty"`
 	// Notes are remarks on how the server is split.
 	Notes []string `json:"notes,omitempty"`
@@ -179,7 +180,9 @@ type Server struct {
 
 // An Instance is the instance of a split server on one NUMA node.
 type Instance struct {
-	Node int `json:"node"`
+	Node int `json:"node"` // -1 for a card on no known node
+	// Device is the card that it serves; "": it serves all.
+	Device string `json:"device,omitempty"`
 	// CPUs are the processors on which it runs, Mems the NUMA nodes of its memory.
 	CPUs    []int    `json:"cpus"`
 	Mems    []int    `json:"mems"`
@@ -188,7 +191,8 @@ type Instance struct {
 
 // An InstanceWindow is what one instance did in a window.
 type InstanceWindow struct {
-	Node int `json:"node"`
+	Node   int    `json:"node"`
+	Device string `json:"device,omitempty"`
 	// Process is the instance's use of resources, disk reads included.
 	Process machine.Process `json:"process"`
 	// Cache is what the instance's cache counted; nil: it was not read.

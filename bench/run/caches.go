@@ -54,7 +54,7 @@ func (m *measurement) readCaches(ctx context.Context) (out []*cache.Counters, er
 		return nil, nil
 	}
 	for _, of := range m.instances {
-		config := cache.Config{Kind: x.Kind, Address: m.address()}
+		config := cache.Config{Kind: x.Kind, Address: m.addressOf(of)}
 		values := m.valuesOf(lab.SUT, of)
 		if config.At, err = experiment.Expand(x.At, values); err != nil {
 			return nil, err
@@ -96,10 +96,10 @@ func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 	}
 }
 
-// fetchAll fills a cache. It requests every cacheable object twice: some caches keep an object in
+// fetchAll fills the cache of an instance. It requests every cacheable object twice: some caches keep an object in
 // another place after it was read from the cache.
-func (m *measurement) fetchAll(ctx context.Context) (requests int64, err error) {
-	c := fetch.Config{Address: m.address(), Host: m.e.Workload.HostHeader, Passes: 2}
+func (m *measurement) fetchAll(ctx context.Context, x *instance) (requests int64, err error) {
+	c := fetch.Config{Address: m.addressOf(x), Host: m.e.Workload.HostHeader, Passes: 2}
 	for _, o := range m.e.Workload.Objects {
 		if !o.Uncached {
 			c.Objects = append(c.Objects, fetch.Object{Path: o.Path, Copies: o.Copies, Bytes: o.Bytes})

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/part/nodes"
 	"github.com/niclane/niclane/internal/testing/must"
@@ -173,6 +176,92 @@ func TestLoadOfCards(t *testing.T) {
 	// 2 Gbit/s in all, and a tenth of 20 Gbit/s, without headers.
 	if asked < 37e8 || asked > 4e9 {
 		t.Errorf("noise of %d bit/s", asked)
+	}
+}
+
+func TestPerCard(t *testing.T) {
+	two := []experiment.Card{{Device: "eth0"}, {Device: "eth1"}}
+	on := func(at ...int) nodes.Machine { return machineOf(at...) }
+	for name, x := range map[string]struct {
+		machine nodes.Machine
+		cpus    []int
+		want    string
+		notes   int
+	}{
+		"a node for each": {on(1, 0), []int{0, 1, 2, 3}, "eth0:1[2 3][1] eth1:0[0 1][0]", 0},
+		"one node":        {on(1, 1), []int{0, 1, 2, 3}, "eth0:1[2][1] eth1:1[3][1]", 0},
+		"unknown":         {on(0, -1), []int{0, 1, 3}, "eth0:-1[0][0 1] eth1:-1[1 3][0 1]", 1},
+		"a single one":    {on(0, 1), []int{1}, "eth0:-1[1][0 1] eth1:-1[1][0 1]", 1},
+		"too few there":   {on(0, 1), []int{0, 1}, "eth0:-1[0][0 1] eth1:-1[1][0 1]", 1},
+	} {
+		all, notes, err := perCard(x.machine, x.cpus, two)
+		must.Do(t, err)
+		var got []string
+		for _, i := range all {
+			got = append(got, fmt.Sprintf("%s:%d%v%v", i.card.Device, i.Node, i.CPUs, i.Mems))
+		}
+		if strings.Join(got, " ") != x.want || len(notes) != x.notes {
+			t.Errorf("%s: %s, want %s; notes %q", name, strings.Join(got, " "), x.want, notes)
+		}
+	}
+}
+
+// machineOf returns a machine of two nodes, with eth0 and eth1 on the given ones.
+func machineOf(at ...int) nodes.Machine {
+	return nodes.Machine{
+		Nodes:   []numa.Node{{ID: 0, CPUs: []int{0, 1}, Memory: 1}, {ID: 1, CPUs: []int{2, 3}, Memory: 1}},
+		Devices: []numa.Device{{Name: "eth0", Node: at[0]}, {Name: "eth1", Node: at[1]}},
+	}
+}
+
+// TestInstancesOfCards: each card has an instance at its address, with its part of the threads and its
+// own files. Each is filled and counted, and the counts are those of both.
+func TestInstancesOfCards(t *testing.T) {
+	s := onCards(t, `version: 1
+title: instances
+server:
+  kind: command
+  command: [served, $listen, $threads, $index, $scratch/a]
+  files: {a: $address}
+  threads: 4
+  split: card
+workload: {protocol: memcached, keys: 10}
+load: {mode: closed, connections: 8}
+variants: [{name: off}]
+`, twoCards, twoNoise)
+	h := &cardHosts{fakeHosts: fakes(map[string]any{"prefill": load.Result{Work: load.Work{Sets: 10, Stored: 10}}})}
+	h.machine, h.processors = machineOf(0, 1), []int{0, 1, 2, 3}
+	h.readings = []counters.Counters{servedCounters(0, 0), servedCounters(0, 10), servedCounters(5, 0),
+		servedCounters(5, 10), servedCounters(7, 10), servedCounters(9, 10)}
+	s.on = h
+	r, err := s.StartServer(t.Context(), s.e.Variants[0])
+	must.Do(t, err)
+	var started []string
+	for _, x := range r.Instances {
+		started = append(started, fmt.Sprintf("%s%v%v%v", x.Device, x.CPUs, x.Mems, x.Command))
+	}
+	want := "eth0[0 1][0][served 10.0.0.1 2 0 /scratch/instance0/a] " +
+		"eth1[2 3][1][served 10.1.0.1 2 1 /scratch/instance1/a]"
+	if got := strings.Join(started, " "); got != want {
+		t.Errorf("started %s\nwant %s", got, want)
+	}
+	if h.files["instance0/a"] != "10.0.0.1" || h.files["instance1/a"] != "10.1.0.1" {
+		t.Errorf("files %v", h.files)
+	}
+	if got := strings.Join(h.asked, " "); got != "10.0.0.1:11211 10.1.0.1:11211" {
+		t.Errorf("asked %s", got)
+	}
+	must.Do(t, s.Prefill(t.Context()))
+	var filled []string
+	for _, c := range h.all["prefill"] {
+		filled = append(filled, c.(load.Config).Address)
+	}
+	if got := strings.Join(filled, " "); got != "10.0.0.1:11211 10.1.0.1:11211" {
+		t.Errorf("filled %s", got)
+	}
+	sum, err := s.count(t.Context())
+	if err != nil || sum.Gets.Value != 16 || sum.Sets.Value != 20 {
+		t.Errorf("counted %+v, %v", sum, err)
 	}
 }
 

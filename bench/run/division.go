@@ -156,6 +156,9 @@ func (m *measurement) divide(ctx context.Context, r *result.Server) error {
 		m.instances = []*instance{{}}
 		return nil
 	}
+	if m.e.Server.Split == experiment.SplitCard {
+		return m.divideByCard(ctx, r)
+	}
 	if m.division == nil {
 		machine, cpus, err := m.on.nodes(ctx)
 		if err != nil {

@@ -5,6 +5,8 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -21,7 +23,9 @@ import (
 type instance struct {
 	split.Instance
 	// dir is the directory of the instance's files below $scratch; "": the only instance.
-	dir    string
+	dir string
+	// card is the card of an instance that serves one: see experiment.SplitCard; nil: it serves all.
+	card   *experiment.Card
 	server task // nil if another program has started it
 }
 
@@ -33,11 +37,14 @@ func (x *instance) file(name string) string {
 	return path.Join(x.dir, name)
 }
 
-// of returns the name of something that belongs to the instance: "WHAT on node N". For the only
-// instance it returns what.
+// of returns the name of something that belongs to the instance: "WHAT on node N" or "WHAT on DEVICE".
+// For the only instance it returns what.
 func (x *instance) of(what string) string {
 	if x == nil || x.dir == "" {
 		return what
+	}
+	if x.card != nil {
+		return what + " on " + x.card.Device
 	}
 	return fmt.Sprintf("%s on node %d", what, x.Node)
 }
@@ -47,7 +54,7 @@ func (x *instance) because(err error) error {
 	if x.dir == "" {
 		return err
 	}
-	return fmt.Errorf("instance on node %d: %w", x.Node, err)
+	return fmt.Errorf("%s: %w", x.of("instance"), err)
 }
 
 // servers returns the instances' processes.
@@ -97,7 +104,8 @@ func (m *measurement) tellInstances(w *result.Window) {
 	}
 	w.Machine.Processes = append(rest, sum)
 	for _, x := range m.instances {
-		w.Instances = append(w.Instances, result.InstanceWindow{Node: x.Node, Process: own[x.of(serverName)]})
+		w.Instances = append(w.Instances, result.InstanceWindow{Node: x.Node, Device: x.device(),
+			Process: own[x.of(serverName)]})
 	}
 }
 
@@ -111,6 +119,40 @@ func (m *measurement) placed(l launch, x *instance) launch {
 	return l
 }
 
+// threadsOf returns the number of threads of an instance: its part of the server's.
+func (m *measurement) threadsOf(x *instance) int {
+	if x == nil || x.dir == "" {
+		return m.threads()
+	}
+	n := len(m.instances)
+	return (m.threads() + n - 1) / n
+}
+
+// device returns the device of an instance's card, "" if it serves all cards.
+func (x *instance) device() string {
+	if x.card == nil {
+		return ""
+	}
+	return x.card.Device
+}
+
+// addressOf returns the address of an instance, HOST:PORT.
+func (m *measurement) addressOf(x *instance) string {
+	if x == nil || x.card == nil {
+		return m.address()
+	}
+	return net.JoinHostPort(x.card.Address, strconv.Itoa(m.e.Server.Port))
+}
+
+// contents returns the instances that have each to be filled and counted by themselves: those of cards.
+// Otherwise the first one stands for all.
+func (m *measurement) contents() []*instance {
+	if len(m.instances) > 0 && m.instances[0].card != nil {
+		return m.instances
+	}
+	return []*instance{nil}
+}
+
 // valuesOf returns the values of $scratch and the other names in an instance's command and files.
 func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 	values := m.values(host)
@@ -119,12 +161,15 @@ func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 	}
 	if x.dir != "" {
 		values[experiment.NameScratch] = filepath.Join(m.on.scratchOf(host), x.dir)
-		n := len(m.instances)
-		values[experiment.NameThreads] = strconv.Itoa((m.threads() + n - 1) / n)
+		values[experiment.NameThreads] = strconv.Itoa(m.threadsOf(x))
 		for name, word := range map[string]string{experiment.NameNode: "node", experiment.NameIndex: "index",
 			experiment.NameInstances: "instances"} {
 			values[name] = x.Values[word]
 		}
+	}
+	if x.card != nil {
+		maps.Copy(values, x.card.Names())
+		values[experiment.NameListen] = x.card.Address
 	}
 	values[experiment.NameStorage] = values[experiment.NameScratch]
 	if len(x.Storage) > 0 {
@@ -148,9 +193,17 @@ func (m *measurement) lead(ctx context.Context, only *instance) (r led.Result, e
 	return r, m.because(err)
 }
 
-// each calls do for one instance after the other. During a call, all connections go to that
-// instance. After the last call, each connection goes to the instance of the node where it arrives.
+// each calls do for one instance after the other. If instances share an address, all connections go to
+// that instance during a call. After the last call, each connection goes to the instance of the node where it arrives.
 func (m *measurement) each(ctx context.Context, do func(*instance) error) error {
+	if m.division == nil {
+		for _, x := range m.instances {
+			if err := do(x); err != nil {
+				return x.because(err)
+			}
+		}
+		return nil
+	}
 	if len(m.instances) == 1 {
 		return do(m.instances[0])
 	}
@@ -170,15 +223,15 @@ func (m *measurement) each(ctx context.Context, do func(*instance) error) error 
 // filled the right one.
 func (m *measurement) fetchEach(ctx context.Context) error {
 	return m.each(ctx, func(x *instance) error {
-		if len(m.instances) == 1 {
-			_, err := m.fetchAll(ctx)
+		if m.e.Server.Cache == nil || len(m.instances) == 1 {
+			_, err := m.fetchAll(ctx, x)
 			return err
 		}
 		before, err := m.readCaches(ctx)
 		if err != nil {
 			return err
 		}
-		fetched, err := m.fetchAll(ctx)
+		fetched, err := m.fetchAll(ctx, x)
 		if err != nil {
 			return err
 		}
@@ -193,7 +246,7 @@ func (m *measurement) fetchEach(ctx context.Context) error {
 			}
 			if had != want {
 				return unproven(fmt.Errorf("while %d requests filled one instance's cache, the cache of the "+
-					"instance on node %d counted %d, want %d", fetched, m.instances[i].Node, had, want))
+					"%s counted %d, want %d", fetched, m.instances[i].of("instance"), had, want))
 			}
 		}
 		return nil
@@ -205,7 +258,7 @@ func (m *measurement) fetchEach(ctx context.Context) error {
 type arrivals struct{ *led.Result }
 
 func (m *measurement) arrived(ctx context.Context) (a arrivals, err error) {
-	if len(m.instances) < 2 {
+	if len(m.instances) < 2 || m.division == nil {
 		return a, nil
 	}
 	a.Result = &led.Result{}

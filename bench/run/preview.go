@@ -50,7 +50,11 @@ func describeSize(w io.Writer, e *experiment.Experiment) {
 	if n := cardsOf(e); n > 1 {
 		queues += fmt.Sprintf(" on each of %d cards", n)
 	}
-	fmt.Fprintf(w, "values: $threads %d, %s, $pollers %d\n", e.Server.Threads, queues, e.Server.Pollers)
+	threads := fmt.Sprintf("$threads %d", e.Server.Threads)
+	if n := cardsOf(e); e.Server.Split == experiment.SplitCard && n > 1 {
+		threads = fmt.Sprintf("$threads %d for each of %d instances", (e.Server.Threads+n-1)/n, n)
+	}
+	fmt.Fprintf(w, "values: %s, %s, $pollers %d\n", threads, queues, e.Server.Pollers)
 }
 
 // cpusOf returns a host's processors for a list, "" if the hosts file does not name them.

@@ -61,7 +61,7 @@ func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 			return r, err
 		}
 	}
-	if err := m.each(ctx, func(*instance) error { return m.answers(ctx) }); err != nil {
+	if err := m.each(ctx, func(x *instance) error { return m.answers(ctx, x) }); err != nil {
 		return r, err
 	}
 	if err := m.startProbes(ctx); err != nil {
@@ -73,10 +73,13 @@ func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 	return r, nil
 }
 
-// answers waits until the server answers at each of its addresses.
-func (m *measurement) answers(ctx context.Context) error {
+// answers waits until an instance answers at each of its addresses.
+func (m *measurement) answers(ctx context.Context, x *instance) error {
 	by := m.e.Server.Ready
 	for i, address := range m.serverAddresses() {
+		if x.card != nil && address != m.addressOf(x) {
+			continue
+		}
 		host := cmp.Or(m.e.Workload.HostHeader, address)
 		from := lab.Client
 		if i > 0 { // each address is asked by the client whose load goes there
@@ -113,6 +116,9 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 	}
 	var err error
 	host, port := m.listen(), strconv.Itoa(x.Port)
+	if one.card != nil {
+		host = one.card.Address
+	}
 	l := m.placed(launch{what: "the server", host: lab.SUT, member: true}, one)
 	if r.Kind == experiment.KindMemcached {
 		var path string
@@ -122,8 +128,8 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 			}
 			r.Kind = x.Fallback
 		}
-		l.argv = []string{path, "-u", "nobody", "-l", host, "-p", port, "-U", "0", "-t", strconv.Itoa(m.threads()),
-			"-c", strconv.Itoa(x.Connections + filesPerThread*m.threads()), "-m",
+		l.argv = []string{path, "-u", "nobody", "-l", host, "-p", port, "-U", "0", "-t",
+			strconv.Itoa(m.threadsOf(one)), "-c", strconv.Itoa(x.Connections + filesPerThread*m.threadsOf(one)), "-m",
 			strconv.FormatInt(max(1, x.Memory>>20), 10)}
 		if m.e.Workload.Prefill {
 			l.argv = append(l.argv, "-o", fmt.Sprintf("hashpower=%d", hashPower(m.e.Workload.Keys)))
@@ -161,8 +167,8 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 		r.Command = l.argv
 	}
 	if one.server, err = m.on.launch(ctx, l); err == nil && len(m.instances) > 1 {
-		r.Instances = append(r.Instances, result.Instance{Node: one.Node, CPUs: one.CPUs, Mems: one.Mems,
-			Command: l.argv})
+		r.Instances = append(r.Instances, result.Instance{Node: one.Node, Device: one.device(), CPUs: one.CPUs,
+			Mems: one.Mems, Command: l.argv})
 	}
 	return err
 }
@@ -344,20 +350,22 @@ func (m *measurement) Prefill(ctx context.Context) error {
 	if len(m.e.Workload.Objects) > 0 {
 		return m.because(m.fetchEach(ctx))
 	}
-	if err := m.fill(ctx); err != nil {
-		return m.because(err)
+	for i, x := range m.contents() {
+		if err := m.fill(ctx, x, m.on.seats(i + 1)[i]); err != nil {
+			return m.because(err)
+		}
 	}
 	return m.because(m.fillProbes(ctx))
 }
 
-func (m *measurement) fill(ctx context.Context) error {
-	c, err := filler(m.f, m.address())
+// fill sets every key of an instance by a generator at a seat.
+func (m *measurement) fill(ctx context.Context, x *instance, at seat) error {
+	c, err := filler(m.f, m.addressOf(x))
 	if err != nil {
 		return err
 	}
-	at := m.on.seats(1)[0]
 	c.Setup = at.Setup
-	before, err := m.count(ctx)
+	before, err := m.countOf(ctx, x)
 	if err != nil {
 		return err
 	}
@@ -366,7 +374,7 @@ func (m *measurement) fill(ctx context.Context) error {
 		Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}}, &r); err != nil {
 		return err
 	}
-	after, err := m.count(ctx)
+	after, err := m.countOf(ctx, x)
 	if err != nil {
 		return err
 	}
@@ -377,13 +385,29 @@ func (m *measurement) fill(ctx context.Context) error {
 		counters.CheckKeys(after, int64(m.e.Workload.Keys))))
 }
 
-// count reads the server's counters by a process on the SUT. If niclane cannot read the server's
+// count reads the server's counters, of all its instances together.
+func (m *measurement) count(ctx context.Context) (sum counters.Counters, err error) {
+	for i, x := range m.contents() {
+		c, err := m.countOf(ctx, x)
+		if err != nil {
+			return sum, err
+		}
+		if i == 0 {
+			sum = c
+		} else {
+			sum = sum.Plus(c)
+		}
+	}
+	return sum, nil
+}
+
+// countOf reads the counters of an instance by a process on the SUT. If niclane cannot read the server's
 // counters, it returns zeros, which pass every comparison.
-func (m *measurement) count(ctx context.Context) (c counters.Counters, err error) {
+func (m *measurement) countOf(ctx context.Context, x *instance) (c counters.Counters, err error) {
 	if !m.counts {
 		return c, nil
 	}
-	config := load.Config{Address: m.address()}
+	config := load.Config{Address: m.addressOf(x)}
 	if err := workload(m.f, &config); err != nil {
 		return c, err
 	}

@@ -40,6 +40,16 @@ type Counters struct {
 	Answered int64 `json:"answered"`
 }
 
+// Plus returns the sum of the counters of two servers of the same kind.
+func (c Counters) Plus(o Counters) Counters {
+	for _, x := range []struct{ to, more *Counter }{{&c.Gets, &o.Gets}, {&c.Sets, &o.Sets}, {&c.Hits, &o.Hits},
+		{&c.Misses, &o.Misses}, {&c.Keys, &o.Keys}, {&c.Received, &o.Received}, {&c.Sent, &o.Sent}} {
+		x.to.Value += x.more.Value
+	}
+	c.Asked, c.Answered = c.Asked+o.Asked, c.Answered+o.Answered
+	return c
+}
+
 // optional returns the counters that a server may lack, by name.
 func (c *Counters) optional(keys, received, sent string) map[string]*Counter {
 	return map[string]*Counter{keys: &c.Keys, received: &c.Received, sent: &c.Sent}
