@@ -44,7 +44,8 @@ func TestExperiments(t *testing.T) {
 				must.Do(t, err)
 				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(intent.Intent{}, "Source"),
 					cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
-					t.Errorf("%s, which experiments/%s.yaml has to have too (-%s +experiment):\n%s", file, name, file, diff)
+					t.Errorf("%s, which experiments/%s.yaml has to have too (-%[1]s +experiment):\n%[3]s", file, name,
+						diff)
 				}
 			}
 			if cards := e.Hosts.SUT.Ports(); len(x.lanes) != len(cards) && name != "aerospike-read" {

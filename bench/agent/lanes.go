@@ -87,7 +87,8 @@ func MayTune(c tune.Config, lanes, allowed []string) error {
 }
 
 // apply undoes the session's earlier lanes and applies new ones by "niclane apply". A file for a further
-// card is applied beside those of the cards before it. The journal records them. A separate process of niclane undoes them unless confirm follows in time.
+// card is applied beside those of the cards before it. The journal records them. A separate process of
+// niclane undoes them unless confirm follows in time.
 func (s *session) apply(ctx context.Context, l Lanes) (Applied, error) {
 	if err := l.check(); err != nil {
 		return nil, err

@@ -23,12 +23,12 @@ func serverKeys() []y.Key[Server] {
 			"If memcached is not installed, the run measures niclane's own server, and the result says so.",
 			func(s *Server, x string) { s.Fallback = x }),
 		y.Of("command", command(), "none",
-			"Program and arguments of `kind: command`. No shell reads them. `$address`, `$port`, `$threads`, `$queues`, "+
-				"`$pollers` and `$connections` stand for the keys of `server`. `$sut`, `$client` and `$noise` stand for the "+
-				"hosts' addresses. `$listen` is the address on which to listen: `$address`, or that of all "+
-				"interfaces if the SUT has several cards. `$scratch` is a directory that the run makes on the host and removes again. "+
-				"`$storage` is the directory of the instance's NUMA node (`storage` of hosts.yaml(5)), or "+
-				"`$scratch` without one. `$$` is a dollar sign.",
+			"Program and arguments of `kind: command`. No shell reads them. `$address`, `$port`, `$threads`, "+
+				"`$queues`, `$pollers` and `$connections` stand for the keys of `server`. `$sut`, `$client` and "+
+				"`$noise` stand for the hosts' addresses. `$listen` is the address on which to listen: `$address`, "+
+				"or that of all interfaces if the SUT has several cards. `$scratch` is a directory that the run makes "+
+				"on the host and removes again. `$storage` is the directory of the instance's NUMA node (`storage` of "+
+				"hosts.yaml(5)), or `$scratch` without one. `$$` is a dollar sign.",
 			func(s *Server, x []string) { s.Command = x }),
 		y.Of("environment", environment(), "PATH only",
 			"Environment of the command. The same names are replaced.",
@@ -37,8 +37,8 @@ func serverKeys() []y.Key[Server] {
 			"Files that commands need, by path below `$scratch`. The same names are replaced in their texts.",
 			func(s *Server, x map[string]string) { s.Files = x }),
 		y.Of("manifest", manifest(), "required with `kind: pod`",
-			"The Pod, without a lane. `$port`, `$threads`, `$queues`, `$pollers`, `$connections`, `$sut`, "+
-				"`$client` and `$noise` are replaced. The names of the pods that the run makes begin with its name. See PODS.",
+			"The Pod, without a lane. `$port`, `$threads`, `$queues`, `$pollers`, `$connections`, `$sut`, `$client` "+
+				"and `$noise` are replaced. The names of the pods that the run makes begin with its name. See PODS.",
 			func(s *Server, x string) { s.Manifest = x }),
 		y.Of("certificate", y.Boolean(), "off",
 			"On: the run makes a certificate for the server's address, which is valid for the run. It puts "+

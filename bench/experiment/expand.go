@@ -71,9 +71,9 @@ func Expand(text string, values map[string]string) (string, error) {
 // known lists the names that have values, in the order of the constants, for a message.
 func known(values map[string]string) string {
 	var out []string
-	for _, name := range []string{NameAddress, NameListen, NamePort, NameThreads, NameQueues, NamePollers, NameConnections,
-		NameScratch, NameStorage, NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameCPUs,
-		NamePollCPUs, NameNumber, NameNode, NameIndex, NameInstances} {
+	for _, name := range []string{NameAddress, NameListen, NamePort, NameThreads, NameQueues, NamePollers,
+		NameConnections, NameScratch, NameStorage, NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink,
+		NameCPUs, NamePollCPUs, NameNumber, NameNode, NameIndex, NameInstances} {
 		if _, ok := values[name]; ok {
 			out = append(out, "$"+name)
 		}
@@ -86,12 +86,11 @@ func samples(names []string) map[string]string {
 	out := map[string]string{}
 	for _, name := range names {
 		out[name] = map[string]string{
-			NameAddress: "192.0.2.1", NameListen: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameQueues: "1", NamePollers: "1",
-			NameConnections: "1",
-			NameScratch:     "/scratch", NameStorage: "/storage",
+			NameAddress: "192.0.2.1", NameListen: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameQueues: "1",
+			NamePollers: "1", NameConnections: "1", NameScratch: "/scratch", NameStorage: "/storage",
 			NameSUT: "192.0.2.1", NameClient: "192.0.2.2", NameNoise: "192.0.2.3",
-			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "[0]", NamePollCPUs: "auto", NameNumber: "1",
-			NameNode: "0", NameIndex: "0", NameInstances: "1",
+			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "[0]", NamePollCPUs: "auto",
+			NameNumber: "1", NameNode: "0", NameIndex: "0", NameInstances: "1",
 		}[name]
 	}
 	return out

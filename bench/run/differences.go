@@ -118,6 +118,6 @@ func did(plans ...*plan.Plan) []string {
 	if len(plans) > 1 {
 		made = fmt.Sprintf("the %d cards' plans", len(plans))
 	}
-	return append([]string{fmt.Sprintf("niclane apply has made the %d steps of %s; nothing else differs. For each part:",
-		steps, made)}, reasons...)
+	first := fmt.Sprintf("niclane apply has made the %d steps of %s; nothing else differs. For each part:", steps, made)
+	return append([]string{first}, reasons...)
 }

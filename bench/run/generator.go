@@ -20,9 +20,9 @@ func generators(f *experiment.File, addresses []string, j Job) ([]load.Config, e
 	var out []load.Config
 	for i := range n {
 		c := load.Config{
-			Address: addresses[i%len(addresses)], Mode: load.Closed, Seed: j.Seed*uint64(n) + uint64(i), Pipeline: e.Load.Pipeline,
-			Connections: (j.Connections + n - 1 - i) / n,
-			Warmup:      j.Warmup, Duration: j.Window, Timeout: e.Load.Timeout, Spin: e.Load.Spin,
+			Address: addresses[i%len(addresses)], Mode: load.Closed, Seed: j.Seed*uint64(n) + uint64(i),
+			Pipeline: e.Load.Pipeline, Connections: (j.Connections + n - 1 - i) / n,
+			Warmup: j.Warmup, Duration: j.Window, Timeout: e.Load.Timeout, Spin: e.Load.Spin,
 			ConnectTimeout: e.Load.ConnectTimeout, ConnectRate: float64(e.Load.ConnectRate) / float64(n),
 			Nagle: e.Load.Nagle,
 		}

@@ -76,7 +76,8 @@ func (m *measurement) startNoise(ctx context.Context, all []experiment.Noise, wi
 				x.from, x.to = x.to, x.from
 			}
 			rate, mtu := m.on.link()
-			send, receive := noiseEnds(n, net.JoinHostPort(ends[x.to][card], strconv.Itoa(n.Port)), rate/int64(links), mtu)
+			address := net.JoinHostPort(ends[x.to][card], strconv.Itoa(n.Port))
+			send, receive := noiseEnds(n, address, rate/int64(links), mtu)
 			send.Interval, receive.Interval = interval, interval
 			send.Setup, receive.Setup = m.noiseThread(x.from), m.noiseThread(x.to)
 			x.asked = send.Rate

@@ -36,14 +36,16 @@ func TestPapersNumbers(t *testing.T) {
 		"aerospike-read": {"aerospike", []string{
 			"generators: 15300000/s takes 219 at 70000/s each: 37, each with a processor, on each of 6 clients; " +
 				"the run has 18, ",
-			"values: $threads 56 for each of 2 instances, $queues 28 on each of 2 cards", "clients: 6 hosts with 18 generators in all\n",
+			"values: $threads 56 for each of 2 instances, $queues 28 on each of 2 cards",
+			"clients: 6 hosts with 18 generators in all\n",
 			"load point: 2556 connections", "lane aerospike with 28 queues, poller application, aligned",
 		}},
 		"web-cache-small": {"ats", append([]string{"load point: 180000/s, 400 connections\n"}, ats...)},
 		"web-cache-video": {"ats", ats}, "web-cache-small-tls": {"ats", ats}, "web-cache-video-tls": {"ats", ats},
 		"kubernetes-memcached": {"kubernetes", []string{
 			"load point: 10000/s, 8 connections\n",
-			"adqtc1: 4 queues, adqtc2: 4 queues, adqtc3: 4 queues, adqtc4: 4 queues, adqtc5: 32 queues, default: 16 queues\n",
+			"adqtc1: 4 queues, adqtc2: 4 queues, adqtc3: 4 queues, adqtc4: 4 queues, adqtc5: 32 queues, " +
+				"default: 16 queues\n",
 		}},
 		"memcached-shared-link": {"kubernetes", []string{"lane memcached with 4 queues, aligned; server: -N 4\n"}},
 		"vod":                   {"varnish", varnish}, "live-linear": {"varnish", varnish},

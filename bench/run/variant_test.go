@@ -24,7 +24,8 @@ func TestRunStartsServersAnew(t *testing.T) {
 	site := &fakeSite{}
 	f := parse(t, "kind: niclane", "kind: memcached", "rates: [1000, 2000]", "rates: 1000",
 		"  - {name: noisy}\n",
-		"  - {name: noisy, tune: {symmetric-queues: on}}\n  - {name: threads, server: {threads: 2, arguments: [-N, $threads]}}\n")
+		"  - {name: noisy, tune: {symmetric-queues: on}}\n"+
+			"  - {name: threads, server: {threads: 2, arguments: [-N, $threads]}}\n")
 	r := ran(t, f, site)
 	want := "up server prefill idle tune noisy noisy server prefill threads threads server prefill tune noisy noisy " +
 		"idle down"

@@ -43,7 +43,8 @@ func TestPaper(t *testing.T) {
 		if v.Name != "paper-on" {
 			continue
 		}
-		text, err := yaml.YAMLToJSON([]byte(strings.NewReplacer("$device", "ens801f0", "$link", "100G").Replace(v.Policy)))
+		known := strings.NewReplacer("$device", "ens801f0", "$link", "100G")
+		text, err := yaml.YAMLToJSON([]byte(known.Replace(v.Policy)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +61,8 @@ func TestPaper(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, made.Intent, cmpopts.IgnoreFields(intent.Intent{}, "Source"),
-		cmpopts.IgnoreFields(intent.Group{}, "LinkRate"), cmpopts.IgnoreFields(intent.Lane{}, "Name", "Path", "Mode", "Members"),
+		cmpopts.IgnoreFields(intent.Group{}, "LinkRate"),
+		cmpopts.IgnoreFields(intent.Lane{}, "Name", "Path", "Mode", "Members"),
 		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-kubernetes.yaml +experiment):\n%s", diff)
 	}
