@@ -35,9 +35,9 @@ func TestPapersNumbers(t *testing.T) {
 		"memcached-client-lane": {"memcached", []string{"lane memcached with 110 queues"}},
 		"aerospike-read": {"aerospike", []string{
 			"generators: 15300000/s takes 219 at 70000/s each: 37, each with a processor, on each of 6 clients; " +
-				"the run has 18, ",
+				"the run has 216, ",
 			"values: $threads 56 for each of 2 instances, $queues 28 on each of 2 cards",
-			"clients: 6 hosts with 18 generators in all\n",
+			"clients: 6 hosts with 216 generators in all\n",
 			"load point: 2556 connections", "lane aerospike with 28 queues, poller application, aligned",
 		}},
 		"web-cache-small": {"ats", append([]string{"load point: 180000/s, 400 connections\n"}, ats...)},
