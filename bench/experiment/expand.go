@@ -89,7 +89,7 @@ func samples(names []string) map[string]string {
 			NameAddress: "192.0.2.1", NameListen: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameQueues: "1",
 			NamePollers: "1", NameConnections: "1", NameScratch: "/scratch", NameStorage: "/storage",
 			NameSUT: "192.0.2.1", NameClient: "192.0.2.2", NameNoise: "192.0.2.3",
-			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "[0]", NamePollCPUs: "auto",
+			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "auto", NamePollCPUs: "auto",
 			NameNumber: "1", NameNode: "0", NameIndex: "0", NameInstances: "1",
 		}[name]
 	}
