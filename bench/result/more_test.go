@@ -17,6 +17,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/statstest"
 	"github.com/niclane/niclane/internal/traffic/napi"
+	"github.com/niclane/niclane/lane/device"
 )
 
 func TestPercentilesThatTheExperimentNames(t *testing.T) {
@@ -190,6 +191,9 @@ func TestHopsAndMachine(t *testing.T) {
 	r.Windows[0].Machine.NAPIs = []napi.Count{{NAPI: 7, Polls: 90, Packets: 180, Busy: 9},
 		{NAPI: 8, Polls: 10, Packets: 20}}
 	r.Windows[0].Machine.Lanes = []machine.Lane{{Name: "web", Tx: &machine.Traffic{Packets: 50, Bytes: 1000, Drops: 3}}}
+	r.Windows[0].Machine.Cards = []machine.Card{{Device: &machine.Device{Name: "eth0",
+		Tx: []device.QueueCounter{{Packets: 10}, {Queue: 1, Packets: 60}}},
+		Lanes: []machine.Lane{{Name: "web", Tx: &machine.Traffic{Packets: 20}}}}, {Device: &machine.Device{Name: "eth1"}}}
 	p := Summarize(r).Points[0]
 	h := p.Variants[0].Hops[0]
 	if h.Drops != 20 || h.Max != 999 || h.P99 != 989 || math.Abs(h.MeanWait-499.5e3) > 1e3 {
@@ -207,7 +211,7 @@ func TestHopsAndMachine(t *testing.T) {
 	}
 	for name, want := range map[string]float64{"server: processor time, kernel": 4000, "received by busy polling": 0.25,
 		"packets in a NAPI poll": 2, "NAPI polls by busy polling": 0.09,
-		"lane web: sent": 800, "lane web: sent, packets": 5, "lane web: sent, drops": 3, "TCP segments sent again": 0} {
+		"eth0: sent, packets": 7, "lane web on eth0: sent, packets": 2, "lane web: sent": 800, "lane web: sent, packets": 5, "lane web: sent, drops": 3, "TCP segments sent again": 0} {
 		if got, ok := seen[name]; !ok || got != want {
 			t.Errorf("%s: %v, %v, want %v", name, got, ok, want)
 		}

@@ -168,7 +168,20 @@ func (c *column) napis(all []*machine.Diff, ns float64) {
 	c.tell("NAPI polls by busy polling", busy/polls, OfPolls)
 }
 
-// lanes adds lines about the traffic of each lane's queues and class.
+// trafficOf returns the sum of the counters of queues; nil without queues.
+func trafficOf(queues []device.QueueCounter) *machine.Traffic {
+	if len(queues) == 0 {
+		return nil
+	}
+	t := &machine.Traffic{}
+	for _, q := range queues {
+		t.Packets, t.Bytes, t.Drops = t.Packets+q.Packets, t.Bytes+q.Bytes, t.Drops+q.Drops
+	}
+	return t
+}
+
+// lanes adds lines about the traffic of each lane's queues and class. With several cards, it adds lines
+// about the traffic of each card and of the lanes there.
 func (c *column) lanes(all []*machine.Diff, ns float64) {
 	var sums tally[string, machine.Traffic]
 	add := func(name string, t *machine.Traffic) {
@@ -179,11 +192,19 @@ func (c *column) lanes(all []*machine.Diff, ns float64) {
 			s.Drops += t.Drops
 		}
 	}
+	tell := func(lanes []machine.Lane, on string) {
+		for _, l := range lanes {
+			add("lane "+l.Name+on+": received", l.Rx)
+			add("lane "+l.Name+on+": sent", l.Tx)
+			add("lane "+l.Name+on+": through its class", l.Class)
+		}
+	}
 	for _, d := range all {
-		for _, l := range d.Lanes {
-			add("lane "+l.Name+": received", l.Rx)
-			add("lane "+l.Name+": sent", l.Tx)
-			add("lane "+l.Name+": through its class", l.Class)
+		tell(d.Lanes, "")
+		for _, card := range d.Cards {
+			add(card.Device.Name+": received", trafficOf(card.Device.Rx))
+			add(card.Device.Name+": sent", trafficOf(card.Device.Tx))
+			tell(card.Lanes, " on "+card.Device.Name)
 		}
 	}
 	for _, name := range sums.keys {
