@@ -48,7 +48,8 @@ func variantKeys() []y.Key[variantText] {
 			func(t *variantText, x string, at y.Value) { t.ClientLanes, t.client = x, at }),
 		y.Of("lane-policy", lanePolicy(), "none",
 			"The LanePolicy of this variant in the cluster of `kind: pod`, see PODS. `$device` stands for the "+
-				"SUT's device, `$link` for the link's rate as a quantity of bit/s (10G).",
+				"SUT's device, `$queues` and `$pollers` for the keys of `server`, `$link` for the link's rate as a "+
+				"quantity of bit/s (10G).",
 			func(t *variantText, x string) { t.LanePolicy = x }),
 		y.Of("server", variantServer(), "the same as in the others",
 			"Settings of the server in this variant: see A VARIANT'S SERVER. The run restarts and refills the "+

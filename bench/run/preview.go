@@ -98,15 +98,11 @@ func variantText(e *experiment.Experiment, v experiment.Variant) (string, error)
 	case v.Lanes == "":
 		out += ", no lanes"
 	default:
-		in, err := e.IntentOf(&v, 0)
+		lanes, err := describeLanes(e, v)
 		if err != nil {
 			return "", err
 		}
-		var lanes []string
-		for _, l := range in.Lanes {
-			lanes = append(lanes, laneText(l))
-		}
-		out += ", " + strings.Join(lanes, "; ")
+		out += ", " + lanes
 	}
 	if v.Server != nil && len(v.Server.Arguments) > 0 {
 		out += "; server: " + strings.Join(argumentsOf(e, v), " ")
@@ -115,6 +111,28 @@ func variantText(e *experiment.Experiment, v experiment.Variant) (string, error)
 		out += "; " + tuneText(v.Tune)
 	}
 	return out, nil
+}
+
+// describeLanes describes the lanes of a variant by their numbers. With several cards, these are the same on
+// each, except for processors.
+func describeLanes(e *experiment.Experiment, v experiment.Variant) (string, error) {
+	var first, out []string
+	for card := range cardsOf(e) {
+		in, err := e.IntentOf(&v, card)
+		if err != nil {
+			return "", err
+		}
+		for i, l := range in.Lanes {
+			cpus := device.FormatCPUList(l.CPUs)
+			switch {
+			case card == 0:
+				first, out = append(first, cpus), append(out, laneText(l))
+			case cpus != first[i] && cpus != "":
+				out[i] += fmt.Sprintf(", on %s %s", e.Hosts.SUT.Ports()[card].Device, cpus)
+			}
+		}
+	}
+	return strings.Join(out, "; "), nil
 }
 
 // argumentsOf returns the arguments that a variant adds to the server's. A name whose value is known

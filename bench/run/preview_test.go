@@ -14,7 +14,8 @@ func TestPapersNumbers(t *testing.T) {
 		"values: $threads 112, $queues 26 on each of 4 cards, $pollers 4\n",
 		"clients: 4 hosts with 4 generators in all\n",
 		"ens801f0 at 192.168.150.125, polled by 36-43",
-		"variant: paper-on: without noise, lane ats with 26 queues, 4 pollers, interrupts each 100 us, processors 0-7",
+		"variant: paper-on: without noise, lane ats with 26 queues, 4 pollers, interrupts each 100 us, " +
+			"processors 0-7, on ens801f0 36-43, on ens802f0 36-43\n",
 	}
 	varnish := []string{
 		"values: $threads 288, $queues 16 on each of 8 cards, $pollers 16\n",
