@@ -62,29 +62,33 @@ func TestPapers(t *testing.T) {
 // numbered matches a queue number or processor number in a command line, with the word before it.
 var numbered = regexp.MustCompile(`(/tx-|/rx-|rx-|queue_mask 0x|TxRx-)[0-9a-f]+`)
 
-// brief returns the plan's command lines. If several lines differ only in queue or processor
-// numbers, it prints the first one and how many there are.
+// brief returns the command lines of the plan's steps. If several steps differ only in queue or
+// processor numbers, it prints the first one and how many there are.
 func brief(p *plan.Plan) []byte {
 	var b bytes.Buffer
 	last, first, n := "", "", 0
 	flush := func() {
 		switch {
 		case n > 1:
-			fmt.Fprintf(&b, "%s\n    ... %d such lines\n", first, n)
+			fmt.Fprintf(&b, "%s\n    ... %d such steps\n", first, n)
 		case n == 1:
 			fmt.Fprintln(&b, first)
 		}
 	}
 	for _, s := range p.Steps {
-		for _, line := range s.Commands() {
-			what := string(s.Part) + " " + s.Object().Kind() + " " + fold(line)
-			if what == last {
-				n++
-				continue
-			}
-			flush()
-			last, first, n = what, line, 1
+		if len(s.Commands()) == 0 {
+			continue
 		}
+		what := string(s.Part) + " " + s.Object().Kind()
+		for _, line := range s.Commands() {
+			what += " " + fold(line)
+		}
+		if what == last {
+			n++
+			continue
+		}
+		flush()
+		last, first, n = what, strings.Join(s.Commands(), "\n"), 1
 	}
 	flush()
 	for _, note := range p.Notes {

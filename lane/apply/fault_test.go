@@ -333,6 +333,8 @@ func TestUndoFailsToo(t *testing.T) {
 			switch s.Object().(type) {
 			case device.Thread, device.CPUThread:
 				made = true
+			case device.DriverParam:
+				made = start[s.Key()] == nil
 			}
 			if start[s.Key()] == nil && mutate.OfQueue(s.Object()) {
 				made = left["channels/"+r.plan.Devices[0]]

@@ -58,6 +58,8 @@ func maker(o device.Object) device.Object {
 		return device.NAPIConfig{Dev: t.Dev, Queue: t.Queue}
 	case device.CPUThread:
 		return device.CPUQueue{Dev: t.Dev, CPU: t.CPU}
+	case device.DriverParam: // Intel's own driver makes the parameters with the classes
+		return device.Qdisc{Dev: t.Dev, Parent: "root"}
 	}
 	return nil
 }

@@ -144,6 +144,8 @@ func goesWith(lost journal.Record, records []journal.Record) bool {
 		}
 		if q, ok := r.Last.(device.Qdisc); ok && q.Mode != "" {
 			_, is := o.(device.Flower)
+			_, param := o.(device.DriverParam)
+			is = is || param && lost.Original == nil
 			if t, ok := o.(device.RSSTable); is || ok && t.Context == 0 {
 				return true
 			}

@@ -250,10 +250,15 @@ func (r *runner) make(ctx context.Context, j *journal.Journal, i int, s plan.Ste
 }
 
 // write writes want. It skips the write if the value is already there. It does not remove an
-// implicit object, except a NAPI's configuration: the kernel keeps that for the next queue with
-// this number (net/core/dev.c: napi_restore_config), so write sets it to the kernel's defaults.
+// implicit object, except two kinds, which it sets to the defaults of the kernel or driver. A NAPI's
+// configuration is kept for the next queue with this number (net/core/dev.c: napi_restore_config).
+// A driver's parameter stays while the classes do.
 func (r *runner) write(present, want device.Object) error {
-	_, outlives := present.(device.NAPIConfig)
+	outlives := false
+	switch present.(type) {
+	case device.NAPIConfig, device.DriverParam:
+		outlives = true
+	}
 	if device.Equal(present, want) || want == nil && implicit(present) && !outlives {
 		return nil
 	}

@@ -14,6 +14,9 @@ type Counters struct {
 	// Rx and Tx have one entry per queue, ascending.
 	Rx []QueueCounter `json:"rx,omitempty"`
 	Tx []QueueCounter `json:"tx,omitempty"`
+	// Polled are the receive packets that Intel's own ice driver counts by what polled them, ascending by
+	// queue. Only a driver that was built with ADQ_PERF_COUNTERS has these counters.
+	Polled []PolledCounter `json:"polled,omitempty"`
 	// Classes are the HTB classes, in the kernel's order.
 	Classes []ClassCounter `json:"classes,omitempty"`
 	// Departures are the lanes that share the link by departure times, by number.
@@ -38,6 +41,15 @@ type QueueCounter struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 	Drops   uint64 `json:"drops"`
+}
+
+// A PolledCounter counts the packets of one receive queue by what polled them.
+type PolledCounter struct {
+	Queue int `json:"queue"`
+	// BusyPoll are those that a socket's busy poll took (pkt_busy_poll), NAPI all others, including those
+	// of the driver's pollers (pkt_not_busy_poll).
+	BusyPoll uint64 `json:"busyPoll"`
+	NAPI     uint64 `json:"napi"`
 }
 
 // A ClassCounter counts one HTB class.

@@ -88,6 +88,8 @@ var quirks = [...]Quirk{
 		0},
 	{QuirkXDPMTU, "hv_netvsc", "", "", "351e1581395f; drivers/net/hyperv/netvsc_bpf.c: netvsc_xdp_set", 3506},
 	{QuirkXDPNoLRO, "hv_netvsc", "", "", "351e1581395f; drivers/net/hyperv/netvsc_bpf.c: netvsc_xdp_set", 0},
+	{QuirkNAPIOrder, "ice", "", "", "Intel's own driver, release 2.6.6, which reports no NAPI: ice_base.c: " +
+		"ice_vsi_alloc_q_vector; ice_main.c: ice_napi_add", 0},
 	{QuirkRulesNoPorts, "igb", "", "", "drivers/net/ethernet/intel/igb/igb_ethtool.c: igb_add_ethtool_nfc_entry (7.3)",
 		0},
 	{QuirkXDPMTU, "igb", "", "",

@@ -82,6 +82,7 @@ func TestAssignNAPIs(t *testing.T) {
 		{"no NAPIs", "veth", rx(0, 0), nil, rx(0, 0), false},
 		{"the driver says", "veth", rx(11, 10), []uint32{11, 10}, rx(11, 10), false},
 		{"the driver says for some", "veth", rx(11, 0), []uint32{11, 10}, rx(11, 0), false},
+		{"Intel's own ice", "ice", rx(0, 0), []uint32{11, 10}, rx(10, 11), true},
 		{"another driver", "tun", rx(0, 0), []uint32{11, 10}, rx(0, 0), false},
 		{"no queues", "veth", nil, nil, nil, false},
 	}

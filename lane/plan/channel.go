@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/lane/device"
-	"github.com/niclane/niclane/lane/intent"
 )
 
 // This file has the mqprio that the card implements (hw 1 mode channel). It gives each lane a
@@ -179,40 +178,6 @@ func (f *fit) wantOwnTable() {
 			t.Configured = false
 			f.want(t, device.PartQueueSet, "lanes", "the driver's own table, over the default class's queues")
 		}
-	}
-}
-
-// wantDriverPollers makes the driver poll the queues of lanes that ask for it. The driver makes
-// new queues for that, so everything that belongs to these queues comes later. If a class belongs
-// to one application, connections are received on the queue that sends (inline_fd), as adqsetup
-// does.
-func (f *fit) wantDriverPollers(lanes []*deviceLane) {
-	if !f.uses(device.PartPoller, ByDriverPollers) {
-		return
-	}
-	for i, l := range lanes {
-		if i == 0 || f.kind(l) != intent.PollerBusy {
-			continue
-		}
-		threads := l.pollerOf(len(l.queues)-1) + 1
-		timeout := l.Poller.TimeoutUsecs
-		if timeout == 0 {
-			timeout = pollerTimeout / 1000
-		}
-		param := func(name, value, why string) {
-			p := device.DriverParam{Dev: f.dev.Name, Name: fmt.Sprintf("tc%d_%s", i, name), Value: value}
-			if _, there := f.present[p.Key()]; there {
-				f.want(p, device.PartPoller, lanePath(l.Lane, "pollers"),
-					fmt.Sprintf("traffic class %d of lane %s: %s", i, l.Name, why))
-			}
-		}
-		each := (len(l.queues) + threads - 1) / threads
-		if l.Mode != intent.Shared {
-			param("inline_fd", "true", "packets of a connection arrive on the queue that it sends on")
-		}
-		param("qps_per_poller", strconv.Itoa(each), fmt.Sprintf("%d pollers of the driver, %d queues each",
-			threads, each))
-		param("poller_timeout", strconv.Itoa(timeout), fmt.Sprintf("they stop after %d µs without packets", timeout))
 	}
 }
 

@@ -21,7 +21,7 @@ func (f *fit) wantCpusets(lanes []*deviceLane) {
 	for _, l := range lanes {
 		cpus := f.memberCPUs(l)
 		if len(cpus) == 0 {
-			if len(l.CPUs) == 0 {
+			if len(l.CPUs) == 0 || !l.runsMembers() {
 				continue
 			}
 			f.notef("lane %s: busy pollers have all of its processors (%s): its members stay where they are", l.Name,

@@ -23,6 +23,9 @@ type deviceLane struct {
 	queues []int
 	cpus   []int
 	minor  uint16
+	// each is the number of queues that each of the driver's pollers polls; 0 if the driver does not
+	// poll the lane's queues.
+	each int
 	// sharing is the reason why the processors of the lane's queues are not the lane's own, "" if
 	// they are (fit.sharing).
 	sharing string
@@ -36,6 +39,9 @@ func (p *deviceLane) cpuOf(i int) int { return p.cpus[p.pollerOf(i)%len(p.cpus)]
 
 // pollerOf returns the number, from 0, of the poller of the lane's i-th queue.
 func (p *deviceLane) pollerOf(i int) int {
+	if p.each > 0 {
+		return i / p.each
+	}
 	pollers := p.Poller.Count
 	if pollers == 0 || pollers > len(p.queues) {
 		pollers = len(p.queues)

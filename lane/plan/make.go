@@ -39,10 +39,12 @@ type fit struct {
 	links uint64
 	// sharedQueues says that no lane has queues of its own.
 	sharedQueues bool
-	wants        []want
-	notes        []string
-	errs         Errors
-	expanded     map[*intent.Member][]device.Match
+	// driverThreads says where the threads of the driver's pollers come from.
+	driverThreads string
+	wants         []want
+	notes         []string
+	errs          Errors
+	expanded      map[*intent.Member][]device.Match
 }
 
 func (f *fit) failf(path, format string, args ...any) {
@@ -159,6 +161,7 @@ func (f *fit) plan(p *Plan) {
 	if lanes == nil {
 		return
 	}
+	f.settleDriverPollers(lanes)
 	f.checkParts(lanes)
 	f.checkSoftware(lanes)
 	f.checkForeign(lanes)

@@ -30,12 +30,15 @@ func (f *fit) wantPollers(lanes []*deviceLane) {
 		if kind == intent.PollerBusy && f.uses(device.PartPoller, ByIoUring) {
 			f.wantOwnPollers(l)
 		}
+		if l.each > 0 {
+			f.wantDriverQueues(l)
+			continue
+		}
 		for i, q := range l.queues {
 			f.wantIRQ(l, i, q)
 			switch {
 			case kind == intent.PollerBusy && f.uses(device.PartPoller, ByIoUring):
 				f.wantDeferred(l, q)
-			case kind == intent.PollerBusy && f.uses(device.PartPoller, ByDriverPollers):
 			case kind == intent.PollerThread || kind == intent.PollerBusy:
 				f.wantThread(l, kind, i, q)
 			case kind == intent.PollerInterrupt && !l.isDefault:
@@ -72,21 +75,29 @@ func (f *fit) threadsShareCPUs(lanes []*deviceLane) bool {
 }
 
 func (f *fit) wantThread(l *deviceLane, kind intent.PollerKind, i, q int) {
+	what := "a kernel thread polls queue %d of lane %s"
+	if kind == intent.PollerBusy {
+		what = "a kernel thread busy-polls queue %d of lane %s"
+	}
+	f.wantNAPIThread(l, kind, i, q, fmt.Sprintf(what, q, l.Name))
+}
+
+// wantNAPIThread makes, places and schedules the kernel thread of the lane's i-th queue, q.
+func (f *fit) wantNAPIThread(l *deviceLane, kind intent.PollerKind, i, q int, what string) {
 	cfg, ok := f.napi(l, q)
 	if !ok {
 		return
 	}
 	cfg.Threaded = "on"
-	what := "a kernel thread polls queue %d of lane %s"
-	if kind == intent.PollerBusy {
-		cfg.Threaded, what = "busy", "a kernel thread busy-polls queue %d of lane %s"
+	if kind == intent.PollerBusy && l.each == 0 {
+		cfg.Threaded = "busy" // otherwise the driver keeps the poll busy
 	}
-	if f.uses(device.PartPoller, ByDeviceThread) {
+	if f.threadsAll() {
 		f.wantDeviceThreads(l)
 	} else {
-		f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf(what, q, l.Name))
+		f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), what)
 	}
-	t := device.Thread{Dev: f.dev.Name, Queue: q, CPUs: []int{l.cpuOf(i)}}
+	t := device.Thread{Dev: f.dev.Name, Queue: q, CPUs: l.pollCPUs(i)}
 	if l.isDefault {
 		t.CPUs = l.cpus
 	}
@@ -95,8 +106,11 @@ func (f *fit) wantThread(l *deviceLane, kind intent.PollerKind, i, q int) {
 	if kind == intent.PollerBusy {
 		t.Policy, t.Priority, t.Nice, how = l.spinning()
 	}
-	f.want(t, device.PartPoller, lanePath(l.Lane, "cpus"),
-		fmt.Sprintf("its thread on processor %s, %s", device.FormatCPUList(t.CPUs), how))
+	reason := fmt.Sprintf("its thread on processor %s, %s", device.FormatCPUList(t.CPUs), how)
+	if l.each > 0 {
+		reason = fmt.Sprintf("%s on processor %s, %s", what, device.FormatCPUList(t.CPUs), how)
+	}
+	f.want(t, device.PartPoller, lanePath(l.Lane, "cpus"), reason)
 }
 
 func (f *fit) wantUnthreaded(l *deviceLane, q int) {
@@ -179,10 +193,14 @@ func (f *fit) wantIRQ(l *deviceLane, i, q int) {
 	}
 	a := device.Affinity{Dev: f.dev.Name, Queue: q}
 	for range now.CPUs {
-		a.CPUs = append(a.CPUs, device.FormatCPUList([]int{l.cpuOf(i)}))
+		a.CPUs = append(a.CPUs, device.FormatCPUList(l.pollCPUs(i)))
+	}
+	where := "on the processor that polls its queue"
+	if len(l.pollCPUs(i)) > 1 {
+		where = "on any of the processors that poll its queue"
 	}
 	f.want(a, device.PartInterrupts, lanePath(l.Lane, "cpus"),
-		fmt.Sprintf("%s of lane %s on the processor that polls its queue", f.irqName(q), l.Name))
+		fmt.Sprintf("%s of lane %s %s", f.irqName(q), l.Name, where))
 }
 
 // irqsPerQueue returns the number of interrupts of queue 0.

@@ -173,18 +173,19 @@ func (f *fit) noDeviceThreads() string {
 // checkDeviceThreads refuses settings that are not possible if all NAPIs of the device have
 // threads.
 func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
-	if !f.uses(device.PartPoller, ByDeviceThread) ||
-		!slices.ContainsFunc(lanes, func(l *deviceLane) bool { return f.kind(l) == intent.PollerThread }) {
+	if !f.threadsAll() || !slices.ContainsFunc(lanes, func(l *deviceLane) bool {
+		return l.each > 0 || f.kind(l) == intent.PollerThread
+	}) {
 		return
 	}
 	for _, l := range lanes {
 		if l.Poller.Kind == intent.PollerInterrupt && !l.isDefault {
 			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads poll the whole device (%s)",
-				f.dev.Name, ByDeviceThread)
+				f.dev.Name, f.choice[device.PartPoller].Mechanism)
 		}
 		if l.Moderation.RxUsecs != nil && f.uses(device.PartModeration, ByNAPIConfig) {
 			f.failf(lanePath(l.Lane, "rxusecs"), "on %s: the NAPIs' own settings change with the device's threads "+
-				"(%s); write poller: interrupt", f.dev.Name, ByDeviceThread)
+				"(%s); write poller: interrupt", f.dev.Name, f.choice[device.PartPoller].Mechanism)
 		}
 	}
 }
@@ -203,17 +204,16 @@ func (f *fit) wantDeviceThreads(l *deviceLane) {
 }
 
 func (f *fit) checkBusy(l *deviceLane, choice Choice) {
-	threads := 0
-	for i := range l.queues {
-		threads = l.pollerOf(i) + 1
-	}
+	threads := l.pollers()
 	switch choice.Mechanism {
 	case ByDriverPollers:
 		if l.isDefault {
 			f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s polls the queues of lanes, not of the default lane",
 				f.dev.Name, ByDriverPollers)
 		}
-		return // the driver's pollers have no fixed processor
+		if f.driverThreads == threadsNone {
+			return // no thread has a processor
+		}
 	case ByIoUring:
 		if most := (len(l.queues) + threads - 1) / threads; most > maxPollerQueues {
 			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, and one can poll at most "+
@@ -302,10 +302,8 @@ func (f *fit) spun(l *deviceLane) []int {
 	}
 	var cpus []int
 	for i := range l.queues {
-		if c := l.cpuOf(i); !slices.Contains(cpus, c) {
-			cpus = append(cpus, c)
-		}
+		cpus = append(cpus, l.pollCPUs(i)...)
 	}
 	slices.Sort(cpus)
-	return cpus
+	return slices.Compact(cpus)
 }

@@ -267,6 +267,8 @@ func (c *check) makers(o device.Object) []string {
 	switch o.(type) {
 	case device.NAPIConfig, device.Thread, device.Poller:
 		on = append(on, device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev))
+	case device.DriverParam: // Intel's own driver removes it with the classes
+		on = append(on, device.Qdisc{Dev: dev, Parent: "root"}.Key())
 	case device.Filter, device.XDP: // the XDP program has its own queues; losing queues does not remove it
 	default:
 		if len(on) == 0 {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,8 +40,8 @@ var reasons = []struct{ side, prefix, why string }{
 	{"-", "private flag ", "of Intel's own driver; on is the default there, and pollers have tcN_inline_fd"},
 	{"-", "devlink tc1_poller_timeout 10000", "it is so already"},
 	{"+", "devlink tc", "connections come in where they go out, by class instead of by the device's private flag"},
-	{"-", "write /sys/class/net/sim0/threaded", "the driver's pollers need no threads of the NAPIs"},
-	{"-", "poller thread of queue ", "the driver's pollers need no threads of the NAPIs"},
+	{"-", "poller thread of queue ", "cpus = auto: adqsetup gives the default lane's queues processors first"},
+	{"+", "poller thread of queue ", "cpus = auto: the lanes' pollers have processors from the first"},
 	{"-", "rule ", "a queue for each port: niclane spreads the lane's connections (docs/migrating-from-adqsetup.md)"},
 	{"-", "interrupt of queue ", "adqsetup gives all queues processors in turn, those of the default lane, too; " +
 		"niclane moves what is not where the lane is polled"},
@@ -102,6 +103,7 @@ func recorded(t *testing.T, file string) map[string]bool {
 	must.Do(t, err)
 	asked, settings := map[string]bool{}, map[string]string{}
 	set := func(of, value string) { settings[of] = value }
+	var interrupts [][2]string // number, from 0, and processor
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		switch f[0] {
@@ -122,13 +124,16 @@ func recorded(t *testing.T, file string) map[string]bool {
 		case "write":
 			var irq int
 			if n, _ := fmt.Sscanf(f[1], "/proc/irq/%d/smp_affinity_list", &irq); n == 1 {
-				set(fmt.Sprintf("interrupt of queue %d on processor", irq-42), f[2])
+				interrupts = append(interrupts, [2]string{strconv.Itoa(irq - firstIRQ), f[2]})
 			} else {
 				set("write "+f[1], f[2])
 			}
 		default:
 			t.Fatalf("%s: %q", file, line)
 		}
+	}
+	for _, i := range interrupts {
+		set("interrupt of queue "+strconv.Itoa(servedQueue(t, i[0], settings))+" on processor", i[1])
 	}
 	for of, value := range settings {
 		if initial := map[string]string{"0": "", "off": ""}; !strings.Contains(of, "processor") &&
@@ -140,6 +145,23 @@ func recorded(t *testing.T, file string) map[string]bool {
 		asked[of+" "+value] = true
 	}
 	return asked
+}
+
+// firstIRQ is the number of the first interrupt, and defaultQueues that of the default lane's queues
+// (record.py; all files).
+const firstIRQ, defaultQueues = 42, 2
+
+// servedQueue returns the first queue that the nth interrupt serves. Intel's driver frees the
+// interrupts of the queues that another queue's poller polls (ice_vsi_req_single_irq_msix), so
+// adqsetup counts one interrupt for each poller.
+func servedQueue(t *testing.T, nth string, settings map[string]string) int {
+	n, err := strconv.Atoi(nth)
+	must.Do(t, err)
+	each, _ := strconv.Atoi(settings["devlink tc1_qps_per_poller"])
+	if n < defaultQueues || each == 0 {
+		return n
+	}
+	return defaultQueues + (n-defaultQueues)*each
 }
 
 // niclanes returns niclane's requests for the same file and the same card.
@@ -162,6 +184,8 @@ func niclanes(t *testing.T, file string) map[string]bool {
 			asked["devlink "+o.Name+" "+o.Value] = true
 		case device.File:
 			asked["write "+o.Path+" "+o.Value] = true
+		case device.Thread:
+			asked[fmt.Sprintf("poller thread of queue %d on processor %s", o.Queue, device.FormatCPUList(o.CPUs))] = true
 		case device.Affinity:
 			asked[fmt.Sprintf("interrupt of queue %d on processor %s", o.Queue, strings.Join(o.CPUs, ","))] = true
 		case device.Filter, device.FilterEntry, device.FilterDefault, device.Tunnels:

@@ -7,6 +7,7 @@
 package devlink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -203,19 +204,27 @@ func (c *Conn) Read(o device.Object) (device.Object, error) {
 	return d, nil
 }
 
-// Write sets a parameter. A parameter cannot be removed.
+// Write sets a parameter. If next is nil, it sets 0 or false, the values that a new traffic class
+// has: only the driver makes and removes parameters.
 func (c *Conn) Write(old, next device.Object) error {
-	d, ok := next.(device.DriverParam)
+	d, ok := cmp.Or(next, old).(device.DriverParam)
 	if !ok {
-		return fmt.Errorf("%s: a parameter of a driver cannot be removed", old.Key())
+		return fmt.Errorf("object kind %q is not devlink's", cmp.Or(next, old).Kind())
 	}
 	all, err := c.params(d.Dev)
 	if err != nil {
 		return err
 	}
 	p, ok := all[d.Name]
-	if !ok {
+	switch {
+	case !ok && next == nil:
+		return nil
+	case !ok:
 		return fmt.Errorf("%s: %w", d.Key(), unix.ENOENT)
+	case next == nil && p.kind == typeFlag:
+		d.Value = "false"
+	case next == nil:
+		d.Value = "0"
 	}
 	bus, name, err := c.handle(d.Dev)
 	if err != nil {

@@ -27,6 +27,8 @@ type Kernel struct {
 	// foreign has descriptions of foreign things that are no objects, such as u32 filters. The key is
 	// that of the object to which a thing belongs.
 	foreign map[string][]string
+	// classParams are the devices whose driver makes its parameters together with the classes.
+	classParams map[string]bool
 
 	writes int
 	fault  Fault
@@ -34,8 +36,9 @@ type Kernel struct {
 
 // New returns a kernel with the state st.
 func New(st *device.State) *Kernel {
-	k := &Kernel{st: st.Clone(), objs: st.Objects(), foreign: map[string][]string{}}
+	k := &Kernel{st: st.Clone(), objs: st.Objects(), foreign: map[string][]string{}, classParams: map[string]bool{}}
 	for _, d := range st.Devices {
+		k.classParams[d.Name] = d.InspectFlag() != "" && len(d.DriverParams) == 0
 		for _, f := range d.Filters {
 			if f.Type != "bpf" {
 				k.Foreign("qdisc/"+d.Name+"/clsact", fmt.Sprintf("%s filter pref %d handle %#x (%s)", f.Type, f.Pref,
@@ -112,7 +115,8 @@ func (k *Kernel) State() *device.State { return k.st.Clone() }
 
 // Clone returns an independent copy of the kernel, without its fault.
 func (k *Kernel) Clone() *Kernel {
-	c := &Kernel{st: k.st.Clone(), objs: maps.Clone(k.objs), foreign: map[string][]string{}}
+	c := &Kernel{st: k.st.Clone(), objs: maps.Clone(k.objs), foreign: map[string][]string{},
+		classParams: maps.Clone(k.classParams)}
 	for key, words := range k.foreign {
 		c.foreign[key] = slices.Clone(words)
 	}

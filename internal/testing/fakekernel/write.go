@@ -20,6 +20,9 @@ func (k *Kernel) write(old, next device.Object) error {
 		// The NAPI belongs to its queue and cannot be removed. It gets its defaults instead.
 		next = device.NAPIConfig{Dev: n.Dev, Queue: n.Queue, Threaded: "off"}
 	}
+	if p, ok := old.(device.DriverParam); ok && next == nil {
+		next = fresh(p) // only the driver removes it, with its class
+	}
 	if next == nil {
 		if err := k.removable(old); err != nil {
 			return err
@@ -62,11 +65,41 @@ func (k *Kernel) filtersGo(o device.Object) {
 		return
 	}
 	d := k.st.Device(q.Dev)
+	if k.classParams[q.Dev] {
+		for _, p := range slices.Clone(d.DriverParams) {
+			k.put(p, nil)
+		}
+	}
 	if limits, _ := device.FindClassLimits(d.Driver); limits.Receive {
 		for _, f := range slices.Clone(d.Flowers) {
 			k.put(f, nil)
 		}
 	}
+}
+
+// paramsCome makes the parameters of new classes, if the driver makes them only then
+// (device.ClassParam).
+func (k *Kernel) paramsCome(q device.Qdisc) {
+	d := k.st.Device(q.Dev)
+	if q.Mode != device.ModeChannel || !k.classParams[q.Dev] || len(d.DriverParams) > 0 {
+		return
+	}
+	for class := range len(strings.Fields(q.Queues)) {
+		for _, name := range []string{"inline_fd", "qps_per_poller", "poller_timeout"} {
+			if class > 0 && d.ClassParam(name) {
+				k.put(nil, fresh(device.DriverParam{Dev: q.Dev, Name: fmt.Sprintf("tc%d_%s", class, name)}))
+			}
+		}
+	}
+}
+
+// fresh returns a parameter with the value that it has in a new class.
+func fresh(p device.DriverParam) device.DriverParam {
+	p.Value = "0"
+	if strings.HasSuffix(p.Name, "_inline_fd") {
+		p.Value = "false"
+	}
+	return p
 }
 
 // validFlower returns an error if cls_flower or the card would refuse the filter.
@@ -480,6 +513,7 @@ func (k *Kernel) follow(old, next device.Object) {
 		if old == nil {
 			k.queueLen(next.Dev)
 		}
+		k.paramsCome(next)
 	case device.Channels:
 		k.grow(old.(device.Channels), next)
 	case device.RSSTable:

@@ -31,10 +31,12 @@ func All(steps []plan.Step) []Mutant {
 	for i, s := range steps {
 		// The kernel makes and removes a thread together with its NAPI. So the thread's old value does
 		// not matter, and the plan does not contain its removal.
-		thread := false
+		thread, param := false, false
 		switch s.Object().(type) {
 		case device.Thread, device.CPUThread:
 			thread = true
+		case device.DriverParam: // without its old value, undo writes that of a new class, which may be equal
+			thread, param = s.Old == nil, true
 		}
 		// The same is true of an object that belongs to a queue, if the plan changes the number of
 		// channels: the kernel may not keep the object's old value.
@@ -47,7 +49,7 @@ func All(steps []plan.Step) []Mutant {
 		if !grown && (!thread || s.Old != nil && s.New != nil) {
 			add("doubled", i, slices.Insert(slices.Clone(steps), i, s))
 		}
-		if s.Old != nil && s.New != nil && !thread && !queue {
+		if s.Old != nil && s.New != nil && !thread && !param && !queue {
 			lost := s
 			lost.Old = nil
 			add("undo lost", i, with(steps, i, lost))
