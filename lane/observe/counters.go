@@ -3,10 +3,15 @@
 package observe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
+	"regexp"
+	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -38,7 +43,56 @@ func Counters(dev string) (device.Counters, error) {
 	if c.Departures, err = b.Departures(dev); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return c, err
 	}
+	if err := polledCounters(&c); err != nil {
+		return c, err
+	}
 	return c, cardCounters(&c)
+}
+
+// polledCounters adds the counters of Intel's own ice driver.
+func polledCounters(c *device.Counters) error {
+	e, err := ethtool.Open()
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if driver, err := e.Driver(c.Device); err != nil || driver != "ice" {
+		return nil // its driver has no such counters
+	}
+	stats, err := e.Stats(c.Device)
+	if err != nil {
+		return err
+	}
+	c.Polled = polled(stats)
+	return nil
+}
+
+// polledName matches the names of counters by what polled a receive queue, in the two spellings of the
+// driver (ice_ethtool.h: ICE_RXQ_BUSY_POLL, ICE_RXQ_NOT_BUSY_POLL; release 2.6.6).
+var polledName = regexp.MustCompile(`^rx_(?:q-)?([0-9]+)[._]pkt_(not_)?busy_poll$`)
+
+func polled(stats map[string]uint64) []device.PolledCounter {
+	byQueue := map[int]device.PolledCounter{}
+	for name, n := range stats {
+		m := polledName.FindStringSubmatch(name)
+		if m == nil {
+			continue
+		}
+		q, err := strconv.Atoi(m[1])
+		if err != nil {
+			continue
+		}
+		p := byQueue[q]
+		p.Queue = q
+		if m[2] == "" {
+			p.BusyPoll = n
+		} else {
+			p.NAPI = n
+		}
+		byQueue[q] = p
+	}
+	return slices.SortedFunc(maps.Values(byQueue),
+		func(a, b device.PolledCounter) int { return cmp.Compare(a.Queue, b.Queue) })
 }
 
 // cardCounters adds the counters of each queue, if the device is the lab's emulated card.

@@ -38,16 +38,23 @@ func (o *observer) params(opts Options) error {
 		if opts.NoProbes {
 			continue
 		}
-		_, has := all["tc1_qps_per_poller"]
-		switch {
-		case has:
-			d.Capabilities[device.CapDriverPollers] = yes("devlink has tc1_qps_per_poller")
-		case err == nil || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, fs.ErrNotExist):
-			d.Capabilities[device.CapDriverPollers] = no("devlink has no tc1_qps_per_poller for it: no driver in " +
-				"Linux has one, Intel's own ice has")
-		default:
-			d.Capabilities[device.CapDriverPollers] = unanswered(err)
-		}
+		d.Capabilities[device.CapDriverPollers] = driverPollers(d, all, err)
 	}
 	return nil
+}
+
+// driverPollers returns the finding for pollers of the driver. all are the card's parameters, or err
+// the error of reading them.
+func driverPollers(d *device.Device, all map[string]string, err error) device.Finding {
+	_, has := all["tc1_qps_per_poller"]
+	switch {
+	case has:
+		return yes("devlink has tc1_qps_per_poller")
+	case d.ClassParam("qps_per_poller"):
+		return yes("by the private flag %s: Intel's own driver makes tc1_qps_per_poller with the traffic classes",
+			d.InspectFlag())
+	case err == nil || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, fs.ErrNotExist):
+		return no("devlink has no tc1_qps_per_poller for it: no driver in Linux has one, Intel's own ice has")
+	}
+	return unanswered(err)
 }

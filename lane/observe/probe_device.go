@@ -146,7 +146,9 @@ func (o *observer) probeNAPIs(d *device.Device) {
 
 func (o *observer) queueNAPI(d *device.Device) device.Finding {
 	rx, known := 0, 0
+	reported := false // a quirk knows the NAPIs of receive queues only
 	for _, q := range d.Queues {
+		reported = reported || q.Type == "tx" && q.NAPI != 0
 		if q.Type == "rx" {
 			rx++
 			if q.NAPI != 0 {
@@ -156,7 +158,7 @@ func (o *observer) queueNAPI(d *device.Device) device.Finding {
 	}
 	q, byQuirk := device.FindQuirk(device.QuirkNAPIOrder, d.Driver, o.state.Kernel.Release)
 	switch {
-	case rx > 0 && known == rx && byQuirk:
+	case rx > 0 && known == rx && byQuirk && !reported:
 		return yes("IDs ascend with the queue: %s", q.Source)
 	case rx > 0 && known == rx:
 		return yes("queue-get names the NAPI of every receive queue")

@@ -90,6 +90,8 @@ type Poller struct {
 	// PID is the PID of the polling thread. 0: softirq polls, for which there are no counters per
 	// queue.
 	PID int `json:"pid,omitempty"`
+	// Driver says that the driver itself polls the queue, by the NAPI of this or of another queue.
+	Driver bool `json:"driver,omitempty"`
 	// Doing is what niclane's own poller reports about its thread.
 	Doing       string  `json:"doing,omitempty"`
 	State       string  `json:"state,omitempty"`
@@ -256,11 +258,16 @@ func (r rates) poller(l plan.FittedLane, queue int) *Poller {
 	if d == nil || r.handed(l) {
 		return nil
 	}
-	i := slices.IndexFunc(d.NAPIs, func(n device.NAPI) bool { return n.Config.Queue == queue })
+	by := d.DriverPoller(queue)
+	lead := queue
+	if by != nil {
+		lead = by.Queues[0]
+	}
+	i := slices.IndexFunc(d.NAPIs, func(n device.NAPI) bool { return n.Config.Queue == lead })
 	if i < 0 {
 		return nil
 	}
-	p := &Poller{NAPI: d.NAPIs[i].ID, PID: d.NAPIs[i].PID}
+	p := &Poller{NAPI: d.NAPIs[i].ID, PID: d.NAPIs[i].PID, Driver: by != nil}
 	if own := d.PollerOf(queue); own != nil {
 		p.PID, p.Doing = own.Thread, own.Doing
 		if was, ok := r.before.Polls[own.Thread]; ok {
@@ -334,12 +341,17 @@ func (p *Poller) columns() (who, cpu, switches string) {
 	switch {
 	case p == nil:
 		return "-", "-", "-"
+	case p.PID == 0 && p.Driver:
+		return "driver", "-", "-"
 	case p.PID == 0:
 		return "softirq", "-", "-"
 	case p.State == "":
 		return "thread " + strconv.Itoa(p.PID), "-", "-"
 	}
 	who = fmt.Sprintf("thread %d %s", p.PID, p.State)
+	if p.Driver {
+		who = "driver's " + who
+	}
 	if p.Doing != "" {
 		who = fmt.Sprintf("poller %d %s", p.PID, p.Doing)
 	}

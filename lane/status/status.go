@@ -28,6 +28,8 @@ type Lane struct {
 	Tx *Traffic `json:"tx,omitempty"`
 	// ClassTx counts the packets of the lane's HTB class.
 	ClassTx *Traffic `json:"classTx,omitempty"`
+	// Polled are the lane's packets by what polled them, nil if the driver does not count that.
+	Polled *Polled `json:"polled,omitempty"`
 	// Backlog is the number of bytes that wait in the class.
 	Backlog uint64 `json:"backlogBytes,omitempty"`
 	// Departures count the packets that waited for their departure times, nil if the lanes do not share
@@ -46,6 +48,15 @@ type NAPI struct {
 	PID    int            `json:"pid,omitempty"`
 	// Poller is niclane's own process that polls the NAPI, nil if there is none.
 	Poller *device.PollerState `json:"poller,omitempty"`
+	// Driver is the driver's poller of the NAPI's queue, nil if there is none. The NAPI of its first
+	// queue polls all of them; the other NAPIs are idle.
+	Driver *device.DriverPoller `json:"driver,omitempty"`
+}
+
+// A Polled has the received packets since the apply by what polled them, as far as the driver counts them.
+type Polled struct {
+	BusyPoll uint64 `json:"busyPoll"` // by a socket's busy poll
+	NAPI     uint64 `json:"napi"`     // by a NAPI: interrupt, thread or poller
 }
 
 // Traffic has counts since the apply, and rates per second during the sampling interval.
@@ -95,6 +106,7 @@ func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample)
 			l.Tx = sum(f.Queues, s, func(c device.Counters) []device.QueueCounter { return c.Tx })
 		}
 		l.ClassTx, l.Backlog = class(f.Class, s)
+		l.Polled = polled(f.Queues, s)
 		if f.Departs {
 			l.Departures = departures(f.Context, s)
 		}
@@ -149,7 +161,7 @@ func napis(d *device.Device, queues []int) []NAPI {
 	for _, n := range d.NAPIs {
 		if slices.Contains(queues, n.Config.Queue) {
 			out = append(out, NAPI{ID: n.ID, Queue: n.Config.Queue, Thread: n.Thread, PID: n.PID,
-				Poller: d.PollerOf(n.Config.Queue)})
+				Poller: d.PollerOf(n.Config.Queue), Driver: d.DriverPoller(n.Config.Queue)})
 		}
 	}
 	slices.SortFunc(out, func(a, b NAPI) int { return a.Queue - b.Queue })
@@ -174,6 +186,28 @@ func sum(queues []int, s Sample, of func(device.Counters) []device.QueueCounter)
 	applied, _ := total(of(s.Applied))
 	before, _ := total(of(s.Before))
 	return traffic(applied, before, now, s.Now.Mono-s.Before.Mono)
+}
+
+// polled returns the packets of these queues by what polled them, since the apply, nil if the driver does
+// not count them.
+func polled(queues []int, s Sample) (p *Polled) {
+	total := func(c device.Counters) (t Polled, some bool) {
+		for _, x := range c.Polled {
+			if slices.Contains(queues, x.Queue) {
+				t.BusyPoll, t.NAPI, some = t.BusyPoll+x.BusyPoll, t.NAPI+x.NAPI, true
+			}
+		}
+		return t, some
+	}
+	now, some := total(s.Now)
+	if !some {
+		return nil
+	}
+	applied, _ := total(s.Applied)
+	if now.BusyPoll < applied.BusyPoll || now.NAPI < applied.NAPI { // they were reset
+		return &now
+	}
+	return &Polled{now.BusyPoll - applied.BusyPoll, now.NAPI - applied.NAPI}
 }
 
 func class(id string, s Sample) (*Traffic, uint64) {

@@ -57,7 +57,26 @@ func WriteText(w io.Writer, lanes []Lane) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+	if err := writePolled(w, lanes); err != nil {
+		return err
+	}
 	return writeDepartures(w, lanes)
+}
+
+// writePolled prints the packets by what polled them, if the driver counts that.
+func writePolled(w io.Writer, lanes []Lane) error {
+	if !slices.ContainsFunc(lanes, func(l Lane) bool { return l.Polled != nil }) {
+		return nil
+	}
+	fmt.Fprintln(w)
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "DEVICE\tLANE\tBY A SOCKET'S BUSY POLL\tBY NAPI\t")
+	for _, l := range lanes {
+		if p := l.Polled; p != nil {
+			fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t\n", l.Device, l.Name, p.BusyPoll, p.NAPI)
+		}
+	}
+	return tw.Flush()
 }
 
 // writeDepartures prints what waited for the link, if the lanes share it by departure times.
@@ -108,11 +127,23 @@ func poller(p *device.PollerState) string {
 		device.FormatCPUList(p.CPUs), p.Polls, p.Packets, p.OthersPackets, p.Sleeps)
 }
 
+// driver describes what runs the driver's poller whose NAPI is n.
+func driver(n NAPI, how string) string {
+	if n.Thread == nil {
+		how = "in ksoftirqd"
+	}
+	return fmt.Sprintf("driver's poller of %d queues, %s, stops after %d jiffies", len(n.Driver.Queues), how,
+		n.Driver.Timeout)
+}
+
 // pollers lists what polls the NAPIs, each only once.
 func pollers(ns []NAPI) string {
 	var ways []string
 	seen := map[string]int{}
 	for _, n := range ns {
+		if n.Driver != nil && n.Queue != n.Driver.Queues[0] {
+			continue // its NAPI is idle
+		}
 		way := "softirq"
 		if p := n.Poller; p != nil {
 			way = poller(p)
@@ -121,6 +152,9 @@ func pollers(ns []NAPI) string {
 			if t.Policy == "fifo" {
 				way = fmt.Sprintf("thread, SCHED_FIFO %d, CPUs %s", t.Priority, device.FormatCPUList(t.CPUs))
 			}
+		}
+		if n.Driver != nil {
+			way = driver(n, way)
 		}
 		if seen[way] == 0 {
 			ways = append(ways, way)
