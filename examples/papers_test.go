@@ -120,6 +120,7 @@ func host(t *testing.T, dev string) *device.State {
 			Package: id / 36 % 2})
 	}
 	d := &st.Devices[0]
+	d.PrivFlags["channel-pkt-inspect-optimize"] = true // as the driver starts (ice_main.c: ice_init)
 	d.Node, d.Speed, d.RxQueues, d.TxQueues = 0, 100e9, queues, queues
 	d.Channels.Combined, d.MaxChannels.Combined = queues, queues
 	coalesce, napi, irq, qdisc := d.QueueCoal[0], d.NAPIs[0], d.IRQs[0], d.Qdiscs[0]

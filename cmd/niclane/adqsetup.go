@@ -33,7 +33,7 @@ var adqOptions = []struct {
 	{"dev", "d", takesText, "the network `device`"},
 	{"queues", "q", takesNumber, "number of queues of the default lane"},
 	{"cpus", "", takesText, "processors of the default lane"},
-	{"optimize", "o", takesOnOff, "accepted without effect: a private flag of Intel's own driver (`on|off`)"},
+	{"optimize", "o", takesOnOff, "set the private flag channel-pkt-inspect-optimize of Intel's own driver (`on|off`)"},
 	{"bpstop", "s", takesOnOff, "accepted without effect: a private flag of Intel's own driver (`on|off`)"},
 	{"bpstop-cfg", "", takesOnOff, "accepted without effect: a private flag of Intel's own driver (`on|off`)"},
 	{"busypoll", "b", takesNumber, "net.core.busy_poll in microseconds"},

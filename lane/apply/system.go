@@ -123,7 +123,8 @@ func (s *System) open(runDir string) error {
 
 	e, err := ethtool.Open()
 	if errors.Is(err, fs.ErrNotExist) {
-		s.without(err, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{}, device.NAPIConfig{},
+		s.without(err, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{}, device.PrivFlag{},
+			device.NAPIConfig{},
 			device.Thread{}, device.RSSTable{}, device.Rule{}, device.Affinity{})
 		return nil
 	}
@@ -132,7 +133,7 @@ func (s *System) open(runDir string) error {
 	}
 	s.ethtool = e
 	s.closers = append(s.closers, e)
-	s.serve(e, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{})
+	s.serve(e, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{}, device.PrivFlag{})
 
 	st, err := emucard.NewClient(e)
 	if err != nil {

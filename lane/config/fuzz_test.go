@@ -109,6 +109,7 @@ func write(in *intent.Intent) string {
 	pointer(b, "  ", "busypoll", g.BusyPoll)
 	pointer(b, "  ", "busyread", g.BusyRead)
 	pointer(b, "  ", "arpfilter", g.ARPFilter)
+	pointer(b, "  ", "optimize", g.Optimize)
 	pointer(b, "  ", "rxring", in.Default.Rings.Rx)
 	pointer(b, "  ", "txring", in.Default.Rings.Tx)
 	if len(g.Force) > 0 {

@@ -64,12 +64,14 @@ func groupKeys() []key {
 		strictyaml.Of("txring", strictyaml.Integer(1, 1<<20), "left alone",
 			"Descriptors of each transmit ring, as for `rxring`.",
 			func(t *target, x int) { t.lane.Rings.Tx = &x }),
+		strictyaml.Of("optimize", strictyaml.Boolean(), "left alone",
+			"The private flag `channel-pkt-inspect-optimize`, which only Intel's own ice driver has. The paper on "+
+				"Traffic Server turns it off.",
+			func(t *target, x bool) { t.group.Optimize = &x }),
 		strictyaml.Of("force", Force(), "the best that the device allows",
 			"Mechanisms that plan must use, by part of a lane. `niclane probe` lists them. plan fails if one is "+
 				"not possible.",
 			func(t *target, x map[string]string) { t.group.Force = x }),
-		refuse("optimize", "not taken: adqsetup sets private flags of the ice driver with it, which are not in "+
-			"Linux's own driver; leave it out, and write poller and rxusecs instead"),
 		refuse("bpstop", "not taken: it is a private flag of Intel's own ice driver; leave it out, and write "+
 			"poller: busy or poller: application to keep the device from interrupting"),
 		refuse("bpstop-cfg", "not taken: it is a private flag of Intel's own ice driver; leave it out, and write "+

@@ -36,6 +36,7 @@ var kinds = table(
 	onDevice((*Device).putRing, (*Device).rings),
 	onDevice((*Device).putGSOLimit, (*Device).gsoLimits),
 	onDevice((*Device).putFeature, (*Device).features),
+	onDevice((*Device).putPrivFlag, (*Device).privFlags),
 	listed(func(d *Device) *[]DriverParam { return &d.DriverParams }),
 	made(onDevice((*Device).putXDP, (*Device).xdps)),
 	made(onDevice((*Device).putCPUQueue, each(func(d *Device) []CPUQueue { return d.CPUQueues }))),

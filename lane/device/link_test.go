@@ -22,7 +22,7 @@ func TestRenamed(t *testing.T) {
 		device.Rule{Dev: "v0", Match: m},
 		device.NAPIConfig{Dev: "v0"}, device.Thread{Dev: "v0"}, device.Poller{Dev: "v0"}, device.Channels{Dev: "v0"},
 		device.Coalesce{Dev: "v0"},
-		device.Affinity{Dev: "v0"}, device.DriverParam{Dev: "v0", Name: "p"}, device.Ring{Dev: "v0"},
+		device.Affinity{Dev: "v0"}, device.DriverParam{Dev: "v0", Name: "p"}, device.PrivFlag{Dev: "v0", Name: "f"}, device.Ring{Dev: "v0"},
 		device.Feature{Dev: "v0", Name: "v0"},
 		device.XDP{Dev: "v0"}, device.CPUQueue{Dev: "v0"}, device.CPUThread{Dev: "v0"}, device.CPULane{Dev: "v0"},
 		device.XDPEntry{Dev: "v0", Match: m},

@@ -48,6 +48,9 @@ type Group struct {
 	// ARPFilter true sets arp_ignore=1, arp_announce=2, arp_notify=1 on the devices, as adqsetup's
 	// arpfilter does. nil or false: niclane does not change them.
 	ARPFilter *bool `json:"arpFilter,omitempty"`
+	// Optimize is the private flag channel-pkt-inspect-optimize of Intel's own ice driver. nil: niclane
+	// does not change it.
+	Optimize *bool `json:"optimize,omitempty"`
 	// Force maps a part of a lane (a device.Part) to the mechanism that niclane must use for it.
 	// Planning fails if the device does not allow that mechanism.
 	Force map[string]string `json:"force,omitempty"`

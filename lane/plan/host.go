@@ -74,6 +74,7 @@ func (f *fit) wantGlobals() {
 		f.wantSysctl(dir+"arp_announce", "globals.arpfilter", &announce)
 		f.wantSysctl(dir+"arp_notify", "globals.arpfilter", &notify)
 	}
+	f.wantOptimize(g.Optimize)
 	r := f.in.Default.Rings
 	if r.Rx == nil && r.Tx == nil {
 		return
@@ -109,4 +110,18 @@ func (f *fit) wantSysctl(path, cause string, v *int) {
 	}
 	f.want(device.File{Path: path, Format: device.FileText, Value: strconv.Itoa(*v)}, device.PartPoller, cause,
 		"asked for")
+}
+
+// wantOptimize sets the private flag of Intel's own driver.
+func (f *fit) wantOptimize(on *bool) {
+	if on == nil {
+		return
+	}
+	name := f.dev.InspectFlag()
+	if name == "" {
+		f.failf("globals.optimize", "%s (driver %s) has no private flag channel-pkt-inspect-optimize, which only "+
+			"Intel's own ice driver has: leave it out", f.dev.Name, f.dev.Driver)
+		return
+	}
+	f.want(device.PrivFlag{Dev: f.dev.Name, Name: name, On: *on}, device.PartPoller, "globals.optimize", "asked for")
 }

@@ -70,6 +70,8 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 		return fmt.Sprintf("on transmit queue %d the card keeps other rates than the lane's", o.Queue)
 	case device.DriverParam:
 		return "the driver polls the queues of " + named(lane) + " in another way than asked for"
+	case device.PrivFlag:
+		return "the driver ends busy polls by another rule than asked for"
 	case device.Affinity:
 		now, ok := found.(device.Affinity)
 		if !ok {

@@ -94,8 +94,12 @@ func (c *converter) priority(s *section) {
 
 // privateFlags handles the private flags of Intel's own ice driver.
 func (c *converter) privateFlags(s *section) {
+	if it, ok := s.get("optimize"); ok {
+		if on, ok := c.boolean(s, it); ok {
+			c.key(1, it, "optimize", onOff(on))
+		}
+	}
 	for _, f := range [][2]string{
-		{"optimize", "a private flag of Intel's own ice driver, left out; Linux has rxusecs and poller for it"},
 		{"bpstop", "a private flag of Intel's own ice driver, left out; poller: busy or application keeps the card " +
 			"from interrupting"},
 		{"bpstop-cfg", "a private flag of Intel's own ice driver, left out; poller-timeout is the nearest setting"},

@@ -178,6 +178,8 @@ func niclanes(t *testing.T, file string) map[string]bool {
 			asked[fmt.Sprintf("moderation of queue %d adaptive-rx %s adaptive-tx %s rx-usecs %d tx-usecs %d", o.Queue,
 				map[bool]string{true: "on", false: "off"}[o.RxAdapt],
 				map[bool]string{true: "on", false: "off"}[o.TxAdapt], o.RxUsecs, o.TxUsecs)] = true
+		case device.PrivFlag:
+			asked["private flag "+o.Name+" "+map[bool]string{true: "on", false: "off"}[o.On]] = true
 		case device.Ring:
 			asked[fmt.Sprintf("rings rx %d tx %d", o.RX, o.TX)] = true
 		case device.DriverParam:

@@ -2,7 +2,7 @@
 
 // Package ethtool is a thin typed client of the kernel's ethtool interfaces: generic
 // netlink, and the ioctl for what netlink lacks (driver information, per-queue coalescing,
-// steering rules). It reads and writes device.Channels, Coalesce, Ring, Feature, RSSTable
+// steering rules). It reads and writes device.Channels, Coalesce, Ring, Feature, PrivFlag, RSSTable
 // and Rule objects. It chooses no queues. A new rule gets the lowest free location, or one that
 // the driver chooses; the location is not part of a rule's identity. The package works in the
 // network namespace of the thread that calls Open.

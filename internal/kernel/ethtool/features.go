@@ -133,20 +133,36 @@ func (c *Client) SetFeature(f device.Feature) error {
 
 func (c *Client) wishFeature(f device.Feature) error {
 	err := c.set(unix.ETHTOOL_MSG_FEATURES_SET, f.Dev, func(ae *netlink.AttributeEncoder) {
-		ae.Nested(unix.ETHTOOL_A_FEATURES_WANTED, func(set *netlink.AttributeEncoder) error {
-			set.Nested(unix.ETHTOOL_A_BITSET_BITS, func(bits *netlink.AttributeEncoder) error {
-				bits.Nested(unix.ETHTOOL_A_BITSET_BITS_BIT, func(b *netlink.AttributeEncoder) error {
-					b.String(unix.ETHTOOL_A_BITSET_BIT_NAME, f.Name)
-					b.Flag(unix.ETHTOOL_A_BITSET_BIT_VALUE, f.On)
-					return nil
-				})
+		encodeBit(ae, unix.ETHTOOL_A_FEATURES_WANTED, f.Name, f.On)
+	})
+	if err != nil {
+		return fmt.Errorf("set feature %s of %s: %w", f.Name, f.Dev, err)
+	}
+	return nil
+}
+
+// encodeBit adds a bitset in verbose form in which only one bit is named: the others stay as they are.
+func encodeBit(ae *netlink.AttributeEncoder, attr uint16, name string, on bool) {
+	ae.Nested(attr, func(set *netlink.AttributeEncoder) error {
+		set.Nested(unix.ETHTOOL_A_BITSET_BITS, func(bits *netlink.AttributeEncoder) error {
+			bits.Nested(unix.ETHTOOL_A_BITSET_BITS_BIT, func(b *netlink.AttributeEncoder) error {
+				b.String(unix.ETHTOOL_A_BITSET_BIT_NAME, name)
+				b.Flag(unix.ETHTOOL_A_BITSET_BIT_VALUE, on)
 				return nil
 			})
 			return nil
 		})
+		return nil
+	})
+}
+
+// SetPrivateFlag switches one private flag.
+func (c *Client) SetPrivateFlag(f device.PrivFlag) error {
+	err := c.set(unix.ETHTOOL_MSG_PRIVFLAGS_SET, f.Dev, func(ae *netlink.AttributeEncoder) {
+		encodeBit(ae, unix.ETHTOOL_A_PRIVFLAGS_FLAGS, f.Name, f.On)
 	})
 	if err != nil {
-		return fmt.Errorf("set feature %s of %s: %w", f.Name, f.Dev, err)
+		return fmt.Errorf("set private flag %s of %s: %w", f.Name, f.Dev, err)
 	}
 	return nil
 }

@@ -22,7 +22,8 @@ func steering(o device.Object) bool {
 }
 
 // Read returns the present value of the object with o's identity, or nil if the device has no
-// such object. It reads channels, coalesce, ring, feature, RSS table and rule objects.
+// such object. It reads channels, coalesce, ring, feature, private flag, RSS table and
+// rule objects.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	if steering(o) {
 		return c.readSteering(o)
@@ -66,6 +67,17 @@ func (c *Client) read(o device.Object) (device.Object, error) {
 		}
 		o.On = f.On
 		return o, nil
+	case device.PrivFlag:
+		all, err := c.PrivateFlags(o.Dev)
+		if err != nil {
+			return nil, err
+		}
+		on, ok := all[o.Name]
+		if !ok {
+			return nil, nil
+		}
+		o.On = on
+		return o, nil
 	}
 	return nil, fmt.Errorf("object kind %q is not ethtool's", o.Kind())
 }
@@ -105,6 +117,8 @@ func (c *Client) Write(old, next device.Object) error {
 		return c.SetCoalesce(cur, o)
 	case device.Feature:
 		return c.SetFeature(o)
+	case device.PrivFlag:
+		return c.SetPrivateFlag(o)
 	}
 	return fmt.Errorf("object kind %q is not ethtool's", next.Kind())
 }

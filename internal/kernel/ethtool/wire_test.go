@@ -95,6 +95,7 @@ func TestRead(t *testing.T) {
 		unix.ETHTOOL_MSG_COALESCE_GET:  recorded(t, "virtio-coalesce.bin"),
 		unix.ETHTOOL_MSG_FEATURES_GET:  recorded(t, "veth-features.bin"),
 		unix.ETHTOOL_MSG_LINKMODES_GET: recorded(t, "veth-linkmodes.bin"),
+		unix.ETHTOOL_MSG_PRIVFLAGS_GET: flagsMessage(t, map[string]bool{"rx-gro": true}),
 	}, nil)
 	tests := []struct {
 		name string
@@ -106,6 +107,9 @@ func TestRead(t *testing.T) {
 		{"coalesce", device.Coalesce{Dev: "v0", Queue: -1}, device.Coalesce{Dev: "v0", Queue: -1}},
 		{"feature on", device.Feature{Dev: "v0", Name: "rx-gro"}, device.Feature{Dev: "v0", Name: "rx-gro", On: true}},
 		{"feature off", device.Feature{Dev: "v0", Name: "rx-gro-list"}, device.Feature{Dev: "v0", Name: "rx-gro-list"}},
+		{"private flag on", device.PrivFlag{Dev: "v0", Name: "rx-gro"},
+			device.PrivFlag{Dev: "v0", Name: "rx-gro", On: true}},
+		{"no such private flag", device.PrivFlag{Dev: "v0", Name: "nosuch"}, nil},
 		{"no such feature", device.Feature{Dev: "v0", Name: "nosuch"}, nil},
 	}
 	for _, tt := range tests {
@@ -126,6 +130,19 @@ func TestRead(t *testing.T) {
 	if _, most, err := c.Channels("v0"); err != nil || most != (device.Channels{Dev: "v0", RX: 4, TX: 4}) {
 		t.Errorf("maximum channels = %+v, %v", most, err)
 	}
+}
+
+// flagsMessage returns a PRIVFLAGS_GET reply in the layout of privflags_fill_reply
+// (net/ethtool/privflags.c): names and values of all flags, without a mask.
+func flagsMessage(t *testing.T, flags map[string]bool) []byte {
+	t.Helper()
+	ae := netlink.NewAttributeEncoder()
+	for name, on := range flags {
+		encodeBit(ae, unix.ETHTOOL_A_PRIVFLAGS_FLAGS, name, on)
+	}
+	b, err := ae.Encode()
+	must.Do(t, err)
+	return b
 }
 
 func TestFeatures(t *testing.T) {
@@ -172,6 +189,11 @@ func TestWrite(t *testing.T) {
 			"feature: by name", device.Feature{Dev: "v0", Name: "rx-gro", On: true},
 			[]call{{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:18000380" + "14000180" + "0b000200" + "72782d67726f0000" +
 				"04000300"}, {unix.ETHTOOL_MSG_FEATURES_GET, "v0"}},
+		},
+		{
+			"private flag: by name", device.PrivFlag{Dev: "v0", Name: "rx-gro", On: true},
+			[]call{{unix.ETHTOOL_MSG_PRIVFLAGS_SET, "v0 2:18000380" + "14000180" + "0b000200" + "72782d67726f0000" +
+				"04000300"}},
 		},
 		{
 			"feature: one that did not change is wished away first", device.Feature{Dev: "v0", Name: "rx-gro"},

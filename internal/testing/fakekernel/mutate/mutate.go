@@ -318,6 +318,9 @@ func variants(o device.Object) map[string]device.Object {
 	case device.Feature:
 		o.On = !o.On
 		return map[string]device.Object{"setting": o}
+	case device.PrivFlag:
+		o.On = !o.On
+		return map[string]device.Object{"setting": o}
 	}
 	return nil
 }
