@@ -23,7 +23,11 @@ type Lane struct {
 	Fitted []plan.FittedLane `json:"fitted"`
 	// Named is true if the lanes file gives the lane processors by number. The lane's applications may
 	// then run only on these.
-	Named   bool          `json:"named,omitempty"`
+	Named bool `json:"named,omitempty"`
+	// AppCPUs and AppMems are the processors and NUMA nodes that the lanes file gives the lane's control
+	// groups (cgroup-cpus, cgroup-mems). Without AppCPUs, the applications run where Named says.
+	AppCPUs []int         `json:"appCPUs,omitempty"`
+	AppMems []int         `json:"appMems,omitempty"`
 	Members []Member      `json:"members,omitempty"`
 	Poller  intent.Poller `json:"poller"`
 	// Nodes has the processors of each NUMA node, if the application has one instance per node. A
@@ -180,11 +184,19 @@ func lanes(j *journal.Journal) []Lane {
 func (l *Lane) ask(in *intent.Lane) {
 	l.Named, l.Poller = len(in.CPUs) > 0, in.Poller
 	for _, m := range in.Members {
+		l.AppCPUs, l.AppMems = append(l.AppCPUs, m.CgroupCPUs...), append(l.AppMems, m.CgroupMems...)
 		x := Member{Name: m.Name, Cgroup: m.Cgroup, Protocol: m.Protocol, Ports: m.Ports, Aligned: m.Aligned}
 		for _, a := range m.Addrs {
 			x.Addrs = append(x.Addrs, a.String())
 		}
 		l.Members = append(l.Members, x)
+	}
+	if slices.ContainsFunc(in.Members, func(m intent.Member) bool { return len(m.CgroupCPUs) == 0 }) {
+		l.AppCPUs = nil // an application of that member runs on the lane's processors
+	}
+	for _, ids := range []*[]int{&l.AppCPUs, &l.AppMems} {
+		slices.Sort(*ids)
+		*ids = slices.Compact(*ids)
 	}
 }
 

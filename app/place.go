@@ -122,9 +122,21 @@ func own(hs []hierarchy, name string) []Group {
 }
 
 // confine returns the processors and NUMA nodes on which a lane's applications may run. If the
-// lanes file names the lane's processors, these are the processors. Otherwise, they are all
-// processors on the nodes of the lane's devices. nil means no restriction.
+// lanes file names processors for the lane's control groups, or else for the lane, these are the
+// processors. Otherwise, they are all processors on the nodes of the lane's devices. nil means no
+// restriction.
 func (l Lane) confine(st *device.State) (cpus, mems []int) {
+	cpus, mems = l.place(st)
+	if len(l.AppMems) > 0 {
+		mems = l.AppMems
+	}
+	return cpus, mems
+}
+
+func (l Lane) place(st *device.State) (cpus, mems []int) {
+	if len(l.AppCPUs) > 0 {
+		return l.AppCPUs, nodes(st, l.AppCPUs)
+	}
 	if l.Named {
 		return l.CPUs(), nodes(st, l.CPUs())
 	}

@@ -161,6 +161,11 @@ func host(t *testing.T, dev string) *device.State {
 	for i := range d.RSS[0].Queues {
 		d.RSS[0].Queues[i] = i % queues
 	}
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} { // of the paper's cgcreate
+		path := "/sys/fs/cgroup/ats/" + name
+		files[path] = device.File{Path: path, Format: device.FileCPUList}
+	}
+	st.Cgroups.Groups, st.Cgroups.V2Groups = map[string]bool{"/ats": true}, map[string]bool{"/ats": true}
 	st.Files = maps.Clone(files)
 	return st
 }

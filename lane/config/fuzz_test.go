@@ -137,6 +137,8 @@ func write(in *intent.Intent) string {
 			put(b, in, "addrs", list(m.Addrs, netip.Prefix.String), len(m.Addrs) > 0)
 			put(b, in, "remote-addrs", list(m.RemoteAddrs, netip.Prefix.String), len(m.RemoteAddrs) > 0)
 			put(b, in, "cgroup", strconv.Quote(m.Cgroup), m.Cgroup != "")
+			put(b, in, "cgroup-cpus", strconv.Quote(device.FormatCPUList(m.CgroupCPUs)), len(m.CgroupCPUs) > 0)
+			put(b, in, "cgroup-mems", strconv.Quote(device.FormatCPUList(m.CgroupMems)), len(m.CgroupMems) > 0)
 			put(b, in, "aligned", "on", m.Aligned)
 		}
 	}

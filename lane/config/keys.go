@@ -86,7 +86,8 @@ func tuningKeys() []key {
 	return []key{
 		strictyaml.Of("cpus", processors(), "auto",
 			"Processors that poll the lane's queues. If the file names them, they also run the members that have "+
-				"a `cgroup`. `auto` chooses as many as the lane has pollers, according to `numa`. It keeps lanes "+
+				"a `cgroup` without `cgroup-cpus`. `auto` chooses as many as the lane has pollers, according to `numa`. It "+
+				"keeps lanes "+
 				"apart and skips processors that the host keeps free of work (isolcpus, isolated cpuset "+
 				"partitions, nohz_full). With `auto` the members stay where they are.",
 			func(t *target, x []int) { t.lane.CPUs = x }),
@@ -124,7 +125,8 @@ func tuningKeys() []key {
 			func(t *target, x int) { t.lane.Poller.Count = x }),
 		strictyaml.Of("poller-timeout", strictyaml.Microseconds(1, 1_000_000), "10ms",
 			"Time without packets after which a busy poller of niclane sleeps. The next packet wakes it. A kernel "+
-				"thread that busy-polls never sleeps.",
+				"thread that busy-polls never sleeps. The driver's pollers count jiffies of the kernel, as with "+
+				"adqsetup: 500us are 500 of them; at most 10000.",
 			func(t *target, x int) { t.lane.Poller.TimeoutUsecs = x }),
 		strictyaml.Of("poller-priority", strictyaml.Integer(1, 99), "by rank",
 			"SCHED_FIFO priority of the polling threads.",
@@ -172,6 +174,13 @@ func memberKeys() []key {
 				"names processors, these processes run there. The group then needs the cpuset controller (for a "+
 				"systemd service: `AllowedCPUs=`).",
 			func(t *target, x string) { t.member.Cgroup = x }),
+		strictyaml.Of("cgroup-cpus", strictyaml.Integers("a processor", 0, 8191, 8192), "the lane's `cpus`",
+			"Processors of the `cgroup`, apart from those that poll the lane's queues: `cpuset.cpus`. The lane's "+
+				"`cpus` are then of its pollers and interrupts alone.",
+			func(t *target, x []int) { t.member.CgroupCPUs = x }),
+		strictyaml.Of("cgroup-mems", strictyaml.Integers("a NUMA node", 0, 1023, 1024), "those of its processors",
+			"NUMA nodes from which the `cgroup` gets memory: `cpuset.mems`.",
+			func(t *target, x []int) { t.member.CgroupMems = x }),
 		strictyaml.Of("aligned", strictyaml.Boolean(), "off",
 			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). "+
 				"niclane then refuses mechanisms that lose the NAPI ID, and verify checks which connections each "+

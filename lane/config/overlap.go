@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/intent"
 )
 
@@ -163,7 +164,9 @@ func (r *reader) checkCgroups() {
 	for i := range r.in.Lanes {
 		l := &r.in.Lanes[i]
 		for j := range l.Members {
-			if m := &l.Members[j]; m.Cgroup != "" {
+			m := &l.Members[j]
+			r.checkCgroupSet(l, m)
+			if m.Cgroup != "" {
 				groups = append(groups, group{l, m.Cgroup, m.Path + ".cgroup"})
 			}
 		}
@@ -184,6 +187,53 @@ func (r *reader) checkCgroups() {
 			}
 		}
 	}
+}
+
+// checkCgroupSet refuses processors and nodes without a control group, those that differ from another
+// member's in the same group, and processors that a busy poller has.
+func (r *reader) checkCgroupSet(l *intent.Lane, m *intent.Member) {
+	for _, key := range []struct {
+		name string
+		of   func(*intent.Member) []int
+	}{
+		{"cgroup-cpus", func(m *intent.Member) []int { return m.CgroupCPUs }},
+		{"cgroup-mems", func(m *intent.Member) []int { return m.CgroupMems }},
+	} {
+		at := m.Path + "." + key.name
+		if m.Cgroup == "" {
+			if len(key.of(m)) > 0 {
+				r.Failf(at, "found without cgroup, want the control group that it is for")
+			}
+			continue
+		}
+		for i := range l.Members {
+			o := &l.Members[i]
+			if o == m {
+				break
+			}
+			if o.Cgroup == m.Cgroup && !slices.Equal(key.of(o), key.of(m)) {
+				r.Failf(m.Path+".cgroup", "found %s with %s %s, and with %s in line %d; want the same in both",
+					m.Cgroup, key.name, orNone(key.of(m)), orNone(key.of(o)), r.Line(o.Path+".cgroup"))
+			}
+		}
+	}
+	if l.Poller.Kind != intent.PollerBusy {
+		return
+	}
+	for _, c := range m.CgroupCPUs {
+		if slices.Contains(l.CPUs, c) {
+			r.Failf(m.Path+".cgroup-cpus", "found processor %d, which is among cpus (line %d): a busy poller does "+
+				"not share its processor", c, r.Line(l.Path+".cpus"))
+			return
+		}
+	}
+}
+
+func orNone(ids []int) string {
+	if len(ids) == 0 {
+		return "left out"
+	}
+	return device.FormatCPUList(ids)
 }
 
 // common reports whether one packet can match both members. If so, it describes such a packet.

@@ -136,6 +136,12 @@ type Member struct {
 	// Cgroup is the member's control group, relative to the root of its
 	// hierarchy ("/system.slice/memcached.service"); "" if not given.
 	Cgroup string `json:"cgroup,omitempty"`
+	// CgroupCPUs are the processors to which Cgroup is confined, apart from those that poll the lane's
+	// queues, ascending. nil: the lane's CPUs.
+	CgroupCPUs []int `json:"cgroupCPUs,omitempty"`
+	// CgroupMems are the NUMA nodes from which Cgroup gets memory, ascending. nil: those of its
+	// processors.
+	CgroupMems []int `json:"cgroupMems,omitempty"`
 	// Aligned says that the application places its own threads by NAPI ID
 	// (memcached -N, Aerospike auto-pin adq). Planning then refuses mechanisms
 	// that lose the NAPI ID.

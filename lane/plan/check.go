@@ -305,9 +305,17 @@ func (f *fit) checkCgroup(l *deviceLane, m *intent.Member) {
 			m.Cgroup, cmp.Or(dir, path.Join(cmp.Or(g.V2, "/sys/fs/cgroup"), m.Cgroup)))
 		return
 	}
-	cpus := f.memberCPUs(l)
-	if len(cpus) == 0 {
+	cpus := f.memberCPUs(l, m)
+	if len(cpus)+len(m.CgroupMems) == 0 {
 		return // niclane sets nothing in the group
+	}
+	if more := without(m.CgroupCPUs, f.st.OnlineCPUs()); len(more) > 0 {
+		f.failf(m.Path+".cgroup-cpus", "processor %d is not online (online: %s)", more[0],
+			device.FormatCPUList(f.st.OnlineCPUs()))
+	}
+	if more := without(m.CgroupMems, nodesOf(f.st, f.st.OnlineCPUs())); len(more) > 0 {
+		f.failf(m.Path+".cgroup-mems", "no NUMA node %d here (nodes with processors: %s)", more[0],
+			device.FormatCPUList(nodesOf(f.st, f.st.OnlineCPUs())))
 	}
 	f.require(device.PartProcessors, m.Path+".cgroup")
 	if _, ok := f.st.Files[dir+"/cpuset.cpus"]; ok || f.choice[device.PartProcessors].Mechanism == "" {

@@ -8,25 +8,21 @@ import (
 	"strconv"
 
 	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
 )
 
-// wantCpusets confines each member's processes to its lane's processors, and their memory to the
-// NUMA nodes of these. It does so only if the file names processors: an automatic choice has only
-// as many as the queues need, too few for the application. Processors of busy pollers are left
-// out.
+// wantCpusets confines each member's processes to its lane's processors, or to processors of their
+// own, and their memory to the NUMA nodes of these. It does so only if the file names processors:
+// an automatic choice has only as many as the queues need, too few for the application. Processors
+// of busy pollers are left out.
 func (f *fit) wantCpusets(lanes []*deviceLane) {
 	if !f.uses(device.PartProcessors, ByCpuset) {
 		return
 	}
 	for _, l := range lanes {
-		cpus := f.memberCPUs(l)
-		if len(cpus) == 0 {
-			if len(l.CPUs) == 0 || !l.runsMembers() {
-				continue
-			}
+		if l.runsMembers() && len(l.CPUs) > 0 && len(f.laneCPUs(l)) == 0 {
 			f.notef("lane %s: busy pollers have all of its processors (%s): its members stay where they are", l.Name,
 				device.FormatCPUList(l.cpus))
-			continue
 		}
 		var done []string
 		for i := range l.Members {
@@ -35,22 +31,43 @@ func (f *fit) wantCpusets(lanes []*deviceLane) {
 				continue
 			}
 			done = append(done, m.Cgroup)
-			dir := f.st.Cgroups.CpusetDir(m.Cgroup)
-			f.want(device.File{Path: dir + "/cpuset.cpus", Format: device.FileCPUList,
-				Value: device.FormatCPUList(cpus)},
-				device.PartProcessors, lanePath(l.Lane, "cpus"),
-				fmt.Sprintf("processes of %s on lane %s's processors", m.Cgroup, l.Name))
-			f.want(device.File{Path: dir + "/cpuset.mems", Format: device.FileCPUList,
-				Value: device.FormatCPUList(nodesOf(f.st, cpus))},
-				device.PartProcessors, lanePath(l.Lane, "numa"),
-				fmt.Sprintf("memory of %s on the NUMA nodes of these processors", m.Cgroup))
+			f.wantCpuset(l, m)
 		}
 	}
 }
 
-// memberCPUs returns the processors to which a lane's members are confined. It returns none if
+// wantCpuset confines one member's control group.
+func (f *fit) wantCpuset(l *deviceLane, m *intent.Member) {
+	cpus, where, key := f.memberCPUs(l, m), "lane "+l.Name+"'s processors", lanePath(l.Lane, "cpus")
+	if len(m.CgroupCPUs) > 0 {
+		where, key = "processors apart from the lane's", m.Path+".cgroup-cpus"
+	}
+	set := func(name string, ids []int, cause, reason string) {
+		if len(ids) > 0 {
+			f.want(device.File{Path: f.st.Cgroups.CpusetDir(m.Cgroup) + "/" + name, Format: device.FileCPUList,
+				Value: device.FormatCPUList(ids)}, device.PartProcessors, cause, reason)
+		}
+	}
+	set("cpuset.cpus", cpus, key, fmt.Sprintf("processes of %s on %s", m.Cgroup, where))
+	if len(m.CgroupMems) > 0 {
+		set("cpuset.mems", m.CgroupMems, m.Path+".cgroup-mems", "memory of "+m.Cgroup+" on these NUMA nodes")
+		return
+	}
+	set("cpuset.mems", nodesOf(f.st, cpus), lanePath(l.Lane, "numa"),
+		fmt.Sprintf("memory of %s on the NUMA nodes of these processors", m.Cgroup))
+}
+
+// memberCPUs returns the processors to which a member's control group is confined. It returns none if
 // the file names none, or if busy pollers have all of them.
-func (f *fit) memberCPUs(l *deviceLane) []int {
+func (f *fit) memberCPUs(l *deviceLane, m *intent.Member) []int {
+	if len(m.CgroupCPUs) > 0 {
+		return m.CgroupCPUs
+	}
+	return f.laneCPUs(l)
+}
+
+// laneCPUs returns the lane's processors that the file names and that no busy poller has.
+func (f *fit) laneCPUs(l *deviceLane) []int {
 	if len(l.CPUs) == 0 {
 		return nil
 	}

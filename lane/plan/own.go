@@ -31,6 +31,10 @@ func (f *fit) appCPUs(l *intent.Lane) (cpus []int, all bool) {
 		if m.Cgroup == "" {
 			return nil, true
 		}
+		if len(m.CgroupCPUs) > 0 {
+			cpus = append(cpus, m.CgroupCPUs...)
+			continue
+		}
 		// A group that plan confines has the processors that the lane names. This is about lanes that
 		// name none, so the group's own setting counts: the one before niclane.
 		file, ok := f.present[device.File{Path: f.st.Cgroups.CpusetDir(m.Cgroup) + "/cpuset.cpus"}.Key()].(device.File)
@@ -47,12 +51,18 @@ func (f *fit) appCPUs(l *intent.Lane) (cpus []int, all bool) {
 	return cpus, len(l.Members) == 0
 }
 
+// apart reports whether all members of the lane have processors apart from the lane's.
+func (p *deviceLane) apart() bool {
+	return len(p.Members) > 0 && !slices.ContainsFunc(p.Members,
+		func(m intent.Member) bool { return len(m.CgroupCPUs) == 0 })
+}
+
 // mayOwn returns the processors of pool that the lane's application and the default lane leave
 // alone. If there are none, why has the reason.
 func (f *fit) mayOwn(l *deviceLane, pool []int) (own []int, why string) {
 	apps, all := f.appCPUs(l.Lane)
 	switch {
-	case len(l.CPUs) > 0:
+	case len(l.CPUs) > 0 && !l.apart():
 		return nil, fmt.Sprintf("the processors that its cpus names (%s) run its application too",
 			device.FormatCPUList(l.CPUs))
 	case all:
