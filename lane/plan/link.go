@@ -65,7 +65,8 @@ func (f *fit) hint() string {
 }
 
 // noteUpper adds a note for a bond, a team, a bridge or a VLAN: how to write the file so that
-// lanes get queues of the cards under it. On the device itself, lanes are made only in software.
+// lanes get queues of the cards under it. On the device itself, lanes are made only in software. A
+// bond is refused unless the file forces a queue set: bond: names the lanes' cards.
 func (f *fit) noteUpper() {
 	below, vlan, has := f.dev, "", "it is"
 	if f.dev.VLAN != 0 {
@@ -82,6 +83,10 @@ func (f *fit) noteUpper() {
 	}
 	list := strings.Join(ports, ", ")
 	switch {
+	case below.Type == "bond" && f.in.Group.Force[string(device.PartQueueSet)] == "":
+		f.failf("globals.dev", "%s: %s a bond, and only its slaves (%s) have queues to reserve: write bond: %s%s; for "+
+			"lanes on the bond itself, in software alone, force: {%s: %s}", f.dev.Name, has, list, below.Name, vlan,
+			device.PartQueueSet, ByShared)
 	case below.Type == "bond":
 		f.notef("%s a bond: write bond: %s%s for queues of its slaves (%s)", has, below.Name, vlan, list)
 	case len(ports) > 0: // a team or a bridge

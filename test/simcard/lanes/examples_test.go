@@ -22,7 +22,7 @@ import (
 // queue takes an emulated guest a third of a second.
 var (
 	device     = regexp.MustCompile(`(?m)^  dev: .*$`)
-	processors = regexp.MustCompile(`(?m)^ +cpus: .*\n`)
+	processors = regexp.MustCompile(`(?m)^ +(cpus|cgroup|cgroup-cpus|cgroup-mems): .*\n`)
 	perThread  = regexp.MustCompile(`queues: 110`)
 )
 
