@@ -243,11 +243,12 @@ func span(first, n int) []int {
 }
 
 // processors gives each lane its processors: those that the file names, which must be online,
-// otherwise a choice by NUMA policy. Automatic choices of two lanes differ as long as there are
-// enough processors.
+// otherwise a choice by NUMA policy. As long as there are enough processors, automatic choices of
+// two lanes differ, and none has a processor that the file names for the default lane or for a
+// control group.
 func (f *fit) processors(lanes []*deviceLane) {
 	online := f.st.OnlineCPUs()
-	var taken []int
+	var taken, used []int // by lanes' queues; by the default lane or by an application
 	for _, l := range lanes {
 		for _, id := range l.CPUs {
 			if !slices.Contains(online, id) {
@@ -255,8 +256,13 @@ func (f *fit) processors(lanes []*deviceLane) {
 					device.FormatCPUList(online))
 			}
 		}
-		if !l.isDefault {
-			taken = append(taken, l.CPUs...)
+		if l.isDefault {
+			used = append(used, l.CPUs...)
+			continue
+		}
+		taken = append(taken, l.CPUs...)
+		for _, m := range l.Members {
+			used = append(used, m.CgroupCPUs...)
 		}
 	}
 	for _, l := range lanes {
@@ -272,6 +278,8 @@ func (f *fit) processors(lanes []*deviceLane) {
 		if len(free) == 0 {
 			free = pool
 		}
+		apart := without(free, used)
+		free = append(apart, without(free, apart)...)
 		if l.isDefault {
 			l.cpus = pool // it has no reserved processors and may run on all of them
 			continue
@@ -285,7 +293,7 @@ func (f *fit) processors(lanes []*deviceLane) {
 			l.Poller.Kind != intent.PollerApplication {
 			free = own
 		}
-		l.cpus = free[:n]
+		l.cpus = slices.Sorted(slices.Values(free[:n]))
 		taken = append(taken, l.cpus...)
 	}
 }
