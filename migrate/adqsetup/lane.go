@@ -38,6 +38,8 @@ type lane struct {
 	*converter
 	name string
 	s    *section
+	// none is true if the section says nothing about packets.
+	none bool
 	// both is true if the section gives ports or addresses both of this side and of the other side. In
 	// adqsetup, a packet belongs to the application if it matches one of the two sides.
 	shared, both bool
@@ -56,11 +58,7 @@ func (l *lane) given(names ...string) bool {
 
 func (l *lane) mode() {
 	own, remote := l.given("ports", "addrs"), l.given("remote-ports", "remote-addrs")
-	if !own && !remote && !l.bad[l.name] {
-		l.failf(l.name, l.s.line, strictyaml.Join("", l.s.name), "has no ports, addrs, remote-ports or "+
-			"remote-addrs, so that only the application itself could choose its packets' queues; want at least one "+
-			"of them")
-	}
+	l.none = !own && !remote
 	l.both = own && remote
 	it, ok := l.s.get("mode")
 	switch strings.ToLower(it.text) {
@@ -69,14 +67,20 @@ func (l *lane) mode() {
 		l.note(2, it.line, l.path("mode"), "adqsetup gives each port a queue of its own, niclane spreads the lane's "+
 			"connections over its queues; to give each port a queue, write a lane of one queue for each port")
 	case "", "exclusive":
-		if ok && !l.both {
+		if ok && !l.both && !l.none {
 			l.key(2, it, "mode", "exclusive")
 		}
 	default:
 		l.failf(l.name, it.line, l.path("mode"),
 			"found %q, which adqsetup takes for exclusive; want exclusive or shared", it.text)
 	}
-	if l.shared || l.both {
+	if l.none {
+		l.note(2, l.s.line, strictyaml.Join("", l.s.name), "no ports and no addrs, so adqsetup makes a queue set "+
+			"without filters, and another program adds these. Here no packet is the lane's until the lane has a "+
+			"member. If Intel's Kubernetes plugins add them for pods: write a LanePolicy "+
+			"(docs/how-to/from-adq-k8s-plugins.md)")
+	}
+	if l.shared || l.both || l.none {
 		l.key(2, it, "mode", "shared")
 	}
 }
@@ -161,6 +165,13 @@ func (l *lane) moderation(global *section) {
 // members writes which packets belong to the lane. adqsetup makes separate filters for the ports
 // and addresses of this side and for those of the other side.
 func (l *lane) members() {
+	if l.none {
+		if it, ok := l.s.get("protocol"); ok {
+			l.note(2, it.line, l.path("protocol"), "of no effect without ports, left out")
+		}
+		l.out.line(l.s.line, "    members: []")
+		return
+	}
 	if !l.both {
 		l.match("    ", "ports", "addrs", "remote-ports", "remote-addrs")
 		return
