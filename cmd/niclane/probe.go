@@ -61,6 +61,9 @@ func (a *app) printProbe(st *device.State, only []string) {
 			fmt.Fprintln(a.Stdout, line)
 		}
 	}
+	if st.IRQBalance {
+		fmt.Fprintln(a.Stdout, "irqbalance runs: it moves the interrupts that lanes place (docs/how-to/boot.md)")
+	}
 	for i := range st.Devices {
 		d := &st.Devices[i]
 		if len(only) == 1 && d.Name != only[0] || len(only) == 0 && d.Name == "lo" {

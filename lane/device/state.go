@@ -17,6 +17,9 @@ type State struct {
 	Kernel  Kernel `json:"kernel"`
 	CPUs    []CPU  `json:"cpus"` // ascending by ID
 	Cgroups Cgroup `json:"cgroups"`
+	// IRQBalance says that the daemon irqbalance runs, which moves interrupts. It is known only if
+	// capabilities were probed.
+	IRQBalance bool `json:"irqbalance,omitempty"`
 	// Files are the present values of the sysfs, procfs and cgroup files that a plan may write, by
 	// path. A file that does not exist is not in the map.
 	Files map[string]File `json:"files"`

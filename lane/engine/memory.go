@@ -176,7 +176,7 @@ func renewed(before, now *device.State) *device.State {
 		return nil
 	}
 	st := *now
-	st.Capabilities = before.Capabilities
+	st.Capabilities, st.IRQBalance = before.Capabilities, before.IRQBalance
 	st.Devices = slices.Clone(now.Devices)
 	for i := range st.Devices {
 		is, was := &st.Devices[i], &before.Devices[i]

@@ -80,6 +80,7 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	}
 	if !opts.NoProbes {
 		o.startTC(ctx, opts.Remember)
+		o.state.IRQBalance = irqbalance("/proc")
 	}
 	if err := o.open(opts); err != nil {
 		return nil, err

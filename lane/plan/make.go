@@ -227,6 +227,7 @@ func (f *fit) plan(p *Plan) {
 	}
 	f.noteIdle()
 	f.noteKept(lanes)
+	f.noteIRQBalance()
 	f.noteSharing(lanes)
 	f.noteShare(lanes)
 	f.noteSpeed(lanes)

@@ -203,6 +203,18 @@ func (f *fit) wantIRQ(l *deviceLane, i, q int) {
 		fmt.Sprintf("%s of lane %s %s", f.irqName(q), l.Name, where))
 }
 
+// noteIRQBalance adds a note if irqbalance will move the interrupts that the plan places.
+func (f *fit) noteIRQBalance() {
+	places := func(w want) bool {
+		_, is := w.Object.(device.Affinity)
+		return is
+	}
+	if f.st.IRQBalance && slices.ContainsFunc(f.wants, places) {
+		f.notef("irqbalance runs, and moves the lanes' interrupts every 10 s: stop it, or ban them there " +
+			"(docs/how-to/boot.md)")
+	}
+}
+
 // irqsPerQueue returns the number of interrupts of queue 0.
 func (f *fit) irqsPerQueue() (n int) {
 	for _, irq := range f.dev.IRQs {
