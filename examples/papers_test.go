@@ -63,7 +63,8 @@ func TestPapers(t *testing.T) {
 var numbered = regexp.MustCompile(`(/tx-|/rx-|rx-|queue_mask 0x|TxRx-)[0-9a-f]+`)
 
 // brief returns the command lines of the plan's steps. If several steps differ only in queue or
-// processor numbers, it prints the first one and how many there are.
+// processor numbers, it prints the first one and how many there are. Then it returns the lanes' queues
+// and processors.
 func brief(p *plan.Plan) []byte {
 	var b bytes.Buffer
 	last, first, n := "", "", 0
@@ -91,6 +92,10 @@ func brief(p *plan.Plan) []byte {
 		last, first, n = what, strings.Join(s.Commands(), "\n"), 1
 	}
 	flush()
+	for _, l := range p.Lanes {
+		fmt.Fprintf(&b, "lane %s: queues %s on %d processors, %s\n", l.Name, device.FormatCPUList(l.Queues), len(l.CPUs),
+			device.FormatCPUList(l.CPUs))
+	}
 	for _, note := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", note)
 	}
