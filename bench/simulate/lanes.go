@@ -106,6 +106,12 @@ func (m *mapper) member(b *text, depth int, first string, x *intent.Member) {
 	if x.Cgroup == "" {
 		return
 	}
+	if len(x.CgroupCPUs) > 0 {
+		m.note(processorNote, x.Path+".cgroup-cpus")
+	}
+	if len(x.CgroupMems) > 0 {
+		m.note(processorNote, x.Path+".cgroup-mems")
+	}
 	if m.cgroups++; m.cgroups > 1 {
 		m.note(groupNote, x.Path+".cgroup")
 		return
@@ -284,6 +290,7 @@ func (m *mapper) leftOut() {
 	}
 	note(g.BusyPoll != nil, processorNote, "globals.busypoll")
 	note(g.BusyRead != nil, processorNote, "globals.busyread")
+	note(g.Optimize != nil, processorNote, "globals.optimize")
 	note(g.ARPFilter != nil, arpNote, "globals.arpfilter")
 	note(len(g.Tunnels) > 0, outsideNote, "globals.tunnels")
 	note(len(g.Unshaped) > 0, outsideNote, "globals.unshaped")

@@ -28,10 +28,13 @@ func (f PrivFlag) commands(_ Change) []string {
 }
 
 func (d *Device) putPrivFlag(f PrivFlag, next Object) {
+	flags := maps.Clone(d.PrivFlags)
 	if now, ok := next.(PrivFlag); ok {
-		d.PrivFlags = maps.Clone(d.PrivFlags)
-		d.PrivFlags[f.Name] = now.On
+		flags[f.Name] = now.On
+	} else {
+		delete(flags, f.Name)
 	}
+	d.PrivFlags = flags
 }
 
 func (d *Device) privFlags(yield func(Object)) {
