@@ -58,7 +58,9 @@ func (d *division) lanes(all yaml.MapSlice) yaml.MapSlice {
 // processors are in ascending order, and the Nth one serves queue N.
 func (d *division) one(keys yaml.MapSlice) yaml.MapSlice {
 	if d.DropGroups {
-		keys = set(keys, "cgroup", nil)
+		for _, name := range []string{"cgroup", "cgroup-cpus", "cgroup-mems"} {
+			keys = set(keys, name, nil)
+		}
 	}
 	if d.local {
 		return set(set(keys, "cpus", nil), "numa", string(intent.NUMALocal))
