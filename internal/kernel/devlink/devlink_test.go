@@ -3,12 +3,17 @@
 package devlink
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/genetlink"
+	"github.com/mdlayher/genetlink/genltest"
 	"github.com/mdlayher/netlink"
 
+	"github.com/niclane/niclane/internal/kernel/genl"
 	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // message returns one message of a parameter dump, in the layout of devlink_nl_param_fill
@@ -77,6 +82,55 @@ func TestEncode(t *testing.T) {
 		if _, err := encode(c.kind, c.value); (err == nil) != c.ok {
 			t.Errorf("encode(%d, %q): %v", c.kind, c.value, err)
 		}
+	}
+}
+
+// TestWriteAbsent: a parameter that niclane found absent gets the value of a new class. If the class is gone,
+// and the parameter with it, there is nothing to write.
+func TestWriteAbsent(t *testing.T) {
+	const bus, card = "pci", "0000:3b:00.0"
+	params := [][]byte{
+		message(t, bus, card, "tc1_qps_per_poller", typeU8, cmodeRuntime,
+			func(ae *netlink.AttributeEncoder) { ae.Uint8(attrValueData, 4) }),
+		message(t, bus, card, "tc1_inline_fd", typeFlag, cmodeRuntime,
+			func(ae *netlink.AttributeEncoder) { ae.Flag(attrValueData, true) }),
+	}
+	for _, tt := range []struct{ name, want string }{
+		{"tc1_qps_per_poller", "tc1_qps_per_poller [0]"},
+		{"tc1_inline_fd", "tc1_inline_fd []"}, // a flag that is off has no value
+		{"tc2_inline_fd", ""},
+	} {
+		got := ""
+		nl := genltest.Dial(genltest.ServeFamily(genetlink.Family{ID: 21, Name: Family, Version: 1},
+			func(m genetlink.Message, nm netlink.Message) ([]genetlink.Message, error) {
+				if m.Header.Command == cmdParamGet {
+					var out []genetlink.Message
+					for _, b := range params {
+						out = append(out, genetlink.Message{Header: m.Header, Data: b})
+					}
+					return out, nil
+				}
+				ad, err := netlink.NewAttributeDecoder(m.Data)
+				must.Do(t, err)
+				var value []byte
+				for ad.Next() {
+					switch ad.Type() {
+					case attrParamName:
+						got = ad.String()
+					case attrValueData:
+						value = ad.Bytes()
+					}
+				}
+				got = fmt.Sprint(got, " ", value)
+				return nil, genltest.Error(0)
+			}))
+		c := &Conn{genl.Named(Family), func(string) (string, string, error) { return bus, card, nil }}
+		must.Do(t, c.Use(nl))
+		must.Do(t, c.Write(device.DriverParam{Dev: "eth4", Name: tt.name, Value: "4"}, nil))
+		if got != tt.want {
+			t.Errorf("%s: sent %q, want %q", tt.name, got, tt.want)
+		}
+		must.Do(t, c.Close())
 	}
 }
 
