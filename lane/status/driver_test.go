@@ -24,6 +24,7 @@ func driven() *device.State {
 	d.DriverParams = []device.DriverParam{{Dev: "d0", Name: "tc1_qps_per_poller", Value: "2"},
 		{Dev: "d0", Name: "tc1_poller_timeout", Value: "500"}}
 	d.NAPIs[1].PID, d.NAPIs[1].Thread = 77, &device.Thread{Dev: "d0", Queue: 1, Policy: "other", CPUs: []int{0, 1}}
+	d.NAPIs[2].PID = 78
 	return st
 }
 
@@ -46,7 +47,7 @@ func TestDriverPollers(t *testing.T) {
 		{"threads", driven(), "driver's poller of 2 queues, thread, nice 0, CPUs 0-1, stops after 500 jiffies",
 			"driver's thread 77 S"},
 		{"ksoftirqd", without, "driver's poller of 2 queues, in ksoftirqd, stops after 500 jiffies", "driver"},
-		{"no timeout, so no poller", off, "thread, nice 0, CPUs 0-1; thread, SCHED_FIFO 47, CPUs 1", "thread 77 S"},
+		{"no timeout, so no poller", off, "thread, nice 0, CPUs 0-1; thread, SCHED_FIFO 47, CPUs 1", "thread 78"},
 	} {
 		var text, rates bytes.Buffer
 		must.Do(t, status.WriteText(&text, status.Lanes([]plan.FittedLane{lane}, tt.st, nil)))
