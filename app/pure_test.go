@@ -154,7 +154,8 @@ func TestConfine(t *testing.T) {
 	}{
 		{"named", Lane{Named: true, Fitted: on("eth0", 3, 4)}, []int{3, 4}, []int{0, 1}},
 		{"the card's node", Lane{Fitted: on("eth0", 4)}, []int{4, 5, 6}, []int{1}},
-		{"apart from the lane's", Lane{Named: true, Fitted: on("eth0", 3, 4), AppCPUs: []int{5, 6}}, []int{5, 6}, []int{1}},
+		{"apart from the lane's", Lane{Named: true, Fitted: on("eth0", 3, 4), AppCPUs: []int{5, 6}},
+			[]int{5, 6}, []int{1}},
 		{"and nodes", Lane{Named: true, Fitted: on("eth0", 3), AppCPUs: []int{5}, AppMems: []int{0, 1}}, []int{5},
 			[]int{0, 1}},
 		{"no node", Lane{Fitted: on("lo", 4)}, nil, nil},

@@ -93,8 +93,8 @@ func brief(p *plan.Plan) []byte {
 	}
 	flush()
 	for _, l := range p.Lanes {
-		fmt.Fprintf(&b, "lane %s: queues %s on %d processors, %s\n", l.Name, device.FormatCPUList(l.Queues), len(l.CPUs),
-			device.FormatCPUList(l.CPUs))
+		fmt.Fprintf(&b, "lane %s: queues %s on %d processors, %s\n", l.Name, device.FormatCPUList(l.Queues),
+			len(l.CPUs), device.FormatCPUList(l.CPUs))
 	}
 	for _, note := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", note)

@@ -22,8 +22,10 @@ func TestVethDrops(t *testing.T) {
 // TestPolled reads both spellings of the counters of Intel's own driver.
 func TestPolled(t *testing.T) {
 	got := polled(map[string]uint64{
-		"rx_10.pkt_busy_poll": 1, "rx_10.pkt_not_busy_poll": 2, "rx_q-2_pkt_busy_poll": 3, "rx_q-2_pkt_not_busy_poll": 4,
-		"tx_10.pkt_busy_poll": 9, "rx_10.bp_no_data_pkt": 9, "rx_10_packets": 9, "rx_99999999999999999999.pkt_busy_poll": 9,
+		"rx_10.pkt_busy_poll": 1, "rx_10.pkt_not_busy_poll": 2,
+		"rx_q-2_pkt_busy_poll": 3, "rx_q-2_pkt_not_busy_poll": 4,
+		"tx_10.pkt_busy_poll": 9, "rx_10.bp_no_data_pkt": 9, "rx_10_packets": 9,
+		"rx_99999999999999999999.pkt_busy_poll": 9,
 	})
 	want := []device.PolledCounter{{Queue: 2, BusyPoll: 3, NAPI: 4}, {Queue: 10, BusyPoll: 1, NAPI: 2}}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -92,7 +92,8 @@ func (p *deviceLane) pollCPUs(i int) []int {
 
 // runsMembers reports whether the lane's processors also run a member.
 func (p *deviceLane) runsMembers() bool {
-	return slices.ContainsFunc(p.Members, func(m intent.Member) bool { return m.Cgroup != "" && len(m.CgroupCPUs) == 0 })
+	return slices.ContainsFunc(p.Members,
+		func(m intent.Member) bool { return m.Cgroup != "" && len(m.CgroupCPUs) == 0 })
 }
 
 // wantDriverPollers makes the driver poll the queues of lanes that ask for it. The driver makes

@@ -151,8 +151,8 @@ func (f *fit) noteSharing(lanes []*deviceLane) {
 				device.FormatCPUList(l.cpus), l.sharing)
 		case kind == intent.PollerAuto && l.Poller.Kind == intent.PollerAuto && !f.uses(device.PartPoller, BySoftirq):
 			if f.threadsAll() {
-				f.notef("lane %s: kernel threads poll it too, on any processor: %s has threads for all NAPIs or for none",
-					l.Name, f.dev.Name)
+				f.notef("lane %s: kernel threads poll it too, on any processor: %s has threads for all NAPIs or for "+
+					"none", l.Name, f.dev.Name)
 				continue
 			}
 			f.notef("lane %s is polled in softirq: %s", l.Name, l.sharing)

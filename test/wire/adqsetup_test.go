@@ -187,7 +187,8 @@ func niclanes(t *testing.T, file string) map[string]bool {
 		case device.File:
 			asked["write "+o.Path+" "+o.Value] = true
 		case device.Thread:
-			asked[fmt.Sprintf("poller thread of queue %d on processor %s", o.Queue, device.FormatCPUList(o.CPUs))] = true
+			cpus := device.FormatCPUList(o.CPUs)
+			asked[fmt.Sprintf("poller thread of queue %d on processor %s", o.Queue, cpus)] = true
 		case device.Affinity:
 			asked[fmt.Sprintf("interrupt of queue %d on processor %s", o.Queue, strings.Join(o.CPUs, ","))] = true
 		case device.Filter, device.FilterEntry, device.FilterDefault, device.Tunnels:
