@@ -58,8 +58,13 @@ func (f *fit) settleDriverPollers(lanes []*deviceLane) {
 		return
 	}
 	ok, why := deviceThreads(f.st, f.dev)
+	_, ours := f.owned[device.File{Path: "/sys/class/net/" + f.dev.Name + "/threaded"}.Key()]
 	switch can, _ := f.canThread(); {
 	case ok && soft == "":
+		f.driverThreads = threadsDevice
+	case ok && can && ours:
+		// Turning off the device's threads would also end those of single NAPIs. checkDeviceThreads
+		// refuses lane soft.
 		f.driverThreads = threadsDevice
 	case can:
 		f.driverThreads = threadsNAPI

@@ -180,8 +180,12 @@ func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
 	}
 	for _, l := range lanes {
 		if l.Poller.Kind == intent.PollerInterrupt && !l.isDefault {
-			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads poll the whole device (%s)",
-				f.dev.Name, f.choice[device.PartPoller].Mechanism)
+			hint := ""
+			if can, _ := f.canThread(); can && f.driverThreads == threadsDevice {
+				hint = "; after niclane rollback, apply makes threads for single queues"
+			}
+			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads poll the whole device (%s)%s",
+				f.dev.Name, f.choice[device.PartPoller].Mechanism, hint)
 		}
 		if l.Moderation.RxUsecs != nil && f.uses(device.PartModeration, ByNAPIConfig) {
 			f.failf(lanePath(l.Lane, "rxusecs"), "on %s: the NAPIs' own settings change with the device's threads "+
