@@ -25,7 +25,19 @@ func (p DriverParam) Key() string { return "param/" + p.Dev + "/" + p.Name }
 // Brief implements Object.
 func (p DriverParam) Brief() string { return p.Value }
 
-func (p DriverParam) commands(_ Change) []string {
+// Default returns the parameter with the value that it has in a new traffic class: "0" or "false".
+func (p DriverParam) Default() DriverParam {
+	p.Value = "0"
+	if strings.HasSuffix(p.Name, "_inline_fd") {
+		p.Value = "false"
+	}
+	return p
+}
+
+func (p DriverParam) commands(c Change) []string {
+	if c.New == nil { // only the driver removes it, with the class
+		p = p.Default()
+	}
 	return one(fmt.Sprintf("devlink dev param set <card of %s> name %s value %s cmode runtime", p.Dev, p.Name, p.Value))
 }
 

@@ -58,13 +58,8 @@ func (f *fit) settleDriverPollers(lanes []*deviceLane) {
 		return
 	}
 	ok, why := deviceThreads(f.st, f.dev)
-	_, ours := f.owned[device.File{Path: "/sys/class/net/" + f.dev.Name + "/threaded"}.Key()]
 	switch can, _ := f.canThread(); {
-	case ok && soft == "":
-		f.driverThreads = threadsDevice
-	case ok && can && ours:
-		// Turning off the device's threads would also end those of single NAPIs. checkDeviceThreads
-		// refuses lane soft.
+	case ok && (soft == "" || f.madeThreads()):
 		f.driverThreads = threadsDevice
 	case can:
 		f.driverThreads = threadsNAPI
@@ -76,9 +71,16 @@ func (f *fit) settleDriverPollers(lanes []*deviceLane) {
 	}
 }
 
-// threadsAll reports whether all NAPIs of the device get threads.
+// threadsAll reports whether all NAPIs of the device get threads, if any lane has one.
 func (f *fit) threadsAll() bool {
-	return f.uses(device.PartPoller, ByDeviceThread) || f.driverThreads == threadsDevice
+	return f.uses(device.PartPoller, ByDeviceThread) || f.driverThreads == threadsDevice || f.madeThreads()
+}
+
+// madeThreads reports whether niclane has made threads for all NAPIs of the device. As long as a lane
+// wants a thread, they stay: the end of the device's threads would also end those of single NAPIs.
+func (f *fit) madeThreads() bool {
+	_, ours := f.owned[device.File{Path: "/sys/class/net/" + f.dev.Name + "/threaded"}.Key()]
+	return ours
 }
 
 // pollers returns the number of pollers that the lane's queues have.

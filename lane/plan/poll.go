@@ -115,7 +115,7 @@ func (f *fit) wantNAPIThread(l *deviceLane, kind intent.PollerKind, i, q int, wh
 
 func (f *fit) wantUnthreaded(l *deviceLane, q int) {
 	cfg, ok := f.napi(nil, q)
-	if !ok || cfg.Threaded == "off" {
+	if !ok || cfg.Threaded == "off" || f.madeThreads() { // these end with the device's file "threaded"
 		return
 	}
 	cfg.Threaded = "off"

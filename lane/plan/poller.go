@@ -181,7 +181,7 @@ func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
 	for _, l := range lanes {
 		if l.Poller.Kind == intent.PollerInterrupt && !l.isDefault {
 			hint := ""
-			if can, _ := f.canThread(); can && f.driverThreads == threadsDevice {
+			if can, _ := f.canThread(); can && f.madeThreads() {
 				hint = "; after niclane rollback, apply makes threads for single queues"
 			}
 			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads poll the whole device (%s)%s",

@@ -221,10 +221,8 @@ func (c *Conn) Write(old, next device.Object) error {
 		return nil
 	case !ok:
 		return fmt.Errorf("%s: %w", d.Key(), unix.ENOENT)
-	case next == nil && p.kind == typeFlag:
-		d.Value = "false"
 	case next == nil:
-		d.Value = "0"
+		d = d.Default()
 	}
 	bus, name, err := c.handle(d.Dev)
 	if err != nil {

@@ -21,7 +21,7 @@ func (k *Kernel) write(old, next device.Object) error {
 		next = device.NAPIConfig{Dev: n.Dev, Queue: n.Queue, Threaded: "off"}
 	}
 	if p, ok := old.(device.DriverParam); ok && next == nil {
-		next = fresh(p) // only the driver removes it, with its class
+		next = p.Default() // only the driver removes it, with its class
 	}
 	if next == nil {
 		if err := k.removable(old); err != nil {
@@ -87,19 +87,10 @@ func (k *Kernel) paramsCome(q device.Qdisc) {
 	for class := range len(strings.Fields(q.Queues)) {
 		for _, name := range []string{"inline_fd", "qps_per_poller", "poller_timeout"} {
 			if class > 0 && d.ClassParam(name) {
-				k.put(nil, fresh(device.DriverParam{Dev: q.Dev, Name: fmt.Sprintf("tc%d_%s", class, name)}))
+				k.put(nil, device.DriverParam{Dev: q.Dev, Name: fmt.Sprintf("tc%d_%s", class, name)}.Default())
 			}
 		}
 	}
-}
-
-// fresh returns a parameter with the value that it has in a new class.
-func fresh(p device.DriverParam) device.DriverParam {
-	p.Value = "0"
-	if strings.HasSuffix(p.Name, "_inline_fd") {
-		p.Value = "false"
-	}
-	return p
 }
 
 // validFlower returns an error if cls_flower or the card would refuse the filter.
