@@ -87,8 +87,8 @@ func tuningKeys() []key {
 		strictyaml.Of("cpus", processors(), "auto",
 			"Processors that poll the lane's queues. If the file names them, they also run the members that have "+
 				"a `cgroup` without `cgroup-cpus`. `auto` chooses as many as the lane has pollers, according to "+
-				"`numa`. It keeps lanes apart, also from processors that `globals` or a `cgroup-cpus` names, while there are "+
-				"others. It skips processors that the host keeps free of work (isolcpus, isolated cpuset "+
+				"`numa`. It keeps lanes apart, also from processors that `globals` or a `cgroup-cpus` names, while "+
+				"there are others. It skips processors that the host keeps free of work (isolcpus, isolated cpuset "+
 				"partitions, nohz_full). With `auto` the members stay where they are.",
 			func(t *target, x []int) { t.lane.CPUs = x }),
 		strictyaml.Of("numa", numa(), "local; all in globals",
