@@ -204,6 +204,9 @@ func TestRunAndRollback(t *testing.T) {
 				if want == nil && mutate.OfQueue(r.kernel.Objects()[key]) {
 					continue // a queue has this value by default
 				}
+				if p, ok := r.kernel.Objects()[key].(device.DriverParam); ok && want == nil {
+					want = p.Default() // the parameter stays with its class
+				}
 				if q, _ := r.kernel.Objects()["qdisc/"+r.plan.Devices[0]+"/root"].(device.Qdisc); q.Mode != "" &&
 					want != nil && want.Kind() == (device.RSSTable{}).Kind() {
 					continue // while the card has traffic classes, the table is theirs
