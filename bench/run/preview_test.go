@@ -15,7 +15,9 @@ func TestPapersNumbers(t *testing.T) {
 		"clients: 4 hosts with 4 generators in all\n",
 		"ens801f0 at 192.168.150.125, polled by 36-43",
 		"variant: paper-on: without noise, lane ats with 26 queues, 4 pollers, interrupts each 100 us, " +
-			"processors 0-7, on ens801f0 36-43, on ens802f0 36-43\n",
+			"processors 0-7, on ens801f0 36-43, on ens802f0 36-43; tuned by hand: governor performance; " +
+			"energy preference performance; stopped: irqbalance, firewalld; net.core.netdev_max_backlog 250000; ",
+		"variant: paper-off: without noise, no lanes; tuned by hand: channels: 36; interrupts on processors: node; ",
 	}
 	varnish := []string{
 		"values: $threads 288, $queues 16 on each of 8 cards, $pollers 16\n",
@@ -31,7 +33,8 @@ func TestPapersNumbers(t *testing.T) {
 			"clients: 10 hosts with 100 generators in all\n",
 			"variant: lane: without noise, lane memcached with 110 queues, aligned; server: -N 110\n",
 			"variant: paper-on: without noise, lane memcached with 110 queues, poller application, aligned, " +
-				"interrupts each 500 us; server: -N 110\n",
+				"interrupts each 500 us; server: -N 110; tuned by hand: stopped: irqbalance\n",
+			"variant: paper-off: without noise, no lanes; server: -N 110; tuned by hand: each transmit queue ",
 		}},
 		"memcached-client-lane": {"memcached", []string{"lane memcached with 110 queues"}},
 		"aerospike-read": {"aerospike", []string{
@@ -39,6 +42,7 @@ func TestPapersNumbers(t *testing.T) {
 				"the run has 216, ",
 			"values: $threads 56 for each of 2 instances, $queues 28 on each of 2 cards",
 			"clients: 6 hosts with 216 generators in all\n",
+			"variant: paper-off: without noise, no lanes; tuned by hand: channels: cores; ",
 			"load point: 2556 connections", "lane aerospike with 28 queues, poller application, aligned",
 		}},
 		"web-cache-small": {"ats", append([]string{"load point: 180000/s, 400 connections\n"}, ats...)},
@@ -46,7 +50,8 @@ func TestPapersNumbers(t *testing.T) {
 		"kubernetes-memcached": {"kubernetes", []string{
 			"load point: 10000/s, 8 connections\n",
 			"adqtc1: 4 queues, adqtc2: 4 queues, adqtc3: 4 queues, adqtc4: 4 queues, adqtc5: 32 queues, " +
-				"default: 16 queues\n",
+				"default: 16 queues; tuned by hand: governor performance; energy preference performance; " +
+				"stopped: irqbalance\n",
 		}},
 		"memcached-shared-link": {"kubernetes", []string{"lane memcached with 4 queues, aligned; server: -N 4\n"}},
 		"vod":                   {"varnish", varnish}, "live-linear": {"varnish", varnish},
