@@ -34,6 +34,8 @@ type Options struct {
 	Hosts *Hosts
 	// Quick applies the file's sizes.quick.
 	Quick bool
+	// Virtual applies the file's sizes.virtual, and leaves out power: virtual time has none.
+	Virtual bool
 	// Trial reduces the run to one short window of each variant: see Experiment.Trial.
 	Trial bool
 	// Scale multiplies all numbers of connections, permille; 0: unchanged.
@@ -42,7 +44,8 @@ type Options struct {
 
 // ParseWith parses an experiment and changes it as the options say.
 func ParseWith(name string, data []byte, o Options) (*File, error) {
-	r := &reader{Reader: y.NewReader(name), e: start(), on: o.Hosts, quick: o.Quick, trial: o.Trial, scale: o.Scale}
+	r := &reader{Reader: y.NewReader(name), e: start(), on: o.Hosts, quick: o.Quick, virtual: o.Virtual,
+		trial: o.Trial, scale: o.Scale}
 	if root, ok := r.Document(data, topWant); ok {
 		r.top(root)
 	}

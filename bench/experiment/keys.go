@@ -19,13 +19,14 @@ const topWant = "version, title, lab, server, workload, load and variants"
 // A reader reads one file into an experiment.
 type reader struct {
 	*y.Reader
-	e     Experiment
-	on    *Hosts // nil: the experiment runs in its lab
-	quick bool
-	trial bool
-	scale int         // factor for numbers of connections, in permille; 0: unchanged
-	left  []string    // names of the variants to keep, from a size; nil: keep all
-	texts []laneTexts // positions of the variants' lanes texts
+	e       Experiment
+	on      *Hosts // nil: the experiment runs in its lab
+	quick   bool
+	virtual bool
+	trial   bool
+	scale   int         // factor for numbers of connections, in permille; 0: unchanged
+	left    []string    // names of the variants to keep, from a size; nil: keep all
+	texts   []laneTexts // positions of the variants' lanes texts
 	// broken lists the paths of values that are missing or could not be read.
 	broken []string
 }
@@ -98,7 +99,7 @@ func topKeys() []y.Key[reader] {
 				"GATES.",
 			func(r *reader, x Gating) { r.e.Gates = &x }),
 		y.Of("sizes", sizes(), "the file's numbers everywhere",
-			"Other numbers for the lab and for `--quick`: see SIZES.",
+			"Other numbers for the lab, `--virtual` and `--quick`: see SIZES.",
 			func(r *reader, x Sizes) { r.e.Sizes = &x }),
 		y.Of("host-noise", hostNoise(), "1s before and after, reported",
 			"Delay that the hosts themselves may add: see HOST NOISE.",

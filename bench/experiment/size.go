@@ -12,14 +12,18 @@ import (
 
 // Sizes make an experiment smaller. The file's own numbers are meant for real hosts.
 type Sizes struct {
-	// Lab applies if the experiment runs in the lab. Quick applies with Options.Quick. If both apply,
-	// Quick comes second.
-	Lab   *Size `json:"lab,omitempty"`
-	Quick *Size `json:"quick,omitempty"`
+	// Lab applies if the experiment runs in the lab, Virtual with Options.Virtual, and Quick with
+	// Options.Quick, in this order. Quick is small enough for virtual time too: it replaces Virtual.
+	Lab     *Size `json:"lab,omitempty"`
+	Virtual *Size `json:"virtual,omitempty"`
+	Quick   *Size `json:"quick,omitempty"`
 }
 
 // A Size replaces numbers of a file. A field that is zero changes nothing.
 type Size struct {
+	// LinkRate and LabQueues replace the lab's link-rate, in bit/s, and queues.
+	LinkRate    uint64 `json:"linkRateBitsPerSecond,omitempty"`
+	LabQueues   int    `json:"labQueues,omitempty"`
 	Connections []int  `json:"connections,omitempty"`
 	Rates       []int  `json:"ratesPerSecond,omitempty"`
 	Generators  int    `json:"generators,omitempty"`
@@ -61,6 +65,9 @@ func sizesKeys() []y.Key[Sizes] {
 		y.Of("lab", size(), "the file as it is",
 			"Numbers for the lab. The file's own numbers are then for hosts.",
 			func(s *Sizes, x Size) { s.Lab = &x }),
+		y.Of("virtual", size(), "those of `lab`",
+			"Numbers for `--virtual` without `--quick`, applied after `lab`: the paper's link and queues.",
+			func(s *Sizes, x Size) { s.Virtual = &x }),
 		y.Of("quick", size(), "there is no quick form",
 			"Numbers for `--quick`, applied after `lab`. The run must take less than 3 minutes.",
 			func(s *Sizes, x Size) { s.Quick = &x }),
@@ -68,11 +75,17 @@ func sizesKeys() []y.Key[Sizes] {
 }
 
 func sizes() y.Kind[Sizes] {
-	return y.Nested("sizes", "a mapping of keys: lab, quick", sizesKeys, func() Sizes { return Sizes{} })
+	return y.Nested("sizes", "a mapping of keys: lab, virtual, quick", sizesKeys, func() Sizes { return Sizes{} })
 }
 
 func sizeKeys() []y.Key[Size] {
 	return []y.Key[Size]{
+		y.Of("link-rate", y.BitRate(), "as it is",
+			"`lab.link-rate`.",
+			func(s *Size, x uint64) { s.LinkRate = x }),
+		y.Of("lab-queues", y.Integer(1, maxLabQueues), "as they are",
+			"`lab.queues`.",
+			func(s *Size, x int) { s.LabQueues = x }),
 		y.Of("connections", y.Series("connections", 1, maxConnections, maxPoints), "as it is",
 			"`load.connections`.",
 			func(s *Size, x []int) { s.Connections = x }),
@@ -136,11 +149,17 @@ func size() y.Kind[Size] {
 // resize applies the sizes and the scale that the run asked for. It must run before defaults are
 // completed.
 func (r *reader) resize() {
+	if r.virtual {
+		r.e.Power = nil
+	}
 	s := r.e.Sizes
 	if s != nil {
 		r.checkSizes()
 		if s.Lab != nil && r.on == nil {
 			r.take(s.Lab, "sizes.lab")
+		}
+		if s.Virtual != nil && r.virtual && !r.quick {
+			r.take(s.Virtual, "sizes.virtual")
 		}
 		if s.Quick != nil && r.quick {
 			r.take(s.Quick, "sizes.quick")
@@ -193,7 +212,7 @@ func (r *reader) checkSizes() {
 	for _, x := range []struct {
 		path string
 		*Size
-	}{{"sizes.lab", r.e.Sizes.Lab}, {"sizes.quick", r.e.Sizes.Quick}} {
+	}{{"sizes.lab", r.e.Sizes.Lab}, {"sizes.virtual", r.e.Sizes.Virtual}, {"sizes.quick", r.e.Sizes.Quick}} {
 		if x.Size == nil {
 			continue
 		}
@@ -214,6 +233,10 @@ func (r *reader) take(s *Size, path string) {
 	}
 	if s.Rates != nil {
 		e.Load.Rates = slices.Clone(s.Rates)
+	}
+	if e.Lab != nil {
+		set(&e.Lab.LinkRate, s.LinkRate)
+		set(&e.Lab.Queues, s.LabQueues)
 	}
 	set(&e.Load.Generators, s.Generators)
 	set(&e.Workload.Keys, s.Keys)

@@ -75,6 +75,29 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestVirtualSize: sizes.virtual comes after sizes.lab, and not with --quick. Virtual time has no power.
+func TestVirtualSize(t *testing.T) {
+	text := strings.Replace(sized, "sizes:\n", "power: {source: rapl}\nsizes:\n"+
+		"  virtual: {link-rate: 100gbit, lab-queues: 30, window: 50ms, connections: 7}\n", 1)
+	for o, want := range map[experiment.Options][]string{
+		{}:                           {"sizes.lab"},
+		{Virtual: true}:              {"sizes.lab", "sizes.virtual"},
+		{Virtual: true, Quick: true}: {"sizes.lab", "sizes.quick"},
+	} {
+		f, err := experiment.ParseWith("experiment.yaml", []byte(text), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, full := f.Experiment, slices.Contains(want, "sizes.virtual")
+		if !slices.Equal(e.Sized, want) || (e.Power == nil) != o.Virtual {
+			t.Errorf("%+v: sized %v, want %v; power %v", o, e.Sized, want, e.Power)
+		}
+		if full != (e.Lab.LinkRate == 100e9 && e.Lab.Queues == 30 && e.Load.Window == 50e6 && e.Load.Connections[0] == 7) {
+			t.Errorf("%+v: %+v, %+v", o, e.Lab, e.Load)
+		}
+	}
+}
+
 // TestVariantsOfQuick checks that the variants of sizes.quick replace those of sizes.lab.
 func TestVariantsOfQuick(t *testing.T) {
 	text := strings.Replace(sized, "lab: {connections", "lab: {variants: [off, tuned, threads], connections", 1)
@@ -171,12 +194,15 @@ func TestPapers(t *testing.T) {
 	for _, name := range experiments(t) {
 		text := readFile(t, name)
 		forms := []experiment.Options{{Hosts: labOr(text, on)}, {Hosts: on}}
+		if labOr(text, on) == nil {
+			forms = append(forms, experiment.Options{Virtual: true})
+		}
 		if strings.Contains(string(text), "\nsizes:") {
 			forms = append(forms, experiment.Options{Hosts: labOr(text, on), Quick: true})
 		}
 		for _, o := range forms {
 			if _, err := experiment.ParseWith(filepath.Base(name), text, o); err != nil {
-				t.Errorf("quick %v, hosts %v: %v", o.Quick, o.Hosts != nil, err)
+				t.Errorf("quick %v, virtual %v, hosts %v: %v", o.Quick, o.Virtual, o.Hosts != nil, err)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func labKeys() []y.Key[Lab] {
 		y.Of("card", y.Word("emulated", "none"), "emulated",
 			"The SUT's port: a card that steers, or a plain veth.",
 			func(l *Lab, x string) { l.Card = x }),
-		y.Of("queues", y.Integer(1, 64), "the lab's",
+		y.Of("queues", y.Integer(1, maxLabQueues), "the lab's",
 			"Queues of the SUT's port.",
 			func(l *Lab, x int) { l.Queues = x }),
 		y.Of("link-rate", y.BitRate(), "the lab's",

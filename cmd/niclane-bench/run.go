@@ -28,8 +28,8 @@ It prints a table and writes result.json to --out. After an interrupt or a failu
 it keeps what was measured, marked partial. In any case it removes what it made in
 the machine.
 
-In the lab, the file's sizes.lab replaces the numbers for hosts. --quick applies
-sizes.quick too; --trial measures one short window of each variant. If a run
+In the lab, the file's sizes.lab replaces the numbers for hosts. --virtual applies
+sizes.virtual too, and --quick sizes.quick; --trial measures one short window of each variant. If a run
 fails, logs/ in --out has the last output of the servers.
 
 With --hosts, hosts.yaml(5), it runs on hosts with "niclane bench serve" instead of
@@ -43,7 +43,7 @@ the lab, and needs no root on this machine.`,
 			if err != nil {
 				return err
 			}
-			o := experiment.Options{Hosts: on, Quick: quick, Trial: trial}
+			o := experiment.Options{Hosts: on, Quick: quick, Trial: trial, Virtual: b.virtual}
 			if o.Scale, err = permille(scale); err != nil {
 				return err
 			}
