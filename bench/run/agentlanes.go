@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -16,6 +17,18 @@ import (
 // confirmWithin is how long a host keeps lanes that are not confirmed. Lanes may cut the connection
 // to its agent.
 const confirmWithin = 30 * time.Second
+
+// SetTune rolls back the lanes of the variant before, before it changes the tuning. Their rollback
+// would otherwise undo tuned settings, and channels cannot change while lanes use the queues.
+func (s *agentSite) SetTune(ctx context.Context, v experiment.Variant) ([]string, error) {
+	if !reflect.DeepEqual(v.Tune, s.tuned) {
+		if _, err := s.setLanes(ctx, lab.SUT, nil); err != nil {
+			return nil, err
+		}
+		s.queues = nil
+	}
+	return s.measurement.SetTune(ctx, v)
+}
 
 func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
 	var clients Lanes

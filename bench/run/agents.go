@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -403,18 +402,6 @@ func (s *agentSite) judge(name string, r hiccup.Result) error {
 		s.r.Warnings = append(s.r.Warnings, "host noise: "+text)
 	}
 	return nil
-}
-
-// SetTune rolls back the lanes of the variant before, before it changes the tuning. Their rollback
-// would otherwise undo tuned settings, and channels cannot change while lanes use the queues.
-func (s *agentSite) SetTune(ctx context.Context, v experiment.Variant) ([]string, error) {
-	if !reflect.DeepEqual(v.Tune, s.tuned) {
-		if _, err := s.setLanes(ctx, lab.SUT, nil); err != nil {
-			return nil, err
-		}
-		s.queues = nil
-	}
-	return s.measurement.SetTune(ctx, v)
 }
 
 func (s *agentSite) SetSwitchBuffer(bytes int64) error {
