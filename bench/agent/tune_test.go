@@ -25,9 +25,9 @@ func TestMayTune(t *testing.T) {
 		{"eth2", "", `{"governor": "performance"}`, "tune processors: this agent was started without --allow-tune"},
 		{"eth2", "irqbalance", `{"energy": "performance"}`,
 			"tune processors: this agent was started with --allow-tune irqbalance"},
-		{"eth2", "processors", `{"governor": "performance", "stop": ["sshd"]}`,
+		{"eth2", "processors", `{"governor": "performance", "stopServices": ["sshd"]}`,
 			"tune sshd: this agent was started with --allow-tune processors"},
-		{"eth2", "processors irqbalance", `{"governor": "performance", "stop": ["irqbalance"]}`, ""},
+		{"eth2", "processors irqbalance", `{"governor": "performance", "stopServices": ["irqbalance"]}`, ""},
 	} {
 		a := &Agent{}
 		a.Devices, a.Tune = strings.Fields(tt.devices), strings.Fields(tt.tune)

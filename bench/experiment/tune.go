@@ -13,33 +13,36 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A Tune is manual tuning of the SUT for one variant. Package tune has the same fields and says more.
+// A Tune is manual tuning of the SUT for one variant. A zero field changes nothing.
 type Tune struct {
 	// Sysctls are values by name, of sysctls that begin with "net.".
 	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// Symmetric says that transmit queue i sends for the connections of receive queue i.
-	Symmetric bool `json:"symmetricQueues,omitempty"`
-	// NAPIThreads says that kernel threads poll the device.
+	// With Symmetric, a connection whose packets arrive on receive queue i sends on transmit queue i
+	// (xps_rxqs). With NAPIThreads, kernel threads poll the device.
+	Symmetric   bool `json:"symmetricQueues,omitempty"`
 	NAPIThreads bool `json:"napiThreads,omitempty"`
-	// Channels is a number, "cores" or "processors"; "": unchanged.
+	// Channels is a number, or "cores" or "processors" of Interrupts, which are at most as many as the
+	// device has.
 	Channels string `json:"channels,omitempty"`
-	// RxRing and TxRing are numbers of descriptors; 0: unchanged.
+	// RxRing and TxRing are numbers of descriptors.
 	RxRing int `json:"rxRing,omitempty"`
 	TxRing int `json:"txRing,omitempty"`
-	// RxUsecs, TxUsecs (µs), RxAdapt and TxAdapt are the device's moderation; nil: unchanged.
+	// RxUsecs and TxUsecs delay interrupts, in µs; RxAdapt and TxAdapt let the driver choose.
+	// Nil: unchanged.
 	RxUsecs *int  `json:"rxUsecs,omitempty"`
 	TxUsecs *int  `json:"txUsecs,omitempty"`
 	RxAdapt *bool `json:"rxAdapt,omitempty"`
 	TxAdapt *bool `json:"txAdapt,omitempty"`
-	// Interrupts are the processors of the queues' interrupts: "node", "all", or a list such as
-	// "0-35,72-107"; "": unchanged.
+	// Interrupts are the processors to which the interrupts of queues 0, 1, 2, ... go in turn: "node",
+	// "all", or a list such as "0-35,72-107".
 	Interrupts string `json:"interrupts,omitempty"`
-	// SendByProcessor says that each processor sends on the queue whose interrupt it has.
+	// SendByProcessor lets each processor of Interrupts send on the queue whose interrupt it has
+	// (xps_cpus), as set_irq_affinity -x does.
 	SendByProcessor bool `json:"sendByProcessor,omitempty"`
-	// Governor and Energy are those of all processors; "": unchanged.
+	// Governor is cpufreq's governor of all processors. Energy is their energy preference.
 	Governor string `json:"governor,omitempty"`
 	Energy   string `json:"energy,omitempty"`
-	// Stop are services of systemd.
+	// Stop are systemd's services, without ".service", that are stopped and started again.
 	Stop []string `json:"stopServices,omitempty"`
 }
 

@@ -81,12 +81,7 @@ func (m *measurement) untune() error {
 
 // tuning returns the configuration of package tune for a variant.
 func tuning(t *experiment.Tune, devices ...string) tune.Config {
-	c := tune.Config{
-		Sysctls: t.Sysctls, Symmetric: t.Symmetric, NAPIThreads: t.NAPIThreads, Channels: t.Channels,
-		RxRing: t.RxRing, TxRing: t.TxRing, RxUsecs: t.RxUsecs, TxUsecs: t.TxUsecs, RxAdapt: t.RxAdapt,
-		TxAdapt: t.TxAdapt, Interrupts: t.Interrupts, SendByProcessor: t.SendByProcessor, Governor: t.Governor,
-		Energy: t.Energy, Stop: t.Stop,
-	}
+	c := tune.Config{Settings: *t}
 	if c.OfDevice() { // the agent must allow the devices, which a pod's node may not
 		c.Devices = devices
 	}

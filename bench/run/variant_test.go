@@ -85,7 +85,7 @@ func TestSetTune(t *testing.T) {
 		"not tuned: rings of lane0, net.ipv4.tcp_mem: the lab's host or its card has no such setting" {
 		t.Errorf("left out:\n%s", got)
 	}
-	want := tune.Config{Devices: []string{""}, Symmetric: true, RxUsecs: &usecs, Lenient: true}
+	want := tune.Config{Settings: tune.Settings{Symmetric: true, RxUsecs: &usecs}, Devices: []string{""}, Lenient: true}
 	if got := h.configs["tune"]; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -31,8 +31,8 @@ func TestKernel(t *testing.T) {
 			return i.Value
 		}
 		before := value(sysctl)
-		c := Config{Devices: []string{vethtest.Dev}, Channels: "2", Interrupts: All, SendByProcessor: true, Lenient: true,
-			Sysctls: map[string]string{"net.core.somaxconn": "77"}}
+		c := Config{Settings: Settings{Channels: "2", Interrupts: All, SendByProcessor: true,
+			Sysctls: map[string]string{"net.core.somaxconn": "77"}}, Devices: []string{vethtest.Dev}, Lenient: true}
 		h, path := newHost(), filepath.Join(t.TempDir(), "tune")
 		rec, err := openRecord(path)
 		must.Do(t, err)

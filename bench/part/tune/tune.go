@@ -19,44 +19,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Config is the configuration of Run, for the network namespace in which it runs. A zero field
-// changes nothing.
+// Settings are what Run sets. A zero field changes nothing.
+type Settings = experiment.Tune
+
+// Config is the configuration of Run, for the network namespace in which it runs.
 type Config struct {
-	// Sysctls are set by name, below net.
-	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// Devices are the network devices of all fields up to SendByProcessor.
+	Settings
+	// Devices are the network devices of all settings that are not the host's.
 	Devices []string `json:"devices,omitempty"`
-	// With Symmetric, a connection whose packets arrive on receive queue i sends on transmit queue i
-	// (xps_rxqs). With NAPIThreads, kernel threads poll the device.
-	Symmetric   bool `json:"symmetricQueues,omitempty"`
-	NAPIThreads bool `json:"napiThreads,omitempty"`
-	// Channels is a number of channels, or Cores or Processors of Interrupts, which are at most as
-	// many as the device has.
-	Channels string `json:"channels,omitempty"`
-	// RxRing and TxRing are numbers of descriptors.
-	RxRing int `json:"rxRing,omitempty"`
-	TxRing int `json:"txRing,omitempty"`
-	// RxUsecs and TxUsecs delay interrupts, in µs; RxAdapt and TxAdapt let the driver choose.
-	// Nil: unchanged.
-	RxUsecs *int  `json:"rxUsecs,omitempty"`
-	TxUsecs *int  `json:"txUsecs,omitempty"`
-	RxAdapt *bool `json:"rxAdapt,omitempty"`
-	TxAdapt *bool `json:"txAdapt,omitempty"`
-	// Interrupts are the processors to which the interrupts of queues 0, 1, 2, ... go in turn: Node,
-	// All, or a list ("0-35,72-107").
-	Interrupts string `json:"interrupts,omitempty"`
-	// SendByProcessor lets each processor of Interrupts send on the queue whose interrupt it has
-	// (xps_cpus), as set_irq_affinity -x does.
-	SendByProcessor bool `json:"sendByProcessor,omitempty"`
-	// Governor is cpufreq's governor of all processors. Energy is the energy preference of all
-	// processors, one of Energies.
-	Governor string `json:"governor,omitempty"`
-	Energy   string `json:"energy,omitempty"`
-	// Stop are systemd's services, without ".service", that are stopped and started again.
-	Stop []string `json:"stop,omitempty"`
 	// Lenient leaves out what the device or the network namespace lacks. Result.LeftOut lists it.
 	Lenient bool `json:"lenient,omitempty"`
 	// Check makes Run only check whether all settings have these values.
@@ -306,7 +280,7 @@ func (c Config) Text() []string {
 // Lab makes c fit for a lab, and describes what it has left out. A lab changes nothing of the
 // machine. Its card has the channels of the lab: an emulated card would lose packets of others.
 func (c *Config) Lab() []string {
-	machine := Config{Governor: c.Governor, Energy: c.Energy, Stop: c.Stop}
+	machine := Config{Settings: Settings{Governor: c.Governor, Energy: c.Energy, Stop: c.Stop}}
 	left := machine.Text()
 	for i := range left {
 		left[i] += ": the lab leaves the machine as it is"

@@ -21,10 +21,12 @@ func ptr[T any](x T) *T { return &x }
 
 // paper is what the ATS paper's baseline sets, on this machine.
 func paper() Config {
-	return Config{Devices: []string{"eth2"}, Channels: Cores, Interrupts: Node, SendByProcessor: true, RxRing: 4096,
+	return on("eth2", Settings{Channels: Cores, Interrupts: Node, SendByProcessor: true, RxRing: 4096,
 		RxUsecs: ptr(50), RxAdapt: ptr(false), Governor: "performance", Energy: "performance",
-		Stop: []string{"irqbalance", "firewalld"}, Sysctls: map[string]string{"net.ipv4.tcp_rmem": "10240 87380 125829120"}}
+		Stop: []string{"irqbalance", "firewalld"}, Sysctls: map[string]string{"net.ipv4.tcp_rmem": "10240 87380 125829120"}})
 }
+
+func on(dev string, s Settings) Config { return Config{Settings: s, Devices: []string{dev}} }
 
 // held runs c until it is in force, calls f, ends it and returns its result.
 func held(t *testing.T, c Config, h *host, f func()) Result {
@@ -184,7 +186,8 @@ func killAfter(t *testing.T, h *host, path string, changes int) bool {
 func TestRecord(t *testing.T) {
 	h, f, services := machine(t)
 	before := state(t, h, f, services)
-	c := Config{Devices: []string{"eth2"}, NAPIThreads: true, Record: filepath.Join(t.TempDir(), "tune")}
+	c := on("eth2", Settings{NAPIThreads: true})
+	c.Record = filepath.Join(t.TempDir(), "tune")
 	killAfter(t, h, c.Record, 5)
 	held(t, c, h, func() {
 		if f.ring.RX != 512 || services["irqbalance"] != "active" {
@@ -216,7 +219,7 @@ func TestChanged(t *testing.T) {
 	before := state(t, h, f, services)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	c := Config{Governor: "performance"}
+	c := Config{Settings: Settings{Governor: "performance"}}
 	go func() {
 		_, err := run(ctx, c, h)
 		done <- err
@@ -253,7 +256,7 @@ func TestSymmetric(t *testing.T) {
 		}
 		return strings.TrimSpace(string(b))
 	}
-	held(t, Config{Devices: []string{"eth2"}, Symmetric: true}, h, func() {
+	held(t, on("eth2", Settings{Symmetric: true}), h, func() {
 		if got := read(); got != "00000002,00000000" {
 			t.Errorf("queue 33 has the mask %s", got)
 		}
@@ -267,25 +270,24 @@ func TestSymmetric(t *testing.T) {
 func TestFailure(t *testing.T) {
 	h, f, services := machine(t)
 	before := state(t, h, f, services)
-	dev := []string{"eth2"}
 	for want, c := range map[string]Config{
-		"net.ipv4.tcp_unknown: this host":             {Sysctls: map[string]string{"net.ipv4.tcp_unknown": "1"}},
-		"receive ring of 8192: eth2 has at most 4096": {Devices: dev, RxRing: 8192},
-		"5 channels: eth2 has at most 4":              {Devices: dev, Channels: "5"},
-		"set coalesce/eth2/-1 to rx-usecs 7":          {Devices: dev, RxUsecs: ptr(7), Governor: "performance"},
-		`sysctl "kernel.panic": want one below net`:   {Sysctls: map[string]string{"kernel.panic": "1"}},
-		`sysctl "net.../panic"`:                       {Sysctls: map[string]string{"net.../panic": "1"}},
-		`device "../eth2"`:                            {Symmetric: true, Devices: []string{"../eth2"}},
-		"eth3: no transmit queues":                    {Symmetric: true, Devices: []string{"eth3"}},
-		"no devices":                                  {Symmetric: true},
-		"want the processors of the interrupts too":   {Devices: dev, SendByProcessor: true},
-		"the kernel prefers the second":               {Devices: dev, SendByProcessor: true, Interrupts: Node, Symmetric: true},
-		`channels "few"`:                              {Devices: dev, Channels: "few"},
-		"irqbalance runs and would move them":         {Devices: dev, Interrupts: Node},
-		`interrupts "3-1"`:                            {Devices: dev, Interrupts: "3-1"},
-		`governor "../x"`:                             {Governor: "../x"},
-		`energy "low"`:                                {Energy: "low"},
-		`service "-x"`:                                {Stop: []string{"-x"}},
+		"net.ipv4.tcp_unknown: this host":             {Settings: Settings{Sysctls: map[string]string{"net.ipv4.tcp_unknown": "1"}}},
+		"receive ring of 8192: eth2 has at most 4096": on("eth2", Settings{RxRing: 8192}),
+		"5 channels: eth2 has at most 4":              on("eth2", Settings{Channels: "5"}),
+		"set coalesce/eth2/-1 to rx-usecs 7":          on("eth2", Settings{RxUsecs: ptr(7), Governor: "performance"}),
+		`sysctl "kernel.panic": want one below net`:   {Settings: Settings{Sysctls: map[string]string{"kernel.panic": "1"}}},
+		`sysctl "net.../panic"`:                       {Settings: Settings{Sysctls: map[string]string{"net.../panic": "1"}}},
+		`device "../eth2"`:                            on("../eth2", Settings{Symmetric: true}),
+		"eth3: no transmit queues":                    on("eth3", Settings{Symmetric: true}),
+		"no devices":                                  {Settings: Settings{Symmetric: true}},
+		"want the processors of the interrupts too":   on("eth2", Settings{SendByProcessor: true}),
+		"the kernel prefers the second":               on("eth2", Settings{SendByProcessor: true, Interrupts: Node, Symmetric: true}),
+		`channels "few"`:                              on("eth2", Settings{Channels: "few"}),
+		"irqbalance runs and would move them":         on("eth2", Settings{Interrupts: Node}),
+		`interrupts "3-1"`:                            on("eth2", Settings{Interrupts: "3-1"}),
+		`governor "../x"`:                             {Settings: Settings{Governor: "../x"}},
+		`energy "low"`:                                {Settings: Settings{Energy: "low"}},
+		`service "-x"`:                                {Settings: Settings{Stop: []string{"-x"}}},
 	} {
 		_, err := run(t.Context(), c, h)
 		errtest.Says(t, want, err, want)
@@ -303,8 +305,8 @@ func TestLenient(t *testing.T) {
 	if err := os.Chmod(filepath.Join(h.root, "proc/sys/net/core/rmem_max"), 0o444); err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Devices: []string{"eth2"}, TxRing: 256, RxUsecs: ptr(1), Interrupts: All, SendByProcessor: true,
-		Sysctls: map[string]string{"net.core.rmem_max": "2", "net.ipv4.tcp_mem": "1 2 3", "net.ipv4.tcp_rmem": "1 2 3"}}
+	c := on("eth2", Settings{TxRing: 256, RxUsecs: ptr(1), Interrupts: All, SendByProcessor: true,
+		Sysctls: map[string]string{"net.core.rmem_max": "2", "net.ipv4.tcp_mem": "1 2 3", "net.ipv4.tcp_rmem": "1 2 3"}})
 	_, err := run(t.Context(), c, h)
 	errtest.Says(t, "on a host", err, "rmem_max: this host, network namespace or device has no such setting")
 	c.Lenient = true
@@ -330,7 +332,7 @@ func TestAction(t *testing.T) {
 	if err := os.Chmod(filepath.Join(h.root, path), 0o200); err != nil {
 		t.Fatal(err)
 	}
-	r := held(t, Config{Sysctls: map[string]string{"net.ipv4.route.flush": "1", "net.ipv4.tcp_rmem": "1 2 3"}}, h,
+	r := held(t, Config{Settings: Settings{Sysctls: map[string]string{"net.ipv4.route.flush": "1", "net.ipv4.tcp_rmem": "1 2 3"}}}, h,
 		func() {})
 	if _, restored := r.Before["/proc/sys/net/ipv4/route/flush"]; restored {
 		t.Error("an action was recorded")
