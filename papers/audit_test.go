@@ -17,12 +17,6 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// openRows are the rows of audit.yaml that may have the reason "open", while work on them goes on.
-var openRows = []string{"002.14", "002.15"}
-
-// open is the reason of a row that is not fulfilled, and could be.
-const open = "open"
-
 // reasons are the only reasons for which a row may stay unfulfilled, with what they stand for.
 var reasons = map[string]string{
 	"hardware":           "needs a card or a machine that is not here",
@@ -55,7 +49,7 @@ func auditKeys() []strictyaml.Key[auditRow] {
 			func(r *auditRow, x string) { r.says = x }),
 		strictyaml.Of("at", strictyaml.Texts("a list of places", 6, place), "none", "",
 			func(r *auditRow, x []string) { r.at = x }),
-		strictyaml.Of("not", strictyaml.Word(append(slices.Sorted(maps.Keys(reasons)), open)...), "none", "",
+		strictyaml.Of("not", strictyaml.Word(slices.Sorted(maps.Keys(reasons))...), "none", "",
 			func(r *auditRow, x string) { r.not = x }),
 		strictyaml.Of("because", sentence, "none", "", func(r *auditRow, x string) { r.because = x }),
 		strictyaml.Of("note", sentence, "none", "", func(r *auditRow, x string) { r.note = x }),
@@ -64,7 +58,7 @@ func auditKeys() []strictyaml.Key[auditRow] {
 
 // readAudit reads the text of audit.yaml and checks its rows. read returns the text of a file of the
 // repository. errs has every problem with its line.
-func readAudit(text []byte, openRows []string, read func(path string) (string, error)) (rows []auditRow, errs error) {
+func readAudit(text []byte, read func(path string) (string, error)) (rows []auditRow, errs error) {
 	const want = "a list of rows"
 	r := strictyaml.NewReader("audit.yaml")
 	if root, ok := r.Document(text, want); ok {
@@ -85,8 +79,6 @@ func readAudit(text []byte, openRows []string, read func(path string) (string, e
 			fail("because", "found without not, want note for a fulfilled row")
 		case row.not != "" && row.because == "":
 			fail("not", "because is missing, want a sentence")
-		case row.not == open && !slices.Contains(openRows, row.id):
-			fail("not", "found open, want at, or a reason that nothing here can change")
 		}
 		if row.not == "" && !slices.ContainsFunc(row.at, isTest) {
 			fail("id", "at names no test, want a file _test.go or .txtar among the places")
@@ -158,7 +150,7 @@ func TestAudit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := readAudit(text, openRows, func(path string) (string, error) {
+	rows, err := readAudit(text, func(path string) (string, error) {
 		b, err := os.ReadFile(filepath.Join("..", path))
 		return string(b), err
 	})
@@ -175,15 +167,12 @@ func TestAudit(t *testing.T) {
 	for _, row := range rows {
 		got = append(got, row.id)
 		count[row.not]++
-		if row.not == open {
-			t.Logf("open: %s %s: %s", row.id, row.says, row.because)
-		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 	t.Logf("of %d rows, %d are fulfilled", len(rows), count[""])
-	for _, not := range append(slices.Sorted(maps.Keys(reasons)), open) {
+	for _, not := range slices.Sorted(maps.Keys(reasons)) {
 		t.Logf("not fulfilled, %s: %d", not, count[not])
 	}
 }
@@ -218,13 +207,11 @@ func TestAuditRefuses(t *testing.T) {
 		"  at: [lane/a_test.go TestMade, lane/a_test.go TestMade]\n": "3: [0].at[1]: 000.1: given a second time",
 		"  not: qat\n": "3: [0].not: 000.1: because is missing, want a sentence",
 		"  not: later\n  because: It takes too long to do.\n": "3: [0].not: found \"later\", want asd, driver, " +
-			"hardware, qat, varnish-enterprise or open",
-		"  not: open\n  because: It takes too long to do.\n": "3: [0].not: 000.1: found open, want at, or a reason that " +
-			"nothing here can change",
+			"hardware, qat or varnish-enterprise",
 		"  at: [lane/a_test.go TestMade]\n  because: It takes too long to do.\n": "4: [0].because: 000.1: found without " +
 			"not, want note for a fulfilled row",
 	} {
-		_, err := readAudit([]byte(head+row), nil, func(path string) (string, error) {
+		_, err := readAudit([]byte(head+row), func(path string) (string, error) {
 			text, ok := files[path]
 			if !ok {
 				return "", fmt.Errorf("%s: no such file", path)
