@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,13 +26,13 @@ const lanes = `
 version: 1
 globals:
   dev: v0
-  link-rate: 10mbit
+  link-rate: RATE
   force: {queue-set: shared}
 lanes:
   web: {mode: shared, rank: 1, queues: 2, guarantee: 20%, protocol: udp, ports: [80, 81]}
 `
 
-// bulk is the number of frames of 1400 bytes that are sent. The link needs 0.2 s for them. fewest is
+// bulk is the number of frames of 1400 bytes that are sent. A link of 10 Mbit/s needs 0.2 s for them. fewest is
 // how many of them must find room.
 const bulk, fewest = 200, 40
 
@@ -49,12 +50,12 @@ func TestSparseFlow(t *testing.T) {
 		t.Run(lane.name, func(t *testing.T) {
 			vethtest.Run(t, 4, func(t *testing.T) {
 				vethtest.OwnMounts(t)
-				apply10(t, device.CapFQCodel)
+				applyAt(t, "2mbit", device.CapFQCodel)
 				w := openWire(t)
 				sent := w.transmit(t, bulk, func(int) vethtest.Datagram { return datagram(2, lane.bulk, 4000) })
 				w.transmit(t, 1, func(int) vethtest.Datagram { return datagram(2, lane.sparse, 4000) })
 				ahead := w.before(t, 1, func(d vethtest.Datagram) bool { return d.From == lane.sparse })
-				// Even an emulated sender is faster than the link, so the frames wait in the queue for 0.2 s.
+				// Even a busy emulated sender is faster than the link, which needs a second for the frames.
 				if ahead > sent*3/4 || sent < fewest {
 					t.Errorf("%d of the %d frames of the other flow left before the datagram that came last: it "+
 						"waited behind them", ahead, sent)
@@ -70,7 +71,7 @@ func TestAddresses(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 4, func(t *testing.T) {
 		vethtest.OwnMounts(t)
-		apply10(t, device.CapCake)
+		applyAt(t, "10mbit", device.CapCake)
 		w := openWire(t)
 		sent := w.transmit(t, bulk, func(i int) vethtest.Datagram { return datagram(2, 80, uint16(5000+i%20)) })
 		w.transmit(t, 20, func(int) vethtest.Datagram { return datagram(3, 80, 4000) })
@@ -83,9 +84,9 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
-// apply10 makes the lanes on a link of 10 Mbit/s. It skips the test if the kernel lacks the qdisc
+// applyAt makes the lanes on a link of the given rate. It skips the test if the kernel lacks the qdisc
 // with the capability fair, which divides a lane fairly.
-func apply10(t *testing.T, fair device.Capability) {
+func applyAt(t *testing.T, rate string, fair device.Capability) {
 	t.Helper()
 	st := lanetest.Observe(t, vethtest.Dev)
 	if can := st.Capabilities.Find(fair); can.Answer != device.Yes {
@@ -94,7 +95,7 @@ func apply10(t *testing.T, fair device.Capability) {
 	k, err := apply.NewKernel("")
 	must.Do(t, err)
 	t.Cleanup(func() { k.Close() })
-	lanetest.Apply(t, k, lanes, st)
+	lanetest.Apply(t, k, strings.Replace(lanes, "RATE", rate, 1), st)
 }
 
 // A wire is the two ends of the veth pair.
