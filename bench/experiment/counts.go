@@ -172,12 +172,12 @@ func (r *reader) checkLaneCounts(path string, v *Variant) {
 			"many queues as threads", l.Name, ids, n)
 	}
 	if cpus := len(r.serverCPUs()); l.Poller.Kind == intent.PollerApplication && cpus > 0 && threads > cpus {
-		r.Failf(path+".lanes", "found %d threads, each of which polls its queue, on %d processors; want at most one "+
+		r.Failf(path+".lanes", "found %d threads that poll, one for each queue, on %d processors; want at most one "+
 			"thread for each", threads, cpus)
 	}
 }
 
-// cardsOf returns the number of the SUT's cards, each of which has the queues of a lanes text.
+// cardsOf returns the number of the SUT's cards. Each has the queues of a lanes text.
 func (r *reader) cardsOf() int {
 	if r.on == nil {
 		return 1

@@ -153,7 +153,7 @@ func TestSizesAreChecked(t *testing.T) {
 			"variants[2].server.kernel-tls: found on with protocol: memcached, want protocol: https"},
 		{"kernel TLS that nobody holds", sized[strings.Index(sized, "arguments:"):strings.Index(sized, "sizes:")],
 			"kernel-tls: on}}\n", "variants[2].server.kernel-tls: found on without gates, want gates"},
-		{"files of nobody", "arguments: [-N, $threads]", "files: {a.conf: b}",
+		{"a file that the server has not, in a variant", "arguments: [-N, $threads]", "files: {a.conf: b}",
 			`variants[2].server.files."a.conf": found a file that server.files does not have`},
 	} {
 		t.Run(x.name, func(t *testing.T) {

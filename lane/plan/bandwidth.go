@@ -28,7 +28,7 @@ func rootRate(link uint64) uint64 { return link / 100 * 98 }
 
 // wireOverhead is the number of bytes of a frame that only the wire has: preamble, frame check and gap
 // (IEEE 802.3). HTB counts it once for a packet that the card segments: the 2 % cover the other
-// segments (24 of 1538 bytes).
+// segments down to 1200 bytes of the wire each. With smaller ones (a small MSS), packets can wait in the card.
 const wireOverhead = 24
 
 // asked returns the kinds of bandwidth (guarantee, ceiling, rank) that the lanes ask for.
