@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/privatedir"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
 )
@@ -113,10 +114,12 @@ func Open(runDir string) (*Store, error) {
 		return nil, err
 	}
 	dir := filepath.Join(runDir, "apps")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+	for _, d := range []string{runDir, dir} {
+		if err := privatedir.Make(d); err != nil {
+			return nil, fmt.Errorf("records of applications: %w", err)
+		}
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

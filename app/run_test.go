@@ -80,7 +80,7 @@ func newBed(t *testing.T) *bed {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
 	}
-	return &bed{T: t, dir: t.TempDir(), lane: app.Lane{
+	return &bed{T: t, dir: filepath.Join(t.TempDir(), "run"), lane: app.Lane{
 		Name: fmt.Sprintf("test-%d", os.Getpid()), Named: true,
 		Fitted: []plan.FittedLane{{Name: "test", Device: "lo", CPUs: []int{0}}},
 	}}

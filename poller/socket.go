@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/privatedir"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -38,19 +39,12 @@ type dir struct {
 // other users can enter it, openDir returns an error.
 func openDir(runDir string) (d *dir, err error) {
 	d = &dir{path: pathOf(runDir), links: -1}
-	d.fd, err = unix.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	d.fd, err = privatedir.Open(d.path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
 		return nil, nil
 	}
-	var st unix.Stat_t
 	if err == nil {
-		err = unix.Fstat(d.fd, &st)
-	}
-	if err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0) ||
-		errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		err = fmt.Errorf("must be a directory of user %d with mode 0700", os.Geteuid())
-	}
-	if err == nil {
+		var st unix.Stat_t
 		err = unix.Stat("/proc/thread-self/ns/net", &st)
 		d.netns = st.Ino
 	}
@@ -59,7 +53,7 @@ func openDir(runDir string) (d *dir, err error) {
 	}
 	if err != nil {
 		d.close()
-		return nil, fmt.Errorf("pollers: %s: %w", d.path, err)
+		return nil, fmt.Errorf("pollers: %w", err)
 	}
 	return d, nil
 }

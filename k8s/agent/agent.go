@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/niclane/niclane/internal/kernel/notify"
+	"github.com/niclane/niclane/internal/privatedir"
 	"github.com/niclane/niclane/k8s/agent/applier"
 	"github.com/niclane/niclane/k8s/agent/attach"
 	"github.com/niclane/niclane/k8s/agent/kube"
@@ -105,7 +106,7 @@ func New(o Options) (*Agent, error) {
 	// wait for a disk.
 	dir, run := filepath.Join(o.StateDir, "kubernetes"), filepath.Join(o.RunDir, "kubernetes")
 	for _, d := range []string{o.StateDir, dir, o.RunDir, run} {
-		if err := privateDir(d); err != nil {
+		if err := privatedir.Claim(d); err != nil {
 			return nil, err
 		}
 	}
@@ -177,17 +178,6 @@ func (a *Agent) noteRefused(how func(map[string]string)) {
 	how(a.refused)
 	a.mu.Unlock()
 	wake(a.changed)
-}
-
-// privateDir creates a directory that only root can enter.
-func privateDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	return os.Chmod(dir, 0o700)
 }
 
 func wake(c chan struct{}) {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/privatedir"
 )
 
 // DefaultRunDir is the directory of the lock and the guardian's socket.
@@ -120,8 +122,8 @@ func (l *Lock) Unlock() error {
 func openLock(dir, name string) (*os.File, error) {
 	path := filepath.Join(dir, name)
 	for try := 1; ; try++ {
-		if err := runDir(dir); err != nil {
-			return nil, err
+		if err := privatedir.Make(dir); err != nil {
+			return nil, fmt.Errorf("run directory: %w", err)
 		}
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if errors.Is(err, fs.ErrNotExist) && try < 10 {
@@ -132,24 +134,6 @@ func openLock(dir, name string) (*os.File, error) {
 		}
 		return f, nil
 	}
-}
-
-// runDir creates dir if necessary, and checks that no other user can enter it.
-func runDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("run directory: %w", err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("run directory: %w", err)
-	}
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil {
-		return fmt.Errorf("run directory %s: %w", dir, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
-		return fmt.Errorf("run directory %s: must be a directory of user %d with mode 0700", dir, os.Geteuid())
-	}
-	return nil
 }
 
 // identify writes the holder's name into the lock file for other processes. If /run is full, that

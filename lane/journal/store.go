@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/privatedir"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
 )
@@ -39,10 +40,7 @@ type Store struct {
 // Open opens the directory dir. It creates it (mode 0700) if it does not exist. It returns an
 // error if dir is a symbolic link, belongs to another user, or if others can enter it.
 func Open(dir string, here Host) (*Store, error) {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := privatedir.Make(dir); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	return OpenExisting(dir, here)
@@ -51,19 +49,9 @@ func Open(dir string, here Host) (*Store, error) {
 // OpenExisting is like Open, but creates nothing. The error fs.ErrNotExist means that nothing was
 // ever applied.
 func OpenExisting(dir string, here Host) (*Store, error) {
-	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := privatedir.Open(dir)
 	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", &fs.PathError{Op: "open", Path: dir, Err: err})
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("state directory %s: %w", dir, err)
-	}
-	if int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
-		unix.Close(fd)
-		return nil, fmt.Errorf("state directory %s: owner %d, mode %#o; it must belong to user %d with mode 0700",
-			dir, st.Uid, st.Mode&0o777, os.Geteuid())
+		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	s := &Store{dir: dir, fd: fd, here: here}
 	s.memory = &s.own

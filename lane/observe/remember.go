@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/privatedir"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -73,7 +74,7 @@ func remember(dir, holds string, caps device.Capabilities) error {
 	if err != nil {
 		return err
 	}
-	d, err := ownDir(dir)
+	d, err := privatedir.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func remember(dir, holds string, caps device.Capabilities) error {
 // recall returns the findings that remember wrote. It returns nil if there are none, or if the
 // conditions are others.
 func recall(dir, holds string) device.Capabilities {
-	d, err := ownDir(dir)
+	d, err := privatedir.Open(dir)
 	if err != nil {
 		return nil
 	}
@@ -115,20 +116,4 @@ func recall(dir, holds string) device.Capabilities {
 		return nil
 	}
 	return r.Capabilities
-}
-
-// ownDir opens a directory. It fails if another user can enter the directory.
-func ownDir(dir string) (fd int, err error) {
-	if fd, err = unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
-		return -1, err
-	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0) {
-		err = fmt.Errorf("%s: %w: others can enter it", dir, unix.EPERM)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,7 +86,8 @@ func onBed(t testing.TB, f func(b *bed)) {
 			t.Error(err)
 			return
 		}
-		b.options = app.Options{RunDir: t.TempDir(), State: st, Keeper: []string{"/proc/self/exe", app.KeeperArg}}
+		b.options = app.Options{RunDir: filepath.Join(t.TempDir(), "run"),
+			State: st, Keeper: []string{"/proc/self/exe", app.KeeperArg}}
 		if b.lane, err = app.Find([]*journal.Journal{j}, "web", ""); err != nil {
 			t.Error(err)
 			return
