@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // Handles and class numbers of niclane's objects. They are constants, so that niclane finds the
@@ -257,6 +258,28 @@ func (f *fit) unshaped() []device.Match {
 		}
 	}
 	return out
+}
+
+// noteUnconnected adds a note if servers' answers by UDP leave by the default lane's queues. The kernel
+// keeps the receive queue of a UDP socket only if the socket is connected (net/ipv4/udp.c:
+// __udp_queue_rcv_skb), and a server's is not.
+func (f *fit) noteUnconnected(lanes []*deviceLane) {
+	if !f.uses(device.PartMapper, ByXPSRxqs) {
+		return
+	}
+	var names []string
+	for _, l := range lanes {
+		if slices.ContainsFunc(l.Members, func(m intent.Member) bool {
+			return m.Protocol == "udp" && len(m.Ports) > 0
+		}) {
+			names = append(names, l.Name)
+		}
+	}
+	if len(names) > 0 {
+		f.notef("lanes by UDP port (%s): a UDP server's socket has no receive queue, so its answers leave by the "+
+			"default lane's queues (mapper %s); with force: {mapper: %s} the classifier sends them by the lane's",
+			strings.Join(names, ", "), ByXPSRxqs, ByQueueMapping)
+	}
 }
 
 // noteUnshaped adds a note with the unshaped networks. classified says whether there is a

@@ -235,6 +235,7 @@ func (f *fit) plan(p *Plan) {
 		f.noteUpper()
 	}
 	f.noteFragments(lanes[1:])
+	f.noteUnconnected(lanes[1:])
 	f.noteUntagged(lanes[1:])
 	f.noteTunnels()
 	if f.sharedQueues && len(f.in.Lanes) > 0 && len(lanes[0].queues) < f.sum()+max(f.in.Default.Queues, 1) {
