@@ -122,7 +122,7 @@ var floors = [][]string{
 	{"lane/observe"},
 	{"lane/apply", "app"},
 	{"lane/engine", "lab", "migrate"},
-	{"watch"},
+	{"watch", "live"},
 	{"cmd/niclane", "cmd/internal/cli"}, // lower than bench: the measuring commands are in another program
 	{"bench", "experiments", "examples", "papers"},
 	{"selftest"},
@@ -171,7 +171,7 @@ func TestFloors(t *testing.T) {
 
 // TestPathsInDocs checks that the folders and files that the documents name exist.
 func TestPathsInDocs(t *testing.T) {
-	named := regexp.MustCompile("`((?:app|bench|cmd|internal|k8s|lab|lane|papers|poller|test|tools|watch)/" +
+	named := regexp.MustCompile("`((?:app|bench|cmd|internal|k8s|lab|lane|live|papers|poller|test|tools|watch)/" +
 		"[\\w./{},-]*\\w}?)/?`")
 	pages := []string{"README.md", "CONTRIBUTING.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {

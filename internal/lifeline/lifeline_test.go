@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -101,6 +102,9 @@ func TestSessions(t *testing.T) {
 		var got []string
 		for _, s := range sessions(cmd.Process.Pid) {
 			got = append(got, s.String())
+			if s.process == "" && s.local != netip.MustParseAddrPort("192.0.2.1:22") {
+				t.Errorf("the login's own end is %s, want 192.0.2.1:22", s.local)
+			}
 		}
 		if !slices.Contains(got, login) || slices.Contains(got, own) != connected {
 			t.Errorf("got %q, want %q, and %q: %v", got, login, own, connected)

@@ -15,9 +15,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A Login is a connection over which this command was started.
+type Login struct {
+	// Local is the connection's address and port of this host.
+	Local netip.AddrPort
+	text  string
+}
+
+func (l Login) String() string { return l.text }
+
+// Logins returns the connections over which this command was started, and that end at this host.
+func Logins() (out []Login) {
+	for _, s := range sessions(os.Getpid()) {
+		if s.local.IsValid() {
+			out = append(out, Login{s.local, s.String()})
+		}
+	}
+	return out
+}
+
 // A session is a connection over which a command was started.
 type session struct {
 	peer netip.Addr
+	// local is the end at this host, invalid if not known.
+	local netip.AddrPort
 	// process is the name and PID of the process that has the connection; "" for an ssh login,
 	// which is found in the environment.
 	process string
@@ -47,9 +68,13 @@ func sessions(pid int) (out []session) {
 			if !ok {
 				continue
 			}
-			from, _, _ := strings.Cut(text, " ")
-			if a, err := netip.ParseAddr(from); err == nil {
-				add(session{peer: a.Unmap()})
+			f := strings.Fields(text) // the client's address and port, the server's address and port
+			if len(f) != 4 {
+				continue
+			}
+			if a, err := netip.ParseAddr(f[0]); err == nil {
+				local, _ := netip.ParseAddrPort(net.JoinHostPort(f[2], f[3]))
+				add(session{peer: a.Unmap(), local: unmapped(local)})
 			}
 		}
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -59,8 +84,9 @@ func sessions(pid int) (out []session) {
 		// The name, in parentheses, can contain any character (proc(5)).
 		begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 		if pid != self {
-			for _, peer := range peers(pid) {
-				add(session{peer, fmt.Sprintf("%s (process %d)", stat[begin+1:end], pid)})
+			for _, s := range connected(pid) {
+				s.process = fmt.Sprintf("%s (process %d)", stat[begin+1:end], pid)
+				add(s)
 			}
 		}
 		fields := strings.Fields(string(stat[end+1:]))
@@ -74,9 +100,11 @@ func sessions(pid int) (out []session) {
 	return out
 }
 
-// peers returns the peers of the TCP connections that a process has in the network namespace of
-// the calling thread.
-func peers(pid int) (out []netip.Addr) {
+func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// connected returns the TCP connections that a process has in the network namespace of the calling
+// thread.
+func connected(pid int) (out []session) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	fds, err := os.ReadDir(dir)
 	if err != nil {
@@ -93,31 +121,43 @@ func peers(pid int) (out []netip.Addr) {
 			!strings.HasPrefix(to, "socket:") {
 			continue
 		}
-		if peer, ok := peerOf(process, n); ok {
-			out = append(out, peer)
+		if s, ok := connectionOf(process, n); ok {
+			out = append(out, s)
 		}
 	}
 	return out
 }
 
-// peerOf returns the peer of a process's TCP connection in this network namespace.
-func peerOf(process, fd int) (netip.Addr, bool) {
+// connectionOf returns a process's TCP connection in this network namespace.
+func connectionOf(process, fd int) (session, bool) {
 	s, err := unix.PidfdGetfd(process, fd, 0)
 	if err != nil {
-		return netip.Addr{}, false
+		return session{}, false
 	}
 	defer unix.Close(s)
 	if kind, err := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || kind != unix.IPPROTO_TCP ||
 		!ours(s) {
-		return netip.Addr{}, false
+		return session{}, false
 	}
 	at, err := unix.Getpeername(s)
 	if err != nil {
-		return netip.Addr{}, false
+		return session{}, false
 	}
+	peer, ok := address(at)
+	if !ok {
+		return session{}, false
+	}
+	var local netip.AddrPort
+	if at, err := unix.Getsockname(s); err == nil {
+		local, _ = address(at)
+	}
+	return session{peer: peer.Addr(), local: local}, true
+}
+
+func address(at unix.Sockaddr) (netip.AddrPort, bool) {
 	switch at := at.(type) {
 	case *unix.SockaddrInet4:
-		return netip.AddrFrom4(at.Addr), true
+		return netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port)), true
 	case *unix.SockaddrInet6:
 		a := netip.AddrFrom16(at.Addr).Unmap()
 		if at.ZoneId != 0 {
@@ -125,9 +165,9 @@ func peerOf(process, fd int) (netip.Addr, bool) {
 				a = a.WithZone(link.Name)
 			}
 		}
-		return a, true
+		return netip.AddrPortFrom(a, uint16(at.Port)), true
 	}
-	return netip.Addr{}, false
+	return netip.AddrPort{}, false
 }
 
 // ours reports whether a socket is in the calling thread's network namespace. Before Linux 5.14

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/sched"
+)
+
+// contenders are names of processes (proc_pid_comm(5), 15 bytes) that write settings of network
+// devices.
+var contenders = []string{"irqbalance", "NetworkManager", "tuned", "systemd-network", "firewalld", "cilium-agent",
+	"calico-node", "flanneld", "antrea-agent", "kube-router", "multusd"}
+
+// A processTable has what /proc says of processes.
+type processTable struct {
+	fs procfs.FS
+	// holders are the processes that hold a socket, by inode number, ascending.
+	holders    map[uint64][]int
+	contenders []Contender
+	// foreign has a process of each other network namespace.
+	foreign map[uint64]int
+	// denied counts the processes whose descriptors could not be read.
+	denied int
+}
+
+// processes looks for the holders of sockets among the processes that this one sees.
+func processes(ctx context.Context, wanted map[uint64]bool) (*processTable, error) {
+	t := &processTable{holders: map[uint64][]int{}, foreign: map[uint64]int{}}
+	var err error
+	if t.fs, err = procfs.NewDefaultFS(); err != nil {
+		return nil, err
+	}
+	own, err := netns("thread-self")
+	if err != nil {
+		return nil, err
+	}
+	all, err := t.fs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b procfs.Proc) int { return a.PID - b.PID })
+	for _, p := range all {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		name, err := p.Comm()
+		if err != nil {
+			continue // it has ended
+		}
+		if slices.Contains(contenders, name) {
+			t.contenders = append(t.contenders, Contender{name, p.PID})
+		}
+		if ns, err := netns(strconv.Itoa(p.PID)); err == nil && ns != own {
+			if _, seen := t.foreign[ns]; !seen {
+				t.foreign[ns] = p.PID
+			}
+		}
+		targets, err := p.FileDescriptorTargets()
+		if errors.Is(err, fs.ErrPermission) {
+			t.denied++
+		}
+		for _, target := range targets {
+			if inode, ok := socketInode(target); ok && wanted[inode] && !slices.Contains(t.holders[inode], p.PID) {
+				t.holders[inode] = append(t.holders[inode], p.PID)
+			}
+		}
+	}
+	slices.SortFunc(t.contenders, func(a, b Contender) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.PID-b.PID)
+	})
+	return t, nil
+}
+
+// socketInode returns the inode number from the link of a socket's descriptor, "socket:[1234]".
+func socketInode(link string) (uint64, bool) {
+	s, ok := strings.CutPrefix(link, "socket:[")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSuffix(s, "]"), 10, 64)
+	return n, err == nil
+}
+
+// netns returns the inode number of a process's network namespace.
+func netns(pid string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/"+pid+"/ns/net", &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: "/proc/" + pid + "/ns/net", Err: err}
+	}
+	return st.Ino, nil
+}
+
+func (t *processTable) process(pid int) Process {
+	p := Process{PID: pid}
+	if proc, err := t.fs.Proc(pid); err == nil {
+		p.Name, _ = proc.Comm()
+	}
+	if cpus, err := sched.Affinity(pid); err == nil {
+		p.CPUs = cpus
+	}
+	return p
+}
+
+// An owner is whom sockets belong to. key is "" if neither a unit nor a container owns them.
+type owner struct{ key, name, unit, container, runtime, cgroup string }
+
+// owner returns the owner of sockets that some processes hold: that of the first process.
+func (t *processTable) owner(pids []int) owner {
+	if len(pids) == 0 {
+		return owner{name: "unknown"}
+	}
+	o := owner{}
+	p, err := t.fs.Proc(pids[0])
+	if err == nil {
+		o.name, _ = p.Comm()
+	}
+	groups, err := p.Cgroups()
+	if err != nil || pids[0] == 1 {
+		return o
+	}
+	path, usable := groupOf(groups)
+	if usable && !strings.HasPrefix(path, "/..") { // not outside of this control group namespace
+		o.cgroup = path
+	}
+	o.runtime, o.container = containerOf(path)
+	o.unit = unitOf(path)
+	switch {
+	case o.container != "" && (o.runtime == "nspawn" || o.runtime == "lxc"): // with a systemd of its own
+		o.key = "container:" + path
+		if o.unit != "" && !strings.HasPrefix(o.unit, "systemd-nspawn@") {
+			o.name = strings.TrimSuffix(o.unit, ".service")
+		}
+		o.unit = ""
+	case o.container != "":
+		o.key, o.unit = "container:"+o.container, ""
+	case o.unit != "":
+		o.key, o.name = "unit:"+path, strings.TrimSuffix(o.unit, ".service")
+	}
+	return o
+}
+
+// groupOf returns a process's control group in the hierarchy that tells most: the unified one if the
+// group is not the root there, else cpuset's, systemd's or another one of version 1. usable says that
+// a lanes file can name the group: it is in the unified hierarchy or in cpuset's, and not the root.
+func groupOf(groups []procfs.Cgroup) (path string, usable bool) {
+	rank := func(g procfs.Cgroup) int {
+		switch {
+		case g.Path == "/" || g.Path == "":
+			return 9
+		case g.HierarchyID == 0:
+			return 0
+		case slices.Contains(g.Controllers, "cpuset"):
+			return 1
+		case slices.Contains(g.Controllers, "name=systemd"):
+			return 2
+		}
+		return 3
+	}
+	if len(groups) == 0 {
+		return "/", false
+	}
+	g := slices.MinFunc(groups, func(a, b procfs.Cgroup) int { return rank(a) - rank(b) })
+	return g.Path, rank(g) <= 1
+}
+
+// elsewhere returns the other network namespaces in which processes listen.
+func (t *processTable) elsewhere() []Namespace {
+	var out []Namespace
+	for id, pid := range t.foreign {
+		listening := listeningOf(pid)
+		if len(listening) == 0 {
+			continue
+		}
+		o := t.owner([]int{pid})
+		out = append(out, Namespace{ID: id, Process: t.process(pid), Container: o.container, Unit: o.unit,
+			Listening: listening})
+	}
+	slices.SortFunc(out, func(a, b Namespace) int { return a.Process.PID - b.Process.PID })
+	return out
+}
+
+// listeningOf returns the ports at which a process's network namespace listens on other addresses than
+// loopback. It reads /proc/PID/net, which shows the namespace of the process.
+func listeningOf(pid int) []string {
+	fsys, err := procfs.NewFS("/proc/" + strconv.Itoa(pid))
+	if err != nil {
+		return nil
+	}
+	ports := map[string]map[uint16]bool{"tcp": {}, "udp": {}}
+	tcp4, _ := fsys.NetTCP() // a file that cannot be read has no lines
+	tcp6, _ := fsys.NetTCP6()
+	for _, s := range append(tcp4, tcp6...) {
+		if s.St == 10 && !s.LocalAddr.IsLoopback() { // TCP_LISTEN
+			ports["tcp"][uint16(s.LocalPort)] = true
+		}
+	}
+	udp4, _ := fsys.NetUDP()
+	udp6, _ := fsys.NetUDP6()
+	for _, s := range append(udp4, udp6...) {
+		if s.St == closed && !s.LocalAddr.IsLoopback() && !ephemeral(uint16(s.LocalPort)) {
+			ports["udp"][uint16(s.LocalPort)] = true
+		}
+	}
+	var out []string
+	for _, protocol := range []string{"tcp", "udp"} {
+		var sorted []uint16
+		for p := range ports[protocol] {
+			sorted = append(sorted, p)
+		}
+		slices.Sort(sorted)
+		for _, p := range sorted {
+			out = append(out, of(protocol, p))
+		}
+	}
+	return out
+}

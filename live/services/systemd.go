@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+)
+
+// A unit is a systemd socket, and the service that it starts.
+type unit struct{ name, triggers string }
+
+// socketUnits returns systemd's sockets by protocol and port, as systemctl prints them.
+func socketUnits(ctx context.Context) (map[string]unit, error) {
+	out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=Id,Listen,Triggers", "*.socket").Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("systemctl show: %s", strings.TrimSpace(string(exit.Stderr)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseSocketUnits(string(out)), nil
+}
+
+// parseSocketUnits reads blocks such as
+//
+//	Id=ssh.socket
+//	Triggers=ssh.service
+//	Listen=0.0.0.0:22 (Stream)
+//	Listen=[::]:22 (Stream)
+func parseSocketUnits(text string) map[string]unit {
+	units := map[string]unit{}
+	for block := range strings.SplitSeq(text, "\n\n") {
+		var u unit
+		var listen []string
+		for line := range strings.Lines(block) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			switch key {
+			case "Id":
+				u.name = value
+			case "Triggers":
+				u.triggers, _, _ = strings.Cut(value, " ")
+			case "Listen":
+				listen = append(listen, value)
+			}
+		}
+		for _, l := range listen {
+			addr, kind, _ := strings.Cut(l, " (")
+			protocol := map[string]string{"Stream)": "tcp", "Datagram)": "udp"}[kind]
+			if ap, err := netip.ParseAddrPort(addr); err == nil && protocol != "" {
+				units[of(protocol, ap.Port())] = u
+			}
+		}
+	}
+	return units
+}
