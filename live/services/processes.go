@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/procfs"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/sched"
@@ -42,7 +44,7 @@ func processes(ctx context.Context, wanted map[uint64]bool) (*processTable, erro
 	if t.fs, err = procfs.NewDefaultFS(); err != nil {
 		return nil, err
 	}
-	own, err := netns("thread-self")
+	own, err := namespace("thread-self")
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +64,7 @@ func processes(ctx context.Context, wanted map[uint64]bool) (*processTable, erro
 		if slices.Contains(contenders, name) {
 			t.contenders = append(t.contenders, Contender{name, p.PID})
 		}
-		if ns, err := netns(strconv.Itoa(p.PID)); err == nil && ns != own {
+		if ns, err := namespace(strconv.Itoa(p.PID)); err == nil && ns != own {
 			if _, seen := t.foreign[ns]; !seen {
 				t.foreign[ns] = p.PID
 			}
@@ -93,8 +95,8 @@ func socketInode(link string) (uint64, bool) {
 	return n, err == nil
 }
 
-// netns returns the inode number of a process's network namespace.
-func netns(pid string) (uint64, error) {
+// namespace returns the inode number of a process's network namespace.
+func namespace(pid string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/"+pid+"/ns/net", &st); err != nil {
 		return 0, &os.PathError{Op: "stat", Path: "/proc/" + pid + "/ns/net", Err: err}
@@ -192,37 +194,31 @@ func (t *processTable) elsewhere() []Namespace {
 }
 
 // listeningOf returns the ports at which a process's network namespace listens on other addresses than
-// loopback. It reads /proc/PID/net, which shows the namespace of the process.
-func listeningOf(pid int) []string {
-	fsys, err := procfs.NewFS("/proc/" + strconv.Itoa(pid))
+// loopback; none if it cannot be entered.
+func listeningOf(pid int) (out []string) {
+	ns, err := netns.GetFromPid(pid)
 	if err != nil {
 		return nil
 	}
-	ports := map[string]map[uint16]bool{"tcp": {}, "udp": {}}
-	tcp4, _ := fsys.NetTCP() // a file that cannot be read has no lines
-	tcp6, _ := fsys.NetTCP6()
-	for _, s := range append(tcp4, tcp6...) {
-		if s.St == 10 && !s.LocalAddr.IsLoopback() { // TCP_LISTEN
-			ports["tcp"][uint16(s.LocalPort)] = true
-		}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return nil
 	}
-	udp4, _ := fsys.NetUDP()
-	udp6, _ := fsys.NetUDP6()
-	for _, s := range append(udp4, udp6...) {
-		if s.St == closed && !s.LocalAddr.IsLoopback() && !ephemeral(uint16(s.LocalPort)) {
-			ports["udp"][uint16(s.LocalPort)] = true
-		}
+	defer h.Close()
+	socks, err := listeners(h)
+	if err != nil {
+		return nil
 	}
-	var out []string
-	for _, protocol := range []string{"tcp", "udp"} {
-		var sorted []uint16
-		for p := range ports[protocol] {
-			sorted = append(sorted, p)
+	slices.SortStableFunc(socks, func(a, b socket) int {
+		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.local.Port(), b.local.Port()))
+	})
+	for _, s := range socks {
+		name := of(s.protocol, s.local.Port())
+		if s.local.Addr().IsLoopback() || s.protocol == "udp" && ephemeral(s.local.Port()) || slices.Contains(out, name) {
+			continue
 		}
-		slices.Sort(sorted)
-		for _, p := range sorted {
-			out = append(out, of(protocol, p))
-		}
+		out = append(out, name)
 	}
 	return out
 }

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app/sockiter"
@@ -27,7 +28,7 @@ import (
 // Find takes the inventory of the calling thread's network namespace, without traffic. Without the
 // rights for a part (other users' processes, eBPF), it leaves the part out and adds a note.
 func Find(ctx context.Context) (*Inventory, error) {
-	socks, err := listeners()
+	socks, err := listeners(&netlink.Handle{})
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +252,9 @@ func (inv *Inventory) connections(conns []connection, t *processTable) error {
 		if e == nil || here.has(s.Remote.Addr()) {
 			continue
 		}
-		at, found := slices.BinarySearchFunc(e.NAPIs, s.NAPI, func(n NAPIUse, id uint32) int { return cmp.Compare(n.ID, id) })
+		at, found := slices.BinarySearchFunc(e.NAPIs, s.NAPI, func(n NAPIUse, id uint32) int {
+			return cmp.Compare(n.ID, id)
+		})
 		if !found {
 			e.NAPIs = slices.Insert(e.NAPIs, at, NAPIUse{ID: s.NAPI})
 		}

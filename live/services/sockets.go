@@ -42,12 +42,13 @@ func inodes(socks []socket, conns []connection) map[uint64]bool {
 }
 
 // listeners returns the listening TCP sockets and the UDP sockets that take packets of any peer, by
-// protocol, address and inode number.
-func listeners() ([]socket, error) {
+// protocol, address and inode number. h says in which network namespace; the zero value stands for that
+// of the calling thread.
+func listeners(h *netlink.Handle) ([]socket, error) {
 	var out []socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		for protocol, list := range map[string]func(uint8) ([]*netlink.Socket, error){
-			"tcp": netlink.SocketDiagTCP, "udp": netlink.SocketDiagUDP} {
+			"tcp": h.SocketDiagTCP, "udp": h.SocketDiagUDP} {
 			socks, err := again(func() ([]*netlink.Socket, error) { return list(family) })
 			if err != nil {
 				return nil, fmt.Errorf("list %s sockets: %w", protocol, err)

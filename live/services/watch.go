@@ -104,7 +104,8 @@ func (inv *Inventory) countable() (out []*Endpoint) {
 		return cmp.Or(order(a)-order(b), b.Connections-a.Connections)
 	})
 	if len(out) > most {
-		inv.notef("packets are counted for %d of %d ports, by connections; suggest --port names another one", most, len(out))
+		inv.notef("packets are counted for %d of %d ports, by connections; suggest --port names another one", most,
+			len(out))
 		out = out[:most]
 	}
 	return out
@@ -239,7 +240,8 @@ func (inv *Inventory) byPackets(d *device.Device, st *device.State, counted []*E
 	slices.SortFunc(found.Queues, func(a, b Queue) int { return a.ID - b.ID })
 	inv.Devices = append(inv.Devices, found)
 	if c.Missed > 0 {
-		inv.notef("%s: %d packets were not counted: the counting programs ran already on their processors", d.Name, c.Missed)
+		inv.notef("%s: %d packets were not counted: the counting programs ran already on their processors", d.Name,
+			c.Missed)
 	}
 }
 
