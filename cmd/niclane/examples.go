@@ -6,6 +6,11 @@ package main
 
 // examples are the examples in the help of each command.
 var examples = map[string]string{
+	"suggest": `
+niclane suggest > lanes.yaml
+niclane suggest --for 30s eth0 | niclane plan -
+niclane suggest --unit memcached.service
+niclane suggest --port 11211 --protocol tcp`,
 	"probe": `
 niclane probe eth0
 niclane probe --json eth0 > eth0.json`,

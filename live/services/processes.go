@@ -65,7 +65,8 @@ func processes(ctx context.Context, wanted map[uint64]bool) (*processTable, erro
 			t.contenders = append(t.contenders, Contender{name, p.PID})
 		}
 		if ns, err := namespace(strconv.Itoa(p.PID)); err == nil && ns != own {
-			if _, seen := t.foreign[ns]; !seen {
+			line, _ := p.CmdLine() // none: a thread of the kernel
+			if _, seen := t.foreign[ns]; !seen && len(line) > 0 {
 				t.foreign[ns] = p.PID
 			}
 		}
