@@ -15,8 +15,8 @@ import (
 
 // pure lists the packages that only compute. They must not touch the kernel, files or the clock
 // (docs/architecture.md).
-var pure = []string{"lane/config", "lane/intent", "lane/device", "lane/plan", "lane/verify", "lane/status", "app/split",
-	"migrate/adqsetup", "bench/stats", "bench/stats/check", "bench/stats/search", "bench/stats/fanout",
+var pure = []string{"lane/config", "lane/intent", "lane/device", "lane/plan", "lane/verify", "lane/status", "live/suggest",
+	"app/split", "migrate/adqsetup", "bench/stats", "bench/stats/check", "bench/stats/search", "bench/stats/fanout",
 	"bench/experiment", "internal/strictyaml"}
 
 // impure lists imports that a pure package must not have. An entry that ends in "/" is a prefix.

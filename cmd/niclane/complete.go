@@ -17,7 +17,7 @@ type words func() ([]string, cobra.ShellCompDirective)
 // addCompletion adds shell completion to the subcommands of root.
 func (a *app) addCompletion(root *cobra.Command) {
 	first := map[string]words{
-		"probe": a.devices, "status": a.laneDevices, "top": a.laneDevices,
+		"probe": a.devices, "suggest": a.devices, "status": a.laneDevices, "top": a.laneDevices,
 		"verify": a.laneDevicesOrFile, "rollback": a.laneDevicesOrFile,
 		"check": lanesFile, "plan": lanesFile, "apply": lanesFile, "watch": lanesFile, "persist": lanesFile,
 		"exec": hosts,

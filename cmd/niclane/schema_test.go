@@ -54,6 +54,7 @@ var documents = map[string]any{
 	"split":        &split.Split{},
 	"status":       &[]status.Lane{},
 	"status-watch": &rateOutput{},
+	"suggest":      &suggestOutput{},
 	"verify":       &[]verifyOutput{},
 	"watch":        &watch.Event{},
 }
@@ -63,7 +64,7 @@ const schemaDir = "docs/reference/schema"
 func document(name string) *schematest.Record {
 	r := &schematest.Record{
 		File: filepath.Join(schemaDir, name+".schema.json"), Lists: true, Value: documents[name], Mapper: ownForms,
-		Dirs:  []string{"lane", "app", "cmd/niclane", "cmd/internal", "lab", "migrate", "watch"},
+		Dirs:  []string{"lane", "app", "cmd/niclane", "cmd/internal", "lab", "live", "migrate", "watch"},
 		Title: "niclane " + name + " --json", Description: "Rates of configuration are in bit/s.",
 	}
 	switch name {

@@ -22,8 +22,8 @@ import (
 	"github.com/niclane/niclane/live/suggest"
 )
 
-// A suggestion is what suggest prints with --json.
-type suggestion struct {
+// suggestOutput is what suggest prints with --json.
+type suggestOutput struct {
 	Inventory  *services.Inventory `json:"inventory"`
 	Suggestion *suggest.Suggestion `json:"suggestion"`
 }
@@ -104,7 +104,7 @@ func checkQuery(q services.Query, took time.Duration) error {
 }
 
 // suggest takes the inventory, watches traffic, and chooses.
-func (a *app) suggest(ctx context.Context, q services.Query, dev string, took time.Duration) (*suggestion, error) {
+func (a *app) suggest(ctx context.Context, q services.Query, dev string, took time.Duration) (*suggestOutput, error) {
 	inv, err := services.Find(ctx)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (a *app) suggest(ctx context.Context, q services.Query, dev string, took ti
 	if err != nil {
 		return nil, err
 	}
-	return &suggestion{inv, s}, nil
+	return &suggestOutput{inv, s}, nil
 }
 
 // suggestState reads the devices by which services are reached, and dev.
