@@ -22,8 +22,8 @@ import (
 
 // contenders are names of processes (proc_pid_comm(5), 15 bytes) that write settings of network
 // devices.
-var contenders = []string{"irqbalance", "NetworkManager", "tuned", "systemd-network", "firewalld", "cilium-agent",
-	"calico-node", "flanneld", "antrea-agent", "kube-router", "multusd"}
+var contenders = []string{"irqbalance", "NetworkManager", "tuned", "systemd-network", "cilium-agent", "calico-node",
+	"flanneld", "antrea-agent", "kube-router"}
 
 // A processTable has what /proc says of processes.
 type processTable struct {
@@ -35,6 +35,8 @@ type processTable struct {
 	foreign map[uint64]int
 	// denied counts the processes whose descriptors could not be read.
 	denied int
+	// manager is the PID of systemd as the service manager: 1, or 0 if process 1 is something else.
+	manager int
 }
 
 // processes looks for the holders of sockets among the processes that this one sees.
@@ -61,6 +63,9 @@ func processes(ctx context.Context, wanted map[uint64]bool) (*processTable, erro
 		if err != nil {
 			continue // it has ended
 		}
+		if p.PID == 1 && name == "systemd" {
+			t.manager = 1
+		}
 		if slices.Contains(contenders, name) {
 			t.contenders = append(t.contenders, Contender{name, p.PID})
 		}
@@ -84,6 +89,11 @@ func processes(ctx context.Context, wanted map[uint64]bool) (*processTable, erro
 		return cmp.Or(cmp.Compare(a.Name, b.Name), a.PID-b.PID)
 	})
 	return t, nil
+}
+
+// managed reports whether systemd itself is among the holders of a socket.
+func (t *processTable) managed(pids []int) bool {
+	return t.manager != 0 && slices.Contains(pids, t.manager)
 }
 
 // socketInode returns the inode number from the link of a socket's descriptor, "socket:[1234]".
@@ -121,8 +131,11 @@ type owner struct{ key, name, unit, container, runtime, cgroup string }
 
 // owner returns the owner of sockets that some processes hold: that of the first process.
 func (t *processTable) owner(pids []int) owner {
+	if len(pids) == 0 && t.denied == 0 {
+		return owner{name: Kernel}
+	}
 	if len(pids) == 0 {
-		return owner{name: "unknown"}
+		return owner{name: Unknown}
 	}
 	o := owner{}
 	p, err := t.fs.Proc(pids[0])
@@ -130,7 +143,7 @@ func (t *processTable) owner(pids []int) owner {
 		o.name, _ = p.Comm()
 	}
 	groups, err := p.Cgroups()
-	if err != nil || pids[0] == 1 {
+	if err != nil || pids[0] == t.manager {
 		return o
 	}
 	path, usable := groupOf(groups)

@@ -130,15 +130,17 @@ func TestGroupSockets(t *testing.T) {
 	at := func(protocol, local string, inode uint64) socket {
 		return socket{protocol, netip.MustParseAddrPort(local), inode}
 	}
-	table := &processTable{holders: map[uint64][]int{1: {1}}}
-	units := map[string]unit{"tcp/22": {"ssh.socket", "ssh.service"}}
-	got := group([]socket{at("tcp", "[::]:22", 1), at("tcp", "0.0.0.0:2049", 0), at("udp", "0.0.0.0:9", 77)}, table, units)
+	table := &processTable{holders: map[uint64][]int{1: {1}, 2: {1, 1 << 30}}, manager: 1, denied: 3}
+	units := map[string]unit{"tcp/22": {"ssh.socket", "ssh.service"}, "tcp/80": {"web.socket", "web.service"}}
+	got := group([]socket{at("tcp", "[::]:22", 1), at("tcp", "[::]:80", 2), at("tcp", "0.0.0.0:2049", 0), at("udp", "0.0.0.0:9", 77)}, table, units)
 	for i := range got {
 		for j := range got[i].Processes {
 			got[i].Processes[j] = Process{PID: got[i].Processes[j].PID}
 		}
 	}
 	want := []Service{
+		{Socket: "web.socket", Processes: []Process{{PID: 1 << 30}}, // its process has ended meanwhile
+			Endpoints: []Endpoint{{Protocol: "tcp", Port: 80, Addrs: addrs("::"), Listeners: 1, Inodes: []uint64{2}}}},
 		{Name: "ssh", Unit: "ssh.service", Socket: "ssh.socket", Processes: []Process{{PID: 1}},
 			Endpoints: []Endpoint{{Protocol: "tcp", Port: 22, Addrs: addrs("::"), Listeners: 1, Inodes: []uint64{1}}}},
 		{Name: "unknown", Endpoints: []Endpoint{{Protocol: "udp", Port: 9, Addrs: addrs("0.0.0.0"), Listeners: 1,
@@ -147,5 +149,14 @@ func TestGroupSockets(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(sameAddr)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	table.denied = 0
+	if got := group([]socket{at("tcp", "0.0.0.0:2049", 0)}, table, nil); got[0].Name != Kernel {
+		t.Errorf("a socket of no process: got %q, want %q", got[0].Name, Kernel)
+	}
+	// Process 1 of a container is a process like others.
+	table.manager = 0
+	if got := group([]socket{at("tcp", "[::]:22", 1)}, table, units); got[0].Socket != "" || got[0].Unit == "ssh.service" {
+		t.Errorf("a socket of an init that is not systemd: %+v", got[0])
 	}
 }

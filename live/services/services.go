@@ -48,7 +48,7 @@ func Find(ctx context.Context) (*Inventory, error) {
 			table.denied)
 	}
 	var sockets map[string]unit
-	if slices.ContainsFunc(socks, func(s socket) bool { return slices.Contains(table.holders[s.inode], 1) }) {
+	if slices.ContainsFunc(socks, func(s socket) bool { return table.managed(table.holders[s.inode]) }) {
 		if sockets, err = socketUnits(ctx); err != nil {
 			inv.notef("systemd's sockets have no names here: %v", err)
 		}
@@ -107,10 +107,10 @@ func group(socks []socket, t *processTable, units map[string]unit) []Service {
 	at := map[string]string{} // key by local address: sockets there are one SO_REUSEPORT group
 	for _, s := range socks {
 		c := claim{socket: s, pids: t.holders[s.inode]}
-		if slices.Contains(c.pids, 1) {
+		if t.managed(c.pids) {
 			c.passed = units[of(s.protocol, s.local.Port())]
 			if len(c.pids) > 1 {
-				c.pids = without(c.pids, 1)
+				c.pids = without(c.pids, t.manager)
 			}
 		}
 		c.owner = t.owner(c.pids)
@@ -142,7 +142,7 @@ func group(socks []socket, t *processTable, units map[string]unit) []Service {
 		}
 		if c.passed.name != "" {
 			v.Socket = c.passed.name
-			if len(c.pids) == 1 && c.pids[0] == 1 && c.passed.triggers != "" { // not started yet
+			if len(c.pids) == 1 && t.managed(c.pids) && c.passed.triggers != "" { // not started yet
 				v.Unit, v.Name = c.passed.triggers, strings.TrimSuffix(c.passed.triggers, ".service")
 			}
 		}

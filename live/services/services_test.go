@@ -182,5 +182,50 @@ addr add 10.7.0.1/24 dev p0`)
 		if diff := cmp.Diff(other, inv.Elsewhere[i], cmpopts.IgnoreFields(other, "ID", "Process")); diff != "" {
 			t.Errorf("elsewhere (-want +got):\n%s", diff)
 		}
+
+		dir := group(t, parent+"/silent.service")
+		silent := exec.Command("sleep", "100")
+		must.Do(t, silent.Start())
+		t.Cleanup(func() {
+			_ = silent.Process.Kill()
+			_ = silent.Wait()
+		})
+		must.Do(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"),
+			fmt.Append(nil, silent.Process.Pid), 0))
+		for _, c := range []struct {
+			query services.Query
+			ports []string // that it names
+			err   string
+		}{
+			{services.Query{Unit: "cache"}, []string{"tcp/80", "tcp/443", "udp/443"}, ""},
+			{services.Query{Unit: "silent.service"}, nil, "unit silent.service runs, but none of its processes listens here"},
+			{services.Query{Unit: "none-" + parent[1:]}, nil, "no unit none-" + parent[1:] + ".service runs here"},
+			{services.Query{Container: id[:12]}, []string{"tcp/6379"}, ""},
+			{services.Query{Container: id[:11]}, nil, "no container " + id[:11] + " runs here: want its complete ID, or the " +
+				"first 12 digits or more"},
+			{services.Query{PID: shared[1]}, []string{"tcp/7000", "tcp/7001"}, ""},
+			{services.Query{PID: silent.Process.Pid}, nil, fmt.Sprintf("process %d (sleep) has no listening socket",
+				silent.Process.Pid)},
+			{services.Query{PID: inv.Elsewhere[i].Process.PID}, nil, "is in another network namespace"},
+			{services.Query{PID: 1 << 30}, nil, "no process 1073741824"},
+			{services.Query{Port: 443}, []string{"tcp/443", "udp/443"}, ""},
+			{services.Query{Port: 443, Protocol: "udp"}, []string{"udp/443"}, ""},
+			{services.Query{Port: 9000}, nil, "nobody listens at tcp or udp port 9000 here"},
+		} {
+			var named []string
+			for i := range inv.Services {
+				for j := range inv.Services[i].Endpoints {
+					if s, e := &inv.Services[i], &inv.Services[i].Endpoints[j]; c.query.Accepts(s, e) {
+						named = append(named, e.Of())
+					}
+				}
+			}
+			if diff := cmp.Diff(c.ports, named); diff != "" {
+				t.Errorf("%+v (-want +got):\n%s", c.query, diff)
+			}
+			if err := inv.Check(c.query); (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%+v: got %v, want %q", c.query, err, c.err)
+			}
+		}
 	})
 }

@@ -28,7 +28,8 @@ type Inventory struct {
 // A Service is one owner of listening sockets: a container, a systemd unit, or else the processes
 // that share a listening socket or an SO_REUSEPORT group.
 type Service struct {
-	// Name is the unit's name without ".service", else the name of the first process, else "unknown".
+	// Name is the unit's name without ".service", else the name of the first process, else Kernel or
+	// Unknown.
 	Name string `json:"name"`
 	// Unit is the systemd service ("memcached.service"), Socket the systemd socket that holds a
 	// listening socket ("ssh.socket"); "" for none.
@@ -41,7 +42,7 @@ type Service struct {
 	// Cgroup is the control group below the root of its hierarchy; "" if unknown or the root.
 	Cgroup string `json:"cgroup,omitempty"`
 	// Processes are the holders of the listening sockets and of their connections, ascending. Systemd
-	// itself (process 1) is one only if no other process has a listening socket.
+	// as the service manager is one only if no other process has a listening socket.
 	Processes []Process  `json:"processes"`
 	Endpoints []Endpoint `json:"endpoints"`
 	// CPU is the processor time of Processes per second, in processors, while Watch watched.
@@ -49,6 +50,12 @@ type Service struct {
 	// Carries is what the caller would lose without the service: "this login, from 192.0.2.7".
 	Carries string `json:"carries,omitempty"`
 }
+
+// The names of services without a process.
+const (
+	Kernel  = "kernel"  // the kernel's own socket: NFS, WireGuard, VXLAN
+	Unknown = "unknown" // the holder could not be read
+)
 
 // A Process holds a socket.
 type Process struct {

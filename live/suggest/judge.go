@@ -140,6 +140,9 @@ func (c *chooser) against(s *services.Service, e *services.Endpoint) (why string
 	if s.Carries != "" {
 		return "it carries " + s.Carries + ": a change of its queues could end it", false
 	}
+	if e.Protocol == "udp" && s.Name == services.Kernel {
+		return "the socket is the kernel's own, as that of a tunnel: the packets inside belong to other services", false
+	}
 	if e.Protocol == "udp" && e.Ephemeral {
 		return "the port is one that the kernel gives to clients, so this is rather a client's socket", false
 	}

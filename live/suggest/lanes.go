@@ -81,7 +81,7 @@ func (c *chooser) laneName(s *services.Service) string {
 	}, s.Name), "-_")
 	const longest = 28
 	name = name[:min(len(name), longest)]
-	if name == "" || name == "default" || name == "unknown" {
+	if name == "" || name == "default" || len(s.Processes) == 0 {
 		e := s.Endpoints[0]
 		name = fmt.Sprintf("%s-%d", e.Protocol, e.Port)
 	}
@@ -164,7 +164,9 @@ func (c *chooser) near(d *device.Device) int {
 // explain fills in the lane's members, its guarantee, and the reasons.
 func (c *chooser) explain(l *Lane, d *device.Device) {
 	s := l.service
-	l.because("", c.describe(l))
+	if text := c.describe(l); text != l.Name {
+		l.because("", text)
+	}
 	if n := c.remote(s, d); n != "" {
 		l.because("", n)
 	}
@@ -181,7 +183,7 @@ func (c *chooser) explain(l *Lane, d *device.Device) {
 	}
 	l.because("ports", listening(l.endpoints))
 	if slices.ContainsFunc(l.Members, func(m Member) bool { return len(m.Addrs) > 0 }) {
-		l.because("addrs", "another service listens at the same port of other addresses")
+		l.because("addrs", "another service or network namespace listens at the same port of other addresses")
 	}
 	switch {
 	case s.Container != "":
@@ -198,7 +200,10 @@ func (c *chooser) explain(l *Lane, d *device.Device) {
 // sized says why the lane has its number of queues.
 func (c *chooser) sized(l *Lane, d *device.Device) string {
 	why := fmt.Sprintf("its processes use %.1f processors", l.service.CPU)
-	if l.service.CPU < 0.1 {
+	switch {
+	case len(l.service.Processes) == 0:
+		why = "its processor time is not known"
+	case l.service.CPU < 0.1:
 		why = "its processes use less than 0.1 processors"
 	}
 	switch {

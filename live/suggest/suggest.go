@@ -280,9 +280,14 @@ func (c *chooser) mtu(t target) float64 {
 	return 1500
 }
 
-// limits says what the device cannot do, from plan's choices.
+// limits says what the device cannot do, from plan's choices. It says nothing if the capabilities were
+// not probed.
 func (c *chooser) limits() {
-	for _, choice := range plan.Choose(c.State, c.State.Device(c.target.device), nil) {
+	d := c.State.Device(c.target.device)
+	if len(d.Capabilities) == 0 {
+		return
+	}
+	for _, choice := range plan.Choose(c.State, d, nil) {
 		without := map[string]string{}
 		for _, r := range choice.Rejected {
 			without[r.Mechanism] = r.Why
