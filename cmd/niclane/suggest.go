@@ -123,7 +123,8 @@ func (a *app) suggest(ctx context.Context, q services.Query, dev string, took ti
 	}
 	root := os.Geteuid() == 0
 	if !root {
-		inv.Notes = append(inv.Notes, "the lanes were not planned, and what the device can do is not known: this needs root")
+		inv.Notes = append(inv.Notes, "the lanes were not planned, and what the device can do is not known: this "+
+			"needs root")
 	}
 	if in.State, err = a.suggestState(ctx, inv, dev, root); err != nil {
 		return nil, err
@@ -150,7 +151,8 @@ func (a *app) suggest(ctx context.Context, q services.Query, dev string, took ti
 }
 
 // suggestState reads the devices by which services are reached, and dev.
-func (a *app) suggestState(ctx context.Context, inv *services.Inventory, dev string, probe bool) (*device.State, error) {
+func (a *app) suggestState(ctx context.Context, inv *services.Inventory, dev string,
+	probe bool) (*device.State, error) {
 	var names []string
 	for _, p := range inv.Paths {
 		names = append(names, p.Device)

@@ -229,10 +229,10 @@ func listeningOf(pid int) (out []string) {
 	})
 	for _, s := range socks {
 		name := of(s.protocol, s.local.Port())
-		if s.local.Addr().IsLoopback() || s.protocol == "udp" && ephemeral(s.local.Port()) || slices.Contains(out, name) {
-			continue
+		client := s.protocol == "udp" && ephemeral(s.local.Port())
+		if !s.local.Addr().IsLoopback() && !client && !slices.Contains(out, name) {
+			out = append(out, name)
 		}
-		out = append(out, name)
 	}
 	return out
 }

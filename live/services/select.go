@@ -87,9 +87,11 @@ func (inv *Inventory) absent(q Query) error {
 	case q.Container != "":
 		there, err := inGroups(func(base string) bool { return cgroup.NamesContainer(base, q.Container) })
 		if err != nil || there {
-			return errors.Join(err, fmt.Errorf("container %s runs, but none of its processes listens here", q.Container))
+			return errors.Join(err, fmt.Errorf("container %s runs, but none of its processes listens here",
+				q.Container))
 		}
-		return fmt.Errorf("no container %s runs here: want its complete ID, or the first 12 digits or more", q.Container)
+		return fmt.Errorf("no container %s runs here: want its complete ID, or the first 12 digits or more",
+			q.Container)
 	case q.PID != 0:
 		name, err := os.ReadFile("/proc/" + strconv.Itoa(q.PID) + "/comm")
 		if errors.Is(err, fs.ErrNotExist) {

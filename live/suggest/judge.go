@@ -131,7 +131,7 @@ func (c *chooser) against(s *services.Service, e *services.Endpoint) (why string
 	if len(e.Devices) == 0 {
 		return fmt.Sprintf("only this host reaches it, by %s: its packets pass no card", addrList(e)), true
 	}
-	if !slices.ContainsFunc(c.target.all, func(d string) bool { return slices.Contains(e.Devices, d) }) {
+	if !c.target.among(e.Devices) {
 		return fmt.Sprintf("it is reached by %s, not by %s", strings.Join(e.Devices, ", "), c.target.name()), true
 	}
 	if name, file := c.applied(e); name != "" {
@@ -164,7 +164,7 @@ func (c *chooser) against(s *services.Service, e *services.Endpoint) (why string
 // applied returns the lane that has a port now, and its file.
 func (c *chooser) applied(e *services.Endpoint) (lane, file string) {
 	for _, a := range c.Applied {
-		if !slices.ContainsFunc(a.Devices, func(d string) bool { return slices.Contains(c.target.all, d) }) {
+		if !c.target.among(a.Devices) {
 			continue
 		}
 		for _, l := range a.Intent.Lanes {

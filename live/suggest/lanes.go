@@ -19,7 +19,8 @@ func (c *chooser) makeLanes() {
 	d := c.State.Device(c.target.device)
 	if f := c.Future; f != nil {
 		l := Lane{Name: fmt.Sprintf("%s-%d", f.Protocol, f.Port), Queues: min(2, budget(d))}
-		l.because("", fmt.Sprintf("nothing listens at %s port %d yet: this is for a service to come", f.Protocol, f.Port))
+		l.because("", fmt.Sprintf("nothing listens at %s port %d yet: this is for a service to come", f.Protocol,
+			f.Port))
 		l.because("queues", "its load is not known yet; niclane suggest says more when it serves")
 		if c.shared != "" {
 			l.because("queues", c.shared)
@@ -47,14 +48,15 @@ func (c *chooser) makeLanes() {
 	for i, l := range order {
 		if i >= budget(d) {
 			for _, e := range l.endpoints {
-				c.leave(l.service, e, fmt.Sprintf("%s has %d queues, and the %s for lanes are those of busier services; "+
-					"it can be a member of one of their lanes (mode: shared)", c.target.name(), queues(d), times(budget(d), "queue")))
+				c.leave(l.service, e, fmt.Sprintf("%s has %d queues, and the %s for lanes are those of busier "+
+					"services; it can be a member of one of their lanes (mode: shared)", c.target.name(), queues(d),
+					times(budget(d), "queue")))
 			}
 			continue
 		}
 		if e := c.overlap(l); e != nil {
-			c.leave(l.service, e, fmt.Sprintf("another lane has all packets to %s port %d: the two services differ by "+
-				"address only", e.Protocol, e.Port))
+			c.leave(l.service, e, fmt.Sprintf("another lane has all packets to %s port %d: the two services "+
+				"differ by address only", e.Protocol, e.Port))
 			continue
 		}
 		l.Name = c.laneName(l.service)
@@ -187,8 +189,8 @@ func (c *chooser) explain(l *Lane, d *device.Device) {
 	}
 	switch {
 	case s.Container != "":
-		l.because("", fmt.Sprintf("container %s uses the host's network. Its control group has another name each time it is "+
-			"made, so the file names none", short(s.Container)))
+		l.because("", fmt.Sprintf("container %s uses the host's network. Its control group has another name each "+
+			"time it is made, so the file names none", short(s.Container)))
 	case s.Unit != "" && s.Cgroup != "":
 		for i := range l.Members {
 			l.Members[i].Cgroup = s.Cgroup
@@ -212,8 +214,8 @@ func (c *chooser) sized(l *Lane, d *device.Device) string {
 	case c.shared != "":
 		return fmt.Sprintf("%s. This is the number of processors: %s", c.shared, why)
 	case int(math.Ceil(l.service.CPU-0.1)) > l.Queues && queues(d) > 1:
-		return fmt.Sprintf("%s, and each queue is served by one. More is not free: lanes get at most half of the %d queues, and "+
-			"one at most half of the processors", why, queues(d))
+		return fmt.Sprintf("%s, and each queue is served by one. More is not free: lanes get at most half of the "+
+			"%d queues, and one at most half of the processors", why, queues(d))
 	}
 	return why + ", and each queue is served by one"
 }

@@ -122,14 +122,17 @@ func (c *chooser) neighbours(l *Lane) string {
 	for of := range others {
 		names = append(names, of)
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(others[b], others[a]), cmp.Compare(a, b)) })
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(others[b], others[a]), cmp.Compare(a, b))
+	})
 	var parts []string
 	for _, of := range names[:min(len(names), 3)] {
 		if share := 100 * others[of] / all; share >= 1 {
 			parts = append(parts, fmt.Sprintf("%.0f %% %s", share, c.owner(of)))
 		}
 	}
-	return fmt.Sprintf("%s. Of all packets there, %.0f %% are its own, %s", where, 100*own/all, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s. Of all packets there, %.0f %% are its own, %s", where, 100*own/all,
+		strings.Join(parts, ", "))
 }
 
 // owner names the packets of a port: "of nginx (tcp/80)".
@@ -170,8 +173,9 @@ func (c *chooser) guarantee(l *Lane, d *device.Device) (percent int, why string)
 	link := float64(d.Speed)
 	percent = int(5 * max(1, math.Ceil(2*mine*8/link*100/5)))
 	percent = min(percent, 50/len(c.Lanes))
-	return max(percent, 1), fmt.Sprintf("it sends %.2g %% of the link now. Other traffic sends %.0f %%%s, and could fill it; "+
-		"in a full link, a lane without a guarantee gets almost nothing", 100*mine*8/link, 100*others*8/link, who)
+	return max(percent, 1), fmt.Sprintf("it sends %.2g %% of the link now. Other traffic sends %.0f %%%s, and "+
+		"could fill it; in a full link, a lane without a guarantee gets almost nothing", 100*mine*8/link,
+		100*others*8/link, who)
 }
 
 // others returns what leaves by the device and is not the lanes', in bytes per second, and the largest

@@ -190,6 +190,11 @@ type target struct {
 // name returns the name that a lanes file gives.
 func (t target) name() string { return cmp.Or(t.bond, t.device) }
 
+// among reports whether the target, or a slave of it, is among devices.
+func (t target) among(devices []string) bool {
+	return slices.ContainsFunc(devices, func(d string) bool { return d == t.bond || slices.Contains(t.all, d) })
+}
+
 // chooseTarget finds the device that was asked for, or else the one with the most requests.
 func (c *chooser) chooseTarget() error {
 	var all []target
@@ -257,8 +262,7 @@ func (c *chooser) requestsAt(t target) (sum float64) {
 	for i := range c.Inventory.Services {
 		for j := range c.Inventory.Services[i].Endpoints {
 			e := &c.Inventory.Services[i].Endpoints[j]
-			reached := slices.ContainsFunc(t.all, func(d string) bool { return slices.Contains(e.Devices, d) })
-			if e.Traffic == nil || !reached {
+			if e.Traffic == nil || !t.among(e.Devices) {
 				continue
 			}
 			part := 1.0
@@ -305,13 +309,14 @@ func (c *chooser) limits() {
 
 // noQueue says for each mechanism that gives a lane no receive queue of its own, what it gives.
 var noQueue = map[string]string{
-	plan.ByCpumap: "the card puts the lane's packets among all others; XDP then hands them to the lane's processors, before " +
-		"the stack sees them",
-	plan.ByCpumapGeneric: "the card puts the lane's packets among all others; generic XDP then hands them to the lane's " +
+	plan.ByCpumap: "the card puts the lane's packets among all others; XDP then hands them to the lane's " +
+		"processors, before the stack sees them",
+	plan.ByCpumapGeneric: "the card puts the lane's packets among all others; generic XDP then hands them to the " +
+		"lane's processors",
+	plan.ByRPS: "the lane's packets wait among all others in the card's queues; RPS then hands them to the lane's " +
 		"processors",
-	plan.ByRPS: "the lane's packets wait among all others in the card's queues; RPS then hands them to the lane's processors",
-	plan.ByShared: "the lane has no receive queue or processor of its own; what remains is its place on transmit (guarantee, " +
-		"ceiling, rank)",
+	plan.ByShared: "the lane has no receive queue or processor of its own; what remains is its place on transmit " +
+		"(guarantee, ceiling, rank)",
 }
 
 // elsewhere names the services of other network namespaces.

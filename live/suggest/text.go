@@ -54,8 +54,8 @@ func (c *chooser) text() string {
 	if len(c.Lanes) == 0 {
 		w.comment("", "", "", c.nothing())
 	} else {
-		w.comment("", "", "", "A suggestion of niclane suggest"+c.since()+". Nothing has been changed. What it would change: "+
-			"niclane plan FILE.")
+		w.comment("", "", "", "A suggestion of niclane suggest"+c.since()+". Nothing has been changed. What it "+
+			"would change: niclane plan FILE.")
 		if c.Refused != "" {
 			w.list("niclane plan refuses these lanes now:", strings.Split(c.Refused, "\n"))
 		}
@@ -68,14 +68,17 @@ func (c *chooser) text() string {
 			w.line("  dev: %s", c.target.device)
 		}
 		if c.forced != "" {
-			w.comment("  ", "", "", "plan refuses queues of the lanes' own ("+c.forced+"; niclane probe "+c.target.device+
+			w.comment("  ", "", "", "plan refuses queues of the lanes' own ("+c.forced+"; niclane probe "+
+				c.target.device+
 				" says why). What remains is the lanes' place on transmit (guarantee, ceiling, rank)")
 			w.line("  force: {%s: shared}", device.PartQueueSet)
 		} else {
-			w.comment("  ", "", "", "queues is left out: the default lane, for all other traffic, keeps those that the lanes leave")
+			w.comment("  ", "", "", "queues is left out: the default lane, for all other traffic, keeps those "+
+				"that the lanes leave")
 		}
-		w.comment("  ", "", "", "poller is left out of every lane: interrupts serve it, unless processors are free for threads. "+
-			"Once the lanes are applied, niclane advise --lane NAME --measure 5s says whether others would pay")
+		w.comment("  ", "", "", "poller is left out of every lane: interrupts serve it, unless processors are "+
+			"free for threads. Once the lanes are applied, niclane advise --lane NAME --measure 5s says whether "+
+			"others would pay")
 		w.line("lanes:")
 		for i := range c.Lanes {
 			w.lane(&c.Lanes[i], c.forced != "")
@@ -105,8 +108,8 @@ func (c *chooser) nothing() string {
 	if c.target.device == "" {
 		return "No lane is suggested: no device here has an address that other hosts reach."
 	}
-	return fmt.Sprintf("No lane is suggested on %s%s: no service there answers many small requests. Nothing has been "+
-		"changed. --port, --unit, --pid and --container ask for a service by name.", c.target.name(), c.since())
+	return fmt.Sprintf("No lane is suggested on %s%s: no service there answers many small requests. Nothing has "+
+		"been changed. --port, --unit, --pid and --container ask for a service by name.", c.target.name(), c.since())
 }
 
 // deviceText describes the device.
