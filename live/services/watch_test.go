@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,6 +64,25 @@ func (x *echo) client(c net.Conn) {
 	}
 }
 
+// push sends to each client, which says nothing.
+func push(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // it was closed
+		}
+		go func() {
+			defer c.Close()
+			for {
+				if _, err := c.Write(make([]byte, answerSize)); err != nil {
+					return
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		}()
+	}
+}
+
 // TestWatch compares the traffic with what the clients counted.
 func TestWatch(t *testing.T) {
 	vethtest.NeedRoot(t)
@@ -80,6 +98,10 @@ func TestWatch(t *testing.T) {
 		must.Do(t, err)
 		t.Cleanup(func() { on.Close() })
 		go x.server(on)
+		pushing, err := net.Listen("tcp", ":7001")
+		must.Do(t, err)
+		t.Cleanup(func() { pushing.Close() })
+		go push(pushing)
 		local, err := net.Dial("tcp4", "127.0.0.1:7000")
 		must.Do(t, err)
 		t.Cleanup(func() { local.Close() })
@@ -91,6 +113,10 @@ func TestWatch(t *testing.T) {
 			t.Cleanup(func() { c.Close() })
 			go x.client(c)
 		}
+		c, err := net.Dial("tcp", net.JoinHostPort(l.Config.IPv4(lab.SUT).String(), "7001"))
+		must.Do(t, err)
+		t.Cleanup(func() { c.Close() })
+		go func() { _, _ = io.Copy(io.Discard, c) }()
 	})
 	if t.Failed() {
 		return
@@ -161,6 +187,10 @@ func TestWatch(t *testing.T) {
 		near(of+" received bytes", e.Traffic.In.Bytes, want.packets*want.in)
 		near(of+" sent bytes", e.Traffic.Out.Bytes, want.packets*want.out)
 	}
+	if e := find(inv, "tcp/7001"); e == nil || e.Traffic == nil || e.Traffic.In.Data > 5 || e.Traffic.In.Packets < 20 ||
+		e.Traffic.Out.Data < 20 {
+		t.Errorf("acknowledgements without data: got %+v", e)
+	}
 	if e := find(inv, "tcp/7000"); e != nil && (e.Connections != 2 || e.Local != 1) {
 		t.Errorf("got %d connections and %d local ones, want 2 and 1", e.Connections, e.Local)
 	}
@@ -170,7 +200,7 @@ func TestWatch(t *testing.T) {
 	var inQueues float64
 	for _, q := range inv.Devices[0].Queues {
 		for _, s := range q.Shares {
-			if strings.Contains(s.Of, "/7") {
+			if s.Of == "tcp/7000" || s.Of == "udp/7" {
 				inQueues += s.Packets
 			}
 		}

@@ -119,6 +119,10 @@ func fixture(t *testing.T, ar *txtar.Archive) *device.State {
 	if patch := file(ar, "device.patch"); patch != "" {
 		name := struct{ Name string }{st.Devices[0].Name}
 		must.Do(t, json.Unmarshal([]byte(patch), &name))
+		if st.Device(name.Name) == nil { // a second device, like the first one
+			st.Devices = append(st.Devices, st.Clone().Devices[0])
+			st.Devices[len(st.Devices)-1].Name = name.Name
+		}
 		must.Do(t, json.Unmarshal([]byte(patch), st.Device(name.Name)))
 	}
 	if patch := file(ar, "host.patch"); patch != "" {

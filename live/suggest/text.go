@@ -91,7 +91,7 @@ func (c *chooser) text() string {
 	w.list("Not suggested:", left)
 	w.list("What "+c.target.name()+" cannot do (niclane probe "+c.target.device+" has all):", c.Limits)
 	w.list("What others may fight about:", c.Conflicts)
-	w.list("What this is not based on:", c.Notes)
+	w.list("Notes:", c.Notes)
 	return w.String()
 }
 
