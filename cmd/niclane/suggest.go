@@ -133,7 +133,7 @@ func (a *app) suggest(ctx context.Context, q services.Query, dev string, took ti
 		if cli.IsTerminal(a.Stderr) {
 			fmt.Fprintf(a.Stderr, "niclane: watching traffic for %s\n", took)
 		}
-		if err := inv.Watch(ctx, in.State, took); err != nil {
+		if err := inv.Watch(ctx, in.State, q, took); err != nil {
 			return nil, err
 		}
 	}

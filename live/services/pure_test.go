@@ -160,3 +160,38 @@ func TestGroupSockets(t *testing.T) {
 		t.Errorf("a socket of an init that is not systemd: %+v", got[0])
 	}
 }
+
+// TestCountable: which endpoints are counted if there is not room for all.
+func TestCountable(t *testing.T) {
+	var inv Inventory
+	add := func(protocol string, port uint16, connections int, ephemeral bool, devices ...string) {
+		inv.Services = append(inv.Services, Service{Endpoints: []Endpoint{{Protocol: protocol, Port: port,
+			Connections: connections, Ephemeral: ephemeral, Devices: devices}}})
+	}
+	add("udp", 40000, 0, true, "eth0")
+	add("tcp", 1, 0, false, "eth0")
+	add("tcp", 2, 7, false, "eth0")
+	add("tcp", 3, 9, false, "eth0")
+	add("udp", 53, 0, false, "eth0")
+	add("tcp", 6379, 99, false) // only this host reaches it
+	for _, c := range []struct {
+		query Query
+		room  int
+		want  string
+	}{
+		{Query{}, 9, "tcp/3 tcp/2 udp/53 tcp/1 udp/40000"},
+		{Query{}, 2, "tcp/3 tcp/2"},
+		{Query{Port: 40000}, 2, "udp/40000 tcp/3"},
+	} {
+		var got []string
+		for _, e := range inv.countable(c.query, c.room) {
+			got = append(got, e.Of())
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%+v, %d: got %s, want %s", c.query, c.room, got, c.want)
+		}
+	}
+	if len(inv.Notes) != 2 {
+		t.Errorf("notes: %q, want one for each of the last two", inv.Notes)
+	}
+}

@@ -233,6 +233,9 @@ func (inv *Inventory) connections(conns []connection, t *processTable) error {
 			e.Local++
 		} else {
 			e.Connections++
+			if c.remote.Addr().Is6() {
+				e.IPv6++
+			}
 		}
 		s.hold(t, t.holders[c.inode])
 	}

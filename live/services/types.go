@@ -2,7 +2,10 @@
 
 package services
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // An Inventory is what serves in the network namespace of the caller.
 type Inventory struct {
@@ -15,7 +18,9 @@ type Inventory struct {
 	// Contenders are the processes that write settings of network devices, ordered by name.
 	Contenders []Contender `json:"contenders"`
 	// Watched is for how many seconds Watch has watched traffic; 0: not.
-	Watched float64 `json:"watchedSeconds"`
+	// From is when that began.
+	Watched float64   `json:"watchedSeconds"`
+	From    time.Time `json:"watchedFrom"`
 	// Devices are the devices on which Watch has counted packets.
 	Devices []Device `json:"devices"`
 	// Senders are the processes with the most traffic on connections that no listener has accepted,
@@ -82,8 +87,10 @@ type Endpoint struct {
 	// Ephemeral says that the port is one that the kernel gives to clients
 	// (net.ipv4.ip_local_port_range). A UDP socket there is rather a client's.
 	Ephemeral bool `json:"ephemeral,omitempty"`
-	// Connections counts the TCP connections from other hosts, Local those from this host.
+	// Connections counts the TCP connections from other hosts, IPv6 those of them by IPv6. Local counts
+	// those from this host.
 	Connections int `json:"connections"`
+	IPv6        int `json:"connectionsIPv6"`
 	Local       int `json:"localConnections"`
 	// Opened is the number of connections from other hosts that appeared while Watch watched, per
 	// second. Those that also ended meanwhile are not in it.

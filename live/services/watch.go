@@ -13,29 +13,57 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/traffic/count"
 	"github.com/niclane/niclane/lane/device"
 )
 
-// most is the largest number of endpoints whose packets are counted: the counters take memory by its
-// square and the processors.
-const most = 32
+// most is the largest number of endpoints whose packets are counted, and memory the memory for the
+// counters, in bytes. With many processors, fewer endpoints are counted.
+const (
+	most   = 32
+	memory = 128 << 20
+)
+
+// room returns how many endpoints can be counted. The counters are five tables of 24 bytes for each
+// processor, with a row for each endpoint and two more, and as many columns as there are rows,
+// processors, or queues (package count).
+func room(st *device.State) int {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		cpus = 1
+	}
+	columns := cpus + 1
+	for _, d := range st.Devices {
+		columns = max(columns, d.RxQueues+1, d.TxQueues+1)
+	}
+	n := most
+	for n > 1 && 5*24*cpus*(n+2)*max(columns, n+2) > memory {
+		n--
+	}
+	return n
+}
 
 // The lengths of headers without options, to estimate the payload.
 const (
 	lenEthernet = 14
 	lenIPv4     = 20
+	lenIPv6     = 40
 	lenUDP      = 8
 	lenTCP      = 32 // with timestamps, as Linux sends them
 )
 
 // Watch watches traffic for a time. On the devices of st that are among the inventory's Paths, it
 // counts the packets of the endpoints. If that is not possible (the kernel has no BTF, no right), it
-// takes the counters of TCP connections, and adds a note.
-func (inv *Inventory) Watch(ctx context.Context, st *device.State, took time.Duration) error {
-	counted := inv.countable()
+// takes the counters of TCP connections, and adds a note. If there are too many endpoints to count, those
+// of q come first.
+func (inv *Inventory) Watch(ctx context.Context, st *device.State, q Query, took time.Duration) error {
+	var counted []*Endpoint
+	if st != nil {
+		counted = inv.countable(q, room(st))
+	}
 	counters := inv.open(st, counted)
 	defer func() {
 		for _, c := range counters {
@@ -47,13 +75,13 @@ func (inv *Inventory) Watch(ctx context.Context, st *device.State, took time.Dur
 		return err
 	}
 	used := inv.processorTime()
-	begin := time.Now()
+	inv.From = time.Now()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(took):
 	}
-	inv.Watched = time.Since(begin).Seconds()
+	inv.Watched = time.Since(inv.From).Seconds()
 	packets := map[string]count.Counts{}
 	for name, c := range counters {
 		if packets[name], err = c.Counts(); err != nil {
@@ -81,19 +109,23 @@ func (inv *Inventory) Watch(ctx context.Context, st *device.State, took time.Dur
 	return nil
 }
 
-// countable returns the endpoints whose packets are counted: TCP by connections, then UDP, only those
-// that other hosts reach.
-func (inv *Inventory) countable() (out []*Endpoint) {
+// countable returns the endpoints whose packets are counted, at most room: those of q, then TCP by
+// connections and UDP, only those that other hosts reach.
+func (inv *Inventory) countable(q Query, room int) (out []*Endpoint) {
+	asked := map[*Endpoint]bool{}
 	for i := range inv.Services {
 		for j := range inv.Services[i].Endpoints {
 			if e := &inv.Services[i].Endpoints[j]; len(e.Devices) > 0 {
 				out = append(out, e)
+				asked[e] = q != (Query{}) && q.Accepts(&inv.Services[i], e)
 			}
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *Endpoint) int {
 		order := func(e *Endpoint) int { // 0 for UDP ports of servers, 2 for those of clients
 			switch {
+			case asked[e]:
+				return -1
 			case e.Protocol == "udp" && e.Ephemeral:
 				return 2
 			case e.Protocol == "tcp" && e.Connections == 0:
@@ -103,10 +135,9 @@ func (inv *Inventory) countable() (out []*Endpoint) {
 		}
 		return cmp.Or(order(a)-order(b), b.Connections-a.Connections)
 	})
-	if len(out) > most {
-		inv.notef("packets are counted for %d of %d ports, by connections; suggest --port names another one", most,
-			len(out))
-		out = out[:most]
+	if len(out) > room {
+		inv.notef("packets are counted for %d of %d ports, those with most connections", room, len(out))
+		out = out[:room]
 	}
 	return out
 }
@@ -114,7 +145,7 @@ func (inv *Inventory) countable() (out []*Endpoint) {
 // open starts to count on the inventory's devices.
 func (inv *Inventory) open(st *device.State, counted []*Endpoint) map[string]*count.Watcher {
 	counters := map[string]*count.Watcher{}
-	if st == nil || len(counted) == 0 {
+	if len(counted) == 0 {
 		return counters
 	}
 	var lanes []count.Lane
@@ -183,15 +214,11 @@ func (inv *Inventory) byPackets(d *device.Device, st *device.State, counted []*E
 	})
 	for direction, cells := range [][]count.Cell{c.Received, c.Sent} {
 		for _, cell := range cells {
-			header := lenIPv4 + lenTCP
-			of := ""
+			header, of := lenIPv4+lenTCP, ""
 			var e *Endpoint
 			if cell.Lane > 0 {
 				e = counted[cell.Lane-1]
-				of = e.Of()
-				if e.Protocol == "udp" {
-					header = lenIPv4 + lenUDP
-				}
+				header, of = e.header(), e.Of()
 			}
 			if direction == 1 {
 				header += lenEthernet // a received packet is counted without its Ethernet header
@@ -243,6 +270,22 @@ func (inv *Inventory) byPackets(d *device.Device, st *device.State, counted []*E
 		inv.notef("%s: %d packets were not counted: the counting programs ran already on their processors", d.Name,
 			c.Missed)
 	}
+}
+
+// header returns the mean length of the headers of the endpoint's packets, without Ethernet's. The part of
+// IPv6 is that of the connections; of UDP, it is known only if all addresses are of one family.
+func (e *Endpoint) header() int {
+	ip := lenIPv4
+	switch {
+	case e.Connections > 0:
+		ip += (lenIPv6 - lenIPv4) * e.IPv6 / e.Connections
+	case !slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool { return a.Is4() || a.IsUnspecified() }):
+		ip = lenIPv6
+	}
+	if e.Protocol == "udp" {
+		return ip + lenUDP
+	}
+	return ip + lenTCP
 }
 
 func (r *Rate) add(x Rate) {

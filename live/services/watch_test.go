@@ -8,7 +8,7 @@ import (
 	"math"
 	"net"
 	"os"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,8 +25,33 @@ const (
 	answerSize  = 300
 )
 
+// A tally has the times of answers.
+type tally struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (x *tally) add() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.at = append(x.at, time.Now())
+}
+
+// rate returns the answers per second while the inventory's traffic was watched.
+func (x *tally) rate(inv *services.Inventory) float64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := 0.0
+	for _, t := range x.at {
+		if d := t.Sub(inv.From).Seconds(); d >= 0 && d < inv.Watched {
+			n++
+		}
+	}
+	return n / inv.Watched
+}
+
 // An echo is a server of the test and clients that send it requests, one after the other.
-type echo struct{ answered atomic.Uint64 }
+type echo struct{ tally }
 
 // server answers each request.
 func (x *echo) server(l net.Listener) {
@@ -59,7 +84,7 @@ func (x *echo) client(c net.Conn) {
 		if _, err := io.ReadFull(c, b); err != nil {
 			return
 		}
-		x.answered.Add(1)
+		x.add()
 		time.Sleep(2 * time.Millisecond) // a rate that the lab carries easily
 	}
 }
@@ -122,7 +147,7 @@ func TestWatch(t *testing.T) {
 		return
 	}
 	stop, ended := make(chan struct{}), make(chan struct{})
-	var datagrams atomic.Uint64
+	var datagrams tally
 	go func() {
 		defer close(ended)
 		for {
@@ -131,7 +156,7 @@ func TestWatch(t *testing.T) {
 				return
 			default:
 				udp.Exchange(t, 1)
-				datagrams.Add(1)
+				datagrams.add()
 				time.Sleep(2 * time.Millisecond)
 			}
 		}
@@ -142,9 +167,8 @@ func TestWatch(t *testing.T) {
 		must.Do(t, err)
 		inv, err = services.Find(t.Context())
 		must.Do(t, err)
-		begin, beginUDP := x.answered.Load(), datagrams.Load()
-		must.Do(t, inv.Watch(t.Context(), st, time.Second))
-		tcp, sent = float64(x.answered.Load()-begin)/inv.Watched, float64(datagrams.Load()-beginUDP)/inv.Watched
+		must.Do(t, inv.Watch(t.Context(), st, services.Query{}, time.Second))
+		tcp, sent = x.rate(inv), datagrams.rate(inv)
 	})
 	close(stop)
 	<-ended
@@ -152,9 +176,8 @@ func TestWatch(t *testing.T) {
 	labtest.OnHost(t, l, lab.SUT, func(t *testing.T) {
 		inv, err := services.Find(t.Context())
 		must.Do(t, err)
-		begin := x.answered.Load()
-		must.Do(t, inv.Watch(t.Context(), nil, 500*time.Millisecond))
-		want := float64(x.answered.Load()-begin) / inv.Watched
+		must.Do(t, inv.Watch(t.Context(), nil, services.Query{}, 500*time.Millisecond))
+		want := x.rate(inv)
 		e := find(inv, "tcp/7000")
 		if e == nil || e.Traffic == nil || e.Traffic.Source != services.FromSockets ||
 			math.Abs(e.Traffic.In.Data-want) > want/10+10 || math.Abs(e.Traffic.Out.Bytes-want*answerSize) > want*answerSize/8 {

@@ -58,6 +58,7 @@ var suites = []suite{
 	{name: "internal/traffic/napi", within: 5 * time.Minute},
 	{name: "app/reuseport", within: 5 * time.Minute},
 	{name: "app/sockiter", within: 5 * time.Minute},
+	{name: "live/services", within: 5 * time.Minute},
 	{name: "app", run: "^TestVhost$", within: 5 * time.Minute},
 	{name: "poller", since: "6.13", within: 8 * time.Minute}, // needs static NAPI tracking
 	{name: probeSuite, builtin: true, within: 5 * time.Minute},
