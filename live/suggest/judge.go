@@ -112,17 +112,23 @@ func (c *chooser) judgeAll() {
 	}
 }
 
-// leave notes a port without a lane. Ports of one service with the same reason are one note.
+// leave notes a port without a lane.
 func (c *chooser) leave(s *services.Service, e *services.Endpoint, why string) {
-	for i := range c.Left {
-		if l := &c.Left[i]; l.Service == s.Name && l.Why == why {
-			if !slices.Contains(l.Of, e.Of()) {
-				l.Of = append(l.Of, e.Of())
-			}
-			return
+	c.left(s.Name, why, e.Of())
+}
+
+// left notes ports without a lane. Ports of services with the same name and the same reason are one note.
+func (c *chooser) left(service, why string, ports ...string) {
+	i := slices.IndexFunc(c.Left, func(l Left) bool { return l.Service == service && l.Why == why })
+	if i < 0 {
+		i = len(c.Left)
+		c.Left = append(c.Left, Left{Service: service, Why: why})
+	}
+	for _, of := range ports {
+		if l := &c.Left[i]; !slices.Contains(l.Of, of) {
+			l.Of = append(l.Of, of)
 		}
 	}
-	c.Left = append(c.Left, Left{Service: s.Name, Of: []string{e.Of()}, Why: why})
 }
 
 // against returns the reason why a port should have no lane, "" if there is none. never says that it

@@ -322,9 +322,8 @@ var noQueue = map[string]string{
 // elsewhere names the services of other network namespaces.
 func (c *chooser) elsewhere() {
 	for _, n := range c.Inventory.Elsewhere {
-		c.Left = append(c.Left, Left{Service: cmp.Or(n.Unit, n.Process.Name), Of: n.Listening,
-			Why: fmt.Sprintf("it is in a network namespace of its own%s: its packets have other addresses here "+
-				"(docs/how-to/containers-and-vms.md)", ofContainer(n.Container))})
+		c.left(cmp.Or(n.Unit, n.Process.Name), fmt.Sprintf("it is in a network namespace of its own%s: its packets have "+
+			"other addresses here (docs/how-to/containers-and-vms.md)", ofContainer(n.Container)), n.Listening...)
 	}
 }
 
