@@ -322,8 +322,9 @@ var noQueue = map[string]string{
 // elsewhere names the services of other network namespaces.
 func (c *chooser) elsewhere() {
 	for _, n := range c.Inventory.Elsewhere {
-		c.left(cmp.Or(n.Unit, n.Process.Name), fmt.Sprintf("it is in a network namespace of its own%s: its packets have "+
-			"other addresses here (docs/how-to/containers-and-vms.md)", ofContainer(n.Container)), n.Listening...)
+		c.left(cmp.Or(n.Unit, n.Process.Name), fmt.Sprintf("it is in a network namespace of its own%s: its "+
+			"packets have other addresses here (docs/how-to/containers-and-vms.md)", ofContainer(n.Container)),
+			n.Listening...)
 	}
 }
 
