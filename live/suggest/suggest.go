@@ -114,6 +114,8 @@ type chooser struct {
 	worth  []candidate
 	// shared says what a lane gets in place of receive queues of its own, "" if it gets those.
 	shared string
+	// byReceived says that the device's mapper is xps-rxqs.
+	byReceived bool
 	// forced is the reason why the file forces lanes on transmit alone, "" if it does not.
 	forced string
 }
@@ -295,6 +297,9 @@ func (c *chooser) limits() {
 		without := map[string]string{}
 		for _, r := range choice.Rejected {
 			without[r.Mechanism] = r.Why
+		}
+		if choice.Part == device.PartMapper {
+			c.byReceived = choice.Mechanism == plan.ByXPSRxqs
 		}
 		switch {
 		case choice.Part == device.PartQueueSet && noQueue[choice.Mechanism] != "":

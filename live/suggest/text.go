@@ -4,9 +4,11 @@ package suggest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // columns is the width of the lanes file.
@@ -67,15 +69,7 @@ func (c *chooser) text() string {
 		} else {
 			w.line("  dev: %s", c.target.device)
 		}
-		if c.forced != "" {
-			w.comment("  ", "", "", "plan refuses queues of the lanes' own ("+c.forced+"; niclane probe "+
-				c.target.device+
-				" says why). What remains is the lanes' place on transmit (guarantee, ceiling, rank)")
-			w.line("  force: {%s: shared}", device.PartQueueSet)
-		} else {
-			w.comment("  ", "", "", "queues is left out: the default lane, for all other traffic, keeps those "+
-				"that the lanes leave")
-		}
+		c.force(w)
 		w.comment("  ", "", "", "poller is left out of every lane: interrupts serve it, unless processors are "+
 			"free for threads. Once the lanes are applied, niclane advise --lane NAME --measure 5s says whether "+
 			"others would pay")
@@ -93,6 +87,27 @@ func (c *chooser) text() string {
 	w.list("What others may fight about:", c.Conflicts)
 	w.list("Notes:", c.Notes)
 	return w.String()
+}
+
+// force writes globals.force, if the lanes need it.
+func (c *chooser) force(w *writer) {
+	const left = "queues is left out: the default lane, for all other traffic, keeps those that the lanes leave"
+	udp := slices.ContainsFunc(c.Lanes, func(l Lane) bool {
+		return slices.ContainsFunc(l.Members, func(m Member) bool { return m.Protocol == "udp" })
+	})
+	switch {
+	case c.forced != "":
+		w.comment("  ", "", "", "plan refuses queues of the lanes' own ("+c.forced+"; niclane probe "+c.target.device+
+			" says why). What remains is the lanes' place on transmit (guarantee, ceiling, rank)")
+		w.line("  force: {%s: %s}", device.PartQueueSet, plan.ByShared)
+	case udp && c.byReceived:
+		w.comment("  ", "", "", left)
+		w.comment("  ", "", "", "the mapper "+plan.ByXPSRxqs+" knows the queue of connected sockets only: answers of a UDP "+
+			"server would leave by the default lane's queues")
+		w.line("  force: {%s: %s}", device.PartMapper, plan.ByQueueMapping)
+	default:
+		w.comment("  ", "", "", left)
+	}
 }
 
 // since says how long traffic was watched.
