@@ -102,8 +102,8 @@ func (c *chooser) force(w *writer) {
 		w.line("  force: {%s: %s}", device.PartQueueSet, plan.ByShared)
 	case udp && c.byReceived:
 		w.comment("  ", "", "", left)
-		w.comment("  ", "", "", "the mapper "+plan.ByXPSRxqs+" knows the queue of connected sockets only: answers of a UDP "+
-			"server would leave by the default lane's queues")
+		w.comment("  ", "", "", "the mapper "+plan.ByXPSRxqs+" knows the queue of connected sockets only: answers "+
+			"of a UDP server would leave by the default lane's queues")
 		w.line("  force: {%s: %s}", device.PartMapper, plan.ByQueueMapping)
 	default:
 		w.comment("  ", "", "", left)
