@@ -13,9 +13,9 @@ type Snapshot struct {
 	// Lost counts requests and samples that the programs had no room for. Their waits are in no
 	// histogram.
 	Lost uint64 `json:"lost"`
-	// SampleRate is the share of requests that are followed at this time, 0 to 1. The Collector lowers
-	// it so that the cost stays below Options.MaxCost. Requests and all histograms count followed
-	// requests; multiply by Seen/Requests for all.
+	// SampleRate is the share of the time in which requests are followed now, 0 to 1. The Collector
+	// lowers it so that the cost stays below Options.MaxCost. All counts and histograms are of followed
+	// requests.
 	SampleRate float64 `json:"sampleRate"`
 	Cost       Cost    `json:"cost"`
 	// Missing has the stages that cannot be measured here, with the reason.
@@ -37,7 +37,7 @@ type Cost struct {
 type Service struct {
 	Target
 	// Requests counts requests that were followed from their first data to the hand-over of the
-	// answer to the driver; Seen all requests that the programs saw begin.
+	// answer to the driver; Seen those whose first data was seen.
 	Requests uint64 `json:"requests"`
 	Seen     uint64 `json:"seen"`
 	// Waits are the distributions, by stage. A stage in Missing is empty. The histogram of stage App
@@ -51,10 +51,14 @@ type Service struct {
 	// measured as one with it. Unpaired counts requests without an answer and answers without a request.
 	Pipelined uint64 `json:"pipelined"`
 	Unpaired  uint64 `json:"unpaired"`
-	// CPU is the processor time of the service's processes, user and system.
-	CPU time.Duration `json:"cpu"` // ns
+	// CPU is the processor time of the service's processes, user and system, since they were first
+	// seen. Processes are their IDs. A process is seen when it takes a request.
+	CPU       time.Duration `json:"cpu"` // ns
+	Processes []int         `json:"processes,omitempty"`
 	// Culprits lists what was in front of slow requests, by stage, largest share first.
 	Culprits map[Stage][]Culprit `json:"culprits,omitempty"`
+
+	fronts [Stages]front
 }
 
 // A Culprit is traffic or a process that kept slow requests of a service waiting.
@@ -101,6 +105,10 @@ func (x Service) sub(y Service) Service {
 	x.CPU = max(x.CPU-y.CPU, 0)
 	for i := range x.Waits {
 		x.Waits[i] = x.Waits[i].Sub(y.Waits[i])
+		x.fronts[i] = x.fronts[i].sub(y.fronts[i])
+	}
+	if x.Culprits != nil {
+		x.Culprits = x.culprits()
 	}
 	return x
 }

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What was in front of slow requests: the last packets that each processor received and
+ * that each queue of a device sent, and the last threads that each processor ran.
+ */
+#ifndef NICLANE_WAIT_FRONT_H
+#define NICLANE_WAIT_FRONT_H
+
+#define PAST	128	/* remembered entries; a power of 2 */
+#define COPIED	64	/* at most copied for a slow request */
+#define QUEUES	256	/* of devices, by direct mapping; a power of 2 */
+
+/* From the time at until that of the next entry, this had the processor or the queue. */
+struct past {
+	__u64	at;
+	__u32	id;		/* packet: source and destination port; thread: thread group */
+	__u16	protocol, queue;	/* packet */
+	char	comm[16];	/* thread; "softirq" with id 0 */
+};
+
+struct history {
+	__u32	n;		/* entries ever written */
+	__u32	ifindex;
+	__u16	queue;
+	__u8	gap;		/* the last entry says that the next are not recorded */
+	struct past past[PAST];
+};
+
+/* What user space gets. */
+struct sample {
+	__u64	from, to;	/* the wait, or its part in the queue */
+	__u32	service, stage;
+	__u32	ifindex;
+	__u16	queue, cpu;
+	__u32	n;
+	__u32	tgid;		/* of the service's thread, where it waited for a processor */
+	struct past past[COPIED];	/* the newest first */
+};
+
+struct history sent[QUEUES];
+__u64 lost_samples;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct history);
+} wait_received SEC(".maps"), wait_ran SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 512 * 1024);
+} wait_samples SEC(".maps");
+
+static __always_inline struct past *next_past(struct history *h)
+{
+	struct past *p = &h->past[h->n & (PAST - 1)];
+
+	h->n++;
+	return p;
+}
+
+static __always_inline int is_slow(__u32 service, enum stage stage, __u64 from, __u64 to)
+{
+	__u64 limit;
+
+	if (service >= SERVICES || !from || to < from)
+		return 0;
+	limit = slow[service][stage];
+	return limit && to - from > limit;
+}
+
+/* Gives user space what h remembers of a wait. */
+static __always_inline void tell(struct history *h, __u32 service, enum stage stage, __u64 from, __u64 to,
+				 __u32 ifindex, __u16 queue)
+{
+	struct sample *s = bpf_ringbuf_reserve(&wait_samples, sizeof(*s), 0);
+	__u32 i, n = h->n;
+
+	if (!s) {
+		__sync_fetch_and_add(&lost_samples, 1);
+		return;
+	}
+	s->from = from;
+	s->to = to;
+	s->service = service;
+	s->stage = stage;
+	s->ifindex = ifindex;
+	s->queue = queue;
+	s->cpu = bpf_get_smp_processor_id();
+	s->tgid = bpf_get_current_pid_tgid() >> 32;
+	for (i = 0; i < COPIED; i++) {
+		struct past *p = &h->past[(n - 1 - i) & (PAST - 1)];
+
+		if (i >= n || !p->at)
+			break;
+		s->past[i] = *p;
+		if (p->at < from) {
+			i++;
+			break;
+		}
+	}
+	s->n = i;
+	bpf_ringbuf_submit(s, 0);
+}
+
+static __always_inline void remember_packet(struct history *h, const struct header *p, __u64 now, __u16 queue)
+{
+	struct past *e = next_past(h);
+
+	e->at = now;
+	e->id = (__u32)bpf_ntohs(p->source) << 16 | bpf_ntohs(p->dest);
+	e->protocol = p->protocol;
+	e->queue = queue;
+}
+
+static __always_inline struct history *received(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&wait_received, &zero);
+}
+
+static __always_inline struct history *ran(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&wait_ran, &zero);
+}
+
+/* The history of a device's transmit queue. Another queue at its place loses its own. */
+static __always_inline struct history *sent_by(__u32 ifindex, __u16 queue)
+{
+	struct history *h = &sent[(ifindex * 31 + queue) & (QUEUES - 1)];
+
+	if (h->ifindex != ifindex || h->queue != queue) {
+		h->n = 0;
+		h->ifindex = ifindex;
+		h->queue = queue;
+	}
+	return h;
+}
+
+/* A service's thread takes a request, or has answered it: what had its processor? */
+static __always_inline void tell_ran(struct request *r, enum stage stage, __u64 from, __u64 to)
+{
+	struct history *h;
+
+	if (!is_slow(r->service, stage, from, to))
+		return;
+	h = ran();
+	if (h)
+		tell(h, r->service, stage, from, to, 0, 0);
+}
+
+/* The next entry of this processor's threads; 0 while nothing is followed. */
+static __always_inline struct past *next_run(void)
+{
+	struct history *h = ran();
+	int off = !sampled();
+	struct past *e;
+
+	if (!h || (off && h->gap))
+		return 0;
+	h->gap = off;
+	e = next_past(h);
+	e->at = bpf_ktime_get_ns();
+	if (!off)
+		return e;
+	e->id = 0;
+	e->comm[0] = 0;
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(wait_sched_switch, int preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct past *e = next_run();
+
+	if (!e)
+		return 0;
+	e->id = next->tgid;
+	bpf_probe_read_kernel(e->comm, sizeof(e->comm), next->comm);
+	return 0;
+}
+
+static __always_inline void softirq(int begins)
+{
+	struct past *e = next_run();
+
+	if (!e)
+		return;
+	if (begins) {
+		e->id = 0;
+		__builtin_memcpy(e->comm, "softirq net_rx\0", 16);
+	} else {
+		e->id = bpf_get_current_pid_tgid() >> 32;
+		bpf_get_current_comm(e->comm, sizeof(e->comm));
+	}
+}
+
+#endif

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wait follows requests through this host by eBPF programs at tracepoints, and counts their
+// waits in the kernel. It loads, attaches, reads and detaches the programs. It refuses to
+// interpret: package live/waits does that. It needs BTF, Linux 5.17, CAP_BPF and CAP_PERFMON.
+package wait
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"runtime"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+)
+
+// The limits and the shape of c/wait.h.
+const (
+	MaxServices = 64
+	Stages      = 7
+	Buckets     = (36-7)*64 + 128
+)
+
+// A Service is a set of sockets, by local address. Its number is its index in Options.Services.
+type Service struct {
+	NetNS    uint32 // inode number of the network namespace
+	Protocol uint8  // 6: TCP, 17: UDP
+	Ports    []uint16
+	Addrs    []netip.Prefix // local; none: all
+}
+
+// Options say what to follow.
+type Options struct {
+	Services []Service
+	// Device is the index of the device in the calling thread's network namespace by which requests
+	// come and answers go; 0: any.
+	Device int
+	// CgroupRoot is where control groups of version 2 are mounted. Programs there see an application
+	// take a datagram. "": UDP's reads are not seen, so no UDP request is measured.
+	CgroupRoot string
+	// CardOffset is the card's clock minus CLOCK_MONOTONIC, in ns; 0: the card's timestamps are not
+	// used.
+	CardOffset int64
+}
+
+// Programs are the loaded and attached programs, until Close.
+type Programs struct {
+	coll    *ebpf.Collection
+	links   []link.Link
+	shards  uint32
+	ports   [2][65536]uint8 // 1: a service's
+	samples *ringbuf.Reader
+	stamps  int // a socket; while it is open, the kernel stamps received packets
+	// Has lists the tracepoints that this kernel has and the programs are attached to.
+	Has []string
+}
+
+// required are the tracepoints without which there is nothing to measure. tcp_probe has the packet
+// since Linux 5.17 (net/ipv4: commit 4d0b2e9 is older; the argument skb is tested for in Open).
+var required = []string{"netif_receive_skb", "tcp_probe", "tcp_rcv_space_adjust", "net_dev_queue",
+	"net_dev_start_xmit"}
+
+// Open loads and attaches the programs. After an error, nothing is attached.
+func Open(o Options) (*Programs, error) {
+	if len(o.Services) == 0 || len(o.Services) > MaxServices {
+		return nil, fmt.Errorf("%d services: want 1 to %d", len(o.Services), MaxServices)
+	}
+	p := &Programs{stamps: -1}
+	if err := p.open(o); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Programs) open(o Options) error {
+	spec, err := loadWait()
+	if err != nil {
+		return err
+	}
+	if err := p.prune(spec, o.CgroupRoot != ""); err != nil {
+		return err
+	}
+	var ns unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
+		return err
+	}
+	p.shards = 1
+	for int(p.shards) < min(runtime.NumCPU(), 8) {
+		p.shards *= 2
+	}
+	spec.Maps["wait_times"].MaxEntries = uint32(len(o.Services)) * Stages * p.shards
+	for name, v := range map[string]uint32{"device": uint32(o.Device), "device_netns": uint32(ns.Ino), "shards": p.shards,
+		"sample": ^uint32(0)} {
+		if err := spec.Variables[name].Set(v); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if p.coll, err = ebpf.NewCollection(spec); err != nil {
+		return fmt.Errorf("load programs: %w", err)
+	}
+	if err := p.SetClock(); err != nil {
+		return err
+	}
+	if err := p.coll.Variables["card_offset"].Set(o.CardOffset); err != nil {
+		return err
+	}
+	if p.samples, err = ringbuf.NewReader(p.coll.Maps["wait_samples"]); err != nil {
+		return fmt.Errorf("samples: %w", err)
+	}
+	for i, s := range o.Services {
+		if err := p.add(uint32(i), s); err != nil {
+			return err
+		}
+	}
+	if p.stamps, err = stampPackets(); err != nil {
+		return fmt.Errorf("timestamps of received packets: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.coll.Programs)) {
+		var l link.Link
+		if prog := p.coll.Programs[name]; prog.Type() == ebpf.CGroupSockAddr {
+			l, err = link.AttachCgroup(link.CgroupOptions{Path: o.CgroupRoot, Attach: spec.Programs[name].AttachType,
+				Program: prog})
+		} else {
+			l, err = link.AttachTracing(link.TracingOptions{Program: prog})
+		}
+		if err != nil {
+			return fmt.Errorf("attach %s: %w", name, err)
+		}
+		p.links = append(p.links, l)
+	}
+	return nil
+}
+
+// prune removes from spec what this kernel has no tracepoint for.
+func (p *Programs) prune(spec *ebpf.CollectionSpec, groups bool) error {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return fmt.Errorf("the kernel's types: %w", err)
+	}
+	for name, prog := range spec.Programs {
+		if prog.Type == ebpf.CGroupSockAddr {
+			if !groups {
+				delete(spec.Programs, name)
+			}
+			continue
+		}
+		var t *btf.Typedef
+		err := kernel.TypeByName("btf_trace_"+prog.AttachTo, &t)
+		switch {
+		case err == nil:
+			p.Has = append(p.Has, prog.AttachTo)
+		case !errors.Is(err, btf.ErrNotFound):
+			return err
+		case slices.Contains(required, prog.AttachTo):
+			return fmt.Errorf("tracepoint %s: %w", prog.AttachTo, ebpf.ErrNotSupported)
+		default:
+			delete(spec.Programs, name)
+		}
+	}
+	slices.Sort(p.Has)
+	return nil
+}
+
+// stampPackets makes the kernel stamp received packets while the returned socket is open
+// (netstamp_needed_key in net/core/dev.c).
+func stampPackets() (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+type serviceKey struct {
+	Bits     uint32
+	NetNS    uint32
+	Protocol uint16
+	Port     uint16
+	Addr     [16]byte
+}
+
+// keyBits is the number of bits of a serviceKey between Bits and Addr.
+const keyBits = 64
+
+func (p *Programs) add(number uint32, s Service) error {
+	addrs := s.Addrs
+	if len(addrs) == 0 {
+		addrs = []netip.Prefix{netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+	}
+	for _, port := range s.Ports {
+		for _, a := range addrs {
+			bits := a.Bits()
+			if a.Addr().Is4() {
+				bits += 96
+			}
+			key := serviceKey{keyBits + uint32(bits), s.NetNS, uint16(s.Protocol), port, a.Masked().Addr().As16()}
+			if err := p.coll.Maps["wait_services"].Put(key, number); err != nil {
+				return fmt.Errorf("service %d: %w", number, err)
+			}
+		}
+		if s.Protocol == unix.IPPROTO_UDP {
+			p.ports[1][port] = 1
+		} else {
+			p.ports[0][port] = 1
+		}
+	}
+	return p.coll.Variables["ports"].Set(&p.ports)
+}
+
+// SetClock gives the programs the difference of the host's clocks. Call it from time to time.
+func (p *Programs) SetClock() error {
+	var mono, real unix.Timespec
+	if err := errors.Join(unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono),
+		unix.ClockGettime(unix.CLOCK_REALTIME, &real)); err != nil {
+		return err
+	}
+	return p.coll.Variables["real_offset"].Set(real.Nano() - mono.Nano())
+}
+
+// SetSlow sets, by service and stage, the wait in ns above which a request gives a Sample; 0: none.
+func (p *Programs) SetSlow(limits [][Stages]uint64) error {
+	var slow [MaxServices][Stages]uint64
+	copy(slow[:], limits)
+	least := ^uint64(0)
+	for _, s := range slow {
+		if s[0] != 0 {
+			least = min(least, s[0])
+		}
+	}
+	return errors.Join(p.coll.Variables["slow"].Set(&slow), p.coll.Variables["slow_arrival"].Set(least))
+}
+
+// CardStamps returns how many packets of services had a timestamp of the card, and how many of
+// these were not within the last second by CardOffset.
+func (p *Programs) CardStamps() (all, misfits uint64, err error) {
+	err = errors.Join(p.coll.Variables["card_stamps"].Get(&all), p.coll.Variables["card_misfits"].Get(&misfits))
+	return all, misfits, err
+}
+
+// SetSample sets the share of the time in which new requests are followed, 0 to 1.
+func (p *Programs) SetSample(share float64) error {
+	return p.coll.Variables["sample"].Set(uint32(min(max(share, 0), 1) * (1<<32 - 1)))
+}
+
+// Counts are the counters of a service.
+type Counts struct{ Seen, Requests, Pipelined, Unpaired, Retransmits, Drops, Lost uint64 }
+
+// A Reading is what the programs have counted of a service since Open.
+type Reading struct {
+	Counts
+	Times [Stages][]uint64 // by bucket
+}
+
+// Read returns the reading of each of n services.
+func (p *Programs) Read(n int) ([]Reading, error) {
+	out := make([]Reading, n)
+	buckets := make([]uint64, Buckets)
+	for i := range out {
+		var each []Counts
+		if err := p.coll.Maps["wait_counts"].Lookup(uint32(i), &each); err != nil {
+			return nil, fmt.Errorf("counts: %w", err)
+		}
+		for _, c := range each {
+			out[i].Counts.add(c)
+		}
+		for s := range Stages {
+			sum := make([]uint64, Buckets)
+			for shard := range p.shards {
+				if err := p.coll.Maps["wait_times"].Lookup(uint32(i*Stages+s)*p.shards+shard, buckets); err != nil {
+					return nil, fmt.Errorf("times: %w", err)
+				}
+				for b, v := range buckets {
+					sum[b] += v
+				}
+			}
+			out[i].Times[s] = sum
+		}
+	}
+	return out, nil
+}
+
+func (c *Counts) add(d Counts) {
+	c.Seen += d.Seen
+	c.Requests += d.Requests
+	c.Pipelined += d.Pipelined
+	c.Unpaired += d.Unpaired
+	c.Retransmits += d.Retransmits
+	c.Drops += d.Drops
+	c.Lost += d.Lost
+}
+
+// Close detaches the programs and frees them. A nil Programs is allowed.
+func (p *Programs) Close() error {
+	if p == nil {
+		return nil
+	}
+	var errs []error
+	for _, l := range p.links {
+		errs = append(errs, l.Close())
+	}
+	p.links = nil
+	if p.samples != nil {
+		errs = append(errs, p.samples.Close())
+		p.samples = nil
+	}
+	if p.coll != nil {
+		p.coll.Close()
+		p.coll = nil
+	}
+	if p.stamps >= 0 {
+		errs = append(errs, unix.Close(p.stamps))
+		p.stamps = -1
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package waits
+
+import "slices"
+
+// missing returns what this kernel cannot show of the targets' requests, from its tracepoints.
+func missing(has []string, cgroupRoot string, targets []Target) map[Stage]string {
+	out := map[Stage]string{}
+	no := func(tracepoint string) bool { return !slices.Contains(has, tracepoint) }
+	uses := func(protocol string) bool {
+		return slices.ContainsFunc(targets, func(t Target) bool { return t.Protocol == protocol })
+	}
+	if uses("udp") && no("sk_data_ready") {
+		out[StackToSocket] = "udp: part of socket-to-app, because Linux before 6.3 does not show when the socket has it"
+	}
+	if uses("tcp") && no("sock_send_length") {
+		out[SocketToCard] = "tcp: from the qdisc on, because Linux before 6.3 does not show the write; what waits for " +
+			"TCP's pacing or window counts as app"
+	}
+	if uses("udp") && cgroupRoot == "" {
+		out[SocketToApp] = "udp: no control groups of version 2 are mounted, so reads are not seen and no request is followed"
+	}
+	return out
+}
