@@ -101,7 +101,7 @@ func Open(ctx context.Context, o Options) (*Collector, error) {
 	if c.p, err = wait.Open(w); err != nil {
 		return nil, explain(err)
 	}
-	if err := c.p.SetSample(c.opts.SampleRate); err != nil {
+	if err := c.p.SetSample(c.opts.SampleRate, c.opts.SampleRate); err != nil {
 		return nil, errors.Join(err, c.p.Close())
 	}
 	c.missing = missing(c.p.Has, w.CgroupRoot, o.Targets)
@@ -211,7 +211,7 @@ func (c *Collector) Snapshot() (Snapshot, error) {
 		return Snapshot{}, err
 	}
 	now := time.Now()
-	s := Snapshot{At: now, Duration: now.Sub(c.began), SampleRate: c.meter.rate, Missing: c.missing, Lost: lost,
+	s := Snapshot{At: now, Duration: now.Sub(c.began), SampleRate: c.meter.pace.follow, Missing: c.missing, Lost: lost,
 		Cost: c.meter.cost(now)}
 	var cpu time.Duration
 	for i, r := range readings {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/internal/traffic/wait"
 )
@@ -19,7 +20,46 @@ type front struct {
 	by    map[place]int64
 }
 
-type place struct{ what, where string }
+// A place is where something was in front.
+type place struct {
+	what   string
+	kind   string // "receive queue", "transmit queue" or "processor"
+	number int
+	device string // of a queue
+}
+
+// Words of a place.
+const (
+	itselfWord   = " itself"
+	idleWords    = "an idle processor"
+	softirqWords = "received packets (softirq)"
+)
+
+// where returns how the places of one culprit are called, most important first.
+func where(places []place) string {
+	first := places[0]
+	same := true
+	var numbers []int
+	for _, p := range places {
+		same = same && p.kind == first.kind && p.device == first.device
+		numbers = append(numbers, p.number)
+	}
+	if !same { // such as queues for some packets, and the processor for those without a queue
+		places, numbers = places[:1], numbers[:1]
+	}
+	slices.Sort(numbers)
+	text := fmt.Sprintf("%s %d", first.kind, numbers[0])
+	switch n := len(numbers); {
+	case n > 4:
+		text = fmt.Sprintf("%d %ss", n, first.kind)
+	case n > 1:
+		text = first.kind + "s " + strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ", "), "[]")
+	}
+	if first.device != "" {
+		text += " of " + first.device
+	}
+	return text
+}
 
 func (f *front) clone() front {
 	g := *f
@@ -62,31 +102,33 @@ func (c *Collector) namer(s wait.Sample) func(wait.Past) place {
 	if device == "" {
 		device = fmt.Sprintf("device %d", s.IfIndex)
 	}
-	where := fmt.Sprintf("processor %d", s.CPU)
+	at := place{kind: "processor", number: s.CPU}
 	switch Stage(s.Stage) {
 	case CardToStack:
 		if s.Queue > 0 { // skb_record_rx_queue: the queue plus 1
-			where = fmt.Sprintf("receive queue %d of %s", s.Queue-1, device)
+			at = place{kind: "receive queue", number: s.Queue - 1, device: device}
 		}
 	case SocketToCard:
-		where = fmt.Sprintf("transmit queue %d of %s", s.Queue, device)
+		at = place{kind: "transmit queue", number: s.Queue, device: device}
 	}
 	return func(e wait.Past) place {
+		p := at
 		switch {
 		case e.Protocol != 0 && Stage(s.Stage) == SocketToCard:
-			return place{c.packet(own, e.Protocol, e.Source, e.Dest), where}
+			p.what = c.packet(own, e.Protocol, e.Source, e.Dest)
 		case e.Protocol != 0:
-			return place{c.packet(own, e.Protocol, e.Dest, e.Source), where}
+			p.what = c.packet(own, e.Protocol, e.Dest, e.Source)
 		case e.Comm == "":
-			return place{}
 		case e.PID == 0 && e.Comm == "softirq net_rx":
-			return place{"received packets (softirq)", where}
+			p.what = softirqWords
 		case e.PID == 0:
-			return place{"an idle processor (wake-up)", where}
+			p.what = idleWords
 		case e.PID == s.PID:
-			return place{own + " itself", where}
+			p.what = own + itselfWord
+		default:
+			p.what = fmt.Sprintf("%s (%d)", e.Comm, e.PID)
 		}
-		return place{fmt.Sprintf("%s (%d)", e.Comm, e.PID), where}
+		return p
 	}
 }
 
@@ -102,7 +144,7 @@ func (c *Collector) packet(own string, protocol, local, remote uint16) string {
 	for _, t := range c.opts.Targets {
 		if t.Protocol == name && slices.Contains(t.Ports, local) {
 			if t.Name == own {
-				return own + " itself"
+				return own + itselfWord
 			}
 			if t.Lane != "" {
 				return "lane " + t.Lane
@@ -121,13 +163,24 @@ func (x *Service) culprits() map[Stage][]Culprit {
 	out := map[Stage][]Culprit{}
 	for st := range Stages {
 		f := x.fronts[st]
-		for p, t := range f.by {
-			if s := float64(t) / float64(max(f.known, 1)); s >= 0.01 {
-				out[st] = append(out[st], Culprit{Share: s, Above: f.limit, What: p.what, Where: p.where})
+		places := map[string][]place{}
+		for p := range f.by {
+			places[p.what] = append(places[p.what], p)
+		}
+		for what, ps := range places {
+			slices.SortFunc(ps, func(a, b place) int {
+				return cmp.Or(cmp.Compare(f.by[b], f.by[a]), cmp.Compare(a.number, b.number))
+			})
+			var sum int64
+			for _, p := range ps {
+				sum += f.by[p]
+			}
+			if s := float64(sum) / float64(max(f.known, 1)); s >= 0.01 {
+				out[st] = append(out[st], Culprit{Share: s, Above: f.limit, What: what, Where: where(ps)})
 			}
 		}
 		slices.SortFunc(out[st], func(a, b Culprit) int {
-			return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.What, b.What), cmp.Compare(a.Where, b.Where))
+			return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.What, b.What))
 		})
 	}
 	return out

@@ -19,16 +19,13 @@ const (
 	// idleCost is the share of one processor below which the programs are never too expensive,
 	// although the services are idle.
 	idleCost = 0.001
-	// leastRate is the smallest share of the time in which requests are followed.
-	leastRate = 0.001
 )
 
-// A meter knows the processor time of the services' processes and of the programs, and chooses how
-// many requests are followed. The caller serializes its use.
+// A meter knows the processor time of the services' processes and of the programs, and chooses the pace. The caller serializes its use.
 type meter struct {
 	maxCost float64
 	fixed   bool
-	rate    float64
+	pace    pace
 	// own is the programs' time until at, runs the number of their runs. perSecond is their present
 	// time for each second.
 	own       time.Duration
@@ -48,7 +45,7 @@ type clock struct {
 }
 
 func newMeter(o Options) meter {
-	return meter{maxCost: o.MaxCost, fixed: o.FixedRate, rate: o.SampleRate, at: time.Now(),
+	return meter{maxCost: o.MaxCost, fixed: o.FixedRate, pace: pace{o.SampleRate, o.SampleRate}, at: time.Now(),
 		clocks: map[wait.Reader]*clock{}}
 }
 
@@ -122,16 +119,32 @@ func (m *meter) cost(now time.Time) Cost {
 	return Cost{CPU: m.own, Runs: uint64(m.runs)}
 }
 
-// adapt chooses the rate after a tick in which the services took this processor time.
-func adapt(rate, maxCost float64, own, services time.Duration) float64 {
+// A pace is the shares of the time in which requests are followed, and in which the programs
+// remember which threads the processors run. The second costs most on a host with many switches of
+// threads, and only culprits need it.
+type pace struct{ follow, threads float64 }
+
+const (
+	leastFollow  = 0.001
+	leastThreads = 0.01
+)
+
+// adapt returns the next pace after a second in which the programs took own and the services took
+// services. Above the limit it first remembers fewer threads, then follows fewer requests.
+func (p pace) adapt(maxCost float64, own, services time.Duration) pace {
 	allowed := max(maxCost*float64(services), idleCost*float64(time.Second))
-	switch {
-	case float64(own) > allowed:
-		return max(rate*max(allowed/float64(own), 0.1), leastRate)
-	case float64(own) < allowed*0.7:
-		return min(rate*1.5, 1)
+	switch ratio := allowed / max(float64(own), 1); {
+	case ratio < 1 && p.threads > leastThreads:
+		p.threads = max(p.threads*max(ratio, 0.1), leastThreads)
+	case ratio < 1:
+		p.follow = max(p.follow*max(ratio, 0.1), leastFollow)
+	case ratio > 1.4 && p.follow < 1:
+		p.follow = min(p.follow*min(ratio, 1.5), 1)
+	case ratio > 1.4:
+		p.threads = min(p.threads*min(ratio, 1.5), 1)
 	}
-	return rate
+	p.threads = min(p.threads, p.follow)
+	return p
 }
 
 // watch keeps the cost below its limit, the slow requests' limits at P99, and the clocks.
@@ -173,12 +186,12 @@ func (c *Collector) tick() error {
 	}
 	busy := m.all()
 	if !m.fixed && m.unknown == "" {
-		rate := adapt(m.rate, m.maxCost, m.perSecond, busy-m.busy)
-		if rate != m.rate {
-			if err := c.p.SetSample(rate); err != nil {
+		next := m.pace.adapt(m.maxCost, m.perSecond, busy-m.busy)
+		if next != m.pace {
+			if err := c.p.SetSample(next.follow, next.threads); err != nil {
 				return err
 			}
-			m.rate = rate
+			m.pace = next
 		}
 	}
 	m.busy = busy

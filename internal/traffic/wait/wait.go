@@ -96,7 +96,7 @@ func (p *Programs) open(o Options) error {
 	}
 	spec.Maps["wait_times"].MaxEntries = uint32(len(o.Services)) * Stages * p.shards
 	for name, v := range map[string]uint32{"device": uint32(o.Device), "device_netns": uint32(ns.Ino), "shards": p.shards,
-		"sample": ^uint32(0)} {
+		"sample": ^uint32(0), "front": ^uint32(0)} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -247,9 +247,13 @@ func (p *Programs) CardStamps() (all, misfits uint64, err error) {
 	return all, misfits, err
 }
 
-// SetSample sets the share of the time in which new requests are followed, 0 to 1.
-func (p *Programs) SetSample(share float64) error {
-	return p.coll.Variables["sample"].Set(uint32(min(max(share, 0), 1) * (1<<32 - 1)))
+// SetSample sets the share of the time in which new requests are followed, 0 to 1, and the share in
+// which it is recorded which threads the processors run. The second is part of the first.
+func (p *Programs) SetSample(follow, threads float64) error {
+	follow = min(max(follow, 0), 1)
+	threads = min(max(threads, 0), follow)
+	return errors.Join(p.coll.Variables["sample"].Set(uint32(follow*(1<<32-1))),
+		p.coll.Variables["front"].Set(uint32(threads*(1<<32-1))))
 }
 
 // Counts are the counters of a service.

@@ -52,6 +52,7 @@ const (
 	waitVarDevice                 = "device"
 	waitVarDeviceNetns            = "device_netns"
 	waitVarDgrams                 = "dgrams"
+	waitVarFront                  = "front"
 	waitVarLostSamples            = "lost_samples"
 	waitVarPorts                  = "ports"
 	waitVarRealOffset             = "real_offset"
@@ -152,6 +153,7 @@ type waitVariableSpecs struct {
 	Device      *ebpf.VariableSpec `ebpf:"device"`
 	DeviceNetns *ebpf.VariableSpec `ebpf:"device_netns"`
 	Dgrams      *ebpf.VariableSpec `ebpf:"dgrams"`
+	Front       *ebpf.VariableSpec `ebpf:"front"`
 	LostSamples *ebpf.VariableSpec `ebpf:"lost_samples"`
 	Ports       *ebpf.VariableSpec `ebpf:"ports"`
 	RealOffset  *ebpf.VariableSpec `ebpf:"real_offset"`
@@ -219,6 +221,7 @@ type waitVariables struct {
 	Device      *ebpf.Variable `ebpf:"device"`
 	DeviceNetns *ebpf.Variable `ebpf:"device_netns"`
 	Dgrams      *ebpf.Variable `ebpf:"dgrams"`
+	Front       *ebpf.Variable `ebpf:"front"`
 	LostSamples *ebpf.Variable `ebpf:"lost_samples"`
 	Ports       *ebpf.Variable `ebpf:"ports"`
 	RealOffset  *ebpf.Variable `ebpf:"real_offset"`

@@ -19,8 +19,8 @@ struct past {
 };
 
 struct history {
+	__u64	dev;		/* address of the device */
 	__u32	n;		/* entries ever written */
-	__u32	ifindex;
 	__u16	queue;
 	__u8	gap;		/* the last entry says that the next are not recorded */
 	struct past past[PAST];
@@ -129,13 +129,13 @@ static __always_inline struct history *ran(void)
 }
 
 /* The history of a device's transmit queue. Another queue at its place loses its own. */
-static __always_inline struct history *sent_by(__u32 ifindex, __u16 queue)
+static __always_inline struct history *sent_by(__u64 dev, __u16 queue)
 {
-	struct history *h = &sent[(ifindex * 31 + queue) & (QUEUES - 1)];
+	struct history *h = &sent[(slot_of(dev) + queue) & (QUEUES - 1)];
 
-	if (h->ifindex != ifindex || h->queue != queue) {
+	if (h->dev != dev || h->queue != queue) {
 		h->n = 0;
-		h->ifindex = ifindex;
+		h->dev = dev;
 		h->queue = queue;
 	}
 	return h;
@@ -157,7 +157,7 @@ static __always_inline void tell_ran(struct request *r, enum stage stage, __u64 
 static __always_inline struct past *next_run(void)
 {
 	struct history *h = ran();
-	int off = !sampled();
+	int off = !now_within(front);
 	struct past *e;
 
 	if (!h || (off && h->gap))

@@ -43,17 +43,21 @@ int BPF_PROG(wait_softirq_exit, unsigned int nr)
 }
 
 /* The kernel runs this after every poll of a NAPI. A poll that returns less than its
- * budget has left the ring empty. */
+ * budget has found the ring empty. It then gave the stack its last packets, which GRO had
+ * held back, so the ring was empty when the last of them reached the stack. */
 SEC("tp_btf/napi_poll")
 int BPF_PROG(wait_napi_poll, struct napi_struct *napi, int work, int budget)
 {
 	struct cpu *cpu = this_cpu();
 	__u32 id = napi->napi_id, i = id & 15;
 
-	if (!cpu || work >= budget)
+	if (!cpu)
 		return 0;
-	cpu->polls[i].napi = id;
-	cpu->polls[i].empty = bpf_ktime_get_ns();
+	if (work < budget) {
+		cpu->polls[i].napi = id;
+		cpu->polls[i].empty = cpu->packet ? cpu->packet : bpf_ktime_get_ns();
+	}
+	cpu->packet = 0;
 	return 0;
 }
 
@@ -114,7 +118,7 @@ int BPF_PROG(wait_netif_receive_skb, struct sk_buff *skb)
 	cpu->dgram = 0;
 	if (!parse(&h, skb->data + (skb->protocol == bpf_htons(ETH_P_8021Q) ? 4 : 0)))
 		return 0;
-	now = bpf_ktime_get_ns();
+	now = cpu->packet = bpf_ktime_get_ns();
 	if (!is_service(h.protocol, bpf_ntohs(h.dest)))
 		goto out;
 	netns = skb->dev->nd_net.net->ns.inum;
@@ -122,7 +126,7 @@ int BPF_PROG(wait_netif_receive_skb, struct sk_buff *skb)
 	if (a->skb != id || a->seq != h.seq || now - a->stack > SECOND) {
 		int service;
 
-		if (device && (skb->dev->ifindex != device || netns != device_netns))
+		if (!on_device(skb->dev))
 			goto out;
 		a->card = at_card(skb, cpu, now);
 		a->stack = now;

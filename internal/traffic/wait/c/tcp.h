@@ -32,12 +32,15 @@ int BPF_PROG(wait_tcp_probe, struct sock *sk, struct sk_buff *skb)
 	struct tcp_sock *tp;
 	__u64 id = number(&ctx[1]);
 	struct arrival *a = arrival_of(id);
+	int followed = a->skb == id;
 	struct request *r;
 	struct conn *c;
 	__u8 offset;
 
 	if (!is_service(PROTO_TCP, sk->__sk_common.skc_num))
 		return 0;
+	if (followed)
+		a->skb = 0; /* the next packet at this address is another one */
 	/* skb->data is at the TCP header, with its length in units of 4 bytes. */
 	if (bpf_probe_read_kernel(&offset, 1, skb->data + 12) || skb->len <= (offset >> 4) * 4)
 		return 0;
@@ -46,7 +49,7 @@ int BPF_PROG(wait_tcp_probe, struct sock *sk, struct sk_buff *skb)
 		return 0;
 	c = bpf_sk_storage_get(&wait_conns, sk, 0, 0);
 	if (!c) {
-		if (a->skb != id)
+		if (!followed)
 			return 0;
 		c = new_conn(sk);
 	}
@@ -61,12 +64,11 @@ int BPF_PROG(wait_tcp_probe, struct sock *sk, struct sk_buff *skb)
 		if (r->state != IDLE)
 			return 0;
 	}
-	if (a->skb != id)
-		return 0; /* not followed */
+	if (!followed)
+		return 0;
 	r->card = a->card;
 	r->stack = a->stack;
 	r->cpu = a->cpu;
-	a->skb = 0;
 	r->service = c->service;
 	r->sock = bpf_ktime_get_ns();
 	r->state = ARRIVED;

@@ -98,15 +98,15 @@ int BPF_PROG(wait_net_dev_start_xmit, struct sk_buff *skb, struct net_device *de
 	struct history *past = 0;
 	struct header h;
 
-	if (sampled() && (!device || dev->ifindex == device)) {
-		past = sent_by(dev->ifindex, skb->queue_mapping);
+	if (sampled() && on_device(dev)) {
+		past = sent_by(number(&ctx[1]), skb->queue_mapping);
 		if (!parse(&h, skb->head + skb->network_header))
 			past = 0;
 	}
 	now = bpf_ktime_get_ns();
 	if (d->skb != id || d->xmit)
 		goto out;
-	if (device && (dev->ifindex != device || dev->nd_net.net->ns.inum != device_netns))
+	if (!on_device(dev))
 		goto out;
 	finish(&d->req, now);
 	if (past && is_slow(d->req.service, SOCKET_TO_CARD, d->req.write, now))

@@ -19,15 +19,14 @@ static __always_inline void udp_arrives(struct cpu *cpu, struct header *h, struc
 	__u32 slot;
 
 	if (service < 0)
-		return;
+		return; /* on its way to another namespace */
+	a->skb = 0;
 	__builtin_memcpy(p.addr, h->from, sizeof(p.addr));
 	slot = slot_of_peer(&p) & (SLOTS - 1);
 	d = &dgrams[slot];
 	if (d->now.state != IDLE) {
 		int same = same_peer(&d->peer, &p);
 
-		if (same && d->now.stack == a->stack)
-			return; /* this packet, seen again */
 		if (a->stack - d->now.stack < SECOND) {
 			if (same) {
 				count(service, pipelined);

@@ -92,6 +92,7 @@ struct service_key {
 struct cpu {
 	__u64	raised;		/* the NET_RX softirq is pending or runs since then */
 	__u64	again;		/* it was raised while it ran */
+	__u64	packet;		/* the last packet of this poll reached the stack */
 	struct {
 		__u32	napi;
 		__u64	empty;	/* when a poll last left the ring empty */
@@ -102,6 +103,7 @@ struct cpu {
 /* Set by user space, at any time. */
 __u8 ports[2][65536];		/* 1: local port of a service; TCP, UDP */
 __u32 sample;			/* share of the time in which requests are followed, of 2^32 - 1 */
+__u32 front;			/* the same, of threads that are remembered; at most sample */
 __s64 real_offset;		/* CLOCK_REALTIME - CLOCK_MONOTONIC */
 __s64 card_offset;		/* the card's clock - CLOCK_MONOTONIC; 0: not used */
 __u64 slow[SERVICES][STAGES];	/* a longer wait is a slow one; 0: none is */
@@ -281,13 +283,18 @@ static __always_inline void record(__u32 service, enum stage stage, __u64 from, 
 		__sync_fetch_and_add(&times[b], 1);
 }
 
-/* Reports whether requests that begin now are followed. The answer is the same for a
- * jiffy. The share of jiffies with yes is sample. */
-static __always_inline int sampled(void)
+/* Reports whether something is done now that is done in a share of the time. The answer is
+ * the same for a jiffy, and yes for each larger share if it is yes for a smaller one. */
+static __always_inline int now_within(__u32 share)
 {
 	__u32 h = (bpf_jiffies64() * 0x9E3779B97F4A7C15ULL) >> 32;
 
-	return h <= sample;
+	return h <= share;
+}
+
+static __always_inline int sampled(void)
+{
+	return now_within(sample);
 }
 
 /* The headers of a packet that the programs use. */
@@ -346,6 +353,11 @@ static __always_inline int is_service(__u8 protocol, __u32 port)
 	barrier_var(port);	/* the verifier before 6.13 does not know the range of a swapped value */
 	port &= 0xffff;
 	return ports[protocol == PROTO_UDP][port];
+}
+
+static __always_inline int on_device(struct net_device *dev)
+{
+	return !device || (dev->ifindex == device && BPF_CORE_READ(dev, nd_net.net, ns.inum) == device_netns);
 }
 
 /* The service with this local address and port; less than 0: none. */

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package waits_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/live/waits"
+)
+
+// TestAgrees: the P99 of the service's own time is what the server measured, and that of the time in
+// the host what a packet capture shows, within 5 %. The client sees no more than that and its own
+// network.
+func TestAgrees(t *testing.T) {
+	for _, protocol := range []string{"tcp", "udp"} {
+		t.Run(protocol, func(t *testing.T) {
+			b := newBed(t, lab.Config{})
+			stop := b.start(t, serverRole, "-network", protocol, "-delay", "5ms")
+			c := b.open(t, protocol)
+			capture := b.capture(t)
+			const requests = 2000
+			client := b.load(t, protocol, 8, requests/8, request, 0)
+			x := seen(t, c, requests)
+			captured := capture(requests)
+			var own []int64
+			stop(&own)
+			slices.Sort(own)
+			if x.Requests != requests || x.Seen != requests {
+				t.Errorf("%d requests, %d seen, want %d", x.Requests, x.Seen, requests)
+			}
+			within(t, "P99 of the service's time, and by the server", x.Waits[waits.App].ValueAt(99), p99(own))
+			within(t, "P50 of the service's time, and by the server", x.Waits[waits.App].ValueAt(50), own[requests/2])
+			within(t, "P99 of the time in the host, and by a capture", x.Waits[waits.Host].ValueAt(99), p99(captured))
+			within(t, "P50 of the time in the host, and by a capture", x.Waits[waits.Host].ValueAt(50),
+				captured[requests/2])
+			within(t, "mean of the time in the host, and by the client", int64(x.Waits[waits.Host].Mean()), mean(client))
+			var sum float64
+			for st := range waits.Card {
+				sum += x.Waits[st].Mean()
+			}
+			within(t, "sum of the waits' means, and mean of the time in the host", int64(sum),
+				int64(x.Waits[waits.Host].Mean()))
+		})
+	}
+}
+
+func mean(values []int64) (m int64) {
+	for _, v := range values {
+		m += v
+	}
+	return m / int64(len(values))
+}
+
+// within checks that got differs from want by at most 5 %.
+func within(t *testing.T, what string, got, want int64) {
+	t.Helper()
+	t.Logf("%s: %s and %s", what, waits.Duration(got), waits.Duration(want))
+	if math.Abs(float64(got-want)) > 0.05*float64(want) {
+		t.Errorf("%s: %s and %s", what, waits.Duration(got), waits.Duration(want))
+	}
+}
+
+// capture captures the server's packets on the SUT's port. The returned function waits for n answers
+// and returns the times from a request's packet to its answer's, in rising order.
+func (b *bed) capture(t *testing.T) func(n int) []int64 {
+	t.Helper()
+	var fd int
+	must.Do(t, b.Do(lab.SUT, func() (err error) {
+		all := int(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL)))
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			return err
+		}
+		i, err := net.InterfaceByName(lab.Port)
+		return errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: i.Index}))
+	}))
+	t.Cleanup(func() { unix.Close(fd) })
+	return func(n int) (times []int64) {
+		began := map[uint16]int64{} // by the client's port
+		packet, oob := make([]byte, 2000), make([]byte, 100)
+		for len(times) < n {
+			size, m, _, _, err := unix.Recvmsg(fd, packet, oob, 0)
+			if err != nil {
+				t.Fatalf("capture: %d of %d answers: %v", len(times), n, err)
+			}
+			const ip, l4 = 14, 34
+			payload := size - l4 - 8
+			if packet[ip+9] == unix.IPPROTO_TCP {
+				payload = int(binary.BigEndian.Uint16(packet[ip+2:])) - 20 - int(packet[l4+12]>>4)*4
+			}
+			if binary.BigEndian.Uint16(packet[12:]) != unix.ETH_P_IP || payload <= 0 {
+				continue
+			}
+			messages, err := unix.ParseSocketControlMessage(oob[:m])
+			must.Do(t, err)
+			at := int64(binary.NativeEndian.Uint64(messages[0].Data))*1e9 +
+				int64(binary.NativeEndian.Uint64(messages[0].Data[8:]))
+			source, dest := binary.BigEndian.Uint16(packet[l4:]), binary.BigEndian.Uint16(packet[l4+2:])
+			switch {
+			case dest == port:
+				began[source] = at
+			case source == port && began[dest] != 0:
+				times = append(times, at-began[dest])
+				delete(began, dest)
+			}
+		}
+		slices.Sort(times)
+		return times
+	}
+}
+
+// attributed checks that one wait has most of the P99, and that its first culprit has a name.
+func attributed(t *testing.T, x waits.Service, st waits.Stage, culprit string) {
+	t.Helper()
+	for other := range waits.Card {
+		if other != st && x.Waits[other].ValueAt(99) > x.Waits[st].ValueAt(99)/2 {
+			t.Errorf("P99 of %s is %s, of %s %s: want less than half", other, waits.Duration(x.Waits[other].ValueAt(99)), st,
+				waits.Duration(x.Waits[st].ValueAt(99)))
+		}
+	}
+	verdict := strings.Join(x.Verdict(), " ")
+	t.Log(verdict)
+	if culprit == "" {
+		return
+	}
+	if len(x.Culprits[st]) == 0 || !strings.HasPrefix(x.Culprits[st][0].What, culprit) || x.Culprits[st][0].Share < 0.3 {
+		t.Errorf("culprits of %s: %+v, want %s first", st, x.Culprits[st], culprit)
+	} else if !strings.Contains(verdict, culprit) {
+		t.Errorf("the verdict does not name %s: %s", culprit, verdict)
+	}
+}
+
+// TestSlowApplication: the time of a slow application is its own.
+func TestSlowApplication(t *testing.T) {
+	b := newBed(t, lab.Config{})
+	b.start(t, serverRole, "-delay", "20ms")
+	c := b.open(t, "tcp")
+	b.load(t, "tcp", 16, 70, request, 0)
+	attributed(t, seen(t, c, 16*70), waits.App, "")
+}
+
+// TestSlowQdisc: a qdisc that lets less through than the service sends delays between socket and
+// card, and the service's own packets are in front.
+func TestSlowQdisc(t *testing.T) {
+	b := newBed(t, lab.Config{})
+	b.start(t, serverRole, "-answer", "1000")
+	must.Do(t, b.Do(lab.SUT, func() error {
+		vethtest.TC(t, "qdisc replace dev "+lab.Port+" root tbf rate 8mbit burst 3000 limit 100000")
+		return nil
+	}))
+	c := b.open(t, "tcp")
+	b.load(t, "tcp", 16, 200, 1000, 0) // an answer takes 1.1 ms on the link, so each waits 17 ms
+	x := seen(t, c, 16*200)
+	attributed(t, x, waits.SocketToCard, "server itself")
+}
+
+// TestBusyProcessor: a thread that goes before all others on the server's processor delays between
+// socket and application, and has the name of the culprit.
+func TestBusyProcessor(t *testing.T) {
+	b := newBed(t, lab.Config{})
+	b.start(t, serverRole)
+	b.start(t, burnRole)
+	c := b.open(t, "tcp")
+	b.load(t, "tcp", 2, 1000, request, time.Millisecond)
+	attributed(t, seen(t, c, 2000), waits.SocketToApp, "burner")
+}
+
+// TestNeighbour: a neighbour whose packets fill the service's receive queue delays between card and
+// stack. Each of its packets takes 50 us in the stack.
+func TestNeighbour(t *testing.T) {
+	b := newBed(t, lab.Config{Queues: 1})
+	b.start(t, serverRole, "-cpu", strconv.Itoa(b.Config.OtherCPUs[0])) // the SUT's is busy with packets
+	b.flood(t, 9100)
+	c := b.open(t, "tcp")
+	b.load(t, "tcp", 2, 1000, request, time.Millisecond)
+	attributed(t, seen(t, c, 2000), waits.CardToStack, "port 9100/udp")
+}
+
+// flood sends datagrams from the noise source to a port of the SUT, in bursts of 100 each 10 ms, until
+// the test ends. A socket filter makes each of them expensive.
+func (b *bed) flood(t *testing.T, to uint16) {
+	t.Helper()
+	slow, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, License: "GPL", Instructions: asm.Instructions{
+		asm.FnKtimeGetNs.Call(),
+		asm.Mov.Reg(asm.R6, asm.R0),
+		asm.Add.Imm(asm.R6, 50_000),
+		asm.Mov.Imm(asm.R7, 0),
+		asm.FnKtimeGetNs.Call().WithSymbol("again"),
+		asm.JGT.Reg(asm.R0, asm.R6, "done"),
+		asm.Add.Imm(asm.R7, 1),
+		asm.JLT.Imm(asm.R7, 4000, "again"),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("done"), // drop it
+		asm.Return(),
+	}})
+	must.Do(t, err)
+	defer slow.Close()
+	var sink, source *net.UDPConn
+	must.Do(t, b.Do(lab.SUT, func() (err error) {
+		sink, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(to)})
+		return err
+	}))
+	raw, err := sink.SyscallConn()
+	must.Do(t, err)
+	must.Do(t, raw.Control(func(fd uintptr) {
+		must.Do(t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_BPF, slow.FD()))
+	}))
+	must.Do(t, b.Do(lab.Noise, func() (err error) {
+		source, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(b.addr, to)))
+		return err
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(10 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+			for range 100 {
+				source.Write(make([]byte, 64))
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		source.Close()
+		sink.Close()
+	})
+}
+
+// TestLoss: segments that the network loses are counted as retransmitted: as many as the kernel counts.
+// The client drops every eighth segment at random, by a socket filter.
+func TestLoss(t *testing.T) {
+	b := newBed(t, lab.Config{})
+	b.start(t, serverRole)
+	lossy, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, License: "GPL", Instructions: asm.Instructions{
+		asm.FnGetPrandomU32.Call(),
+		asm.And.Imm(asm.R0, 7), // 0: drop; otherwise so many bytes stay, of which the headers are none
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Imm(asm.R0, 1<<16),
+		asm.Return().WithSymbol("end"),
+	}})
+	must.Do(t, err)
+	defer lossy.Close()
+	retransmitted := func() (n int) {
+		must.Do(t, b.Do(lab.SUT, func() error {
+			n = vethtest.TCP(t, "RetransSegs")
+			return nil
+		}))
+		return n
+	}
+	c := b.open(t, "tcp")
+	b.filter = lossy
+	before := retransmitted()
+	b.load(t, "tcp", 16, 20, request, 0)
+	x := seen(t, c, 300)
+	if n := retransmitted() - before; n == 0 || x.Retransmits != uint64(n) {
+		t.Errorf("%d retransmitted segments, the kernel counts %d", x.Retransmits, n)
+	}
+}
+
+// TestDrops: packets of the service that a qdisc drops are counted.
+func TestDrops(t *testing.T) {
+	b := newBed(t, lab.Config{})
+	b.start(t, serverRole, "-answer", "1000")
+	must.Do(t, b.Do(lab.SUT, func() error {
+		vethtest.TC(t, "qdisc replace dev "+lab.Port+" root tbf rate 8mbit burst 3000 limit 6000")
+		return nil
+	}))
+	c := b.open(t, "tcp")
+	b.load(t, "tcp", 16, 20, 1000, 0)
+	s, err := c.Snapshot()
+	must.Do(t, err)
+	var stats string
+	must.Do(t, b.Do(lab.SUT, func() error {
+		stats = vethtest.TC(t, "-s qdisc show dev "+lab.Port)
+		return nil
+	}))
+	want := fmt.Sprintf("dropped %d,", s.Services[0].Drops)
+	if s.Services[0].Drops == 0 || !strings.Contains(stats, want) {
+		t.Errorf("%s the kernel counts %s", want, stats)
+	}
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package waits_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/sched"
+	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/live/waits"
+)
+
+const (
+	serverRole = "test-server" // answers requests; prints "ready", and its own times when its input ends
+	burnRole   = "test-burn"   // keeps the processor busy
+	port       = 11211
+	request    = 64 // bytes
+)
+
+func TestMain(m *testing.M) {
+	vethtest.Main(m, vethtest.Isolate, map[string]func([]string) error{
+		lab.HelperCommand: lab.ExecMain,
+		serverRole:        serve,
+		burnRole:          burn,
+	})
+}
+
+// serve is a server that measures its own time, from the return of a read to the start of the
+// write.
+func serve(args []string) error {
+	f := flag.NewFlagSet(serverRole, flag.ContinueOnError)
+	network := f.String("network", "tcp", "")
+	delay := f.Duration("delay", 0, "before each answer")
+	answer := f.Int("answer", request, "bytes")
+	cpu := f.Int("cpu", -1, "the only processor; -1: as started")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	// Other programs of the machine shall not change the result of a test.
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		id, err := strconv.Atoi(task.Name())
+		if err != nil {
+			return err
+		}
+		if err := fifo(id, 10); err != nil {
+			return err
+		}
+		if *cpu < 0 {
+			continue
+		}
+		if err := sched.SetAffinity(id, []int{*cpu}); err != nil {
+			return err
+		}
+	}
+	var mu sync.Mutex
+	var times []int64
+	work := func(began time.Time) {
+		time.Sleep(*delay)
+		d := time.Since(began)
+		mu.Lock()
+		times = append(times, int64(d))
+		mu.Unlock()
+	}
+	addr := fmt.Sprintf(":%d", port)
+	if *network == "udp" {
+		c, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			return err
+		}
+		go func() {
+			b := make([]byte, *answer+request)
+			for {
+				_, from, err := c.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				work(time.Now())
+				c.WriteTo(b[:*answer], from)
+			}
+		}()
+	} else {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return err
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					b := make([]byte, *answer+request)
+					for {
+						if _, err := io.ReadFull(c, b[:request]); err != nil {
+							return
+						}
+						work(time.Now())
+						if _, err := c.Write(b[:*answer]); err != nil {
+							return
+						}
+					}
+				}()
+			}
+		}()
+	}
+	fmt.Println("ready")
+	io.Copy(io.Discard, os.Stdin)
+	mu.Lock()
+	defer mu.Unlock()
+	return json.NewEncoder(os.Stdout).Encode(times)
+}
+
+func fifo(thread, priority int) error {
+	return unix.SchedSetAttr(thread, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
+		Priority: uint32(priority)}, 0)
+}
+
+// burn has the processor for 4 of each 8 ms, before all other threads.
+func burn([]string) error {
+	runtime.LockOSThread()
+	if err := os.WriteFile("/proc/thread-self/comm", []byte("burner"), 0); err != nil {
+		return err
+	}
+	if err := fifo(0, 50); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	for {
+		for began := time.Now(); time.Since(began) < 4*time.Millisecond; {
+		}
+		time.Sleep(4 * time.Millisecond)
+	}
+}
+
+// A bed is a lab with a server on its SUT.
+type bed struct {
+	*lab.Lab
+	addr netip.Addr
+	// filter is the socket filter of the client's sockets, or nil.
+	filter *ebpf.Program
+}
+
+func newBed(t *testing.T, c lab.Config) *bed {
+	vethtest.NeedRoot(t)
+	c.Name = fmt.Sprintf("waits-%d", os.Getpid())
+	l := labtest.Up(t, c)
+	return &bed{Lab: l, addr: l.Config.IPv4(lab.SUT)}
+}
+
+// start starts a role on the SUT and waits until it is ready. stop ends its input and reads the rest
+// of its output into out.
+func (b *bed) start(t *testing.T, args ...string) (stop func(out any)) {
+	t.Helper()
+	self, err := os.Executable()
+	must.Do(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	cmd, err := b.Command(ctx, lab.SUT, lab.Options{}, append([]string{self}, args...)...)
+	must.Do(t, err)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	must.Do(t, err)
+	out, err := cmd.StdoutPipe()
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
+	r := bufio.NewReader(out)
+	line, err := r.ReadString('\n')
+	if err != nil || line != "ready\n" {
+		t.Fatalf("%v: %q, %v", args, line, err)
+	}
+	stopped := false
+	stop = func(to any) {
+		stopped = true
+		must.Do(t, in.Close())
+		if to != nil {
+			must.Do(t, json.NewDecoder(r).Decode(to))
+		}
+		_ = cmd.Wait()
+	}
+	t.Cleanup(func() {
+		defer cancel()
+		if !stopped {
+			in.Close()
+			_ = cmd.Wait()
+		}
+	})
+	return stop
+}
+
+// open measures the server.
+func (b *bed) open(t *testing.T, protocol string) *waits.Collector {
+	t.Helper()
+	var c *waits.Collector
+	must.Do(t, b.Do(lab.SUT, func() (err error) {
+		c, err = waits.Open(t.Context(), waits.Options{Device: lab.Port, FixedRate: true,
+			Targets: []waits.Target{{Name: "server", Protocol: protocol, Ports: []uint16{port}}}})
+		return err
+	}))
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// load sends n requests over each of some connections, one at a time with a pause after each, and returns the times to the
+// answers in rising order.
+func (b *bed) load(t *testing.T, protocol string, connections, n, answer int, pause time.Duration) []int64 {
+	t.Helper()
+	var mu sync.Mutex
+	var times []int64
+	var wg sync.WaitGroup
+	for range connections {
+		var c net.Conn
+		must.Do(t, b.Do(lab.Client, func() (err error) {
+			c, err = net.Dial(protocol, netip.AddrPortFrom(b.addr, port).String())
+			return err
+		}))
+		if b.filter != nil {
+			raw, err := c.(*net.TCPConn).SyscallConn()
+			must.Do(t, err)
+			must.Do(t, raw.Control(func(fd uintptr) {
+				must.Do(t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_BPF, b.filter.FD()))
+			}))
+		}
+		wg.Go(func() {
+			defer c.Close()
+			buf := make([]byte, answer)
+			for range n {
+				began := time.Now()
+				c.SetDeadline(began.Add(20 * time.Second))
+				if _, err := c.Write(buf[:request]); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := io.ReadFull(c, buf); err != nil {
+					t.Error(err)
+					return
+				}
+				d := int64(time.Since(began))
+				mu.Lock()
+				times = append(times, d)
+				mu.Unlock()
+				time.Sleep(pause)
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(times)
+	return times
+}
+
+func p99(sorted []int64) int64 { return sorted[min(len(sorted)*99/100, len(sorted)-1)] }
+
+// seen waits until the collector has n requests.
+func seen(t *testing.T, c *waits.Collector, n int) waits.Service {
+	t.Helper()
+	var s waits.Snapshot
+	vethtest.Until(t, fmt.Sprintf("%d requests are counted", n), func() bool {
+		var err error
+		s, err = c.Snapshot()
+		must.Do(t, err)
+		return s.Services[0].Requests >= uint64(n)
+	})
+	show(t, s)
+	return s.Services[0]
+}
+
+func show(t *testing.T, s waits.Snapshot) {
+	x := s.Services[0]
+	t.Logf("requests %d seen %d pipelined %d unpaired %d retransmits %d drops %d cpu %v %v lost %d rate %g cost %+v", x.Requests,
+		x.Seen, x.Pipelined, x.Unpaired, x.Retransmits, x.Drops, x.CPU, x.Processes, s.Lost, s.SampleRate, s.Cost)
+	for st := range waits.Stages {
+		p := x.Waits[st].Percentiles()
+		t.Logf("%-16s %6d mean %9.0f p50 %9d p99 %9d max %9d %v", st, p.Count, p.Mean, p.P50, p.P99, p.Max, x.Culprits[st])
+	}
+}
