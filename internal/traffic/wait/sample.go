@@ -96,6 +96,18 @@ func (p *Programs) LostSamples() (n uint64, err error) {
 	return n, err
 }
 
+// Misses returns how often a program did not run because it ran on that processor already.
+func (p *Programs) Misses() (n uint64, err error) {
+	for name, prog := range p.coll.Programs {
+		s, err := prog.Stats()
+		if err != nil {
+			return 0, fmt.Errorf("program %s: %w", name, err)
+		}
+		n += s.RecursionMisses
+	}
+	return n, nil
+}
+
 // A Reader is a process that took a request of a service.
 type Reader struct{ Service, PID uint32 }
 
